@@ -160,6 +160,7 @@ def test_clipped_gradients_keep_the_clip_as_whole_numbers(loss: object) -> None:
 
 
 PARTS = {"mean": (li.PrivateMean(1e-9, 1.0),), "covariance": (li.PrivateCovariance(1e-9, 0.3),),
+         "clipped": (li.PrivateCovariance(1e-9, 0.3, row_norm=0.6),),
          "both": (li.PrivateMean(1e-9, 2.0), UnitRows(), li.PrivateCovariance(1e-9)), "roots": (SquareRoots(),)}
 
 
@@ -178,8 +179,8 @@ def test_preparation_is_a_whole_number_with_its_noise() -> None:
     1/sqrt 2; one row moves it by no more than its norm, exactly."""
     rows = np.random.default_rng(3).normal(size=(50, 6)).astype(np.float32)
     z, places = 3.0, moment_places(50, 3.0)
-    clean = exact_moments([rows], 50, 6, 1e-12 + FINEST / 4.0**places, Bits(bytes(32), 0))
-    many = np.stack([exact_moments([rows], 50, 6, z, Bits(bytes(32), i)) for i in range(400)])
+    clean = exact_moments([rows], 50, 6, li.PrivateCovariance(1e-12 + FINEST / 4.0**places), Bits(bytes(32), 0))
+    many = np.stack([exact_moments([rows], 50, 6, li.PrivateCovariance(z), Bits(bytes(32), i)) for i in range(400)])
     assert (many * 4.0**places == np.trunc(many * 4.0**places)).all() and (many == many.swapaxes(1, 2)).all()
     noise = many - clean
     on, off = np.diagonal(noise, axis1=1, axis2=2), noise[:, np.triu_indices(6, 1)[0], np.triu_indices(6, 1)[1]]

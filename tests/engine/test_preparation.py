@@ -13,7 +13,7 @@ from lastiterate.engine import Trainer, execute, scores, seeded_key
 from lastiterate.engine.model import rows_of_batches
 from lastiterate.engine.preparation import PARTS, executed, prepared
 from lastiterate.engine.preparation.cosines import cosines, directions, noisy_cosines, with_cosines
-from lastiterate.engine.preparation.covariance import noisy_moments, unit_rows, whitened, whitening
+from lastiterate.engine.preparation.covariance import noisy_moments, short_rows, unit_rows, whitened, whitening
 from lastiterate.engine.preparation.eigenvalue import released_eigenvalue, top_eigenvalue
 from lastiterate.engine.preparation.target_mean import noisy_target_mean
 from lastiterate.engine.prepare import places
@@ -25,6 +25,7 @@ N, D = 120, 4
 X = (RNG.normal(size=(N, D)) * [3, 1, 0.3, 0.1] + [1, 0, 0, 0]).astype(np.float32)
 Y = RNG.integers(0, 3, N)
 QUIET = 1e-6
+UNIT, CLIPPED = li.PrivateCovariance(1.0, 0.5), li.PrivateCovariance(1.0, 0.5, row_norm=2.5)
 
 
 def test_every_described_part_can_be_executed_and_nothing_else():
@@ -39,12 +40,18 @@ def test_unit_rows_never_exceed_one():
     found = unit_rows(rows)
     norms = np.linalg.norm(found.astype(np.float64), axis=1)
     assert found.dtype == np.float32 and norms[0] == 0 and norms.max() <= 1 and norms[1:].min() > 1 - 2e-6
+    for norm in (1e-5, 0.3, 3.0, 7e4):
+        short = short_rows(replace(CLIPPED, row_norm=norm), rows).astype(np.float64)
+        assert 1 - 2e-6 < np.linalg.norm(short, axis=1).max() <= 1
+        inside = np.linalg.norm(rows, axis=1) < 0.99 * norm
+        np.testing.assert_allclose(short[inside], rows[inside] / norm, rtol=1e-6, atol=1e-37)
 
 
 def test_noise_on_moments_is_spherical_in_the_isometric_coordinates():
     """400 draws, with room of 4 to 5 standard deviations: of entries together 1.8%, of one 3.5%, of a covariance 0.28.
     An entry off the diagonal that is drawn as those on it has 41% and 4.0 too much."""
-    drawn = np.array([noisy_moments([], D, 2.0, seeded_key(seed)) for seed in range(400)])
+    part = replace(UNIT, noise_multiplier=2.0)
+    drawn = np.array([noisy_moments([], D, part, seeded_key(seed)) for seed in range(400)])
     np.testing.assert_array_equal(drawn, drawn.transpose(0, 2, 1))
     wanted = np.full((D, D), 2 / np.sqrt(2))
     np.fill_diagonal(wanted, 2.0)
@@ -56,26 +63,44 @@ def test_noise_on_moments_is_spherical_in_the_isometric_coordinates():
     np.testing.assert_allclose(np.cov(coordinates.T), 4 * np.eye(10), atol=1.2)
 
 
-def test_one_row_moves_the_moments_by_its_own_outer_product():
+@pytest.mark.parametrize("part", [UNIT, CLIPPED], ids=["divided", "clipped"])
+@pytest.mark.parametrize("who", [7, int(np.linalg.norm(X, axis=1).argmax())], ids=["one", "the longest"])
+def test_one_row_moves_the_moments_by_its_own_outer_product(part, who):
     key, other = seeded_key(1), X.copy()
-    other[7] = 0
-    moved = noisy_moments([X], D, 1.0, key) - noisy_moments([other], D, 1.0, key)
-    unit = unit_rows(X[7:8])[0].astype(np.float64)
-    np.testing.assert_allclose(moved, np.outer(unit, unit), atol=1e-12)
+    other[who] = 0
+    moved = noisy_moments([X], D, part, key) - noisy_moments([other], D, part, key)
+    short = X[who].astype(np.float64) / np.linalg.norm(X[who].astype(np.float64))
+    if part is CLIPPED:
+        short *= min(1.0, np.linalg.norm(X[who]) / 2.5)
+    np.testing.assert_allclose(moved, np.outer(short, short), atol=3e-6)
     assert np.linalg.norm(moved) <= 1
-    np.testing.assert_allclose(noisy_moments([X[:50], X[50:]], D, 1.0, key), noisy_moments([X], D, 1.0, key))
+    np.testing.assert_allclose(noisy_moments([X[:50], X[50:]], D, part, key), noisy_moments([X], D, part, key))
 
 
 def test_whitening_flattens_the_spectrum_and_trusts_no_direction_below_the_noise():
-    moments = noisy_moments([X], D, QUIET, seeded_key(2))
+    quiet, loud = replace(UNIT, noise_multiplier=QUIET), replace(UNIT, noise_multiplier=100.0 * N)
+    moments = noisy_moments([X], D, quiet, seeded_key(2))
     before = np.linalg.eigvalsh(moments / N)
-    half = whitening(moments, N, QUIET, 0.5)
+    half = whitening(quiet, moments, N)
     np.testing.assert_allclose(np.linalg.eigvalsh(half @ (moments / N) @ half), before[-1], rtol=1e-4)
-    drowned = whitening(moments, N, 100.0 * N, 0.5)
-    np.testing.assert_allclose(drowned, np.eye(D), atol=0.01)
-    negative = whitening(-moments, N, 1.0, 0.35)
+    np.testing.assert_allclose(whitening(loud, moments, N), np.eye(D), atol=0.01)
+    negative = whitening(li.PrivateCovariance(1.0, 0.35), -moments, N)
     assert np.isfinite(negative).all() and (np.linalg.eigvalsh(negative) > 0).all()
-    assert np.linalg.norm(whitened(X, half).astype(np.float64), axis=1).max() <= 1
+    assert np.linalg.norm(whitened(quiet, X, half).astype(np.float64), axis=1).max() <= 1
+
+
+def test_rows_that_are_clipped_keep_their_lengths_and_have_a_mean_square_of_one():
+    quiet = replace(CLIPPED, noise_multiplier=QUIET)
+    matrix = whitening(quiet, noisy_moments([X], D, quiet, seeded_key(2)), N)
+    rows = whitened(quiet, X, matrix).astype(np.float64)
+    assert (rows**2).sum(1).mean() == pytest.approx(1.0, rel=1e-4)
+    np.testing.assert_allclose(rows.T @ rows / N, np.eye(D) / D, atol=1e-4)
+    np.testing.assert_allclose(rows, short_rows(quiet, X).astype(float) @ matrix, atol=1e-5)
+    assert np.linalg.norm(rows, axis=1).max() > 1.5, "the loss's row_norm clips them, and nothing before"
+    loud, nothing = replace(CLIPPED, noise_multiplier=0.5 * N), np.zeros((D, D))
+    # mean squares below the noise's part in them, z sqrt d / n = 1, count as that: no row is blown up by it
+    np.testing.assert_allclose(np.linalg.eigvalsh(whitening(loud, nothing, N)), 1.0, rtol=1e-6)
+    assert np.isfinite(whitening(loud, -np.eye(D), N)).all()
 
 
 def test_cosine_features_are_bounded_and_approximate_a_gaussian_kernel():
@@ -108,7 +133,7 @@ def test_rows_become_wider_by_cosine_features():
     centred = X * np.minimum(1, 2 / np.linalg.norm(X, axis=1))[:, None] - mean
     wide = with_cosines(part, centred, phi)
     np.testing.assert_allclose(wide[:, D:].mean(axis=0), 0, atol=1e-5)
-    rows = whitened(wide, matrix).astype(np.float64)
+    rows = whitened(run.prelude[-1], wide, matrix).astype(np.float64)
     np.testing.assert_allclose(scores(run, model, X), rows @ model.weights[:, :-1].T + 0.2 * model.weights[:, -1],
                                rtol=1e-5, atol=1e-6)
     plain = li.Run(n=N, steps=5, step_size=0.5, noise=li.NoiseMultiplier(0.0), loss=run.loss)
@@ -132,6 +157,25 @@ def test_a_run_applies_its_parts_in_order_in_training_and_prediction():
     np.testing.assert_allclose(scores(run, model, X), found, atol=1e-3)
     only = replace(run, prelude=(li.PrivateMean(QUIET, 2.0), li.UnitRows()))
     np.testing.assert_allclose(prepared(X, only.prelude, (mean, np.zeros(0))), unit, atol=1e-5)
+
+
+@pytest.mark.parametrize("batching", [li.FullBatch(), li.RandomAllocation(30)])
+def test_whitened_rows_are_clipped_by_the_loss_in_training_and_prediction(batching):
+    run = li.Run(n=N, steps=8, step_size=0.5, noise=li.NoiseMultiplier(0.0), batching=batching,
+                 loss=li.Softmax(classes=3, row_norm=1.5, intercept=0.3),
+                 prelude=(li.PrivateMean(QUIET, 2.0), li.PrivateCovariance(QUIET, 0.35, row_norm=1.0)))
+    key = seeded_key(3)
+    model = execute(run, X, Y, key)
+    mean, matrix = model.released
+    centred = X * np.minimum(1, 2 / np.linalg.norm(X, axis=1))[:, None] - mean
+    rows = centred * np.minimum(1, 1 / np.linalg.norm(centred, axis=1))[:, None] @ matrix
+    norms = np.linalg.norm(rows, axis=1)
+    assert (norms > 1.5).any() and (norms < 1.0).any()
+    rows *= np.minimum(1, 1.5 / norms)[:, None]
+    np.testing.assert_allclose(scores(run, model, X), rows @ model.weights[:, :-1].T + 0.3 * model.weights[:, -1],
+                               atol=1e-4)
+    plain = replace(run, prelude=())
+    np.testing.assert_allclose(Trainer(plain).fit(rows.astype(np.float32), Y, key), model.weights, atol=1e-4)
 
 
 @pytest.mark.parametrize("batching", [li.FullBatch(), li.Cyclic(50), li.Permuted(50), li.Reshuffled(50)])
@@ -190,6 +234,16 @@ def stable(**changes):
 
 
 LOSS = li.Softmax(classes=3, intercept=0.2)
+
+
+def test_stable_steps_of_rows_with_lengths_follow_their_mean_square():
+    run = stable(loss=replace(LOSS, row_norm=9.0),
+                 prelude=(li.PrivateMean(QUIET, 2.0), li.PrivateCovariance(QUIET, 0.35, row_norm=3.0)))
+    model = execute(run, X, Y, seeded_key(6))
+    rows = prepared(X, run.prelude, model.released).astype(np.float64)
+    done = run.stabilised(np.linalg.eigvalsh(model.released[1]).tolist())
+    exact = np.linalg.eigvalsh(rows.T @ rows / N)[-1]
+    assert done.first_step == pytest.approx(2 * 1.9 / (0.5 * (exact + 0.04)), rel=1e-3)
 
 
 def test_stable_steps_follow_the_released_second_moments():

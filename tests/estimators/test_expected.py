@@ -11,6 +11,9 @@ from torch.nn import Linear
 import lastiterate as li
 from lastiterate.data import Numeric, Schema
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchCV
+from lastiterate.planning.planner import plan
+from lastiterate.planning.task import Task
+from lastiterate.run.preparation import PrivateTargetMean
 from lastiterate.torch import DPNetClassifier
 
 RNG = np.random.default_rng(0)
@@ -115,6 +118,22 @@ def test_coefficients_give_the_scores_of_rows_that_nothing_clips(classifier):
         "prelude": (li.PrivateMean(10.0, 2.0),)})).fit(X, Y)
     np.testing.assert_allclose((X @ centred.coef_.T + centred.intercept_)[:, 0], centred.decision_function(X),
                                atol=1e-5)
+
+
+def test_coefficients_of_whitened_rows_that_keep_their_lengths():
+    rng = np.random.default_rng(7)
+    rows = rng.normal(size=(4000, 12)) * 0.2
+    run = plan(Task(len(rows), 12, 0, 12**0.5), epsilon=3.0, delta=1e-6).run
+    assert {PrivateTargetMean, li.PrivateMean, li.PrivateCovariance} == {type(part) for part in run.prelude}
+    model = DPHuberRidge(epsilon=3.0, target_range=(-1.0, 4.0), run=run).fit(rows, 1.2 + rows.sum(1))
+    found, (_, mean, matrix) = model.predict(rows), model.model_.released
+    prepared = (rows - mean) @ matrix / run.prelude[-1].row_norm
+    short = np.linalg.norm(prepared, axis=1) < run.loss.row_norm * 0.999
+    assert short.sum() > 2000
+    np.testing.assert_allclose((rows @ model.coef_ + model.intercept_)[short], found[short], atol=2e-4)
+    np.testing.assert_allclose(model.coef_, 1.0, atol=0.4)
+    two = DPLogisticRegression(epsilon=3.0, row_norm=12**0.5, classes=[0, 1]).fit(rows, rows[:, 0] > 0)
+    assert two.coef_.argmax() == 0 and two.intercept_.shape == (1,)
 
 
 def test_coefficients_of_a_regression_are_in_the_units_of_its_target():

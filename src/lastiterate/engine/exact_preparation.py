@@ -15,7 +15,7 @@ import numpy as np
 
 from lastiterate.engine.exact_draws import places_for
 from lastiterate.engine.exact_noise import DiscreteGaussian
-from lastiterate.engine.preparation.covariance import unit_rows, whitening
+from lastiterate.engine.preparation.covariance import short_rows, whitening
 from lastiterate.engine.random_bits import Bits
 from lastiterate.engine.rows import clip_rows
 from lastiterate.errors import InputError
@@ -115,16 +115,17 @@ def exact_target_mean(slices: Iterable[np.ndarray], n: int, part: PrivateTargetM
     return np.array([total * 2.0**-places / n])
 
 
-def exact_moments(slices: Iterable[np.ndarray], n: int, d: int, noise_multiplier: float, bits: Bits) -> np.ndarray:
-    """sum_i u_i u_i' over unit rows with noise, (d, d) float64.
+def exact_moments(slices: Iterable[np.ndarray], n: int, d: int, part: PrivateCovariance, bits: Bits) -> np.ndarray:
+    """sum_i u_i u_i' over the short rows with noise, (d, d) float64.
 
     An entry off the diagonal counts twice in the matrix, and has noise of 1/sqrt 2 the deviation: in the coordinates
     (C_ii, C_ij) with these deviations one row's share is at most |u|^4 / noise_multiplier^2, as for spherical noise.
     """
+    noise_multiplier = part.noise_multiplier
     places = moment_places(n, noise_multiplier)
     total, scale = np.zeros((d, d)), 4.0**places
     for rows in slices:
-        whole = whole_rows(unit_rows(rows), 1.0, places)
+        whole = whole_rows(short_rows(part, rows), 1.0, places)
         total = total + whole.T @ whole
     noise, above = np.zeros((d, d)), np.triu_indices(d, 1)
     noise[np.diag_indices(d)] = DiscreteGaussian(noise_multiplier * scale).sample(bits, d)
@@ -135,7 +136,7 @@ def exact_moments(slices: Iterable[np.ndarray], n: int, d: int, noise_multiplier
 
 
 def _covariance(part: PrivateCovariance, slices: Iterable[np.ndarray], n: int, d: int, bits: Bits) -> np.ndarray:
-    return whitening(exact_moments(slices, n, d, part.noise_multiplier, bits), n, part.noise_multiplier, part.power)
+    return whitening(part, exact_moments(slices, n, d, part, bits), n)
 
 
 NOTHING = np.zeros(0)

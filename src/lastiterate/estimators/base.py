@@ -38,7 +38,7 @@ from lastiterate.release.pipeline import finish
 from lastiterate.run.arrays import check_kept
 from lastiterate.run.class_weights import relative_weights
 from lastiterate.run.losses import Abstract
-from lastiterate.run.preparation import PrivateMean, TopEigenvalue
+from lastiterate.run.preparation import PrivateCovariance, PrivateMean, PrivateTargetMean, TopEigenvalue
 from lastiterate.run.run import Run
 
 UNWATCHED = Watched.of()
@@ -153,8 +153,8 @@ class PrivateLinear(BaseEstimator):
     def coef_(self) -> np.ndarray:
         """Weights of the features, (1, d) or (classes, d) for classifiers and (d,) for regression.
 
-        For rows that no bound clips, ``X @ coef_.T + intercept_`` are the scores. Preparations that divide rows by
-        their norms have no such form.
+        For rows that no bound clips, ``X @ coef_.T + intercept_`` are the scores; those of longer rows are in
+        proportion. Preparations that divide all rows by their norms have no such form.
         """
         return self._linear_form()[0]
 
@@ -165,15 +165,19 @@ class PrivateLinear(BaseEstimator):
 
     def _linear_form(self) -> tuple[np.ndarray, Any]:
         model = self._released
-        if any(type(part) is not PrivateMean for part in model.run.prelude if type(part) is not TopEigenvalue):
-            raise AttributeError("coef_ and intercept_ do not exist where rows are divided by their norms: use "
-                                 "model_.weights, which speaks of prepared rows")
-        weights = model.released.weights
-        moved = sum((np.asarray(mean, np.float64) for part, mean in zip(model.run.prelude, model.released.released,
-                                                                        strict=True) if type(part) is PrivateMean),
-                    np.zeros(weights.shape[1] - 1))
         assert not isinstance(model.run.loss, Abstract)
-        return weights[:, :-1], model.run.loss.intercept * weights[:, -1] - weights[:, :-1] @ moved
+        slopes, offset = model.released.weights[:, :-1], model.run.loss.intercept * model.released.weights[:, -1]
+        for part, value in reversed(list(zip(model.run.prelude, model.released.released, strict=True))):
+            if isinstance(part, PrivateMean):
+                offset = offset - slopes @ np.asarray(value, np.float64)
+            elif isinstance(part, PrivateCovariance) and part.row_norm is not None:
+                slopes = slopes @ np.asarray(value, np.float64).T / part.row_norm
+            elif isinstance(part, PrivateTargetMean):
+                offset = offset + np.asarray(value, np.float64)
+            elif not isinstance(part, TopEigenvalue):
+                raise AttributeError("coef_ and intercept_ do not exist where rows are divided by their norms: use "
+                                     "model_.weights, which speaks of prepared rows")
+        return slopes, offset
 
     def _progress(self, given: object) -> Any:
         """The caller's function, or with ``verbose`` lines of steps and time; never anything about the data."""

@@ -3,7 +3,7 @@
 Every plan is one calibrated run. Of each family (``families``) the best member on a public reference problem is kept,
 and the lowest predicted risk wins:
 
-- allocation: rows on the unit sphere, whitened in part, over secret blocks that are drawn anew in every pass;
+- allocation: rows whitened in part, of one norm or clipped, over secret blocks that are drawn anew in every pass;
 - correlated: the same rows over blocks in one order for all passes, with noise that later steps take back: drawn in
   memory, and public where data are read from a disk in order;
 - whitened: the same rows in full batches, certified by composition;

@@ -1,6 +1,6 @@
 """Named ways to draw batches, as runs on a linear model, from public numbers alone: what ``algorithm`` means.
 
-All share the automatic plan's preparation: a private mean, rows of unit length, whitened in part. Where the row of the
+All share the automatic plan's preparation: a private mean, and rows whitened in part. Where the row of the
 table that certifies the batches holds for any loss, they share its clip, momentum and stable steps. Where it speaks of
 the last iterate of convex losses, the loss is capped instead, and steps follow a smoothness that is paid for, if the
 batches are large enough for that to buy anything. The noise is left to calibration.
@@ -139,7 +139,7 @@ def _described(asked: Asked, algorithm: str, batching: Batching | None, prox: Pr
     batches = named.batching(asked.task.n, size) if batching is None else batching
     if named.any_loss or charged:
         steps = whitened.STEPS[-1] if type(batches) is FullBatch else PASSES * in_a_pass(asked, batches)
-        return _with(whitened.run_of(asked, steps, NoiseMultiplier(1.0), batches), prox, cap)
+        return _with(whitened.run_of(whitened.weighed(asked), steps, NoiseMultiplier(1.0), batches), prox, cap)
     return _capped(asked, batches, prox, cap)
 
 
@@ -163,7 +163,7 @@ def _correlated(asked: Asked, batching: Batching) -> Run:
         raise InputError("batch", f"must keep a record in its place of every pass for {CORRELATED}",
                          type(batching).__name__, "use cyclic, permuted, bins or full")
     passes = whitened.STEPS[-1] if batching.blocks(asked.task.n) == 1 else PASSES
-    return whitened.correlated_run(asked, batching, passes)
+    return whitened.correlated_run(whitened.weighed(asked), batching, passes)
 
 
 def in_a_pass(asked: Asked, batching: Batching) -> int:
@@ -173,7 +173,7 @@ def in_a_pass(asked: Asked, batching: Batching) -> int:
 
 
 def _capped_loss(asked: Asked, cap: float | None) -> LinearLoss:
-    loss = linear_loss(asked.task, 1.0, whitened.RESIDUAL_CLIP)
+    loss = linear_loss(asked.task, 1.0, asked.residual_clip)
     return loss if isinstance(loss, HuberRidge) else replace(loss, cap=CAP if cap is None else cap)
 
 
@@ -212,7 +212,7 @@ def _minimised(asked: Asked, batching: Batching | None, prox: Prox | None, cap: 
         raise InputError("rows_per_unit", f"must be 1 for {PERTURBED}: group privacy of its curve leaves nothing "
                          "beside a private preparation", asked.task.rows_per_unit, "use allocation-sgd")
     runs = [run for share in whitened_minimiser.SHARES
-             if (run := whitened_minimiser.run_of(asked, share, cap=cap)) is not None]
+             if (run := whitened_minimiser.run_of(whitened.weighed(asked), share, cap=cap)) is not None]
     if not runs:
         raise InputError("epsilon", "is too small for the largest ridge of objective-perturbation, or above 50",
                          asked.epsilon,

@@ -27,21 +27,22 @@ import numpy as np
 from lastiterate.planning.strategies import of_draws
 from lastiterate.planning.task import Task
 from lastiterate.run.by_method import last_noise
-from lastiterate.run.losses import Abstract
+from lastiterate.run.losses import Abstract, HuberRidge
 from lastiterate.run.perturbed_minimiser import linear_term
 from lastiterate.run.preparation import PrivateCovariance, PrivateMean
 from lastiterate.run.run import Run
 from lastiterate.run.update_rule import UpdateRule
 
 DECAY, SOURCE, SPREAD, MARGIN = 1.5, 1.5, 0.4, 2.0
-REGRESSION_MARGIN = 0.5  #: targets lie in [-1, 1]
+REGRESSION_MARGIN = 0.32  #: of targets in [-1, 1]: a tenth is variance that can be learnt
 DIRECTIONS = 24  #: groups of neighbouring eigenvalues that are treated as one
 CENTRED = 0.25  #: typical rows have squared norm SPREAD (CENTRED row_norm)^2 around their mean
 CLIPPED_CURVATURE, CLIPPED_MARGIN = 0.1, 3.0  #: of classifiers on whitened rows, relative to centred ones
 SHORTENED = 0.15
 """Share of what could be learnt that is lost where rows around their mean are all divided by their norms, times their
 features: norms of many features differ little. Rows that are clipped to a part c of their norm lose (1 - c)^2 of it."""
-CLAMPED = 1e-3  #: what closely clamped residuals cost a regression, whatever the noise
+CLAMPED, UNCLAMPED = 1e-3, 0.5
+"""What a regression loses whose residuals, skewed perhaps, are clamped to c: this times (``UNCLAMPED`` - c)^2."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,11 +138,15 @@ def predicted(task: Task, run: Run) -> float:
     plain = Reference.of(task.columns, task.classes, CENTRED * math.hypot(1.0, run.loss.intercept))
     offset = task.features * (mean.noise_multiplier / task.n) ** 2 / (plain.count * plain.eigenvalue).sum()
     floor = covariance.noise_multiplier / task.n * math.sqrt(2 * task.columns)
+    part = 0.0
+    if covariance.row_norm is not None:  # rows whose root mean square is 1, clipped before and after
+        floor /= min(1.0, SPREAD * (CENTRED * task.mapped_norm / covariance.row_norm) ** 2)
+        part = run.loss.row_norm * CENTRED * math.sqrt(SPREAD)
     reference, scales = plain.whitened(float(offset), floor, covariance.power)
     if run.method.hides_way:  # no hard clip
         reference = replace(reference, flatness=1.0, width=1.0)
-    clamped = 0.0 if task.classes else CLAMPED
-    return shortened(task, 0.0, reference.weighted(task).risk(run.stabilised(scales.tolist()))) + clamped
+    clamped = CLAMPED * max(0.0, UNCLAMPED - run.loss.residual_clip) ** 2 if isinstance(run.loss, HuberRidge) else 0.0
+    return shortened(task, part, reference.weighted(task).risk(run.stabilised(scales.tolist()))) + clamped
 
 
 def shortened(task: Task, part: float, risk: float) -> float:

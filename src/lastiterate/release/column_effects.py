@@ -111,7 +111,8 @@ def _linear(model: FittedLinear, norm: float) -> tuple[np.ndarray, np.ndarray, n
             mean = np.asarray(value, dtype=np.float64)
         elif isinstance(part, PrivateCovariance):
             matrix = np.asarray(value, dtype=np.float64)
-            length = _length(matrix, part.power) * math.sqrt(max(norm**2 - float(mean @ mean), 0.05 * norm**2))
+            around = math.sqrt(max(norm**2 - float(mean @ mean), 0.05 * norm**2))
+            length = part.row_norm or _length(matrix, part.power) * around
         elif isinstance(part, UnitRows):
             length = norm
     if outputs > 1:

@@ -41,7 +41,7 @@ class FeatureChoice:
     other: OtherRows | None = None
 
     def weighed(self, task: Task, best: Plan, budget: Budget, *, stream: bool = False) -> str:
-        """What the noise is predicted to cost with these rows and with the others, in a sentence; empty without others.
+        """What noise and clips are predicted to cost with these rows and with the others; empty without others.
 
         ``task``, ``best``: of these rows. The others are planned for, which takes the time of a plan; no value is read.
         """
@@ -54,10 +54,12 @@ class FeatureChoice:
         except InputError as error:
             return f"{self.other.words}, {self.other.width} numbers in a row, cannot be planned for: {error}"
         (here, what), (there, _) = _predicted(best), _predicted(rival)
-        wider = "these" if task.features > self.other.width else "those"
-        return (f"noise is predicted to cost {here:.2g} of {what} with {task.features} numbers in a row, and "
-                f"{there:.2g} with {self.other.width} ({self.other.words}): {wider} pay where they bring the best "
-                f"possible {what} down by more than {abs(here - there):.2g}")
+        many = task.features > self.other.width
+        more = here - there if many else there - here
+        where = f"where they bring the best possible {what} down by more than {more:.2g}" if more > 0 else "in any case"
+        wider = "these" if many else "those"
+        return (f"noise and clips are predicted to cost {here:.2g} of {what} with {task.features} numbers in a row, "
+                f"and {there:.2g} with {self.other.width} ({self.other.words}): {wider} pay {where}")
 
 
 def _predicted(plan: Plan) -> tuple[float, str]:

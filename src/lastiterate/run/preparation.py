@@ -163,25 +163,30 @@ class CosineFeatures(Part):
 class PrivateCovariance(Part):
     """Whiten the rows, in part, by their second moments, estimated once with Gaussian noise.
 
-    Rows are divided by their norms; the matrix sum_i u_i u_i' gets symmetric noise of standard deviation
-    ``noise_multiplier`` on the diagonal and ``noise_multiplier`` / sqrt 2 off it (docs/theorems/private-covariance).
-    With eigenvalues w (raised by the noise's size) and vectors V of the result, a row u becomes M u / |M u|,
-    M = V (w / max w)^-``power`` V'; rows with M u = 0 stay 0.
+    Rows are clipped to ``row_norm`` and divided by it (``None``: each is divided by its own norm); the matrix
+    sum_i u_i u_i' gets symmetric noise of standard deviation ``noise_multiplier`` on the diagonal and
+    ``noise_multiplier`` / sqrt 2 off it (docs/theorems/private-covariance). With eigenvalues w (raised by the noise's
+    size) and vectors V of the result and M = V (w / max w)^-``power`` V', a row u becomes M u / r, r the root mean
+    square of |M u| as far as the release knows it, for the loss's ``row_norm`` to clip: 1.5 cuts few rows. Without
+    ``row_norm`` it becomes M u / |M u|; rows with M u = 0 stay 0.
     """
 
     noise_multiplier: float
     power: float = 0.35
+    row_norm: float | None = None
     failure = 0.0
 
     def __post_init__(self) -> None:
         settle(self)
         positive("noise_multiplier of the private covariance", self.noise_multiplier)
+        if self.row_norm is not None:
+            executable("row_norm of the private covariance", self.row_norm)
         if not 0 < self.power <= 0.5:
             raise InputError("power of the private covariance", "must lie in (0, 0.5]", self.power,
                              "0.5 whitens fully, less keeps part of the spectrum")
 
     def moved(self, adjacency: str) -> float:
-        # |u u' - w w'| <= sqrt 2 for unit rows, in the Frobenius norm
+        # |u u' - w w'| <= sqrt 2 for rows of norm at most 1, in the Frobenius norm
         return math.sqrt(records_moved(adjacency))
 
 

@@ -36,20 +36,21 @@ def check_stable(run: Described) -> None:
 def top_share(values: Sequence[float], power: float) -> float:
     """The largest eigenvalue of the whitened rows' second moments, which have trace 1.
 
-    ``values``: the eigenvalues m_i of the released M = V (w / max w)^-power V'. So w_i / max w = m_i^(-1/power), and M
-    turns w_i into a multiple of m_i^(2 - 1/power), of which the largest is 1: m_i >= 1 and power <= 1/2.
+    ``values``: the eigenvalues m_i of the released M = V (w / max w)^-power V', or of a multiple of it. With the least
+    of them at 1, w_i / max w = m_i^(-1/power), and M turns w_i into a multiple of m_i^(2 - 1/power), of which the
+    largest is 1: m_i >= 1 and power <= 1/2.
     """
-    return 1 / sum(max(value, 1.0) ** (2 - 1 / power) for value in values)
+    return 1 / sum((value / min(values)) ** (2 - 1 / power) for value in values)
 
 
-def longest_stable(run: Described, share: float) -> float:
+def longest_stable(run: Described, largest: float) -> float:
     """Heavy ball on curvature h is stable for steps below 2 (1 + beta) / h; h the loss's curvature by the scores times
     the largest eigenvalue of the rows' second moments, the intercept's added, plus the ridge."""
     assert isinstance(run.update, HeavyBall) and not isinstance(run.loss, Abstract)
     loss = run.loss
     square = loss.row_norm**2 + loss.intercept**2
     by_scores = (loss.facts().fact("smooth") - loss.ridge) / square
-    return 2 * (1 + run.update.beta) / (by_scores * (share * loss.row_norm**2 + loss.intercept**2) + loss.ridge)
+    return 2 * (1 + run.update.beta) / (by_scores * (largest + loss.intercept**2) + loss.ridge)
 
 
 def stabilised(run: DescribedRun, values: Sequence[float]) -> DescribedRun:
@@ -57,8 +58,9 @@ def stabilised(run: DescribedRun, values: Sequence[float]) -> DescribedRun:
     if type(run.step_size) is not StableSteps:
         return run
     part, stated = run.prelude[-1], run.step_size.values
-    assert isinstance(part, PrivateCovariance)
-    factor = min(1.0, longest_stable(run, top_share(values, part.power)) / stated[0])
+    assert isinstance(part, PrivateCovariance) and not isinstance(run.loss, Abstract)
+    mean_square = run.loss.row_norm**2 if part.row_norm is None else 1.0
+    factor = min(1.0, longest_stable(run, mean_square * top_share(values, part.power)) / stated[0])
     return replace(run, step_size=Steps(tuple(factor * value for value in stated)))
 
 

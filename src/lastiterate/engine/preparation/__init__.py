@@ -46,8 +46,7 @@ class Executed:
 
 
 def _covariance(part: PrivateCovariance, slices: Slices, n: int, d: int, key: Key) -> np.ndarray:
-    moments = noisy_moments(slices, d, part.noise_multiplier, key)
-    return whitening(moments, n, part.noise_multiplier, part.power)
+    return whitening(part, noisy_moments(slices, d, part, key), n)
 
 
 NOTHING = np.zeros(0)
@@ -58,7 +57,7 @@ PARTS: dict[type, Executed] = {
     SquareRoots: Executed(lambda part, slices, n, d, key: NOTHING, lambda part, rows, measured: square_roots(rows)),
     UnitRows: Executed(lambda part, slices, n, d, key: NOTHING, lambda part, rows, measured: unit_rows(rows)),
     CosineFeatures: Executed(lambda part, slices, n, d, key: noisy_cosines(slices, n, part, key), with_cosines),
-    PrivateCovariance: Executed(_covariance, lambda part, rows, measured: whitened(rows, measured)),
+    PrivateCovariance: Executed(_covariance, whitened),
     # measured where the steps read the rows, with their intercept: engine/model.py
     TopEigenvalue: Executed(lambda part, slices, n, d, key: NOTHING, lambda part, rows, measured: rows),
 }

@@ -1,4 +1,4 @@
-"""Second moments of unit rows with symmetric Gaussian noise, and the map that whitens rows in part."""
+"""Second moments of short rows with symmetric Gaussian noise, and the map that whitens rows in part."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import numpy as np
 
 from lastiterate.engine.gaussian_noise import Key, normals
 from lastiterate.engine.preparation.sliced_sums import each_sum
+from lastiterate.engine.rows import clip_rows
+from lastiterate.run.preparation import PrivateCovariance
 
 UNIT = 1 - 2.0**-20
 """Unit rows have this norm: more than rounding to float32 can add to 1 (relative 2^-24)."""
@@ -27,8 +29,18 @@ def unit_rows(rows: np.ndarray) -> np.ndarray:
     return (np.divide(exact, norms, out=np.zeros_like(exact), where=norms > 0) * UNIT).astype(np.float32)
 
 
-def noisy_moments(slices: Iterable[np.ndarray], features: int, noise_multiplier: float, key: Key) -> np.ndarray:
-    """sum_i u_i u_i' over unit rows with noise, (d, d) float64.
+def short_rows(part: PrivateCovariance, rows: np.ndarray) -> np.ndarray:
+    """Rows (n, d) divided by their norms, or clipped to ``row_norm`` and divided by it. float32.
+
+    **Guarantee:** the Euclidean norm of every returned row, computed exactly, is at most 1.
+    """
+    if part.row_norm is None:
+        return unit_rows(rows)
+    return (clip_rows(rows, part.row_norm).astype(np.float64) / part.row_norm).astype(np.float32)
+
+
+def noisy_moments(slices: Iterable[np.ndarray], features: int, part: PrivateCovariance, key: Key) -> np.ndarray:
+    """sum_i u_i u_i' over the short rows with noise, (d, d) float64.
 
     The noise is symmetric, of standard deviation ``noise_multiplier`` on the diagonal and 1/sqrt 2 of it off it: in the
     coordinates (C_ii, sqrt 2 C_ij) it is spherical, and there one row moves the sum by |u|^2 <= 1.
@@ -40,8 +52,8 @@ def noisy_moments(slices: Iterable[np.ndarray], features: int, noise_multiplier:
     diagonal = np.diag(noise).copy()
     noise = (noise + noise.T) / math.sqrt(2)
     noise[np.diag_indices(features)] = diagonal
-    total = noise_multiplier * noise
-    for subtotal in each_sum(slices, lambda rows: gram(unit_rows(rows))):
+    total = part.noise_multiplier * noise
+    for subtotal in each_sum(slices, lambda rows: gram(short_rows(part, rows))):
         total = total + subtotal
     return total
 
@@ -52,17 +64,24 @@ def gram(rows: np.ndarray) -> np.ndarray:
     return exact.T @ exact
 
 
-def whitening(moments: np.ndarray, count: int, noise_multiplier: float, power: float) -> np.ndarray:
+def whitening(part: PrivateCovariance, moments: np.ndarray, count: int) -> np.ndarray:
     """M = V (w / max w)^-power V', w the eigenvalues of moments / count raised by the noise's size; (d, d) float64.
+    With ``row_norm`` it is divided by the root mean square of |M u|.
 
     A function of what was released and of public numbers. The spectral norm of the noise is about s sqrt(2 d), s its
-    standard deviation on the diagonal: directions that it drowns are treated alike.
+    standard deviation on the diagonal: directions that it drowns are treated alike, and mean squares that it drowns
+    count as large as its part in them.
     """
     values, vectors = np.linalg.eigh(moments / count)
-    raised = np.maximum(values, 0.0) + noise_multiplier / count * math.sqrt(2 * len(values))
-    return (vectors * (raised / raised.max()) ** -power) @ vectors.T
+    noise, d = part.noise_multiplier / count, len(values)
+    raised = np.maximum(values, 0.0) + noise * math.sqrt(2 * d)
+    stretched = (raised / raised.max()) ** -part.power
+    if part.row_norm is not None:
+        stretched /= math.sqrt(max(float(values @ stretched**2), noise * math.sqrt(d)))
+    return (vectors * stretched) @ vectors.T
 
 
-def whitened(rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-    """M u / |M u| for every row, u its unit row; rows with M u = 0 stay 0. (n, d) float32."""
-    return unit_rows(unit_rows(rows).astype(np.float64) @ matrix)
+def whitened(part: PrivateCovariance, rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """M u for every row, u its short row; M u / |M u| where rows are divided by their norms. (n, d) float32."""
+    mapped = short_rows(part, rows).astype(np.float64) @ matrix
+    return unit_rows(mapped) if part.row_norm is None else mapped.astype(np.float32)

@@ -16,7 +16,7 @@ from lastiterate.run.run import Run
 @dataclass(frozen=True)
 class Family:
     """Runs for what is asked; ``larger`` and ``smaller``: whether they are for data that do not, and that do fit in
-    memory; ``whitened``: on rows of norm 1, whitened in part, which cosine features may be put beside."""
+    memory; ``whitened``: on rows whitened in part, which cosine features may be put beside."""
 
     runs: Callable[[Asked], Iterator[Run]]
     larger: bool = True

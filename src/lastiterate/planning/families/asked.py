@@ -49,7 +49,8 @@ def falling(first: float, steps: int) -> tuple[float, ...]:
 @dataclass(frozen=True)
 class Asked:
     """One task and one budget. ``time_budget``: seconds that a fit may take, estimated on two cores; ``centred``: what
-    centred rows are clipped to, relative to the norm before."""
+    centred rows are clipped to, relative to the norm before; ``longest``: what whitened rows are clipped to, relative
+    to their root mean square, ``None`` where each is divided by its norm; ``residual_clip``: of their regressions."""
 
     task: Task
     epsilon: float
@@ -57,6 +58,8 @@ class Asked:
     adjacency: Adjacency
     time_budget: float
     centred: float = CENTRED
+    longest: float | None = None
+    residual_clip: float = 0.2
 
     @property
     def clips(self) -> tuple[Asked, ...]:

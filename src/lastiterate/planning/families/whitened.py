@@ -1,4 +1,4 @@
-"""Rows on the unit sphere, whitened in part by a private covariance; fresh secret blocks, or full batches.
+"""Rows whitened in part by a private covariance, on the unit sphere or clipped; fresh secret blocks, or full batches.
 
 Constants were compared on synthetic families (benchmarks/utility/planner_constants.py).
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 
 from lastiterate.analysis.matrix_columns import moved_draws
 from lastiterate.planning.families.asked import MEAN_SHARE, Asked, falling, linear_loss
@@ -29,8 +30,11 @@ PASSES = (50, 20, 10)  #: the first that the time budget allows
 SHORT = ((50, 5), (100, 3))  #: blocks and passes where it allows none of them, and nothing is gathered
 STEPS = (64, 128, 256)  #: of full batches
 CLIP = 0.1  #: per-example gradients of classifiers are clipped to this fraction of their bound
-RESIDUAL_CLIP = 0.2  #: of targets in [-1, 1] around their private mean
+RESIDUAL_CLIPS = (0.2, 0.35)  #: of targets in [-1, 1] around their private mean: less noise, or less bias
 TARGET_SHARE = 0.04  #: part of mu^2 spent on that mean
+LONGEST = (None, 1.5, 2.0, 3.0)
+"""Norms that whitened rows are clipped to, relative to their root mean square; None: all are divided by theirs."""
+CLIPPED = 0.25  #: to this multiple of it before they are whitened, relative to their norm
 BETA = 0.9
 POWER = 0.35
 COVARIANCE_SHARE = 0.04  #: part of the budget mu^2
@@ -44,7 +48,7 @@ SHAPE = 0.55  #: the mean of the falling steps over the first
 
 def allocation(asked: Asked) -> Iterator[Run]:
     """Secret blocks drawn anew in every pass, certified by their allocation; for one record that is zeroed."""
-    blocks = block_count(asked.task.n)
+    asked, blocks = weighed(asked), block_count(asked.task.n)
     if blocks < 2 or records_moved(asked.adjacency) != 1:
         return
     batching = RandomAllocation(-(-asked.task.n // blocks))
@@ -63,7 +67,7 @@ def correlated(asked: Asked) -> Iterator[Run]:
     full batches did as well there at small budgets."""
     if not asked.task.streamed and records_moved(asked.adjacency) != 1:
         return
-    kind = Cyclic if asked.task.streamed else Permuted
+    kind, asked = Cyclic if asked.task.streamed else Permuted, weighed(asked)
     few = block_count(asked.task.n)
     short = [shape for shape in SHORT if shape[0] * ENOUGH_RECORDS <= asked.task.n]
     shapes = [(few, passes) for passes in PASSES if few >= 2] + short
@@ -91,7 +95,21 @@ def correlated_run(asked: Asked, batching: Batching, passes: int) -> Run:
 def whitened(asked: Asked) -> Iterator[Run]:
     """Full batches, certified by composition."""
     for steps in STEPS:
-        yield run_of(asked, steps, asked.composed(steps, spent(asked)), FullBatch())
+        yield composed(weighed(asked), steps)
+
+
+def composed(asked: Asked, steps: int) -> Run:
+    return run_of(asked, steps, asked.composed(steps, spent(asked)), FullBatch())
+
+
+@lru_cache(maxsize=8)
+def weighed(asked: Asked) -> Asked:
+    """With the longest rows, and of a regression the longest residuals, whose noise and bias together leave the lowest
+    predicted risk in full batches."""
+    norms = LONGEST[:1] if asked.task.feature_map == "fourier" else LONGEST
+    clips = RESIDUAL_CLIPS[:1] if asked.task.classes else RESIDUAL_CLIPS
+    return min((replace(asked, longest=longest, residual_clip=clip) for longest in norms for clip in clips),
+               key=lambda one: one.risk(composed(one, STEPS[1])))
 
 
 def spent(asked: Asked) -> float:
@@ -108,7 +126,7 @@ def block_count(n: int) -> int:
 def run_of(asked: Asked, steps: int, noise: Noise, batching: Batching) -> Run:
     """Clipped gradients, momentum, steps that are stable for what was released of the whitened rows."""
     task = asked.task
-    loss = linear_loss(task, 1.0, RESIDUAL_CLIP)
+    loss = linear_loss(task, asked.longest or 1.0, asked.residual_clip)
     clip = CLIP * loss.facts().fact("lipschitz") if task.classes else None
     run = Run(n=task.n, steps=steps, step_size=StableSteps(falling(1.0, steps)), noise=noise, batching=batching,
               loss=loss, clip=clip, update=HeavyBall(BETA), adjacency=asked.adjacency,
@@ -118,20 +136,22 @@ def run_of(asked: Asked, steps: int, noise: Noise, batching: Batching) -> Run:
 
 
 def preparation(asked: Asked) -> tuple[Preparation, ...]:
-    """Rows on the unit sphere, whitened in part; a regression's targets are centred, too."""
+    """Rows that are whitened in part; a regression's targets are centred, too."""
     moved = records_moved(asked.adjacency)
     targets = () if asked.task.classes else (PrivateTargetMean(asked.multiplier(TARGET_SHARE) * moved),)
     fourier = asked.task.feature_map == "fourier"
     cosines = (CosineFeatures(asked.multiplier(COSINE_SHARE) * moved, COSINES),) if fourier else ()
     power = COSINE_POWER if fourier else POWER
-    covariance = PrivateCovariance(math.sqrt(moved) * asked.multiplier(COVARIANCE_SHARE), power)
+    clipped = CLIPPED * asked.longest * asked.task.mapped_norm if asked.longest else None
+    covariance = PrivateCovariance(math.sqrt(moved) * asked.multiplier(COVARIANCE_SHARE), power, clipped)
     return (*targets, *asked.maps, asked.mean(MEAN_SHARE), *cosines, covariance)
 
 
 def first_step(asked: Asked, run: Run) -> float:
     """Of steps that add up to a length in proportion to n mu / clip: the noise that a weight collects over the run,
-    were there no curvature, is then the same for every n, budget and clip, and falls with sqrt(classes)."""
-    return travelled(asked, CLIP) * (1 - BETA) / (SHAPE * run.steps)
+    were there no curvature, is then the same for every n, budget and clip, and falls with sqrt(classes). Where rows may
+    be longer noise is in proportion, and shorter ways make up for a part of it."""
+    return travelled(asked, CLIP) * (asked.longest or 1.0) ** -1.5 * (1 - BETA) / (SHAPE * run.steps)
 
 
 def travelled(asked: Asked, clip: float) -> float:
@@ -142,7 +162,7 @@ def travelled(asked: Asked, clip: float) -> float:
     """
     task, resolved = asked.task, asked.task.n * asked.mu
     if not task.classes:
-        return REGRESSION_TRAVELLED / RESIDUAL_CLIP * resolved
+        return REGRESSION_TRAVELLED / asked.residual_clip * resolved
     needed = RESOLVED * max(task.features - FEW_FEATURES, 0)
     shorter = max(SHORTEST, min(1.0, resolved / needed) ** (1 / 3)) if needed else 1.0
     return TRAVELLED * shorter / (math.sqrt(task.classes) * clip) * resolved

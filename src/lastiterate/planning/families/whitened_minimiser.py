@@ -33,7 +33,7 @@ def perturbed(asked: Asked) -> Iterator[Run]:
             or asked.task.rows_per_record > 1:
         return
     for share in SHARES:
-        run = run_of(asked, share)
+        run = run_of(whitened.weighed(asked), share)
         if run is None:
             return
         yield run
@@ -44,7 +44,7 @@ def run_of(asked: Asked, share: float, *, cap: float | None = None) -> Run | Non
     takes epsilon by itself, where epsilon is out of range, or double precision cannot reach the tolerance.
     """
     task = asked.task
-    loss = linear_loss(task, 1.0)
+    loss = linear_loss(task, asked.longest or 1.0)
     assert isinstance(loss, Logistic | Softmax)
     loss = replace(loss, cap=cap)
     loss = replace(loss, ridge=share * loss.facts().fact("smooth"))
