@@ -49,12 +49,12 @@ def small_parameters(seed: int) -> dict[str, Any]:
             "bias": np.zeros(HIDDEN, np.float32), "out": np.zeros((10, HIDDEN), np.float32)}
 
 
-def small_logits(params: dict[str, Any], image: Any) -> Any:
+def small_logits(params: dict[str, Any], image: jax.Array) -> Any:
     """Logits (classes,) of one image."""
     means = image.reshape(8, 4, 8, 4).mean(axis=(1, 3)).ravel()
     return params["out"] @ jnp.maximum(params["in"] @ means + params["bias"], 0)
 
 
-def small_loss(params: dict[str, Any], image: object, label: object) -> Any:
+def small_loss(params: dict[str, Any], image: jax.Array, label: object) -> Any:
     """Cross-entropy of one record."""
     return -jax.nn.log_softmax(small_logits(params, image))[label]

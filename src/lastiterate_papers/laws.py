@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 Mixture = tuple[tuple[float, ...], tuple[float, ...]]
@@ -25,9 +23,8 @@ def renyi(order: float, p: Mixture, q: Mixture, std: float, points: int = 200_00
     means = np.array([*p[1], *q[1]])
     spread = float(np.ptp(means))
     x = np.linspace(means.min() - order * spread - 12 * std, means.max() + order * spread + 12 * std, points)
-    logs: Any = order * log_density(x, p, std) + (1 - order) * log_density(x, q, std)
-    found: Any = logsumexp(logs)
-    return float(found + np.log(x[1] - x[0])) / (order - 1)
+    logs = order * log_density(x, p, std) + (1 - order) * log_density(x, q, std)
+    return float(np.asarray(logsumexp(logs)) + np.log(x[1] - x[0])) / (order - 1)
 
 
 def projected_renyi(order: float, p: Mixture, q: Mixture, std: float, low: float, high: float,
@@ -42,8 +39,8 @@ def projected_renyi(order: float, p: Mixture, q: Mixture, std: float, low: float
 
     x = np.linspace(low, high, points)
     inside = order * log_density(x, p, std) + (1 - order) * log_density(x, q, std) + np.log(x[1] - x[0])
-    found: Any = logsumexp(np.concatenate((inside, order * atoms(p) + (1 - order) * atoms(q))))
-    return float(found) / (order - 1)
+    logs = np.concatenate((inside, order * atoms(p) + (1 - order) * atoms(q)))
+    return float(np.asarray(logsumexp(logs))) / (order - 1)
 
 
 def hockey_stick(epsilon: float, p: Mixture, q: Mixture, std: float, points: int = 100_001) -> float:

@@ -29,14 +29,18 @@ VECTORS = ("conv3", "dense1", "dense2")
 """Layers that are used once for a record, as a matrix times a vector."""
 
 
+Layers = dict[str, dict[str, jax.Array]]
+"""Weights and offsets of layers by their names."""
+
+
 class Numbers(NamedTuple):
     """Of a step: its size, the noise on the mean gradient, the divisor, a record's share of the prior, the clip."""
 
-    step: Any
-    noise: Any
-    divisor: Any
-    prior: Any
-    clip: Any
+    step: np.float32
+    noise: np.float32
+    divisor: np.float32
+    prior: np.float32
+    clip: np.float32
 
     @classmethod
     def of(cls, run: li.Run, prior: float) -> Numbers:
@@ -115,8 +119,8 @@ def layers(theta: jax.Array) -> dict[str, dict[str, jax.Array]]:
     return found
 
 
-def clipped_sums(theta: jax.Array, columns: jax.Array, labels: jax.Array, real: jax.Array, prior: Any,
-                 clip: Any) -> jax.Array:
+def clipped_sums(theta: jax.Array, columns: jax.Array, labels: jax.Array, real: jax.Array, prior: np.float32,
+                 clip: np.float32) -> jax.Array:
     """For every model (models, size) the sum over a batch of gradients clipped to norm ``clip`` (inf: none).
 
     ``columns``: patches (m, 25, 784); ``real``: which records count, (m,). A record's gradient is that of its
@@ -149,7 +153,8 @@ def clipped_sums(theta: jax.Array, columns: jax.Array, labels: jax.Array, real: 
     return flat + prior * scale.sum(1)[:, None] * theta
 
 
-def _losses(each: Any, zeros: Any, params: Any, columns: jax.Array, labels: jax.Array) -> tuple[jax.Array, Any]:
+def _losses(each: Layers, zeros: dict[str, jax.Array], params: Layers, columns: jax.Array, labels: jax.Array
+            ) -> tuple[jax.Array, tuple[dict[str, jax.Array], dict[str, jax.Array]]]:
     """The sum of all models' cross-entropies over the batch; and inputs and outputs of the layers of vectors.
 
     ``each``: the first two convolutions, for every model and record; ``zeros``: added to outputs of layers of vectors.

@@ -37,13 +37,13 @@ class Block(eqx.Module):
     second: nn.Conv2d
     second_norm: Any
 
-    def __init__(self, width: int, norm: Norm, key: Any) -> None:
+    def __init__(self, width: int, norm: Norm, key: jax.Array) -> None:
         one, two = jax.random.split(key)
         self.first, self.second = (nn.Conv2d(width, width, 3, padding=1, use_bias=False, key=part)
                                    for part in (one, two))
         self.first_norm, self.second_norm = norm(width), norm(width)
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: jax.Array) -> jax.Array:
         inner = jax.nn.relu(self.first_norm(self.first(x)))
         return jax.nn.relu(x + self.second_norm(self.second(inner)))
 
@@ -56,12 +56,12 @@ class Stem(eqx.Module):
     halve: nn.MaxPool2d
     block: Block
 
-    def __init__(self, width: int, norm: Norm, key: Any) -> None:
+    def __init__(self, width: int, norm: Norm, key: jax.Array) -> None:
         one, two = jax.random.split(key)
         self.filters = nn.Conv2d(1, width, 3, padding=1, use_bias=False, key=one)
         self.halve, self.block = nn.MaxPool2d(2, 2), Block(width, norm, two)
 
-    def __call__(self, image: Any) -> Any:
+    def __call__(self, image: jax.Array) -> jax.Array:
         x = self.block(self.halve(self.filters(image[None])))
         return self.halve(x) if x.shape[1] > 8 else x
 
@@ -72,15 +72,15 @@ class Tail(eqx.Module):
     block: Block
     head: nn.Linear
 
-    def __init__(self, classes: int, width: int, norm: Norm, key: Any) -> None:
+    def __init__(self, classes: int, width: int, norm: Norm, key: jax.Array) -> None:
         one, two = jax.random.split(key)
         self.block, self.head = Block(width, norm, one), nn.Linear(width, classes, key=two)
 
-    def pooled(self, inner: Any) -> Any:
+    def pooled(self, inner: jax.Array) -> jax.Array:
         """What the head reads: means over each channel, (width,)."""
         return self.block(inner).mean(axis=(1, 2))
 
-    def __call__(self, inner: Any) -> Any:
+    def __call__(self, inner: jax.Array) -> jax.Array:
         return self.head(self.pooled(inner))
 
 
@@ -90,7 +90,7 @@ class Net(eqx.Module):
     stem: Stem
     tail: Tail
 
-    def __call__(self, image: Any) -> Any:
+    def __call__(self, image: jax.Array) -> jax.Array:
         return self.tail(self.stem(image))
 
 
@@ -117,7 +117,7 @@ def _filters(net: Net) -> list[Any]:
     return [net.stem.filters.weight, *(conv.weight for block in blocks for conv in (block.first, block.second))]
 
 
-def entropy(logits: Any, y: Any) -> Any:
+def entropy(logits: jax.Array, y: jax.Array) -> jax.Array:
     """Cross-entropy of one record."""
     return -jax.nn.log_softmax(logits)[y]
 
@@ -128,7 +128,7 @@ def mapped(layer: Callable[[Any], Any], records: np.ndarray, at_once: int = 500)
     return np.concatenate([np.asarray(each(records[i:i + at_once])) for i in range(0, len(records), at_once)])
 
 
-def parted(module: Any) -> tuple[Any, Callable[..., Any]]:
+def parted(module: eqx.Module) -> tuple[Any, Callable[..., Any]]:
     """The arrays of a module, and the loss of one record (input, label) as a function of them: what ``train`` takes."""
     arrays, rest = eqx.partition(module, eqx.is_inexact_array)
     return arrays, lambda arrays, x, y: entropy(eqx.combine(arrays, rest)(x), y)
@@ -139,11 +139,11 @@ def pretrained(net: Net, images: np.ndarray, labels: np.ndarray, steps: int, see
     """The net after plain SGD with momentum on public images; no privacy, and none is asked for."""
     arrays, loss = parted(net)
 
-    def mean_loss(arrays: Any, x: Any, y: Any) -> Any:
+    def mean_loss(arrays: Any, x: jax.Array, y: jax.Array) -> jax.Array:
         return jax.vmap(partial(loss, arrays))(x, y).mean()
 
     @jax.jit
-    def moved(arrays: Any, speed: Any, x: Any, y: Any) -> Any:
+    def moved(arrays: Any, speed: Any, x: jax.Array, y: jax.Array) -> Any:
         slope = jax.grad(mean_loss)(arrays, x, y)
         speed = jax.tree.map(lambda v, g: momentum * v + g, speed, slope)
         return jax.tree.map(lambda a, v: a - step * v, arrays, speed), speed
@@ -151,5 +151,5 @@ def pretrained(net: Net, images: np.ndarray, labels: np.ndarray, steps: int, see
     rng, speed = np.random.default_rng(seed), jax.tree.map(jnp.zeros_like, arrays)
     for _ in range(steps):
         kept = rng.integers(0, len(images), batch)
-        arrays, speed = moved(arrays, speed, images[kept], labels[kept])
+        arrays, speed = moved(arrays, speed, jnp.asarray(images[kept]), jnp.asarray(labels[kept]))
     return eqx.combine(arrays, net)
