@@ -22,6 +22,7 @@ from lastiterate.engine.streaming.streamed_linear import execute_streaming
 from lastiterate.engine.unit_gradients import execute_units
 from lastiterate.errors import InputError
 from lastiterate.release.protected_units import unit_records
+from lastiterate.run.stable import typical_norm
 
 OUTPUTS = (1, 2, 3, 10)
 
@@ -29,7 +30,7 @@ OUTPUTS = (1, 2, 3, 10)
 def queries(outputs, seed=0, columns=5):
     rng = np.random.default_rng(seed)
     loss = li.Logistic(row_norm=1.5) if outputs == 1 else li.Softmax(classes=outputs, row_norm=1.5)
-    return Queries(loss, rng.normal(size=(outputs, columns + 1)))
+    return Queries(loss, rng.normal(size=(outputs, columns + 1)), loss.row_norm)
 
 
 def adversarial(found, rng, records=300):
@@ -50,6 +51,17 @@ def longest(outputs, tries=60):
 @pytest.mark.parametrize("outputs", OUTPUTS)
 def test_no_record_adds_more_than_one(outputs):
     assert 0.99 < longest(outputs) <= 1
+
+
+def test_scores_reach_as_far_as_rows_typically_are_long():
+    """A reach in bounds of rows, which clipped rows seldom come near, would leave the slope three times the noise."""
+    run = li.Run(n=60, steps=1, step_size=0.1, loss=li.Logistic(row_norm=3.0), noise=li.NoiseMultiplier(1.0))
+    parts = li.PrivateCovariance(9.0), li.PrivateCovariance(9.0, row_norm=2.0)
+    found = [typical_norm(replace(run, prelude=prelude)) for prelude in ((), parts[:1], parts[1:])]
+    assert found == [3.0, 3.0, 1.0]
+    weights = np.ones((1, 5))
+    assert Queries(run.loss, weights, 1.0).reach == pytest.approx(2.5 * 2 / 4**0.5)
+    assert Queries(run.loss, weights, 3.0).reach == pytest.approx(3 * Queries(run.loss, weights, 1.0).reach)
 
 
 @pytest.mark.parametrize("outputs", OUTPUTS)

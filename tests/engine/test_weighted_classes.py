@@ -80,7 +80,7 @@ def test_vectors_of_a_calibration_are_weighted_and_within_one(classes: int) -> N
     rng, outputs = np.random.default_rng(3), loss.outputs
     weights, target = rng.normal(size=(outputs, 5)), np.arange(90) % classes
     scores = rng.normal(size=(90, outputs)) * 4
-    both = [Queries(one, weights) for one in (loss, replace(loss, class_weights=None))]
+    both = [Queries(one, weights, one.row_norm) for one in (loss, replace(loss, class_weights=None))]
     found, plain = (one.vectors(scores, target, one.start) for one in both)
     assert np.linalg.norm(plain, axis=1).max() <= 1
     np.testing.assert_allclose(found, plain * np.array(WEIGHTS[classes])[target][:, None])

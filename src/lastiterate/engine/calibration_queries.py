@@ -42,10 +42,12 @@ SLOPES = (0.02, 50.0)
 
 @dataclass(frozen=True, eq=False)
 class Queries:
-    """The vectors of one model: a public function of its released ``weights`` (k, d + 1) and its loss."""
+    """The vectors of one model: a public function of its released ``weights`` (k, d + 1), its loss and the norm that
+    rows typically have."""
 
     loss: LinearLoss
     weights: np.ndarray
+    typical: float
 
     @property
     def several(self) -> bool:
@@ -66,7 +68,7 @@ class Queries:
             longest = REACH_OF_SEVERAL / 2 * math.sqrt(max(float(apart.max()), 0.0))
         else:
             longest = REACH * float(np.linalg.norm(rows))
-        return max(longest * self.loss.row_norm / math.sqrt(min(columns, DIRECTIONS)), 1e-9)
+        return max(longest * self.typical / math.sqrt(min(columns, DIRECTIONS)), 1e-9)
 
     @property
     def parameters(self) -> int:

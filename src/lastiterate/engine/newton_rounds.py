@@ -15,6 +15,7 @@ from lastiterate.engine.preparation.sliced_sums import each_sum
 from lastiterate.engine.prepare import linear_loss
 from lastiterate.run.probability_calibration import AssumedSlope, Calibration
 from lastiterate.run.run import Run
+from lastiterate.run.stable import typical_norm
 
 LONGEST = 4.0
 """A round moves no parameter further."""
@@ -45,7 +46,7 @@ def calibrated(run: Run, weights: np.ndarray, scored: Scored, noisy: Noisy,
             pass
     with np.errstate(over="ignore"):  # the reach of scores is a root of squares
         check_released(weights.size * np.square(weights))
-    queries = Queries(linear_loss(run), weights)
+    queries = Queries(linear_loss(run), weights, typical_norm(run))
     parameters = queries.start
     for number, std in enumerate(run.calibration.stds.tolist()):
         total = noisy(number, std, queries.size, together(_vectors(run, queries, parameters, scored)))

@@ -211,8 +211,9 @@ def _minimised(asked: Asked, batching: Batching | None, prox: Prox | None, cap: 
     if max(asked.task.rows_per_unit, asked.task.rows_per_record) > 1:
         raise InputError("rows_per_unit", f"must be 1 for {PERTURBED}: group privacy of its curve leaves nothing "
                          "beside a private preparation", asked.task.rows_per_unit, "use allocation-sgd")
+    best = whitened.weighed(asked)
     runs = [run for share in whitened_minimiser.SHARES
-             if (run := whitened_minimiser.run_of(whitened.weighed(asked), share, cap=cap)) is not None]
+            if (run := whitened_minimiser.run_of(best, share, cap=cap)) is not None]
     if not runs:
         raise InputError("epsilon", "is too small for the largest ridge of objective-perturbation, or above 50",
                          asked.epsilon,

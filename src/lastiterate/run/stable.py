@@ -53,14 +53,20 @@ def longest_stable(run: Described, largest: float) -> float:
     return 2 * (1 + run.update.beta) / (by_scores * (largest + loss.intercept**2) + loss.ridge)
 
 
+def typical_norm(run: Described) -> float:
+    """Of rows that steps read: their root mean square where a ``PrivateCovariance`` makes it 1, else their bound."""
+    assert not isinstance(run.loss, Abstract)
+    scaled = any(isinstance(part, PrivateCovariance) and part.row_norm is not None for part in run.prelude)
+    return 1.0 if scaled else run.loss.row_norm
+
+
 def stabilised(run: DescribedRun, values: Sequence[float]) -> DescribedRun:
     """``run`` with the steps that follow from the eigenvalues of its released M; itself where that changes nothing."""
     if type(run.step_size) is not StableSteps:
         return run
     part, stated = run.prelude[-1], run.step_size.values
-    assert isinstance(part, PrivateCovariance) and not isinstance(run.loss, Abstract)
-    mean_square = run.loss.row_norm**2 if part.row_norm is None else 1.0
-    factor = min(1.0, longest_stable(run, mean_square * top_share(values, part.power)) / stated[0])
+    assert isinstance(part, PrivateCovariance)
+    factor = min(1.0, longest_stable(run, typical_norm(run) ** 2 * top_share(values, part.power)) / stated[0])
     return replace(run, step_size=Steps(tuple(factor * value for value in stated)))
 
 

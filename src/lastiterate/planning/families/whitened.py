@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import lru_cache
 
 from lastiterate.analysis.matrix_columns import moved_draws
 from lastiterate.planning.families.asked import MEAN_SHARE, Asked, falling, linear_loss
@@ -94,15 +93,15 @@ def correlated_run(asked: Asked, batching: Batching, passes: int) -> Run:
 
 def whitened(asked: Asked) -> Iterator[Run]:
     """Full batches, certified by composition."""
+    best = weighed(asked)
     for steps in STEPS:
-        yield composed(weighed(asked), steps)
+        yield composed(best, steps)
 
 
 def composed(asked: Asked, steps: int) -> Run:
     return run_of(asked, steps, asked.composed(steps, spent(asked)), FullBatch())
 
 
-@lru_cache(maxsize=8)
 def weighed(asked: Asked) -> Asked:
     """With the longest rows, and of a regression the longest residuals, whose noise and bias together leave the lowest
     predicted risk in full batches."""

@@ -32,8 +32,9 @@ def perturbed(asked: Asked) -> Iterator[Run]:
     if asked.task.classes == 0 or records_moved(asked.adjacency) != 1 or asked.task.rows_per_unit > 1 \
             or asked.task.rows_per_record > 1:
         return
+    best = whitened.weighed(asked)
     for share in SHARES:
-        run = run_of(whitened.weighed(asked), share)
+        run = run_of(best, share)
         if run is None:
             return
         yield run
