@@ -1,5 +1,6 @@
 """Private preparation as it is executed: what is released about rows, and what rows become."""
 
+import json
 from dataclasses import replace
 
 import jax
@@ -10,6 +11,7 @@ import lastiterate as li
 from lastiterate.accounting.beside_the_model import prepared_curves
 from lastiterate.audit.auditing import auditable
 from lastiterate.engine import Trainer, execute, scores, seeded_key
+from lastiterate.engine.exact_sums import execute_exactly
 from lastiterate.engine.model import rows_of_batches
 from lastiterate.engine.preparation import PARTS, executed, prepared
 from lastiterate.engine.preparation.cosines import cosines, directions, noisy_cosines, with_cosines
@@ -225,6 +227,54 @@ def test_eigenvalues_of_batches_are_the_largest():
                  loss=li.Softmax(classes=3))
     found = [np.concatenate(list(batch)) for batch in rows_of_batches(run, X, (), None)]
     assert [len(batch) for batch in found] == [50, 50, 20]
+
+
+@pytest.mark.parametrize("row_norm", [None, 1.0])
+@pytest.mark.parametrize("by", [execute, execute_exactly])
+def test_a_record_that_is_absent_is_in_no_sum_of_the_preparation(by, row_norm):
+    """A row of zeros stands for no record only until a mean is taken from it: what is left of it would be -mean."""
+    parts = (PrivateTargetMean(1e-5), li.PrivateMean(1e-5, 2.0), li.PrivateCovariance(1e-5, 0.35, row_norm))
+    run = li.Run(n=N, steps=2, step_size=0.1, noise=li.NoiseMultiplier(1.0), loss=li.HuberRidge(row_norm=1.5),
+                 prelude=parts)
+    target, gone = np.linspace(-1, 1, N), (17,)
+    answer, mean, matrix = by(run, X, target, seeded_key(0), absent=gone).released
+    there = np.delete(X, gone, axis=0).astype(float)
+    there = there * np.minimum(1, 2 / np.linalg.norm(there, axis=1))[:, None]
+    np.testing.assert_allclose(answer, np.delete(target, gone).sum() / N, atol=1e-4)
+    np.testing.assert_allclose(mean, there.sum(0) / N, atol=1e-4)
+    short = short_rows(parts[2], there - mean).astype(float)
+    np.testing.assert_allclose(matrix, whitening(parts[2], short.T @ short, N), rtol=2e-3, atol=2e-3)
+    other = X.copy()
+    other[17] = 7.0
+    again = by(run, other, target, seeded_key(0), absent=gone).released
+    for one, two in zip(again, (answer, mean, matrix), strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_an_absent_record_is_in_no_eigenvalue():
+    run = li.Run(n=N, steps=2, step_size=li.RelativeToSmooth(1.0), noise=li.NoiseMultiplier(1.0), loss=li.Logistic(),
+                 prelude=(li.PrivateMean(QUIET, 2.0), li.TopEigenvalue(QUIET)))
+    rows = [np.concatenate(list(batch)) for batch in rows_of_batches(run, X, (X.mean(0),), None, (3,))]
+    assert not rows[0][3].any() and rows[0][[2, 4]].any(axis=1).all() and len(rows[0]) == N
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_rows_that_are_divided_by_their_norms_are_finite(value):
+    rows = X.copy()
+    rows[3, 1] = value
+    for parts in ((li.UnitRows(),), (li.PrivateCovariance(5.0),), (SquareRoots(), li.PrivateCovariance(5.0)),
+                  (CosineFeatures(5.0, 16),)):
+        run = li.Run(n=N, steps=2, step_size=0.1, noise=li.NoiseMultiplier(5.0), loss=LOSS, prelude=parts)
+        with pytest.raises(li.InputError, match="must be finite numbers"):
+            execute(run, rows, Y, seeded_key(0))
+
+
+def test_runs_of_before_are_written_as_they_were():
+    """Their hashes stand in certificates, checkpoints and ledgers."""
+    before = '{"type": "PrivateCovariance", "noise_multiplier": 3.0, "power": 0.35}'
+    assert json.loads(stable(prelude=(li.PrivateCovariance(3.0),)).to_json())["prelude"] == [json.loads(before)]
+    later = stable(prelude=(li.PrivateCovariance(3.0, row_norm=2.0),))
+    assert '"row_norm": 2.0' in later.to_json() and li.Run.from_dict(json.loads(later.to_json())) == later
 
 
 def stable(**changes):

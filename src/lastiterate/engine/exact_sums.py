@@ -157,7 +157,8 @@ jax.tree_util.register_pytree_node(  # pyright: ignore[reportUnknownMemberType]
     lambda grid, held: ExactLinear(held[0].value, grid, *held[1:]))
 
 
-def prepare_exactly(run: Run, features: np.ndarray, target: object, key: Key) -> tuple[np.ndarray, ...]:
+def prepare_exactly(run: Run, features: np.ndarray, target: object, key: Key, absent: Sequence[int] = ()
+                    ) -> tuple[np.ndarray, ...]:
     """What the run's preparation releases, from exact sums with exact noise."""
     if not run.prelude:
         return ()
@@ -165,7 +166,7 @@ def prepare_exactly(run: Run, features: np.ndarray, target: object, key: Key) ->
     def release(number: int, part: object, slices: Iterable[np.ndarray], data: Measurable) -> np.ndarray:
         return EXACT[type(part)](part, slices, data.n, data.features, preparation_bits(key, number))
 
-    return prepare_privately(run, in_memory(run, features, target), release)
+    return prepare_privately(run, in_memory(run, features, target, absent), release)
 
 
 def execute_exactly(run: Run, features: Any, target: object, key: Key | None = None, progress: Progress | None = None,
@@ -180,7 +181,7 @@ def execute_exactly(run: Run, features: Any, target: object, key: Key | None = N
         key = checkpoint.begin(run, (features, target), key, "linear, exact sums")
     check_process()
     key = fresh_key() if key is None else key
-    loss, released = linear_loss(run), prepare_exactly(run, features, target, key)
+    loss, released = linear_loss(run), prepare_exactly(run, features, target, key, absent)
     if type(run.step_size) is StableSteps:
         run = run.stabilised(np.linalg.eigvalsh(released[-1]).tolist())
     with jax.enable_x64(True):

@@ -39,19 +39,21 @@ def execute(run: Run, features: np.ndarray, target: object, key: Key | None = No
     """Run every step of ``run``, in order; the only way from data in memory to a released model.
 
     ``checkpoint``: checkpoints of it; a resumed run draws what it drew before, its private preparation included.
-    ``absent``: records whose gradients are zeroed; their rows and answers must be 0, so that sums do not hold them
-    either. ``initial``: first weights (k, d + 1) instead of 0, public or hidden as the caller accounts for them.
+    ``absent``: records that no sum holds: none of the preparation, of gradients and of the calibration; n counts them.
+    ``initial``: first weights (k, d + 1) instead of 0, public or hidden as the caller accounts for them.
     """
     if checkpoint is not None:
         key = checkpoint.begin(run, (features, target), key, "linear")
     check_process()
     key = fresh_key() if key is None else key
-    released = prepare_privately(run, in_memory(run, features, target), drawn_with(key)) if run.prelude else ()
+    released: tuple[np.ndarray, ...] = ()
+    if run.prelude:
+        released = prepare_privately(run, in_memory(run, features, target, absent), drawn_with(key))
 
     def batches() -> Iterator[Iterator[np.ndarray]]:
         with jax.enable_x64(True):
             order = places(run, key) if by_block(run) else None
-        return rows_of_batches(run, features, released, order)
+        return rows_of_batches(run, features, released, order, absent)
 
     done, released = settled(run, (0, *np.shape(features))[-1], released, key, batches)
     trainer = Trainer(done)
@@ -85,29 +87,35 @@ def scored_in_memory(run: Run, model: Model, rows: np.ndarray, labels: np.ndarra
     return lambda: iter(pairs)
 
 
-def in_memory(run: Run, features: np.ndarray, target: object) -> Measurable:
-    """Arrays as preparations read them."""
+def in_memory(run: Run, features: np.ndarray, target: object, absent: Sequence[int] = ()) -> Measurable:
+    """Arrays as preparations read them, without the records that are absent: a row of zeros that a mean is taken from
+    is none."""
     rows = np.asarray(features)
     answers = check_target(run, target) if any(part.targets for part in run.prelude) else np.zeros(0)
     if rows.ndim != 2:
         clip_rows(rows, 1.0)  # says what is wrong
-    return Measurable(len(rows), rows.shape[1],
+    n, d = rows.shape
+    if absent:
+        rows, answers = np.delete(rows, absent, axis=0), np.delete(answers, absent if len(answers) else [])
+    return Measurable(n, d,
                       lambda: (rows[first:first + SLICE] for first in range(0, len(rows), SLICE)),
                       lambda: iter((answers,)))
 
 
 def rows_of_batches(run: Run, features: np.ndarray, released: tuple[np.ndarray, ...],
-                    order: np.ndarray | None) -> Iterator[Iterator[np.ndarray]]:
+                    order: np.ndarray | None, absent: Sequence[int] = ()) -> Iterator[Iterator[np.ndarray]]:
     """Prepared rows with their intercept, in slices, batch by batch where batches are fixed for the whole run (else all
-    records as one)."""
+    records as one); zeros for the records that are absent."""
     loss, rows = linear_loss(run), np.asarray(features)
     ranks = np.arange(run.n) if order is None else np.argsort(order)
     size = int(run.divisor) if by_block(run) else run.n
 
     def sliced(batch: np.ndarray) -> Iterator[np.ndarray]:
         for first in range(0, len(batch), SLICE):
-            clipped = clip_rows(prepared(rows[batch[first:first + SLICE]], run.prelude, released), loss.row_norm)
-            yield np.column_stack((clipped, np.full(len(clipped), loss.intercept, np.float32)))
+            here = batch[first:first + SLICE]
+            clipped = clip_rows(prepared(rows[here], run.prelude, released), loss.row_norm)
+            full = np.column_stack((clipped, np.full(len(clipped), loss.intercept, np.float32)))
+            yield np.where(np.isin(here, absent)[:, None], np.float32(0), full) if absent else full
 
     return (sliced(ranks[first:first + size]) for first in range(0, run.n, size))
 

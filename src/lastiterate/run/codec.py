@@ -18,10 +18,15 @@ DEEPEST = 12
 """Levels of lists and objects in each other that are read; a run has six."""
 
 
+WHERE_GIVEN = {"written": "where given"}
+"""Metadata of a field that came later: runs that leave it out are written, and hashed, as they were before."""
+
+
 def encode(value: object) -> Any:
     """A JSON-ready form of a run or one of its parts; a ``json_type`` names a class that ``stands_for()`` it."""
     if is_dataclass(value) and not isinstance(value, type):
-        body = {item.name: encode(getattr(value, item.name)) for item in fields(value) if item.init}
+        body = {item.name: encode(getattr(value, item.name)) for item in fields(value) if item.init and not (
+            item.metadata == WHERE_GIVEN and getattr(value, item.name) == item.default)}
         return {"type": getattr(value, "json_type", type(value).__name__), **body}
     if isinstance(value, tuple):
         return [encode(entry) for entry in value]

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, final
 
 from lastiterate.errors import InputError
 from lastiterate.run.adjacency import records_moved
+from lastiterate.run.codec import WHERE_GIVEN
 from lastiterate.run.fields import settle
 from lastiterate.run.validate import executable, positive, whole
 
@@ -173,7 +174,7 @@ class PrivateCovariance(Part):
 
     noise_multiplier: float
     power: float = 0.35
-    row_norm: float | None = None
+    row_norm: float | None = field(default=None, metadata=WHERE_GIVEN)
     failure = 0.0
 
     def __post_init__(self) -> None:

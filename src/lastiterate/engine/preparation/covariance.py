@@ -11,6 +11,7 @@ import numpy as np
 from lastiterate.engine.gaussian_noise import Key, normals
 from lastiterate.engine.preparation.sliced_sums import each_sum
 from lastiterate.engine.rows import clip_rows
+from lastiterate.errors import InputError
 from lastiterate.run.preparation import PrivateCovariance
 
 UNIT = 1 - 2.0**-20
@@ -20,10 +21,13 @@ UNIT = 1 - 2.0**-20
 def unit_rows(rows: np.ndarray) -> np.ndarray:
     """Rows (n, d) divided by their norms, which are computed in float64; rows of norm 0 stay 0. float32.
 
+    Errors: numbers that are not finite.
     **Guarantee:** the Euclidean norm of every returned row, computed exactly, is at most 1.
     """
     exact = np.asarray(rows, dtype=np.float64)
     largest = np.abs(exact).max(axis=1, keepdims=True)  # so that squares neither overflow nor vanish
+    if not np.isfinite(largest).all():
+        raise InputError("features", "must be finite numbers", "NaN or infinity", "fill or drop those values first")
     exact = np.divide(exact, largest, out=np.zeros_like(exact), where=largest > 0)
     norms = np.sqrt(np.einsum("ij,ij->i", exact, exact))[:, None]
     return (np.divide(exact, norms, out=np.zeros_like(exact), where=norms > 0) * UNIT).astype(np.float32)
