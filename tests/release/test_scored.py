@@ -174,6 +174,16 @@ def test_every_further_score_is_charged(estimator, tmp_path):
     assert not li.verify(tmp_path / "model").holds
 
 
+def test_labels_of_another_kind_are_refused_before_they_are_charged(estimator, tmp_path):
+    ledger = Ledger(tmp_path / "book")
+    ledger.add("data", unit="row", adjacency="zero-out", filter=GaussianFilter(9.0, 1e-7))
+    for wrong, words in ((Y, "must hold labels of the model, which are texts, got 'numbers'"),
+                         (np.array(["no", "yes"])[Y][:-1], "must be one label for each of 300 records")):
+        with pytest.raises(li.InputError, match=words):
+            estimator.fitted_.private_score(X, wrong, epsilon=1.0, ledger=ledger, dataset="data")
+    assert ledger.total("data").releases == ()
+
+
 def test_a_run_with_a_count_needs_its_records():
     run = replace(RUN, counts=(NoisyCount(1.0, 30, drawn="apart"),))
     with pytest.raises(li.InputError, match="counts must be one, with the records"):

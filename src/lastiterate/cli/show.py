@@ -36,9 +36,6 @@ HIDES = {"zero-out": "Zero-out hides whether it was used at all, replace-one als
 
 def trained(console: Console, result: Released, where: str) -> None:
     """The one screen that ``train`` ends with."""
-    from lastiterate.release.answers import Labels
-    from lastiterate.release.fitted_linear import FittedLinear
-
     model = result.model
     certificate, delta = model.certificate, model.delta
     table = Table.grid(padding=(0, 3))
@@ -49,14 +46,13 @@ def trained(console: Console, result: Released, where: str) -> None:
         table.add_row("", f"epsilon {rounded_up(other)} under replace-one" if math.isfinite(other)
                       else "nothing is known under replace-one")
     table.add_row("protects", _protected(getattr(model, "run", None), certificate.adjacency))
-    linear = isinstance(model, FittedLinear)
     kinds = {"linear": lambda: _run_rows(certificate, delta), "selected": lambda: _selected_rows(model),
              "exact": lambda: _exact_rows(model)}
     for row in kinds.get(model.form, lambda: _sample_rows(model))():
         table.add_row(*row)
     if model.schema is not None and model.schema.features:
         table.add_row("features", described(model.schema.features))
-    what = "accuracy" if linear and isinstance(model.answers, Labels) else "R^2"
+    what = measure(model)
     if result.test_score is not None:
         table.add_row(f"test {what}", f"[bold]{result.test_score:.3f}[/bold] on public test data")
     for accuracy in getattr(model, "accuracies", ()):
@@ -67,6 +63,14 @@ def trained(console: Console, result: Released, where: str) -> None:
     notes = "\n".join(f"- {escape(in_flags(caveat))}" for caveat in certificate.all_caveats())
     console.print(Panel(Group(table, "", f"[dim]{notes}[/dim]"), title="released: the last iterate, once",
                         expand=False))
+
+
+def measure(model: Any) -> str:
+    """What the scores of a model are."""
+    from lastiterate.release.answers import Labels
+    from lastiterate.release.fitted_linear import FittedLinear
+
+    return "accuracy" if isinstance(model, FittedLinear) and isinstance(model.answers, Labels) else "R^2"
 
 
 def _protected(run: Run | None, adjacency: str) -> str:

@@ -113,6 +113,7 @@ class Training(FromFile):
 def train_command(asked: Training) -> None:
     """Train a model, certify it, write it to a folder."""
     from lastiterate.cli.saving import committed
+    from lastiterate.cli.show import measure
     from lastiterate.release import datafile, open_dataset
     from lastiterate.release.steps_bar import steps_bar
 
@@ -127,7 +128,8 @@ def train_command(asked: Training) -> None:
     with charging, steps_bar("training", Terminal(stderr=True)) as tick:
         result = datafile.fit_file(wanted, progress=tick, charging=charging)
     if result.test_score is not None:
-        said.setdefault("accuracy", f"{result.test_score:.3f} on {asked.test or 'a bundled public test set'}")
+        what = "" if measure(result.model) == "accuracy" else "R^2 "
+        said.setdefault("accuracy", f"{what}{result.test_score:.3f} on {asked.test or 'a bundled public test set'}")
     if said:
         result = replace(result, model=result.model.saying(said))
     place = committed(result.model, where, charging)

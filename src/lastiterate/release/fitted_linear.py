@@ -85,17 +85,31 @@ class FittedLinear(Fitted):
         if not 0 < mu < math.inf:
             raise InputError("epsilon", "must be a positive number", epsilon)
         wanted = count_of(self.run, mu, int(np.shape(x)[0]), by, tuple(groups))
+        labels = self._labels_alike(y, wanted.records)
         run, old = replace(self.run, counts=(*self.run.counts, wanted)), self.certificate
         said = (*check_rows(unit, wanted.records, run.rows_per_unit), *caveats_of_one(mu, self.delta))
         unseen = tuple(text for text in said if text not in old.caveats)
         proof = replace(account(run, at_least=old.at_least), caveats=(*old.caveats, *unseen))
         charging = charging_of(ledger=ledger, dataset=dataset, purpose="private_score")
         charging.charge(CountCharge(run, wanted, run.adjacency), delta=self.delta)
-        right = self.predict(x) == np.asarray(y)
+        right = self.predict(x) == labels
         numbers = noisy_numbers(right, by, wanted, fresh_key())
         model = replace(self, proof=proof, run=run, counted=(*self.counted, *numbers))
         charging.finish(model)
         return model
+
+    def _labels_alike(self, y: Any, records: int) -> np.ndarray:
+        """The labels (n,), refused where they are of another kind than those of the model: none would be right."""
+        labels = np.asarray(y)
+        assert isinstance(self.answers, Labels)
+        if labels.shape != (records,):
+            raise InputError("y", f"must be one label for each of {records} records", labels.shape)
+        held, given = (np.asarray(list(values)).dtype.kind for values in (self.answers.values, labels.tolist()))
+        if (held == "U") != (given == "U"):
+            words = ("texts", "numbers") if held == "U" else ("numbers", "texts")
+            raise InputError("y", f"must hold labels of the model, which are {words[0]}", words[1],
+                             "give labels as predict does")
+        return labels
 
     def contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         tensors = {"weights": self.released.weights}
