@@ -132,6 +132,10 @@ def test_coefficients_of_whitened_rows_that_keep_their_lengths():
     assert short.sum() > 2000
     np.testing.assert_allclose((rows @ model.coef_ + model.intercept_)[short], found[short], atol=2e-4)
     np.testing.assert_allclose(model.coef_, 1.0, atol=0.4)
+    wide = np.clip(4 * rows, -1, 1)  # nearly all of them longer than what is clipped to before they are whitened
+    none = DPHuberRidge(epsilon=3.0, target_range=(-1.0, 4.0), run=run).fit(wide, 1.2 + rows.sum(1))
+    with pytest.raises(AttributeError, match="or most are clipped"):
+        _ = none.coef_
     two = DPLogisticRegression(epsilon=3.0, row_norm=12**0.5, classes=[0, 1]).fit(rows, rows[:, 0] > 0)
     assert two.coef_.argmax() == 0 and two.intercept_.shape == (1,)
 

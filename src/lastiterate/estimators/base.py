@@ -17,6 +17,7 @@ from lastiterate.data.data_frames import frame_table
 from lastiterate.data.schema import Schema
 from lastiterate.data.sources.stream import Watched
 from lastiterate.engine import Model
+from lastiterate.engine.preparation.covariance import keeps_lengths
 from lastiterate.errors import InputError
 from lastiterate.estimators.numbers_only import numbers_only
 from lastiterate.estimators.pipelines import warn_of_learned_steps
@@ -153,8 +154,8 @@ class PrivateLinear(BaseEstimator):
     def coef_(self) -> np.ndarray:
         """Weights of the features, (1, d) or (classes, d) for classifiers and (d,) for regression.
 
-        For rows that no bound clips, ``X @ coef_.T + intercept_`` are the scores; those of longer rows are in
-        proportion. Preparations that divide all rows by their norms have no such form.
+        For rows that no bound clips, ``X @ coef_.T + intercept_`` are the scores; what longer rows are multiplied by is
+        smaller for them. Preparations that divide all rows by their norms, or clip most, have no such form.
         """
         return self._linear_form()[0]
 
@@ -170,13 +171,14 @@ class PrivateLinear(BaseEstimator):
         for part, value in reversed(list(zip(model.run.prelude, model.released.released, strict=True))):
             if isinstance(part, PrivateMean):
                 offset = offset - slopes @ np.asarray(value, np.float64)
-            elif isinstance(part, PrivateCovariance) and part.row_norm is not None:
+            elif isinstance(part, PrivateCovariance) and keeps_lengths(part, value):
+                assert part.row_norm is not None
                 slopes = slopes @ np.asarray(value, np.float64).T / part.row_norm
             elif isinstance(part, PrivateTargetMean):
                 offset = offset + np.asarray(value, np.float64)
             elif not isinstance(part, TopEigenvalue):
-                raise AttributeError("coef_ and intercept_ do not exist where rows are divided by their norms: use "
-                                     "model_.weights, which speaks of prepared rows")
+                raise AttributeError("coef_ and intercept_ do not exist where rows are divided by their norms, or most "
+                                     "are clipped: use model_.weights, which speaks of prepared rows")
         return slopes, offset
 
     def _progress(self, given: object) -> Any:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lastiterate.data.columns import INDICATOR, Column, Date, Numeric
+from lastiterate.engine.preparation.covariance import keeps_lengths, stretch
 from lastiterate.features.record_fields import Choice, Field, Number
 from lastiterate.planning.reference_problem import filtered
 from lastiterate.release.fitted_linear import FittedLinear
@@ -111,21 +112,17 @@ def _linear(model: FittedLinear, norm: float) -> tuple[np.ndarray, np.ndarray, n
             mean = np.asarray(value, dtype=np.float64)
         elif isinstance(part, PrivateCovariance):
             matrix = np.asarray(value, dtype=np.float64)
-            around = math.sqrt(max(norm**2 - float(mean @ mean), 0.05 * norm**2))
-            length = part.row_norm or _length(matrix, part.power) * around
+            length = math.sqrt(max(norm**2 - float(mean @ mean), 0.05 * norm**2))  # of rows as long as they may be
+            if part.row_norm is None:
+                length *= stretch(part, matrix)
+            elif keeps_lengths(part, matrix) or length < part.row_norm:
+                length = part.row_norm
         elif isinstance(part, UnitRows):
             length = norm
     if outputs > 1:
         weights = weights - weights.mean(axis=0)
     kept = math.sqrt(1 - 1 / outputs) if outputs > 1 else 1.0
     return weights @ matrix.T / length, mean, matrix * (kept * _noise(model) / length)
-
-
-def _length(matrix: np.ndarray, power: float) -> float:
-    """Root mean square of |M u| over unit rows u, whose second moments are those that M = S^-power was made of."""
-    values = np.maximum(np.linalg.eigvalsh(matrix), 1e-12)
-    moments = values ** (-1 / power)
-    return math.sqrt(float((moments * values**2).sum() / moments.sum()))
 
 
 def _noise(model: FittedLinear) -> float:

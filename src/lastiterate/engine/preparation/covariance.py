@@ -89,3 +89,16 @@ def whitened(part: PrivateCovariance, rows: np.ndarray, matrix: np.ndarray) -> n
     """M u for every row, u its short row; M u / |M u| where rows are divided by their norms. (n, d) float32."""
     mapped = short_rows(part, rows).astype(np.float64) @ matrix
     return unit_rows(mapped) if part.row_norm is None else mapped.astype(np.float32)
+
+
+def stretch(part: PrivateCovariance, matrix: np.ndarray) -> float:
+    """Root mean square of |M u| over unit rows u, whose second moments are those that M = S^-power was made of."""
+    values = np.maximum(np.linalg.eigvalsh(np.asarray(matrix, np.float64)), 1e-12)
+    moments = values ** (-1 / part.power)
+    return math.sqrt(float((moments * values**2).sum() / moments.sum()))
+
+
+def keeps_lengths(part: PrivateCovariance, matrix: np.ndarray) -> bool:
+    """Whether at most two thirds of the rows can have been clipped to ``row_norm``: no more than their mean square there,
+    which the release knows, because M makes it 1."""
+    return part.row_norm is not None and stretch(part, matrix) ** 2 >= 1.5
