@@ -99,6 +99,6 @@ def stretch(part: PrivateCovariance, matrix: np.ndarray) -> float:
 
 
 def keeps_lengths(part: PrivateCovariance, matrix: np.ndarray) -> bool:
-    """Whether at most two thirds of the rows can have been clipped to ``row_norm``: no more than their mean square there,
+    """Whether at most two thirds of rows can have been clipped to ``row_norm``: no more than their mean square there,
     which the release knows, because M makes it 1."""
     return part.row_norm is not None and stretch(part, matrix) ** 2 >= 1.5
