@@ -1,10 +1,11 @@
 """Which partition of a number's range, how many hat functions, and from how many records on: synthetic tables only.
 
-    python -m benchmarks.utility.curved_tables [--seeds 3] [--epsilon 1]
+    python -m benchmarks.utility.curved_tables [--seeds 3] [--epsilon 1] [--regression] [--lines]
 
 A score is a sum of effects of single columns: lines, saturating ones, bumps and steps, on uniform, bell-shaped and
 heavy-tailed numbers and on categories. Printed: accuracy below the best possible one, and AUROC, by records and knots,
-beside what the planner predicts for plain columns and for curves.
+beside what the planner predicts for plain columns and for curves; of regressions (targets: the score and as much noise)
+R^2 below the best possible one, and R^2.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ import argparse
 from collections.abc import Callable
 
 import numpy as np
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import r2_score, roc_auc_score
 
 from lastiterate.data import Category, Numeric, Schema, Table, encode
+from lastiterate.data.columns import Column
 from lastiterate.features import Curves
 from lastiterate.planning.task import Task
 from lastiterate.release import linear_plans
-from lastiterate.release.answers import Labels
+from lastiterate.release.answers import Labels, Range
 from lastiterate.release.kinds import LINEAR
 from lastiterate.release.linear_plans import Budget
 from lastiterate.release.order import Order
@@ -34,8 +36,8 @@ EFFECTS: tuple[Callable[[np.ndarray], np.ndarray], ...] = (
 
 
 def made(rng: np.random.Generator, n: int, numbers: int, categories: int, lines: bool
-         ) -> tuple[Table, np.ndarray, Schema]:
-    """A table, the chance of its second class, and its schema; ``lines``: all effects of numbers are lines."""
+         ) -> tuple[Table, np.ndarray, tuple[Column, ...]]:
+    """A table, a score of mean 0 and deviation 1, and the columns; ``lines``: all effects of numbers are lines."""
     cells, columns, score = {}, [], np.zeros(n)
     hidden = rng.normal(size=(n, 2))
     for i in range(numbers):
@@ -55,8 +57,7 @@ def made(rng: np.random.Generator, n: int, numbers: int, categories: int, lines:
         score += rng.uniform(0.2, 0.8) * (effect - effect.mean())
         cells[f"c{i}"] = [str(one) for one in code]
         columns.append(Category(f"c{i}", tuple(map(str, range(size)))))
-    chance = 1 / (1 + np.exp(-2 * (score - score.mean()) / score.std() + rng.uniform(0, 1.5)))
-    return Table(tuple(cells), cells), chance, Schema(tuple(columns), classes=("0", "1"))
+    return Table(tuple(cells), cells), (score - score.mean()) / score.std(), tuple(columns)
 
 
 def part(table: Table, rows: slice) -> Table:
@@ -64,24 +65,32 @@ def part(table: Table, rows: slice) -> Table:
     return Table(table.names, {name: cells[rows] for name, cells in table.cells.items()})
 
 
-def measured(seed: int, n: int, numbers: int, knots: int, epsilon: float, lines: bool) -> tuple[float, float, float]:
-    """Accuracy below the best possible one, AUROC, and the risk that the planner predicts."""
+def measured(seed: int, n: int, numbers: int, knots: int, epsilon: float, lines: bool, regression: bool
+             ) -> tuple[float, float, float]:
+    """Accuracy or R^2 below the best possible one, AUROC or R^2, and the risk that the planner predicts."""
     rng = np.random.default_rng(seed)
-    table, chance, schema = made(rng, n + TEST, numbers, numbers, lines)
-    y = (rng.random(len(chance)) < chance).astype(int)
-    schema = Schema(schema.columns, classes=("0", "1"), features=(Curves(knots),) if knots else ())
+    table, score, columns = made(rng, n + TEST, numbers, numbers, lines)
+    chance = 1 / (1 + np.exp(-2 * score + rng.uniform(0, 1.5)))
+    y = np.clip(0.25 * (score + rng.normal(size=len(score))), -1, 1) if regression else \
+        (rng.random(len(chance)) < chance).astype(int)
+    maps = (Curves(knots),) if knots else ()
+    schema = Schema(columns, features=maps, target_range=(-1.0, 1.0)) if regression else \
+        Schema(columns, classes=("0", "1"), features=maps)
     assert table.cells is not None
     table.cells["y"] = [str(label) for label in y]
     names = (*table.names, "y")
     x, target = encode(Table(names, part(table, slice(n)).cells | {"y": table.cells["y"][:n]}), schema)
     held, _ = encode(Table(names, part(table, slice(n, None)).cells | {"y": table.cells["y"][n:]}), schema)
-    task = Task(n, x.shape[1], 2, schema.form().norm)
+    task = Task(n, x.shape[1], 0 if regression else 2, schema.form().norm)
     plan = linear_plans.planned(task, Budget(epsilon, 1e-6))
-    model = executed(LINEAR, Order(certificate=plan.certificate, data=(x, target), delta=1e-6, answers=Labels((0, 1)),
-                                   seed=seed))
-    scores, truth = model.scores(held)[:, 0], chance[n:]
-    right = np.where(scores > 0, truth, 1 - truth).mean()
     assert plan.choice is not None
+    model = executed(LINEAR, Order(certificate=plan.certificate, data=(x, target), delta=1e-6, seed=seed,
+                                   answers=Range(-1.0, 1.0) if regression else Labels((0, 1))))
+    scores, truth = model.scores(held)[:, 0], chance[n:]
+    if regression:
+        found = float(r2_score(y[n:], np.clip(scores, -1, 1)))
+        return float(r2_score(y[n:], 0.25 * score[n:])) - found, found, plan.choice.best.risk
+    right = np.where(scores > 0, truth, 1 - truth).mean()
     below = np.maximum(truth, 1 - truth).mean() - right
     return float(below), float(roc_auc_score(y[n:], scores)), plan.choice.best.risk
 
@@ -94,11 +103,13 @@ def main() -> None:
     parser.add_argument("--knots", default=",".join(map(str, KNOTS)))
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
     parser.add_argument("--lines", action="store_true", help="every effect of a number is a line")
+    parser.add_argument("--regression", action="store_true", help="numbers instead of two classes")
     asked = parser.parse_args()
-    print(f"{'records':>8} {'knots':>6} {'below best':>11} {'AUROC':>7} {'predicted':>10}")
+    measure = "R^2" if asked.regression else "AUROC"
+    print(f"{'records':>8} {'knots':>6} {'below best':>11} {measure:>7} {'predicted':>10}")
     for n in map(int, asked.sizes.split(",")):
         for knots in map(int, asked.knots.split(",")):
-            found = np.mean([measured(seed, n, asked.numbers, knots, asked.epsilon, asked.lines)
+            found = np.mean([measured(seed, n, asked.numbers, knots, asked.epsilon, asked.lines, asked.regression)
                              for seed in range(asked.seeds)], axis=0)
             print(f"{n:8d} {knots or 'plain':>6} {found[0]:11.4f} {found[1]:7.4f} {found[2]:10.5f}", flush=True)
 
