@@ -24,12 +24,14 @@ TASK = Task(8000, 12, 2, 2.0, calibrated=True)
 def test_probabilities_are_nearly_as_good_as_without_privacy(positives):
     x, y, x_test, y_test = table(8000, positives, 50)
     plain = LogisticRegression(C=1e6).fit(x, y).predict_proba(x_test)[:, 1]
-    model, bare = (DPLogisticRegression(row_norm=2.0, classes=[0, 1], calibrated=calibrated, random_state=1).fit(x, y)
-                   for calibrated in (True, False))
+    *more, model, bare = (
+        DPLogisticRegression(row_norm=2.0, classes=[0, 1], calibrated=calibrated, random_state=seed).fit(x, y)
+        for calibrated, seed in ((True, 2), (True, 3), (True, 1), (False, 1)))
     chance, steep = (one.predict_proba(x_test)[:, 1] for one in (model, bare))
-    assert log_loss(y_test, chance) < 1.05 * log_loss(y_test, plain) < 1.1 * log_loss(y_test, plain) < log_loss(
+    errors = [calibration_error(y_test, one.predict_proba(x_test)[:, 1]) for one in (model, *more)]
+    assert log_loss(y_test, chance) < 1.04 * log_loss(y_test, plain) < 1.1 * log_loss(y_test, plain) < log_loss(
         y_test, steep)
-    assert calibration_error(y_test, chance) < 0.02 < calibration_error(y_test, steep)
+    assert np.median(errors) < 0.02 < calibration_error(y_test, steep) and max(errors) < 0.025
     assert model.score(x_test, y_test) > bare.score(x_test, y_test) - 0.003
     assert model.run_.calibration is not None and bare.run_.calibration is None
     assert 0.99 < model.certificate_.epsilon(model.delta_) <= 1 and model.certificate_.verify()

@@ -66,7 +66,7 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
     fitted_ : the released model; ``fitted_.save(folder)`` writes it, ``lastiterate.load(folder)`` reads it back.
     certificate_ : Certificate; ``certificate_.epsilon(delta_)`` is at most ``epsilon``.
     run_ : the Run that was accounted and executed.
-    choice_ : the plans that were considered, with predicted risks; the first was executed (None with ``run``).
+    choice_ : ``choice_.plans`` were considered, by predicted risk; ``choice_.best`` was executed (None with ``run``).
     classes_, coef_, intercept_ : as in scikit-learn, for rows that no bound clips; ``model_.weights`` always.
 
     **Guarantee:** every fit spends its budget anew: repeated fits, grid searches and cross-validation on one data set

@@ -10,6 +10,8 @@ import numpy as np
 
 from lastiterate.errors import InputError
 
+OF_TARGETS = {"must hold no missing values (NaN)": "leave such records out: a target has no other way to be missing"}
+"""Remedies where it is no column that a schema could speak of."""
 WHO = "an estimator with schema= says what columns of text mean"
 SHOWING = {
     "could not convert string": ("must hold numbers", WHO),
@@ -45,4 +47,5 @@ def numbers_only(name: str) -> Generator[None]:
         if said is None or isinstance(error, InputError):
             raise
         named = re.match(r"Input (\w+) contains", str(error))
-        raise InputError(named[1] if named else name, said[0], None, said[1]) from None
+        name = named[1] if named else name
+        raise InputError(name, said[0], None, said[1] if name != "y" else OF_TARGETS.get(said[0], said[1])) from None

@@ -36,7 +36,7 @@ from lastiterate.run.arrays import check_kept
 from lastiterate.run.class_weights import relative_weights
 
 Grid = Mapping[str, Sequence[object]]
-FREE = {"row_norm", "run", "time_budget", "adjacency"}
+FREE = {"row_norm", "run", "time_budget"}
 """Parameters that a grid may vary; the budget belongs to the search."""
 
 

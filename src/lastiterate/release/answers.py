@@ -53,7 +53,8 @@ def threshold_of(given: Any, classes: int) -> float | None:
     if given is None:
         return None
     if classes != 2:
-        raise InputError("threshold", "is for two classes", classes, "leave it out")
+        raise InputError("threshold", "is for two classes", f"{classes} classes" if classes else "a regression",
+                         "leave it out")
     stated = list(cast("Sequence[Any]", given)) if isinstance(given, tuple | list) else [given]
     costs = [float(cost) for cost in stated if type(cost) in NUMBERS and 0 < cost < math.inf]
     share = costs[0] / sum(costs) if len(costs) == 2 else costs[0] if len(costs) == 1 else math.nan

@@ -215,7 +215,7 @@ def prediction_rows(model: Fitted, data: str, *, ids: str | None = None,
                          "load it in Python with lastiterate.load and predict from arrays")
     named = isinstance(model, FittedLinear) and isinstance(model.answers, Labels)
     if threshold is not None and not named:
-        raise InputError("threshold", "is for two classes", threshold, "leave it out")
+        raise InputError("threshold", "is for two classes, and this model gives numbers", threshold, "leave it out")
     if probabilities and not named:
         raise InputError("probabilities", "are those of classes, and this model gives numbers", None,
                          "leave it out")
