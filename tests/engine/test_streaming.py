@@ -44,7 +44,10 @@ BATCHINGS = [li.FullBatch(), li.Cyclic(20), li.Permuted(20), li.Reshuffled(20), 
 PRELUDE = dict(prelude=(li.PrivateMean(1.0, 2.0), li.TopEigenvalue(1.0)), step_size=li.RelativeToSmooth(1.0),
                noise=li.NoiseMultiplier(1.0))
 CORRELATED = dict(noise=li.Correlated(1.0, 7, decay=0.5))
-MORE = {"plain": {}, "prelude": PRELUDE, "correlated": CORRELATED}
+WHITENED = dict(prelude=(li.PrivateMean(1.0, 2.0), li.PrivateCovariance(1.0, row_norm=1.0)), update=li.HeavyBall(0.5),
+                step_size=li.StableSteps((0.3,) * 17), loss=li.Softmax(classes=3, row_norm=1.5),
+                noise=li.NoiseMultiplier(1.0))
+MORE = {"plain": {}, "prelude": PRELUDE, "correlated": CORRELATED, "whitened": WHITENED}
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,8 @@ def test_every_batching_streams_or_is_refused():
 
 
 CELLS = [(name, batching) for name in MORE for batching in BATCHINGS]
-WITH = {"prelude": (li.Cyclic, li.Permuted), "correlated": (li.FullBatch, li.RandomAllocation)}
+WITH = {"prelude": (li.Cyclic, li.Permuted), "correlated": (li.FullBatch, li.RandomAllocation),
+        "whitened": (li.Cyclic, li.RandomAllocation)}
 """Batchings that are streamed with it always, one in order and one that is sorted; without both all are."""
 
 
@@ -179,7 +183,7 @@ class Stopped(Exception):
     pass
 
 
-@pytest.mark.parametrize("more", [{}, CORRELATED], ids=["plain", "correlated"])
+@pytest.mark.parametrize("more", [{}, CORRELATED, WHITENED], ids=["plain", "correlated", "whitened"])
 @pytest.mark.parametrize("batching", [li.Cyclic(20), li.Permuted(20), li.RandomAllocation(20)], ids=str)
 def test_a_resumed_run_releases_the_same_bits(batching, more, small, tmp_path):
     run, path, key = li.Run(**COMMON | more, batching=batching), tmp_path / "c", Key(bytes(32))
