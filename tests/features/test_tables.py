@@ -143,6 +143,22 @@ def test_a_schema_is_all_that_an_estimator_needs(fitted, tmp_path):
     assert [row[0] for row in prediction_rows(again, str(tmp_path / "new.csv"))[1]] == ["yes", "no"]
 
 
+def test_classes_complete_a_schema_that_leaves_them_open(tmp_path):
+    cells, label = columns(400)
+    body = SCHEMA.to_dict()
+    for open_classes in ('classes = ["?"]\n', ""):
+        (tmp_path / "s.toml").write_text(f'target = "label"\n{open_classes}[columns.a]\nkind = "number"\nlow = 0\n'
+                                         'high = 1\nmissing = "indicator"\n[columns.c]\nkind = "category"\n'
+                                         'values = ["x", "y"]\n')
+        for given in (tmp_path / "s.toml", {name: value for name, value in body.items() if name != "classes"}):
+            model = DPLogisticRegression(epsilon=5.0, schema=given, classes=["yes", "no"], algorithm="noisy-gd")
+            assert model.fit(cells, label).classes_.tolist() == ["no", "yes"]
+        with pytest.raises(InputError, match="classes"):
+            DPLogisticRegression(epsilon=5.0, schema=tmp_path / "s.toml", algorithm="noisy-gd").fit(cells, label)
+    with pytest.raises(InputError, match="classes must be those of the schema"):
+        DPLogisticRegression(epsilon=5.0, schema=SCHEMA, classes=["a", "b"]).fit(cells, label)
+
+
 def test_labels_keep_their_kind():
     cells, label = columns(400)
     numbers = Schema(SCHEMA.columns, classes=("1", "0"))

@@ -43,8 +43,8 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
     features : "auto", names of public maps of records that a schema is needed for ("curves", "words"), "plain", "sqrt"
         for roots of the features' sizes, or "fourier" for random cosine features beside them; a public choice
         (docs/guides/planning).
-    schema : a Schema or its TOML file: ``fit`` takes a data frame, its maps make rows, and they say ``row_norm``,
-        and ``classes`` where they are not given.
+    schema : a Schema or its TOML file: ``fit`` takes a data frame, its maps make rows, and it says ``row_norm``,
+        and ``classes`` unless it leaves them open.
     algorithm : "automatic", or one of the names that ``lastiterate train --algorithm`` takes.
     report_accuracy : part of the budget mu^2 that a noisy count of right answers costs, such as 0.05, on a tenth of the
         records, which are not trained on; ``fitted_.accuracies`` has it with an interval; the certificate covers it.
@@ -121,7 +121,7 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
 
     def _fit_table(self, table: ArrayLike, y: ArrayLike, progress: object, unsupported: dict[str, Any]) -> None:
         """Train on a table by the schema, whose classes are the labels."""
-        schema, labels, target = labels_of(as_schema(self.schema), self.classes, y)
+        schema, labels, target = labels_of(as_schema(self.schema, self.classes), self.classes, y)
         rows = self._mapped(table, schema)
         check_length(rows, target)
         self.classes_ = labels

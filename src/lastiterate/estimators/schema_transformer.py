@@ -100,14 +100,21 @@ class SchemaTransformer(TransformerMixin, BaseEstimator):
         return tags
 
 
-def as_schema(given: object) -> Schema:
-    """A schema from what holds one."""
+def as_schema(given: object, classes: Any = None) -> Schema:
+    """A schema from what holds one; ``classes``: for one that leaves its own open."""
     if isinstance(given, Schema):
         return given
+    texts = () if classes is None else tuple(map(label_text, classes))
     if isinstance(given, str | Path):
-        return Schema.read(given)
+        try:
+            return Schema.read(given)
+        except InputError:
+            if not texts:
+                raise
+            return Schema.read(given, texts)
     if isinstance(given, dict):
-        return Schema.from_dict(given)
+        facts = cast("dict[str, Any]", given)
+        return Schema.from_dict(facts | {"classes": list(texts)} if texts and "classes" not in facts else facts)
     raise InputError("schema", "must be a Schema, or the path of a TOML file that holds one", type(given).__name__,
                      "lastiterate schema FILE writes one to fill in")
 
