@@ -65,7 +65,7 @@ def trained(console: Console, result: Released, where: str) -> None:
                         expand=False))
 
 
-def measure(model: Any) -> str:
+def measure(model: object) -> str:
     """What the scores of a model are."""
     from lastiterate.release.answers import Labels
     from lastiterate.release.fitted_linear import FittedLinear

@@ -100,11 +100,11 @@ class SchemaTransformer(TransformerMixin, BaseEstimator):
         return tags
 
 
-def as_schema(given: object, classes: Any = None) -> Schema:
+def as_schema(given: object, classes: object = None) -> Schema:
     """A schema from what holds one; ``classes``: for one that leaves its own open."""
     if isinstance(given, Schema):
         return given
-    texts = () if classes is None else tuple(map(label_text, classes))
+    texts = () if classes is None else tuple(map(label_text, cast("Sequence[object]", classes)))
     if isinstance(given, str | Path):
         try:
             return Schema.read(given)

@@ -98,7 +98,7 @@ class FittedLinear(Fitted):
         charging.finish(model)
         return model
 
-    def _labels_alike(self, y: Any, records: int) -> np.ndarray:
+    def _labels_alike(self, y: object, records: int) -> np.ndarray:
         """The labels (n,), refused where they are of another kind than those of the model: none would be right."""
         labels = np.asarray(y)
         assert isinstance(self.answers, Labels)
