@@ -111,6 +111,12 @@ def test_private_trainings_go_on_privately(tmp_path):
     assert steps.noise_stds.min() >= model.run.noise_stds.min() and found.certificate.epsilon(1e-5) <= 0.5
     assert li.account(steps).epsilon(1e-5) < 2.0, "everybody else is still protected"
     assert found.unlearning.training == model.run
+    parts = (li.UnitRows(), li.PrivateMean(30.0, 1.0))
+    model = li.train(replace(run, prelude=parts), (X, Y), epsilon=4.0, delta=1e-5, seed=0)
+    other = X.copy()
+    other[5] = np.nan
+    one, two = (li.forget(model, x, Y, remove=[5], epsilon=4.0, delta=1e-5, seed=1) for x in (X, other))
+    assert np.array_equal(one.released.weights, two.released.weights)
 
 
 def test_plans_follow_public_numbers_alone():

@@ -83,6 +83,8 @@ def fit(order: Order, key: Key | None) -> FittedUnlearned:
     training, run = subject.training, subject.requests[-1].run
     rows, target = order.data
     if isinstance(training, Run):
+        rows = np.array(rows)
+        rows[list(before.removed)] = 0
         rows = prepared(rows, training.prelude, before.model.released)
         offset = target_offset(training, before.model.released)
         target = target if offset == 0 else target - offset
