@@ -20,7 +20,7 @@ Where the data sets differ by a zeroed record it is called with ``absent=(record
 
 @dataclass(frozen=True, eq=False)
 class DataSet:
-    """Features (n, d) and target (n,), in public order; the gradient of the record ``absent`` (if any) is zeroed."""
+    """Features (n, d) and target (n,), in public order; the record ``absent`` (if any) is in no sum."""
 
     features: np.ndarray
     target: np.ndarray

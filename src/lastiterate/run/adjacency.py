@@ -1,7 +1,7 @@
 """What neighbouring data sets are, and the one place where constants are converted from one adjacency to another.
 
-zero-out: one record's gradient is replaced by zero, n is public. replace-one: one record is exchanged for another.
-add-remove: one record is present or absent, for batches whose sizes are secret (Poisson, and secret blocks
+zero-out: what one record adds to any sum is replaced by zero, n is public. replace-one: one record is exchanged for
+another. add-remove: one record is present or absent, for batches whose sizes are secret (Poisson, and secret blocks
 drawn anew in every pass).
 """
 
