@@ -24,7 +24,7 @@ def clipped_mean(program, *rest):
 
 def by(norm):
     """Gradients clipped by another measure of rows (m, d) and residuals (k, m)."""
-    def clipped(rows, found, clip):
+    def clipped(rows, found, clip, *lengths):
         return found if clip is None else found * jnp.minimum(1.0, clip * SHRINK / jnp.maximum(norm(rows, found),
                                                                                                1e-300))
 
@@ -70,8 +70,13 @@ def rows_unclipped(features, row_norm):
     return np.asarray(features, np.float32)
 
 
-def per_class(rows, found, clip):
+def per_class(rows, found, clip, *lengths):
     return jnp.clip(found, -clip / length(rows), clip / length(rows))
+
+
+def lengths_of_neighbours(rows):
+    """Every row's norm is taken for that of the row behind it."""
+    return np.roll(np.linalg.norm(rows.astype(np.float64), axis=1), 1)
 
 
 def uncapped(loss, scores, target):
@@ -88,7 +93,7 @@ def weighted(loss, scores, target):
     return residuals(loss, scores, target) / jnp.maximum(share, 1e-9) / 2
 
 
-UNCLIPPED = (gradients, "clip_residuals", lambda rows, found, clip: found)
+UNCLIPPED = (gradients, "clip_residuals", lambda rows, found, clip, *lengths: found)
 CLIPPED_MEAN = (loop, "batch_sum", clipped_mean)
 SHORT_ROWS = replace(runs.BASE, loss=replace(runs.LOSS, row_norm=0.25, intercept=0.0))
 
@@ -102,6 +107,8 @@ BUGS = (
         ((gradients, "clip_residuals", by(without_intercept)),)),
     Bug("gradients clipped by their squared norm", replace(runs.FAR_CLIP, clip=0.1),
         ((gradients, "clip_residuals", by(squared)),)),
+    Bug("gradients clipped by the length of another row", runs.FAR_CLIP,
+        ((prepare, "norms_of", lengths_of_neighbours),)),
     Bug("short rows clipped by their squared norm", SHORT_ROWS, ((prepare, "clip_rows", rows_by_squares),)),
     Bug("rows above a quantile unclipped", runs.BASE, ((prepare, "clip_rows", unclipped_above_a_quantile),)),
     Bug("rows above a quantile unclipped, logistic", runs.LOGISTIC,

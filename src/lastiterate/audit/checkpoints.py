@@ -17,7 +17,7 @@ import numpy as np
 from lastiterate.engine.many_models import Models
 from lastiterate.engine.network import prepared
 from lastiterate.engine.parameter_form import Form
-from lastiterate.engine.prepare import arrange
+from lastiterate.engine.prepare import arrange, readable
 from lastiterate.engine.record_loss import RecordLoss
 from lastiterate.engine.trainer import Loop, Trainer
 from lastiterate.errors import InputError
@@ -59,10 +59,10 @@ def weights_after(run: Run, features: np.ndarray, target: np.ndarray, keys: np.n
     if not isinstance(run.method, Descent):
         raise InputError("method", "must be plain descent: what others release depends on how long they run",
                          type(run.method).__name__, "train the shorter runs by themselves")
-    rows, labels = arrange(run, features, target)
+    rows, *rest = readable(run, *arrange(run, features, target))
     with jax.enable_x64(True):
         one = Trainer(run)
-        start, *data, held = map(jnp.asarray, (one.zero(rows), rows, labels, keys))  # pyright: ignore
+        start, *data, held = map(jnp.asarray, (one.zero(rows), rows, *rest, keys))  # pyright: ignore
         return looked_at(one.loop, start, tuple(data), held, checkpoints, lambda weights: weights)
 
 

@@ -50,18 +50,26 @@ def weighted(loss: LinearLoss, slope: jax.Array, target: jax.Array) -> jax.Array
     return slope if loss.class_weights is None else slope * counts(loss.class_weights, target).astype(slope.dtype)
 
 
-def clip_residuals(rows: jax.Array, slope: jax.Array, clip: float | jax.Array | None) -> jax.Array:
-    """Per-example gradient clipping: a gradient's norm is |residual| |row|; rows (m, d), slope (k, m)."""
+def clip_residuals(rows: jax.Array, slope: jax.Array, clip: float | jax.Array | None,
+                   lengths: jax.Array | None = None) -> jax.Array:
+    """Per-example gradient clipping: a gradient's norm is |residual| |row|; rows (m, d), slope (k, m).
+
+    ``lengths``: the rows' norms, (m,) float64, where somebody computed them before: in every step that took a fifth to
+    two fifths of its time.
+    """
     if clip is None:
         return slope
-    norms = jnp.sqrt((slope.astype(jnp.float64) ** 2).sum(0)) * jnp.sqrt((rows.astype(jnp.float64) ** 2).sum(1))
+    if lengths is None:
+        lengths = jnp.sqrt((rows.astype(jnp.float64) ** 2).sum(1))
+    norms = jnp.sqrt((slope.astype(jnp.float64) ** 2).sum(0)) * lengths
     scale = jnp.minimum(1.0, clip * (1 - 2.0**-20) / jnp.maximum(norms, 1e-300))
     return slope * scale.astype(slope.dtype)
 
 
 @dataclass(frozen=True)
 class Linear:
-    """The clipped data gradients of a linear model; weights (k, d), a chunk is rows (m, d) and targets (m,).
+    """The clipped data gradients of a linear model; weights (k, d), a chunk is rows (m, d), targets (m,) and, if they
+    are known, the rows' norms (m,) float64.
 
     ``places``: rows of one record. Where there are more than one a chunk is (m, places, d) and (m, places), and a
     record's gradient is the mean of its rows' clipped ones; empty places are rows of 0.
@@ -87,7 +95,7 @@ class Linear:
     def ridge(self) -> float:
         return self.loss.ridge
 
-    def chunk_sum(self, theta: jax.Array, chunk: tuple[jax.Array, jax.Array]) -> jax.Array:
+    def chunk_sum(self, theta: jax.Array, chunk: tuple[jax.Array, ...]) -> jax.Array:
         """Sum of the clipped data gradients of a chunk, (k, d) float64."""
         if self.places == 1:
             return self._rows_sum(theta, *chunk)
@@ -98,17 +106,18 @@ class Linear:
         norm ``longest`` by its own; (k, d) float64."""
         rows, target = chunk[0].astype(jnp.float64), chunk[1]
         here, there = (self._residuals(point @ rows.T, target) for point in (theta, origin))
-        return weighted(self.loss, clip_residuals(rows, here - there, longest), target) @ rows
+        return weighted(self.loss, clip_residuals(rows, here - there, longest, *chunk[2:]), target) @ rows
 
     def _residuals(self, scores: jax.Array, target: jax.Array) -> jax.Array:
         slope = residuals(self.loss, scores, target)
         return jnp.where(jnp.isfinite(slope), slope, 0.0)
 
-    def _rows_sum(self, theta: jax.Array, rows: jax.Array, target: jax.Array) -> jax.Array:
+    def _rows_sum(self, theta: jax.Array, rows: jax.Array, target: jax.Array, *lengths: jax.Array) -> jax.Array:
         dtype = jnp.float64 if self.exact else jnp.float32
         times = partial(jnp.matmul, precision="highest")
         rows = rows.astype(dtype)
-        slope = clip_residuals(rows, self._residuals(times(theta.astype(dtype), rows.T), target), self.clip)
+        slope = self._residuals(times(theta.astype(dtype), rows.T), target)
+        slope = clip_residuals(rows, slope, self.clip, *lengths)
         slope = weighted(self.loss, slope, target)
         groups = 1 if self.exact else -(-rows.shape[0] // CHUNK)
         if groups == 1:

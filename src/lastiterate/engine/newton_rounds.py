@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import jax
@@ -23,6 +24,8 @@ LONGEST = 4.0
 Noisy = Callable[[int, float, int, Iterable[np.ndarray]], np.ndarray]
 """``noisy(round, std, size, slices)``: the sum of all rows (m, size), of norm at most 1, with noise of that deviation.
 """
+TOGETHER = 8
+"""Slices whose vectors are computed together: few outputs make short work of one."""
 Scored = Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]
 """Scores (m, k) and class indices (m,) of records in slices, in public order, as often as there are rounds."""
 
@@ -62,7 +65,9 @@ def newton_step(gradient: np.ndarray, hessian: np.ndarray, damping: float) -> np
 
 
 def _vectors(run: Run, queries: Queries, parameters: np.ndarray, scored: Scored) -> Iterator[np.ndarray]:
-    for values, target in scored():
+    slices = scored()
+    while several := list(islice(slices, TOGETHER)):
+        values, target = map(np.concatenate, zip(*several, strict=True))
         yield queries.vectors(values, target, parameters) / run.rows_per_record
 
 

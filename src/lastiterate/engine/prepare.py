@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -92,14 +92,35 @@ def checked_answers(run: Run, answers: np.ndarray) -> np.ndarray:
     return answers.astype(np.int32)
 
 
-def prepared_slices(run: Run, features: Any, released: tuple[np.ndarray, ...]) -> Iterator[tuple[slice, np.ndarray]]:
-    """Where each slice of rows (n, d) lies, and its rows prepared and clipped, in order."""
-    norm = linear_loss(run).row_norm
+def prepare_into(rows: np.ndarray, run: Run, features: Any, released: tuple[np.ndarray, ...],
+                 slots: np.ndarray | None = None) -> None:
+    """Write rows (n, d), prepared and clipped, and the intercept behind them, to ``slots`` of ``rows`` (m, d' + 1); by
+    default to the first n in order. No slot may be twice in ``slots``."""
+    loss = linear_loss(run)
 
-    def one(part: slice) -> tuple[slice, np.ndarray]:
-        return part, clip_rows(prepared(features[part], run.prelude, released), norm)
+    def one(part: slice) -> None:
+        target = part if slots is None else slots[part]
+        rows[target, :-1] = clip_rows(prepared(features[part], run.prelude, released), loss.row_norm)
+        rows[target, -1] = loss.intercept
 
-    return in_threads(one, (slice(first, first + SLICE) for first in range(0, len(features), SLICE)))
+    for _ in in_threads(one, (slice(first, first + SLICE) for first in range(0, len(features), SLICE))):
+        pass
+
+
+def readable(run: Run, rows: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, ...]:
+    """What a step's gradients read: arranged rows (..., d), labels, and where gradients are clipped the rows' norms,
+    (...,) float64, which stay the same for all steps."""
+    if run.clip is None:
+        return rows, labels
+    flat = rows.reshape(-1, rows.shape[-1])
+    parts = in_threads(norms_of, (flat[first:first + SLICE] for first in range(0, len(flat), SLICE)))
+    return rows, labels, np.concatenate(list(parts)).reshape(labels.shape)
+
+
+def norms_of(rows: np.ndarray) -> np.ndarray:
+    """Euclidean norms of rows (m, d) of single precision, (m,) float64."""
+    exact = rows.astype(np.float64)
+    return np.sqrt(np.einsum("ij,ij->i", exact, exact))
 
 
 def slots_of(run: Run, places: np.ndarray | None) -> np.ndarray:
@@ -118,7 +139,7 @@ def arrange(run: Run, features: np.ndarray, target: object, places: np.ndarray |
     if run.rows_per_record > 1:
         raise InputError("rows_per_record", "needs li.train(run, (x, y), unit=...), which says who a row belongs to",
                          run.rows_per_record, "or use 1 and rows_per_unit, for group privacy")
-    loss, plan, answers = linear_loss(run), sampler_of(run.batching, run.n, AT_ONCE).layout, check_target(run, target)
+    plan, answers = sampler_of(run.batching, run.n, AT_ONCE).layout, check_target(run, target)
     shape = np.shape(features)
     if len(shape) != 2 or 0 in shape:
         raise InputError("features", "must be a non-empty table of shape (n, d)", shape)
@@ -128,9 +149,7 @@ def arrange(run: Run, features: np.ndarray, target: object, places: np.ndarray |
         answers = (answers - offset).astype(answers.dtype)
     slots = slots_of(run, places)
     rows = aligned_zeros((plan.slots, columns(run.prelude[:len(released)], shape[1]) + 1), np.dtype(np.float32))
-    for part, mapped in prepared_slices(run, features, released):
-        rows[slots[part], :-1] = mapped
-    rows[slots, -1] = loss.intercept
+    prepare_into(rows, run, features, released, slots)
     rows[slots[list(absent)]] = 0.0
     labels = np.zeros(plan.slots, answers.dtype)
     labels[slots] = answers

@@ -10,7 +10,7 @@ import numpy as np
 from lastiterate.engine.gaussian_noise import ORDER, seeded_key, stream
 from lastiterate.engine.loop import advance, drawn_for_pass, drawn_once, schedule, start
 from lastiterate.engine.noise_ahead import NoiseAhead, drawing_program
-from lastiterate.engine.prepare import arrange
+from lastiterate.engine.prepare import arrange, readable
 from lastiterate.engine.trainer import Trainer
 from lastiterate.run.run import Run
 
@@ -22,9 +22,9 @@ def working_memory(run: Run, features: np.ndarray, target: object) -> int:
     """
     trainer, key = Trainer(run), seeded_key(0)
     with jax.enable_x64(True):
-        program, (rows, labels) = trainer.loop.program, arrange(run, features, target)
-        data = drawn_for_pass(program, drawn_once(program, (rows, labels), key), key, 0)
-        state = start(program, trainer.zero(rows), key)
+        program, data = trainer.loop.program, readable(run, *arrange(run, features, target))
+        state = start(program, trainer.zero(data[0]), key)
+        data = drawn_for_pass(program, drawn_once(program, data, key), key, 0)
         noise = NoiseAhead.normal(key, state.theta.shape).at(0)[0]
         plan, order = schedule(run), stream(key, ORDER)
         made = (advance.lower(program, state, data, order, plan, noise, 0, run.steps, False),

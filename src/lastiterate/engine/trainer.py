@@ -26,7 +26,7 @@ from lastiterate.engine.many_models import Models
 from lastiterate.engine.methods import solver_of
 from lastiterate.engine.noise_ahead import Draws, NoiseAhead
 from lastiterate.engine.objective import Objective
-from lastiterate.engine.prepare import Arranged, arrange, hidden, linear_loss, places
+from lastiterate.engine.prepare import Arranged, arrange, hidden, linear_loss, places, readable
 from lastiterate.engine.process import check_process
 from lastiterate.engine.program import StepProgram
 from lastiterate.errors import InputError
@@ -174,7 +174,7 @@ class Trainer:
         with jax.enable_x64(True):
             if (solver := solver_of(self.run)) is not None:
                 return solver.one(self.run, rows, labels, key, progress)
-            data: Any = jax.device_put(rows, may_alias=True), jnp.asarray(labels)
+            data: Any = tuple(jax.device_put(part, may_alias=True) for part in readable(self.run, rows, labels))
             if order is None:
                 data = drawn_once(self.loop.program, data, key)
             return self.loop.execute(self.first(rows, initial), data, key, progress, checkpoint)
@@ -188,7 +188,7 @@ class Trainer:
         with jax.enable_x64(True):
             if (solver := solver_of(self.run)) is not None:
                 return solver.many(self.run, rows, labels, keys)
-            return self.loop.many(self.zero(rows), (rows, labels), keys, initial)
+            return self.loop.many(self.zero(rows), readable(self.run, rows, labels), keys, initial)
 
     def first(self, rows: np.ndarray, initial: np.ndarray | None) -> np.ndarray:
         """The first weights for arranged rows; those that are given must have their shape."""

@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from lastiterate.engine.checkpoint import Checkpoint
@@ -21,7 +20,7 @@ from lastiterate.engine.loop import drawn_once
 from lastiterate.engine.measured import Measurable, Release, drawn_with, prepare_privately
 from lastiterate.engine.model import Model, with_calibration
 from lastiterate.engine.preparation.target_mean import target_offset
-from lastiterate.engine.prepare import SLICE, check_target, linear_loss, places, prepared_slices
+from lastiterate.engine.prepare import SLICE, check_target, places, prepare_into, readable
 from lastiterate.engine.process import check_process
 from lastiterate.engine.rows import aligned_zeros
 from lastiterate.engine.samplers import sampler_of
@@ -62,7 +61,7 @@ def arrange_units(run: Run, data: UnitRecords, order: np.ndarray | None,
                   released: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Like ``arrange``, with an axis of places behind that of records; empty places and empty slots are 0. And where
     every row lies among all places."""
-    loss, many = linear_loss(run), run.rows_per_record
+    many = run.rows_per_record
     plan = sampler_of(run.batching, run.n, at_once(run)).layout
     slots = plan.slot(np.arange(run.n) if order is None else order)
     features, target = data.flat
@@ -73,9 +72,7 @@ def arrange_units(run: Run, data: UnitRecords, order: np.ndarray | None,
     where = slots[unit] * many + place
     width = columns(run.prelude[:len(released)], features.shape[1])
     rows = aligned_zeros((plan.slots * many, width + 1), np.dtype(np.float32))
-    for part, mapped in prepared_slices(run, features, released):
-        rows[where[part], :-1] = mapped
-    rows[where, -1] = loss.intercept
+    prepare_into(rows, run, features, released, where)
     labels = np.zeros(plan.slots * many, answers.dtype)
     labels[where] = answers
     return rows.reshape(*plan.shape, many, -1), labels.reshape(*plan.shape, many), where
@@ -106,7 +103,7 @@ def execute_units(run: Run, data: UnitRecords, key: Key | None = None, progress:
     with jax.enable_x64(True):
         order, trainer = places(run, key), Trainer(run)
         rows, labels, where = arrange_units(run, data, order, released)
-        arranged: Any = jax.device_put(rows, may_alias=True), jnp.asarray(labels)
+        arranged: Any = tuple(jax.device_put(part, may_alias=True) for part in readable(run, rows, labels))
         if order is None:
             arranged = drawn_once(trainer.loop.program, arranged, key)
         model = Model(trainer.loop.execute(trainer.zero(rows), arranged, key, progress, checkpoint), released)

@@ -89,15 +89,17 @@ class Task:
         """Estimated time on two cores: 6e10 multiplications a second (float32: twice that), 7.5e9 bytes a second.
 
         Rows that are gathered for a block take twice as long to read. Second moments, and rows that are whitened by
-        them, are two matrix products in float64. Data that do not fit in memory are read at ``READ``, and where every
-        pass sorts them anew at ``SORTED`` bytes a second; every part of the preparation reads them once more.
+        them, are two matrix products in float64, and 15 ns for every number. Data that do not fit in memory are read at
+        ``READ``, and where every pass sorts them anew at ``SORTED`` bytes a second; every part of the preparation reads
+        them once more.
         """
         gathered = run.batching.independent and run.batching.drawn == "each pass"
         speed = 1.2e11 if run.update is not None and not gathered else 6e10  # a hidden state: float64
         if run.method.hides_way:
             speed = 3e10  # float64, whatever the chunk
         rows = run.n / run.blocks * (self.columns + 1)
-        products = sum(isinstance(part, PrivateCovariance) for part in run.prelude) * 2 * run.n * self.columns**2
+        whitened = sum(isinstance(part, PrivateCovariance) for part in run.prelude)
+        products = whitened * run.n * self.columns * (2 * self.columns + 15e-9 * 6e10)
         read = (8 if gathered else 4) / 7.5e9
         if self.streamed:
             read = 4 / (SORTED if run.batching.drawn == "each pass" else READ)

@@ -14,8 +14,9 @@ from lastiterate.engine.rows import clip_rows
 from lastiterate.errors import InputError
 from lastiterate.run.preparation import PrivateCovariance
 
-UNIT = 1 - 2.0**-20
-"""Unit rows have this norm: more than rounding to float32 can add to 1 (relative 2^-24)."""
+UNIT = 1 - 2.0**-19
+"""Unit rows have this norm: rounding to float32 (relative 2^-24) brings none above 1, nor above what clipping to 1
+leaves as it is."""
 
 
 def unit_rows(rows: np.ndarray) -> np.ndarray:
@@ -25,12 +26,15 @@ def unit_rows(rows: np.ndarray) -> np.ndarray:
     **Guarantee:** the Euclidean norm of every returned row, computed exactly, is at most 1.
     """
     exact = np.asarray(rows, dtype=np.float64)
-    largest = np.abs(exact).max(axis=1, keepdims=True)  # so that squares neither overflow nor vanish
-    if not np.isfinite(largest).all():
-        raise InputError("features", "must be finite numbers", "NaN or infinity", "fill or drop those values first")
-    exact = np.divide(exact, largest, out=np.zeros_like(exact), where=largest > 0)
-    norms = np.sqrt(np.einsum("ij,ij->i", exact, exact))[:, None]
-    return (np.divide(exact, norms, out=np.zeros_like(exact), where=norms > 0) * UNIT).astype(np.float32)
+    squares = np.einsum("ij,ij->i", exact, exact)
+    if not ((squares > 1e-200) & (squares < 1e200)).all():  # some of them overflowed, vanished, or are of no numbers
+        largest = np.abs(exact).max(axis=1, keepdims=True)
+        if not np.isfinite(largest).all():
+            raise InputError("features", "must be finite numbers", "NaN or infinity", "fill or drop those values first")
+        exact = np.divide(exact, largest, out=np.zeros_like(exact), where=largest > 0)
+        squares = np.einsum("ij,ij->i", exact, exact)
+    scale = np.divide(UNIT, np.sqrt(squares), out=np.zeros_like(squares), where=squares > 0)
+    return np.multiply(exact, scale[:, None], out=np.empty(exact.shape, np.float32), casting="same_kind")
 
 
 def short_rows(part: PrivateCovariance, rows: np.ndarray) -> np.ndarray:

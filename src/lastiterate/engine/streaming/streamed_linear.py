@@ -20,7 +20,7 @@ from lastiterate.engine.model import Model, scores
 from lastiterate.engine.newton_rounds import calibrated, drawn_rounds
 from lastiterate.engine.preparation.sliced_sums import Shared
 from lastiterate.engine.preparation.target_mean import target_offset
-from lastiterate.engine.prepare import SLICE, checked_answers, hidden, linear_loss, prepared_slices
+from lastiterate.engine.prepare import SLICE, checked_answers, hidden, linear_loss, prepare_into, readable
 from lastiterate.engine.process import check_process
 from lastiterate.engine.streaming.chunk_buffer import Shape
 from lastiterate.engine.streaming.devices import Devices
@@ -47,7 +47,7 @@ from lastiterate.run.run import Run
 
 @dataclass(frozen=True)
 class Rows:
-    """From (features, targets) to rows with their intercept and targets, as steps read them: a map of single records.
+    """From (features, targets) to what steps read, rows with their intercept first: a map of single records.
 
     **Guarantee:** rows are prepared and clipped exactly as they are in memory.
     """
@@ -56,15 +56,13 @@ class Rows:
     released: tuple[np.ndarray, ...]
 
     def __call__(self, piece: Piece) -> Piece:
-        (features, target), loss = piece, linear_loss(self.run)
+        features, target = piece
         answers = checked_answers(self.run, target)
         if offset := target_offset(self.run, self.released):
             answers = (answers - offset).astype(answers.dtype)
         rows = np.empty((len(features), columns(self.run.prelude, features.shape[1]) + 1), np.float32)
-        for part, mapped in prepared_slices(self.run, features, self.released):
-            rows[part, :-1] = mapped
-        rows[:, -1] = loss.intercept
-        return rows, answers
+        prepare_into(rows, self.run, features, self.released)
+        return readable(self.run, rows, answers)
 
 
 def execute_streaming(run: Run, source: Source, key: Key | None = None, progress: Progress | None = None,

@@ -6,7 +6,7 @@ Constants were compared on synthetic families (benchmarks/utility/planner_consta
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from lastiterate.analysis.matrix_columns import moved_draws
@@ -25,8 +25,11 @@ from lastiterate.run.updates import HeavyBall
 
 MANY_BLOCKS, FEW_BLOCKS = 20, 10
 ENOUGH_RECORDS, FEWEST_RECORDS = 150, 50  #: in a block, of many blocks and of few
-PASSES = (50, 20, 10)  #: the first that the time budget allows
-SHORT = ((50, 5), (100, 3))  #: blocks and passes where it allows none of them, and nothing is gathered
+PASSES = (50, 20, 10)  #: see ``allowed``
+SHORT = ((50, 5), (100, 3))  #: blocks and passes where the time budget allows fewer still, and nothing is gathered
+SAVED = 0.5
+"""Seconds that fewer passes must save to be weighed: on families of 40,000 to 100,000 records 20 instead of 50 passes
+cost .001 of accuracy where the risk that is predicted is as low, and 10 passes up to .008."""
 STEPS = (64, 128, 256)  #: of full batches
 CLIP = 0.1  #: per-example gradients of classifiers are clipped to this fraction of their bound
 RESIDUAL_CLIPS = (0.2, 0.35)  #: of targets in [-1, 1] around their private mean: less noise, or less bias
@@ -50,14 +53,27 @@ def allocation(asked: Asked) -> Iterator[Run]:
     asked, blocks = weighed(asked), block_count(asked.task.n)
     if blocks < 2 or records_moved(asked.adjacency) != 1:
         return
-    batching = RandomAllocation(-(-asked.task.n // blocks))
-    for passes in PASSES:
-        left = asked.mu**2 * (1 - spent(asked))
+    batching, left = RandomAllocation(-(-asked.task.n // blocks)), asked.mu**2 * (1 - spent(asked))
+
+    def run(passes: int) -> Run:
         noise = NoiseMultiplier(1 / math.sqrt(math.log1p(left * blocks / passes)))  # near what calibration finds
-        run = run_of(asked, passes * batching.blocks(asked.task.n), noise, batching)
-        if asked.task.seconds(run) <= asked.time_budget:
-            yield run
+        return run_of(asked, passes * batching.blocks(asked.task.n), noise, batching)
+
+    yield from allowed(asked, map(run, PASSES))
+
+
+def allowed(asked: Asked, runs: Iterable[Run]) -> Iterator[Run]:
+    """The first run that the time budget allows, and the one behind it where that is much quicker."""
+    longest = None
+    for run in runs:
+        seconds = asked.task.seconds(run)
+        if longest is not None:
+            if seconds <= longest - SAVED:
+                yield run
             return
+        if seconds <= asked.time_budget:
+            yield run
+            longest = seconds
 
 
 def correlated(asked: Asked) -> Iterator[Run]:
@@ -69,13 +85,12 @@ def correlated(asked: Asked) -> Iterator[Run]:
     kind, asked = Cyclic if asked.task.streamed else Permuted, weighed(asked)
     few = block_count(asked.task.n)
     short = [shape for shape in SHORT if shape[0] * ENOUGH_RECORDS <= asked.task.n]
-    shapes = [(few, passes) for passes in PASSES if few >= 2] + short
-    for blocks, passes in shapes:
-        batching = kind(-(-asked.task.n // blocks))
-        plain = run_of(asked, passes * batching.blocks(asked.task.n), NoiseMultiplier(1.0), batching)
-        if asked.task.seconds(plain) <= asked.time_budget:
-            yield correlated_run(asked, batching, passes)
-            return
+    batchings = [(kind(-(-asked.task.n // blocks)), passes)
+                 for blocks, passes in [(few, passes) for passes in PASSES if few >= 2] + short]
+    plain = (run_of(asked, passes * batching.blocks(asked.task.n), NoiseMultiplier(1.0), batching)
+             for batching, passes in batchings)
+    for run in allowed(asked, plain):
+        yield correlated_run(asked, run.batching, run.steps // run.blocks)
 
 
 def correlated_run(asked: Asked, batching: Batching, passes: int) -> Run:
