@@ -180,3 +180,10 @@ def test_noise_conventions():
     assert clipped.noise_stds[1] == pytest.approx(3 * 0.7 / 20), "the expected batch size divides, never the drawn one"
     assert li.Run(step_size=li.Constant(1.0), noise=li.NoiseMultiplier(1.0), batching=li.Cyclic(33), **base).blocks == 4
     assert li.InverseDecay(2.0, 0.5).sizes(4, 5)[0] == pytest.approx(1 / (4 + 1))
+
+
+def test_print_cuts_long_lists_of_numbers_short():
+    run = replace(RUNS[0], steps=1000, step_size=li.Steps(tuple(1 / (k + 3) for k in range(1000))))
+    assert len(str(run)) < 700 < 10_000 < len(repr(run))
+    assert "Steps(values=(0.3333333333333333, 0.25, 0.2, ..., 0.000998003992015968))" in str(run)
+    assert str(RUNS[1]) == repr(RUNS[1]), "short lists are shown"

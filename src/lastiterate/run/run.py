@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, get_args
@@ -34,6 +35,8 @@ from lastiterate.run.units import check_units
 from lastiterate.run.updates import Update
 from lastiterate.run.validate import executable, whole
 
+MANY = re.compile(r"\(((?:[-+.\de]+, ){3})(?:[-+.\de]+, ){3,}([-+.\de]+)\)")
+"""More numbers than anybody reads."""
 LONGEST_CHANGING = 10**7
 """Steps of a run whose step sizes differ: they are looked at one by one."""
 
@@ -100,6 +103,10 @@ class Run(Described):
         """Copies and pickles are what is described: checked again, and nothing that was derived comes along."""
         self.__dict__.update({item.name: state[item.name] for item in fields(self) if item.name in state})
         self.__post_init__()
+
+    def __str__(self) -> str:
+        """``repr``, with long lists of numbers cut short."""
+        return MANY.sub(r"(\1..., \2)", repr(self))
 
     @property
     def noisy_steps(self) -> bool:
