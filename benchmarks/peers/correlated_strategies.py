@@ -17,7 +17,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 import lastiterate as li
-from benchmarks.peers.strategy_noise import at_the_end, on_the_way
+from benchmarks.peers.strategy_noise import at_the_end, on_the_way, seasonal
 from lastiterate.planning.strategies import POWERS
 
 DECAYS = 1 - np.geomspace(0.3, 0.01, 60)
@@ -35,7 +35,7 @@ def stated(column: np.ndarray) -> li.Correlated:
 
 
 def ours(blocks: int, passes: int) -> Iterator[tuple[str, str]]:
-    """Independent noise, the square root, the best power, one array kept."""
+    """Independent noise, the square root, the best power, one array kept, the best two powers, free numbers."""
     ones = np.ones(blocks * passes)
     powers = [li.Correlated(1.0, blocks, power) for power in POWERS]
     decays = [li.Correlated(1.0, 1, decay=float(decay)) for decay in DECAYS]
@@ -43,27 +43,35 @@ def ours(blocks: int, passes: int) -> Iterator[tuple[str, str]]:
     for name, noise in (("independent", li.Correlated(1.0, 1)), ("square root, band l", li.Correlated(1.0, blocks)),
                         ("square root, band 2l", li.Correlated(1.0, 2 * blocks)),
                         (f"power {best.power:g}, band l", best), (f"lambda-CGD, decay {one.decay:.3g}", one),
+                        best_seasonal(blocks, passes, 2), best_seasonal(blocks, passes, 3),
                         ("free numbers, as long as the run", free(blocks, passes))):
         yield name, shown(noise, blocks, passes)
 
 
+def best_seasonal(blocks: int, passes: int, long: int) -> tuple[str, li.Correlated]:
+    """Two powers, one of a pass's length (see ``seasonal``), that fit the sum of all steps; of ``long`` passes."""
+    ones = np.ones(blocks * passes)
+    found = minimize(lambda two: at_the_end(seasonal(*two, blocks, long), blocks, ones), (0.55, 0.3),
+                     method="Nelder-Mead", bounds=((0.3, 0.9), (0.0, 0.9)), options={"xatol": 1e-3, "fatol": 1e-4})
+    power, season = (round(float(one), 2) for one in found.x)
+    return f"powers {power:g} and, of a pass, {season:g}, band {long}l", seasonal(power, season, blocks, long)
+
+
 def free(blocks: int, passes: int) -> li.Correlated:
-    """A band as long as the run with any positive numbers, fitted to the sum of all steps from the square root: a local
-    optimum, which says how far every shorter band is from what noise of this kind can do."""
+    """A band as long as the run with any numbers, fitted to the sum of all steps from the square root: a local optimum,
+    which says how far every shorter band is from what noise of this kind can do."""
     steps = blocks * passes
     behind = np.subtract.outer(np.arange(steps), np.arange(steps))
 
-    def column(logs: jax.Array) -> jax.Array:
-        return jnp.concatenate((jnp.ones(1), jnp.exp(logs)))
-
     @jax.value_and_grad
-    def noise(logs: jax.Array) -> jax.Array:
-        c = jnp.where(behind >= 0, column(logs)[np.maximum(behind, 0)], 0.0)
+    def noise(rest: jax.Array) -> jax.Array:
+        c = jnp.where(behind >= 0, jnp.concatenate((jnp.ones(1), rest))[np.maximum(behind, 0)], 0.0)
         left = jax.scipy.linalg.solve_triangular(c.T, jnp.ones(steps), lower=False)
-        return jnp.log(jnp.linalg.norm(c[:, ::blocks].sum(1)) * jnp.linalg.norm(left))
+        columns = c[:, ::blocks]  # of a record in the first block
+        return jnp.log(jnp.abs(columns.T @ columns).sum()) / 2 + jnp.log(jnp.linalg.norm(left))
 
-    found = minimize(jax.jit(noise), np.log(li.Correlated(1.0, steps).entries[1:]), jac=True, method="L-BFGS-B")
-    return stated(np.asarray(column(found.x)))
+    found = minimize(jax.jit(noise), li.Correlated(1.0, steps).entries[1:], jac=True, method="L-BFGS-B")
+    return li.Correlated(1.0, (1.0, *found.x.tolist()))
 
 
 def theirs(blocks: int, passes: int) -> Iterator[tuple[str, str]]:
