@@ -15,6 +15,7 @@ from lastiterate.engine.exact_sums import execute_exactly
 from lastiterate.engine.model import rows_of_batches
 from lastiterate.engine.preparation import PARTS, executed, prepared
 from lastiterate.engine.preparation.cosines import cosines, directions, noisy_cosines, with_cosines
+from lastiterate.engine.preparation.covariance import UNIT as COVARIANCE_UNIT
 from lastiterate.engine.preparation.covariance import noisy_moments, short_rows, unit_rows, whitened, whitening
 from lastiterate.engine.preparation.eigenvalue import released_eigenvalue, top_eigenvalue
 from lastiterate.engine.preparation.target_mean import noisy_target_mean
@@ -47,6 +48,23 @@ def test_unit_rows_never_exceed_one():
         assert 1 - 2e-6 < np.linalg.norm(short, axis=1).max() <= 1
         inside = np.linalg.norm(rows, axis=1) < 0.99 * norm
         np.testing.assert_allclose(short[inside], rows[inside] / norm, rtol=1e-6, atol=1e-37)
+
+
+@pytest.mark.parametrize("beside", [0.0, 1e-101, 1e-300, 1e150], ids=str)
+def test_what_becomes_of_a_row_is_no_matter_of_the_rows_beside_it(beside):
+    """On rows whose rounding to float32 is nearly a tie: another order of operations would move hundreds of them."""
+    second = RNG.uniform(0.05, 0.4, 20_000)
+    single = (COVARIANCE_UNIT / np.sqrt(1 + second**2)).astype(np.float32)
+    tie = (single.astype(float) + np.nextafter(single, np.float32(2))) / 2
+    first = second * tie / np.sqrt((COVARIANCE_UNIT - tie) * (COVARIANCE_UNIT + tie))
+    near = (first[:, None] + np.arange(-6, 7) * np.spacing(first)[:, None]).ravel()
+    rows = np.column_stack((near, np.repeat(second, 13)))
+    another = np.array([[beside, 0.0]])
+    rounded = unit_rows(rows)[:, 0].reshape(-1, 13)
+    assert (rounded.min(axis=1) < rounded.max(axis=1)).mean() > 0.3, "ties are near"
+    for found in (unit_rows(np.vstack((rows, another)))[:-1], unit_rows(np.vstack((another, rows)))[1:]):
+        np.testing.assert_array_equal(found, unit_rows(rows))
+    np.testing.assert_array_equal(unit_rows(rows[:7]), unit_rows(rows)[:7])
 
 
 def test_noise_on_moments_is_spherical_in_the_isometric_coordinates():

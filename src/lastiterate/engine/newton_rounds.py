@@ -25,7 +25,9 @@ Noisy = Callable[[int, float, int, Iterable[np.ndarray]], np.ndarray]
 """``noisy(round, std, size, slices)``: the sum of all rows (m, size), of norm at most 1, with noise of that deviation.
 """
 TOGETHER = 8
-"""Slices whose vectors are computed together: few outputs make short work of one."""
+"""Slices whose vectors are computed together, at most: few numbers make short work of one,"""
+NUMBERS = 1024
+"""of so many in the vectors of a record together."""
 Scored = Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]
 """Scores (m, k) and class indices (m,) of records in slices, in public order, as often as there are rounds."""
 
@@ -65,8 +67,8 @@ def newton_step(gradient: np.ndarray, hessian: np.ndarray, damping: float) -> np
 
 
 def _vectors(run: Run, queries: Queries, parameters: np.ndarray, scored: Scored) -> Iterator[np.ndarray]:
-    slices = scored()
-    while several := list(islice(slices, TOGETHER)):
+    slices, together = scored(), max(1, min(TOGETHER, NUMBERS // queries.size))
+    while several := list(islice(slices, together)):
         values, target = map(np.concatenate, zip(*several, strict=True))
         yield queries.vectors(values, target, parameters) / run.rows_per_record
 

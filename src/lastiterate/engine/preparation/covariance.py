@@ -27,12 +27,14 @@ def unit_rows(rows: np.ndarray) -> np.ndarray:
     """
     exact = np.asarray(rows, dtype=np.float64)
     squares = np.einsum("ij,ij->i", exact, exact)
-    if not ((squares > 1e-200) & (squares < 1e200)).all():  # some of them overflowed, vanished, or are of no numbers
+    odd = ~((squares > 1e-200) & (squares < 1e200))  # whose squares overflowed, vanished, or are of no numbers
+    if odd.any():  # these alone are scaled: what becomes of a row is no matter of the rows beside it
         largest = np.abs(exact).max(axis=1, keepdims=True)
         if not np.isfinite(largest).all():
             raise InputError("features", "must be finite numbers", "NaN or infinity", "fill or drop those values first")
-        exact = np.divide(exact, largest, out=np.zeros_like(exact), where=largest > 0)
-        squares = np.einsum("ij,ij->i", exact, exact)
+        scaled = np.divide(exact, largest, out=np.zeros_like(exact), where=odd[:, None] & (largest > 0))
+        exact = np.where(odd[:, None], scaled, exact)
+        squares = np.where(odd, np.einsum("ij,ij->i", scaled, scaled), squares)
     scale = np.divide(UNIT, np.sqrt(squares), out=np.zeros_like(squares), where=squares > 0)
     return np.multiply(exact, scale[:, None], out=np.empty(exact.shape, np.float32), casting="same_kind")
 
