@@ -92,7 +92,7 @@ def in_memory(run: Run, features: np.ndarray, target: object, absent: Sequence[i
     is none."""
     rows = np.asarray(features)
     answers = check_target(run, target) if any(part.targets for part in run.prelude) else np.zeros(0)
-    if rows.ndim != 2:
+    if rows.ndim != 2 or not rows.size:
         clip_rows(rows, 1.0)  # says what is wrong
     n, d = rows.shape
     if absent:
