@@ -12,7 +12,7 @@ from lastiterate.analysis import perturbed_objective as bounds
 from lastiterate.engine import Trainer, seeded_key, seeded_keys
 from lastiterate.engine.gaussian_noise import NOISE, gaussian, stream
 from lastiterate.engine.gradients import AT_ONCE
-from lastiterate.run.by_method import last_noise
+from lastiterate.run.methods import last_noise
 from lastiterate.run.perturbed_minimiser import KEPT, contraction, linear_term, look_ahead
 
 N = 60
@@ -79,8 +79,9 @@ def test_noise_on_the_minimiser_is_added_as_described():
     key, target = seeded_key(1), np.minimum(Y, 1)
     _, last = drawn(loud, key, (1, 4))
     moved = Trainer(loud).fit(X, target, key) - Trainer(quiet).fit(X, target, key)
-    assert moved == pytest.approx(last_noise(loud) * last, rel=1e-6)
-    assert last_noise(loud) == pytest.approx(0.7 * 0.8 * math.hypot(1, 0.5) / (N * loud.loss.facts().fact("smooth")))
+    assert moved == pytest.approx(last_noise(loud.method, loud) * last, rel=1e-6)
+    smooth = loud.loss.facts().fact("smooth")
+    assert last_noise(loud.method, loud) == pytest.approx(0.7 * 0.8 * math.hypot(1, 0.5) / (N * smooth))
 
 
 def test_many_models_and_an_absent_record():

@@ -15,7 +15,7 @@ from lastiterate.curves.curve import Curve
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.run.losses import Abstract
 from lastiterate.run.method import Descent
-from lastiterate.run.perturbed_minimiser import PerturbedMinimiser
+from lastiterate.run.methods import minimiser_of
 from lastiterate.run.ridge_minimiser import RidgeMinimiser
 from lastiterate.run.run import Run, check_described
 from lastiterate.run.step_sizes import RelativeToSmooth, StableSteps
@@ -163,7 +163,7 @@ def _request(data: Any) -> Continued:
 def _check_training(run: Run) -> None:
     """Refuse a training whose weights nothing keeps close to those without a record."""
     check_described(run)
-    if type(run.method) is PerturbedMinimiser:
+    if minimiser_of(run.method) is not None:
         return _check_steps(run, (released_as_left, solved_objective))
     return _check_steps(run, STEPS)
 
@@ -171,7 +171,7 @@ def _check_training(run: Run) -> None:
 def _check_steps(run: Run, assumptions: tuple[Assumption, ...]) -> None:
     check_described(run)
     reasons = [checked.reason for checked in (one.check(run) for one in assumptions) if isinstance(checked, Broken)] \
-        if type(run.method) in (Descent, PerturbedMinimiser) else ["its method follows more than its weights"]
+        if type(run.method) is Descent or minimiser_of(run.method) else ["its method follows more than its weights"]
     if isinstance(run.loss, Abstract):
         reasons.append("a network, or a loss known only by its constants, may move by any distance for one record: "
                        "only linear models are known to forget")

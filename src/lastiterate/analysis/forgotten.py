@@ -21,8 +21,8 @@ from lastiterate.curves.failure import WithFailure
 from lastiterate.curves.gdp import Gdp
 from lastiterate.run.adjacency import of_single_records
 from lastiterate.run.arrays import Array
-from lastiterate.run.by_method import last_noise, minimiser_of
 from lastiterate.run.facts import FLOAT_SLACK
+from lastiterate.run.methods import last_noise, minimiser_of
 from lastiterate.run.ridge_minimiser import NORM_SLACK, RidgeMinimiser
 from lastiterate.run.run import Run
 
@@ -59,7 +59,7 @@ def forgotten_curve(training: Training, requests: tuple[Continued, ...]) -> Curv
     """
     curves = [_curve(training, requests, failure) for failure in (FAILURES if _drawn(training, requests) else (0.0,))]
     curve = curves[0] if len(curves) == 1 else BestOf(tuple(curves))
-    if isinstance(training, Run) and minimiser_of(training) is not None:  # the solver's distance holds for usual terms
+    if isinstance(training, Run) and minimiser_of(training.method):  # the solver's distance holds for usual terms
         return WithFailure(curve, perturbed_objective.FAILURE)
     return curve
 
@@ -107,10 +107,10 @@ def _trained(training: Training, total: int, failure: float) -> Moves:
         facts = training.loss.facts()
         moved = facts.fact("lipschitz") * (1 + NORM_SLACK) / training.n / facts.fact("strong")
         return _ended(moved + 2 * training.residual / facts.fact("strong") / total, 0.0)
-    if minimiser_of(training) is not None:
+    if minimiser_of(training.method) is not None:
         facts = training.loss.facts()
         moved = facts.fact("lipschitz") * (1 + FLOAT_SLACK) / training.n / facts.fact("strong")
-        return _ended(moved + 2 * perturbed_objective.distance(training) / total, last_noise(training))
+        return _ended(moved + 2 * perturbed_objective.distance(training) / total, last_noise(training.method, training))
     if training.batching.drawn != "each step":
         return _steps(training, failure)
     steps = _followed(training, failure / 2)

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import math
 
-from lastiterate.run.by_method import last_noise, minimiser_of
 from lastiterate.run.losses import Abstract, Logistic, Softmax
+from lastiterate.run.methods import last_noise, minimiser_of
 from lastiterate.run.perturbed_minimiser import KEPT, contraction, linear_term
 from lastiterate.run.run import Run
 
@@ -52,7 +52,7 @@ def log_determinants(run: Run) -> float:
 
 
 def _parameters(run: Run) -> int:
-    method = minimiser_of(run)
+    method = minimiser_of(run.method)
     assert method is not None
     return method.parameters
 
@@ -117,12 +117,12 @@ def distance(run: Run) -> float:
 
 def last_mu(run: Run) -> float:
     """mu of the noise on the minimiser: both neighbours' solvers are off by ``distance`` at most."""
-    return 2 * distance(run) / last_noise(run) * (1 + 1e-9)
+    return 2 * distance(run) / last_noise(run.method, run) * (1 + 1e-9)
 
 
 def steps_for(run: Run, mu: float) -> int | None:
     """The fewest steps after which ``last_mu`` is about ``mu``; ``None`` where rounding does not allow it."""
-    left = run.loss.ridge / 2 * (mu * last_noise(run) / 2) ** 2 - floor(run)
+    left = run.loss.ridge / 2 * (mu * last_noise(run.method, run) / 2) ** 2 - floor(run)
     if left <= 0:
         return None
     return max(1, math.ceil(math.log(first_gap(run) / left) / -math.log1p(-contraction(run))))

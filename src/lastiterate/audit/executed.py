@@ -20,10 +20,10 @@ from lastiterate.engine import Trainer, seeded_keys
 from lastiterate.engine.growth import Diverged
 from lastiterate.errors import InputError
 from lastiterate.run.domains import AffineBall, Ball, Box, Everywhere, Simplex
+from lastiterate.run.methods import snapshots_of
 from lastiterate.run.run import Run
 from lastiterate.run.stable import without_preparation
 from lastiterate.run.starts import Fixed
-from lastiterate.run.variance_reduced_steps import VarianceReduced
 
 SAME = 1e-5
 """Relative distance below which two models are the same: sums of another shape round differently, by 1.2e-6 where five
@@ -110,7 +110,7 @@ def _noise_as_described(run: Run, pair: Neighbours, size: int) -> bool:
 
 def _law_of_snapshots(run: Run, pair: Neighbours, size: int) -> bool:
     """Variance-reduced steps follow their law on squared error: what stays within its clip shows on no pair."""
-    return not isinstance(run.method, VarianceReduced) or compare(run, models=SNAPSHOTS, seed=NOISE_SEED).holds
+    return snapshots_of(run.method) is None or compare(run, models=SNAPSHOTS, seed=NOISE_SEED).holds
 
 
 def _fine_noise(run: Run, pair: Neighbours, size: int) -> bool:

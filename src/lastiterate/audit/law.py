@@ -27,11 +27,11 @@ from lastiterate.run.batching import FixedSize, FullBatch, Poisson
 from lastiterate.run.domains import Everywhere
 from lastiterate.run.losses import Abstract, HuberRidge
 from lastiterate.run.method import Descent
+from lastiterate.run.methods import snapshots_of
 from lastiterate.run.noise import GradientNoise
 from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import Steps
 from lastiterate.run.updates import HeavyBall, Nesterov
-from lastiterate.run.variance_reduced_steps import VarianceReduced
 
 RECORDS, SIZE, RATE = 4, 2, 0.3
 ROWS = np.array([[0.9, -0.3], [-0.2, 0.7], [0.5, 0.8], [-0.8, -0.4]])
@@ -84,7 +84,7 @@ def compare(run: Run, *, models: int = MODELS, seed: int = 0) -> LawReport:
     """Compare what the library's trainer releases with its exact law: the batches, momentum, ridge, start and schedule
     of ``run``, on squared error and four records. The domain is left out (audits look at it), and so are clips and what
     is done before and after the steps."""
-    snapshots = isinstance(run.method, VarianceReduced)
+    snapshots = snapshots_of(run.method) is not None
     small = snapshot_law.shrunk(run, RECORDS) if snapshots else on_a_quadratic(run)
     draws = Trainer(small).fit_many(ROWS, TARGET, seeded_keys(seed, models))[:, 0, :]
     mixed = snapshot_law.mixture(small, _with_intercept(small), TARGET) if snapshots else mixture(small)

@@ -20,7 +20,6 @@ from lastiterate.run.noise import NoiseMultiplier
 from lastiterate.run.run import Run
 from lastiterate.run.starts import GaussianStart
 from lastiterate.run.step_sizes import Steps
-from lastiterate.run.variance_reduced_steps import VarianceReduced
 
 EVERY, STEPS, RATE, STEP = 2, 4, 0.3, 0.6
 NORM, CLIP = 2.0, 20.0
@@ -38,7 +37,7 @@ def shrunk(run: Run, records: int) -> Run:
     return replace(run, n=records, steps=STEPS, batching=Poisson(RATE), loss=loss, domain=Everywhere(), prox=None,
                    start=start, release="last", adjacency="zero-out", prelude=(), counts=(), calibration=None,
                    step_size=Steps(tuple((STEP * eta / eta.max()).tolist())), noise=NoiseMultiplier(MULTIPLIER),
-                   method=VarianceReduced(EVERY, SNAPSHOT))
+                   method=replace(run.method, every=EVERY, snapshot=SNAPSHOT))
 
 
 def mixture(run: Run, rows: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

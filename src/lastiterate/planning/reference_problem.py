@@ -26,8 +26,8 @@ import numpy as np
 
 from lastiterate.planning.strategies import of_draws
 from lastiterate.planning.task import Task
-from lastiterate.run.by_method import last_noise
 from lastiterate.run.losses import Abstract, HuberRidge
+from lastiterate.run.methods import last_noise
 from lastiterate.run.perturbed_minimiser import linear_term
 from lastiterate.run.preparation import PrivateCovariance, PrivateMean
 from lastiterate.run.run import Run
@@ -115,7 +115,7 @@ class Reference:
         """Expected excess loss of what the run releases: its last iterate, started at 0, or a perturbed minimiser."""
         if run.method.hides_way:
             total = self.curvatures + run.loss.ridge
-            noise = (linear_term(run) / (run.n * total)) ** 2 + last_noise(run) ** 2
+            noise = (linear_term(run) / (run.n * total)) ** 2 + last_noise(run.method, run) ** 2
             return self.excess(self.curvatures / total, noise)
         mean, noise = filtered(run, self.curvatures, run.loss.ridge)
         return self.excess(mean * self.curvatures, noise)

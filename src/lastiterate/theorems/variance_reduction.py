@@ -18,15 +18,15 @@ import math
 from lastiterate.curves.curve import UP, Curve
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.pld import Pld
-from lastiterate.run.by_method import snapshots_of
 from lastiterate.run.facts import known
+from lastiterate.run.methods import snapshots_of
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions.basic import dp_accounting_installed, not_replace_one
 from lastiterate.theorems.theorem import Assumption, Broken, Held, Theorem
 
 
 def _snapshots(run: Run) -> Held | Broken:
-    if snapshots_of(run) is None:
+    if snapshots_of(run.method) is None:
         return Broken("it speaks of steps that follow noisy snapshots and differences to them: use "
                       "method=VarianceReduced(...)")
     sensitivity = known(run.facts(), "sensitivity")
@@ -39,7 +39,7 @@ snapshots_taken = Assumption("snapshots_taken", "steps that follow noisy gradien
 
 
 def _bound(run: Run) -> Curve:
-    method = snapshots_of(run)
+    method = snapshots_of(run.method)
     assert run.noise_unit is not None and method is not None
     longer = max(1.0, run.facts().fact("sensitivity") / run.noise_unit)  # rounding, as sensitivities count it
     taken, rate = method.taken(run), run.batching.inclusion_probability(run.n)

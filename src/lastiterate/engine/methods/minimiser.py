@@ -15,7 +15,7 @@ from lastiterate.engine.gaussian_noise import NOISE, Key, Number, gaussian, stre
 from lastiterate.engine.gradients import Linear
 from lastiterate.engine.prepare import linear_loss
 from lastiterate.errors import InputError
-from lastiterate.run.by_method import last_noise, minimiser_of
+from lastiterate.run.methods import last_noise, minimiser_of
 from lastiterate.run.perturbed_minimiser import linear_term, look_ahead
 from lastiterate.run.run import Run
 
@@ -31,7 +31,7 @@ def minimised(run: Run, rows: np.ndarray, labels: np.ndarray, key: Key,
     number of steps is the run's, whatever the data are, and no step is looked at.
     """
     shape = _shape(run, rows)
-    term, last = _drawn((linear_term(run), last_noise(run)), key, shape)
+    term, last = _drawn((linear_term(run), last_noise(run.method, run)), key, shape)
     model, numbers = Linear(linear_loss(run), None, exact=True), _numbers(run)
     state, data, began = (jnp.zeros(shape), jnp.zeros(shape)), _data(rows, labels), time.perf_counter()
     stretch = run.steps if progress is None else -(-run.steps // STRETCHES)
@@ -47,12 +47,12 @@ def minimised(run: Run, rows: np.ndarray, labels: np.ndarray, key: Key,
 def many_minimised(run: Run, rows: np.ndarray, labels: np.ndarray, keys: Key) -> np.ndarray:
     """The released weights for every key, (models, k, d + 1), in one vectorised program. For tests and audits."""
     shape, model = _shape(run, rows), Linear(linear_loss(run), None, exact=True)
-    scales = jnp.array([linear_term(run), last_noise(run)])
+    scales = jnp.array([linear_term(run), last_noise(run.method, run)])
     return np.asarray(_many(model, _data(rows, labels), scales, _numbers(run), run.steps, jnp.asarray(keys), shape))
 
 
 def _shape(run: Run, rows: np.ndarray) -> tuple[int, int]:
-    method = minimiser_of(run)
+    method = minimiser_of(run.method)
     assert method is not None
     shape = (linear_loss(run).outputs, rows.shape[-1])
     if shape[0] * shape[1] != method.parameters:

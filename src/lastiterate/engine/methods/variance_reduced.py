@@ -11,14 +11,15 @@ import jax.numpy as jnp
 from lastiterate.engine.gaussian_noise import Key, Number
 from lastiterate.engine.samplers.reading import over_places
 from lastiterate.engine.samplers.sampler import Sampler
+from lastiterate.run.methods import snapshots_of
 from lastiterate.run.run import Run
-from lastiterate.run.variance_reduced_steps import VarianceReduced, moved_smooth
+from lastiterate.run.variance_reduced_steps import moved_smooth
 
 
 @final
 @dataclass(frozen=True)
 class Reduction:
-    """The numbers of ``VarianceReduced`` in a run: L and beta; noise on a sum of gradients in units of L, and on a sum
+    """The numbers of steps that follow snapshots: L and beta; noise on a sum of gradients in units of L, and on a sum
     of differences in units of their clip."""
 
     every: float
@@ -30,8 +31,8 @@ class Reduction:
     @classmethod
     def of(cls, run: Run) -> Reduction:
         """Of a run whose steps follow snapshots."""
-        method = run.method
-        assert isinstance(method, VarianceReduced) and run.noise_unit is not None
+        method = snapshots_of(run.method)
+        assert method is not None and run.noise_unit is not None
         return cls(float(method.every), run.noise_unit, moved_smooth(run), method.snapshot_multiplier(run),
                    method.difference_multiplier(run))
 

@@ -26,8 +26,8 @@ def unit_rows(rows: np.ndarray) -> np.ndarray:
     **Guarantee:** the Euclidean norm of every returned row, computed exactly, is at most 1.
     """
     exact = np.asarray(rows, dtype=np.float64)
-    squares = np.einsum("ij,ij->i", exact, exact)
-    odd = ~((squares > 1e-200) & (squares < 1e200))  # whose squares overflowed, vanished, or are of no numbers
+    squares: np.ndarray = np.einsum("ij,ij->i", exact, exact)
+    odd = np.logical_not((squares > 1e-200) & (squares < 1e200))  # they overflowed, vanished, or are of no numbers
     if odd.any():  # these alone are scaled: what becomes of a row is no matter of the rows beside it
         largest = np.abs(exact).max(axis=1, keepdims=True)
         if not np.isfinite(largest).all():

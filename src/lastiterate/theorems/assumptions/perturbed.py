@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from lastiterate.analysis.perturbed_objective import distance
-from lastiterate.run.by_method import minimiser_of
 from lastiterate.run.facts import known
+from lastiterate.run.methods import minimiser_of
 from lastiterate.run.run import Run
 from lastiterate.theorems.theorem import Assumption, Broken, Held
 
@@ -15,14 +15,14 @@ LONGEST = 16 / 17
 
 
 def _perturbed(run: Run) -> Held | Broken:
-    if minimiser_of(run) is None:
+    if minimiser_of(run.method) is None:
         return Broken("it speaks of a random linear term of the objective, whose minimiser is released: use "
                       "method=PerturbedMinimiser(...)")
     return Held()
 
 
 def _solved(run: Run) -> Held | Broken:
-    if minimiser_of(run) is None:
+    if minimiser_of(run.method) is None:
         return Broken("it needs a solver that finds the minimiser of a perturbed objective")
     facts = run.loss.facts()
     smooth, strong, lipschitz = (known(facts, name) for name in ("smooth", "strong", "lipschitz"))
