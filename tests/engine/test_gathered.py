@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.engine import gathered, seeded_key
+from lastiterate.engine import gathered, many_models, seeded_key, seeded_keys
 from lastiterate.engine.gaussian_noise import ORDER, stream
 from lastiterate.engine.gradients import Linear
 from lastiterate.engine.loop import advance, drawn_for_pass, schedule, start
@@ -129,3 +129,15 @@ def test_groups_begin_at_any_step(first, monkeypatch):
     for k, rows in read.items():
         dealt = drawn[k // 6]
         np.testing.assert_array_equal(rows, data[0][dealt.places[dealt.begins[k % 6]:dealt.begins[k % 6 + 1]]])
+
+
+@pytest.mark.parametrize("batching", BATCHINGS, ids=str)
+def test_many_models_whose_passes_the_host_sorts(batching, monkeypatch):
+    run, keys = described(batching), seeded_keys(6, 5)
+    programs = Trainer(run).fit_many(X, Y, keys, absent=(3,))
+    monkeypatch.setattr(many_models, "SORTED_BY_HOST", 0)
+    dealt = []
+    monkeypatch.setattr(many_models, "words", lambda *asked: dealt.append(asked[1:]) or words(*asked))
+    np.testing.assert_array_equal(Trainer(run).fit_many(X, Y, keys, absent=(3,)), programs)
+    passes = -(-run.steps // run.blocks)
+    assert [one[0] for one in dealt] == [number for number in range(passes) for _ in keys]

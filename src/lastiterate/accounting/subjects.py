@@ -15,6 +15,7 @@ from lastiterate.accounting.wording import unit, units
 from lastiterate.curves.curve import Curve
 from lastiterate.errors import InputError
 from lastiterate.run.evidence import Evidence
+from lastiterate.run.losses import Abstract
 from lastiterate.run.run import Run
 from lastiterate.theorems.theorem import Theorem
 
@@ -153,8 +154,9 @@ class Subject(ABC):
     @property
     def protected(self) -> dict[str, Any]:
         """The privacy unit, JSON-ready: the most ``rows`` of the data that it has, and what it is in ``words``."""
-        rows, record = (1, 1) if self.run is None else (self.run.rows_per_unit, self.run.rows_per_record)
-        return unit(rows, record)
+        if self.run is None:
+            return unit(1)
+        return unit(self.run.rows_per_unit, self.run.rows_per_record, read=isinstance(self.run.loss, Abstract))
 
     def because(self, delta: float) -> tuple[str, ...]:
         """Lines that say what the numbers rest on, where no theorem of the table does."""

@@ -11,7 +11,10 @@ NEIGHBOURS = {
     "add-remove": "one record is added or removed",
     "forgotten": "the removed records' contributions are zero from the beginning; the number of records is public",
 }
-UNIT = "A record is one row of the training data: somebody with several rows is protected as a group of that many."
+ROW = "one row of the training data; somebody with several rows is protected as a group of that many"
+READ = ("what the loss takes as one record, a row of the training data or all rows of a unit (a caveat then says so); "
+        "somebody with several records is protected as a group of that many")
+"""What a record is: of a linear model, and where only the caller's loss knows."""
 
 
 def units(rows: int) -> str:
@@ -19,16 +22,16 @@ def units(rows: int) -> str:
     return f"epsilon is for a unit of at most {rows} rows, by group privacy; holds if no unit has more rows in the data"
 
 
-def unit(rows: int, record: int = 1) -> dict[str, Any]:
-    """The privacy unit in words, and how many rows of it can be in the data; ``record``: rows of one record."""
+def unit(rows: int, record: int = 1, *, read: bool = False) -> dict[str, Any]:
+    """The privacy unit in words, and how many rows of it can be in the data; ``record``: rows of one record; ``read``:
+    whether only the caller's loss knows what a record is."""
     if record > 1:
         return {"rows": record, "words": f"one unit with at most {record} rows of the training data, all of them "
                                          "together; a public bound, applied before training; batches draw units, n "
                                          "counts units, and a unit's gradient is the mean over its places, so that "
                                          "the sensitivity is the unit's"}
     if rows == 1:
-        return {"rows": 1, "words": "one record: one row of the training data; somebody with several rows is protected "
-                                    "as a group of that many"}
+        return {"rows": 1, "words": f"one record: {READ if read else ROW}"}
     return {"rows": rows, "words": f"one unit with at most {rows} rows of the training data, all of them together; a "
                                    "public bound, applied before training; theorems speak of one row, and group "
                                    "privacy makes epsilon the unit's"}

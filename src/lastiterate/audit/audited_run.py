@@ -10,7 +10,7 @@ from lastiterate.accounting.exact_steps import ExactRun
 from lastiterate.accounting.unlearning import Unlearning
 from lastiterate.audit.auditing import certificate_of
 from lastiterate.errors import InputError
-from lastiterate.release import folder
+from lastiterate.release import folder, loading
 from lastiterate.release.fitted_linear import FittedLinear
 from lastiterate.run import strict_json
 from lastiterate.run.evidence import Evidence
@@ -49,13 +49,16 @@ class Subject:
 def read(path: Path) -> Subject:
     """The run in a JSON file, or in the certificate of a folder that train wrote.
 
-    Only the description is used: the model's own data and weights are not touched.
+    Only the description is used: the model's own data are not touched. Errors: a folder that does not verify.
     """
     if not path.exists():
         raise InputError("audit", "needs an existing run file or model folder", str(path))
     if not path.is_dir():
         return Subject(Run.from_dict(strict_json.read(path, "run")))
     whole = folder.read(path)
+    if problems := loading.verify(path).problems:
+        raise InputError("model", "does not fit its certificate, whose numbers an audit would be beside", problems[0],
+                         "lastiterate verify lists everything")
     stored, model = whole.certificate, whole.model
     delta, evidence = stored.get("delta"), str(stored.get("at_least"))
     if "exact_run" in stored:

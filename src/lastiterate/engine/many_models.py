@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,12 @@ from lastiterate.engine.gaussian_noise import ORDER, Key, Number, streams
 from lastiterate.engine.loop import Schedule, State, advanced, drawn_for_pass, drawn_once, outcome, schedule, start
 from lastiterate.engine.noise_ahead import Noise, NoiseAhead
 from lastiterate.engine.program import StepProgram
+from lastiterate.engine.samplers.dealt import words
+from lastiterate.engine.samplers.sampler import DealtEachPass, Sampler
 from lastiterate.run.run import Run
+
+SORTED_BY_HOST = 4000
+"""Records from which on the draws of single models are sorted one after the other by NumPy."""
 
 
 @dataclass
@@ -53,7 +58,7 @@ class Models:
                 number = self.done // sampler.blocks
                 end = min(end, (number + 1) * sampler.blocks)
                 if self.done % sampler.blocks == 0:
-                    self.current = _drawn_for_pass(self.program, self.data, self.keys, number)
+                    self.current = self._pass(sampler, number)
             self.state, iterates = advance_many(self.program, self.state, self.current, self.orders, self.plan, noise,
                                                 self.done, end, every)
             if every:
@@ -61,6 +66,14 @@ class Models:
             iterates.block_until_ready()  # no more noise is drawn than is used
             self.done = end
         return pieces
+
+    def _pass(self, sampler: Sampler, number: int) -> object:
+        """The data as every model's draw of a pass arranges them; the host sorts many records more quickly."""
+        if not isinstance(sampler, DealtEachPass) or sampler.records < SORTED_BY_HOST or jax.default_backend() != "cpu":
+            return _drawn_for_pass(self.program, self.data, self.keys, number)
+        drawn = [sampler.dealt(next(words(key, number, number + 1, sampler.records))) for key in np.asarray(self.keys)]
+        places, begins = map(np.stack, zip(*drawn, strict=True))
+        return _placed(self.program, self.data, places, begins)
 
     def outcomes(self) -> np.ndarray:
         """What every model releases now, (models, ...)."""
@@ -80,6 +93,12 @@ def _drawn(program: StepProgram, data: object, keys: Key) -> Any:
 @jax.jit
 def _drawn_for_pass(program: StepProgram, data: object, keys: Key, number: Number) -> Any:
     return jax.vmap(lambda key: drawn_for_pass(program, data, key, number))(keys)
+
+
+@jax.jit
+def _placed(program: StepProgram, data: object, places: np.ndarray, begins: np.ndarray) -> Any:
+    sampler = cast(DealtEachPass, program.sampler)
+    return jax.vmap(partial(sampler.placed, data))(places, begins)
 
 
 @partial(jax.jit, static_argnums=8, donate_argnums=1)

@@ -53,7 +53,12 @@ def by_words(layout: Layout, n: int, data: object, key: Key) -> Any:
 
 def moved(layout: Layout, order: jax.Array, data: object) -> Any:
     """Arranged records in another order, (n,); slots without a record stay 0."""
-    drawn, places = layout.slot(order), layout.slot(np.arange(len(order)))
+    return taken_from(layout, layout.slot(order), data)
+
+
+def taken_from(layout: Layout, drawn: jax.Array, data: object) -> Any:
+    """The arranged records that lie in the slots ``drawn``, (n,), in this order; slots without a record stay 0."""
+    places = layout.slot(np.arange(len(drawn)))
 
     def one(values: jax.Array) -> jax.Array:
         flat = jnp.asarray(values).reshape(layout.slots, *values.shape[3:])

@@ -50,8 +50,10 @@ class AllocatedEachPass(DealtEachPass):
 
     def arranged(self, data: object, key: Key) -> tuple[Any, jax.Array, jax.Array]:
         """The data as they are, the records' places block by block, and where every block begins; (blocks + 1,)."""
-        order, begins = sorted_by_bin(self.layout.size, self.parts, key)
-        return data, jnp.pad(order, (0, self.count), constant_values=self.layout.size), begins  # pyright: ignore
+        return self.placed(data, *sorted_by_bin(self.layout.size, self.parts, key))
+
+    def placed(self, data: object, places: jax.Array, begins: jax.Array) -> tuple[Any, jax.Array, jax.Array]:
+        return data, jnp.pad(places, (0, self.count), constant_values=self.layout.size), begins  # pyright: ignore
 
     def batch_sum(self, read: Read, data: Any, key: Key, k: Number) -> jax.Array:
         records, order, begins = data

@@ -12,7 +12,7 @@ import numpy as np
 
 from lastiterate.engine.gaussian_noise import Key, Number, permutation
 from lastiterate.engine.samplers.dealt import Dealt, into_blocks
-from lastiterate.engine.samplers.permuted import moved
+from lastiterate.engine.samplers.permuted import moved, taken_from
 from lastiterate.engine.samplers.reading import block_sum
 from lastiterate.engine.samplers.record_layout import Layout, in_blocks
 from lastiterate.engine.samplers.sampler import DealtEachPass, Read
@@ -48,6 +48,9 @@ class ReshuffledEachPass(DealtEachPass):
 
     def arranged(self, data: object, key: Key) -> Any:
         return into_fresh_blocks(self.layout, self.n, data, key)
+
+    def placed(self, data: object, places: jax.Array, begins: jax.Array) -> Any:
+        return taken_from(self.layout, places, data)
 
     def batch_sum(self, read: Read, data: object, key: Key, k: Number) -> jax.Array:
         return block_sum(read, data, k)

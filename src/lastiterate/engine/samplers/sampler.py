@@ -63,3 +63,7 @@ class DealtEachPass(Sampler):
     @abstractmethod
     def dealt(self, words: np.ndarray) -> Dealt:
         """The draw of a pass that ``arranged`` makes inside of programs, from every record's random word, (n,)."""
+
+    @abstractmethod
+    def placed(self, data: object, places: jax.Array, begins: jax.Array) -> Any:
+        """What ``arranged`` makes of the data for a pass that is dealt like this."""
