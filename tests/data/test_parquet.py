@@ -13,6 +13,7 @@ import pytest
 from lastiterate.data import Schema, encode, read_table, schema_template
 from lastiterate.data.parquet import cells_of, read_types
 from lastiterate.errors import InputError
+from lastiterate.release.protected_units import Units
 
 CSV = "age,job,note,label\n20,cook,a,yes\n60.5,,b,no\n,clerk,c,yes\n120,cook,d,no\n"
 SCHEMA = Schema.from_dict(
@@ -178,3 +179,30 @@ def test_checksums_are_compared(tmp_path):
     path.write_bytes(data.replace(b"easily", b"hardly"))
     with pytest.raises(InputError, match="complete Parquet"):
         read_table(path)
+
+
+def test_numbers_that_a_schema_names_are_kept_as_numbers(tmp_path):
+    """What the schema makes of them is what it makes of their text; a folder of parts, and rows of units, too."""
+    columns = {"age": [20.0, None, float("nan"), 120.0, float("inf"), 1e-300],
+               "count": pa.array([1, None, 3, 2**40, -5, 0]),
+               "single": pa.array([0.1, 0.2, None, 5, 6, 7], pa.float32()),
+               "truth": [True, False, None, True, True, False], "who": list("aabbbb"),
+               "y": [0.5, 1.5, 2.5, 3.0, 0.1, 9]}
+    numbers = {name: {"kind": "number", "low": 0, "high": 100, "missing": 50} for name in ("age", "count", "single")}
+    schema = Schema.from_dict({"target": "y", "target_range": [0, 3], "columns": numbers | {
+        "truth": {"kind": "category", "values": ["True"], "missing": "zero", "outside": "zero"},
+        "who": {"kind": "ignore"}}})
+    whole = write(tmp_path / "t.parquet", columns)
+    (tmp_path / "parts").mkdir()
+    for number, (begin, many) in enumerate(((0, 2), (2, 4))):
+        pq.write_table(pa.table(columns).slice(begin, many), tmp_path / "parts" / f"{number}.parquet")
+    wanted = encode(read_table(whole), schema)
+    for path in (whole, tmp_path / "parts"):
+        table = read_table(path, schema)
+        assert {name: type(cells) for name, cells in table.cells.items()} == {
+            "age": np.ndarray, "count": np.ndarray, "single": np.ndarray, "truth": list, "who": list, "y": np.ndarray}
+        for found, one in zip(encode(table, schema), wanted, strict=True):
+            np.testing.assert_array_equal(found, one)
+    of_units = [encode(Units("who", 2).bounded(read_table(whole, known), schema), schema) for known in (None, schema)]
+    np.testing.assert_array_equal(of_units[0][0], wanted[0][:4])
+    np.testing.assert_array_equal(of_units[0][0], of_units[1][0])

@@ -103,6 +103,6 @@ def test_a_release_with_exact_noise_is_known_by_its_line(tmp_path: Path) -> None
     (line,) = ledger.total().releases
     assert line.run == described_hash(CERTIFICATES["plain, exact"]) != described_hash(CERTIFICATES["plain"])
     assert subject.read(model.save(tmp_path / "m"), ledger=ledger).ledger.number == line.number
-    with pytest.raises(InputError, match="another run under this token"):
+    with pytest.raises(InputError, match="was begun by another run"):
         ledger.reserve("a", CERTIFICATES["plain, exact"].curve(), adjacency="zero-out", purpose="train",
                        run=described_hash(CERTIFICATES["plain"]), token=line.token)

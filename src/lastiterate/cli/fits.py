@@ -95,6 +95,7 @@ def verify_command(path: Annotated[Path, typer.Argument(help="a model folder, or
                    json_: Json = False) -> None:
     """Recompute a certificate from its run; exit code 1 when it does not hold."""
     from lastiterate.release.loading import verify
+    from lastiterate.release.manifest import PAGE
 
     checked = verify(path, key=key, chain=chain or ())
     if json_:
@@ -122,6 +123,9 @@ def verify_command(path: Annotated[Path, typer.Argument(help="a model folder, or
             unsigned = "Its signature was not checked (--key)" if path.is_dir() else "It is not signed"
             console.print(f"{unsigned}: one that was re-issued as a whole looks the same.", style="dim",
                           highlight=False)
+            if (path / PAGE).exists():
+                console.print(f"{PAGE} is the file that manifest.json lists; it was not made again (lastiterate report "
+                              "--force does), and these numbers count.", style="dim", highlight=False)
     if checked.problems:
         raise typer.Exit(1)
 

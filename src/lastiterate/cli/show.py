@@ -142,8 +142,8 @@ def plans(console: Console, choice: Choice, delta: float) -> None:
     first, *others = choice.plans
     rival = min(others, key=lambda plan: plan.risk, default=None)
     reason = "the only family that fits" if rival is None else (
-        f"predicted {rounded_up(first.risk)} in {first.seconds:.2g} s, against {rounded_up(rival.risk)} in "
-        f"{rival.seconds:.2g} s by {rival.name}")
+        f"predicted {rounded_up(first.risk)} in {first.seconds:.2g} s once the data are read, against "
+        f"{rounded_up(rival.risk)} in {rival.seconds:.2g} s by {rival.name}")
     console.print(f"chosen: [bold]{first.name}[/bold], {reason}.", highlight=False)
     for said in filter(None, (choice.about_noise, choice.about_sharing if shared else "")):
         console.print(said[0].upper() + said[1:] + ".", highlight=False)

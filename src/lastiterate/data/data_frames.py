@@ -9,8 +9,8 @@ from typing import Any, cast
 import numpy as np
 
 from lastiterate.data.columns import Numeric
+from lastiterate.data.parquet import cells_by_kind
 from lastiterate.data.schema import Schema
-from lastiterate.data.sources.parts import cells_by_kind
 from lastiterate.data.table import Cells, Table, array_table, column_names, number_text
 from lastiterate.errors import InputError
 from lastiterate.run.arrays import check_kept

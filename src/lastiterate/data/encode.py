@@ -113,8 +113,10 @@ def _target(answers: Cells, schema: Schema, first: int) -> np.ndarray:
     else:
         indices = np.array([place.get(label_text(x), -1) for x in answers], dtype=np.int32)
     if (indices < 0).any():
+        wrong = int(np.argmin(indices))
+        what = "another label" if label_text(answers[wrong]).strip() else "no label"
         raise InputError(f"target {schema.target!r}", "must hold only the classes " + ", ".join(schema.classes),
-                         f"another label in record {first + int(np.argmin(indices)) + 1}",
+                         f"{what} in record {first + wrong + 1}",
                          "correct the label or the classes")
     return indices
 

@@ -4,31 +4,38 @@
 # Arrow has no types
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Container, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from lastiterate.data.table import Cells, Table, column_names, damaged, number_text
 from lastiterate.data.template import TRUTH
 from lastiterate.errors import InputError
 
 
-def read_parquet(path: Path) -> Table:
+def read_parquet(path: Path, numbers: Container[str] = ()) -> Table:
     """The records of a file, or of all parts in a folder, one part behind the other.
 
     Numbers, text, categories, true/false, dates; a missing value is an empty cell. Nested columns are refused.
+    ``numbers``: columns that may come as float64, a tenth of what their text takes.
     """
     parts = parts_of(path)
     names = column_names(list(same_columns(parts)))
-    tables = [_read(part, names) for part in parts]
-    cells: dict[str, Cells] = {name: [cell for table in tables for cell in table[name]] for name in names}
-    if not names or not cells[names[0]]:
+    tables = [_read(part, names, numbers) for part in parts]
+    cells = {name: _joined([table[name] for table in tables]) for name in names}
+    if not names or not len(cells[names[0]]):
         raise InputError("data file", "must hold at least one column and one record", path.name)
     return Table(names, cells)
 
 
-def _read(path: Path, names: tuple[str, ...]) -> dict[str, list[str]]:
+def _joined(parts: list[Cells]) -> Cells:
+    return np.concatenate(parts) if isinstance(parts[0], np.ndarray) else [cell for part in parts for cell in part]
+
+
+def _read(path: Path, names: tuple[str, ...], numbers: Container[str]) -> dict[str, Cells]:
     try:
         with opened_parquet(path) as file:
             table = file.read()
@@ -37,7 +44,8 @@ def _read(path: Path, names: tuple[str, ...]) -> dict[str, list[str]]:
         raise
     except Exception as error:  # pyarrow raises OSError, ValueError and its own kinds on damaged bytes
         raise damaged(path, "must be a complete Parquet file", error) from None
-    return {name: cells_of(name, column) for name, column in zip(names, table.columns, strict=True)}
+    return {name: cells_by_kind(name, column, name in numbers)
+            for name, column in zip(names, table.columns, strict=True)}
 
 
 def same_columns(parts: list[Path]) -> dict[str, str]:
@@ -109,6 +117,16 @@ def read_types(path: Path) -> dict[str, str]:
         return "number" if number else "date" if day else TRUTH if types.is_boolean(of) else "category"
 
     return dict(zip(column_names(list(schema.names)), map(kind, schema.types), strict=True))
+
+
+def cells_by_kind(name: str, column: Any, number: bool) -> Cells:
+    """Text as everywhere; numbers of a column that is one as they are, NaN where one is missing."""
+    from pyarrow import types
+
+    kind = column.type
+    if number and (types.is_float32(kind) or types.is_float64(kind) or types.is_integer(kind)):
+        return np.asarray(column.cast("float64", safe=False).to_numpy(zero_copy_only=False), np.float64)
+    return cells_of(name, column)
 
 
 def cells_of(name: str, column: Any) -> list[str]:

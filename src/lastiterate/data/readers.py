@@ -67,6 +67,8 @@ def read_table(path: str | Path, schema: Schema | None = None) -> Table:
     if header and kind.read is not read_csv:
         raise InputError("header", "belongs to CSV files without one", path.name, "leave it out of the schema")
     try:
+        if schema is not None and kind.read is read_parquet:
+            return read_parquet(path, schema.numbers)
         return read_csv(path, header, without=schema.target) if header and schema else kind.read(path)
     except MemoryError:
         raise InputError("data file", "must fit into memory", path.name, "its header may be damaged") from None

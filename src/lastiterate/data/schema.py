@@ -89,6 +89,12 @@ class Schema:
         return frozenset((*(column.name for column in self.columns), self.target))
 
     @property
+    def numbers(self) -> frozenset[str]:
+        """Names of the columns of which only the numbers count, the target of a regression among them."""
+        names = (column.name for column in self.columns if isinstance(column, Numeric))
+        return frozenset((*names, self.target) if self.regression else names)
+
+    @property
     def regression(self) -> bool:
         """Whether the target is a number with a public range, and not a class."""
         return self.target_range is not None

@@ -70,8 +70,8 @@ def check_classes(run: Run, records: tuple[Any, ...]) -> None:
         raise InputError("class_weight", "is for records (x, y, ...) whose second part y is a class index, one whole "
                          "number for each", said, "leave it out, or put weights into the loss, before the clip")
     if not np.isin(np.asarray(target), np.arange(len(weights))).all():
-        raise InputError("data", f"must have class indices 0..{len(weights) - 1} where so many classes have weights",
-                         None, "encode labels first")
+        raise InputError("class_weight", f"is for the class indices 0..{len(weights) - 1}, and data have others", None,
+                         "give every class a weight, and encode labels as 0, 1, ... first")
 
 
 def check_loss(loss: RecordLoss, form: Form, exact: bool, data: tuple[Any, ...], n: int = 0) -> None:

@@ -200,7 +200,8 @@ def _append(connection: sqlite3.Connection, token: str, *content: str) -> None:
 
 def _same(release: Release, dataset: str, run: str, curve: str) -> str:
     if (release.dataset, release.run, release.curve) != (dataset, run, curve):
-        raise InputError("ledger", "has another run under this token", None, "a checkpoint continues its own run only")
+        raise InputError("checkpoint", "was begun by another run or with other settings, and continues that one only",
+                         None, "repeat the command that began it, or begin another checkpoint, which is charged anew")
     if release.state == "cancelled":
         raise InputError("ledger", "has this release as cancelled", None, "start the run anew")
     return release.token

@@ -130,7 +130,8 @@ class Charging:
             if self.kept_in is not None and self.kept_in.exists() and not self._token:
                 raise InputError("checkpoint", "was begun without a ledger", str(self.kept_in), "go on without one")
             self._charge(self.ledger, charged, delta)
-            interrupts.say("nothing was released; the ledger keeps the charge")
+            again = "" if self.kept_in is None else ", and the same command goes on from its checkpoint without another"
+            interrupts.say(f"nothing was released; the ledger keeps the charge{again}")
         elif self._token:
             raise InputError("checkpoint", "was begun under a ledger", str(self.kept_in),
                              "go on with that ledger and its data set: the release is a line of it")

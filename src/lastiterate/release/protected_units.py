@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -63,8 +64,9 @@ class Units:
             raise InputError("unit", "must be a column of the data file", self.column,
                              "the columns are " + ", ".join(table.names[:20]) if cells else "arrays have none")
         kept = kept_rows(cells[self.column], self.rows)
-        return replace(table, cells={name: [cell for cell, keep in zip(column, kept, strict=True) if keep]
-                                     for name, column in cells.items()})
+        return replace(table, cells={
+            name: column[kept] if isinstance(column, np.ndarray) else list(compress(column, kept))
+            for name, column in cells.items()})
 
 
 @dataclass(frozen=True)

@@ -42,9 +42,8 @@ def loads(text: str | bytes, where: str) -> Any:
     except (json.JSONDecodeError, RecursionError) as error:
         begun = text.lstrip()[:1] in ("", "{", "[", b"", b"{", b"[")
         raise InputError(where, "must be complete JSON", str(error)[:120],
-                         "the file is cut off or damaged" if begun else
-                         "there is none in it; Python gives the text of a file, and not its name"
-                         ) from None
+                         "the file is cut off or damaged" if begun else "there is none in it" +
+                         ("; give the text of a file, and not its name" if isinstance(text, str) else "")) from None
     return value
 
 

@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from lastiterate.data.parquet import cells_of, opened_parquet, parts_of, same_columns
+from lastiterate.data.parquet import cells_by_kind, opened_parquet, parts_of, same_columns
 from lastiterate.data.sources.stream import Stream, Watched
-from lastiterate.data.table import Cells, Table, column_names, damaged
+from lastiterate.data.table import Table, column_names, damaged
 from lastiterate.errors import InputError
 
 
@@ -67,16 +65,6 @@ def _next(batches: Iterator[Any], path: Path) -> Any:
         return batch
     except Exception as error:  # pyarrow raises OSError, ValueError and its own kinds on damaged bytes
         raise damaged(path, "must be a complete Parquet file", error) from None
-
-
-def cells_by_kind(name: str, column: Any, number: bool) -> Cells:
-    """Text as everywhere; numbers of a column that is one as they are, NaN where one is missing."""
-    from pyarrow import types  # pyright: ignore
-
-    kind = column.type
-    if number and (types.is_float32(kind) or types.is_float64(kind) or types.is_integer(kind)):  # pyright: ignore
-        return np.asarray(column.cast("float64", safe=False).to_numpy(zero_copy_only=False), np.float64)
-    return cells_of(name, column)
 
 
 def _behind(table: Table, first: int) -> Table:

@@ -10,7 +10,6 @@ from typing import Any, cast, final
 
 import numpy as np
 
-from lastiterate.data.columns import Numeric
 from lastiterate.data.encode import encode, form_of
 from lastiterate.data.idx import is_idx
 from lastiterate.data.parquet import is_parts
@@ -56,10 +55,8 @@ class Encoded:
 
     def pieces(self, most: int, first: int = 0) -> Iterator[Piece]:
         """Records from number ``first`` on, 1 .. ``most`` of them at a time."""
-        numbers = {column.name for column in self.schema.columns if isinstance(column, Numeric)}
-        numbers |= {self.schema.target} if self.schema.regression else set()
         once = most if self.stream.shape is not None else min(most, max(1, CELLS // len(self.stream.names)))
-        for table in self.stream.tables(once, first, frozenset(numbers)):
+        for table in self.stream.tables(once, first, self.schema.numbers):
             yield encode(table, self.schema)
 
     def check(self) -> None:
