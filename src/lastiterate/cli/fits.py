@@ -124,8 +124,8 @@ def verify_command(path: Annotated[Path, typer.Argument(help="a model folder, or
             console.print(f"{unsigned}: one that was re-issued as a whole looks the same.", style="dim",
                           highlight=False)
             if (path / PAGE).exists():
-                console.print("Its page is the one that manifest.json lists, and was not made again (lastiterate report "
-                              "--force).", style="dim", highlight=False)
+                console.print("Its page is the one that manifest.json lists, and was not made again (lastiterate "
+                              "report --force).", style="dim", highlight=False)
     if checked.problems:
         raise typer.Exit(1)
 
