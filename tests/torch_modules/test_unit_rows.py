@@ -60,6 +60,8 @@ def test_a_model_of_units_is_released_and_says_what_a_record_is():
     run = li.Run(n=N, steps=2, step_size=0.5, noise=li.NoiseMultiplier(1.0), clip=0.5)
     model = li.train(run, (ROWS, PRESENT, CLASSES), model=PerUnit(Answers()), loss=UnitLoss(of_one, MOST))
     assert any("one unit with at most 3 rows" in caveat for caveat in model.certificate.caveats)
+    protected = model.certificate.to_dict(1e-5)["stated"]["unit"]["words"]
+    assert "all rows of a unit (a caveat then says so)" in protected and protected in model.certificate.explain(1e-5)
     assert model.predict(ROWS)["logits"].shape == (N, MOST, 3) and "mean" not in model.predict(ROWS)
     assert isinstance(model.module.module, Answers)
     for wrong, said in (((ROWS, PRESENT[:, :2], CLASSES), "loss must take one record"), ((ROWS, CLASSES), "loss must")):
