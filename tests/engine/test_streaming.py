@@ -18,6 +18,7 @@ from lastiterate.engine.ahead import ahead
 from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.gaussian_noise import bits, words_between
 from lastiterate.engine.network import fit_network
+from lastiterate.engine.prepare import hidden
 from lastiterate.engine.samplers import TABLE
 from lastiterate.engine.sealed import Key
 from lastiterate.engine.streaming import chunk_buffer, kept_chunks, scratch, sorting
@@ -109,7 +110,8 @@ def test_the_model_is_the_one_of_a_run_in_memory(name, batching, small, tmp_path
     run = li.Run(**COMMON | more, batching=batching)
     held, found = execute(run, X, Y, seeded_key(3)), execute_streaming(run, Held(dear=dear), seeded_key(3),
                                                                         folder=tmp_path)
-    np.testing.assert_allclose(found.weights, held.weights, rtol=0, atol=1e-13)
+    single = type(batching) is li.Reshuffled and not hidden(run)  # other orders in a block, sums of single precision
+    np.testing.assert_allclose(found.weights, held.weights, rtol=0, atol=1e-7 if single else 1e-13)
     for one, other in zip(found.released, held.released, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12)
     other = execute_streaming(run, Held((np.roll(X, 1, 0), Y)), seeded_key(3))

@@ -121,11 +121,9 @@ def verify_command(path: Annotated[Path, typer.Argument(help="a model folder, or
                           highlight=False, markup=False)
         else:
             unsigned = "Its signature was not checked (--key)" if path.is_dir() else "It is not signed"
-            console.print(f"{unsigned}: one that was re-issued as a whole looks the same.", style="dim",
-                          highlight=False)
-            if (path / PAGE).exists():
-                console.print("Its page is the one that manifest.json lists, and was not made again (lastiterate "
-                              "report --force).", style="dim", highlight=False)
+            page = " Its page is the one that manifest.json lists, and was not made again (lastiterate report --force)."
+            console.print(f"{unsigned}: one that was re-issued as a whole looks the same."
+                          f"{page if (path / PAGE).exists() else ''}", style="dim", highlight=False)
     if checked.problems:
         raise typer.Exit(1)
 
