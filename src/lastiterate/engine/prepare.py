@@ -13,7 +13,7 @@ from lastiterate.engine.gradients import AT_ONCE
 from lastiterate.engine.preparation import prepared
 from lastiterate.engine.preparation.in_threads import in_threads
 from lastiterate.engine.preparation.target_mean import target_offset
-from lastiterate.engine.rows import aligned_zeros, clip_rows, in_range
+from lastiterate.engine.rows import aligned_zeros, clip_rows, in_range, norms_of
 from lastiterate.engine.samplers import sampler_of
 from lastiterate.errors import InputError
 from lastiterate.run.losses import Abstract, LinearLoss
@@ -115,12 +115,6 @@ def readable(run: Run, rows: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray
     flat = rows.reshape(-1, rows.shape[-1])
     parts = in_threads(norms_of, (flat[first:first + SLICE] for first in range(0, len(flat), SLICE)))
     return rows, labels, np.concatenate(list(parts)).reshape(labels.shape)
-
-
-def norms_of(rows: np.ndarray) -> np.ndarray:
-    """Euclidean norms of rows (m, d) of single precision, (m,) float64."""
-    exact = rows.astype(np.float64)
-    return np.sqrt(np.einsum("ij,ij->i", exact, exact))
 
 
 def slots_of(run: Run, places: np.ndarray | None) -> np.ndarray:

@@ -35,18 +35,22 @@ def clip_rows(features: object, row_norm: float) -> np.ndarray:
         rows = np.asarray(features, np.float32)
     if rows.ndim != 2 or rows.size == 0:
         raise InputError("features", "must be a non-empty table of shape (n, d)", rows.shape)
-    exact = rows.astype(np.float64)
-    norms = np.sqrt(np.einsum("ij,ij->i", exact, exact))
+    norms = norms_of(rows)
     if not np.isfinite(norms).all():
         rows = in_range(features)
-        exact = rows.astype(np.float64)
-        norms = np.sqrt(np.einsum("ij,ij->i", exact, exact))
+        norms = norms_of(rows)
     if not np.isfinite(norms).all():
         raise InputError("features", "must be finite numbers", "NaN or infinity", "fill or drop those values first")
     scale = np.minimum(1.0, row_norm * ROW_SHRINK / np.maximum(norms, 1e-300))
     if (scale == 1.0).all():
         return rows
-    return np.multiply(exact, scale[:, None], out=np.empty_like(rows), casting="same_kind")
+    return np.multiply(rows, scale[:, None], out=np.empty_like(rows), dtype=np.float64, casting="same_kind")
+
+
+def norms_of(rows: np.ndarray) -> np.ndarray:
+    """Euclidean norms of rows (m, d) of single precision, (m,) float64."""
+    exact = rows.astype(np.float64)
+    return np.sqrt(np.einsum("ij,ij->i", exact, exact))
 
 
 def square_roots(rows: object) -> np.ndarray:

@@ -99,7 +99,7 @@ class Task:
             speed = 3e10  # float64, whatever the chunk
         rows = run.n / run.blocks * (self.columns + 1)
         whitened = sum(isinstance(part, PrivateCovariance) for part in run.prelude)
-        products = whitened * run.n * self.columns * (2 * self.columns + 15e-9 * 6e10)
+        products = whitened * 2 * run.n * self.columns**2
         read = (8 if gathered else 4) / 7.5e9
         if self.streamed:
             read = 4 / (SORTED if run.batching.drawn == "each pass" else READ)
@@ -107,7 +107,7 @@ class Task:
         # draws that the noise of a step is made of
         band = len(run.noise.entries) if isinstance(run.noise, Correlated) else 0
         step = 5e-5 + (2e-8 + 8 * band / 7.5e9) * self.parameters + rows * max(4 * self.outputs / speed, read)
-        return run.steps * step + products / 6e10
+        return run.steps * step + products / 6e10 + whitened * 15e-9 * run.n * self.columns
 
 
 def automatic_delta(n: int) -> float:
