@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -103,10 +104,10 @@ jax.config.update("jax_cpu_collectives_implementation", "gloo")
 jax.distributed.initialize("127.0.0.1:" + sys.argv[1], 2, int(sys.argv[2]))
 import lastiterate as li
 from lastiterate.engine import seeded_key
-from lastiterate.engine.streaming.devices import Arrays
+from lastiterate.engine.streaming.devices import Arrays, Devices
 from lastiterate.engine.streaming.streamed_linear import execute_streaming
 from lastiterate.errors import InputError
-assert len(jax.devices()) == 2 and jax.local_device_count() == 1
+assert len(jax.devices()) == 4 and jax.local_device_count() == 2
 rng = np.random.default_rng(0)
 x, y = rng.normal(size=(103, 3)).astype(np.float32), rng.integers(0, 3, 103)
 run = li.Run(n=103, steps=7, step_size=0.3, noise=li.GradientNoise(0.01), batching=li.Cyclic(40),
@@ -121,7 +122,33 @@ class Counted(Arrays):
             yield piece
 found = execute_streaming(run, Counted((x, y)), key, devices=2).weights
 assert sum(read) < 0.65 * 7 * 40, "each reads its part of every batch"
-np.testing.assert_allclose(found, execute_streaming(run, Arrays((x, y)), seeded_key(3)).weights, rtol=0, atol=1e-13)
+alone = execute_streaming(run, Arrays((x, y)), seeded_key(3)).weights
+np.testing.assert_allclose(found, alone, rtol=0, atol=1e-13)
+found = execute_streaming(run, Arrays((x, y)), key, devices=4).weights
+np.testing.assert_allclose(found, alone, rtol=0, atol=1e-13)
+assert {one.process_index for one in Devices(2)._mesh.devices} == {0, 1}, "one device of each process"
+
+def loss(params, row, label):
+    return -jax.nn.log_softmax(row @ params)[label]
+network = dict(model=np.zeros((3, 3), np.float32), loss=loss, delta=1e-5, devices=2)
+plain = replace(run, loss=li.Abstract(li.LossFacts()), clip=1.0, batching=li.Cyclic(40), noise=li.GradientNoise(1e-9))
+assert np.isfinite(li.train(plain, (x, y), **network).params).all()
+for other, more in ((replace(run, noise=li.GradientNoise(0.01 + int(sys.argv[2]))), None),
+                    (plain, {**network, "loss": lambda params, *one: (1 + int(sys.argv[2])) * loss(params, *one)}),
+                    (plain, {**network, "model": np.full((3, 3), float(sys.argv[2]), np.float32)})):
+    try:
+        if more is None:
+            execute_streaming(other, Arrays((x, y)), key, devices=2)
+        else:
+            li.train(other, (x, y), **more)
+        raise SystemExit("processes that describe different runs were accepted")
+    except InputError as error:
+        assert error.argument == "run" and "same in every process" in str(error), error
+try:
+    li.train(run, (x, y), delta=1e-5, devices=2, checkpoint="kept", ledger="no-ledger-is-asked")
+    raise SystemExit("a checkpoint of several processes was accepted")
+except InputError as error:
+    assert error.argument == "checkpoint", error
 
 prepared = dict(prelude=(li.PrivateMean(1.0, 2.0), li.PrivateCovariance(1.0)), noise=li.NoiseMultiplier(1.0))
 measured = dict(prelude=(li.PrivateMean(1.0, 2.0), li.TopEigenvalue(1.0)), noise=li.NoiseMultiplier(1.0),
@@ -147,12 +174,13 @@ os._exit(0)  # JAX would wait for the other one
 
 
 def test_two_processes_make_the_run_of_one():
-    """Over loopback; they share the key of the first, so that noise is one stream, and each reads its part. When one
-    drops out the other says so in a sentence and releases nothing."""
+    """Over loopback, on one device of each or on all; they share the key of the first, so that noise is one stream, and
+    each reads its part. Processes that describe different runs are refused. When one drops out the other says so in a
+    sentence and releases nothing."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    environment = {**os.environ, "XLA_FLAGS": f"--xla_force_host_platform_device_count=1 {QUICK}"}
+    environment = {**os.environ, "XLA_FLAGS": f"--xla_force_host_platform_device_count=2 {QUICK}"}
     both = [subprocess.Popen([sys.executable, "-c", PART, port, str(i)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                              text=True, env=environment) for i in range(2)]
     (out, err), (_, other) = (process.communicate() for process in both)
@@ -169,6 +197,19 @@ def test_devices_that_are_not_there_are_refused():
             li.train(run, (x, y), devices=count, delta=1e-5)
     with pytest.raises(InputError, match="memory of one device for secure_noise"):
         li.train(run, (x, y), devices=2, secure_noise=True)
+
+
+def test_processes_with_unequal_numbers_of_devices_are_refused(monkeypatch):
+    seen = [SimpleNamespace(process_index=process) for process in (0, 0, 0, 1)]
+    monkeypatch.setattr(jax, "devices", lambda: seen)
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    for count, rule in ((2, "equally many in every process"), (3, "a multiple of the 2 processes")):
+        with pytest.raises(InputError, match=rule):
+            Devices(count)
+    seen.append(SimpleNamespace(process_index=1))
+    seen.append(SimpleNamespace(process_index=1))
+    for count in (2, 4):
+        assert Devices(count).count == count
 
 
 def test_a_device_that_drops_out_ends_the_run_in_one_sentence(monkeypatch):

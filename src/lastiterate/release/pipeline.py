@@ -66,7 +66,9 @@ def checked(kind: Kind, order: Order) -> Order:
 
         check_in_pieces(kind, order.devices, order.exact)
         check_streams(order.certificate.run, order.data if is_source(order.data) else None)
-        Devices(order.devices)
+        shared = Devices(order.devices)
+        shared.check_checkpoint(order.charging.kept_in)
+        shared.check_records(order.certificate.run.n)
     if not isinstance(order.data, Unread) and not is_source(order.data):
         check_kept("data", order.data)
     caveats = order.caveats

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -17,12 +19,19 @@ from lastiterate.engine.streaming.record_source import Piece, own_records
 from lastiterate.errors import InputError
 
 
+def _by_process() -> list[list[Any]]:
+    """The devices of every process."""
+    every: Any = jax.devices()
+    return [[one for one in every if one.process_index == process] for process in range(jax.process_count())]
+
+
 @dataclass(frozen=True)
 class Devices:
-    """The first ``count`` devices that JAX sees, of all processes of a job.
+    """``count`` devices that JAX sees: of every process of a job the first ``count / processes``.
 
     **Guarantee:** one program for all of them, whose meaning does not depend on where its parts are computed: noise is
-    drawn and added once, not once per device. Only the order of sums differs.
+    drawn and added once, not once per device. Only the order of sums differs. Every process has devices of its own
+    among them, so that the part of a batch that it reads is summed.
     """
 
     count: int = 1
@@ -36,8 +45,11 @@ class Devices:
                              "XLA_FLAGS=--xla_force_host_platform_device_count=N makes N of a processor, for tests")
         if self.count > 1 and self.count % jax.process_count():
             raise InputError("devices", f"must be a multiple of the {jax.process_count()} processes", self.count)
+        if self.count > 1 and len({len(own) for own in _by_process()}) > 1:
+            raise InputError("devices", "must be equally many in every process, and JAX sees more in some", self.count,
+                             "start every process with as many devices as the others")
 
-    def check_checkpoint(self, checkpoint: Checkpoint | None) -> None:
+    def check_checkpoint(self, checkpoint: Checkpoint | Path | None) -> None:
         """Refuse checkpoints of several processes, which would write the same file."""
         if checkpoint is not None and self.count > 1 and jax.process_count() > 1:
             raise InputError("checkpoint", "is for runs in one process", f"{jax.process_count()} processes",
@@ -51,7 +63,8 @@ class Devices:
 
     @cached_property
     def _mesh(self) -> Mesh:
-        return Mesh(np.array(jax.devices()[:self.count]), ("records",))
+        every = _by_process()
+        return Mesh(np.array([one for own in every for one in own[:self.count // len(every)]]), ("records",))
 
     def place(self, records: Piece) -> Any:
         """Arrays (chunks, rows, ...) with the rows shared equally; ``records`` are the rows of this process."""
@@ -76,15 +89,21 @@ class Devices:
         """A compiled function whose results are whole on every device."""
         return jax.jit(function, out_shardings=None if self.count == 1 else NamedSharding(self._mesh, PartitionSpec()))
 
-    def same_key(self, key: Key) -> Key:
+    def same_key(self, key: Key, *described: str) -> Key:
         """The key of the first process, for all of them: one run has one stream of noise.
 
-        It crosses the network between the processes, as the sums of gradients do.
+        It crosses the network between the processes, as the sums of gradients do. ``described``: what all of them must
+        execute; a process that describes anything else is refused.
         """
         if self.count == 1 or jax.process_count() == 1:
             return key
         from jax.experimental import multihost_utils
 
+        digest = np.frombuffer(hashlib.sha256("\n".join(described).encode()).digest(), np.uint8)
+        if (self.gathered(digest) != digest).any():
+            raise InputError("run", "must be the same in every process, and so must devices, the loss and the first "
+                             "parameters; nothing was released", None,
+                             "start every process with one script and the same arguments")
         return np.asarray(multihost_utils.broadcast_one_to_all(np.asarray(key)))
 
 

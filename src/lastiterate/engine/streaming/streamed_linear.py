@@ -79,7 +79,7 @@ def execute_streaming(run: Run, source: Source, key: Key | None = None, progress
     if checkpoint is not None:
         key = checkpoint.begin(run, source.digested(), key, "linear")
     check_process()
-    key = shared.same_key(fresh_key() if key is None else key)
+    key = shared.same_key(fresh_key() if key is None else key, run.to_json(), f"{devices} devices")
     with closing(again_and_again(run, source, folder, arranged_once=True)) as records:
         released = prepare_privately(run, _measurable(run, records.source, shared), drawn_with(key))
         with jax.enable_x64(True):

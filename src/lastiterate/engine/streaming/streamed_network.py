@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -48,10 +49,12 @@ def fit_streaming(run: Run, loss: RecordLoss, params: object, source: Source, ke
         shared = Devices(devices)
         shared.check_checkpoint(checkpoint)
         shared.check_records(run.n)
+        alone = checkpoint is None and shared.part[1] == 1
+        known = "" if alone else identity(objective, first_record(source), rule)
         if checkpoint is not None:
-            key = checkpoint.begin(run, (*source.digested(), np.asarray(initial)), key,
-                               identity(objective, first_record(source), rule))
-        key = shared.same_key(fresh_key() if key is None else key)
+            key = checkpoint.begin(run, (*source.digested(), np.asarray(initial)), key, known)
+        key = shared.same_key(fresh_key() if key is None else key, run.to_json(), f"{devices} devices", known,
+                              hashlib.sha256(np.asarray(initial).tobytes()).hexdigest())
         order = np.asarray(stream(key, ORDER))
         with closing(again_and_again(run, source, folder)) as records, \
                 closing(Passes(run, numbered(run, records.source), partial(with_flags, run, labels), order, folder,
