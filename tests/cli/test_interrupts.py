@@ -79,8 +79,8 @@ def whole(name, folder, out, err):
     found = [] if len(sentences) == (not reported) else [f"sentences: {sentences}"]
     found += ["a traceback"] * ("Traceback" in err or "Exception ignored" in err or "Aborted" in err)
     model, book = folder / "model", folder / "book"
-    left = {path.name for path in folder.iterdir()} - {"rows.csv", "rows.toml", "run.json", "book", "book-wal",
-                                                       "book-shm", "model", "kept", "scores", "items"}
+    left = {path.name for path in folder.iterdir()} - {"rows.csv", "rows.toml", "run.json", "book", "model",
+                                                       "kept", "scores", "items"}
     found += [f"left: {left}"] * bool(left)
     if model.exists():
         found += list(verify(model).problems)

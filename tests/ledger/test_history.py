@@ -73,7 +73,7 @@ def test_every_edit_of_one_field_is_noticed(tmp_path: Path) -> None:
     for table, row, name, value in cells(whole):
         for other in others(name, value):
             ledger = Ledger(tmp_path / "edited")
-            for end in ("", "-wal", "-shm"):
+            for end in ("", "-journal"):
                 ledger.path.with_name("edited" + end).unlink(missing_ok=True)
             ledger.path.write_bytes(kept)
             try:

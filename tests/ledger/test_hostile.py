@@ -4,6 +4,8 @@ import random
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from lastiterate.curves.curve import EpsDelta
 from lastiterate.curves.gdp import Gdp
 from lastiterate.errors import InputError
@@ -53,8 +55,10 @@ def outcome(content: bytes, path: Path, honest: Total | None = None) -> tuple[st
         assert "\n" not in str(error) and str(error).endswith(".")
         return "refused", None
     finally:
-        for end in ("-wal", "-shm"):
-            path.with_name(path.name + end).unlink(missing_ok=True)
+        path.with_name(path.name + "-journal").unlink(missing_ok=True)
+    if problems:  # in an index or in free space, too
+        with pytest.raises(InputError):
+            Ledger(path).reserve("a", Gdp(0.1), adjacency="zero-out", run="r" * 64, purpose="test")
     # what verify accepts charges as much as before; made, unit and day are the user's own words
     assert honest is None or problems or total.filter != honest.filter or \
         (total.spent == honest.spent and total.filter.budget == honest.filter.budget)

@@ -1,17 +1,22 @@
 """The ledger file: what fits, what is refused, what stays charged, and what is told apart."""
 
 import os
+import re
+import resource
 import sqlite3
 import stat
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from lastiterate.cli import app
 from lastiterate.curves.curve import EpsDelta
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
-from lastiterate.ledger import GaussianFilter, Ledger, RenyiFilter, database
+from lastiterate.ledger import GaussianFilter, Ledger, RenyiFilter, database, history
 from lastiterate.ledger.line_checkpoints import LineCheckpoints
 
 RUN = "r" * 64
@@ -156,12 +161,94 @@ def test_a_ledger_that_is_mounted_from_its_own_disk_is_seen(ledger: Ledger, monk
 
 
 def test_files_are_the_owners_alone(ledger: Ledger) -> None:
-    with sqlite3.connect(ledger.path) as other:  # keeps the write-ahead log on disk
-        other.execute("SELECT * FROM datasets").fetchall()
-        ledger.reserve("ward-3", Gdp(0.1), **ASKED)
+    with database.opened(ledger.path) as other, database.transaction(other):
+        other.execute("UPDATE datasets SET unit = 'nobody'")
         files = sorted(ledger.path.parent.iterdir())
-        assert len(files) == 3 and all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in files)
+        assert len(files) == 2 and all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in files)
+        other.execute("UPDATE datasets SET unit = 'patient'")
+    assert list(ledger.path.parent.iterdir()) == [ledger.path]
+
+
+def test_the_file_alone_has_every_charge(ledger: Ledger, tmp_path: Path) -> None:
+    """Somebody else has it open, so that nothing would be moved into the file when the last one closes it."""
+    (tmp_path / "copies").mkdir()
+    copy = Ledger(tmp_path / "copies" / "l")
+    with closing(sqlite3.connect(ledger.path)) as other:
+        other.execute("SELECT * FROM datasets").fetchall()
+        token = ledger.reserve("ward-3", Gdp(0.5), **ASKED)
+        for move in (lambda: None, lambda: ledger.touch(token), lambda: ledger.release(token, "f" * 64)):
+            move()
+            copy.path.write_bytes(ledger.path.read_bytes())
+            assert copy.verify() == () and copy.total() == ledger.total() and copy.head() == ledger.head()
+
+
+def written_ahead(ledger: Ledger) -> sqlite3.Connection:
+    """Put a ledger into the form that earlier versions kept, and charge it in a log next to the file."""
+    other = sqlite3.connect(ledger.path, isolation_level=None)
+    assert other.execute("PRAGMA journal_mode = WAL").fetchone() == ("wal",)
+    with database.transaction(Unasked(other)):  # type: ignore[arg-type]
+        history.append(other, "dataset", name="b", unit="u", adjacency="zero-out", filter="{}", made="today")
+        other.execute("INSERT INTO datasets VALUES ('b', 'u', 'zero-out', '{}', 'today')")
+    return other
+
+
+class Unasked:
+    """A connection that does not say that it writes ahead."""
+
+    def __init__(self, other: sqlite3.Connection) -> None:
+        self.other, self.in_transaction = other, False
+
+    def execute(self, statement: str) -> sqlite3.Cursor:
+        return self.other.execute("SELECT 'delete'" if statement == "PRAGMA journal_mode" else statement)
+
+
+def test_the_log_of_an_earlier_version_is_put_into_the_file(ledger: Ledger, tmp_path: Path) -> None:
+    other = written_ahead(ledger)
+    (tmp_path / "killed").mkdir()
+    for end in ("", "-wal"):  # as a process that is killed leaves them
+        whole = ledger.path.with_name(ledger.path.name + end).read_bytes()
+        (tmp_path / "killed" / ("l" + end)).write_bytes(whole)
     other.close()
+    killed = Ledger(tmp_path / "killed" / "l")
+    assert killed.datasets() == ("b", "ward-3") and killed.head() == ledger.head()
+    assert [path.name for path in killed.path.parent.iterdir()] == ["l"]
+    assert killed.path.read_bytes()[18:20] == b"\x01\x01"
+
+
+def test_a_log_that_another_program_holds_open_is_not_charged(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "PATIENCE", 0.0)
+    other = written_ahead(ledger)
+    assert len(ledger.datasets()) == 2
+    with pytest.raises(InputError, match=r"copies miss charges.* end the other programs"):
+        ledger.reserve("ward-3", Gdp(0.5), **ASKED)
+    other.close()
+    ledger.reserve("ward-3", Gdp(0.5), **ASKED)
+
+
+def test_a_disk_without_space_is_told_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = history.begin
+
+    def full(connection: sqlite3.Connection) -> None:
+        connection.execute("PRAGMA max_page_count = 1")
+        begin(connection)
+        connection.execute("CREATE TABLE more AS SELECT hex(zeroblob(9999)) AS text")
+
+    monkeypatch.setattr(history, "begin", full)
+    asked = ["--dataset", "a", "--unit", "u", "--epsilon", "1", "--delta", "1e-6"]
+    result = CliRunner().invoke(app, ["ledger", "make", str(tmp_path / "l"), *asked])
+    assert result.exit_code == 2 and list(tmp_path.iterdir()) == []
+    assert re.fullmatch(r"error: .*is full.*free some space and run again\.\n", result.stderr), result.stderr
+
+
+def test_a_charge_that_cannot_be_written_is_none(ledger: Ledger) -> None:
+    before, limits = ledger.path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+        with pytest.raises(database.Unreachable, match="the file is whole"):
+            ledger.reserve("ward-3", Gdp(0.5), **ASKED)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert ledger.verify() == () and ledger.total().releases == () and ledger.path.read_bytes() == before
 
 
 @pytest.mark.parametrize("statement", [
@@ -183,7 +270,6 @@ def test_verify_sees_what_was_changed(ledger: Ledger, statement: str) -> None:
 @pytest.mark.parametrize("statement", [
     "CREATE TRIGGER t AFTER INSERT ON releases BEGIN DELETE FROM releases; END", "CREATE TABLE other (a)",
     "CREATE VIEW v AS SELECT * FROM releases", "PRAGMA user_version = 9", "PRAGMA application_id = 1",
-    "PRAGMA journal_mode = DELETE",
 ])
 def test_other_files_are_refused(ledger: Ledger, statement: str) -> None:
     with sqlite3.connect(ledger.path) as other:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import glob
 import os
+import random
 import sqlite3
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lastiterate import interrupts
+from lastiterate.atomic_files import FULL, sync_folder
 from lastiterate.errors import InputError
 
 APPLICATION = 0x4C495442  #: marks the file as a ledger of this library
@@ -34,7 +37,7 @@ EVENTS = "CREATE TABLE events (number INTEGER PRIMARY KEY, event TEXT NOT NULL, 
 
 
 def make(path: Path, begin: Callable[[sqlite3.Connection], None]) -> None:
-    """A new ledger file with what ``begin`` writes into it, its owner's alone; it appears complete or not at all.
+    """Make a ledger file with what ``begin`` writes into it, for its owner alone; it appears complete or not at all.
 
     Errors: ``FileExistsError`` where the name is taken, by another process at the same moment too.
     """
@@ -44,7 +47,7 @@ def make(path: Path, begin: Callable[[sqlite3.Connection], None]) -> None:
         os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         connection = sqlite3.connect(draft, isolation_level=None)
         try:
-            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA journal_mode = MEMORY")  # nobody else sees the draft
             connection.execute("PRAGMA synchronous = FULL")
             for statement in (f"PRAGMA application_id = {APPLICATION}", f"PRAGMA user_version = {VERSION}", *TABLES,
                               EVENTS):
@@ -53,12 +56,16 @@ def make(path: Path, begin: Callable[[sqlite3.Connection], None]) -> None:
         finally:
             connection.close()
         os.link(draft, path)
+        sync_folder(path.parent)
     except FileExistsError:
         raise
-    except OSError as error:
-        raise InputError("ledger", "cannot be written", error.strerror, "name a file in an existing folder") from None
+    except (OSError, sqlite3.Error) as error:
+        full = getattr(error, "errno", None) in FULL or getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL
+        raise InputError("ledger", "cannot be written", getattr(error, "strerror", None) or str(error),
+                         "free some space and run again" if full else "name a file in an existing folder") from None
     finally:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
 
 
 class Unreachable(InputError):
@@ -67,17 +74,22 @@ class Unreachable(InputError):
 
 @contextmanager
 def opened(path: Path) -> Generator[sqlite3.Connection, None, None]:
-    """A connection to a ledger file that holds a ledger's tables and nothing else, WAL, every commit on disk."""
+    """Open a ledger file that holds a ledger's tables and nothing else; every commit is on disk.
+
+    **Guarantee:** what was committed is in the file itself, not in another one next to it: a copy of the file alone has
+    every charge that its maker was told of. A copy from the middle of a commit is older, newer, or found damaged.
+    """
     if not path.is_file():
         raise Unreachable("ledger", "must be an existing file", str(path),
                           "make one with: lastiterate ledger make FILE")
     _check_name(path)
+    _leave_write_ahead(path)
     connection = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
     try:
         connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute("PRAGMA cell_size_check = ON")
         _check(connection)
-        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA synchronous = EXTRA")  # the journal's deletion, too, is on disk
         connection.execute("PRAGMA foreign_keys = ON")
         yield connection
     except (sqlite3.DatabaseError, OverflowError, UnicodeDecodeError) as error:
@@ -104,6 +116,33 @@ def _check_name(path: Path) -> None:
                          "would be lost", str(path), "remove the other hard links, and mount its whole folder")
 
 
+def _leave_write_ahead(path: Path) -> None:
+    """Put what an earlier version kept in a log next to the file into the file; that form is never written again.
+
+    Two connections would each wait for the other to close, so each tries with a short-lived one. A file that cannot be
+    written is left for ``transaction`` to refuse.
+    """
+    until = time.monotonic() + PATIENCE
+    while _is_written_ahead(path):
+        connection = sqlite3.connect(path, timeout=0.0, isolation_level=None)
+        try:
+            connection.execute("PRAGMA synchronous = EXTRA")
+            connection.execute("PRAGMA journal_mode = DELETE")
+        except sqlite3.DatabaseError as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                return
+            time.sleep(random.uniform(0.01, 0.1))
+        finally:
+            connection.close()
+
+
+def _is_written_ahead(path: Path) -> bool:
+    """Return whether the header names a write-ahead log (https://sqlite.org/fileformat.html, offset 18)."""
+    with path.open("rb") as file:
+        header = file.read(20)
+    return header[:16] == b"SQLite format 3\0" and 2 in header[18:]
+
+
 def _is_mounted(file: Path) -> bool:
     """``os.path.ismount`` sees what comes from another disk, and Linux lists what comes from the same one, too."""
     name = "".join(f"\\{ord(c):03o}" if c in " \t\n\\" else c for c in str(file))
@@ -119,8 +158,7 @@ def _check(connection: sqlite3.Connection) -> None:
     marked = connection.execute("PRAGMA application_id").fetchone()[0] == APPLICATION
     wanted = {1: {*TABLES}, VERSION: {*TABLES, EVENTS}}.get(version(connection))
     schema = {row[0] for row in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
-    written_ahead = connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
-    if not marked or schema != wanted or not written_ahead:
+    if not marked or schema != wanted:
         raise InputError("ledger", "must be a file that lastiterate ledger made", None,
                          "another program, or another version, wrote it")
 
@@ -130,23 +168,35 @@ def version(connection: sqlite3.Connection) -> int:
     return connection.execute("PRAGMA user_version").fetchone()[0]
 
 
+def damage(connection: sqlite3.Connection) -> list[str]:
+    """List what is wrong with the file as a database, at most three things: indices and free space, too."""
+    rows = connection.execute("PRAGMA integrity_check(3)").fetchall()
+    return [f"the file is damaged: {row[0]}" for row in rows if row[0] != "ok"]
+
+
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Generator[None, None, None]:
     """Everything inside happens, on disk, or nothing does; one process at a time."""
+    if connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
+        raise Unreachable("ledger", "is of an earlier version, whose copies miss charges, and could not be converted",
+                          None, "end the other programs that have it open, make it and its folder writable, and run "
+                          "again")
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
     except BaseException:
-        connection.execute("ROLLBACK")
+        if connection.in_transaction:  # a full disk may have ended it
+            connection.execute("ROLLBACK")
         raise
     connection.execute("COMMIT")
 
 
 @contextmanager
-def snapshot(connection: sqlite3.Connection) -> Generator[None, None, None]:
-    """Everything inside is read as it was at one moment, whatever others write meanwhile."""
-    connection.execute("BEGIN")
+def snapshot(connection: sqlite3.Connection) -> Generator[sqlite3.Connection, None, None]:
+    """Copy the file into memory, page by page, as it was at one moment: who writes waits no longer than for that."""
+    copy = sqlite3.connect(":memory:", isolation_level=None)
     try:
-        yield
+        connection.backup(copy)
+        yield copy
     finally:
-        connection.execute("ROLLBACK")
+        copy.close()

@@ -157,5 +157,5 @@ def _problems(connection: sqlite3.Connection, release: Release, before: str) -> 
 def _json(text: str) -> Any:
     try:
         return json.loads(text)
-    except (ValueError, RecursionError):
+    except (TypeError, ValueError, RecursionError):
         raise InputError("ledger", "holds text that is not JSON", None, "restore it from a copy") from None

@@ -14,7 +14,7 @@ from typing import final
 from lastiterate.curves.curve import Curve
 from lastiterate.errors import InputError
 from lastiterate.ledger import history
-from lastiterate.ledger.database import make, opened, snapshot, transaction, version
+from lastiterate.ledger.database import damage, make, opened, snapshot, transaction, version
 from lastiterate.ledger.filters import Filter
 from lastiterate.ledger.ledger_lines import (
     COLUMNS,
@@ -52,6 +52,7 @@ class Ledger:
         with suppress(FileExistsError):
             make(self.path, history.begin)
         with opened(self.path) as connection, transaction(connection):
+            self._check_holds(connection, "changed")
             if connection.execute("SELECT 1 FROM datasets WHERE name = ?", (dataset,)).fetchone():
                 raise InputError("dataset", "has a budget in this ledger already, which cannot be changed", dataset,
                                  "name another data set only if it holds other people's records")
@@ -71,9 +72,7 @@ class Ledger:
         described = json.dumps(curve.to_dict())
         charge = self.total(dataset).filter.charge(curve)  # takes a second for some curves: others need not wait
         with opened(self.path) as connection, transaction(connection):
-            if problems := history.differences(connection):
-                raise InputError("ledger", f"must hold before it is charged: {problems[0]}", str(self.path),
-                                 "restore it from a copy")
+            self._check_holds(connection, "charged")
             known = connection.execute(f"SELECT {COLUMNS} FROM releases WHERE token = ?", (token,)).fetchone()
             if known:
                 return _same(Release(*known), dataset, run, described)
@@ -141,6 +140,7 @@ class Ledger:
             raise InputError("ledger", f"must hold before it is upgraded: {problems[0]}", None,
                              "restore it from a copy")
         with opened(self.path) as connection, transaction(connection):
+            self._check_holds(connection, "upgraded")
             history.upgrade(connection)
 
     def verify(self, head: str | None = None) -> tuple[str, ...]:
@@ -149,10 +149,8 @@ class Ledger:
         ``head``: one that was kept in another place; the ledger must still contain it.
         """
         kept = None if head is None else history.check_head(head)
-        with opened(self.path) as connection, snapshot(connection):
-            problems = [f"the file is damaged: {row[0]}" for row in connection.execute("PRAGMA integrity_check(3)")
-                        if row[0] != "ok"]
-            if problems:
+        with opened(self.path) as file, snapshot(file) as connection:
+            if problems := damage(connection):
                 return tuple(problems)
             problems = history.differences(connection, kept)
             try:
@@ -161,6 +159,12 @@ class Ledger:
                 if not problems:
                     raise
                 return tuple(problems)
+
+    def _check_holds(self, connection: sqlite3.Connection, done: str) -> None:
+        """Refuse to write to a ledger that is damaged, or whose tables are not what its events give."""
+        if problems := damage(connection) or history.differences(connection):
+            raise InputError("ledger", f"must hold before it is {done}: {problems[0]}".replace("\n", " "),
+                             str(self.path), "restore it from a copy")
 
     def _move(self, token: str, allowed: tuple[Stage, ...], state: Stage, model: str | None = None) -> None:
         with opened(self.path) as connection, transaction(connection):

@@ -1,0 +1,117 @@
+"""Files that appear whole or not at all, whatever fails: a full disk, an interruption, a killed process.
+
+A file is written under a hidden name in the same folder, forced to disk, and only then given its own name.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from lastiterate import interrupts
+
+UNFINISHED = ".part"
+"""How the hidden name ends that is written under."""
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""Errors of a disk, or of a quota, without space."""
+NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+"""Errors of a file system without hard links, such as FAT."""
+NO_FOLDERS = (errno.EINVAL, errno.EBADF, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTSUP, errno.ENOSYS)
+"""Errors of a file system that cannot force a folder to disk."""
+PRIVATE, SHARED = 0o600, 0o666
+"""Modes of new files: for their owner alone, or what the umask leaves."""
+
+
+def write_file(path: Path, content: bytes, *, new: bool = False, mode: int = PRIVATE) -> None:
+    """Write a file whole: see ``whole_file``."""
+    with whole_file(path, new=new, mode=mode) as file:
+        file.write(content)
+
+
+@contextmanager
+def whole_file(path: Path, *, new: bool = False, mode: int = PRIVATE) -> Generator[BinaryIO]:
+    """Open a file that gets the name ``path`` once it is complete and on disk; ``new``: no other one is replaced.
+
+    Errors: ``OSError`` that names ``path``, ``FileExistsError`` where a ``new`` name is taken. Nothing is left then.
+    """
+    draft = path.with_name(f".{path.name}-{secrets.token_hex(4)}{UNFINISHED}")
+    interrupts.unfinished.add(draft)
+    with interrupts.later():
+        try:
+            with os.fdopen(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode), "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            _rename(draft, path, new)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror or str(error), str(path)) from None
+        finally:
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
+            interrupts.unfinished.discard(draft)
+
+
+def _rename(draft: Path, path: Path, new: bool) -> None:
+    """Give a complete file its name, on disk; one that is ``new`` and not on disk has none."""
+    if not new:
+        os.replace(draft, path)
+        sync_folder(path.parent)
+        return
+    try:
+        os.link(draft, path)
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
+        os.rename(draft, path)
+    try:
+        sync_folder(path.parent)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Force the names of a folder's files to disk, where its file system can."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        if error.errno not in NO_FOLDERS:
+            raise
+
+
+@contextmanager
+def whole_folder(path: Path) -> Generator[Path]:
+    """Give a folder to write files into that gets the name ``path`` once all of them are on disk; it replaces none."""
+    draft = path.with_name(f".{path.name}-{secrets.token_hex(4)}{UNFINISHED}")
+    interrupts.unfinished.add(draft)
+    with interrupts.later():
+        try:
+            draft.mkdir(parents=True)
+            yield draft
+            sync_folder(draft)
+            if os.path.lexists(path):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+            os.rename(draft, path)
+            sync_folder(path.parent)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror or str(error), str(path)) from None
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+            interrupts.unfinished.discard(draft)
+
+
+def is_taken(path: Path) -> bool:
+    """Return whether a name is in use: by a file, a folder, or a link, also one that leads nowhere."""
+    return os.path.lexists(path)
