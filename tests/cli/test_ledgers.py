@@ -10,7 +10,7 @@ from lastiterate.cli import app
 from lastiterate.curves.gdp import Gdp
 from lastiterate.ledger import Ledger
 
-MADE = "--dataset", "ward-3", "--unit", "patient", "--epsilon", "3", "--delta", "1e-5"
+MADE = ("--dataset", "ward-3", "--unit", "patient", "--rows-per-unit", "1", "--epsilon", "3", "--delta", "1e-5")
 
 
 def call(*words: object) -> tuple[int, str]:

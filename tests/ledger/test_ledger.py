@@ -26,7 +26,7 @@ ASKED = dict(adjacency="zero-out", run=RUN, purpose="test")
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
     found = Ledger(tmp_path / "budget.ledger")
-    found.add("ward-3", unit="patient", adjacency="zero-out", filter=GaussianFilter(1.0, 1e-7))
+    found.add("ward-3", unit="patient", adjacency="zero-out", filter=GaussianFilter(1.0, 1e-7), rows_per_unit=1)
     return found
 
 
@@ -96,7 +96,7 @@ def test_a_renyi_ledger(tmp_path: Path) -> None:
 def test_a_budget_cannot_be_changed_and_data_sets_are_apart(ledger: Ledger) -> None:
     with pytest.raises(InputError, match="cannot be changed"):
         ledger.add("ward-3", unit="patient", adjacency="zero-out", filter=GaussianFilter(9.0))
-    ledger.add("ward-4", unit="patient", adjacency="zero-out", filter=GaussianFilter(0.1))
+    ledger.add("ward-4", unit="patient", adjacency="zero-out", filter=GaussianFilter(0.1), rows_per_unit=1)
     ledger.reserve("ward-3", Gdp(1.0), **ASKED)
     assert ledger.total("ward-4").left[0] == 1.0 and ledger.datasets() == ("ward-3", "ward-4")
     with pytest.raises(InputError, match="must name a data set"):
@@ -148,7 +148,7 @@ def test_a_ledger_has_one_name(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) 
 def test_a_ledger_that_is_mounted_from_its_own_disk_is_seen(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """Python compares numbers of disks, which are the same there."""
     inner = Ledger(ledger.path.with_name("a b\\c"))
-    inner.add("ward-3", unit="patient", adjacency="zero-out", filter=GaussianFilter(1.0))
+    inner.add("ward-3", unit="patient", adjacency="zero-out", filter=GaussianFilter(1.0), rows_per_unit=1)
     mounts = ledger.path.with_name("mounts")
     monkeypatch.setattr(database, "MOUNTS", mounts)
     written = str(inner.path).replace("\\", "\\134").replace(" ", "\\040")

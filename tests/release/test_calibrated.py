@@ -143,7 +143,7 @@ def test_audits_of_long_runs_leave_the_calibration_out_and_say_so():
 
 def test_what_cannot_be_paid_is_refused_before_a_ledger_is_charged(tmp_path):
     ledger = Ledger(tmp_path / "l")
-    ledger.add("people", unit="one", adjacency="zero-out", filter=GaussianFilter(3.0, 1e-7))
+    ledger.add("people", unit="record", adjacency="zero-out", filter=GaussianFilter(3.0, 1e-7))
     under = {"ledger": ledger, "dataset": "people"}
     with pytest.raises(li.InputError, match="cannot be reached by noise alone"):
         li.train(replace(RUN, noise=None, calibration=li.Calibration(0.1)), data(), epsilon=1.0, delta=DELTA, **under)

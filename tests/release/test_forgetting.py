@@ -281,7 +281,7 @@ def released(tmp_path_factory):
     (place / "data.csv").write_text("\n".join(["id,age,member", *rows]) + "\n")
     (place / "schema.toml").write_text(SCHEMA)
     (place / "ids.txt").write_text("p5\n\np77\n")
-    command("ledger", "make", place / "budget.db", "--dataset", "members", "--unit", "person", "--epsilon", 20,
+    command("ledger", "make", place / "budget.db", "--dataset", "members", "--unit", "person", "--rows-per-unit", 2, "--epsilon", 40,
             "--delta", 1e-4)
     command("train", place / "data.csv", "--schema", place / "schema.toml", "--epsilon", 1, "--algorithm",
             "forgetting-sgd", "--out", place / "model", "--ledger", place / "budget.db", "--dataset", "members")

@@ -1,14 +1,22 @@
 """Where units are protected, nothing that is released follows from how many rows they have."""
 
+import json
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
+import lastiterate as li
+from lastiterate.accounting.certificate import Certificate
+from lastiterate.curves.composition import curve_from_dict
 from lastiterate.data import Ignore, Numeric, Schema
 from lastiterate.errors import BudgetWarning, InputError
+from lastiterate.estimators import DPLogisticRegression, DPSearchCV
 from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.release.charging import Charging
 from lastiterate.release.datafile import Wanted, fit_file
 from lastiterate.release.linear_plans import Budget
+from lastiterate.release.loading import load, verify
 from lastiterate.release.protected_units import Units, kept_rows
 
 SCHEMA = Schema((Ignore("who"), Numeric("age", 0, 100)), classes=("no", "yes"), target="y")
@@ -45,18 +53,89 @@ def test_every_row_is_somebody_s(tmp_path, missing):
         kept_rows(np.array(["a", "b", missing]), 1)
 
 
-@pytest.mark.parametrize("unit, warned", [("person", True), ("row", False), ("record", False)])
-def test_a_budget_of_people_is_warned_of_single_rows(tmp_path, recwarn, unit, warned):
+@pytest.mark.parametrize("unit, refused", [("person", True), ("row", False), ("record", False)])
+def test_a_budget_of_people_is_not_charged_for_single_rows(tmp_path, recwarn, unit, refused):
+    """Refused before anything is charged; whose rows are known is charged, with one row of each or several."""
     book = Ledger(tmp_path / "l")
     book.add("d", unit=unit, adjacency="zero-out", filter=GaussianFilter(900.0))
     path = written(tmp_path / "a.csv", 10)
-    fitted(path, charging=Charging(ledger=book, dataset="d"))
-    said = [str(one.message) for one in recwarn if one.category is BudgetWarning]
-    assert warned == any("is per person, and this release protects one row" in text for text in said)
-    recwarn.clear()
-    fitted(path, wanted={"units": Units("who", 2)}, charging=Charging(ledger=book, dataset="d"))
-    assert not [one for one in recwarn if "protects one row" in str(one.message)]
-    assert np.isfinite(book.total("d").left).all()
+    if refused:
+        with pytest.raises(InputError, match="budget of d is per person, and this release protects one row"):
+            fitted(path, charging=Charging(ledger=book, dataset="d"))
+    else:
+        fitted(path, charging=Charging(ledger=book, dataset="d"))
+    assert len(book.total("d").releases) == (not refused)
+    for rows in (1, 2):
+        fitted(path, wanted={"units": Units("who", rows)}, charging=Charging(ledger=book, dataset="d"))
+    assert book.verify() == () and book.total("d").unproven == ()
+    assert not [one for one in recwarn if "is per" in str(one.message)]
+
+
+def test_single_rows_are_charged_as_a_group_where_the_ledger_states_their_number(tmp_path):
+    """Twice: for a ledger of persons of at most seven rows, and of one. What is charged is what group privacy says."""
+    path, spent = written(tmp_path / "a.csv", 10), {}
+    for rows in (1, 7):
+        book = Ledger(tmp_path / f"l{rows}")
+        book.add("d", unit="person", adjacency="zero-out", filter=GaussianFilter(900.0, 1e-7), rows_per_unit=rows)
+        with pytest.warns(BudgetWarning, match="a group of 7") if rows == 7 else nullcontext():
+            fitted(path, charging=Charging(ledger=book, dataset="d"))
+        (release,) = book.total("d").releases
+        spent[rows] = curve_from_dict(json.loads(release.curve)).epsilon(1e-5)
+        assert book.verify() == () and book.total("d").unproven == ()
+    assert spent[7] > 6.5 * spent[1]
+
+
+def test_the_most_rows_of_the_run_itself_are_counted(tmp_path):
+    """A unit of three rows by the caller's word: three such groups are one person of seven rows."""
+    data, budget = (np.zeros((30, 2)), np.zeros(30, int)), dict(epsilon=1.0, delta=1e-5)
+    run = li.Run(n=30, steps=2, step_size=0.1, rows_per_unit=3, loss=li.Logistic(row_norm=1.0))
+    books = {}
+    for name, rows in (("stated", 7), ("unstated", None)):
+        books[name] = Ledger(tmp_path / name)
+        books[name].add("d", unit="person", adjacency="zero-out", filter=GaussianFilter(900.0), rows_per_unit=rows)
+    with pytest.warns(BudgetWarning, match="a group of 3"):
+        li.train(run, data, ledger=books["stated"], **budget)
+    li.train(run, data, ledger=books["unstated"], **budget)
+    whole = li.train(run, data, ledger=books["stated"], unit=np.arange(30) // 3, **budget)
+    curves = [curve_from_dict(json.loads(one.curve)) for one in books["stated"].total().releases]
+    (alone,) = (curve_from_dict(json.loads(one.curve)) for one in books["unstated"].total().releases)
+    assert curves[0].epsilon(1e-5) > 2.5 * alone.epsilon(1e-5)
+    assert curves[1].epsilon(1e-5) == alone.epsilon(1e-5) == whole.certificate.epsilon(1e-5)
+
+
+@pytest.mark.parametrize("estimator", ["DPLogisticRegression", "DPSearchCV"])
+def test_estimators_do_not_charge_people_for_rows(tmp_path, estimator):
+    """They take no unit: refused, or charged as a group where the ledger says of how many rows."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(200, 2)), rng.integers(0, 2, 200)
+    for rows in (None, 2):
+        book = Ledger(tmp_path / f"l{rows}")
+        book.add("d", unit="person", adjacency="zero-out", filter=GaussianFilter(90.0, 1e-6), rows_per_unit=rows)
+        one = DPLogisticRegression(epsilon=1.0, row_norm=2.0, classes=(0, 1), algorithm="noisy-gd", ledger=book)
+        one = one if estimator == "DPLogisticRegression" else DPSearchCV(
+            one.set_params(ledger=None), {"row_norm": [1.0, 2.0]}, epsilon=1.0, ledger=book)
+        if rows is None or estimator == "DPSearchCV":
+            with pytest.raises(InputError, match=r"unit must be given.*nothing was charged"):
+                one.fit(x, y)
+            assert book.total().releases == ()
+        else:
+            with pytest.warns(BudgetWarning, match="a group of 2"):
+                one.fit(x, y)
+            assert len(book.total().releases) == 1 and book.total().unproven == ()
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_the_certificate_names_the_unit(tmp_path, rows):
+    """The certificate as it is written, its words, the folder as it is read again; another name is another promise."""
+    model = fitted(written(tmp_path / "a.csv", 10), wanted={"units": Units("who", rows)}).model
+    folder = model.save(tmp_path / "m")
+    body = json.loads((folder / "certificate.json").read_text())
+    assert body["stated"]["unit"]["name"] == "who" and body["stated"]["unit"]["rows"] == rows
+    assert f"one unit (who) with at most {rows} row" in body["stated"]["unit"]["words"]
+    assert "(who)" in model.certificate.explain(1e-5) and "one record: a row" not in model.certificate.explain(1e-5)
+    assert verify(folder).holds and load(folder).certificate.unit == "who"
+    body["stated"]["unit"]["words"] = "one unit (household) with at most 1 row"
+    assert any("stated" in text for text in Certificate.check(body).problems)
 
 
 def test_the_card_is_about_units_where_they_are_protected(tmp_path, capsys):
@@ -64,7 +143,8 @@ def test_the_card_is_about_units_where_they_are_protected(tmp_path, capsys):
 
     from lastiterate.cli.show import trained
 
-    for units, words in ((None, "one record: a row of the data"), (Units("who", 3), "one unit with at most 3 rows")):
+    for units, words in ((None, "one record: a row of the data"), (Units("who", 3), "one who with at most 3 rows"),
+                         (Units("who", 1), "one who with at most 1 row")):
         released = fitted(written(tmp_path / "a.csv", 10), wanted={"units": units})
         trained(Console(width=200), released, "m")
         said = " ".join(capsys.readouterr().out.split())

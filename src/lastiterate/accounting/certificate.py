@@ -19,6 +19,7 @@ from lastiterate.accounting.guarantee import Guarantee
 from lastiterate.accounting.selection import Selection
 from lastiterate.accounting.subjects import Subject
 from lastiterate.accounting.unlearning import Unlearning
+from lastiterate.accounting.wording import as_unit_name
 from lastiterate.errors import InputError
 from lastiterate.run import strict_json
 from lastiterate.run.evidence import Evidence
@@ -66,7 +67,7 @@ class Certificate(Guarantee):
         entry = entry_of(stored)
         if entry not in SUBJECTS:
             import_module(LATE[entry])
-        return cls(SUBJECTS[entry].read(stored))
+        return cls(SUBJECTS[entry].read(stored), unit=_unit_of(stored))
 
     @classmethod
     def check(cls, stored: dict[str, Any]) -> Checked:
@@ -142,6 +143,17 @@ class Certificate(Guarantee):
         """Whether accounting the subject again, by the whole table, gives the same."""
         held, fresh = self.subject, self.subject.fresh()
         return fresh.verdicts == held.verdicts and fresh.curves == held.curves
+
+
+def _unit_of(stored: Mapping[str, Any]) -> str:
+    """What a written certificate calls its unit; "" where a record is a row."""
+    match stored.get("stated"):
+        case {"unit": {"name": str(name)}} if as_unit_name(name) == name:
+            return name
+        case {"unit": {"name": name}}:
+            raise InputError("certificate", "must call its unit by a printable name", type(name).__name__)
+        case _:
+            return ""
 
 
 read_certificate = Certificate.from_json

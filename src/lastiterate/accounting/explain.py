@@ -7,7 +7,7 @@ from typing import Any
 
 from lastiterate.accounting.guarantee import Guarantee
 from lastiterate.accounting.theorem_rows import rows
-from lastiterate.accounting.wording import NEIGHBOURS, Text, rounded_down, rounded_up
+from lastiterate.accounting.wording import NEIGHBOURS, UNNAMED, Text, rounded_down, rounded_up
 from lastiterate.curves.curve import check_delta
 from lastiterate.markup import Markup, table, tag
 from lastiterate.run.adjacency import says_exchanges
@@ -49,9 +49,10 @@ def in_words(certificate: Guarantee, delta: float, every: bool = False) -> Text:
 def _meaning(certificate: Guarantee, delta: float) -> list[str]:
     adjacency, best, run = certificate.adjacency, certificate.best(delta), certificate.subject.run
     most = 1 if run is None else max(run.rows_per_unit, run.rows_per_record)
-    protected = certificate.subject.protected["words"]
+    protected = certificate.subject.protected(certificate.unit)["words"]
     lines = [f"Neighbours ({adjacency}): {NEIGHBOURS[adjacency]}. Protected is {protected}."] if most == 1 else [
-        f"Neighbours ({adjacency}): {NEIGHBOURS[adjacency]}, for all rows of one unit, {most} at most."]
+        f"Neighbours ({adjacency}): {NEIGHBOURS[adjacency]}, for all rows of one unit"
+        + (f" ({name})" if (name := certificate.unit) not in ("", UNNAMED) else "") + f", {most} at most."]
     if says_exchanges(adjacency):
         other = certificate.replace_one_epsilon(delta)
         lines.append(f"Under replace-one: epsilon {rounded_up(other)}." if math.isfinite(other)

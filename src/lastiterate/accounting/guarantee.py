@@ -24,10 +24,12 @@ moves an epsilon by up to 4e-8 of itself, far within what every bound allows for
 
 @dataclass(frozen=True, repr=False)
 class Guarantee:
-    """What holds for ``subject``; ``caveats``: what its executor says beside what follows. See ``Certificate``."""
+    """What holds for ``subject``; ``caveats``: what its executor says beside what follows; ``unit``: what a unit is
+    called, where its executor knew whose every row is and bounded the rows of each. See ``Certificate``."""
 
     subject: Subject
     caveats: tuple[str, ...] = ()
+    unit: str = ""
 
     @classmethod
     def of(cls, run: Run, theorems: Iterable[Theorem], at_least: Evidence) -> Self:

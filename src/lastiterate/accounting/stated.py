@@ -37,7 +37,7 @@ def stated(guarantee: Guarantee, delta: float) -> dict[str, Any]:
     run, curve, best = guarantee.subject.run, guarantee.best_curve(delta), guarantee.best(delta)
     facts = best.result.facts if best is not None and isinstance(best.result, Applies) else ()
     body: dict[str, Any] = {
-        "unit": guarantee.subject.protected, "neighbours": NEIGHBOURS[guarantee.adjacency],
+        "unit": guarantee.subject.protected(guarantee.unit), "neighbours": NEIGHBOURS[guarantee.adjacency],
         "guarantees": [{"delta": d, "epsilon": finite(guarantee.epsilon(d))}
                        for d in sorted({*DELTAS, delta}, reverse=True)],
         "mu": None if curve is None else closest_gaussian(curve, delta),

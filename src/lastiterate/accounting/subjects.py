@@ -151,12 +151,15 @@ class Subject(ABC):
     def words(self) -> Words:
         """What is said of it."""
 
-    @property
-    def protected(self) -> dict[str, Any]:
-        """The privacy unit, JSON-ready: the most ``rows`` of the data that it has, and what it is in ``words``."""
+    def protected(self, name: str = "") -> dict[str, Any]:
+        """The privacy unit, JSON-ready: the most ``rows`` of the data that it has, and what it is in ``words``.
+
+        ``name``: of a unit whose rows were bounded before the training.
+        """
         if self.run is None:
-            return unit(1)
-        return unit(self.run.rows_per_unit, self.run.rows_per_record, read=isinstance(self.run.loss, Abstract))
+            return unit(1, name=name)
+        return unit(self.run.rows_per_unit, self.run.rows_per_record, read=isinstance(self.run.loss, Abstract),
+                    name=name)
 
     def because(self, delta: float) -> tuple[str, ...]:
         """Lines that say what the numbers rest on, where no theorem of the table does."""

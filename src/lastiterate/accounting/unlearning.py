@@ -115,8 +115,7 @@ class Unlearning(Subject):
     def under(self, adjacency: str) -> Unlearning | None:
         return self if adjacency == ADJACENCY else None
 
-    @property
-    def protected(self) -> dict[str, Any]:
+    def protected(self, name: str = "") -> dict[str, Any]:
         count = self.removed
         return {"rows": count, "words": f"the {_counted(count, 'removed record')} together, and nobody else"}
 

@@ -22,19 +22,39 @@ def units(rows: int) -> str:
     return f"epsilon is for a unit of at most {rows} rows, by group privacy; holds if no unit has more rows in the data"
 
 
-def unit(rows: int, record: int = 1, *, read: bool = False) -> dict[str, Any]:
+UNNAMED = "unit"
+"""What a unit is called whose rows are known by an array without a name."""
+
+
+MOST_NAME = 200
+"""Characters of a unit's name."""
+
+
+def as_unit_name(text: str) -> str:
+    """A column's name as a certificate calls its unit: one that cannot be printed is left out."""
+    return text if 0 < len(text) <= MOST_NAME and text.isprintable() else UNNAMED
+
+
+def unit(rows: int, record: int = 1, *, read: bool = False, name: str = "") -> dict[str, Any]:
     """The privacy unit in words, and how many rows of it can be in the data; ``record``: rows of one record; ``read``:
-    whether only the caller's loss knows what a record is."""
+    whether only the caller's loss knows what a record is; ``name``: what the unit is called, whose rows were bounded
+    before the training."""
+    whose = "one unit" if name in ("", UNNAMED) else f"one unit ({name})"
+    named = {"name": name} if name else {}
     if record > 1:
-        return {"rows": record, "words": f"one unit with at most {record} rows of the training data, all of them "
-                                         "together; a public bound, applied before training; batches draw units, n "
-                                         "counts units, and a unit's gradient is the mean over its places, so that "
-                                         "the sensitivity is the unit's"}
-    if rows == 1:
-        return {"rows": 1, "words": f"one record: {READ if read else ROW}"}
-    return {"rows": rows, "words": f"one unit with at most {rows} rows of the training data, all of them together; a "
-                                   "public bound, applied before training; theorems speak of one row, and group "
-                                   "privacy makes epsilon the unit's"}
+        return named | {"rows": record, "words": (
+            f"{whose} with at most {record} rows of the training data, all of them together; a public bound, applied "
+            "before training; batches draw units, n counts units, and a unit's gradient is the mean over its places, "
+            "so that the sensitivity is the unit's")}
+    if rows > 1:
+        return named | {"rows": rows, "words": (
+            f"{whose} with at most {rows} rows of the training data, all of them together; a public bound, applied "
+            "before training; theorems speak of one row, and group privacy makes epsilon the unit's")}
+    if name:
+        return named | {"rows": 1, "words": (
+            f"{whose} with at most 1 row of the training data; a public bound, applied before training: further rows "
+            "of a unit are not in it")}
+    return {"rows": 1, "words": f"one record: {READ if read else ROW}"}
 
 
 CAVEATS = (

@@ -31,6 +31,8 @@ def ledger_make(
     unit: Annotated[str, typer.Option("--unit", help="whom a record belongs to, such as person")],
     epsilon: Annotated[float, typer.Option("--epsilon", help="for all releases together")],
     delta: Annotated[float, typer.Option("--delta", help="for all releases together")],
+    rows_per_unit: Annotated[int | None, typer.Option("--rows-per-unit", help="most rows that one unit has in the "
+                                                      "data: fits of single rows are charged for so many")] = None,
     adjacency: Annotated[str, typer.Option("--adjacency", help="zero-out, replace-one or add-remove")] = "zero-out",
     filter: Annotated[str, typer.Option("--filter", help="gaussian or renyi; fixed for ever")] = "gaussian",
     failure: Annotated[float | None, typer.Option("--failure", help="gaussian: failure probability for releases that "
@@ -40,15 +42,20 @@ def ledger_make(
 ) -> None:
     """Fix the budget of a data set. It cannot be changed afterwards: make it before the first release."""
     from lastiterate.ledger import Ledger
+    from lastiterate.ledger.ledger_lines import is_row
 
     if adjacency not in ("zero-out", "replace-one", "add-remove"):
         raise InputError("adjacency", "must be zero-out, replace-one or add-remove", adjacency)
     budget = _filter(filter, epsilon, delta, failure, orders)
     with interrupts.later():
-        Ledger(file).add(dataset, unit=unit, adjacency=adjacency, filter=budget)
+        Ledger(file).add(dataset, unit=unit, adjacency=adjacency, filter=budget, rows_per_unit=rows_per_unit)
         interrupts.say(f"{file} is made")
     console.print(f"{file}: all releases on {dataset} together stay within epsilon {epsilon:g} at delta {delta:g} "
                   f"({adjacency}, per {unit}).", highlight=False, markup=False)
+    if rows_per_unit is None and not is_row(unit):
+        console.print(f"Only releases that say whose a row is are charged (train --unit COLUMN). If you know the most "
+                      f"rows that one {unit} has, state it: lastiterate ledger rows {file} NUMBER",
+                      highlight=False, markup=False)
 
 
 def _filter(kind: str, epsilon: float, delta: float, failure: float | None, orders: str | None) -> Filter:
@@ -85,8 +92,9 @@ def ledger_show(file: LedgerFile, dataset: Dataset = None, json_: Json = False) 
                           "datasets": [_as_json(total) for total in totals]}, indent=2))
         raise typer.Exit(1 if problems else 0)
     for total in totals:
-        console.print(f"[bold]{escape(total.dataset)}[/bold] (per {escape(total.unit)}, {escape(total.adjacency)}): "
-                      f"{together(total)}", highlight=False)
+        rows = "" if total.rows is None else f" of at most {total.rows} row{'s' * (total.rows > 1)}"
+        console.print(f"[bold]{escape(total.dataset)}[/bold] (per {escape(total.unit)}{rows}, "
+                      f"{escape(total.adjacency)}): {escape(together(total))}", highlight=False)
         for name, left in zip(total.filter.dimensions, total.left, strict=True):
             console.print(f"  left: {100 * left:.4g}% of the {name}", highlight=False)
         for release in total.releases:
@@ -104,7 +112,8 @@ OLD_FORMAT = ("format 1: budgets and states are in no chain, and it has no head;
 
 
 def _as_json(total: Total) -> dict[str, Any]:
-    return {"dataset": total.dataset, "unit": total.unit, "adjacency": total.adjacency,
+    return {"dataset": total.dataset, "unit": total.unit, "rows_per_unit": total.rows, "adjacency": total.adjacency,
+            "releases_of_rows": list(total.unproven),
             "filter": total.filter.to_dict(), "left": dict(zip(total.filter.dimensions, total.left, strict=True)),
             "releases": [{"number": r.number, "token": r.token, "day": r.day, "state": r.state, "purpose": r.purpose,
                           "model_sha256": r.model} for r in total.releases]}
@@ -153,6 +162,20 @@ def ledger_upgrade(file: LedgerFile) -> None:
     ledger.upgrade()
     console.print(f"upgraded: from now on every field is in the chain; head {ledger.head()}", highlight=False,
                   soft_wrap=True)
+
+
+@ledgers.command("rows")
+@reports_errors
+def ledger_rows(file: LedgerFile, rows_per_unit: Annotated[int, typer.Argument(
+        help="most rows that one unit has in the data")], dataset: Dataset = None) -> None:
+    """State the most rows that one unit has: fits of single rows are then charged for so many. It cannot be changed."""
+    from lastiterate.ledger import Ledger
+
+    ledger = Ledger(file)
+    ledger.state_rows(dataset, rows_per_unit)
+    total = ledger.total(dataset)
+    console.print(f"{total.dataset}: one {total.unit} has at most {total.rows} row{'s' * (rows_per_unit > 1)}, by your "
+                  "word", highlight=False, markup=False)
 
 
 @ledgers.command("cancel")

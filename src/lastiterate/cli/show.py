@@ -12,7 +12,7 @@ from rich.table import Table
 
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.secrecy import gained
-from lastiterate.accounting.wording import rounded_up
+from lastiterate.accounting.wording import UNNAMED, rounded_up
 from lastiterate.cli.names import in_flags
 from lastiterate.features.map_table import described
 from lastiterate.planning.planner import Choice, share_words
@@ -45,7 +45,8 @@ def trained(console: Console, result: Released, where: str) -> None:
     if other != certificate.epsilon(delta):
         table.add_row("", f"epsilon {rounded_up(other)} under replace-one" if math.isfinite(other)
                       else "nothing is known under replace-one")
-    table.add_row("protects", _protected(getattr(model, "run", None), certificate.adjacency))
+    table.add_row("protects", _protected(getattr(model, "run", None), certificate.adjacency,
+                                              certificate.unit))
     kinds = {"linear": lambda: _run_rows(certificate, delta), "selected": lambda: _selected_rows(model),
              "exact": lambda: _exact_rows(model)}
     for row in kinds.get(model.form, lambda: _sample_rows(model))():
@@ -73,9 +74,13 @@ def measure(model: object) -> str:
     return "accuracy" if isinstance(model, FittedLinear) and isinstance(model.answers, Labels) else "R^2"
 
 
-def _protected(run: Run | None, adjacency: str) -> str:
-    """Whom the numbers are about, and what is hidden of them."""
+def _protected(run: Run | None, adjacency: str, unit: str = "") -> str:
+    """Whom the numbers are about, and what is hidden of them; ``unit``: what a unit is called whose rows are known."""
     rows = 1 if run is None else max(run.rows_per_unit, run.rows_per_record)
+    if unit:
+        whose = "one unit" if unit == UNNAMED else escape(f"one {unit}")
+        counted = f"{rows} rows, all of them together" if rows > 1 else "1 row"
+        return f"{whose} with at most {counted}. {HIDES[adjacency]}"
     if rows == 1:
         return f"one record: a row of the data. {HIDES[adjacency]}; a person with k rows needs k times as much"
     return f"one unit with at most {rows} rows, all of them together. {HIDES[adjacency]}"

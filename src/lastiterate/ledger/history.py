@@ -63,6 +63,32 @@ def digest_of(connection: sqlite3.Connection, event: str, token: str) -> str | N
     return digest
 
 
+def rows_per_unit(connection: sqlite3.Connection, dataset: str) -> int | None:
+    """The most rows that one unit of a data set has, as its keeper stated; ``None`` where nothing is stated."""
+    stated = [fields["rows"] for fields in _events(connection, "rows") if fields["dataset"] == dataset]
+    return next((rows for rows in stated if _counts(rows)), None)
+
+
+def lines_of_units(connection: sqlite3.Connection) -> set[str]:
+    """The tokens of the lines that are known to protect a unit of their data set, and not only one of its rows."""
+    return {fields["token"] for fields in _events(connection, "protects")}
+
+
+def _events(connection: sqlite3.Connection, kind: str) -> list[dict[str, Any]]:
+    """The fields of all events of a kind; ledgers of format 1 have none."""
+    if version(connection) < VERSION:
+        return []
+    rows = connection.execute("SELECT event FROM events WHERE event LIKE ? ORDER BY number", (f'["{kind}", %',))
+    try:
+        return [fields for name, fields in (json.loads(text) for (text,) in rows) if name == kind]
+    except (TypeError, ValueError, RecursionError):
+        raise InputError("ledger", "holds an event that cannot be read", None, "restore it from a copy") from None
+
+
+def _counts(rows: object) -> bool:
+    return type(rows) is int and rows >= 1
+
+
 def head(connection: sqlite3.Connection) -> str | None:
     """The last event's chain; ``None`` for a ledger of format 1."""
     if version(connection) < VERSION:
@@ -116,6 +142,7 @@ def _replayed(rows: Iterable[tuple[int, str, str]]) -> tuple[dict[Any, dict[str,
     datasets: dict[Any, dict[str, Any]] = {}
     lines: dict[Any, dict[str, Any]] = {}
     by_token: dict[str, dict[str, Any]] = {}
+    stated = set[str]()
     for _, text, _ in rows:
         kind, fields = cast("tuple[str, dict[str, Any]]", json.loads(text))
         match kind:
@@ -135,6 +162,15 @@ def _replayed(rows: Iterable[tuple[int, str, str]]) -> tuple[dict[Any, dict[str,
                 if fields["state"] not in NEXT[line["state"]]:
                     raise ValueError
                 line |= {"state": fields["state"], "model": fields["model"]}
+            case "rows":
+                name, rows = fields["dataset"], fields["rows"]
+                if set(fields) != {"dataset", "rows"} or name not in datasets or name in stated or not _counts(rows):
+                    raise ValueError
+                stated.add(name)
+            case "protects":
+                if set(fields) != {"token", "unit"} or fields["unit"] != datasets[by_token[fields["token"]]["dataset"]][
+                        "unit"]:
+                    raise ValueError
             case "records" | "first":
                 if set(fields) != {"token", "digest"} or fields["token"] not in by_token:
                     raise ValueError

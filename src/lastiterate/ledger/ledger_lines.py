@@ -13,6 +13,9 @@ from lastiterate.errors import InputError
 from lastiterate.ledger import history
 from lastiterate.ledger.filters import Charge, Filter, filter_from_dict
 
+ROWS = {"row", "record", "rows", "records", "example", "examples", "image", "images"}
+"""What ledgers call single rows."""
+ARTICLES = {"a", "an", "one", "single", "each", "every"}
 Stage = Literal["reserved", "touched", "released", "cancelled"]
 COLUMNS = ", ".join(history.LINE)
 
@@ -47,7 +50,11 @@ class Release:
 @final
 @dataclass(frozen=True)
 class Total:
-    """A data set's budget, what is spent of it, and the releases; ``left`` is a share in [0, 1] per dimension."""
+    """A data set's budget, what is spent of it, and the releases; ``left`` is a share in [0, 1] per dimension.
+
+    ``rows``: the most rows that one unit has in the data, where the ledger's keeper stated it. ``unproven``: numbers of
+    the lines that count and are not known to protect a whole unit.
+    """
 
     dataset: str
     unit: str
@@ -55,6 +62,28 @@ class Total:
     filter: Filter
     spent: tuple[int, ...]
     releases: tuple[Release, ...]
+    rows: int | None = None
+    unproven: tuple[int, ...] = ()
+
+    @property
+    def of_rows(self) -> bool:
+        """Whether the unit is a single row."""
+        return is_row(self.unit)
+
+    def groups(self, protected: int | None) -> int:
+        """How many groups of ``protected`` rows make up one unit (``None``: all rows of a unit are protected together).
+
+        **Guarantee:** a charge that protects less than a unit is converted by this number, or refused here.
+        """
+        if protected is None or self.of_rows:
+            return 1
+        if self.rows is None and protected > 1:  # the run states the most rows of its unit: the caller's word
+            return 1
+        if self.rows is None:
+            raise InputError("unit", f"must be given: the budget of {self.dataset} is per {self.unit}, and "
+                             "this release protects one row", None, "say whose a row is (unit=), or state the "
+                             f"most rows that one {self.unit} has (lastiterate ledger rows); nothing was charged")
+        return -(-self.rows // protected)
 
     @property
     def left(self) -> tuple[float, ...]:
@@ -81,6 +110,10 @@ def total_of(connection: sqlite3.Connection, dataset: str | None) -> Total:
     limit = filter_from_dict(_json(described))
     listed = connection.execute(f"SELECT {COLUMNS} FROM releases WHERE dataset = ? ORDER BY number", (name,))
     releases = tuple(Release(*row) for row in listed.fetchall())
+    rows, known = history.rows_per_unit(connection, name), history.lines_of_units(connection)
+    # where a unit is one row, a line that protects one row protects it
+    unproven = () if is_row(unit) or rows == 1 else tuple(
+        release.number for release in releases if release.state != "cancelled" and release.token not in known)
     spent = [0] * len(limit.budget)
     for release in releases:
         costs = release.charge.costs
@@ -88,7 +121,24 @@ def total_of(connection: sqlite3.Connection, dataset: str | None) -> Total:
             raise InputError("ledger", f"holds no charge in line {release.number}", None, "restore it from a copy")
         if release.state != "cancelled":
             spent = [a + b for a, b in zip(spent, costs, strict=True)]
-    return Total(name, unit, adjacency, limit, tuple(spent), releases)
+    return Total(name, unit, adjacency, limit, tuple(spent), releases, rows, unproven)
+
+
+def is_row(unit: str) -> bool:
+    """Whether a ledger's word for its unit means a single row of the data."""
+    words = unit.lower().split()
+    return " ".join(words[1:] if words[:1] and words[0] in ARTICLES else words) in ROWS
+
+
+def unproven_lines(total: Total) -> str:
+    """Which lines are not known to protect a unit, and what to do; "" where there are none."""
+    if not total.unproven:
+        return ""
+    listed = ", ".join(map(str, total.unproven))
+    words = ("line", "was", "it protects") if len(total.unproven) == 1 else ("lines", "were", "they protect")
+    return (f"{words[0]} {listed} on {total.dataset} {words[1]} charged for single rows as far as the ledger "
+            f"knows, and the budget is per {total.unit}: {words[2]} a {total.unit} only if none has several rows "
+            "(if so, state it: lastiterate ledger rows FILE 1)")
 
 
 def check_fits(total: Total, charge: Charge) -> None:
@@ -118,9 +168,9 @@ def chained(before: str, *line: object) -> str:
     return hashlib.sha256(json.dumps([before, *line]).encode()).hexdigest()
 
 
-def charge_problems(connection: sqlite3.Connection) -> list[str]:
-    """What is wrong with charges, their chain and their sums."""
-    problems, before = list[str](), ""
+def charge_problems(connection: sqlite3.Connection, *, of_units: bool = True) -> list[str]:
+    """What is wrong with charges, their chain and their sums; ``of_units``: and with whom they protect."""
+    problems, units, before = list[str](), list[str](), ""
     for row in connection.execute(f"SELECT {COLUMNS} FROM releases ORDER BY number").fetchall():
         release = Release(*row)
         problems += _problems(connection, release, before)
@@ -131,9 +181,11 @@ def charge_problems(connection: sqlite3.Connection) -> list[str]:
         except InputError as error:
             problems.append(str(error))
             continue
+        if said := unproven_lines(total):
+            units.append(said)
         if any(spent > budget for spent, budget in zip(total.spent, total.filter.budget, strict=True)):
             problems.append(f"the releases on {name} exceed its budget")
-    return problems
+    return [*problems, *units] if of_units else problems
 
 
 def _problems(connection: sqlite3.Connection, release: Release, before: str) -> list[str]:

@@ -48,10 +48,16 @@ def quoted(ledger: Ledger, weights_sha256: str) -> Quote:
 
 
 def together(total: Total) -> str:
-    """What holds for all releases of a data set together, at a few values of delta."""
+    """What holds for all releases of a data set together, at a few values of delta; for single rows alone, said so,
+    where lines are not known to protect a unit."""
     curve, said = total.filter.total(), list[str]()
     for delta in (1e-4, 1e-5, 1e-6, 1e-8):
         epsilon = curve.epsilon(delta)
         if epsilon < 1e3:
             said.append(f"epsilon {epsilon:.4g} at delta {delta:g}")
-    return "together within " + (", ".join(said) if said else "no epsilon below 1000")
+    within = ", ".join(said) if said else "no epsilon below 1000"
+    if not total.unproven:
+        return f"together within {within}"
+    listed = ", ".join(map(str, total.unproven))
+    return (f"no total is known for a {total.unit}: releases {listed} are not known to protect more than a row; for a "
+            f"single row {within}")

@@ -31,6 +31,8 @@ from lastiterate.run.adjacency import check_same
 
 MOST_TEXT = 200
 """Characters of a name, a unit, a purpose."""
+MOST_ROWS = 10**6
+"""Rows of one unit, at most."""
 
 @final
 @dataclass(frozen=True)
@@ -45,8 +47,11 @@ class Ledger:
 
     path: Path
 
-    def add(self, dataset: str, *, unit: str, adjacency: str, filter: Filter) -> None:
-        """Fix the budget of a data set; the file is made where it does not exist. It can never be changed."""
+    def add(self, dataset: str, *, unit: str, adjacency: str, filter: Filter, rows_per_unit: int | None = None) -> None:
+        """Fix the budget of a data set; the file is made where it does not exist. It can never be changed.
+
+        ``rows_per_unit``: see ``state_rows``.
+        """
         for name, text in (("dataset", dataset), ("unit", unit), ("adjacency", adjacency)):
             _check_text(name, text)
         with suppress(FileExistsError):
@@ -59,18 +64,32 @@ class Ledger:
             row = (dataset, unit, adjacency, json.dumps(filter.to_dict()), _today())
             connection.execute("INSERT INTO datasets VALUES (?, ?, ?, ?, ?)", row)
             history.append(connection, "dataset", **dict(zip(history.DATASET, row, strict=True)))
+            if rows_per_unit is not None:
+                _state_rows(connection, dataset, rows_per_unit)
+
+    def state_rows(self, dataset: str | None, rows_per_unit: int) -> None:
+        """State the most rows that one unit has in the data, once: releases that protect single rows are then charged
+        as for a group of so many. That no unit has more is the caller's word."""
+        with opened(self.path) as connection, transaction(connection):
+            _state_rows(connection, total_of(connection, dataset).dataset, rows_per_unit)
 
     def reserve(self, dataset: str, curve: Curve, *, adjacency: str, run: str, purpose: str,
-                token: str | None = None) -> str:
+                token: str | None = None, rows: int | None = 1) -> str:
         """Charge a release before any record is read; the token names it from now on.
+
+        ``rows``: of one unit, that ``curve`` protects together; ``None`` where these are all that any unit has. Where
+        that is less than a unit, the curve of a group is charged, or the release is refused (``Total.groups``).
 
         A ``token`` that is known already is not charged again (a run that is resumed); it must have the same run and
         curve. Errors: ``InputError`` where the budget does not suffice; then nothing was charged.
         """
         _check_text("purpose", purpose)
         token = secrets.token_hex(16) if token is None else token
+        before = self.total(dataset)
+        size = before.groups(rows)
+        curve = curve if size == 1 else curve.group(size)
         described = json.dumps(curve.to_dict())
-        charge = self.total(dataset).filter.charge(curve)  # takes a second for some curves: others need not wait
+        charge = before.filter.charge(curve)  # takes a second for some curves: others need not wait
         with opened(self.path) as connection, transaction(connection):
             self._check_holds(connection, "charged")
             known = connection.execute(f"SELECT {COLUMNS} FROM releases WHERE token = ?", (token,)).fetchone()
@@ -78,8 +97,15 @@ class Ledger:
                 return _same(Release(*known), dataset, run, described)
             total = total_of(connection, dataset)
             check_same(total.adjacency, adjacency, "ledger")
+            if total.groups(rows) != size:  # stated by another process in between
+                raise InputError("ledger", "was changed while the release was prepared", str(self.path), "run again")
+            if not total.of_rows and version(connection) == 1:
+                raise InputError("ledger", "needs format 2 to know whom a release protects", str(self.path),
+                                 f"upgrade it: lastiterate ledger upgrade {self.path}")
             check_fits(total, charge)
             _append(connection, token, total.dataset, purpose, run, described, json.dumps(charge.costs))
+            if not total.of_rows:
+                history.append(connection, "protects", token=token, unit=total.unit)
         return token
 
     def touch(self, token: str) -> None:
@@ -136,7 +162,7 @@ class Ledger:
 
     def upgrade(self) -> None:
         """Chain everything in a ledger of format 1 from now on; refused where it does not hold."""
-        if problems := self.verify():
+        if problems := self._damage():
             raise InputError("ledger", f"must hold before it is upgraded: {problems[0]}", None,
                              "restore it from a copy")
         with opened(self.path) as connection, transaction(connection):
@@ -148,13 +174,17 @@ class Ledger:
 
         ``head``: one that was kept in another place; the ledger must still contain it.
         """
+        return self._damage(head, of_units=True)
+
+    def _damage(self, head: str | None = None, *, of_units: bool = False) -> tuple[str, ...]:
+        """What is wrong with the file; ``of_units``: and which releases are not known to protect the budget's unit."""
         kept = None if head is None else history.check_head(head)
         with opened(self.path) as file, snapshot(file) as connection:
             if problems := damage(connection):
                 return tuple(problems)
             problems = history.differences(connection, kept)
             try:
-                return (*problems, *charge_problems(connection))
+                return (*problems, *charge_problems(connection, of_units=of_units))
             except InputError:
                 if not problems:
                     raise
@@ -181,6 +211,17 @@ def _moves(release: Release, allowed: tuple[Stage, ...], state: Stage, model: st
         raise InputError("ledger", f"has this release as {release.state}: it cannot become {state}", None,
                          "what was released, or given back, is over: a new fit is a new release")
     return True
+
+
+def _state_rows(connection: sqlite3.Connection, dataset: str, rows: int) -> None:
+    if type(rows) is not int or not 1 <= rows <= MOST_ROWS:
+        raise InputError("rows_per_unit", f"must be a whole number from 1 to {MOST_ROWS}", rows)
+    if version(connection) == 1:
+        raise InputError("rows_per_unit", "is kept by ledgers of format 2", rows, "upgrade it: lastiterate ledger "
+                         "upgrade FILE")
+    if (known := history.rows_per_unit(connection, dataset)) is not None:
+        raise InputError("rows_per_unit", f"is stated already, {known}, and cannot be changed", rows)
+    history.append(connection, "rows", dataset=dataset, rows=rows)
 
 
 def _check_text(name: str, text: str) -> None:

@@ -15,13 +15,14 @@ from typing import Any, Protocol, final
 
 from lastiterate.accounting.calibration import calibrate
 from lastiterate.accounting.certificate import Certificate
-from lastiterate.curves.curve import Curve
+from lastiterate.curves.curve import BestOf, Curve
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.roots import first_within
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.ledger.filters import Charge, Filter
 from lastiterate.ledger.ledger_lines import Total, refusal
 from lastiterate.run.batching import FullBatch
+from lastiterate.run.run import Run
 
 LARGEST_MU, LEAST_MU = 100.0, 1e-4
 """Between them is what is looked for when a refusal says what would fit."""
@@ -43,14 +44,19 @@ class Charged(Protocol):
 @final
 @dataclass(frozen=True)
 class Allowance:
-    """A ledger's filter, what is left of each of its dimensions, in its units, and the ledger's adjacency."""
+    """A ledger's filter, what is left of each of its dimensions, in its units, and the ledger's adjacency.
+
+    ``total``: whose budget it is. ``of_units``: whether what is charged protects all rows of a unit together.
+    """
 
     filter: Filter
     left: tuple[int, ...]
     adjacency: str
+    total: Total
+    of_units: bool = False
 
     @classmethod
-    def of(cls, total: Total, token: str = "") -> Allowance:
+    def of(cls, total: Total, token: str = "", *, of_units: bool = False) -> Allowance:
         """What a data set's releases leave; with a ``token``, what those before that release left to it."""
         before = next((release.number for release in total.releases if release.token == token), None)
         spent = [0] * len(total.filter.budget)
@@ -58,7 +64,15 @@ class Allowance:
             if release.state != "cancelled" and (before is None or release.number < before):
                 spent = [a + b for a, b in zip(spent, release.charge.costs, strict=True)]
         left = tuple(max(0, budget - used) for budget, used in zip(total.filter.budget, spent, strict=True))
-        return cls(total.filter, left, total.adjacency)
+        return cls(total.filter, left, total.adjacency, total, of_units)
+
+    def size_for(self, charged: Charged) -> int:
+        """For how many groups of the rows that a release protects the ledger is charged: those of one unit."""
+        return self.total.groups(None if self.of_units else protected_rows(charged))
+
+    def curve(self, charged: Charged) -> Curve:
+        """What a release is charged: everything that certifies it, under the ledger's adjacency and for its unit."""
+        return charged_curve(charged, self.adjacency, self.size_for(charged))
 
     def share(self, charged: Charged) -> float:
         """The part of the whole budget that a release takes, of the dimension that it takes most of; infinite where
@@ -77,7 +91,7 @@ class Allowance:
             raise refusal(total, charge, self._remedy(charged, delta))
 
     def _charge(self, charged: Charged) -> Charge | None:
-        curve = charged_curve(charged, self.adjacency)
+        curve = self.curve(charged)
         with suppress(InputError):
             return self.filter.charge(curve)
         return None
@@ -127,10 +141,25 @@ def _down(value: float) -> str:
     return f"{math.floor(value / step) * step:.3g}"
 
 
-def charged_curve(charged: Charged, adjacency: str) -> Curve:
-    """Everything that certifies a release, as one curve under the ledger's adjacency."""
+def protected_rows(charged: Charged) -> int | None:
+    """The rows of one unit that a release protects together, by its description; ``None`` where these are all."""
+    run = charged.subject.run if isinstance(charged, Certificate) else getattr(charged, "run", None)
+    if not isinstance(run, Run):
+        return 1
+    return None if run.rows_per_record > 1 else run.rows_per_unit
+
+
+def charged_curve(charged: Charged, adjacency: str, size: int = 1) -> Curve:
+    """Everything that certifies a release, as one curve under the ledger's adjacency, for a group of ``size`` units."""
     under = charged.under(adjacency)
     if under is None:
         raise InputError("adjacency", f"must be the ledger's, {adjacency}", charged.adjacency,
                          "the constants of this run cannot be converted")
-    return under.curve()
+    if size == 1:
+        return under.curve()
+    curves = under.subject.for_groups if isinstance(under, Certificate) else (under.curve(),)
+    if not curves:
+        raise InputError("unit", "must be given: nothing says what this release costs for several rows together", None,
+                         "train one plan and say whose a row is (unit=), or charge a ledger per row; nothing was "
+                         "charged")
+    return BestOf(tuple(curve.group(size) for curve in curves))

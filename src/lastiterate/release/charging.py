@@ -22,22 +22,18 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from lastiterate import interrupts
-from lastiterate.accounting.certificate import Certificate
 from lastiterate.errors import BudgetWarning, InputError, outside
 from lastiterate.ledger.database import Unreachable
-from lastiterate.ledger.ledger_lines import Total
 from lastiterate.ledger.line_checkpoints import LineCheckpoints
 from lastiterate.ledger.store import Ledger
 from lastiterate.release import folder
-from lastiterate.release.allowance import Allowance, Charged, charged_curve
+from lastiterate.release.allowance import Allowance, Charged
 
 if TYPE_CHECKING:
     from lastiterate.engine.checkpoint import Checkpoint
     from lastiterate.engine.sealed import Key
     from lastiterate.release.fitted import Fitted
 
-ROWS = {"row", "record", "rows", "records", "example", "image"}
-"""What ledgers call single rows."""
 EVERY = 60.0
 """Seconds between checkpoints."""
 AT_ONCE = 4096
@@ -49,6 +45,8 @@ AT_ONCE = 4096
 class Charging:
     """One fit's line in ``ledger`` against ``dataset``, and its checkpoint; either may be absent.
 
+    ``of_units``: whether the caller says whose every row is, so that what is certified protects all rows of a unit.
+
     **Guarantee:** ``charge`` comes before a record is read, and refuses what the budget does not hold.
     """
 
@@ -59,6 +57,7 @@ class Charging:
     every: float = EVERY
     key: Key | None = None
     place: Path | None = None
+    of_units: bool = False
     checkpoint: Checkpoint | None = field(init=False, default=None)
     _held: Path | None = field(init=False, default=None, repr=False)
     _token: str = field(init=False, default="", repr=False)
@@ -79,7 +78,7 @@ class Charging:
         a checkpoint is planned as it was before it was charged."""
         if self.ledger is None:
             return None
-        return Allowance.of(self.ledger.total(self.dataset), self._kept_token())
+        return Allowance.of(self.ledger.total(self.dataset), self._kept_token(), of_units=self.of_units)
 
     def _kept_token(self) -> str:
         from lastiterate.engine import sealed
@@ -143,16 +142,20 @@ class Charging:
             raise InputError("checkpoint", "needs a ledger that knows its runs' checkpoints, of format 2",
                              str(self.kept_in), f"upgrade it: lastiterate ledger upgrade {ledger.path}")
         total = ledger.total(self.dataset)
-        _warn_of_unit(total, charged)
+        allowance = Allowance.of(total, of_units=self.of_units)
         if self._token not in {release.token for release in total.releases}:
-            Allowance.of(total).check(charged, delta, total)
+            allowance.check(charged, delta, total)
+        if (size := allowance.size_for(charged)) > 1:
+            warnings.warn(f"the budget of {total.dataset} is per {total.unit}, of at most {total.rows} rows: the "
+                          f"ledger is charged for a group of {size}, more than the certificate of this release says",
+                          BudgetWarning, stacklevel=outside())
         if not self._token:
             token = secrets.token_hex(16)
             if self.kept_in is not None:
                 self._claim(self.kept_in, token)
             self._token = token
-        ledger.reserve(total.dataset, charged_curve(charged, total.adjacency), adjacency=total.adjacency,
-                       run=described_hash(charged), purpose=self.purpose, token=self._token)
+        ledger.reserve(total.dataset, allowance.curve(charged), adjacency=total.adjacency,
+                       run=described_hash(charged), purpose=self.purpose, token=self._token, rows=None)
         ledger.touch(self._token)
 
     def _claim(self, checkpoint: Path, token: str) -> None:
@@ -258,15 +261,6 @@ def keyed_digest(key: str, data: Any) -> str:
 def described_hash(charged: Charged) -> str:
     """SHA-256 of what its numbers follow from: a line of a ledger has it."""
     return hash_of(charged.described())
-
-
-def _warn_of_unit(total: Total, charged: Charged) -> None:
-    """Warn where a budget is for somebody who may have several rows, and the release protects single ones."""
-    run = charged.subject.run if isinstance(charged, Certificate) else None
-    if run is not None and run.rows_per_unit == run.rows_per_record == 1 and total.unit.lower() not in ROWS:
-        warnings.warn(f"the budget of {total.dataset} is per {total.unit}, and this release protects one row: they are "
-                      f"the same only if no {total.unit} has several; otherwise say whose a row is (unit=)",
-                      BudgetWarning, stacklevel=outside())
 
 
 def hash_of(description: dict[str, Any]) -> str:

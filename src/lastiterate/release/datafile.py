@@ -11,6 +11,7 @@ import numpy as np
 
 from lastiterate.accounting.budgets import check_range
 from lastiterate.accounting.certificate import Certificate
+from lastiterate.accounting.wording import UNNAMED, as_unit_name
 from lastiterate.curves.number_of_runs import Runs
 from lastiterate.data import Schema, encode_features, read_table
 from lastiterate.data.columns import Id
@@ -116,6 +117,7 @@ def _linear(wanted: Wanted, file: Opened, charging: Charging) -> Plan:
                or part == "fourier" or wanted.devices != 1)
     task = file.task_of_units if file.rows_per_unit > 1 and not by_rows else file.task
     weights = relative_weights(wanted.class_weight, file.schema.classes)
+    charging.of_units = file.who is not None
     task = replace(task, feature_map=part, calibrated=wanted.calibrated, class_weights=weights)
     plan = planned(task, wanted.budget, wanted.algorithm,
                    report_accuracy=wanted.report_accuracy, exact=wanted.secure_noise, stream=wanted.stream,
@@ -125,7 +127,9 @@ def _linear(wanted: Wanted, file: Opened, charging: Charging) -> Plan:
     threshold = threshold_of(wanted.threshold, task.classes)
     answers = replace(file.answers, threshold=threshold) if isinstance(file.answers, Labels) else file.answers
     return LINEAR, replace(order, answers=answers, exact=wanted.secure_noise, scratch=wanted.scratch,
-                           devices=wanted.devices, unit=file.who, places=plan.places), plan.choice
+                           devices=wanted.devices, unit=file.who,
+                   unit_name=UNNAMED if wanted.units is None else as_unit_name(wanted.units.column),
+                   places=plan.places), plan.choice
 
 
 def _sampled(wanted: Wanted, file: Opened, charging: Charging) -> Plan:

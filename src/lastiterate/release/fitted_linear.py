@@ -89,8 +89,9 @@ class FittedLinear(Fitted):
         run, old = replace(self.run, counts=(*self.run.counts, wanted)), self.certificate
         said = (*check_rows(unit, wanted.records, run.rows_per_unit), *caveats_of_one(mu, self.delta))
         unseen = tuple(text for text in said if text not in old.caveats)
-        proof = replace(account(run, at_least=old.at_least), caveats=(*old.caveats, *unseen))
+        proof = replace(account(run, at_least=old.at_least), caveats=(*old.caveats, *unseen), unit=old.unit)
         charging = charging_of(ledger=ledger, dataset=dataset, purpose="private_score")
+        charging.of_units = unit is not None
         charging.charge(CountCharge(run, wanted, run.adjacency), delta=self.delta)
         right = self.predict(x) == labels
         numbers = noisy_numbers(right, by, wanted, fresh_key())

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lastiterate.accounting.certificate import Certificate
+from lastiterate.accounting.wording import UNNAMED
 from lastiterate.data.schema import Schema
 from lastiterate.release.allowance import Charged
 from lastiterate.release.answers import Labels, Range, Scores
 from lastiterate.release.charging import Charging
+from lastiterate.release.protected_units import UnitLoss
 
 if TYPE_CHECKING:
     from lastiterate.engine.gaussian_noise import Key
@@ -35,8 +37,9 @@ class Order:
 
     ``data``: arrays, a source of pieces, or ``Unread``. ``model``: what the kind of model is made from: first
     parameters, a module, a row norm. ``exact``: the arithmetic: exact sums and exact noise, not double precision.
-    ``unit``: who a row belongs to. ``places``: of the rows that are trained on, and of those that the run's one noisy
-    count is about. ``answers``, ``schema``: what scores of linear models mean, how records of a file become rows.
+    ``unit``: who a row belongs to; ``unit_name``: what such a unit is called. ``places``: of the rows that are trained
+    on, and of those that the run's one noisy count is about. ``answers``, ``schema``: what scores of linear models
+    mean, how records of a file become rows.
     ``optimizer``: what makes the steps, where the run says that a caller's does. ``augment``: what records draw.
     ``scratch``: the folder of scratch files. ``devices``: how many share every batch. ``size``: bytes that the model
     takes on disk, about. ``caveats``: what the releaser assumes. ``charged``: what a ledger pays for, where it is not
@@ -58,6 +61,7 @@ class Order:
     scratch: Path | None = None
     devices: int = 1
     unit: object = None
+    unit_name: str = UNNAMED
     places: tuple[np.ndarray, np.ndarray] | None = None
     answers: Labels | Range | Scores | None = None
     schema: Schema | None = None
@@ -79,6 +83,11 @@ class Order:
     def in_pieces(self) -> bool:
         """Whether the records are read in pieces: a source, or shared by several devices."""
         return is_source(self.data) or self.devices != 1
+
+    @property
+    def of_units(self) -> bool:
+        """Whether it is known whose every row is, or a record is a unit: a unit is protected as a whole then."""
+        return self.unit is not None or isinstance(self.loss, UnitLoss)
 
     @property
     def units(self) -> Any:

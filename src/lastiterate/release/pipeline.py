@@ -45,6 +45,7 @@ def executed(kind: Kind, order: Order) -> Fitted:
     """
     order = checked(kind, order)
     key = order.key
+    order.charging.of_units = order.of_units
     order.charging.charge(order.charged or order.certificate, order.size, delta=order.delta)
     warn_of_dumps()
     with order.charging.reading():
@@ -55,7 +56,8 @@ def executed(kind: Kind, order: Order) -> Fitted:
     if (kind.tables or order.kept is not None) and not order.in_pieces:  # behind what a checkpoint refuses
         order.charging.remember(order.data if order.kept is None else order.kept)
     added = (*order.caveats, *model.conditions, *(() if order.seed is None else (SEED,)))
-    return replace(model, proof=replace(order.certificate, caveats=(*order.certificate.caveats, *added)))
+    return replace(model, proof=replace(order.certificate, caveats=(*order.certificate.caveats, *added),
+                                        unit="" if order.unit is None else order.unit_name))
 
 
 def checked(kind: Kind, order: Order) -> Order:

@@ -42,9 +42,10 @@ def beside(subject: Subject) -> Markup:
     cells = [(high, tag("tr", tag("th", cell[0], scope="row"), [tag("td", text) for text in cell[1:]]))
              for high, cell in rows]
     if body["epsilon"] is not None and body["adjacency"] in ADJACENCIES:
+        unit = body["stated"]["unit"]
         mine = tag("tr", tag("th", "this release", scope="row"), tag("td", number("epsilon", body["epsilon"])),
                    tag("td", number("delta", body["delta"], f"{body['delta']:g}")),
-                   tag("td", "one record" if body["stated"]["unit"]["rows"] == 1 else "one unit"),
+                   tag("td", "one record" if unit["rows"] == 1 and "name" not in unit else "one unit"),
                    tag("td", "this certificate"), class_="mine")
         cells.append((body["epsilon"], mine))
     head = tag("tr", [tag("th", name, scope="col") for name in ("release", "epsilon", "delta", "protects", "source")])

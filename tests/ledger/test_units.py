@@ -1,0 +1,125 @@
+"""The unit of a budget: what protects less is charged as a group, or refused, and no total is stated for it."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from lastiterate.cli import app
+from lastiterate.curves.gdp import Gdp
+from lastiterate.errors import InputError
+from lastiterate.ledger import GaussianFilter, Ledger, history
+from lastiterate.ledger.ledger_lines import is_row
+from lastiterate.ledger.quote import quoted
+
+ASKED = dict(adjacency="zero-out", run="r" * 64, purpose="test")
+
+
+def made(path: Path, rows: int | None = None, unit: str = "person") -> Ledger:
+    ledger = Ledger(path)
+    ledger.add("d", unit=unit, adjacency="zero-out", filter=GaussianFilter(4.0), rows_per_unit=rows)
+    return ledger
+
+
+def old(path: Path, lines: int = 3) -> Ledger:
+    """A ledger of persons as versions up to 0.1.0 filled it: nothing says whom its lines protect."""
+    ledger = made(path)
+    for number in range(lines):
+        token = ledger.reserve("d", Gdp(0.5), rows=None, **ASKED)
+        ledger.touch(token)
+        ledger.release(token, str(number) * 64)
+    with closing(sqlite3.connect(path)) as other, other:
+        events = [event for (event,) in other.execute("SELECT event FROM events ORDER BY number")]
+        other.execute("DELETE FROM events")
+        for kind, fields in map(json.loads, events):
+            if kind != "protects":
+                history.append(other, kind, **fields)
+    return ledger
+
+
+def told(*words: object) -> tuple[int, str]:
+    found = CliRunner().invoke(app, ["ledger", *map(str, words)])
+    return found.exit_code, " ".join(found.output.split())
+
+
+def test_a_release_of_rows_is_refused_where_nobody_says_how_many_there_are(tmp_path: Path) -> None:
+    ledger = made(tmp_path / "l")
+    with pytest.raises(InputError, match="unit must be given: the budget of d is per person.*nothing was charged"):
+        ledger.reserve("d", Gdp(0.5), **ASKED)
+    assert ledger.total().releases == ()
+    ledger.reserve("d", Gdp(0.5), rows=None, **ASKED)
+    assert ledger.verify() == () and ledger.total().unproven == ()
+
+
+@pytest.mark.parametrize("rows, protected, times", [(7, 1, 7), (7, 3, 3), (7, 7, 1), (7, 9, 1), (7, None, 1),
+                                                    (1, 1, 1), (None, 3, 1)])
+def test_a_group_is_charged(tmp_path: Path, rows: int | None, protected: int | None, times: int) -> None:
+    """The group of as many of the protected rows as one unit can have; mu of a Gaussian mechanism is multiplied."""
+    ledger = made(tmp_path / "l", rows)
+    ledger.reserve("d", Gdp(0.25), rows=protected, **ASKED)
+    assert ledger.total().left[0] == pytest.approx(1 - (times * 0.25 / 4) ** 2)
+    assert ledger.verify() == () and ledger.total().unproven == ()
+
+
+def test_what_does_not_fit_as_a_group_is_refused(tmp_path: Path) -> None:
+    ledger = made(tmp_path / "l", 7)
+    with pytest.raises(InputError, match="refuses this release"):
+        ledger.reserve("d", Gdp(0.6), **ASKED)
+    made(tmp_path / "rows", unit="row").reserve("d", Gdp(0.6), **ASKED)
+
+
+def test_no_total_is_stated_for_lines_of_rows(tmp_path: Path) -> None:
+    """Of an older ledger, by show, verify, their JSON, a quotation; and a line that was added today changes nothing."""
+    ledger = old(tmp_path / "l")
+    ledger.reserve("d", Gdp(0.5), rows=None, **ASKED)
+    assert ledger.total().unproven == (1, 2, 3)
+    code, shown = told("show", ledger.path)
+    assert code == 1 and "together within" not in shown
+    assert "no total is known for a person: releases 1, 2, 3 are not known to protect more than a row" in shown
+    code, said = told("verify", ledger.path)
+    assert code == 1 and "holds:" not in said and "lines 1, 2, 3 on d were charged for single rows" in said
+    assert not json.loads(told("verify", ledger.path, "--json")[1])["holds"]
+    (body,) = json.loads(told("show", ledger.path, "--json")[1])["datasets"]
+    assert body["releases_of_rows"] == [1, 2, 3] and body["rows_per_unit"] is None
+    quote = quoted(ledger, "0" * 64)
+    assert "together within" not in quote.together and len(quote.problems) == 1
+
+
+def test_one_row_each_makes_older_lines_whole_and_more_do_not(tmp_path: Path) -> None:
+    one, seven = old(tmp_path / "one"), old(tmp_path / "seven", 1)
+    assert told("rows", one.path, 1) == (0, "d: one person has at most 1 row, by your word")
+    assert one.verify() == () and "together within" in told("show", one.path)[1]
+    assert told("rows", seven.path, 7)[0] == 0
+    assert seven.total().unproven == (1,) and told("verify", seven.path)[0] == 1
+    code, said = told("rows", one.path, 2)
+    assert code == 2 and "stated already, 1, and cannot be changed" in said
+    assert told("rows", old(tmp_path / "zero").path, 0)[0] == 2
+
+
+def test_a_statement_of_rows_cannot_be_edited(tmp_path: Path) -> None:
+    ledger = made(tmp_path / "l", 7)
+    ledger.reserve("d", Gdp(0.1), **ASKED)
+    with closing(sqlite3.connect(ledger.path)) as other, other:
+        other.execute("UPDATE events SET event = replace(event, ': 7', ': 1') WHERE event LIKE '[\"rows%'")
+    assert any("was changed" in problem for problem in ledger.verify())
+
+
+def test_a_command_makes_it(tmp_path: Path) -> None:
+    words = "--dataset", "d", "--epsilon", 3, "--delta", 1e-5
+    code, said = told("make", tmp_path / "a", *words, "--unit", "person")
+    assert code == 0 and "Only releases that say whose a row is are charged" in said
+    code, said = told("make", tmp_path / "b", *words, "--unit", "person", "--rows-per-unit", 7)
+    assert code == 0 and "Only releases" not in said and Ledger(tmp_path / "b").total().rows == 7
+    assert "per person of at most 7 rows, zero-out" in told("show", tmp_path / "b")[1]
+    assert "Only releases" not in told("make", tmp_path / "c", *words, "--unit", "one row")[1]
+
+
+@pytest.mark.parametrize("words, single", [("row", True), ("A Record", True), ("one image", True), ("person", False),
+                                           ("row of tables", False), ("a", False), ("patients", False)])
+def test_words_for_single_rows(words: str, single: bool) -> None:
+    assert is_row(words) is single
