@@ -49,7 +49,7 @@ def told(*words: object) -> tuple[int, str]:
 
 def test_a_release_of_rows_is_refused_where_nobody_says_how_many_there_are(tmp_path: Path) -> None:
     ledger = made(tmp_path / "l")
-    with pytest.raises(InputError, match="unit must be given: the budget of d is per person.*nothing was charged"):
+    with pytest.raises(InputError, match=r"unit must be given: the budget of d is per person.*nothing was charged"):
         ledger.reserve("d", Gdp(0.5), **ASKED)
     assert ledger.total().releases == ()
     ledger.reserve("d", Gdp(0.5), rows=None, **ASKED)

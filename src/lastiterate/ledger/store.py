@@ -71,6 +71,7 @@ class Ledger:
         """State the most rows that one unit has in the data, once: releases that protect single rows are then charged
         as for a group of so many. That no unit has more is the caller's word."""
         with opened(self.path) as connection, transaction(connection):
+            self._check_holds(connection, "changed")
             _state_rows(connection, total_of(connection, dataset).dataset, rows_per_unit)
 
     def reserve(self, dataset: str, curve: Curve, *, adjacency: str, run: str, purpose: str,
