@@ -6,6 +6,7 @@ A file is written under a hidden name in the same folder, forced to disk, and on
 from __future__ import annotations
 
 import errno
+import glob
 import os
 import secrets
 import shutil
@@ -13,6 +14,11 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
 from lastiterate import interrupts
 
@@ -44,7 +50,10 @@ def whole_file(path: Path, *, new: bool = False, mode: int = PRIVATE) -> Generat
     interrupts.unfinished.add(draft)
     with interrupts.later():
         try:
+            _clean(path)
             with os.fdopen(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode), "wb") as file:
+                if fcntl is not None:
+                    fcntl.flock(file.fileno(), fcntl.LOCK_EX)
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
@@ -55,6 +64,16 @@ def whole_file(path: Path, *, new: bool = False, mode: int = PRIVATE) -> Generat
             with suppress(OSError):
                 draft.unlink(missing_ok=True)
             interrupts.unfinished.discard(draft)
+
+
+def _clean(path: Path) -> None:
+    """Remove what processes that were killed while they wrote this file left; a draft that is locked is in use."""
+    for stale in path.parent.glob(f".{glob.escape(path.name)}-{'?' * 8}{UNFINISHED}"):
+        with suppress(OSError):
+            if fcntl is not None and stale.is_file():
+                with stale.open("ab") as file:
+                    fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    stale.unlink()
 
 
 def _rename(draft: Path, path: Path, new: bool) -> None:
@@ -110,6 +129,23 @@ def whole_folder(path: Path) -> Generator[Path]:
         finally:
             shutil.rmtree(draft, ignore_errors=True)
             interrupts.unfinished.discard(draft)
+
+
+def append_line(path: Path, line: bytes) -> None:
+    """Add a line to a file, on disk; a file that has no space for it stays as it was."""
+    try:
+        with path.open("ab", buffering=0) as file:
+            size = file.seek(0, os.SEEK_END)
+            try:
+                done = 0
+                while done < len(line):
+                    done += file.write(line[done:])
+                os.fsync(file.fileno())
+            except OSError:
+                file.truncate(size)
+                raise
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from None
 
 
 def is_taken(path: Path) -> bool:

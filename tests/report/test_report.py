@@ -364,7 +364,7 @@ def browser(tmp_path_factory):
 def shown(browser, folders, name, **more):
     file = folders / f"shown-{name}.html"
     if not file.exists():
-        page.write(read(folders / name, **more), file)
+        file.write_text(page.page(read(folders / name, **more)), encoding="utf-8")
     browser.open(file)
     return file
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from lastiterate import interrupts
+from lastiterate.atomic_files import SHARED, append_line, write_file
 from lastiterate.audit.neighbours import DataSet, Neighbours, Train, execute
 from lastiterate.engine import seeded_keys
 from lastiterate.engine.gradients import AT_ONCE
@@ -94,8 +95,7 @@ class Results:
         if path.exists():
             self._read(path, digest)
         else:
-            with interrupts.later():
-                path.write_text(json.dumps({"audit": digest, **about}) + "\n", encoding="utf-8")
+            write_file(path, (json.dumps({"audit": digest, **about}) + "\n").encode(), new=True, mode=SHARED)
 
     def _read(self, path: Path, digest: str) -> None:
         lines = path.read_text(encoding="utf-8").split("\n")
@@ -110,8 +110,7 @@ class Results:
         if owner != digest:
             raise InputError("results", "belong to another audit: a run, attack, number or seed differs", str(path),
                              "choose a new name, or repeat that audit")
-        with interrupts.later():
-            path.write_text("\n".join(whole) + "\n", encoding="utf-8")
+        write_file(path, ("\n".join(whole) + "\n").encode(), mode=SHARED)
 
     def get(self, data_set: int, first: int, size: int) -> np.ndarray | None:
         scores = self._scores.get((data_set, first))
@@ -119,8 +118,9 @@ class Results:
 
     def put(self, data_set: int, first: int, scores: np.ndarray) -> None:
         if self._path is not None:
-            with interrupts.later(), self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"data_set": data_set, "first": first, "scores": scores.tolist()}) + "\n")
+            line = json.dumps({"data_set": data_set, "first": first, "scores": scores.tolist()}) + "\n"
+            with interrupts.later():
+                append_line(self._path, line.encode())
 
 
 def sides(pair: Neighbours) -> tuple[DataSet, DataSet]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from functools import cache
@@ -35,6 +36,10 @@ def main() -> None:
     warnings.showwarning = lambda message, *_, **__: shown(str(message))
     try:
         app()
+    except OSError as error:  # help that could not be written; commands say theirs themselves
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"error: output must be writable, got {error.strerror or error}", file=sys.stderr)
+        raise SystemExit(2) from None
     except SystemExit as left:
         interrupts.over()
         stopped = left.code == interrupts.CODE

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lastiterate.atomic_files import SHARED, is_taken, whole_file, write_file
 from lastiterate.cli.screen import app, console, reports_errors
 from lastiterate.errors import InputError
 
@@ -64,15 +65,14 @@ def _write(out: Path, arrays: dict[str, np.ndarray], schema: str) -> None:
     """The rows and their schema beside them, or nothing."""
     import numpy as np
 
-    rows, facts = out.with_name(f".{out.name}.part.npz"), out.with_name(f".{out.name}.part.toml")
+    facts = out.with_suffix(".toml")
+    write_file(facts, schema.encode(), new=True, mode=SHARED)
     try:
-        np.savez(rows, allow_pickle=False, **arrays)
-        facts.write_text(schema, encoding="utf-8")
-        facts.rename(out.with_suffix(".toml"))
-        rows.rename(out)
-    finally:
-        rows.unlink(missing_ok=True)
+        with whole_file(out, new=True, mode=SHARED) as file:
+            np.savez(file, allow_pickle=False, **arrays)
+    except BaseException:
         facts.unlink(missing_ok=True)
+        raise
 
 
 def _check_target(out: Path) -> None:
@@ -80,7 +80,7 @@ def _check_target(out: Path) -> None:
     if out.suffix != ".npz":
         raise InputError("out", "must end in .npz", out.name)
     for path in (out, out.with_suffix(".toml")):
-        if path.exists():
+        if is_taken(path):
             raise InputError("out", "must not exist yet, nor the schema beside it", str(path), "choose another name")
     if not out.parent.is_dir():
         raise InputError("out", "must lie in an existing folder", str(out), "make the folder first")

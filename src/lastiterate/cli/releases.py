@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from lastiterate import interrupts
+from lastiterate.atomic_files import SHARED, is_taken, whole_folder, write_file
 from lastiterate.cli.screen import Out, app, console, reports_errors
 from lastiterate.cli.terminal import visible
 from lastiterate.errors import InputError
@@ -50,13 +51,15 @@ def export_command(
         sys.stdout.write(visible(next(iter(made.values()))))
         sys.stdout.flush()
         return
-    if out.exists():
+    if is_taken(out):
         raise InputError("out", "must not exist yet", str(out), "choose another name")
     with interrupts.later():
         if len(made) > 1:
-            out.mkdir(parents=True)
-        for name, text in made.items():
-            (out / name if len(made) > 1 else out).write_text(text, encoding="utf-8")
+            with whole_folder(out) as folder:
+                for name, text in made.items():
+                    write_file(folder / name, text.encode(), new=True, mode=SHARED)
+        else:
+            write_file(out, next(iter(made.values())).encode(), new=True, mode=SHARED)
         interrupts.say(f"{out} is written")
     console.print(f"{out}: {', '.join(made)}", highlight=False, markup=False)
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from lastiterate.atomic_files import is_taken, write_file
 from lastiterate.cli.screen import Delta, Out, Trust, app, console, reports_errors
 from lastiterate.errors import InputError
 
@@ -35,15 +36,17 @@ def report_command(
     from lastiterate.run.evidence import Evidence
 
     where = out if out is not None else path / PAGE if path.is_dir() else path.with_suffix(".html")
-    if where.exists() and not (force and where.is_file()):
+    if is_taken(where) and not (force and where.is_file()):
         raise InputError("out", "must not exist yet", str(where), "name another file with --out, or replace this one "
                          "with --force")
     subject = read(path, audit=audit, delta=delta, ledger=ledger,
                    at_least=Evidence.ASSUMED if trust_constants else Evidence.ENFORCED)
-    size = page.write(subject, where, replacing=force)
-    if path.is_dir() and where.resolve() == (path / PAGE).resolve():
-        add(path, PAGE)
-    console.print(f"{where}: {size / 1000:.0f} kB", highlight=False, markup=False)
+    text = page.page(subject).encode()
+    if path.is_dir() and where.parent.resolve() / where.name == path.resolve() / PAGE:
+        add(path, PAGE, text, replacing=force)
+    else:
+        write_file(where, text, new=not force)
+    console.print(f"{where}: {len(text) / 1000:.0f} kB", highlight=False, markup=False)
     if subject.refuted or not subject.checked.holds:
         console.print("[bold red]the certificate does not hold[/bold red]" if not subject.refuted else
                       "[bold red]an audit refutes the certificate[/bold red]")

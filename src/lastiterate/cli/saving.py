@@ -53,8 +53,8 @@ def reported(place: Path, model: Fitted, ledger: Ledger | None = None) -> None:
     from lastiterate.report import page, subject
 
     try:
-        page.write(subject.of_release(place, model.certificate, ledger), place / manifest.PAGE)
-        manifest.add(place, manifest.PAGE)
+        text = page.page(subject.of_release(place, model.certificate, ledger))
+        manifest.add(place, manifest.PAGE, text.encode())
     except OSError as error:
         Terminal(stderr=True).print(f"the model is complete, but its report could not be written ({error.strerror}): "
                                    f"lastiterate report {place}", highlight=False, soft_wrap=True)

@@ -15,6 +15,7 @@ from rich.markup import escape
 from typer.models import ArgumentInfo
 
 from lastiterate import __version__, interrupts
+from lastiterate.atomic_files import SHARED, is_taken, write_file
 from lastiterate.cli.names import flag_of, in_flags
 from lastiterate.cli.terminal import Terminal, visible
 from lastiterate.data.unpack import unpacked_limit
@@ -137,9 +138,9 @@ def emit(text: str, out: Path | None) -> None:
         sys.stdout.write(visible(text))
         sys.stdout.flush()  # a full disk is reported here, and not when Python ends
         return
-    if out.exists():
+    if is_taken(out):
         raise InputError("folder", "must not exist yet", str(out), "choose another name")
     with interrupts.later():
-        out.write_text(text, encoding="utf-8")
+        write_file(out, text.encode(), new=True, mode=SHARED)
         interrupts.say(f"{out} is written")
     sys.stdout.flush()

@@ -8,14 +8,12 @@ random salt.
 
 from __future__ import annotations
 
-import errno
 import glob
 import hmac
 import json
 import os
 import re
 import stat
-import tempfile
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,13 +24,14 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from lastiterate import interrupts
+from lastiterate.atomic_files import FULL, write_file
 from lastiterate.engine.random_bits import derived
 from lastiterate.errors import InputError
 
 MAGIC = b"LICKPT2\n"
 LONGEST_HEADER = 4096
 RANDOM = "?" * 8
-"""What ``tempfile`` puts into a name; more than that belongs to a file with a longer name."""
+"""What ``atomic_files`` puts into a name; more than that belongs to a file with a longer name."""
 VARIABLE, FILE_VARIABLE = "LASTITERATE_CHECKPOINT_KEY", "LASTITERATE_CHECKPOINT_KEY_FILE"
 HELP = f"write 64 hexadecimal digits to a file of mode 0600, or into the variable {VARIABLE}"
 
@@ -125,11 +124,12 @@ def seal(path: Path, key: Key, owner: Owner, number: int, body: bytes, new: bool
     content = front + nonce + AESGCM(_file_key(key, salt)).encrypt(nonce, body, front)
     try:
         with interrupts.later():
-            _written(path, content, new)
+            clean(path)
+            write_file(path, content, new=new)
     except FileExistsError:
         raise
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        full = error.errno in FULL
         raise InputError("checkpoint", "cannot be written", f"{path} ({error.strerror})",
                          "free some space and run again: it goes on from the last whole checkpoint" if full else
                          "name a file in a folder that you may write to") from None
@@ -182,26 +182,6 @@ def clean(path: Path) -> None:
     for stale in path.parent.glob(f".{glob.escape(path.name)}-{RANDOM}.part"):
         if not stale.is_dir():  # of a model's folder with this name
             stale.unlink(missing_ok=True)
-
-
-def _written(path: Path, content: bytes, new: bool) -> None:
-    clean(path)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", suffix=".part", dir=path.parent)  # mode 0600
-    draft = Path(name)
-    interrupts.unfinished.add(draft)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        (os.link if new else os.replace)(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _header(content: bytes, path: Path) -> tuple[dict[str, Any], bytes, bytes]:

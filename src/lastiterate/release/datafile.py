@@ -12,6 +12,7 @@ import numpy as np
 from lastiterate.accounting.budgets import check_range
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.wording import UNNAMED, as_unit_name
+from lastiterate.atomic_files import is_taken
 from lastiterate.curves.number_of_runs import Runs
 from lastiterate.data import Schema, encode_features, read_table
 from lastiterate.data.columns import Id
@@ -259,6 +260,6 @@ def _beside(table: Table, ids: str | None, header: list[str],
 def unused_folder(data: str) -> Path:
     """models/NAME-K with the first free K."""
     stem, k = Path(data).absolute().stem, 1
-    while (folder := Path("models") / f"{stem}-{k}").exists():
+    while is_taken(folder := Path("models") / f"{stem}-{k}"):
         k += 1
     return folder

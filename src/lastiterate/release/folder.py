@@ -27,6 +27,7 @@ except ImportError:  # Windows
 from lastiterate import interrupts
 from lastiterate.accounting.certificate import Certificate, entry_of
 from lastiterate.accounting.document import content_hash
+from lastiterate.atomic_files import UNFINISHED, is_taken, sync_folder
 from lastiterate.errors import InputError
 from lastiterate.release import manifest
 from lastiterate.run import strict_json
@@ -35,8 +36,6 @@ WEIGHTS, MODEL, CERTIFICATE = "weights.safetensors", "model.json", "certificate.
 FORMAT = 3
 FORMATS = (2, FORMAT)
 """The forms of folders; those of form 2 have no list of their files."""
-UNFINISHED = ".part"
-"""How the hidden folder ends that a model is written into, before it appears under its own name."""
 HASHES = {WEIGHTS: "weights_sha256", MODEL: "model_sha256"}
 
 
@@ -108,9 +107,13 @@ def _appear(where: Path, files: dict[str, bytes]) -> None:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
+        sync_folder(draft)
         os.rename(draft, where)
-    except BaseException:
+        sync_folder(where.parent)
+    except BaseException as error:
         shutil.rmtree(draft, ignore_errors=True)
+        if isinstance(error, OSError):  # names the folder that was asked for, not its draft
+            raise OSError(error.errno, error.strerror or str(error), str(where)) from None
         raise
     finally:
         if held is not None:
@@ -185,7 +188,7 @@ def clean(where: Path) -> None:
 def free(folder: str | Path) -> Path:
     """The path of a folder that does not exist yet."""
     where = as_path(folder, "folder")
-    if where.exists():
+    if is_taken(where):
         raise InputError("folder", "must not exist yet", str(where), "choose another folder, or remove this one")
     return where
 

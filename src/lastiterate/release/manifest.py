@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
-from lastiterate import interrupts
+from lastiterate.atomic_files import whole_file, write_file
 from lastiterate.errors import InputError
 from lastiterate.run import strict_json
 
@@ -33,25 +33,20 @@ def _form(listed: Mapping[str, object]) -> bytes:
     return (json.dumps({"sha256": dict(sorted(listed.items()))}, indent=2) + "\n").encode()
 
 
-def add(folder: Path, name: str) -> None:
-    """List a file that was written into a folder behind the others; the list is replaced as a whole.
+def add(folder: Path, name: str, content: bytes, *, replacing: bool = False) -> None:
+    """Write one more file into a folder and list it; there is space for both before either appears.
 
     A folder without a list stays without one: what nobody listed when it was written is not vouched for later.
     """
     if not (folder / MANIFEST).is_file():
+        write_file(folder / name, content, new=not replacing)
         return
-    listed = _listed(strict_json.content(folder / MANIFEST, MANIFEST)) | {name: _hash(folder / name)}
-    draft = folder / f".{MANIFEST}-{os.getpid()}"
-    interrupts.unfinished.add(draft)
-    with interrupts.later():
-        try:
-            with os.fdopen(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
-                file.write(_form(listed))
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(draft, folder / MANIFEST)
-        finally:
-            draft.unlink(missing_ok=True)
+    listed = _listed(strict_json.content(folder / MANIFEST, MANIFEST)) | {name: hashlib.sha256(content).hexdigest()}
+    with whole_file(folder / MANIFEST) as file:
+        file.write(_form(listed))
+        file.flush()
+        os.fsync(file.fileno())
+        write_file(folder / name, content, new=not replacing)
 
 
 def compared(folder: Path, needed: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -7,10 +7,12 @@ hashes in the folder cannot.
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from lastiterate.atomic_files import FULL, SHARED, is_taken, write_file
 from lastiterate.errors import InputError
 from lastiterate.release import folder as folders
 from lastiterate.release.manifest import SIGNATURE
@@ -44,9 +46,10 @@ def sign_folder(folder: str | Path, *, key: str | Path, certificate: str | Path 
     """
     place = folders.as_path(folder, "model")
     where = place / SIGNATURE
-    if where.exists():
+    if is_taken(where):
         raise InputError("model", "must not be signed yet", str(where), "remove the signature to sign again")
     config = _library("signing", "sign").Config().set_hashing_config(_config("sign"))
+    own = tempfile.TemporaryDirectory(prefix="lastiterate-")  # so that a full disk of the folder is told from a bad key
     try:
         if certificate is None:
             word = os.environ.get(PASSWORD)  # the library hands it on as it is, to a function that takes bytes
@@ -55,12 +58,17 @@ def sign_folder(folder: str | Path, *, key: str | Path, certificate: str | Path 
             config.use_certificate_signer(
                 private_key=key, signing_certificate=certificate, certificate_chain=list(chain)
             )
-        config.sign(place, where)
+        config.sign(place, Path(own.name) / SIGNATURE)
+        signature = (Path(own.name) / SIGNATURE).read_bytes()
     except Exception as error:  # keys and certificates fail in many ways; nothing was signed
-        where.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno in FULL:
+            raise OSError(error.errno, error.strerror, tempfile.gettempdir()) from None
         raise InputError(
             "key", "must be a private key that can sign", str(error)[:120] or type(error).__name__
         ) from None
+    finally:
+        own.cleanup()
+    write_file(where, signature, new=True, mode=SHARED)
     return where
 
 

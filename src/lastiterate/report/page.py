@@ -9,11 +9,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 from functools import cache
 from pathlib import Path
 
-from lastiterate import interrupts
 from lastiterate.markup import Markup, plain, tag
 from lastiterate.report import browser, sections
 from lastiterate.report.subject import Subject
@@ -68,18 +66,3 @@ def _closing() -> Markup:
         "p", f"Made by lastiterate {__version__} on the releaser's or the reader's machine; this page loads nothing "
         "and sends nothing. A reader who does not trust the page runs ", tag("code", "lastiterate verify"),
         " on the folder: it derives every number again.", class_="soft"))
-
-
-def write(subject: Subject, out: Path, *, replacing: bool = False) -> int:
-    """Write the page for its owner's eyes; its size in bytes. ``out`` must not exist yet, unless it is ``replacing``
-    one: then the old page stays until the new one is complete."""
-    text = page(subject).encode()
-    draft = out.with_name(f".{out.name}-{os.getpid()}") if replacing else out
-    with interrupts.later():
-        if replacing:
-            interrupts.unfinished.add(draft)
-        with os.fdopen(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
-            file.write(text)
-        if replacing:
-            os.replace(draft, out)
-    return len(text)

@@ -6,11 +6,12 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from lastiterate import interrupts
 from lastiterate.accounting.certificate import Certificate, account
+from lastiterate.atomic_files import SHARED, write_file
 from lastiterate.curves.lower_bound import LowerBound
 from lastiterate.errors import InputError
 from lastiterate.report.examples import example
@@ -37,6 +38,13 @@ def figure_for(path: Path) -> tuple[Any, Any]:
         raise InputError("plot", "must lie in an existing folder", str(path), "make the folder first")
     made = Figure(figsize=(7, 4.2), layout="constrained")
     return made, made.add_subplot()
+
+
+def save_figure(made: Any, path: Path) -> None:
+    """Draw a figure and write it whole, in the form that the name of its file says."""
+    drawn = BytesIO()
+    made.savefig(drawn, dpi=150, format=path.suffix.lower()[1:])
+    write_file(path, drawn.getvalue(), mode=SHARED)
 
 
 def lines(certificate: Certificate, delta: float, points: int = 40) -> tuple[Line, ...]:
@@ -115,8 +123,7 @@ def epsilon_over_steps(certificate: Certificate, delta: float, path: Path, *, st
     if tops and max(tops) > WIDE * min(tops):
         axes.set(yscale="log", ylim=(min(min(filter(None, line.epsilons), default=1.0) for line in drawn) / 2, None))
     axes.legend(fontsize=8, frameon=False)
-    with interrupts.later():
-        made.savefig(path, dpi=150)
+    save_figure(made, path)
     return made
 
 

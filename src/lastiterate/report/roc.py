@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lastiterate import interrupts
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.curves.lower_bound import LowerBound
-from lastiterate.report.plots import figure_for
+from lastiterate.report.plots import figure_for, save_figure
 from lastiterate.report.style import drawn_as, dressed
 
 if TYPE_CHECKING:
@@ -99,6 +98,5 @@ def receiver_curve(report: AuditReport, certificate: Certificate, path: Path) ->
             "true-positive rate (share of models with it)", report.verdict)
     axes.set(xlim=(0, 1), ylim=(0, 1))
     axes.legend(fontsize=8, frameon=False, loc="lower right")
-    with interrupts.later():
-        made.savefig(path, dpi=150)
+    save_figure(made, path)
     return made
