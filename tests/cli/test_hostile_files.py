@@ -9,10 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 import lastiterate as li
+from lastiterate import limits
 from lastiterate.accounting.document import content_hash
 from lastiterate.cli import app
 from lastiterate.release.folder import sha256
-from lastiterate.run import strict_json
 
 RUN = li.Run(n=40, steps=5, step_size=0.5, noise=li.NoiseMultiplier(20.0), loss=li.Logistic(ridge=0.1))
 
@@ -122,11 +122,11 @@ def test_arguments_are_called_by_their_flags(model, tmp_path):
 @pytest.mark.parametrize("name", ["certificate.json", "model.json", "manifest.json"])
 def test_a_text_without_an_end_is_refused_before_it_takes_all_memory(model, tmp_path, name, monkeypatch):
     shutil.copytree(model / "m", tmp_path / "m")
-    monkeypatch.setattr(strict_json, "LONGEST", 2**20)
+    monkeypatch.setattr(limits, "TEXT", 2**20)
     with (tmp_path / "m" / name).open("ab") as file:
         file.truncate(2**20 + 1)
     code, out, err = call("verify", tmp_path / "m")
-    assert code != 0 and "must be at most 1 MiB of text" in out + err
+    assert code != 0 and "must be at most 1 MiB long" in out + err
     assert call("verify", "/dev/zero")[0] == 2
 
 

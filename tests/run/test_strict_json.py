@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from lastiterate import limits
 from lastiterate.errors import InputError
 from lastiterate.run import strict_json
 
@@ -41,7 +42,7 @@ def test_what_json_writes_is_read_back():
     for value in ({"a": [1, 2.5, -3e-300, True, None, "ü \U0001f600 [[[ \\ \" "], "b": {}}, [2**63, -(2**63)], "text"):
         for text in (json.dumps(value), json.dumps(value, ensure_ascii=False), json.dumps(value).encode()):
             assert strict_json.loads(text, "x") == value
-    deep = "[" * strict_json.DEEPEST + "]" * strict_json.DEEPEST
+    deep = "[" * limits.NESTING + "]" * limits.NESTING
     assert strict_json.loads(deep, "x") == json.loads(deep)
     assert strict_json.loads('"' + "[" * 100 + '"', "x") == "[" * 100, "brackets in a text nest nothing"
 

@@ -8,12 +8,11 @@ It is stored in a certificate beside what is derived, covered by its hash, and s
 from __future__ import annotations
 
 import json
-import tomllib
 from pathlib import Path
 from typing import Any
 
 from lastiterate.errors import InputError
-from lastiterate.run import strict_json
+from lastiterate.run import strict_json, strict_toml
 
 TEXTS = {
     "unit": "what a unit is, such as one patient", "purpose": "what the model is for",
@@ -78,12 +77,7 @@ def read_statement(path: str | Path) -> dict[str, Any]:
     place = Path(path)
     if place.suffix.lower() == ".json":
         return check_statement(strict_json.read(place, "statement"))
-    try:
-        return check_statement(tomllib.loads(place.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise InputError("statement", "must be a readable file", f"{place} ({error.strerror})") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError("statement", "must be a TOML or JSON file", str(error)[:120]) from None
+    return check_statement(strict_toml.read(place, "statement", "write one as TOML or JSON"))
 
 
 def _text(name: str, value: object) -> None:

@@ -34,11 +34,10 @@ def schema_command(
     unpacked_limit: UnpackedLimit = None,
 ) -> None:
     """Write a schema to fill in. Only the header of the file is read: names, and the types that Parquet states."""
-    import tomllib
-
     from lastiterate.data import Schema, schema_template
+    from lastiterate.run import strict_toml
 
-    known = None if like is None else tomllib.loads(like.read_text(encoding="utf-8")) if Schema.read(like) else None
+    known = strict_toml.read(like, "schema") if like is not None and Schema.read(like) else None
     text = schema_template(file, columns=columns, header=not no_header, like=known, sample=from_public_sample,
                            ask=_asked if wizard else None, target=target)
     emit(text, out)

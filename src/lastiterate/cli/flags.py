@@ -8,6 +8,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, get_args
 
+from lastiterate import limits
 from lastiterate.errors import InputError
 from lastiterate.run import strict_json
 from lastiterate.run.batching import Batching
@@ -67,6 +68,14 @@ def whole_number(flag: str, text: str) -> int:
     return int(value)
 
 
+def _words(path: Path) -> list[str]:
+    """The words of a text file, between spaces and at ends of lines."""
+    try:
+        return limits.content(path, "--step-size", limits.TEXT).decode().split()
+    except UnicodeDecodeError:
+        raise InputError("--step-size", "must name a file of UTF-8 text after @", str(path)) from None
+
+
 def step_size(text: str) -> StepSize:
     """``NUMBER``, ``inverse-decay:BETA,STRONG``, ``relative:C`` (to a measured 1/smooth) or ``@FILE`` with one
     number per line."""
@@ -74,7 +83,7 @@ def step_size(text: str) -> StepSize:
         path = Path(text[1:])
         if not path.is_file():
             raise InputError("--step-size", "must name an existing file after @", text[1:])
-        return Steps(tuple(number("--step-size", line) for line in path.read_text().split()))
+        return Steps(tuple(number("--step-size", line) for line in _words(path)))
     if text.startswith("inverse-decay:"):
         parts = text.removeprefix("inverse-decay:").split(",")
         if len(parts) != 2:
@@ -182,7 +191,7 @@ def noise(std: float | None, sigma: float | None, multiplier: float | None, band
 
 
 def _read(file: Path) -> Run:
-    body = strict_json.loads(file.read_bytes(), "run")
+    body = strict_json.loads(strict_json.content(file, "run file"), "run")
     if isinstance(body, dict) and "verdicts" in body:
         raise InputError("run file", "must describe a run and nothing else, and this is a certificate", str(file),
                          "lastiterate verify and report read certificates; its entry \"run\" is a run")

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
-import os
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -16,6 +13,7 @@ from lastiterate.data.schema import Schema
 from lastiterate.data.table import Cells, Table, check_header
 from lastiterate.errors import InputError
 from lastiterate.features.row_form import SLICE, RowForm
+from lastiterate.limits import memory
 
 TIMES = 3
 """Tables of 4 bytes per entry that a fit holds at once, about."""
@@ -67,18 +65,6 @@ def _check_columns(table: Table, schema: Schema) -> None:
                          "leave it out of the file, or train with an entry for it in the schema (kind = \"ignore\")")
     if not used:
         raise InputError("schema", "ignores every column", None, "describe at least one feature")
-
-
-def memory() -> float:
-    """Bytes of memory of this machine; infinity where it does not say."""
-    try:
-        whole = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    except (AttributeError, ValueError, OSError):
-        return math.inf
-    try:  # what a container may use of it
-        return min(whole, float(Path("/sys/fs/cgroup/memory.max").read_text()))
-    except (OSError, ValueError):  # "max", or no such file
-        return whole
 
 
 def encode(table: Table, schema: Schema) -> tuple[np.ndarray, np.ndarray]:

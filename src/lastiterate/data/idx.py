@@ -22,6 +22,8 @@ from lastiterate.errors import InputError
 
 TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 BYTES = FormatFacts(0, 255, "a pixel is one byte")
+DIMENSIONS = 32
+"""Sizes in a header, at most; images in colour have four."""
 _NAME = re.compile(r"[-.]idx\d")
 _IMAGES = re.compile(r"images([-.])idx\d-\w+?(\.gz)?$")
 _BROKEN = (gzip.BadGzipFile, EOFError, zlib.error)
@@ -85,24 +87,36 @@ def read_idx_shaped(path: Path) -> np.ndarray:
             raise damaged(path, "must be a complete gzip file", error) from None
 
 
-def _parse(file: gzip.GzipFile | BufferedReader, path: Path) -> np.ndarray:
+def read_head(file: gzip.GzipFile | BufferedReader, path: Path) -> tuple[np.dtype, tuple[int, ...]]:
+    """Type and shape of the array behind an IDX header; sizes that the file cannot hold are refused."""
     head = file.read(4)
     if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in TYPES or head[3] == 0:
         raise damaged(path, "must be an IDX file: two zero bytes, a type, the number of dimensions", head.hex(" "))
+    if head[3] > DIMENSIONS:
+        raise damaged(path, f"must state at most {DIMENSIONS} sizes in its IDX header", head[3])
     sizes = file.read(4 * head[3])
     if len(sizes) < 4 * head[3]:
         raise damaged(path, f"must state {head[3]} sizes in its IDX header")
-    shape = struct.unpack(f">{head[3]}I", sizes)
-    dtype = np.dtype(TYPES[head[2]])
+    dtype, shape = np.dtype(TYPES[head[2]]), struct.unpack(f">{head[3]}I", sizes)
+    count, packed = math.prod(shape) * dtype.itemsize, isinstance(file, gzip.GzipFile)
+    if not 0 < count <= path.stat().st_size * (_DEFLATE if packed else 1):
+        raise _other_size(path, count)
+    return dtype, shape
+
+
+def _other_size(path: Path, count: int) -> InputError:
+    return damaged(path, f"must hold the values that its IDX header states ({count} bytes), no more and no less")
+
+
+def _parse(file: gzip.GzipFile | BufferedReader, path: Path) -> np.ndarray:
+    dtype, shape = read_head(file, path)
     count = math.prod(shape) * dtype.itemsize
-    packed = isinstance(file, gzip.GzipFile)
-    most = path.stat().st_size * (_DEFLATE if packed else 1)
-    if packed and count <= most:
+    if isinstance(file, gzip.GzipFile):
         refuse_beyond(count, path)
-    values = np.empty(count if count <= most else 0, dtype=np.uint8)  # an invented size must not fill the memory
+    values = np.empty(count, dtype=np.uint8)
     filled = _fill(file, values)
-    if count == 0 or filled < count or file.read(1):  # asking for one more byte also makes gzip check its checksum
-        raise damaged(path, f"must hold the values that its IDX header states ({count} bytes), no more and no less")
+    if filled < count or file.read(1):  # asking for one more byte also makes gzip check its checksum
+        raise _other_size(path, count)
     return values.view(dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)
 
 

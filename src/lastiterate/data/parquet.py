@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate.data.table import Cells, Table, column_names, damaged, number_text
+from lastiterate import limits
+from lastiterate.data.table import Cells, Table, column_names, damaged, not_in_memory, number_text
 from lastiterate.data.template import TRUTH
 from lastiterate.errors import InputError
 
@@ -38,6 +39,8 @@ def _joined(parts: list[Cells]) -> Cells:
 def _read(path: Path, names: tuple[str, ...], numbers: Container[str]) -> dict[str, Cells]:
     try:
         with opened_parquet(path) as file:
+            if file.metadata.num_rows * len(names) * limits.LEAST > limits.memory():
+                raise not_in_memory(path)
             table = file.read()
         table.validate(full=True)
     except InputError:

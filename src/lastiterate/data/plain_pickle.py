@@ -4,14 +4,18 @@ A pickle is a program: it may name any function and call it. Here every name tha
 a note of what was asked, and every other name is refused before anything happens.
 """
 
+# pyright: basic
+# Python's own unpickler has no types
 from __future__ import annotations
 
 import pickle
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from lastiterate import limits
 from lastiterate.data.table import damaged
 from lastiterate.errors import InputError
 
@@ -57,18 +61,57 @@ _NAMES: dict[tuple[str, str], Any] = {
 
 
 _NEVER = {code[0] for code in (pickle.EXT1, pickle.EXT2, pickle.EXT4, pickle.PERSID, pickle.BINPERSID,
-                               pickle.BYTEARRAY8, pickle.NEXT_BUFFER, pickle.READONLY_BUFFER)}
+                               pickle.BYTEARRAY8, pickle.NEXT_BUFFER, pickle.READONLY_BUFFER, pickle.EMPTY_SET,
+                               pickle.ADDITEMS, pickle.FROZENSET)}
+_KEYS = (bytes, str, int)
 
 
-class _Unpickler(pickle._Unpickler):  # pyright: ignore[reportPrivateUsage]
+class _Counted(dict[int, Any]):
+    """Instructions by their codes, of which a pickle may look up so many: one byte each can make an object."""
+
+    left = limits.OPCODES
+
+    def __getitem__(self, code: int) -> Any:
+        self.left -= 1
+        if self.left < 0:
+            raise InputError("data file", f"must have at most {limits.OPCODES:,} instructions in its pickle", None)
+        return super().__getitem__(code)
+
+
+_PYTHONS: Any = pickle._Unpickler  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class _Unpickler(_PYTHONS):
     """Python's own unpickler in Python: the one in C allocates whatever size a damaged file invents.
 
-    Codes for registered or outside objects, which need not pass ``find_class``, and for buffers are left out.
+    Codes for registered or outside objects, which need not pass ``find_class``, for buffers and for sets are left out.
+    Keys are plain: to find the place of a tuple of tuples, Python visits every one of them, which may be 2^60.
     """
 
     dispatch = {  # noqa: RUF012
-        code: act for code, act in pickle._Unpickler.dispatch.items()  # pyright: ignore[reportPrivateUsage]
-        if code not in _NEVER}
+        code: act for code, act in _PYTHONS.dispatch.items() if code not in _NEVER}
+
+    def __init__(self, file: BufferedReader) -> None:
+        super().__init__(file, encoding="bytes")
+        self.dispatch = _Counted(type(self).dispatch)
+
+    def _plain_keys(self, keys: list[Any]) -> None:
+        if not all(type(key) in _KEYS for key in keys):
+            raise InputError("data file", "must have names as the keys of its pickle", None)
+
+    def load_setitem(self) -> None:
+        self._plain_keys(self.stack[-2:-1])
+        super().load_setitem()
+
+    def load_setitems(self) -> None:
+        self._plain_keys(self.stack[::2])
+        super().load_setitems()
+
+    def load_dict(self) -> None:
+        self._plain_keys(self.stack[::2])
+        super().load_dict()
+
+    dispatch |= {pickle.SETITEM[0]: load_setitem, pickle.SETITEMS[0]: load_setitems, pickle.DICT[0]: load_dict}
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _NAMES:
@@ -79,9 +122,11 @@ class _Unpickler(pickle._Unpickler):  # pyright: ignore[reportPrivateUsage]
 
 def read_plain_pickle(path: Path) -> Any:
     """What the pickle holds: numbers, text, bytes (Python 2 strings too), lists, dicts and notes of arrays."""
+    if path.stat().st_size > limits.PICKLE:
+        raise limits.too_large("data file", limits.PICKLE, path)
     with path.open("rb") as file:
         try:
-            content = _Unpickler(file, encoding="bytes").load()
+            content = _Unpickler(file).load()
             rest = file.read(1)
         except InputError:
             raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import tomllib
+from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from lastiterate.errors import InputError
 from lastiterate.features.map_table import as_data, check_maps, maps_from, names_in
 from lastiterate.features.record_map import RecordMap
 from lastiterate.features.row_form import RowForm
+from lastiterate.run import strict_toml
 
 
 def check_classes(argument: str, classes: tuple[str, ...]) -> None:
@@ -55,11 +56,13 @@ class Schema:
         if not self.columns and self.array is None:
             raise InputError("schema", "describes no columns", None, "add a [columns.NAME] table for every column")
         names = [column.name for column in self.columns]
-        twice = sorted({name for name in names if names.count(name) > 1} | ({self.target} & set(names)))
+        counts = Counter(names)
+        twice = sorted({name for name, many in counts.items() if many > 1} | ({self.target} & set(names)))
         if twice:
             raise InputError("schema", "describes a column twice", twice[0],
                              "keep one entry; the target is described by classes or target_range")
-        strange = [name for name in self.header if name not in self.described]
+        described = self.described
+        strange = [name for name in self.header if name not in described]
         if len(set(self.header)) != len(self.header) or strange:
             raise InputError("header", "must name every column once, each described or the target",
                              strange[0] if strange else None)
@@ -102,14 +105,7 @@ class Schema:
     @classmethod
     def read(cls, path: str | Path, classes: tuple[str, ...] = ()) -> Schema:
         """Read a TOML schema; everything that was not filled in is listed at once. ``classes``: instead of its own."""
-        try:
-            data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise InputError("schema", "must be an existing file", str(path)) from None
-        except OSError as error:
-            raise InputError("schema", "must be a readable file", f"{path} ({error.strerror})") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InputError("schema", "must be valid TOML", str(error), "lastiterate schema writes one") from None
+        data = strict_toml.read(Path(path), "schema", "lastiterate schema writes one")
         data = data if not classes else {
             name: entry for name, entry in data.items() if name != "target_range"} | {"classes": list(classes)}
         check_entries(data, partly=True)

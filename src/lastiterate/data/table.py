@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from lastiterate import limits
 from lastiterate.errors import InputError
 
 Cells = list[str] | np.ndarray
@@ -52,7 +54,10 @@ class Table:
 def column_names(header: list[str]) -> tuple[str, ...]:
     """The names in a header, stripped; each may stand there once. Without a header they are cells: none is shown."""
     names = tuple(name.strip() for name in header)
-    twice = next((name for name in names if names.count(name) > 1), None)
+    if len(names) > limits.COLUMNS:
+        raise InputError("data file", f"must have at most {limits.COLUMNS:,} columns", f"{len(names):,}")
+    counts = Counter(names)
+    twice = next((name for name in names if counts[name] > 1), None) if len(counts) != len(names) else None
     if twice is not None:
         first = names.index(twice)
         raise InputError("data file", f"has a column name twice in its header, in columns {first + 1} and "
@@ -85,7 +90,8 @@ def array_table(features: np.ndarray, answers: np.ndarray | None, *, answers_in:
     if features.dtype.kind not in "biuf" or features.ndim < 2 or features.size == 0:
         raise InputError("data file", "needs a numeric array of features of shape (n, d)",
                          f"{features.dtype} of shape {features.shape}")
-    shape, features = features.shape[1:], features.reshape(len(features), -1)
+    shape = check_features(features.shape)
+    features = features.reshape(len(features), -1)
     if features.dtype.kind == "f" and np.isnan(features).any():
         raise InputError("data file", "must hold numbers", "NaN", "fill those values by a public rule first")
     if answers is not None:
@@ -97,6 +103,20 @@ def array_table(features: np.ndarray, answers: np.ndarray | None, *, answers_in:
         answers = answers.reshape(-1)
     names = tuple(f"x{i}" for i in range(features.shape[1]))
     return Table(names, array=features, answers=answers, answers_in=answers_in, facts=facts, shape=shape)
+
+
+def check_features(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of one record of an array (n, ...); records of too many numbers are refused."""
+    if math.prod(shape[1:]) > limits.FEATURES:
+        raise InputError("data file", f"must have at most {limits.FEATURES:,} numbers in a record",
+                         f"an array of shape {shape}")
+    return shape[1:]
+
+
+def not_in_memory(path: Path) -> InputError:
+    """The refusal of a table that no memory of this machine holds at once."""
+    return InputError("data file", "must fit into this machine's memory", path.name,
+                      "train --stream reads it piece by piece; predict takes it in parts")
 
 
 def damaged(path: Path, rule: str, why: object = None) -> InputError:

@@ -10,10 +10,9 @@ from io import BufferedReader
 from pathlib import Path
 
 from lastiterate.errors import InputError
+from lastiterate.limits import UNPACKED
 
-MOST = 2**31
-"""Bytes that a compressed file may unpack to, unless ``unpacked_limit`` says otherwise."""
-_limit: ContextVar[int] = ContextVar("unpacked_limit", default=MOST)
+_limit: ContextVar[int] = ContextVar("unpacked_limit", default=UNPACKED)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-from lastiterate import interrupts
+from lastiterate import interrupts, limits
 from lastiterate.accounting.certificate import Certificate, entry_of
 from lastiterate.accounting.document import content_hash
 from lastiterate.atomic_files import UNFINISHED, is_taken, sync_folder
@@ -204,14 +204,23 @@ def read(folder: str | Path) -> Stored:
     for name in (WEIGHTS, MODEL, CERTIFICATE):
         if not (path / name).is_file():
             raise InputError("model", f"misses the file {name}", str(path), "train again")
-    weights, text = (path / WEIGHTS).read_bytes(), strict_json.content(path / MODEL, MODEL)
+    text = strict_json.content(path / MODEL, MODEL)
     model = strict_json.loads(text, MODEL)
     if not strict_json.is_object(model):
         raise InputError(MODEL, "must be a JSON object", type(model).__name__)
     if isinstance(model.get("format"), bool) or model.get("format") not in FORMATS:
         raise InputError(MODEL, f"must be of format {FORMAT}", model.get("format"), "train again")
-    certificate = strict_json.read(path / CERTIFICATE, CERTIFICATE)
+    certificate, weights = strict_json.read(path / CERTIFICATE, CERTIFICATE), _weights(path / WEIGHTS)
     return Stored(path, model, weights, certificate, {WEIGHTS: sha256(weights), MODEL: sha256(text)})
+
+
+def _weights(path: Path) -> bytes:
+    """The bytes of the weights; those of which no second copy fits into memory are refused before they are read."""
+    size, most = path.stat().st_size, min(limits.FOLDER, limits.memory() / 2)
+    if size > most:
+        raise InputError(WEIGHTS, f"must take at most half of this machine's memory, and {limits.text(limits.FOLDER)}",
+                         f"{size:,} bytes")
+    return limits.content(path, WEIGHTS, limits.FOLDER)
 
 
 def as_path(given: object, argument: str) -> Path:

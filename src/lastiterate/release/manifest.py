@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
+from lastiterate import limits
 from lastiterate.atomic_files import whole_file, write_file
 from lastiterate.errors import InputError
 from lastiterate.run import strict_json
@@ -65,6 +66,11 @@ def compared(folder: Path, needed: bool) -> tuple[tuple[str, ...], tuple[str, ..
     except InputError as error:
         return (*problems, str(error)), ()
     plain = {path.name: path for path in there if _plain(path)}
+    sizes = {name: plain[name].lstat().st_size for name in listed if name in plain and name != KNOWN[0]}
+    if sum(sizes.values()) > limits.OTHERS:
+        largest = max(sizes, key=lambda name: sizes[name])
+        return (*problems, f"{largest} has {sizes[largest]:,} bytes, and was not compared: all files but "
+                           f"{KNOWN[0]} may have {limits.text(limits.OTHERS)} together"), ()
     changed = tuple(f"{name} is not the file that {MANIFEST} lists" for name, digest in listed.items()
                     if name in plain and _hash(plain[name]) != digest)
     gone = tuple(f"{name} is listed in {MANIFEST} and missing" for name in listed

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from lastiterate import limits
 from lastiterate.atomic_files import FULL, SHARED, is_taken, write_file
 from lastiterate.errors import InputError
 from lastiterate.release import folder as folders
@@ -48,6 +49,8 @@ def sign_folder(folder: str | Path, *, key: str | Path, certificate: str | Path 
     where = place / SIGNATURE
     if is_taken(where):
         raise InputError("model", "must not be signed yet", str(where), "remove the signature to sign again")
+    if too_large := _too_large(place):
+        raise InputError("model", "must be a folder that can be signed", too_large)
     config = _library("signing", "sign").Config().set_hashing_config(_config("sign"))
     own = tempfile.TemporaryDirectory(prefix="lastiterate-")  # so that a full disk of the folder is told from a bad key
     try:
@@ -72,11 +75,24 @@ def sign_folder(folder: str | Path, *, key: str | Path, certificate: str | Path 
     return where
 
 
+def _too_large(folder: Path) -> str:
+    """Why the library cannot hash every file of a folder, as it does before it looks at a signature; empty if it can.
+    """
+    size = 0
+    for where, _, names in os.walk(folder):
+        size += sum(os.lstat(os.path.join(where, name)).st_size for name in names)
+    return "" if size <= limits.FOLDER else (
+        f"the signature was not checked: the folder has {size:,} bytes, of at most {limits.text(limits.FOLDER)}")
+
+
 def signature_problems(folder: Path, *, key: str | Path | None, chain: Iterable[str | Path]) -> tuple[str, ...]:
     """What is wrong with a folder's signature by that public key, or by a certificate below ``chain``."""
     where = folder / SIGNATURE
     if not where.is_file():
         return ("the folder is not signed",)
+    too_large = _too_large(folder)
+    if too_large:
+        return (too_large,)
     config = _library("verifying", "key").Config().set_hashing_config(_config("key"))
     try:
         if key is not None:

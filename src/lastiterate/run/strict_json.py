@@ -13,29 +13,31 @@ import math
 import re
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+from lastiterate import limits
 from lastiterate.errors import InputError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-DEEPEST = 64
-"""Lists and objects inside of one another; what this library writes needs a tenth of it."""
 LARGEST = 2**63
-LONGEST = 2**27
-"""Bytes of a text; what this library writes has kilobytes, or a few megabytes with a list of noise for every step."""
-_NESTING = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+_PARTS = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[^"]++', re.DOTALL)
+"""A text of JSON, or all between two of them; possessive, so that the engine keeps nothing to come back to."""
+_BRACKETS = re.compile(r"[\[\]{}]")
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def loads(text: str | bytes, where: str) -> Any:
     """The value of a JSON text; ``InputError``, with ``where`` as its argument, for what is not exactly one value."""
+    if len(text) > limits.TEXT:
+        raise InputError(where, f"must be at most {limits.text(limits.TEXT)} of text", len(text))
     try:
         plain = text.decode("utf-8") if isinstance(text, bytes) else text
-        _check_depth(plain, where)
+        _check_size(plain, where)
         value = json.loads(plain, object_pairs_hook=lambda pairs: _object(pairs, where),
                            parse_constant=lambda name: _refuse(where, name),
                            parse_int=lambda digits: _whole(digits, where),
                            parse_float=lambda digits: _number(digits, where))
-        if "\\ud" in plain.lower():
+        if _SURROGATE.search(plain):
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeError:
         raise InputError(where, "must be text in UTF-8", None, "the file is damaged") from None
@@ -67,31 +69,41 @@ def is_list(value: object) -> TypeGuard[list[object]]:
 
 def content(path: Path, where: str) -> bytes:
     """The bytes of a JSON file, which may be a pipe; a file without an end is refused before it takes all memory."""
-    try:
-        with path.open("rb") as file:
-            raw = file.read(LONGEST + 1)
-    except FileNotFoundError:
-        raise InputError(where, "must be an existing file", str(path)) from None
-    except OSError as error:
-        raise InputError(where, "must be a readable file", f"{path} ({error.strerror})") from None
-    if len(raw) > LONGEST:
-        raise InputError(where, f"must be at most {LONGEST // 2**20} MiB of text", str(path), "no such file is longer")
-    return raw
+    return limits.content(path, where, limits.TEXT)
 
 
-def _check_depth(text: str, where: str) -> None:
-    depth = 0
-    for token in _NESTING.finditer(text):
-        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(token.group(), 0)
-        if depth > DEEPEST:
-            raise InputError(where, f"must not nest lists and objects deeper than {DEEPEST}", None)
+def _check_size(text: str, where: str) -> None:
+    """Refuse lists and objects that are too deep in one another, and too many values, before anything is made of them.
+    """
+    depth = values = texts = 0
+    for part in _PARTS.finditer(text):
+        if text[part.start()] == '"':
+            texts += 1
+        else:
+            plain = part.group()
+            values += plain.count(",") + plain.count("[") + plain.count("{")
+            if values <= limits.VALUES and (depth := _depth_behind(plain, depth, where)) < 0:
+                return  # the parser says where
+        if values > limits.VALUES or texts > 2 * limits.VALUES:
+            raise InputError(where, f"must hold at most {limits.VALUES:,} values", None)
+
+
+def _depth_behind(part: str, depth: int, where: str) -> int:
+    """How deep the end of a part without texts lies; negative where it closes more than was opened."""
+    for bracket in _BRACKETS.finditer(part):
+        depth += 1 if bracket.group() in "[{" else -1
+        if depth > limits.NESTING:
+            raise InputError(where, f"must not nest lists and objects deeper than {limits.NESTING}", None)
+        if depth < 0:
+            break
+    return depth
 
 
 def _object(pairs: list[tuple[str, Any]], where: str) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        seen = set[str]()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))
         raise InputError(where, "must name every key once", twice[:60].encode("utf-8", "replace").decode(),
                          "two readers could understand it differently")
     return members
@@ -108,5 +120,7 @@ def _whole(digits: str, where: str) -> int:
 
 
 def _number(digits: str, where: str) -> float:
+    if len(digits) > limits.DIGITS:
+        raise InputError(where, f"must hold numbers of at most {limits.DIGITS:,} characters", digits[:24])
     value = float(digits)
     return value if math.isfinite(value) else _refuse(where, digits[:24])

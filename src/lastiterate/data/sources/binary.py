@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import math
-import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -14,10 +13,10 @@ from typing import final
 
 import numpy as np
 
-from lastiterate.data.idx import BYTES, TYPES, labels_beside
+from lastiterate.data.idx import BYTES, labels_beside, read_head
 from lastiterate.data.numpy_files import NPY, labels_file
 from lastiterate.data.sources.stream import Stream, Watched
-from lastiterate.data.table import FormatFacts, Table, array_table, damaged
+from lastiterate.data.table import FormatFacts, Table, array_table, check_features, damaged
 from lastiterate.data.unpack import opened
 from lastiterate.errors import InputError
 
@@ -73,7 +72,7 @@ class ArrayFile(Stream):
         if labels is not None and (labels.shape[:1] != features.shape[:1] or math.prod(labels.shape[1:]) != 1):
             raise InputError("data file", f"needs one label for each of {features.shape[0]} rows in {answers_in}",
                              labels.shape)
-        self.shape = features.shape[1:]
+        self.shape = check_features(features.shape)
         self.names = tuple(f"x{i}" for i in range(math.prod(self.shape)))
 
     def __len__(self) -> int:
@@ -132,15 +131,10 @@ def open_idx(path: Path) -> ArrayFile:
 def _idx(path: Path) -> Lying:
     with opened(path) as file:
         try:
-            head = file.read(4)
-            if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in TYPES or head[3] == 0:
-                raise damaged(path, "must be an IDX file: two zero bytes, a type, the number of dimensions")
-            sizes = file.read(4 * head[3])
+            dtype, shape = read_head(file, path)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise damaged(path, "must be a complete gzip file", error) from None
-    if len(sizes) < 4 * head[3]:
-        raise damaged(path, f"must state {head[3]} sizes in its IDX header")
-    array = Lying(path, 4 + len(sizes), np.dtype(TYPES[head[2]]), struct.unpack(f">{head[3]}I", sizes))
+    array = Lying(path, 4 + 4 * len(shape), dtype, shape)
     whole = array.begin + array.dtype.itemsize * math.prod(array.shape)
     with path.open("rb") as raw:
         packed = raw.read(2) == b"\x1f\x8b"
