@@ -59,7 +59,7 @@ def content(path: Path, where: str, most: int) -> bytes:
         with path.open("rb") as file:
             found = os.fstat(file.fileno())
             size = found.st_size if stat.S_ISREG(found.st_mode) else most
-            raw = file.read(size + 1) if size <= most else None  # Python makes room for as many bytes as are asked for
+            raw = file.read(size + 1) if size <= most else None  # Python allocates what it is asked for
     except FileNotFoundError:
         raise InputError(where, "must be an existing file", str(path)) from None
     except OSError as error:
