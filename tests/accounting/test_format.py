@@ -275,7 +275,7 @@ def test_a_word_is_read_from_toml_and_json(tmp_path):
         (tmp_path / name).write_text(text)
         with pytest.raises(InputError):
             read_statement(tmp_path / name)
-    with pytest.raises(InputError, match="statement must be a readable file"):
+    with pytest.raises(InputError, match="statement must be an existing file"):
         read_statement(tmp_path / "missing.toml")
 
 

@@ -395,7 +395,7 @@ def test_picture_of_a_theorem(tmp_path):
         (["account", "none.json"], "existing"),
         (["train", "digits", "--epsilon", "1", "--devices", "0"], "--devices must be a positive whole number, got 0"),
         (["train", "digits", "--epsilon", "1", "--checkpoint-every", "nan"], "--checkpoint-every must be a number of"),
-        (["train", "digits", "--epsilon", "1", "--statement", "none.toml"], "--statement must be a readable file"),
+        (["train", "digits", "--epsilon", "1", "--statement", "none.toml"], "--statement must be an existing file"),
         (["tune", "digits", "--epsilon", "1", "--mean-runs", "0"], "--mean-runs must exceed 1"),
         (["tune", "digits", "--epsilon", "1", "--algorithms", "zz"], "--algorithms must be one of"),
         (["tune", "digits", "--epsilon", "1", "--row-norms", "0,1"], "--row-norms must be a positive number"),
