@@ -309,7 +309,7 @@ def test_a_value_of_an_untyped_column_is_read_by_itself(kind):
             return None
 
     alone = [row(value) for value in values]
-    assert sum(one is not None for one in alone) > 12 and row(pandas.NA) == row(pandas.NaT) == row(None) != row("<NA>")
+    assert sum(one is not None for one in alone) > 12 and row(pandas.NA) == row(pandas.NaT) == row(None) == row("<NA>")
     for (one, first), (two, second) in itertools.product(zip(alone, values, strict=True), repeat=2):
         assert row(first, second) == (None if one is None or two is None else one + two), (first, second)
 

@@ -2,15 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 
 from lastiterate.data.columns import INDICATOR, MISSING, Category, Column, Date, Id, Ignore, Numeric, Words, day_number
-from lastiterate.data.table import Cells
+from lastiterate.data.table import Cells, canonical_text
 from lastiterate.errors import InputError
 from lastiterate.features.record_fields import Values
 
 RANGE = "correct the cell, or train with another public range or outside = \"clip\" in the schema"
 """Remedies hold before training and for the new records of a trained model, whose schema is fixed."""
+TRUTHS = {"true": 1.0, "false": 0.0}
+"""Cells (lower case, stripped) that a number column reads as numbers, as arrays have true and false."""
+
+
+class Positions(dict[str, int]):
+    """Positions of public values in their list, by the cell as it is written or else by its canonical form.
+
+    Cells that are no value are -1, or ``missing`` where they are a mark of that. Values that are one number, such as
+    1.1 and 1.10, are known by their own text alone.
+    """
+
+    def __init__(self, values: Sequence[str], missing: int = -1) -> None:
+        super().__init__((value, index) for index, value in enumerate(values))
+        self._missing, forms = missing, [canonical_text(value) for value in values]
+        self._forms = {form: index for index, form in enumerate(forms) if forms.count(form) == 1}
+
+    def __missing__(self, cell: str) -> int:
+        index = self._forms.get(canonical_text(cell))
+        if index is None:
+            index = self._missing if cell.lower() in MISSING else -1
+        self[cell] = index
+        return index
+
+    def of(self, cells: Iterable[str]) -> np.ndarray:
+        """Return the positions of cells, (n,)."""
+        return np.array([self[cell] for cell in cells], dtype=np.int64)
 
 
 def values_of(column: Column, cells: Cells, first: int) -> tuple[Values, ...]:
@@ -26,7 +54,7 @@ def values_of(column: Column, cells: Cells, first: int) -> tuple[Values, ...]:
         case Date():
             return _days(column, cells, first)
         case Words():
-            return (["" if str(cell).lower() in MISSING else str(cell) for cell in cells],)
+            return (["" if str(cell).lower() in MISSING else canonical_text(str(cell)) for cell in cells],)
         case Id() | Ignore():
             return ()
 
@@ -35,8 +63,8 @@ def numbers(column: Numeric, cells: Cells, first: int) -> np.ndarray:
     """Numbers on their way from -1 to 1 (n,) float64, NaN where one is missing and the schema keeps that."""
     try:
         values = np.array(cells, dtype=np.float64)
-        if not isinstance(cells, np.ndarray) and (np.isinf(values).any() or any("_" in cell for cell in cells)):
-            raise ValueError  # Python reads inf and 1_0 as numbers; each cell is looked at
+        if not isinstance(cells, np.ndarray) and any("_" in cell for cell in cells):
+            raise ValueError  # Python reads 1_0 as a number; each cell is looked at
     except ValueError:
         values = np.array([_parse(column, cell, number) for number, cell in enumerate(cells, start=first + 1)])
     missing = np.isnan(values)
@@ -56,8 +84,10 @@ def numbers(column: Numeric, cells: Cells, first: int) -> np.ndarray:
 def _parse(column: Numeric, cell: str, number: int) -> float:
     if cell.strip().lower() in MISSING:
         return float("nan")
+    if cell.strip().lower() in TRUTHS:
+        return TRUTHS[cell.strip().lower()]
     try:
-        if "_" in cell or "inf" in cell.lower():  # 1e400 is a number that is written out, inf is a word
+        if "_" in cell:
             raise ValueError
         return float(cell)
     except ValueError:
@@ -68,9 +98,7 @@ def _parse(column: Numeric, cell: str, number: int) -> float:
 
 def _places(column: Category, cells: Cells, first: int) -> np.ndarray:
     """Places of categories in their list (n,), -1 for none of them."""
-    place = {value: index for index, value in enumerate(column.values)}
-    missing = len(column.values) if column.missing == INDICATOR else -2
-    codes = np.array([place.get(cell, missing if cell.lower() in MISSING else -1) for cell in cells], dtype=np.int64)
+    codes = Positions(column.values, len(column.values) if column.missing == INDICATOR else -2).of(cells)
     for code, rule, what, remedy in (
             (-2, column.missing, "a missing value", "fill the cell, or train with missing = \"indicator\" or \"zero\""),
             (-1, column.outside, "an unknown category",

@@ -15,8 +15,9 @@ from lastiterate.data.table import number_text
 from lastiterate.errors import InputError
 from lastiterate.features.record_fields import Choice, Field, Grid, Number, Text
 
-MISSING = frozenset({"", "?", "na", "nan", "null", "none", "nat"})
-"""Cells (lower case, stripped) that count as missing."""
+MISSING = frozenset({"", "?", "na", "n/a", "#n/a", "#n/a n/a", "#na", "<na>", "nan", "-nan", "1.#ind", "-1.#ind",
+                     "1.#qnan", "-1.#qnan", "null", "none", "nat"})
+"""Cells (lower case, stripped) that count as missing, as in pandas. A category of that very name is kept."""
 UNKNOWN = "?"
 """What stands in a schema for a public fact that is still to be stated."""
 INDICATOR = "indicator"

@@ -11,7 +11,7 @@ import numpy as np
 from lastiterate.data.columns import Numeric
 from lastiterate.data.parquet import cells_by_kind
 from lastiterate.data.schema import Schema
-from lastiterate.data.table import Cells, Table, array_table, column_names, number_text
+from lastiterate.data.table import Cells, Table, array_table, as_doubles, column_names, number_text
 from lastiterate.errors import InputError
 from lastiterate.run.arrays import check_kept
 
@@ -68,8 +68,7 @@ def _arrow_columns(data: Any) -> dict[str, Any]:
 
 def _cells(name: str, column: object, number: bool) -> Cells:
     if type(column).__module__.startswith("pyarrow"):
-        kept: Any = column  # true is 1, as in an untyped column, which one missing value makes of it in pandas
-        return cells_by_kind(name, kept.cast("int8") if number and str(kept.type) == "bool" else kept, number)
+        return cells_by_kind(name, column, number)
     # of a list every value as it is: one of another kind would make others text, or true a 1
     values = np.asarray(column, object if isinstance(column, list | tuple) else None)
     held = set(map(type, values.tolist())) if values.ndim == 1 and values.dtype.kind == "O" else ()
@@ -81,21 +80,21 @@ def _cells(name: str, column: object, number: bool) -> Cells:
 def _values(values: np.ndarray, number: bool) -> Cells:
     """Cells of an array (n,): numbers as they are, everything else as text, each by itself."""
     if number and values.dtype.kind in "biuf":
-        return values.astype(np.float64)
+        return as_doubles(values)
     if values.dtype.kind == "M":  # as Arrow writes days and times
         unit = np.datetime_data(values.dtype)[0]
         times = values.astype("M8[D]" if unit in "YMWD" else "M8[s]") if unit in "YMWDhm" else values
         return ["" if text == "NaT" else text.replace("T", " ") for text in np.datetime_as_string(times).tolist()]
-    cells: list[object] = [value.item() if isinstance(value, np.number | np.bool_) else value
-                           for value in values.tolist()]
+    listed = list(values) if values.dtype.kind == "f" and values.dtype.itemsize < 8 else values.tolist()
+    cells: list[object] = [value.item() if isinstance(value, np.integer | np.bool_) else value for value in listed]
     return [_text(int(cell) if number and isinstance(cell, bool) else cell) for cell in cells]
 
 
 def _text(value: object) -> str:
     if value is None or type(value).__name__ == "NAType":  # of pandas
         return ""
-    if isinstance(value, float):
-        return number_text(value)
+    if isinstance(value, float | np.floating):
+        return number_text(cast("float | np.floating[Any]", value))
     return str(value).strip()
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from typing import Any, cast
 
 import numpy as np
 
-from lastiterate.data.cells import RANGE, numbers, values_of
-from lastiterate.data.columns import Numeric
+from lastiterate.data.cells import RANGE, Positions, numbers, values_of
+from lastiterate.data.columns import MISSING, Numeric
 from lastiterate.data.schema import Schema
-from lastiterate.data.table import Cells, Table, check_header
+from lastiterate.data.table import Cells, Table, as_doubles, canonical_text, check_header, number_text
 from lastiterate.errors import InputError
 from lastiterate.features.row_form import SLICE, RowForm
 from lastiterate.limits import memory
@@ -87,20 +86,20 @@ def _answers(table: Table, schema: Schema) -> Cells:
 def _target(answers: Cells, schema: Schema, first: int) -> np.ndarray:
     if schema.target_range is not None:
         column = Numeric(schema.target, *schema.target_range)
-        if isinstance(answers, np.ndarray) and answers.dtype.kind == "f":  # 0.1 of any precision is the same number
-            cells = answers if answers.dtype == np.float64 else answers.astype(str).astype(np.float64)
+        if isinstance(answers, np.ndarray) and answers.dtype.kind in "biuf":
+            cells = as_doubles(answers)
         else:
             cells = [str(x) for x in answers]
         return numbers(column, cells, first).astype(np.float32)
-    place = {label: index for index, label in enumerate(schema.classes)}
+    place = Positions(schema.classes)
     if isinstance(answers, np.ndarray) and answers.dtype.kind in "biu":  # few labels, each looked up once
         labels, which = np.unique(answers, return_inverse=True)
-        indices = np.array([place.get(label_text(x), -1) for x in labels], dtype=np.int32)[which]
+        indices = place.of(map(label_text, labels)).astype(np.int32)[which]
     else:
-        indices = np.array([place.get(label_text(x), -1) for x in answers], dtype=np.int32)
+        indices = place.of(map(label_text, answers)).astype(np.int32)
     if (indices < 0).any():
         wrong = int(np.argmin(indices))
-        what = "another label" if label_text(answers[wrong]).strip() else "no label"
+        what = "another label" if label_text(answers[wrong]).lower() not in MISSING else "no label"
         raise InputError(f"target {schema.target!r}", "must hold only the classes " + ", ".join(schema.classes),
                          f"{what} in record {first + wrong + 1}",
                          "correct the label or the classes")
@@ -108,22 +107,10 @@ def _target(answers: Cells, schema: Schema, first: int) -> np.ndarray:
 
 
 def label_text(value: object) -> str:
-    """Text of a label; 3, 3.0, Decimal("3.00") and "3" are the same class."""
-    if isinstance(value, Decimal) and value.is_finite():
-        value = _shortest(value)
+    """Return a label as a file writes it; 3, 3.0, Decimal("3.00") and "3.0" are the same class, "3"."""
     if isinstance(value, float | np.floating):
-        number = cast("float | np.floating[Any]", value)
-        return str(int(number) if float(number).is_integer() else number)
-    return str(value)
-
-
-def _shortest(value: Decimal) -> object:
-    """The float that is equal to it, or where there is none the same number without zeros at its end."""
-    if value == float(value):
-        return float(value)
-    exact = Context(prec=len(value.as_tuple().digits), Emin=MIN_EMIN, Emax=MAX_EMAX)
-    short = value.normalize(exact)
-    return int(short) if 0 < short.adjusted() < 400 and short == short.to_integral_value() else short
+        return canonical_text(number_text(cast("float | np.floating[Any]", value)))
+    return canonical_text(str(value).strip())
 
 
 def _array_columns(table: Table, schema: Schema) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -151,7 +138,9 @@ def _encode_array(table: Table, schema: Schema, form: RowForm) -> np.ndarray:
     low, high, refuse = _array_columns(table, schema)
     out = np.empty((len(table.array), form.width), dtype=np.float32)
     for start in range(0, len(out), SLICE):
-        values = table.array[start:start + SLICE].astype(np.float64)
+        values = table.array[start:start + SLICE]
+        # named columns may be those of a file as well, whose cells are the shortest text of their numbers
+        values = values.astype(np.float64) if schema.array is not None else as_doubles(values)
         bad = ((values < low) | (values > high)).any(axis=0) & refuse
         if bad.any():
             raise InputError(f"column {table.names[int(np.argmax(bad))]!r}", "has a value outside its public range",

@@ -98,7 +98,7 @@ def column_from(name: str, entry: object) -> Column:
             if not isinstance(listed, list | tuple) or not all(
                     isinstance(value, str | int | float) for value in cast("list[object]", listed)):
                 raise InputError(f"{where}: values", "must be a list of categories", rest["values"])
-            return Category(name, tuple(map(str, rest.pop("values"))), **rest)
+            return Category(name, tuple(rest.pop("values")), **rest)
         return MAKE[kind](name, **rest)
     except TypeError as error:
         raise InputError(where, f"has an entry that columns of kind {kind!r} have not",

@@ -4,6 +4,7 @@
 # Arrow has no types
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,15 @@ from typing import Any
 import numpy as np
 
 from lastiterate import limits
-from lastiterate.data.table import Cells, Table, column_names, damaged, not_in_memory, number_text
+from lastiterate.data.table import (
+    Cells,
+    Table,
+    as_doubles,
+    column_names,
+    damaged,
+    not_in_memory,
+    number_text,
+)
 from lastiterate.data.template import TRUTH
 from lastiterate.errors import InputError
 
@@ -127,8 +136,12 @@ def cells_by_kind(name: str, column: Any, number: bool) -> Cells:
     from pyarrow import types
 
     kind = column.type
-    if number and (types.is_float32(kind) or types.is_float64(kind) or types.is_integer(kind)):
+    if number and types.is_boolean(kind):  # true is 1, as in an untyped column, which one missing value makes of it
+        column, kind = column.cast("int8"), "int8"
+    if number and (kind == "int8" or types.is_float64(kind) or types.is_integer(kind)):
         return np.asarray(column.cast("float64", safe=False).to_numpy(zero_copy_only=False), np.float64)
+    if number and types.is_floating(kind):
+        return as_doubles(np.asarray(column.to_numpy(zero_copy_only=False)))
     return cells_of(name, column)
 
 
@@ -140,6 +153,8 @@ def cells_of(name: str, column: Any) -> list[str]:
     if types.is_dictionary(kind):  # a categorical: its values, and not their codes; Arrow cannot cast all of them
         return [cell for part in (column.chunks if isinstance(column, ChunkedArray) else [column])
                 for cell in _decoded(cells_of(name, part.dictionary), part.indices.to_pylist())]
+    if types.is_float16(kind) or types.is_float32(kind):
+        return _single_texts(np.asarray(column.to_numpy(zero_copy_only=False)))
     if types.is_floating(kind):
         return [number_text(value) for value in column.to_pylist()]
     if types.is_string(kind) or types.is_large_string(kind) or types.is_integer(kind) or types.is_boolean(kind) \
@@ -153,6 +168,14 @@ def cells_of(name: str, column: Any) -> list[str]:
                              str(error).split("\n")[0][:120]) from None
     raise InputError(f"column {name!r}", "must hold numbers, text, categories, true/false or dates", str(kind),
                      "leave nested and binary columns out, or spread a list over columns of its own")
+
+
+def _single_texts(values: np.ndarray) -> list[str]:
+    """Write numbers of less than double precision; those beyond it have an exponent, which says that they are rounded.
+    """
+    beyond = np.abs(values.astype(np.float64)) >= 2.0**(np.finfo(values.dtype).nmant + 1)
+    return [f"{value:.8e}" if large and math.isfinite(value) else number_text(value)
+            for value, large in zip(as_doubles(values).tolist(), beyond.tolist(), strict=True)]
 
 
 def _decoded(values: list[str], codes: list[int | None]) -> list[str]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -71,17 +73,119 @@ def check_header(names: Sequence[str], described: Collection[str]) -> None:
         raise InputError("data file", "has no column that the schema describes", None, BARE)
 
 
-def number_text(value: float | None) -> str:
-    """3.0 is "3", so that a label that became a float because some are missing keeps its name; NaN is missing.
+def number_text(value: float | np.floating[Any] | None) -> str:
+    """Write a number as text: 3.0 is "3", so that a label that became a float because some are missing keeps its name.
 
-    An infinite number is written as one that no float holds: as a word it would be refused, as in a CSV file.
+    NaN is missing, and so is ``None``. Numbers beyond 2^53 keep their point or exponent, which says that they may be
+    rounded.
     """
     if value is None or math.isnan(value):
         return ""
-    if math.isinf(value):
-        return "1e999" if value > 0 else "-1e999"
+    if isinstance(value, np.floating) and value.dtype.itemsize < 8:  # 0.1 of any precision is written 0.1
+        value = float(str(value))
     value = float(value)
     return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
+
+
+_NUMBER = re.compile(r"(-?)(0|[1-9][0-9]*)?(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]{1,9}))?")
+_TIME = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})[ T]([0-9]{2}:[0-9]{2})(?::([0-9]{2})(?:\.([0-9]+))?)?"
+                   r"(?:(Z)|([+-][0-9]{2}):?([0-9]{2}))?")
+_WORDS = {"true": "True", "false": "False", "inf": "inf", "infinity": "inf", "-inf": "-inf", "-infinity": "-inf"}
+_DIGITS = 21
+"""Integers of more digits are written with an exponent."""
+
+
+def canonical_text(cell: str) -> str:
+    """Return the one form of a cell, whichever program wrote it: 1, 1.0 and 1.00 are "1", 1E+3 is "1000".
+
+    A time is "2026-01-31 10:30:00" without zeros behind the seconds, midnight without a zone is the day; TRUE and true
+    are "True". Everything else is text and stays: 007 and +7 are no 7, and 12e4 is a word, because no program writes a
+    number so.
+    """
+    if cell[:1] in "-.0123456789":
+        if cell.isdecimal() and cell[0] != "0" and len(cell) <= _DIGITS:
+            return cell
+        if (number := _NUMBER.fullmatch(cell)) is not None:
+            return _canonical_number(cell, *number.groups())
+        if (time := _TIME.fullmatch(cell)) is not None:
+            return _canonical_time(*time.groups())
+    return _WORDS.get(cell.lower(), cell) if len(cell) < 10 else cell
+
+
+def _canonical_number(cell: str, sign: str, whole: str | None, part: str | None, exponent: str | None) -> str:
+    digits = (whole or "") + (part or "")
+    if not digits or (exponent is not None and part is None and exponent[0] not in "+-"):
+        return cell
+    power = int(exponent or 0) - len(part or "")
+    short = digits.strip("0")
+    if not short:
+        return "0"
+    power += len(digits) - len(digits.rstrip("0"))
+    top = len(short) + power  # digits in front of the point
+    if power >= 0 and top <= _DIGITS:
+        return f"{sign}{short}{'0' * power}"
+    if power < 0 and top > -6:
+        return f"{sign}{short[:top] if top > 0 else '0'}.{'0' * -min(top, 0)}{short[max(top, 0):]}"
+    return f"{sign}{short[0]}{'.' * (len(short) > 1)}{short[1:]}e{top - 1:+d}"
+
+
+def _canonical_time(day: str, minute: str, second: str | None, part: str | None, zulu: str | None, hours: str | None,
+                    minutes: str | None) -> str:
+    part = (part or "").rstrip("0")
+    zone = "+00:00" if zulu else f"{hours}:{minutes}" if hours else ""
+    time = f"{minute}:{second or '00'}{'.' + part if part else ''}{zone}"
+    return day if time == "00:00:00" else f"{day} {time}"
+
+
+_POWERS = 10.0**np.arange(23)
+"""Powers of ten that a double holds exactly."""
+
+
+def as_doubles(values: np.ndarray) -> np.ndarray:
+    """Return numbers (n, ...) as float64; those of less precision become what their shortest text says, as in a file.
+
+    0.1 in single precision is 0.100000001490116, and a CSV file that is written from it says 0.1.
+    """
+    if values.dtype.kind != "f" or values.dtype.itemsize >= 8:
+        return values.astype(np.float64, copy=False)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _shortest(values.reshape(-1)).reshape(values.shape)
+
+
+def _shortest(given: np.ndarray) -> np.ndarray:
+    exact, facts = given.astype(np.float64), np.finfo(given.dtype)
+    size = np.abs(exact)
+    inexact = np.isfinite(exact) & ((exact != np.rint(exact)) | (size >= 2.0**(facts.nmant + 1)))
+    # a decimal of at most facts.precision digits that rounds to a number is its shortest text; try a few of them first
+    for scale in (1e1, 1e3):
+        scaled = np.rint(exact * scale)
+        near = scaled / scale
+        found = inexact & (np.abs(scaled) < 10.0**facts.precision) & (near.astype(given.dtype) == given)
+        exact[found] = near[found]
+        inexact &= ~found
+    _round_shortest(exact, given, np.flatnonzero(inexact & (size >= facts.smallest_normal)), facts.precision)
+    for place in np.flatnonzero(inexact & (size < facts.smallest_normal)):
+        exact[place] = float(str(given[place]))
+    return exact
+
+
+def _round_shortest(exact: np.ndarray, given: np.ndarray, places: np.ndarray, precision: int) -> None:
+    """Replace the numbers at some ``places`` of ``exact`` by the shortest decimals that round to those ``given``."""
+    top = np.floor(np.log10(np.abs(exact[places]))).astype(np.int64)
+    by_text: list[int] = []
+    for digits in range(precision, precision + 4):
+        shift, value = digits - 1 - top, exact[places]
+        scale = _POWERS[np.minimum(np.abs(shift), 22)]
+        scaled = np.where(shift >= 0, value * scale, value / scale)
+        near = np.rint(scaled)
+        back = np.where(shift >= 0, near / scale, near * scale)  # correctly rounded: both factors are exact
+        found = back.astype(given.dtype) == given[places]
+        unsure = (np.abs(shift) > 22) | (np.abs(scaled - near) > 0.5 - 1e-6)
+        by_text += places[unsure].tolist()
+        exact[places[found & ~unsure]] = back[found & ~unsure]
+        places, top = places[~(found | unsure)], top[~(found | unsure)]
+    for place in (*by_text, *places.tolist()):
+        exact[place] = float(str(given[place]))
 
 
 def array_table(features: np.ndarray, answers: np.ndarray | None, *, answers_in: str,

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, TransformerMixin  # pyright: ignore
 
+from lastiterate.data.cells import Positions
 from lastiterate.data.data_frames import frame_table
 from lastiterate.data.encode import encode_features, form_of, label_text
 from lastiterate.data.schema import Schema
@@ -145,8 +146,7 @@ def labels_of(schema: Schema, classes: Any, y: Any) -> tuple[Schema, np.ndarray,
                              "give labels as the schema writes them") from None
     order: list[int] = np.argsort(labels, kind="stable").tolist()
     schema = replace(schema, classes=tuple(schema.classes[i] for i in order))
-    place = {label: index for index, label in enumerate(schema.classes)}
-    target = np.array([place.get(label_text(label), -1) for label in each], dtype=np.int64)
+    target = Positions(schema.classes).of(map(label_text, each))
     if (target < 0).any():
         raise InputError("y", "must hold only the classes of the schema", None, "correct the labels or the schema")
     return schema, labels[order], target

@@ -9,7 +9,7 @@ import numpy as np
 
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.data import BUNDLED
-from lastiterate.data.table import Table
+from lastiterate.data.table import Table, number_text
 from lastiterate.errors import InputError
 from lastiterate.planning.task import automatic_delta
 from lastiterate.planning.unlearning_plans import PASSES, Forgetting, private, together
@@ -21,6 +21,7 @@ from lastiterate.release.loading import load
 from lastiterate.release.open_dataset import open_file
 from lastiterate.release.order import Progress
 from lastiterate.release.pipeline import executed
+from lastiterate.release.protected_units import canonical_identifiers
 from lastiterate.release.unlearned_model import FittedUnlearned
 from lastiterate.run.run import Run
 
@@ -96,7 +97,8 @@ def _listed(asked: Request, table: Table, records: int) -> np.ndarray:
         lines = as_path(asked.remove, "remove").read_text(encoding="utf-8").split("\n", MOST_IDS)
     except (OSError, UnicodeDecodeError):
         raise InputError("remove", "must be a text file with one id a line", asked.remove.name) from None
-    wanted = [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
+    kept = [number for number, line in enumerate(lines, 1) if line.strip()]
+    wanted = list(zip(kept, canonical_identifiers("remove", (lines[number - 1] for number in kept)), strict=True))
     if not wanted:
         raise InputError("remove", "must name at least one record, one id a line", asked.remove.name)
     if asked.ids is None:
@@ -105,8 +107,11 @@ def _listed(asked: Request, table: Table, records: int) -> np.ndarray:
         if table.cells is None or asked.ids not in table.cells:
             raise InputError("ids", "must be a column of the data file", asked.ids, "leave it out for record numbers")
         known = dict[str, list[int]]()
-        for place, one in enumerate(table.cells[asked.ids]):
-            known.setdefault(str(one).strip(), []).append(place)
+        column = table.cells[asked.ids]
+        texts = column if isinstance(column, list) else map(number_text, column.tolist())
+        for place, one in enumerate(canonical_identifiers("ids", texts)):
+            if one:  # nobody is known by a missing identifier
+                known.setdefault(one, []).append(place)
     missing = [number for number, one in wanted if one not in known]
     if missing:
         what = "numbers of records, 1 for the first" if asked.ids is None else f"ids of the column {asked.ids}"

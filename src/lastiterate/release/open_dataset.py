@@ -21,7 +21,7 @@ from lastiterate.planning.task import Task
 from lastiterate.release.answers import Labels, Range
 from lastiterate.release.feature_choice import FeatureChoice
 from lastiterate.release.order import Unread
-from lastiterate.release.protected_units import Units
+from lastiterate.release.protected_units import Units, identifiers
 from lastiterate.run.preparation import PrivateCovariance, columns
 from lastiterate.run.run import Run
 
@@ -144,7 +144,7 @@ def open_file(data: str, *, schema: Schema | None, test: str | None, row_norm: f
     if units is not None:
         table = units.bounded(table, own)
         assert table.cells is not None
-        who = np.asarray(table.cells[units.column])
+        who = identifiers(table.cells[units.column])
     if len(table) < 2:
         raise InputError("data file", "must hold at least two records", len(table))
     # where units are protected, how many rows they have is theirs: only how many units there are is public

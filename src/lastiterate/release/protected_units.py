@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import compress
@@ -12,7 +13,7 @@ import numpy as np
 
 from lastiterate.data.columns import MISSING, Category, Numeric
 from lastiterate.data.schema import Schema
-from lastiterate.data.table import Table, check_header
+from lastiterate.data.table import Table, canonical_text, check_header
 from lastiterate.errors import InputError
 from lastiterate.run.arrays import check_kept, check_text
 from lastiterate.run.run import Run
@@ -31,7 +32,7 @@ def kept_rows(unit: object, most: int) -> np.ndarray:
     **Guarantee:** whether a row is kept depends on the rows of its own unit alone, so that no other unit's rows change
     with it.
     """
-    names = _identifiers(unit)
+    names = identifiers(unit)
     if type(most) is not int or most < 1:
         raise InputError("rows_per_unit", "must be a positive whole number", most)
     _, which = np.unique(names, return_inverse=True)
@@ -100,7 +101,7 @@ def units_as_records(data: tuple[Any, ...], unit: object, rows: int) -> tuple[np
     ``data``: arrays with the n rows along the first axis; ``unit``: one identifier per row, shape (n,). Of each unit
     the first ``rows`` rows are kept; places without one repeat its first row, where a loss surely has a gradient.
     """
-    names = _identifiers(unit)
+    names = identifiers(unit)
     arrays = [np.asarray(part) for part in data]
     if any(len(part) != len(names) for part in arrays):
         raise InputError("unit", "must name the unit of every row", len(names))
@@ -135,7 +136,7 @@ def check_units(run: Run, unit: object) -> tuple[str, ...]:
         if unit is None:
             raise InputError("unit", "must be given where records are units (rows_per_record)", None,
                              "one identifier per row says who it belongs to")
-        count = len(np.unique(_identifiers(unit)))
+        count = len(np.unique(identifiers(unit)))
         if count != run.n:
             raise InputError("unit", f"must name the run's n = {run.n} units", count, "n counts units")
         return ()
@@ -146,7 +147,7 @@ def check_rows(unit: object, n: int, rows: int) -> tuple[str, ...]:
     """The same of ``n`` rows, at most ``rows`` of them of one unit."""
     if unit is None:
         return (UNCHECKED,) if rows > 1 else ()
-    names = _identifiers(unit)
+    names = identifiers(unit)
     if len(names) != n:
         raise InputError("unit", f"must name the unit of each of the n = {n} rows", len(names))
     if not kept_rows(names, rows).all():
@@ -155,7 +156,12 @@ def check_rows(unit: object, n: int, rows: int) -> tuple[str, ...]:
     return ()
 
 
-def _identifiers(unit: Any) -> np.ndarray:
+def identifiers(unit: Any) -> np.ndarray:
+    """Return one identifier per row, (n,), each person's in one form: "7" and "7.0" are the same.
+
+    Errors: rows without an identifier, and identifiers that may be rounded or that differ only in how a number is
+    written, such as 7 and 007.
+    """
     check_kept("unit", unit)
     names = np.asarray(unit)
     if names.ndim != 1 or names.dtype.kind not in "biuU":
@@ -163,7 +169,52 @@ def _identifiers(unit: Any) -> np.ndarray:
                          f"{names.dtype} of shape {names.shape}")
     if names.dtype.kind == "U":
         check_text("unit", unit)
-        if any(str(each).strip().lower() in MISSING for each in np.unique(names)):
+        found, which = np.unique(names, return_inverse=True)
+        one_form = canonical_identifiers("unit", map(str, found))
+        if "" in one_form:
             raise InputError("unit", "must say whose every row is, and some rows have no identifier", None,
                              "leave them out, or find out whose they are: rows of one person must be counted together")
+        names = np.array(one_form, dtype=np.str_)[which]
     return names
+
+
+def canonical_identifiers(argument: str, texts: Iterable[str]) -> list[str]:
+    """Return the one form of every identifier of a column, "" where it is missing; ``argument``: what named the column.
+
+    Errors: numbers that may have lost digits, and two identifiers that are one number, whose rows may be one person's.
+    """
+    forms: list[str] = []
+    padded = dict[str, str]()  # 7: 007
+    for text in map(str.strip, texts):
+        form = "" if text.lower() in MISSING else canonical_text(text)
+        forms.append(form)
+        if not text.isdecimal() and _may_be_rounded(text):
+            raise InputError(argument, "must hold identifiers as they are, and some are numbers that may be rounded",
+                             None, "write them as integers or as text: two persons may have become one")
+        if text[:1] in ("+", "-", "0") and (value := _plain(text)) != form and padded.setdefault(value, form) != form:
+            raise _two_forms(argument)
+    if padded and not padded.keys().isdisjoint(forms):
+        raise _two_forms(argument)
+    return forms
+
+
+_EXPONENT = re.compile(r"-?[0-9]*(\.[0-9]*[eE][+-]?|[eE][+-])[0-9]+")
+_POINT = re.compile(r"-?([0-9]+)\.[0-9]*")
+_ZEROS = re.compile(r"\+?(-?)0+(?=[0-9])|\+(?=[0-9])")
+
+
+def _may_be_rounded(text: str) -> bool:
+    """Whether it is written as programs write floats beyond their precision: with an exponent, or a point from 2^53 on.
+    """
+    point = _POINT.fullmatch(text)
+    return _EXPONENT.fullmatch(text) is not None or (point is not None and int(point[1]) >= 2**53)
+
+
+def _plain(text: str) -> str:
+    """Write a number without a plus sign and without zeros in front."""
+    return canonical_text(_ZEROS.sub(r"\1", text, count=1))
+
+
+def _two_forms(argument: str) -> InputError:
+    return InputError(argument, "must write every identifier in one way, and some differ only in how a number is "
+                      "written, as 7 and 007 do", None, "write them alike: they may be the same person's")
