@@ -87,8 +87,8 @@ class FromFile(Charged, Budgeted):
     out: Out = None
     unpacked_limit: UnpackedLimit = None
 
-    def folder(self) -> Path:
-        """A folder that does not exist yet."""
-        from lastiterate.release import datafile, folder
+    def folders(self) -> tuple[Path, Path | None]:
+        """Where the model goes, and where an earlier process of this command may have put it."""
+        from lastiterate.release import datafile
 
-        return folder.free(datafile.unused_folder(self.data) if self.out is None else self.out)
+        return datafile.unused_folder(self.data) if self.out is None else (self.out, None)

@@ -47,7 +47,6 @@ def forget_command(asked: Forgetting) -> None:
     """Forget records: go on without them until the model is certified as if it had never seen them."""
     from lastiterate.cli.saving import committed
     from lastiterate.cli.terminal import Terminal
-    from lastiterate.release import folder
     from lastiterate.release.datafile import unused_folder
     from lastiterate.release.forget_file import Request, forget_file
     from lastiterate.release.linear_plans import parse_delta
@@ -55,18 +54,20 @@ def forget_command(asked: Forgetting) -> None:
 
     if asked.reserve < 0:
         raise InputError("reserve", "must be a whole number of records", asked.reserve)
-    where, delta = folder.free(unused_folder(asked.data) if asked.out is None else asked.out), parse_delta(asked.delta)
+    where, earlier = unused_folder(asked.data) if asked.out is None else (asked.out, None)
+    delta = parse_delta(asked.delta)
     wanted = Request(model=asked.model, data=asked.data, remove=asked.remove, epsilon=asked.epsilon, ids=asked.ids,
                      delta=None if delta == "auto" else delta, passes=asked.passes, reserve=asked.reserve)
     shown = Terminal(stderr=True)
-    with asked.charging(purpose="forget", place=where) as charging, steps_bar("forgetting", shown) as tick:
+    charging = asked.charging(purpose="forget", place=where, earlier=earlier)
+    with charging, steps_bar("forgetting", shown) as tick:
         result = forget_file(wanted, charging=charging, progress=tick)
     place = committed(result.model, where, charging)
     if asked.json_:
         print(json.dumps(as_json(result, str(place)), indent=2))
     else:
         _show(result, str(place))
-    if place != where:
+    if place not in (where, charging.finished):
         raise typer.Exit(2)
 
 

@@ -9,8 +9,8 @@ from lastiterate import interrupts
 from lastiterate.cli.terminal import Terminal
 from lastiterate.errors import InputError
 from lastiterate.ledger.store import Ledger
-from lastiterate.release import manifest
-from lastiterate.release.charging import Charging
+from lastiterate.release import folder, manifest
+from lastiterate.release.charging import Charging, weights_hash
 from lastiterate.release.fitted import Fitted
 
 
@@ -21,21 +21,34 @@ def committed(model: Fitted, where: Path, charging: Charging) -> Path:
     """
     interrupts.check()
     with interrupts.later():
-        charging.check_release(model)
-        place = saved(model, where)
+        if charging.finished is None:
+            charging.announce(model)
+            place = saved(model, where)
+        else:
+            place = charging.finished
+            Terminal(stderr=True).print(f"{place} was written by an earlier run of this command, which was stopped "
+                                        "before it ended: nothing was trained or charged again", highlight=False,
+                                        markup=False, soft_wrap=True)
         complete = f"the model is complete, at {place}"
         interrupts.say(complete)
         try:
-            charging.finish(model)
+            charging.release(model)
         except InputError as error:
             raise error.followed_by(f"{complete}, and its line in the ledger is charged") from None
         show_head(charging.ledger)
         reported(place, model, charging.ledger)
+        charging.discard()
     return place
 
 
 def saved(model: Fitted, where: Path) -> Path:
-    """Write the model to ``where``, or else to a new temporary folder; returns the place and says what happened."""
+    """Write the model to ``where``, or else to a new temporary folder; returns the place and says what happened.
+
+    A folder with these weights is left as it is: an earlier process of this fit wrote it.
+    """
+    there = folder.whole(where)
+    if there is not None and there.hashes[folder.WEIGHTS] == weights_hash(model):
+        return where
     try:
         return model.save(where)
     except (OSError, InputError) as error:
@@ -52,9 +65,11 @@ def reported(place: Path, model: Fitted, ledger: Ledger | None = None) -> None:
     left for it the model is complete without."""
     from lastiterate.report import page, subject
 
+    if manifest.holds(place, manifest.PAGE):
+        return
     try:
         text = page.page(subject.of_release(place, model.certificate, ledger))
-        manifest.add(place, manifest.PAGE, text.encode())
+        manifest.add(place, manifest.PAGE, text.encode(), replacing=True)
     except OSError as error:
         Terminal(stderr=True).print(f"the model is complete, but its report could not be written ({error.strerror}): "
                                    f"lastiterate report {place}", highlight=False, soft_wrap=True)

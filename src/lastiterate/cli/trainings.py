@@ -118,9 +118,9 @@ def train_command(asked: Training) -> None:
     from lastiterate.release.steps_bar import steps_bar
 
     wanted = asked.wanted()
-    where, said = asked.folder(), asked.stated()
+    (where, earlier), said = asked.folders(), asked.stated()
     charging = asked.charging(checkpoint=asked.checkpoint, every=asked.checkpoint_every, key_file=asked.checkpoint_key,
-                              place=where)
+                              place=where, earlier=earlier)
     why = None if wanted.stream else open_dataset.too_large(wanted.data)
     if why is not None:
         wanted = replace(wanted, stream=True)
@@ -130,7 +130,7 @@ def train_command(asked: Training) -> None:
     if result.test_score is not None:
         what = "" if measure(result.model) == "accuracy" else "R^2 "
         said.setdefault("accuracy", f"{what}{result.test_score:.3f} on {asked.test or 'a bundled public test set'}")
-    if said:
+    if said and charging.finished is None:
         result = replace(result, model=result.model.saying(said))
     place = committed(result.model, where, charging)
     try:
@@ -139,7 +139,7 @@ def train_command(asked: Training) -> None:
     except OSError:
         Terminal(stderr=True).print(f"the model is at {place}", highlight=False, soft_wrap=True)
         raise
-    if place != where:
+    if place not in (where, charging.finished):
         raise typer.Exit(2)
 
 

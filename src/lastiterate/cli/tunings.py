@@ -51,13 +51,13 @@ def tune_command(asked: Tuning) -> None:
     from lastiterate.release.linear_plans import Algorithm
 
     schema = open_dataset.schema_for(asked.data, asked.schema, target=None, classes=None, model=None)
-    where, norms = asked.folder(), asked.norms
+    (where, earlier), norms = asked.folders(), asked.norms
     algorithms = tuple(Algorithm(name.strip()) for name in asked.algorithms.split(","))
-    with asked.charging(purpose="tune", place=where) as charging:
+    with asked.charging(purpose="tune", place=where, earlier=earlier) as charging:
         result = datafile.tune_file(asked.data, asked.budget, schema=schema, row_norms=norms, algorithms=algorithms,
                                     law=tuning.law_of(asked.mean_runs, asked.runs), charging=charging,
                                     class_weight=flags.class_weight(asked.class_weight), features=asked.features)
     place = committed(result.model, where, charging)
     show.trained(console, result, str(place))
-    if place != where:
+    if place not in (where, charging.finished):
         raise typer.Exit(2)

@@ -74,6 +74,13 @@ def lines_of_units(connection: sqlite3.Connection) -> set[str]:
     return {fields["token"] for fields in _events(connection, "protects")}
 
 
+def announced(connection: sqlite3.Connection, model: str) -> str | None:
+    """The token of the last line that announced a model, or was released with it, if any."""
+    tokens = [fields["token"] for kind in ("state", "model") for fields in _events(connection, kind)
+              if fields["model"] == model]
+    return tokens[-1] if tokens else None
+
+
 def _events(connection: sqlite3.Connection, kind: str) -> list[dict[str, Any]]:
     """The fields of all events of a kind; ledgers of format 1 have none."""
     if version(connection) < VERSION:
@@ -170,6 +177,9 @@ def _replayed(rows: Iterable[tuple[int, str, str]]) -> tuple[dict[Any, dict[str,
             case "protects":
                 if set(fields) != {"token", "unit"} or fields["unit"] != datasets[by_token[fields["token"]]["dataset"]][
                         "unit"]:
+                    raise ValueError
+            case "model":
+                if set(fields) != {"token", "model"} or by_token[fields["token"]]["state"] != "touched":
                     raise ValueError
             case "records" | "first":
                 if set(fields) != {"token", "digest"} or fields["token"] not in by_token:

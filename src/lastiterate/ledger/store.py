@@ -121,10 +121,20 @@ class Ledger:
         """Say that the model was released; saying it twice changes nothing."""
         self._move(token, ("touched",), "released", model_sha256)
 
-    def check_release(self, token: str, model_sha256: str) -> None:
-        """Refuse what ``release`` would refuse, before anything of the model is written."""
+    def announce(self, token: str, model_sha256: str) -> None:
+        """Say which model is written next, and refuse what ``release`` would refuse: a process that is killed in
+        between is recognised by its model."""
+        with opened(self.path) as connection, transaction(connection):
+            if _moves(line_of(connection, token), ("touched",), "released", model_sha256):
+                history.append(connection, "model", token=token, model=model_sha256)
+
+    def announced(self, model_sha256: str) -> tuple[Release, str | None] | None:
+        """The line of a model that was announced or released, and the digest of its records, if known."""
         with opened(self.path) as connection:
-            _moves(line_of(connection, token), ("touched",), "released", model_sha256)
+            token = history.announced(connection, model_sha256)
+            if token is None:
+                return None
+            return line_of(connection, token), history.digest_of(connection, "records", token)
 
     def remember(self, token: str, digest: str) -> None:
         """Keep a keyed digest of the records that a release was trained on; ledgers of format 1 keep none."""

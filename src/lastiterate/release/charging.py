@@ -16,22 +16,26 @@ import warnings
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 from lastiterate import interrupts
+from lastiterate.accounting.certificate import Certificate
+from lastiterate.atomic_files import is_taken
 from lastiterate.errors import BudgetWarning, InputError, outside
 from lastiterate.ledger.database import Unreachable
 from lastiterate.ledger.line_checkpoints import LineCheckpoints
 from lastiterate.ledger.store import Ledger
-from lastiterate.release import folder
+from lastiterate.release import folder, manifest
 from lastiterate.release.allowance import Allowance, Charged
 
 if TYPE_CHECKING:
     from lastiterate.engine.checkpoint import Checkpoint
     from lastiterate.engine.sealed import Key
+    from lastiterate.ledger.ledger_lines import Release
     from lastiterate.release.fitted import Fitted
 
 EVERY = 60.0
@@ -45,6 +49,9 @@ AT_ONCE = 4096
 class Charging:
     """One fit's line in ``ledger`` against ``dataset``, and its checkpoint; either may be absent.
 
+    ``place``: the folder that the model is written to; ``earlier``: the one that the same command would have written
+    before. ``finished``: the one of them that holds the model, where a process of this fit was stopped behind it:
+    nothing is trained then, and nothing is charged.
     ``of_units``: whether the caller says whose every row is, so that what is certified protects all rows of a unit.
 
     **Guarantee:** ``charge`` comes before a record is read, and refuses what the budget does not hold.
@@ -57,7 +64,9 @@ class Charging:
     every: float = EVERY
     key: Key | None = None
     place: Path | None = None
+    earlier: Path | None = None
     of_units: bool = False
+    finished: Path | None = field(init=False, default=None)
     checkpoint: Checkpoint | None = field(init=False, default=None)
     _held: Path | None = field(init=False, default=None, repr=False)
     _token: str = field(init=False, default="", repr=False)
@@ -78,12 +87,41 @@ class Charging:
         a checkpoint is planned as it was before it was charged."""
         if self.ledger is None:
             return None
-        return Allowance.of(self.ledger.total(self.dataset), self._kept_token(), of_units=self.of_units)
+        token = self._kept_token() or ("" if self._stopped is None else self._stopped[1].token)
+        return Allowance.of(self.ledger.total(self.dataset), token, of_units=self.of_units)
 
     def _kept_token(self) -> str:
         from lastiterate.engine import sealed
 
         return "" if self.kept_in is None or not self.kept_in.exists() else sealed.token_of(self.kept_in)
+
+    @cached_property
+    def _stopped(self) -> tuple[Path, Release, str | None] | None:
+        """The folder of a model whose process was stopped before it had ended, its line, and the digest of its data.
+
+        It has not ended where the line is not released, the page is missing, or the checkpoint is still there.
+        """
+        if self.ledger is None:
+            return None
+        dataset, kept = self.ledger.total(self.dataset).dataset, self._kept_token()
+        for path in (self.place, self.earlier):
+            stored = None if path is None else folder.whole(path)
+            known = None if stored is None else self.ledger.announced(stored.hashes[folder.WEIGHTS])
+            if stored is None or known is None:
+                continue
+            line = known[0]
+            ended = line.state != "touched" and not kept and manifest.holds(stored.path, manifest.PAGE)
+            if (line.dataset, line.purpose) == (dataset, self.purpose) and kept in ("", line.token) and not ended:
+                return stored.path, *known
+        return None
+
+    def check_place(self) -> None:
+        """Refuse a folder that is there, unless it may be the one of a process of this fit that was stopped."""
+        if self.place is None or not is_taken(self.place):
+            return
+        again = self.kept_in is not None and self.kept_in.exists() and folder.whole(self.place) is not None
+        if not again and (self._stopped is None or self._stopped[0] != self.place):
+            folder.free(self.place)
 
     def without_checkpoint(self, why: str) -> None:
         """Refuse a checkpoint where none would be kept."""
@@ -115,7 +153,12 @@ class Charging:
 
     def _take(self, charged: Charged, size: int, delta: float) -> None:
         """Space, the charge and the checkpoint, in this order; all of it happens where any does."""
+        if self._stopped is not None and self._stopped[1].run == described_hash(charged):
+            self.finished, self._token = self._stopped[0], self._stopped[1].token
+            interrupts.say(f"the model is complete, at {self.finished}")
+            return
         if self.place is not None:
+            self._check_model(self.place, charged)
             self._held = folder.reserved(self.place, size)
         if self.kept_in is not None:
             from lastiterate.engine import sealed
@@ -137,13 +180,22 @@ class Charging:
         if self.kept_in is not None:
             self.checkpoint = self._opened()
 
+    def _check_model(self, place: Path, charged: Charged) -> None:
+        """Refuse a folder that is there, unless it holds a model of the run that goes on from a checkpoint: the same
+        weights will come out."""
+        stored = None if self.kept_in is None or not self.kept_in.exists() else folder.whole(place)
+        subject = None if stored is None else Certificate.from_dict(stored.certificate).subject
+        if subject is None or hash_of(subject.charged_as()) != described_hash(charged):
+            folder.free(place)
+
     def _charge(self, ledger: Ledger, charged: Charged, delta: float) -> None:
         if self.kept_in is not None and ledger.format() == 1:  # it would take two beginnings for one
             raise InputError("checkpoint", "needs a ledger that knows its runs' checkpoints, of format 2",
                              str(self.kept_in), f"upgrade it: lastiterate ledger upgrade {ledger.path}")
         total = ledger.total(self.dataset)
         allowance = Allowance.of(total, of_units=self.of_units)
-        if self._token not in {release.token for release in total.releases}:
+        states = {release.token: release.state for release in total.releases}
+        if self._token not in states:
             allowance.check(charged, delta, total)
         if (size := allowance.size_for(charged)) > 1:
             warnings.warn(f"the budget of {total.dataset} is per {total.unit}, of at most {total.rows} rows: the "
@@ -156,7 +208,8 @@ class Charging:
             self._token = token
         ledger.reserve(total.dataset, allowance.curve(charged), adjacency=total.adjacency,
                        run=described_hash(charged), purpose=self.purpose, token=self._token, rows=None)
-        ledger.touch(self._token)
+        if states.get(self._token) != "released":  # a process that was stopped behind that: the same model comes out
+            ledger.touch(self._token)
 
     def _claim(self, checkpoint: Path, token: str) -> None:
         """Before the charge, so that a run that is killed right behind it goes on under the same line."""
@@ -170,6 +223,14 @@ class Charging:
         """
         if self.ledger is not None and self._charged:
             self.ledger.remember(self._token, keyed_digest(self._token, data))
+
+    def check_same(self, data: object) -> None:
+        """Refuse records that are not those of the model that an earlier process of this fit wrote."""
+        assert self._stopped is not None
+        path, line, digest = self._stopped
+        if digest is not None and not hmac.compare_digest(keyed_digest(line.token, data), digest):
+            raise InputError("data", "must be those of the model of an earlier run that was stopped before it ended",
+                             str(path), "for another model name another folder")
 
     def compare(self, model: Fitted | None, data: object) -> None:
         """Refuse what is not as the ledger knows it of ``model``: the data set that paid, what was certified, the data.
@@ -199,24 +260,38 @@ class Charging:
         line = LineCheckpoints(self.ledger.path, self._token)
         return Checkpoint(self.kept_in, self.key, self.every, self._token, line)
 
-    def check_release(self, model: Fitted) -> None:
-        """Refuse a model that the ledger would not call released; one that cannot be asked now does not hinder it."""
+    def announce(self, model: Fitted) -> None:
+        """Refuse a model that the ledger would not call released, and say that it is the one that is written next; a
+        ledger that cannot be asked now does not hinder it."""
         if self.ledger is not None and self._charged:
             with suppress(Unreachable):
-                self.ledger.check_release(self._token, weights_hash(model))
+                self.ledger.announce(self._token, weights_hash(model))
+
+    def release(self, model: Fitted | None) -> None:
+        """Say in the ledger that the model is out."""
+        if self.ledger is not None and self._charged and model is not None:
+            self.ledger.release(self._token, weights_hash(model))
+
+    def discard(self) -> None:
+        """Delete the checkpoint, the last step of a release: until then the same command ends what was stopped."""
+        if self.checkpoint is not None:
+            self.checkpoint.finish()
+        elif self.finished is not None and self.kept_in is not None:
+            from lastiterate.engine import sealed
+
+            sealed.remove(self.kept_in)
 
     def finish(self, model: Fitted | None) -> None:
         """The model is out: say so in the ledger, and delete the checkpoint."""
-        if self.ledger is not None and self._charged and model is not None:
-            self.ledger.release(self._token, weights_hash(model))
-        if self.checkpoint is not None:
-            self.checkpoint.finish()
+        self.release(model)
+        self.discard()
 
 
 def charging_of(*, ledger: Ledger | str | Path | None = None, dataset: str | None = None, purpose: str = "train",
             checkpoint: str | Path | None = None, every: float = EVERY, key_file: str | Path | None = None,
-            place: Path | None = None) -> Charging:
-    """What callers say, checked: paths as text, a data set only with a ledger, a key only with a checkpoint."""
+            place: Path | None = None, earlier: Path | None = None) -> Charging:
+    """What callers say, checked: paths as text, a data set only with a ledger, a key only with a checkpoint, and a
+    folder that is free, or was written by a process that was stopped."""
     if ledger is None and dataset is not None:
         raise InputError("dataset", "names a data set of a ledger", dataset, "name the ledger too, or leave it out")
     if checkpoint is None and key_file is not None:
@@ -233,8 +308,10 @@ def charging_of(*, ledger: Ledger | str | Path | None = None, dataset: str | Non
                          "name a file in that folder" if where.is_dir() else "make the folder first")
     if isinstance(every, bool) or not isinstance(every, int | float) or not every >= 0:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError("checkpoint_every", "must be a number of seconds >= 0", every)
-    return Charging(ledger=book, dataset=dataset, purpose=purpose, kept_in=where, every=every, key=key,
-                   place=place)
+    charging = Charging(ledger=book, dataset=dataset, purpose=purpose, kept_in=where, every=every, key=key,
+                        place=place, earlier=earlier)
+    charging.check_place()
+    return charging
 
 
 def weights_hash(model: Fitted) -> str:

@@ -257,9 +257,9 @@ def _beside(table: Table, ids: str | None, header: list[str],
     return [ids, *header], [[str(one), *row] for one, row in zip(table.cells[ids], rows, strict=True)]
 
 
-def unused_folder(data: str) -> Path:
-    """models/NAME-K with the first free K."""
-    stem, k = Path(data).absolute().stem, 1
+def unused_folder(data: str) -> tuple[Path, Path | None]:
+    """models/NAME-K with the first free K, and the one before it, if any."""
+    stem, k, before = Path(data).absolute().stem, 1, None
     while is_taken(folder := Path("models") / f"{stem}-{k}"):
-        k += 1
-    return folder
+        k, before = k + 1, folder
+    return folder, before

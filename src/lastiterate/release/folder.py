@@ -223,6 +223,15 @@ def _weights(path: Path) -> bytes:
     return limits.content(path, WEIGHTS, limits.FOLDER)
 
 
+def whole(folder: Path) -> Stored | None:
+    """A model folder whose weights and description fit its certificate; ``None`` for anything else."""
+    try:
+        stored = read(folder)
+        return None if stored.damage() else stored
+    except (InputError, OSError, KeyError):
+        return None
+
+
 def as_path(given: object, argument: str) -> Path:
     """A path from text or ``Path``, and from nothing else."""
     if not isinstance(given, str | Path):

@@ -50,6 +50,14 @@ def add(folder: Path, name: str, content: bytes, *, replacing: bool = False) -> 
         write_file(folder / name, content, new=not replacing)
 
 
+def holds(folder: Path, name: str) -> bool:
+    """Whether a file is in a folder, as the folder's list says."""
+    try:
+        return _listed(strict_json.content(folder / MANIFEST, MANIFEST))[name] == _hash(folder / name)
+    except (InputError, OSError, KeyError):
+        return False
+
+
 def compared(folder: Path, needed: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What is wrong with the files of a folder, and what of them nobody vouches for.
 

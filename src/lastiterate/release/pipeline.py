@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from lastiterate.accounting.support import support_caveats
 from lastiterate.errors import InputError
@@ -50,6 +51,8 @@ def executed(kind: Kind, order: Order) -> Fitted:
     warn_of_dumps()
     with order.charging.reading():
         order = order.opened()
+        if order.charging.finished is not None:
+            return _written_before(kind, order, order.charging.finished)
         remembered = composition_reminder.REMINDER.begins(order.data, order.seed, tables=kind.tables)
         model = kind.home.fit(order, key)
     composition_reminder.REMINDER.after(remembered)
@@ -58,6 +61,15 @@ def executed(kind: Kind, order: Order) -> Fitted:
     added = (*order.caveats, *model.conditions, *(() if order.seed is None else (SEED,)))
     return replace(model, proof=replace(order.certificate, caveats=(*order.certificate.caveats, *added),
                                         unit="" if order.unit is None else order.unit_name))
+
+
+def _written_before(kind: Kind, order: Order, place: Path) -> Fitted:
+    """The model that an earlier process of this order wrote, before it was stopped; refused with other records."""
+    from lastiterate.release.loading import load
+
+    if (kind.tables or order.kept is not None) and not order.in_pieces:
+        order.charging.check_same(order.data if order.kept is None else order.kept)
+    return load(place)
 
 
 def checked(kind: Kind, order: Order) -> Order:
