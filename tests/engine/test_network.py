@@ -229,13 +229,10 @@ def test_a_record_without_a_finite_gradient_counts_as_zero(bad):
                                          (1.0, np.dtype("float32")), (None, jnp.bfloat16.dtype)], ids=str)
 def test_one_record_moves_the_sum_by_the_clip_in_any_precision(dtype, clip):
     """256 equal gradients of norm 1: half precision would round their sum by as much as one of them."""
-    params = {"w": jnp.zeros((2, 8), dtype), "b": jnp.zeros((2, 8), dtype)}
+    params = {"w": jnp.zeros((2, 8), dtype)}
     run = replace(RUN, n=256, clip=clip, loss=li.Abstract())
     with jax.enable_x64(True):
-        for loss in (
-            lambda p, x: (p["b"] * x).sum() + 0 * p["w"].sum(),
-            lambda p, x: x[:, 0] @ (p["w"] @ (x[0] * 2)) + 0 * p["b"].sum(),
-        ):
+        for loss in (lambda p, x: (p["w"] * x).sum(), lambda p, x: x[:, 0] @ (p["w"] @ (x[0] * 2))):
             loop, first, data = prepared(run, loss, params, (np.ones((256, 2, 8), dtype),), 256)
             assert [a.shape[:3] for a in data] == [(1, 1, 256)] * 2, "one chunk, and which of its records are real"
             total, real = jax.jit(loop.objective.chunk_sum), np.asarray(data[1])[0, 0]

@@ -162,7 +162,7 @@ def test_weights_are_refused_where_records_have_no_class(second: np.ndarray | No
     x = np.ones((30, 4), np.float32)
     data = (x,) if second is None else (x, second)
     with pytest.raises(li.InputError, match="class ind"):
-        li.train(OWN, data, model=FIRST, loss=lambda p, x, *y: (p["a"] @ x).sum() + p["b"].sum(), delta=1e-3)
+        li.train(OWN, data, model=FIRST, loss=lambda p, x, *y: ((p["a"] @ x).sum() + p["b"].sum()) ** 2, delta=1e-3)
 
 
 def test_weights_of_a_run_are_refused_beside_constants_and_other_weights() -> None:

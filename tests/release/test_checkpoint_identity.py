@@ -62,12 +62,13 @@ OTHERS = {
     "a function": (squares(), lambda p, x, y: jnp.abs(p["a"] @ x + p["b"][0] - y)),
     "a constant array": (lambda p, x, y: (p["a"] @ (x * TABLE) + p["b"][0] - y) ** 2,
                          lambda p, x, y: (p["a"] @ (x * (TABLE + np.float32([0, 0, 0, 1e-6]))) + p["b"][0] - y) ** 2),
-    "a jitted constant": (lambda p, x, y: jax.jit(lambda z: (z * jnp.asarray(TABLE)).sum())(p["a"] * x) - p["b"][0],
-                          lambda p, x, y: jax.jit(lambda z: (z * jnp.asarray(-TABLE)).sum())(p["a"] * x) - p["b"][0]),
-    "a long constant": (lambda p, x, y: (p["a"] @ x) * jnp.asarray(np.arange(5000.0) % 7).sum() * y + p["b"][0],
-                        lambda p, x, y: (p["a"] @ x) * jnp.asarray(np.arange(5000.0) % 8).sum() * y + p["b"][0]),
+    "a jitted constant": (lambda p, x, y: jax.jit(lambda z: z @ jnp.asarray(TABLE))(p["a"] * x) - y * p["b"][0],
+                          lambda p, x, y: jax.jit(lambda z: z @ jnp.asarray(-TABLE))(p["a"] * x) - y * p["b"][0]),
+    "a long constant": (lambda p, x, y: (p["a"] @ x) * jnp.asarray(np.arange(5000.0) % 7).sum() * y + x[0] * p["b"][0],
+                        lambda p, x, y: (p["a"] @ x) * jnp.asarray(np.arange(5000.0) % 8).sum() * y + x[0] * p["b"][0]),
     "a derivative": (with_backward(1.0), with_backward(2.0)),
-    "names": (lambda p, x, y: p["a"][0] * x[0] * y + p["b"][0], lambda p, x, y: p["a"][1] * x[0] * y + p["b"][0]),
+    "names": (lambda p, x, y: p["a"][0] * x[0] * y + p["b"][0] * y,
+              lambda p, x, y: p["a"][1] * x[0] * y + p["b"][0] * y),
 }
 KINDS: dict[str, dict[str, Any]] = {"memory": {}, "exact": {"secure_noise": True}, "stream": {}}
 

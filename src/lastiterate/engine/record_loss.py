@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,9 +12,10 @@ import numpy as np
 from jax.interpreters.partial_eval import dce_jaxpr
 
 from lastiterate.engine.fingerprint import constants
+from lastiterate.engine.gradient_dependence import PUBLIC, RECORD, dependence
 from lastiterate.engine.operations import check_operations
 from lastiterate.engine.parameter_form import Form
-from lastiterate.engine.traced import alone
+from lastiterate.engine.traced import evaluated, program
 from lastiterate.errors import InputError
 from lastiterate.run.run import Run
 
@@ -140,13 +142,30 @@ def check_gradient(loss: RecordLoss, form: Form, params: object, exact: bool, da
 
 
 def _gradient(loss: RecordLoss, form: Form, arrays: object, record: tuple[Any, ...]) -> Callable[..., Any]:
-    """The gradient of one record as a program; refuses a loss that has none, or that JAX cannot vectorise."""
+    """The gradient of one record as a program; refuses a loss that has none, or that JAX cannot vectorise, and
+    parameters that no record moves."""
     try:
-        gradient = alone(jax.grad(lambda arrays, record: loss(form.whole(arrays), *record)), arrays, record)
+        closed, tree = program(jax.grad(lambda arrays, record: loss(form.whole(arrays), *record)), arrays, record)
+        check_operations(closed.jaxpr)
+        gradient = evaluated(closed, tree)
         jax.eval_shape(jax.vmap(gradient, (None, 0)), arrays, jax.tree.map(lambda a: a[None], record))
     except InputError:
         raise
     except (NotImplementedError, TypeError, ValueError) as error:
         raise InputError("loss", "must be made of operations of which JAX has gradients, of many records at once",
                          str(error).splitlines()[0][:120], "compute that part in another way") from None
+    _check_moved(closed, form)
     return gradient
+
+
+def _check_moved(gradient: Any, form: Form) -> None:
+    """Refuse parameters whose gradient is the same for every record, by the program of one record's gradient: what is
+    released of them would be noise, around what the loss says without data."""
+    given = [PUBLIC] * len(form.shapes)
+    kinds = dependence(gradient, given + [RECORD] * (len(gradient.jaxpr.invars) - len(given)))
+    for name, shape, kind in zip(form.array_names, form.shapes, kinds, strict=True):
+        if kind != RECORD and math.prod(shape) > 0:
+            raise InputError("model", f"must hold parameters that records move, and the gradient by {name} is the same "
+                             "for every record, as where it is read through stop_gradient, argmax, sign or times 0: it "
+                             "would be released as noise", None,
+                             "leave it out of what is trained, and let the loss hold it")

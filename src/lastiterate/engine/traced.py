@@ -84,6 +84,11 @@ def alone(function: Callable[..., Any], *args: object) -> Callable[..., Any]:
     """
     closed, form = program(function, *args)
     check_operations(closed.jaxpr)
+    return evaluated(closed, form)
+
+
+def evaluated(closed: Any, form: Any) -> Callable[..., Any]:
+    """A program as a function of nested arguments, whose results are nested as ``form`` says."""
     return lambda *given: jax.tree.unflatten(form, eval_jaxpr(closed.jaxpr, closed.consts, *jax.tree.leaves(given)))
 
 

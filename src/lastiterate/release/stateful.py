@@ -1,4 +1,4 @@
-"""Layers of Equinox that keep state from record to record: found in the parameters before anything is paid."""
+"""State among the parameters, as layers of Equinox and collections of Flax hold it: found before anything is paid."""
 
 from __future__ import annotations
 
@@ -9,13 +9,22 @@ import jax
 
 from lastiterate.errors import InputError
 
+STATISTICS = "batch_stats"
+"""What Flax calls the running means and variances of batch normalisation."""
+
 
 def check_stateless(params: object) -> None:
     """Refuse batch normalisation, and every other layer whose state the records would change.
 
     Layers that are frozen (``inference=True``) may stay. Looks at the structure alone; where Equinox was not imported
-    there is no such layer.
+    there is no such layer. Statistics of Flax are known by the name of their collection.
     """
+    leaves: Any = jax.tree_util.tree_leaves_with_path(params)  # pyright: ignore
+    for path, _ in leaves:
+        if any(getattr(step, "key", None) == STATISTICS for step in path):
+            raise InputError("model", "must hold parameters alone, and batch statistics are none: noise would be added "
+                             "to them", jax.tree_util.keystr(path),  # pyright: ignore
+                             'give variables["params"], and let the loss hold the statistics')
     nn: Any = getattr(sys.modules.get("equinox"), "nn", None)
     if nn is None:
         return

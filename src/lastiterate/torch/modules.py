@@ -8,17 +8,18 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from lastiterate.errors import InputError
 from lastiterate.torch.coarse_arithmetic import Coarsest
 from lastiterate.torch.gradient_sums import PerRecord, arguments, in_precision
+from lastiterate.torch.graphs import gradient_graph, unmoved
 from lastiterate.torch.keyed_dropout import KeyedDropout, drops
 from lastiterate.torch.layers import Layer, Uses
 from lastiterate.torch.module_outputs import tensors_in
 from lastiterate.torch.parameters import State
 from lastiterate.torch.python_state import PythonState
-from lastiterate.torch.record_gradients import check_alone, made_up, normal, said
+from lastiterate.torch.record_gradients import check_alone, constant_gradients, made_up, normal, said
 from lastiterate.torch.unwritten_tensors import Unwritten, written
 
 MIXING = (torch.nn.modules.batchnorm._BatchNorm,)
@@ -36,6 +37,7 @@ def check_parts(module: torch.nn.Module, *, drawing: bool = False) -> None:
     ``drawing``: dropout draws under keys of records.
     """
     check_whole(module)
+    check_hooks(module)
     for name, part in module.named_modules():
         if isinstance(part, SPREAD):
             raise InputError("model", "must lie on one device, and this one copies itself to several",
@@ -71,6 +73,33 @@ def check_whole(module: torch.nn.Module) -> None:
                              f"{type(tensor).__name__} at {name!r}", "train it before that")
 
 
+HOOKS = ("_backward_hooks", "_backward_pre_hooks")
+"""Where a module keeps what is called with its gradients, as torch itself has it for all modules as ``_global...``."""
+OF_TENSORS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+"""Where a parameter keeps what is called with its gradient."""
+
+
+def check_hooks(module: torch.nn.Module, argument: str = "model") -> None:
+    """Refuse what is to be called with gradients: of one record at a time, clipped and summed, nobody would call it.
+
+    Hooks of forward passes are part of what the module computes. Those of an accumulator that a graph holds, and of
+    tensors that a forward pass makes, are not seen here.
+    """
+    for name, tensor in module.named_parameters():
+        if any(getattr(tensor, kept, None) for kept in OF_TENSORS):
+            raise _hooked(argument, f"the parameter {name!r}")
+    for name, part in module.named_modules():
+        if any(getattr(part, kept, None) for kept in HOOKS):
+            raise _hooked(argument, f"{type(part).__name__} at {name!r}" if name else type(part).__name__)
+    if any(getattr(torch.nn.modules.module, "_global" + kept) for kept in HOOKS):
+        raise _hooked(argument, "torch.nn.modules.module, for all modules")
+
+
+def _hooked(argument: str, where: str) -> InputError:
+    return InputError(argument, "must have no hooks on gradients: these are computed for each record, clipped and "
+                      "summed without them", where, "call remove() of the handle that registering gave, or change the loss")
+
+
 def made_up_pair(summed: PerRecord, records: tuple[Any, ...], theta: torch.Tensor) -> Any:
     """Two different records, where the parameters are."""
     return tree_map(lambda a: a.to(theta.device), made_up(records, summed.dtype, normal, 2))
@@ -87,6 +116,8 @@ def settled(summed: PerRecord, records: tuple[Any, ...], theta: torch.Tensor) ->
     """
     dtype, pair = summed.dtype, made_up_pair(summed, records, theta)
     constants, trained = summed.parameters.fixed(dtype), summed.parameters.tensors(theta, dtype)
+    if isinstance(summed.loss, torch.nn.Module):
+        check_hooks(summed.loss, "loss")
     with KeyedDropout(None):
         _check_module(summed, constants | trained, pair)
     one = tree_map(lambda a: a[0], pair)
@@ -97,6 +128,7 @@ def settled(summed: PerRecord, records: tuple[Any, ...], theta: torch.Tensor) ->
         summed.call(constants | trained, *arguments(summed.taken(one)[0]))
     layered = replace(summed, layers=_right(summed, seen.layers, theta, constants, pair, tolerance))
     _check_gradient(layered, theta, constants, records)
+    _check_moved(summed, theta, constants, records)
     return layered
 
 
@@ -206,3 +238,21 @@ def _check_gradient(summed: PerRecord, theta: torch.Tensor, constants: State, re
                          "freeze it with requires_grad_(False)")
     raise InputError("loss", "must have a finite gradient at the first parameters, and has none on made-up records",
                      "not finite or none", "look for logarithms and roots of 0; nothing was trained")
+
+
+def _check_moved(summed: PerRecord, theta: torch.Tensor, constants: State, records: tuple[Any, ...]) -> None:
+    """Refuse a parameter whose gradient is the same for every record: what is released of it would be noise, around
+    what the loss says without data. Those that made-up records have one gradient by are looked up in the traced graph;
+    of what torch cannot trace the made-up records count."""
+    same = constant_gradients(summed, theta, constants, records)
+    if not same:
+        return
+    try:
+        graph = gradient_graph(summed, theta, records)
+        same = [name for name in unmoved(graph, len(tree_leaves(records)), summed.parameters.names) if name in same]
+    except Exception:  # the code in a trace raises errors of many kinds
+        same = same if any(leaf.is_floating_point() for leaf in tree_leaves(records)) else []
+    if same:
+        raise InputError("model", "must train only what records move, and the gradient by a parameter is the same for "
+                         "every record, as where it is read through sign or times 0: it would be given noise alone",
+                         same[0], "freeze it with requires_grad_(False)")

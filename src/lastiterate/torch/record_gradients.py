@@ -22,6 +22,8 @@ COARSE = 0.5
 """How far, of their length, gradients may be moved by rounding to half precision."""
 BESIDE = 3
 """Made-up records that are vectorised together."""
+POINTS = 8
+"""Parameters at which a gradient is looked at before it is taken for one that no record moves."""
 LOUD = 2.0**10
 """By how much other records are multiplied, to show what a record gets of them in its last bits."""
 
@@ -124,6 +126,26 @@ def _alone(summed: PerRecord, trained: State, constants: State, record: tuple[An
             [None] * len(leaves)
     return {name: (torch.zeros_like(leaf) if slope is None else slope).double().reshape(-1)
             for (name, leaf), slope in zip(leaves.items(), slopes, strict=True)}
+
+
+def constant_gradients(summed: PerRecord, theta: torch.Tensor, constants: State, records: tuple[Any, ...]) -> list[str]:
+    """Parameters by which all made-up records have one gradient, bit for bit, at several points."""
+    def remaining(varied: bool) -> list[str]:
+        several = made_up(records, summed.dtype, _of_both_signs, BESIDE, varied=varied)
+        several, names = tree_map(lambda a: a.to(theta.device), several), list(summed.parameters.names)
+        for which in range(POINTS):
+            if names:
+                at = {name: tensor.detach() for name, tensor
+                      in summed.parameters.tensors(drawn(theta, which), summed.dtype).items()}
+                first, *rest = (_alone(summed, at, constants, tree_map(lambda a, i=i: a[i], several))
+                                for i in range(BESIDE))
+                names = [name for name in names if all(torch.equal(first[name], other[name]) for other in rest)]
+        return names
+
+    try:
+        return remaining(theta.device.type == "cpu")  # elsewhere a bad index ends the process
+    except (RuntimeError, IndexError):  # some integer must be 0
+        return remaining(False)
 
 
 def said(error: Exception) -> str:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 
 from lastiterate.errors import InputError
-from lastiterate.torch.modules import FUSED, MIXING, RANDOM, SPREAD, check_whole
+from lastiterate.torch.modules import FUSED, MIXING, RANDOM, SPREAD, check_hooks, check_whole
 from lastiterate.torch.unrolled import UnrolledRecurrence
 
 MOST_GROUPS, LEAST_CHANNELS = 32, 4
@@ -32,7 +32,8 @@ def private_version(module: torch.nn.Module) -> PrivateVersion:
     looked at on public records first. Dropout is switched off, instance normalisation collects no statistics.
     LSTM, GRU and RNN become the same layers of ordinary operations, whose parameters have the same names: outputs are
     equal to rounding, and a state dictionary of one is one of the other.
-    Errors: what is no module; a lazy part that has seen no batch yet; a module of which other processes hold a part.
+    Errors: what is no module; a lazy part that has seen no batch yet; a module of which other processes hold a part;
+    hooks on gradients, which a copy would lose.
     """
     if not isinstance(module, torch.nn.Module):
         raise InputError("module", "must be a torch.nn.Module", type(module).__name__, "give the module itself")
@@ -45,6 +46,7 @@ def private_version(module: torch.nn.Module) -> PrivateVersion:
         changed.append(f"{type(module).__name__}: the module inside of it")
         module = module.module
     check_whole(module)
+    check_hooks(module)
     own = copy.deepcopy(module)
     done = dict[int, torch.nn.Module]()
     for name, part in list(own.named_modules(remove_duplicate=False)):
