@@ -6,12 +6,17 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
-from sklearn.model_selection import cross_val_score
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.ensemble import BaggingClassifier
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import KFold, cross_val_score
+from sklearn.multiclass import OneVsOneClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 import lastiterate as li
 from lastiterate.errors import InputError, RepeatedFitWarning
+from lastiterate.estimators.pipelines import UnpaidStepWarning
 from lastiterate.release import composition_reminder
 from lastiterate.torch import DPNetClassifier, Grouped
 
@@ -72,6 +77,15 @@ def test_cross_validation_says_that_fits_compose():
     with pytest.warns(RepeatedFitWarning), warnings.catch_warnings():
         warnings.filterwarnings("default", category=RepeatedFitWarning)
         cross_val_score(classifier(passes=1), X, Y, cv=2)
+
+
+def test_what_draws_records_around_a_net_is_refused_and_what_learns_from_it_is_named():
+    for refused in (BaggingClassifier(classifier(passes=1), 2), OneVsOneClassifier(classifier(passes=1))):
+        with pytest.raises(InputError, match=r"^(estimator|random_state) must "):
+            refused.fit(X, Y)
+    net = FrozenEstimator(classifier(passes=1).fit(X, Y))
+    with pytest.warns(UnpaidStepWarning, match="does not cover CalibratedClassifierCV"):
+        CalibratedClassifierCV(net, cv=KFold(2)).fit(X, Y)
 
 
 def test_bad_input():

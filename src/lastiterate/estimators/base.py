@@ -19,8 +19,9 @@ from lastiterate.data.sources.stream import Watched
 from lastiterate.engine import Model
 from lastiterate.engine.preparation.covariance import keeps_lengths
 from lastiterate.errors import InputError
+from lastiterate.estimators.meta_estimators import OwnSeed
 from lastiterate.estimators.numbers_only import numbers_only
-from lastiterate.estimators.pipelines import warn_of_learned_steps
+from lastiterate.estimators.pipelines import warn_of_learned_steps, warn_of_predictions
 from lastiterate.estimators.refusals import Absent, as_before_if_refused, refuse
 from lastiterate.estimators.schema_transformer import SchemaTransformer
 from lastiterate.estimators.seeds import seed_of
@@ -45,7 +46,7 @@ from lastiterate.run.run import Run
 UNWATCHED = Watched.of()
 
 
-class PrivateLinear(BaseEstimator):
+class PrivateLinear(OwnSeed, BaseEstimator):
     """Budget handling, training and the released state; subclasses add targets and predictions.
 
     After ``fit``: ``fitted_`` is the released model (``fitted_.save(folder)``), ``certificate_``, ``run_`` and
@@ -225,6 +226,7 @@ class PrivateLinear(BaseEstimator):
 
     def _rows(self, features: Any) -> np.ndarray:
         check_is_fitted(self, "fitted_")
+        warn_of_predictions()
         if self.schema is not None:
             return self.transformer_.transform(features)
         check_kept("X", features)

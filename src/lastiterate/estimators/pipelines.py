@@ -13,6 +13,7 @@ from sklearn.pipeline import Pipeline  # pyright: ignore
 from sklearn.utils import get_tags  # pyright: ignore
 
 from lastiterate.errors import outside
+from lastiterate.estimators.meta_estimators import check_callers, learner_from_predictions
 
 DEPTH = 60
 """Callers that are looked at."""
@@ -28,13 +29,27 @@ def warn_of_learned_steps(estimator: object) -> None:
     """Name the steps of the pipelines that are fitting ``estimator``, and what else is, that learn from rows.
 
     Whether a step learns is what it says itself (scikit-learn's tag ``requires_fit``). Steps that were applied outside
-    a pipeline cannot be noticed.
+    a pipeline cannot be noticed. Errors: who is fitting it makes the certificate false (``check_callers``).
     """
+    check_callers(estimator)
+    for caller in _fitting(estimator):
+        if not type(caller).__module__.startswith(("sklearn.", "lastiterate.")):
+            warnings.warn(f"{type(caller).__name__} is fitting the estimator: the certificate holds only if it hands "
+                          "on every record once, with weight 1, and learns nothing from them", UnpaidStepWarning,
+                          stacklevel=outside())
     names = list(dict.fromkeys(name for caller in _fitting(estimator) for name in _around(caller)))
     if names:
         warnings.warn(f"the certificate does not cover {', '.join(names)}: what it learned from the private rows was "
                       "not paid for; public ranges in a schema (SchemaTransformer) take the place of scaling",
                       UnpaidStepWarning, stacklevel=outside())
+
+
+def warn_of_predictions() -> None:
+    """Name what scikit-learn is fitting on predictions of an estimator that is fitted, such as a frozen one."""
+    name = learner_from_predictions()
+    if name is not None:
+        warnings.warn(f"the certificate does not cover {name}: what it learns from predictions on private rows is not "
+                      "paid for; fit it on public rows", UnpaidStepWarning, stacklevel=outside())
 
 
 def _fitting(estimator: object) -> Iterator[Any]:

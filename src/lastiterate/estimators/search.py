@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data  # pyright: 
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.errors import InputError
 from lastiterate.estimators.base import PrivateLinear
+from lastiterate.estimators.meta_estimators import OwnSeed
 from lastiterate.estimators.numbers_only import numbers_only
 from lastiterate.estimators.pipelines import warn_of_learned_steps
 from lastiterate.estimators.refusals import as_before_if_refused
@@ -45,7 +46,7 @@ def _of_classes(search: DPSearchCV) -> bool:
     return bool(is_classifier(search.estimator))
 
 
-class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
+class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
     """Train a secret number of candidates under one budget, release the best of them once.
 
     Parameters

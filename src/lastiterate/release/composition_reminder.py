@@ -1,9 +1,10 @@
 """A reminder, once per process, that fits on one data set compose.
 
-Two signs show a repeated fit. Cross-validation and searches of scikit-learn are on the call stack, in their worker
-processes too. Or rows are back that an earlier fit of this process saw: sketches made of the smallest of their hashes
-overlap in proportion (Broder: On the resemblance and containment of documents, 1997). It is a reminder and no
-accountant: rows that were scaled anew, and fits in other processes, are not recognised.
+Two signs show a repeated fit. Something of scikit-learn that fits again and again (cross-validation, searches,
+selection of features, a model for each target or class) is on the call stack, in its worker processes too. Or rows are
+back that an earlier fit of this process saw: sketches made of the smallest of their hashes overlap in proportion
+(Broder: On the resemblance and containment of documents, 1997). It is a reminder and no accountant: rows that were
+scaled anew, and fits in other processes, are not recognised.
 """
 
 from __future__ import annotations
@@ -22,7 +23,13 @@ import numpy as np
 from lastiterate.errors import RepeatedFitWarning, outside
 from lastiterate.release.order import is_source
 
-SEARCHES = ("sklearn.model_selection._search", "sklearn.model_selection._validation")
+REPEATING = (
+    "sklearn.model_selection._search", "sklearn.model_selection._validation", "sklearn.feature_selection._rfe",
+    "sklearn.feature_selection._sequential", "sklearn.feature_selection._from_model", "sklearn.multioutput",
+    "sklearn.multiclass", "sklearn.ensemble._voting", "sklearn.ensemble._stacking", "sklearn.ensemble._base",
+    "sklearn.calibration",
+)
+"""Modules of scikit-learn that fit on the same records several times, or before another fit on them."""
 HASHES = 64  #: in a sketch, at most
 FITS = 64  #: that are remembered
 SHARED = 0.1  #: part of the smaller sketch that must be back; some rows are equal by chance
@@ -76,7 +83,7 @@ class Reminder:
     def before(self, rows: Sketch) -> None:
         """Warn before a repeated fit, once; where the warning is made an error, every time, and nothing is spent."""
         with self._one_at_a_time:  # fits may run in threads
-            if not _searching() and not any(_overlap(rows, other) for other in self._fits):
+            if not _repeating() and not any(_overlap(rows, other) for other in self._fits):
                 return
             # a recorded warning is not shown, and is still raised where a filter makes it an error
             with warnings.catch_warnings(record=True) if self._warned else nullcontext():
@@ -127,10 +134,10 @@ def _overlap(one: Sketch, two: Sketch) -> bool:
     return len(one & two) >= SHARED * min(len(one), len(two))
 
 
-def _searching() -> bool:
+def _repeating() -> bool:
     frame = sys._getframe()  # pyright: ignore[reportPrivateUsage]
     while frame is not None:
-        if str(frame.f_globals.get("__name__")).startswith(SEARCHES):
+        if str(frame.f_globals.get("__name__")).startswith(REPEATING):
             return True
         frame = frame.f_back
     return False

@@ -18,8 +18,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.errors import InputError
+from lastiterate.estimators.meta_estimators import OwnSeed
 from lastiterate.estimators.numbers_only import numbers_only
-from lastiterate.estimators.pipelines import warn_of_learned_steps
+from lastiterate.estimators.pipelines import warn_of_learned_steps, warn_of_predictions
 from lastiterate.estimators.public_labels import public_labels
 from lastiterate.estimators.refusals import as_before_if_refused, refuse
 from lastiterate.estimators.seeds import seed_of
@@ -35,7 +36,7 @@ from lastiterate.torch.predicted import predicted
 from lastiterate.torch.released import FittedModule
 
 
-class DPNetClassifier(ClassifierMixin, BaseEstimator):
+class DPNetClassifier(ClassifierMixin, OwnSeed, BaseEstimator):
     """A network as a private classifier.
 
     Parameters
@@ -161,6 +162,7 @@ class DPNetClassifier(ClassifierMixin, BaseEstimator):
 
     def _outputs(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "fitted_")
+        warn_of_predictions()
         check_kept("X", X)
         with numbers_only("X"):
             records = validate_data(self, X, reset=False, dtype=_precision(X), allow_nd=True)

@@ -97,7 +97,7 @@ def check_hooks(module: torch.nn.Module, argument: str = "model") -> None:
 
 def _hooked(argument: str, where: str) -> InputError:
     return InputError(argument, "must have no hooks on gradients: these are computed for each record, clipped and "
-                      "summed without them", where, "call remove() of the handle that registering gave, or change the loss")
+                      "summed without them", where, "call remove() of the handle that registering gave")
 
 
 def made_up_pair(summed: PerRecord, records: tuple[Any, ...], theta: torch.Tensor) -> Any:
