@@ -153,8 +153,8 @@ def is_zero(name: str, params: dict[str, Any], kinds: Kinds) -> bool:
         return ZERO in kinds
     if name == "integer_pow":
         return params["y"] > 0 and kinds == [ZERO]
-    told = kinds if name in ALL_ZERO else kinds[SOME_ZERO[name]] if name in SOME_ZERO else []
-    return bool(told) and not any(told)
+    operands = kinds if name in ALL_ZERO else kinds[SOME_ZERO[name]] if name in SOME_ZERO else []
+    return bool(operands) and not any(operands)
 
 
 def _chosen(by: int, kind: int) -> int:
