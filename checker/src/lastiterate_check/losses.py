@@ -299,6 +299,11 @@ def _variance(side: Side, h: float) -> float:
     return float(side.mass @ (np.arange(side.mass.size) - mean) ** 2) / total * h * h
 
 
+def _log(masses: Array) -> Array:
+    with np.errstate(divide="ignore"):
+        return np.log(masses)
+
+
 class Order:
     """One order of a composition: sums of independent losses, and the chance that one of them is infinite."""
 
@@ -306,12 +311,12 @@ class Order:
         self.h, self.parts, self.rough = h, [], []
         for side, count in parts:
             places = np.arange(side.mass.size) + side.first
-            self.parts.append((side, count, places, np.log(np.maximum(side.mass, 1e-320))))
+            self.parts.append((side, count, places, _log(side.mass)))
             width = -(-side.mass.size // 1500)
             starts = np.arange(0, side.mass.size, width)
-            mass = np.add.reduceat(side.mass, starts) + 1e-320
-            mean = np.add.reduceat(side.mass * places, starts) / mass
-            self.rough.append((side, count, mean, np.log(mass)))
+            mass = np.add.reduceat(side.mass, starts)
+            mean = np.add.reduceat(side.mass * places, starts) / np.maximum(mass, 1e-300)
+            self.rough.append((side, count, mean, _log(mass)))
         self.infinite = sum(count * side.infinite for side, count in parts) * (1 + 1e-9)
         self.steps = sum(count for _, count in parts)
         self.delta = lru_cache(maxsize=256)(self._delta)
