@@ -131,11 +131,9 @@ def rdp_log_delta(orders: Array, values: Array, epsilon: float) -> Array:
 def renyi_sum(one: Curve, two: Curve) -> Rdp:
     """Both mechanisms on the same data: divergences of an order add up (Mironov 2017, Proposition 1)."""
     slopes = [c.slope if isinstance(c, Rdp) else c.mu**2 / 2 if isinstance(c, Gdp) else math.inf for c in (one, two)]
-    orders = {float(1 + gap) for gap in np.geomspace(0.01, 1e4, 300)}
-    for curve in (one, two):
-        orders |= set(curve.orders) if isinstance(curve, Rdp) else set()
-    if math.isfinite(sum(slopes)):
-        orders = {order for curve in (one, two) if isinstance(curve, Rdp) for order in curve.orders}
+    orders = {order for curve in (one, two) if isinstance(curve, Rdp) for order in curve.orders}
+    if not math.isfinite(sum(slopes)):
+        orders |= {float(1 + gap) for gap in np.geomspace(0.01, 1e4, 300)}
     listed = tuple(sorted(orders))
     values = tuple((one.rdp(order) + two.rdp(order)) * UP for order in listed)
     return Rdp(sum(slopes) * UP, listed, values)

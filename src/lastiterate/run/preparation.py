@@ -222,9 +222,19 @@ Preparation = (PrivateMean | PrivateTargetMean | SquareRoots | UnitRows | Cosine
                | TopEigenvalue)
 
 
+MOST_PARTS = 100
+"""Parts of a preparation, or noisy counts, that a run may have: what a stranger's certificate may ask to compute."""
+
+
 def columns(prelude: tuple[Preparation, ...], features: int) -> int:
     """Columns of rows of ``features`` columns after the preparation."""
     return features + sum(part.added for part in prelude)
+
+
+def check_number(argument: str, parts: tuple[object, ...]) -> None:
+    """Refuse lists that no run needs: every bound composes each part anew."""
+    if len(parts) > MOST_PARTS:
+        raise InputError(argument, f"must have at most {MOST_PARTS} parts", len(parts), "a run needs a few of them")
 
 
 def check_targets(prelude: tuple[Preparation, ...], target_classes: int | None) -> None:

@@ -25,7 +25,7 @@ from lastiterate.run.methods import Method
 from lastiterate.run.named_arguments import checks_arguments
 from lastiterate.run.noise import Noise
 from lastiterate.run.penalties import Prox
-from lastiterate.run.preparation import Preparation, check_targets
+from lastiterate.run.preparation import Preparation, check_number, check_targets
 from lastiterate.run.probability_calibration import AssumedSlope, Calibration, check_calibration
 from lastiterate.run.record_draws import RecordDraws, check_record_draws
 from lastiterate.run.stable import check_stable, stabilised
@@ -90,6 +90,8 @@ class Run(Described):
             self.noise.check(self.steps)
         if self.update is not None:
             self.update.check(self.step_size, self.noise)
+        check_number("prelude", self.prelude)
+        check_number("counts", self.counts)
         check_relative(self)
         check_stable(self)
         check_targets(self.prelude, self.loss.target_classes)
