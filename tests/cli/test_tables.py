@@ -115,3 +115,18 @@ def test_json_of_train_is_a_summary(tmp_path):
     said = json.loads((tmp_path / "m" / "certificate.json").read_text())["word"]
     assert said["purpose"] == "a test" and said["trained_by"] == "us"
     assert said["accuracy"] == f"{body['test_score']:.3f} on a bundled public test set"
+
+
+@pytest.mark.parametrize("cell", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)",
+                                  "\t=1", "\r=1", "\n=1", "\uff1d1+1", "=",
+                                  "-", "-inf", "+1e5x", "-1_000"])
+def test_no_cell_of_a_table_is_a_formula(cell):
+    assert list(csv.reader(io.StringIO(as_csv([cell], [["x"]]), newline="")))[0] == ["'" + cell]
+    assert list(csv.reader(io.StringIO(as_csv(["x"], [[cell]]), newline="")))[1] == ["'" + cell]
+
+
+def test_numbers_and_names_stay_as_they_are():
+    cells = ["-1", "+2.5", "-1e-05", "-.5", "a=b", "x-1", "", "3", "'=1", "\u00fc"]
+    assert list(csv.reader(io.StringIO(as_csv(["x"] * 10, [cells]))))[1] == cells
+    assert as_csv(["x"], [["a\r=1"]]) == 'x\n"a\r=1"\n', "which would begin another line"
+    assert as_csv(["x", "y", "z"], [[-1.5, -2, float("-inf")]]) == "x,y,z\n-1.5,-2,-inf\n"

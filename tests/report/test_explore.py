@@ -2,6 +2,8 @@
 
 import http.client
 import json
+import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -11,6 +13,7 @@ import pytest
 import lastiterate as li
 from lastiterate.errors import InputError
 from lastiterate.report import explore, explorer
+from lastiterate.report.page import part
 
 from . import browser as browsers
 
@@ -60,6 +63,10 @@ def test_copies_give_the_same_run(change, tmp_path):
         ({"loss": []}, "loss must be one of"),
         ({"adjacency": "x"}, "adjacency must be one of"),
         ({"step": 1e400}, "number"),
+        ({"noise": 10**400}, "noise must be a number"),
+        ({"n": 2**63}, "whole number from 1 to 1e\\+12"),
+        ({"delta": 5e-324}, "delta must be at least"),
+        ({"batch": 6001}, "batch must be at most n, the number of records, got 6001; n is 6,000"),
         ({"more": 1}, "those of the page"),
     ],
 )
@@ -70,10 +77,24 @@ def test_questions_of_another_form_are_refused(change, said):
 
 def test_a_run_that_nothing_certifies_says_why():
     found = explore.answer(
-        explore.DEFAULT | {"clip": 0, "noise": 1e-6, "adjacency": "zero-out", "n": 100}, rows="closed"
+        explore.DEFAULT | {"clip": 0, "noise": 1e-6, "adjacency": "zero-out", "n": 400}, rows="closed"
     )
     assert found["epsilon"] is None or found["epsilon"] > 1e3
     assert "error" not in found
+
+
+def test_a_whole_number_may_be_written_as_a_power_of_ten():
+    asked = explore.read(explore.DEFAULT | {"n": 1e12, "batch": 1e10})
+    assert asked.run.n == 10**12 and type(asked.run.n) is int
+    assert explore.answer(explore.DEFAULT | {"n": 1e12, "batching": "full"}, rows="closed")["epsilon"] > 0
+    assert explore.read(explore.DEFAULT | {"batch": 6001, "batching": "full"}).run.n == 6000, "which reads no batch"
+
+
+@pytest.mark.parametrize("batching", ["permuted", "full", "poisson"])
+def test_answers_are_json_without_noise(batching):
+    found = explore.answer(explore.DEFAULT | {"noise": 0, "batching": batching}, rows="all")
+    assert found["epsilon"] is None and found["lower"] is None
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
 
 
 @pytest.fixture(scope="module")
@@ -102,9 +123,10 @@ def test_the_server_listens_on_the_loopback_and_answers_its_own_page(server):
     status, body, _ = ask(server)
     assert status == 200 and json.loads(body)["epsilon"] == explore.answer(explore.DEFAULT, rows="closed")["epsilon"]
     status, body, _ = ask(server, body=json.dumps(explore.DEFAULT | {"n": -1}))
-    assert status == 200 and "n must be" in json.loads(body)["error"]
-    assert "no JSON" in json.loads(ask(server, body="{")[1])["error"]
-    assert "error" in json.loads(ask(server, body="[" * 3000)[1])
+    assert status == 400 and "n must be" in json.loads(body)["error"]
+    assert "complete JSON" in json.loads(ask(server, body="{")[1])["error"]
+    assert "deeper" in json.loads(ask(server, body="[" * 3000)[1])["error"]
+    assert b'<meta name="viewport"' in ask(server, "GET", "/")[1]
     with pytest.raises(InputError, match="port must be free"):
         explorer.serve(server.server_address[1])
 
@@ -115,6 +137,94 @@ def test_the_server_listens_on_the_loopback_and_answers_its_own_page(server):
     {"method": "GET", "path": "/", "host": "evil.example"}])
 def test_other_pages_cannot_ask(server, wrong):
     assert ask(server, **wrong)[0] in (400, 404)
+
+
+def send(server, content):
+    """What the server answers to these bytes, until it closes the connection."""
+    with socket.create_connection(server.server_address[:2], timeout=60) as link:
+        link.sendall(content)
+        reply = b""
+        while part := link.recv(2**16):
+            reply += part
+    return reply
+
+
+def one_sentence(reply):
+    head, _, body = reply.partition(b"\r\n\r\n")
+    said = json.loads(body)
+    assert list(said) == ["error"] and "\n" not in said["error"] and len(said["error"]) < 400
+    return int(head.split()[1])
+
+
+HEAD = "Host: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
+
+
+@pytest.mark.parametrize("first, more, body", [
+    ("GET http://[ HTTP/1.1", "", ""), ("POST http://[ HTTP/1.1", "Content-Length: 2\r\n", "{}"),
+    ("POST /answer?rows=closed HTTP/1.1", "Content-Length: \u00b2\r\n", "{}"),
+    ("POST /answer?rows=closed HTTP/1.1", "Content-Length: -1\r\n", "{}"),
+    ("POST /answer?rows=closed HTTP/1.1", "Content-Length: " + "9" * 5000 + "\r\n", "{}"),
+    ("POST /answer?rows=closed HTTP/1.1", "", "{}"), ("NOTHING", "", ""), ("GET / HTTP/x", "", ""),
+    ("POST /answer?rows=closed HTTP/1.1", "Content-Length: 4\r\n", "\u00ff\u00fe{}")])
+def test_requests_of_another_form_are_answered_in_a_sentence(server, first, more, body, capfd):
+    text = f"{first}\r\n{HEAD.format(port=server.server_address[1])}{more}\r\n{body}"
+    assert one_sentence(send(server, text.encode("latin-1"))) == 400
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("change", [{"n": 10**400}, {"noise": 10**300}, {"step": 2**63},
+                                    {"n": 2**63}, {"passes": 2**64}, {"delta": 5e-324}, {"batch": 1e12}], ids=range(7))
+@pytest.mark.parametrize("rows", ["closed", "curves"])
+def test_numbers_beyond_the_accountant_are_refused(server, change, rows, capfd):
+    status, body, _ = ask(server, path=f"/answer?rows={rows}", body=json.dumps(explore.DEFAULT | change))
+    assert status == 400 and list(json.loads(body)) == ["error"] and capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("begun", [b"", b"POST /answer", b"POST /answer?rows=closed HTTP/1.1\r\nHost: ", None])
+def test_connections_that_say_nothing_more_end(server, begun, monkeypatch, capfd):
+    monkeypatch.setattr(explorer.Handler, "timeout", 0.2)
+    head = HEAD.format(port=server.server_address[1]).encode()
+    half = b"POST /answer?rows=closed HTTP/1.1\r\n" + head + b"Content-Length: 100\r\n\r\n{"
+    reply = send(server, half if begun is None else begun)
+    assert reply == b"" if begun is not None else one_sentence(reply) == 408
+    assert capfd.readouterr().err == "" and explorer.PATIENCE < 60
+
+
+SCRIPT = r"""
+const listeners = {}, none = () => {};
+const make = () => ({ dataset: {}, setAttribute: none, addEventListener: none, append: none, select: none });
+const elements = {}, buttons = ["python", "cli", "json"].map(
+  (key) => Object.assign(make(), { dataset: { copy: key } }));
+const byId = (id) => elements[id] ||= Object.assign(make(), { elements: [] });
+byId("fields").addEventListener = (kind, act) => { listeners[kind] = act; };
+globalThis.document = {
+  getElementById: byId, querySelectorAll: () => buttons, querySelector: () => null, createElement: make };
+Object.defineProperty(globalThis, "navigator", { value: {} });
+const good = {
+  epsilon: 1, lower: null, theorem: "t", multiplier: 1, std: 1, steps: 1, others: [],
+  copies: { json: "{}" }, final: true, curves: "" };
+const replies = [good, good, { error: "n must be a whole number" }, null, good, good], seen = [];
+globalThis.fetch = async () => {
+  const found = replies.shift();
+  if (!found) throw new Error("gone");
+  return { json: async () => found }; };
+const wait = () => new Promise((done) => setTimeout(done, 80));
+const note = () => seen.push(
+  [byId("error").textContent, buttons.map((button) => Boolean(button.disabled)), byId("lower").textContent]);
+const move = () => listeners.input({ target: { type: "text" } });
+"""
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not installed: the page's script is not run")
+def test_after_a_refusal_nothing_can_be_copied_until_the_next_answer(tmp_path):
+    (tmp_path / "run.mjs").write_text(SCRIPT + part("explore.js") + """
+(async () => { await wait(); note(); for (let i = 0; i < 3; i++) { move(); await wait(); note(); }
+console.log(JSON.stringify(seen)); })();""")
+    done = subprocess.run(["node", str(tmp_path / "run.mjs")], capture_output=True, text=True, check=True)
+    first, refused, gone, again = json.loads(done.stdout)
+    assert first == again == ["", [False] * 3, "infinite"]
+    assert refused[:2] == ["n must be a whole number", [True] * 3]
+    assert "does not answer" in gone[0] and gone[1] == [True] * 3
 
 
 @pytest.mark.skipif(browsers.installed() is None, reason="no Chromium is installed: the explorer's page is not tested")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lastiterate.cli.screen import FILES, Json, Out, Threshold, UnpackedLimit, app, console, emit, reports_errors
+from lastiterate.cli.spreadsheets import as_csv
 
 if TYPE_CHECKING:
     from lastiterate.accounting.comparison import Checked
@@ -79,9 +78,7 @@ def predict_command(model: Annotated[Path, typer.Argument(help="a folder that tr
     if json_:
         emit(json.dumps(as_json.predictions(header, rows), indent=2) + "\n", out)
         return
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([header, *rows])
-    emit(text.getvalue(), out)
+    emit(as_csv(header, rows), out)
 
 
 @app.command("verify")

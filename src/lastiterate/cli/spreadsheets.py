@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -13,6 +14,9 @@ from lastiterate.errors import InputError
 
 Csv = Annotated[bool, typer.Option("--csv", help="the table as comma-separated values, numbers in full")]
 Latex = Annotated[bool, typer.Option("--latex", help="the table as LaTeX (package booktabs)")]
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""What a formula begins with, the wide forms of East Asian keyboards too; spreadsheets skip a tab or an end of line."""
+_PLAIN_NUMBER = re.compile(r"[-+](?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII)
 Header = Sequence[str]
 Rows = Sequence[Sequence[object]]
 _ESCAPES = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
@@ -28,10 +32,22 @@ def one_form(**asked: bool) -> None:
 
 
 def as_csv(header: Header, rows: Rows) -> str:
-    """A line for the header and for every row."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([header, *rows])
-    return text.getvalue()
+    """A line for the header and for every row; no cell is a formula."""
+    return "".join(_line([_inert(cell) for cell in row]) for row in [header, *rows])
+
+
+def _line(cells: Sequence[object]) -> str:
+    """The cells of one line; one with a carriage return in it is quoted, or it would end the line for some readers."""
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\r\n").writerow(cells)  # what is in the terminator is quoted in cells
+    return text.getvalue().removesuffix("\r\n") + "\n"
+
+
+def _inert(cell: object) -> object:
+    """A cell that a spreadsheet shows and does not execute: a text that begins like a formula gets an apostrophe."""
+    if isinstance(cell, str) and cell.startswith(_FORMULA) and not _PLAIN_NUMBER.fullmatch(cell):
+        return "'" + cell
+    return cell
 
 
 def as_latex(header: Header, rows: Rows) -> str:

@@ -3,6 +3,8 @@
   const form = document.getElementById("fields"), shown = document.getElementById("answer");
   const byId = (id) => document.getElementById(id);
   let round = 0, copies = {};
+  const buttons = document.querySelectorAll("button[data-copy]");
+  function refuse(text) { byId("error").textContent = text; shown.className = "stale"; shown.setAttribute("aria-busy", "false"); copies = {}; for (const button of buttons) button.disabled = true; }
 
   function fields() {
     const found = {};
@@ -20,12 +22,12 @@
   function up(value) { const unit = Math.pow(10, Math.floor(Math.log10(value)) - 3); return value > 0 ? Number((Math.ceil(value / unit * (1 - 1e-12)) * unit).toPrecision(4)) : 0; }
   function down(value) { const unit = Math.pow(10, Math.floor(Math.log10(value)) - 3); return value > 0 ? Number((Math.floor(value / unit) * unit).toPrecision(4)) : 0; }
   function show(found) {
-    byId("error").textContent = found.error || "";
-    if (found.error) { shown.className = "stale"; return; }
+    if (found.error) { refuse(found.error); return; }
+    byId("error").textContent = "";
     byId("epsilon").textContent = found.epsilon === null ? "nothing certifies this run" : String(up(found.epsilon));
     byId("epsilon").dataset.value = String(found.epsilon);
     byId("theorem").textContent = found.theorem || found.why_not;
-    byId("lower").textContent = String(down(found.lower));
+    byId("lower").textContent = found.lower === null ? "infinite" : String(down(found.lower));
     byId("lower").dataset.value = String(found.lower);
     byId("multiplier").textContent = found.multiplier.toPrecision(4) + ", standard deviation " + found.std.toPrecision(4) + " of the mean gradient";
     byId("steps-said").textContent = String(found.steps);
@@ -34,7 +36,7 @@
       const line = document.createElement("li");
       line.textContent = name + " (" + kind + "): " + (epsilon === null ? "infinite" : kind === "lower" ? "at least " + down(epsilon) : up(epsilon)); list.append(line);
     }
-    if (found.copies) copies = found.copies;
+    if (found.copies) { copies = found.copies; for (const button of buttons) button.disabled = false; }
     shown.className = found.final ? "" : "stale";
     shown.setAttribute("aria-busy", String(!found.final));
   }
@@ -53,10 +55,10 @@
       if (!first.final) { const second = await ask("all", mine); if (!second) return; show(second); }
       const third = await ask("curves", mine); if (!third || third.error) return;
       byId("curves").innerHTML = third.curves; byId("curves").className = "";
-    })();
+    })().catch(() => { if (mine === round) refuse("lastiterate explore does not answer: is it still running?"); });
   }
   form.addEventListener("submit", (event) => event.preventDefault());
-  for (const button of document.querySelectorAll("button[data-copy]")) button.addEventListener("click", () => {
+  for (const button of buttons) button.addEventListener("click", () => {
     const text = copies[button.dataset.copy] || "";
     byId("copied").value = text; byId("copied").select();
     const said = byId("copy-said"), done = () => { said.textContent = "copied as " + button.dataset.copy; };

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from lastiterate.accounting.certificate import Certificate
+from lastiterate.accounting.wording import finite
 from lastiterate.curves.curve import check_delta
 from lastiterate.errors import InputError
 from lastiterate.markup import Markup, tag
@@ -40,7 +41,10 @@ CLOSED = tuple(theorem for theorem in TABLE.values() if family(theorem.name) != 
 KINDS = {"full": FullBatch, "cyclic": Cyclic, "permuted": Permuted, "reshuffled": Reshuffled,
          "allocation": RandomAllocation, "bins": BallsInBins, "fixed": FixedSize, "poisson": Poisson}
 LOSSES = ("logistic", "softmax of 10 classes", "huber-ridge")
-WHOLE, NUMBERS = ("n", "batch", "passes"), ("step", "ridge", "clip", "noise", "delta")
+WHOLE, NUMBERS = {"n": 1e12, "batch": 1e12, "passes": 1e9}, ("step", "ridge", "clip", "noise", "delta")
+"""Whole numbers with their largest values, and other numbers."""
+LEAST_DELTA = 1e-300
+"""The smallest delta of a question; the logarithms of smaller ones leave the range of doubles."""
 DEFAULT: dict[str, Any] = {"n": 6000, "batch": 300, "passes": 30, "step": 0.2, "ridge": 0.01, "clip": 1.0, "noise": 3.0,
                            "delta": 1e-5, "batching": "permuted", "loss": "logistic", "adjacency": "zero-out"}
 """What the page begins with."""
@@ -66,20 +70,33 @@ def read(fields: object) -> Asked:
     given = cast(dict[str, Any], fields)
     for name in (*WHOLE, *NUMBERS):
         value = given[name]
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if not _is_finite(value):
             raise InputError(name, "must be a number", value)
-        if name in WHOLE and (value != int(value) or not 1 <= value <= 1e9):
-            raise InputError(name, "must be a whole number >= 1", value)
+        if name in WHOLE and (value != int(value) or not 1 <= value <= WHOLE[name]):
+            raise InputError(name, f"must be a whole number from 1 to {WHOLE[name]:g}", value)
     for name, known in (("batching", KINDS), ("loss", LOSSES)):
         if not isinstance(given[name], str) or given[name] not in known:
             raise InputError(name, "must be one of " + ", ".join(known), given[name])
     check_delta(given["delta"])
+    if given["delta"] < LEAST_DELTA:
+        raise InputError("delta", f"must be at least {LEAST_DELTA:g}", given["delta"])
+    if given["batching"] != "full" and given["batch"] > given["n"]:
+        raise InputError("batch", "must be at most n, the number of records", given["batch"],
+                         f"n is {int(given['n']):,}")
     return Asked(_run(given), float(given["delta"]))
+
+
+def _is_finite(value: object) -> bool:
+    """Whether it is a number that a float holds."""
+    try:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # of an integer with hundreds of digits
+        return False
 
 
 def _run(given: dict[str, Any]) -> Run:
     n, size, passes = (int(given[name]) for name in WHOLE)
-    batching = _batching(given["batching"], n, min(size, n))
+    batching = _batching(given["batching"], n, size)
     per_pass = batching.blocks(n) if batching.blocks(n) > 1 else max(1, round(n / batching.expected_batch(n)))
     ridge, clip = float(given["ridge"]), float(given["clip"])
     loss = {
@@ -115,11 +132,12 @@ def answer(fields: object, *, rows: str) -> dict[str, Any]:
     proof = Certificate.of(asked.run, theorems, Evidence.ENFORCED)
     best, epsilon = proof.best(asked.delta), proof.epsilon(asked.delta)
     shown: dict[str, Any] = {
-        "epsilon": epsilon if math.isfinite(epsilon) else None, "theorem": None if best is None else best.theorem.name,
-        "lower": proof.lower(asked.delta), "multiplier": asked.run.noise.z, "std": asked.run.first_noise,  # pyright: ignore
+        "epsilon": finite(epsilon), "theorem": None if best is None else best.theorem.name,
+        "lower": finite(proof.lower(asked.delta)), "multiplier": asked.run.noise.z, "std": asked.run.first_noise,  # pyright: ignore
         "steps": asked.run.steps, "final": rows != "closed" or not asked.sampled,
         "why_not": proof.why_not() if best is None else "",
-        "others": [[row["theorem"], row["kind"], row["epsilon"]] for row in proof.rows(asked.delta) if row["applies"]]}
+        "others": [[row["theorem"], row["kind"], row["epsilon"] if row["epsilon"] is None else finite(row["epsilon"])]
+                   for row in proof.rows(asked.delta) if row["applies"]]}
     if rows == "curves":
         shown["curves"] = _curves(asked, proof)
     else:

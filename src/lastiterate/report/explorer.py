@@ -10,15 +10,18 @@ from functools import cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, cast
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.markup import Markup, tag
 from lastiterate.report import explore
 from lastiterate.report.page import part
+from lastiterate.run import strict_json
 
 LONGEST = 4096
 """Bytes of a question."""
+PATIENCE = 10
+"""Seconds that a connection may be silent before it has sent its question, or taken its answer."""
 SLIDERS = {
     "n": ("records n", 1.3, 7.0, True),
     "batch": ("batch b", 0.0, 6.0, True),
@@ -66,8 +69,9 @@ def page() -> str:
         f"default-src 'none'; connect-src 'self'; script-src {_hash('explore.js')}; style-src {_hash('page.css')}; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
-    head = tag("head", Markup('<meta charset="utf-8">'), tag("title", "lastiterate explore"),
-               Markup(f"<style>{part('page.css')}</style>"))
+    head = tag("head", Markup('<meta charset="utf-8">'),
+               tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+               tag("title", "lastiterate explore"), Markup(f"<style>{part('page.css')}</style>"))
     html = tag("html", head, tag("body", body, Markup(f"<script>{part('explore.js')}</script>")), lang="en")
     return f"{rules}\n<!DOCTYPE html>\n{html}\n"
 
@@ -116,32 +120,50 @@ class Handler(BaseHTTPRequestHandler):
     """
 
     server_version, sys_version = "lastiterate", ""
+    timeout = PATIENCE
 
     def do_GET(self) -> None:
         """The page."""
-        if not self._ours() or urlsplit(self.path).path != "/":
-            self._refuse(HTTPStatus.NOT_FOUND)
+        place = self._address()
+        if place is None:
+            self._refuse(HTTPStatus.BAD_REQUEST, "the address must be one of this server")
+            return
+        if not self._ours() or place.path != "/":
+            self._refuse(HTTPStatus.NOT_FOUND, "there is one page, at /")
             return
         rules, _, text = page().partition("\n")
-        self._send(text.encode(), "text/html; charset=utf-8", {"Content-Security-Policy": rules})
+        self._send(HTTPStatus.OK, text.encode(), "text/html; charset=utf-8", {"Content-Security-Policy": rules})
 
     def do_POST(self) -> None:
         """One question."""
-        place, length = urlsplit(self.path), self.headers.get("Content-Length", "")
-        rows = parse_qs(place.query).get("rows", [""])[0]
-        good = self.headers.get("Content-Type") == "application/json" and length.isdigit() and int(length) <= LONGEST
-        if not self._ours() or place.path != "/answer" or rows not in ("closed", "all", "curves") or not good:
-            self._refuse(HTTPStatus.BAD_REQUEST)
+        place, length = self._address(), self.headers.get("Content-Length", "")
+        rows = "" if place is None else parse_qs(place.query).get("rows", [""])[0]
+        known = place is not None and place.path == "/answer" and rows in ("closed", "all", "curves")
+        digits = length.isascii() and length.isdigit() and len(length) <= 8
+        if not self._ours() or not known or self.headers.get("Content-Type") != "application/json" or not digits or (
+                int(length) > LONGEST):
+            self._refuse(HTTPStatus.BAD_REQUEST, f"a question is JSON of at most {LONGEST} bytes, sent by the page")
             return
-        self._send(json.dumps(self._answered(self.rfile.read(int(length)), rows)).encode(), "application/json", {})
-
-    def _answered(self, body: bytes, rows: str) -> dict[str, Any]:
         try:
-            return explore.answer(json.loads(body), rows=rows)
+            body = self.rfile.read(int(length))
+        except OSError:  # nothing more comes
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT, f"a question must arrive within {PATIENCE} seconds")
+            return
+        try:
+            found = json.dumps(explore.answer(strict_json.loads(body, "question"), rows=rows), allow_nan=False)
         except (InputError, NotCertified) as error:
-            return {"error": str(error)}
-        except (ValueError, RecursionError):
-            return {"error": "the question is no JSON"}
+            self._refuse(HTTPStatus.BAD_REQUEST, str(error))
+        except (ArithmeticError, ValueError):
+            self._refuse(HTTPStatus.BAD_REQUEST, "these numbers are too large or too small to compute with")
+        else:
+            self._send(HTTPStatus.OK, found.encode(), "application/json", {})
+
+    def _address(self) -> SplitResult | None:
+        """The address that is asked for, or nothing where it is none."""
+        try:
+            return urlsplit(self.path)
+        except ValueError:
+            return None
 
     def _ours(self) -> bool:
         port = cast(ThreadingHTTPServer, self.server).server_port
@@ -149,17 +171,24 @@ class Handler(BaseHTTPRequestHandler):
         origin = self.headers.get("Origin")
         return self.headers.get("Host") in known and (origin is None or origin in {f"http://{name}" for name in known})
 
-    def _send(self, body: bytes, kind: str, more: dict[str, str]) -> None:
-        self.send_response(HTTPStatus.OK)
+    def _send(self, status: HTTPStatus, body: bytes, kind: str, more: dict[str, str]) -> None:
+        self.send_response(status)
         for name, value in {"Content-Type": kind, "Content-Length": str(len(body)), "Cache-Control": "no-store",
                             "X-Content-Type-Options": "nosniff", **more}.items():
             self.send_header(name, value)
-        with suppress(ConnectionError):  # a page that has moved on does not wait for its answer
+        with suppress(OSError):  # a page that has moved on does not wait for its answer
             self.end_headers()
             self.wfile.write(body)
 
-    def _refuse(self, status: HTTPStatus) -> None:
-        self.send_error(status)
+    def _refuse(self, status: HTTPStatus, sentence: str) -> None:
+        """Say in one sentence why there is no answer; the connection ends."""
+        self.close_connection = True
+        self._send(status, json.dumps({"error": sentence}).encode(), "application/json", {"Connection": "close"})
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """What the standard library refuses by itself, such as a request that is no HTTP, in the same form."""
+        self.request_version = "HTTP/1.0"  # whatever was asked for: without one there would be no status
+        self._refuse(HTTPStatus(code), (message or HTTPStatus(code).phrase)[:200])
 
     def log_message(self, format: str, *args: object) -> None:
         """Nothing is logged."""
