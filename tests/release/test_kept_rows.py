@@ -148,4 +148,12 @@ def test_the_card_is_about_units_where_they_are_protected(tmp_path, capsys):
         released = fitted(written(tmp_path / "a.csv", 10), wanted={"units": units})
         trained(Console(width=200), released, "m")
         said = " ".join(capsys.readouterr().out.split())
-        assert words in said and ("needs k times as much" in said) == (units is None)
+        assert words in said and ("needs more than k times as much" in said) == (units is None)
+
+
+@pytest.mark.parametrize("k", [2, 3, 5, 10])
+def test_a_person_with_k_rows_needs_more_than_k_times_as_much(k):
+    run = li.Run(n=1000, steps=100, step_size=0.1, noise=li.NoiseMultiplier(3.0), clip=1.0,
+                 loss=li.Logistic(ridge=0.01))
+    certificate = li.account(run)
+    assert certificate.group(k, 1e-5) > k * certificate.epsilon(1e-5)

@@ -82,7 +82,8 @@ def _protected(run: Run | None, adjacency: str, unit: str = "") -> str:
         counted = f"{rows} rows, all of them together" if rows > 1 else "1 row"
         return f"{whose} with at most {counted}. {HIDES[adjacency]}"
     if rows == 1:
-        return f"one record: a row of the data. {HIDES[adjacency]}; a person with k rows needs k times as much"
+        return (f"one record: a row of the data. {HIDES[adjacency]}; "
+                "a person with k rows needs more than k times as much")
     return f"one unit with at most {rows} rows, all of them together. {HIDES[adjacency]}"
 
 
