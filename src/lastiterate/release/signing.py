@@ -52,7 +52,7 @@ def sign_folder(folder: str | Path, *, key: str | Path, certificate: str | Path 
     if too_large := _too_large(place):
         raise InputError("model", "must be a folder that can be signed", too_large)
     config = _library("signing", "sign").Config().set_hashing_config(_config("sign"))
-    own = tempfile.TemporaryDirectory(prefix="lastiterate-")  # so that a full disk of the folder is told from a bad key
+    own = tempfile.TemporaryDirectory(prefix="lastiterate-")  # so that a full disk does not look like a bad key
     try:
         if certificate is None:
             word = os.environ.get(PASSWORD)  # the library hands it on as it is, to a function that takes bytes
