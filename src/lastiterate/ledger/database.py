@@ -77,7 +77,7 @@ def opened(path: Path) -> Generator[sqlite3.Connection, None, None]:
     """Open a ledger file that holds a ledger's tables and nothing else; every commit is on disk.
 
     **Guarantee:** what was committed is in the file itself, not in another one next to it: a copy of the file alone has
-    every charge that its maker was told of. A copy from the middle of a commit is older, newer, or found damaged.
+    every charge that a fit went on with. A copy from the middle of a commit is older, newer, or found damaged.
     """
     if not path.is_file():
         raise Unreachable("ledger", "must be an existing file", str(path),
