@@ -78,8 +78,8 @@ def test_the_last_bits_of_a_law_do_not_place_its_nodes(monkeypatch):
     certificates are compared up to; without rounded numbers it was 5e-7."""
     first_cells, drawn = ratio_grid._cells, np.random.default_rng(0)
 
-    def moved(at, z, a):
-        mass, wrong = first_cells(at, z, a)
+    def moved(*given):
+        mass, wrong = first_cells(*given)
         return mass * (1 + 2.0**-52 * drawn.integers(-2, 3, mass.size)), wrong
 
     def tails():

@@ -14,7 +14,6 @@ from lastiterate.analysis import delayed_blocks, delayed_draws, published_draws
 from lastiterate.analysis.delayed_draws import about, choices, kinds
 from lastiterate.analysis.published_draws import mean_over_draws
 from lastiterate.analysis.restart import last_steps
-from lastiterate.curves import shift_mixtures
 from lastiterate.curves.allocated_shifts import AllocatedShifts
 from lastiterate.curves.composition import compose, curve_from_dict
 from lastiterate.curves.curve import BestOf
@@ -105,11 +104,10 @@ def test_laws_of_shifts_are_rounded_up():
         assert (chances * values).sum() <= rate * weights.sum() * 1.05
 
 
-def test_what_is_cut_from_a_law_of_shifts_is_counted(monkeypatch):
+def test_what_is_cut_from_a_law_of_shifts_is_counted():
     """At a hundredth instead of 1e-20, where it can be seen."""
-    monkeypatch.setattr(shift_mixtures, "TAIL", 0.01)
     for weights in (np.full(40, 0.3), np.linspace(0.1, 1, 25)):
-        chances, _, lost = shift_law(weights, 0.2)
+        chances, _, lost = shift_law(weights, 0.2, tail=0.01)
         assert 0.01 <= lost <= 0.01 + 1e-12 and 0.001 < 1 - chances.sum() <= lost
     without, counted = (mixture_profile(np.array([0.7, 0.3]), np.array([0.0, 1.2]), lost) for lost in (0.0, 0.05))
     for name in ("removed", "added"):

@@ -26,7 +26,7 @@ from lastiterate.run.methods import last_noise, minimiser_of
 from lastiterate.run.ridge_minimiser import NORM_SLACK, RidgeMinimiser
 from lastiterate.run.run import Run
 
-FAILURES = (1e-12, 1e-9, 1e-7)
+FAILURES = (1e-30, 1e-20, 1e-12, 1e-9, 1e-7)
 """Probabilities that batches are larger than usual, or that a record is drawn more often."""
 UP = 1 + 1e-9
 """Above the rounding of a few operations."""

@@ -29,7 +29,7 @@ PLACES, ATOMS, TRIED = 2**13, 400, 3
 BEYOND, EXPONENTS = 1e-12, 65
 """Probability of the mu^2 beyond the lattice, about, and exponents that are tried for it."""
 TAIL = 1e-18
-"""Probability of the largest mu^2, which counts as no privacy."""
+"""Probability of the largest mu^2, which counts as that of a record that every step draws."""
 UP = 1 + 1e-9
 """Above the rounding of a sum of squares."""
 UNIT = 16.0
@@ -90,7 +90,7 @@ def _about(curve: DelayedShifts) -> float:
 
 @lru_cache(maxsize=64)
 def mean_over_draws(curve: DelayedShifts) -> GdpMixture:
-    """The mixture over the draws that ``curve`` keeps secret."""
+    """The mixture over the draws that ``curve`` keeps secret; what the lattice misses counts as drawn at every step."""
     certain, pairs = hidden(curve)
     laws = [(*shift_law(weights, curve.rate), count) for weights, count in pairs]
     unit = max(_reach(laws), 1e-12) / PLACES
@@ -106,9 +106,10 @@ def mean_over_draws(curve: DelayedShifts) -> GdpMixture:
     starts = np.append(0, np.arange(1, total.size, -(-total.size // ATOMS)))  # no draw at all stands alone
     highest = np.append(starts[1:], total.size) - 1.0
     weights: Array = np.add.reduceat(total, starts)
-    rest = max(0.0, 1 - float(weights.sum()), lost)  # what is missing from 1 counts as seen
+    rest = max(0.0, 1 - float(weights.sum()), lost)  # what is missing from 1
     mus: Array = np.sqrt(highest * unit + certain**2) * UP
-    return GdpMixture((*(weights * ((1 - rest) / float(weights.sum()))).tolist(), rest), (*mus.tolist(), math.inf))
+    largest = max(float(mus[-1]), curve.known.mu)  # no draws give a larger one
+    return GdpMixture((*(weights * ((1 - rest) / float(weights.sum()))).tolist(), rest), (*mus.tolist(), largest))
 
 
 def _reach(laws: list[tuple[Array, Array, float, int]]) -> float:

@@ -8,19 +8,20 @@ mean over its blocks of log-normal variables; those of different intervals are i
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import final
 
 import numpy as np
 
-from lastiterate.curves.allocation_composition import COARSE_SHARE, SHARE, Composed, composed
+from lastiterate.curves.allocation_composition import COARSE_SHARE, SHARE, Composed, ComposedFar, composed, composed_far
 from lastiterate.curves.curve import UP
 from lastiterate.curves.delayed_shifts import carried, check_steps, interval_ends
 from lastiterate.curves.dominating_pair import DominatingPair
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.ratio_grid import RatioGrid, mean_of_two
-from lastiterate.curves.shift_mixtures import mixture_grid
+from lastiterate.curves.ratio_nodes import FAR_TRIMMED
+from lastiterate.curves.shift_mixtures import FAR_GRID_REACH, mixture_grid
 from lastiterate.errors import InputError
 from lastiterate.run.arrays import Array
 
@@ -75,6 +76,10 @@ class AllocatedShifts(DominatingPair):
         except ValueError:  # too many nodes
             return None
 
+    def far_law(self) -> ComposedFar:
+        _, passes = hidden_passes(self)
+        return composed_far(tuple((pass_law(parts, COARSE_NODES, far=True), n) for parts, n in passes))
+
 
 @lru_cache(maxsize=64)
 def hidden_passes(curve: AllocatedShifts) -> tuple[float, tuple[tuple[Parts, int], ...]]:
@@ -103,11 +108,14 @@ def hidden_passes(curve: AllocatedShifts) -> tuple[float, tuple[tuple[Parts, int
 
 
 
-def pass_law(parts: Parts, nodes: int) -> RatioGrid:
+def pass_law(parts: Parts, nodes: int, *, far: bool = False) -> RatioGrid:
     """The likelihood ratio of one pass: sum of probability times ratio over its intervals, and 1 for what is left."""
+    def of_interval(shift: Array) -> RatioGrid:
+        return replace(mixture_grid(shift, FAR_GRID_REACH), trimmed=FAR_TRIMMED) if far else mixture_grid(shift)
+
     ordered = sorted(parts, key=lambda part: float(part[1].max()))
-    have, law = ordered[0][0], mixture_grid(ordered[0][1])
+    have, law = ordered[0][0], of_interval(ordered[0][1])
     for share, shift in ordered[1:]:
-        law = mean_of_two(law, mixture_grid(shift), have / (have + share), max(1.0, 1 / (have + share)), nodes)
+        law = mean_of_two(law, of_interval(shift), have / (have + share), max(1.0, 1 / (have + share)), nodes)
         have += share
     return law if have > 1 - 1e-12 else law.mixed(have)

@@ -80,23 +80,29 @@ class AllocationPld(DominatingPair):
             return None
         if not all(LEAST <= z <= LARGEST for z, _, _ in self.passes):
             return None
-        full = merged(tuple(zip(self.multipliers, self.counts, strict=True)),
-                      COARSE_LEVELS if self.coarse else FINE_LEVELS) if self.counts else ()
-        passes = [(z, self.blocks, n) for z, n in full] + [one for one in self.passes if one[1] < self.blocks]
-        nodes = COARSE_NODES if self.coarse else VARIED_NODES if len(passes) > FEW else NODES
-        laws = tuple((pass_ratio(self.blocks, z, reached, nodes), n) for z, reached, n in passes)
         try:
-            return composed(laws, COARSE_SHARE if self.coarse else SHARE), 0.0
+            return composed(self._laws(far=False), COARSE_SHARE if self.coarse else SHARE), 0.0
         except ValueError:  # too many nodes
             return None
 
+    def far_law(self) -> ComposedFar:
+        return composed_far(self._laws(far=True))
+
+    def _laws(self, *, far: bool) -> tuple[tuple[RatioGrid, int], ...]:
+        """The likelihood ratios of passes, and how many are alike."""
+        full = merged(tuple(zip(self.multipliers, self.counts, strict=True)),
+                      COARSE_LEVELS if self.coarse or far else FINE_LEVELS) if self.counts else ()
+        passes = [(z, self.blocks, n) for z, n in full] + [one for one in self.passes if one[1] < self.blocks]
+        nodes = COARSE_NODES if self.coarse else VARIED_NODES if far or len(passes) > FEW else NODES
+        return tuple((pass_ratio(self.blocks, z, reached, nodes, far=far), n) for z, reached, n in passes)
+
 
 @dataclass(frozen=True, eq=False)
-class Composed:
-    """The law of the likelihood ratio of all passes, with what floating point may have done: ``mass_error`` relative to
-    the masses, ``loss_error`` to e^loss."""
+class ComposedFar:
+    """Deltas of all passes, with what floating point may have done: ``mass_error`` relative to the masses,
+    ``loss_error`` to e^loss."""
 
-    law: Ratio
+    law: Ratio | ratio_powers.Chernoff
     mass_error: float
     loss_error: float
 
@@ -109,23 +115,47 @@ class Composed:
         return min(1.0, removed / share), min(1.0, added / share)
 
 
+@dataclass(frozen=True, eq=False)
+class Composed(ComposedFar):
+    """The law of the likelihood ratio of all passes."""
+
+    law: Ratio
+
+    @property
+    def floors(self) -> tuple[float, float]:
+        """What is lost in either order."""
+        return self.law.floors
+
+
 @lru_cache(maxsize=128)
-def pass_ratio(blocks: int, multiplier: float, reached: int, nodes: int = NODES) -> RatioGrid:
+def pass_ratio(blocks: int, multiplier: float, reached: int, nodes: int = NODES, *, far: bool = False) -> RatioGrid:
     """The likelihood ratio of one pass that ends after ``reached`` of its ``blocks``; noise is rounded down."""
-    law = mean_of_copies(1 / (multiplier * (1 - 1e-12)), reached, nodes)
+    law = mean_of_copies(1 / (multiplier * (1 - 1e-12)), reached, nodes, far=far)
     return law if reached == blocks else law.mixed(reached / blocks)
 
 
 def composed(laws: tuple[tuple[RatioGrid, int], ...], share: float = SHARE) -> Composed:
     """Passes with the likelihood ratios ``laws``, each so many times."""
+    parts, *errors = _on_one_grid(laws, share)
+    return Composed(ratio_powers.composed(parts, share), *errors)
+
+
+def composed_far(laws: tuple[tuple[RatioGrid, int], ...]) -> ComposedFar:
+    """The same by moments, for deltas that the rounding of sums hides."""
+    parts, *errors = _on_one_grid(laws, COARSE_SHARE)
+    return ComposedFar(ratio_powers.chernoff(parts), *errors)
+
+
+def _on_one_grid(laws: tuple[tuple[RatioGrid, int], ...], share: float
+                 ) -> tuple[ratio_powers.Parts, float, float]:
+    """The ratios on one grid of losses, and the errors of masses and of losses of all of them."""
     spreads = [(law.variances(), n) for law, n in laws]
     variance = min(sum(n * spread[order] for spread, n in spreads) for order in (0, 1))
     grid = math.sqrt(variance / sum(n for _, n in laws)) / share
     parts = tuple((on_losses(law, grid), n) for law, n in laws)
-    law = ratio_powers.composed(parts, share)
     last = max(abs(part.low) + part.q.size for part, _ in parts) * grid
     mass_error = sum(n * (law.mass_error + law.ratio_error + 2 * law.value.size * UNIT) for law, n in laws)
-    return Composed(law, mass_error, sum(n * (law.ratio_error + (8 + 2 * last) * UNIT) for law, n in laws))
+    return parts, mass_error, sum(n * (law.ratio_error + (8 + 2 * last) * UNIT) for law, n in laws)
 
 
 def on_losses(law: RatioGrid, grid: float) -> Ratio:

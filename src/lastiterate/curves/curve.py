@@ -18,6 +18,11 @@ from lastiterate.run.arrays import Array
 
 UP = 1 + 1e-12
 """Inflation of closed forms made of a few correctly rounded, well-conditioned operations."""
+LEAST_DELTA = 1e-300
+"""The smallest delta that is asked for: below it doubles lose their digits."""
+TINY = 1e-305
+"""What a positive delta counts as where it is smaller still. Curves that add up many of them stay below
+``LEAST_DELTA``, so that an epsilon is found there too."""
 
 
 class Curve(ABC):
@@ -38,6 +43,15 @@ class Curve(ABC):
     def profile(self, epsilons: Array) -> Array:
         """``directions`` at every one of rising ``epsilons``; shape (points, 2)."""
         return np.array([self.directions(float(epsilon)) for epsilon in epsilons])
+
+    def log_profile(self, epsilons: Array) -> Array:
+        """Logarithms of ``profile``: what groups multiply by e^epsilon. Curves whose deltas fall below ``TINY`` where
+        they still count give the logarithms themselves."""
+        return log_of(np.maximum(self.profile(epsilons), TINY))
+
+    def log_delta(self, epsilon: float) -> float:
+        """The logarithm of an upper bound on delta; finite where delta is too small for a double."""
+        return float(self.log_profile(np.array([float(epsilon)])).max())
 
     @abstractmethod
     def epsilon(self, delta: float) -> float:
@@ -83,9 +97,13 @@ class EpsDelta(Curve):
         check_epsilon(epsilon)
         if epsilon >= self.at_epsilon:
             return self.at_delta
-        # a pair at (e0, d0): P(A) - e^e Q(A) <= d0 + (e^e0 - e^e) Q(A), and Q(A) <= (1 - d0)/(1 + e^e0) at the corner
-        top = math.exp(min(self.at_epsilon, 700.0))
-        return min(1.0, (self.at_delta + (top - math.exp(epsilon)) * (1 - self.at_delta) / (1 + top)) * UP)
+        # a pair at (e0, d0): P(A) - e^e Q(A) <= d0 + (e^e0 - e^e) Q(A), and Q(A) <= (1 - d0)/(1 + e^e0) at the corner;
+        # both powers are divided by e^e0, which may be beyond a double
+        share = -math.expm1(epsilon - self.at_epsilon) / (1 + math.exp(-self.at_epsilon))
+        return min(1.0, (self.at_delta + share * (1 - self.at_delta)) * UP)
+
+    def log_profile(self, epsilons: Array) -> Array:
+        return log_of(self.profile(epsilons))  # a delta of 0 is exact
 
     def epsilon(self, delta: float) -> float:
         check_delta(delta)
@@ -96,8 +114,9 @@ class EpsDelta(Curve):
         return min(self.at_epsilon, alpha * self.at_epsilon**2 / 2) * UP if self.at_delta == 0 else math.inf
 
     def group(self, size: int) -> EpsDelta:
-        total = sum(math.exp(min(i * self.at_epsilon, 700.0)) for i in range(size))
-        return EpsDelta(size * self.at_epsilon * UP, min(1.0, total * self.at_delta * UP))
+        total = log_powers(self.at_epsilon, size)
+        log_delta = math.log(self.at_delta) + total if self.at_delta > 0 else -math.inf
+        return EpsDelta(size * self.at_epsilon * UP, from_log(log_delta))
 
 
 @final
@@ -117,6 +136,10 @@ class BestOf(Curve):
     def epsilon(self, delta: float) -> float:
         return min(curve.epsilon(delta) for curve in self.curves)
 
+    def log_profile(self, epsilons: Array) -> Array:
+        least = np.min([curve.log_profile(epsilons).max(axis=1) for curve in self.curves], axis=0)
+        return np.stack([least, least], axis=1)
+
     def rdp(self, alpha: float) -> float:
         return min(curve.rdp(alpha) for curve in self.curves)
 
@@ -130,6 +153,32 @@ class BestOf(Curve):
         return BestOf(tuple(curve.coarser() for curve in self.curves))
 
 
+def log_powers(epsilon: float, size: int) -> float:
+    """log(1 + e^epsilon + ... + e^((size - 1) epsilon)), rounded up: what a group multiplies delta by.
+
+    (e^(size epsilon) - 1) / (e^epsilon - 1) with e^((size - 1) epsilon) taken out of it; no power overflows. Exponents
+    are good to 2^-52 of themselves.
+    """
+    if epsilon <= 0:
+        return math.log(size) + 1e-14
+    whole, one = -math.expm1(-size * epsilon), -math.expm1(-epsilon)
+    rest = math.log(whole / one) if one > 0 else math.log(size)
+    return (size - 1) * epsilon + rest + 1e-14 + 1e-15 * size * epsilon
+
+
+def log_of(deltas: Array) -> Array:
+    """Logarithms of deltas, rounded up by more than their last bits: of deltas above ``TINY`` they are below 1000."""
+    with np.errstate(divide="ignore"):
+        return np.minimum(np.log(deltas) + 2e-13, 0.0)
+
+
+def from_log(log_delta: float) -> float:
+    """The delta of this logarithm, rounded up; 0 for minus infinity alone."""
+    if log_delta == -math.inf:
+        return 0.0
+    return max(TINY, min(1.0, math.exp(min(log_delta, 0.0)) * UP))
+
+
 def check_epsilon(epsilon: float) -> None:
     """Refuse an epsilon below 0."""
     if not epsilon >= 0:
@@ -137,6 +186,8 @@ def check_epsilon(epsilon: float) -> None:
 
 
 def check_delta(delta: float) -> None:
-    """Refuse a delta outside (0, 1)."""
+    """Refuse a delta outside (0, 1), and one that is too small for arithmetic."""
     if not 0 < delta < 1:
         raise InputError("delta", "must lie strictly between 0 and 1", delta, "choose less than 1/n, such as 1e-6")
+    if delta < LEAST_DELTA:
+        raise InputError("delta", f"must be at least {LEAST_DELTA:g}", delta, "choose less than 1/n, such as 1e-6")

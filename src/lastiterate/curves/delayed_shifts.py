@@ -21,8 +21,19 @@ from lastiterate.curves.curve import UP
 from lastiterate.curves.dominating_pair import DominatingPair
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.ratio_law import Ratio
-from lastiterate.curves.ratio_powers import composed
-from lastiterate.curves.shift_mixtures import FEW_ATOMS, FEW_POINTS, MOST_ATOMS, POINTS, mixture_profile, shift_law
+from lastiterate.curves.ratio_powers import Chernoff, chernoff, composed
+from lastiterate.curves.shift_mixtures import (
+    FAR_REACH,
+    FAR_TAIL,
+    FEW_ATOMS,
+    FEW_POINTS,
+    MOST_ATOMS,
+    POINTS,
+    Profile,
+    mixture_profile,
+    shift_law,
+    wrong_chances,
+)
 from lastiterate.errors import InputError
 from lastiterate.run.arrays import Array
 
@@ -31,6 +42,8 @@ FINE, COARSE = 50, 12
 MOST_NODES = 2**18
 LARGEST = 28.0
 """A shift over the noise beyond which there are no numbers: likelihood ratios up to e^(28^2 / 2 + 28 REACH) are."""
+LARGEST_LOSS = 690.0
+"""Of a likelihood ratio that is a double."""
 FAINT = 1e-4
 """Shifts that count as if they were certain."""
 Weights = tuple[Array, int]
@@ -76,12 +89,27 @@ class DelayedShifts(DominatingPair):
             return None
         resolution, atoms, points = ((COARSE, FEW_ATOMS, FEW_POINTS) if self.coarse else (FINE, MOST_ATOMS, POINTS))
         profiles = [(mixture_profile(*shift_law(w, self.rate, atoms), points), n) for w, n in pairs]
-        variance = sum(n * profile.variance for profile, n in profiles) / sum(n for _, n in profiles)
-        h = max(math.sqrt(variance) / resolution, max(profile.largest for profile, _ in profiles) / MOST_NODES, 1e-7)
         try:
-            return composed(tuple((profile.on_nodes(h), n) for profile, n in profiles), resolution), certain
+            return composed(_on_nodes(profiles, resolution), resolution), certain
         except (ValueError, OverflowError):
             return None
+
+    def far_law(self) -> Chernoff:
+        _, pairs = hidden(self)
+        profiles: list[tuple[Profile, int]] = []
+        for w, n in pairs:
+            chances, shifts, _ = shift_law(w, self.rate, FEW_ATOMS, FAR_TAIL)
+            top = float(shifts[-1])
+            reach = min(FAR_REACH, (LARGEST_LOSS - top * top / 2) / top)  # beyond it counts as lost
+            profiles.append((mixture_profile(chances, shifts, FAR_TAIL, FEW_POINTS, reach, wrong_chances(w)), n))
+        return chernoff(_on_nodes(profiles, COARSE))
+
+
+def _on_nodes(profiles: list[tuple[Profile, int]], resolution: int) -> tuple[tuple[Ratio, int], ...]:
+    """All pairs on one grid."""
+    variance = sum(n * profile.variance for profile, n in profiles) / sum(n for _, n in profiles)
+    h = max(math.sqrt(variance) / resolution, max(profile.largest for profile, _ in profiles) / MOST_NODES, 1e-7)
+    return tuple((profile.on_nodes(h), n) for profile, n in profiles)
 
 
 def check_steps(counts: tuple[int, ...], factors: tuple[float, ...], shifts: tuple[float, ...],

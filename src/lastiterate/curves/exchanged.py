@@ -14,7 +14,7 @@ from typing import final
 
 import numpy as np
 
-from lastiterate.curves.curve import Curve, check_delta, check_epsilon
+from lastiterate.curves.curve import LEAST_DELTA, Curve, check_delta, check_epsilon, from_log
 from lastiterate.curves.grouped import Grouped
 from lastiterate.curves.roots import first_within
 from lastiterate.errors import InputError
@@ -42,11 +42,19 @@ class Exchanged(Curve):
 
     def delta(self, epsilon: float) -> float:
         check_epsilon(epsilon)
-        return _through_best_split(_table(self.curve, _parts(self.curve, epsilon)), epsilon)
+        return from_log(self.log_delta(epsilon))
+
+    def profile(self, epsilons: Array) -> Array:
+        return np.array([[from_log(log) for log in logs] for logs in self.log_profile(epsilons)])
+
+    def log_profile(self, epsilons: Array) -> Array:
+        logs = np.array([_through_best_split(_table(self.curve, _parts(self.curve, float(epsilon))), float(epsilon))
+                         for epsilon in epsilons])
+        return np.stack([logs, logs], axis=1)
 
     def epsilon(self, delta: float) -> float:
         check_delta(delta)
-        one = self.curve.epsilon(delta / 2)
+        one = self.curve.epsilon(max(delta / 2, LEAST_DELTA))
         if math.isinf(one):
             return math.inf
         high, last = 2 * one + 1e-9, 2 * max(_end(self.curve), 2 * one) + 1
@@ -89,15 +97,15 @@ def _parts(curve: Curve, epsilon: float) -> int:
 
 @lru_cache(maxsize=128)
 def _part(curve: Curve, number: int) -> tuple[Array, Array]:
-    """Epsilons i^1.5, i in units of a part, and the deltas of both orders; shapes (POINTS,), (POINTS, 2)."""
+    """Epsilons i^1.5, i in units of a part, and log delta of both orders; shapes (POINTS,), (POINTS, 2)."""
     grid = _width(curve) * (number + np.arange(1, POINTS + 1) / POINTS) ** 1.5
-    return grid, curve.profile(grid)
+    return grid, curve.log_profile(grid)
 
 
 @lru_cache(maxsize=32)
 def _table(curve: Curve, parts: int) -> tuple[Array, Array, Array]:
-    """Epsilons from 0 on, denser near 0, and both orders' deltas."""
-    begin = (np.zeros(1), np.array([curve.directions(0.0)]))
+    """Epsilons from 0 on, denser near 0, and log delta of both orders."""
+    begin = (np.zeros(1), curve.log_profile(np.zeros(1)))
     grids, deltas = zip(begin, *(_part(curve, number) for number in range(parts)), strict=True)
     # delta never increases: what rounding adds at one epsilon need not count beyond it
     falling = np.minimum.accumulate(np.concatenate(deltas), axis=0)
@@ -105,20 +113,24 @@ def _table(curve: Curve, parts: int) -> tuple[Array, Array, Array]:
 
 
 def _through_best_split(table: tuple[Array, Array, Array], epsilon: float) -> float:
-    """min over tabled x <= epsilon of removed(x) + e^x added(epsilon - x), and with the roles of the grid exchanged."""
+    """log of the min over tabled x <= epsilon of removed(x) + e^x added(epsilon - x), and with the roles of the grid
+    exchanged. All in logarithms: neither e^x overflows nor what it multiplies underflows."""
     grid, removed, added = table
     first = grid[: int(np.searchsorted(grid, epsilon, side="right"))]
-    rest = np.maximum(epsilon - first, 0.0)
-    with np.errstate(over="ignore", invalid="ignore"):
-        one = removed[: first.size] + np.exp(first) * _chord(grid, added, rest)
-        two = _chord(grid, removed, rest) + np.exp(rest) * added[: first.size]
-    return min(1.0, float(min(np.nanmin(one), np.nanmin(two))) * (1 + 1e-12))
+    rest = np.maximum(epsilon * (1 - 1e-15) - first, 0.0)  # rounded down, where delta is larger
+    one = np.logaddexp(removed[: first.size], first + _chord(grid, added, rest))
+    two = np.logaddexp(_chord(grid, removed, rest), epsilon - first + added[: first.size])
+    return min(0.0, float(min(one.min(), two.min())) + 1e-12 + 1e-15 * epsilon)
 
 
-def _chord(grid: Array, values: Array, at: Array) -> Array:
-    """Values between nodes, on chords in e^epsilon; the last one beyond them."""
+def _chord(grid: Array, logs: Array, at: Array) -> Array:
+    """log of the values between nodes, on chords in e^epsilon; the last one beyond them."""
     node = np.minimum(np.searchsorted(grid, at, side="right") - 1, grid.size - 1)
     after = np.minimum(node + 1, grid.size - 1)
-    width = np.maximum(np.minimum(grid[after] - grid[node], 700.0), 1e-300)
-    share = np.minimum(np.expm1(np.minimum(at - grid[node], width)) / np.expm1(width), 1.0)
-    return values[node] + np.where(after > node, share, 0.0) * (values[after] - values[node])
+    left, right = np.maximum(at - grid[node], 0.0), np.maximum(grid[after] - at, 0.0)
+    # shares (e^w - e^t) / (e^w - 1) and (e^t - 1) / (e^w - 1) of the ends, t <= w, divided by e^w
+    with np.errstate(divide="ignore", invalid="ignore"):
+        whole = np.log(-np.expm1(-(left + right)))
+        before = np.where(after > node, np.log(-np.expm1(-right)) - whole, 0.0)
+        behind = np.where(after > node, np.log(-np.expm1(-left)) - right - whole, -math.inf)
+    return np.logaddexp(before + logs[node], behind + logs[after])

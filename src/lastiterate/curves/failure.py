@@ -8,7 +8,7 @@ from typing import final
 
 import numpy as np
 
-from lastiterate.curves.curve import UP, Curve, check_delta, check_epsilon
+from lastiterate.curves.curve import LEAST_DELTA, UP, Curve, check_delta, check_epsilon
 from lastiterate.curves.exchanged import Exchanged
 from lastiterate.curves.grouped import Grouped
 from lastiterate.errors import InputError
@@ -42,10 +42,16 @@ class WithFailure(Curve):
     def profile(self, epsilons: Array) -> Array:
         return np.minimum(1.0, (self.curve.profile(epsilons) + self.failure) * UP)
 
+    def log_profile(self, epsilons: Array) -> Array:
+        logs = self.curve.log_profile(epsilons)
+        if self.failure == 0:
+            return logs
+        return np.minimum(np.logaddexp(logs, math.log(self.failure)) + 1e-12, 0.0)
+
     def epsilon(self, delta: float) -> float:
         check_delta(delta)
         left = delta / UP - self.failure * UP  # what the curve may use, rounded down
-        return self.curve.epsilon(left) if left > 0 else math.inf
+        return self.curve.epsilon(left) if left >= LEAST_DELTA else math.inf
 
     def rdp(self, alpha: float) -> float:
         # nothing bounds the divergence on the event of failure

@@ -27,7 +27,7 @@ from lastiterate.curves.dominating_pair import DominatingPair
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.profile_renyi import divergence_of
 from lastiterate.curves.ratio_law import Ratio
-from lastiterate.curves.ratio_powers import composed
+from lastiterate.curves.ratio_powers import Chernoff, chernoff, composed
 from lastiterate.curves.sampled_renyi import check_sampled
 from lastiterate.curves.tails import drawn_delta, gdp_delta
 from lastiterate.run.arrays import Array
@@ -40,7 +40,7 @@ FINE_LEVELS, COARSE_LEVELS = 16, 4
 """Different noise multipliers that are distinguished; others are rounded down."""
 MOST_NODES = 2**18
 REACH = 9.7
-"""Standard deviations of a Gaussian beyond which its delta counts as lost: below 2e-22."""
+"""Standard deviations of a Gaussian of twice the mu beyond which delta counts as lost: below 1e-50."""
 
 
 @final
@@ -72,6 +72,16 @@ class FixedSizeSteps(DominatingPair):
         if not LEAST <= min(self.multipliers) <= LARGEST:
             return None
         resolution = COARSE if self.coarse else FINE
+        try:
+            return composed(self._parts(resolution), resolution), 0.0
+        except (ValueError, OverflowError):
+            return None
+
+    def far_law(self) -> Chernoff:
+        return chernoff(self._parts(COARSE))
+
+    def _parts(self, resolution: int) -> tuple[tuple[Ratio, int], ...]:
+        """The pairs of single steps, and how many are alike."""
         given = tuple(sorted((z * (1 - 1e-9), n) for z, n in zip(self.multipliers, self.counts, strict=True)))
         levels = subsampled.merged(given, COARSE_LEVELS if self.coarse else FINE_LEVELS)
         steps = sum(n for _, n in levels)
@@ -79,10 +89,7 @@ class FixedSizeSteps(DominatingPair):
         variance = sum(n * min(self.rate**2 * math.expm1(min(z**-2, 700.0)), z**-2) for z, n in levels)
         largest = max(_largest_loss(z, self.rate) for z, _ in levels)
         h = max(math.sqrt(variance / steps) / resolution, largest / MOST_NODES)
-        try:
-            return composed(tuple((one_step(self.rate, z, self.replaced, h), n) for z, n in levels), resolution), 0.0
-        except (ValueError, OverflowError):
-            return None
+        return tuple((one_step(self.rate, z, self.replaced, h), n) for z, n in levels)
 
     def rdp(self, alpha: float) -> float:
         if min(self.multipliers) < LEAST:
@@ -94,7 +101,7 @@ class FixedSizeSteps(DominatingPair):
 
 
 def _largest_loss(z: float, rate: float) -> float:
-    """The loss of one step beyond which less than 2e-22 lies."""
+    """The loss of one step beyond which nothing counts: of a record whose shift is twice the largest."""
     mu = 2 / z
     return math.log1p(rate * math.expm1(REACH * mu + mu * mu / 2))
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from lastiterate.curves.curve import UP, Curve, check_delta, check_epsilon
 from lastiterate.curves.roots import first_within
-from lastiterate.curves.tails import gdp_delta
+from lastiterate.curves.tails import gdp_delta, gdp_log_delta
 from lastiterate.errors import InputError
 from lastiterate.run.arrays import Array
 
@@ -38,6 +38,12 @@ class Gdp(Curve):
             return np.full((epsilons.size, 2), 0.0 if self.mu == 0 else 1.0)
         deltas = gdp_delta(epsilons, np.array([self.mu]))
         return np.stack([deltas, deltas], axis=1)
+
+    def log_profile(self, epsilons: Array) -> Array:
+        if self.mu == 0 or math.isinf(self.mu):
+            return np.full((epsilons.size, 2), -math.inf if self.mu == 0 else 0.0)
+        logs = gdp_log_delta(epsilons, np.array([self.mu]))
+        return np.stack([logs, logs], axis=1)
 
     def epsilon(self, delta: float) -> float:
         check_delta(delta)

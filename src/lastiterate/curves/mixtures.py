@@ -12,7 +12,7 @@ from lastiterate.curves.curve import UP, BestOf, Curve, check_delta, check_epsil
 from lastiterate.curves.exchanged import Exchanged
 from lastiterate.curves.gdp import Gdp, ceiling
 from lastiterate.curves.roots import first_within
-from lastiterate.curves.tails import gdp_delta, log_sum_exp
+from lastiterate.curves.tails import gdp_delta, gdp_log_delta, log_sum_exp
 from lastiterate.errors import InputError
 from lastiterate.run.arrays import Array
 
@@ -50,6 +50,16 @@ class GdpMixture(Curve):
         total = np.array([float((w * gdp_delta(float(epsilon), mu)).sum()) for epsilon in epsilons])
         deltas = np.minimum(1.0, (total + lost) * UP)
         return np.stack([deltas, deltas], axis=1)
+
+    def log_profile(self, epsilons: Array) -> Array:
+        w, mu, lost = self._finite()
+        terms = np.log(np.append(w, lost) if lost > 0 else w)
+        rest = [0.0] if lost > 0 else []
+        if not terms.size:
+            return np.full((epsilons.size, 2), -math.inf)
+        logs = [log_sum_exp(terms + np.append(gdp_log_delta(float(epsilon), mu), rest)) for epsilon in epsilons]
+        least = np.minimum(np.array(logs) + 1e-12, 0.0)
+        return np.stack([least, least], axis=1)
 
     def epsilon(self, delta: float) -> float:
         check_delta(delta)

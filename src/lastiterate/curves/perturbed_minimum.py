@@ -55,17 +55,27 @@ class PerturbedObjective(Curve):
         check_epsilon(epsilon)
         if not math.isfinite(self.mu + self.shift + self.gaussian):
             return 1.0
+        total = self.sum_at(epsilon)
+        # the failure grows with e^epsilon, and the sum, convex in e^epsilon, with it: delta never increases
+        if self.failure > 0 and self._failed(epsilon) > 0.01 * total:
+            lowest = _lowest(self)
+            return self.sum_at(lowest) if epsilon > lowest else total
+        return total
+
+    def _failed(self, epsilon: float) -> float:
+        """failure (1 + e^epsilon), at most 1."""
+        return math.exp(min(0.0, math.log(self.failure) + float(np.logaddexp(0.0, epsilon)))) if self.failure else 0.0
+
+    def sum_at(self, epsilon: float) -> float:
+        """The sum of both parts at this very epsilon."""
         losses = np.maximum(0.0, self.mu**2 / 2 + self.mu * _ends()) * UP
         beyond = _survival(self.others)
         deltas = np.maximum.accumulate(_gaussian_delta(epsilon - self.shift * UP - losses, self.gaussian * UP))
         rises = np.append(np.diff(deltas), 1 - deltas[-1])
-        failed = self.failure * (1 + math.exp(min(epsilon, 700.0)))
-        return min(1.0, float(deltas[0] + (beyond * rises).sum()) * (1 + 1e-11) + failed)
+        return min(1.0, float(deltas[0] + (beyond * rises).sum()) * (1 + 1e-11) + self._failed(epsilon) * UP)
 
     def epsilon(self, delta: float) -> float:
         check_delta(delta)
-        if self.delta(700.0) > delta and self.delta(50.0) > delta:
-            return math.inf
         return confirmed_epsilon(self, delta)
 
     def rdp(self, alpha: float) -> float:
@@ -80,6 +90,16 @@ class PerturbedObjective(Curve):
     def with_gaussian(self, mu: float) -> PerturbedObjective:
         """The composition with a ``mu``-Gaussian-DP mechanism."""
         return replace(self, gaussian=math.hypot(self.gaussian, mu) * UP)
+
+
+@lru_cache(maxsize=64)
+def _lowest(curve: PerturbedObjective) -> float:
+    """About the epsilon at which the sum of both parts is least, by thirds; any epsilon is valid."""
+    low, high = 0.0, 750.0
+    while high - low > 1e-7 * high:
+        one, two = low + (high - low) / 3, high - (high - low) / 3
+        low, high = (low, two) if curve.sum_at(one) <= curve.sum_at(two) else (one, high)
+    return low
 
 
 def _gaussian_delta(epsilon: Array, mu: float) -> Array:

@@ -10,8 +10,8 @@ from typing import Any, final
 import numpy as np
 
 from lastiterate.curves import subsampled
-from lastiterate.curves.curve import UP, BestOf, Curve, check_delta, check_epsilon
-from lastiterate.curves.dominating_pair import BesideGaussian
+from lastiterate.curves.curve import LEAST_DELTA, UP, BestOf, Curve, check_delta, check_epsilon
+from lastiterate.curves.dominating_pair import NEAR_FLOOR, BesideGaussian
 from lastiterate.curves.exchanged import Exchanged
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.grouped import Grouped, confirmed_epsilon
@@ -57,24 +57,60 @@ class Pld(BesideGaussian):
         except (ValueError, OverflowError, MemoryError):  # outside what the library can compute
             return None, 1.0
 
+    @property
+    def known(self) -> Gdp:
+        """The curve of the same steps when the batches are known: joint convexity."""
+        if min(self.multipliers) == 0:
+            return Gdp(math.inf)
+        squares = sum(n / z**2 for z, n in zip(self.multipliers, self.counts, strict=True))
+        return Gdp(math.sqrt(squares + self.mu**2) * UP)
+
+    @property
+    def far(self) -> BestOf:
+        """What bounds deltas that rounding hides: the same mechanism's divergences, and the batches known."""
+        return BestOf((self.renyi(coarse=self.coarse), self.known))
+
     def directions(self, epsilon: float) -> tuple[float, float]:
         check_epsilon(epsilon)
         pld, rounding = self._losses()
         if pld is None:
-            return 1.0, 1.0
+            return self.far.directions(epsilon)
         values = [value * UP + rounding for value in subsampled.directions(pld, epsilon)]
-        return tuple(min(1.0, value) if value >= 0 else 1.0 for value in values)  # pyright: ignore
+        removed, added = (min(1.0, value) if value >= 0 else 1.0 for value in values)
+        if min(removed, added) > NEAR_FLOOR * rounding:
+            return removed, added
+        # all are upper ends and fall, and a delta near the allowance stays there: what is returned falls too
+        far = self.far.delta(epsilon)
+        removed, added = (min(x, far) if x <= NEAR_FLOOR * rounding else x for x in (removed, added))
+        return removed, added
 
     def profile(self, epsilons: Array) -> Array:
         pld, rounding = self._losses()
         if pld is None:
-            return np.ones((epsilons.size, 2))
+            return self.far.profile(epsilons)
         values = subsampled.profile(pld, epsilons) * UP + rounding
-        return np.where(values >= 0, np.minimum(values, 1.0), 1.0)
+        values = np.where(values >= 0, np.minimum(values, 1.0), 1.0)
+        near = values <= NEAR_FLOOR * rounding
+        if (rows := near.any(axis=1)).any():
+            far = np.where(near[rows], self.far.profile(epsilons[rows]), 1.0)
+            values[rows] = np.minimum(values[rows], far)
+        return values
+
+    def log_profile(self, epsilons: Array) -> Array:
+        """Where a delta is too small for a double, the divergences' curve has its logarithm."""
+        logs = super().log_profile(epsilons)
+        small = logs.min(axis=1) < math.log(LEAST_DELTA)
+        if small.any():
+            logs[small] = np.minimum(logs[small], self.far.log_profile(epsilons[small]))
+        return logs
 
     def epsilon(self, delta: float) -> float:
         check_delta(delta)
         return _sampled_epsilon(self, delta)
+
+    def near_floor(self, delta: float) -> bool:
+        """Whether the allowance for rounding is a tenth of ``delta``, or more."""
+        return delta <= NEAR_FLOOR * self._losses()[1]
 
     def guess(self, delta: float) -> float:
         """dp-accounting's own epsilon, not checked."""
@@ -113,8 +149,14 @@ class Pld(BesideGaussian):
 
 @lru_cache(maxsize=256)
 def _sampled_epsilon(curve: Pld, delta: float) -> float:
-    """dp-accounting's epsilon if the curve confirms it, otherwise what a search confirms."""
+    """dp-accounting's epsilon if the curve confirms it, otherwise what a search confirms.
+
+    Near the allowance for rounding the guess is far too large, and is not asked for; below it only ``far`` counts.
+    """
+    if curve.near_floor(delta):
+        guess = curve.far.epsilon(delta) if curve.near_floor(NEAR_FLOOR * delta) else math.inf
+        return guess if not math.isinf(guess) and curve.delta(guess) <= delta else confirmed_epsilon(curve, delta)
     guess = curve.guess(delta)
-    if math.isinf(guess) or curve.delta(guess) <= delta:
+    if not math.isinf(guess) and curve.delta(guess) <= delta:
         return guess
     return confirmed_epsilon(curve, delta)

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import final
 
+import numpy as np
+
 from lastiterate.curves.curve import UP, Curve, check_delta, check_epsilon
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.grouped import Grouped
@@ -17,6 +19,7 @@ from lastiterate.curves.number_of_runs import NegativeBinomial, PoissonRuns, Run
 from lastiterate.curves.renyi import Rdp
 from lastiterate.curves.roots import first_within
 from lastiterate.errors import InputError
+from lastiterate.run.arrays import Array
 
 ORDERS = tuple(1 + 10 ** (i / 12 - 1.5) for i in range(50))
 """Renyi orders, from 1.03 to about 385."""
@@ -41,6 +44,9 @@ class WorstOf(Curve):
 
     def epsilon(self, delta: float) -> float:
         return max(curve.epsilon(delta) for curve in self.curves)
+
+    def log_profile(self, epsilons: Array) -> Array:
+        return np.max([curve.log_profile(epsilons) for curve in self.curves], axis=0)
 
     def rdp(self, alpha: float) -> float:
         return max(curve.rdp(alpha) for curve in self.curves)

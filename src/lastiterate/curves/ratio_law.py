@@ -31,6 +31,8 @@ BITS = 12
 """Binary digits of a number of copies that count: at most 1 in 2,000 is left out."""
 NEGLIGIBLE = 1e-20
 """Mass that is cut from each end of a law, pessimistically, after every average."""
+FAR_REACH, FAR_LOST, FAR_NEGLIGIBLE = 13.5, 8e-42, 1e-40
+"""The same three for deltas that are as small as what is cut."""
 SLACK = 1e-9
 """Relative allowance for rounding errors of masses: sums of at most 10^4 positive terms, good to a few ulp each, some
 forty times over."""
@@ -44,7 +46,10 @@ def _rule() -> tuple[Array, Array]:
 
 @dataclass(frozen=True, eq=False)
 class Ratio:
-    """Masses of Y at the nodes e^{(low + k) h} under Q and under P; at 0 under Q, at infinity under P."""
+    """Masses of Y at the nodes e^{(low + k) h} under Q and under P; at 0 under Q, at infinity under P.
+
+    ``cut``: the mass that averages of it lose at either end.
+    """
 
     h: float
     low: int
@@ -52,6 +57,12 @@ class Ratio:
     p: Array
     zero: float
     infinite: float
+    cut: float = NEGLIGIBLE
+
+    @property
+    def floors(self) -> tuple[float, float]:
+        """Below them no delta falls: what is lost in either order."""
+        return self.infinite, self.zero
 
     @property
     def logs(self) -> Array:
@@ -91,13 +102,13 @@ def _std(logs: Array, masses: Array) -> float:
     return math.sqrt(float((weights * (logs - mean) ** 2).sum()))
 
 
-def lognormal(a: float, h: float) -> Ratio:
+def lognormal(a: float, h: float, *, far: bool = False) -> Ratio:
     """Y = exp(a Z - a^2 / 2), Z ~ N(0, 1): the ratio of N(a, 1) to N(0, 1), rounded to nodes e^{k h}.
 
     Cells are integrated by 12 Gauss points each, which is exact to rounding for (20 + a) h / a <= 8: the integrands are
     Gaussians times exponentials over a width h / a.
     """
-    reach = REACH * a + a * a / 2
+    reach = (FAR_REACH if far else REACH) * a + a * a / 2
     low, high = math.floor(-reach / h), math.ceil(reach / h)
     points, weights = _rule()
     place = (points + 1) / 2
@@ -110,7 +121,8 @@ def lognormal(a: float, h: float) -> Ratio:
     q[:-1] += under_q @ (1 - up)
     p[:-1] += under_p @ ((1 - up) * np.exp(-place * h))
     # both tails go to 0 under Q and to infinity under P
-    return Ratio(h, low, q, p, 2 * LOST, 2 * LOST)
+    lost, cut = (FAR_LOST, FAR_NEGLIGIBLE) if far else (LOST, NEGLIGIBLE)
+    return Ratio(h, low, q, p, 2 * lost, 2 * lost, cut)
 
 
 def average(one: Ratio, two: Ratio, share: float, finer: int = 1) -> Ratio:
@@ -141,7 +153,7 @@ def average(one: Ratio, two: Ratio, share: float, finer: int = 1) -> Ratio:
         nodes.add(i * coarser * finer, coarser * finer, offset, weight * q, weight * p)
     # where one of them is 0 the rest is far below all nodes: to 0 under Q and to infinity under P
     lost = other * one.zero * float(two.p.sum()) + share * two.zero * float(one.p.sum())
-    return nodes.law(one.zero + two.zero, share * one.infinite + other * two.infinite + lost)
+    return nodes.law(one.zero + two.zero, share * one.infinite + other * two.infinite + lost, max(one.cut, two.cut))
 
 
 class _Nodes:
@@ -164,30 +176,31 @@ class _Nodes:
             self.q[nodes] += share * q
             self.p[nodes] += share * under_p * p
 
-    def law(self, zero: float, infinite: float) -> Ratio:
-        """The law, cut at both ends where less than ``NEGLIGIBLE`` lies: to 0 under Q and to infinity under P."""
+    def law(self, zero: float, infinite: float, cut: float) -> Ratio:
+        """The law, cut at both ends where less than ``cut`` lies: to 0 under Q and to infinity under P."""
         both = self.q + self.p
-        first = int(np.searchsorted(np.cumsum(both), NEGLIGIBLE))
-        last = both.size - int(np.searchsorted(np.cumsum(both[::-1]), NEGLIGIBLE))
-        return Ratio(self.h, self.low + first, self.q[first:last], self.p[first:last], zero + 2 * NEGLIGIBLE,
-                     infinite + 2 * NEGLIGIBLE)
+        first = int(np.searchsorted(np.cumsum(both), cut))
+        last = both.size - int(np.searchsorted(np.cumsum(both[::-1]), cut))
+        return Ratio(self.h, self.low + first, self.q[first:last], self.p[first:last], zero + 2 * cut,
+                     infinite + 2 * cut, cut)
 
 
-def certain(h: float) -> Ratio:
+def certain(h: float, *, far: bool = False) -> Ratio:
     """Y = 1: nothing to distinguish."""
-    return Ratio(h, 0, np.ones(1), np.ones(1), 0.0, 0.0)
+    return Ratio(h, 0, np.ones(1), np.ones(1), 0.0, 0.0, FAR_NEGLIGIBLE if far else NEGLIGIBLE)
 
 
-def mean_of(a: float, count: int, h: float, resolution: int = FINE) -> Ratio:
+def mean_of(a: float, count: int, h: float, resolution: int = FINE, *, far: bool = False) -> Ratio:
     """The mean of ``count`` independent ratios of N(a, 1) to N(0, 1), on grids that begin at ``h`` and get finer.
+    ``far``: for deltas that are as small as what is cut otherwise.
 
     Fewer ratios have a mean that is a spread of the mean of more: ``count`` is rounded down to ``BITS`` binary digits.
     """
     if a == 0:
-        return certain(h)
+        return certain(h, far=far)
     resolution = round(resolution * max(1.0, math.sqrt(count.bit_length() / 6)))
     count -= count % (1 << max(count.bit_length() - BITS, 0))
-    power, total, size, held = lognormal(a, h), None, 1, 0
+    power, total, size, held = lognormal(a, h, far=far), None, 1, 0
     while True:
         if count & size:
             total = power if total is None else joined(total, power, held / (held + size), resolution)
@@ -220,4 +233,4 @@ def coarsened(law: Ratio) -> Ratio:
     for first in (0, 1):
         at = law.low + first
         nodes.add(at // 2, 1, law.h * (at % 2), law.q[first::2], law.p[first::2])
-    return nodes.law(law.zero, law.infinite)
+    return nodes.law(law.zero, law.infinite, law.cut)

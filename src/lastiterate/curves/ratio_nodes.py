@@ -18,6 +18,8 @@ TRIMMED = 1e-19
 """About the Q-mass below a grid and the P-mass above it, which become losses of -infinity and +infinity."""
 TAIL = 9.5
 """Standard deviations of the normal law on the first grid; beyond it lie 1e-21."""
+FAR_TRIMMED, FAR_TAIL = 1e-40, 13.5
+"""Both for deltas that are as small as what is trimmed."""
 POWER, EVEN = 0.18, 0.3
 """Nodes per interval go with mass^POWER (1/3 is best for the variance, less is better for tails); a share ``EVEN`` is
 spread evenly over the logarithms."""
@@ -36,21 +38,22 @@ class Law(Protocol):
     def mass(self) -> Array: ...
 
 
-def first_nodes(a: float, count: int, size: int) -> Array:
+def first_nodes(a: float, count: int, size: int, *, far: bool = False) -> Array:
     """For exp(a x - a^2/2), x normal, of which the mean of ``count`` copies will be taken."""
-    z = np.linspace(-TAIL, TAIL + a, 1025)
+    tail = FAR_TAIL if far else TAIL
+    z = np.linspace(-tail, tail + a, 1025)
     middle = (z[1:] + z[:-1]) / 2
     return _refined(a * z - a * a / 2, np.exp(-(middle**2) / 2), np.exp(-((middle - a) ** 2) / 2), count, size)
 
 
-def nodes_of_mean(one: Law, two: Law, weight: float, rest: float, size: int) -> Array:
+def nodes_of_mean(one: Law, two: Law, weight: float, rest: float, size: int, trimmed: float = TRIMMED) -> Array:
     """For the mean of two ratios, from some hundred groups of either law."""
     (y, q, low, high), (v, r, down, top) = _grouped(one), _grouped(two)
     at = np.add.outer(weight * y, (1 - weight) * v).ravel()
     order = np.argsort(at, kind="stable")
     mass = np.outer(q, r).ravel()[order]
     weighed = mass * at[order]
-    inside = (np.cumsum(weighed[::-1])[::-1] > TRIMMED) & (np.cumsum(mass) > TRIMMED)
+    inside = (np.cumsum(weighed[::-1])[::-1] > trimmed) & (np.cumsum(mass) > trimmed)
     order, mass, weighed = order[inside], mass[inside], weighed[inside]
     x = np.log(at[order])
     first = np.add.outer(weight * low, (1 - weight) * down).ravel()[order[: _PAIRS // 4]].min()

@@ -11,13 +11,15 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from lastiterate.curves.curve import UP, Curve, check_delta, check_epsilon
+from lastiterate.curves.curve import UP, Curve, check_delta, check_epsilon, from_log
 from lastiterate.curves.gdp import Gdp
 from lastiterate.errors import InputError
 from lastiterate.run.arrays import Array
 
 LEAST_GAP = 1e-9
 """Orders are looked for from 1 + a part of this on: below, alpha - 1 has no digits left."""
+LARGEST_EPSILON, MOST_GAP = 1e100, 1e100
+"""Beyond them products of orders and epsilons overflow."""
 
 
 @final
@@ -67,13 +69,21 @@ class Rdp(Curve):
 
     def delta(self, epsilon: float) -> float:
         check_epsilon(epsilon)
+        return from_log(self._log_delta(epsilon))
+
+    def log_profile(self, epsilons: Array) -> Array:
+        logs = np.array([self._log_delta(float(epsilon)) for epsilon in epsilons])
+        return np.stack([logs, logs], axis=1)
+
+    def _log_delta(self, epsilon: float) -> float:
         if self.slope == 0:
-            return 0.0
+            return -math.inf
         best = 0.0
+        epsilon = min(epsilon, LARGEST_EPSILON)  # delta never increases
         if math.isfinite(self.slope):
             # exp((alpha - 1)(slope alpha - eps)) is least near alpha - 1 = (eps/slope - 1)/2, where that is positive;
             # below, slope (alpha - 1)^2 - log(alpha - 1) decides
-            gaps = max((epsilon / self.slope - 1) / 2, 1e-6), max(self.slope**-0.5, LEAST_GAP)
+            gaps = min(max((epsilon / self.slope - 1) / 2, 1e-6), MOST_GAP), max(self.slope**-0.5, LEAST_GAP)
             rest = np.concatenate([gap * self._GRID for gap in gaps])
             for width in (0.012, 2.5e-4, 5e-6, 0.0):  # beside the best so far
                 logs = rdp_log_delta(1 + rest, self.slope * (1 + rest), epsilon)
@@ -82,7 +92,7 @@ class Rdp(Curve):
         if self.orders:
             table = np.array(self.orders), np.array(self.values)
             best = min(best, float(rdp_log_delta(*table, epsilon).min()))
-        return min(1.0, math.exp(best) * UP)
+        return best
 
     def _candidates(self, log_inverse_delta: float) -> list[tuple[Array, Array]]:
         tables: list[tuple[Array, Array]] = []

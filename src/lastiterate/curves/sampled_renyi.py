@@ -10,6 +10,7 @@ from lastiterate.curves import subsampled
 from lastiterate.curves.curve import UP, Curve
 from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
+from lastiterate.run.arrays import Array
 
 FEW = (2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0, 128.0)
 """Orders of the coarser version: whole ones cost least."""
@@ -39,6 +40,9 @@ class SampledRenyi(Curve):
 
     def delta(self, epsilon: float) -> float:
         return self.table().delta(epsilon)
+
+    def log_profile(self, epsilons: Array) -> Array:
+        return self.table().log_profile(epsilons)
 
     def epsilon(self, delta: float) -> float:
         return self.table().epsilon(delta)

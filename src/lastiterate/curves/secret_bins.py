@@ -56,10 +56,15 @@ class SecretBins(DominatingPair):
             return None
         return likelihood_ratio(self.strengths, self.counts, self.coarse), 0.0
 
+    def far_law(self) -> Ratio:
+        return likelihood_ratio(self.strengths, self.counts, self.coarse, far=True)
+
 
 @lru_cache(maxsize=32)
-def likelihood_ratio(strengths: tuple[float, ...], counts: tuple[int, ...], coarse: bool = False) -> Ratio:
-    """The law of (1/l) sum_j Y_j, rounded so that both directions only get worse; strengths up to ``LARGEST``."""
+def likelihood_ratio(strengths: tuple[float, ...], counts: tuple[int, ...], coarse: bool = False, *,
+                     far: bool = False) -> Ratio:
+    """The law of (1/l) sum_j Y_j, rounded so that both directions only get worse; strengths up to ``LARGEST``.
+    ``far``: for deltas as small as what is cut otherwise."""
     levels = merged(tuple(zip(strengths, counts, strict=True)), COARSE_LEVELS if coarse else FINE_LEVELS)
     resolution, top = COARSE if coarse else FINE, max(a for a, _ in levels)
     if top == 0:
@@ -67,7 +72,7 @@ def likelihood_ratio(strengths: tuple[float, ...], counts: tuple[int, ...], coar
     total, held = None, 0
     for a, count in levels:
         h = top / resolution * 2.0 ** -math.ceil(math.log2(top / a) if a else 0)
-        law = mean_of(a, count, h, resolution)
+        law = mean_of(a, count, h, resolution, far=far)
         total = law if total is None else joined(total, law, held / (held + count), resolution)
         held += count
     assert total is not None

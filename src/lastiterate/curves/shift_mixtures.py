@@ -19,16 +19,16 @@ from lastiterate.run.arrays import Array
 PARTS, MOST_PLACES, MOST_ATOMS, FEW_ATOMS = 256, 20_000, 1500, 500
 """Places of the lattice of shifts for the largest weight, in all, and shifts that are distinguished afterwards, on fine
 and coarse curves."""
-TAIL = 1e-20
-"""Probability of the largest shifts, which count as seen."""
-POINTS, FEW_POINTS, REACH = 1200, 600, 9.7
+TAIL, FAR_TAIL = 1e-20, 1e-40
+"""Probability of the largest shifts, which count as seen; the second for deltas as small as that."""
+POINTS, FEW_POINTS, REACH, FAR_REACH = 1200, 600, 9.7, 13.5
 """Points x, those of coarse curves, and how many standard deviations they reach beyond all shifts: less than 2e-22 lies
-there."""
+there, and 1e-41 beyond the second."""
 
 
-def shift_law(weights: Array, rate: float, atoms: int = MOST_ATOMS) -> tuple[Array, Array, float]:
+def shift_law(weights: Array, rate: float, atoms: int = MOST_ATOMS, tail: float = TAIL) -> tuple[Array, Array, float]:
     """Chances and values of sum_t weights[t] B_t, B_t = 1 with probability ``rate``, rounded up, and the chance of what
-    is larger; at most ``atoms`` of them. All terms are non-negative: errors are relative, below 2^-51 for each step."""
+    is larger; at most ``atoms`` of them. All terms are non-negative: errors are relative, ``wrong_chances``."""
     top = float(weights.max())
     even = bool(weights.min() > top * (1 - 1e-12))
     unit = top if even else max(top / PARTS, float(weights.sum()) / MOST_PLACES)
@@ -39,12 +39,17 @@ def shift_law(weights: Array, rate: float, atoms: int = MOST_ATOMS) -> tuple[Arr
         longer[: chances.size] = (1 - rate) * chances
         longer[int(step) :] += rate * chances
         above = np.cumsum(longer[::-1])[::-1]
-        chances = longer[: int(np.searchsorted(-above, -TAIL / weights.size))]  # what is cut off is missing below
+        chances = longer[: int(np.searchsorted(-above, -tail / weights.size))]  # what is cut off is missing below
     values = np.arange(chances.size, dtype=np.float64) * (unit * (1 + 1e-11))
     starts = np.append(0, np.arange(1, chances.size, -(-chances.size // atoms)))  # no draw at all stands alone
     merged: Array = np.add.reduceat(chances, starts)
     highest: Array = values[np.append(starts[1:], chances.size) - 1]
-    return merged[merged > 0], highest[merged > 0], TAIL + 2.0**-50 * weights.size
+    return merged[merged > 0], highest[merged > 0], tail + wrong_chances(weights)
+
+
+def wrong_chances(weights: Array) -> float:
+    """Relative error of the chances of ``shift_law``: below 2^-51 for each step."""
+    return 2.0**-50 * weights.size
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,11 +81,16 @@ class Profile:
         return Ratio(h, -last, q, p, float(added[-1]), float(removed[-1]))
 
 
-def mixture_profile(chances: Array, shifts: Array, lost: float, points: int = POINTS) -> Profile:
-    """Of sum_k chances[k] N(shifts[k], 1), and ``lost`` of it seen for certain, against N(0, 1)."""
+def mixture_profile(chances: Array, shifts: Array, lost: float, points: int = POINTS, reach: float = REACH,
+                    wrong: float = 0.0) -> Profile:
+    """Of sum_k chances[k] N(shifts[k], 1), and ``lost`` of it seen for certain, against N(0, 1).
+
+    ``wrong``: the relative error of chances. It moves a tail of the mixture relatively, and the ratio at which a half
+    line is best: both move E_Q[(Y - g)_+] by no more than that part of the tail, as rounding does.
+    """
     from scipy.special import ndtr  # pyright: ignore
 
-    x = np.linspace(-REACH, REACH + float(shifts[-1]), points)
+    x = np.linspace(-reach, reach + float(shifts[-1]), points)
     exponents = np.log(chances) + shifts * (x[:, None] - shifts / 2)
     top = exponents.max(axis=1)
     log_ratio: Array = top + np.log(np.exp(exponents - top[:, None]).sum(axis=1))
@@ -89,7 +99,7 @@ def mixture_profile(chances: Array, shifts: Array, lost: float, points: int = PO
     tails: Array = ndtr(-x)
     heads: Array = ndtr(x)
     with np.errstate(over="ignore", invalid="ignore"):
-        ratio, rounding = np.exp(log_ratio), 1e-13 * (1 + x * x)
+        ratio, rounding = np.exp(log_ratio), 1e-13 * (1 + x * x) + 4 * wrong
         removed = ahead - ratio * tails + rounding * ahead + lost
         added = heads - before / ratio + rounding * heads + lost
     masses = np.diff(heads), np.diff(before)
@@ -99,15 +109,15 @@ def mixture_profile(chances: Array, shifts: Array, lost: float, points: int = PO
                    float(np.abs(log_ratio).max()))
 
 
-GRID, GRID_REACH, ERROR = 700, 9.5, 1e-10
+GRID, GRID_REACH, FAR_GRID_REACH, ERROR = 700, 9.5, 13.5, 1e-10
 """Points and reach of ``mixture_grid``; above the relative errors of its masses (differences of tails, good to 8 u (1 +
 x^2) each, over cells of a fiftieth of a standard deviation: below 1e-11) and of its ratios."""
 
 
-def mixture_grid(shifts: Array) -> RatioGrid:
+def mixture_grid(shifts: Array, reach: float = GRID_REACH) -> RatioGrid:
     """Y of the mean of N(shift, 1) over ``shifts`` to N(0, 1), its mass between two points shared by both with its mean
     preserved; what lies above the last point stays there under Q, and the P-mass that is missing then is lost."""
-    x = np.linspace(-GRID_REACH, GRID_REACH + float(shifts.max()), GRID)
+    x = np.linspace(-reach, reach + float(shifts.max()), GRID)
     ratio: Array = np.exp(shifts * (x[:, None] - shifts / 2)).mean(axis=1)
     value, mass = np.append(0.0, ratio), _cells(x)
     weighed = sum((_cells(x - shift) for shift in shifts), np.zeros(GRID + 1)) / shifts.size

@@ -7,9 +7,12 @@ from typing import cast
 
 import numpy as np
 
+from lastiterate.curves.curve import TINY, log_of
 from lastiterate.run.arrays import Array
 
 _SQRT2 = math.sqrt(2.0)
+FAR, FARTHEST = 36.0, 1e5
+"""Standard deviations at which delta is about 1e-283, and beyond which it is below every double."""
 
 
 def gdp_delta(epsilon: float | Array, mu: Array) -> Array:
@@ -18,20 +21,40 @@ def gdp_delta(epsilon: float | Array, mu: Array) -> Array:
     e^eps phi(b) = phi(a), so both tails share one exponential and e^eps never appears:
     delta = exp(-a^2/2)/2 (erfcx(p) - erfcx(p + q)), p = -a/sqrt 2, q = mu/sqrt 2, for a <= 0. erfcx is good to a few
     u = 2^-53, so the difference is off by less than 1e-14 erfcx(p), however much of it cancels; exp(-a^2/2) is good
-    to 4 u (1 + a^2 + eps). For a > 0 the first term is Phi(a) >= 1/2 and errors are absolute, below 8 u.
+    to 4 u (1 + a^2 + eps). For a > 0 the first term is Phi(a) >= 1/2 and errors are absolute, below 8 u. A delta that
+    is smaller than ``TINY`` counts as ``TINY``.
     """
     from scipy.special import erfcx, ndtr  # pyright: ignore
 
-    a = mu / 2 - epsilon / mu
-    p, q = -a / _SQRT2, mu / _SQRT2
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        a = _place(epsilon, mu)
+        p, q = -a / _SQRT2, mu / _SQRT2
         gauss = np.exp(-a * a / 2) / 2
         second: Array = erfcx(p + q)
         first: Array = erfcx(np.maximum(p, 0.0))
         low = gauss * (first - second + 1e-14 * first) * (1 + 1e-15 * (1 + a * a + epsilon))
         high = (ndtr(a) - gauss * second) * (1 + 1e-14) + 2e-15
     out = cast(Array, np.where(a <= 0, low, high))
-    return np.clip(out, 0.0, 1.0)
+    return np.clip(np.where(a < -FARTHEST, TINY, out), TINY, 1.0)
+
+
+def gdp_log_delta(epsilon: float | Array, mu: Array) -> Array:
+    """Logarithms of ``gdp_delta``, by the same formula and with the same errors where delta is below a double."""
+    from scipy.special import erfcx  # pyright: ignore
+
+    near = gdp_delta(epsilon, mu)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
+        a = np.maximum(_place(epsilon, mu), -1e150)  # its square stays finite, and delta never increases
+        p, q = np.maximum(-a / _SQRT2, 0.0), mu / _SQRT2
+        first: Array = erfcx(p)
+        rounding = 1e-15 * (1 + a * a + np.minimum(epsilon, 1e300))
+        far = -a * a / 2 - math.log(2) + np.log(first * (1 + 1e-14) - erfcx(p + q)) + rounding
+        return cast(Array, np.where(a > -FAR, log_of(near), far))
+
+
+def _place(epsilon: float | Array, mu: Array) -> Array:
+    """a = mu/2 - eps/mu."""
+    return mu / 2 - epsilon / mu
 
 
 def drawn_delta(loss: Array, rate: float, mu: float) -> Array:
@@ -45,7 +68,8 @@ def drawn_delta(loss: Array, rate: float, mu: float) -> Array:
 
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         grown, others = np.exp(loss), np.expm1(loss) * (1 - rate) / rate * math.exp(-mu * mu)
-        u = (grown + np.sqrt(grown * grown + 4 * others)) / 2
+        root = np.where(loss < 300, np.sqrt(grown * grown + 4 * others), np.hypot(grown, 2 * np.sqrt(others)))
+        u = (grown + root) / 2  # squares overflow: losses reach 470
         x = np.log(u) / mu - mu / 2
         p, gauss = x / _SQRT2, np.exp(-x * x / 2) / 2
         first: Array = erfcx(np.maximum(p, 0.0))

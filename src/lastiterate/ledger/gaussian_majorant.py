@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from lastiterate.curves.curve import UP, BestOf, Curve, EpsDelta
+from lastiterate.curves.curve import TINY, UP, BestOf, Curve, EpsDelta
 from lastiterate.curves.gdp import Gdp
 from lastiterate.curves.mixtures import GdpMixture
 from lastiterate.curves.private_selection import WorstOf
@@ -110,8 +110,8 @@ def _table(curve: Curve, failure: float) -> tuple[Array, Array] | None:
 
 def _by_later_points(points: Array, values: Array) -> Array:
     """What (eps_j, delta_j) in both directions says of a smaller eps: ``EpsDelta.delta``; curves can be worse there."""
-    top = np.exp(np.minimum(points, 600.0))
-    implied = values + (top - top[:, None]) * (1 - values) / (1 + top) * (1 + 1e-12)
+    less = np.minimum(points[:, None] - points, 0.0)  # powers divided by e^eps_j, which may be beyond a double
+    implied = values + -np.expm1(less) * (1 - values) / (1 + np.exp(-points)) * (1 + 1e-12)
     return np.minimum(values, np.where(points >= points[:, None], implied, 1.0).min(axis=1))
 
 
@@ -138,7 +138,7 @@ def _lower(computed: Array, epsilon: Array, mu: float) -> Array:
 
     with np.errstate(over="ignore", invalid="ignore"):  # what is no number is below nothing
         a = mu / 2 - epsilon / mu
-        kept = computed * (1 - 2e-14 - 4e-15 * (1 + a * a + epsilon)) - 4e-14 * ndtr(a) - 5e-15 * (a > 0)
+        kept = computed * (1 - 2e-14 - 4e-15 * (1 + a * a + epsilon)) - 4e-14 * ndtr(a) - 5e-15 * (a > 0) - TINY
     return np.maximum(0.0, kept)
 
 

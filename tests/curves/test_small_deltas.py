@@ -1,0 +1,149 @@
+"""Deltas from 1e-9 down to 1e-30, where rounding and what grids leave out would hide them."""
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+
+import mpmath as mp
+import numpy as np
+import pytest
+
+from lastiterate.curves import dominating_pair
+from lastiterate.curves.allocated_shifts import AllocatedShifts
+from lastiterate.curves.allocation_composition import AllocationPld
+from lastiterate.curves.curve import BestOf
+from lastiterate.curves.delayed_shifts import DelayedShifts
+from lastiterate.curves.fixed_size_composition import FixedSizeSteps, one_step
+from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.grouped import Grouped
+from lastiterate.curves.pld import Pld
+from lastiterate.curves.ratio_law import Ratio
+from lastiterate.curves.ratio_powers import chernoff, product
+from lastiterate.curves.secret_bins import SecretBins, likelihood_ratio
+from lastiterate.curves.tails import drawn_delta
+
+SAMPLED = [
+    Pld(0.1, (1.0,), (100,)), FixedSizeSteps(0.01, (1.0,), (1000,)),
+    FixedSizeSteps(0.1, (2.0,), (10_000,)), FixedSizeSteps(0.01, (1.0,), (1000,), replaced=True),
+    AllocationPld(50, (1.0,), (10,)), AllocationPld(20, (2.0,), (100,), 2.0, 7), SecretBins((3.0, 0.5), (20, 5)),
+    DelayedShifts(0.02, (200,), (0.999,), (1.0,), (1.0,), 1.2, 30),
+    AllocatedShifts(20, (105,), (0.99,), (1.0,), (1.0,), 1.2, 20),
+]
+GAUSSIAN = [
+    FixedSizeSteps(1.0, (20.0,), (900,), replaced=True), AllocationPld(1, (20.0,), (900,)), SecretBins((1.5,), (1,)),
+    Pld(1.0, (20.0,), (900,)), DelayedShifts(1.0, (1,), (1.0,), (1.5,), (1.0,), 1.2, 30),
+    AllocatedShifts(1, (1,), (1.0,), (1.5,), (1.0,), 1.2, 30),
+]
+
+
+def name(value):
+    return type(value).__name__
+
+
+@pytest.mark.parametrize("curve", SAMPLED, ids=name)
+def test_epsilon_rises_smoothly(curve):
+    """Epsilon grows by less than a half from one delta to the next, also where looser bounds take over."""
+    deltas = [10.0**-k for k in (5, 6, 7, 8, 9, 9.5, 10, 11, 12, 14, 16, 18, 20, 23, 26, 30)]
+    epsilons = [curve.epsilon(delta) for delta in deltas]
+    assert all(one <= two * (1 + 1e-9) for one, two in pairwise(epsilons))
+    assert max(two / one for one, two in pairwise(epsilons)) < 1.45, "epsilon jumps nowhere"
+    for delta, epsilon in zip(deltas, epsilons, strict=True):
+        assert curve.delta(epsilon) <= delta and curve.delta(0.5 * epsilon) > delta
+    assert epsilons[-1] < 0.95 * curve.known.epsilon(1e-30)
+
+
+@pytest.mark.parametrize("curve", GAUSSIAN, ids=name)
+def test_never_below_a_gaussian_mechanism(curve, monkeypatch):
+    """Batches of all records are a 1.5-Gaussian mechanism; without what is known of it, epsilon is near and above."""
+    monkeypatch.setattr(type(curve), "known", property(lambda _: Gdp(math.inf)))
+    dominating_pair._epsilon.cache_clear()
+    exact = Gdp(1.5)
+    for delta in (1e-5, 1e-9, 1e-12, 1e-20, 1e-30):
+        assert exact.epsilon(delta) * (1 - 1e-9) <= curve.epsilon(delta) <= 1.06 * exact.epsilon(delta)
+    for epsilon in np.linspace(5, 20, 12):
+        assert exact.delta(epsilon) * (1 - 1e-9) <= curve.delta(epsilon) <= 50 * exact.delta(epsilon)
+    dominating_pair._epsilon.cache_clear()
+
+
+def test_single_steps_against_60_digits():
+    """One sampled step, record removed and added, by the exact curves of the two-point mixture."""
+    q, z = 0.05, 1.0
+    with mp.workdps(60):
+        for curve in (FixedSizeSteps(q, (z,), (1,), replaced=True), Pld(q, (z,), (1,))):
+            for epsilon in (2.0, 5.0, 7.0, 9.0):
+                scaled = mp.log1p(mp.expm1(mp.mpf(epsilon)) / q)
+                exact = q * (mp.ncdf(0.5 / z - z * scaled) - mp.exp(scaled) * mp.ncdf(-0.5 / z - z * scaled))
+                found = curve.delta(epsilon)
+                assert exact <= found and (exact < 1e-30 or found <= 40 * exact + 1e-9)
+
+
+def test_moments_bound_the_exact_product():
+    """Against the product itself where rounding hides nothing, in both orders, also with a Gaussian mechanism."""
+    parts = ((one_step(0.1, 1.0, False, 0.01), 30), (one_step(0.1, 2.0, False, 0.01), 50))
+    law, far = product(parts), chernoff(parts)
+    for mu in (0.0, 0.7):
+        for epsilon in np.linspace(0.0, 8.0, 17):
+            for sums, moments in zip(law.deltas(float(epsilon), mu), far.deltas(float(epsilon), mu), strict=True):
+                if sums > 1e-9:
+                    assert sums * (1 - 1e-3) <= moments <= 40 * sums
+
+
+def test_moments_of_gaussian_steps():
+    """Steps of all records, each with losses N(1/2 z^2, 1/z^2): moments e^{t (1 + t) / (2 z^2)}."""
+    steps, z = 30, 2.0
+    far = FixedSizeSteps(1.0, (z,), (steps,), replaced=True).far_law()
+    t = far.rates
+    factor = t * np.log(t) - (1 + t) * np.log1p(t)
+    for logs in (far.removed, far.added):
+        moments = (logs - factor) / (t * (1 + t) * steps / (2 * z * z))
+        assert (moments >= 1 - 1e-9).all() and (moments <= 1.02).all()
+
+
+def test_what_is_lost_counts_in_full():
+    half = Ratio(1.0, 0, np.array([0.25]), np.array([0.5]), 0.75, 0.5)
+    removed, added = chernoff(((half, 1),)).deltas(50.0)
+    assert removed >= 0.5 and added >= 0.75
+    certain = Ratio(1.0, 0, np.ones(1), np.zeros(1), 0.0, 1.0)
+    assert chernoff(((half, 1), (replace(certain, p=np.full(1, 1e-300)), 2))).deltas(5.0)[0] == 1.0
+
+
+def test_far_grids_reach_further():
+    near, far = likelihood_ratio((1.0,), (6,)), likelihood_ratio((1.0,), (6,), far=True)
+    assert max(far.floors) < 1e-38 < 1e-21 < min(near.floors)
+    for epsilon in (0.5, 2.0, 4.0):
+        assert far.deltas(epsilon) == pytest.approx(near.deltas(epsilon), rel=1e-3)
+
+
+def test_losses_of_little_noise_are_numbers():
+    """Noise of a tenth: likelihood ratios up to e^470."""
+    losses = np.linspace(0.0, 470.0, 200)
+    deltas = drawn_delta(losses, 0.5, 10.0)
+    assert np.isfinite(deltas).all() and (np.diff(deltas) <= 1e-15).all()
+    assert FixedSizeSteps(0.5, (0.1,), (1,)).epsilon(1e-30) < Gdp(20.0).epsilon(1e-30)
+
+
+def test_usual_deltas_need_no_far_law(monkeypatch):
+    """What is asked for at delta 1e-6 is computed as before: the far law is not even made."""
+    def refuse(_curve):
+        raise AssertionError("far law")
+
+    for kind in (FixedSizeSteps, AllocationPld, SecretBins):
+        monkeypatch.setattr(kind, "far_law", refuse)
+    for curve in (FixedSizeSteps(0.013, (1.1,), (300,)), AllocationPld(13, (1.3,), (4,)), SecretBins((1.3,), (7,))):
+        assert 0 < curve.epsilon(1e-6) < curve.known.epsilon(1e-6)
+
+
+def test_runs_without_numbers_have_those_of_known_batches():
+    """Noise of a hundredth of a gradient has no distribution on a grid."""
+    curve = Pld(0.5, (1e-3,), (10,))
+    assert curve.delta(1e7) < 1e-200 and curve.epsilon(1e-6) <= curve.known.epsilon(1e-6) * (1 + 1e-6)
+
+
+def test_groups_of_sampled_steps_have_no_floor():
+    """The allowance for rounding times e^epsilon was all that a group's delta consisted of."""
+    for curve in (FixedSizeSteps(0.01, (1.0,), (1000,)), Pld(0.1, (1.0,), (100,))):
+        grouped = curve.group(2)
+        assert isinstance(grouped, BestOf) and Grouped(curve, 2) in grouped.curves
+        assert Grouped(curve, 2).epsilon(1e-6) < 10 * curve.epsilon(1e-6)
+    joined = replace(FixedSizeSteps(0.01, (1.0,), (1000,)), mu=0.5)
+    assert joined.epsilon(1e-20) > FixedSizeSteps(0.01, (1.0,), (1000,)).epsilon(1e-20)
