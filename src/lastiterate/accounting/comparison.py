@@ -22,7 +22,7 @@ ADDED = ("stated", "word", "software")
 RECORDED = {"delta", "caveats", "format", "library", "weights_sha256", "model_sha256", "content_sha256", *ADDED}
 """Entries that may be written and do not follow from the subject, or not in these words."""
 UPPER_BOUNDS = ("epsilon", "epsilon_replace_one", "verdicts", "stated")
-"""Entries that may be a little larger than today's (see ``allowance``)."""
+"""Entries that may be a little larger in older formats (see ``allowance``)."""
 
 
 @dataclass(frozen=True)
@@ -135,10 +135,11 @@ def same(stored: object, wanted: object, allowed: tuple[float, float] = (ROUNDIN
 def allowance(stored: dict[str, Any], entry: str) -> tuple[float, float]:
     """How much smaller, and how much larger, an entry's numbers may be than today's.
 
-    Upper bounds may be a little larger, since bounds become tighter. In older formats all numbers may be smaller by what
+    In older formats upper bounds may be a little larger, since bounds become tighter, and all numbers smaller by what
     grids moved them, whose nodes followed the last bits of a processor: each was an upper bound of its own.
 
     **Guarantee:** an upper bound that is larger than one that holds, holds; none may be smaller, but for rounding.
     """
-    larger = 1e-3 if entry in UPPER_BOUNDS else ROUNDING
-    return (ROUNDING if stored.get("format") == FORMATS[-1] else 10 * ROUNDING), larger
+    if stored.get("format") == FORMATS[-1]:
+        return ROUNDING, ROUNDING
+    return 10 * ROUNDING, 1e-3 if entry in UPPER_BOUNDS else ROUNDING
