@@ -68,8 +68,11 @@ def test_records_are_never_taken_for_names(csv):
     for command in (["schema", csv / "adult.csv"],
                     ["train", csv / "adult.csv", "--epsilon", "1"]):
         code, out, err = call(*command)
+        if command[0] == "train":
+            assert code == 2 and "lastiterate schema" in err and "77516" not in err, "which looks at the first row"
+            continue
         assert code == 2 and "must begin with a header" in err
-        assert "lastiterate schema FILE --no-header --columns NAME:KIND,... makes one" in err, "and that is how"
+        assert "lastiterate schema FILE --header no --columns NAME:KIND,... makes a schema" in err, "and that is how"
         assert "77516" not in out + err and "Masters" not in out + err
     names = "age:number,work:ignore,weight:ignore,education:category,income"
     code, out, err = call("schema", csv / "adult.csv", "--no-header", "--columns", names)

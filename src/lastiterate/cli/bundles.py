@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
 
 import typer
 
-from lastiterate.cli.screen import FILES, Out, TimeBudget, UnpackedLimit
+from lastiterate.cli.screen import FILES, Header, Out, TimeBudget, UnpackedLimit
 from lastiterate.features.map_table import TABLE
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ class FromFile(Charged, Budgeted):
     features: Annotated[str, typer.Option("--features", help="public maps of single records: auto (by the kinds of "
                                           f"columns, the records and the budget), plain, {', '.join(TABLE)}; or in the "
                                           "run: sqrt (for counts, ReLU features), fourier (random cosines)")] = "auto"
+    header: Header = None
     out: Out = None
     unpacked_limit: UnpackedLimit = None
 

@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lastiterate.cli.screen import FILES, Json, Out, Threshold, UnpackedLimit, app, console, emit, reports_errors
+from lastiterate.cli.screen import (
+    FILES,
+    Header,
+    Json,
+    Out,
+    Threshold,
+    UnpackedLimit,
+    app,
+    console,
+    emit,
+    reports_errors,
+)
 from lastiterate.cli.spreadsheets import as_csv
 
 if TYPE_CHECKING:
@@ -23,7 +34,8 @@ def schema_command(
     columns: Annotated[str | None, typer.Option("--columns", help="kinds: NAME:number,NAME:category,NAME:ignore,...")
                        ] = None,
     target: Annotated[str | None, typer.Option("--target", help="the column to predict; by default the last")] = None,
-    no_header: Annotated[bool, typer.Option("--no-header", help="the file has no header: --columns names all, in order")
+    header: Header = None,
+    no_header: Annotated[bool, typer.Option("--no-header", help="as --header no: --columns names all columns, in order")
                          ] = False,
     like: Annotated[Path | None, typer.Option("--like", help="a filled-in schema to take entries from")] = None,
     from_public_sample: Annotated[str | None, typer.Option("--from-public-sample", help="a public file with the same "
@@ -32,12 +44,14 @@ def schema_command(
     out: Out = None,
     unpacked_limit: UnpackedLimit = None,
 ) -> None:
-    """Write a schema to fill in. Only the header of the file is read: names, and the types that Parquet states."""
+    """Write a schema to fill in: names of columns, and the types that Parquet states; records say nothing in it."""
+    from lastiterate.cli import flags
     from lastiterate.data import Schema, schema_template
     from lastiterate.run import strict_toml
 
     known = strict_toml.read(like, "schema") if like is not None and Schema.read(like) else None
-    text = schema_template(file, columns=columns, header=not no_header, like=known, sample=from_public_sample,
+    stated = False if no_header else flags.header(header)
+    text = schema_template(file, columns=columns, header=stated, like=known, sample=from_public_sample,
                            ask=_asked if wizard else None, target=target)
     emit(text, out)
     if out is not None:
@@ -61,24 +75,24 @@ def predict_command(model: Annotated[Path, typer.Argument(help="a folder that tr
                     file: Annotated[str, typer.Argument(help=f"new records: {FILES}")],
                     ids: Annotated[str | None, typer.Option("--ids", help="a column of the file that is written beside "
                                                             "each prediction; by default the schema's id")] = None,
-                    threshold: Threshold = None,
+                    threshold: Threshold = None, header: Header = None,
                     probabilities: Annotated[bool, typer.Option("--probabilities", help="rely on the probabilities, "
                                              "which are written anyway: a model of numbers is refused, and a warning "
                                              "says where they are not calibrated")] = False,
                     out: Out = None, json_: Json = False, unpacked_limit: UnpackedLimit = None) -> None:
     """Predictions as CSV: the label (or number), and the probability of each class; frequencies where the model is
     calibrated (train --calibrated)."""
-    from lastiterate.cli import as_json
+    from lastiterate.cli import as_json, flags
     from lastiterate.cli.flags import threshold as threshold_from
     from lastiterate.release import datafile
     from lastiterate.release.loading import load
 
-    header, rows = datafile.prediction_rows(load(model), file, ids=ids, threshold=threshold_from(threshold),
-                                            probabilities=probabilities)
+    titles, rows = datafile.prediction_rows(load(model), file, ids=ids, threshold=threshold_from(threshold),
+                                            probabilities=probabilities, header=flags.header(header))
     if json_:
-        emit(json.dumps(as_json.predictions(header, rows), indent=2) + "\n", out)
+        emit(json.dumps(as_json.predictions(titles, rows), indent=2) + "\n", out)
         return
-    emit(as_csv(header, rows), out)
+    emit(as_csv(titles, rows), out)
 
 
 @app.command("verify")

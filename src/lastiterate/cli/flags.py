@@ -49,6 +49,13 @@ def threshold(text: str | None) -> float | tuple[float, float] | None:
     return (number("--threshold", first), number("--threshold", second)) if costs else number("--threshold", first)
 
 
+def header(text: str | None) -> bool | None:
+    """Whether the first row of a file is said to be a header; ``None`` where nothing is said."""
+    if text not in (None, "yes", "no"):
+        raise InputError("header", "must be yes or no", text)
+    return None if text is None else text == "yes"
+
+
 def class_weight(text: str | None) -> dict[str, float] | None:
     """``LABEL=WEIGHT,LABEL=WEIGHT``."""
     if text is None:

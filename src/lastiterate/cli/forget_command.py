@@ -14,7 +14,7 @@ from rich.table import Table
 
 from lastiterate.accounting.wording import rounded_up
 from lastiterate.cli.bundles import Charged, bundled
-from lastiterate.cli.screen import FILES, Json, Out, app, console, reports_errors
+from lastiterate.cli.screen import FILES, Header, Json, Out, app, console, reports_errors
 from lastiterate.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class Forgetting(Charged):
     passes: Annotated[int, typer.Option("--passes", help="passes over the data, at most")] = 80
     reserve: Annotated[int, typer.Option("--reserve", help="records that may have to be forgotten later: what that is "
                                          "predicted to take")] = 0
+    header: Header = None
     out: Out = None
     json_: Json = False
 
@@ -45,6 +46,7 @@ class Forgetting(Charged):
 @bundled
 def forget_command(asked: Forgetting) -> None:
     """Forget records: go on without them until the model is certified as if it had never seen them."""
+    from lastiterate.cli import flags
     from lastiterate.cli.saving import committed
     from lastiterate.cli.terminal import Terminal
     from lastiterate.release.datafile import unused_folder
@@ -57,7 +59,8 @@ def forget_command(asked: Forgetting) -> None:
     where, earlier = unused_folder(asked.data) if asked.out is None else (asked.out, None)
     delta = parse_delta(asked.delta)
     wanted = Request(model=asked.model, data=asked.data, remove=asked.remove, epsilon=asked.epsilon, ids=asked.ids,
-                     delta=None if delta == "auto" else delta, passes=asked.passes, reserve=asked.reserve)
+                     delta=None if delta == "auto" else delta, passes=asked.passes, reserve=asked.reserve,
+                     header=flags.header(asked.header))
     shown = Terminal(stderr=True)
     charging = asked.charging(purpose="forget", place=where, earlier=earlier)
     with charging, steps_bar("forgetting", shown) as tick:

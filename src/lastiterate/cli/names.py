@@ -28,7 +28,9 @@ VALUES = {
     "noise=Correlated(Z, BAND)": "--noise-multiplier Z --correlated BAND",
     "filter=GaussianFilter(MU, FAILURE)": "--filter gaussian --failure FAILURE",
     "schema_template(file, header=False, columns=NAME:KIND,...)":
-        "lastiterate schema FILE --no-header --columns NAME:KIND,...",
+        "lastiterate schema FILE --header no --columns NAME:KIND,...",
+    "header=True": "--header yes",
+    "header=False": "--header no",
     "unpacked_limit(BYTES)": "--unpacked-limit BYTES",
 } | {f"{name}={kind.__name__}({','.join(written.split(':')[1:])})": f"{flag} {written}"
      for name, flag, kinds in (("batching", "--batch", BATCHES), ("update", "--momentum", UPDATES))
@@ -39,7 +41,7 @@ VALUES = {
 def _pattern(written: str) -> re.Pattern[str]:
     """What matches an entry of ``VALUES``, with a named group for each word in capitals."""
     head, opening, rest = written.partition("(")
-    return re.compile(re.escape(head + opening) + re.sub(r"[A-Z]+", lambda word: f"(?P<{word[0]}>[^(),]+)",
+    return re.compile(r"(?<!\w)" + re.escape(head + opening) + re.sub(r"[A-Z]+", lambda word: f"(?P<{word[0]}>[^(),]+)",
                                                          rest.replace(")", r"\)")) + r"(?!\w)")
 
 

@@ -91,7 +91,8 @@ class Training(FromFile):
         from lastiterate.release.open_dataset import schema_for
         from lastiterate.release.protected_units import Units
 
-        schema = schema_for(self.data, self.schema, target=self.target, classes=self.classes, model=self.model)
+        schema = schema_for(self.data, self.schema, target=self.target, classes=self.classes, model=self.model,
+                            header=flags.header(self.header))
         if self.test is not None and not self.test_is_public:
             raise InputError("test", "scores are shown only when the test file is declared public", self.test,
                              "add --test-is-public, or leave --test out")

@@ -50,7 +50,8 @@ def tune_command(asked: Tuning) -> None:
     from lastiterate.release import datafile, open_dataset, tuning
     from lastiterate.release.linear_plans import Algorithm
 
-    schema = open_dataset.schema_for(asked.data, asked.schema, target=None, classes=None, model=None)
+    schema = open_dataset.schema_for(asked.data, asked.schema, target=None, classes=None, model=None,
+                                     header=flags.header(asked.header))
     (where, earlier), norms = asked.folders(), asked.norms
     algorithms = tuple(Algorithm(name.strip()) for name in asked.algorithms.split(","))
     with asked.charging(purpose="tune", place=where, earlier=earlier) as charging:

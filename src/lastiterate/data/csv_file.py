@@ -1,7 +1,8 @@
 """CSV: UTF-8 text, one record per line, as many cells in each as in the header; gzip and standard input as well.
 
-The cells are separated by what separates the names in the header: a comma, semicolon, tab or bar. A file without a
-header is read only with the names of its columns, so that no record is ever taken for names.
+The cells are separated by what separates the names in the header: a comma, semicolon, tab or bar. The first row is a
+header if it names the columns of a schema. Without a schema it is one only if it cannot be a record; otherwise somebody
+has to say what it is, so that no record is ever taken for names.
 """
 
 from __future__ import annotations
@@ -11,30 +12,124 @@ import gzip
 import io
 import sys
 import zlib
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import chain
+from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 
 from lastiterate import limits
-from lastiterate.data.table import Cells, Table, column_names, not_in_memory
+from lastiterate.data.columns import MISSING, day_number
+from lastiterate.data.table import Cells, Table, check_header, column_names, misses, not_in_memory
 from lastiterate.data.unpack import most_unpacked, opened, refuse_beyond
 from lastiterate.errors import InputError
 
 STANDARD_INPUT = Path("-")
 SEPARATORS = ",;\t|"
-HEADERLESS = ("begin with a header of column names, and its first row holds a number",
-              "or a schema must name the columns: schema_template(file, header=False, columns=NAME:KIND,...) makes one")
+NEAR = 256
+"""Records behind the first row that are compared with it."""
+SAY = ("say header=True if it names the columns; for a file without a header schema_template(file, header=False, "
+       "columns=NAME:KIND,...) makes a schema")
 
 
-def read_csv(path: Path, names: Sequence[str] = (), without: str = "") -> Table:
-    """Text cells by column; ``names``: the columns, in order, of a file without a header.
+@dataclass(frozen=True)
+class HeaderRule:
+    """What is publicly known about the first row of a file.
 
-    ``without``: the name that is missing where records have one cell fewer, as new records have no target.
+    ``stated``: whether it is a header, where somebody says so. ``names``: the columns, in order, of a file without a
+    header. ``described``: the columns that a schema describes, and ``needed``: those of them that a header must name.
+    ``target``: the column that is missing where records have one cell fewer, as new records have no target.
+    """
+
+    stated: bool | None = None
+    names: tuple[str, ...] = ()
+    described: frozenset[str] = frozenset()
+    needed: tuple[str, ...] = ()
+    target: str = ""
+
+    def read(self, first: list[str], near: list[list[str]], path: Path) -> tuple[tuple[str, ...], bool]:
+        """Return the names of the columns, and whether the first row is a header; ``near``: the records behind it.
+
+        Errors: a first row that may be either. Its cells are never shown: they may be those of a record.
+        """
+        cells = [cell.strip() for cell in first]
+        if not cells and (not self.names or not near):
+            raise InputError("data file", "must hold a header and at least one record", path.name)
+        if self.names:
+            return self._with_names(cells, path)
+        if self.stated is False:
+            raise InputError("header", "must be the names of the columns, in order, where a file has none", None,
+                             f"write header = [NAME, NAME, ...] into the schema; {SAY}")
+        if self.described:
+            return self._described(cells, near, path), True
+        if self.stated is None:
+            _check_no_record(cells, near, path)
+        return column_names(cells), True
+
+    def _described(self, cells: list[str], near: list[list[str]], path: Path) -> tuple[str, ...]:
+        """The names in a header that has to be one of the schema's columns."""
+        names = column_names(cells)
+        check_header(names, self.described)
+        absent = next((name for name in self.needed if name not in names), None)
+        if absent is not None:
+            raise misses(absent)
+        if self.stated is None and _recurs(cells, near):
+            raise InputError("data file", "must have a first row whose cells do not stand below it as well, as those "
+                             "of a record would", path.name, "say header=True, or header = \"yes\" in the schema, if "
+                             "it names the columns; if it is a record, write header = [NAME, NAME, ...] into the schema")
+        return names
+
+    def _with_names(self, cells: list[str], path: Path) -> tuple[tuple[str, ...], bool]:
+        """Names and form of a file that the schema says to have no header, where its first row does not name them."""
+        names = self.names
+        known = [set(names), set(names) - {self.target}]
+        if self.stated is None and set(cells) in known:
+            if all(map(_is_number, cells)):
+                raise _either(path, "holds the names of the columns, which are numbers")
+            return column_names(cells), True
+        if self.stated is None and 2 * sum(cell in names and not _is_number(cell) for cell in cells) >= len(cells) > 0:
+            raise _either(path, "holds names of columns, and not all of them")
+        if len(cells) == len(names) - 1:
+            names = tuple(name for name in names if name != self.target)
+        return column_names(list(names)), False
+
+
+def _either(path: Path, why: str) -> InputError:
+    return InputError("data file", f"must begin with a record, as the schema says, and its first row {why}", path.name,
+                      "say header=True if it is a header, or header=False if it is a record")
+
+
+def _check_no_record(cells: list[str], near: list[list[str]], path: Path) -> None:
+    """Refuse a first row that may be a record: a header is text over a column that holds mostly numbers or days, and
+    nothing of it recurs."""
+    if any(map(_is_number, cells)):
+        raise InputError("data file", "must begin with a header of column names, and its first row holds a number",
+                         path.name, SAY)
+    below = [[row[i].strip() for row in near if len(row) > i and row[i].strip().lower() not in MISSING]
+             for i in range(len(cells))]
+    typed = any(cell.lower() not in MISSING and not _is_typed(cell) and 2 * sum(map(_is_typed, column)) > len(column)
+                for cell, column in zip(cells, below, strict=True))
+    if near and (not typed or _recurs(cells, near)):
+        raise InputError("data file", "must begin with a header of column names, and its first row may be a record: "
+                         "all is text, as below, or stands there as well", path.name, SAY)
+
+
+def _recurs(cells: list[str], near: list[list[str]]) -> bool:
+    """Whether a cell of the first row stands below it in its own column."""
+    return any(cell and any(len(row) > i and row[i].strip() == cell for row in near) for i, cell in enumerate(cells))
+
+
+def _is_typed(cell: str) -> bool:
+    """Whether a cell is a number, a day or true or false."""
+    return _is_number(cell) or day_number(cell) is not None or cell.lower() in ("true", "false")
+
+
+def read_csv(path: Path, rule: HeaderRule = HeaderRule()) -> Table:
+    """Text cells by column; ``rule``: what is known about the first row.
 
     A file that was cut off after a record, or in its last cell, looks like a shorter one.
     """
-    with records_of(path, names, without) as (header, records):
+    with records_of(path, rule) as (header, records):
         columns = list(zip(*_fitting(records, path), strict=True))
     if not columns:
         raise InputError("data file", "must hold a header and at least one record", path.name)
@@ -44,16 +139,14 @@ def read_csv(path: Path, names: Sequence[str] = (), without: str = "") -> Table:
 
 
 @contextmanager
-def records_of(path: Path, names: Sequence[str] = (), without: str = "") -> Generator[
-        tuple[tuple[str, ...], Iterator[list[str]]]]:
+def records_of(path: Path, rule: HeaderRule) -> Generator[tuple[tuple[str, ...], Iterator[list[str]]]]:
     """The names of the columns, and the records one after the other, each with as many cells; see ``read_csv``."""
     with _text(path) as file:
         rows = _rows(file)
         first = next(rows, list[str]())
-        if names and len(first) == len(names) - 1:
-            names = [name for name in names if name != without]
-        header = column_names(list(names)) if names else _header(first, path)
-        yield header, _whole(chain([first], rows) if names and first else rows, len(header))
+        near = list(islice(rows, NEAR))
+        header, named = rule.read(first, near, path)
+        yield header, _whole(chain([first] if first and not named else [], near, rows), len(header))
 
 
 def _fitting(records: Iterator[list[str]], path: Path) -> Iterator[list[str]]:
@@ -83,18 +176,11 @@ def _whole(rows: Iterable[list[str]], width: int) -> Iterator[list[str]]:
         yield row
 
 
-def read_header(path: Path) -> tuple[str, ...]:
-    """The names in the first row; nothing else is looked at."""
+def read_header(path: Path, stated: bool | None = None) -> tuple[str, ...]:
+    """The names in the first row; the records behind it say only whether it may be one itself."""
     with _text(path) as file:
-        return _header(next(_rows(file), list[str]()), path)
-
-
-def _header(row: list[str], path: Path) -> tuple[str, ...]:
-    if not row:
-        raise InputError("data file", "must hold a header and at least one record", path.name)
-    if any(_is_number(cell) for cell in row):
-        raise InputError("data file", f"must {HEADERLESS[0]}", path.name, HEADERLESS[1])
-    return column_names(row)
+        rows = _rows(file)
+        return HeaderRule(stated).read(next(rows, list[str]()), list(islice(rows, NEAR)), path)[0]
 
 
 def _is_number(cell: str) -> bool:

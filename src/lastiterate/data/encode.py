@@ -9,7 +9,7 @@ import numpy as np
 from lastiterate.data.cells import RANGE, Positions, numbers, values_of
 from lastiterate.data.columns import MISSING, Numeric
 from lastiterate.data.schema import Schema
-from lastiterate.data.table import Cells, Table, as_doubles, canonical_text, check_header, number_text
+from lastiterate.data.table import Cells, Table, as_doubles, canonical_text, check_header, misses, number_text
 from lastiterate.errors import InputError
 from lastiterate.features.row_form import SLICE, RowForm
 from lastiterate.limits import memory
@@ -56,8 +56,7 @@ def _check_columns(table: Table, schema: Schema) -> None:
     used = [column for column in schema.columns if column.fields]
     for column in used:
         if column.name not in table.cells:
-            raise InputError("data file", "misses a column of the schema", column.name,
-                             "add it, or train with kind = \"ignore\" for it in the schema")
+            raise misses(column.name)
     unknown = sorted(set(table.names) - schema.described)
     if unknown:
         raise InputError("data file", "has a column that the schema does not describe", unknown[0],

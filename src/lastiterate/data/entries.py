@@ -14,7 +14,8 @@ from lastiterate.run.strict_json import is_object
 ENTRIES: dict[str, tuple[type | UnionType, str]] = {
     "columns": (dict, "tables such as [columns.age]"), "target": (str, "the name of a column"),
     "classes": (list, "a list of labels"), "target_range": (list, "[low, high]"),
-    "array": (dict, "a table with low and high"), "source": (str, "text"), "header": (list, "a list of names"),
+    "array": (dict, "a table with low and high"), "source": (str, "text"),
+    "header": (list | str, "a list of names, or \"yes\""),  # pyright: ignore
     "features": (str | list, "the name of a map, or a list of maps")}  # pyright: ignore
 
 
@@ -54,8 +55,11 @@ def check_entries(data: object, *, partly: bool = False) -> None:
     bounds = given.get("target_range")
     if bounds is not None and (len(bounds) != 2 or not all(_is_number(bound) for bound in bounds)):
         raise InputError("target_range", "must be [low, high], two numbers", bounds)
-    if not all(isinstance(name, str) for name in given.get("header", ())):
-        raise InputError("header", "must be a list of names", given["header"])
+    header = given.get("header", ())
+    if isinstance(header, str) and header != "yes":
+        raise InputError("schema: header", "must be \"yes\", or a list of names for files without one", header)
+    if not all(isinstance(name, str) for name in header):
+        raise InputError("header", "must be a list of names", header)
     if not all(isinstance(label, str | int | float) for label in given.get("classes", ())):
         raise InputError("schema: classes", "must be a list of labels", given["classes"])
 

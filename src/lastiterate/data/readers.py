@@ -9,7 +9,7 @@ from typing import Any
 
 from lastiterate.data.cifar import is_python_batch, read_binary_batch, read_folder, read_python_batch
 from lastiterate.data.columns import MISSING
-from lastiterate.data.csv_file import STANDARD_INPUT, read_csv, read_header
+from lastiterate.data.csv_file import STANDARD_INPUT, HeaderRule, read_csv, read_header
 from lastiterate.data.idx import is_idx, read_idx
 from lastiterate.data.numpy_files import read_npy, read_npz
 from lastiterate.data.parquet import is_parts, read_parquet, read_types
@@ -39,7 +39,7 @@ def _is_csv(path: Path) -> bool:
 
 
 def _csv_header(path: Path) -> dict[str, str]:
-    return dict.fromkeys(read_header(path), "?")
+    return dict.fromkeys(read_header(path, stated=True), "?")
 
 
 FORMATS = (
@@ -55,21 +55,30 @@ FORMATS = (
 )
 
 
-def read_table(path: str | Path, schema: Schema | None = None) -> Table:
+def header_rule(schema: Schema | None, header: bool | None = None) -> HeaderRule:
+    """Return what a schema, or who reads a file, says about the first row of a CSV file."""
+    if schema is None:
+        return HeaderRule(header)
+    needed = tuple(column.name for column in schema.columns if column.fields)
+    return HeaderRule(schema.headed if header is None else header, schema.header, schema.described, needed,
+                      schema.target)
+
+
+def read_table(path: str | Path, schema: Schema | None = None, header: bool | None = None) -> Table:
     """The table in a file (or in a folder of CIFAR-10 batches); the first row of ``FORMATS`` that matches reads it.
 
-    ``schema``: names the columns of a CSV file without a header (the target may be missing from new records). "-" reads
-    a CSV table from standard input.
+    ``schema``: names the columns of a CSV file, in its header or without one (the target may be missing from new
+    records). ``header``: whether its first row is a header, where the schema does not decide. "-" reads a CSV table
+    from standard input.
     """
     path = Path(path)
     kind = _format_of(path)
-    header = () if schema is None else schema.header
-    if header and kind.read is not read_csv:
+    if schema is not None and schema.header and kind.read is not read_csv:
         raise InputError("header", "belongs to CSV files without one", path.name, "leave it out of the schema")
     try:
         if schema is not None and kind.read is read_parquet:
             return read_parquet(path, schema.numbers)
-        return read_csv(path, header, without=schema.target) if header and schema else kind.read(path)
+        return read_csv(path, header_rule(schema, header)) if kind.read is read_csv else kind.read(path)
     except MemoryError:
         raise InputError("data file", "must fit into memory", path.name, "its header may be damaged") from None
     except OSError as error:
@@ -105,20 +114,21 @@ def _unreadable(path: Path, error: OSError) -> InputError:
     return InputError("data file", "must be readable", f"{path.name} ({error.strerror or error})")
 
 
-def schema_template(path: str | Path, *, columns: str | None = None, header: bool = True,
+def schema_template(path: str | Path, *, columns: str | None = None, header: bool | None = None,
                     like: dict[str, Any] | None = None, sample: str | Path | None = None,
                     ask: Callable[[str, Sequence[str]], str] | None = None, target: str | None = None) -> str:
     """A schema to fill in for a file, of which only the header is read (and the types that a Parquet file states).
 
-    ``columns``: kinds by name, "a:number,b:category"; with ``header`` False the names of a file without a header, in
-    order. ``sample``: another file with the same columns that is public, whose cells may say what is a number.
+    ``header``: whether its first row is a header, where that may be doubted. ``columns``: kinds by name,
+    "a:number,b:category"; with ``header`` False the names of a file without a header, in order.
+    ``sample``: another file with the same columns that is public, whose cells may say what is a number.
     ``like``: a schema (as read from TOML) whose entries are taken over. ``ask``: answers questions about what is left.
     ``target``: the column to predict; otherwise the last one that is read.
     """
     path = Path(path)
     kind = _format_of(path)
     given = {} if columns is None else parsed_columns(columns)
-    if not header and not given:
+    if header is False and not given:
         raise InputError("columns", "must name the columns in order where there is no header", None,
                          "such as columns=NAME:KIND,...")
     try:
@@ -126,7 +136,8 @@ def schema_template(path: str | Path, *, columns: str | None = None, header: boo
             if target is not None:
                 raise InputError("target", "is a column of a table", target, "leave it out: arrays have labels")
             return array_template(kind.read(path).facts)
-        types = dict.fromkeys(given, "?") if not header else kind.header(path)
+        types = (dict.fromkeys(given, "?") if header is False else kind.header(path) if kind.read is not read_csv else
+                 dict.fromkeys(read_header(path, header), "?"))
     except OSError as error:
         raise _unreadable(path, error) from None
     strange = [name for name in given if name not in types]
@@ -136,11 +147,12 @@ def schema_template(path: str | Path, *, columns: str | None = None, header: boo
     if target is not None and (target not in types or given.get(target) in ("id", "ignore")):
         raise InputError("target", "must be a column of the file that is neither an id nor ignored", target,
                          "give it another kind" if target in types else "its first row must be a header with that name")
-    guessed = {} if sample is None else _kinds(read_table(sample))
+    guessed = {} if sample is None else _kinds(read_csv(Path(sample), HeaderRule(names=tuple(types)))
+                                               if header is False else read_table(sample, header=header))
     kinds = {name: given.get(name, "?") if given.get(name, "?") != "?" else
              guessed.get(name, stated) if stated in ("?", "category") else stated  # cells say less than a type does
              for name, stated in types.items()}
-    return template(kinds, headless=not header, known=like, ask=ask, predicted=target)
+    return template(kinds, header=header, known=like, ask=ask, predicted=target)
 
 
 def _kinds(table: Table) -> dict[str, str]:

@@ -27,7 +27,8 @@ def check_classes(argument: str, classes: tuple[str, ...]) -> None:
 class Schema:
     """Public facts about a table. ``classes`` for classification, ``target_range`` for regression.
 
-    ``header``: the names of all columns, in order, of a file that has no header. ``features``: the public maps that
+    ``header``: the names of all columns, in order, of a file that has no header. ``headed``: whether the first row of a
+    file is said to be a header, ``header = "yes"`` in TOML. ``features``: the public maps that
     make rows of records, each the first one for the fields that it speaks of; without one, numbers are scaled to
     [-1, 1] and every category becomes a 0 or a 1. ``unsized``: those that were given by name alone; a fit makes them as
     large as its records and budget carry.
@@ -42,6 +43,7 @@ class Schema:
     header: tuple[str, ...] = ()
     features: tuple[RecordMap, ...] = ()
     unsized: tuple[str, ...] = field(default=(), compare=False)
+    headed: bool | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         check_maps(self.features)
@@ -121,10 +123,10 @@ class Schema:
             array = Array(**data["array"]) if data.get("array") else None
         except TypeError:
             raise InputError("[array]", "takes low, high, outside, shape and norm", sorted(data["array"])) from None
-        maps = data.get("features", ())
+        maps, headed = data.get("features", ()), data.get("header") == "yes"
         return cls(columns, data.get("target", "y"), data.get("classes", ()),
                    None if bounds is None else (bounds[0], bounds[1]), array, data.get("source", ""),
-                   tuple(data.get("header", ())), maps_from(maps), names_in(maps))
+                   () if headed else tuple(data.get("header", ())), maps_from(maps), names_in(maps), headed or None)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; reads back with ``from_dict``."""
@@ -137,11 +139,18 @@ class Schema:
             body["target_range"] = list(self.target_range)
         if self.array is not None:
             body["array"] = {key: value for key, value in asdict(self.array).items() if value is not None}
-        if self.header:
-            body["header"] = list(self.header)
+        if self.header or self.headed:
+            body["header"] = list(self.header) if self.header else "yes"
         if self.features:
             body["features"] = as_data(self.features)
         return body
+
+    def stating(self, header: bool | None) -> Schema:
+        """Return the schema of files whose first row is a header, or is none, as somebody says; ``None``: unchanged."""
+        if header is False and not self.header:
+            raise InputError("header", "must be the names of the columns, in order, where a file has none", None,
+                             "write header = [NAME, NAME, ...] into the schema")
+        return self if header is None else replace(self, headed=header, header=() if header else self.header)
 
     def predicting(self, target: str) -> Schema:
         """The same table with another column to predict: what was said of it becomes its classes or its range, and the

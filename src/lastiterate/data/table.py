@@ -73,6 +73,12 @@ def check_header(names: Sequence[str], described: Collection[str]) -> None:
         raise InputError("data file", "has no column that the schema describes", None, BARE)
 
 
+def misses(name: str) -> InputError:
+    """Return the refusal of a file without a column of the schema."""
+    return InputError("data file", "misses a column of the schema", name,
+                      "add it, or train with kind = \"ignore\" for it in the schema")
+
+
 def number_text(value: float | np.floating[Any] | None) -> str:
     """Write a number as text: 3.0 is "3", so that a label that became a float because some are missing keeps its name.
 

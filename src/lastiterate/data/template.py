@@ -52,13 +52,13 @@ def parsed_columns(text: str) -> dict[str, str]:
     return kinds
 
 
-def template(kinds: Mapping[str, str], *, headless: bool = False, known: Mapping[str, Any] | None = None,
+def template(kinds: Mapping[str, str], *, header: bool | None = None, known: Mapping[str, Any] | None = None,
              ask: Callable[[str, Sequence[str]], str] | None = None, predicted: str | None = None) -> str:
     """TOML for columns of these kinds; nothing in it is measured on the data. ``predicted``: the target; otherwise that
     of ``known``, or the last column that is read.
 
-    ``headless``: the file has no header, so that the schema holds the names in order. ``known``: entries of another
-    schema, by column. ``ask(question, choices)``: answers of a person for what is not known.
+    ``header``: what was said of the file's first row; without a header the schema holds the names in order. ``known``:
+    entries of another schema, by column. ``ask(question, choices)``: answers of a person for what is not known.
     """
     names = list(kinds)
     if len(names) < 2:
@@ -78,8 +78,9 @@ def template(kinds: Mapping[str, str], *, headless: bool = False, known: Mapping
     if ask is not None and source == "?":
         source = ask("Where do these facts come from?", ())
     lines.append(f"source = {_text(source)}      # where these facts come from")
-    if headless:
-        lines.append(f"header = [{', '.join(map(_text, names))}]   # the file has no header")
+    if header is not None:
+        lines.append("header = \"yes\"   # the first row of the file names its columns" if header else
+                     f"header = [{', '.join(map(_text, names))}]   # the file has no header")
     for name in names:
         if name != target:
             lines += ["", f"[columns.{_text(name)}]", *_entry(name, kinds[name], columns.get(name), ask)]

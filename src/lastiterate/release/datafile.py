@@ -207,9 +207,11 @@ def _plain_score(file: Opened) -> float:
 
 
 def prediction_rows(model: Fitted, data: str, *, ids: str | None = None,
-                    threshold: float | tuple[float, float] | None = None, probabilities: bool = False
-                    ) -> tuple[list[str], list[list[str]]]:
+                    threshold: float | tuple[float, float] | None = None, probabilities: bool = False,
+                    header: bool | None = None) -> tuple[list[str], list[list[str]]]:
     """Header and rows of the CSV that ``predict`` writes: the answer, and the probability of every class.
+
+    ``header``: whether the file's first row is a header, where the model's schema does not decide.
 
     ``ids``: a column of the file that is written in front of them; by default the one that the schema calls an id,
     where the file has it. ``threshold``: in the place of the model's own. ``probabilities``: they are relied
@@ -227,7 +229,7 @@ def prediction_rows(model: Fitted, data: str, *, ids: str | None = None,
     if probabilities and isinstance(model, FittedLinear) and not isinstance(model.run.calibration, Calibration):
         warnings.warn("the probabilities are not calibrated on records: their order means something, and frequencies "
                       "they are not", UserWarning, stacklevel=2)
-    table = read_table(data, model.schema)
+    table = read_table(data, model.schema.stating(header))
     if ids is None and table.cells is not None:
         ids = next((c.name for c in model.schema.columns if isinstance(c, Id) and c.name in table.cells), None)
     features = encode_features(table, model.schema)
@@ -240,10 +242,10 @@ def prediction_rows(model: Fitted, data: str, *, ids: str | None = None,
     if threshold is not None:
         other = replace(model.answers, threshold=threshold_of(threshold, len(model.answers.values)))
         predicted = other.of(model.scores(features))
-    header = ["prediction", *(f"probability_{name}" for name in model.answers.values)]
+    titles = ["prediction", *(f"probability_{name}" for name in model.answers.values)]
     chances = model.probabilities(features)
     pairs = zip(predicted, chances, strict=True)
-    return _beside(table, ids, header, [[str(label), *(f"{chance:.6g}" for chance in row)] for label, row in pairs])
+    return _beside(table, ids, titles, [[str(label), *(f"{chance:.6g}" for chance in row)] for label, row in pairs])
 
 
 def _beside(table: Table, ids: str | None, header: list[str],

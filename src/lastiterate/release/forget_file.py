@@ -45,7 +45,7 @@ class Forgot:
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """``remove``: a file with one id a line, of the column ``ids``, or numbers of records from 1 on; ``reserve``:
-    records that may have to be forgotten later."""
+    records that may have to be forgotten later; ``header``: whether the data file's first row is a header."""
 
     model: str | Path
     data: str
@@ -55,6 +55,7 @@ class Request:
     ids: str | None = None
     passes: int = PASSES[-1]
     reserve: int = 0
+    header: bool | None = None
 
 
 def forget_file(asked: Request, *, charging: Charging, progress: Progress | None = None) -> Forgot:
@@ -65,7 +66,8 @@ def forget_file(asked: Request, *, charging: Charging, progress: Progress | None
     if before.schema is None and asked.data not in BUNDLED:
         raise InputError("model", "does not say how the records of a file become rows", model.kind,
                          "forget in Python, from arrays: lastiterate.forget")
-    file = open_file(asked.data, schema=None if asked.data in BUNDLED else before.schema, test=None, row_norm=None)
+    schema = None if asked.data in BUNDLED or before.schema is None else before.schema.stating(asked.header)
+    file = open_file(asked.data, schema=schema, test=None, row_norm=None)
     if file.streamed or not isinstance(file.table, Table):
         raise InputError("data", "must fit in memory where a model forgets", asked.data)
     rows, target = file.rows

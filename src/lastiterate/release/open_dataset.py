@@ -193,8 +193,8 @@ def _public_test(path: str, schema: Schema, width: int) -> tuple[np.ndarray, np.
     return features, target
 
 
-def schema_for(data: str, path: Path | None, *, target: str | None, classes: str | None,
-               model: str | None) -> Schema | None:
+def schema_for(data: str, path: Path | None, *, target: str | None, classes: str | None, model: str | None,
+               header: bool | None = None) -> Schema | None:
     """The schema of a data file with what the flags change in it; ``None`` for bundled sets.
 
     Without a ``path`` it is the file of the same name that ends in .toml.
@@ -202,7 +202,7 @@ def schema_for(data: str, path: Path | None, *, target: str | None, classes: str
     if model not in (None, *MODELS):
         raise InputError("model", "must be one of " + ", ".join(MODELS), model)
     if data in BUNDLED:
-        for name, value in (("schema", path), ("target", target), ("classes", classes)):
+        for name, value in (("schema", path), ("target", target), ("classes", classes), ("header", header)):
             if value is not None:
                 raise InputError(name, "cannot be combined with a bundled set, which has its own schema", str(value),
                                  "leave it out")
@@ -216,7 +216,7 @@ def schema_for(data: str, path: Path | None, *, target: str | None, classes: str
     listed = () if classes is None else tuple(name.strip() for name in classes.split(","))
     if listed:  # said of the flag: what is wrong in the file is said of the schema
         check_classes("classes", listed)
-    schema = Schema.read(path, listed if target is None else ())
+    schema = Schema.read(path, listed if target is None else ()).stating(header)
     if target is not None:
         schema = schema.predicting(target)
         schema = replace(schema, classes=listed, target_range=None) if listed else schema

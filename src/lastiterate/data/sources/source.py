@@ -13,6 +13,7 @@ import numpy as np
 from lastiterate.data.encode import encode, form_of
 from lastiterate.data.idx import is_idx
 from lastiterate.data.parquet import is_parts
+from lastiterate.data.readers import header_rule
 from lastiterate.data.schema import Schema
 from lastiterate.data.sources.binary import ArrayFile, open_idx, open_npy
 from lastiterate.data.sources.parts import ParquetParts
@@ -166,7 +167,7 @@ def open_stream(path: str | Path, schema: Schema | None = None) -> Stream:
         if is_parts(path) or path.suffix.lower() == ".parquet":
             return ParquetParts(path)
         if path.name.lower().endswith((".csv", ".csv.gz")):
-            return TextFile(path, () if schema is None else schema.header, "" if schema is None else schema.target)
+            return TextFile(path, header_rule(schema))
         if path.suffix.lower() == ".npy":
             return open_npy(path)
         if path.is_file() and is_idx(path):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from lastiterate.data.csv_file import STANDARD_INPUT, records_of
+from lastiterate.data.csv_file import STANDARD_INPUT, HeaderRule, records_of
 from lastiterate.data.sources.stream import Stream, Watched
 from lastiterate.data.table import Cells, Table
 from lastiterate.errors import InputError
@@ -17,11 +17,11 @@ class TextFile(Stream):
 
     dear = True
 
-    def __init__(self, path: Path, header: Sequence[str] = (), target: str = "") -> None:
+    def __init__(self, path: Path, rule: HeaderRule = HeaderRule()) -> None:  # noqa: B008
         if path == STANDARD_INPUT:
             raise InputError("data file", "must be a file to be read piece by piece", "-", "write it to a file first")
-        self._path, self._header, self._target, self.watched = path, header, target, Watched.of(path)
-        with records_of(path, header, target) as (self.names, records):
+        self._path, self._rule, self.watched = path, rule, Watched.of(path)
+        with records_of(path, rule) as (self.names, records):
             self._n = sum(1 for _ in records)
         if self._n == 0:
             raise InputError("data file", "must hold a header and at least one record", path.name)
@@ -30,7 +30,7 @@ class TextFile(Stream):
         return self._n
 
     def _tables(self, most: int, first: int, numbers: frozenset[str]) -> Iterator[Table]:
-        with records_of(self._path, self._header, self._target) as (names, records):
+        with records_of(self._path, self._rule) as (names, records):
             at = sum(1 for _ in islice(records, first))
             while rows := list(islice(records, most)):
                 cells: dict[str, Cells] = {name: [cell.strip() for cell in column]
