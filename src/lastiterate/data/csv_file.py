@@ -76,7 +76,7 @@ class HeaderRule:
         if self.stated is None and _recurs(cells, near):
             raise InputError("data file", "must have a first row whose cells do not stand below it as well, as those "
                              "of a record would", path.name, "say header=True, or header = \"yes\" in the schema, if "
-                             "it names the columns; if it is a record, write header = [NAME, NAME, ...] into the schema")
+                             "it names the columns; for a record write header = [NAME, NAME, ...] into the schema")
         return names
 
     def _with_names(self, cells: list[str], path: Path) -> tuple[tuple[str, ...], bool]:
