@@ -59,7 +59,7 @@ def files(folder, array, texts):
     (folder / "t.csv").write_text("x,y\n" + "".join(f"{text},a\n" for text in texts))
     table = pa.table({"x": array, "y": ["a"] * len(array)})
     pq.write_table(table, folder / "t.parquet")
-    return [read_table(folder / "t.csv"), read_table(folder / "t.parquet"), table]
+    return [read_table(folder / "t.csv", header=True), read_table(folder / "t.parquet"), table]
 
 
 def rows(schema, forms):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, cast
 
 import numpy as np
 
 from lastiterate.data.cells import RANGE, Positions, numbers, values_of
-from lastiterate.data.columns import MISSING, Numeric
+from lastiterate.data.columns import MISSING, Category, Column, Date, Numeric, day_number
 from lastiterate.data.schema import Schema
 from lastiterate.data.table import Cells, Table, as_doubles, canonical_text, check_header, misses, number_text
 from lastiterate.errors import InputError
@@ -69,6 +70,69 @@ def encode(table: Table, schema: Schema) -> tuple[np.ndarray, np.ndarray]:
     """Features and target: class indices (n,) int32, or for regression numbers scaled to [-1, 1] (n,) float32."""
     features = encode_features(table, schema)
     return features, _target(_answers(table, schema), schema, table.first)
+
+
+def check_stated(table: Table, schema: Schema) -> None:
+    """Refuse what a table's names and types contradict, before a cell is looked at: a target that is not there, and
+    columns of another kind than the schema says."""
+    answers = _answers(table, schema)
+    stated = table.types.get(schema.target)
+    if table.cells is None and isinstance(answers, np.ndarray):
+        stated = _OF_ARRAYS.get(answers.dtype.kind)
+    for column in schema.columns if table.cells is not None else ():
+        if column.name in table.types:
+            _check_type(f"column {column.name!r}", column, table.types[column.name])
+    if stated is not None:
+        _check_type(f"target {schema.target!r}", Category(schema.target, schema.classes) if schema.target_range is None
+                    else Numeric(schema.target, *schema.target_range), stated)
+
+
+_OF_ARRAYS = {"b": "true/false", "i": "integers", "u": "integers", "f": "numbers", "U": "text"}
+
+
+def _check_type(where: str, column: Column, stated: str) -> None:
+    """Refuse a column of which no cell can be what the schema says."""
+    wanted = ""
+    match column:
+        case Numeric(missing=missing):
+            wanted = "numbers" if stated in ("days", "times of day") else ""
+        case Date(missing=missing):
+            wanted = "" if stated in ("days", "text", "nothing") else "days"
+        case Category(values=values, outside=outside, missing=missing):
+            possible = stated == "nothing" or any(_can_be(stated, canonical_text(value)) for value in values)
+            wanted = "" if possible or outside != "refuse" else "one of " + ", ".join(values)
+        case _:
+            return
+    if stated == "nothing" and missing == "refuse":
+        wanted = "a value in every record"
+    if wanted:
+        raise InputError(where, f"must hold {wanted}, and by its type in the file it holds {stated}", None,
+                         "change the schema, or write the file with another type")
+
+
+def _can_be(stated: str, value: str) -> bool:
+    """Whether a cell of a column of such a type can be this public value, in its canonical form."""
+    match stated:
+        case "true/false":
+            return value in ("True", "False")
+        case "integers":
+            return re.fullmatch(r"-?([0-9]+|[0-9](\.[0-9]+)?e\+[0-9]+)", value) is not None
+        case "numbers":
+            return _is_number(value)
+        case "days":
+            return day_number(value) is not None
+        case "times of day":
+            return ":" in value
+        case _:
+            return stated == "text"
+
+
+def _is_number(value: str) -> bool:
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True
 
 
 def _answers(table: Table, schema: Schema) -> Cells:

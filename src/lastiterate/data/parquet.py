@@ -38,7 +38,7 @@ def read_parquet(path: Path, numbers: Container[str] = ()) -> Table:
     cells = {name: _joined([table[name] for table in tables]) for name in names}
     if not names or not len(cells[names[0]]):
         raise InputError("data file", "must hold at least one column and one record", path.name)
-    return Table(names, cells)
+    return Table(names, cells, types=stated_types(parts[0]))
 
 
 def _joined(parts: list[Cells]) -> Cells:
@@ -129,6 +129,30 @@ def read_types(path: Path) -> dict[str, str]:
         return "number" if number else "date" if day else TRUTH if types.is_boolean(of) else "category"
 
     return dict(zip(column_names(list(schema.names)), map(kind, schema.types), strict=True))
+
+
+def stated_types(path: Path) -> dict[str, str]:
+    """Return what every column holds by the file's own schema, in the words of ``STATED``; no cell is read.
+
+    Errors: columns that are no cells, and times in a zone that this machine does not know.
+    """
+    import pyarrow
+    from pyarrow import types
+
+    def stated(of: Any) -> str:
+        if types.is_dictionary(of):
+            return stated(of.value_type)
+        day = types.is_date(of) or types.is_timestamp(of)
+        return ("integers" if types.is_integer(of) else "numbers" if types.is_floating(of) or types.is_decimal(of) else
+                "days" if day else "times of day" if types.is_time(of) else "true/false" if types.is_boolean(of) else
+                "nothing" if types.is_null(of) else "text")
+
+    with opened_parquet(path) as file:
+        schema = file.schema_arrow
+    names = column_names(list(schema.names))
+    for name, kind in zip(names, schema.types, strict=True):
+        cells_of(name, pyarrow.array([0], kind) if types.is_timestamp(kind) else pyarrow.nulls(0, kind))
+    return dict(zip(names, map(stated, schema.types), strict=True))
 
 
 def cells_by_kind(name: str, column: Any, number: bool) -> Cells:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ from lastiterate import limits
 from lastiterate.errors import InputError
 
 Cells = list[str] | np.ndarray
+STATED = ("integers", "numbers", "days", "times of day", "true/false", "text", "nothing")
+"""What columns hold, as types of files and arrays say it."""
 BARE = "a file whose first row is no header needs a schema that names its columns, header = [NAME, NAME, ...]"
 
 
@@ -37,7 +39,8 @@ class Table:
 
     ``answers_in`` says where the labels of an array belong; ``facts`` is what its format makes public. Cells of numbers
     may be a float64 array, NaN where one is missing. ``first``: records of the file before the table's own.
-    ``shape``: of one record of an array.
+    ``shape``: of one record of an array. ``types``: what the file itself states that a column holds, where it does, in
+    the words of ``STATED``.
     """
 
     names: tuple[str, ...]
@@ -48,6 +51,7 @@ class Table:
     facts: FormatFacts | None = None
     first: int = 0
     shape: tuple[int, ...] | None = None
+    types: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def __len__(self) -> int:
         return len(next(iter(self.cells.values()))) if self.cells is not None else len(self.array)  # type: ignore[arg-type]

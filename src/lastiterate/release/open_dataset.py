@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from lastiterate.data import BUNDLED, Schema, check_readable, encode, load_bundled, read_table, split
-from lastiterate.data.encode import form_of, memory
+from lastiterate.data.encode import check_stated, form_of, memory
 from lastiterate.data.schema import check_classes
 from lastiterate.data.sources.source import Encoded, needed, open_stream, streams
 from lastiterate.data.table import Table
@@ -152,6 +152,7 @@ def open_file(data: str, *, schema: Schema | None, test: str | None, row_norm: f
     choice = None if choose is None else choose(own, table.shape or (len(table.names),), count)
     own = own if choice is None else choice.schema
     form = form_of(table, own)
+    check_stated(table, own)
     held = None if test is None else _public_test(test, own, form.width)
     norm = form.norm if row_norm is None else row_norm
     return Opened(table, own, norm, held, bundled, 1 if units is None else units.rows, who, choice)
@@ -171,6 +172,7 @@ def _opened_stream(data: str, schema: Schema | None, test: str | None, row_norm:
     source = Encoded(file, schema)
     if len(source) < 2:
         raise InputError("data file", "must hold at least two records", len(source))
+    check_stated(file.head, schema)
     held = None if test is None else _public_test(test, schema, source.form.width)
     norm = source.form.norm if row_norm is None else row_norm
     return Opened(source, schema, norm, held, False, choice=choice)

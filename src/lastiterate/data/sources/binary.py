@@ -72,6 +72,8 @@ class ArrayFile(Stream):
         if labels is not None and (labels.shape[:1] != features.shape[:1] or math.prod(labels.shape[1:]) != 1):
             raise InputError("data file", f"needs one label for each of {features.shape[0]} rows in {answers_in}",
                              labels.shape)
+        if labels is not None and labels.dtype.kind not in "biufU":
+            raise InputError("data file", f"needs numbers or text as labels in {answers_in}", str(labels.dtype))
         self.shape = check_features(features.shape)
         self.names = tuple(f"x{i}" for i in range(math.prod(self.shape)))
 

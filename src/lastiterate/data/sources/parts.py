@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lastiterate.data.parquet import cells_by_kind, opened_parquet, parts_of, same_columns
+from lastiterate.data.parquet import cells_by_kind, opened_parquet, parts_of, same_columns, stated_types
 from lastiterate.data.sources.stream import Stream, Watched
 from lastiterate.data.table import Table, column_names, damaged
 from lastiterate.errors import InputError
@@ -21,12 +22,17 @@ class ParquetParts(Stream):
         self._paths = parts_of(path)
         self.watched = Watched.of(*self._paths)
         self.names = column_names(list(same_columns(self._paths)))
+        self._types = stated_types(self._paths[0])
         self._counts = [_records(part) for part in self._paths]
         if not sum(self._counts) or not self.names:
             raise InputError("data file", "must hold at least one column and one record", path.name)
 
     def __len__(self) -> int:
         return sum(self._counts)
+
+    @property
+    def head(self) -> Table:
+        return replace(super().head, types=self._types)
 
     def _tables(self, most: int, first: int, numbers: frozenset[str]) -> Iterator[Table]:
         at = 0
