@@ -122,7 +122,7 @@ Json = Annotated[bool, typer.Option("--json", help="machine-readable output")]
 UnpackedLimit = Annotated[int | None, typer.Option("--unpacked-limit", help="bytes that a compressed file may unpack "
                                                    "to; 2 GiB by default")]
 Header = Annotated[str | None, typer.Option("--header", help="whether the first row of a CSV file names its columns: "
-                                            "yes or no, where that may be doubted")]
+                                            "yes or no, where that is ambiguous")]
 Out = Annotated[Path | None, typer.Option("--out", help="where to write")]
 RunFile = Annotated[Path | None, typer.Argument(help="a run as JSON; or describe it with flags")]
 Trust = Annotated[bool, typer.Option("--trust-constants", help="rely on constants that nothing enforces")]

@@ -119,7 +119,7 @@ def schema_template(path: str | Path, *, columns: str | None = None, header: boo
                     ask: Callable[[str, Sequence[str]], str] | None = None, target: str | None = None) -> str:
     """A schema to fill in for a file, of which only the header is read (and the types that a Parquet file states).
 
-    ``header``: whether its first row is a header, where that may be doubted. ``columns``: kinds by name,
+    ``header``: whether its first row is a header, where that is ambiguous. ``columns``: kinds by name,
     "a:number,b:category"; with ``header`` False the names of a file without a header, in order.
     ``sample``: another file with the same columns that is public, whose cells may say what is a number.
     ``like``: a schema (as read from TOML) whose entries are taken over. ``ask``: answers questions about what is left.
