@@ -5,6 +5,7 @@ from contextlib import nullcontext
 
 import numpy as np
 import pytest
+import torch
 
 import lastiterate as li
 from lastiterate.accounting.certificate import Certificate
@@ -17,7 +18,8 @@ from lastiterate.release.charging import Charging
 from lastiterate.release.datafile import Wanted, fit_file
 from lastiterate.release.linear_plans import Budget
 from lastiterate.release.loading import load, verify
-from lastiterate.release.protected_units import Units, kept_rows
+from lastiterate.release.protected_units import UnitLoss, Units, kept_rows, units_as_records
+from lastiterate.torch import PerUnit
 
 SCHEMA = Schema((Ignore("who"), Numeric("age", 0, 100)), classes=("no", "yes"), target="y")
 
@@ -157,3 +159,18 @@ def test_a_person_with_k_rows_needs_more_than_k_times_as_much(k):
                  loss=li.Logistic(ridge=0.01))
     certificate = li.account(run)
     assert certificate.group(k, 1e-5) > k * certificate.epsilon(1e-5)
+
+
+def test_a_loss_of_units_protects_them(tmp_path):
+    """Its records are units: of JAX and of torch, charged as they are certified."""
+    book = Ledger(tmp_path / "l")
+    book.add("d", unit="person", adjacency="zero-out", filter=GaussianFilter(90.0, 1e-6))
+    present, rows = units_as_records((np.random.default_rng(0).normal(size=(20, 2)).astype(np.float32),),
+                                     np.arange(20) // 2, 2)
+    run = li.Run(n=10, steps=2, step_size=0.1, clip=1.0)
+    asked = dict(epsilon=1.0, delta=1e-5, ledger=book)
+    li.train(run, (present, rows), model={"w": np.zeros(2)},
+             loss=UnitLoss(lambda p, row: (p["w"] @ row - 1.0) ** 2, 2), **asked)
+    li.train(run, (rows, present), model=PerUnit(torch.nn.Linear(2, 1)),
+             loss=UnitLoss(lambda output: (output[0] - 1.0) ** 2, 2), **asked)
+    assert len(book.total().releases) == 2 and book.total().unproven == ()

@@ -50,13 +50,15 @@ class Budgeted:
     adjacency: Annotated[str, typer.Option("--adjacency", help="zero-out, replace-one, or add-remove for batches of "
                                            "secret sizes")] = "zero-out"
     time_budget: TimeBudget = 60.0
+    n: Annotated[int | None, typer.Option("--n", help="add-remove: the public number that stands for how many records "
+                                          "there are, which is private")] = None
 
     @property
     def budget(self) -> Budget:
         """The same, read."""
         from lastiterate.release.linear_plans import Budget, parse_delta
 
-        return Budget(self.epsilon, parse_delta(self.delta), self.adjacency, self.time_budget)
+        return Budget(self.epsilon, parse_delta(self.delta), self.adjacency, self.time_budget, self.n)
 
 
 @dataclass(frozen=True, kw_only=True)

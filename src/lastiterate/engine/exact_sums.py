@@ -195,5 +195,5 @@ def execute_exactly(run: Run, features: Any, target: object, key: Key | None = N
     model = Model(weights, released)
     if run.calibration is None:
         return model
-    scored = scored_in_memory(run, model, rows, labels, np.delete(slots_of(run, order), list(absent)))
+    scored = scored_in_memory(run, model, rows, labels, np.delete(slots_of(run, order, run.n), list(absent)))
     return Model(calibrated(run, weights, scored, exact_rounds(run.n, key)), released)

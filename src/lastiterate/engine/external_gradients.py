@@ -88,6 +88,7 @@ class ExternalLoop:
     shapes: tuple[tuple[int, ...], ...]
     draws: Draws | None = None  #: exact noise, added to sums, which must be multiples of its grid
     rule: UpdateRule | None = None  #: a caller's optimizer, which runs in the other library
+    records: int | None = None  #: how many there are, where n is nominal
 
     def __post_init__(self) -> None:
         check_described(self.run)
@@ -95,11 +96,15 @@ class ExternalLoop:
     @cached_property
     def program(self) -> StepProgram:
         form = Form.of([np.zeros(shape) for shape in self.shapes])
-        base = StepProgram.of(self.run, Counted(form, self.run.n, self.run.n), None if self.rule is None else Plain())
+        base = StepProgram.of(self.run, Counted(form, self._count, self._count), None if self.rule is None else Plain())
         return replace(base, copies=0)  # numbers are what is asked for: keys follow from them outside
 
+    @property
+    def _count(self) -> int:
+        return self.run.n if self.records is None else self.records
+
     def _numbers(self) -> Any:
-        return arrange_records(self.run, (np.arange(self.run.n),), self.run.n)
+        return arrange_records(self.run, (np.arange(self._count),), self._count)
 
     def execute(self, initial: np.ndarray, sums: Sums, key: Key, progress: Progress | None = None,
                 checkpoint: Checkpoint | None = None) -> np.ndarray:

@@ -54,8 +54,9 @@ def gathered(program: StepProgram, sampler: DealtEachPass, data: object, key: Ke
     """As many batches at a time as a buffer holds, as ``Bins`` reads them."""
     reads = replace(program, sampler=Bins(sampler.layout, sampler.blocks, sampler.rows_read))
     leaves, tree = jax.tree.flatten(data)
-    buffers, blocks = Buffers([flat(leaf, sampler) for leaf in leaves], sampler), sampler.blocks
-    random = words(key, first // blocks, -(-steps // blocks), sampler.records)
+    rows, blocks = [flat(leaf, sampler) for leaf in leaves], sampler.blocks
+    buffers = Buffers(rows, sampler, sampler.records(data))
+    random = words(key, first // blocks, -(-steps // blocks), sampler.records(data))
     with closing(ahead(map(sampler.dealt, random))) as drawn:
         for number, dealt in enumerate(drawn, first // blocks):
             begin, until = max(0, first - number * blocks), min(blocks, steps - number * blocks)
@@ -75,9 +76,9 @@ def flat(leaf: np.ndarray, sampler: DealtEachPass) -> np.ndarray:
 class Buffers:
     """Two buffers for records like ``rows``, with empty slots behind them that a program may read and leaves out."""
 
-    def __init__(self, rows: list[np.ndarray], sampler: DealtEachPass) -> None:
+    def __init__(self, rows: list[np.ndarray], sampler: DealtEachPass, n: int) -> None:
         self._rows, self._sampler = rows, sampler
-        n, blocks = sampler.records, sampler.blocks
+        blocks = sampler.blocks
         size = sum(part[:1].nbytes for part in rows)
         whole = GROUP // max(1, size)  # records of a buffer
         batches = max(1, min(blocks, whole * blocks // n))

@@ -69,9 +69,10 @@ class Models:
 
     def _pass(self, sampler: Sampler, number: int) -> object:
         """The data as every model's draw of a pass arranges them; the host sorts many records more quickly."""
-        if not isinstance(sampler, DealtEachPass) or sampler.records < SORTED_BY_HOST or jax.default_backend() != "cpu":
+        if not isinstance(sampler, DealtEachPass) or (
+                n := sampler.records(self.data)) < SORTED_BY_HOST or jax.default_backend() != "cpu":
             return _drawn_for_pass(self.program, self.data, self.keys, number)
-        drawn = [sampler.dealt(next(words(key, number, number + 1, sampler.records))) for key in np.asarray(self.keys)]
+        drawn = [sampler.dealt(next(words(key, number, number + 1, n))) for key in np.asarray(self.keys)]
         places, begins = map(np.stack, zip(*drawn, strict=True))
         return _placed(self.program, self.data, places, begins)
 

@@ -20,6 +20,7 @@ from lastiterate.engine.prepare import SLICE, check_target, linear_loss, places,
 from lastiterate.engine.process import check_process
 from lastiterate.engine.rows import clip_rows
 from lastiterate.engine.trainer import Progress, Trainer
+from lastiterate.errors import InputError
 from lastiterate.run.measured_smoothness import by_block
 from lastiterate.run.probability_calibration import measured
 from lastiterate.run.run import Run
@@ -60,7 +61,7 @@ def execute(run: Run, features: np.ndarray, target: object, key: Key | None = No
     arranged = trainer.arranged(features, target, key, released, absent)
     model = Model(trainer.trained(arranged, key, progress, checkpoint, initial), released)
     return with_calibration(run, model, arranged.rows, arranged.labels,
-                            np.delete(slots_of(run, arranged.order), list(absent)), key)
+                            np.delete(slots_of(run, arranged.order, len(np.asarray(target))), list(absent)), key)
 
 
 def with_calibration(run: Run, model: Model, rows: np.ndarray, labels: np.ndarray, slots: np.ndarray,
@@ -94,10 +95,11 @@ def in_memory(run: Run, features: np.ndarray, target: object, absent: Sequence[i
     answers = check_target(run, target) if any(part.targets for part in run.prelude) else np.zeros(0)
     if rows.ndim != 2 or not rows.size:
         clip_rows(rows, 1.0)  # says what is wrong
-    n, d = rows.shape
+    if not run.admits(len(rows)):
+        raise InputError("features", f"must have the run's n = {run.n} rows", len(rows))
     if absent:
         rows, answers = np.delete(rows, absent, axis=0), np.delete(answers, absent if len(answers) else [])
-    return Measurable(n, d,
+    return Measurable(run.n, rows.shape[1],  # sums are divided by the public n, whatever their length
                       lambda: (rows[first:first + SLICE] for first in range(0, len(rows), SLICE)),
                       lambda: iter((answers,)))
 
@@ -107,8 +109,8 @@ def rows_of_batches(run: Run, features: np.ndarray, released: tuple[np.ndarray, 
     """Prepared rows with their intercept, in slices, batch by batch where batches are fixed for the whole run (else all
     records as one); zeros for the records that are absent."""
     loss, rows = linear_loss(run), np.asarray(features)
-    ranks = np.arange(run.n) if order is None else np.argsort(order)
-    size = int(run.divisor) if by_block(run) else run.n
+    ranks = np.arange(len(rows)) if order is None else np.argsort(order)
+    size = int(run.divisor) if by_block(run) else len(rows)
 
     def sliced(batch: np.ndarray) -> Iterator[np.ndarray]:
         for first in range(0, len(batch), SLICE):
@@ -117,7 +119,7 @@ def rows_of_batches(run: Run, features: np.ndarray, released: tuple[np.ndarray, 
             full = np.column_stack((clipped, np.full(len(clipped), loss.intercept, np.float32)))
             yield np.where(np.isin(here, absent)[:, None], np.float32(0), full) if absent else full
 
-    return (sliced(ranks[first:first + size]) for first in range(0, run.n, size))
+    return (sliced(ranks[first:first + size]) for first in range(0, len(ranks), size))
 
 
 def scores(run: Run, model: Model, features: np.ndarray) -> np.ndarray:

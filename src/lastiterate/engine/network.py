@@ -35,7 +35,7 @@ from lastiterate.engine.record_loss import (
     check_shapes,
     in_precision,
 )
-from lastiterate.engine.samplers import sampler_of
+from lastiterate.engine.samplers import layout_of
 from lastiterate.engine.structure import numbered
 from lastiterate.engine.traced import program
 from lastiterate.engine.trainer import Loop, Progress
@@ -146,7 +146,7 @@ def prepared(run: Run, loss: RecordLoss, params: object, data: tuple[Any, ...],
     if run.record_draws is None:
         LabelCheck(loss, objective.form, objective.exact)(records)
     rule = rule_of(optimizer, objective.form, params)
-    columns = records if run.record_draws is None else (*records, np.arange(run.n))
+    columns = records if run.record_draws is None else (*records, np.arange(len(jax.tree.leaves(records)[0])))
     return Loop(run, objective, rule=rule), objective.form.vector(params), arrange_records(run, columns, objective.most)
 
 
@@ -166,8 +166,10 @@ def objective_of(run: Run, loss: RecordLoss, params: object, records: tuple[Any,
     copies = 0 if run.record_draws is None else run.record_draws.copies
     loss, records = drawing(run, loss, augment, records, exact=hidden_state(run))
     plain = replace(loss, augment=None) if isinstance(loss, DrawingLoss) else loss
-    with blaming(augment, lambda: check_loss(plain, form, hidden_state(run), records, run.n)):
-        check_loss(loss, form, hidden_state(run), records, run.n)
+    there = len(jax.tree.leaves(records)[0])
+    n = there if run.nominal and there > 1 else run.n  # one record alone has the form of all
+    with blaming(augment, lambda: check_loss(plain, form, hidden_state(run), records, n)):
+        check_loss(loss, form, hidden_state(run), records, n)
     check_gradient(loss, form, params, hidden_state(run), records)
     exact, alone = arithmetic(run, loss, form, records)
     return PerExample(loss, form, run.clip, exact, most, copies, run.loss.class_weights, alone)
@@ -197,15 +199,16 @@ def check_fits(run: Run, loss: RecordLoss, params: object, data: tuple[Any, ...]
 
 def arrange_records(run: Run, data: tuple[Any, ...], most: int) -> tuple[Any, ...]:
     """Leaves (blocks, chunks, m, ...), or (n, ...) where batches are drawn, and behind them which slots are real."""
-    plan = sampler_of(run.batching, run.n, most).layout
-    slots = plan.slot(np.arange(run.n))
+    count = len(jax.tree.leaves(data)[0])
+    plan = layout_of(run, count, most)
+    slots = plan.slot(np.arange(count))
 
     def arranged(values: np.ndarray) -> jax.Array:
         values = np.asarray(values)
-        if plan.slots == run.n:
+        if plan.slots == count:
             return jnp.asarray(values.reshape(*plan.shape, *values.shape[1:]))
         padded = np.zeros((plan.slots, *values.shape[1:]), values.dtype)
         padded[slots] = values
         return jnp.asarray(padded.reshape(*plan.shape, *values.shape[1:]))
 
-    return (*jax.tree.map(arranged, data), arranged(np.ones(run.n, np.uint8)))
+    return (*jax.tree.map(arranged, data), arranged(np.ones(count, np.uint8)))

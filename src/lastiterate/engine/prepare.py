@@ -14,7 +14,7 @@ from lastiterate.engine.preparation import prepared
 from lastiterate.engine.preparation.in_threads import in_threads
 from lastiterate.engine.preparation.target_mean import target_offset
 from lastiterate.engine.rows import aligned_zeros, clip_rows, in_range, norms_of
-from lastiterate.engine.samplers import sampler_of
+from lastiterate.engine.samplers import layout_of, sampler_of
 from lastiterate.errors import InputError
 from lastiterate.run.losses import Abstract, LinearLoss
 from lastiterate.run.preparation import columns
@@ -74,8 +74,8 @@ def linear_loss(run: Run) -> LinearLoss:
 def check_target(run: Run, target: object) -> np.ndarray:
     """The target as the gradients want it, (n,): float32 for regression, class indices otherwise."""
     answers = np.asarray(target)
-    if answers.shape != (run.n,):
-        raise InputError("target", f"must have shape ({run.n},)", answers.shape)
+    if answers.ndim != 1 or not run.admits(len(answers)):
+        raise InputError("target", f"must have shape ({'n' if run.nominal else run.n},)", answers.shape)
     return checked_answers(run, answers)
 
 
@@ -117,9 +117,9 @@ def readable(run: Run, rows: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray
     return rows, labels, np.concatenate(list(parts)).reshape(labels.shape)
 
 
-def slots_of(run: Run, places: np.ndarray | None) -> np.ndarray:
-    """Where ``arrange`` puts every record, (n,), among all slots in a row."""
-    return sampler_of(run.batching, run.n, AT_ONCE).layout.slot(np.arange(run.n) if places is None else places)
+def slots_of(run: Run, places: np.ndarray | None, records: int) -> np.ndarray:
+    """Where ``arrange`` puts every one of so many records, (n,), among all slots in a row."""
+    return layout_of(run, records, AT_ONCE).slot(np.arange(records) if places is None else places)
 
 
 def arrange(run: Run, features: np.ndarray, target: object, places: np.ndarray | None = None,
@@ -133,15 +133,17 @@ def arrange(run: Run, features: np.ndarray, target: object, places: np.ndarray |
     if run.rows_per_record > 1:
         raise InputError("rows_per_record", "needs li.train(run, (x, y), unit=...), which says who a row belongs to",
                          run.rows_per_record, "or use 1 and rows_per_unit, for group privacy")
-    plan, answers = sampler_of(run.batching, run.n, AT_ONCE).layout, check_target(run, target)
+    answers = check_target(run, target)
+    plan, records = layout_of(run, len(answers), AT_ONCE), len(answers)
     shape = np.shape(features)
     if len(shape) != 2 or 0 in shape:
         raise InputError("features", "must be a non-empty table of shape (n, d)", shape)
-    if shape[0] != run.n:
-        raise InputError("features", f"must have the run's n = {run.n} rows", shape[0])
+    if shape[0] != records:
+        raise InputError("features", f"must have {'a row for every target' if run.nominal else f'n = {run.n} rows'}",
+                         shape[0])
     if offset := target_offset(run, released):
         answers = (answers - offset).astype(answers.dtype)
-    slots = slots_of(run, places)
+    slots = slots_of(run, places, records)
     rows = aligned_zeros((plan.slots, columns(run.prelude[:len(released)], shape[1]) + 1), np.dtype(np.float32))
     prepare_into(rows, run, features, released, slots)
     rows[slots[list(absent)]] = 0.0

@@ -48,9 +48,9 @@ def check_shapes(run: Run, data: tuple[Any, ...]) -> None:
                              type(leaf).__name__, "give numbers of a table by to_numpy()")
         if leaf.dtype.kind in "OUSTmM":
             raise InputError("data", "must be arrays of numbers", str(leaf.dtype), "encode texts and days first")
-        if np.ndim(leaf) < 1 or np.shape(leaf)[0] != run.n:
-            raise InputError("data", f"must have the run's n = {run.n} records along the first axis of every array",
-                             np.shape(leaf))
+        if np.ndim(leaf) < 1 or np.shape(leaf)[0] != np.shape(leaves[0])[0] or not run.admits(np.shape(leaf)[0]):
+            many = "as many records" if run.nominal else f"the run's n = {run.n} records"
+            raise InputError("data", f"must have {many} along the first axis of every array", np.shape(leaf))
     if not leaves:
         raise InputError("data", "must hold at least one array", None)
 

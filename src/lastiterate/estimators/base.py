@@ -37,6 +37,7 @@ from lastiterate.release.kinds import LINEAR
 from lastiterate.release.linear_plans import Algorithm, Answers, Budget, planned
 from lastiterate.release.order import Order
 from lastiterate.release.pipeline import finish
+from lastiterate.run.adjacency import keeps_places
 from lastiterate.run.arrays import check_kept
 from lastiterate.run.class_weights import relative_weights
 from lastiterate.run.losses import Abstract
@@ -70,6 +71,7 @@ class PrivateLinear(OwnSeed, BaseEstimator):
     calibrated: bool = False
     class_weight: Any = None
     stream: bool = False
+    n: int | None = None
 
     @as_before_if_refused
     def fit(self, X: Any, y: Any, progress: object = None, **unsupported: object) -> Self:
@@ -90,7 +92,11 @@ class PrivateLinear(OwnSeed, BaseEstimator):
         part = part_of(self.features) if self.schema is None else self._part
         self.check_public(part)
         labels = answers.values if isinstance(answers, Labels) else ()
-        task = Task(len(features), features.shape[1], classes, self.public_row_norm(), feature_map=part,
+        if self.stream and not keeps_places(self.adjacency):
+            raise InputError("stream", "must be False under add-remove: what is read in pieces is cut by the number "
+                             "of records, which nothing may follow from", True)
+        n = self._budget.public_n(len(features))
+        task = Task(n, features.shape[1], classes, self.public_row_norm(), feature_map=part,
                     calibrated=self.calibrated, class_weights=relative_weights(self.class_weight, labels))
         charging = charging_of(ledger=self.ledger, dataset=self.dataset, purpose=type(self).__name__)
         plan = planned(task, self._budget, Algorithm(self.algorithm, run=self.run),
@@ -206,7 +212,7 @@ class PrivateLinear(OwnSeed, BaseEstimator):
 
     @property
     def _budget(self) -> Budget:
-        return Budget(self.epsilon, self.delta, self.adjacency, self.time_budget)
+        return Budget(self.epsilon, self.delta, self.adjacency, self.time_budget, self.n)
 
     def _mapped(self, table: ArrayLike, schema: Schema) -> np.ndarray:
         """Rows of a table by its schema, and by the maps that it, the caller or the data's shape names."""
@@ -215,7 +221,8 @@ class PrivateLinear(OwnSeed, BaseEstimator):
                              "lastiterate train --stream reads files by their schema")
         warn_of_learned_steps(self)
         cells = frame_table(table, schema)
-        choice = chosen(schema, self.features, cells.shape or (len(cells.names),), len(cells), self._budget)
+        budget = self._budget
+        choice = chosen(schema, self.features, cells.shape or (len(cells.names),), budget.public_n(len(cells)), budget)
         self._part: FeatureMap = choice.part
         self.transformer_ = SchemaTransformer(choice.schema).fit(table)
         self.n_features_in_ = self.transformer_.n_features_in_

@@ -32,7 +32,10 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
     epsilon, delta : the budget; ``delta="auto"`` is a power of ten at most 1/(10 n). Natural logarithms.
     row_norm : public bound on the Euclidean norm of a row, which must be given; longer rows are scaled down to it.
     classes : the public labels; ``None`` takes them from ``y``, with a warning and a caveat.
-    adjacency : "zero-out" (one record's contribution set to zero, n public) or "replace-one".
+    adjacency : "zero-out" (one record's contribution set to zero, n public), "replace-one", or "add-remove" (one record
+        is there or not, and how many there are is private), for which ``n`` is needed.
+    n : for add-remove alone: the public number that stands for how many records there are. Batches, noise, delta and
+        the certificate follow from it, and nothing from how many rows X has; choose one without counting them.
     random_state : a seed, only for tests; it becomes a caveat on the certificate. By default 128 bits from the system.
     time_budget : seconds that a fit may take, estimated on two cores; a longer one lets the planner consider more.
     run : a Run to execute instead of a plan, with the least noise that the budget allows; rows are not centred, and the
@@ -79,7 +82,8 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
                  dataset: str | None = None, verbose: int = 0,
                  features: str = "auto", algorithm: str = "automatic",
                  report_accuracy: float | None = None, schema: object = None, calibrated: bool = True,
-                 threshold: object = None, class_weight: object = None, stream: bool = False) -> None:
+                 threshold: object = None, class_weight: object = None, stream: bool = False,
+                 n: int | None = None) -> None:
         self.epsilon = epsilon
         self.delta = delta
         self.row_norm = row_norm
@@ -99,6 +103,7 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         self.threshold = threshold
         self.class_weight = class_weight
         self.stream = stream
+        self.n = n
 
     def _fit(self, X: Any, y: Any, progress: object, unsupported: dict[str, Any]) -> None:
         if self.schema is not None:

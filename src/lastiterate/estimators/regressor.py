@@ -28,7 +28,7 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
 
     Parameters
     ----------
-    epsilon, delta, row_norm, adjacency, random_state, time_budget, run, ledger, dataset : as for
+    epsilon, delta, row_norm, adjacency, n, random_state, time_budget, run, ledger, dataset : as for
         ``DPLogisticRegression``.
     target_range : public (low, high) of the target, which must be given; values outside are clipped.
     verbose : 1 prints steps and time.
@@ -40,7 +40,7 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
                  random_state: int | None = None, time_budget: float = TIME_BUDGET, run: Run | None = None,
                  ledger: Ledger | str | Path | None = None, dataset: str | None = None, verbose: int = 0,
                  features: str = "auto", algorithm: str = "automatic", schema: object = None,
-                 stream: bool = False) -> None:
+                 stream: bool = False, n: int | None = None) -> None:
         self.epsilon = epsilon
         self.delta = delta
         self.row_norm = row_norm
@@ -56,6 +56,7 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
         self.algorithm = algorithm
         self.schema = schema
         self.stream = stream
+        self.n = n
 
     def _fit(self, X: Any, y: Any, progress: object, unsupported: dict[str, Any]) -> None:
         if self.schema is not None:

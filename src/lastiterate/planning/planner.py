@@ -35,7 +35,7 @@ from lastiterate.planning.families import FAMILIES
 from lastiterate.planning.families.asked import Asked
 from lastiterate.planning.reference_problem import Reference, output_perturbation, risk_of_ignorance
 from lastiterate.planning.task import Task
-from lastiterate.run.adjacency import Adjacency
+from lastiterate.run.adjacency import Adjacency, keeps_places
 from lastiterate.run.run import Run
 from lastiterate.run.validate import number
 
@@ -160,10 +160,14 @@ def consider(task: Task, *, epsilon: float, delta: float, adjacency: Adjacency =
     plans = [plan for name, family in FAMILIES.items() if (family.larger if stream else family.smaller)
              and (family.whitened or task.feature_map != "fourier")
              and (plan := best_of(asked, name, family.runs)) is not None]
+    if not plans and not keeps_places(adjacency):
+        raise InputError("adjacency", "has no automatic plan under add-remove for so few records, or in so short a "
+                         "time", adjacency, "name an algorithm: allocation-sgd or poisson-dp-sgd")
     if not plans:
         raise InputError("time_budget", "is too short for any plan", time_budget, "allow more seconds")
     first = _first(plans)
     plans.sort(key=lambda plan: (plan is not first, plan.risk))
+    asked = asked.as_counted()
     moved = asked.empty.facts().fact("sensitivity")
     reference = Reference.centred(task, asked.empty)
     return Choice(tuple(plans), output_perturbation(reference, moved / asked.mu, task.n))
@@ -196,9 +200,11 @@ def weighed_with(shared: SharedBudget, choice: Choice) -> Choice:
 def best_of(asked: Asked, name: str, runs: Callable[[Asked], Iterator[Run]]) -> Plan | None:
     """The cheapest run among those of nearly the lowest risk, with the least noise that the budget allows."""
     seconds = asked.task.seconds
-    risks = {run: asked.risk(run) for run in runs(asked) if seconds(run) <= asked.time_budget}
+    counted = asked.as_counted()
+    found = (asked.under(run) for run in runs(counted))
+    risks = {run: counted.risk(run) for run in found if run is not None and seconds(run) <= asked.time_budget}
     if not risks:
         return None
     near = [run for run, risk in risks.items() if risk <= ENOUGH * min(risks.values())]
     certificate = asked.certificate(min(near, key=seconds))
-    return Plan(name, certificate, asked.risk(certificate.run), seconds(certificate.run))
+    return Plan(name, certificate, counted.risk(certificate.run), seconds(certificate.run))

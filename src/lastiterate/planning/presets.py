@@ -18,7 +18,7 @@ from lastiterate.planning.families.asked import Asked, linear_loss
 from lastiterate.planning.families.one_record import one_record_run
 from lastiterate.planning.families.output import balanced_ridge, output_run
 from lastiterate.planning.families.svrg import snapshot_run
-from lastiterate.run.adjacency import records_moved
+from lastiterate.run.adjacency import check_adjacency, records_moved
 from lastiterate.run.batching import (
     BallsInBins,
     Batching,
@@ -110,8 +110,11 @@ def described(asked: Asked, algorithm: str, *, batching: Batching | None = None,
     """
     if algorithm not in ALGORITHMS[1:]:
         raise InputError("algorithm", "must be one of " + ", ".join(ALGORITHMS), algorithm)
-    run = _described(asked, algorithm, batching, prox, cap, charged)
-    return run if algorithm == FORGETTING else asked.with_calibration(run)
+    counted = asked.as_counted()
+    run = _described(counted, algorithm, batching, prox, cap, charged)
+    run = run if algorithm == FORGETTING else counted.with_calibration(run)
+    check_adjacency(asked.adjacency, run.batching.adjacencies)
+    return replace(run, adjacency=asked.adjacency)
 
 
 def _described(asked: Asked, algorithm: str, batching: Batching | None, prox: Prox | None, cap: float | None,

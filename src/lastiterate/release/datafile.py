@@ -31,6 +31,7 @@ from lastiterate.release.open_dataset import SAMPLE, Opened, open_file
 from lastiterate.release.order import Order, Progress
 from lastiterate.release.pipeline import Released, executed
 from lastiterate.release.protected_units import Units
+from lastiterate.run.adjacency import keeps_places
 from lastiterate.run.class_weights import relative_weights
 from lastiterate.run.probability_calibration import Calibration
 
@@ -86,6 +87,17 @@ class Wanted:
         if sample and self.test is not None:
             raise InputError("test", f"is not scored for {SAMPLE}", self.test, "leave it out")
 
+    @property
+    def nominal(self) -> int | None:
+        """The public number of records that the user states, where how many there are is private."""
+        if keeps_places(self.budget.adjacency):
+            self.budget.public_n(1)
+            return None
+        if self.stream or self.devices != 1:
+            raise InputError("stream" if self.stream else "devices", "must be left out under add-remove: what is read "
+                             "in pieces is cut by the number of records, which nothing may follow from", None)
+        return self.budget.public_n(1)
+
     def chosen(self, schema: Schema, shape: tuple[int, ...], n: int) -> FeatureChoice:
         """What makes rows of records of this shape."""
         plain = self.model == SAMPLE and self.features == AUTO and not schema.features
@@ -96,7 +108,7 @@ def fit_file(wanted: Wanted, *, progress: Progress | None = None, charging: Char
     """Fit on a file. ``charging``: is charged as soon as the public numbers of records and features are known, before a
     value is looked at; the caller finishes it. Otherwise nothing is written."""
     file = open_file(wanted.data, schema=wanted.schema, test=wanted.test, row_norm=wanted.row_norm, units=wanted.units,
-                     stream=wanted.stream, choose=wanted.chosen)
+                     stream=wanted.stream, choose=wanted.chosen, nominal=wanted.nominal)
     plan = _sampled if wanted.model == SAMPLE else _linear
     kind, order, choice = plan(wanted, file, Charging() if charging is None else charging)
     released = _scored(executed(kind, replace(order, progress=progress)), file, choice)
@@ -115,7 +127,7 @@ def _linear(wanted: Wanted, file: Opened, charging: Charging) -> Plan:
     part = "plain" if file.choice is None else file.choice.part
     # where the engine draws units; elsewhere a unit pays for its rows by group privacy
     by_rows = (wanted.secure_noise or wanted.stream or wanted.report_accuracy is not None
-               or part == "fourier" or wanted.devices != 1)
+               or part == "fourier" or wanted.devices != 1 or file.nominal is not None)
     task = file.task_of_units if file.rows_per_unit > 1 and not by_rows else file.task
     weights = relative_weights(wanted.class_weight, file.schema.classes)
     charging.of_units = file.who is not None
@@ -158,6 +170,10 @@ def tune_file(data: str, budget: Budget, *, schema: Schema | None = None, row_no
     """
     check_planned(features, planned=all(one.planned for one in algorithms))
     check_range(budget.epsilon, budget.delta_for(2))
+    if not keeps_places(budget.adjacency):
+        raise InputError("adjacency", "must be zero-out or replace-one for tune: candidates are scored on records of "
+                         "public places, which one record more moves", budget.adjacency, "use zero-out")
+    budget.public_n(1)  # refuses a number that nothing would follow from
 
     def choose(schema: Schema, shape: tuple[int, ...], n: int) -> FeatureChoice:
         each = tuning.first_share(budget.epsilon, budget.delta_for(n), law)

@@ -80,6 +80,9 @@ class FittedLinear(Fitted):
         """
         if type(self) is not FittedLinear or self.exact:
             raise InputError("model", "must be one whose certificate a count can be added to", self.form)
+        if self.run.nominal:
+            raise InputError("model", "must not be trained under add-remove: the certificate would state how many "
+                             "records are counted", self.run.adjacency, "train with zero-out, where n is public")
         check_kept("data", (x, y) if by is None else (x, y, by))
         mu = worth(epsilon, self.delta)
         if not 0 < mu < math.inf:

@@ -75,8 +75,8 @@ def _arrays(order: Order) -> tuple[np.ndarray, np.ndarray]:
     if rows.ndim != 2 or rows.dtype.kind not in "biuf":
         raise InputError("x", "must be a table of numbers, shape (n, d)", f"{rows.dtype} of shape {rows.shape}")
     trained = len(rows) if order.places is None else len(order.places[0])
-    if run.rows_per_record == 1 and trained != run.n:
-        raise InputError("x", f"must have the run's n = {run.n} rows", len(rows))
+    if run.rows_per_record == 1 and not run.admits(trained):
+        raise InputError("x", "must have a row" if run.nominal else f"must have the run's n = {run.n} rows", len(rows))
     if target.ndim != 1 or target.dtype.kind not in "biufO":
         raise InputError("target", "must be numbers, or class indices, of shape (n,)", f"{target.dtype} of shape "
                          f"{target.shape}", "encode labels first")

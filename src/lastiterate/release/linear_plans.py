@@ -20,31 +20,52 @@ from lastiterate.planning.presets import ALGORITHMS, described
 from lastiterate.planning.task import Task, automatic_delta
 from lastiterate.release.answers import Labels, Range, Scores
 from lastiterate.release.scored import count_for, reserved
-from lastiterate.run.adjacency import ADJACENCIES, check_same
+from lastiterate.run.adjacency import ADJACENCIES, check_same, keeps_places
 from lastiterate.run.batching import Batching
 from lastiterate.run.penalties import Prox
 from lastiterate.run.run import Run
-from lastiterate.run.validate import number
+from lastiterate.run.validate import number, whole
 
 Answers = Labels | Range | Scores
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What a fit may cost. ``delta``: "auto" is a power of ten at most 1/(10 n); ``time_budget``: seconds."""
+    """What a fit may cost. ``delta``: "auto" is a power of ten at most 1/(10 n); ``time_budget``: seconds. ``n``: under
+    add-remove the public number of records that everything follows from (see ``public_n``)."""
 
     epsilon: float
     delta: float | Literal["auto"] = "auto"
     adjacency: Any = "zero-out"
     time_budget: float = TIME_BUDGET
+    n: int | None = None
 
     def __post_init__(self) -> None:
+        if self.n is not None:
+            whole("n", self.n)
         for name, value in (("epsilon", self.epsilon), ("time_budget", self.time_budget)):
             number(name, value)
         if not isinstance(self.delta, str):
             number("delta", self.delta)
         if self.adjacency not in ADJACENCIES:
             raise InputError("adjacency", "must be one of " + ", ".join(ADJACENCIES), self.adjacency)
+
+    def public_n(self, records: int) -> int:
+        """The number of records that plans and certificates may know: how many there are, or under add-remove, where
+        that is private, the number that the user states.
+
+        **Guarantee:** under add-remove the result does not depend on ``records``.
+        """
+        if keeps_places(self.adjacency):
+            if self.n is not None:
+                raise InputError("n", f"is for add-remove: under {self.adjacency} the number of records is public, and "
+                                 "that of the data", self.n, "leave it out")
+            return records
+        if self.n is None:
+            raise InputError("n", "must be stated under add-remove: a public number near that of the records, which is "
+                             "private itself; batches, noise and delta follow from it", None,
+                             "state one that you chose without counting the records, such as a round one")
+        return self.n
 
     def delta_for(self, n: int) -> float:
         if self.delta == "auto":
@@ -134,6 +155,12 @@ def planned(task: Task, budget: Budget, algorithm: Algorithm = AUTOMATIC, *, rep
     then not trained on. ``exact``: for exact noise. ``stream``: the data do not fit in memory. ``shared``: what a
     ledger leaves; a given run that does not fit it is refused, with the name of the plan that does.
     """
+    if report_accuracy is not None and not keeps_places(budget.adjacency):
+        raise InputError("report_accuracy", "must be left out under add-remove: one record more would move the others "
+                         "between the part that is trained on and the part that is counted", report_accuracy)
+    if exact and not keeps_places(budget.adjacency):
+        raise InputError("secure_noise", "must be left out under add-remove: that the gradients of records which move "
+                         "to other places are rounded alike is not proved", None, "use zero-out")
     places = None if report_accuracy is None else reserved(task.n)
     task = task if places is None else replace(task, n=len(places[0]))
     delta = budget.delta_for(task.n)

@@ -50,6 +50,7 @@ class Opened:
     rows_per_unit: int = 1
     who: np.ndarray | None = None  #: the unit of every row
     choice: FeatureChoice | None = None  #: why the schema has its maps
+    nominal: int | None = None  #: the public number of records, where the data's own is private
 
     @property
     def task_of_units(self) -> Task:
@@ -61,7 +62,7 @@ class Opened:
     def task(self) -> Task:
         """What the planner may know: public numbers only."""
         classes = 0 if self.schema.regression else len(self.schema.classes)
-        n = len(self._kept[0]) if self.bundled else len(self.table)
+        n = self.nominal or (len(self._kept[0]) if self.bundled else len(self.table))
         return Task(n, self.features, classes, self.row_norm, self.rows_per_unit)
 
     @property
@@ -127,8 +128,11 @@ class Opened:
 
 
 def open_file(data: str, *, schema: Schema | None, test: str | None, row_norm: float | None,
-              units: Units | None = None, stream: bool = False, choose: Choose | None = None) -> Opened:
+              units: Units | None = None, stream: bool = False, choose: Choose | None = None,
+              nominal: int | None = None) -> Opened:
     """The file, not yet encoded, bounded to a public number of rows per unit; a public test file is read whole.
+
+    ``nominal``: the public number that stands for how many records there are, where that is private.
 
     ``stream``: the values will be read piece by piece. ``choose``: says which public maps the schema gets.
     """
@@ -148,14 +152,14 @@ def open_file(data: str, *, schema: Schema | None, test: str | None, row_norm: f
     if len(table) < 2:
         raise InputError("data file", "must hold at least two records", len(table))
     # where units are protected, how many rows they have is theirs: only how many units there are is public
-    count = len(table) if who is None else len(np.unique(who))
+    count = nominal or (len(table) if who is None else len(np.unique(who)))
     choice = None if choose is None else choose(own, table.shape or (len(table.names),), count)
     own = own if choice is None else choice.schema
     form = form_of(table, own)
     check_stated(table, own)
     held = None if test is None else _public_test(test, own, form.width)
     norm = form.norm if row_norm is None else row_norm
-    return Opened(table, own, norm, held, bundled, 1 if units is None else units.rows, who, choice)
+    return Opened(table, own, norm, held, bundled, 1 if units is None else units.rows, who, choice, nominal)
 
 
 def _opened_stream(data: str, schema: Schema | None, test: str | None, row_norm: float | None,

@@ -80,6 +80,15 @@ class Order:
         return seeded_key(self.seed)
 
     @property
+    def records(self) -> int | None:
+        """How many records the data have, of which nothing is looked at; ``None`` for a file's, whose own column says
+        whose every row is."""
+        part: Any = self.data
+        while type(part) in (tuple, list, dict) and len(part):
+            part = next(iter(part.values())) if type(part) is dict else part[0]
+        return None if isinstance(part, Unread) else len(part)
+
+    @property
     def in_pieces(self) -> bool:
         """Whether the records are read in pieces: a source, or shared by several devices."""
         return is_source(self.data) or self.devices != 1

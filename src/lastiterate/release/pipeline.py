@@ -20,6 +20,7 @@ from lastiterate.release.kinds import Kind
 from lastiterate.release.order import Order, Unread, is_source
 from lastiterate.release.protected_units import check_units
 from lastiterate.run.arrays import check_kept
+from lastiterate.run.preparation import TopEigenvalue
 from lastiterate.run.updates import PostProcessing
 
 SEED = "the caller gave the seed: whoever knows it can subtract the noise"
@@ -44,9 +45,10 @@ def executed(kind: Kind, order: Order) -> Fitted:
     **Guarantee:** everything that can be refused without a record's value is refused before the charge, and the charge
     comes before a value is looked at. The certificate speaks of the run that was executed.
     """
+    of_units = order.of_units  # a kind of model may put another loss in the place of a unit's
     order = checked(kind, order)
     key = order.key
-    order.charging.of_units = order.of_units
+    order.charging.of_units = of_units
     order.charging.charge(order.charged or order.certificate, order.size, delta=order.delta)
     warn_of_dumps()
     with order.charging.reading():
@@ -74,6 +76,8 @@ def _written_before(kind: Kind, order: Order, place: Path) -> Fitted:
 
 def checked(kind: Kind, order: Order) -> Order:
     """The order with what it assumes; refused where it cannot be executed."""
+    if kind.subject == "run" and order.certificate.run.nominal:
+        check_nominal(order)
     if order.in_pieces:
         from lastiterate.engine.streaming.devices import Devices
         from lastiterate.engine.streaming.public_order import check_streams
@@ -91,10 +95,21 @@ def checked(kind: Kind, order: Order) -> Order:
         if (type(run.update) is PostProcessing) != (order.optimizer is not None):
             raise InputError("optimizer", "is needed where the run's update is PostProcessing, and for no other", None,
                              "give train the optimizer, or leave the update to it")
-        caveats += check_units(run, order.units)
+        caveats += check_units(run, order.units, order.records if run.nominal else run.n)
     if kind.subject == "run" and not order.exact:
         caveats += support_caveats(order.certificate, order.delta)
     return kind.home.check(replace(order, caveats=caveats))
+
+
+def check_nominal(order: Order) -> None:
+    """Refuse what would follow from the true number of records where the public n is nominal."""
+    if order.in_pieces:
+        raise InputError("data", "must be in the memory of one device under add-remove: what is read in pieces is cut "
+                         "by the number of records, which nothing may follow from", None,
+                         "use zero-out, where n is public")
+    if any(isinstance(part, TopEigenvalue) for part in order.certificate.run.prelude):
+        raise InputError("prelude", "must have no top eigenvalue under add-remove: its largest value follows from how "
+                         "many records there are", "TopEigenvalue", "give the step sizes themselves")
 
 
 def check_in_pieces(kind: Kind, devices: object, exact: bool) -> None:

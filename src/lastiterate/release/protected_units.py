@@ -130,9 +130,15 @@ def unit_records(data: tuple[Any, ...], unit: object, rows: int) -> UnitRecords:
     return UnitRecords(features, target, present > 0)
 
 
-def check_units(run: Run, unit: object) -> tuple[str, ...]:
-    """Refuse data with a unit of more rows than the run says; caveats where there is no unit column to look at."""
+def check_units(run: Run, unit: object, records: int | None) -> tuple[str, ...]:
+    """Refuse data with a unit of more rows than the run says; caveats where there is no unit column to look at.
+
+    ``records``: how many there are, where they have not come with their units from one file.
+    """
     if run.rows_per_record > 1:
+        if run.nominal:
+            raise InputError("rows_per_record", "must be 1 under add-remove: its records are rows, of a nominal number",
+                             run.rows_per_record, "use rows_per_unit, for group privacy")
         if unit is None:
             raise InputError("unit", "must be given where records are units (rows_per_record)", None,
                              "one identifier per row says who it belongs to")
@@ -140,15 +146,15 @@ def check_units(run: Run, unit: object) -> tuple[str, ...]:
         if count != run.n:
             raise InputError("unit", f"must name the run's n = {run.n} units", count, "n counts units")
         return ()
-    return check_rows(unit, run.n, run.rows_per_unit)
+    return check_rows(unit, records, run.rows_per_unit)
 
 
-def check_rows(unit: object, n: int, rows: int) -> tuple[str, ...]:
+def check_rows(unit: object, n: int | None, rows: int) -> tuple[str, ...]:
     """The same of ``n`` rows, at most ``rows`` of them of one unit."""
     if unit is None:
         return (UNCHECKED,) if rows > 1 else ()
     names = identifiers(unit)
-    if len(names) != n:
+    if n is not None and len(names) != n:
         raise InputError("unit", f"must name the unit of each of the n = {n} rows", len(names))
     if not kept_rows(names, rows).all():
         raise InputError("unit", f"must have at most rows_per_unit = {rows} rows", None,

@@ -69,10 +69,10 @@ def train(
     class indices or numbers (n,). Anything else is ``loss(params, *record)``, one number for one record written with
     JAX, from first parameters ``model``, any nested structure of floating-point arrays chosen without looking at the
     data; or ``loss(output, *rest)`` of one record's output of ``model``, a ``torch.nn.Module``. ``data``: a tuple of
-    arrays (or structures of arrays) with the run's n records along the first axis; for a module also tensors, or a
-    Dataset. Data larger than memory are a source of such records (``lastiterate.data.stream``); what has to be sorted
-    goes to an encrypted file without a name in the folder ``scratch``. ``devices``: how many of JAX's devices share the
-    records of every batch; noise is added once.
+    arrays (or structures of arrays) with the run's n records along the first axis (under add-remove any number); for a
+    module also tensors, or a Dataset. Data larger than memory are a source of such records
+    (``lastiterate.data.stream``); what has to be sorted goes to an encrypted file without a name in the folder
+    ``scratch``. ``devices``: how many of JAX's devices share the records of every batch; noise is added once.
 
     ``epsilon``: the budget; the run is executed with the least noise that keeps it. It is needed where the run has no
     noise, otherwise the run is executed as it is. ``delta``: by default a power of ten at most 1/(10 n). ``seed``: for

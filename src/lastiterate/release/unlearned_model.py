@@ -56,6 +56,9 @@ def check(order: Order) -> Order:
     order.charging.without_checkpoint("while a model forgets")
     if order.in_pieces or isinstance(order.data, Unread):
         raise InputError("data", "must be in memory where a model forgets", None, "load them as arrays")
+    if isinstance(subject.training, Run) and subject.training.nominal:
+        raise InputError("model", "must not be trained under add-remove: it is compared with one of the same public "
+                         "number of records", subject.training.adjacency, "train with zero-out what is to forget")
     rows, target = (np.asarray(part) for part in order.data)
     named = len(set(order.model.removed)) if isinstance(order.model, Before) else 0
     if named != subject.requests[-1].removed:

@@ -214,7 +214,8 @@ class BallsInBins(_OneOfBlocks):
 class RandomAllocation(_OneOfBlocks):
     """Every record in one of ceil(n / size) secret batches, independently, drawn anew in every pass.
 
-    Under add-remove the number of batches and the divisor follow from a nominal n that does not change.
+    Under add-remove the number of batches and the divisor follow from the nominal n of the run, and every record that
+    there is has one of these batches.
     """
 
     word, drawn = "allocation", "each pass"

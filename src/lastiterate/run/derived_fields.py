@@ -10,7 +10,7 @@ from typing import Literal, TypeVar
 import numpy as np
 
 from lastiterate.errors import InputError
-from lastiterate.run.adjacency import Adjacency
+from lastiterate.run.adjacency import Adjacency, keeps_places
 from lastiterate.run.arrays import Array
 from lastiterate.run.batching import Batching, FullBatch
 from lastiterate.run.domains import Domain, Everywhere
@@ -73,6 +73,18 @@ class Described:
             return np.array([self.first_noise]) if self.same_noise else self.noise_stds
 
         return Plain() if self.update is None else self.update.following(stds)
+
+    @property
+    def nominal(self) -> bool:
+        """Whether n is nominal: a public number that everything follows from, and that the data need not have.
+
+        **Guarantee:** where neighbours differ by a record more, how many there are is never compared with n.
+        """
+        return not keeps_places(self.adjacency)
+
+    def admits(self, records: int) -> bool:
+        """Whether data of so many records may be executed: of n, or of any number where n is nominal."""
+        return records >= 1 if self.nominal else records == self.n
 
     @property
     def divisor(self) -> float:

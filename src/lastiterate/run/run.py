@@ -45,7 +45,9 @@ LONGEST_CHANGING = 10**7
 class Run(Described):
     """Everything about a training run that is public.
 
-    ``n``: records. ``steps``: in all, over all passes. ``clip``: clipping norm of one record's gradient (Euclidean).
+    ``n``: records; under add-remove, where their number is private, a nominal number that is stated without counting
+    them, from which batches, divisor and noise follow: data of any number of records are executed. ``steps``: in all,
+    over all passes. ``clip``: clipping norm of one record's gradient (Euclidean).
     ``batching``, ``noise``, ``step_size``, ``update``, ``method``, ``start``: see their classes. ``domain``:
     projected onto after every step. ``prox``: a penalty, by its proximal map. ``prelude``: private preparation,
     composed in. ``release``: "last" (the final parameters) or "all" (every iterate may be seen). ``adjacency``:

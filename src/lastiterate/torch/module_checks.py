@@ -29,6 +29,7 @@ from lastiterate.torch.record_tensors import (
     check_items,
     check_lengths,
     numpy_targets,
+    records_in,
     whole,
 )
 
@@ -85,13 +86,13 @@ def check_fits(run: Run, model: torch.nn.Module | Grouped, loss: object, data: o
     if kept and rule is not None:
         rule.identity(run.steps)
     if isinstance(data, torch.utils.data.Dataset):
-        check_items(data, run.n)
+        check_items(data, records_in(data, run.n) if run.nominal else run.n)
     if isinstance(data, torch.utils.data.TensorDataset):
         data = data.tensors
     data = whole(data)
     if isinstance(data, tuple) and len(data) > 0:
         records = blank(data)
-        check_lengths(data, run.n)
+        check_lengths(data, records_in(data, run.n) if run.nominal else run.n)
         initial, summed, records = on_made_up(run, model, loss, parameters, records, augment)
         if kept:
             identity(summed, as_theta(initial, parameters.device), records)

@@ -70,7 +70,12 @@ class Prepared:
 
     @property
     def loop(self) -> ExternalLoop:
-        return ExternalLoop(self.run, self.summed.parameters.shapes, rule=self.rule)
+        return ExternalLoop(self.run, self.summed.parameters.shapes, rule=self.rule, records=self.count)
+
+    @property
+    def count(self) -> int:
+        """How many records there are: n, or another number where n is nominal."""
+        return len(tree_leaves(self.records)[0]) if self.run.nominal else self.run.n
 
     @property
     def again_and_again(self) -> Prepared:
@@ -142,7 +147,7 @@ class Prepared:
 
     def many(self, keys: Key, absent: tuple[int, ...] = ()) -> np.ndarray:
         """The last iterate for every key, (models, size), in one vectorised computation; for tests and audits."""
-        device, n = self.summed.parameters.device, self.run.n
+        device, n = self.summed.parameters.device, self.count
         constants = self.summed.parameters.fixed(self.summed.dtype)
         parts = torch.arange(n).split(CHUNK)
         there = torch.ones(n, dtype=torch.bool)

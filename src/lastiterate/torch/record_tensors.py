@@ -31,6 +31,7 @@ def records_of(run: Run, data: Any, device: torch.device) -> tuple[Any, ...]:
         if len(data) != n:
             raise InputError("data", f"must have the run's n = {n} records", len(data))
         n, data = 1, first_record(data)
+    n = records_in(data, n) if run.nominal else n
     parts = stacked(data, n) if isinstance(data, torch.utils.data.Dataset) else whole(data)
     if not isinstance(parts, tuple) or len(parts) < 1:
         raise InputError("data", "must be a Dataset, a dictionary, or a tuple: what the module takes, then what the "
@@ -47,6 +48,14 @@ def records_of(run: Run, data: Any, device: torch.device) -> tuple[Any, ...]:
     if not leaves:
         raise InputError("data", "must hold at least one tensor", None)
     return records
+
+
+def records_in(data: Any, n: int) -> int:
+    """How many records there are, where n is nominal; n where nothing has a length."""
+    if isinstance(data, torch.utils.data.Dataset):
+        return len(data) if hasattr(data, "__len__") else n  # pyright: ignore
+    leaves = [leaf for leaf in tree_leaves(whole(data)) if np.ndim(leaf) > 0]
+    return max(1, len(leaves[0])) if leaves else n
 
 
 def check_lengths(records: tuple[Any, ...], n: int) -> None:

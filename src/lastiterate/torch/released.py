@@ -28,7 +28,7 @@ from lastiterate.torch.module_optimizer import name_of
 from lastiterate.torch.module_training import fit_module
 from lastiterate.torch.parameters import Grouped, Parameters
 from lastiterate.torch.predicted import predicted
-from lastiterate.torch.record_tensors import positional, stacked
+from lastiterate.torch.record_tensors import positional, records_in, stacked
 from lastiterate.torch.streaming import fit_in_pieces
 from lastiterate.torch.unit_rows import loss_of
 
@@ -128,7 +128,8 @@ def check(order: Order) -> Order:
     check_fits(run, order.model, order.loss, data, order.microbatch, kept=order.charging.kept_in is not None,
                optimizer=order.optimizer, augment=order.augment)
     unread = isinstance(data, torch.utils.data.Dataset)
-    return replace(order, data=Unread(lambda: stacked(data, run.n))) if unread else order
+    return replace(order, data=Unread(
+        lambda: stacked(data, records_in(data, run.n) if run.nominal else run.n))) if unread else order
 
 
 def fit(order: Order, key: Key | None) -> FittedModule:

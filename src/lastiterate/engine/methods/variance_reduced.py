@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from lastiterate.engine.gaussian_noise import Key, Number
-from lastiterate.engine.samplers.reading import over_places
+from lastiterate.engine.samplers.reading import over_places, records_in
 from lastiterate.engine.samplers.sampler import Sampler
 from lastiterate.run.methods import snapshots_of
 from lastiterate.run.run import Run
@@ -54,8 +54,8 @@ class Reduction:
         layout = sampler.layout
 
         def at_snapshot(_: object) -> tuple[jax.Array, jax.Array, tuple[jax.Array, ...]]:
-            every, most = jnp.arange(layout.size), objective.most
-            total = over_places(every, layout.size, most, lambda chunk: objective.chunk_sum(theta, chunk), data)
+            n, most = records_in(data), objective.most  # read as they are, and divided by the public n
+            total = over_places(jnp.arange(n), n, most, lambda chunk: objective.chunk_sum(theta, chunk), data)
             mean = (total + self.at_snapshots * self.lipschitz * unit) / layout.size
             return jnp.zeros_like(theta), mean, (theta, mean)
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from lastiterate.engine.gaussian_noise import Key, Number, stream, uniform
-from lastiterate.engine.samplers.reading import at_once, over_places
+from lastiterate.engine.samplers.reading import at_once, over_places, records_in
 from lastiterate.engine.samplers.record_layout import Layout, in_a_row
 from lastiterate.engine.samplers.sampler import Read, Sampler
 from lastiterate.engine.structure import numbered
@@ -36,7 +36,7 @@ class PoissonDraws(Sampler):
     drawn = "each step"
 
     def batch_sum(self, read: Read, data: object, key: Key, k: Number) -> jax.Array:
-        n, own = self.layout.size, stream(key, k)
+        n, own = records_in(data), stream(key, k)
 
         def more(state: tuple[Any, Any, Any]) -> Any:
             places, _, _ = state

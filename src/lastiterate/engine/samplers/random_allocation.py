@@ -12,7 +12,7 @@ import numpy as np
 from lastiterate.engine.gaussian_noise import Key, Number
 from lastiterate.engine.samplers.bins import sorted_by_bin
 from lastiterate.engine.samplers.dealt import Dealt, into_bins
-from lastiterate.engine.samplers.reading import at_once, taken, until_end
+from lastiterate.engine.samplers.reading import at_once, records_in, taken, until_end
 from lastiterate.engine.samplers.record_layout import Layout, in_a_row
 from lastiterate.engine.samplers.sampler import DealtEachPass, Read
 from lastiterate.engine.structure import numbered
@@ -38,26 +38,25 @@ class AllocatedEachPass(DealtEachPass):
         return self.parts
 
     @property
-    def records(self) -> int:
-        return self.layout.size
-
-    @property
     def rows_read(self) -> int:
         return self.count
+
+    def records(self, data: object) -> int:
+        return records_in(data)
 
     def dealt(self, words: np.ndarray) -> Dealt:
         return into_bins(words, self.parts)
 
     def arranged(self, data: object, key: Key) -> tuple[Any, jax.Array, jax.Array]:
         """The data as they are, the records' places block by block, and where every block begins; (blocks + 1,)."""
-        return self.placed(data, *sorted_by_bin(self.layout.size, self.parts, key))
+        return self.placed(data, *sorted_by_bin(records_in(data), self.parts, key))
 
     def placed(self, data: object, places: jax.Array, begins: jax.Array) -> tuple[Any, jax.Array, jax.Array]:
-        return data, jnp.pad(places, (0, self.count), constant_values=self.layout.size), begins  # pyright: ignore
+        return data, jnp.pad(places, (0, self.count), constant_values=records_in(data)), begins  # pyright: ignore
 
     def batch_sum(self, read: Read, data: Any, key: Key, k: Number) -> jax.Array:
         records, order, begins = data
-        n, end = self.layout.size, begins[k % self.parts + 1]
+        n, end = records_in(records), begins[k % self.parts + 1]
 
         def at(place: Number) -> jax.Array:
             places = jax.lax.dynamic_slice_in_dim(order, place, self.count)

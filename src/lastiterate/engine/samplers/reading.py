@@ -60,6 +60,14 @@ def until_end(begin: Number, end: Number, count: int, read: Read) -> jax.Array:
     return jax.lax.while_loop(lambda state: state[0] < end, add, (begin, zero))[1]
 
 
+def records_in(data: object) -> int:
+    """How many records lie flat in ``data``, (n, ...): where n is nominal, another number than that of the run.
+
+    **Guarantee:** what is drawn and read follows from the records that are there, none is read twice in a batch.
+    """
+    return jax.tree.leaves(data)[0].shape[0]
+
+
 def at_once(expected: float, n: int, most: int) -> int:
     """Records of a batch of random size that are read at once: few chunks, most of them full."""
     size = min(n, expected + 4 * math.sqrt(expected) + 1)  # four standard deviations: seldom another chunk

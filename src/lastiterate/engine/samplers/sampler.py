@@ -50,10 +50,9 @@ class DealtEachPass(Sampler):
 
     drawn = "each pass"
 
-    @property
     @abstractmethod
-    def records(self) -> int:
-        """How many there are."""
+    def records(self, data: object) -> int:
+        """How many there are in ``data``."""
 
     @property
     @abstractmethod

@@ -13,7 +13,7 @@ from lastiterate.errors import NotCertified
 from lastiterate.planning.clipped_scores import public_slope
 from lastiterate.planning.reference_problem import predicted
 from lastiterate.planning.task import Task, budget
-from lastiterate.run.adjacency import Adjacency, records_moved
+from lastiterate.run.adjacency import Adjacency, keeps_places, records_moved
 from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.run.losses import HuberRidge, LinearLoss, Logistic, Softmax
 from lastiterate.run.noise import NoiseMultiplier
@@ -93,6 +93,15 @@ class Asked:
         """Part of mu^2 spent on the mean of rows; 0 where it is mostly noise, which centred rows would all share."""
         noise = self.mean(MEAN_SHARE).noise_multiplier * math.sqrt(self.task.features) / self.task.n
         return MEAN_SHARE if noise <= FARTHEST_MEAN else 0.0
+
+    def as_counted(self) -> Asked:
+        """The same where the number of records is public: a record moves as much then, and families may compare their
+        runs with those that add-remove is not defined for."""
+        return self if keeps_places(self.adjacency) else replace(self, adjacency="zero-out")
+
+    def under(self, run: Run) -> Run | None:
+        """A run of ``as_counted`` under the adjacency that is asked for; ``None`` where its batches do not have it."""
+        return replace(run, adjacency=self.adjacency) if self.adjacency in run.batching.adjacencies else None
 
     @cached_property
     def empty(self) -> Run:
