@@ -7,10 +7,27 @@ import json
 import sys
 from pathlib import Path
 
-from lastiterate_check.check import HOLDS, NOT_COVERED, REFUTED, check, check_folder, read
+from lastiterate_check.check import (
+    HOLDS,
+    NOT_COVERED,
+    REFUTED,
+    check,
+    check_folder,
+    check_ledger,
+    read,
+)
 from lastiterate_check.run import BadInput
 
 EXIT = {HOLDS: 0, REFUTED: 1, NOT_COVERED: 3}
+
+
+def is_ledger(path: Path) -> bool:
+    """Whether a file begins as databases of SQLite do."""
+    try:
+        with path.open("rb") as stream:
+            return stream.read(15) == b"SQLite format 3"
+    except OSError:
+        return False
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -28,9 +45,11 @@ def main(arguments: list[str] | None = None) -> int:
         lines: list[str] = []
         if given.path.is_dir():
             stored, lines = check_folder(given.path)
+        elif is_ledger(given.path):
+            stored = None
         else:
             stored = read(given.path)
-        report = check(stored, given.delta)
+        report = check_ledger(given.path) if stored is None else check(stored, given.delta)
     except (BadInput, KeyError, TypeError, AttributeError) as error:
         words = (
             str(error)

@@ -66,13 +66,16 @@ class Curve:
         both = self.delta(epsilon)
         return both, both
 
-    def rough(self, epsilon: float) -> float:
-        """Return about ``delta``; it guides searches."""
-        return self.delta(epsilon)
+    def epsilon(self, delta: float, near: float | None = None) -> float:
+        """Return an epsilon at which the curve was seen to be at most ``delta``, or infinity.
 
-    def epsilon(self, delta: float) -> float:
-        """Return an epsilon at which the curve was seen to be at most ``delta``; infinite where none is found."""
-        return least_epsilon(self.rough, self.delta, delta)
+        ``near``: a guess, from which the search begins.
+        """
+        return least_epsilon(self.delta, delta, near)
+
+    def divergence(self, order: float) -> float:
+        """Return a bound on the Renyi divergence of that order; infinite where none is known."""
+        return math.inf
 
     def with_gaussian(self, mu: float) -> Curve:
         """Return the curve of this and a mu-Gaussian mechanism on the same data."""
@@ -84,23 +87,31 @@ class Curve:
 
 
 def least_epsilon(
-    rough: Callable[[float], float], sure: Callable[[float], float], delta: float
+    sure: Callable[[float], float], delta: float, near: float | None = None, close: float = 1e-5
 ) -> float:
-    """Search the least epsilon with ``rough`` <= delta, then raise it until ``sure`` confirms it."""
-    if sure(0.0) <= delta:
-        return 0.0
+    """The least epsilon that is found by false position on log delta; it was itself seen to hold."""
     low, high = 0.0, 1.0
-    while rough(high) > delta:
+    if near:
+        high = near * 1.001
+        low = near * 0.98 if sure(near * 0.98) > delta >= sure(high) else 0.0
+    if low == 0.0 and sure(0.0) <= delta:
+        return 0.0
+    while sure(high) > delta:
         low, high = high, 2 * high
         if high > BEYOND:
             return math.inf
-    while high - low > 1e-7 * high and high > 1e-12:
-        middle = (low + high) / 2
-        low, high = (low, middle) if rough(middle) <= delta else (middle, high)
-    for raised in (0.0, 1e-9, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0):
-        if sure(high * (1 + raised)) <= delta:
-            return high * (1 + raised)
-    return math.inf
+    at_low, at_high = (math.log(max(sure(x), 1e-300) / delta) for x in (low, high))
+    for turn in range(100):
+        if high - low <= close * high or high < 1e-12:
+            break
+        share = at_low / (at_low - at_high) if turn % 3 < 2 and at_low > at_high else 0.5
+        middle = low + (high - low) * min(max(share + 0.002, 0.002), 0.998)
+        value = math.log(max(sure(middle), 1e-300) / delta)
+        if value <= 0:
+            high, at_high = middle, value
+        else:
+            low, at_low = middle, value
+    return high
 
 
 class Mixture(Curve):
@@ -131,18 +142,32 @@ class Mixture(Curve):
         total = sum((weight * gaussian_delta(mu, epsilon) for weight, mu in parts), arb(self.lost))
         return min(1.0, up(total))
 
-    def rough(self, epsilon: float) -> float:
-        return (
-            float(self.weights @ rough_delta(self.mus, epsilon)) + self.lost
-            if self.mus.size
-            else self.lost
-        )
+    def epsilon(self, delta: float, near: float | None = None) -> float:
+        """From a search in floats, confirmed by balls."""
+
+        def rough(epsilon: float) -> float:
+            inside = float(self.weights @ rough_delta(self.mus, epsilon)) if self.mus.size else 0.0
+            return inside + self.lost
+
+        found = least_epsilon(rough, delta, None, 1e-8)
+        for raised in (0.0, 1e-9, 1e-7, 1e-6, 1e-5, 1e-4):
+            if found < math.inf and self.delta(found * (1 + raised)) <= delta:
+                return found * (1 + raised)
+        return least_epsilon(self.delta, delta, near)
 
     def with_gaussian(self, mu: float) -> Mixture:
         if not self.mus.size or float(self.weights.sum()) < 1 - 1e-9:  # parts with mu = 0 come back
             rest = max(0.0, 1 - float(self.weights.sum()) - self.lost) + 1e-12
             return Mixture([*self.weights, rest], [*beside(self.mus, mu), mu], self.lost)
         return Mixture(self.weights.tolist(), beside(self.mus, mu).tolist(), self.lost)
+
+    def divergence(self, order: float) -> float:
+        if self.lost:
+            return math.inf
+        rest = max(0.0, 1 - float(self.weights.sum()))
+        parts = zip(self.weights.tolist(), self.mus.tolist(), strict=True)
+        grown = (w * (arb(order) * (order - 1) * arb(mu) ** 2 / 2).exp() for w, mu in parts)
+        return max(0.0, up(sum(grown, arb(rest)).log() / (arb(order) - 1)))
 
     def group(self, size: int) -> Curve:
         return self if size == 1 else Best([Gaussian(self.mu * size), Grouped(self, size)])
@@ -178,6 +203,11 @@ class Renyi(Curve):
 
     def __init__(self, slope: float = math.inf, table: dict[float, float] | None = None) -> None:
         self.slope, self.table = slope, table
+
+    def divergence(self, order: float) -> float:
+        if not self.table:
+            return up(arb(self.slope) * order)
+        return min((r for a, r in self.table.items() if a >= order), default=math.inf)
 
     def _at(self, alpha: float, epsilon: float) -> arb:
         order = arb(alpha)
@@ -240,12 +270,9 @@ class Failing(Curve):
             1.0, (two + self.failure) * (1 + 1e-15)
         )
 
-    def rough(self, epsilon: float) -> float:
-        return self.curve.rough(epsilon) + self.failure
-
-    def epsilon(self, delta: float) -> float:
+    def epsilon(self, delta: float, near: float | None = None) -> float:
         left = delta * (1 - 1e-15) - self.failure * (1 + 1e-14)
-        return self.curve.epsilon(left) if left > 0 else math.inf
+        return self.curve.epsilon(left, near) if left > 0 else math.inf
 
     def with_gaussian(self, mu: float) -> Failing:
         return Failing(self.curve.with_gaussian(mu), self.failure)
@@ -264,8 +291,11 @@ class Best(Curve):
         both = [curve.orders(epsilon) for curve in self.curves]
         return min(one for one, _ in both), min(two for _, two in both)
 
-    def epsilon(self, delta: float) -> float:
-        return min(curve.epsilon(delta) for curve in self.curves)
+    def epsilon(self, delta: float, near: float | None = None) -> float:
+        return min(curve.epsilon(delta, near) for curve in self.curves)
+
+    def divergence(self, order: float) -> float:
+        return min(curve.divergence(order) for curve in self.curves)
 
     def with_gaussian(self, mu: float) -> Best:
         return Best([curve.with_gaussian(mu) for curve in self.curves])
@@ -280,8 +310,11 @@ class Worst(Curve):
     def delta(self, epsilon: float) -> float:
         return max(curve.delta(epsilon) for curve in self.curves)
 
-    def epsilon(self, delta: float) -> float:
-        return max(curve.epsilon(delta) for curve in self.curves)
+    def epsilon(self, delta: float, near: float | None = None) -> float:
+        return max(curve.epsilon(delta, near) for curve in self.curves)
+
+    def divergence(self, order: float) -> float:
+        return max(curve.divergence(order) for curve in self.curves)
 
     def with_gaussian(self, mu: float) -> Worst:
         return Worst([curve.with_gaussian(mu) for curve in self.curves])
@@ -318,15 +351,13 @@ class Exchanged(Curve):
     are points of a grid, and each is valid.
     """
 
-    POINTS = 240
-
     def __init__(self, curve: Curve) -> None:
         self.curve = curve
         self.table = lru_cache(maxsize=4096)(curve.orders)
 
     def delta(self, epsilon: float) -> float:
         best, low, high = 1.0, 0.0, 1.0
-        for count in (17, 9, 9, 9):
+        for count in (9, 7, 7, 7):
             shares = np.linspace(low, high, count)
             tried = [self._through(epsilon, float(share)) for share in shares]
             place = int(np.argmin(tried))

@@ -6,11 +6,14 @@ import hashlib
 import json
 import math
 import re
+import sqlite3
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from lastiterate_check.balls import Curve
+from lastiterate_check.others import shown_by_linear_losses
 from lastiterate_check.run import BadInput, NotCovered
 from lastiterate_check.subjects import CHEAP, by_any, curve_of
 from lastiterate_check.theorems import Fails
@@ -77,6 +80,70 @@ def parse(text: str, name: str) -> Any:
         raise BadInput(f"{name}: is no JSON") from None
 
 
+KINDS = {
+    "object": dict,
+    "array": list,
+    "string": str,
+    "number": (int, float),
+    "integer": int,
+    "boolean": bool,
+    "null": type(None),
+}
+
+
+def misfit(value: Any, schema: dict[str, Any], where: str) -> str | None:
+    """Where a value does not fit a JSON Schema: the keywords that the four schemas use."""
+    kinds = schema.get("type", [])
+    kinds = [kinds] if isinstance(kinds, str) else kinds
+    fits = any(isinstance(value, KINDS[kind]) for kind in kinds)
+    if kinds and (not fits or (isinstance(value, bool) and "boolean" not in kinds)):
+        return f"{where}: must be {' or '.join(kinds)}"
+    if "const" in schema and value != schema["const"]:
+        return f"{where}: must be {schema['const']!r}"
+    if "enum" in schema and value not in schema["enum"]:
+        return f"{where}: must be one of {schema['enum']}"
+    if "pattern" in schema and isinstance(value, str) and not re.search(schema["pattern"], value):
+        return f"{where}: must match {schema['pattern']}"
+    low, high = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
+    if (low is not None and not value > low) or (high is not None and not value < high):
+        return f"{where}: must lie within {low} and {high}"
+    for key, wanted in (("oneOf", 1), ("anyOf", None)):
+        if key in schema:
+            count = sum(misfit(value, option, where) is None for option in schema[key])
+            if count == 0 or (wanted and count != wanted):
+                return f"{where}: must be of one of {len(schema[key])} forms, and is of {count}"
+    if isinstance(value, dict):
+        missing = [name for name in schema.get("required", []) if name not in value]
+        if missing:
+            return f"{where}: misses {missing[0]}"
+        known, others_ = schema.get("properties", {}), schema.get("additionalProperties", True)
+        for name, entry in value.items():
+            inner = known.get(name, others_)
+            if inner is False:
+                return f"{where}: has an unknown field, {name}"
+            found = misfit(entry, inner, f"{where}.{name}") if isinstance(inner, dict) else None
+            if found:
+                return found
+    if isinstance(value, list):
+        first = schema.get("prefixItems", [])
+        for place, entry in enumerate(value):
+            inner = first[place] if place < len(first) else schema.get("items")
+            found = misfit(entry, inner, f"{where}[{place}]") if inner else None
+            if found:
+                return found
+        if not schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", math.inf):
+            return f"{where}: has {len(value)} entries"
+    return None
+
+
+def fit(value: Any, name: str) -> None:
+    """Refuse what does not fit the schema of that name."""
+    schema = Path(__file__).parent / "schemas" / f"{name}.schema.json"
+    found = misfit(value, json.loads(schema.read_text(encoding="utf-8")), name)
+    if found:
+        raise BadInput(found)
+
+
 def sha256(path: Path) -> str:
     """The hash of a file."""
     digest = hashlib.sha256()
@@ -99,9 +166,9 @@ def check_folder(folder: Path) -> tuple[dict[str, Any], list[str]]:
     lines = []
     manifest = folder / "manifest.json"
     if manifest.exists():
-        hashes = read(manifest).get("sha256")
-        if not isinstance(hashes, dict):
-            raise BadInput("manifest.json: must hold sha256, an object")
+        listed = read(manifest)
+        fit(listed, "manifest")
+        hashes = listed["sha256"]
         for name, stated in hashes.items():
             if not isinstance(name, str) or Path(name).name != name:
                 raise BadInput("manifest.json: must name files of its own folder")
@@ -120,7 +187,9 @@ def check_folder(folder: Path) -> tuple[dict[str, Any], list[str]]:
                 f"{name}: is not the file that the certificate names; ask for the original"
             )
     if (folder / "model.json").is_file() and isinstance(stored, dict) and "run" in stored:
-        described = read(folder / "model.json").get("run")
+        model = read(folder / "model.json")
+        fit(model, "model")
+        described = model.get("run")
         if described is not None and described != stored["run"]:
             raise BadInput("model.json: describes another run than the certificate")
     return stored, lines
@@ -140,6 +209,8 @@ def check(stored: Any, delta: float | None = None) -> Report:
         raise BadInput("delta: must be a number in (0, 1)")
     if "content_sha256" in stored and canonical_hash(stored) != stored["content_sha256"]:
         raise BadInput("content_sha256: is not the hash of this certificate; ask for the original")
+    if stored.get("format") == 3 and "caveats" in stored:  # a whole one, not an extract of it
+        fit(stored, "certificate")
     if epsilon is None:
         report.say(HOLDS, "nothing is stated: epsilon is null")
         return report
@@ -157,6 +228,15 @@ def check(stored: Any, delta: float | None = None) -> Report:
     )
     if own_adjacency != stored.get("adjacency"):
         raise BadInput("adjacency: must be that of the run")
+    if "run" in stored:
+        try:
+            shown = shown_by_linear_losses(stored["run"], float(epsilon))
+        except NotCovered:
+            shown = 0.0
+        if shown > stated_delta * (1 + 1e-9):
+            words = f"linear losses of the class show delta {shown:.6g} at epsilon {epsilon:.6g}"
+            report.say(REFUTED, f"{words}, above {stated_delta:g}: docs/theorems/linear-witness")
+            return report
     try:
         curve = curve_of(stored, None, report.lines)
     except (Fails, NotCovered, NotImplementedError) as error:
@@ -179,10 +259,10 @@ def check(stored: Any, delta: float | None = None) -> Report:
 
 def compare(report: Report, curve: Curve, stated: float, delta: float, what: str) -> bool:
     """Compare one stated epsilon with the curve."""
-    own = curve.epsilon(delta)
+    own = curve.epsilon(delta, stated)
     report.own[what if what == "epsilon" else f"{what} at {delta:g}"] = own
     words = f"{what} {stated:.6g} at delta {delta:g}; computed here: {own:.6g}"
-    holds = own <= stated * CLOSE or curve.delta(stated * CLOSE) <= delta
+    holds = own <= stated * CLOSE
     report.say(
         HOLDS if holds else NOT_COVERED, words if holds else f"{words}, which is larger: not shown"
     )
@@ -218,10 +298,88 @@ def others(report: Report, stored: dict[str, Any], curve: Curve, delta: float) -
 
 def alternatives(stored: dict[str, Any], adjacency: str | None):
     """Curves of a certificate's subject by the theorem that it names first, then by any other."""
-    try:
-        yield curve_of(stored, adjacency, [])
-    except (Fails, NotCovered, NotImplementedError):
-        pass
+    for split in (False, True) if adjacency == "replace-one" and "run" in stored else (False,):
+        try:
+            yield curve_of(stored, adjacency, [], split)
+        except (Fails, NotCovered, NotImplementedError):
+            pass
     if "run" in stored:
         for _, curve in by_any(stored["run"], adjacency, stored.get("at_least", "ENFORCED"), CHEAP):
             yield curve
+
+
+# Ledgers.
+
+MU_UNIT, FAILURE_UNIT = Fraction(1, 2**40), Fraction(1, 2**100)
+FOLLOWS = {"reserved": ("touched", "cancelled"), "touched": ("released",)}
+LINE = "number token dataset purpose run curve costs day".split()
+
+
+def chain(before: str, *entries: Any) -> str:
+    """The hash that ties an entry to all before it."""
+    return hashlib.sha256(json.dumps([before, *entries]).encode()).hexdigest()
+
+
+def check_ledger(path: Path) -> Report:
+    """The chain of events, the states that they give, every charge, and the sums below the budgets."""
+    report, lines, budgets = Report(), {}, {}
+    try:
+        with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as base:
+            rows = base.execute(
+                "SELECT number, event, chain FROM events ORDER BY number"
+            ).fetchall()
+            stored = base.execute(
+                f"SELECT {', '.join(LINE)}, chain, state FROM releases"
+            ).fetchall()
+    except sqlite3.Error as error:
+        raise BadInput(f"{path.name}: is no ledger with a chain of events ({error})") from None
+    before = "lastiterate ledger, format 2"
+    for place, (number, text, tied) in enumerate(rows, 1):
+        if number != place or chain(before, number, text) != tied:
+            raise BadInput(f"event {place}: was changed, or events before it are missing")
+        before = tied
+        event = parse(text, f"event {place}")
+        fit(event, "ledger")
+        kind, fields = event
+        if kind == "dataset":
+            budgets[fields["name"]] = parse(fields["filter"], "filter")
+        elif kind == "line":
+            lines[fields["token"]] = fields
+        elif kind == "state":
+            line = lines[fields["token"]]
+            if fields["state"] not in FOLLOWS.get(line["state"], ()):
+                raise BadInput(f"event {place}: a release that is {line['state']} cannot follow so")
+            line["state"] = fields["state"]
+    report.lines.append(f"chain: {len(rows)} events, each tied to all before it; head {before}")
+    given = sorted(
+        tuple(line[name] for name in (*LINE, "chain", "state")) for line in lines.values()
+    )
+    if sorted(stored) != given:
+        raise BadInput("releases: are not those that the events give")
+    tied = ""
+    for row in given:
+        if chain(tied, *row[:8]) != row[8]:
+            raise BadInput(f"line {row[0]}: was changed, or lines before it are missing")
+        tied = row[8]
+    for name, limit in budgets.items():
+        spent = [Fraction(0), Fraction(0)]
+        for line in (
+            x for x in lines.values() if x["dataset"] == name and x["state"] != "cancelled"
+        ):
+            costs, curve = parse(line["costs"], "costs"), parse(line["curve"], "curve")
+            spent = [a + b for a, b in zip(spent, costs, strict=True)]
+            what = (
+                f"{name}, line {line['number']}: a charge for a curve of the kind {curve['type']}"
+            )
+            paid = curve["type"] == "Gdp" and Fraction(curve["mu"]) ** 2 <= costs[0] * MU_UNIT
+            report.say(
+                HOLDS if paid else NOT_COVERED, what + ("" if paid else " is not recomputed")
+            )
+        if limit["type"] != "GaussianFilter":
+            report.say(NOT_COVERED, f"{name}: a budget of the kind {limit['type']}")
+            continue
+        square, failure = Fraction(limit["mu"]) ** 2, Fraction(limit["failure"])
+        within = spent[0] * MU_UNIT <= square and spent[1] * FAILURE_UNIT <= failure
+        share = float(spent[0] * MU_UNIT / square)
+        report.say(HOLDS if within else REFUTED, f"{name}: {share:.4g} of the budget is spent")
+    return report

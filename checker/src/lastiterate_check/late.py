@@ -40,6 +40,8 @@ class Tail:
             raise NotCovered("steps without a bound on a record's contribution")
         if run.kind == "FixedSize":
             shares = ((run.size - 1) / run.size, 1.0)
+        elif not run.random_sizes:
+            shares = run.shares
         else:
             draws = -(-run.steps // every) * every
             few, many = loads(
@@ -440,7 +442,7 @@ def delayed_subsets(run: Run) -> Curve:
             np.geomspace(1e-4, 1e4, 60) / top
         ):  # Chernoff: mu^2 beyond it has a probability of 1e-14
             moments = sum(
-                count * math.log(float(p @ np.exp(np.minimum(theta * x * x, 700))))
+                count * float(np.logaddexp.reduce(np.log(p) + theta * x * x))
                 for p, x, count in laws
             )
             reach = min(reach, (moments + math.log(1e14)) / theta)
@@ -514,7 +516,3 @@ def _path(modulus: Callable[[Array], Array], last: float, longest: int, diameter
         slope = (float(modulus(np.array(before + d))) - float(modulus(np.array(before)))) / d
         shift, z = shift * max(slope, 1.0), before
     return math.inf
-
-
-def perturbed_objective(run: Run) -> Curve:
-    raise NotCovered("objective perturbation")

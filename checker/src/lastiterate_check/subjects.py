@@ -21,7 +21,15 @@ from lastiterate_check.run import (
     number,
     whole,
 )
-from lastiterate_check.theorems import SINGLE, THEOREMS, Fails, Theorem, composition, facts_used
+from lastiterate_check.theorems import (
+    CONDITIONS,
+    TABLE,
+    THEOREMS,
+    Fails,
+    Theorem,
+    composition,
+    facts_used,
+)
 
 Lines = list[str]
 CHEAP = (
@@ -60,18 +68,17 @@ CHEAP = (
 
 def certified(theorem: Theorem, run: Run, at_least: str, lines: Lines) -> Curve:
     """The curve of one record by one theorem, every condition looked at."""
-    for condition in theorem.conditions:
-        if not condition.holds(run):
-            raise Fails(condition.words)
+    words = [TABLE["conditions"][name] for name in theorem.assumes]
+    for name, (said, _) in zip(theorem.assumes, words, strict=True):
+        if not CONDITIONS[name](run):
+            raise Fails(said)
     for fact in facts_used(theorem, run):
         if STRENGTH.index(fact.evidence) < STRENGTH.index(at_least) and fact.evidence != "PAID":
             raise Fails(
                 f"facts of evidence {at_least}: {fact.why or 'a constant'} is {WORDS[fact.evidence]}"
             )
     curve = theorem.curve(run)
-    lines += [
-        f"  assumes {condition.words}: {condition.whence}" for condition in theorem.conditions
-    ]
+    lines += [f"  assumes {said}: {whence}" for said, whence in words]
     lines += [
         f"  rests on {fact.value:.6g}, {fact.why}: {WORDS[fact.evidence]}"
         for fact in dict.fromkeys(facts_used(theorem, run))
@@ -135,7 +142,12 @@ def counted(run: Run, curve: Curve, lines: Lines) -> Curve:
 
 
 def of_run(
-    body: dict[str, Any], name: str, adjacency: str | None, at_least: str, lines: Lines
+    body: dict[str, Any],
+    name: str,
+    adjacency: str | None,
+    at_least: str,
+    lines: Lines,
+    split: bool = False,
 ) -> Curve:
     """The curve of a run's release by the theorem of that name, for its protected unit."""
     if name not in THEOREMS:
@@ -143,7 +155,7 @@ def of_run(
     theorem, run = THEOREMS[name], Run(body, adjacency, rows_per_unit=1)
     size = whole(body, "rows_per_unit", 1)
     check_combination(run)
-    if run.moved == 2 and SINGLE in theorem.conditions:
+    if run.moved == 2 and (split or "single" in theorem.assumes):
         if run.constants.get("sensitivity") is not None:
             raise Fails("a bound on one record's contribution, not on an exchange")
         zeroed = Run(body, "zero-out", rows_per_unit=1)
@@ -154,17 +166,6 @@ def of_run(
         )
     else:
         curve = _with_parts(theorem, run, at_least, lines)
-        if (
-            run.moved == 2
-            and run.constants.get("sensitivity") is None
-            and not isinstance(curve, Gaussian)
-        ):
-            try:
-                zeroed = Run(body, "zero-out", rows_per_unit=1)
-                _no_curvature_of_records(theorem, zeroed)
-                curve = Best([curve, Exchanged(_with_parts(theorem, zeroed, at_least, []))])
-            except (Fails, NotCovered, NotImplementedError):
-                pass
     if size > 1:
         _no_curvature_of_records(theorem, run)
         curve = curve.group(size)
@@ -260,8 +261,13 @@ def by_any(body: dict[str, Any], adjacency: str | None, at_least: str, names: tu
             continue
 
 
-def curve_of(stored: dict[str, Any], adjacency: str | None, lines: Lines) -> Curve:
-    """The curve of what a certificate is about, by the theorem that it names."""
+def curve_of(
+    stored: dict[str, Any], adjacency: str | None, lines: Lines, split: bool = False
+) -> Curve:
+    """The curve of what a certificate is about, by the theorem that it names.
+
+    ``split``: an exchange as one record removed and another one added, whatever the theorem.
+    """
     at_least = stored.get("at_least", "ENFORCED")
     if at_least not in STRENGTH:
         raise BadInput("at_least: must be one of " + ", ".join(STRENGTH))
@@ -270,7 +276,7 @@ def curve_of(stored: dict[str, Any], adjacency: str | None, lines: Lines) -> Cur
         if not isinstance(name, str):
             raise NotCovered("a certificate of a run that names no theorem")
         lines.append(f"{name}: {THEOREMS[name].source if name in THEOREMS else ''}")
-        return of_run(stored["run"], name, adjacency, at_least, lines)
+        return of_run(stored["run"], name, adjacency, at_least, lines, split)
     if "exact_run" in stored:
         lines.append("discrete Gaussian noise: Canonne, Kamath, Steinke 2020, Theorem 4")
         return exact(stored["exact_run"], adjacency, lines)

@@ -7,14 +7,16 @@ many positive terms are floats, raised above their rounding (``UP`` for each of 
 from __future__ import annotations
 
 import math
+import tomllib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from flint import arb
 
-from lastiterate_check import late, shifts
+from lastiterate_check import late, others, shifts
 from lastiterate_check.balls import Curve, Gaussian, Renyi, up
 from lastiterate_check.blocks import LARGEST, bins, pass_of_blocks
 from lastiterate_check.losses import Array, Losses, drawn_subset, sampled
@@ -30,20 +32,11 @@ class Fails(Exception):
 
 
 @dataclass(frozen=True)
-class Condition:
-    """An assumption in words, whether a run meets it, and where that comes from."""
-
-    words: str
-    holds: Callable[[Run], bool]
-    whence: str = "the run's description"
-
-
-@dataclass(frozen=True)
 class Theorem:
-    """Source, conditions, the curve; ``geometry``: whether it uses the loss's smoothness."""
+    """Source, names of the conditions, the curve; ``geometry``: whether it uses smoothness."""
 
     source: str
-    conditions: tuple[Condition, ...]
+    assumes: tuple[str, ...]
     curve: Callable[[Run], Curve]
     geometry: bool = False
     stated: tuple[str, ...] = ()
@@ -83,74 +76,48 @@ def smooth(run: Run) -> float:
 
 
 METHODS = ("Descent", "TailAverage", "ExponentialAverage")
-NOISY = Condition(
-    "every step adds noise of a known size", lambda run: run.method["type"] in METHODS
-)
-BOUNDED = Condition(
-    "what one record adds is bounded",
-    lambda run: run.sensitivity is not None,
-    "see the facts below",
-)
-INDEPENDENT = Condition(
-    "the noise of steps is independent", lambda run: run.independent, "the trainer draws it"
-)
-CORRELATED = Condition(
-    "the noise is correlated", lambda run: not run.independent, "the trainer draws it"
-)
-LAST = Condition(
-    "only the last iterate is released",
-    lambda run: run.release == "last",
-    "the releaser keeps the rest",
-)
-PLAIN = Condition("plain steps", lambda run: run.update is None)
-OWN = Condition(
-    "the last iterate itself",
-    lambda run: run.method["type"] == "Descent" and not run.body.get("record_draws"),
-)
-PUBLIC = Condition("full batches or blocks in public order", lambda run: run.drawn == "never")
-FULL = Condition("full batches", lambda run: run.kind == "FullBatch")
-ONE_STEP = Condition("one step size", lambda run: run.etas.size == 1 and not run.relative)
-CONSTANT = Condition("one step size and one noise", lambda run: run.constant)
-NO_PROX = Condition("no proximal term", lambda run: run.prox is None)
-DOMAIN = Condition(
-    "a bounded domain", lambda run: math.isfinite(run.diameter), "the trainer projects"
-)
-SINGLE = Condition("a record is zeroed, added or removed", lambda run: run.moved == 1)
-COUNTED = Condition("a public number of records", lambda run: run.adjacency != "add-remove")
-SIZED = Condition("batches of a public size", lambda run: not run.random_sizes)
-POISSON = Condition("Poisson batches", lambda run: run.kind == "Poisson", "the trainer draws them")
-ALLOCATED = Condition(
-    "secret blocks drawn again in every pass",
-    lambda run: run.kind == "RandomAllocation",
-    "the trainer draws them",
-)
-SUBSETS = Condition(
-    "b < n records drawn at every step",
-    lambda run: run.kind == "FixedSize" and run.size < run.n,
-    "the trainer draws them",
-)
-ONE_TEMPERATURE = Condition(
-    "one temperature",
-    lambda run: (run.constant or run.noise["type"] == "Langevin") and run.temperature > 0,
-)
-CONVEX = Condition("a convex, smooth loss", flat, "see the facts below")
-STRONG = Condition("a strongly convex, smooth loss", contracts, "see the facts below")
-SHORT = Condition("steps below 1/smooth", lambda run: longest(run) * smooth(run) < 1)
-NONEXPANSIVE = Condition(
-    "steps of at most 2/smooth",
-    lambda run: (
-        longest(run) <= 2 / max(smooth(run), 1e-300) if math.isfinite(smooth(run)) else False
+CONDITIONS: dict[str, Callable[[Run], bool]] = {
+    "noisy": lambda run: run.method["type"] in METHODS,
+    "bounded": lambda run: run.sensitivity is not None,
+    "independent": lambda run: run.independent,
+    "correlated": lambda run: not run.independent,
+    "last": lambda run: run.release == "last",
+    "plain": lambda run: run.update is None,
+    "own": lambda run: run.method["type"] == "Descent" and not run.body.get("record_draws"),
+    "public": lambda run: run.drawn == "never",
+    "full": lambda run: run.kind == "FullBatch",
+    "permuted": lambda run: run.kind == "Permuted",
+    "reshuffled": lambda run: run.kind == "Reshuffled",
+    "bins": lambda run: run.kind == "BallsInBins",
+    "allocated": lambda run: run.kind == "RandomAllocation",
+    "poisson": lambda run: run.kind == "Poisson",
+    "subsets": lambda run: run.kind == "FixedSize" and run.size < run.n,
+    "sized": lambda run: not run.random_sizes,
+    "counted": lambda run: run.adjacency != "add-remove",
+    "single": lambda run: run.moved == 1,
+    "one-step": lambda run: run.etas.size == 1 and not run.relative,
+    "constant": lambda run: run.constant,
+    "one-temperature": lambda run: (
+        (run.constant or run.noise["type"] == "Langevin") and run.temperature > 0
     ),
-)
-CONTRACTING = Condition(
-    "steps of at most 2/(strong + smooth)",
-    lambda run: (
+    "no-prox": lambda run: run.prox is None,
+    "domain": lambda run: math.isfinite(run.diameter),
+    "convex": flat,
+    "strong": contracts,
+    "gibbs": gibbs,
+    "short": lambda run: longest(run) * smooth(run) < 1,
+    "nonexpansive": lambda run: longest(run) * smooth(run) <= 2,
+    "contracting": lambda run: (
         contracts(run) and longest(run) <= 2 / (smooth(run) + run.smooth_facts()["strong"].value)
     ),
-)
-GIBBS = Condition("start N(0, 2 sigma^2 / strong)", gibbs, "the trainer draws it")
-STEPS = (NOISY, BOUNDED, INDEPENDENT)
-HIDDEN = (*STEPS, LAST, PLAIN, OWN)
+    "snapshots": lambda run: (
+        run.method["type"] == "VarianceReduced"
+        and (run.kind, run.clip, run.update) == ("Poisson", None, None)
+        and run.noise["type"] == "NoiseMultiplier"
+        and run.loss["type"] != "Abstract"
+    ),
+    "perturbed": lambda run: run.method["type"] == "PerturbedMinimiser",
+}
 
 
 def per_step(run: Run) -> Array:
@@ -531,206 +498,52 @@ def variance_reduced(run: Run) -> Curve:
     return poisson_losses(run.rate, [(z / longer * (1 - 1e-14), run.steps - taken)], mu)
 
 
-SNAPSHOTS = Condition(
-    "steps that follow noisy snapshots",
-    lambda run: (
-        run.method["type"] == "VarianceReduced"
-        and run.kind == "Poisson"
-        and run.clip is None
-        and run.update is None
-        and run.noise["type"] == "NoiseMultiplier"
-        and run.loss["type"] != "Abstract"
-    ),
-)
-PERTURBED = Condition(
-    "a random linear term, whose minimiser is released",
-    lambda run: run.method["type"] == "PerturbedMinimiser",
-)
-CHOURASIA = "Chourasia, Ye, Shokri 2021 (arXiv:2102.05855)"
-RYFFEL = "Ryffel, Bach, Pointcheval 2022 (arXiv:2201.11980) for full batches"
-BOK = "Bok, Su, Altschuler 2024 (arXiv:2403.00278); docs/theorems/"
-OURS = "docs/theorems/"
-LANGEVIN = (*STEPS, FULL, ONE_STEP, ONE_TEMPERATURE, NO_PROX)
-SGLD = (*HIDDEN, FULL, ONE_TEMPERATURE, NO_PROX)
-BOUNDED_DOMAIN = (*HIDDEN, SIZED, CONSTANT, DOMAIN)
-
+CURVES: dict[str, Callable[[Run], Curve]] = {
+    "composition-gdp": composition,
+    "correlated-gdp": correlated,
+    "composition-langevin": diffusion,
+    "langevin-linear": diffusion,
+    "langevin-lsi": log_sobolev,
+    "langevin-strongly-convex": strongly_convex,
+    "langevin-squared-norm": squared_norm,
+    "sgld-lsi": log_sobolev,
+    "sgld-strongly-convex": strongly_convex,
+    "sgld-strongly-convex-batch": in_every_batch,
+    "cyclic-weakly-convex": lambda run: cyclic(run, square_of_step(run)),
+    "cyclic-weakly-convex-bounded": weakly_convex_bounded,
+    "pabi-convex": lambda run: cyclic(run, arb(1)),
+    "bounded-domain-convex": bounded_convex,
+    "lipschitz-bounded-domain": bounded_gradients,
+    "hoelder-bounded-domain": hoelder,
+    "shifted-interpolation": shifts.public_order,
+    "shifted-interpolation-permuted": shifts.permuted,
+    "shifted-interpolation-reshuffled": shifts.reshuffled,
+    "shifted-interpolation-bins": shifts.secret_bins,
+    "shifted-interpolation-allocated": shifts.allocated,
+    "poisson-pld": poisson,
+    "poisson-rdp": poisson,
+    "random-allocation-pld": allocation,
+    "balls-in-bins-pld": balls_in_bins,
+    "fixed-size-amplified": fixed_size,
+    "variance-reduction": variance_reduced,
+    "restarted-poisson-pld": lambda run: late.restarted_draws(run, poisson),
+    "restarted-allocation-pld": lambda run: late.restarted_passes(run, allocation),
+    "restarted-fixed-size": lambda run: late.restarted_subsets(run, fixed_size),
+    "delayed-shifts-poisson": late.delayed_poisson,
+    "delayed-shifts-allocated": late.delayed_blocks,
+    "delayed-shifts-fixed-size": late.delayed_subsets,
+    "objective-perturbation": others.perturbed_objective,
+}
+TABLE = tomllib.loads(Path(__file__).with_name("theorems.toml").read_text(encoding="utf-8"))
 THEOREMS = {
-    "composition-gdp": Theorem(
-        "Dong, Roth, Su 2022, Theorem 3.2, Corollary 3.3", STEPS, composition
-    ),
-    "correlated-gdp": Theorem(
-        "Choquette-Choo et al. 2023 (arXiv:2306.08153); docs/theorems/correlated-noise",
-        (NOISY, BOUNDED, CORRELATED),
-        correlated,
-    ),
-    "composition-langevin": Theorem(f"{CHOURASIA}, Appendix E", LANGEVIN, diffusion),
-    "langevin-linear": Theorem(f"{CHOURASIA}, Theorem 1, Lemma 4", (*LANGEVIN, *HIDDEN), diffusion),
-    "langevin-lsi": Theorem(f"{CHOURASIA}, Theorem 2", (*LANGEVIN, *HIDDEN), log_sobolev, True),
-    "langevin-strongly-convex": Theorem(
-        f"{CHOURASIA}, Corollary 1",
-        (*LANGEVIN, *HIDDEN, STRONG, SHORT, GIBBS),
-        strongly_convex,
-        True,
-    ),
-    "langevin-squared-norm": Theorem(
-        f"{CHOURASIA}, Corollary 2", (*LANGEVIN, *HIDDEN), squared_norm, True
-    ),
-    "sgld-lsi": Theorem(f"{RYFFEL}, Theorem 3.1", SGLD, log_sobolev, True),
-    "sgld-strongly-convex": Theorem(
-        f"{RYFFEL}, Theorem 3.2", (*SGLD, STRONG, SHORT, GIBBS), strongly_convex, True
-    ),
-    "sgld-strongly-convex-batch": Theorem(
-        OURS + "sgld",
-        (*HIDDEN, ONE_TEMPERATURE, NO_PROX, STRONG, CONTRACTING, SIZED),
-        in_every_batch,
-        True,
-    ),
-    "cyclic-weakly-convex": Theorem(
-        "Kong, Ribero 2025 (arXiv:2407.05237), Theorem 2.3",
-        (*HIDDEN, PUBLIC, CONSTANT),
-        lambda run: cyclic(run, square_of_step(run)),
-        True,
-    ),
-    "cyclic-weakly-convex-bounded": Theorem(
-        "Kong, Ribero 2025, Theorem 2.2",
-        (*HIDDEN, PUBLIC, CONSTANT, DOMAIN),
-        weakly_convex_bounded,
-        True,
-    ),
-    "pabi-convex": Theorem(
-        "Feldman, Mironov, Talwar, Thakurta 2018 (arXiv:1808.06651), Theorems 23 and 35",
-        (*HIDDEN, PUBLIC, CONSTANT, CONVEX, NONEXPANSIVE),
-        lambda run: cyclic(run, arb(1)),
-        True,
-    ),
-    "bounded-domain-convex": Theorem(
-        "Altschuler, Talwar 2022 (arXiv:2205.13710), full batch",
-        (*HIDDEN, FULL, CONSTANT, DOMAIN, CONVEX, NONEXPANSIVE),
-        bounded_convex,
-        True,
-    ),
-    "lipschitz-bounded-domain": Theorem(OURS + "bounded-domain", BOUNDED_DOMAIN, bounded_gradients),
-    "hoelder-bounded-domain": Theorem(
-        "Chien, Li 2024 (arXiv:2410.01068); docs/theorems/bounded-domain",
-        BOUNDED_DOMAIN,
-        hoelder,
-        stated=("hoelder", "hoelder_exponent"),
-    ),
-    "shifted-interpolation": Theorem(
-        BOK + "shifted-interpolation", (*HIDDEN, PUBLIC), shifts.public_order, True
-    ),
-    "shifted-interpolation-permuted": Theorem(
-        BOK + "shifted-interpolation-permuted",
-        (
-            *HIDDEN,
-            Condition(
-                "one secret permutation", lambda run: run.kind == "Permuted", "the trainer draws it"
-            ),
-        ),
-        shifts.permuted,
-        True,
-    ),
-    "shifted-interpolation-reshuffled": Theorem(
-        BOK + "shifted-interpolation-reshuffled",
-        (
-            *HIDDEN,
-            Condition(
-                "a secret permutation before every pass",
-                lambda run: run.kind == "Reshuffled",
-                "the trainer draws it",
-            ),
-        ),
-        shifts.reshuffled,
-        True,
-    ),
-    "shifted-interpolation-bins": Theorem(
-        BOK + "balls-in-bins",
-        (
-            *HIDDEN,
-            Condition(
-                "secret bins, drawn once",
-                lambda run: run.kind == "BallsInBins",
-                "the trainer draws them",
-            ),
-        ),
-        shifts.secret_bins,
-        True,
-    ),
-    "shifted-interpolation-allocated": Theorem(
-        BOK + "random-allocation", (*HIDDEN, ALLOCATED, COUNTED), shifts.allocated, True
-    ),
-    "poisson-pld": Theorem(
-        "Zhu, Dong, Wang 2022 (arXiv:2106.08567), Theorems 10, 11",
-        (*STEPS, POISSON, SINGLE),
-        poisson,
-    ),
-    "poisson-rdp": Theorem(
-        "Mironov, Talwar, Zhang 2019 (arXiv:1908.10530); here by the exact pair",
-        (*STEPS, POISSON, SINGLE),
-        poisson,
-    ),
-    "random-allocation-pld": Theorem(
-        OURS + "random-allocation (Feldman, Shenfeld 2026, arXiv:2602.17284)",
-        (*STEPS, ALLOCATED, SINGLE),
-        allocation,
-    ),
-    "balls-in-bins-pld": Theorem(
-        OURS + "balls-in-bins",
-        (
-            *STEPS,
-            SINGLE,
-            Condition(
-                "secret bins, drawn once",
-                lambda run: run.kind == "BallsInBins",
-                "the trainer draws them",
-            ),
-        ),
-        balls_in_bins,
-    ),
-    "fixed-size-amplified": Theorem(
-        "Balle, Barthe, Gaboardi 2018 (arXiv:1807.01647); docs/theorems/fixed-size",
-        (*STEPS, SUBSETS),
-        fixed_size,
-    ),
-    "variance-reduction": Theorem(
-        OURS + "variance-reduction", (SNAPSHOTS, BOUNDED, SINGLE), variance_reduced
-    ),
-    "restarted-poisson-pld": Theorem(
-        OURS + "restarted-sampling",
-        (*HIDDEN, POISSON, SINGLE, COUNTED, NO_PROX),
-        lambda run: late.restarted_draws(run, poisson),
-        True,
-    ),
-    "restarted-allocation-pld": Theorem(
-        OURS + "restarted-sampling",
-        (*HIDDEN, ALLOCATED, SINGLE, COUNTED, NO_PROX),
-        lambda run: late.restarted_passes(run, allocation),
-        True,
-    ),
-    "restarted-fixed-size": Theorem(
-        OURS + "restarted-fixed-size",
-        (*HIDDEN, SUBSETS, NO_PROX),
-        lambda run: late.restarted_subsets(run, fixed_size),
-        True,
-    ),
-    "delayed-shifts-poisson": Theorem(
-        OURS + "delayed-shifts",
-        (*HIDDEN, POISSON, SINGLE, COUNTED, NO_PROX),
-        late.delayed_poisson,
-        True,
-    ),
-    "delayed-shifts-allocated": Theorem(
-        OURS + "delayed-shifts",
-        (*HIDDEN, ALLOCATED, SINGLE, COUNTED, NO_PROX),
-        late.delayed_blocks,
-        True,
-    ),
-    "delayed-shifts-fixed-size": Theorem(
-        OURS + "delayed-shifts", (*HIDDEN, SUBSETS, NO_PROX), late.delayed_subsets, True
-    ),
-    "objective-perturbation": Theorem(
-        OURS + "objective-perturbation", (PERTURBED, SINGLE), late.perturbed_objective, True
-    ),
+    name: Theorem(
+        row["source"],
+        tuple(row["assumes"].split()),
+        CURVES[name],
+        row.get("geometry", False),
+        tuple(row.get("stated", ())),
+    )
+    for name, row in TABLE["theorems"].items()
 }
 
 

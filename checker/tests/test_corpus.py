@@ -1,0 +1,31 @@
+"""Every true certificate of the corpus holds, and no false one does."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lastiterate_check.check import HOLDS, check
+
+CORPUS = Path(__file__).parents[1] / "corpus"
+INDEX = json.loads((CORPUS / "index.json").read_text())
+
+
+@pytest.mark.parametrize("name", INDEX)
+def test_the_verdict_is_right(name):
+    stored = json.loads((CORPUS / "certificates" / f"{name}.json").read_text())
+    report = check(stored)
+    assert (report.verdict == HOLDS) == INDEX[name]["true"], "\n".join(report.lines)
+    if INDEX[name]["computed"] is not None and INDEX[name]["true"]:
+        assert report.own["epsilon"] == pytest.approx(INDEX[name]["computed"], rel=3e-4)
+
+
+def test_half_of_it_is_false_and_every_file_is_listed():
+    files = {path.stem for path in (CORPUS / "certificates").glob("*.json")}
+    false = [row for row in INDEX.values() if not row["true"]]
+    assert files == set(INDEX)
+    assert 0.4 < len(false) / len(INDEX) < 0.6
+    assert len({row["changed"] for row in false}) >= 10
+    measured = [row["computed"] / row["epsilon"] for row in false if row["computed"]]
+    assert min(measured) < 1.004
+    assert max(measured) > 2
