@@ -20,10 +20,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from lastiterate_check.losses import REACH, Array, Cells, Pair, between, mixture_crossing
+from lastiterate_check.losses import REACH, Array, Cells, Pair, between, dot, mixture_crossing
 
-MOST = 16384
-"""Points of a grid."""
+MOST = 9900
+"""Points of a grid: few enough for products of one thread, whatever library computes them."""
 RATIO = 32
 """The range of a grid over that of the one before."""
 NOTHING = 1e-45
@@ -217,8 +217,8 @@ def mean_law(
     for law, end in zip(laws[-2::-1], tops[-2::-1], strict=True):
         above, below = values >= end, law.values < end
         p_below, p_above = (
-            float(law.mass[below] @ (law.values[below] + idle)),
-            float(masses[above] @ (values[above] + idle)),
+            dot(law.mass[below], law.values[below] + idle),
+            dot(masses[above], values[above] + idle),
         )
         missing = max(0.0, 1 - (p_below + p_above) / blocks) + 2e-15
         values = np.concatenate((law.values[below], [end], values[above]))
@@ -245,7 +245,7 @@ def _added(
         fine = summed(parts, 0.0, step, end)
         kept = fine.values < end
         new, mass = fine.values[kept], fine.mass[kept]
-        short = float(masses[below] @ (end - values[below])) - float(mass @ (end - new))
+        short = dot(masses[below], end - values[below]) - dot(mass, end - new)
         more = max(2 * short / end, float(masses[below].sum() - mass.sum()), 0.0) + 1e-13 * float(
             masses[below].sum()
         )

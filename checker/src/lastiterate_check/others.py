@@ -23,7 +23,7 @@ from lastiterate_check.balls import (
     up,
 )
 from lastiterate_check.late import Tail, distance_of_draws
-from lastiterate_check.losses import Array
+from lastiterate_check.losses import Array, dot
 from lastiterate_check.run import SLACK, BadInput, NotCovered, Run, number, whole
 from lastiterate_check.shifts import Pools, push, raised, total
 
@@ -166,7 +166,7 @@ class Perturbed(Curve):
         deltas = np.maximum.accumulate(np.clip(deltas + 1e-15 * np.exp(first), 0.0, 1.0))
         rises = np.append(np.diff(deltas), 1 - deltas[-1])
         failed = 1e-42 * (1 + math.exp(min(epsilon, 700.0)))
-        return min(1.0, float(deltas[0] + self.above @ rises) * (1 + 1e-9) + failed)
+        return min(1.0, float(deltas[0] + dot(self.above, rises)) * (1 + 1e-9) + failed)
 
     def with_gaussian(self, mu: float) -> Perturbed:
         return Perturbed(
