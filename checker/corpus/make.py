@@ -1,10 +1,11 @@
-"""Write the corpus: small certificates of every theorem, half of them false, with what is true of each.
+"""Write the corpus: small certificates of every theorem, half of them false.
 
     python checker/corpus/make.py
 
-The true ones are issued by lastiterate: a run, a theorem and its epsilon. The false ones are made of them: one thing
-is changed, the epsilon stays, and the bound that the checker computes for what is described then lies above it by a
-factor of 1.002 to 10. ``index.json`` says for every file what was changed and what the checker computes.
+The true ones are issued by lastiterate: a run, a theorem and its epsilon. The false ones are made
+of them: one thing is changed, the epsilon stays, and the bound that the checker computes for what
+is described then lies above it by a factor of 1.002 to 10. ``index.json`` says for every file what
+was changed and what the checker computes.
 """
 
 from __future__ import annotations

@@ -80,4 +80,4 @@ def test_no_block_of_six_lines_occurs_in_both():
 
 def test_it_is_short():
     assert len(FILES) <= 12
-    assert sum(len(code_lines(path)) for path in FILES) < 3200  # a ratchet: it may fall
+    assert sum(len(code_lines(path)) for path in FILES) < 3160  # a ratchet: it may fall

@@ -1,8 +1,10 @@
-"""Closed forms as balls: Gaussian trade-offs, their mixtures, Renyi conversions, and curves made of other curves.
+"""Closed forms as balls: Gaussian trade-offs, their mixtures, Renyi conversions, and curves made of
+other curves.
 
-Every ``delta`` is an upper end: closed forms are evaluated with python-flint's ball arithmetic at 160 bits and the
-upper end of the ball is returned. ``epsilon`` searches with ordinary floats and then confirms the number that it
-returns with ``delta``, so that no rounding of the search can make it too small.
+Every ``delta`` is an upper end: closed forms are evaluated with python-flint's ball arithmetic at
+160 bits and the upper end of the ball is returned. ``epsilon`` searches with ordinary floats and
+then confirms the number that it returns with ``delta``, so that no rounding of the search can make
+it too small.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ ctx.prec = 160
 BEYOND = 1e6
 """An epsilon that no statement needs: a search gives up here."""
 TOO_MANY = 1500
-"""Parts of a mixture that are evaluated one by one; more are first rounded up to marks 0.02 % apart."""
+"""Parts of a mixture that are evaluated one by one; more are first rounded up to marks 0.02 %
+apart."""
 
 
 def up(value: arb | float) -> float:
@@ -42,7 +45,8 @@ def normal_tail(x: arb) -> arb:
 
 
 def gaussian_delta(mu: float | arb, epsilon: float) -> arb:
-    """The curve of mu-Gaussian differential privacy at any real epsilon (Dong, Roth, Su 2022, Corollary 2.13)."""
+    """The curve of mu-Gaussian differential privacy at any real epsilon (Dong, Roth, Su 2022,
+    Corollary 2.13)."""
     mu, e = arb(mu), arb(epsilon)
     return normal_tail(e / mu - mu / 2) - e.exp() * normal_tail(e / mu + mu / 2)
 
@@ -55,7 +59,8 @@ def rough_delta(mu: np.ndarray, epsilon: float) -> np.ndarray:
 
 
 class Curve:
-    """An upper bound on delta for every epsilon >= 0, in both orders of every pair of neighbours."""
+    """An upper bound on delta for every epsilon >= 0, in both orders of every pair of
+    neighbours."""
 
     def delta(self, epsilon: float) -> float:
         """Return an upper end of delta at ``epsilon``."""
@@ -89,7 +94,8 @@ class Curve:
 def least_epsilon(
     sure: Callable[[float], float], delta: float, near: float | None = None, close: float = 1e-5
 ) -> float:
-    """The least epsilon that is found by false position on log delta; it was itself seen to hold."""
+    """The least epsilon that is found by false position on log delta; it was itself seen to
+    hold."""
     low, high = 0.0, 1.0
     if near:
         high = near * 1.001
@@ -115,10 +121,12 @@ def least_epsilon(
 
 
 class Mixture(Curve):
-    """The pairs (J, N(mu_J, 1)) against (J, N(0, 1)), P[J = j] = weights[j]; one part is a Gaussian mechanism.
+    """The pairs (J, N(mu_J, 1)) against (J, N(0, 1)), P[J = j] = weights[j]; one part is a Gaussian
+    mechanism.
 
-    Joint convexity (PROOFS I): delta(e) <= sum_j weights[j] delta_{mu_j}(e) in both orders. ``lost`` is the
-    probability that nothing is known. Where there are many parts, their mu are rounded up.
+    Joint convexity (PROOFS I): delta(e) <= sum_j weights[j] delta_{mu_j}(e) in both orders.
+    ``lost`` is the probability that nothing is known. Where there are many parts, their mu are
+    rounded up.
     """
 
     def __init__(self, weights: Sequence[float], mus: Sequence[float], lost: float = 0.0) -> None:
@@ -195,10 +203,11 @@ class Gaussian(Mixture):
 
 
 class Renyi(Curve):
-    """Renyi divergence at most ``slope * alpha`` at every order, or ``table`` (order: bound) where that is given.
+    """Renyi divergence at most ``slope * alpha`` at every order, or ``table`` (order: bound) where
+    that is given.
 
-    delta = exp((alpha - 1)(r - epsilon)) min(1, (1 - 1/alpha)^alpha / (alpha - 1)) at any order: Mironov 2017,
-    Proposition 3; Canonne, Kamath, Steinke 2020, Proposition 12.
+    delta = exp((alpha - 1)(r - epsilon)) min(1, (1 - 1/alpha)^alpha / (alpha - 1)) at any order:
+    Mironov 2017, Proposition 3; Canonne, Kamath, Steinke 2020, Proposition 12.
     """
 
     def __init__(self, slope: float = math.inf, table: dict[float, float] | None = None) -> None:
@@ -246,7 +255,8 @@ class Renyi(Curve):
         return Renyi(up(arb(self.slope) + more))
 
     def group(self, size: int) -> Curve:
-        """Mironov 2017, Proposition 2: order alpha at 3^c times the bound of order 2^c alpha, size at most 2^c."""
+        """Mironov 2017, Proposition 2: order alpha at 3^c times the bound of order 2^c alpha,
+        size at most 2^c."""
         doubled = math.ceil(math.log2(size))
         if self.table:
             kept = {a: r for a, r in self.table.items() if a >= 2 ** (doubled + 1)}
@@ -256,7 +266,8 @@ class Renyi(Curve):
 
 
 class Failing(Curve):
-    """``curve``, except with probability ``failure`` for either neighbour: failures add to delta."""
+    """``curve``, except with probability ``failure`` for either neighbour: failures add to
+    delta."""
 
     def __init__(self, curve: Curve, failure: float) -> None:
         self.curve, self.failure = curve, failure
@@ -297,6 +308,9 @@ class Best(Curve):
     def divergence(self, order: float) -> float:
         return min(curve.divergence(order) for curve in self.curves)
 
+    def group(self, size: int) -> Curve:
+        return Best([curve.group(size) for curve in self.curves])
+
     def with_gaussian(self, mu: float) -> Best:
         return Best([curve.with_gaussian(mu) for curve in self.curves])
 
@@ -321,7 +335,8 @@ class Worst(Curve):
 
 
 class Grouped(Curve):
-    """``size`` records one after the other: delta(k e) <= delta_1(e) (1 + e^e + ... + e^((k - 1) e))."""
+    """``size`` records one after the other: delta(k e) <= delta_1(e) (1 + e^e + ... + e^((k - 1)
+    e))."""
 
     def __init__(self, curve: Curve, size: int) -> None:
         self.curve, self.size = curve, size
@@ -345,10 +360,11 @@ class Grouped(Curve):
 
 
 class Exchanged(Curve):
-    """One record removed, then another one added: delta(e) <= min over x of removed(x) + e^x added(e - x).
+    """One record removed, then another one added: delta(e) <= min over x of removed(x) + e^x
+    added(e - x).
 
-    The triangle inequality of hockey-stick divergences, in either order of the two steps; the splits that are tried
-    are points of a grid, and each is valid.
+    The triangle inequality of hockey-stick divergences, in either order of the two steps; the
+    splits that are tried are points of a grid, and each is valid.
     """
 
     def __init__(self, curve: Curve) -> None:

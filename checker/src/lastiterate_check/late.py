@@ -1,8 +1,9 @@
-"""Sampled steps whose early part has faded (docs/theorems: restarted-sampling, restarted-fixed-size, delayed-shifts).
+"""Sampled steps whose early part has faded (docs/theorems: restarted-sampling, restarted-fixed-
+size, delayed-shifts).
 
-Every restart, share of the noise and cut into intervals is valid; a few are compared by about their squared mu, and the
-curve is the best of those that are evaluated. Products of constants are kept as logarithms; what is computed from them
-is raised by ``UP``.
+Every restart, share of the noise and cut into intervals is valid; a few are compared by about their
+squared mu, and the curve is the best of those that are evaluated. Products of constants are kept as
+logarithms; what is computed from them is raised by ``UP``.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ ATOMS = 400
 
 
 class Tail:
-    """The last steps: log c, s and log v, the noise multipliers, the distance before them, the domain's diameter."""
+    """The last steps: log c, s and log v, the noise multipliers, the distance before them, the
+    domain's diameter."""
 
     def __init__(self, run: Run, failure: float, every: int) -> None:
         if run.sensitivity is None:
@@ -111,7 +113,8 @@ def restarted(
                     min(2 * (math.log(apart) + tail.later[at]) - tail.noise[at], 700.0)
                 )
                 square = max(square * UP, 1e-300)
-                # without shifts distances are z c_r ... c_t at most; a shift closes v_t R_t/c_t of the whole
+                # without shifts distances are z c_r ... c_t at most; a shift closes v_t R_t/c_t of
+                # the whole
                 wide = apart * math.exp(tail.later[at] - float(tail.later[at:-1].min())) * UP
                 closed = UP * math.exp(
                     math.log(apart)
@@ -141,7 +144,8 @@ def restarted(
 
 
 def distance_of_passes(tail: Tail, blocks: int, at: int) -> float:
-    """How far apart a record can bring two runs by the end of a pass: once in each, wherever it does most."""
+    """How far apart a record can bring two runs by the end of a pass: once in each, wherever it
+    does most."""
     z = tail.before
     s, c = tail.s[:at].reshape(-1, blocks), tail.c[:at].reshape(-1, blocks)
     after = np.concatenate(
@@ -155,7 +159,8 @@ def distance_of_passes(tail: Tail, blocks: int, at: int) -> float:
 
 
 def distance_of_draws(tail: Tail, failure: float, at: int, rate: float, records: int = 1) -> float:
-    """A bound on sum s_t B_t c_{t+1} ... by Chernoff's inequality, except with the failure; older ones are certain."""
+    """A bound on sum s_t B_t c_{t+1} ... by Chernoff's inequality, except with the failure;
+    older ones are certain."""
     after = np.exp(
         np.append(np.cumsum(tail.log_c[:at][::-1]), 0.0)[np.r_[-1, 0:at]] if at else np.zeros(1)
     )
@@ -188,7 +193,8 @@ def restarted_draws(run: Run, curve: Callable[..., Curve]) -> Curve:
 
 
 def restarted_subsets(run: Run, curve: Callable[..., Curve]) -> Curve:
-    """Batches of a fixed size: what is added grows by the curvature of one record's term (docs/theorems)."""
+    """Batches of a fixed size: what is added grows by the curvature of one record's term
+    (docs/theorems)."""
     one = StepMap(run, (1.0, 1.0))
     if any(fact.evidence == "PAID" for fact in one.facts):
         raise NotCovered("a measured smoothness, which says nothing of one record")
@@ -222,7 +228,8 @@ def restarted_subsets(run: Run, curve: Callable[..., Curve]) -> Curve:
 
 
 def ends_of(steps: int, growth: float, widest: int, blocks: int | None) -> list[int]:
-    """0 and where intervals end: one step, then longer ones towards the beginning; they end where passes begin."""
+    """0 and where intervals end: one step, then longer ones towards the beginning; they end
+    where passes begin."""
     ends, length = [steps], 1.0
     while ends[-1] > 0:
         begins = 0 if blocks is None else (ends[-1] - 1) // blocks * blocks
@@ -244,7 +251,8 @@ def hidden(tail: Tail, begin: int, middle: int, end: int, source: int) -> Array:
 def intervals(
     tail: Tail, first: int, growth: float, widest: int, blocks: int | None
 ) -> Iterable[tuple[int, ...]]:
-    """(begin, middle, end, source): what begin .. source add is hidden by middle .. end; the last step hides its own."""
+    """(begin, middle, end, source): what begin .. source add is hidden by middle .. end; the
+    last step hides its own."""
     steps = tail.c.size - first
     ends = [first + e for e in ends_of(steps, growth, widest, blocks)]
     rows = zip(ends[:-2] or ends[:1], ends[1:-1] or ends[:1], ends[2:] or ends[1:], strict=True)
@@ -269,7 +277,8 @@ def carried(
 
 
 def sum_law(weights: Array, rate: float) -> tuple[Array, Array]:
-    """Probabilities and values of sum weights[t] B_t, P[B_t = 1] = rate, rounded up on a lattice; the rest is missing."""
+    """Probabilities and values of sum weights[t] B_t, P[B_t = 1] = rate, rounded up on a
+    lattice; the rest is missing."""
     top = float(weights.max())
     unit = (
         top
@@ -378,7 +387,8 @@ def delayed_poisson(run: Run) -> Curve:
 
 
 def delayed_blocks(run: Run) -> Curve:
-    """A pass: (1/l) sum over its intervals i and steps t of N(s_t R_t/sqrt X e_i) against N(0, I); passes compose."""
+    """A pass: (1/l) sum over its intervals i and steps t of N(s_t R_t/sqrt X e_i) against N(0,
+    I); passes compose."""
     blocks = run.blocks
 
     def passes(
@@ -419,7 +429,8 @@ def delayed_blocks(run: Run) -> Curve:
 
 
 def delayed_subsets(run: Run) -> Curve:
-    """The mean over the draws of delta_mu, mu^2 = the sum over intervals of S^2/X: its law, rounded up on a lattice."""
+    """The mean over the draws of delta_mu, mu^2 = the sum over intervals of S^2/X: its law,
+    rounded up on a lattice."""
     rate, places = run.rate, 2**14
 
     def about(tail: Tail, first: int, growth: float, widest: int) -> float:
@@ -469,10 +480,11 @@ def delayed_subsets(run: Run) -> Curve:
 
 
 def hoelder_path(modulus: Callable[[Array], Array], steps: int, diameter: float) -> float:
-    """sqrt(min sum a_t^2) over paths from the diameter (or from 0) to 0 with a_t = modulus(z_{t-1}) - z_t >= 0.
+    """sqrt(min sum a_t^2) over paths from the diameter (or from 0) to 0 with a_t = modulus(z_{t-1})
+    - z_t >= 0.
 
-    Paths are found backwards from the last shift; costs are computed forwards from the states of a path, whatever they
-    are, so that every path that is found is a bound.
+    Paths are found backwards from the last shift; costs are computed forwards from the states of a
+    path, whatever they are, so that every path that is found is a bound.
     """
     longest = min(steps, 2000)
     top = float(modulus(np.array(diameter)))
@@ -489,7 +501,8 @@ def hoelder_path(modulus: Callable[[Array], Array], steps: int, diameter: float)
 
 
 def _path(modulus: Callable[[Array], Array], last: float, longest: int, diameter: float) -> float:
-    """sum a^2 of the path whose last shift is ``last``; infinite where it does not reach the diameter in time."""
+    """sum a^2 of the path whose last shift is ``last``; infinite where it does not reach the
+    diameter in time."""
     z, shift, total = 0.0, last, 0.0
     for _ in range(longest):
         low, high = 0.0, diameter

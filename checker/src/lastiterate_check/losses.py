@@ -1,14 +1,16 @@
 """Privacy losses of pairs (P, Q) that dominate a step, rounded to the safe side and composed.
 
-A pair is given by its cells: for losses between k h and (k + 1) h the probability of the cell under P and under Q. The
-likelihood ratio Y = dP/dQ is spread, within its cell, to both ends so that its mean under Q is kept: that raises every
-E_Q[(Y - g)_+], so that the rounded pair dominates (P, Q) in both orders (connect the dots: Doroshenko et al. 2022).
-Both orders are composed apart, each by the probabilities of its first member, so that no difference is ever taken.
+A pair is given by its cells: for losses between k h and (k + 1) h the probability of the cell under
+P and under Q. The likelihood ratio Y = dP/dQ is spread, within its cell, to both ends so that its
+mean under Q is kept: that raises every E_Q[(Y - g)_+], so that the rounded pair dominates (P, Q) in
+both orders (connect the dots: Doroshenko et al. 2022). Both orders are composed apart, each by the
+probabilities of its first member, so that no difference is ever taken.
 
-Composition is a product of discrete Fourier transforms of the tilted law: masses times e^(t loss), t chosen for the
-epsilon that is asked (exponential tilting). Tilted, the part that matters has a probability of ordinary size, so that
-the rounding of the transforms, bounded below, is small beside it for every delta. What wraps around from above is
-bounded by Chernoff's inequality and added; what wraps around from below is counted where it lands, which adds.
+Composition is a product of discrete Fourier transforms of the tilted law: masses times e^(t loss),
+t chosen for the epsilon that is asked (exponential tilting). Tilted, the part that matters has a
+probability of ordinary size, so that the rounding of the transforms, bounded below, is small beside
+it for every delta. What wraps around from above is bounded by Chernoff's inequality and added; what
+wraps around from below is counted where it lands, which adds.
 """
 
 from __future__ import annotations
@@ -27,16 +29,19 @@ Array = np.ndarray
 REACH = 11.5
 """Normal variables are followed this far; P[N > REACH] is below 1e-30."""
 RELATIVE = 1e-12
-"""Relative error allowed to a probability of a cell: scipy's ndtr is good to 3e-13 (a test compares it with balls)."""
+"""Relative error allowed to a probability of a cell: scipy's ndtr is good to 3e-13 (a test
+compares it with balls)."""
 FINE = 0.02
-"""Width of cells, in standard deviations of the loss of a step: the spread adds at most (h/2)^2 to its variance."""
+"""Width of cells, in standard deviations of the loss of a step: the spread adds at most (h/2)^2
+to its variance."""
 LONGEST = 2**21
 """Points of a transform; wider windows get wider cells."""
 
 
 @dataclass(frozen=True)
 class Cells:
-    """Cells k = first, first + 1, ... of width h: probabilities under P and Q; what lies beyond, under P and Q."""
+    """Cells k = first, first + 1, ... of width h: probabilities under P and Q; what lies beyond,
+    under P and Q."""
 
     first: int
     p: Array
@@ -63,7 +68,8 @@ def between(low: Array, high: Array) -> Array:
 
 
 def sampled(rate: float, z: float) -> Pair:
-    """(1 - q) N(0, 1) + q N(1/z, 1) against N(0, 1): a Poisson-sampled Gaussian step; rate 1 is a Gaussian one."""
+    """(1 - q) N(0, 1) + q N(1/z, 1) against N(0, 1): a Poisson-sampled Gaussian step; rate 1 is
+    a Gaussian one."""
     m = 1 / z
 
     def cells(h: float) -> Cells:
@@ -96,12 +102,14 @@ def crossing(rate: float, m: float, loss: Array) -> Array:
 
 
 def drawn_subset(rate: float, z: float, replaced: bool) -> Pair:
-    """Batches of a fixed size (docs/theorems/fixed-size): each order's curve as a part of a known pair.
+    """Batches of a fixed size (docs/theorems/fixed-size): each order's curve as a part of a known
+    pair.
 
-    Losses below 0 have the curve q delta_{1/z}(log(1 + (e^e - 1)/q)), that of (1 - q) N(0) + q N(1/z) against N(0),
-    in the other order. Losses above 0 have the same under replace-one; under zero-out that of q N(2/z) + (1 - q) N(0)
-    against q N(1/z) + (1 - q) N(0), which begins higher at epsilon 0 than the other order does: both orders agree
-    there, so the convex hull leaves out losses below ``x``, where the tangent from epsilon 0 touches.
+    Losses below 0 have the curve q delta_{1/z}(log(1 + (e^e - 1)/q)), that of (1 - q) N(0) + q
+    N(1/z) against N(0), in the other order. Losses above 0 have the same under replace-one; under
+    zero-out that of q N(2/z) + (1 - q) N(0) against q N(1/z) + (1 - q) N(0), which begins higher at
+    epsilon 0 than the other order does: both orders agree there, so the convex hull leaves out
+    losses below ``x``, where the tangent from epsilon 0 touches.
     """
     m = 1 / z
 
@@ -124,7 +132,8 @@ def drawn_subset(rate: float, z: float, replaced: bool) -> Pair:
 
 
 def _removed(rate: float, m: float, h: float, at_zero: float) -> tuple[Array, Array]:
-    """Cells 0, 1, ... of q N(2m) + (1 - q) N(0) against q N(m) + (1 - q) N(0), from the tangent point on."""
+    """Cells 0, 1, ... of q N(2m) + (1 - q) N(0) against q N(m) + (1 - q) N(0), from the tangent
+    point on."""
     top = math.log(rate) + 2 * m * (2 * m + REACH) - 2 * m * m - math.log1p(-rate)
     count = max(1, math.ceil(max(top, m * (3 * m / 2 + REACH)) / h)) + 1
     gamma = np.exp(np.minimum(np.arange(count + 1) * h, 600.0))
@@ -156,7 +165,8 @@ def _removed(rate: float, m: float, h: float, at_zero: float) -> tuple[Array, Ar
 
 
 def mixture(weights: Array, shifts: Array) -> Pair:
-    """sum_k weights[k] N(shifts[k], 1) against N(0, 1), shifts >= 0; weights that are missing from 1 are lost."""
+    """sum_k weights[k] N(shifts[k], 1) against N(0, 1), shifts >= 0; weights that are missing
+    from 1 are lost."""
     missing = max(0.0, 1 - float(weights.sum())) + 1e-15
 
     def cells(h: float) -> Cells:
@@ -200,7 +210,8 @@ def mixture_crossing(weights: Array, shifts: Array, loss: Array, top: float) -> 
 
 @dataclass(frozen=True)
 class Side:
-    """One order: masses of the first member at losses (first + i) h, and the mass of an infinite loss."""
+    """One order: masses of the first member at losses (first + i) h, and the mass of an infinite
+    loss."""
 
     first: int
     mass: Array
@@ -214,7 +225,8 @@ def sides(cells: Cells, h: float) -> tuple[Side, Side]:
     lows = (cells.first + np.arange(cells.p.size)) * h
     forward = _spread(cells.p, cells.q, lows, h)
     backward = _spread(cells.q[::-1], cells.p[::-1], -(lows[::-1] + h), h)
-    # what lies below the cells moves up to the lowest end: its first member's mass there is e^end times the second's
+    # what lies below the cells moves up to the lowest end: its first member's mass there is e^end
+    # times the second's
     forward[0] += cells.q_below * math.exp(min(cells.first * h, 0.0))
     backward[0] += cells.p_above * math.exp(min(-(lows[-1] + h), 0.0))
     for masses, zero in ((forward, -cells.first), (backward, cells.first + cells.p.size)):
@@ -229,8 +241,9 @@ def sides(cells: Cells, h: float) -> tuple[Side, Side]:
 def _spread(p: Array, q: Array, lows: Array, h: float) -> Array:
     """The masses of P at the ends of its cells.
 
-    With r = P/(Q e^low) in [1, e^h] the share u = (r - 1)/(e^h - 1) of Q goes up. r is good to RELATIVE, so u is
-    raised by RELATIVE / h: more of Q at a larger ratio only raises E_Q[(Y - g)_+].
+    With r = P/(Q e^low) in [1, e^h] the share u = (r - 1)/(e^h - 1) of Q goes up. r is good to
+    RELATIVE, so u is raised by RELATIVE / h: more of Q at a larger ratio only raises E_Q[(Y -
+    g)_+].
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         r = np.exp(np.clip(np.log(p) - np.log(q) - lows, 0.0, h))
@@ -261,7 +274,8 @@ class Losses(Curve):
 
     @cached_property
     def h(self) -> float:
-        """The width of cells: a fiftieth of the deviation of one step, from a first look on wider cells."""
+        """The width of cells: a fiftieth of the deviation of one step, from a first look on
+        wider cells."""
         h = 0.05
         for _ in range(3):
             variance = sum(
@@ -303,7 +317,8 @@ def _log(masses: Array) -> Array:
 
 
 class Order:
-    """One order of a composition: sums of independent losses, and the chance that one of them is infinite."""
+    """One order of a composition: sums of independent losses, and the chance that one of them is
+    infinite."""
 
     def __init__(self, parts: Sequence[tuple[Side, int]], h: float) -> None:
         self.h, self.parts, self.rough = h, [], []
@@ -335,7 +350,8 @@ class Order:
         return total, mean, variance
 
     def tilt(self, epsilon: float) -> float:
-        """About the t >= 0 at which E e^(t (L - epsilon)) is least: there the tilted mean is epsilon."""
+        """About the t >= 0 at which E e^(t (L - epsilon)) is least: there the tilted mean is
+        epsilon."""
         if self.moments(0.0, self.rough)[1] >= epsilon:
             return 0.0
         low, high = 0.0, 1.0
@@ -388,8 +404,9 @@ class Order:
             * -np.expm1(np.minimum(epsilon - loss, 0.0)),
             0.0,
         )
-        # rounding of the transforms: each is good to 8 u log2(size) of the Euclidean norm (Higham 2002, Theorem 24.2),
-        # moduli of transforms are at most 1, so errors of a product add up over its factors
+        # rounding of the transforms: each is good to 8 u log2(size) of the Euclidean norm (Higham
+        # 2002, Theorem 24.2), moduli of transforms are at most 1, so errors of a product add up
+        # over its factors
         rounding = 8 * 2.0**-53 * math.log2(size) * (length + 2) * float(np.sqrt((weight**2).sum()))
         inside = dot(weight, np.maximum(law, 0.0)) + rounding
         scale = math.exp(min(log_moment - t * epsilon, 700.0))

@@ -1,6 +1,8 @@
-"""What is certified without a theorem of the table: selection, posteriors, perturbed objectives, forgetting.
+"""What is certified without a theorem of the table: selection, posteriors, perturbed objectives,
+forgetting.
 
-Sources: docs/theorems/private-selection, posterior-sample, ridge-posterior, objective-perturbation, forgetting.
+Sources: docs/theorems/private-selection, posterior-sample, ridge-posterior, objective-perturbation,
+forgetting.
 """
 
 from __future__ import annotations
@@ -12,16 +14,7 @@ import numpy as np
 from flint import arb
 from scipy.special import log_ndtr
 
-from lastiterate_check.balls import (
-    Best,
-    Curve,
-    Failing,
-    Gaussian,
-    Renyi,
-    down,
-    gaussian_delta,
-    up,
-)
+from lastiterate_check.balls import Best, Curve, Failing, Gaussian, Renyi, down, gaussian_delta, up
 from lastiterate_check.late import Tail, distance_of_draws
 from lastiterate_check.losses import Array, dot
 from lastiterate_check.run import SLACK, BadInput, NotCovered, Run, number, whole
@@ -45,7 +38,8 @@ class Selected(Curve):
 
 
 def selected(curve: Curve, law: dict[str, Any]) -> Curve:
-    """Papernot and Steinke 2022, Theorems 2 and 6, and the statement on profiles; the smaller of both."""
+    """Papernot and Steinke 2022, Theorems 2 and 6, and the statement on profiles; the smaller of
+    both."""
     if law.get("type") == "PoissonRuns":
         mean = number(law, "expected")
         found: list[Curve] = [Selected(curve, mean, mean * curve.delta(0.0) * (1 + 1e-14))]
@@ -81,7 +75,8 @@ def selected(curve: Curve, law: dict[str, Any]) -> Curve:
 
 
 def posterior(problem: dict[str, Any], adjacency: str) -> Curve:
-    """One exact sample: Renyi divergences of two Gaussian posteriors, bounded over all neighbours of the domain."""
+    """One exact sample: Renyi divergences of two Gaussian posteriors, bounded over all
+    neighbours of the domain."""
     if adjacency not in ("zero-out", "replace-one"):
         raise BadInput("adjacency: must be zero-out or replace-one")
     model, domain = problem["model"], problem["domain"]
@@ -133,10 +128,12 @@ def posterior(problem: dict[str, Any], adjacency: str) -> Curve:
 
 
 class Perturbed(Curve):
-    """delta(e) <= E[delta_t(e - D - max(0, mu^2/2 + mu M))], M the largest of J normals of correlation 1/2.
+    """delta(e) <= E[delta_t(e - D - max(0, mu^2/2 + mu M))], M the largest of J normals of
+    correlation 1/2.
 
-    The law of M is rounded up to the ends of cells. What follows is a mean of values that are computed in floats, good
-    to 1e-10 relatively (log_ndtr is good to 1e-14, and differences of logarithms lose four digits), and raised by 1e-9.
+    The law of M is rounded up to the ends of cells. What follows is a mean of values that are
+    computed in floats, good to 1e-10 relatively (log_ndtr is good to 1e-14, and differences of
+    logarithms lose four digits), and raised by 1e-9.
     """
 
     def __init__(self, mu: float, others: int, shift: float, gaussian: float) -> None:
@@ -175,7 +172,8 @@ class Perturbed(Curve):
 
 
 def solver_distance(run: Run) -> float:
-    """How far the solver's end may be from the minimiser, for every data set: (1 - a)^T E_0, and what rounding adds."""
+    """How far the solver's end may be from the minimiser, for every data set: (1 - a)^T E_0, and
+    what rounding adds."""
     loss, n, ridge = run.loss, run.n, run.ridge
     outputs = 1 if loss["type"] == "Logistic" else whole(loss, "classes", low=2)
     classes, parameters = max(2, outputs), whole(run.method, "parameters")
@@ -199,7 +197,8 @@ def solver_distance(run: Run) -> float:
 
 
 def perturbed_objective(run: Run) -> Curve:
-    """The minimiser of an objective with one random linear term, up to a tolerance, with noise on it."""
+    """The minimiser of an objective with one random linear term, up to a tolerance, with noise
+    on it."""
     if (
         run.loss["type"] not in ("Logistic", "Softmax")
         or run.clip is not None
@@ -220,10 +219,12 @@ def perturbed_objective(run: Run) -> Curve:
 
 
 def shown_by_linear_losses(body: dict[str, Any], epsilon: float) -> float:
-    """A lower end of delta at ``epsilon`` for the class that a run describes; 0 where none is known (PROOFS H).
+    """A lower end of delta at ``epsilon`` for the class that a run describes; 0 where none is known
+    (PROOFS H).
 
-    The class is that of any loss with gradients of norm L: linear losses are in it, and the record's gradient points
-    the same way in all of its steps. Plain steps without a ridge, a domain or a proximal term leave a Gaussian.
+    The class is that of any loss with gradients of norm L: linear losses are in it, and the
+    record's gradient points the same way in all of its steps. Plain steps without a ridge, a domain
+    or a proximal term leave a Gaussian.
     """
     run = Run(body)
     stated = run.constants
@@ -252,7 +253,8 @@ def shown_by_linear_losses(body: dict[str, Any], epsilon: float) -> float:
 
 
 def forgotten(body: dict[str, Any], lines: list[str]) -> Curve:
-    """The last weights against those of the same procedure without the removed records: one long run (Theorem 1)."""
+    """The last weights against those of the same procedure without the removed records: one long
+    run (Theorem 1)."""
     training, requests = body["training"], body["requests"]
     removed = [whole(part, "removed") for part in requests]
     runs = [Run(part["run"], "zero-out", 1) for part in requests]
@@ -266,13 +268,7 @@ def forgotten(body: dict[str, Any], lines: list[str]) -> Curve:
             and run.calibration is None
             and run.independent
         )
-        if (
-            run.loss["type"] == "Abstract"
-            or not plain
-            or run.relative
-            or run.prox not in (None,)
-            and False
-        ):
+        if run.loss["type"] == "Abstract" or not plain or run.relative:
             raise NotCovered("a training that may not forget")
     if any(run.random_sizes or run.drawn == "step" for run in everything):
         failures = (1e-12, 1e-9, 1e-7)
@@ -284,7 +280,7 @@ def forgotten(body: dict[str, Any], lines: list[str]) -> Curve:
     )
     for failure in failures:
         each = failure / (len(requests) + 1)
-        pools, apart, steps = _trained(training, first, count, each)
+        pools, _, steps = _trained(training, first, count, each)
         left = count
         for run, gone in zip(runs, removed, strict=True):
             left -= gone

@@ -1,7 +1,8 @@
 """A run as its description says it is, and the constants that follow for every data set.
 
-Nothing here reads a verdict of the certificate. Bounds that the trainer enforces (clipped rows, clipped gradients) are
-marked ENFORCED, what the releaser states ASSUMED or TESTED; what follows from a released measurement is PAID.
+Nothing here reads a verdict of the certificate. Bounds that the trainer enforces (clipped rows,
+clipped gradients) are marked ENFORCED, what the releaser states ASSUMED or TESTED; what follows
+from a released measurement is PAID.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import numpy as np
 
 Array = np.ndarray
 SLACK = 1.25 * 2.0**-7
-"""The trainer adds gradients in float32, in chunks of 256 rows: a neighbour's computed sum may be farther away than the
-exact one by 2 gamma_256 * 256 L < 2^-7 (1 + 2^-15) L (Higham 2002, section 3.1); a quarter more for all else."""
+"""The trainer adds gradients in float32, in chunks of 256 rows: a neighbour's computed sum may be
+farther away than the exact one by 2 gamma_256 * 256 L < 2^-7 (1 + 2^-15) L (Higham 2002, section
+3.1); a quarter more for all else."""
 DRAWN = {
     "FullBatch": "never",
     "Cyclic": "never",
@@ -78,7 +80,8 @@ class Fact:
 
 
 def in_present_words(body: dict[str, Any]) -> dict[str, Any]:
-    """A description of an older format: momentum was the name of update, and two methods were kinds of noise."""
+    """A description of an older format: momentum was the name of update, and two methods were
+    kinds of noise."""
     if "momentum" in body and "update" not in body:
         body = {"update" if key == "momentum" else key: value for key, value in body.items()}
     old = {
@@ -113,9 +116,7 @@ class Run:
         if self.kind not in DRAWN:
             raise NotCovered(f"batches of the kind {self.kind}")
         if self.adjacency == "add-remove" and self.kind not in ("Poisson", "RandomAllocation"):
-            raise BadInput(
-                "run.adjacency: add-remove is defined for Poisson batches and random allocation only"
-            )
+            raise BadInput("run.adjacency: add-remove is for Poisson batches and random allocation")
         self.drawn = DRAWN[self.kind]
         self.clip = None if body.get("clip") is None else number(body, "clip")
         self.update, self.method = body.get("update"), self.part("method", "Descent")
@@ -139,7 +140,8 @@ class Run:
 
     @cached_property
     def moved(self) -> int:
-        """How many records' contributions a sum changes by: an exchange takes one out and puts one in."""
+        """How many records' contributions a sum changes by: an exchange takes one out and puts
+        one in."""
         return 2 if self.adjacency == "replace-one" else 1
 
     @cached_property
@@ -223,7 +225,8 @@ class Run:
 
     @cached_property
     def unit(self) -> float | None:
-        """What a noise multiplier multiplies: the clipping norm, else the loss's Lipschitz constant."""
+        """What a noise multiplier multiplies: the clipping norm, else the loss's Lipschitz
+        constant."""
         given = self.constants.get("lipschitz")
         return self.clip if self.clip is not None else None if given is None else given.value
 
@@ -287,7 +290,8 @@ class Run:
 
     @cached_property
     def curvature(self) -> float:
-        """How steep a linear model's loss is in its scores: the largest eigenvalue of its second derivative."""
+        """How steep a linear model's loss is in its scores: the largest eigenvalue of its second
+        derivative."""
         cap = None if self.loss.get("cap") is None else number(self.loss, "cap")
         if cap is not None and not 1e-6 <= cap < 1:
             raise BadInput("loss.cap: must lie between 1e-6 and 1")
@@ -298,7 +302,8 @@ class Run:
 
     @cached_property
     def constants(self) -> dict[str, Fact]:
-        """The loss's own constants: lipschitz, smooth, strong, weak_convexity, sensitivity, log_sobolev, hoelder."""
+        """The loss's own constants: lipschitz, smooth, strong, weak_convexity, sensitivity,
+        log_sobolev, hoelder."""
         kind = self.loss["type"]
         if kind == "Abstract":
             stated = self.loss.get("constants") or {}
@@ -328,7 +333,8 @@ class Run:
 
     @cached_property
     def lipschitz(self) -> Fact | None:
-        """A bound on one record's contribution: the clip, or the loss's own constant if that is smaller."""
+        """A bound on one record's contribution: the clip, or the loss's own constant if that is
+        smaller."""
         given = self.constants.get("lipschitz")
         if self.clip is None:
             return given
@@ -346,13 +352,14 @@ class Run:
         derived = Fact(
             self.moved * bound.value * (1 + slack),
             bound.evidence,
-            f"{'2 L' if self.moved == 2 else 'L'} under {self.adjacency}, L = {bound.value:g}: {bound.why}",
+            f"{'2 L' if self.moved == 2 else 'L'}, L = {bound.value:g}: {bound.why}",
         )
         return derived if stated is None or derived.value <= stated.value else stated
 
     @cached_property
     def clip_acts(self) -> bool:
-        """Whether per-record clipping may change the field of gradients: not that of a scalar residual (PROOFS B3),
+        """Whether per-record clipping may change the field of gradients: not that of a scalar
+        residual (PROOFS B3),
         and not where an enforced bound lies below the clip."""
         if self.clip is None or self.loss["type"] in ("Logistic", "HuberRidge"):
             return False
@@ -361,7 +368,8 @@ class Run:
         return not idle
 
     def smooth_facts(self) -> dict[str, Fact]:
-        """smooth, strong, weak_convexity as they survive clipping (none of them where it may act)."""
+        """smooth, strong, weak_convexity as they survive clipping (none of them where it may
+        act)."""
         return {} if self.clip_acts else self.constants
 
     @cached_property
@@ -406,7 +414,8 @@ class Run:
 
 
 class StepMap:
-    """Bounds on the Hessian of a step's data term: the Lipschitz constant of the step follows (PROOFS B)."""
+    """Bounds on the Hessian of a step's data term: the Lipschitz constant of the step follows
+    (PROOFS B)."""
 
     def __init__(self, run: Run, shares: tuple[float, float] | None = None) -> None:
         facts, ridge = run.constants, run.ridge
@@ -435,7 +444,8 @@ class StepMap:
     def lipschitz(self, eta: Array) -> Array:
         """Upper ends of the Lipschitz constants of steps of these sizes.
 
-        A difference 1 - eta h carries an absolute error of a few ulp of 1 + eta |h|, which is added.
+        A difference 1 - eta h carries an absolute error of a few ulp of 1 + eta |h|, which is
+        added.
         """
         eta = np.asarray(eta, dtype=float)
         if not self.clipped:
@@ -456,7 +466,8 @@ class StepMap:
 
 
 def clipped_step(eta: Array, low: float, high: float) -> Array:
-    """Lip of x - eta clip(grad f(x)), low <= Hess f <= high (PROOFS B1): max(1, |1 - A|, |1 - B|, sqrt q)."""
+    """Lip of x - eta clip(grad f(x)), low <= Hess f <= high (PROOFS B1): max(1, |1 - A|, |1 -
+    B|, sqrt q)."""
     a, b = eta * high, eta * low
     plain = np.maximum(1.0, np.maximum(abs(1 - a), abs(1 - b)))
     total = a + b

@@ -1,10 +1,12 @@
-"""The last iterate by allocated shifts (PROOFS A): distances contract, the noise of later steps hides what is left.
+"""The last iterate by allocated shifts (PROOFS A): distances contract, the noise of later steps
+hides what is left.
 
-z_0 = 0, z_t = c_t z_{t-1} + s_t - a_t >= 0, z_T = 0 (or restarted at z = diameter): mu^2 = min sum a_t^2 / v_t. The
-optimum is the greatest convex minorant of shifts over noise. Here it is found stretch by stretch: a stretch runs from
-one participation of the record to the next, and carries what it adds (S), the noise that hides it (X) and the product
-of its Lipschitz constants (r), all seen from its own end. Stretches are pooled while the one before is steeper.
-Everything is positive, so that every operation is good to 2^-53 relatively; ``raised`` covers all of them.
+z_0 = 0, z_t = c_t z_{t-1} + s_t - a_t >= 0, z_T = 0 (or restarted at z = diameter): mu^2 = min sum
+a_t^2 / v_t. The optimum is the greatest convex minorant of shifts over noise. Here it is found
+stretch by stretch: a stretch runs from one participation of the record to the next, and carries
+what it adds (S), the noise that hides it (X) and the product of its Lipschitz constants (r), all
+seen from its own end. Stretches are pooled while the one before is steeper. Everything is positive,
+so that every operation is good to 2^-53 relatively; ``raised`` covers all of them.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ Pools = tuple | None  # (S, X, cost of the pools below, the pools below)
 
 
 def raised(steps: int, growth: float = 0.0) -> float:
-    """Above the rounding of mu: a product of k factors is good to k 2^-53 (1 + |log of it|) relatively."""
+    """Above the rounding of mu: a product of k factors is good to k 2^-53 (1 + |log of it|)
+    relatively."""
     return 1 + 1e-12 + 2.0**-50 * steps * (1 + growth)
 
 
@@ -81,9 +84,11 @@ def _joined(one: Stretch, two: Stretch) -> Stretch:
 
 
 class Steps:
-    """c, s and v of every step, by passes of ``blocks`` steps; a constant run keeps one pass of them.
+    """c, s and v of every step, by passes of ``blocks`` steps; a constant run keeps one pass of
+    them.
 
-    ``suffix`` and ``prefix`` hold the noise X and the product of c over the rest and the beginning of a pass.
+    ``suffix`` and ``prefix`` hold the noise X and the product of c over the rest and the beginning
+    of a pass.
     """
 
     @np.errstate(over="ignore", invalid="ignore")
@@ -155,14 +160,16 @@ class Steps:
         return min(number, self.rows - 1)
 
     def shift(self, number: int, first: int, last: int) -> float:
-        """What a participation anywhere in ``first`` .. ``last`` of a pass adds at ``last``, at most."""
+        """What a participation anywhere in ``first`` .. ``last`` of a pass adds at ``last``, at
+        most."""
         worst, row = 0.0, self.row(number)
         for j in range(first, last + 1):
             worst = max(float(self.c[row, j]) * worst, float(self.s[row, j]))
         return worst
 
     def stretch(self, number: int, place: int, shift: float, after: int | None) -> Stretch:
-        """From a participation in pass ``number`` to one at ``after`` in the next pass; ``None``: to the end."""
+        """From a participation in pass ``number`` to one at ``after`` in the next pass;
+        ``None``: to the end."""
         row = self.row(number)
         if number == self.passes - 1:
             x, r = float(self.last_x[place]), float(self.last_r[place])
@@ -202,7 +209,8 @@ class Steps:
         return mu * self.raised
 
     def _from(self, j: int, first: int, last: int, begun: float | None) -> Pools:
-        """Pools of the participations in passes ``first`` .. ``last``; ``begun``: the distance right behind the one
+        """Pools of the participations in passes ``first`` .. ``last``; ``begun``: the distance
+        right behind the one
         before them (or at the start), where the run is restarted."""
 
         def at(number: int) -> Stretch:
@@ -222,7 +230,8 @@ class Steps:
         return push(pools, at(last)) if first <= last else pools
 
     def quiet(self, number: int, place: int, after: int | None) -> tuple[float, float]:
-        """X and r of the steps behind ``place`` of a pass up to ``after`` in the next one, or to the end."""
+        """X and r of the steps behind ``place`` of a pass up to ``after`` in the next one, or to
+        the end."""
         x, r = 0.0, 1.0
         if number >= 0:
             final = number == self.passes - 1
@@ -238,10 +247,12 @@ class Steps:
         return x * more * more + float(self.prefix_x[row, upto]), r * more
 
     def spread(self, weights: Array, diameter: float) -> Curve:
-        """The mean over places that are drawn again in every pass (PROOFS I, J; docs/theorems: reshuffled).
+        """The mean over places that are drawn again in every pass (PROOFS I, J; docs/theorems:
+        reshuffled).
 
-        mu grows with later places, so that places are grouped and each group counts with its last one; the last passes
-        have the finest groups, and in all passes before them the record takes part at the very end.
+        mu grows with later places, so that places are grouped and each group counts with its last
+        one; the last passes have the finest groups, and in all passes before them the record takes
+        part at the very end.
         """
         tail = self._groups(weights)
         early = self.passes - len(tail)
@@ -278,7 +289,8 @@ class Steps:
             pools: tuple[Pools, ...],
             before: tuple[int, int, float] | None,
         ) -> None:
-            """``pools``: without a restart, and restarted behind one of the participations so far."""
+            """``pools``: without a restart, and restarted behind one of the participations so
+            far."""
             if depth == len(tail):
                 last = (
                     pools
@@ -305,7 +317,8 @@ class Steps:
         return Mixture(*zip(*atoms, strict=True))
 
     def _groups(self, weights: Array) -> list[list[tuple[float, int, int]]]:
-        """(probability, first, last place) of the groups of the last passes, in the order of time."""
+        """(probability, first, last place) of the groups of the last passes, in the order of
+        time."""
         tail = [grouped(weights, self.reached, min(128, MOST_ATOMS), towards_end=True)]
         atoms, wanted = len(tail[0]), [8, 4]
         while len(tail) < self.passes and self.blocks > 1:
@@ -322,7 +335,8 @@ class Steps:
 def grouped(
     weights: Array, reached: int, most: int, *, towards_end: bool
 ) -> list[tuple[float, int, int]]:
-    """At most ``most`` groups of places below ``reached``; the places that are not reached are one more, (w, 0, -1)."""
+    """At most ``most`` groups of places below ``reached``; the places that are not reached are
+    one more, (w, 0, -1)."""
     cuts = (
         np.geomspace(1, reached + 1, most + 1) - 1
         if towards_end
@@ -343,7 +357,8 @@ def grouped(
 
 
 def least(value: Callable[[int], float], most: int) -> float:
-    """The smallest of value(1) .. value(most) that is found on a coarse and then a fine look; each one is a bound."""
+    """The smallest of value(1) .. value(most) that is found on a coarse and then a fine look;
+    each one is a bound."""
     tried = sorted({round(most ** (i / 16)) for i in range(17)})
     found = {k: value(k) for k in tried}
     best = min(found, key=found.__getitem__)
@@ -357,9 +372,11 @@ def least(value: Callable[[int], float], most: int) -> float:
 
 
 def loads(run: Run, failure: float, chance: float, draws: int) -> tuple[int, int]:
-    """The fewest and the most other records in each of ``draws`` batches, except with probability ``failure``.
+    """The fewest and the most other records in each of ``draws`` batches, except with probability
+    ``failure``.
 
-    Binomial tails by the incomplete beta function, raised above its rounding; half of the failure for each end.
+    Binomial tails by the incomplete beta function, raised above its rounding; half of the failure
+    for each end.
     """
     others = run.n - 1
     if failure == 0 or others == 0:
@@ -380,10 +397,11 @@ def loads(run: Run, failure: float, chance: float, draws: int) -> tuple[int, int
 
 
 def with_loads(run: Run, draws: int, curve: Callable[[tuple[float, float]], Curve]) -> Curve:
-    """The best, over ``FAILURES``, of ``curve`` for usual loads of all ``draws`` batches, except with the failure.
+    """The best, over ``FAILURES``, of ``curve`` for usual loads of all ``draws`` batches, except
+    with the failure.
 
-    One map of each pair must have the constants; without the record it has the other records' alone. Under replace-one
-    both maps of the record's own batch hold one more.
+    One map of each pair must have the constants; without the record it has the other records'
+    alone. Under replace-one both maps of the record's own batch hold one more.
     """
     found: list[Curve] = []
     seen: set[tuple[float, float]] = set()

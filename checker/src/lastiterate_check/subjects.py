@@ -1,4 +1,5 @@
-"""What a certificate is about, and the curve of all of it: steps, preparation, calibration, counts, groups, exchanges."""
+"""What a certificate is about, and the curve of all of it: steps, preparation, calibration,
+counts, groups, exchanges."""
 
 from __future__ import annotations
 
@@ -75,7 +76,7 @@ def certified(theorem: Theorem, run: Run, at_least: str, lines: Lines) -> Curve:
     for fact in facts_used(theorem, run):
         if STRENGTH.index(fact.evidence) < STRENGTH.index(at_least) and fact.evidence != "PAID":
             raise Fails(
-                f"facts of evidence {at_least}: {fact.why or 'a constant'} is {WORDS[fact.evidence]}"
+                f"evidence {at_least}: {fact.why or 'a constant'} is {WORDS[fact.evidence]}"
             )
     curve = theorem.curve(run)
     lines += [f"  assumes {said}: {whence}" for said, whence in words]
@@ -87,7 +88,8 @@ def certified(theorem: Theorem, run: Run, at_least: str, lines: Lines) -> Curve:
 
 
 def measurements(run: Run) -> tuple[float, float, Lines]:
-    """mu of everything that is measured on records beside the steps, for one row, and what may fail."""
+    """mu of everything that is measured on records beside the steps, for one row, and what may
+    fail."""
     square, failure, lines = arb(0), 0.0, []
     moved = {
         "PrivateMean": arb(run.moved),
@@ -122,7 +124,8 @@ def measurements(run: Run) -> tuple[float, float, Lines]:
 
 
 def counted(run: Run, curve: Curve, lines: Lines) -> Curve:
-    """With noisy counts: they add, or stand apart where a record is trained on or counted, never both."""
+    """With noisy counts: they add, or stand apart where a record is trained on or counted, never
+    both."""
     beside, apart = arb(0), arb(0)
     for count in run.counts:
         moved = arb(run.moved).sqrt() if count.get("type") == "NoisyGroups" else arb(1)
@@ -183,7 +186,8 @@ def _with_parts(theorem: Theorem, run: Run, at_least: str, lines: Lines) -> Curv
 
 
 def _no_curvature_of_records(theorem: Theorem, run: Run) -> None:
-    """With some records zeroed only what follows from the loss's form holds: stated curvature is the records' own."""
+    """With some records zeroed only what follows from the loss's form holds: stated curvature is
+    the records' own."""
     stated = [
         run.constants[x].value
         for x in ("strong", "weak_convexity", "log_sobolev")
@@ -212,15 +216,14 @@ def check_combination(run: Run) -> None:
     if run.schedule["type"] == "StableSteps" and (
         measured[-1:] != ["PrivateCovariance"] or not run.update or run.noise["type"] == "Langevin"
     ):
-        raise BadInput(
-            "run.step_size: stable steps need a PrivateCovariance last, heavy ball, and their own noise"
-        )
+        raise BadInput("run.step_size: stable steps need a PrivateCovariance last and heavy ball")
     if run.release not in ("last", "all"):
         raise BadInput("run.release: must be last or all")
 
 
 def exact(body: dict[str, Any], adjacency: str | None, lines: Lines) -> Curve:
-    """Discrete Gaussian noise on exact sums: Renyi divergence alpha mu^2/2 of composition (Canonne et al. 2020)."""
+    """Discrete Gaussian noise on exact sums: Renyi divergence alpha mu^2/2 of composition
+    (Canonne et al. 2020)."""
     run = Run(body, adjacency, rows_per_unit=1)
     theorem = THEOREMS["composition-gdp"]
     if (
@@ -246,9 +249,7 @@ def selection(body: dict[str, Any], adjacency: str | None, at_least: str, lines:
         if not found:
             raise NotCovered("a candidate that no theorem certifies")
         parts.append(Best(found) if len(found) > 1 else found[0])
-    lines.append(
-        f"  {len(parts)} candidates, each by its best theorem; scores with noise {body['score_noise']:g}"
-    )
+    lines.append(f"  {len(parts)} candidates, each by its best theorem")
     return others.selected(Worst([*parts, score]), body["law"])
 
 
@@ -281,9 +282,7 @@ def curve_of(
         lines.append("discrete Gaussian noise: Canonne, Kamath, Steinke 2020, Theorem 4")
         return exact(stored["exact_run"], adjacency, lines)
     if "selection" in stored:
-        lines.append(
-            "private selection: Papernot, Steinke 2022, Theorems 2 and 6; docs/theorems/private-selection"
-        )
+        lines.append("private selection: Papernot, Steinke 2022, Theorems 2 and 6")
         return selection(stored["selection"], adjacency, at_least, lines)
     if "problem" in stored:
         lines.append("an exact posterior sample: docs/theorems/posterior-sample, ridge-posterior")

@@ -1,7 +1,8 @@
 """The theorems that certify runs: what each needs of a description, and its curve for one record.
 
-Names are those of certificates. Every theorem is evaluated from its source's formula. Closed forms are balls; sums of
-many positive terms are floats, raised above their rounding (``UP`` for each of at most 10^7 terms).
+Names are those of certificates. Every theorem is evaluated from its source's formula. Closed forms
+are balls; sums of many positive terms are floats, raised above their rounding (``UP`` for each of
+at most 10^7 terms).
 """
 
 from __future__ import annotations
@@ -127,7 +128,8 @@ def per_step(run: Run) -> Array:
 
 
 def composition(run: Run) -> Curve:
-    """mu^2 = sum over the record's steps of (S / (b std))^2 at the worst place (Dong, Roth, Su 2022, Cor. 3.3)."""
+    """mu^2 = sum over the record's steps of (S / (b std))^2 at the worst place (Dong, Roth, Su
+    2022, Cor. 3.3)."""
     if run.sensitivity.value == 0:
         return Gaussian(0.0)
     charges = per_step(run)
@@ -224,13 +226,15 @@ def log_sobolev(run: Run) -> Curve:
 
 
 def strongly_convex(run: Run) -> Curve:
-    """S^2 / (lambda sigma^2 n^2) (1 - exp(-lambda T / 2)): Chourasia et al., Corollary 1; Ryffel et al. for m = n."""
+    """S^2 / (lambda sigma^2 n^2) (1 - exp(-lambda T / 2)): Chourasia et al., Corollary 1; Ryffel
+    et al. for m = n."""
     strong = arb(run.constants["strong"].value)
     return Renyi(up(ratio(run) / strong * (1 - (-strong * duration(run) / 2).exp())))
 
 
 def squared_norm(run: Run) -> Curve:
-    """S^2 / ((2 - eta m) m sigma^2 n^2) (1 - exp(-(2 - eta m) eta m K / 2)): Chourasia et al., Corollary 2, rescaled."""
+    """S^2 / ((2 - eta m) m sigma^2 n^2) (1 - exp(-(2 - eta m) eta m K / 2)): Chourasia et al.,
+    Corollary 2, rescaled."""
     facts = run.smooth_facts()
     if not contracts(run) or facts["smooth"].value != facts["strong"].value:
         raise Fails("smooth = strong")
@@ -242,7 +246,8 @@ def squared_norm(run: Run) -> Curve:
 
 
 def in_every_batch(run: Run) -> Curve:
-    """mu^2 = (S/b)^2 (sum eta_u R_u)^2 / (2 sigma^2 sum eta_u R_u^2), R_u = prod_{w > u} (1 - eta_w lambda) (PROOFS D)."""
+    """mu^2 = (S/b)^2 (sum eta_u R_u)^2 / (2 sigma^2 sum eta_u R_u^2), R_u = prod_{w > u} (1 -
+    eta_w lambda) (PROOFS D)."""
     strong = run.ridge + (run.constants["strong"].value - run.ridge) * run.shares[0]
     if run.etas.size == 1:
         eta = arb(float(run.etas[0]))
@@ -264,7 +269,8 @@ def in_every_batch(run: Run) -> Curve:
     )
 
 
-# Weakly convex losses, blocks in public order, bounded domains (PROOFS C; docs/theorems/cyclic-weakly-convex).
+# Weakly convex losses, blocks in public order, bounded domains (PROOFS C; docs/theorems/cyclic-
+# weakly-convex).
 
 
 def one_shift(run: Run) -> arb:
@@ -275,7 +281,8 @@ def one_shift(run: Run) -> arb:
 
 
 def square_of_step(run: Run) -> arb:
-    """L^2 of Proposition 2.1 of Kong and Ribero, as restored: 1 + 2 lam m (1 + m / (2 (M + m))), twice where clips act."""
+    """L^2 of Proposition 2.1 of Kong and Ribero, as restored: 1 + 2 lam m (1 + m / (2 (M + m))),
+    twice where clips act."""
     curved, lam = StepMap(run), arb(float(run.etas[0]))
 
     def grown(step: arb, weak: float, steep: float) -> arb:
@@ -301,7 +308,8 @@ def square_of_step(run: Run) -> arb:
 
 
 def cyclic(run: Run, square: arb) -> Curve:
-    """mu^2 = (s^2/v) ((E - 1) theta_L(l) + 1), theta_L(k) = L^(2k-2) / (1 + L^2 + ... + L^(2k-2))."""
+    """mu^2 = (s^2/v) ((E - 1) theta_L(l) + 1), theta_L(k) = L^(2k-2) / (1 + L^2 + ... +
+    L^(2k-2))."""
     log = square.log()
     if log > 1e-12:
         theta = (1 - (-log).exp()) / (1 - (-run.blocks * log).exp())
@@ -313,7 +321,8 @@ def cyclic(run: Run, square: arb) -> Curve:
 
 
 def weakly_convex_bounded(run: Run) -> Curve:
-    """(D + 2 eta C)^2 / v for bounded gradients, (L D + s)^2 / v for smooth losses: the last step absorbs all."""
+    """(D + 2 eta C)^2 / v for bounded gradients, (L D + s)^2 / v for smooth losses: the last
+    step absorbs all."""
     eta, found = arb(float(run.etas[0])), []
     deviation = eta * float(run.stds[0])
     if run.lipschitz is not None:
@@ -344,7 +353,8 @@ def strength(evidence: str) -> int:
 
 
 def at_a_distance(run: Run, moved: arb) -> Curve:
-    """mu^2 = min(T m^2, min_k (D + k m)^2 / k) / (eta std)^2: states at distance z are at most z + m apart after a step.
+    """mu^2 = min(T m^2, min_k (D + k m)^2 / k) / (eta std)^2: states at distance z are at most z +
+    m apart after a step.
 
     Convex in k, least at k = D/m; every k is a bound.
     """
@@ -356,12 +366,14 @@ def at_a_distance(run: Run, moved: arb) -> Curve:
 
 
 def bounded_convex(run: Run) -> Curve:
-    """Full batches, convex, a bounded domain: Altschuler and Talwar 2022, with the constants of a restart."""
+    """Full batches, convex, a bounded domain: Altschuler and Talwar 2022, with the constants of
+    a restart."""
     return at_a_distance(run, arb(float(run.etas[0])) * run.sensitivity.value / run.divisor)
 
 
 def bounded_gradients(run: Run) -> Curve:
-    """Clipped gradients in a bounded domain: two states are at most 2 eta L farther apart after a step."""
+    """Clipped gradients in a bounded domain: two states are at most 2 eta L farther apart after
+    a step."""
     if run.lipschitz is None:
         raise Fails("a bound on every record's gradient")
     if longest(run) * run.ridge > 2:
@@ -370,7 +382,8 @@ def bounded_gradients(run: Run) -> Curve:
 
 
 def hoelder(run: Run) -> Curve:
-    """z' = z + min(eta H z^l + s, 2 eta L): any path D = z_tau, ..., 0 is a bound (docs/theorems/bounded-domain)."""
+    """z' = z + min(eta H z^l + s, 2 eta L): any path D = z_tau, ..., 0 is a bound
+    (docs/theorems/bounded-domain)."""
     facts, eta = run.constants, float(run.etas[0])
     if "hoelder" not in facts or "hoelder_exponent" not in facts:
         raise Fails("a Hoelder constant of the gradients")
@@ -387,7 +400,8 @@ def hoelder(run: Run) -> Curve:
 
 
 def levels(run: Run, first: int = 0, share: float = 1.0) -> list[tuple[float, int]]:
-    """(noise multiplier, steps) from step ``first`` on; many different ones are rounded down to a few."""
+    """(noise multiplier, steps) from step ``first`` on; many different ones are rounded down to
+    a few."""
     unit = run.divisor / run.sensitivity.value * math.sqrt(share) * (1 - 1e-14)
     if run.stds.size == 1:
         return [(float(run.stds[0]) * unit, run.steps - first)]
@@ -452,7 +466,8 @@ def allocation(run: Run, first: int = 0, share: float = 1.0, mu: float = 0.0) ->
 
 
 def balls_in_bins(run: Run) -> Curve:
-    """(1/l) sum_j N(a_j e_j, I) against N(0, I), a_j^2 = sum over bin j's steps of (S / (b std))^2 (PROOFS G3)."""
+    """(1/l) sum_j N(a_j e_j, I) against N(0, I), a_j^2 = sum over bin j's steps of (S / (b
+    std))^2 (PROOFS G3)."""
     if run.sensitivity.value == 0:
         return Gaussian(0.0)
     if run.stds.size == 1:
@@ -488,7 +503,8 @@ def fixed_size(
 
 
 def variance_reduced(run: Run) -> Curve:
-    """Snapshots are Gaussian mechanisms, the steps between them Poisson-sampled ones (docs/theorems)."""
+    """Snapshots are Gaussian mechanisms, the steps between them Poisson-sampled ones
+    (docs/theorems)."""
     every, z = whole(run.method, "every", low=2), number(run.noise, "z")
     longer = max(1.0, run.sensitivity.value / run.unit) * (1 + 1e-14)
     taken = -(-run.steps // every)
