@@ -45,7 +45,7 @@ def measured(short: str, folder: Path, name: str, seeds: int, epsilon: float = 1
     for seed in range(seeds):
         part = split(data, seed)
         began = time.perf_counter()
-        model = executed(LINEAR, Order(certificate=certificate, data=(part.x, part.y), delta=DELTA, seed=seed))
+        model = executed(LINEAR, Order(certificate=certificate, data=(part.x, part.y), epsilon=None, delta=DELTA, seed=seed))
         taken.append(time.perf_counter() - began)
         found.append(float((model.predict(part.x_test) == part.y_test).mean()))
     return {"set": data.name, "n": run.n, "epsilon": epsilon, "algorithm": name,

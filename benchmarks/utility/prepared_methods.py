@@ -100,7 +100,7 @@ def fit(data: Set, run: li.Run, epsilon: float, seed: int) -> dict[str, Any]:
     part, found = split(data, seed), certified(run, epsilon)
     theorem = found.best(DELTA)
     last = li.account(replace(found.run, release="last"))  # the model that is scored is the last iterate in any case
-    model = executed(LINEAR, Order(certificate=last, data=(part.x, part.y), delta=DELTA, seed=seed))
+    model = executed(LINEAR, Order(certificate=last, data=(part.x, part.y), epsilon=None, delta=DELTA, seed=seed))
     assert isinstance(found.run.noise, li.NoiseMultiplier)
     return {"accuracy": float((model.predict(part.x_test) == part.y_test).mean()), "noise": found.run.noise.z,
             "theorem": theorem.theorem.name if theorem else "none"}

@@ -151,3 +151,10 @@ def test_no_point_is_taken_on_trust():
 
     for level in np.geomspace(0.9, 1e-6, 50):
         assert values(first_within(values, float(level), 0.0, 64.0)) <= level
+
+
+@pytest.mark.parametrize("high", [0.1, 16.0])
+def test_where_nothing_holds_no_point_is_named(high):
+    assert smallest_true(lambda x: False, 0.0, high) == math.inf
+    assert first_within(lambda x: 1.0 + 1 / (1 + x), 1.0, 0.0, high) == math.inf
+    assert smallest_true(lambda x: x >= high, 0.0, high) == high

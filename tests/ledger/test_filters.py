@@ -61,8 +61,32 @@ def test_what_dominates_lies_above_the_curve_everywhere(curve: object) -> None:
         assert dominated(curve, mu, failure) and not dominated(curve, mu * 0.5, failure / 2)
 
 
+@pytest.mark.parametrize("orders", [None, (), (2.0, 4.0), (4.0, 8.0, 16.0), (2.0, 1000.0)])
+@pytest.mark.parametrize("delta", [1e-15, 1e-9, 1e-6, 1e-3, 0.1])
+def test_no_filter_certifies_more_than_it_was_made_for(orders: tuple[float, ...] | None, delta: float) -> None:
+    """Over all budgets that a ledger may be asked for; the others are refused."""
+    made = 0
+    for epsilon in (1e-9, 1e-6, 1e-4, 0.01, 0.5, 1.0, 20.0, 100.0):
+        try:
+            found = GaussianFilter.of(epsilon, delta) if orders is None else RenyiFilter.of(epsilon, delta, orders)
+        except InputError as error:
+            assert error.argument in ("epsilon", "orders")
+            continue
+        made += 1
+        assert found.total().epsilon(delta) <= epsilon and found.total().delta(epsilon) <= delta
+        assert min(found.budget) > 0
+    assert made >= (1 if orders else 5)
+
+
+def test_orders_that_leave_nothing_are_refused_with_one_that_does() -> None:
+    with pytest.raises(InputError, match="orders must hold one at which epsilon 1 at delta 1e-06.*add one of about 28"):
+        RenyiFilter.of(1.0, 1e-6, (2.0, 4.0))
+    found = RenyiFilter.of(1.0, 1e-6, (2.0, 4.0, 28.6))
+    assert 0.99 < found.total().epsilon(1e-6) <= 1.0
+
+
 def test_pure_privacy_lies_below_its_gaussian() -> None:
-    for epsilon in (0.01, 0.3, 1.0, 5.0, 30.0):
+    for epsilon in (1e-12, 1e-7, 1e-4, 0.01, 0.3, 1.0, 5.0, 30.0):
         mu = dominating_mu(EpsDelta(epsilon, 0.0), 0.0)
         assert Gdp(mu).delta(0.0) >= math.tanh(epsilon / 2) and Gdp(mu * 0.99).delta(0.0) < math.tanh(epsilon / 2)
 

@@ -155,7 +155,7 @@ def test_a_resumed_fit_counts_with_the_noise_that_it_had(ledger: Ledger, key: Pa
 
     def killed(rows: np.ndarray, threshold: float | None = None) -> float:
         charging = charging_of(ledger=ledger, dataset="a", checkpoint=tmp_path / "c", every=0.0, key_file=key)
-        return executed(LINEAR, Order(certificate=certificate, data=(rows, y), delta=1e-6, places=places,
+        return executed(LINEAR, Order(certificate=certificate, data=(rows, y), epsilon=None, delta=1e-6, places=places,
                                       answers=Labels((0, 1), threshold), charging=charging)).counted[0]
 
     first = killed(x)
@@ -229,7 +229,7 @@ def ordered(before: Callable[[], None], **asked: Any) -> Fitted:
         return records()
 
     certificate = li.calibrate(RUN, epsilon=asked["epsilon"], delta=asked["delta"])
-    return finish(LINEAR, Order(certificate=certificate, data=Unread(read), delta=asked["delta"], charging=charging))
+    return finish(LINEAR, Order(certificate=certificate, data=Unread(read), epsilon=None, delta=asked["delta"], charging=charging))
 
 
 @pytest.mark.parametrize("killed", [False, True])

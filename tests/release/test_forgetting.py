@@ -191,7 +191,7 @@ def test_who_was_trained_on_pays_for_what_is_forgotten(tmp_path):
 
 def test_as_many_records_are_removed_as_are_certified():
     before = trained(fitted(), X, Y, 1.0)
-    order = ordered(before, planned_for(before, 1, epsilon=1.0, delta=1e-5, most=80), (X, Y), (1, 2, 3), 1e-5,
+    order = ordered(before, planned_for(before, 1, epsilon=1.0, delta=1e-5, most=80), (X, Y), (1, 2, 3), 1.0, 1e-5,
                     charging_of())
     with pytest.raises(li.InputError, match="must name the 1 records of the certificate"):
         finish(UNLEARNED, order)

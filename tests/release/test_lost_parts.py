@@ -47,8 +47,8 @@ CALLS = {
     "posterior": lambda bad: ClippedRows(n=40, features=2).clip(bad, Y),
     "posterior in a domain": lambda bad: sample_posterior(LinearPosterior(LinearModel(), RatioDomain(
         n=40, x_low=0.1, x_high=1.0, ratio=1.0, spread=9.0)), np.full(40, 0.5), bad[:, 0]),
-    "planned posterior": lambda bad: executed(SAMPLED, Order(certificate=SAMPLE, data=(bad, Y), delta=1e-5, model=1.0,
-                                                            answers=Range(-1, 1))),
+    "planned posterior": lambda bad: executed(SAMPLED, Order(certificate=SAMPLE, data=(bad, Y), epsilon=None, delta=1e-5,
+                                                            model=1.0, answers=Range(-1, 1))),
     "propose, test, sample": lambda bad: propose_test_sample(SETTINGS, np.full(40, 0.5), bad[:, 0]),
     "search": lambda bad: DPSearchCV(DPLogisticRegression(row_norm=1.0, classes=[0, 1]), {"row_norm": [1.0]}).fit(
         bad, Y),
@@ -132,7 +132,7 @@ SEEDED = {
                                                    loss=lambda p, r: (p @ r) ** 2),
     "module": lambda x, seed: _module(x, seed=seed),
     "module, exact": lambda x, seed: _module(x, seed=seed, secure_noise=True),
-    "search": lambda x, seed: executed(SELECTED, Order(certificate=SEARCH, data=(x, Y), delta=1e-5, seed=seed,
+    "search": lambda x, seed: executed(SELECTED, Order(certificate=SEARCH, data=(x, Y), epsilon=None, delta=1e-5, seed=seed,
                                                         answers=Labels((0, 1)))),
 }
 

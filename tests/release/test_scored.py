@@ -73,7 +73,7 @@ def test_several_processes_release_one_count(monkeypatch):
     kept, out = reserved(300)
 
     def counted():
-        return executed(LINEAR, Order(certificate=certificate, data=(X, Y), delta=DELTA, answers=Labels((0, 1)),
+        return executed(LINEAR, Order(certificate=certificate, data=(X, Y), epsilon=None, delta=DELTA, answers=Labels((0, 1)),
                                       places=(kept, out))).counted
 
     assert counted() != counted()

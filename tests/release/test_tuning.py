@@ -44,8 +44,8 @@ def records() -> tuple[np.ndarray, np.ndarray]:
 
 
 def select(certificate: Certificate, **more: object) -> "tuning.FittedSelected":
-    return executed(SELECTED, Order(certificate=certificate, data=records(), delta=1e-5, answers=Labels((0, 1)),
-                                    **more))
+    return executed(SELECTED, Order(certificate=certificate, data=records(), epsilon=None, delta=1e-5,
+                                    answers=Labels((0, 1)), **more))
 
 
 @pytest.fixture(scope="module")

@@ -1,10 +1,12 @@
-"""Budgets that mean something: numbers that cannot are refused, numbers that say little are warned of."""
+"""Budgets that mean something, and certificates that exceed theirs: both are refused before a record is read."""
 
 from __future__ import annotations
 
 import math
 import warnings
 
+from lastiterate.accounting.guarantee import Guarantee
+from lastiterate.accounting.wording import rounded_up
 from lastiterate.curves.curve import check_delta
 from lastiterate.errors import BudgetWarning, InputError, outside
 from lastiterate.run.validate import number
@@ -31,6 +33,19 @@ def check_budget(epsilon: float, delta: float, n: int) -> None:
     check_range(epsilon, delta, n)
     warn_of_delta(delta, n)
     warn_of_epsilon(epsilon)
+
+
+def check_within(guarantee: Guarantee, epsilon: float, delta: float) -> None:
+    """Refuse what is certified with more than the budget that it was planned for.
+
+    Every search for a noise ends here, and every release passes here before it is charged: a search that found too
+    little is refused, whatever went wrong in it.
+    """
+    reached = guarantee.epsilon(delta)
+    if not reached <= epsilon:
+        found = f"epsilon {rounded_up(reached)}" if reached < math.inf else "no epsilon at all"
+        raise InputError("epsilon", f"is exceeded by what would run, which is certified with {found} at delta = "
+                         f"{delta:g}", epsilon, "ask for a larger epsilon or delta; no record was read")
 
 
 def warn_of_epsilon(epsilon: float) -> None:

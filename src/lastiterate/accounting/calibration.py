@@ -11,7 +11,7 @@ from functools import cache, partial
 from typing import Literal
 
 from lastiterate.accounting.accounted_run import UPPER
-from lastiterate.accounting.budgets import check_budget
+from lastiterate.accounting.budgets import check_budget, check_within
 from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.curves.roots import Excess, Root, falling_root
 from lastiterate.errors import InputError, NotCertified
@@ -44,9 +44,13 @@ def calibrate(
     """The least noise (or the most steps) with which ``run`` is certified (epsilon, delta)-DP.
 
     The returned certificate's ``run`` is the calibrated one; its epsilon(delta) is at most ``epsilon``. Errors:
-    ``NotCertified`` when no theorem can certify the run at any noise, ``InputError`` for a bad budget.
+    ``NotCertified`` when no theorem can certify the run at any noise, ``InputError`` for a bad budget, or one that no
+    noise keeps.
     """
-    return account(calibrated(run, epsilon=epsilon, delta=delta, field=field, at_least=at_least), at_least=at_least)
+    found = calibrated(run, epsilon=epsilon, delta=delta, field=field, at_least=at_least)
+    certificate = account(found, at_least=at_least)
+    check_within(certificate, epsilon, delta)
+    return certificate
 
 
 def calibrated(run: Run, *, epsilon: float, delta: float, field: Literal["noise", "steps"] = "noise",
@@ -67,15 +71,26 @@ def calibrated(run: Run, *, epsilon: float, delta: float, field: Literal["noise"
     def excess(candidate: Run, theorems: tuple[Theorem, ...] = UPPER) -> float:
         return excess_of(Certificate.of(candidate, theorems, at_least).delta(epsilon), delta)
 
+    def over(candidate: Run) -> float:
+        return excess_of_epsilon(Certificate.of(candidate, UPPER, at_least).epsilon(delta), epsilon)
+
     probe = _certifiable(run, at_least, delta)
     holding = tuple(verdict.theorem for verdict in probe.certifying)
     if probe.expensive:
-        return _costly_search(run, field, epsilon, delta, at_least, holding)
+        found = _costly_search(run, field, epsilon, delta, at_least, holding)
+    elif field == "steps":
+        found = _most_steps(run, lambda longer: excess(longer) <= 0, epsilon, delta)
+    else:
+        # what a theorem assumes seldom depends on the noise's size: those that hold for the probe decide, all confirm
+        found = _least_noise(run, partial(excess, theorems=holding), epsilon, delta)
+        if excess(scale_noise(found, 1 / NEARLY)) <= 0:
+            found = _least_noise(run, excess, epsilon, delta)
+    if over(found) <= 0:
+        return found
+    # a bound that rises again beyond epsilon keeps delta there and states a larger epsilon: what is stated decides
     if field == "steps":
-        return _most_steps(run, lambda longer: excess(longer) <= 0, epsilon, delta)
-    # what a theorem assumes seldom depends on the size of the noise: those that hold for the probe decide, all confirm
-    quietest = _least_noise(run, partial(excess, theorems=holding), epsilon, delta)
-    return quietest if excess(scale_noise(quietest, 1 / NEARLY)) > 0 else _least_noise(run, excess, epsilon, delta)
+        return _most_steps(run, lambda longer: over(longer) <= 0, epsilon, delta)
+    return _least_noise(found, over, epsilon, delta, least=1e-3 if probe.expensive else 9e-7)
 
 
 def excess_of(reached: float, delta: float) -> float:
@@ -85,6 +100,12 @@ def excess_of(reached: float, delta: float) -> float:
     """
     value = -math.log(math.log(min(max(reached, 1e-300), 1 - 1e-9)) / math.log(delta))
     return min(value, 0.0) if reached <= delta else max(value, 1e-300)
+
+
+def excess_of_epsilon(reached: float, epsilon: float) -> float:
+    """Return log(reached / epsilon) between -700 and 700, positive exactly where ``reached`` is above ``epsilon``."""
+    ratio = min(max(reached / epsilon, 1e-300), 1e300)
+    return min(math.log(ratio), 0.0) if reached <= epsilon else max(math.log(ratio), 1e-300)
 
 
 def with_kind_of_noise(run: Run) -> Run:
@@ -150,7 +171,7 @@ def _costly_search(run: Run, field: str, epsilon: float, delta: float, at_least:
                 if field == "noise":
                     return chosen
                 return _longer(chosen, lambda n: Certificate.of(n, asked, at_least).certifies(epsilon, delta))
-    raise _out_of_reach(epsilon, delta) if field == "noise" else _too_short(epsilon, delta)
+    raise out_of_reach(epsilon, delta) if field == "noise" else _too_short(epsilon, delta)
 
 
 def _least_root(excesses: tuple[tuple[Theorem, Excess], ...], root: Root) -> tuple[tuple[Theorem, ...], Root]:
@@ -183,18 +204,19 @@ def _longer(run: Run, within: Callable[[Run], bool]) -> Run:
     return replace(run, steps=low)
 
 
-def _least_noise(run: Run, excess: Callable[[Run], float], epsilon: float, delta: float) -> Run:
-    """The run with the least noise, within ``NEARLY``, that is certified."""
+def _least_noise(run: Run, excess: Callable[[Run], float], epsilon: float, delta: float, least: float = 9e-7) -> Run:
+    """The run with the least noise, within ``NEARLY`` (or 1 + ``least``), that is certified."""
     base = with_unit_noise(run)
     # a little below 0: ``epsilon(delta)`` of the run is rounded up further than ``delta(epsilon)``
     root = falling_root(lambda x: excess(scale_noise(base, math.exp(x))) + 1e-8, 0.0, 2.0, enough=0.0, tries=400,
-                        longest=4.0, farthest=FARTHEST, least=9e-7)
+                        longest=4.0, farthest=FARTHEST, least=least)
     if root is None:
-        raise _out_of_reach(epsilon, delta)
+        raise out_of_reach(epsilon, delta)
     return scale_noise(base, math.exp(root.at))
 
 
-def _out_of_reach(epsilon: float, delta: float) -> InputError:
+def out_of_reach(epsilon: float, delta: float) -> InputError:
+    """Return the refusal of a budget that no noise keeps."""
     return InputError("epsilon", "cannot be reached by noise alone", epsilon,
                       f"delta = {delta:g} leaves nothing: raise epsilon, or spend less on the preparation")
 

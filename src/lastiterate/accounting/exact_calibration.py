@@ -1,11 +1,11 @@
-"""The least exact noise that a budget allows."""
+"""Find the least exact noise that a budget allows."""
 
 from __future__ import annotations
 
 import math
 
-from lastiterate.accounting.budgets import check_budget
-from lastiterate.accounting.calibration import scale_noise, with_kind_of_noise, with_unit_noise
+from lastiterate.accounting.budgets import check_budget, check_within
+from lastiterate.accounting.calibration import out_of_reach, scale_noise, with_kind_of_noise, with_unit_noise
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.exact_steps import ExactRun, preparation_squared
 from lastiterate.curves.renyi import Rdp
@@ -14,9 +14,12 @@ from lastiterate.errors import InputError
 from lastiterate.run.run import Run, check_run
 from lastiterate.theorems.composition_gdp import composition_mu
 
+LARGEST = 1e60
+"""The inverse of the smallest Renyi slope that is looked for: less than any budget and any unit of rows allows."""
+
 
 def calibrate_exactly(run: Run, *, epsilon: float, delta: float) -> Certificate:
-    """The least noise of this schedule for which the exact certificate keeps (epsilon, delta)."""
+    """Return the certificate of this schedule with the least exact noise that keeps (epsilon, delta)."""
     check_run(run)
     check_budget(epsilon, delta, run.n)
     unit = with_unit_noise(with_kind_of_noise(run))
@@ -27,9 +30,14 @@ def calibrate_exactly(run: Run, *, epsilon: float, delta: float) -> Certificate:
         curve = Rdp.linear(1 / inverse)
         return (curve.group(rows) if rows > 1 else curve).epsilon(delta) <= epsilon
 
-    slope = 1 / smallest_true(kept, 1e-9, 1e12, 1e-9)
+    inverse = smallest_true(kept, 1e-9, LARGEST, 1e-9)
+    if math.isinf(inverse):
+        raise out_of_reach(epsilon, delta)
+    slope = 1 / inverse
     left = 2 * slope / (1 + 1e-9) - preparation_squared(run)
     if left <= 0:
         raise InputError("epsilon", "does not suffice for the preparation alone", epsilon,
                          "give its parts more noise, or ask for a larger epsilon")
-    return Certificate(ExactRun(scale_noise(unit, composition_mu(unit) / math.sqrt(left) * (1 + 1e-9))))
+    certificate = Certificate(ExactRun(scale_noise(unit, composition_mu(unit) / math.sqrt(left) * (1 + 1e-9))))
+    check_within(certificate, epsilon, delta)
+    return certificate

@@ -41,6 +41,7 @@ def ledger_make(
                                                "one for Gaussian releases")] = None,
 ) -> None:
     """Fix the budget of a data set. It cannot be changed afterwards: make it before the first release."""
+    from lastiterate.accounting.wording import rounded_up
     from lastiterate.ledger import Ledger
     from lastiterate.ledger.ledger_lines import is_row
 
@@ -50,7 +51,9 @@ def ledger_make(
     with interrupts.later():
         Ledger(file).add(dataset, unit=unit, adjacency=adjacency, filter=budget, rows_per_unit=rows_per_unit)
         interrupts.say(f"{file} is made")
-    console.print(f"{file}: all releases on {dataset} together stay within epsilon {epsilon:g} at delta {delta:g} "
+    shown = f"{delta:g}"
+    console.print(f"{file}: all releases on {dataset} together stay within epsilon "
+                  f"{rounded_up(budget.total().epsilon(float(shown)))} at delta {shown} "
                   f"({adjacency}, per {unit}).", highlight=False, markup=False)
     if rows_per_unit is None and not is_row(unit):
         console.print(f"Only releases that say whose a row is are charged (train --unit COLUMN). If you know the most "
@@ -81,6 +84,7 @@ def _filter(kind: str, epsilon: float, delta: float, failure: float | None, orde
 @reports_errors
 def ledger_show(file: LedgerFile, dataset: Dataset = None, json_: Json = False) -> None:
     """The history, and what is left of the budget."""
+    from lastiterate.accounting.wording import rounded_down
     from lastiterate.ledger import Ledger
     from lastiterate.ledger.quote import together
 
@@ -96,7 +100,7 @@ def ledger_show(file: LedgerFile, dataset: Dataset = None, json_: Json = False) 
         console.print(f"[bold]{escape(total.dataset)}[/bold] (per {escape(total.unit)}{rows}, "
                       f"{escape(total.adjacency)}): {escape(together(total))}", highlight=False)
         for name, left in zip(total.filter.dimensions, total.left, strict=True):
-            console.print(f"  left: {100 * left:.4g}% of the {name}", highlight=False)
+            console.print(f"  left: {rounded_down(100 * left)}% of the {name}", highlight=False)
         for release in total.releases:
             console.print(f"  {release.number}  {release.day}  {release.state:9}  {release.purpose}  {release.token}",
                           highlight=False, markup=False, soft_wrap=True)

@@ -24,6 +24,7 @@ from lastiterate.curves.ratio_grid import UNIT, RatioGrid, mean_of_copies
 from lastiterate.curves.ratio_law import Ratio
 from lastiterate.curves.subsampled import merged
 from lastiterate.errors import InputError
+from lastiterate.run.arrays import Array
 
 LEAST, LARGEST, LONGEST = 0.04, 1e6, 10**7
 """Noise multipliers below ``LEAST`` (ratios beyond floating point) or above ``LARGEST``, and more passes than
@@ -32,8 +33,9 @@ NODES, VARIED_NODES, COARSE_NODES = 1000, 400, 300
 """Nodes of the ratios' grids; the second where more than ``FEW`` noises differ."""
 SHARE, COARSE_SHARE = 50, 20
 """Points of the losses' grid per standard deviation of one pass: each pass adds 1/6 of a squared interval."""
-MOST = 2**20
-"""Points of the losses' grid in one pass."""
+MOST, LEAST_GRID = 2**20, 1e-13
+"""Points of the losses' grid in one pass, and its smallest interval: nodes nearer to each other have no digits left.
+"""
 FEW, FINE_LEVELS, COARSE_LEVELS = 4, 64, 8
 """Different noise multipliers that are distinguished."""
 
@@ -162,10 +164,11 @@ def on_losses(law: RatioGrid, grid: float) -> Ratio:
     """``law`` rounded to the ratios e^(k grid), with its mean preserved."""
     positive = law.value > 0
     value, q = law.value[positive], law.mass[positive]
-    cell = np.floor(np.log(value) / grid).astype(np.int64)
-    first = int(cell[0])
-    if cell[-1] - first > MOST:
+    losses: Array = np.log(value)
+    if not (grid >= LEAST_GRID and losses[-1] - losses[0] <= MOST * grid):  # before anything is a whole number
         raise ValueError("too many nodes")
+    cell = np.floor(losses / grid).astype(np.int64)
+    first = int(cell[0])
     nodes = np.exp(grid * np.arange(first, int(cell[-1]) + 2))
     at = cell - first
     raised = q * np.clip((value - nodes[at]) / (nodes[at + 1] - nodes[at]), 0.0, 1.0)

@@ -107,14 +107,16 @@ class Rdp(Curve):
         return tables
 
     def group(self, size: int) -> Rdp:
-        """Mironov 2017, Proposition 2: order alpha / 2^c at 3^c times the loss, size rounded up to 2^c."""
+        """Return the curve of ``size`` records that change together.
+
+        A line through 0 at all orders, slope * alpha, becomes size^2 * slope * alpha (Bun and Steinke 2016,
+        Proposition 1.9). A tabled order alpha becomes alpha / 2^c at 3^c times the divergence, size rounded up to 2^c
+        (Mironov 2017, Proposition 2).
+        """
         c = max(0, math.ceil(math.log2(size)))
-        orders = self.orders
-        if math.isfinite(self.slope):
-            gaps = np.concatenate((np.geomspace(0.01, 1e4, 600), np.array(orders) - 1 if orders else []))
-            orders = tuple(float(1 + gap) for gap in gaps)
-        kept = [alpha for alpha in orders if alpha >= 2 ** (c + 1)]
-        return Rdp(orders=tuple(alpha / 2**c for alpha in kept), values=tuple(3**c * self.rdp(a) for a in kept))
+        kept = [alpha for alpha in self.orders if alpha >= 2 ** (c + 1)]
+        return Rdp(self.slope * size**2 * UP if self.slope else 0.0, tuple(alpha / 2**c for alpha in kept),
+                   tuple(3**c * self.rdp(alpha) * UP for alpha in kept))
 
 
 def rdp_epsilon(orders: Array, values: Array, delta: float) -> Array:

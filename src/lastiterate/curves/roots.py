@@ -23,18 +23,23 @@ class Root:
 def smallest_true(holds: Callable[[float], bool], low: float, high: float, tolerance: float = 1e-12) -> float:
     """A point where ``holds`` is true, within ``tolerance`` (relative, and absolute near 0) of where it turns true.
 
-    ``holds(high)`` must be true; the returned point was itself evaluated as true (or is ``high``). Nothing is known but
-    the side: it is found by halves.
+    The returned point was itself evaluated as true; infinite where ``holds(high)`` is false. Nothing is known but the
+    side: it is found by halves.
     """
     if holds(low):
         return low
+    if not holds(high):
+        return math.inf
     ends = (low, math.inf), (high, -math.inf)
     return _closed_in(lambda x: -math.inf if holds(x) else math.inf, *ends, relative=tolerance, absolute=1e-300)[1][0]
 
 
 def first_within(values: Callable[[float], float], level: float, low: float, high: float, tolerance: float = 1e-12
                  ) -> float:
-    """Where ``values``, which fall, are at most ``level``: ``smallest_true`` of that, evaluated a third as often."""
+    """Return where ``values``, which fall, are at most ``level``; infinite where they exceed it at ``high``.
+
+    It is ``smallest_true`` of that, evaluated a third as often.
+    """
     def excess(x: float) -> float:
         value = values(x)
         away = math.log(max(value, 1e-300) / max(level, 1e-300))
@@ -43,7 +48,10 @@ def first_within(values: Callable[[float], float], level: float, low: float, hig
     above = excess(low)
     if above < 0:
         return low
-    ends = (low, above), (high, min(excess(high), -1e-300))
+    below = excess(high)
+    if below > 0:
+        return math.inf
+    ends = (low, above), (high, below)
     return _closed_in(excess, *ends, relative=tolerance, absolute=1e-300)[1][0]
 
 

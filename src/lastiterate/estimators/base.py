@@ -103,7 +103,8 @@ class PrivateLinear(OwnSeed, BaseEstimator):
                        report_accuracy=self.report_accuracy, stream=self.stream, shared=charging.allowance)
         plan.warn_of_noise()
         model = finish(LINEAR, Order(
-            certificate=plan.certificate, data=data_of(self, features, target, watched), delta=plan.delta,
+            certificate=plan.certificate, data=data_of(self, features, target, watched),
+            epsilon=self.epsilon, delta=plan.delta,
             seed=seed_of(self.random_state), progress=self._progress(progress), charging=charging,
             places=plan.places, answers=answers,
             schema=None if self.schema is None else self.transformer_.schema_, caveats=tuple(caveats)))

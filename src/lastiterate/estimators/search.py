@@ -108,7 +108,7 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
                       for i in range(len(self._settings))]
         certificate = tuning.planned(candidates, epsilon=self.epsilon, delta=delta, law=law, held_out=len(held),
                                      regression=classes == 0)
-        model = finish(SELECTED, Order(certificate=certificate, data=(rows, target), delta=delta,
+        model = finish(SELECTED, Order(certificate=certificate, data=(rows, target), epsilon=self.epsilon, delta=delta,
                                        answers=answers, seed=seed_of(self.random_state), charging=charging))
         assert isinstance(model, tuning.FittedSelected)
         which = next(i for i, one in proofs.items() if one.run == model.run)

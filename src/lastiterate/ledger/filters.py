@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 from lastiterate.curves.curve import Curve, check_delta, check_epsilon
 from lastiterate.curves.failure import WithFailure
@@ -22,6 +22,8 @@ UNIT = 2**-40
 """Of squared mu and of Renyi divergences: about 1e-12."""
 FAILURE_UNIT = 2**-100
 """Of failure probabilities."""
+LARGEST_ORDER = 999_999.0
+"""The largest Renyi order that is chosen for a filter."""
 LARGEST = 2**62
 """Costs above it fit no budget."""
 PARTS = tuple(4.0**-k for k in range(5, -1, -1))
@@ -115,8 +117,8 @@ class GaussianFilter:
         part = delta / 10 if failure is None else failure
         if not 0 <= part < delta:
             raise InputError("failure", "must lie in [0, delta)", part)
-        fits = smallest_true(lambda inverse: cls(1 / inverse, part).total().delta(epsilon) <= delta, 2e-3, 1e9)
-        return cls(1 / fits * (1 - 1e-12), part)
+        fits = smallest_true(lambda inverse: _keeps(cls(1 / inverse, part), epsilon, delta), 2e-3, 1e25)
+        return _made(None if math.isinf(fits) else cls(1 / fits, part), epsilon, delta)
 
 
 def _square_up(mu: float) -> int:
@@ -188,14 +190,35 @@ class RenyiFilter:
 
         def at(inverse: float) -> RenyiFilter:
             slope = 1 / inverse
-            best = 1 + math.sqrt(math.log(1 / delta) / slope)
-            return cls(slope, listed or (float(round(best, 3)),))
+            best = min(1 + math.sqrt(math.log(1 / delta) / slope), LARGEST_ORDER)
+            return cls(slope, listed or (math.ceil(best * 1000) / 1000,))
 
-        fits = smallest_true(lambda inverse: at(inverse).total().epsilon(delta) <= epsilon, 1e-5, 1e9)
-        return at(fits)
+        fits = smallest_true(lambda inverse: _keeps(at(inverse), epsilon, delta), 1e-5, 1e25)
+        if math.isinf(fits):
+            enough = 1 + 2 * math.log(1 / delta) / epsilon
+            remedy = f"add one of about {enough:.3g}" if enough < LARGEST_ORDER else "ask for a larger epsilon or delta"
+            raise InputError("orders", f"must hold one at which epsilon {epsilon:g} at delta {delta:g} leaves a budget",
+                             ", ".join(f"{order:g}" for order in listed) or None, remedy)
+        return _made(at(fits), epsilon, delta)
 
 
 Filter = GaussianFilter | RenyiFilter
+Made = TypeVar("Made", GaussianFilter, RenyiFilter)
+
+
+def _keeps(made: Filter, epsilon: float, delta: float) -> bool:
+    """Return whether a full filter certifies no more than (epsilon, delta), asked both ways."""
+    total = made.total()
+    return total.epsilon(delta) <= epsilon and total.delta(epsilon) <= delta
+
+
+def _made(made: Made | None, epsilon: float, delta: float) -> Made:
+    """Return a filter that keeps its budget and can be charged; refuse any other."""
+    if made is None or made.budget[0] < 1:
+        raise InputError("epsilon", f"is too small for a ledger at delta {delta:g}, whose charges are multiples of "
+                         "2^-40", epsilon, "ask for a larger epsilon or delta")
+    assert _keeps(made, epsilon, delta)
+    return made
 
 
 def filter_from_dict(data: Any) -> Filter:

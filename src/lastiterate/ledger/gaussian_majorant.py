@@ -82,8 +82,8 @@ def _pure(epsilon: float) -> float:
     """
     from scipy.special import ndtri  # pyright: ignore
 
-    if epsilon == 0:
-        return 0.0
+    if epsilon < 1e-3:  # no digits of the corner are left: Phi(epsilon sqrt(pi/8)) lies above 1 / (1 + e^-epsilon)
+        return epsilon * math.sqrt(math.pi / 2) * UP
     corner = math.exp(-epsilon) / (1 + math.exp(-epsilon)) if epsilon < 700 else 0.0
     return math.inf if corner == 0.0 else float(-2 * ndtri(corner)) * (1 + 1e-9)
 

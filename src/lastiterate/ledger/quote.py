@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
+from lastiterate.accounting.wording import rounded_up
 from lastiterate.errors import InputError
 from lastiterate.ledger.ledger_lines import Total
 from lastiterate.ledger.store import Ledger
@@ -54,7 +55,7 @@ def together(total: Total) -> str:
     for delta in (1e-4, 1e-5, 1e-6, 1e-8):
         epsilon = curve.epsilon(delta)
         if epsilon < 1e3:
-            said.append(f"epsilon {epsilon:.4g} at delta {delta:g}")
+            said.append(f"epsilon {rounded_up(epsilon)} at delta {delta:g}")
     within = ", ".join(said) if said else "no epsilon below 1000"
     if not total.unproven:
         return f"together within {within}"

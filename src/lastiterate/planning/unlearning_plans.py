@@ -117,8 +117,8 @@ def least_noise(training: Training, earlier: tuple[Continued, ...], removed: int
                 delta: float) -> float:
     """The least standard deviation of noise on the weights before the steps of ``run`` that keeps the budget."""
     def enough(std: float) -> bool:
-        return Certificate(Unlearning(training, (*earlier, Continued(_begun(run, std), removed)))).certifies(
-            epsilon, delta)
+        found = Certificate(Unlearning(training, (*earlier, Continued(_begun(run, std), removed))))
+        return found.certifies(epsilon, delta) and found.epsilon(delta) <= epsilon
 
     if enough(0.0):
         return 0.0

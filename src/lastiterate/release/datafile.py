@@ -136,7 +136,7 @@ def _linear(wanted: Wanted, file: Opened, charging: Charging) -> Plan:
                    report_accuracy=wanted.report_accuracy, exact=wanted.secure_noise, stream=wanted.stream,
                    shared=charging.allowance)
     plan.warn_of_noise()
-    order = _ordered(file, charging, plan.certificate, plan.delta, file.size(plan.certificate.run))
+    order = _ordered(file, charging, plan.certificate, wanted.budget, plan.delta, file.size(plan.certificate.run))
     threshold = threshold_of(wanted.threshold, task.classes)
     answers = replace(file.answers, threshold=threshold) if isinstance(file.answers, Labels) else file.answers
     return LINEAR, replace(order, answers=answers, exact=wanted.secure_noise, scratch=wanted.scratch,
@@ -150,11 +150,12 @@ def _sampled(wanted: Wanted, file: Opened, charging: Charging) -> Plan:
     delta = budget.delta_for(task.n)
     certificate = posterior.certified(task.n, task.features, row_norm=file.row_norm, epsilon=budget.epsilon,
                                       delta=delta, adjacency=budget.adjacency)
-    return SAMPLED, replace(_ordered(file, charging, certificate, delta, file.size()), model=file.row_norm), None
+    return SAMPLED, replace(_ordered(file, charging, certificate, budget, delta, file.size()), model=file.row_norm), None
 
 
-def _ordered(file: Opened, charging: Charging, certificate: Certificate, delta: float, size: int) -> Order:
-    return Order(certificate=certificate, data=file.data, delta=delta, charging=charging, answers=file.answers,
+def _ordered(file: Opened, charging: Charging, certificate: Certificate, budget: Budget, delta: float, size: int
+             ) -> Order:
+    return Order(certificate=certificate, data=file.data, epsilon=budget.epsilon, delta=delta, charging=charging, answers=file.answers,
                  schema=file.schema, size=size)
 
 
@@ -190,7 +191,7 @@ def tune_file(data: str, budget: Budget, *, schema: Schema | None = None, row_no
               for norm in row_norms or (file.row_norm,) for algorithm in algorithms]
     certificate = tuning.planned(listed, epsilon=budget.epsilon, delta=delta, law=law, held_out=len(held),
                                  regression=task.classes == 0)
-    return _scored(executed(SELECTED, _ordered(file, charging, certificate, delta, file.size())), file)
+    return _scored(executed(SELECTED, _ordered(file, charging, certificate, budget, delta, file.size())), file)
 
 
 def _scored(model: Fitted, file: Opened, choice: Choice | None = None) -> Released:

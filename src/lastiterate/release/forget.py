@@ -88,7 +88,8 @@ def forget(
     check_classes(target, gone)
     plan = planned_for(before, len(gone), epsilon=epsilon, delta=stated, most=passes)
     charging = charging_of(ledger=ledger, dataset=dataset, purpose="forget")
-    after = finish(UNLEARNED, ordered(before, plan, (rows, target), gone, stated, charging, seed, progress))
+    after = finish(UNLEARNED, ordered(before, plan, (rows, target), gone, epsilon, stated, charging, seed,
+                                       progress))
     assert isinstance(after, FittedUnlearned)
     return after
 
@@ -122,8 +123,8 @@ def check_forgets(model: object, removed: int | None = None, delta: float | None
                            f"trainings of a network may stay as far apart as they are; train anew without them{own}")
 
 
-def ordered(before: Trained, plan: Forgetting, data: tuple[np.ndarray, np.ndarray], gone: tuple[int, ...], delta: float,
-            charging: Charging, seed: int | None = None, progress: Progress | None = None) -> Order:
+def ordered(before: Trained, plan: Forgetting, data: tuple[np.ndarray, np.ndarray], gone: tuple[int, ...],
+            epsilon: float, delta: float, charging: Charging, seed: int | None = None, progress: Progress | None = None) -> Order:
     """What the pipeline executes; the ledger is charged for those who stay."""
     charged = None
     if charging.ledger is not None:
@@ -132,7 +133,7 @@ def ordered(before: Trained, plan: Forgetting, data: tuple[np.ndarray, np.ndarra
             raise InputError("ledger", "cannot be charged for steps without noise, which keep nobody's privacy", None,
                              "forget a model that was trained with noise, or leave the ledger out")
         charging.compare(before.model, data)
-    return Order(certificate=plan.certificate, data=data, delta=delta, model=Before(before.weights, gone), seed=seed,
+    return Order(certificate=plan.certificate, data=data, epsilon=epsilon, delta=delta, model=Before(before.weights, gone), seed=seed,
                  progress=progress, charging=charging, answers=before.answers, schema=before.schema, charged=charged,
                  kept=left(data, gone),
                  caveats=(NO_LEDGER,) if charging.ledger is None else ())

@@ -79,7 +79,8 @@ def forget_file(asked: Request, *, charging: Charging, progress: Progress | None
     later = None if not asked.reserve else planned_for(
         replace(before, earlier=plan.subject.requests), asked.reserve, epsilon=asked.epsilon, delta=delta,
         most=asked.passes)
-    after = executed(UNLEARNED, ordered(before, plan, (rows, target), gone, delta, charging, progress=progress))
+    after = executed(UNLEARNED, ordered(before, plan, (rows, target), gone, asked.epsilon, delta, charging,
+                                         progress=progress))
     assert isinstance(after, FittedUnlearned)
     return Forgot(after, plan, asked.reserve, later, *_paid(plan, delta))
 

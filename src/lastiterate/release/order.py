@@ -35,6 +35,8 @@ class Unread:
 class Order:
     """The certificate's subject on ``data``, stated at ``delta``.
 
+    ``epsilon``: the budget that was asked for (``None`` where the run's own noise was): what is certified with more is
+    refused before it is charged.
     ``data``: arrays, a source of pieces, or ``Unread``. ``model``: what the kind of model is made from: first
     parameters, a module, a row norm. ``exact``: the arithmetic: exact sums and exact noise, not double precision.
     ``unit``: who a row belongs to; ``unit_name``: what such a unit is called. ``places``: of the rows that are trained
@@ -48,6 +50,7 @@ class Order:
 
     certificate: Certificate
     data: Any
+    epsilon: float | None
     delta: float
     model: Any = None
     loss: Any = None

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from lastiterate.accounting.budgets import check_within
 from lastiterate.accounting.support import support_caveats
 from lastiterate.errors import InputError
 from lastiterate.planning.planner import Choice
@@ -75,7 +76,9 @@ def _written_before(kind: Kind, order: Order, place: Path) -> Fitted:
 
 
 def checked(kind: Kind, order: Order) -> Order:
-    """The order with what it assumes; refused where it cannot be executed."""
+    """The order with what it assumes; refused where its certificate exceeds its budget, or it cannot be executed."""
+    if order.epsilon is not None:
+        check_within(order.certificate, order.epsilon, order.delta)
     if kind.subject == "run" and order.certificate.run.nominal:
         check_nominal(order)
     if order.in_pieces:

@@ -119,7 +119,7 @@ def train(
                            key_file=checkpoint_key)
     with steps_bar("training") if progress is True else nullcontext(progress or None) as shown:
         fitted = finish(kind, Order(
-            certificate=certificate, data=data, delta=stated, model=model, loss=loss, exact=secure_noise, seed=seed,
+            certificate=certificate, data=data, epsilon=epsilon, delta=stated, model=model, loss=loss, exact=secure_noise, seed=seed,
             microbatch=microbatch, optimizer=optimizer, augment=augment, progress=shown, charging=charging,
             devices=devices, unit=unit,
             scratch=None if scratch is None else _writable(as_path(scratch, "scratch")),

@@ -1,4 +1,8 @@
-"""What one record can do to a step: its bound and its sensitivity, after clipping and for the run's own neighbours."""
+"""What one record can do to a step: its bound and its sensitivity, after clipping and for the run's own neighbours.
+
+Where two constants bound the same, the better founded one counts, and of those that are enforced the smaller: a number
+that somebody assumes never displaces what the run itself makes true. Who trusts a smaller bound clips to it.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +40,13 @@ def clipping_is_idle(facts: LossFacts, clip: float) -> bool:
 
 
 def _bound(given: Fact | None, clip: float | None) -> Fact | None:
-    """Bound on one record's (clipped) data gradient: the smaller of the loss's constant and the clip."""
+    """Return the bound on one record's (clipped) data gradient, by the loss's constant or by the clip."""
     if clip is None:
         return given
     clipped = mint(clip, Evidence.ENFORCED, "per-example gradients are clipped")
-    return given if given is not None and given.value < clipped.value else clipped
+    if given is None or (given.value >= clip and given.evidence >= Evidence.ENFORCED):
+        return clipped
+    return _better_founded(clipped, given)
 
 
 def _sensitivity(given: Fact | None, lipschitz: Fact | None, adjacency: Adjacency) -> Fact | None:
@@ -53,5 +59,13 @@ def _sensitivity(given: Fact | None, lipschitz: Fact | None, adjacency: Adjacenc
         derived = mint(value, lipschitz.evidence, f"{rule}, L = {lipschitz.value:g}: {lipschitz.why}")
     if given is None or derived is None:
         return derived if given is None else given
-    low, high = sorted((given, derived), key=lambda fact: fact.value)
-    return mint(low.value, low.evidence, f"{low.why} (the larger, {high.value:g}, is not used)")
+    return _better_founded(derived, given)
+
+
+def _better_founded(one: Fact, two: Fact) -> Fact:
+    """Return the constant of better evidence, up to ``ENFORCED``, and of equals the smaller; it names the other."""
+    kept, other = sorted((one, two), key=lambda fact: (-min(fact.evidence, Evidence.ENFORCED), fact.value))
+    if kept.value <= other.value:
+        return mint(kept.value, kept.evidence, f"{kept.why} (the larger, {other.value:g}, is not used)")
+    return mint(kept.value, kept.evidence, f"{kept.why} (the smaller, {other.value:g}, is {other.evidence.name.lower()} "
+                                           "and not used)")
