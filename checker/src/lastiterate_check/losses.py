@@ -364,7 +364,8 @@ class Order:
             )
             if high - low < 0.02 * high:
                 break
-        return high
+        # the mean may jump between both ends
+        return min((low, high), key=lambda t: self.moments(t, self.rough)[0] - t * epsilon)
 
     def _delta(self, epsilon: float) -> float:
         h, t = self.h, self.tilt(epsilon)
@@ -415,9 +416,10 @@ class Order:
 
     def _beyond(self, high: float, t: float, parts: list | None = None) -> float:
         """P[L > high] by Chernoff's inequality: at the best of a few exponents."""
-        exponents = [t * factor + 0.5 * (t < 1) for factor in (1.0, 1.2, 1.5, 2.0, 3.0)]
+        exponents = [t * factor for factor in (1.0, 1.2, 1.5, 2.0, 3.0) if t > 0]
+        exponents += [0.5 * 4.0**power for power in range(10)]
         bounds = [self.moments(s, self.rough)[0] - s * high for s in exponents]
-        best = min(range(len(bounds)), key=bounds.__getitem__)
-        if parts is None:
-            bounds[best] = self.moments(exponents[best])[0] - exponents[best] * high
-        return math.exp(min(0.0, bounds[best]))
+        if parts is None:  # the best of them, and those near the tilt, without rounding of places
+            near = {*sorted(range(len(bounds)), key=bounds.__getitem__)[:2], 0, 1}
+            bounds = [self.moments(exponents[i])[0] - exponents[i] * high for i in near]
+        return math.exp(min(0.0, *bounds))
