@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from lastiterate.report.examples import example
+from lastiterate.report.plots import example
 from lastiterate.report.plots import theorem_over_steps
 from lastiterate.theorems import TABLE, words
 from lastiterate.theorems.theorem import Theorem, match

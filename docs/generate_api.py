@@ -14,7 +14,7 @@ PAGES = {
     "run": ("Describing a run", "Everything a `Run` is made of. Descriptions are immutable, know no data and no JAX.",
             ("lastiterate.run",)),
     "losses": ("Losses, facts and evidence", "What is known about the loss, and how well it is known.",
-               ("lastiterate.run.losses", "lastiterate.run.facts", "lastiterate.run.evidence")),
+               ("lastiterate.run.losses", "lastiterate.run.facts", "lastiterate.run.facts")),
     "constraints": ("Domains and penalties", "Reached as `li.domains.Ball`, `li.penalties.L1`, ...",
                     ("lastiterate.run.domains", "lastiterate.run.penalties")),
     "accounting": ("Accounting and calibration", "From a run to its certificate, from a budget to a run.",

@@ -35,7 +35,7 @@ and the line below its values at which size and settings.
 What the papers state are functions too: `lastiterate_papers.formulas` (Lemma 6 and Theorem 4 of Chourasia et al.;
 Lemmas 4.1 to 4.3, Theorems 4.1 to 4.4 and the ridge radius of Ryffel et al.), `lastiterate_papers.lemma_51` (Lemma 5.1
 of the data, independent of them, and paid for), `lastiterate_papers.kong_ribero_table2` (Table 2), and
-`lastiterate.analysis.weakly_convex_shift` (Lemma C.1, Corollaries C.2 and C.3).
+`lastiterate.analysis.shifts` (Lemma C.1, Corollaries C.2 and C.3).
 
 This page was written by `python tools/papers_page.py` from {how}.
 """

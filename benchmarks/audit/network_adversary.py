@@ -20,15 +20,7 @@ from pathlib import Path
 import numpy as np
 
 import lastiterate as li
-from lastiterate.audit import (
-    AuditReport,
-    Effort,
-    ImageModel,
-    all_logits,
-    attack_network,
-    fit_networks,
-    instantiate,
-)
+from lastiterate.audit import (AuditReport, Effort, ImageModel, all_logits, attack_network, fit_networks, instantiate)
 from lastiterate.data import read_idx_array
 from lastiterate.engine import seeded_keys
 from lastiterate_papers.langevin_network import langevin_run, with_prior

@@ -13,7 +13,7 @@ import argparse
 import itertools
 import math
 
-from lastiterate.curves.allocation_composition import AllocationPld
+from lastiterate.curves.allocation import AllocationPld
 from lastiterate.curves.pld import Pld
 
 BLOCKS = (2, 3, 5, 10, 20, 50, 100, 200, 1000)

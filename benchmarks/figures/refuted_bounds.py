@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 import lastiterate as li
-from lastiterate.analysis.shift_allocation import best_restart
-from lastiterate.curves.gdp import Gdp
+from lastiterate.analysis.shifts import best_restart
+from lastiterate.curves.gaussian import Gdp
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, match
 

@@ -18,7 +18,7 @@ from torch.nn.functional import cross_entropy
 import lastiterate as li
 from benchmarks.networks.tasks import Task
 from benchmarks.peers.strategy_noise import at_the_end
-from lastiterate.planning.strategies import POWERS
+from lastiterate.planning.task import POWERS
 
 EPSILON, DELTA, CLIP, WARM, BAND = 3.0, 1e-5, 1.0, 5, 16
 

@@ -18,7 +18,7 @@ from scipy.optimize import minimize
 
 import lastiterate as li
 from benchmarks.peers.strategy_noise import at_the_end, on_the_way, seasonal
-from lastiterate.planning.strategies import POWERS
+from lastiterate.planning.task import POWERS
 
 DECAYS = 1 - np.geomspace(0.3, 0.01, 60)
 

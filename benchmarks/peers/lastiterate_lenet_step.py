@@ -12,7 +12,7 @@ import jax
 
 import lastiterate as li
 from benchmarks.peers.timed_bursts import answer_bursts, fastest, lenet_task, option
-from lastiterate.audit.checkpoints import looked_at
+from lastiterate.audit.networks import looked_at
 from lastiterate.engine import seeded_keys
 from lastiterate.engine.network import prepared
 from lastiterate_papers.langevin_network import langevin_run, with_prior

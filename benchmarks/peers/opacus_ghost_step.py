@@ -21,7 +21,7 @@ from torch import nn
 
 import lastiterate as li
 from benchmarks.peers.timed_bursts import quartiles
-from lastiterate.engine.gaussian_noise import seeded_key
+from lastiterate.engine.random import seeded_key
 from lastiterate.torch.module_training import prepare
 
 N, CLIP, STEP, Z, BURST = 2048, 1.0, 0.1, 1.0, 16

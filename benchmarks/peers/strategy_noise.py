@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from lastiterate.analysis.matrix_columns import moved_draws
-from lastiterate.planning.strategies import added, of_draws
-from lastiterate.run.correlated_noise import Correlated
+from lastiterate.analysis.langevin import moved_draws
+from lastiterate.planning.task import added, of_draws
+from lastiterate.run.noise import Correlated
 
 
 def seasonal(power: float, season: float, blocks: int, passes: int) -> Correlated:

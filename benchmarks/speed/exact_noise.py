@@ -16,9 +16,9 @@ import numpy as np
 import lastiterate as li
 from lastiterate.engine import execute, seeded_key
 from lastiterate.engine.exact_noise import DiscreteGaussian
-from lastiterate.engine.exact_sums import execute_exactly
-from lastiterate.engine.gaussian_noise import gaussian
-from lastiterate.engine.random_bits import Bits
+from lastiterate.engine.exact_linear import execute_exactly
+from lastiterate.engine.random import gaussian
+from lastiterate.engine.random import Bits
 
 
 def timed(work: Callable[[], Any], rounds: int = 3) -> float:

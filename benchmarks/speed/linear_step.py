@@ -24,9 +24,9 @@ import numpy as np
 import lastiterate as li
 from lastiterate.engine import Trainer, seeded_key
 from lastiterate.engine.loop import Schedule, schedule, start, step_at
-from lastiterate.engine.noise_ahead import Noise
-from lastiterate.engine.prepare import arrange
-from lastiterate.engine.program import StepProgram
+from lastiterate.engine.noise import Noise
+from lastiterate.engine.linear_gradients import arrange
+from lastiterate.engine.loop import StepProgram
 
 N, D, K, BATCH = 50_000, 512, 10, 500
 

@@ -15,7 +15,7 @@ import numpy as np
 import lastiterate as li
 from benchmarks.streaming.one import Watch, described, peak, warmed
 from lastiterate.engine import seeded_key
-from lastiterate.engine.streaming.streamed_linear import execute_streaming
+from lastiterate.engine.streaming.execution import execute_streaming
 
 D = 16
 ROWS = np.random.default_rng(0).standard_normal((2**16, D), dtype=np.float32) / 4

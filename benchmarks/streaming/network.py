@@ -17,8 +17,8 @@ from benchmarks.streaming.made import FEATURES, records
 from benchmarks.streaming.one import Watch, busy
 from lastiterate.engine import seeded_key
 from lastiterate.engine.network import fit_network
-from lastiterate.engine.streaming.devices import Arrays
-from lastiterate.engine.streaming.streamed_network import fit_streaming
+from lastiterate.engine.streaming.buffers import Arrays
+from lastiterate.engine.streaming.execution import fit_streaming
 
 N, HIDDEN = 20_000, 64
 

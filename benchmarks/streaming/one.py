@@ -23,7 +23,7 @@ import lastiterate as li
 from benchmarks.streaming.made import PIECE, records
 from benchmarks.streaming.random_access import trained
 from lastiterate.engine import Model, execute, scores, seeded_key
-from lastiterate.engine.streaming.streamed_linear import execute_streaming
+from lastiterate.engine.streaming.execution import execute_streaming
 
 PASSES, BLOCKS, EPSILON, STEP, RIDGE = 3, 100, 1.0, 2.0, 1e-4
 KINDS: dict[str, Any] = {"memory": li.Cyclic, "cyclic": li.Cyclic, "correlated": li.Cyclic, "permuted": li.Permuted,

@@ -15,7 +15,7 @@ import lastiterate as li
 from benchmarks.streaming.made import write
 from benchmarks.streaming.one import Watch, described, warmed
 from lastiterate.engine import execute, seeded_key
-from lastiterate.engine.streaming.streamed_linear import execute_streaming
+from lastiterate.engine.streaming.execution import execute_streaming
 
 PASSES, KINDS = 6, ("cyclic", "permuted", "allocation", "cyclic/10", "allocation/10")
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.utility.data_sets import LOADERS, Set, load, split
 from benchmarks.utility.planner_unseen import guessed
-from lastiterate.accounting.secrecy import composition_epsilon
+from lastiterate.accounting.explain import composition_epsilon
 from lastiterate.engine import execute, scores, seeded_key
 from lastiterate.planning.planner import Choice, Plan, consider
 from lastiterate.planning.task import Task

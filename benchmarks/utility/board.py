@@ -41,9 +41,9 @@ from benchmarks.utility.board_sets import LAST, PICTURES, SETS, BoardSet, Part
 from benchmarks.utility.data_sets import unit_rows
 from lastiterate.data import Category, Schema
 from lastiterate.data.data_frames import frame_table
-from lastiterate.data.encode import encode_features
+from lastiterate.data.encoding import encode_features
 from lastiterate.estimators import DPLogisticRegression
-from lastiterate.release.feature_choice import chosen
+from lastiterate.release.linear_plans import chosen
 from lastiterate.release.linear_plans import Budget
 
 DELTA, CONSTANT = 1e-5, 0.3

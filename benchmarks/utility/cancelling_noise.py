@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks.utility.planner_unseen import accuracy
 from benchmarks.utility.synthetic_families import CHOSEN_ON, UNSEEN, Problem, draw
 from lastiterate.planning.families import FAMILIES
-from lastiterate.planning.families.asked import Asked
+from lastiterate.planning.plan_request import Asked
 from lastiterate.planning.planner import Plan, best_of
 from lastiterate.planning.task import Task
 from lastiterate.run.adjacency import Adjacency

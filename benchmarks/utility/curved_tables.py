@@ -16,15 +16,15 @@ from collections.abc import Callable
 import numpy as np
 from sklearn.metrics import r2_score, roc_auc_score
 
-from lastiterate.data import Category, Numeric, Schema, Table, encode
+from lastiterate.data import Category, Numeric, Schema, Table, encoding as encode
 from lastiterate.data.columns import Column
 from lastiterate.features import Curves
 from lastiterate.planning.task import Task
 from lastiterate.release import linear_plans
-from lastiterate.release.answers import Labels, Range
-from lastiterate.release.kinds import LINEAR
+from lastiterate.release.predictions import Labels, Range
+from lastiterate.release.pipeline import LINEAR
 from lastiterate.release.linear_plans import Budget
-from lastiterate.release.order import Order
+from lastiterate.release.training_request import Order
 from lastiterate.release.pipeline import executed
 
 TEST = 8000

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lastiterate.data import Category, Ignore, Numeric, Schema, Table, encode, load_bundled
+from lastiterate.data import Category, Ignore, Numeric, Schema, Table, encoding as encode, load_bundled
 
 ADULT_RANGES = {  # from the census questionnaire and its top codes
     "age": (17, 90), "education-num": (1, 16), "capital-gain": (0, 99999), "capital-loss": (0, 4356),

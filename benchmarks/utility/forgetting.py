@@ -23,13 +23,13 @@ import numpy as np
 import lastiterate as li
 from benchmarks.utility.data_sets import load, split
 from lastiterate.errors import RepeatedFitWarning
-from lastiterate.planning.families.asked import Asked
+from lastiterate.planning.plan_request import Asked
 from lastiterate.planning.presets import described
 from lastiterate.planning.task import Task as PublicTask
 from lastiterate.planning.unlearning_plans import planned
-from lastiterate.release.charging import Charging
-from lastiterate.release.forget import Trained, ordered, trained
-from lastiterate.release.kinds import UNLEARNED
+from lastiterate.release.ledger_charge import Charging
+from lastiterate.release.unlearning import Trained, ordered, trained
+from lastiterate.release.pipeline import UNLEARNED
 from lastiterate.release.pipeline import finish
 
 REQUESTS = (1, 10, 100, 1000)

@@ -10,7 +10,7 @@ the law by at most Z = 2 eta M / (b (1 - c^(n/b))) with c = 1 - eta m, and after
     epsilon(alpha) = alpha Z^2 / (2 eta sigma^2) (1 - c^2) / (c^(-2 K n/b) - 1),
 
 turned into (epsilon, delta) by log(1/delta) / (alpha - 1). A pair of normals with this distance has half of that. Ours
-is ``lastiterate.analysis.forgotten`` for the same steps, 3,000 passes of training, and records that are removed, which
+is ``lastiterate.analysis.unlearning`` for the same steps, 3,000 passes of training, and records that are removed, which
 moves half as far: "theirs, removed" is their formula with M in the place of 2 M.
 """
 
@@ -23,7 +23,7 @@ from dataclasses import replace
 from scipy.optimize import minimize_scalar
 
 import lastiterate as li
-from lastiterate.analysis.forgotten import Continued, forgotten_curve
+from lastiterate.analysis.unlearning import Continued, forgotten_curve
 
 TRAINING = 3000
 """Passes, about as many as their program's for full batches."""

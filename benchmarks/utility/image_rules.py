@@ -18,7 +18,7 @@ from benchmarks.utility.planner_unseen import guessed
 from benchmarks.utility.synthetic_images import FAMILIES, TEST
 from lastiterate.engine import execute, scores, seeded_key
 from lastiterate.features.scattering import CENTRE, STEEP
-from lastiterate.features.wavelet_fields import orders, pooled
+from lastiterate.features.scattering import orders, pooled
 from lastiterate.planning.planner import consider
 from lastiterate.planning.task import Task
 

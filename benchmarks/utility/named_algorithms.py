@@ -23,11 +23,11 @@ from sklearn.linear_model import LogisticRegression
 
 from benchmarks.utility.data_sets import load, split
 from lastiterate.accounting.calibration import calibrate
-from lastiterate.planning.families.asked import Asked
+from lastiterate.planning.plan_request import Asked
 from lastiterate.planning.presets import ALGORITHMS, described
 from lastiterate.planning.task import Task
-from lastiterate.release.kinds import LINEAR
-from lastiterate.release.order import Order
+from lastiterate.release.pipeline import LINEAR
+from lastiterate.release.training_request import Order
 from lastiterate.release.pipeline import executed
 
 DELTA, NONE = 1e-5, "none"

@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.utility.planner_unseen import accuracy
 from benchmarks.utility.synthetic_families import CHOSEN_ON, TEST, UNSEEN, Made, Maker, Problem
-from lastiterate.planning.families import asked
+from lastiterate.planning import plan_request as asked
 from lastiterate.planning.planner import consider
 from lastiterate.planning.task import Task
 

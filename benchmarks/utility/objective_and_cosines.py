@@ -18,7 +18,7 @@ from benchmarks.utility.data_sets import LOADERS, load, split
 from benchmarks.utility.planner_unseen import guessed
 from lastiterate.accounting.calibration import calibrate
 from lastiterate.engine import execute, scores, seeded_key
-from lastiterate.planning.families.asked import Asked
+from lastiterate.planning.plan_request import Asked
 from lastiterate.planning.planner import consider
 from lastiterate.planning.presets import described
 from lastiterate.planning.task import Task

@@ -20,8 +20,8 @@ import numpy as np
 from benchmarks.utility.planner_unseen import accuracy
 from benchmarks.utility.synthetic_families import CHOSEN_ON, Problem, draw
 from lastiterate.planning import planner as planning
-from lastiterate.planning.families import asked as shared
-from lastiterate.planning.families import full_batch, whitened
+from lastiterate.planning import plan_request as shared
+from lastiterate.planning import families as full_batch, whitened_families as whitened
 from lastiterate.planning.task import Task
 
 VALUES: dict[tuple[tuple[ModuleType, ...], str], tuple[float, ...]] = {

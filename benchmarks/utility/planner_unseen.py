@@ -21,8 +21,8 @@ import lastiterate as li
 from benchmarks.utility.data_sets import load, split
 from benchmarks.utility.synthetic_families import UNSEEN, Problem, draw
 from lastiterate.engine import execute, scores, seeded_key
-from lastiterate.planning.families import whitened
-from lastiterate.planning.families.asked import Asked
+from lastiterate.planning import whitened_families as whitened
+from lastiterate.planning.plan_request import Asked
 from lastiterate.planning.planner import consider
 from lastiterate.planning.task import Task
 

@@ -28,15 +28,15 @@ import lastiterate as li
 from benchmarks.utility.data_sets import Set, load, split
 from benchmarks.utility.tuning import RULE, Log, tune
 from lastiterate.accounting.certificate import Certificate
-from lastiterate.planning.families import whitened
-from lastiterate.planning.families.asked import Asked, linear_loss
+from lastiterate.planning import whitened_families as whitened
+from lastiterate.planning.plan_request import Asked, linear_loss
 from lastiterate.planning.presets import in_a_pass
 from lastiterate.planning.task import Task
-from lastiterate.release.kinds import LINEAR
-from lastiterate.release.order import Order
+from lastiterate.release.pipeline import LINEAR
+from lastiterate.release.training_request import Order
 from lastiterate.release.pipeline import executed
 from lastiterate.run.batching import Batching
-from lastiterate.run.derived_fields import Release
+from lastiterate.run.base import Release
 
 DELTA, BLOCKS, PASSES = 1e-5, 20, 50
 SMOOTH_SHARE = 0.03

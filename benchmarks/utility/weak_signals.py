@@ -21,8 +21,8 @@ from sklearn.metrics import roc_auc_score
 
 from benchmarks.utility.synthetic_families import table
 from lastiterate.engine import execute, scores, seeded_key
-from lastiterate.planning.families import whitened, whitened_minimiser
-from lastiterate.planning.families.asked import Asked
+from lastiterate.planning import whitened_families as whitened, whitened_families as whitened_minimiser
+from lastiterate.planning.plan_request import Asked
 from lastiterate.planning.task import Task
 from lastiterate.run.run import Run
 

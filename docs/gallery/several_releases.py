@@ -3,7 +3,7 @@
 import matplotlib.pyplot as plt
 
 import lastiterate as li
-from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.gaussian import Gdp
 from lastiterate.planning.task import budget
 
 one = Gdp(budget(1.0, 1e-5))

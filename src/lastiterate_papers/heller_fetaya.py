@@ -6,12 +6,7 @@ import math
 
 import numpy as np
 
-from lastiterate.bayes import (
-    LinearModel,
-    RatioDomain,
-    lemma_bound,
-    posterior_curve,
-)
+from lastiterate.bayes import LinearModel, RatioDomain, lemma_bound, posterior_curve
 from lastiterate.curves import Rdp
 from lastiterate_papers.item import Item, Panel, Result, Row, Setting, Trace, Work, near
 from lastiterate_papers.sgld_law import Chain, common_law, neighbour_laws

@@ -6,13 +6,7 @@ import math
 
 import numpy as np
 
-from lastiterate.bayes import (
-    ProposeTestSample,
-    RatioDomain,
-    corner_bound,
-    lemma_bound,
-    propose_test_sample,
-)
+from lastiterate.bayes import ProposeTestSample, RatioDomain, corner_bound, lemma_bound, propose_test_sample
 from lastiterate_papers.heller_fetaya import MODEL, PAPER, gaussian_renyi
 from lastiterate_papers.item import Item, Panel, Result, Row, Trace, Work, traced
 from lastiterate_papers.sgld_law import Chain

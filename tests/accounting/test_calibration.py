@@ -7,7 +7,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.accounting import calibration
-from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.gaussian import Gdp
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Assumption, Broken, Held
 

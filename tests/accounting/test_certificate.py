@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting import wording
-from lastiterate.accounting.beside_the_model import prepared_curves
+from lastiterate.accounting import subjects as wording
+from lastiterate.accounting.composed_parts import prepared_curves
 from lastiterate.accounting.document import content_hash
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.theorems import TABLE

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting import document, stated
+from lastiterate.accounting import document, tradeoff_summary as stated
 from lastiterate.accounting.document import content_hash
-from lastiterate.accounting.exact_steps import ExactRun
-from lastiterate.accounting.releaser_statement import check_statement, read_statement
-from lastiterate.bayes.posterior_subject import certify as certify_sample
-from lastiterate.curves.gdp import Gdp
+from lastiterate.accounting.exact_noise import ExactRun
+from lastiterate.accounting.comparison import check_statement, read_statement
+from lastiterate.bayes.subject import certify as certify_sample
+from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import InputError
 from lastiterate.release.posterior import certified
-from lastiterate.release.protected_units import UNCHECKED, UnitLoss, kept_rows, units_as_records
+from lastiterate.release.units import UNCHECKED, UnitLoss, kept_rows, units_as_records
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "certificates"
 SCHEMA = json.loads((Path(document.__file__).parent / "certificate.schema.json").read_text())
@@ -232,7 +232,7 @@ def test_units_of_a_file_are_bounded_before_they_are_counted(tmp_path):
     from lastiterate.data.schema import Schema
     from lastiterate.release.datafile import Wanted, fit_file
     from lastiterate.release.linear_plans import Algorithm, Budget
-    from lastiterate.release.protected_units import Units
+    from lastiterate.release.units import Units
 
     rng = np.random.default_rng(1)
     rows = [f"{i // 4},{rng.uniform():.3f},{'ab'[i % 2]}" for i in range(200)]

@@ -12,16 +12,9 @@ from scipy.signal import correlate
 from scipy.special import logsumexp
 
 import lastiterate as li
-from lastiterate.audit import (
-    Effort,
-    ImageModel,
-    ImageNeighbours,
-    attack_network,
-    instantiate,
-    weights_after,
-)
-from lastiterate.audit.checkpoints import looked_at
-from lastiterate.audit.deepfool import fool_all
+from lastiterate.audit import Effort, ImageModel, ImageNeighbours, attack_network, instantiate, weights_after
+from lastiterate.audit.networks import looked_at
+from lastiterate.audit.adversarial import fool_all
 from lastiterate.audit.statistics import ceiling
 from lastiterate.engine import Trainer, seeded_key, seeded_keys
 from lastiterate.engine.network import fit_network, prepared

@@ -13,15 +13,15 @@ import pytest
 from typer.testing import CliRunner
 
 import lastiterate as li
-from lastiterate.audit import DataSet, Neighbours, audit, pace, worst_case
+from lastiterate.audit import DataSet, Neighbours, audit, runner as pace, worst_case
 from lastiterate.audit.attacks import choose_thresholds, count
-from lastiterate.audit.auditing import Interrupted, certificate_of
-from lastiterate.audit.neighbours import execute
+from lastiterate.audit.runner import Interrupted, certificate_of
+from lastiterate.audit.canaries import execute
 from lastiterate.cli import app
 from lastiterate.engine import Trainer, seeded_keys
-from lastiterate.engine.prepare import arrange
+from lastiterate.engine.linear_gradients import arrange
 from lastiterate.errors import InputError
-from lastiterate.report.roc import forbidden
+from lastiterate.report.plots import forbidden
 
 LOSS = li.HuberRidge(row_norm=1.0, residual_clip=1.0, ridge=0.5, intercept=0.5)
 RUN = li.Run(n=6, steps=5, step_size=li.Constant(0.5), noise=li.GradientNoise(0.5), loss=LOSS)

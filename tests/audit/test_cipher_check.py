@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.audit import auditing, cipher_check, worst_case
-from lastiterate.audit.scoring import TrialPlan
-from lastiterate.engine import cipher
+from lastiterate.audit import runner as auditing, conformance as cipher_check, worst_case
+from lastiterate.audit.scores import TrialPlan
+from lastiterate.engine import random as cipher
 
 ONES = 2**64 - 1
 
@@ -24,10 +24,10 @@ def test_blocks_are_the_published_ones(word, low, high):
 @pytest.mark.parametrize("change", [("TURNS", (*cipher.TURNS[:7], (18, 21))), ("PARITY", np.uint32(0x1BD11BDB))])
 def test_another_cipher_is_noticed_for_few_blocks_and_for_many(monkeypatch, blocks, change):
     monkeypatch.setattr(cipher_check, "COUNTS", (blocks,))
-    assert not cipher_check.violations()
+    assert not cipher_check.cipher_violations()
     monkeypatch.setattr(cipher_check, "encrypted", cipher._encrypted)  # what is compiled knows the right constants
     monkeypatch.setattr(cipher, *change)
-    assert cipher_check.violations() == (cipher_check.WORDS,)
+    assert cipher_check.cipher_violations() == (cipher_check.WORDS,)
 
 
 def test_every_default_audit_looks(monkeypatch):

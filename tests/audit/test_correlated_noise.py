@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.audit import executed, law, trajectory, worst_case
-from lastiterate.audit.noise_covariance import columns, noise_p
-from lastiterate.engine.noise_recursion import NoiseRecursion
+from lastiterate.audit import (conformance as executed, exact_distribution as law, learned_scores as trajectory, worst_case)
+from lastiterate.audit.exact_distribution import columns, noise_p
+from lastiterate.engine.noise import NoiseRecursion
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import match
 from oracles.cancelling import matrix

@@ -9,13 +9,13 @@ from typer.testing import CliRunner
 import lastiterate as li
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.unlearning import Unlearning
-from lastiterate.analysis.forgotten import Continued
-from lastiterate.audit import forgotten_records
-from lastiterate.audit.forgotten_records import audit_forgetting, records
+from lastiterate.analysis.unlearning import Continued
+from lastiterate.audit import unlearning_attack as forgotten_records
+from lastiterate.audit.unlearning_attack import audit_forgetting, records
 from lastiterate.cli import app
 from lastiterate.planning.unlearning_plans import least_noise
-from lastiterate.release import unlearned_model
-from lastiterate.run.ridge_minimiser import RidgeMinimiser
+from lastiterate.release import unlearning as unlearned_model
+from lastiterate.run.methods import RidgeMinimiser
 
 LOGISTIC = li.Logistic(row_norm=1.0, ridge=0.05, intercept=0.0)
 HUBER = li.HuberRidge(row_norm=1.0, residual_clip=1.0, ridge=0.05, intercept=0.0)

@@ -12,8 +12,8 @@ import pytest
 
 import lastiterate as li
 from benchmarks.audit.bugs.noise import of_unit
-from lastiterate.audit import executed, worst_case
-from lastiterate.audit.neighbours import execute
+from lastiterate.audit import conformance as executed, worst_case
+from lastiterate.audit.canaries import execute
 from lastiterate.engine import Trainer, seeded_keys
 
 MODELS, PLACES = 4000, 40

@@ -13,14 +13,14 @@ from typer.testing import CliRunner
 import lastiterate as li
 from benchmarks.audit.bugs import noise
 from lastiterate.audit import audit_one_run, one_run_epsilon
-from lastiterate.audit.claim import EPSILONS
+from lastiterate.audit.statistics import EPSILONS
 from lastiterate.audit.one_run import GAUSSIAN, _guesses
-from lastiterate.audit.one_run_canaries import trainer
-from lastiterate.audit.one_run_curves import impossible, of_deltas
-from lastiterate.audit.one_run_gaussian import gaussian_mu, shares_of_move
-from lastiterate.audit.outcome import BUG, CEILING, NO_CONTRADICTION, OTHER
+from lastiterate.audit.one_run import trainer
+from lastiterate.audit.one_run_statistics import impossible, of_deltas
+from lastiterate.audit.one_run import gaussian_mu, shares_of_move
+from lastiterate.audit.report import BUG, CEILING, NO_CONTRADICTION, OTHER
 from lastiterate.cli import app
-from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.gaussian import Gdp
 from lastiterate.engine import Trainer
 from lastiterate.errors import InputError
 

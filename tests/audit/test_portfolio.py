@@ -9,15 +9,15 @@ import pytest
 import lastiterate as li
 from benchmarks.audit.bugs import batching, clipping, noise, output, preparation
 from lastiterate.audit import audit, worst_case
-from lastiterate.audit.auditing import default_train
-from lastiterate.audit.claim import Claim, best_threshold
-from lastiterate.audit.families import families
-from lastiterate.audit.law import compare, on_a_quadratic
-from lastiterate.audit.outcome import OTHER
-from lastiterate.audit.whole import end_to_end
+from lastiterate.audit.runner import default_train
+from lastiterate.audit.report import Claim, best_threshold
+from lastiterate.audit.canary_families import families
+from lastiterate.audit.exact_distribution import compare, on_a_quadratic
+from lastiterate.audit.report import OTHER
+from lastiterate.audit.end_to_end import end_to_end
 from lastiterate.engine import Trainer, seeded_keys
 from lastiterate.estimators import DPLogisticRegression
-from lastiterate.run import record_bounds
+from lastiterate.run import adjacency as record_bounds
 
 pytestmark = pytest.mark.usefixtures("optimised")  # many models: the time is in the steps
 

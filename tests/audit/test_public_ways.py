@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting.exact_steps import ExactRun
-from lastiterate.audit import audit, networks, public_ways, whole, worst_case
-from lastiterate.audit.attacked_run import auditable
-from lastiterate.audit.auditing import default_train
-from lastiterate.audit.neighbours import execute
-from lastiterate.audit.whole import one_by_one
-from lastiterate.engine import Trainer, checkpoint, dense, exact_sums, model, seeded_keys
+from lastiterate.accounting.exact_noise import ExactRun
+from lastiterate.audit import audit, networks, end_to_end as public_ways, end_to_end as whole, worst_case
+from lastiterate.audit.runner import auditable
+from lastiterate.audit.runner import default_train
+from lastiterate.audit.canaries import execute
+from lastiterate.audit.end_to_end import one_by_one
+from lastiterate.engine import (Trainer, checkpoint, dense_gradients as dense, exact_linear as exact_sums, linear_model as model, seeded_keys)
 from lastiterate.run.run import DESCRIPTIONS, Run
 from tiers import unless
 
@@ -225,7 +225,7 @@ def test_units_of_several_rows_are_attacked_as_units() -> None:
 def test_modules_are_trained_by_the_ways_of_their_users(monkeypatch):
     """A released module's run is attacked on a stand-in; ``train`` on the same module gives the very model."""
     pytest.importorskip("torch")
-    from lastiterate.torch.attacked import stand_in
+    from lastiterate.torch.released import stand_in
 
     run = li.Run(n=4, steps=2, step_size=0.3, loss=li.Abstract(li.LossFacts()), clip=1.0, batching=li.Reshuffled(2),
                  noise=li.GradientNoise(1.0))

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.audit import executed, networks
-from lastiterate.audit.neighbours import DataSet, Neighbours
+from lastiterate.audit import conformance as executed, networks
+from lastiterate.audit.canaries import DataSet, Neighbours
 from lastiterate.engine import Trainer
-from lastiterate.engine.growth import Diverged
+from lastiterate.engine.trainer import Diverged
 from lastiterate.errors import InputError
 
 RECORDS = 5000

@@ -8,12 +8,12 @@ from scipy.special import ndtr
 from scipy.stats import norm
 
 import lastiterate as li
-from lastiterate.audit import audit, drawn_moves, law, trajectory, worst_case
-from lastiterate.audit.auditing import default_train
-from lastiterate.audit.described_scores import described, pushes
-from lastiterate.audit.drawn_moves import Moves, added_to_last
-from lastiterate.audit.neighbours import execute
-from lastiterate.audit.score_laws import ScoreLaws
+from lastiterate.audit import (audit, scores as drawn_moves, exact_distribution as law, learned_scores as trajectory, worst_case)
+from lastiterate.audit.runner import default_train
+from lastiterate.audit.score_distributions import described, pushes
+from lastiterate.audit.scores import Moves, added_to_last
+from lastiterate.audit.canaries import execute
+from lastiterate.audit.score_distributions import ScoreLaws
 from lastiterate.audit.statistics import Counts, gaussian_epsilon
 from lastiterate.engine import Trainer, seeded_keys
 

@@ -7,22 +7,10 @@ import pytest
 from scipy.special import expit, ndtr
 
 from lastiterate.audit.one_run_statistics import one_run_epsilon, one_run_p_value
-from lastiterate.audit.statistics import (
-    CombinedBounds,
-    Counts,
-    ceiling,
-    epsilon_at,
-    epsilon_lower,
-    gaussian_epsilon,
-    mu_at,
-    mu_lower,
-    rate_upper,
-    refutes,
-    require_statement,
-)
+from lastiterate.audit.statistics import (CombinedBounds, Counts, ceiling, epsilon_at, epsilon_lower, gaussian_epsilon, mu_at, mu_lower, rate_upper, refutes, require_statement)
 from lastiterate.curves.curve import EpsDelta
-from lastiterate.curves.gdp import Gdp
-from lastiterate.curves.mixtures import GdpMixture
+from lastiterate.curves.gaussian import Gdp
+from lastiterate.curves.gaussian import GdpMixture
 from lastiterate.errors import InputError
 
 REPETITIONS = 2000

@@ -12,8 +12,8 @@ import pytest
 import lastiterate as li
 from benchmarks.audit.bugs import batching, clipping, noise, output
 from lastiterate.audit import audit, worst_case
-from lastiterate.audit.outcome import BUG, CEILING, NO_CONTRADICTION
-from lastiterate.audit.scoring import in_batches
+from lastiterate.audit.report import BUG, CEILING, NO_CONTRADICTION
+from lastiterate.audit.scores import in_batches
 from lastiterate.engine import Trainer, seeded_keys, trainer
 from tiers import unless
 

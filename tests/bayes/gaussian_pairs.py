@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from lastiterate.curves.roots import smallest_true
-from lastiterate.run.arrays import Array
+from lastiterate.run.validation import Array
 
 
 def renyi_matrix(order: float, mean1: Array, precision1: Array, mean2: Array, precision2: Array) -> float:

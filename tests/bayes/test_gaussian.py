@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from lastiterate.bayes.gaussian import log_part, renyi
-from lastiterate.curves.gdp import Gdp
+from lastiterate.bayes.linear import log_part, renyi
+from lastiterate.curves.gaussian import Gdp
 from tests.bayes.gaussian_pairs import delta_between, epsilon_between, renyi_matrix
 
 PAIRS = [(0.0, 1.0, 0.3, 1.0), (0.0, 1.0, 0.5, 1.7), (1.0, 2.0, 0.2, 1.1), (0.0, 1.0, 0.0, 2.5), (3.0, 0.4, -1.0, 0.1)]

@@ -12,7 +12,7 @@ import pytest
 from scipy.special import ndtr
 
 from lastiterate.bayes import LinearModel
-from lastiterate.bayes.kernel import cyclic_sgld, sample, sgld
+from lastiterate.bayes.linear import cyclic_sgld, sample, sgld
 from lastiterate.errors import InputError
 from lastiterate_papers.sgld_law import Chain, neighbour_laws
 
@@ -116,7 +116,7 @@ def test_bad_input():
 
 
 def test_nothing_heavy_is_imported():
-    code = "import sys, lastiterate.bayes, lastiterate.bayes.kernel; print(*{m.split('.')[0] for m in sys.modules})"
+    code = "import sys, lastiterate.bayes, lastiterate.bayes.linear; print(*{m.split('.')[0] for m in sys.modules})"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"jax", "scipy", "sklearn", "matplotlib", "torch"} & set(found) and "lastiterate" in found
 

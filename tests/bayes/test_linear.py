@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from lastiterate.bayes.gaussian import log_part, renyi
-from lastiterate.bayes.linear_regression import LinearModel, RatioDomain, corner_bound, lemma_bound, posterior_curve
+from lastiterate.bayes.linear import log_part, renyi
+from lastiterate.bayes.linear import LinearModel, RatioDomain, corner_bound, lemma_bound, posterior_curve
 from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
 from tests.bayes.gaussian_pairs import epsilon_between

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from lastiterate.bayes import LinearModel, ProposeTestSample, RatioDomain, propose_test_sample
-from lastiterate.bayes.linear_regression import corner_bound
-from lastiterate.bayes.randomness import GIVEN, Given
-from lastiterate.bayes.release_if_stable import ORDERS, PRECISION, run
+from lastiterate.bayes.linear import corner_bound
+from lastiterate.bayes.sample import GIVEN, Given
+from lastiterate.bayes.sample import ORDERS, PRECISION, run
 from lastiterate.errors import InputError
 from lastiterate_papers.sgld_law import Chain, common_law, neighbour_laws
 from lastiterate_papers.sgld_privacy import peak

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from lastiterate.bayes.linear_regression import LinearModel
+from lastiterate.bayes.linear import LinearModel
 from lastiterate.bayes.ridge import ClippedRows, least_prior, posterior, ridge_bound, ridge_curve
 from lastiterate.errors import InputError
 from tests.bayes.gaussian_pairs import renyi_matrix

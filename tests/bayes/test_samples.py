@@ -8,18 +8,8 @@ import pytest
 
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.document import content_hash
-from lastiterate.bayes import (
-    ClippedRows,
-    LinearModel,
-    LinearPosterior,
-    RatioDomain,
-    RidgePosterior,
-    certify,
-    ridge,
-    sample_posterior,
-    samples,
-)
-from lastiterate.bayes.randomness import GIVEN, Given, System
+from lastiterate.bayes import (ClippedRows, LinearModel, LinearPosterior, RatioDomain, RidgePosterior, certify, ridge, sample_posterior, subject as samples)
+from lastiterate.bayes.sample import GIVEN, Given, System
 from lastiterate.bayes.ridge import least_prior
 from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError

@@ -11,7 +11,7 @@ import lastiterate
 from lastiterate import InputError
 from lastiterate.cli import app
 from lastiterate.data import Array, Schema
-from lastiterate.data.images import read_images
+from lastiterate.data.numpy_files import read_images
 from lastiterate.features import Scattering, SchemaTransformer
 
 RNG = np.random.default_rng(0)

@@ -136,7 +136,7 @@ def test_control_c_at_random_moments(name, folder):
 LOST = """
 import gc, sys, time
 from lastiterate import interrupts
-from lastiterate.cli.screen import app, reports_errors
+from lastiterate.cli.app import app, reports_errors
 import lastiterate.cli
 
 class Late:
@@ -194,7 +194,7 @@ import hashlib
 from contextlib import nullcontext
 from pathlib import Path
 from lastiterate import interrupts
-from lastiterate.cli.screen import app, reports_errors
+from lastiterate.cli.app import app, reports_errors
 import lastiterate.cli, sys
 
 interrupts.PATIENCE = PATIENCE_

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lastiterate.cli import app
-from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.gaussian import Gdp
 from lastiterate.ledger import Ledger
 
 MADE = ("--dataset", "ward-3", "--unit", "patient", "--rows-per-unit", "1", "--epsilon", "3", "--delta", "1e-5")

@@ -10,7 +10,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.cli import flags
-from lastiterate.cli.names import VALUES, flag_of, in_flags
+from lastiterate.cli.app import VALUES, flag_of, in_flags
 from tests.cli.test_cli import call
 
 SOURCES = Path(li.__file__).parent

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 import lastiterate as li
 from lastiterate.cli import app
 from lastiterate.ledger import Ledger
-from lastiterate.release import folder, linear
-from lastiterate.release.charging import Charging
+from lastiterate.release import folder, linear_model as linear
+from lastiterate.release.ledger_charge import Charging
 from lastiterate.theorems import TABLE
 
 TRAIN = ["train", "iris", "--epsilon", "3", "--time-budget", "2"]

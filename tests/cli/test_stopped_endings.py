@@ -12,10 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 import lastiterate as li
-from lastiterate.cli import app, saving
-from lastiterate.engine import sealed
+from lastiterate.cli import app, train as saving
+from lastiterate.engine import checkpoint as sealed
 from lastiterate.ledger import GaussianFilter, Ledger, database, store
-from lastiterate.release import charging, linear
+from lastiterate.release import ledger_charge as charging, linear_model as linear
 
 FIT = ["train", "iris", "--epsilon", "1", "--algorithm", "noisy-gd", "--time-budget", "1", "--no-calibrated"]
 LEDGER, CHECKPOINT = ["--ledger", "book", "--dataset", "d"], ["--checkpoint", "kept", "--checkpoint-key", "key"]

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lastiterate.cli import app
-from lastiterate.release import open_dataset
+from lastiterate.release import dataset as open_dataset
 
 SCHEMA = 'target = "y"\nclasses = ["0", "1"]\n' + "".join(
     f'[columns.{name}]\nkind = "number"\nlow = -3\nhigh = 3\n' for name in "ab")

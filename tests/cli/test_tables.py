@@ -10,9 +10,9 @@ import typer
 from typer.testing import CliRunner
 
 import lastiterate as li
-from lastiterate.accounting.budgets import warn_of_epsilon
+from lastiterate.accounting.calibration import warn_of_epsilon
 from lastiterate.cli import app
-from lastiterate.cli.spreadsheets import as_csv, as_latex
+from lastiterate.cli.account import as_csv, as_latex
 from lastiterate.theorems import TABLE
 
 RUN = ["--n", "6000", "--steps", "300", "--step-size", "0.05", "--noise-multiplier", "3", "--clip", "1", "--batch",

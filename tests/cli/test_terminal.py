@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import lastiterate
 from lastiterate.cli import app
-from lastiterate.cli.screen import reports_errors
+from lastiterate.cli.app import reports_errors
 from lastiterate.theorems import TABLE
 
 RUN = ["--n", "5000", "--steps", "100", "--step-size", "0.02", "--batch", "cyclic:500"]
@@ -96,7 +96,7 @@ def test_a_full_disk_is_one_sentence():
                               stderr=subprocess.PIPE, text=True)
     assert done.returncode == 2 and "Traceback" not in done.stderr
     code = (
-        "from lastiterate.cli.screen import emit, reports_errors\n"
+        "from lastiterate.cli.app import emit, reports_errors\n"
         "@reports_errors\ndef f():\n    emit('x' * 100, None)\nf()"
     )
     with open("/dev/full", "w") as full:

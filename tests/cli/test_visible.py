@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 import lastiterate as li
 from lastiterate import cli
-from lastiterate.cli.terminal import Terminal, visible
+from lastiterate.cli.app import Terminal, visible
 from lastiterate.data.schema import Schema
 
 EVIL = "no\x1b]0;owned\x07\x1b[31m\u202eyes\u2066\x9b2J\r"
@@ -33,7 +33,7 @@ def test_everything_that_a_console_prints_is_visible(capsys):
 def test_predictions_and_exports_of_a_hostile_folder(tmp_path):
     from dataclasses import replace
 
-    from lastiterate.release.answers import Labels
+    from lastiterate.release.predictions import Labels
 
     rng = np.random.default_rng(0)
     run = li.Run(n=60, steps=3, step_size=0.5, noise=li.NoiseMultiplier(12.0), loss=li.Logistic(ridge=0.05))

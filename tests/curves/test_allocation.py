@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lastiterate.curves.allocation_composition import AllocationPld, Composed, composed, on_losses, pass_ratio
+from lastiterate.curves.allocation import AllocationPld, Composed, composed, on_losses, pass_ratio
 from lastiterate.curves.composition import compose, curve_from_dict
-from lastiterate.curves.gdp import Gdp
-from lastiterate.curves.grouped import Grouped
-from lastiterate.curves.mixtures import GdpMixture
+from lastiterate.curves.gaussian import Gdp
+from lastiterate.curves.curve import Grouped
+from lastiterate.curves.gaussian import GdpMixture
 from lastiterate.curves.pld import Pld
 from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError

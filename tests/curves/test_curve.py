@@ -10,8 +10,8 @@ import pytest
 
 from lastiterate.curves.composition import compose, curve_from_dict
 from lastiterate.curves.curve import BestOf, EpsDelta
-from lastiterate.curves.gdp import Gdp, ceiling
-from lastiterate.curves.mixtures import GdpMixture
+from lastiterate.curves.gaussian import Gdp, ceiling
+from lastiterate.curves.gaussian import GdpMixture
 from lastiterate.curves.renyi import Rdp, rdp_epsilon, rdp_log_delta
 from lastiterate.errors import InputError
 

@@ -8,17 +8,17 @@ import pytest
 from scipy.special import log_ndtr, ndtr
 
 import lastiterate as li
-from lastiterate.curves.allocation_composition import AllocationPld
+from lastiterate.curves.allocation import AllocationPld
 from lastiterate.curves.composition import curve_from_dict
 from lastiterate.curves.curve import BestOf
-from lastiterate.curves.exchanged import Exchanged
-from lastiterate.curves.failure import WithFailure
-from lastiterate.curves.fixed_size_composition import FixedSizeSteps
-from lastiterate.curves.gdp import Gdp
-from lastiterate.curves.mixtures import GdpMixture
+from lastiterate.curves.curve import Exchanged
+from lastiterate.curves.curve import WithFailure
+from lastiterate.curves.fixed_size import FixedSizeSteps
+from lastiterate.curves.gaussian import Gdp
+from lastiterate.curves.gaussian import GdpMixture
 from lastiterate.curves.pld import Pld
-from lastiterate.curves.profile_renyi import _log_integral, _log_tail, divergence_of, renyi_divergence
-from lastiterate.curves.secret_bins import SecretBins
+from lastiterate.curves.renyi import _log_integral, _log_tail, divergence_of, renyi_divergence
+from lastiterate.curves.allocation import SecretBins
 from lastiterate.errors import InputError
 
 

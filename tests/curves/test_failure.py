@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from lastiterate.curves.composition import compose, curve_from_dict
-from lastiterate.curves.failure import WithFailure
-from lastiterate.curves.gdp import Gdp
-from lastiterate.curves.mixtures import GdpMixture
+from lastiterate.curves.curve import WithFailure
+from lastiterate.curves.gaussian import Gdp
+from lastiterate.curves.gaussian import GdpMixture
 from lastiterate.errors import InputError
 
 

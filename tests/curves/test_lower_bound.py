@@ -7,7 +7,7 @@ import pytest
 
 from lastiterate.curves.composition import compose
 from lastiterate.curves.curve import Curve
-from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.lower_bound import Largest, LowerBound, MixturePair
 from lastiterate.errors import InputError
 from oracles.gaussian import gdp_delta, mixture_delta

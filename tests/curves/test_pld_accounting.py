@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 
-from lastiterate.curves.allocation_composition import AllocationPld
+from lastiterate.curves.allocation import AllocationPld
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it says that numba is not installed

@@ -8,7 +8,7 @@ from scipy.special import ndtr
 
 from lastiterate.curves import ratio_grid
 from lastiterate.curves.ratio_grid import lognormal, mean_of_copies, mean_of_two
-from lastiterate.curves.ratio_nodes import first_nodes
+from lastiterate.curves.ratio_grid import first_nodes
 
 
 def call(level, a):

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from lastiterate.curves.gdp import Gdp, ceiling
-from lastiterate.curves.mixtures import GdpMixture
+from lastiterate.curves.gaussian import Gdp, ceiling
+from lastiterate.curves.gaussian import GdpMixture
 from lastiterate.curves.roots import falling_root, first_within, smallest_true
 
 BOUNDS = {"farthest": 60.0, "least": 1e-7}

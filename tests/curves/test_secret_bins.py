@@ -10,8 +10,8 @@ from scipy.special import log_ndtr, ndtr
 
 from lastiterate.curves import ratio_law
 from lastiterate.curves.composition import compose, curve_from_dict
-from lastiterate.curves.gdp import Gdp
-from lastiterate.curves.secret_bins import FINE_LEVELS, SecretBins, likelihood_ratio, merged
+from lastiterate.curves.gaussian import Gdp
+from lastiterate.curves.allocation import BIN_FINE_LEVELS, SecretBins, likelihood_ratio, merged
 from lastiterate.errors import InputError
 
 
@@ -110,8 +110,8 @@ def test_strengths_are_only_rounded_up():
     for _ in range(50):
         strengths, counts = rng.uniform(0, 2, 30) ** 3, rng.integers(1, 5, 30)
         bins = tuple((float(a), int(n)) for a, n in zip(strengths, counts, strict=True))
-        levels = merged((*bins, (0.0, 7)), FINE_LEVELS)
-        assert len(levels) <= FINE_LEVELS + 1 and sum(n for _, n in levels) == sum(n for _, n in bins) + 7
+        levels = merged((*bins, (0.0, 7)), BIN_FINE_LEVELS)
+        assert len(levels) <= BIN_FINE_LEVELS + 1 and sum(n for _, n in levels) == sum(n for _, n in bins) + 7
         assert levels[0] == (0.0, 7) and max(levels)[0] == max(bins)[0]
         for threshold in rng.uniform(0, 2, 20):  # at least as many bins exceed any strength
             assert sum(n for a, n in levels if a >= threshold) >= sum(n for a, n in bins if a >= threshold)

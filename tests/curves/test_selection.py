@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from lastiterate.accounting.selection import Selection
-from lastiterate.curves import private_selection
+from lastiterate.curves import selection as private_selection
 from lastiterate.curves.composition import compose, curve_from_dict
 from lastiterate.curves.curve import Curve, EpsDelta
-from lastiterate.curves.gdp import Gdp
-from lastiterate.curves.grouped import confirmed_epsilon
-from lastiterate.curves.number_of_runs import NegativeBinomial, PoissonRuns, Runs
-from lastiterate.curves.private_selection import Selected, WorstOf, selected_rdp
-from lastiterate.curves.tails import log_sum_exp
+from lastiterate.curves.gaussian import Gdp
+from lastiterate.curves.curve import confirmed_epsilon
+from lastiterate.curves.selection import NegativeBinomial, PoissonRuns, Runs
+from lastiterate.curves.selection import Selected, WorstOf, selected_rdp
+from lastiterate.curves.gaussian import log_sum_exp
 from lastiterate.errors import InputError
 from oracles.number_of_runs import masses_of
 

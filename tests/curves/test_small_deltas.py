@@ -8,19 +8,19 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from lastiterate.curves import dominating_pair
-from lastiterate.curves.allocated_shifts import AllocatedShifts
-from lastiterate.curves.allocation_composition import AllocationPld
+from lastiterate.curves import fixed_size as dominating_pair
+from lastiterate.curves.delayed_shifts import AllocatedShifts
+from lastiterate.curves.allocation import AllocationPld
 from lastiterate.curves.curve import BestOf
 from lastiterate.curves.delayed_shifts import DelayedShifts
-from lastiterate.curves.fixed_size_composition import FixedSizeSteps, one_step
-from lastiterate.curves.gdp import Gdp
-from lastiterate.curves.grouped import Grouped
+from lastiterate.curves.fixed_size import FixedSizeSteps, one_step
+from lastiterate.curves.gaussian import Gdp
+from lastiterate.curves.curve import Grouped
 from lastiterate.curves.pld import Pld
 from lastiterate.curves.ratio_law import Ratio
-from lastiterate.curves.ratio_powers import chernoff, product
-from lastiterate.curves.secret_bins import SecretBins, likelihood_ratio
-from lastiterate.curves.tails import drawn_delta
+from lastiterate.curves.ratio_law import chernoff, product
+from lastiterate.curves.allocation import SecretBins, likelihood_ratio
+from lastiterate.curves.gaussian import drawn_delta
 
 SAMPLED = [
     Pld(0.1, (1.0,), (100,)), FixedSizeSteps(0.01, (1.0,), (1000,)),

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lastiterate.data import Schema, encode, encode_features, read_table, schema_template
-from lastiterate.data.encode import SLICE
+from lastiterate.data import Schema, encoding as encode, encode_features, read_table, schema_template
+from lastiterate.data.encoding import SLICE
 from lastiterate.errors import InputError
 
 X = np.arange(12.0).reshape(4, 3)

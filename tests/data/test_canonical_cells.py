@@ -11,15 +11,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lastiterate.data import Category, Numeric, Schema, Table, encode, encode_features, read_table
+from lastiterate.data import Category, Numeric, Schema, Table, encoding as encode, encode_features, read_table
 from lastiterate.data.columns import MISSING, Date
 from lastiterate.data.data_frames import frame_table
-from lastiterate.data.entries import column_from
+from lastiterate.data.schema import column_from
 from lastiterate.data.table import as_doubles, canonical_text, number_text
 from lastiterate.errors import InputError
 from lastiterate.release.forget_file import Request, _listed
-from lastiterate.release.open_dataset import open_file
-from lastiterate.release.protected_units import Units, canonical_identifiers, identifiers, kept_rows
+from lastiterate.release.dataset import open_file
+from lastiterate.release.units import Units, canonical_identifiers, identifiers, kept_rows
 
 DAY = datetime.datetime(2021, 3, 1)
 TIME = datetime.datetime(2021, 3, 1, 4, 5, 6, 120_000)

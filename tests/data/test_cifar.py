@@ -10,7 +10,7 @@ import struct
 import numpy as np
 import pytest
 
-from lastiterate.data import Schema, encode, read_table, schema_template
+from lastiterate.data import Schema, encoding as encode, read_table, schema_template
 from lastiterate.errors import InputError
 
 RANDOM = np.random.default_rng(3)

@@ -7,23 +7,10 @@ import tomllib
 import numpy as np
 import pytest
 
-from lastiterate.data import (
-    BUNDLED,
-    Category,
-    Ignore,
-    Numeric,
-    Schema,
-    Table,
-    encode,
-    encode_features,
-    load_bundled,
-    read_table,
-    schema_template,
-    split,
-)
-from lastiterate.data.unpack import unpacked_limit
+from lastiterate.data import (BUNDLED, Category, Ignore, Numeric, Schema, Table, encoding as encode, encode_features, load_bundled, read_table, schema_template, split)
+from lastiterate.data.decompression import unpacked_limit
 from lastiterate.errors import InputError
-from lastiterate.release.protected_units import Units
+from lastiterate.release.units import Units
 
 CSV = "age,job,note,label\n20,cook,a,yes\n60,,b,no\n?,clerk,c,yes\n120,cook,d,no\n"
 TOML = """

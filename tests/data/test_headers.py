@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from lastiterate.cli import app
-from lastiterate.data import Schema, encode, encode_features, read_table, schema_template
-from lastiterate.data.sources.source import open_stream
+from lastiterate.data import Schema, encoding as encode, encode_features, read_table, schema_template
+from lastiterate.data.record_source import open_stream
 from lastiterate.errors import InputError
 
 RNG = np.random.default_rng(0)

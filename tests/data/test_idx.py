@@ -6,7 +6,7 @@ import struct
 import numpy as np
 import pytest
 
-from lastiterate.data import Schema, encode, read_table, schema_template
+from lastiterate.data import Schema, encoding as encode, read_table, schema_template
 from lastiterate.errors import InputError
 
 CODES = {"u1": 0x08, "i1": 0x09, "i2": 0x0B, "i4": 0x0C, "f4": 0x0D, "f8": 0x0E}

@@ -9,7 +9,7 @@ import pytest
 from lastiterate import InputError
 from lastiterate.data import Schema, Table, encode_features, schema_template
 from lastiterate.data.columns import Date, Numeric, Words
-from lastiterate.data.entries import column_from
+from lastiterate.data.schema import column_from
 
 TOML = """
 target = "y"
@@ -150,7 +150,7 @@ def test_the_wizard_asks_what_each_kind_needs(tmp_path):
 
 
 def test_an_id_is_not_what_is_predicted():
-    from lastiterate.data.template import template
+    from lastiterate.data.schema_template import template
 
     assert 'target = "outcome"' in template({"age": "?", "outcome": "category", "person": "id"})
     assert 'target = "b"' in template({"a": "id", "b": "ignore"})

@@ -19,16 +19,16 @@ from typer.testing import CliRunner
 
 import lastiterate as li
 from lastiterate import limits
-from lastiterate.accounting.releaser_statement import read_statement
+from lastiterate.accounting.comparison import read_statement
 from lastiterate.cli import app
 from lastiterate.cli.flags import step_size
 from lastiterate.data import Schema, read_table
-from lastiterate.data.plain_pickle import read_plain_pickle
+from lastiterate.data.cifar import read_plain_pickle
 from lastiterate.data.readers import schema_template
-from lastiterate.data.sources.source import open_stream
-from lastiterate.release import manifest
-from lastiterate.release.signing import sign_folder, signature_problems
-from lastiterate.run import strict_json, strict_toml
+from lastiterate.data.record_source import open_stream
+from lastiterate.release import folder as manifest
+from lastiterate.release.provenance import sign_folder, signature_problems
+from lastiterate.run import serialization as strict_json, strict_toml
 
 
 def refused(act, *words):
@@ -173,7 +173,7 @@ def test_millions_of_empty_cells_are_refused_by_the_memory_there_is(tmp_path, mo
 
 
 def test_standard_input_has_an_end(tmp_path, monkeypatch):
-    from lastiterate.data.unpack import unpacked_limit
+    from lastiterate.data.decompression import unpacked_limit
 
     class Endless:
         buffer = io.BytesIO(b"a,b\n" + b"1,2\n" * 1000)

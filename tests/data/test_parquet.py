@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lastiterate.data import Schema, encode, read_table, schema_template
+from lastiterate.data import Schema, encoding as encode, read_table, schema_template
 from lastiterate.data.parquet import cells_of, read_types
 from lastiterate.errors import InputError
-from lastiterate.release.protected_units import Units
+from lastiterate.release.units import Units
 
 CSV = "age,job,note,label\n20,cook,a,yes\n60.5,,b,no\n,clerk,c,yes\n120,cook,d,no\n"
 SCHEMA = Schema.from_dict(

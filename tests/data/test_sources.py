@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.data import Schema, encode, read_table
-from lastiterate.data.sources.source import Encoded, open_stream, streams
+from lastiterate.data import Schema, encoding as encode, read_table
+from lastiterate.data.record_source import Encoded, open_stream, streams
 from lastiterate.errors import InputError
 
 pa = pytest.importorskip("pyarrow")

@@ -68,8 +68,8 @@ def test_commands_on_pages_exist():
 
 
 def test_a_name_that_is_gone_is_noticed():
-    assert resolves("lastiterate.curves.gdp.Gdp") and resolves("lastiterate.audit.audit")
-    assert not resolves("lastiterate.nothing") and not resolves("lastiterate.curves.gdp.Nothing")
+    assert resolves("lastiterate.curves.gaussian.Gdp") and resolves("lastiterate.audit.audit")
+    assert not resolves("lastiterate.nothing") and not resolves("lastiterate.curves.gaussian.Nothing")
 
 
 def test_every_version_of_the_changelog_has_sections():

@@ -11,10 +11,10 @@ import pytest
 import lastiterate as li
 from lastiterate.engine import Trainer, seeded_key, seeded_keys
 from lastiterate.engine.network import fit_network
-from lastiterate.engine.streaming.devices import Arrays
+from lastiterate.engine.streaming.buffers import Arrays
 from lastiterate.errors import InputError
 from lastiterate.theorems import TABLE
-from lastiterate.theorems.assumptions.basic import last_iterate_only, not_averaged, plain_updates
+from lastiterate.theorems.assumptions import last_iterate_only, not_averaged, plain_updates
 from lastiterate.theorems.theorem import Applies, Broken
 from tiers import unless
 

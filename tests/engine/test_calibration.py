@@ -10,19 +10,19 @@ import pytest
 from scipy.optimize import minimize
 
 import lastiterate as li
-from lastiterate.engine import calibration_queries, exact_sums, newton_rounds, seeded_key, seeded_keys
-from lastiterate.engine import model as model_module
-from lastiterate.engine.calibration_queries import OF_ONE, OF_SEVERAL, Queries
-from lastiterate.engine.exact_rounds import exact_rounds
-from lastiterate.engine.exact_sums import execute_exactly
-from lastiterate.engine.model import Model, execute, scores
-from lastiterate.engine.newton_rounds import calibrated, drawn_rounds
-from lastiterate.engine.streaming.devices import Arrays
-from lastiterate.engine.streaming.streamed_linear import execute_streaming
+from lastiterate.engine import (calibration as calibration_queries, exact_linear as exact_sums, calibration as newton_rounds, seeded_key, seeded_keys)
+from lastiterate.engine import linear_model as model_module
+from lastiterate.engine.calibration import OF_ONE, OF_SEVERAL, Queries
+from lastiterate.engine.exact_linear import exact_rounds
+from lastiterate.engine.exact_linear import execute_exactly
+from lastiterate.engine.linear_model import Model, execute, scores
+from lastiterate.engine.calibration import calibrated, drawn_rounds
+from lastiterate.engine.streaming.buffers import Arrays
+from lastiterate.engine.streaming.execution import execute_streaming
 from lastiterate.engine.unit_gradients import execute_units
 from lastiterate.errors import InputError
-from lastiterate.release.protected_units import unit_records
-from lastiterate.run.stable import typical_norm
+from lastiterate.release.units import unit_records
+from lastiterate.run.stability import typical_norm
 
 OUTPUTS = (1, 2, 3, 10)
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.engine.gaussian_noise import NOISE, gaussian, seeded_key, stream
-from lastiterate.engine.gradients import Linear
+from lastiterate.engine.random import NOISE, gaussian, seeded_key, stream
+from lastiterate.engine.linear_gradients import Linear
 from lastiterate.engine.trainer import Trainer
 from lastiterate.errors import InputError
 

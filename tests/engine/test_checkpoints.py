@@ -22,7 +22,7 @@ import lastiterate as li
 from lastiterate.engine import execute, seeded_key
 from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.network import fit_network
-from lastiterate.engine.sealed import Key, Owner, unseal
+from lastiterate.engine.checkpoint import Key, Owner, unseal
 from lastiterate.errors import InputError
 from tiers import size
 
@@ -176,7 +176,7 @@ import lastiterate as li
 from pathlib import Path
 from lastiterate.engine import execute, seeded_key
 from lastiterate.engine.checkpoint import Checkpoint
-from lastiterate.engine.sealed import Key
+from lastiterate.engine.checkpoint import Key
 
 rng = np.random.default_rng(1)
 x, y = rng.normal(size=(400, 30)).astype(np.float32), rng.integers(0, 2, 400)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lastiterate.engine.traced import quick
+from lastiterate.engine.tracing import quick
 from tiers import unless
 
 RNG = np.random.default_rng(5)

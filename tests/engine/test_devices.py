@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.engine.streaming.devices import Arrays, Devices
-from lastiterate.engine.streaming.streamed_linear import execute_streaming
+from lastiterate.engine.streaming.buffers import Arrays, Devices
+from lastiterate.engine.streaming.execution import execute_streaming
 from lastiterate.errors import InputError
 
 QUICK = "--xla_cpu_parallel_codegen_split_count=1 --xla_backend_optimization_level=0"
@@ -25,15 +25,15 @@ os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8 " + sys.argv
 sys.path[:0] = sys.argv[1:]
 import jax, numpy as np, lastiterate as li
 from engine.test_law import BASE, X as QX, Y as QY, agrees
-from lastiterate.audit.shared import on_devices, spread
+from lastiterate.audit.score_distributions import on_devices, spread
 from lastiterate.engine import Trainer, seeded_key, seeded_keys
-from lastiterate.engine.gradients import Linear
+from lastiterate.engine.linear_gradients import Linear
 from lastiterate.engine.loop import schedule, start
-from lastiterate.engine.noise_ahead import NoiseAhead
-from lastiterate.engine.streaming.devices import Arrays, Devices
-from lastiterate.engine.streaming.streamed_linear import Rows, execute_streaming
+from lastiterate.engine.noise import NoiseAhead
+from lastiterate.engine.streaming.buffers import Arrays, Devices
+from lastiterate.engine.streaming.execution import Rows, execute_streaming
 from lastiterate.engine.streaming.passes import Passes
-from lastiterate.engine.streaming.chunk_buffers import filled_buffers
+from lastiterate.engine.streaming.steps import filled_buffers
 from lastiterate.engine.streaming.steps import StreamLoop, advance_chunks
 
 assert len(jax.devices()) == 8
@@ -104,8 +104,8 @@ jax.config.update("jax_cpu_collectives_implementation", "gloo")
 jax.distributed.initialize("127.0.0.1:" + sys.argv[1], 2, int(sys.argv[2]))
 import lastiterate as li
 from lastiterate.engine import seeded_key
-from lastiterate.engine.streaming.devices import Arrays, Devices
-from lastiterate.engine.streaming.streamed_linear import execute_streaming
+from lastiterate.engine.streaming.buffers import Arrays, Devices
+from lastiterate.engine.streaming.execution import execute_streaming
 from lastiterate.errors import InputError
 assert len(jax.devices()) == 4 and jax.local_device_count() == 2
 rng = np.random.default_rng(0)
@@ -223,7 +223,7 @@ def test_a_device_that_drops_out_ends_the_run_in_one_sentence(monkeypatch):
         def compiled(self, function):
             return function
 
-    monkeypatch.setattr("lastiterate.engine.streaming.streamed_linear.Devices", Lost)
+    monkeypatch.setattr("lastiterate.engine.streaming.execution.Devices", Lost)
     run = li.Run(n=20, steps=2, step_size=0.1, noise=li.GradientNoise(1.0), loss=li.Logistic(ridge=0.1))
     with pytest.raises(InputError, match=r"devices stopped: .* got 'UNAVAILABLE: device 3 is gone'; nothing was"):
         execute_streaming(run, Arrays((np.zeros((20, 2), np.float32), np.zeros(20, int))), None, devices=2)

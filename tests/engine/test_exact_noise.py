@@ -9,9 +9,9 @@ import pytest
 from scipy.stats import chi2, norm
 
 from lastiterate.engine import exact_noise
-from lastiterate.engine.exact_exponential import exp_between
+from lastiterate.engine.exact_noise import exp_between
 from lastiterate.engine.exact_noise import DiscreteGaussian, block_width
-from lastiterate.engine.random_bits import Bits, derived
+from lastiterate.engine.random import Bits, derived
 from lastiterate.errors import InputError
 
 KEY = derived(b"a test's secret", "tests")

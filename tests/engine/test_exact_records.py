@@ -15,8 +15,8 @@ from lastiterate.engine import seeded_key
 from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.exact_records import ExactRecords, RecordGrid, fit_network_exactly
 from lastiterate.engine.network import fit_network
-from lastiterate.engine.parameter_form import Form
-from lastiterate.engine.sealed import Key
+from lastiterate.engine.parameters import Form
+from lastiterate.engine.checkpoint import Key
 
 RNG = np.random.default_rng(0)
 N, D = 24, 4

@@ -11,21 +11,21 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting.exact_calibration import calibrate_exactly
-from lastiterate.accounting.exact_steps import ExactRun
+from lastiterate.accounting.calibration import calibrate_exactly
+from lastiterate.accounting.exact_noise import ExactRun
 from lastiterate.curves.renyi import Rdp
 from lastiterate.engine import execute, seeded_key
 from lastiterate.engine.checkpoint import Checkpoint
-from lastiterate.engine.exact_draws import draws_of, preparation_bits
+from lastiterate.engine.exact_noise import draws_of, preparation_bits
 from lastiterate.engine.exact_noise import FINEST, DiscreteGaussian
-from lastiterate.engine.exact_preparation import exact_mean, exact_moments, exact_target_mean, moment_places, whole_rows
-from lastiterate.engine.exact_sums import ExactLinear, Grid, execute_exactly, grid_of, on_grid, residual_norm
-from lastiterate.engine.gradients import residuals
-from lastiterate.engine.random_bits import Bits, derived
+from lastiterate.engine.exact_linear import (exact_mean, exact_moments, exact_target_mean, moment_places, whole_rows)
+from lastiterate.engine.exact_linear import ExactLinear, Grid, execute_exactly, grid_of, on_grid, residual_norm
+from lastiterate.engine.linear_gradients import residuals
+from lastiterate.engine.random import Bits, derived
 from lastiterate.engine.rows import clip_rows
-from lastiterate.engine.sealed import Key
-from lastiterate.run.preparation import CosineFeatures, PrivateTargetMean, SquareRoots, UnitRows
-from lastiterate.theorems.composition_gdp import composition_mu
+from lastiterate.engine.checkpoint import Key
+from lastiterate.run.preprocessing import CosineFeatures, PrivateTargetMean, SquareRoots, UnitRows
+from lastiterate.theorems.composition import composition_mu
 
 LOSSES = [li.Logistic(row_norm=1.5, ridge=1e-2), li.Softmax(classes=3, row_norm=2.0), li.HuberRidge(residual_clip=0.5),
           li.Logistic(cap=0.3), li.Softmax(classes=3, cap=0.4)]

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.engine import gathered, many_models, seeded_key, seeded_keys
-from lastiterate.engine.gaussian_noise import ORDER, stream
-from lastiterate.engine.gradients import Linear
+from lastiterate.engine import minibatch_gather as gathered, trainer as many_models, seeded_key, seeded_keys
+from lastiterate.engine.random import ORDER, stream
+from lastiterate.engine.linear_gradients import Linear
 from lastiterate.engine.loop import advance, drawn_for_pass, schedule, start
-from lastiterate.engine.noise_ahead import NoiseAhead
-from lastiterate.engine.prepare import arrange, hidden
-from lastiterate.engine.program import StepProgram
+from lastiterate.engine.noise import NoiseAhead
+from lastiterate.engine.linear_gradients import arrange, hidden
+from lastiterate.engine.loop import StepProgram
 from lastiterate.engine.samplers import sampler_of
-from lastiterate.engine.samplers.dealt import in_order, into_bins, into_blocks, words
+from lastiterate.engine.host_permutation import in_order, into_bins, into_blocks, words
 from lastiterate.engine.trainer import Loop, Trainer
 
 N, D = 103, 3

@@ -7,9 +7,9 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import lastiterate as li
-from lastiterate.engine.measured import Measurable, prepare_privately
-from lastiterate.engine.preparation.in_threads import in_threads
-from lastiterate.engine.preparation.sliced_sums import each_sum
+from lastiterate.engine.linear_model import Measurable, prepare_privately
+from lastiterate.engine.preprocessing import in_threads
+from lastiterate.engine.preprocessing import each_sum
 
 RNG = np.random.default_rng(0)
 TABLES = [(RNG.standard_normal((m, 300)), RNG.standard_normal((300, 40 + m))) for m in (1, 65, 200, 333)] * 4

@@ -7,10 +7,10 @@ import pytest
 from jax.lax import GatherDimensionNumbers, GatherScatterMode
 
 import lastiterate as li
-from lastiterate.engine.dense import clipped_sum, layers_of
-from lastiterate.engine.lookup import Lookup
+from lastiterate.engine.dense_gradients import clipped_sum, layers_of
+from lastiterate.engine.per_example import Lookup
 from lastiterate.engine.network import prepared
-from lastiterate.engine.traced import program
+from lastiterate.engine.tracing import program
 
 WORDS, WIDTH, LENGTH, N, CLIP = 11, 3, 6, 20, 0.7
 RNG = np.random.default_rng(3)

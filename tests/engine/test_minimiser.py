@@ -10,10 +10,10 @@ import pytest
 import lastiterate as li
 from lastiterate.analysis import perturbed_objective as bounds
 from lastiterate.engine import Trainer, seeded_key, seeded_keys
-from lastiterate.engine.gaussian_noise import NOISE, gaussian, stream
-from lastiterate.engine.gradients import AT_ONCE
+from lastiterate.engine.random import NOISE, gaussian, stream
+from lastiterate.engine.linear_gradients import AT_ONCE
 from lastiterate.run.methods import last_noise
-from lastiterate.run.perturbed_minimiser import KEPT, contraction, linear_term, look_ahead
+from lastiterate.run.methods import KEPT, contraction, linear_term, look_ahead
 
 N = 60
 RNG = np.random.default_rng(3)

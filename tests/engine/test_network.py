@@ -10,9 +10,9 @@ import pytest
 
 import lastiterate as li
 from lastiterate.engine import Trainer, seeded_key
-from lastiterate.engine.dense import clipped_sum, layers_of
+from lastiterate.engine.dense_gradients import clipped_sum, layers_of
 from lastiterate.engine.network import PerExample, fit_network, prepared
-from lastiterate.engine.traced import program
+from lastiterate.engine.tracing import program
 from lastiterate.errors import InputError, NotCertified
 from tiers import EXHAUSTIVE, unless
 

@@ -9,17 +9,9 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from lastiterate.engine import gaussian_noise, seeded_key
-from lastiterate.engine.cipher import encrypted
-from lastiterate.engine.gaussian_noise import (
-    FARTHEST,
-    ROUND,
-    ROUNDS,
-    cos_sin,
-    gaussian,
-    normal_pairs,
-    small_and_long,
-)
+from lastiterate.engine import random as gaussian_noise, seeded_key
+from lastiterate.engine.random import encrypted
+from lastiterate.engine.random import (FARTHEST, ROUND, STREAM_ROUNDS, cos_sin, gaussian, normal_pairs, small_and_long)
 
 pytestmark = pytest.mark.usefixtures("as_users_have_them")  # bits
 
@@ -57,12 +49,12 @@ def test_many_draws_are_those_of_blocks_in_a_row(monkeypatch):
 def test_small_uniform_numbers_have_all_their_bits(zeros_before):
     """The number whose binary digits are words of zeros, a small word, and a word of random bits: exactly."""
     small, last, ones = 2**31 + 12345, 0x9E3779B97F4A7C15, 2**64 - 1
-    digits = [0] * zeros_before + [small, *[last] * ROUNDS]
+    digits = [0] * zeros_before + [small, *[last] * STREAM_ROUNDS]
     with jax.enable_x64(True):
         table = jnp.asarray([[digit, enough, half] for digit, enough, half in zip(
             digits, [2**32, *[ones] * 40], [2**63, *[ones] * 40], strict=False)], "uint64")
         found, other = map(np.asarray, small_and_long(lambda k: (table[k], jnp.full(3, k + 7, "uint64"))))
-    used = digits[:min(zeros_before + 2, ROUNDS)]
+    used = digits[:min(zeros_before + 2, STREAM_ROUNDS)]
     exact = sum(Fraction(digit, 2 ** (64 * (i + 1))) for i, digit in enumerate(used))
     assert found[0] == pytest.approx(float(exact), rel=2.0**-52, abs=0)
     assert (found[1:] == [2.0**-32, 0.5]).all(), "numbers of enough bits stay as they are"

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.engine import Trainer, noise_ahead, seeded_keys
-from lastiterate.engine.gaussian_noise import NOISE, ORDER, PAIRS, bits, gaussian, normals, stream
-from lastiterate.engine.noise_ahead import LONGEST, NoiseAhead, steps_ahead
-from lastiterate.engine.samplers import dealt
-from lastiterate.engine.streaming.devices import Arrays
-from lastiterate.engine.streaming.streamed_linear import execute_streaming
+from lastiterate.engine import Trainer, noise as noise_ahead, seeded_keys
+from lastiterate.engine.random import NOISE, ORDER, PAIRS, bits, gaussian, normals, stream
+from lastiterate.engine.noise import LONGEST, NoiseAhead, steps_ahead
+from lastiterate.engine import host_permutation as dealt
+from lastiterate.engine.streaming.buffers import Arrays
+from lastiterate.engine.streaming.execution import execute_streaming
 
 pytestmark = pytest.mark.usefixtures("as_users_have_them")  # bits
 

@@ -13,10 +13,10 @@ import lastiterate as li
 from lastiterate.engine import seeded_key
 from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.network import fit_network
-from lastiterate.engine.sealed import Key as Sealing
-from lastiterate.engine.streaming.devices import Arrays
+from lastiterate.engine.checkpoint import Key as Sealing
+from lastiterate.engine.streaming.buffers import Arrays
 from lastiterate.errors import InputError
-from lastiterate.theorems.assumptions.basic import plain_updates
+from lastiterate.theorems.assumptions import plain_updates
 from lastiterate.theorems.theorem import Applies
 from tiers import EXHAUSTIVE
 

@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting.beside_the_model import prepared_curves
-from lastiterate.audit.auditing import auditable
+from lastiterate.accounting.composed_parts import prepared_curves
+from lastiterate.audit.runner import auditable
 from lastiterate.engine import Trainer, execute, scores, seeded_key
-from lastiterate.engine.exact_sums import execute_exactly
-from lastiterate.engine.model import rows_of_batches
-from lastiterate.engine.preparation import PARTS, executed, prepared
-from lastiterate.engine.preparation.cosines import cosines, directions, noisy_cosines, with_cosines
-from lastiterate.engine.preparation.covariance import UNIT as COVARIANCE_UNIT
-from lastiterate.engine.preparation.covariance import noisy_moments, short_rows, unit_rows, whitened, whitening
-from lastiterate.engine.preparation.eigenvalue import released_eigenvalue, top_eigenvalue
-from lastiterate.engine.preparation.target_mean import noisy_target_mean
-from lastiterate.engine.prepare import places
-from lastiterate.run.preparation import CosineFeatures, PrivateTargetMean, SquareRoots, columns
+from lastiterate.engine.exact_linear import execute_exactly
+from lastiterate.engine.linear_model import rows_of_batches
+from lastiterate.engine.preprocessing import PARTS, executed, prepared
+from lastiterate.engine.preprocessing import cosines, directions, noisy_cosines, with_cosines
+from lastiterate.engine.preprocessing import UNIT as COVARIANCE_UNIT
+from lastiterate.engine.preprocessing import noisy_moments, short_rows, unit_rows, whitened, whitening
+from lastiterate.engine.preprocessing import released_eigenvalue, top_eigenvalue
+from lastiterate.engine.preprocessing import noisy_target_mean
+from lastiterate.engine.linear_gradients import places
+from lastiterate.run.preprocessing import CosineFeatures, PrivateTargetMean, SquareRoots, columns
 from lastiterate.run.run import DESCRIPTIONS
 
 RNG = np.random.default_rng(5)

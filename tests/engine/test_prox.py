@@ -10,7 +10,7 @@ import pytest
 
 import lastiterate as li
 from engine import reference
-from lastiterate.engine.prox import executed, project, proximal
+from lastiterate.engine.methods import executed, project, proximal
 from lastiterate.errors import InputError
 
 RNG = np.random.default_rng(7)

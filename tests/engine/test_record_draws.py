@@ -11,17 +11,17 @@ import pytest
 from jax.custom_batching import custom_vmap
 
 import lastiterate as li
-from lastiterate.audit.attacked_run import auditable
+from lastiterate.audit.runner import auditable
 from lastiterate.engine import seeded_key
 from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.exact_records import fit_network_exactly
-from lastiterate.engine.gaussian_noise import ORDER, stream
+from lastiterate.engine.random import ORDER, stream
 from lastiterate.engine.network import fit_network
-from lastiterate.engine.prepare import hidden_state
-from lastiterate.engine.record_keys import as_key, keys_of, keys_of_batch
-from lastiterate.engine.sealed import Key as Sealing
-from lastiterate.engine.streaming.devices import Arrays
-from lastiterate.engine.streaming.streamed_network import fit_streaming
+from lastiterate.engine.linear_gradients import hidden_state
+from lastiterate.engine.record_loss import as_key, keys_of, keys_of_batch
+from lastiterate.engine.checkpoint import Key as Sealing
+from lastiterate.engine.streaming.buffers import Arrays
+from lastiterate.engine.streaming.execution import fit_streaming
 from lastiterate.errors import InputError
 from lastiterate.run.batching import Batching
 from lastiterate.theorems import TABLE

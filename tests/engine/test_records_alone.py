@@ -10,8 +10,8 @@ from jax.custom_batching import custom_vmap
 from jax.experimental import io_callback
 
 import lastiterate as li
-from lastiterate.engine.dense import clipped_sum
-from lastiterate.engine.operations import ALLOWED
+from lastiterate.engine.dense_gradients import clipped_sum
+from lastiterate.engine.tracing import ALLOWED
 from lastiterate.engine.trainer import Loop
 from lastiterate.ledger import GaussianFilter, Ledger
 from tiers import EXHAUSTIVE

@@ -9,12 +9,12 @@ import pytest
 
 import lastiterate as li
 from lastiterate.engine import Trainer, seeded_key
-from lastiterate.engine.dense import clipped_sum
-from lastiterate.engine.gaussian_noise import FARTHEST, normal_pairs
-from lastiterate.engine.gradients import Linear
-from lastiterate.engine.growth import check_growth
+from lastiterate.engine.dense_gradients import clipped_sum
+from lastiterate.engine.random import FARTHEST, normal_pairs
+from lastiterate.engine.linear_gradients import Linear
+from lastiterate.engine.trainer import check_growth
 from lastiterate.engine.network import fit_network
-from lastiterate.engine.prepare import arrange
+from lastiterate.engine.linear_gradients import arrange
 from lastiterate.engine.rows import clip_rows
 from lastiterate.errors import InputError
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lastiterate.engine import sealed
-from lastiterate.engine.sealed import Key, Owner, clean, read_key, remove, seal, token_of, unseal
+from lastiterate.engine import checkpoint as sealed
+from lastiterate.engine.checkpoint import Key, Owner, clean, read_key, remove, seal, token_of, unseal
 from lastiterate.errors import InputError
 
 KEY, OTHER = Key(bytes(range(32))), Key(bytes(32))

@@ -13,29 +13,21 @@ from scipy.stats import chi2
 
 import lastiterate as li
 from engine import reference
-from lastiterate.engine import Trainer, cipher, execute, fresh_key, scores, seeded_key
-from lastiterate.engine.cipher import encrypted, parts
-from lastiterate.engine.gaussian_noise import (
-    NOISE,
-    ORDER,
-    below,
-    bits,
-    gaussian,
-    permutation,
-    stream,
-    uniform,
-)
-from lastiterate.engine.gradients import AT_ONCE, Linear
+from lastiterate.engine import Trainer, random as cipher, execute, fresh_key, scores, seeded_key
+from lastiterate.engine.random import encrypted, parts
+from lastiterate.engine.random import NOISE, ORDER, below, bits, gaussian, permutation, stream, uniform
+from lastiterate.engine.linear_gradients import AT_ONCE, Linear
 from lastiterate.engine.loop import advance, drawn_for_pass, drawn_once
 from lastiterate.engine.network import fit_network
-from lastiterate.engine.prepare import arrange, hidden, places
-from lastiterate.engine.program import StepProgram
+from lastiterate.engine.linear_gradients import arrange, hidden, places
+from lastiterate.engine.loop import StepProgram
 from lastiterate.engine.rows import clip_rows
-from lastiterate.engine.samplers import TABLE, fixed_subsets, sampler_of
-from lastiterate.engine.samplers.bins import Bins
-from lastiterate.engine.samplers.fixed_subsets import Subsets
-from lastiterate.engine.samplers.reading import over_chunks
-from lastiterate.engine.samplers.record_layout import in_a_row
+from lastiterate.engine.samplers import TABLE, sampler_of
+from lastiterate.engine import samplers as fixed_subsets
+from lastiterate.engine.samplers import Bins
+from lastiterate.engine.samplers import Subsets
+from lastiterate.engine.sampling import over_chunks
+from lastiterate.engine.sampling import in_a_row
 from lastiterate.errors import InputError
 from lastiterate.run.batching import Batching
 from lastiterate.run.facts import CHUNK, FLOAT_SLACK

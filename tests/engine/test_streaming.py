@@ -14,25 +14,25 @@ import pytest
 
 import lastiterate as li
 from lastiterate.engine import execute, seeded_key
-from lastiterate.engine.ahead import ahead
+from lastiterate.engine.noise import ahead
 from lastiterate.engine.checkpoint import Checkpoint
-from lastiterate.engine.gaussian_noise import bits, words_between
+from lastiterate.engine.random import bits, words_between
 from lastiterate.engine.network import fit_network
-from lastiterate.engine.prepare import hidden
+from lastiterate.engine.linear_gradients import hidden
 from lastiterate.engine.samplers import TABLE
-from lastiterate.engine.sealed import Key
-from lastiterate.engine.streaming import chunk_buffer, kept_chunks, scratch, sorting
-from lastiterate.engine.streaming.chunk_buffer import Shape
-from lastiterate.engine.streaming.chunk_buffers import filled_buffers
+from lastiterate.engine.checkpoint import Key
+from lastiterate.engine.streaming import buffers as chunk_buffer, buffers as kept_chunks, scratch, sorting
+from lastiterate.engine.streaming.buffers import Shape
+from lastiterate.engine.streaming.steps import filled_buffers
 from lastiterate.engine.streaming.passes import Passes
-from lastiterate.engine.streaming.public_order import IN_ORDER, ORDERS, check_streams
-from lastiterate.engine.streaming.record_pages import RecordForm
-from lastiterate.engine.streaming.record_source import counted, regrouped
+from lastiterate.engine.streaming.source import IN_ORDER, ORDERS, check_streams
+from lastiterate.engine.streaming.source import RecordForm
+from lastiterate.engine.streaming.source import counted, regrouped
 from lastiterate.engine.streaming.scratch import Scratch
-from lastiterate.engine.streaming.sharing import Cuts, batch_counts
+from lastiterate.engine.streaming.sorting import Cuts, batch_counts
 from lastiterate.engine.streaming.sorting import Order, Sorted
-from lastiterate.engine.streaming.streamed_linear import Rows, execute_streaming
-from lastiterate.engine.streaming.streamed_network import fit_streaming
+from lastiterate.engine.streaming.execution import Rows, execute_streaming
+from lastiterate.engine.streaming.execution import fit_streaming
 from lastiterate.errors import InputError
 from tiers import unless
 
@@ -72,14 +72,14 @@ class Held:
 @pytest.fixture
 def small(monkeypatch):
     """Pieces, buckets, pages and buffers of a few records, so that every boundary is crossed."""
-    monkeypatch.setattr("lastiterate.engine.streaming.record_source.AT_ONCE", 150)
+    monkeypatch.setattr("lastiterate.engine.streaming.source.AT_ONCE", 150)
     monkeypatch.setattr("lastiterate.engine.streaming.passes.SCATTERED", 150)
     monkeypatch.setattr(sorting, "BUCKET", 300)
     monkeypatch.setattr(sorting, "BUFFERS", 2000)
     monkeypatch.setattr(sorting, "WORDS", 32)
     monkeypatch.setattr(chunk_buffer, "BUFFER", 1500)
     monkeypatch.setattr(kept_chunks, "PAGE", 400)
-    monkeypatch.setattr("lastiterate.engine.streaming.kept.PAGE", 100)
+    monkeypatch.setattr("lastiterate.engine.streaming.scratch.PAGE", 100)
 
 
 def test_every_batching_streams_or_is_refused():
@@ -309,7 +309,7 @@ KILLED = """
 import os, sys, time
 import numpy as np
 import lastiterate as li
-from lastiterate.engine.streaming.streamed_linear import execute_streaming
+from lastiterate.engine.streaming.execution import execute_streaming
 from pathlib import Path
 from types import SimpleNamespace
 n = 5000

@@ -17,23 +17,13 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.engine import (
-    exact_draws,
-    execute,
-    fresh_key,
-    gathered,
-    gaussian_noise,
-    measured,
-    noise_ahead,
-    seeded_key,
-    seeded_keys,
-)
-from lastiterate.engine.exact_sums import execute_exactly
-from lastiterate.engine.external_gradients import ExternalLoop
-from lastiterate.engine.gaussian_noise import NOISE, ORDER, PREPARATION, START, gaussian, stream
-from lastiterate.engine.random_bits import Bits, fresh_secret
-from lastiterate.engine.streaming.devices import Arrays
-from lastiterate.engine.streaming.streamed_linear import execute_streaming
+from lastiterate.engine import (exact_noise as exact_draws, execute, fresh_key, minibatch_gather as gathered, random as gaussian_noise, linear_model as measured, noise as noise_ahead, seeded_key, seeded_keys)
+from lastiterate.engine.exact_linear import execute_exactly
+from lastiterate.engine.external import ExternalLoop
+from lastiterate.engine.random import NOISE, ORDER, PREPARATION, START, gaussian, stream
+from lastiterate.engine.random import Bits, fresh_secret
+from lastiterate.engine.streaming.buffers import Arrays
+from lastiterate.engine.streaming.execution import execute_streaming
 
 N, D = 13, 3
 X = np.random.default_rng(0).normal(size=(N, D)).astype(np.float32)

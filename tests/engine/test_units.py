@@ -15,14 +15,14 @@ from lastiterate.data.columns import Ignore
 from lastiterate.data.schema import Schema
 from lastiterate.data.table import Table
 from lastiterate.engine import seeded_key
-from lastiterate.engine.exact_sums import grid_of
-from lastiterate.engine.gradients import Linear
-from lastiterate.engine.measured import drawn_with, prepare_privately
+from lastiterate.engine.exact_linear import grid_of
+from lastiterate.engine.linear_gradients import Linear
+from lastiterate.engine.linear_model import drawn_with, prepare_privately
 from lastiterate.engine.network import fit_network
 from lastiterate.engine.unit_gradients import execute_units, measurable, released_by_units
-from lastiterate.release.protected_units import Units, kept_rows, unit_records
+from lastiterate.release.units import Units, kept_rows, unit_records
 from lastiterate.release.tuning import law_of
-from lastiterate.run.preparation import CosineFeatures, UnitRows
+from lastiterate.run.preprocessing import CosineFeatures, UnitRows
 
 RNG = np.random.default_rng(0)
 UNITS, PLACES, D = 20, 3, 4

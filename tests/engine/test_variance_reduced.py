@@ -9,10 +9,10 @@ import pytest
 from scipy.stats import ks_2samp, norm
 
 import lastiterate as li
-from lastiterate.audit import audit, executed, worst_case
-from lastiterate.engine import Trainer, gradients, seeded_key, seeded_keys
-from lastiterate.engine.methods import variance_reduced
-from lastiterate.run.variance_reduced_steps import moved_smooth
+from lastiterate.audit import audit, conformance as executed, worst_case
+from lastiterate.engine import Trainer, linear_gradients as gradients, seeded_key, seeded_keys
+from lastiterate.engine import methods as variance_reduced
+from lastiterate.run.methods import moved_smooth
 
 N, RATE, MODELS = 10, 0.3, 6000
 RUN = li.Run(n=N, steps=2, step_size=0.5, noise=li.NoiseMultiplier(1.5), method=li.VarianceReduced(2, 2.0),
@@ -218,7 +218,7 @@ def test_gradients_and_differences_are_clipped_by_their_own_norms():
 def test_a_difference_is_never_longer_than_its_clip():
     import jax
 
-    from lastiterate.engine.gradients import Linear
+    from lastiterate.engine.linear_gradients import Linear
 
     model = Linear(li.Softmax(classes=3), None, exact=True)
     rng = np.random.default_rng(3)

@@ -13,10 +13,10 @@ import pytest
 
 import lastiterate as li
 from lastiterate.engine import execute, seeded_key
-from lastiterate.engine.calibration_queries import Queries
+from lastiterate.engine.calibration import Queries
 from lastiterate.engine.exact_records import ExactRecords, RecordGrid
-from lastiterate.engine.exact_sums import ExactLinear, grid_of, on_grid
-from lastiterate.engine.gradients import Linear
+from lastiterate.engine.exact_linear import ExactLinear, grid_of, on_grid
+from lastiterate.engine.linear_gradients import Linear
 from lastiterate.engine.network import fit_network, prepared
 
 WEIGHTS = {2: (0.2, 1.0), 3: (1.0, 0.05, 0.4)}

@@ -12,8 +12,8 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import check_estimator
 
 import lastiterate as li
-from lastiterate.curves.gdp import Gdp
-from lastiterate.data import encode, load_bundled, split
+from lastiterate.curves.gaussian import Gdp
+from lastiterate.data import encoding as encode, load_bundled, split
 from lastiterate.errors import BudgetWarning, InputError
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
 from lastiterate.planning import presets

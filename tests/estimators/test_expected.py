@@ -13,7 +13,7 @@ from lastiterate.data import Numeric, Schema
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchCV
 from lastiterate.planning.planner import plan
 from lastiterate.planning.task import Task
-from lastiterate.run.preparation import PrivateTargetMean
+from lastiterate.run.preprocessing import PrivateTargetMean
 from lastiterate.torch import DPNetClassifier
 
 RNG = np.random.default_rng(0)

@@ -8,7 +8,7 @@ import lastiterate as li
 from benchmarks.utility.probabilities import calibration_error, log_loss, table
 from lastiterate.estimators import DPLogisticRegression
 from lastiterate.ledger import GaussianFilter, Ledger
-from lastiterate.planning.families.asked import Asked
+from lastiterate.planning.plan_request import Asked
 from lastiterate.planning.planner import consider
 from lastiterate.planning.presets import ALGORITHMS, FORGETTING, PERTURBED, described
 from lastiterate.planning.task import CALIBRATION_SHARE, Task, budget

@@ -10,7 +10,7 @@ from lastiterate.data import Schema
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.planner import consider
 from lastiterate.planning.task import Task
-from lastiterate.release.feature_choice import FeatureChoice, OtherRows, chosen
+from lastiterate.release.linear_plans import FeatureChoice, OtherRows, chosen
 from lastiterate.release.linear_plans import Budget
 
 SCHEMA = """

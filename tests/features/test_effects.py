@@ -11,7 +11,7 @@ from lastiterate.data.columns import Date
 from lastiterate.estimators import DPLogisticRegression
 from lastiterate.release.column_effects import column_effects
 from lastiterate.report.charts import Axis
-from lastiterate.report.effect_pictures import effects
+from lastiterate.report.figures import effects
 from lastiterate.report.exports import model_card
 from lastiterate.report.subject import read
 

@@ -11,7 +11,7 @@ from lastiterate.data import Category, Numeric, Schema, encode_features
 from lastiterate.data.data_frames import frame_table
 from lastiterate.estimators import DPLogisticRegression
 from lastiterate.features import Gated
-from lastiterate.features.half_spaces import directions
+from lastiterate.features.columns import directions
 from lastiterate.features.map_table import as_data, maps_from, maps_named
 from lastiterate.features.record_fields import Grid, Number, Record, Text
 from lastiterate.features.row_form import RowForm

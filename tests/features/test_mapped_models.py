@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.data import Array, Schema, encode, encode_features, read_table, stream
+from lastiterate.data import Array, Schema, encoding as encode, encode_features, read_table, stream
 from lastiterate.data.table import array_table
 from lastiterate.features.map_table import maps_named
 from lastiterate.release.datafile import Wanted, fit_file, prediction_rows

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lastiterate import InputError
 from lastiterate.features.map_table import TABLE, as_data, automatic_maps, described, maps_from, maps_named
 from lastiterate.features.record_fields import Choice, Field, Grid, Number, Record, Text
-from lastiterate.features.record_map import RecordMap
+from lastiterate.features.columns import RecordMap
 from lastiterate.features.row_form import RowForm
 
 MEMBERS = sorted(TABLE)

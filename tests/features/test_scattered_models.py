@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import lastiterate as li
 from lastiterate.cli import app
-from lastiterate.data import Schema, encode, read_table, stream
+from lastiterate.data import Schema, encoding as encode, read_table, stream
 from lastiterate.features import Scattering
 from lastiterate.release.datafile import Wanted, fit_file, prediction_rows
 from lastiterate.release.linear_plans import Algorithm, Budget

@@ -11,8 +11,8 @@ from lastiterate.features import Scattering
 from lastiterate.features.record_fields import Grid, Number
 from lastiterate.features.row_form import RowForm
 from lastiterate.features.scattering import smaller
-from lastiterate.features.wavelet_fields import absolute_fields, orders, pooled
-from lastiterate.features.wavelets import FREQUENCY, WIDTH, cell_means, wavelets, window_means
+from lastiterate.features.scattering import absolute_fields, orders, pooled
+from lastiterate.features.scattering import FREQUENCY, WIDTH, cell_means, wavelets, window_means
 
 GOLDEN = tomllib.loads((Path(__file__).parents[1] / "golden" / "scattering.toml").read_text())
 RNG = np.random.default_rng(0)

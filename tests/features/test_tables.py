@@ -24,13 +24,13 @@ import lastiterate as li
 from lastiterate import InputError
 from lastiterate.data import Array, Category, Numeric, Schema, encode_features, read_table
 from lastiterate.data.columns import Date, Words
-from lastiterate.data.encode import label_text
-from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchCV, classifier, regressor, search
+from lastiterate.data.encoding import label_text
+from lastiterate.estimators import (DPHuberRidge, DPLogisticRegression, DPSearchCV, classifier, regressor, grid_search as search)
 from lastiterate.estimators.pipelines import UnpaidStepWarning
-from lastiterate.estimators.schema_transformer import labels_of
+from lastiterate.estimators.pipelines import labels_of
 from lastiterate.features import Bins, Curves, HashedWords, SchemaTransformer
 from lastiterate.release.datafile import prediction_rows
-from lastiterate.release.feature_choice import chosen
+from lastiterate.release.linear_plans import chosen
 from lastiterate.release.linear_plans import Budget
 from lastiterate.torch import DPNetClassifier, module_classifier
 

@@ -8,8 +8,8 @@ import pytest
 from scipy.stats import binom
 
 import lastiterate as li
-from lastiterate.analysis.loads import mean_over_fresh_blocks, usual_loads
-from lastiterate.curves.failure import WithFailure
+from lastiterate.analysis.secret_blocks import mean_over_fresh_blocks, usual_loads
+from lastiterate.curves.curve import WithFailure
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, Fails, match
 from oracles.allocated import exact_delta

@@ -10,13 +10,13 @@ import pytest
 from scipy.stats import binom
 
 import lastiterate as li
-from lastiterate.analysis.loads import mean_over_bins, usual_loads
-from lastiterate.curves.failure import WithFailure
-from lastiterate.curves.gdp import Gdp
-from lastiterate.curves.secret_bins import SecretBins
+from lastiterate.analysis.secret_blocks import mean_over_bins, usual_loads
+from lastiterate.curves.curve import WithFailure
+from lastiterate.curves.gaussian import Gdp
+from lastiterate.curves.allocation import SecretBins
 from lastiterate.run.domains import Ball
 from lastiterate.theorems import TABLE
-from lastiterate.theorems.balls_in_bins_pld import strengths
+from lastiterate.theorems.sampling import strengths
 from lastiterate.theorems.theorem import Applies, match
 
 EPSILONS = (0.0, 0.4, 1.5)

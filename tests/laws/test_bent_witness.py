@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from benchmarks.figures import bent_witness, slack, witnesses
-from lastiterate.curves.gdp import Gdp
-from lastiterate.curves.tails import drawn_delta
+from lastiterate.curves.gaussian import Gdp
+from lastiterate.curves.gaussian import drawn_delta
 
 BLOCKS = bent_witness.BLOCKS
 

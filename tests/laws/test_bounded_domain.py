@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.analysis.continuity import Modulus, restarted_mu
-from lastiterate.analysis.shift_allocation import best_restart, optimal_mu
-from lastiterate.curves.gdp import Gdp
+from lastiterate.analysis.step_map import Modulus, restarted_mu
+from lastiterate.analysis.shifts import best_restart, optimal_mu
+from lastiterate.curves.gaussian import Gdp
 from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, Fails, match

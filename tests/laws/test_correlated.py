@@ -10,9 +10,9 @@ from scipy.special import ndtr
 
 import lastiterate as li
 from lastiterate import InputError
-from lastiterate.analysis.matrix_columns import moved_draws, of_any_signs, of_equal_signs
-from lastiterate.curves.gdp import Gdp
-from lastiterate.report.examples import example
+from lastiterate.analysis.langevin import moved_draws, of_any_signs, of_equal_signs
+from lastiterate.curves.gaussian import Gdp
+from lastiterate.report.plots import example
 from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.run.run import DESCRIPTIONS
 from lastiterate.theorems import TABLE

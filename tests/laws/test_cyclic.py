@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.analysis import weakly_convex_shift as wc
-from lastiterate.analysis.clipped_step import clipped_step_lipschitz, step_lipschitz
+from lastiterate.analysis import shifts as wc
+from lastiterate.analysis.step_map import clipped_step_lipschitz, step_lipschitz
 from lastiterate.analysis.step_map import StepMap
-from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import InputError
 from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.theorems import TABLE

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.analysis.delayed_blocks import choices
+from lastiterate.analysis.delayed import block_intervals
 from lastiterate.analysis.restart import last_steps
-from lastiterate.curves import allocated_shifts, shift_mixtures
-from lastiterate.curves.allocated_shifts import AllocatedShifts, hidden_passes
-from lastiterate.curves.allocation_composition import AllocationPld
+from lastiterate.curves import delayed_shifts as allocated_shifts, delayed_shifts as shift_mixtures
+from lastiterate.curves.delayed_shifts import AllocatedShifts, hidden_passes
+from lastiterate.curves.allocation import AllocationPld
 from lastiterate.curves.composition import compose, curve_from_dict
 from lastiterate.curves.delayed_shifts import interval_ends
-from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.gaussian import Gdp
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, Fails, match
 from laws.test_restarted import EPSILONS, allocations, law, runs
@@ -31,7 +31,7 @@ def test_every_choice_of_intervals_lies_above_the_exact_law():
         run, c = runs(rng, li.RandomAllocation(6 // blocks), int(rng.integers(1, 3 * blocks + 2)))
         c = c * float(rng.choice([1.0, 1.0, 1.3]))
         truth = law(run, list(allocations(run)), c)
-        found = choices(replace(last_steps(run, 1 / blocks, 0.0, blocks), c=c), blocks)
+        found = block_intervals(replace(last_steps(run, 1 / blocks, 0.0, blocks), c=c), blocks)
         for curve in rng.permutation(np.array(found, dtype=object))[:4]:
             for epsilon, true in zip(EPSILONS, truth, strict=True):
                 ours = curve.delta(epsilon)

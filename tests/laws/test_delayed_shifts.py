@@ -10,18 +10,18 @@ import pytest
 from scipy.stats import binom, norm
 
 import lastiterate as li
-from lastiterate.analysis import delayed_blocks, delayed_draws, published_draws
-from lastiterate.analysis.delayed_draws import about, choices, kinds
-from lastiterate.analysis.published_draws import mean_over_draws
+from lastiterate.analysis import delayed as delayed_blocks, delayed as delayed_draws, delayed as published_draws
+from lastiterate.analysis.delayed import draw_interval_counts, draw_intervals, kinds
+from lastiterate.analysis.delayed import mean_over_draws
 from lastiterate.analysis.restart import last_steps
-from lastiterate.curves.allocated_shifts import AllocatedShifts
+from lastiterate.curves.delayed_shifts import AllocatedShifts
 from lastiterate.curves.composition import compose, curve_from_dict
 from lastiterate.curves.curve import BestOf
 from lastiterate.curves.delayed_shifts import DelayedShifts, hidden, interval_ends
-from lastiterate.curves.failure import WithFailure
-from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.curve import WithFailure
+from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.pld import Pld
-from lastiterate.curves.shift_mixtures import mixture_profile, shift_law
+from lastiterate.curves.delayed_shifts import mixture_profile, shift_law
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, Fails, match
 from laws.test_restarted import EPSILONS, draws, law, runs
@@ -37,7 +37,7 @@ def test_every_choice_of_intervals_lies_above_the_exact_law():
         run, c = runs(rng, li.Poisson(float(rng.uniform(0.05, 0.7))), int(rng.integers(1, 9)))
         c = c * float(rng.choice([1.0, 1.0, 1.3]))
         truth, rate = law(run, list(draws(run)), c), run.batching.rate
-        found = choices(replace(last_steps(run, rate, 0.0, 1), c=c), rate)
+        found = draw_intervals(replace(last_steps(run, rate, 0.0, 1), c=c), rate)
         for curve in rng.permutation(np.array(found, dtype=object))[:3]:
             for epsilon, true in zip(EPSILONS, truth, strict=True):
                 ours = curve.delta(epsilon)
@@ -218,7 +218,7 @@ def test_intervals_begin_with_the_diameter_or_the_distance_before(blocks):
     bounded = replace(BASE, n=20, steps=37, step_size=tuple(np.linspace(2, 2.8, 37)), domain=li.domains.Ball(0.05),
                       batching=li.RandomAllocation(4) if blocks else li.Poisson(0.05))
     steps = replace(last_steps(bounded, 0.05, 0.0, blocks or 1), before=0.03)
-    found = delayed_blocks.choices(steps, blocks) if blocks else choices(steps, 0.05)
+    found = delayed_blocks.block_intervals(steps, blocks) if blocks else draw_intervals(steps, 0.05)
     lengths = {sum(one.counts) for one in found}
     assert lengths == ({7, 12, 22, 37} if blocks else {2, 3, 4, 5, 7, 9, 12, 16, 21, 28, 37})
     for one in found:
@@ -230,8 +230,8 @@ def test_intervals_begin_with_the_diameter_or_the_distance_before(blocks):
     widest, growths = ((2, 3, 4, 5), (1.3, 1.6, 2.0)) if blocks else ((2, 4, 8, 16, 32), (1.2, 1.6))
     assert tried == {*itertools.product(widest, growths), *(() if blocks else ((1, 1.2),))}
     everywhere = replace(steps, diameter=math.inf)
-    assert {sum(one.counts) for one in (delayed_blocks.choices(everywhere, blocks) if blocks else
-                                        choices(everywhere, 0.05))} == {37}
+    assert {sum(one.counts) for one in (delayed_blocks.block_intervals(everywhere, blocks) if blocks else
+                                        draw_intervals(everywhere, 0.05))} == {37}
 
 
 @pytest.mark.parametrize("name, batching, every", [(NAME, li.Poisson(0.05), 1),
@@ -259,7 +259,7 @@ def test_unusual_batches_are_paid_for(name, batching, every, monkeypatch):
 
 def test_sizes_order_choices_as_epsilons_do():
     few, many = (DelayedShifts(0.05, (4000,), (1.0,), (1.0,), (0.8,), 1.2, widest) for widest in (1, 64))
-    assert about(many) < about(few) and many.epsilon(1e-5) < few.epsilon(1e-5)
+    assert draw_interval_counts(many) < draw_interval_counts(few) and many.epsilon(1e-5) < few.epsilon(1e-5)
 
 
 FIXED = "delayed-shifts-fixed-size"
@@ -314,14 +314,14 @@ def test_published_draws_are_averaged_over_the_best_intervals():
     for domain, z in ((li.domains.Everywhere(), 1.0), (li.domains.Ball(0.4), 3.0), (li.domains.Everywhere(), 0.4)):
         run = li.Run(n=6, steps=9, step_size=(1.2,) * 5 + (1.0,) * 4, noise=li.GradientNoise(z / 2), loss=loss,
                      batching=li.FixedSize(2), domain=domain)
-        found = choices(last_steps(run, 1 / 3, 0.0, 1, (0.5, 1.0)), 1 / 3)
+        found = draw_intervals(last_steps(run, 1 / 3, 0.0, 1, (0.5, 1.0)), 1 / 3)
         ours, each = curve(run, FIXED), [mean_over_draws.__wrapped__(one) for one in found]
         for epsilon in (0.0, 0.3, 1.0):
             least = min(one.delta(epsilon) for one in each)
             assert least * (1 - 1e-3) <= ours.delta(epsilon) <= least * 1.03
     for z in (1e8, 1e-3):  # nothing is left to average
         extreme = replace(run, noise=li.GradientNoise(z))
-        known = [one.known.mu for one in choices(last_steps(extreme, 1 / 3, 0.0, 1, (0.5, 1.0)), 1 / 3)]
+        known = [one.known.mu for one in draw_intervals(last_steps(extreme, 1 / 3, 0.0, 1, (0.5, 1.0)), 1 / 3)]
         ours = curve(extreme, FIXED)
         assert isinstance(ours, Gdp) and min(known) * (1 - 1e-9) <= ours.mu <= max(known) * (1 + 1e-6)
     silent = replace(run, loss=li.Abstract(li.LossFacts(sensitivity=0.0, smooth=1.5)))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from lastiterate.analysis import drawn_sums
-from lastiterate.analysis.drawn_sums import Law, add, of_values, repeated, scaled, tree
+from lastiterate.analysis import witnesses as drawn_sums
+from lastiterate.analysis.witnesses import Law, add, of_values, repeated, scaled, tree
 
 
 def law_of(values, weights):

@@ -10,12 +10,12 @@ import pytest
 
 import lastiterate as li
 from lastiterate.curves.composition import compose, curve_from_dict
-from lastiterate.curves.fixed_size_composition import FixedSizeSteps, _hull_slopes, one_step
-from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.fixed_size import FixedSizeSteps, _hull_slopes, one_step
+from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.pld import Pld
 from lastiterate.curves.ratio_law import Ratio
-from lastiterate.curves.ratio_powers import product
-from lastiterate.curves.tails import drawn_delta
+from lastiterate.curves.ratio_law import product
+from lastiterate.curves.gaussian import drawn_delta
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, match
 from tiers import size as tier

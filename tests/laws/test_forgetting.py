@@ -14,9 +14,9 @@ import lastiterate as li
 from lastiterate.accounting import document
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.unlearning import Unlearning
-from lastiterate.analysis.forgotten import Continued, forgotten_curve
+from lastiterate.analysis.unlearning import Continued, forgotten_curve
 from lastiterate.run.facts import FLOAT_SLACK
-from lastiterate.run.ridge_minimiser import RidgeMinimiser
+from lastiterate.run.methods import RidgeMinimiser
 from oracles.gaussian import gdp_delta, mixture_delta
 
 SCHEMA = json.loads((Path(document.__file__).parent / "certificate.schema.json").read_text())

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.analysis import block_places
-from lastiterate.analysis.block_places import merged, place_mus, place_weights
-from lastiterate.analysis.shift_allocation import best_restart, optimal_mu
-from lastiterate.curves.gdp import Gdp
+from lastiterate.analysis import blocks as block_places
+from lastiterate.analysis.blocks import merged, place_mus, place_weights
+from lastiterate.analysis.shifts import best_restart, optimal_mu
+from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.lower_bound import MixturePair
-from lastiterate.curves.mixtures import GdpMixture
-from lastiterate.theorems import TABLE, quadratic_witness
+from lastiterate.curves.gaussian import GdpMixture
+from lastiterate.theorems import TABLE, witnesses as quadratic_witness
 from lastiterate.theorems.theorem import Applies, Fails, match
 from oracles.gaussian import exact_mu
 
@@ -300,14 +300,14 @@ def test_ratios_outside_double_precision_say_nothing():
 
 def test_quadratic_witness_of_long_runs(monkeypatch):
     run = run_of(40, strong=0.3, noise=li.GradientNoise((0.8,) * 40))
-    monkeypatch.setattr(quadratic_witness, "LONGEST", 40)
+    monkeypatch.setattr(quadratic_witness, "LONGEST_QUADRATIC", 40)
     assert curve_of("quadratic-witness", run).mu > 0
-    monkeypatch.setattr(quadratic_witness, "LONGEST", 39)
+    monkeypatch.setattr(quadratic_witness, "LONGEST_QUADRATIC", 39)
     assert curve_of("quadratic-witness", run).mu == 0, "no statement"
     assert curve_of("quadratic-witness", run_of(10**9)).mu > 0, "linear losses have a closed form"
     alternating = run_of(40, strong=1.0, eta=1.5)
     assert curve_of("quadratic-witness", alternating).mu == 0
-    monkeypatch.setattr(quadratic_witness, "LONGEST", 3000)
+    monkeypatch.setattr(quadratic_witness, "LONGEST_QUADRATIC", 3000)
     assert curve_of("quadratic-witness", alternating).mu > 0
     overflows = run_of(3000, eta=1.9e4, strong=1.0, smooth=1.0)
     assert curve_of("quadratic-witness", overflows).mu == 0, "outside double precision: no statement"

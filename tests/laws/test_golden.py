@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.analysis.clipped_step import clipped_step_lipschitz
-from lastiterate.curves.gdp import Gdp
+from lastiterate.analysis.step_map import clipped_step_lipschitz
+from lastiterate.curves.gaussian import Gdp
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import match
 

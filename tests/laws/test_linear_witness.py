@@ -12,7 +12,7 @@ import pytest
 import lastiterate as li
 from lastiterate.curves.lower_bound import Largest
 from lastiterate.run.facts import FLOAT_SLACK
-from lastiterate.theorems import TABLE, linear_witness
+from lastiterate.theorems import TABLE, witnesses as linear_witness
 from lastiterate.theorems.theorem import Fails, match
 from oracles.executed import deltas
 from oracles.gaussian import hidden_place_delta

@@ -9,12 +9,12 @@ from scipy.special import expit
 
 import lastiterate as li
 from lastiterate.analysis import perturbed_objective as solver
-from lastiterate.audit.executed import violations
-from lastiterate.audit.families import families
+from lastiterate.audit.conformance import violations
+from lastiterate.audit.canary_families import families
 from lastiterate.curves.composition import compose, curve_from_dict
-from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.perturbed_minimum import PerturbedObjective
-from lastiterate.curves.tails import gdp_delta
+from lastiterate.curves.gaussian import gdp_delta
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, match
 

@@ -8,13 +8,13 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 import lastiterate as li
-from lastiterate.accounting.beside_the_model import prepared_curves
+from lastiterate.accounting.composed_parts import prepared_curves
 from lastiterate.curves.composition import compose
-from lastiterate.curves.failure import WithFailure
-from lastiterate.curves.gdp import Gdp
-from lastiterate.run.evidence import Evidence
-from lastiterate.run.measured_smoothness import chernoff_excess
-from lastiterate.run.preparation import TopEigenvalue
+from lastiterate.curves.curve import WithFailure
+from lastiterate.curves.gaussian import Gdp
+from lastiterate.run.facts import Evidence
+from lastiterate.run.stability import chernoff_excess
+from lastiterate.run.preprocessing import TopEigenvalue
 from lastiterate.run.step_sizes import RelativeToSmooth
 
 STEPS, BATCH = 3, 4

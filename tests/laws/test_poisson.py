@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.analysis.sampled_steps import levels
+from lastiterate.analysis.restart import levels
 from lastiterate.curves import subsampled
 from lastiterate.curves.composition import compose, curve_from_dict
 from lastiterate.curves.curve import BestOf
-from lastiterate.curves.gdp import Gdp
-from lastiterate.curves.grouped import Grouped
-from lastiterate.curves.mixtures import GdpMixture
+from lastiterate.curves.gaussian import Gdp
+from lastiterate.curves.curve import Grouped
+from lastiterate.curves.gaussian import GdpMixture
 from lastiterate.curves.pld import Pld
 from lastiterate.curves.renyi import Rdp
-from lastiterate.curves.sampled_renyi import SampledRenyi
+from lastiterate.curves.renyi import SampledRenyi
 from lastiterate.errors import InputError
 from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.theorems import TABLE

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.gaussian import Gdp
 from lastiterate.run.penalties import L1, ElasticNet, L2Squared
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import match
@@ -86,7 +86,7 @@ def test_all_three_change():
                  prox=L2Squared(1.0), loss=li.Abstract(li.LossFacts(sensitivity=1.0, smooth=0.1, strong=0.0)))
     mean, variance = 0.5 / 11, (0.5 / 11) ** 2 + (10 / 11) ** 2  # the divisor is 1, the sensitivity 1
     assert exact(run, 0.0, [True, False]) ** 2 == pytest.approx(mean**2 / variance) == pytest.approx(0.00249, rel=2e-3)
-    from lastiterate.analysis.block_places import place_mus
+    from lastiterate.analysis.blocks import place_mus
 
     assert place_mus(run)[0] ** 2 == pytest.approx(mean**2 / variance, rel=1e-9)
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.curves.allocation_composition import AllocationPld
-from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.allocation import AllocationPld
+from lastiterate.curves.gaussian import Gdp
 from lastiterate.theorems import by_name
 from lastiterate.theorems.theorem import Applies, match
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.analysis.fresh_places import _add, constant_atoms, groups, scheduled_shifts, tail_groups
-from lastiterate.analysis.shift_allocation import best_restart, optimal_mu
+from lastiterate.analysis.blocks import _add, constant_atoms, groups, scheduled_shifts, tail_groups
+from lastiterate.analysis.shifts import best_restart, optimal_mu
 from lastiterate.curves.composition import compose
 from lastiterate.curves.curve import BestOf
-from lastiterate.curves.gdp import Gdp
-from lastiterate.curves.mixtures import GdpMixture
+from lastiterate.curves.gaussian import Gdp
+from lastiterate.curves.gaussian import GdpMixture
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, Fails, match
 from oracles.gaussian import chain_delta, hidden_place_delta

@@ -11,10 +11,10 @@ from scipy.stats import binom
 
 import lastiterate as li
 from lastiterate.analysis import restart
-from lastiterate.analysis.loads import usual_counts
+from lastiterate.analysis.secret_blocks import usual_counts
 from lastiterate.analysis.restart import candidates, distances_of_draws, distances_of_passes, last_steps
-from lastiterate.analysis.sampled_steps import allocated_passes, poisson_steps
-from lastiterate.analysis.shift_allocation import optimal_mu
+from lastiterate.analysis.restart import allocated_passes, poisson_steps
+from lastiterate.analysis.shifts import optimal_mu
 from lastiterate.analysis.step_map import step_map
 from lastiterate.curves.curve import BestOf
 from lastiterate.theorems import TABLE

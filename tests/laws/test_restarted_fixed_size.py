@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.analysis import replaced_draws
-from lastiterate.analysis.replaced_draws import instead_of_another
+from lastiterate.analysis import restart as replaced_draws
+from lastiterate.analysis.restart import instead_of_another
 from lastiterate.analysis.restart import _sampled, by_itself, candidates, last_steps
 from lastiterate.curves.curve import BestOf
-from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.gaussian import Gdp
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, match
 from tiers import size

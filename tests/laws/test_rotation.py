@@ -9,11 +9,11 @@ from scipy.optimize import minimize
 from scipy.stats import beta
 
 import lastiterate as li
-from lastiterate.analysis import weakly_convex_shift as wc
-from lastiterate.analysis.block_places import place_mus
-from lastiterate.analysis.clipped_step import clipped_step_lipschitz
+from lastiterate.analysis import shifts as wc
+from lastiterate.analysis.blocks import place_mus
+from lastiterate.analysis.step_map import clipped_step_lipschitz
 from lastiterate.analysis.step_map import StepMap, step_map
-from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.gaussian import Gdp
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, Fails, match
 from oracles.plane import clip, expanding, projection, turned

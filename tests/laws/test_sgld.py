@@ -11,7 +11,7 @@ import lastiterate as li
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.errors import NotCertified
 from lastiterate.theorems import TABLE
-from lastiterate.theorems import sgld_strongly_convex_batch as batch
+from lastiterate.theorems import sgld as batch
 from lastiterate.theorems.theorem import Applies, Fails, match
 from oracles.gaussian import exact_mu, mixture_delta, mixture_renyi, projected_mixture_renyi
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from lastiterate.analysis import constant_shift
-from lastiterate.analysis.constant_shift import constant_mus
-from lastiterate.analysis.shift_allocation import allowance, best_restart, optimal_mu, pool, search
-from lastiterate.curves.gdp import Gdp
+from lastiterate.analysis import shifts as constant_shift
+from lastiterate.analysis.shifts import constant_mus
+from lastiterate.analysis.shifts import allowance, best_restart, optimal_mu, pool, search
+from lastiterate.curves.gaussian import Gdp
 from oracles.gaussian import chain_delta
 
 

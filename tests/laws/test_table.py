@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.analysis.block_places import place_mus
-from lastiterate.curves.gdp import Gdp
+from lastiterate.analysis.blocks import place_mus
+from lastiterate.curves.gaussian import Gdp
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, match
 from oracles.gaussian import exact_mu, hidden_place_delta, mixture_delta

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.curves.gdp import Gdp
-from lastiterate.run.evidence import mint
+from lastiterate.curves.gaussian import Gdp
+from lastiterate.run.facts import mint
 from lastiterate.run.facts import known
 from lastiterate.run.losses import derived
 from lastiterate.theorems import TABLE

@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting.exact_steps import ExactRun
+from lastiterate.accounting.exact_noise import ExactRun
 from lastiterate.accounting.selection import Selection
-from lastiterate.bayes import posterior_subject as posterior
-from lastiterate.bayes.linear_regression import LinearModel, RatioDomain
-from lastiterate.bayes.posterior_subject import LinearPosterior, RidgePosterior
+from lastiterate.bayes import subject as posterior
+from lastiterate.bayes.linear import LinearModel, RatioDomain
+from lastiterate.bayes.subject import LinearPosterior, RidgePosterior
 from lastiterate.bayes.ridge import ClippedRows
-from lastiterate.curves.number_of_runs import NegativeBinomial, PoissonRuns
+from lastiterate.curves.selection import NegativeBinomial, PoissonRuns
 from lastiterate.errors import InputError
 from lastiterate.ledger import GaussianFilter, Ledger
-from lastiterate.release.charging import described_hash
-from lastiterate.release.scored import CountCharge
+from lastiterate.release.ledger_charge import described_hash
+from lastiterate.release.noisy_accuracy import CountCharge
 from lastiterate.report import subject
-from lastiterate.run import evidence
+from lastiterate.run import facts as evidence
 from lastiterate.run.counts import NoisyCount
 
 RUN = li.Run(n=60, steps=30, step_size=0.3, noise=li.NoiseMultiplier(2.0), batching=li.Cyclic(20), clip=1.0,

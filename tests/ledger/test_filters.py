@@ -8,16 +8,16 @@ from random import Random
 import numpy as np
 import pytest
 
-from lastiterate.curves.allocation_composition import AllocationPld
+from lastiterate.curves.allocation import AllocationPld
 from lastiterate.curves.curve import BestOf, EpsDelta
-from lastiterate.curves.failure import WithFailure
-from lastiterate.curves.gdp import Gdp
-from lastiterate.curves.mixtures import GdpMixture
+from lastiterate.curves.curve import WithFailure
+from lastiterate.curves.gaussian import Gdp
+from lastiterate.curves.gaussian import GdpMixture
 from lastiterate.curves.renyi import Rdp
 from lastiterate.curves.roots import smallest_true
 from lastiterate.errors import InputError
 from lastiterate.ledger.filters import FAILURE_UNIT, UNIT, Charge, GaussianFilter, RenyiFilter
-from lastiterate.ledger.gaussian_majorant import dominated, dominating_mu, variation
+from lastiterate.ledger.filters import dominated, dominating_mu, variation
 
 EPSILONS = np.linspace(0, 6, 61)
 

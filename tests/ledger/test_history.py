@@ -9,11 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 from lastiterate.cli import app
-from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import InputError
 from lastiterate.ledger import GaussianFilter, Ledger
-from lastiterate.ledger.line_checkpoints import LineCheckpoints
-from lastiterate.ledger.quote import quoted
+from lastiterate.ledger.history import LineCheckpoints
+from lastiterate.ledger.store import quoted
 
 ASKED = dict(adjacency="zero-out", run="r" * 64, purpose="test")
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from lastiterate.curves.curve import EpsDelta
-from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import InputError
 from lastiterate.ledger import GaussianFilter, Ledger
-from lastiterate.ledger.ledger_lines import Total
+from lastiterate.ledger.history import Total
 from tiers import size
 
 MUTANTS = size(1000, 100_000, "MUTANTS")

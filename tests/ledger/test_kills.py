@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import InputError
 from lastiterate.ledger import GaussianFilter, Ledger, Total
 from tiers import size
@@ -20,7 +20,7 @@ PAGE = 4096
 CHILD = """
 import sys
 from pathlib import Path
-from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import InputError
 from lastiterate.ledger import Ledger
 

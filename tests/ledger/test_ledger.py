@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 
 from lastiterate.cli import app
 from lastiterate.curves.curve import EpsDelta
-from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
 from lastiterate.ledger import GaussianFilter, Ledger, RenyiFilter, database, history
-from lastiterate.ledger.line_checkpoints import LineCheckpoints
+from lastiterate.ledger.history import LineCheckpoints
 
 RUN = "r" * 64
 ASKED = dict(adjacency="zero-out", run=RUN, purpose="test")

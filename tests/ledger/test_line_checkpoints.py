@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import InputError
-from lastiterate.ledger import GaussianFilter, Ledger, line_checkpoints
-from lastiterate.ledger.line_checkpoints import LineCheckpoints
+from lastiterate.ledger import GaussianFilter, Ledger, history as line_checkpoints
+from lastiterate.ledger.history import LineCheckpoints
 
 ONE, OTHER = "1" * 64, "2" * 64
 

@@ -11,11 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 from lastiterate.cli import app
-from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import InputError
 from lastiterate.ledger import GaussianFilter, Ledger, history
-from lastiterate.ledger.ledger_lines import is_row
-from lastiterate.ledger.quote import quoted
+from lastiterate.ledger.history import is_row
+from lastiterate.ledger.store import quoted
 
 ASKED = dict(adjacency="zero-out", run="r" * 64, purpose="test")
 

@@ -8,16 +8,9 @@ from typing import Any
 import lastiterate as li
 from lastiterate.run import domains, penalties
 from lastiterate.run.counts import NoisyCount, NoisyGroups
-from lastiterate.run.preparation import (
-    CosineFeatures,
-    PrivateCovariance,
-    PrivateTargetMean,
-    SquareRoots,
-    TopEigenvalue,
-    UnitRows,
-)
+from lastiterate.run.preprocessing import (CosineFeatures, PrivateCovariance, PrivateTargetMean, SquareRoots, TopEigenvalue, UnitRows)
 from lastiterate.run.run import DESCRIPTIONS
-from lastiterate.run.starts import Fixed
+from lastiterate.run.step_sizes import Fixed
 from lastiterate.run.step_sizes import RelativeToSmooth
 
 BASE = li.Run(n=100, steps=3, step_size=0.1, noise=li.GradientNoise(0.2), clip=1.0)

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 import lastiterate as li
-from lastiterate.data import Schema, encode, read_table
-from lastiterate.data.encode import form_of
+from lastiterate.data import Schema, encoding as encode, read_table
+from lastiterate.data.encoding import form_of
 from oracles.model_fuzz import check_sentence
 
 SECRET = "73.0912345"

@@ -3,7 +3,7 @@
 import math
 from itertools import count
 
-from lastiterate.curves.number_of_runs import PoissonRuns, Runs
+from lastiterate.curves.selection import PoissonRuns, Runs
 
 
 def masses_of(runs: Runs, below: float) -> list[float]:

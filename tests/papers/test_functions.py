@@ -6,8 +6,8 @@ import warnings
 import numpy as np
 import pytest
 
-from lastiterate.analysis import weakly_convex_shift
-from lastiterate.curves.gdp import Gdp
+from lastiterate.analysis import shifts as weakly_convex_shift
+from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import InputError
 from lastiterate_papers import formulas, kong_ribero, lemma_51
 from lastiterate_papers.kong_ribero_table2 import SOURCES, At, mironov_11

@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from lastiterate.cli import app
-from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import InputError
-from lastiterate.report.style import STYLES
+from lastiterate.report.charts import STYLES
 from lastiterate_papers import (
     ITEMS,
     Item,

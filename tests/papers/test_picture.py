@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from lastiterate.report.style import STYLES
+from lastiterate.report.charts import STYLES
 from lastiterate_papers import Panel, Trace
 from lastiterate_papers.picture import arranged, drawn, plain
 

@@ -63,8 +63,8 @@ def later():
     li.release.training.train(li.Run.from_json(""), li.domains.Ball(1.0), li.lazy, Trainer(1).fit, audit.law)
 """
     assert [name for name, _ in private(text)] == [
-        "lastiterate.run.run.Run", "lastiterate.engine.loop", "lastiterate.bayes.linear_regression",
-        "lastiterate.release.training.train", "lastiterate.lazy", "lastiterate.audit.law",
+        "lastiterate.run.run.Run", "lastiterate.engine.loop", "lastiterate.bayes.linear",
+        "lastiterate.release.training.train", "lastiterate.lazy", "lastiterate.audit.exact_distribution",
         "lastiterate.release.training", "lastiterate.release"]
 
 

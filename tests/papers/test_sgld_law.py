@@ -6,7 +6,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from lastiterate.bayes.linear_regression import LinearModel
+from lastiterate.bayes.linear import LinearModel
 from lastiterate.errors import InputError
 from lastiterate_papers.sgld_law import Chain, common_law, neighbour_laws
 

@@ -7,9 +7,9 @@ import pytest
 from scipy.special import expit
 
 import lastiterate as li
-from lastiterate.planning.clipped_scores import public_slope, slope_of
-from lastiterate.planning.families.asked import Asked
-from lastiterate.planning.reference_problem import MARGIN
+from lastiterate.planning.reference import public_slope, slope_of
+from lastiterate.planning.plan_request import Asked
+from lastiterate.planning.reference import MARGIN
 from lastiterate.planning.task import Task
 
 

@@ -12,21 +12,15 @@ import pytest
 
 import lastiterate as li
 from lastiterate.accounting.calibration import calibrate
-from lastiterate.accounting.secrecy import composition_epsilon, gained
+from lastiterate.accounting.explain import composition_epsilon, gained
 from lastiterate.errors import InputError
 from lastiterate.planning.families import FAMILIES
-from lastiterate.planning.families.asked import Asked
-from lastiterate.planning.families.whitened import allocation, block_count
+from lastiterate.planning.plan_request import Asked
+from lastiterate.planning.whitened_families import allocation, block_count
 from lastiterate.planning.planner import ENOUGH, NOTICED, WORTH, Plan, best_of, consider, plan
-from lastiterate.planning.reference_problem import (
-    Reference,
-    filtered,
-    output_perturbation,
-    predicted,
-    risk_of_ignorance,
-)
+from lastiterate.planning.reference import (Reference, filtered, output_perturbation, predicted, risk_of_ignorance)
 from lastiterate.planning.task import Task, budget
-from lastiterate.run.preparation import CosineFeatures, PrivateTargetMean, SquareRoots
+from lastiterate.run.preprocessing import CosineFeatures, PrivateTargetMean, SquareRoots
 
 LOSS = li.Logistic(row_norm=1.0, ridge=0.01)
 FALLING = li.Steps(tuple(2.0 - k / 10 for k in range(12)))
@@ -323,7 +317,7 @@ def test_the_time_budget_is_kept() -> None:
 
 
 def test_the_budget_in_mu_is_the_largest() -> None:
-    from lastiterate.curves.gdp import Gdp
+    from lastiterate.curves.gaussian import Gdp
 
     mu = budget(1.0, 1e-5)
     assert Gdp(mu).delta(1.0) <= 1e-5 < Gdp(mu * (1 + 1e-6)).delta(1.0)

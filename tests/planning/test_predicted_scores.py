@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.planning.predicted_scores import STEEP, predicted_scores
-from lastiterate.planning.reference_problem import MARGIN
+from lastiterate.planning.reference import STEEP, predicted_scores
+from lastiterate.planning.reference import MARGIN
 
 RUN = li.Run(n=1000, steps=3, step_size=0.1, noise=li.NoiseMultiplier(1.0), loss=li.Logistic(),
              calibration=li.Calibration(5.0))

@@ -11,11 +11,11 @@ import pytest
 import lastiterate as li
 from lastiterate.errors import InputError, TimeWarning
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
-from lastiterate.planning.families.asked import Asked
+from lastiterate.planning.plan_request import Asked
 from lastiterate.planning.presets import ALGORITHMS, INEXACT, described
 from lastiterate.planning.task import Task
 from lastiterate.release.linear_plans import Algorithm, Budget, planned
-from lastiterate.report.series import over_steps
+from lastiterate.report.charts import over_steps
 from lastiterate.run.facts import FLOAT_SLACK
 from tiers import unless
 

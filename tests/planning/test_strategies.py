@@ -8,14 +8,14 @@ import pytest
 
 import lastiterate as li
 from benchmarks.peers.strategy_noise import at_the_end, on_the_way, seasonal
-from lastiterate.analysis.matrix_columns import moved_draws
-from lastiterate.curves.gdp import Gdp
-from lastiterate.planning.families.asked import Asked
-from lastiterate.planning.families.whitened import correlated_run
+from lastiterate.analysis.langevin import moved_draws
+from lastiterate.curves.gaussian import Gdp
+from lastiterate.planning.plan_request import Asked
+from lastiterate.planning.whitened_families import correlated_run
 from lastiterate.planning.planner import consider
 from lastiterate.planning.presets import described
-from lastiterate.planning.reference_problem import filtered
-from lastiterate.planning.strategies import POWERS
+from lastiterate.planning.reference import filtered
+from lastiterate.planning.task import POWERS
 from lastiterate.planning.task import Task
 from lastiterate.run.facts import FLOAT_SLACK
 from oracles.cancelling import added
@@ -102,7 +102,7 @@ def test_the_planner_takes_the_best_of_the_strategies():
 
 
 def scale(power, run):
-    from lastiterate.analysis.matrix_columns import moved_draws
+    from lastiterate.analysis.langevin import moved_draws
     return moved_draws(replace(run.noise, power=power), 20, 400) / moved_draws(run.noise, 20, 400)
 
 

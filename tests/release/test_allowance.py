@@ -10,12 +10,12 @@ from typer.testing import CliRunner
 
 import lastiterate as li
 from lastiterate.cli import app
-from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.gaussian import Gdp
 from lastiterate.estimators import DPLogisticRegression
 from lastiterate.ledger import GaussianFilter, Ledger, RenyiFilter
 from lastiterate.planning.planner import FAIR, consider
 from lastiterate.planning.task import Task
-from lastiterate.release.charging import charging_of
+from lastiterate.release.ledger_charge import charging_of
 
 FILTERS = {"gaussian": GaussianFilter.of(3.0, 1e-5), "no failure": GaussianFilter.of(3.0, 1e-5, 0.0),
            "renyi": RenyiFilter.of(3.0, 1e-5)}
@@ -110,7 +110,7 @@ def test_what_is_left_decides_where_little_is(tmp_path: Path) -> None:
 
 
 def test_a_resumed_release_is_planned_as_before_it_was_charged(tmp_path: Path) -> None:
-    from lastiterate.release.allowance import Allowance
+    from lastiterate.release.ledger_charge import Allowance
 
     ledger = made(tmp_path, "gaussian")
     first = ledger.reserve("a", Gdp(0.3), adjacency="zero-out", run="r" * 64, purpose="p")

@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 
 import lastiterate as li
 from lastiterate import atomic_files
-from lastiterate.audit.scoring import Results
+from lastiterate.audit.scores import Results
 from lastiterate.cli import app
-from lastiterate.cli.screen import emit
-from lastiterate.engine import sealed
+from lastiterate.cli.app import emit
+from lastiterate.engine import checkpoint as sealed
 from lastiterate.errors import InputError
 from lastiterate.report.plots import figure_for, save_figure
 

@@ -10,10 +10,10 @@ import pytest
 from lastiterate.data import Schema
 from lastiterate.errors import InputError
 from lastiterate.ledger import GaussianFilter, Ledger
-from lastiterate.release.charging import Charging
+from lastiterate.release.ledger_charge import Charging
 from lastiterate.release.datafile import Wanted, fit_file, tune_file
 from lastiterate.release.linear_plans import Budget
-from lastiterate.release.open_dataset import open_file
+from lastiterate.release.dataset import open_file
 from lastiterate.release.tuning import law_of
 
 N = 400

@@ -7,14 +7,14 @@ import pytest
 from typer.testing import CliRunner
 
 import lastiterate as li
-from lastiterate.accounting import calibration, exact_calibration
-from lastiterate.accounting.exact_calibration import calibrate_exactly
+from lastiterate.accounting import calibration, calibration as exact_calibration
+from lastiterate.accounting.calibration import calibrate_exactly
 from lastiterate.cli import app
 from lastiterate.errors import InputError
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchCV
 from lastiterate.ledger import GaussianFilter, Ledger
-from lastiterate.release import forget, posterior, tuning
-from lastiterate.release.charging import Charging
+from lastiterate.release import unlearning as forget, posterior, tuning
+from lastiterate.release.ledger_charge import Charging
 from lastiterate.release.datafile import Wanted, fit_file, tune_file
 from lastiterate.release.linear_plans import Algorithm, Budget
 

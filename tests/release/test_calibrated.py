@@ -9,14 +9,14 @@ import pytest
 
 import lastiterate as li
 from lastiterate.accounting.certificate import Certificate
-from lastiterate.accounting.exact_calibration import calibrate_exactly
-from lastiterate.accounting.exact_steps import ExactRun
-from lastiterate.accounting.support import beyond_support
-from lastiterate.audit.auditing import auditable
-from lastiterate.curves.gdp import Gdp
+from lastiterate.accounting.calibration import calibrate_exactly
+from lastiterate.accounting.exact_noise import ExactRun
+from lastiterate.accounting.tail_truncation import beyond_support
+from lastiterate.audit.runner import auditable
+from lastiterate.curves.gaussian import Gdp
 from lastiterate.engine.checkpoint import Checkpoint
-from lastiterate.engine.model import execute
-from lastiterate.engine.sealed import Key
+from lastiterate.engine.linear_model import execute
+from lastiterate.engine.checkpoint import Key
 from lastiterate.ledger import Ledger
 from lastiterate.ledger.filters import GaussianFilter
 from lastiterate.run.facts import FLOAT_SLACK

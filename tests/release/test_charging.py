@@ -14,17 +14,17 @@ from typer.testing import CliRunner
 
 import lastiterate as li
 from lastiterate.cli import app
-from lastiterate.engine import sealed
-from lastiterate.engine.sealed import FILE_VARIABLE, VARIABLE, Key, claim
+from lastiterate.engine import checkpoint as sealed
+from lastiterate.engine.checkpoint import FILE_VARIABLE, VARIABLE, Key, claim
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
 from lastiterate.ledger import GaussianFilter, Ledger, RenyiFilter
-from lastiterate.release import composition_reminder, datafile, linear, open_dataset
-from lastiterate.release.answers import Labels
-from lastiterate.release.charging import charging_of, keyed_digest, weights_hash
-from lastiterate.release.fitted import Fitted
-from lastiterate.release.kinds import LINEAR
+from lastiterate.release import composition_reminder, datafile, linear_model as linear, dataset as open_dataset
+from lastiterate.release.predictions import Labels
+from lastiterate.release.ledger_charge import charging_of, keyed_digest, weights_hash
+from lastiterate.release.released_model import Fitted
+from lastiterate.release.pipeline import LINEAR
 from lastiterate.release.linear_plans import Algorithm, Budget
-from lastiterate.release.order import Order, Unread
+from lastiterate.release.training_request import Order, Unread
 from lastiterate.release.pipeline import executed, finish
 from lastiterate.run.counts import NoisyCount
 

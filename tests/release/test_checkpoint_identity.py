@@ -14,9 +14,9 @@ import pytest
 
 import lastiterate as li
 from lastiterate.engine import checkpoint as checkpoints
-from lastiterate.engine.streaming.devices import Arrays
+from lastiterate.engine.streaming.buffers import Arrays
 from lastiterate.ledger import GaussianFilter, Ledger
-from lastiterate.release.protected_units import UnitLoss
+from lastiterate.release.units import UnitLoss
 
 N = 24
 X = np.random.default_rng(0).normal(size=(N, 4)).astype(np.float32)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting.secrecy import gained
+from lastiterate.accounting.explain import gained
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(60, 4)).astype(np.float32), RNG.integers(0, 2, 60)

@@ -8,7 +8,7 @@ import pytest
 import lastiterate as li
 from lastiterate.errors import InputError
 from lastiterate.ledger import GaussianFilter, Ledger
-from lastiterate.release.stateful import check_stateless
+from lastiterate.release.network_model import check_stateless
 
 RUN = li.Run(n=40, steps=3, step_size=0.1, clip=1.0, batching=li.Cyclic(20), noise=li.GradientNoise(0.05))
 X = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32)

@@ -10,20 +10,20 @@ from typer.testing import CliRunner
 
 import lastiterate as li
 from lastiterate.accounting.unlearning import Unlearning
-from lastiterate.accounting.wording import rounded_up
+from lastiterate.accounting.subjects import rounded_up
 from lastiterate.analysis import perturbed_objective
-from lastiterate.analysis.forgotten import Continued
+from lastiterate.analysis.unlearning import Continued
 from lastiterate.cli import app
 from lastiterate.ledger.filters import GaussianFilter
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning import unlearning_plans
 from lastiterate.planning.unlearning_plans import least_noise, planned
-from lastiterate.release import unlearned_model
-from lastiterate.release.charging import charging_of
-from lastiterate.release.forget import ordered, planned_for, trained
-from lastiterate.release.kinds import UNLEARNED
+from lastiterate.release import unlearning as unlearned_model
+from lastiterate.release.ledger_charge import charging_of
+from lastiterate.release.unlearning import ordered, planned_for, trained
+from lastiterate.release.pipeline import UNLEARNED
 from lastiterate.release.pipeline import finish
-from lastiterate.run.ridge_minimiser import RidgeMinimiser
+from lastiterate.run.methods import RidgeMinimiser
 
 N, D = 1500, 6
 

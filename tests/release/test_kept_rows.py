@@ -14,11 +14,11 @@ from lastiterate.data import Ignore, Numeric, Schema
 from lastiterate.errors import BudgetWarning, InputError
 from lastiterate.estimators import DPLogisticRegression, DPSearchCV
 from lastiterate.ledger import GaussianFilter, Ledger
-from lastiterate.release.charging import Charging
+from lastiterate.release.ledger_charge import Charging
 from lastiterate.release.datafile import Wanted, fit_file
 from lastiterate.release.linear_plans import Budget
 from lastiterate.release.loading import load, verify
-from lastiterate.release.protected_units import UnitLoss, Units, kept_rows, units_as_records
+from lastiterate.release.units import UnitLoss, Units, kept_rows, units_as_records
 from lastiterate.torch import PerUnit
 
 SCHEMA = Schema((Ignore("who"), Numeric("age", 0, 100)), classes=("no", "yes"), target="y")

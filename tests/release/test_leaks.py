@@ -22,7 +22,7 @@ from lastiterate.cli import app
 from lastiterate.engine import trainer
 from lastiterate.errors import ExposureWarning
 from lastiterate.ledger import GaussianFilter, Ledger
-from lastiterate.release import composition_reminder, datafile, exposure, folder, linear, open_dataset
+from lastiterate.release import (composition_reminder, datafile, ledger_charge as exposure, folder, linear_model as linear, dataset as open_dataset)
 from lastiterate.release.linear_plans import Budget
 
 SCHEMA = """

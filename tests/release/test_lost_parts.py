@@ -12,20 +12,20 @@ import lastiterate as li
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.selection import Selection
 from lastiterate.bayes import LinearPosterior, ProposeTestSample, propose_test_sample, sample_posterior
-from lastiterate.bayes.linear_regression import LinearModel, RatioDomain
+from lastiterate.bayes.linear import LinearModel, RatioDomain
 from lastiterate.bayes.ridge import ClippedRows
-from lastiterate.curves.number_of_runs import NegativeBinomial
+from lastiterate.curves.selection import NegativeBinomial
 from lastiterate.data import Numeric, Schema
-from lastiterate.engine.streaming.devices import Arrays
+from lastiterate.engine.streaming.buffers import Arrays
 from lastiterate.errors import InputError, RepeatedFitWarning
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchCV
-from lastiterate.estimators.schema_transformer import SchemaTransformer
+from lastiterate.estimators.pipelines import SchemaTransformer
 from lastiterate.release import composition_reminder, posterior, tuning
-from lastiterate.release.answers import Labels, Range
-from lastiterate.release.kinds import SAMPLED, SELECTED
-from lastiterate.release.order import Order
+from lastiterate.release.predictions import Labels, Range
+from lastiterate.release.pipeline import SAMPLED, SELECTED
+from lastiterate.release.training_request import Order
 from lastiterate.release.pipeline import executed
-from lastiterate.run.arrays import check_kept
+from lastiterate.run.validation import check_kept
 
 RUN = li.Run(n=40, steps=3, step_size=0.5, noise=li.NoiseMultiplier(12.0), loss=li.Logistic(ridge=0.05))
 RNG = np.random.default_rng(0)

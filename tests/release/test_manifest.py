@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import lastiterate as li
 from lastiterate import cli
-from lastiterate.cli.saving import reported
+from lastiterate.cli.train import reported
 from lastiterate.errors import InputError
 from lastiterate.release.folder import clean, sha256
 from tiers import size
@@ -106,7 +106,7 @@ def test_links_and_folders_are_refused(folder, tmp_path, name):
 def reissued(folder, **changed):
     """Files changed by somebody who also writes a certificate and a list that fit."""
     from lastiterate.accounting.document import content_hash
-    from lastiterate.release import manifest
+    from lastiterate.release import folder as manifest
 
     for name, content in changed.items():
         (folder / {"weights": "weights.safetensors", "model": "model.json"}[name]).write_bytes(content)

@@ -15,7 +15,7 @@ from lastiterate.engine import execute
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchCV
 from lastiterate.ledger import GaussianFilter, Ledger
-from lastiterate.run.preparation import PrivateMean
+from lastiterate.run.preprocessing import PrivateMean
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(131, 3)), RNG.integers(0, 2, 131)

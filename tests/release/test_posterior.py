@@ -11,7 +11,7 @@ import lastiterate as li
 from lastiterate.bayes import ClippedRows, LinearModel, LinearPosterior, RatioDomain, least_prior
 from lastiterate.bayes.ridge import ridge_curve
 from lastiterate.cli import app
-from lastiterate.data import BUNDLED, Schema, encode, encode_features, load_bundled, read_table
+from lastiterate.data import BUNDLED, Schema, encoding as encode, encode_features, load_bundled, read_table
 from lastiterate.errors import InputError
 from lastiterate.release.datafile import Wanted, fit_file, prediction_rows
 from lastiterate.release.linear_plans import Budget

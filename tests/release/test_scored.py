@@ -7,29 +7,21 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.curves.gdp import Gdp
-from lastiterate.curves.private_selection import WorstOf
+from lastiterate.curves.gaussian import Gdp
+from lastiterate.curves.selection import WorstOf
 from lastiterate.engine import seeded_keys
 from lastiterate.estimators import DPLogisticRegression
 from lastiterate.ledger.filters import GaussianFilter
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.task import budget
-from lastiterate.release import linear
-from lastiterate.release.answers import Labels
-from lastiterate.release.kinds import LINEAR
-from lastiterate.release.order import Order
+from lastiterate.release import linear_model as linear
+from lastiterate.release.predictions import Labels
+from lastiterate.release.pipeline import LINEAR
+from lastiterate.release.training_request import Order
 from lastiterate.release.pipeline import executed
-from lastiterate.release.scored import (
-    CountCharge,
-    accuracies,
-    accuracy,
-    count_for,
-    noisy_count,
-    noisy_numbers,
-    reserved,
-)
-from lastiterate.report.bills_of_materials import cyclonedx
-from lastiterate.report.front_page import answers
+from lastiterate.release.noisy_accuracy import (CountCharge, accuracies, accuracy, count_for, noisy_count, noisy_numbers, reserved)
+from lastiterate.report.evidence import cyclonedx
+from lastiterate.report.guarantee import answers
 from lastiterate.report.subject import read
 from lastiterate.run.counts import NoisyCount, NoisyGroups
 

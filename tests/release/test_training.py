@@ -19,9 +19,9 @@ from lastiterate.accounting.document import content_hash
 from lastiterate.engine import execute, seeded_key
 from lastiterate.engine.network import fit_network
 from lastiterate.errors import InputError, NotCertified
-from lastiterate.release import composition_reminder, kinds, tree
+from lastiterate.release import composition_reminder, pipeline as kinds, network_model as tree
 from lastiterate.release.folder import sha256
-from lastiterate.release.kinds import Kind, register
+from lastiterate.release.pipeline import Kind, register
 from lastiterate.release.pipeline import SEED
 
 RNG = np.random.default_rng(3)

@@ -15,18 +15,18 @@ import lastiterate as li
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.selection import Selection
 from lastiterate.cli import app
-from lastiterate.curves.number_of_runs import NegativeBinomial, PoissonRuns
-from lastiterate.engine.random_bits import Bits, derived
+from lastiterate.curves.selection import NegativeBinomial, PoissonRuns
+from lastiterate.engine.random import Bits, derived
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchCV
 from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.release import tuning
-from lastiterate.release.answers import Labels, Range
-from lastiterate.release.charging import charging_of
-from lastiterate.release.kinds import SELECTED
-from lastiterate.release.order import Order
+from lastiterate.release.predictions import Labels, Range
+from lastiterate.release.ledger_charge import charging_of
+from lastiterate.release.pipeline import SELECTED
+from lastiterate.release.training_request import Order
 from lastiterate.release.pipeline import executed
 from lastiterate.release.tuning import NothingSelected, _draws, _score, parts, planned
-from lastiterate.run.preparation import SquareRoots
+from lastiterate.run.preprocessing import SquareRoots
 from oracles.number_of_runs import masses_of
 
 N = 200

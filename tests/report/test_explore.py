@@ -12,7 +12,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.errors import InputError
-from lastiterate.report import explore, explorer
+from lastiterate.report import explore, explore as explorer
 from lastiterate.report.page import part
 
 from . import browser as browsers

@@ -15,14 +15,14 @@ from typer.testing import CliRunner
 
 import lastiterate as li
 from lastiterate import cli
-from lastiterate.accounting import cite
-from lastiterate.accounting.cite import entry
-from lastiterate.accounting.wording import rounded_up
+from lastiterate.accounting import document as cite
+from lastiterate.accounting.document import entry
+from lastiterate.accounting.subjects import rounded_up
 from lastiterate.data.schema import Schema
 from lastiterate.release.folder import HASHES
-from lastiterate.report import evidence_sheets, exports
+from lastiterate.report import evidence as evidence_sheets, exports
 from lastiterate.report.subject import read
-from lastiterate.report.yaml_text import dump
+from lastiterate.report.exports import dump
 from lastiterate.theorems import TABLE
 
 HOSTILE = 'a: b\n---\n"quote" \\ # !tag *x &y {z} \u2028\u0085\x07 <script> yes'
@@ -192,7 +192,7 @@ def test_evidence_sheets_answer_every_question_and_say_whose_answer_it_is(folder
 
 
 def test_the_help_names_every_form():
-    from lastiterate.cli.releases import FORMS
+    from lastiterate.cli.release import FORMS
 
     assert all(re.search(rf"\b{form}\b", FORMS) for form in exports.FORMATS)
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting.exact_steps import ExactRun
-from lastiterate.audit.outcome import AuditReport
+from lastiterate.accounting.exact_noise import ExactRun
+from lastiterate.audit.report import AuditReport
 from lastiterate.planning.planner import Choice, Plan
 from lastiterate.release.posterior import certified
 from lastiterate.report.plots import epsilon_over_steps
-from lastiterate.report.roc import receiver_curve
-from lastiterate.report.style import STYLES
+from lastiterate.report.plots import receiver_curve
+from lastiterate.report.charts import STYLES
 
 RUN = li.Run(n=1000, steps=50, step_size=0.5, noise=li.NoiseMultiplier(12.0), batching=li.Permuted(100),
              loss=li.Logistic(ridge=0.01))

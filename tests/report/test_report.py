@@ -16,12 +16,12 @@ from typer.testing import CliRunner
 
 import lastiterate as li
 from lastiterate import cli, markup
-from lastiterate.accounting import stated
-from lastiterate.accounting.stated import true_positive_rate
-from lastiterate.curves.gdp import Gdp
+from lastiterate.accounting import tradeoff_summary as stated
+from lastiterate.accounting.tradeoff_summary import true_positive_rate
+from lastiterate.curves.gaussian import Gdp
 from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
-from lastiterate.report import changes, charts, page, protocol, series
+from lastiterate.report import execution as changes, charts, page, execution as protocol, charts as series
 from lastiterate.report.subject import read
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, match

@@ -3,7 +3,7 @@
 import pytest
 
 import lastiterate as li
-from lastiterate.run.class_weights import relative_weights
+from lastiterate.run.validation import relative_weights
 
 LOSSES = {"logistic": lambda weights: li.Logistic(class_weights=weights),
           "softmax": lambda weights: li.Softmax(classes=2, class_weights=weights)}

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting.exact_steps import ExactRun
-from lastiterate.analysis.paid_smoothness import as_accounted
+from lastiterate.accounting.exact_noise import ExactRun
+from lastiterate.analysis.step_map import as_accounted
 from lastiterate.engine.trainer import Trainer
 from lastiterate.run.losses import derived
 

@@ -11,7 +11,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate import InputError
-from lastiterate.run.evidence import mint
+from lastiterate.run.facts import mint
 from lastiterate.run.facts import FLOAT_SLACK
 
 SOFTMAX = li.Softmax(classes=3, row_norm=2.0, ridge=0.1, intercept=1.0)

@@ -6,7 +6,7 @@ import pytest
 
 from lastiterate import limits
 from lastiterate.errors import InputError
-from lastiterate.run import strict_json
+from lastiterate.run import serialization as strict_json
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ import torch
 import lastiterate as li
 from benchmarks.audit.bugs.noise import NOISE_HALVED, of_unit
 from lastiterate.audit import audit
-from lastiterate.audit.neighbours import DataSet, Neighbours
-from lastiterate.engine import external_gradients
+from lastiterate.audit.canaries import DataSet, Neighbours
+from lastiterate.engine import external as external_gradients
 from lastiterate.torch import gradient_sums, trainer
 
 N, TRIALS, FAILURE = 6, 3000, 1e-6

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as functional
 
 import lastiterate as li
-from lastiterate.engine.streaming.devices import Arrays
+from lastiterate.engine.streaming.buffers import Arrays
 from lastiterate.ledger import GaussianFilter, Ledger
 
 N = 12

@@ -11,7 +11,7 @@ import torch.nn.functional as functional
 
 import lastiterate as li
 from lastiterate.errors import InputError
-from lastiterate.torch import repeated
+from lastiterate.torch import recorded_operations as repeated
 
 N = 12
 WORDS = np.random.default_rng(0).integers(0, 9, (N, 6))

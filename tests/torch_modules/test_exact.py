@@ -9,15 +9,15 @@ import pytest
 import torch
 
 import lastiterate as li
-from lastiterate.audit import audited_run
+from lastiterate.audit import runner as audited_run
 from lastiterate.engine.exact_records import RecordGrid
-from lastiterate.engine.gaussian_noise import seeded_key
+from lastiterate.engine.random import seeded_key
 from lastiterate.errors import InputError
 from lastiterate.torch import Grouped
 from lastiterate.torch.gradient_sums import as_theta
-from lastiterate.torch.grid_sums import exactly
+from lastiterate.torch.released import exactly
 from lastiterate.torch.module_training import fit_module, prepare
-from lastiterate.torch.record_tensors import taken
+from lastiterate.torch.records import taken
 
 RNG = np.random.default_rng(1)
 N = 18

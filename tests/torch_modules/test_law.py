@@ -13,7 +13,7 @@ import torch
 import lastiterate as li
 from engine import reference
 from engine.test_law import distance
-from lastiterate.engine.gaussian_noise import seeded_keys
+from lastiterate.engine.random import seeded_keys
 from lastiterate.torch.module_training import prepare
 
 MODELS = 4000

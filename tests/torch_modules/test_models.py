@@ -135,7 +135,7 @@ else:
     raise AssertionError
 """
     subprocess.run([sys.executable, "-c", code], check=True)
-    code = "import sys, lastiterate.torch, lastiterate.release.kinds; assert 'torch' not in sys.modules"
+    code = "import sys, lastiterate.torch, lastiterate.release.pipeline; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

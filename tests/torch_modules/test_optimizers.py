@@ -10,7 +10,7 @@ import torch
 from torch.optim import lr_scheduler
 
 import lastiterate as li
-from lastiterate.engine.streaming.devices import Arrays
+from lastiterate.engine.streaming.buffers import Arrays
 from lastiterate.errors import InputError
 from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.torch import Grouped

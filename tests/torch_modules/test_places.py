@@ -7,13 +7,13 @@ import pytest
 import torch
 
 import lastiterate as li
-from lastiterate.engine.gaussian_noise import seeded_key
-from lastiterate.torch import record_positions
+from lastiterate.engine.random import seeded_key
+from lastiterate.torch import record_gradients as record_positions
 from lastiterate.torch.contributions import Stored
 from lastiterate.torch.gradient_sums import as_theta, full_precision
-from lastiterate.torch.grid_sums import exactly
+from lastiterate.torch.released import exactly
 from lastiterate.torch.module_training import prepare
-from lastiterate.torch.record_positions import Places
+from lastiterate.torch.record_gradients import Places
 
 N = 40
 RNG = np.random.default_rng(3)

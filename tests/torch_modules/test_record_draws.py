@@ -11,14 +11,14 @@ from torch import nn
 
 import lastiterate as li
 from lastiterate.engine import seeded_key
-from lastiterate.engine.gaussian_noise import ORDER, stream
-from lastiterate.engine.record_keys import keys_of_batch
-from lastiterate.engine.streaming.devices import Arrays
+from lastiterate.engine.random import ORDER, stream
+from lastiterate.engine.record_loss import keys_of_batch
+from lastiterate.engine.streaming.buffers import Arrays
 from lastiterate.errors import InputError
-from lastiterate.torch.grid_sums import exactly
+from lastiterate.torch.released import exactly
 from lastiterate.torch.module_training import fit_module, prepare
-from lastiterate.torch.record_key import RecordKey, as_words
-from lastiterate.torch.streaming import fit_in_pieces
+from lastiterate.torch.randomness import RecordKey, as_words
+from lastiterate.torch.module_training import fit_in_pieces
 
 N, CLIP = 20, 0.7
 X = np.random.default_rng(0).normal(size=(N, 1, 5, 5)).astype(np.float32)

@@ -8,7 +8,7 @@ import torch.nn.functional as functional
 import lastiterate as li
 from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.torch.module_training import prepare
-from lastiterate.torch.own_rules import NoOwnRules
+from lastiterate.torch.layers import NoOwnRules
 
 N = 6
 X = np.random.default_rng(0).normal(size=(N, 4)).astype(np.float32)

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.engine.gaussian_noise import seeded_key
+from lastiterate.engine.random import seeded_key
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn.functional import cross_entropy  # noqa: E402
 
-from lastiterate.torch import module_training, repeated  # noqa: E402
-from lastiterate.torch.repeated import Repeated  # noqa: E402
+from lastiterate.torch import module_training, recorded_operations as repeated
+from lastiterate.torch.recorded_operations import Repeated
 
 rng = np.random.default_rng(0)
 X, Y = rng.normal(size=(40, 6)).astype(np.float32), rng.integers(0, 3, 40)

@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional
 
 import lastiterate as li
-from lastiterate.engine.gaussian_noise import seeded_key
+from lastiterate.engine.random import seeded_key
 from lastiterate.torch.gradient_sums import as_theta
 from lastiterate.torch.module_training import prepare
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import lastiterate as li
-from lastiterate.engine.gaussian_noise import seeded_key
+from lastiterate.engine.random import seeded_key
 from lastiterate.engine.network import fit_network
 from lastiterate.torch import Grouped
 from lastiterate.torch.module_training import fit_module, prepare

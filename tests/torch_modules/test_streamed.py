@@ -7,10 +7,10 @@ import torch
 import lastiterate as li
 from lastiterate.engine import seeded_key
 from lastiterate.engine.checkpoint import Checkpoint
-from lastiterate.engine.sealed import Key
+from lastiterate.engine.checkpoint import Key
 from lastiterate.errors import InputError
 from lastiterate.torch.module_training import fit_module
-from lastiterate.torch.streaming import fit_in_pieces
+from lastiterate.torch.module_training import fit_in_pieces
 from tiers import unless
 
 N, RNG = 61, np.random.default_rng(0)
@@ -29,7 +29,7 @@ def module():
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Shares and buckets of a few records."""
-    monkeypatch.setattr("lastiterate.engine.streaming.streamed_external.AT_ONCE", 170)
+    monkeypatch.setattr("lastiterate.engine.streaming.execution.AT_ONCE", 170)
     monkeypatch.setattr("lastiterate.engine.streaming.sorting.BUCKET", 300)
 
 

@@ -11,7 +11,7 @@ import lastiterate as li
 from lastiterate.engine import seeded_key
 from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.torch.gradient_sums import CLIP_SHRINK, as_theta, full_precision
-from lastiterate.torch.grid_sums import exactly
+from lastiterate.torch.released import exactly
 from lastiterate.torch.module_training import prepare
 
 N = 6

@@ -9,10 +9,10 @@ import torch.nn.functional as functional
 
 import lastiterate as li
 from lastiterate.errors import InputError
-from lastiterate.release.protected_units import UnitLoss, units_as_records
+from lastiterate.release.units import UnitLoss, units_as_records
 from lastiterate.torch import PerUnit
 from lastiterate.torch.module_training import fit_module, prepare
-from lastiterate.torch.unit_rows import loss_of
+from lastiterate.torch.module_training import loss_of
 
 N, MOST = 5, 3
 WHO = np.array([0, 1, 1, 2, 2, 2, 3, 4, 4, 4, 4])  # the last author has more texts than are used

@@ -5,11 +5,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import lastiterate as li  # noqa: E402
-from lastiterate.errors import InputError  # noqa: E402
-from lastiterate.torch import Grouped, private_version  # noqa: E402
-from lastiterate.torch.gradient_sums import PerRecord, as_theta  # noqa: E402
-from lastiterate.torch.graphs import gradient_graph, unmoved  # noqa: E402
-from lastiterate.torch.module_checks import checked  # noqa: E402
+from lastiterate.errors import InputError
+from lastiterate.torch import Grouped, private_version
+from lastiterate.torch.gradient_sums import PerRecord, as_theta
+from lastiterate.torch.gradient_graphs import gradient_graph, unmoved
+from lastiterate.torch.module_checks import checked
 
 CROSS = torch.nn.functional.cross_entropy
 RUN = li.Run(n=4, steps=1, step_size=0.1, noise=li.GradientNoise(1.0), clip=1.0, loss=li.Abstract())

@@ -10,7 +10,7 @@ from torch import nn
 import lastiterate as li
 from lastiterate.errors import InputError
 from lastiterate.torch import private_version
-from lastiterate.torch.unrolled import UnrolledRecurrence
+from lastiterate.torch.rewrite import UnrolledRecurrence
 
 KINDS = {"lstm": nn.LSTM, "gru": nn.GRU, "tanh": nn.RNN, "relu": nn.RNN}
 

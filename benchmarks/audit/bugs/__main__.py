@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.audit.bugs import batching, clipping, noise, output, preparation
 from benchmarks.audit.bugs.bug import Bug, patched
 from lastiterate.audit import AuditReport, audit
-from lastiterate.audit.law import compare
+from lastiterate.audit.exact_distribution import compare
 from lastiterate.run.run import Run
 
 BUGS = (*noise.BUGS, *clipping.BUGS, *preparation.BUGS, *batching.BUGS, *output.BUGS)

@@ -9,11 +9,11 @@ import jax.numpy as jnp
 
 from benchmarks.audit.bugs import runs
 from benchmarks.audit.bugs.bug import Bug
-from lastiterate.engine import gathered, loop, many_models, trainer
-from lastiterate.engine.samplers.dealt import words
-from lastiterate.engine.samplers.poisson import PoissonDraws
-from lastiterate.engine.samplers.random_allocation import AllocatedEachPass
-from lastiterate.engine.samplers.reading import taken, until_end
+from lastiterate.engine import minibatch_gather as gathered, loop, trainer as many_models, trainer
+from lastiterate.engine.host_permutation import words
+from lastiterate.engine.samplers import PoissonDraws
+from lastiterate.engine.samplers import AllocatedEachPass
+from lastiterate.engine.sampling import taken, until_end
 
 step_at, summed, drawn, for_pass = loop.step_at, loop.batch_sum, PoissonDraws.batch_sum, loop.drawn_for_pass
 

@@ -10,19 +10,10 @@ from typing import Any
 import jax
 
 import lastiterate as li
-from lastiterate.engine import (
-    cipher,
-    external_gradients,
-    external_steps,
-    gaussian_noise,
-    loop,
-    many_models,
-    noise_ahead,
-    trainer,
-)
-from lastiterate.engine.samplers.bins import by_bin, sorted_by_bin
-from lastiterate.engine.samplers.permuted import by_words
-from lastiterate.engine.samplers.reshuffled import into_fresh_blocks
+from lastiterate.engine import (random as cipher, external as external_gradients, external as external_steps, random as gaussian_noise, loop, trainer as many_models, noise as noise_ahead, trainer)
+from lastiterate.engine.samplers import by_bin, sorted_by_bin
+from lastiterate.engine.samplers import by_words
+from lastiterate.engine.samplers import into_fresh_blocks
 
 Patch = tuple[Any, str, Any]
 """Where, which name, and what stands there instead."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.audit.bugs import runs
 from benchmarks.audit.bugs.bug import Bug
-from lastiterate.engine import gradients, loop, prepare
+from lastiterate.engine import linear_gradients as gradients, loop, linear_gradients as prepare
 
 summed, residuals = loop.batch_sum, gradients.residuals
 SHRINK = 1 - 2.0**-20

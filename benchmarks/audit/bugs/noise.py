@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.audit.bugs import runs
 from benchmarks.audit.bugs.bug import Bug, Patch
-from lastiterate.engine import loop, noise_ahead, seeded_key, trainer
+from lastiterate.engine import loop, noise as noise_ahead, seeded_key, trainer
 
 DRAWN = {name: getattr(noise_ahead, name) for name in ("normal", "normal_of_models")}
 update, stream = loop.update, noise_ahead.stream

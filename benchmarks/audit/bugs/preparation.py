@@ -9,10 +9,10 @@ import numpy as np
 
 from benchmarks.audit.bugs import runs
 from benchmarks.audit.bugs.bug import Bug, Patch, stepping
-from lastiterate.engine import loop, preparation, trainer
+from lastiterate.engine import loop, preprocessing as preparation, trainer
 from lastiterate.engine.loop import State
 from lastiterate.estimators import DPLogisticRegression
-from lastiterate.release import linear
+from lastiterate.release import linear_model as linear
 
 arrange, advanced, fit = trainer.arrange, loop.advanced, linear.fit
 

@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 from benchmarks.audit.mutants import bank
-from lastiterate.accounting.exact_steps import ExactRun
+from lastiterate.accounting.exact_noise import ExactRun
 from lastiterate.audit import audit, networks
-from lastiterate.audit.law import compare
-from lastiterate.audit.whole import alone
+from lastiterate.audit.exact_distribution import compare
+from lastiterate.audit.end_to_end import alone
 
 SEED = 1
 TRIALS = 4000
@@ -30,7 +30,7 @@ def main() -> None:
         sys.exit(0 if report.holds else 1)
     train = None
     if torch:
-        from lastiterate.torch.attacked import stand_in
+        from lastiterate.torch.released import stand_in
 
         train = stand_in(run, networks.SHAPES)
     slow = name == "exact" or alone(run)

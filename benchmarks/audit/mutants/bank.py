@@ -17,9 +17,9 @@ import numpy as np
 import lastiterate as li
 from benchmarks.audit.mutants.ways import WAYS
 from lastiterate.audit import networks
-from lastiterate.audit.families import families
-from lastiterate.audit.neighbours import DataSet, Neighbours, Train, execute
-from lastiterate.audit.whole import one_by_one
+from lastiterate.audit.canary_families import families
+from lastiterate.audit.canaries import DataSet, Neighbours, Train, execute
+from lastiterate.audit.end_to_end import one_by_one
 from lastiterate.engine import Trainer, seeded_keys
 
 BATCH, BATCHES, FEW, KEYS, WIDTH = 512, 6, 40, 4, 2
@@ -142,6 +142,6 @@ def _each(way: Callable[..., np.ndarray], run: Any) -> Train:
 
 
 def _module(run: Any) -> Case:
-    from lastiterate.torch.attacked import stand_in
+    from lastiterate.torch.released import stand_in
 
     return Case(run, stand_in(run, networks.SHAPES), networks.families(run)[:4], True)

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 import lastiterate as li
-from lastiterate.audit.whole import flat
+from lastiterate.audit.end_to_end import flat
 from lastiterate.ledger import GaussianFilter, Ledger
-from lastiterate.release.protected_units import UnitLoss
+from lastiterate.release.units import UnitLoss
 
 
 def trained(run: Any, data: Any, seed: int, **given: Any) -> np.ndarray:
@@ -33,7 +33,7 @@ def _numbers(model: Any) -> np.ndarray:
 
 
 def streamed(run: Any, x: Any, y: Any, seed: int) -> np.ndarray:
-    from lastiterate.engine.streaming.devices import Arrays
+    from lastiterate.engine.streaming.buffers import Arrays
 
     return trained(run, Arrays((np.asarray(x, np.float32), y)), seed)
 
@@ -95,7 +95,7 @@ def by_exact_network(run: Any, x: Any, y: Any, seed: int) -> np.ndarray:
 
 
 def by_network_in_pieces(run: Any, x: Any, y: Any, seed: int) -> np.ndarray:
-    from lastiterate.engine.streaming.devices import Arrays
+    from lastiterate.engine.streaming.buffers import Arrays
 
     return trained(run, Arrays(bounded(x, y)), seed, model=first(x), loss=squared)
 

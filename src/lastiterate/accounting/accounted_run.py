@@ -6,22 +6,22 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self, final
 
-from lastiterate.accounting.beside_the_model import after_steps, prepared_curves, with_later_parts
+from lastiterate.accounting.composed_parts import after_steps, prepared_curves, with_later_parts
 from lastiterate.accounting.subjects import FORMAT, FORMATS, OneRun
-from lastiterate.accounting.verdict import Verdict
-from lastiterate.accounting.wording import CAVEATS
-from lastiterate.analysis.paid_smoothness import as_accounted
+from lastiterate.accounting.subjects import Verdict
+from lastiterate.accounting.subjects import CAVEATS
+from lastiterate.analysis.step_map import as_accounted
 from lastiterate.curves.composition import compose
 from lastiterate.curves.curve import BestOf, Curve
-from lastiterate.curves.exchanged import Exchanged
-from lastiterate.curves.grouped import Grouped
+from lastiterate.curves.curve import Exchanged
+from lastiterate.curves.curve import Grouped
 from lastiterate.curves.lower_bound import LowerBound
 from lastiterate.errors import InputError
 from lastiterate.run.adjacency import convertible, one_by_one
-from lastiterate.run.evidence import Evidence
+from lastiterate.run.facts import Evidence
 from lastiterate.run.run import Run, check_run
 from lastiterate.theorems import TABLE
-from lastiterate.theorems.assumptions.basic import released_as_left
+from lastiterate.theorems.assumptions import released_as_left
 from lastiterate.theorems.theorem import Applies, Broken, Fails, Theorem, match
 
 UPPER = tuple(theorem for theorem in TABLE.values() if theorem.kind in ("upper", "exact"))

@@ -1,25 +1,96 @@
-"""Ask every theorem about a run, keep all verdicts, and find the noise or the steps that a budget allows."""
+"""Find the noise or the number of steps that a budget allows."""
 
-# arguments are checked because callers are not
-# pyright: reportUnnecessaryIsInstance=false
 from __future__ import annotations
 
 import math
+import warnings
+from lastiterate.accounting.guarantee import Guarantee
+from lastiterate.accounting.subjects import rounded_up
+from lastiterate.curves.curve import check_delta
+from lastiterate.errors import BudgetWarning, InputError, outside
+from lastiterate.run.validation import number
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
 from typing import Literal
-
 from lastiterate.accounting.accounted_run import UPPER
-from lastiterate.accounting.budgets import check_budget, check_within
 from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.curves.roots import Excess, Root, falling_root
 from lastiterate.errors import InputError, NotCertified
-from lastiterate.run.evidence import Evidence
+from lastiterate.run.facts import Evidence
 from lastiterate.run.losses import Abstract
 from lastiterate.run.noise import GradientNoise, NoiseMultiplier
 from lastiterate.run.run import Run, check_described, check_run
 from lastiterate.theorems.theorem import Theorem
+from lastiterate.accounting.certificate import Certificate
+from lastiterate.accounting.exact_noise import ExactRun, preparation_squared
+from lastiterate.curves.renyi import Rdp
+from lastiterate.curves.roots import smallest_true
+from lastiterate.errors import InputError
+from lastiterate.run.run import Run, check_run
+from lastiterate.theorems.composition import composition_mu
+
+
+# Budgets that mean something, and certificates that exceed theirs: both are refused before a record is read.
+
+LARGEST_EPSILON, LARGEST_DELTA = 1e3, 0.5
+"""Beyond them a guarantee rules out nothing that anybody could observe: odds of e^1000, or every second release."""
+LARGE_EPSILON = 20.0
+"""Beyond this epsilon next to nothing is promised: e^20 is half a billion."""
+
+
+def check_range(epsilon: float, delta: float, n: int | None = None) -> None:
+    """Refuse what no budget can be; ``n``: the number of records, where it is known."""
+    if not 0 < number("epsilon", epsilon) <= LARGEST_EPSILON:
+        raise InputError("epsilon", f"must be a positive number, at most {LARGEST_EPSILON:g}", epsilon,
+                         "1 is a common choice, and beyond 10 little is promised")
+    check_delta(number("delta", delta))
+    if delta >= LARGEST_DELTA:
+        raise InputError("delta", f"must lie below {LARGEST_DELTA:g}", delta,
+                         "choose less than 1/n" + ("" if n is None else f" = {1 / n:.1g}"))
+
+
+def check_budget(epsilon: float, delta: float, n: int) -> None:
+    """The same, and warn where delta exceeds 1/n, n the number of records."""
+    check_range(epsilon, delta, n)
+    warn_of_delta(delta, n)
+    warn_of_epsilon(epsilon)
+
+
+def check_within(guarantee: Guarantee, epsilon: float, delta: float) -> None:
+    """Refuse what is certified with more than the budget that it was planned for.
+
+    Every search for a noise ends here, and every release passes here before it is charged: a search that found too
+    little is refused, whatever went wrong in it.
+    """
+    reached = guarantee.epsilon(delta)
+    if not reached <= epsilon:
+        found = f"epsilon {rounded_up(reached)}" if reached < math.inf else "no epsilon at all"
+        raise InputError("epsilon", f"is exceeded by what would run, which is certified with {found} at delta = "
+                         f"{delta:g}", epsilon, "ask for a larger epsilon or delta; no record was read")
+
+
+def warn_of_epsilon(epsilon: float) -> None:
+    """Warn where next to nothing is promised."""
+    if LARGE_EPSILON < epsilon < math.inf:
+        warnings.warn(f"epsilon = {epsilon:.4g} promises next to nothing: somebody's odds of guessing right may grow "
+                      f"by a factor of e^{epsilon:.4g}; beyond {LARGE_EPSILON:g} it is a number for comparisons, not a "
+                      "protection", BudgetWarning, stacklevel=outside())
+
+
+def warn_of_delta(delta: float, n: int) -> None:
+    """Warn where delta exceeds 1/n."""
+    if delta > 1 / n:
+        warnings.warn(f"delta = {delta:g} exceeds 1/n = {1 / n:.2g}: a mechanism that publishes one random record in "
+                      "full keeps such a budget; choose a delta far below 1/n", BudgetWarning, stacklevel=outside())
+
+
+# Ask every theorem about a run, keep all verdicts, and find the noise or the steps that a budget allows.
+
+# arguments are checked because callers are not
+# pyright: reportUnnecessaryIsInstance=false
+
+
 
 MOST_STEPS = 10**7
 """The longest run that ``calibrate`` looks for."""
@@ -237,3 +308,34 @@ def _require_free_schedule(run: Run) -> None:
 
 def _too_short(epsilon: float, delta: float) -> InputError:
     return InputError("epsilon", f"is exceeded by the first step at delta = {delta:g}", epsilon, "add noise")
+
+
+# Find the least exact noise that a budget allows.
+
+LARGEST = 1e60
+"""The inverse of the smallest Renyi slope that is looked for: less than any budget and any unit of rows allows."""
+
+
+def calibrate_exactly(run: Run, *, epsilon: float, delta: float) -> Certificate:
+    """Return the certificate of this schedule with the least exact noise that keeps (epsilon, delta)."""
+    check_run(run)
+    check_budget(epsilon, delta, run.n)
+    unit = with_unit_noise(with_kind_of_noise(run))
+    ExactRun(unit)  # says why not
+    rows = run.rows_per_unit
+
+    def kept(inverse: float) -> bool:
+        curve = Rdp.linear(1 / inverse)
+        return (curve.group(rows) if rows > 1 else curve).epsilon(delta) <= epsilon
+
+    inverse = smallest_true(kept, 1e-9, LARGEST, 1e-9)
+    if math.isinf(inverse):
+        raise out_of_reach(epsilon, delta)
+    slope = 1 / inverse
+    left = 2 * slope / (1 + 1e-9) - preparation_squared(run)
+    if left <= 0:
+        raise InputError("epsilon", "does not suffice for the preparation alone", epsilon,
+                         "give its parts more noise, or ask for a larger epsilon")
+    certificate = Certificate(ExactRun(scale_noise(unit, composition_mu(unit) / math.sqrt(left) * (1 + 1e-9))))
+    check_within(certificate, epsilon, delta)
+    return certificate

@@ -10,24 +10,24 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, TypeVar, final
 
-from lastiterate.accounting import document, explain, theorem_rows
+from lastiterate.accounting import document, explain, guarantee as theorem_rows
 from lastiterate.accounting.accounted_run import AccountedRun
-from lastiterate.accounting.cite import bibtex
+from lastiterate.accounting.document import bibtex
 from lastiterate.accounting.comparison import Checked, differences, proper_delta
-from lastiterate.accounting.exact_steps import ExactRun
+from lastiterate.accounting.exact_noise import ExactRun
 from lastiterate.accounting.guarantee import Guarantee
 from lastiterate.accounting.selection import Selection
 from lastiterate.accounting.subjects import Subject
 from lastiterate.accounting.unlearning import Unlearning
-from lastiterate.accounting.wording import as_unit_name
+from lastiterate.accounting.subjects import as_unit_name
 from lastiterate.errors import InputError
-from lastiterate.run import strict_json
-from lastiterate.run.evidence import Evidence
+from lastiterate.run import serialization as strict_json
+from lastiterate.run.facts import Evidence
 from lastiterate.run.run import Run, check_described
 
 SUBJECTS: dict[str, type[Subject]] = {kind.entry: kind for kind in (AccountedRun, ExactRun, Selection, Unlearning)}
 """What a written certificate can be about, by the entry that describes it; ``register`` adds others."""
-LATE = {"problem": "lastiterate.bayes.posterior_subject"}
+LATE = {"problem": "lastiterate.bayes.subject"}
 """Entries whose kind of subject is registered when its module is imported."""
 
 

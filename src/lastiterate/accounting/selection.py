@@ -8,16 +8,16 @@ from typing import Any, ClassVar, final
 
 from lastiterate.accounting.accounted_run import AccountedRun
 from lastiterate.accounting.subjects import Subject, Words
-from lastiterate.accounting.wording import CAVEATS, rounded_up
+from lastiterate.accounting.subjects import CAVEATS, rounded_up
 from lastiterate.curves.curve import UP, BestOf, Curve
-from lastiterate.curves.number_of_runs import NegativeBinomial, PoissonRuns, Runs
-from lastiterate.curves.private_selection import Selected, WorstOf
+from lastiterate.curves.selection import NegativeBinomial, PoissonRuns, Runs
+from lastiterate.curves.selection import Selected, WorstOf
 from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
-from lastiterate.run import codec
+from lastiterate.run import serialization as codec
 from lastiterate.run.adjacency import keeps_places
 from lastiterate.run.run import Run
-from lastiterate.run.validate import positive
+from lastiterate.run.validation import positive
 from lastiterate.theorems.theorem import Theorem
 
 SECRET = ("how many candidates were trained, their scores and models, and how long it took must stay secret",

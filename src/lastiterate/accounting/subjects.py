@@ -1,23 +1,169 @@
-"""What a certificate can be about: the one type that its readers ask, whatever is certified."""
+"""What a certificate is about, a theorem's verdict on it, and the words that all certificates share."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from lastiterate.curves.curve import Curve
+from lastiterate.curves.lower_bound import LowerBound
+from lastiterate.run.facts import Evidence, weakest
+from lastiterate.run.run import Run
+from lastiterate.theorems.theorem import Applies, Fails, Theorem, holds_with_zeroed_records
 import math
+from typing import Any
 from abc import ABC, abstractmethod
 from copy import copy
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar, Self
-
-from lastiterate.accounting.beside_the_model import charged_beside
-from lastiterate.accounting.verdict import Verdict
-from lastiterate.accounting.wording import unit, units
-from lastiterate.curves.curve import Curve
+from lastiterate.accounting.composed_parts import charged_beside
 from lastiterate.errors import InputError
-from lastiterate.run.evidence import Evidence
+from lastiterate.run.facts import Evidence
 from lastiterate.run.losses import Abstract
-from lastiterate.run.run import Run
 from lastiterate.theorems.theorem import Theorem
+
+
+# What one theorem says about a run: a row of a certificate.
+
+@dataclass(frozen=True, repr=False)
+class Verdict:
+    """A theorem, and whether it applies to the run: with which curve on which facts, or why it fails."""
+
+    theorem: Theorem
+    result: Applies | Fails
+    run: Run  #: that it is about
+
+    @property
+    def evidence(self) -> Evidence | None:
+        return self.result.evidence if isinstance(self.result, Applies) else None
+
+    @property
+    def bound(self) -> Curve | LowerBound | None:
+        """What the theorem says about the steps, without the private preparation; ``None`` where it does not apply."""
+        return self.result.bound if isinstance(self.result, Applies) else None
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the theorem does not apply; empty where it does."""
+        return self.result.reasons if isinstance(self.result, Fails) else ()
+
+    def certifies(self, at_least: Evidence) -> bool:
+        """Whether the theorem is an upper bound that holds on facts of the evidence asked for."""
+        good = isinstance(self.result, Applies) and self.theorem.kind in ("upper", "exact")
+        return good and self.evidence is not None and self.evidence.satisfies(at_least)
+
+    def groups(self, run: Run) -> bool:
+        """Whether what it says of one record of ``run`` holds for several, one after the other."""
+        return isinstance(self.result, Applies) and holds_with_zeroed_records(run, self.result.facts)
+
+    def refusal(self, at_least: Evidence) -> tuple[str, ...]:
+        """Why the theorem does not certify the run: reasons, weak facts, or (the rest) an infinite epsilon."""
+        if isinstance(self.result, Fails):
+            return self.result.reasons
+        if self.certifies(at_least):
+            return ("its epsilon is infinite (no noise)",)
+        weak = "; ".join(fact.why for fact in self.result.facts if not fact.evidence.satisfies(at_least))
+        return (f"rests on {weakest(*self.result.facts).name} facts ({weak}): "
+                "pass at_least=Evidence.ASSUMED to rely on them",)
+
+    def __repr__(self) -> str:
+        said = "applies" if isinstance(self.result, Applies) else "fails"
+        return f"<Verdict {self.theorem.name} ({self.theorem.kind}): {said}>"
+
+
+# What certificates of all kinds say in the same words: neighbours, units, caveats, numbers rounded safely.
+
+NEIGHBOURS = {
+    "zero-out": "one record's contribution is set to zero; the number of records is public",
+    "replace-one": "one record is exchanged for any other; the number of records is public",
+    "add-remove": "one record is added or removed",
+    "forgotten": "the removed records' contributions are zero from the beginning; the number of records is public",
+}
+ROW = "one row of the training data; somebody with several rows is protected as a group of that many"
+READ = ("what the loss takes as one record, a row of the training data or all rows of a unit (a caveat then says so); "
+        "somebody with several records is protected as a group of that many")
+"""What a record is: of a linear model, and where only the caller's loss knows."""
+
+
+def units(rows: int) -> str:
+    """What a record is not, where epsilon speaks of units of several rows."""
+    return f"epsilon is for a unit of at most {rows} rows, by group privacy; holds if no unit has more rows in the data"
+
+
+UNNAMED = "unit"
+"""What a unit is called whose rows are known by an array without a name."""
+
+
+MOST_NAME = 200
+"""Characters of a unit's name."""
+
+
+def as_unit_name(text: str) -> str:
+    """A column's name as a certificate calls its unit: one that cannot be printed is left out."""
+    return text if 0 < len(text) <= MOST_NAME and text.isprintable() else UNNAMED
+
+
+def unit(rows: int, record: int = 1, *, read: bool = False, name: str = "") -> dict[str, Any]:
+    """The privacy unit in words, and how many rows of it can be in the data; ``record``: rows of one record; ``read``:
+    whether only the caller's loss knows what a record is; ``name``: what the unit is called, whose rows were bounded
+    before the training."""
+    whose = "one unit" if name in ("", UNNAMED) else f"one unit ({name})"
+    named = {"name": name} if name else {}
+    if record > 1:
+        return named | {"rows": record, "words": (
+            f"{whose} with at most {record} rows of the training data, all of them together; a public bound, applied "
+            "before training; batches draw units, n counts units, and a unit's gradient is the mean over its places, "
+            "so that the sensitivity is the unit's")}
+    if rows > 1:
+        return named | {"rows": rows, "words": (
+            f"{whose} with at most {rows} rows of the training data, all of them together; a public bound, applied "
+            "before training; theorems speak of one row, and group privacy makes epsilon the unit's")}
+    if name:
+        return named | {"rows": 1, "words": (
+            f"{whose} with at most 1 row of the training data; a public bound, applied before training: further rows "
+            "of a unit are not in it")}
+    return {"rows": 1, "words": f"one record: {READ if read else ROW}"}
+
+
+CAVEATS = (
+    "covers this release only: further fits on the same data compose",
+    "noise and steps have double precision; the proofs are about real numbers",
+    "intermediate iterates, gradients, noise and its seed must stay secret",
+)
+
+
+class Text(str):
+    """Lines of text that an interactive session shows as they are."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def rounded_up(value: float | None) -> str:
+    """A number rounded up in its last shown digit, or a dash."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    if value == 0:
+        return "0"
+    scale = 10.0 ** (math.floor(math.log10(value)) - 3)
+    return f"{math.ceil(value / scale * (1 - 1e-12)) * scale:.4g}"
+
+
+def rounded_down(value: float) -> str:
+    """A number rounded down in its last shown digit."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    scale = 10.0 ** (math.floor(math.log10(value)) - 3)
+    return f"{math.floor(value / scale) * scale:.4g}"
+
+
+def finite(value: float) -> float | None:
+    """JSON has no infinity: ``null``."""
+    return value if math.isfinite(value) else None
+
+
+# What a certificate can be about: the one type that its readers ask, whatever is certified.
 
 FORMAT = 3
 """The form of written certificates (certificate.schema.json)."""

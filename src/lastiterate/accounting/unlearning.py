@@ -5,24 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
-from lastiterate.accounting.beside_the_model import prepared_curves
+from lastiterate.accounting.composed_parts import prepared_curves
 from lastiterate.accounting.subjects import Subject, Words
-from lastiterate.accounting.wording import CAVEATS
-from lastiterate.analysis.forgotten import Continued, Training, forgotten_curve
+from lastiterate.accounting.subjects import CAVEATS
+from lastiterate.analysis.unlearning import Continued, Training, forgotten_curve
 from lastiterate.analysis.restart import LONGEST
 from lastiterate.curves.composition import compose
 from lastiterate.curves.curve import Curve
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.run.losses import Abstract
-from lastiterate.run.method import Descent
+from lastiterate.run.methods import Descent
 from lastiterate.run.methods import minimiser_of
-from lastiterate.run.ridge_minimiser import RidgeMinimiser
+from lastiterate.run.methods import RidgeMinimiser
 from lastiterate.run.run import Run, check_described
 from lastiterate.run.step_sizes import RelativeToSmooth, StableSteps
-from lastiterate.run.validate import whole
-from lastiterate.theorems.assumptions.basic import NOISY_STEPS, last_iterate_only, plain_updates, released_as_left
-from lastiterate.theorems.assumptions.geometry import lipschitz_step
-from lastiterate.theorems.assumptions.perturbed import solved_objective
+from lastiterate.run.validation import whole
+from lastiterate.theorems.assumptions import NOISY_STEPS, last_iterate_only, plain_updates, released_as_left
+from lastiterate.theorems.assumptions import lipschitz_step
+from lastiterate.theorems.assumptions import solved_objective
 from lastiterate.theorems.theorem import Assumption, Broken, Theorem
 
 ADJACENCY = "forgotten"

@@ -16,7 +16,7 @@ import math
 
 from lastiterate.run.losses import Abstract, Logistic, Softmax
 from lastiterate.run.methods import last_noise, minimiser_of
-from lastiterate.run.perturbed_minimiser import KEPT, contraction, linear_term
+from lastiterate.run.methods import KEPT, contraction, linear_term
 from lastiterate.run.run import Run
 
 TAIL = 14.0

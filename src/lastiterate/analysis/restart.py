@@ -1,9 +1,4 @@
-"""The last iterate of sampled batches after a restart: contraction for the past, sampling for the rest.
-
-Before step r the two runs use the same noise and the same draws, so that they are at most z apart. From then on the
-distance is absorbed by shifts, which are given the share 1 - beta of every step's noise; what the record adds is hidden
-by its secret draws and the share beta. Proof: docs/theorems/restarted-sampling.
-"""
+"""The last iterate of sampled batches after a restart: contraction for the past, sampling for the rest."""
 
 from __future__ import annotations
 
@@ -11,17 +6,29 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-
 import numpy as np
-
-from lastiterate.analysis.loads import usual_counts
+from lastiterate.analysis.secret_blocks import usual_counts
 from lastiterate.analysis.step_map import step_map
 from lastiterate.curves.curve import BestOf, Curve
-from lastiterate.curves.failure import WithFailure
-from lastiterate.curves.gdp import Gdp
-from lastiterate.run.arrays import Array
+from lastiterate.curves.curve import WithFailure
+from lastiterate.curves.gaussian import Gdp
+from lastiterate.run.validation import Array
 from lastiterate.run.facts import known
 from lastiterate.run.run import Run
+from collections import Counter
+from lastiterate.curves.allocation import AllocationPld
+from lastiterate.curves.curve import Curve
+from lastiterate.curves.pld import Pld
+from lastiterate.curves.subsampled import merged
+from lastiterate.curves.fixed_size import FixedSizeSteps
+from lastiterate.run.adjacency import records_moved
+
+
+# The last iterate of sampled batches after a restart: contraction for the past, sampling for the rest.
+#
+# Before step r the two runs use the same noise and the same draws, so that they are at most z apart. From then on the
+# distance is absorbed by shifts, which are given the share 1 - beta of every step's noise; what the record adds is hidden
+# by its secret draws and the share beta. Proof: docs/theorems/restarted-sampling.
 
 FAILURES = (0.0, 1e-20, 1e-12, 1e-9, 1e-7)
 """Probabilities that a batch holds more or fewer records than usual, or that a record is drawn more often."""
@@ -244,3 +251,123 @@ def _shifts(c: Array, s: Array, before: float, failure: float, first: int, rate:
         moment = float(np.log1p(rate * np.expm1(theta * each)).sum())  # e^200 at most
         recent = min(recent, (records * moment - math.log(failure)) / theta)
     return unit + math.log((recent + old) * (1 + 1e-9))
+
+
+# What the bounds for sampled batches share: the noise multiplier of every step, and the curves of sampled steps.
+#
+# Poisson: every record is in every batch independently with probability q, so that a step is a Poisson-subsampled
+# Gaussian mechanism with noise multiplier noise_std * divisor / sensitivity. The divisor is public, hence zero-out (the
+# record's gradient becomes 0) and add-remove compare the same two laws; both orders of the pair are covered. Steps are
+# charged one by one, whatever is released and however they are combined. Proofs: docs/theorems/poisson,
+# docs/theorems/random-allocation.
+
+MOST_LEVELS = 64
+"""Different noise multipliers that are distinguished."""
+
+
+def levels(run: Run, first: int = 0, share: float = 1.0) -> tuple[tuple[float, int], ...] | None:
+    """(noise multiplier, steps) from step ``first`` on, least noise first; ``None`` where nothing leaks because the
+    sensitivity is 0. ``share``: of the noise variance.
+
+    Beyond ``MOST_LEVELS`` different multipliers they are rounded down.
+    """
+    unit = _unit(run, share)
+    if unit is None:
+        return None
+    if run.same_noise:
+        return ((run.first_noise * unit, run.steps - first),)
+    noises, counts = np.unique(run.noise_stds[first:] * unit, return_counts=True)
+    return merged(tuple(zip(noises.tolist(), counts.tolist(), strict=True)), MOST_LEVELS)
+
+
+def _unit(run: Run, share: float) -> float | None:
+    sensitivity = known(run.facts(), "sensitivity")
+    assert sensitivity is not None
+    return run.divisor / sensitivity.value * math.sqrt(share) if sensitivity.value else None
+
+
+def poisson_steps(run: Run, first: int = 0, share: float = 1.0, mu: float = 0.0) -> Curve:
+    """Steps ``first`` .. T - 1 of Poisson batches with the share ``share`` of the noise variance, and a mechanism
+    ``mu``."""
+    noises, rate = levels(run, first, share), run.batching.inclusion_probability(run.n)
+    assert rate is not None
+    if noises is None:
+        return Gdp(mu)
+    return Pld(rate, tuple(z for z, _ in noises), tuple(count for _, count in noises), mu=mu)
+
+
+def allocated_passes(run: Run, first: int = 0, share: float = 1.0, mu: float = 0.0) -> Curve:
+    """The same for fresh secret blocks; ``first`` is where a pass begins. A pass has the least noise of its steps."""
+    unit = _unit(run, share)
+    if unit is None:
+        return Gdp(mu)
+    passes, reached = divmod(run.steps - first, run.blocks)
+    if run.same_noise:
+        last = run.first_noise * unit
+        levels: dict[float, int] = {last: passes} if passes else {}
+    else:
+        full, rest = np.split(run.noise_stds[first:], [passes * run.blocks])
+        levels = dict(sorted(Counter[float]((full.reshape(passes, run.blocks).min(axis=1) * unit).tolist()).items()))
+        last = float(rest.min()) * unit if reached else 0.0
+    return AllocationPld(run.blocks, tuple(levels), tuple(levels.values()), last if reached else 0.0, reached, mu=mu)
+
+
+# Batches of a fixed size after a restart: who takes the place of a record is published, whether it was drawn is not.
+#
+# The uniform subset of b records is S + {i} with probability q = b/n and S + {j} otherwise, S a uniform set of b - 1
+# others and j one of the remaining others, drawn independently of that. Shifts follow the steps over S + {j}; where the
+# record was drawn instead, the map differs by one record's term, whose change over the distance is counted as part of
+# what the record adds. Proof: docs/theorems/restarted-fixed-size.
+
+UP = 1 + 2.0**-40
+"""Above the rounding of a few operations."""
+
+
+def restarted_subsets(run: Run) -> Curve:
+    """The best restarts of a run whose steps draw ``run.divisor`` records each without replacement."""
+    rate, factor = run.batching.inclusion_probability(run.n), lengthened(run)
+    assert rate is not None
+
+    def tail(run: Run, at: Restart) -> Curve:
+        noises, longer = levels(run, at.first, at.share), factor(at.apart, at.closed)
+        if noises is None:
+            return Gdp(at.mu)
+        return FixedSizeSteps(rate, tuple(z / longer for z, _ in noises), tuple(count for _, count in noises),
+                              records_moved(run.adjacency) == 2, mu=at.mu)
+
+    return restarted(run, chance=rate, every=1, distances=distances_of_draws(rate), curve=tail,
+                     shares=((run.divisor - 1) / run.divisor, 1.0), lengthened=factor,
+                     seen=by_itself if records_moved(run.adjacency) == 2 else instead_of_another)
+
+
+def instead_of_another(square: Array) -> Array:
+    """The chi-squared distance of N(2/z) to N(1/z) where most of the law is N(0): a record that takes a place.
+
+    With next to no noise it is infinite, and no factor is 0 then: expm1 is above 1 long before exp overflows."""
+    with np.errstate(over="ignore", divide="ignore"):
+        one = np.exp(1 / square)
+        return one * np.expm1(1 / square) * (one * one + np.expm1(1 / square))
+
+
+def lengthened(run: Run) -> Lengthened:
+    """How much longer than S eta/b what the record adds is, where shifts follow the other record's map.
+
+    Zero-out: by M eta/b times what a shift closes. Replace-one: two maps of one record differ from two of others, and
+    the difference of its gradients is taken ``apart`` from where S speaks of it: twice both.
+    """
+    sensitivity, curvature = known(run.facts(), "sensitivity"), _curvature_of_one(run)
+    assert sensitivity is not None
+    if not sensitivity.value:
+        return nothing_added
+    relative = curvature / sensitivity.value
+    if records_moved(run.adjacency) == 1:
+        return lambda apart, closed: (1 + relative * closed) * UP
+    return lambda apart, closed: (1 + 2 * relative * (apart + closed)) * UP
+
+
+def _curvature_of_one(run: Run) -> float:
+    """The Lipschitz constant of one record's gradient: constants of a mean hold where all records are alike, and a clip
+    projects on a ball."""
+    curvature = step_map(run, (1.0, 1.0))
+    assert curvature is not None
+    return max(abs(curvature.lowest), abs(curvature.highest))

@@ -1,8 +1,4 @@
-"""Attacks: from released parameters to one score per model, higher where the record seems present.
-
-An attack is fitted on pilot models of both data sets, thresholds included, and then judged on models it has never seen,
-so that nothing is chosen on the models that are counted.
-"""
+"""Attacks: one score per trained model, higher where the record seems present."""
 
 from __future__ import annotations
 
@@ -10,17 +6,27 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import cast
-
 import numpy as np
-
-from lastiterate.audit import trajectory
+from lastiterate.audit import learned_scores as trajectory
 from lastiterate.audit.learned_scores import coordinate, discriminant, likelihood, nearest, outside
-from lastiterate.audit.neighbours import Neighbours
+from lastiterate.audit.canaries import Neighbours
 from lastiterate.audit.statistics import Counts, epsilon_lower
-from lastiterate.audit.witnessed import sign_of_shift
-from lastiterate.engine.prepare import clip_rows, linear_loss
+from lastiterate.audit.learned_scores import sign_of_shift
+from lastiterate.engine.linear_gradients import clip_rows, linear_loss
 from lastiterate.errors import InputError
 from lastiterate.run.run import Run
+import time
+from collections.abc import Sequence
+from lastiterate import interrupts
+from lastiterate.audit.canaries import DataSet, Neighbours, execute
+from lastiterate.audit.scores import Progress, in_batches
+from lastiterate.engine import Trainer, seeded_key
+
+
+# Attacks: from released parameters to one score per model, higher where the record seems present.
+#
+# An attack is fitted on pilot models of both data sets, thresholds included, and then judged on models it has never seen,
+# so that nothing is chosen on the models that are counted.
 
 Score = Callable[[np.ndarray], np.ndarray]
 """Released parameters (models, k, d + 1), or all iterates (models, T, k, d + 1), to scores (models,)."""
@@ -175,3 +181,52 @@ def _location(scores: np.ndarray) -> tuple[float, float]:
 def count(present: np.ndarray, without: np.ndarray, threshold: float) -> Counts:
     """Errors of "in where the score exceeds the threshold"; a score that is not a number says "in"."""
     return Counts(int((~(without <= threshold)).sum()), len(without), int((present <= threshold).sum()), len(present))
+
+
+# The replay attack: where the noise key can be guessed, train on both data sets with it again and compare.
+#
+# It is the trainer's own choice of a key that is attacked, so models are fitted one by one, without a key.
+
+NAME = "replay"
+GUESSES = tuple(range(100))
+"""Seeds that are tried: small numbers, which people choose, and zero, which programs choose."""
+TOLERANCE = 1e-9
+"""Relative distance below which two models are the same; noise of its own keeps models far further apart."""
+
+
+def scores(run: Run, neighbours: Neighbours, trials: int, progress: Progress | None = None,
+           guesses: tuple[int, ...] = GUESSES, size: int = len(GUESSES)) -> tuple[np.ndarray, np.ndarray]:
+    """+1 where a guessed key gives the model on the data set with the record, -1 where on the other one, else 0."""
+    keys = np.stack([seeded_key(seed) for seed in guesses])
+    both = (neighbours.with_record, neighbours.without_record)
+    known = [last_of(run, in_batches(run, data_set, Trainer(run).fit_many, keys, size)) for data_set in both]
+    began, verdicts = time.perf_counter(), (list[float](), list[float]())
+    for place, data_set in enumerate(both):
+        for index in range(trials):
+            interrupts.check()
+            verdicts[place].append(_verdict(_release(run, data_set), known))
+            if progress is not None:
+                done = place * trials + index + 1
+                rate = done / max(time.perf_counter() - began, 1e-9)
+                progress(done, 2 * trials, 60 * rate, (2 * trials - done) / rate)
+    return np.array(verdicts[0]), np.array(verdicts[1])
+
+
+def _release(run: Run, data_set: DataSet) -> np.ndarray:
+    """One model as a user trains it."""
+    def train(features: np.ndarray, target: object, _: object, absent: Sequence[int] = ()) -> np.ndarray:
+        return Trainer(run).fit(features, target, absent=absent)
+
+    return last_of(run, execute(run, data_set, train, None)[None])[0]
+
+
+def last_of(run: Run, models: np.ndarray) -> np.ndarray:
+    """Last iterates (models, k, d + 1) of what a run releases."""
+    return models[:, -1] if run.release == "all" else models
+
+
+def _verdict(model: np.ndarray, known: list[np.ndarray]) -> float:
+    gaps = [float(np.abs(part - model).max(axis=tuple(range(1, part.ndim))).min()) for part in known]
+    if min(gaps) > TOLERANCE * max(float(np.abs(model).max()), 1e-300):
+        return 0.0
+    return 1.0 if gaps[0] <= gaps[1] else -1.0

@@ -1,27 +1,117 @@
-"""Worst-case records: neighbours on which a correct trainer leaks as much as its theorems allow, or close to it.
-
-Squared error with clamped residuals: all targets are so far away that every residual is clamped. Every data gradient is
-then constant, the curvature is the ridge's alone, and one record contributes its full sensitivity, in one direction, at
-every participation: the exactly tight pair of docs/theorems/quadratic-witness, a crafted gradient (Cebere, Bellet,
-Papernot 2024) made of data.
-
-Logistic and softmax: all records share the canary's row with the opposite label. They drive its score far to the wrong
-side, where its residual is near its bound and the curvature near the ridge alone.
-"""
+"""Worst-case records, the neighbouring data sets that they make, and their symmetries."""
 
 from __future__ import annotations
 
-import math
-
+from collections.abc import Callable
+from dataclasses import dataclass
+from inspect import Parameter, signature
 import numpy as np
-
-from lastiterate.audit.neighbours import DataSet, Neighbours, is_replace_one
-from lastiterate.engine.prepare import linear_loss
 from lastiterate.errors import InputError
+from lastiterate.run.run import Run
+import math
+from lastiterate.engine.linear_gradients import linear_loss
 from lastiterate.run.domains import Box, Everywhere
 from lastiterate.run.losses import LinearLoss
-from lastiterate.run.run import Run
-from lastiterate.theorems.quadratic_witness import witness_mus
+from lastiterate.theorems.witnesses import witness_mus
+from dataclasses import replace
+from lastiterate.run.domains import AffineBall
+
+
+# Two neighbouring data sets, and how a trainer is given the one without the record.
+
+Train = Callable[..., np.ndarray]
+"""(features, target, keys) -> released parameters, one model per key, as ``Trainer(run).fit_many`` does.
+
+Where the data sets differ by a zeroed record it is called with ``absent=(record,)`` besides.
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class DataSet:
+    """Features (n, d) and target (n,), in public order; the record ``absent`` (if any) is in no sum."""
+
+    features: np.ndarray
+    target: np.ndarray
+    absent: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """Neighbouring data sets: ``without_record`` lacks the record that ``with_record`` holds, or holds another instead.
+
+    ``direction``: (k, d + 1), in which the record's gradient moves the parameters, where it is known.
+    ``gaussian``: given their batches, both released laws are exactly Gaussian with one covariance, a multiple of I, if
+    the trainer is right; only the directions of constant gradients are moved.
+    """
+
+    with_record: DataSet
+    without_record: DataSet
+    record: int
+    about: str
+    direction: np.ndarray | None = None
+    gaussian: bool = False
+
+    def __post_init__(self) -> None:
+        one, two = self.with_record, self.without_record
+        if one.features.shape != two.features.shape or one.target.shape != two.target.shape:
+            raise InputError("neighbours", "must have the same shape", (one.features.shape, two.features.shape))
+        if one.absent is not None:
+            raise InputError("neighbours", "must hold the record in the first data set", one.absent)
+        if two.absent is not None and not 0 <= two.absent < len(one.target):
+            raise InputError("neighbours", f"hold the records 0 .. {len(one.target) - 1}", two.absent)
+        moved = (one.features != two.features).any(axis=1) | (one.target != two.target)
+        if two.absent is not None:
+            moved[two.absent] = True
+        differing = np.flatnonzero(moved)
+        if differing.size != 1:
+            raise InputError("neighbours", f"must differ in one record, not in {differing.size}",
+                             [int(place) for place in differing[:5]], "neighbours differ in a single record")
+        if int(differing[0]) != self.record:
+            raise InputError("record", f"must be the one in which the data sets differ, {int(differing[0])}",
+                             self.record)
+
+
+def is_replace_one(run: Run) -> bool:
+    """Whether neighbours hold another record in the place of one, instead of none: by the word, not by what the
+    accountant makes of it."""
+    return run.adjacency == "replace-one"
+
+
+def check_adjacency(neighbours: Neighbours, run: Run) -> None:
+    """Refuse neighbours of another adjacency than the run is accounted under."""
+    if is_replace_one(run) and neighbours.without_record.absent is not None:
+        raise InputError("neighbours", "zero out a record, but the run is accounted under replace-one",
+                         neighbours.record, "put another record in its place")
+    if not is_replace_one(run) and neighbours.without_record.absent is None:
+        raise InputError("neighbours", f"replace a record, but the run is accounted under {run.adjacency}",
+                         neighbours.record, "mark it as absent, or account the run under replace-one")
+
+
+def execute(run: Run, data_set: DataSet, train: Train, keys: np.ndarray | None) -> np.ndarray:
+    """Released parameters of one model per key, (models, ...) float64."""
+    if data_set.absent is None:
+        return np.asarray(train(data_set.features, data_set.target, keys))
+    if not takes_absent(train):
+        raise InputError("train", "takes no absent=, the records whose gradients are zeroed", None,
+                         "add it, or account the run under replace-one, and give two full data sets")
+    return np.asarray(train(data_set.features, data_set.target, keys, absent=(data_set.absent,)))
+
+
+def takes_absent(train: Train) -> bool:
+    """Whether a trainer has a parameter for the records whose gradients are zeroed."""
+    taken = signature(train).parameters.values()
+    return any(one.name == "absent" or one.kind is Parameter.VAR_KEYWORD for one in taken)
+
+
+# Worst-case records: neighbours on which a correct trainer leaks as much as its theorems allow, or close to it.
+#
+# Squared error with clamped residuals: all targets are so far away that every residual is clamped. Every data gradient is
+# then constant, the curvature is the ridge's alone, and one record contributes its full sensitivity, in one direction, at
+# every participation: the exactly tight pair of docs/theorems/quadratic-witness, a crafted gradient (Cebere, Bellet,
+# Papernot 2024) made of data.
+#
+# Logistic and softmax: all records share the canary's row with the opposite label. They drive its score far to the wrong
+# side, where its residual is near its bound and the curvature near the ridge alone.
 
 FAR = 1e30
 """A target beyond every score, so that residuals are clamped; far below the end of single precision."""
@@ -158,3 +248,63 @@ def _leaning(run: Run, rows: np.ndarray, target: np.ndarray, record: int, signs:
     across[0] = 1.0
     about = "two records of one label that lean to both sides of the row that all others share, with the opposite label"
     return Neighbours(DataSet(row, target), DataSet(other, target), record, about, np.outer(signs, across))
+
+
+# The same pair of data sets seen otherwise: classes, columns, signs and places drawn anew for every audit.
+#
+# Linear models treat classes, columns and signs alike, and so does a right trainer: it leaks on a pair that is turned as
+# it leaks on the pair. A wrong one may be right for the last class, the first column or the record that comes first,
+# which are what a pair that somebody wrote down happens to use.
+
+def turned(run: Run, loss: LinearLoss, pair: Neighbours, rng: np.random.Generator) -> Neighbours:
+    """``pair`` with its classes (for numbers: their sign), columns, their signs, and its record's place drawn by
+    ``rng``; as it is where the run's domain is no symmetric one."""
+    if isinstance(run.domain, AffineBall):
+        return pair
+    width = pair.with_record.features.shape[1]
+    columns, signs = rng.permutation(width), rng.choice((-1.0, 1.0), width)
+    classes = rng.permutation(loss.target_classes) if loss.target_classes else np.zeros(0, int)
+    sign = 1.0 if loss.target_classes else rng.choice((-1.0, 1.0))
+
+    def seen(data: DataSet) -> DataSet:
+        target = classes[data.target] if loss.target_classes else sign * data.target
+        if data.absent is not None:
+            target[data.absent] = 0  # nothing of the record's answer is left to be read
+        features = (data.features[:, columns] * signs).astype(data.features.dtype)
+        return replace(data, features=features, target=target)
+
+    direction = pair.direction
+    if direction is not None:
+        direction = np.concatenate((direction[:, columns][:, :width] * signs, direction[:, width:]), axis=1)
+        if loss.target_classes == 0 or loss.outputs == 1:
+            direction = direction * (sign if loss.target_classes == 0 else 1.0 - 2.0 * classes[0])
+        else:
+            direction = direction[np.argsort(classes)]
+    image = replace(pair, with_record=seen(pair.with_record), without_record=seen(pair.without_record),
+                    direction=direction)
+    return placed(run, image, rng)
+
+
+def placed(run: Run, pair: Neighbours, rng: np.random.Generator) -> Neighbours:
+    """``pair`` with its record in another place, where it leaks as much from every one: where batches are drawn, or
+    hold all records."""
+    blind = run.batching.drawn != "never" or run.blocks == 1
+    return moved(pair, int(rng.choice(places(run)))) if blind else pair
+
+
+def places(run: Run) -> list[int]:
+    """The first record, the last one, those at the ends of the first and the last block, and any other."""
+    size = int(run.divisor)
+    edges = {0, run.n - 1, size - 1, size, run.n - size, run.n - size - 1}
+    return [place for place in sorted(edges) if 0 <= place < run.n] + [run.n // 2]
+
+
+def moved(pair: Neighbours, record: int) -> Neighbours:
+    """The same records, with the pair's own in another place of the public order."""
+    order = np.arange(len(pair.with_record.target))
+    order[[record, pair.record]] = order[[pair.record, record]]
+
+    def there(data: DataSet) -> DataSet:
+        return DataSet(data.features[order], data.target[order], None if data.absent is None else record)
+
+    return replace(pair, with_record=there(pair.with_record), without_record=there(pair.without_record), record=record)

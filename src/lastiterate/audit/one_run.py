@@ -1,33 +1,181 @@
-"""An audit of a single training run: every canary is included with probability 1/2, and the attack guesses which.
-
-The number of right guesses bounds epsilon for any trainer (Steinke, Nasr, Jagielski 2023) and is held against the whole
-certified curve (Mahloujifar, Melis, Chaudhuri 2024); where a right trainer's scores are Gaussian, they say much more.
-"""
+"""Audit a single training run with many canaries."""
 
 from __future__ import annotations
 
-import json
+from dataclasses import dataclass
+import numpy as np
+from lastiterate.audit import networks
+from lastiterate.audit.canaries import FAR, LONG, columns
+from lastiterate.audit.canaries import Train
+from lastiterate.engine import Trainer, seeded_keys
+from lastiterate.engine.linear_gradients import linear_loss
+from lastiterate.errors import InputError
+from lastiterate.run.domains import Box
+from lastiterate.run.run import Run
 import math
+from typing import Any
+from lastiterate.audit.learned_scores import shift
+from lastiterate.run.methods import Descent
+import json
 import os
 from dataclasses import asdict, dataclass
-
-import numpy as np
-
-from lastiterate.audit.attacked_run import auditable
-from lastiterate.audit.auditing import certificate_of
+from lastiterate.audit.runner import auditable
+from lastiterate.audit.runner import certificate_of
 from lastiterate.audit.canaries import linear_in_noise
-from lastiterate.audit.claim import Claim
-from lastiterate.audit.neighbours import Train, is_replace_one, takes_absent
-from lastiterate.audit.one_run_canaries import how_many, table, trainer
-from lastiterate.audit.one_run_curves import impossible, of_deltas
-from lastiterate.audit.one_run_gaussian import gaussian_mu, shares_of_move
+from lastiterate.audit.report import Claim
+from lastiterate.audit.canaries import Train, is_replace_one, takes_absent
+from lastiterate.audit.one_run_statistics import impossible, of_deltas
 from lastiterate.audit.one_run_statistics import one_run_epsilon
-from lastiterate.audit.outcome import OTHER, claimed, shown, shown_in_notebooks, verdict_of
+from lastiterate.audit.report import OTHER, claimed, shown, shown_in_notebooks, verdict_of
 from lastiterate.audit.statistics import check_failure, gaussian_epsilon
-from lastiterate.curves.gdp import Gdp
-from lastiterate.errors import InputError
-from lastiterate.run.evidence import Evidence
-from lastiterate.run.run import Run
+from lastiterate.curves.gaussian import Gdp
+from lastiterate.run.facts import Evidence
+
+
+# Canaries of one training run: orthogonal rows, each of which moves the model along a direction of its own.
+#
+# For squared error with clamped residuals, and for the networks' stand-in, each contributes its largest gradient at every
+# participation, and no other record bends its direction.
+
+MOST, ENTRIES = 4000, 2**26
+"""Canaries by default, at most, and entries of the made-up table, which has a column for each of them."""
+
+
+def how_many(run: Run, asked: int | None) -> int:
+    """As many as asked for, or as the records, the domain's dimension and the table's size hold."""
+    most = columns(run, None) if _fixed_width(run) else run.n
+    count = min(most, run.n, MOST, max(1, ENTRIES // run.n)) if asked is None else asked
+    if not 1 <= count <= min(most, run.n):
+        raise InputError("canaries", f"must lie within 1 .. {min(most, run.n)}", count)
+    return count
+
+
+def trainer(run: Run, count: int) -> Train:
+    """The library's own: of networks on the stand-in with a parameter for every canary."""
+    if networks.stands_in(run):
+        return networks.train_many(run, {"first": (count // 2,), "second": (count - count // 2,)})
+    return Trainer(run).fit_many
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Made-up records, the canaries last in public order, and along which sign each moves its own direction.
+
+    ``constant``: whether the canaries' gradients are, wherever the model is.
+    """
+
+    features: np.ndarray
+    target: np.ndarray
+    places: np.ndarray
+    signs: np.ndarray
+    classes: int
+    constant: bool
+
+    def released(self, run: Run, present: np.ndarray, train: Train, seed: int) -> np.ndarray:
+        """One model's numbers along every canary's direction; (outputs, canaries)."""
+        others = np.setdiff1d(np.arange(run.n), self.places)
+        absent = tuple(int(i) for i in np.concatenate((others, self.places[~present])))
+        iterates = np.asarray(train(self.features, self.target, seeded_keys(seed, 1), absent=absent))[0]
+        last = iterates[-1] if run.release == "all" else iterates
+        return np.atleast_2d(last)[:, :len(self.places)]
+
+    def scores(self, run: Run, present: np.ndarray, train: Train, seed: int) -> np.ndarray:
+        """How far the model lies in every canary's direction; (canaries,)."""
+        weights = self.released(run, present, train, seed)
+        if len(weights) == 1:
+            return self.signs * weights[0]
+        turn = np.arange(len(self.places))
+        own = weights[turn % self.classes, turn]
+        return own - (weights.sum(axis=0) - own) / (self.classes - 1)
+
+
+def table(run: Run, count: int) -> Table:
+    """Records for ``count`` canaries; an absent record is a row of zeros where the loss is a stand-in."""
+    places, turn = run.n - count + np.arange(count), np.arange(count)
+    if networks.stands_in(run):
+        rows = np.zeros((run.n, count), np.float32)
+        rows[places, turn] = LONG * (run.clip or 1.0)
+        return Table(rows, np.zeros(run.n), places, np.ones(count), 1, constant=True)
+    loss = linear_loss(run)
+    rows = np.zeros((run.n, columns(run, None if _fixed_width(run) else count)), np.float32)
+    rows[places, turn] = LONG * loss.row_norm
+    classes = max(2, loss.target_classes)
+    target: np.ndarray = np.zeros(run.n, np.int64)
+    target[places] = turn % classes
+    signs = 2.0 * (turn % 2) - 1
+    if loss.target_classes == 0:
+        target = np.where(np.arange(run.n) % 2 == run.n % 2, FAR, -FAR)
+        signs = np.sign(target[places])
+    return Table(rows, target, places, signs, classes, constant=loss.target_classes == 0)
+
+
+def _fixed_width(run: Run) -> bool:
+    return isinstance(run.domain, Box) and run.domain.dimension is not None
+
+
+# One training run whose canaries' scores are Gaussian: a lower bound on mu from a regression.
+#
+# Where every step is linear in what was drawn, canary i has the score a + theta w_i u_i + sigma z_i: u_i says whether it
+# is in, w_i how far it moves the model by the description (1 at most), z_i are independent. Least squares then give a
+# noncentral t whose noncentrality is theta / sigma = mu of the records with w = 1, times what the table of u and w says:
+# an exact confidence bound.
+
+MISFIT = 1e-6
+"""A right trainer's scores look less Gaussian, or differ more in spread, with a smaller probability than this."""
+WORK = 200_000
+"""Steps that are followed on a line to learn how far every block's records move the model, for all blocks together."""
+
+
+def shares_of_move(run: Run) -> np.ndarray | None:
+    """How far each record moves the released model, by theory, as a share of the farthest; (n,).
+
+    ``None`` where no line says it: blocks of a method with another result than its last iterate, and long runs.
+    """
+    if run.blocks == 1:
+        return np.ones(run.n)
+    if type(run.method) is not Descent or run.steps * run.blocks > WORK:
+        return None
+    size = int(run.divisor)
+    moves = np.array([shift(run, block * size) for block in range(run.blocks)])
+    if not np.isfinite(moves).all() or not moves.any():
+        return None
+    return np.repeat(moves / moves[np.abs(moves).argmax()], size)[:run.n]
+
+
+def gaussian_mu(scores: np.ndarray, present: np.ndarray, shares: np.ndarray, failure: float) -> float | None:
+    """Lower bound on mu, except with probability ``failure``; ``None`` where the scores cannot be what is described."""
+    from scipy.optimize import brentq  # pyright: ignore
+    from scipy.special import nctdtr  # pyright: ignore
+    from scipy.stats import kstest, levene  # pyright: ignore
+
+    count, moved = len(scores), shares * present
+    centred = moved - moved.mean()
+    square = float(centred @ centred)
+    if count < 8 or square <= 0 or not 2 < present.sum() < count - 2:
+        return None
+    slope = float(centred @ scores) / square
+    left = scores - scores.mean() - slope * centred
+    spread = math.sqrt(float(left @ left) / (count - 2))
+    if not spread > 1e-9 * float(np.abs(scores).max()):
+        return None  # no noise that numbers of this size could show
+    fits: list[Any] = [kstest(left / spread, "norm"), levene(left[present], left[~present])]
+    if min(one.pvalue for one in fits) < MISFIT:
+        return None
+    t = slope * math.sqrt(square) / spread
+
+    def beyond(center: float) -> float:
+        return float(nctdtr(count - 2, center, t)) - (1 - failure)
+
+    if t <= 0 or beyond(0.0) <= 0:
+        return 0.0
+    least = float(brentq(beyond, 0.0, t, xtol=1e-9 * max(t, 1.0)))  # type: ignore[arg-type]
+    return max(0.0, least - 1e-8 * max(t, 1.0)) / math.sqrt(square)
+
+
+# An audit of a single training run: every canary is included with probability 1/2, and the attack guesses which.
+#
+# The number of right guesses bounds epsilon for any trainer (Steinke, Nasr, Jagielski 2023) and is held against the whole
+# certified curve (Mahloujifar, Melis, Chaudhuri 2024); where a right trainer's scores are Gaussian, they say much more.
 
 NAME = "one-run"
 GAUSSIAN = 0.8

@@ -1,19 +1,64 @@
-"""Auditing with a single training run: many canaries at once, each included with probability 1/2.
-
-Steinke, Nasr, Jagielski 2023: if the run is (eps, delta)-DP, the number of correct guesses among r is at least v with
-probability at most P[W >= v] + 2 m delta max_{1 <= i <= m} P[v - i <= W < v] / i, W ~ Bin(r, e^eps / (1 + e^eps)).
-Guesses may abstain (r < m). Neighbours add or remove one record; so does zero-out, where n is public.
-"""
+"""Lower bounds from a single training run, for one epsilon and for a whole privacy curve."""
 
 from __future__ import annotations
 
-import math
-
+from collections.abc import Callable
 import numpy as np
-
+from lastiterate.audit.statistics import EPSILONS
+import math
 from lastiterate.audit.statistics import check_failure
 from lastiterate.errors import InputError
 
+
+# Auditing with a single training run, against a whole privacy curve (Mahloujifar, Melis, Chaudhuri 2024).
+#
+# Every record is in with probability 1/2, and r of m are guessed. p_j is the probability that j guesses are right, f the
+# trade-off function of one record. Given the others' guesses, a guess is right no more often than f allows where it is
+# wrong; averaged over the records, for every i
+#
+#     sum_{j >= i} j p_j / m  <=  1 - f(sum_{j >= i} (r - j + 1) p_{j-1} / m).
+#
+# Among all p with P[at least c right] = tau, the one with all of tau at c, and then as little as these inequalities allow
+# at c - 1, c - 2, ..., has the least mass in all: (r - i) right_i - i wrong_i is r / m times the sum of all tails beyond
+# i, so that larger tails beyond i and more wrong guesses from i on mean larger tails from i on. If even that mass exceeds
+# 1, a run of this curve has c right guesses with a probability below tau.
+
+Inverse = Callable[[float], float]
+"""The smallest x with 1 - f(x) >= y, or less: f is a trade-off function."""
+SLACK = 1e-9
+"""By which the mass must exceed 1, far above rounding."""
+
+
+def impossible(allowed: Inverse, correct: int, guesses: int, records: int, failure: float) -> bool:
+    """Whether ``correct`` or more of ``guesses`` about ``records`` have a probability below ``failure``."""
+    share = guesses / records
+    right, wrong = failure * correct / records, failure * (guesses - correct) / records
+    for i in range(correct - 1, -1, -1):
+        needed = allowed(right)
+        if needed > wrong:
+            right += i / (guesses - i) * (needed - wrong)
+            wrong = needed
+        if right + wrong > share * (1 + SLACK):
+            return True
+    return False
+
+
+def of_deltas(deltas: np.ndarray) -> Inverse:
+    """Of a claim with these deltas at ``EPSILONS``: each of them bounds f from below, so that any few of them do."""
+    shrunk, grown = np.exp(-EPSILONS), np.exp(EPSILONS)
+
+    def allowed(y: float) -> float:
+        bounds = np.maximum((y - deltas) * shrunk, 1 - deltas - grown * (1 - y))
+        return max(0.0, float(bounds.max()))
+
+    return allowed
+
+
+# Auditing with a single training run: many canaries at once, each included with probability 1/2.
+#
+# Steinke, Nasr, Jagielski 2023: if the run is (eps, delta)-DP, the number of correct guesses among r is at least v with
+# probability at most P[W >= v] + 2 m delta max_{1 <= i <= m} P[v - i <= W < v] / i, W ~ Bin(r, e^eps / (1 + e^eps)).
+# Guesses may abstain (r < m). Neighbours add or remove one record; so does zero-out, where n is public.
 
 def one_run_p_value(correct: int, guesses: int, records: int, epsilon: float, delta: float) -> float:
     """Upper bound on the probability that an (epsilon, delta)-DP run makes ``correct`` or more of ``guesses``."""

@@ -17,10 +17,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lastiterate.curves.curve import Curve
-from lastiterate.curves.gdp import Gdp
+from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import InputError
-from lastiterate.run.arrays import Array
+from lastiterate.run.validation import Array
 
+EPSILONS = np.concatenate(([0.0], np.geomspace(0.02, 14.0, 60)))
+"""Where curves are read; any of them may refute, and none is chosen on the models that count."""
 ROUND = 1e-9
 """Relative allowance for the rounding of incomplete beta functions, far above it; always on the safe side."""
 

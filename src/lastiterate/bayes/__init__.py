@@ -6,11 +6,11 @@ Without JAX, except for the samplers in ``kernel``.
 from __future__ import annotations
 
 from lastiterate.bayes.clipped_sgld import clipped_sgld_run
-from lastiterate.bayes.linear_regression import LinearModel, RatioDomain, corner_bound, lemma_bound, posterior_curve
-from lastiterate.bayes.posterior_subject import LinearPosterior, Posterior, RidgePosterior, certify
-from lastiterate.bayes.release_if_stable import Outcome, ProposeTestSample, propose_test_sample
+from lastiterate.bayes.linear import LinearModel, RatioDomain, corner_bound, lemma_bound, posterior_curve
+from lastiterate.bayes.subject import LinearPosterior, Posterior, RidgePosterior, certify
+from lastiterate.bayes.sample import Outcome, ProposeTestSample, propose_test_sample
 from lastiterate.bayes.ridge import ClippedRows, least_prior
-from lastiterate.bayes.samples import PosteriorSample, sample_posterior
+from lastiterate.bayes.subject import PosteriorSample, sample_posterior
 
 __all__ = [
     "ClippedRows", "LinearModel", "LinearPosterior", "Outcome", "Posterior", "PosteriorSample",

@@ -15,9 +15,9 @@ from lastiterate.run.batching import Batching, Cyclic
 from lastiterate.run.losses import Abstract, Loss
 from lastiterate.run.noise import Langevin
 from lastiterate.run.run import Run
-from lastiterate.run.starts import Fixed, Start
+from lastiterate.run.step_sizes import Fixed, Start
 from lastiterate.run.step_sizes import Constant
-from lastiterate.run.validate import positive
+from lastiterate.run.validation import positive
 
 
 def clipped_sgld_run(*, n: int, steps: int, step_size: float, clip: float, batching: Batching | None = None,

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lastiterate.bayes.gaussian import log_part
-from lastiterate.bayes.linear_regression import MOST_ORDER, SLACK, LinearModel
+from lastiterate.bayes.linear import log_part
+from lastiterate.bayes.linear import MOST_ORDER, SLACK, LinearModel
 from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
-from lastiterate.run.arrays import Array, check_kept
-from lastiterate.run.validate import positive, whole
+from lastiterate.run.validation import Array, check_kept
+from lastiterate.run.validation import positive, whole
 
 
 @dataclass(frozen=True, kw_only=True)

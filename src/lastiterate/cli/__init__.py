@@ -8,23 +8,9 @@ import warnings
 from functools import cache
 
 from lastiterate import interrupts
-from lastiterate.cli import (  # their commands register themselves
-    audits,
-    backbones,
-    explore_command,
-    fits,
-    forget_command,
-    ledgers,
-    plans,
-    published,
-    releases,
-    reports,
-    runs,
-    trainings,
-    tunings,
-)
-from lastiterate.cli.names import in_flags
-from lastiterate.cli.screen import app
+from lastiterate.cli import (audit as audits, models as backbones, explore as explore_command, models as fits, forget as forget_command, ledger as ledgers, plan as plans, papers as published, release as releases, release as reports, account as runs, train as trainings, train as tunings)
+from lastiterate.cli.app import in_flags
+from lastiterate.cli.app import app
 
 __all__ = ["app", "audits", "backbones", "explore_command", "fits", "forget_command", "ledgers", "main", "plans",
            "published", "releases", "reports", "runs", "trainings", "tunings"]

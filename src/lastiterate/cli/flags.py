@@ -10,16 +10,16 @@ from typing import Any, get_args
 
 from lastiterate import limits
 from lastiterate.errors import InputError
-from lastiterate.run import strict_json
+from lastiterate.run import serialization as strict_json
 from lastiterate.run.batching import Batching
-from lastiterate.run.correlated_noise import Correlated
+from lastiterate.run.noise import Correlated
 from lastiterate.run.domains import Ball, Everywhere
 from lastiterate.run.facts import LossFacts
 from lastiterate.run.losses import Abstract
 from lastiterate.run.noise import GradientNoise, Langevin, Noise, NoiseMultiplier
 from lastiterate.run.penalties import L1, ElasticNet, GroupLasso, L2Squared, NuclearNorm, Prox
 from lastiterate.run.run import Run
-from lastiterate.run.starts import Fixed, GaussianStart, Start
+from lastiterate.run.step_sizes import Fixed, GaussianStart, Start
 from lastiterate.run.step_sizes import Constant, InverseDecay, RelativeToSmooth, Steps, StepSize
 from lastiterate.run.updates import Update
 

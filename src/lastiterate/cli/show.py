@@ -1,26 +1,89 @@
-"""What the terminal shows: tables and short texts from certificates; pure functions of what they are given."""
+"""What the terminal shows of certificates and models, as tables and as JSON."""
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
-
+from lastiterate.accounting.subjects import finite
+from lastiterate.planning.planner import Choice
+from lastiterate.planning.reference import predicted_scores
+from lastiterate.run.noise import Correlated
+from lastiterate.run.noise import NoiseMultiplier
+import math
 from rich.console import Console, Group
 from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
-
 from lastiterate.accounting.certificate import Certificate
-from lastiterate.accounting.secrecy import gained
-from lastiterate.accounting.wording import UNNAMED, rounded_up
-from lastiterate.cli.names import in_flags
+from lastiterate.accounting.explain import gained
+from lastiterate.accounting.subjects import UNNAMED, rounded_up
+from lastiterate.cli.app import in_flags
 from lastiterate.features.map_table import described
 from lastiterate.planning.planner import Choice, share_words
-from lastiterate.planning.predicted_scores import predicted_scores
-from lastiterate.run.correlated_noise import Correlated
-from lastiterate.run.noise import NoiseMultiplier
 from lastiterate.run.probability_calibration import AssumedSlope, Calibration
 from lastiterate.run.updates import HeavyBall
+
+
+# What ``--json`` prints: the numbers of the screens, pure functions of what they are given.
+
+if TYPE_CHECKING:
+    from lastiterate.release.pipeline import Released
+    from lastiterate.run.run import Run
+
+
+def trained_as_json(result: Released, where: str) -> dict[str, Any]:
+    """A released model in short: its budget, what certifies it, scores on data that are public (``null`` where there
+    are none), the run in a few numbers. The folder's ``certificate.json`` has all of it."""
+    model, certificate, delta = result.model, result.model.certificate, result.model.delta
+    best, run = certificate.best(delta), certificate.subject.run
+    return {"model": where, "kind": model.form, "epsilon": finite(certificate.epsilon(delta)), "delta": delta,
+            "adjacency": certificate.adjacency,
+            "replace_one_epsilon": finite(certificate.replace_one_epsilon(delta)),
+            "theorem": None if best is None else best.theorem.name,
+            "accuracies": [vars(score) for score in getattr(model, "accuracies", ())], "test_score": result.test_score,
+            "plain_score": result.plain_score,
+            "run": None if run is None else summary(run), "features": result.features or None,
+            "plan": None if result.choice is None else result.choice.best.name,
+            "caveats": list(certificate.all_caveats())}
+
+
+def summary(run: Run) -> dict[str, Any]:
+    """A run in a few numbers."""
+    noise = run.noise
+    return {"n": run.n, "steps": run.steps, "batching": run.batching.word, "expected_batch":
+            run.batching.expected_batch(run.n), "noise_multiplier": noise.z if isinstance(
+                noise, NoiseMultiplier | Correlated) else None, "method": run.method.words(run)}
+
+
+def plans_as_json(choice: Choice, delta: float) -> dict[str, Any]:
+    """The plans_as_json that were considered, the chosen one first."""
+    listed: list[dict[str, Any]] = []
+    for plan in choice.plans:
+        certificate = plan.certificate
+        noise = certificate.run.noise
+        charged = {row["theorem"]: row["epsilon"] for row in certificate.rows(delta)
+                   if row["applies"] and row["kind"] == "upper" and row["epsilon"] is not None}
+        scores = predicted_scores(certificate.run, plan.risk)
+        listed.append({"plan": plan.name, "predicted_risk": finite(plan.risk),
+                       "predicted_log_loss_above_best": None if scores is None else finite(scores.log_loss),
+                       "predicted_accuracy_below_best": None if scores is None else finite(scores.accuracy),
+                       "seconds": plan.seconds,
+                       "noise_multiplier": noise.z if isinstance(noise, NoiseMultiplier | Correlated) else None,
+                       "ledger_share": None if plan.share is None else finite(plan.share), "fits_ledger": plan.fits,
+                       "epsilon_by_theorem": charged, "run": certificate.run.to_dict()})
+    return {"delta": delta, "chosen": choice.best.name, "without_ledger": choice.alone, "plans": listed,
+            "output_perturbation_risk": finite(choice.floor)}
+
+
+def predictions(header: list[str], rows: list[list[str]]) -> list[dict[str, Any]]:
+    """One object per record: what stands beside it as text, the prediction as text or number, and the probability of
+    every class."""
+    at = header.index("prediction")
+    numbers = [place > at or place == at == len(header) - 1 for place in range(len(header))]
+    return [{name: float(cell) if number else cell for name, number, cell in zip(header, numbers, row, strict=True)}
+            for row in rows]
+
+
+# What the terminal shows: tables and short texts from certificates; pure functions of what they are given.
 
 if TYPE_CHECKING:
     from lastiterate.release.pipeline import Released
@@ -68,8 +131,8 @@ def trained(console: Console, result: Released, where: str) -> None:
 
 def measure(model: object) -> str:
     """What the scores of a model are."""
-    from lastiterate.release.answers import Labels
-    from lastiterate.release.fitted_linear import FittedLinear
+    from lastiterate.release.predictions import Labels
+    from lastiterate.release.linear_model import FittedLinear
 
     return "accuracy" if isinstance(model, FittedLinear) and isinstance(model.answers, Labels) else "R^2"
 

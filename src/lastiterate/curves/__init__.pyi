@@ -4,10 +4,10 @@ from lastiterate.curves.composition import compose as compose
 from lastiterate.curves.curve import BestOf as BestOf
 from lastiterate.curves.curve import Curve as Curve
 from lastiterate.curves.curve import EpsDelta as EpsDelta
-from lastiterate.curves.gdp import Gdp as Gdp
+from lastiterate.curves.gaussian import Gdp as Gdp
 from lastiterate.curves.lower_bound import LowerBound as LowerBound
 from lastiterate.curves.lower_bound import MixturePair as MixturePair
-from lastiterate.curves.mixtures import GdpMixture as GdpMixture
+from lastiterate.curves.gaussian import GdpMixture as GdpMixture
 from lastiterate.curves.pld import Pld as Pld
 from lastiterate.curves.renyi import Rdp as Rdp
 

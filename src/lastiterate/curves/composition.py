@@ -6,26 +6,26 @@ import math
 from dataclasses import fields
 from typing import Any, cast
 
-from lastiterate.curves.allocated_shifts import AllocatedShifts
-from lastiterate.curves.allocation_composition import AllocationPld
+from lastiterate.curves.delayed_shifts import AllocatedShifts
+from lastiterate.curves.allocation import AllocationPld
 from lastiterate.curves.curve import UP, BestOf, Curve, EpsDelta
 from lastiterate.curves.delayed_shifts import DelayedShifts
-from lastiterate.curves.dominating_pair import BesideGaussian
-from lastiterate.curves.exchanged import Exchanged
-from lastiterate.curves.failure import WithFailure
-from lastiterate.curves.fixed_size_composition import FixedSizeSteps
-from lastiterate.curves.gdp import Gdp
-from lastiterate.curves.grouped import Grouped
-from lastiterate.curves.mixtures import GdpMixture
-from lastiterate.curves.number_of_runs import NegativeBinomial, PoissonRuns
+from lastiterate.curves.fixed_size import BesideGaussian
+from lastiterate.curves.curve import Exchanged
+from lastiterate.curves.curve import WithFailure
+from lastiterate.curves.fixed_size import FixedSizeSteps
+from lastiterate.curves.gaussian import Gdp
+from lastiterate.curves.curve import Grouped
+from lastiterate.curves.gaussian import GdpMixture
+from lastiterate.curves.selection import NegativeBinomial, PoissonRuns
 from lastiterate.curves.perturbed_minimum import PerturbedObjective
 from lastiterate.curves.pld import Pld
-from lastiterate.curves.private_selection import Selected, WorstOf
+from lastiterate.curves.selection import Selected, WorstOf
 from lastiterate.curves.renyi import Rdp, renyi_sum
-from lastiterate.curves.sampled_renyi import SampledRenyi
-from lastiterate.curves.secret_bins import SecretBins
+from lastiterate.curves.renyi import SampledRenyi
+from lastiterate.curves.allocation import SecretBins
 from lastiterate.errors import InputError
-from lastiterate.run import codec
+from lastiterate.run import serialization as codec
 
 
 def compose(*curves: Curve) -> Curve:

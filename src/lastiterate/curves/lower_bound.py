@@ -11,10 +11,10 @@ from typing import Any, final
 import numpy as np
 
 from lastiterate.curves.curve import check_delta, check_epsilon
-from lastiterate.curves.tails import log_sum_exp
+from lastiterate.curves.gaussian import log_sum_exp
 from lastiterate.errors import InputError
-from lastiterate.run import codec
-from lastiterate.run.arrays import Array
+from lastiterate.run import serialization as codec
+from lastiterate.run.validation import Array
 
 ROUNDING = 1e-9
 """Relative accuracy to which mus are known: more than the rounding of products of 200,000 factors."""

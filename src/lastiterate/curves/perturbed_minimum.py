@@ -18,11 +18,11 @@ from typing import cast, final
 import numpy as np
 
 from lastiterate.curves.curve import UP, Curve, check_delta, check_epsilon
-from lastiterate.curves.exchanged import Exchanged
-from lastiterate.curves.grouped import Grouped, confirmed_epsilon
-from lastiterate.curves.tails import gdp_delta
+from lastiterate.curves.curve import Exchanged
+from lastiterate.curves.curve import Grouped, confirmed_epsilon
+from lastiterate.curves.gaussian import gdp_delta
 from lastiterate.errors import InputError
-from lastiterate.run.arrays import Array
+from lastiterate.run.validation import Array
 
 LOW, HIGH, CELLS = -9.0, 11.5, 8192
 """The law of M is rounded up to the ends of cells; what lies beyond ``HIGH`` counts in full."""

@@ -11,13 +11,13 @@ import numpy as np
 
 from lastiterate.curves import subsampled
 from lastiterate.curves.curve import LEAST_DELTA, UP, BestOf, Curve, check_delta, check_epsilon
-from lastiterate.curves.dominating_pair import NEAR_FLOOR, BesideGaussian
-from lastiterate.curves.exchanged import Exchanged
-from lastiterate.curves.gdp import Gdp
-from lastiterate.curves.grouped import Grouped, confirmed_epsilon
+from lastiterate.curves.fixed_size import NEAR_FLOOR, BesideGaussian
+from lastiterate.curves.curve import Exchanged
+from lastiterate.curves.gaussian import Gdp
+from lastiterate.curves.curve import Grouped, confirmed_epsilon
 from lastiterate.curves.renyi import renyi_sum
-from lastiterate.curves.sampled_renyi import SampledRenyi, check_sampled
-from lastiterate.run.arrays import Array
+from lastiterate.curves.renyi import SampledRenyi, check_sampled
+from lastiterate.run.validation import Array
 
 LEAST, LONGEST = 1e-2, 10**7
 """Noise multipliers below ``LEAST`` (losses of thousands in one step) and runs longer than ``LONGEST`` steps (rounding

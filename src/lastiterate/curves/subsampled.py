@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate.run.arrays import Array
+from lastiterate.run.validation import Array
 
 WIDEST, NARROWEST, SHARE = 2e-4, 1e-6, 16
 """Interval of the privacy loss grid: a sixteenth of one step's standard deviation, within these bounds. Splitting a

@@ -1,13 +1,13 @@
 """Readers, public schemas and the sets that come along; stands alone."""
 
-from lastiterate.data.bundled import BUNDLED, load_bundled, split
+from lastiterate.data.readers import BUNDLED, load_bundled, split
 from lastiterate.data.columns import Array, Category, Ignore, Numeric
-from lastiterate.data.encode import encode, encode_features
-from lastiterate.data.idx import read_idx_array
+from lastiterate.data.encoding import encode, encode_features
+from lastiterate.data.numpy_files import read_idx_array
 from lastiterate.data.numpy_files import read_archive
 from lastiterate.data.readers import check_readable, read_table, schema_template
 from lastiterate.data.schema import Schema
-from lastiterate.data.sources.source import Generated, stream
+from lastiterate.data.record_source import Generated, stream
 from lastiterate.data.table import Table
 
 __all__ = ["BUNDLED", "Array", "Category", "Generated", "Ignore", "Numeric", "Schema", "Table", "check_readable",

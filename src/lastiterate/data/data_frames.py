@@ -13,7 +13,7 @@ from lastiterate.data.parquet import cells_by_kind
 from lastiterate.data.schema import Schema
 from lastiterate.data.table import Cells, Table, array_table, as_doubles, column_names, number_text
 from lastiterate.errors import InputError
-from lastiterate.run.arrays import check_kept
+from lastiterate.run.validation import check_kept
 
 NEEDED = ("must be a data frame of pandas, polars or pyarrow, a dictionary of columns, or an array whose columns are "
           "those of the schema")

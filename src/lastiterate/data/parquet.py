@@ -13,16 +13,8 @@ from typing import Any
 import numpy as np
 
 from lastiterate import limits
-from lastiterate.data.table import (
-    Cells,
-    Table,
-    as_doubles,
-    column_names,
-    damaged,
-    not_in_memory,
-    number_text,
-)
-from lastiterate.data.template import TRUTH
+from lastiterate.data.table import Cells, Table, as_doubles, column_names, damaged, not_in_memory, number_text
+from lastiterate.data.schema_template import TRUTH
 from lastiterate.errors import InputError
 
 

@@ -1,9 +1,9 @@
 """The engine: executes a run as it is described, on JAX."""
 
-from lastiterate.engine.gaussian_noise import fresh_key, seeded_key, seeded_keys
-from lastiterate.engine.model import Model, execute, scores
+from lastiterate.engine.random import fresh_key, seeded_key, seeded_keys
+from lastiterate.engine.linear_model import Model, execute, scores
 from lastiterate.engine.network import fit_network
-from lastiterate.engine.temporary_memory import working_memory
+from lastiterate.engine.linear_model import working_memory
 from lastiterate.engine.trainer import Trainer
 
 __all__ = ["Model", "Trainer", "execute", "fit_network", "fresh_key", "scores", "seeded_key", "seeded_keys",

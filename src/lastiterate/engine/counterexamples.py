@@ -15,11 +15,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lastiterate.engine.parameter_form import Form
-from lastiterate.engine.process import check_process
+from lastiterate.engine.parameters import Form
+from lastiterate.engine.trainer import check_process
 from lastiterate.engine.record_loss import RecordLoss, check_loss
 from lastiterate.errors import InputError
-from lastiterate.run.evidence import Evidence, Fact, mint
+from lastiterate.run.facts import Evidence, Fact, mint
 from lastiterate.run.facts import LossFacts, as_stated
 
 CLAIMS = ("lipschitz", "smooth", "strong", "weak_convexity")

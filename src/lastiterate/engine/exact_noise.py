@@ -1,26 +1,61 @@
-"""The discrete Gaussian, exactly: P[X = x] proportional to exp(-x^2 / (2 sigma^2)) on the whole numbers.
-
-|X| is drawn from blocks of 2^k whole numbers: a block with the weight of its first number, a place in it, and a
-rejection with probability 1 - exp(-(x^2 - first^2) / (2 sigma^2)) (Canonne, Kamath, Steinke 2020, arXiv:2004.00010,
-reject from a geometric law instead; blocks reject seldom and are tables). Every decision compares uniform bits with an
-exact number. 64 of them, or floating-point numbers with a bound on their error, decide nearly always; where they do
-not, more bits and integers of any length do. So the law is the one above, and not one that is near it.
-"""
+"""The discrete Gaussian, sampled exactly in integers."""
 
 from __future__ import annotations
 
+from fractions import Fraction
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import lru_cache
 from typing import final
-
 import numpy as np
-
-from lastiterate.engine.exact_exponential import exp_between
-from lastiterate.engine.random_bits import Bits
+from lastiterate.engine.random import Bits
 from lastiterate.errors import InputError
+from lastiterate.engine.random import Key
+from lastiterate.engine.noise import Draws
+from lastiterate.engine.random import Bits, derived
+from lastiterate.run.run import Run
+
+
+# e^-x of a fraction between two whole multiples of 2^-precision, in integers only.
+
+GUARD = 24
+"""Bits that the series may lose; each of its terms loses one unit of the last."""
+
+
+def exp_between(x: Fraction, precision: int) -> tuple[int, int]:
+    """Whole numbers with low <= 2^precision e^-x <= high, for x >= 0; high - low is 1 or 2.
+
+    e^-x = (e^-(x / 2^k))^(2^k) with x / 2^k <= 1/2: the alternating series stops between its last two partial sums, and
+    each squaring is rounded outwards.
+    """
+    halvings = max(0, (2 * x.numerator // x.denominator).bit_length())
+    scale = precision + GUARD + 2 * halvings + x.numerator.bit_length() // 16
+    low, high = _series(x / 2**halvings, scale)
+    for _ in range(halvings):
+        low, high = (low * low) >> scale, -((-high * high) >> scale)
+    shift = scale - precision
+    return low >> shift, -(-high >> shift)
+
+
+def _series(x: Fraction, scale: int) -> tuple[int, int]:
+    low_term = high_term = low = high = 1 << scale
+    k = 0
+    while high_term > 1:
+        k += 1
+        low_term = low_term * x.numerator // (x.denominator * k)
+        high_term = -(-high_term * x.numerator // (x.denominator * k))
+        low, high = (low - high_term, high - low_term) if k % 2 else (low + low_term, high + high_term)
+    return max(0, low - high_term), high + high_term
+
+
+# The discrete Gaussian, exactly: P[X = x] proportional to exp(-x^2 / (2 sigma^2)) on the whole numbers.
+#
+# |X| is drawn from blocks of 2^k whole numbers: a block with the weight of its first number, a place in it, and a
+# rejection with probability 1 - exp(-(x^2 - first^2) / (2 sigma^2)) (Canonne, Kamath, Steinke 2020, arXiv:2004.00010,
+# reject from a geometric law instead; blocks reject seldom and are tables). Every decision compares uniform bits with an
+# exact number. 64 of them, or floating-point numbers with a bound on their error, decide nearly always; where they do
+# not, more bits and integers of any length do. So the law is the one above, and not one that is near it.
 
 FINEST, WIDEST = 2**-3, 2**47
 """Standard deviations that are drawn, in units of the grid."""
@@ -167,3 +202,33 @@ def _exact_acceptance(sigma: float, uniform: int, begin: int, place: int, bits: 
         if uniform + 1 <= low or uniform >= high:
             return uniform + 1 <= low
     raise AssertionError
+
+
+# Exact noise for sums of whole numbers, one stream of bits for every step and for every part of the preparation.
+
+LARGEST = 2**51
+"""Whole numbers that a sum and its noise stay below, in units of the grid: float64 adds them exactly in any order."""
+
+
+def places_for(most: float, std: float) -> int:
+    """Binary places for which sums of at most ``most`` with noise of deviation ``std`` stay exact: public numbers."""
+    return math.floor(math.log2(LARGEST / (most + 2 * REACH * std)))
+
+
+def draws_of(run: Run, grid: float, key: Key) -> Draws:
+    """Discrete Gaussian noise of the sums, in multiples of ``grid``: a function of the key and the step."""
+    secret = derived(np.asarray(key).tobytes(), "exact noise")
+
+    def draws(first: int, last: int, space: int, shape: tuple[int, ...]) -> np.ndarray:
+        noise = np.zeros((space, *shape))
+        for k in range(first, last):
+            sigma = float(run.noise_stds[k]) * run.divisor / grid
+            noise[k - first] = DiscreteGaussian(sigma).sample(Bits(secret, k), math.prod(shape)).reshape(shape)
+        return noise * grid
+
+    return draws
+
+
+def preparation_bits(key: Key, part: int) -> Bits:
+    """The bits of one part of the preparation."""
+    return Bits(derived(np.asarray(key).tobytes(), "exact preparation"), part)

@@ -17,21 +17,21 @@ from typing import Any, final
 import jax
 import jax.numpy as jnp
 
-from lastiterate.engine.exact_draws import draws_of, places_for
-from lastiterate.engine.exact_preparation import SUMMABLE, check_independent
-from lastiterate.engine.gaussian_noise import Key
-from lastiterate.engine.gradients import counts
+from lastiterate.engine.exact_noise import draws_of, places_for
+from lastiterate.engine.exact_linear import SUMMABLE, check_independent
+from lastiterate.engine.random import Key
+from lastiterate.engine.linear_gradients import counts
 from lastiterate.engine.network import PerExample, fit_network, real_records
-from lastiterate.engine.one_by_one import one_by_one
-from lastiterate.engine.parameter_form import Form
-from lastiterate.engine.prepare import batches_move
-from lastiterate.engine.record_keys import in_copies
+from lastiterate.engine.single_record_chunks import one_by_one
+from lastiterate.engine.parameters import Form
+from lastiterate.engine.linear_gradients import batches_move
+from lastiterate.engine.record_loss import in_copies
 from lastiterate.engine.record_loss import RecordLoss, in_precision
-from lastiterate.engine.structure import numbered
-from lastiterate.engine.traced import alone
+from lastiterate.engine.noise import numbered
+from lastiterate.engine.tracing import alone
 from lastiterate.engine.trainer import Loop
 from lastiterate.errors import InputError
-from lastiterate.run.class_weights import Weights
+from lastiterate.run.validation import Weights
 from lastiterate.run.run import Run
 
 FINEST, COARSEST = 30, 12

@@ -1,23 +1,106 @@
-"""The one step and the compiled loop around it, the same for every model."""
+"""The compiled loop around one step: evaluate, clip, add noise, update, project."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, Protocol
+import jax
+from dataclasses import dataclass
+from typing import Any
+from lastiterate.engine.methods import averaged_by, followed_by
+from lastiterate.engine.methods import RunningMean
+from lastiterate.engine.noise import NoiseRecursion
+from lastiterate.engine.methods import executed
+from lastiterate.engine.samplers import sampler_of
+from lastiterate.engine.sampling import Sampler
+from lastiterate.engine.noise import Described
+from lastiterate.run.penalties import Prox
+from lastiterate.run.run import Run
+from lastiterate.run.step_sizes import Start
+from lastiterate.run.updates import UpdateRule
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
-
-import jax
 import jax.numpy as jnp
 import numpy as np
+from lastiterate.engine.random import ORDER, START, Key, Number, Real, gaussian, stream
+from lastiterate.engine.noise import Noise
+from lastiterate.engine.methods import project, proximal
+from lastiterate.engine.record_loss import with_keys
+from lastiterate.run.step_sizes import GaussianStart
 
-from lastiterate.engine.gaussian_noise import ORDER, START, Key, Number, Real, gaussian, stream
-from lastiterate.engine.noise_ahead import Noise
-from lastiterate.engine.program import StepProgram
-from lastiterate.engine.prox import project, proximal
-from lastiterate.engine.record_keys import with_keys
-from lastiterate.run.run import Run
-from lastiterate.run.starts import GaussianStart
 
+# What the loop needs to know about a model: the sum of the clipped gradients of a chunk of records.
+
+class Objective(Protocol):
+    """A model and its loss, as a JAX pytree: its numbers are arguments of compiled programs, all else is what they are
+    compiled for. Parameters are one float64 array of any shape.
+    """
+
+    @property
+    def most(self) -> int:
+        """Records in a chunk, at most."""
+        ...
+
+    @property
+    def ridge(self) -> float:
+        """What multiplies the parameters in every step's gradient, outside records and clips."""
+        ...
+
+    def chunk_sum(self, theta: jax.Array, chunk: tuple[Any, ...]) -> jax.Array:
+        """Sum of the clipped data gradients of a chunk's records, float64, shaped like ``theta``.
+
+        Records whose entries are all 0 are empty slots and add nothing.
+        """
+        ...
+
+    def leafwise(self, function: Callable[[jax.Array], jax.Array], theta: jax.Array) -> jax.Array:
+        """``function`` of every array of parameters, put back in place."""
+        ...
+
+
+# What a step is compiled for, and the numbers that it is given.
+
+@jax.tree_util.register_pytree_node_class
+@dataclass(frozen=True)
+class StepProgram:
+    """A run on a model as its steps need it: the key of compiled programs is its structure alone.
+
+    Step sizes and noise are given apart (``Schedule``); all other numbers (divisor, clip, ridge, radius, weights,
+    rates, momentum) are leaves. Runs that differ in numbers only, on data of equal shapes, share a program.
+    """
+
+    sampler: Sampler
+    objective: Objective
+    divisor: float
+    domain: Any
+    prox: Prox | None
+    rule: UpdateRule
+    start: Start
+    recursion: NoiseRecursion | None = None  #: of noise that later steps take back in part
+    follows: Any = None  #: what steps follow in place of a batch's sum with the run's own noise (``methods``)
+    average: RunningMean | None = None  #: of iterates, released in the place of the last one
+    copies: int = 0  #: keys of every record that the objective is given in the place of its number, where it brings one
+
+    @classmethod
+    def of(cls, run: Run, objective: Objective, rule: UpdateRule | None = None) -> StepProgram:
+        """The program of ``run``; ``rule``: what a description names and does not hold, a caller's optimizer."""
+        return cls(sampler_of(run.batching, run.n, objective.most), objective, run.divisor, executed(run.domain),
+                   run.prox, rule or run.rule, run.start, NoiseRecursion.of(run), followed_by(run), averaged_by(run),
+                   0 if run.record_draws is None else run.record_draws.copies)
+
+    def tree_flatten(self) -> tuple[tuple[Any, ...], int]:
+        described = (self.domain, self.prox, self.rule, self.start, self.follows, self.average)
+        return (self.sampler, self.objective, self.divisor, self.recursion, *map(Described, described)), self.copies
+
+    @classmethod
+    def tree_unflatten(cls, copies: int, held: tuple[Any, ...]) -> StepProgram:
+        sampler, objective, divisor, recursion, *described = held
+        domain, prox, rule, start, follows, average = (one.value for one in described)
+        return cls(sampler, objective, divisor, domain, prox, rule, start, recursion, follows, average, copies)
+
+
+# The one step and the compiled loop around it, the same for every model.
 
 class State(NamedTuple):
     """Parameters, float64; what the update rule remembers; what the method follows, a snapshot or an average; what the

@@ -1,23 +1,82 @@
-"""A loss of one record: what it is handed, and what is refused before a record is read."""
+"""A loss of one record: its arguments, its augmentation, its random keys, and what is refused."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
+from lastiterate.engine.random import encrypted, parts
+from lastiterate.engine.random import Key, Number, stream
+from lastiterate.run.run import MOST_COPIES
+import math
+from collections.abc import Callable
 from jax.interpreters.partial_eval import dce_jaxpr
-
-from lastiterate.engine.fingerprint import constants
+from lastiterate.engine.tracing import constants
 from lastiterate.engine.gradient_dependence import PUBLIC, RECORD, dependence
-from lastiterate.engine.operations import check_operations
-from lastiterate.engine.parameter_form import Form
-from lastiterate.engine.traced import evaluated, program
+from lastiterate.engine.tracing import check_operations
+from lastiterate.engine.parameters import Form
+from lastiterate.engine.tracing import evaluated, program
 from lastiterate.errors import InputError
 from lastiterate.run.run import Run
+import inspect
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+
+# Keys of records: random bits that follow from a record's number and the step, and from nothing else in the batch.
+#
+# Records bring their numbers as one more column, which samplers, sorts and scratch files carry like every other. Where a
+# step reads a chunk, keys take the numbers' place.
+
+RECORDS = np.uint64(2**62)
+"""The stream of records' keys among those of the secret draws; passes and steps have smaller numbers."""
+WORDS = 2
+"""Words of 32 bits of a record's key."""
+
+
+def with_keys(chunk: tuple[Any, ...], order: Key, k: Number, copies: int) -> Any:
+    """A chunk (records, numbers, which slots are real) with keys of step k, (m, copies, ``WORDS``) uint32, for the
+    numbers.
+
+    ``order``: the stream of secret draws.
+    """
+    *records, numbers, real = chunk
+    return (*records, keys_of(order, numbers, k, copies), real)
+
+
+def keys_of(order: Key, numbers: np.ndarray | jax.Array, k: Number, copies: int = 1) -> jax.Array:
+    """The keys of step k of the records of these ``numbers``, one for each copy, (m, copies, ``WORDS``) uint32."""
+    first = jnp.repeat(numbers.astype(jnp.uint64), copies)
+    second = jnp.asarray(k, jnp.uint64) * MOST_COPIES + jnp.tile(jnp.arange(copies, dtype=jnp.uint64), numbers.size)
+    pair = encrypted(stream(order, RECORDS), first, second)
+    return jnp.stack(parts(pair)[:WORDS], axis=-1).reshape(numbers.size, copies, WORDS)
+
+
+_keys = jax.jit(keys_of)
+
+
+def keys_of_batch(order: Key, numbers: np.ndarray, k: int) -> np.ndarray:
+    """The same for the first copies of a batch of any size, on the host, (m, ``WORDS``); few sizes are compiled."""
+    padded = np.zeros(1 << max(0, len(numbers) - 1).bit_length(), np.int64)
+    padded[:len(numbers)] = numbers
+    return np.asarray(_keys(order, padded, k))[:len(numbers), 0]
+
+
+def in_copies(records: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Every record as often as it has keys, one after the other, with one of them; (m copies, ...)."""
+    *rest, keys = records
+    rest = jax.tree.map(lambda a: jnp.repeat(a, keys.shape[1], axis=0), rest) if keys.shape[1] > 1 else rest
+    return (*rest, keys.reshape(-1, WORDS))
+
+
+def as_key(words: jax.Array) -> jax.Array:
+    """Two words as a key of threefry, whose bits follow from it alone."""
+    return jax.random.wrap_key_data(words, impl="threefry2x32")  # pyright: ignore
+
+
+# A loss of one record: what it is handed, and what is refused before a record is read.
 
 RecordLoss = Callable[..., jax.Array]
 """``loss(params, *record)``: one number for one record."""
@@ -169,3 +228,97 @@ def _check_moved(gradient: Any, form: Form) -> None:
                              "for every record, as where it is read through stop_gradient, argmax, sign or times 0: it "
                              "would be released as noise", None,
                              "leave it out of what is trained, and let the loss hold it")
+
+
+# A loss of one record that draws random numbers: an augmentation before it, or a key that it asks for.
+
+Augment = Callable[[jax.Array, Any], Any]
+"""``augment(key, x)``: another form of a record's first part, from a key of its own."""
+BLANK = np.zeros((1, WORDS), np.uint32)
+"""A record's key, where its form alone counts."""
+
+
+@dataclass(frozen=True)
+class DrawingLoss:
+    """A loss as the engine takes it: the last part of a record is its key, as words.
+
+    **Guarantee:** what is drawn follows from the record's own key.
+    """
+
+    loss: RecordLoss
+    augment: Augment | None
+    asks: bool  #: whether the loss takes a key
+
+    def __call__(self, params: object, *record: Any) -> jax.Array:
+        *rest, words = record
+        before = own = as_key(words)
+        if self.augment is not None and self.asks:
+            before, own = jax.random.split(own)
+        if self.augment is not None:
+            rest[0] = like(self.augment(before, rest[0]), rest[0])
+        given = {"key": own} if self.asks else {}
+        return self.loss(params, *rest, **given)
+
+
+def asks_for_key(loss: RecordLoss) -> bool:
+    """Whether a loss has an argument ``key`` that is given by name alone: ``loss(params, x, y, *, key)``."""
+    try:
+        argument = inspect.signature(loss).parameters.get("key")
+    except (TypeError, ValueError):
+        return False
+    return argument is not None and argument.kind is inspect.Parameter.KEYWORD_ONLY
+
+
+def drawing(run: Run, loss: RecordLoss, augment: Augment | None, records: tuple[Any, ...], *,
+            exact: bool) -> tuple[RecordLoss, tuple[Any, ...]]:
+    """The loss of one record, and records of the form that it takes; of ``records`` shapes and types count.
+
+    Errors: a run that says something else of what is drawn; an augmentation that does not take one record.
+    """
+    asks = asks_for_key(loss)
+    if (run.record_draws is not None) != (asks or augment is not None):
+        raise InputError("record_draws of the run", "must say what records draw, and nothing else", None,
+                         "give train(augment=..., copies=...) or a loss with an argument key that is given by name, "
+                         "and leave the run's to it")
+    if run.record_draws is None:
+        return loss, records
+    if augment is not None:
+        _check_augment(run, augment, in_precision(jax.tree.map(lambda a: np.asarray(a)[0], records), exact=exact))
+    return DrawingLoss(loss, augment, asks), (*records, BLANK)
+
+
+@contextmanager
+def blaming(augment: object, without: Callable[[], object]) -> Generator[None]:
+    """Inside, what refuses an augmented record becomes an error of the augmentation, if ``without`` it nothing does."""
+    try:
+        yield
+    except InputError as error:
+        if augment is None or error.argument == "augment":
+            raise
+        without()
+        raise InputError("augment", "must give a record that the model and the loss take", None,
+                         f"without it they do, and with it {error}".removesuffix(".")) from None
+
+
+def like(record: object, given: object) -> Any:
+    """What an augmentation made, in the precision of what it was given."""
+    def cast(made: jax.Array, before: jax.Array) -> jax.Array:
+        return jnp.asarray(made).astype(before.dtype) if jnp.issubdtype(before.dtype, jnp.floating) else made
+
+    return jax.tree.map(cast, record, given)
+
+
+def _check_augment(run: Run, augment: Augment, record: tuple[Any, ...]) -> None:
+    """Refuse what does not make one record of one record, or holds an array like the data."""
+    first = record[0]
+    try:
+        closed, made = jax.make_jaxpr(lambda words, x: augment(as_key(words), x), return_shape=True)(BLANK[0], first)
+        same = jax.tree.structure(made) == jax.tree.structure(first)
+    except (TypeError, ValueError, IndexError, AttributeError, RuntimeError, NameError) as error:
+        raise InputError("augment", "must take a key and one record (without a batch axis)",
+                         str(error).splitlines()[0][:120], "draw with jax.random under that key") from None
+    if not same:
+        raise InputError("augment", "must give a record of the form that it takes",
+                         str(jax.tree.structure(made))[:120])
+    check_operations(closed.jaxpr, "augment")
+    check_holds_no_records(run.n, closed, record, "augment")

@@ -1,38 +1,207 @@
-"""The trainer: nothing but the run to configure it, and the whole of it executed."""
+"""The trainer: execute a run for one model or for many at once."""
 
 from __future__ import annotations
 
 import math
+import jax
+import numpy as np
+from lastiterate.engine.random import FARTHEST
+from lastiterate.errors import InputError
+from lastiterate.run.domains import Everywhere
+from lastiterate.run.run import Run
+from lastiterate.run.step_sizes import GaussianStart
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+import jax.numpy as jnp
+from lastiterate import interrupts
+from lastiterate.engine.random import ORDER, Key, Number, streams
+from lastiterate.engine.loop import (Schedule, State, advanced, drawn_for_pass, drawn_once, outcome, schedule, start)
+from lastiterate.engine.noise import Noise, NoiseAhead
+from lastiterate.engine.loop import StepProgram
+from lastiterate.engine.host_permutation import words
+from lastiterate.engine.sampling import DealtEachPass, Sampler
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
-
-import jax
-import jax.numpy as jnp
-import numpy as np
-
-from lastiterate import interrupts
 from lastiterate.engine.checkpoint import Checkpoint
-from lastiterate.engine.gathered import batches
-from lastiterate.engine.gaussian_noise import ORDER, Key, fresh_key, stream
-from lastiterate.engine.gradients import Linear, outputs
-from lastiterate.engine.growth import check_growth, check_released
+from lastiterate.engine.minibatch_gather import batches
+from lastiterate.engine.random import ORDER, Key, fresh_key, stream
+from lastiterate.engine.linear_gradients import Linear, outputs
 from lastiterate.engine.loop import State, advance, drawn_once, outcome, schedule, start
-from lastiterate.engine.many_models import Models
 from lastiterate.engine.methods import solver_of
-from lastiterate.engine.noise_ahead import Draws, NoiseAhead
-from lastiterate.engine.objective import Objective
-from lastiterate.engine.prepare import Arranged, arrange, hidden, linear_loss, places, readable
-from lastiterate.engine.process import check_process
-from lastiterate.engine.program import StepProgram
-from lastiterate.errors import InputError
+from lastiterate.engine.noise import Draws, NoiseAhead
+from lastiterate.engine.loop import Objective
+from lastiterate.engine.linear_gradients import Arranged, arrange, hidden, linear_loss, places, readable
 from lastiterate.run.domains import AffineBall, Box
 from lastiterate.run.run import Run, check_described
-from lastiterate.run.update_rule import UpdateRule
+from lastiterate.run.updates import UpdateRule
+
+
+# How large iterates can become, by public numbers: runs that could overflow are refused before they start.
+
+LARGEST = 1e290
+"""Norm of iterates whose scores, at rows of the longest norm that is executed, stay inside of double precision."""
+_REMEDY = "stay below 2/smooth, or add a ridge or a domain; nothing was released"
+
+
+class Diverged(InputError):
+    """A run whose released iterates are not finite; only its execution shows it."""
+
+
+def check_growth(run: Run, initial: np.ndarray | jax.Array, ridge: float) -> None:
+    """Refuse a run whose hidden iterates could overflow; looks at public numbers only.
+
+    With |theta'| <= |1 - step ridge| |theta| + step (L batch / b + noise), projections and proximal maps no further
+    from 0. Where every iterate counts as released (momentum, snapshots, release="all") an overflow may be shown when it
+    happens.
+
+    **Guarantee:** where the loss has the Lipschitz constant that the run states, no iterate overflows, so that whether
+    the last one is released says nothing about the hidden ones.
+    """
+    lipschitz = run.facts().fact("lipschitz", math.inf)
+    charged = run.release == "all" or run.update is not None or run.method.charges_way
+    if charged or not isinstance(run.domain, Everywhere) or math.isinf(lipschitz):
+        return
+    size, first = np.size(initial), math.sqrt(np.size(initial)) * float(np.abs(initial).max())
+    reach = FARTHEST * math.sqrt(size)  # no draw of noise is longer
+    if isinstance(run.start, GaussianStart):
+        first += run.start.std * reach
+    reach *= run.decided_noise.reach(run.steps)
+    steps, stds = run.step_sizes, run.noise_stds
+    moved = steps * (run.shares[1] * lipschitz + stds * reach)
+    growth = np.log(np.maximum(1.0, np.abs(1 - steps * ridge)))
+    if math.log(first + float(moved.sum()) + 1.0) + float(growth.sum()) > math.log(LARGEST):
+        raise InputError("step_size", "makes the run diverge: iterates could overflow", None, _REMEDY)
+
+
+def check_released(released: np.ndarray) -> None:
+    """Refuse to release what is not finite: with momentum or release="all" a function of what counts as released."""
+    if not np.isfinite(released).all():
+        raise Diverged("step_size", "makes the run diverge: an iterate is not finite", None, _REMEDY)
+
+
+# Many models of one run, whose steps are made together: for tests, audits and experiments.
+
+SORTED_BY_HOST = 4000
+"""Records from which on the draws of single models are sorted one after the other by NumPy."""
+
+
+@dataclass
+class Models:
+    """One model for every key, each of them as its key alone would train it."""
+
+    program: StepProgram
+    plan: Schedule
+    keys: jax.Array
+    orders: jax.Array
+    noise: NoiseAhead
+    state: State
+    data: object  #: for every model as its draw of the whole run arranges them; in public order where there is none
+    current: object  #: of the pass that is being made
+    done: int = 0
+
+    @classmethod
+    def begun(cls, run: Run, program: StepProgram, firsts: jax.Array, data: object, keys: Key) -> Models:
+        """Before the first step. ``firsts``: of every model, (models, ...); ``data`` in public order."""
+        keys = jnp.asarray(keys)
+        orders, state = streams(keys, ORDER), _begun(program, firsts, keys)
+        if program.sampler.drawn == "once":
+            data = _drawn(program, data, keys)
+        noise = NoiseAhead.of_models(keys, state.theta.shape[1:], run.steps)
+        return cls(program, schedule(run), keys, orders, noise, state, data, data)
+
+    def onward(self, until: int, every: bool = False) -> list[np.ndarray]:
+        """Steps up to number ``until``; with ``every`` their iterates, in pieces (models, steps, ...)."""
+        sampler, pieces = self.program.sampler, list[np.ndarray]()
+        while self.done < until:
+            interrupts.check()
+            noise, end = self.noise.at(self.done)
+            end = min(until, end)
+            if sampler.drawn == "each pass":
+                number = self.done // sampler.blocks
+                end = min(end, (number + 1) * sampler.blocks)
+                if self.done % sampler.blocks == 0:
+                    self.current = self._pass(sampler, number)
+            self.state, iterates = advance_many(self.program, self.state, self.current, self.orders, self.plan, noise,
+                                                self.done, end, every)
+            if every:
+                pieces.append(np.asarray(iterates)[:, self.done - noise.first:end - noise.first])
+            iterates.block_until_ready()  # no more noise is drawn than is used
+            self.done = end
+        return pieces
+
+    def _pass(self, sampler: Sampler, number: int) -> object:
+        """The data as every model's draw of a pass arranges them; the host sorts many records more quickly."""
+        if not isinstance(sampler, DealtEachPass) or (
+                n := sampler.records(self.data)) < SORTED_BY_HOST or jax.default_backend() != "cpu":
+            return _drawn_for_pass(self.program, self.data, self.keys, number)
+        drawn = [sampler.dealt(next(words(key, number, number + 1, n))) for key in np.asarray(self.keys)]
+        places, begins = map(np.stack, zip(*drawn, strict=True))
+        return _placed(self.program, self.data, places, begins)
+
+    def outcomes(self) -> np.ndarray:
+        """What every model releases now, (models, ...)."""
+        return np.asarray(_outcomes(self.program, self.state))
+
+
+@jax.jit
+def _begun(program: StepProgram, firsts: jax.Array, keys: Key) -> State:
+    return jax.vmap(lambda key, first: start(program, first, key))(keys, firsts)
+
+
+@jax.jit
+def _drawn(program: StepProgram, data: object, keys: Key) -> Any:
+    return jax.vmap(lambda key: drawn_once(program, data, key))(keys)
+
+
+@jax.jit
+def _drawn_for_pass(program: StepProgram, data: object, keys: Key, number: Number) -> Any:
+    return jax.vmap(lambda key: drawn_for_pass(program, data, key, number))(keys)
+
+
+@jax.jit
+def _placed(program: StepProgram, data: object, places: np.ndarray, begins: np.ndarray) -> Any:
+    sampler = cast(DealtEachPass, program.sampler)
+    return jax.vmap(partial(sampler.placed, data))(places, begins)
+
+
+@partial(jax.jit, static_argnums=8, donate_argnums=1)
+def advance_many(program: StepProgram, states: State, data: object, orders: jax.Array, plan: Schedule, noise: Noise,
+                 first: Number, last: Number, every: bool) -> tuple[State, jax.Array]:
+    """``advance`` for every model; ``data``: of each of them where batches are drawn once or in every pass."""
+    shared = program.sampler.drawn in ("never", "each step")
+
+    def one(state: State, data: object, order: jax.Array, units: Any) -> tuple[State, jax.Array]:
+        return advanced(program, state, data, order, plan, noise._replace(units=units), first, last, every)
+
+    return jax.vmap(one, (0, None if shared else 0, 0, 0))(states, data, orders, noise.units)
+
+
+@jax.jit
+def _outcomes(program: StepProgram, states: State) -> jax.Array:
+    return jax.vmap(lambda state: outcome(program, state))(states)
+
+
+# A process that was forked after JAX was used has none of its threads: what it asks of them waits for ever.
+
+_used: int | None = None
+
+
+def check_process() -> None:
+    """Refuse to compute in a process that was forked from one that has computed."""
+    global _used
+    if _used not in (None, os.getpid()):
+        raise InputError("this process", "was forked after a fit, and the threads that compute stayed behind", None,
+                         "start it with multiprocessing.get_context(\"spawn\"), or fork before the first fit")
+    _used = os.getpid()
+
+
+# The trainer: nothing but the run to configure it, and the whole of it executed.
 
 Progress = Callable[[int, int, float], None]
 """Called with steps done, steps in all, seconds; never with anything that depends on the data."""

@@ -14,20 +14,20 @@ import jax
 import numpy as np
 
 from lastiterate.engine.checkpoint import Checkpoint
-from lastiterate.engine.gaussian_noise import Key, fresh_key
-from lastiterate.engine.gradients import AT_ONCE
+from lastiterate.engine.random import Key, fresh_key
+from lastiterate.engine.linear_gradients import AT_ONCE
 from lastiterate.engine.loop import drawn_once
-from lastiterate.engine.measured import Measurable, Release, drawn_with, prepare_privately
-from lastiterate.engine.model import Model, with_calibration
-from lastiterate.engine.preparation.target_mean import target_offset
-from lastiterate.engine.prepare import SLICE, check_target, places, prepare_into, readable
-from lastiterate.engine.process import check_process
+from lastiterate.engine.linear_model import Measurable, Release, drawn_with, prepare_privately
+from lastiterate.engine.linear_model import Model, with_calibration
+from lastiterate.engine.preprocessing import target_offset
+from lastiterate.engine.linear_gradients import SLICE, check_target, places, prepare_into, readable
+from lastiterate.engine.trainer import check_process
 from lastiterate.engine.rows import aligned_zeros
 from lastiterate.engine.samplers import sampler_of
 from lastiterate.engine.trainer import Progress, Trainer
-from lastiterate.engine.unit_arrays import UnitRecords
+from lastiterate.engine.linear_gradients import UnitRecords
 from lastiterate.errors import InputError
-from lastiterate.run.preparation import columns
+from lastiterate.run.preprocessing import columns
 from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import StableSteps
 

@@ -2,6 +2,6 @@
 
 from lastiterate.estimators.classifier import DPLogisticRegression
 from lastiterate.estimators.regressor import DPHuberRidge
-from lastiterate.estimators.search import DPSearchCV
+from lastiterate.estimators.grid_search import DPSearchCV
 
 __all__ = ["DPHuberRidge", "DPLogisticRegression", "DPSearchCV"]

@@ -1,48 +1,115 @@
-"""What the estimators share: scikit-learn's protocol around a fitted linear model."""
+"""What the estimators share: scikit-learn's protocol, public labels, refusals, seeds."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+from lastiterate.errors import InputError
+from typing import Any
+from sklearn.utils import check_random_state  # pyright: ignore
 import sys
 from abc import abstractmethod
 from pathlib import Path
 from typing import Any, Literal, Self, cast
-
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator  # pyright: ignore
 from sklearn.utils.validation import check_is_fitted, validate_data  # pyright: ignore
-
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.data.data_frames import frame_table
 from lastiterate.data.schema import Schema
-from lastiterate.data.sources.stream import Watched
+from lastiterate.data.file_stream import Watched
 from lastiterate.engine import Model
-from lastiterate.engine.preparation.covariance import keeps_lengths
-from lastiterate.errors import InputError
+from lastiterate.engine.preprocessing import keeps_lengths
 from lastiterate.estimators.meta_estimators import OwnSeed
-from lastiterate.estimators.numbers_only import numbers_only
+from lastiterate.estimators.file_estimators import numbers_only
 from lastiterate.estimators.pipelines import warn_of_learned_steps, warn_of_predictions
-from lastiterate.estimators.refusals import Absent, as_before_if_refused, refuse
-from lastiterate.estimators.schema_transformer import SchemaTransformer
-from lastiterate.estimators.seeds import seed_of
-from lastiterate.estimators.streamed import data_of
+from lastiterate.estimators.pipelines import SchemaTransformer
+from lastiterate.estimators.file_estimators import data_of
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.planner import Choice
 from lastiterate.planning.task import FeatureMap, Task
-from lastiterate.release.answers import Labels
-from lastiterate.release.charging import charging_of
-from lastiterate.release.feature_choice import chosen, part_of
-from lastiterate.release.fitted_linear import FittedLinear
-from lastiterate.release.kinds import LINEAR
+from lastiterate.release.predictions import Labels
+from lastiterate.release.ledger_charge import charging_of
+from lastiterate.release.linear_plans import chosen, part_of
+from lastiterate.release.linear_model import FittedLinear
+from lastiterate.release.pipeline import LINEAR
 from lastiterate.release.linear_plans import Algorithm, Answers, Budget, planned
-from lastiterate.release.order import Order
+from lastiterate.release.training_request import Order
 from lastiterate.release.pipeline import finish
 from lastiterate.run.adjacency import keeps_places
-from lastiterate.run.arrays import check_kept
-from lastiterate.run.class_weights import relative_weights
+from lastiterate.run.validation import check_kept
+from lastiterate.run.validation import relative_weights
 from lastiterate.run.losses import Abstract
-from lastiterate.run.preparation import PrivateCovariance, PrivateMean, PrivateTargetMean, TopEigenvalue
+from lastiterate.run.preprocessing import PrivateCovariance, PrivateMean, PrivateTargetMean, TopEigenvalue
 from lastiterate.run.run import Run
+import warnings
+from lastiterate.errors import InputError, outside
+
+
+# What a fit refuses, and what a refused one leaves behind.
+
+Given = ParamSpec("Given")
+Fitted = TypeVar("Fitted")
+
+
+class Absent:
+    """A method of scikit-learn's estimators that these do not have: ``hasattr`` is false, and asking says why."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        raise AttributeError(self._why)
+
+
+def as_before_if_refused(fit: Callable[Concatenate[Any, Given], Fitted]) -> Callable[Concatenate[Any, Given], Fitted]:
+    """A ``fit`` that leaves its estimator as it was where it ends with an error: no labels of one fit beside weights of
+    another."""
+
+    @wraps(fit)
+    def whole(estimator: object, *given: Given.args, **named: Given.kwargs) -> Fitted:
+        before = dict(vars(estimator))
+        try:
+            return fit(estimator, *given, **named)
+        except BaseException:
+            vars(estimator).clear()
+            vars(estimator).update(before)
+            raise
+
+    return whole
+
+
+WHY_NOT = {
+    "sample_weight": "a weight would multiply what one record contributes beyond the bound that the noise hides",
+    "coef_init": "first parameters that were fitted on the data would have to be paid for",
+    "intercept_init": "first parameters that were fitted on the data would have to be paid for",
+}
+"""What scikit-learn's estimators take and these refuse."""
+
+
+def refuse(unsupported: dict[str, Any]) -> None:
+    """Refuse arguments of ``fit`` that privacy does not allow, or that do not exist."""
+    for name, value in unsupported.items():
+        if value is not None:
+            raise InputError(name, "is not supported", None, WHY_NOT.get(name, "fit takes X, y and progress"))
+
+
+# The seed of a fit, from what scikit-learn calls a random state.
+
+def seed_of(random_state: Any) -> int | None:
+    """A seed drawn from a whole number or a generator of NumPy; ``None`` for 128 bits from the system."""
+    if random_state is None:
+        return None
+    try:
+        return int(check_random_state(random_state).randint(2**31))
+    except ValueError:
+        raise InputError("random_state", "must be None, a whole number from 0 to 2^32 - 1, or a RandomState of NumPy",
+                         random_state) from None
+
+
+# What the estimators share: scikit-learn's protocol around a fitted linear model.
 
 UNWATCHED = Watched.of()
 
@@ -246,3 +313,26 @@ class PrivateLinear(OwnSeed, BaseEstimator):
         tags.input_tags.string = tags.input_tags.categorical = tags.input_tags.allow_nan = self.schema is not None
         tags.non_deterministic = self.random_state is None
         return tags
+
+
+# The public labels of a classifier: given, or taken from the data.
+
+CLASSES_CAVEAT = "the set of labels was taken from the data and is treated as public"
+
+
+def public_labels(classes: Any, seen: np.ndarray, caveats: list[str]) -> np.ndarray:
+    """The public label set: given, or taken from the data with a warning and a caveat."""
+    if classes is None:
+        warnings.warn("classes=None: the labels found in y are treated as public; pass classes= to avoid it",
+                      UserWarning, stacklevel=outside())
+        caveats.append(CLASSES_CAVEAT)
+        return seen
+    if isinstance(classes, str | bytes) or np.ndim(classes) != 1:
+        raise InputError("classes", "must be a sequence of labels", classes, "write them as a list: [0, 1]")
+    labels = np.unique(np.asarray(classes))
+    if len(labels) < np.size(classes):
+        raise InputError("classes", "must name every label once", classes)
+    unknown = np.setdiff1d(seen, labels)
+    if unknown.size:
+        raise InputError("y", "must hold only the public classes", None, "add the missing label to classes=")
+    return labels

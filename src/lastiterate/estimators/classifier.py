@@ -14,13 +14,13 @@ from sklearn.utils.multiclass import check_classification_targets  # pyright: ig
 from lastiterate.errors import InputError
 from lastiterate.estimators.base import PrivateLinear
 from lastiterate.estimators.pipelines import warn_of_learned_steps
-from lastiterate.estimators.public_labels import public_labels
-from lastiterate.estimators.schema_transformer import as_schema, labels_of
-from lastiterate.estimators.streamed import check_length, checked
+from lastiterate.estimators.base import public_labels
+from lastiterate.estimators.pipelines import as_schema, labels_of
+from lastiterate.estimators.file_estimators import check_length, checked
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.planner import TIME_BUDGET
-from lastiterate.release.answers import Labels, picked, threshold_of
-from lastiterate.run.arrays import check_kept
+from lastiterate.release.predictions import Labels, picked, threshold_of
+from lastiterate.run.validation import check_kept
 from lastiterate.run.run import Run
 
 

@@ -1,4 +1,4 @@
-"""A warning where something of scikit-learn's around an estimator learns from the private rows and is not paid for."""
+"""scikit-learn pipelines around an estimator, and data frames to bounded rows by a schema."""
 
 from __future__ import annotations
 
@@ -7,13 +7,30 @@ import warnings
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any, cast
-
 from sklearn.base import BaseEstimator  # pyright: ignore
 from sklearn.pipeline import Pipeline  # pyright: ignore
 from sklearn.utils import get_tags  # pyright: ignore
-
 from lastiterate.errors import outside
 from lastiterate.estimators.meta_estimators import check_callers, learner_from_predictions
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, TransformerMixin  # pyright: ignore
+from lastiterate.data.columns import Positions
+from lastiterate.data.data_frames import frame_table
+from lastiterate.data.encoding import encode_features, form_of, label_text
+from lastiterate.data.schema import Schema
+from lastiterate.errors import InputError
+from lastiterate.features.map_table import PLAIN, maps_named
+from lastiterate.features.row_form import RowForm
+from lastiterate.release.predictions import Range
+from lastiterate.release.linear_plans import AUTO, IN_RUN
+
+
+# A warning where something of scikit-learn's around an estimator learns from the private rows and is not paid for.
 
 DEPTH = 60
 """Callers that are looked at."""
@@ -87,3 +104,145 @@ def _learned(name: str, step: object) -> Iterator[str]:
             yield from _learned(part, one)
     elif step is not None and not isinstance(step, str) and get_tags(step).requires_fit:
         yield name
+
+
+# Data frames to bounded rows by a public schema, as a transformer of scikit-learn that learns nothing.
+
+class SchemaTransformer(TransformerMixin, BaseEstimator):
+    """Rows (n, d) float32 of bounded norm from a data frame, by the public facts of a schema.
+
+    Parameters
+    ----------
+    schema : a Schema, the TOML file that holds one, or the dictionary that its ``to_dict`` gives.
+    features : names of public maps (such as "curves") in the place of the schema's own; None leaves those.
+
+    Attributes
+    ----------
+    row_norm_ : the public bound on every row's norm, which ``DPLogisticRegression(row_norm=)`` takes.
+    schema_ : the schema with its maps. ``feature_names_in_``, ``n_features_in_`` : columns as in scikit-learn.
+
+    ``fit`` looks at the names of the columns and at no value. **Guarantee:** a row depends on its own record and on
+    the schema only, and is at most ``row_norm_`` long.
+    """
+
+    def __init__(self, schema: object, features: str | None = None) -> None:
+        self.schema = schema
+        self.features = features
+
+    def fit(self, X: ArrayLike, y: ArrayLike | None = None) -> SchemaTransformer:
+        """Check the columns of X, a data frame (pandas, polars, pyarrow), a dictionary of columns, or an array."""
+        schema = as_schema(self.schema)
+        if self.features in (AUTO, *IN_RUN) and self.features != PLAIN:
+            raise InputError("features", "must name public maps here, or be plain or None", self.features,
+                             "DPLogisticRegression(schema=) knows a budget and takes the others")
+        self.schema_ = schema if self.features is None else replace(schema, features=maps_named(self.features))
+        table = frame_table(X, self.schema_)
+        self.schema_ = self.schema_.shaped(table.shape)
+        form = form_of(table, self.schema_)
+        self.row_norm_, self.n_features_in_ = form.norm, len(table.names)
+        vars(self).pop("feature_names_in_", None)
+        if not isinstance(X, np.ndarray):  # an array's columns have no names
+            self.feature_names_in_ = np.array(table.names, dtype=object)
+        self._shape = table.shape
+        return self
+
+    def transform(self, X: ArrayLike) -> np.ndarray:
+        """Rows (n, d) float32 of the records of X; ``fit`` may be left out. Errors: columns or cells that the schema
+        refuses."""
+        if "schema_" not in vars(self):
+            return SchemaTransformer(self.schema, self.features).fit(X).transform(X)
+        table = frame_table(X, self.schema_)
+        if table.shape is not None and self._shape is not None and math.prod(table.shape) != math.prod(self._shape):
+            raise InputError("X", f"must have {math.prod(self._shape)} features, as in fit", math.prod(table.shape))
+        return encode_features(table, self.schema_)
+
+    @property
+    def form_(self) -> RowForm:
+        """How records become rows: fields, maps, names, the norm."""
+        self._fitted()
+        return self.schema_.form(self._shape or (self.n_features_in_,))
+
+    def get_feature_names_out(self, input_features: Sequence[str] | None = None) -> np.ndarray:
+        """Names of the numbers in a row."""
+        self._fitted()
+        seen = vars(self).get("feature_names_in_")
+        if input_features is not None and (len(input_features) != self.n_features_in_ or (
+                seen is not None and list(input_features) != list(seen))):
+            raise ValueError("input_features is not equal to feature_names_in_")
+        return np.array(self.form_.names, dtype=object)
+
+    def _fitted(self) -> None:
+        from sklearn.utils.validation import check_is_fitted  # pyright: ignore
+
+        check_is_fitted(self, "schema_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = cast(Any, super().__sklearn_tags__())
+        columns = not isinstance(self.schema, Schema) or self.schema.array is None
+        tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = columns
+        tags.requires_fit = False  # nothing is learned: only names of columns are looked at
+        tags.transformer_tags.preserves_dtype = ["float32"]
+        tags.no_validation = True
+        return tags
+
+
+def as_schema(given: object, classes: object = None) -> Schema:
+    """A schema from what holds one; ``classes``: for one that leaves its own open."""
+    if isinstance(given, Schema):
+        return given
+    texts = () if classes is None else tuple(map(label_text, cast("Sequence[object]", classes)))
+    if isinstance(given, str | Path):
+        try:
+            return Schema.read(given)
+        except InputError:
+            if not texts:
+                raise
+            return Schema.read(given, texts)
+    if isinstance(given, dict):
+        facts = cast("dict[str, Any]", given)
+        return Schema.from_dict(facts | {"classes": list(texts)} if texts and "classes" not in facts else facts)
+    raise InputError("schema", "must be a Schema, or the path of a TOML file that holds one", type(given).__name__,
+                     "lastiterate schema FILE writes one to fill in")
+
+
+def labels_of(schema: Schema, classes: Any, y: Any) -> tuple[Schema, np.ndarray, np.ndarray]:
+    """The schema with its classes as scikit-learn orders labels, ascending; these labels, of the kind of ``y``; and the
+    class index of every record (n,).
+
+    Errors: a schema without classes, other ``classes`` beside it, labels that it does not list.
+    """
+    if schema.regression:
+        raise InputError("schema", "must have classes where labels are learned", None, "use DPHuberRidge for numbers")
+    if classes is not None and sorted(map(label_text, classes)) != sorted(schema.classes):
+        raise InputError("classes", "must be those of the schema", list(classes), "leave them out")
+    given = np.asarray(y)
+    if given.ndim != 1:
+        raise InputError("y", "must be one label for each record", given.shape)
+    # of a list each as it is, whatever stands beside it
+    each = cast("Sequence[object]", y if isinstance(y, list | tuple) else given.tolist())
+    kind = given.dtype if given.dtype.kind != "O" else np.asarray(each).dtype  # of objects what they are
+    labels = np.array(schema.classes)
+    if kind.kind in "biuf":
+        names = {"True": 1, "False": 0}
+        try:
+            labels = np.array([float(names.get(label, label)) for label in schema.classes]).astype(kind)
+        except ValueError:
+            raise InputError("y", "must hold only the classes of the schema, which are texts", f"{kind} numbers",
+                             "give labels as the schema writes them") from None
+    order: list[int] = np.argsort(labels, kind="stable").tolist()
+    schema = replace(schema, classes=tuple(schema.classes[i] for i in order))
+    target = Positions(schema.classes).of(map(label_text, each))
+    if (target < 0).any():
+        raise InputError("y", "must hold only the classes of the schema", None, "correct the labels or the schema")
+    return schema, labels[order], target
+
+
+def range_of(schema: Schema, target_range: tuple[float, float] | None) -> Range:
+    """The target's public range. Errors: a schema with classes, or with another range than the one given."""
+    if schema.target_range is None:
+        raise InputError("schema", "must have a target_range where numbers are learned", None,
+                         "use DPLogisticRegression for classes")
+    low, high = map(float, schema.target_range)
+    if target_range is not None and tuple(map(float, target_range)) != (low, high):
+        raise InputError("target_range", "must be that of the schema", target_range, "leave it out")
+    return Range(low, high)

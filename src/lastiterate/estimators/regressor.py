@@ -12,14 +12,14 @@ from sklearn.utils.validation import check_array  # pyright: ignore
 
 from lastiterate.errors import InputError
 from lastiterate.estimators.base import PrivateLinear
-from lastiterate.estimators.numbers_only import check_no_times, numbers_only
+from lastiterate.estimators.file_estimators import check_no_times, numbers_only
 from lastiterate.estimators.pipelines import warn_of_learned_steps
-from lastiterate.estimators.schema_transformer import as_schema, range_of
-from lastiterate.estimators.streamed import check_length, checked
+from lastiterate.estimators.pipelines import as_schema, range_of
+from lastiterate.estimators.file_estimators import check_length, checked
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.planner import TIME_BUDGET
-from lastiterate.release.answers import Range, ordered
-from lastiterate.run.arrays import check_kept
+from lastiterate.release.predictions import Range, ordered
+from lastiterate.run.validation import check_kept
 from lastiterate.run.run import Run
 
 

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any, cast, get_args
 
 from lastiterate.errors import InputError
-from lastiterate.features.half_spaces import Gated
-from lastiterate.features.hashed_words import HashedWords
-from lastiterate.features.hat_functions import Curves
-from lastiterate.features.number_bins import Bins
+from lastiterate.features.columns import Gated
+from lastiterate.features.columns import HashedWords
+from lastiterate.features.columns import Curves
+from lastiterate.features.columns import Bins
 from lastiterate.features.record_fields import Field
-from lastiterate.features.record_map import RecordMap
+from lastiterate.features.columns import RecordMap
 from lastiterate.features.scattering import Scattering
-from lastiterate.run import codec
+from lastiterate.run import serialization as codec
 
 Maps = Curves | Bins | HashedWords | Scattering | Gated
 TABLE: dict[str, type[RecordMap]] = {one.name: one for one in get_args(Maps)}

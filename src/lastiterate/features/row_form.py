@@ -12,7 +12,7 @@ import numpy as np
 
 from lastiterate.errors import InputError
 from lastiterate.features.record_fields import Field, Record, Values
-from lastiterate.features.record_map import RecordMap
+from lastiterate.features.columns import RecordMap
 
 SLICE = 4096
 """Records that are mapped at once."""

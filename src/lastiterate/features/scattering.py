@@ -1,22 +1,167 @@
-"""Scattering coefficients of images: a public map of every image by itself, with nothing learned and nothing spent."""
+"""Scattering coefficients of images: wavelets, absolute values and local means."""
 
 from __future__ import annotations
 
+from functools import lru_cache
+import numpy as np
+from collections.abc import Iterator
 import math
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import ClassVar, Self, final
-
-import numpy as np
-
 from lastiterate.errors import InputError
 from lastiterate.features.record_fields import Field, Grid, Values
-from lastiterate.features.record_map import RecordMap
-from lastiterate.features.wavelet_fields import orders, pooled
-from lastiterate.features.wavelets import cell_means
-from lastiterate.run.fields import settle
-from lastiterate.run.validate import whole
+from lastiterate.features.columns import RecordMap
+from lastiterate.run.serialization import settle
+from lastiterate.run.validation import whole
+
+
+# Morlet wavelets and the Gaussian window of a scattering transform, on a grid of pixels that wraps around.
+#
+# Mallat, "Group invariant scattering", 2012; Bruna and Mallat, "Invariant scattering convolution networks", IEEE PAMI
+# 2013, section 2. A wavelet of scale j is a wave of frequency 3 pi / 4 / 2^j under a Gaussian of width 0.8 2^j, as in
+# their software (ScatNet, Kymatio).
+
+WIDTH, FREQUENCY = 0.8, 3 * np.pi / 4
+"""Standard deviation in pixels and radians per pixel, at scale 0."""
+WRAPS = 2
+"""Copies of the grid on each side of it over which a wavelet is summed up: beyond them it is below 1e-15."""
+
+
+def gabor(shape: tuple[int, int], width: float, angle: float, frequency: float, slant: float) -> np.ndarray:
+    """A complex wave under a Gaussian of integral 1, shape (height, width) of the grid, its centre at pixel (0, 0).
+
+    ``slant``: the Gaussian's width along the wave over its width across.
+    """
+    along, across = np.cos(angle), np.sin(angle)
+    wave = np.zeros(shape, dtype=np.complex128)
+    for down in range(-WRAPS, WRAPS + 1):
+        for right in range(-WRAPS, WRAPS + 1):
+            x, y = np.mgrid[:shape[0], :shape[1]] + np.array([down * shape[0], right * shape[1]])[:, None, None]
+            u, v = along * x + across * y, along * y - across * x
+            wave += np.exp(-(u**2 + (slant * v)**2) / (2 * width**2) + 1j * frequency * u)
+    return wave * slant / (2 * np.pi * width**2)
+
+
+@lru_cache(maxsize=64)
+def wavelets(shape: tuple[int, int], scale: int, angles: int) -> np.ndarray:
+    """Fourier transforms (angles, height, width) float32 of the Morlet wavelets of one scale.
+
+    Each is a Gabor function less the multiple of its Gaussian that makes its mean 0, at angles k pi / angles; their
+    transforms are real.
+    """
+    width, slant = WIDTH * 2**scale, 4 / angles
+    filters = np.empty((angles, *shape), dtype=np.float32)
+    for place in range(angles):
+        angle = place * np.pi / angles
+        wave = gabor(shape, width, angle, FREQUENCY / 2**scale, slant)
+        window = gabor(shape, width, angle, 0, slant)
+        filters[place] = np.fft.fft2(wave - wave.sum() / window.sum() * window).real
+    filters.setflags(write=False)
+    return filters
+
+
+@lru_cache(maxsize=64)
+def thinned_wavelets(shape: tuple[int, int], scale: int, angles: int, every: int) -> np.ndarray:
+    """Transforms (angles, height / every, width / every) of the wavelets given at each ``every``-th pixel."""
+    filters = wavelets(shape, scale, angles)
+    height, width = shape[0] // every, shape[1] // every
+    filters = filters.reshape(angles, every, height, every, width).sum(axis=(1, 3))
+    filters.setflags(write=False)
+    return filters
+
+
+@lru_cache(maxsize=64)
+def window_means(side: int, padded: int, every: int, scales: int, cells: int) -> np.ndarray:
+    """Weights (padded / every, cells) float32 that average a row of an image over ``cells`` equal parts of it, after
+    the Gaussian window of width 0.8 2^(scales - 1).
+
+    The row has ``side`` pixels with padding around them, ``padded`` in all, of which each ``every``-th is given.
+    """
+    width = WIDTH * 2 ** (scales - 1)
+    pixels, given = np.arange(side)[:, None] + (padded - side) // 2, np.arange(0, padded, every)
+    apart = pixels - given
+    gauss = sum(np.exp(-(apart + wrap * padded) ** 2 / (2 * width**2)) for wrap in range(-WRAPS, WRAPS + 1))
+    weights = (cell_means(side, cells) @ gauss).T * every / (np.sqrt(2 * np.pi) * width)
+    weights = np.ascontiguousarray(weights, dtype=np.float32)
+    weights.setflags(write=False)
+    return weights
+
+
+def cell_means(side: int, cells: int) -> np.ndarray:
+    """Weights (cells, side): means over equal parts of ``side`` pixels; a pixel on a border counts for both by its
+    shares."""
+    edges = np.linspace(0, side, cells + 1)
+    pixels = np.arange(side)
+    shares = np.minimum(pixels + 1, edges[1:, None]) - np.maximum(pixels, edges[:-1, None])
+    return np.maximum(shares, 0) * cells / side
+
+
+# The scattering transform: wavelets, absolute values and local means.
+#
+# Mallat 2012; Bruna and Mallat 2013: with wavelets psi of J scales and L angles and a Gaussian window phi, an image x
+# gives x * phi, |x * psi_a| * phi and ||x * psi_a| * psi_b| * phi for all scales a < b.
+
+def absolute_fields(planes: np.ndarray, scales: int, angles: int) -> Iterator[tuple[int, np.ndarray]]:
+    """The fields before the window, as ``(every, fields)`` with fields of shape (n, channels, height / every, width /
+    every) float32: the image, then every scale and the pairs in which it is the finer one.
+
+    ``planes``: (n, height, width) float32 whose sides are multiples of 2^scales, taken to wrap around.
+    """
+    yield 1, planes[:, None]
+    shape = (planes.shape[1], planes.shape[2])
+    spectrum = _transform(planes)[:, None]
+    for first in range(scales):
+        outer = _filtered(spectrum, thinned_wavelets(shape, first, angles, 1), 2**first)
+        yield 2**first, outer
+        inner = _transform(outer) if first + 1 < scales else outer
+        for second in range(first + 1, scales):
+            for wavelet in thinned_wavelets(shape, second, angles, 2**first):
+                yield 2**second, _filtered(inner, wavelet, 2 ** (second - first))
+
+
+def orders(scales: int, angles: int) -> list[int]:
+    """How many wavelets made each channel: 0, 1 or 2, in the order of ``absolute_fields``."""
+    later = (scales - 1 - first for first in range(scales))
+    return [0, *(order for pairs in later for order in [1] * angles + [2] * (pairs * angles**2))]
+
+
+def _transform(fields: np.ndarray) -> np.ndarray:
+    from scipy.fft import fft2  # pyright: ignore
+
+    return np.asarray(fft2(fields))
+
+
+def _filtered(spectrum: np.ndarray, wavelet: np.ndarray, every: int) -> np.ndarray:
+    """|field * wavelet| at each ``every``-th pixel, from the field's transform (n, channels or 1, height, width)."""
+    from scipy.fft import ifft2  # pyright: ignore
+
+    product = spectrum * wavelet
+    if every > 1:  # taking each k-th pixel folds the transform
+        n, channels, height, width = product.shape
+        folds = product.reshape(n, channels, every, height // every, every, width // every)
+        product = sum(folds[:, :, i, :, j] for i in range(every) for j in range(every)) / np.float32(every**2)
+    return np.abs(np.asarray(ifft2(product, overwrite_x=True)))
+
+
+def pooled(planes: np.ndarray, scales: int, angles: int, cells: int) -> np.ndarray:
+    """Coefficients (n, channels, cells, cells) float32 of planes (n, height, width) float32: means of the windowed
+    fields over cells x cells equal parts of the image, whose border is mirrored."""
+    sides = (planes.shape[1], planes.shape[2])
+    whole = tuple((side // 2**scales + 2) * 2**scales for side in sides)
+    around = [((full - side) // 2, full - side - (full - side) // 2) for full, side in zip(whole, sides, strict=True)]
+    means = list[np.ndarray]()
+    for every, fields in absolute_fields(np.pad(planes, ((0, 0), *around), mode="reflect"), scales, angles):
+        down, across = (window_means(side, full, every, scales, cells)
+                        for side, full in zip(sides, whole, strict=True))
+        n, channels, height, width = fields.shape
+        rows = np.matmul(fields.reshape(n, channels * height, width), across)  # a product for each image by itself
+        means.append(np.matmul(down.T, rows.reshape(n, channels, height, cells)))
+    return np.concatenate(means, axis=1)
+
+
+# Scattering coefficients of images: a public map of every image by itself, with nothing learned and nothing spent.
 
 PIXELS = 20_000
 """About so many pixels are worked on at once, so that they stay in a processor's cache."""

@@ -27,17 +27,17 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Protocol
 
-from lastiterate.accounting.budgets import check_budget
+from lastiterate.accounting.calibration import check_budget
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.errors import InputError
 from lastiterate.markup import tag
 from lastiterate.planning.families import FAMILIES
-from lastiterate.planning.families.asked import Asked
-from lastiterate.planning.reference_problem import Reference, output_perturbation, risk_of_ignorance
+from lastiterate.planning.plan_request import Asked
+from lastiterate.planning.reference import Reference, output_perturbation, risk_of_ignorance
 from lastiterate.planning.task import Task
 from lastiterate.run.adjacency import Adjacency, keeps_places
 from lastiterate.run.run import Run
-from lastiterate.run.validate import number
+from lastiterate.run.validation import number
 
 ENOUGH = 1.02  #: of plans within this factor of the lowest risk, the quickest is taken
 NOTICED = 2.0  #: seconds on two cores that it must save

@@ -13,26 +13,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from lastiterate.errors import InputError
-from lastiterate.planning.families import whitened, whitened_minimiser
-from lastiterate.planning.families.asked import Asked, linear_loss
-from lastiterate.planning.families.one_record import one_record_run
-from lastiterate.planning.families.output import balanced_ridge, output_run
-from lastiterate.planning.families.svrg import snapshot_run
+from lastiterate.planning import whitened_families as whitened, whitened_families as whitened_minimiser
+from lastiterate.planning.plan_request import Asked, linear_loss
+from lastiterate.planning.families import one_record_run
+from lastiterate.planning.families import balanced_ridge, output_run
+from lastiterate.planning.families import snapshot_run
 from lastiterate.run.adjacency import check_adjacency, records_moved
-from lastiterate.run.batching import (
-    BallsInBins,
-    Batching,
-    Cyclic,
-    FixedSize,
-    FullBatch,
-    Permuted,
-    Poisson,
-    RandomAllocation,
-)
+from lastiterate.run.batching import (BallsInBins, Batching, Cyclic, FixedSize, FullBatch, Permuted, Poisson, RandomAllocation)
 from lastiterate.run.losses import HuberRidge, LinearLoss
 from lastiterate.run.noise import NoiseMultiplier
 from lastiterate.run.penalties import Prox
-from lastiterate.run.preparation import TopEigenvalue, UnitRows
+from lastiterate.run.preprocessing import TopEigenvalue, UnitRows
 from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import Constant, RelativeToSmooth
 
@@ -216,7 +207,7 @@ def _minimised(asked: Asked, batching: Batching | None, prox: Prox | None, cap: 
                          "beside a private preparation", asked.task.rows_per_unit, "use allocation-sgd")
     best = whitened.weighed(asked)
     runs = [run for share in whitened_minimiser.SHARES
-            if (run := whitened_minimiser.run_of(best, share, cap=cap)) is not None]
+            if (run := whitened_minimiser.minimiser_run_of(best, share, cap=cap)) is not None]
     if not runs:
         raise InputError("epsilon", "is too small for the largest ridge of objective-perturbation, or above 50",
                          asked.epsilon,

@@ -17,7 +17,7 @@ import numpy as np
 
 from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.accounting.unlearning import Unlearning
-from lastiterate.analysis.forgotten import Continued, Training
+from lastiterate.analysis.unlearning import Continued, Training
 from lastiterate.analysis.restart import LONGEST
 from lastiterate.curves.composition import compose
 from lastiterate.curves.curve import Curve
@@ -25,15 +25,15 @@ from lastiterate.curves.roots import smallest_true
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.planning.task import budget
 from lastiterate.run.adjacency import Adjacency
-from lastiterate.run.arrays import Array
+from lastiterate.run.validation import Array
 from lastiterate.run.batching import Batching, Cyclic, FullBatch
 from lastiterate.run.domains import Everywhere
-from lastiterate.run.method import Descent
+from lastiterate.run.methods import Descent
 from lastiterate.run.noise import GradientNoise
 from lastiterate.run.run import Run
-from lastiterate.run.starts import Fixed, GaussianStart
+from lastiterate.run.step_sizes import Fixed, GaussianStart
 from lastiterate.run.step_sizes import Constant, InverseDecay, StepSize
-from lastiterate.run.validate import whole
+from lastiterate.run.validation import whole
 
 PASSES = (1, 2, 3, 5, 8, 12, 20, 30, 50, 80)
 """Passes over the data that are tried, fewest first."""

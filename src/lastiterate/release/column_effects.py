@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from lastiterate.data.columns import INDICATOR, Column, Date, Numeric
-from lastiterate.engine.preparation.covariance import keeps_lengths, stretch
+from lastiterate.engine.preprocessing import keeps_lengths, stretch
 from lastiterate.features.record_fields import Choice, Field, Number
-from lastiterate.planning.reference_problem import filtered
-from lastiterate.release.fitted_linear import FittedLinear
+from lastiterate.planning.reference import filtered
+from lastiterate.release.linear_model import FittedLinear
 from lastiterate.run.losses import Abstract
-from lastiterate.run.preparation import PrivateCovariance, PrivateMean, PrivateTargetMean, TopEigenvalue, UnitRows
+from lastiterate.run.preprocessing import (PrivateCovariance, PrivateMean, PrivateTargetMean, TopEigenvalue, UnitRows)
 from lastiterate.run.run import Run
 
 PLACES = 49

@@ -21,7 +21,7 @@ from typing import Any, cast
 import numpy as np
 
 from lastiterate.errors import RepeatedFitWarning, outside
-from lastiterate.release.order import is_source
+from lastiterate.release.training_request import is_source
 
 REPEATING = (
     "sklearn.model_selection._search", "sklearn.model_selection._validation", "sklearn.feature_selection._rfe",

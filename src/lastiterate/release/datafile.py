@@ -9,30 +9,30 @@ from pathlib import Path
 
 import numpy as np
 
-from lastiterate.accounting.budgets import check_range
+from lastiterate.accounting.calibration import check_range
 from lastiterate.accounting.certificate import Certificate
-from lastiterate.accounting.wording import UNNAMED, as_unit_name
+from lastiterate.accounting.subjects import UNNAMED, as_unit_name
 from lastiterate.atomic_files import is_taken
-from lastiterate.curves.number_of_runs import Runs
+from lastiterate.curves.selection import Runs
 from lastiterate.data import Schema, encode_features, read_table
 from lastiterate.data.columns import Id
 from lastiterate.data.table import Table
 from lastiterate.errors import InputError
 from lastiterate.planning.planner import Choice
 from lastiterate.release import posterior, tuning
-from lastiterate.release.answers import Labels, threshold_of
-from lastiterate.release.charging import Charging
-from lastiterate.release.feature_choice import AUTO, FeatureChoice, check_planned, chosen
-from lastiterate.release.fitted import Fitted
-from lastiterate.release.fitted_linear import FittedLinear
-from lastiterate.release.kinds import LINEAR, SAMPLED, SELECTED, Kind
+from lastiterate.release.predictions import Labels, threshold_of
+from lastiterate.release.ledger_charge import Charging
+from lastiterate.release.linear_plans import AUTO, FeatureChoice, check_planned, chosen
+from lastiterate.release.released_model import Fitted
+from lastiterate.release.linear_model import FittedLinear
+from lastiterate.release.pipeline import LINEAR, SAMPLED, SELECTED, Kind
 from lastiterate.release.linear_plans import AUTOMATIC, Algorithm, Budget, candidate, planned
-from lastiterate.release.open_dataset import SAMPLE, Opened, open_file
-from lastiterate.release.order import Order, Progress
+from lastiterate.release.dataset import SAMPLE, Opened, open_file
+from lastiterate.release.training_request import Order, Progress
 from lastiterate.release.pipeline import Released, executed
-from lastiterate.release.protected_units import Units
+from lastiterate.release.units import Units
 from lastiterate.run.adjacency import keeps_places
-from lastiterate.run.class_weights import relative_weights
+from lastiterate.run.validation import relative_weights
 from lastiterate.run.probability_calibration import Calibration
 
 

@@ -13,16 +13,16 @@ from lastiterate.data.table import Table, number_text
 from lastiterate.errors import InputError
 from lastiterate.planning.task import automatic_delta
 from lastiterate.planning.unlearning_plans import PASSES, Forgetting, private, together
-from lastiterate.release.charging import Charging
+from lastiterate.release.ledger_charge import Charging
 from lastiterate.release.folder import as_path
-from lastiterate.release.forget import check_classes, check_forgets, ordered, places, planned_for, trained
-from lastiterate.release.kinds import UNLEARNED
+from lastiterate.release.unlearning import check_classes, check_forgets, ordered, places, planned_for, trained
+from lastiterate.release.pipeline import UNLEARNED
 from lastiterate.release.loading import load
-from lastiterate.release.open_dataset import open_file
-from lastiterate.release.order import Progress
+from lastiterate.release.dataset import open_file
+from lastiterate.release.training_request import Progress
 from lastiterate.release.pipeline import executed
-from lastiterate.release.protected_units import canonical_identifiers
-from lastiterate.release.unlearned_model import FittedUnlearned
+from lastiterate.release.units import canonical_identifiers
+from lastiterate.release.unlearning import FittedUnlearned
 from lastiterate.run.run import Run
 
 MOST_IDS = 10**7

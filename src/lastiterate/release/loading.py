@@ -10,11 +10,11 @@ from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.comparison import Checked
 from lastiterate.errors import InputError
 from lastiterate.release import folder as folders
-from lastiterate.release import manifest
-from lastiterate.release.fitted import Fitted
-from lastiterate.release.kinds import Kind, kind_of
-from lastiterate.release.signing import sign_folder, signature_problems
-from lastiterate.run import strict_json
+from lastiterate.release import folder as manifest
+from lastiterate.release.released_model import Fitted
+from lastiterate.release.pipeline import Kind, kind_of
+from lastiterate.release.provenance import sign_folder, signature_problems
+from lastiterate.run import serialization as strict_json
 
 
 def load(folder: str | Path, like: object = None) -> Fitted:

@@ -10,28 +10,21 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lastiterate.accounting.certificate import Certificate
-from lastiterate.bayes.linear_regression import LinearModel, Neighbours
-from lastiterate.bayes.posterior_subject import (
-    LinearPosterior,
-    Posterior,
-    Problem,
-    RidgePosterior,
-    certify,
-    problem_from_dict,
-)
+from lastiterate.bayes.linear import LinearModel, Neighbours
+from lastiterate.bayes.subject import (LinearPosterior, Posterior, Problem, RidgePosterior, certify, problem_from_dict)
 from lastiterate.bayes.ridge import ClippedRows, least_prior
-from lastiterate.bayes.samples import sample_posterior
+from lastiterate.bayes.subject import sample_posterior
 from lastiterate.data.schema import Schema
-from lastiterate.engine.gaussian_noise import Key
+from lastiterate.engine.random import Key
 from lastiterate.errors import InputError
-from lastiterate.release.answers import Range, Scores, as_json, check_answers, from_json
-from lastiterate.release.fitted import Fitted
+from lastiterate.release.predictions import Range, Scores, as_json, check_answers, from_json
+from lastiterate.release.released_model import Fitted
 from lastiterate.release.folder import Stored
-from lastiterate.release.order import Order
-from lastiterate.release.software import SYSTEM
-from lastiterate.release.statements import Written
-from lastiterate.run.arrays import Array, check_kept
-from lastiterate.run.validate import positive
+from lastiterate.release.training_request import Order
+from lastiterate.release.provenance import SYSTEM
+from lastiterate.release.provenance import Written
+from lastiterate.run.validation import Array, check_kept
+from lastiterate.run.validation import positive
 
 GUESSES = tuple(float(b) for b in np.geomspace(1e-3, 10, 9))
 """Noise precisions that the plan chooses from, for labels in [-1, 1]."""

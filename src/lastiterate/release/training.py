@@ -1,39 +1,127 @@
-"""``train``: one function from a described run and data to a released model; JAX is loaded late."""
+"""`train`: from a described run and data to a released model."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+from lastiterate.errors import InputError
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import cast
+from lastiterate.release.pipeline import Kind
+from lastiterate.run.methods import ExponentialAverage, TailAverage
+from lastiterate.run.validation import relative_weights
+from lastiterate.run.losses import HuberRidge
+from lastiterate.run.methods import Descent
+from lastiterate.run.run import RecordDraws
+from lastiterate.run.run import Run
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 import math
 import os
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
-
 from lastiterate.accounting.calibration import calibrate
 from lastiterate.accounting.certificate import Certificate, account
-from lastiterate.accounting.exact_calibration import calibrate_exactly
-from lastiterate.accounting.exact_steps import ExactRun
-from lastiterate.accounting.releaser_statement import check_statement
+from lastiterate.accounting.calibration import calibrate_exactly
+from lastiterate.accounting.exact_noise import ExactRun
+from lastiterate.accounting.comparison import check_statement
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.task import automatic_delta
-from lastiterate.release.charging import EVERY, charging_of
-from lastiterate.release.described_run import averaging, drawing, weighing
-from lastiterate.release.fitted import Fitted
+from lastiterate.release.ledger_charge import EVERY, charging_of
+from lastiterate.release.released_model import Fitted
 from lastiterate.release.folder import as_path
-from lastiterate.release.kinds import Kind, kind_for
-from lastiterate.release.order import Order, Progress, is_source
+from lastiterate.release.pipeline import Kind, kind_for
+from lastiterate.release.training_request import Order, Progress, is_source
 from lastiterate.release.pipeline import check_in_pieces, finish
-from lastiterate.release.protected_units import UnitLoss
-from lastiterate.release.steps_bar import steps_bar
-from lastiterate.run.arrays import check_kept
-from lastiterate.run.averages import ExponentialAverage, TailAverage
-from lastiterate.run.evidence import Evidence
-from lastiterate.run.run import Run
+from lastiterate.release.units import UnitLoss
+from lastiterate.run.validation import check_kept
+from lastiterate.run.facts import Evidence
 from lastiterate.run.updates import PostProcessing
-from lastiterate.run.validate import integer, number
+from lastiterate.run.validation import integer, number
 
+
+# An augmentation as a certificate calls it.
+
+LONGEST = 60
+"""Characters of a function's name that are kept."""
+
+
+def augmented_by(augment: Callable[[Any, Any], Any] | None) -> list[str]:
+    """The name of a caller's augmentation, and none where there is none; what is no function is refused."""
+    if augment is None:
+        return []
+    if not callable(augment):
+        raise InputError("augment", "must be a function of a key and one record", type(augment).__name__)
+    name = str(getattr(augment, "__name__", type(augment).__name__))[:LONGEST]
+    return [name if name.isprintable() and name else "augmentation"]
+
+
+# What the arguments of ``train`` add to the description of its run.
+
+def averaging(run: Run, average: TailAverage | ExponentialAverage) -> Run:
+    """The run that releases an average."""
+    if type(average) not in (TailAverage, ExponentialAverage):
+        raise InputError("average", "must be a TailAverage or an ExponentialAverage", type(average).__name__)
+    if run.method not in (Descent(), average):
+        raise InputError("average", "is of noisy steps whose last iterate would be released otherwise",
+                         type(run.method).__name__, "leave it out, or use method=Descent()")
+    return replace(run, method=average)
+
+
+def weighing(run: Run, given: object) -> Run:
+    """The run whose classes have these weights."""
+    count = run.loss.target_classes
+    named = len(cast("Mapping[object, object]", given)) if isinstance(given, Mapping) else 0
+    count = max(2, named) if count is None else count
+    weights = relative_weights(cast(object, given), range(count))
+    if isinstance(run.loss, HuberRidge) or run.loss.class_weights not in (None, weights):
+        raise InputError("class_weight", "must be that of the run, or left to it", weights, "leave it out")
+    return replace(run, loss=replace(run.loss, class_weights=weights))
+
+
+def drawing(run: Run, kind: Kind, model: object, loss: object, augment: object, copies: int | None) -> Run:
+    """The run that says what its records draw."""
+    names = kind.home.draws(model, loss, augment)
+    if not names and copies is not None:
+        raise InputError("copies", "are of records that draw something", copies, "add augment=, or leave it out")
+    if run.record_draws is None and names:
+        return replace(run, record_draws=RecordDraws(" and ".join(names), 1 if copies is None else copies))
+    if run.record_draws is not None and copies not in (None, run.record_draws.copies):
+        raise InputError("copies", f"must be those of the run, {run.record_draws.copies}", copies, "leave it out")
+    return run
+
+
+# A bar of steps and time on standard error; nothing that depends on the data.
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@contextmanager
+def steps_bar(what: str, console: Console | None = None) -> Generator[Callable[[int, int, float], None]]:
+    """What a training calls with steps done, steps in all and seconds; by default shown on standard error."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress as Progress_of_progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    with Progress_of_progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+                  TimeRemainingColumn(), console=Console(stderr=True) if console is None else console) as bar:
+        task = bar.add_task(what, total=None, visible=False)  # until the data are read
+        yield lambda done, steps, seconds: bar.update(task, completed=done, total=steps, visible=True)
+
+
+# ``train``: one function from a described run and data to a released model; JAX is loaded late.
 
 def train(
     run: Run,

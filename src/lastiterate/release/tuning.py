@@ -15,24 +15,24 @@ import numpy as np
 from lastiterate import interrupts
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.selection import Selection
-from lastiterate.curves.gdp import Gdp
-from lastiterate.curves.number_of_runs import NegativeBinomial, PoissonRuns, Runs
-from lastiterate.curves.private_selection import Selected
+from lastiterate.curves.gaussian import Gdp
+from lastiterate.curves.selection import NegativeBinomial, PoissonRuns, Runs
+from lastiterate.curves.selection import Selected
 from lastiterate.curves.renyi import Rdp
 from lastiterate.curves.roots import smallest_true
 from lastiterate.data import split
 from lastiterate.engine import execute, fresh_key, scores, seeded_key
 from lastiterate.engine.exact_noise import DiscreteGaussian
-from lastiterate.engine.gaussian_noise import Key
-from lastiterate.engine.model import Model
-from lastiterate.engine.random_bits import Bits, derived, fresh_secret
+from lastiterate.engine.random import Key
+from lastiterate.engine.linear_model import Model
+from lastiterate.engine.random import Bits, derived, fresh_secret
 from lastiterate.errors import InputError, NotCertified
-from lastiterate.release.answers import Labels, Range, Scores, picked
-from lastiterate.release.fitted_linear import FittedLinear
-from lastiterate.release.fitted_linear import read as read_linear
+from lastiterate.release.predictions import Labels, Range, Scores, picked
+from lastiterate.release.linear_model import FittedLinear
+from lastiterate.release.linear_model import read as read_linear
 from lastiterate.release.folder import Stored
-from lastiterate.release.order import Order, Unread
-from lastiterate.release.statements import Written
+from lastiterate.release.training_request import Order, Unread
+from lastiterate.release.provenance import Written
 from lastiterate.run.run import Run
 
 Candidate = Callable[[float, float], Certificate]

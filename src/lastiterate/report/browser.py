@@ -1,4 +1,4 @@
-"""What a report's script reads: positions of the slider, closed forms to compute again, hashes, downloads."""
+"""What a report's script reads, the frames of its parts, and its plain sentences."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ import io
 import math
 from functools import lru_cache
 from typing import Any
-
-from lastiterate.curves.gdp import Gdp
-from lastiterate.curves.mixtures import GdpMixture
+from lastiterate.curves.gaussian import Gdp
+from lastiterate.curves.gaussian import GdpMixture
 from lastiterate.curves.renyi import Rdp
 from lastiterate.release.folder import HASHES, MODEL, WEIGHTS
-from lastiterate.report import series
+from lastiterate.report import charts as series
 from lastiterate.report.subject import Subject
+from lastiterate.markup import Markup, tag
+from lastiterate.accounting.subjects import rounded_down, rounded_up
+
+
+# What a report's script reads: positions of the slider, closed forms to compute again, hashes, downloads.
 
 LONGEST = 300_000
 """Characters of a certificate that a page carries a copy of."""
@@ -123,3 +127,80 @@ def _composition(subject: Subject) -> list[dict[str, Any]]:
     return [{"kind": "composition", "what": "composition of all steps", "sensitivity": how["sensitivity"],
              "divisor": how["divisor"], "std": stated["noise"]["std_of_mean_gradient"], "steps": run.steps,
              "blocks": run.blocks, "rows": run.rows_per_unit, "delta": subject.delta, "stated": charged}]
+
+
+# The frames that parts of a report are put in.
+
+def section(title: str, content: object, **more: object) -> Markup:
+    slug = title.split(".")[0]
+    return tag("section", tag("h2", title, id=f"part-{slug}"), content, aria_labelledby=f"part-{slug}", **more)
+
+
+def listed(rows: list[tuple[str, Any]], *, class_: str = "facts") -> Markup:
+    return tag("table", tag("tbody", [tag("tr", tag("th", label, scope="row"), tag("td", value))
+                                      for label, value in rows]), class_=class_)
+
+
+def folded(title: str, content: object) -> Markup:
+    """What most readers do not need: closed until it is asked for."""
+    return tag("details", tag("summary", title), content)
+
+
+def bullets(texts: list[str]) -> Markup:
+    return tag("ul", [tag("li", text) for text in texts])
+
+
+def banner(kind: str, title: str, content: object) -> Markup:
+    return tag("section", tag("h2", title), content, class_=f"banner {kind}", role="alert" if kind == "bad" else "note")
+
+
+# Sentences of a report that people read before any formula.
+
+LADDER = {
+    "ENFORCED": "made true by what the run itself does: clipping, projecting, drawing batches",
+    "PROVED": "follows from other facts by a cited lemma",
+    "PAID": "measured on the private data by a mechanism that epsilon pays for",
+    "TESTED": "survived a search for a counterexample; not proved",
+    "ASSUMED": "stated by somebody; nothing checks it",
+}
+"""The ladder of evidence, as a report shows it, and what each rung means."""
+QUESTIONS = {
+    "zero-out": "whether your record was used",
+    "replace-one": "which of two versions of your record was used",
+    "add-remove": "whether your record was among the data",
+    "forgotten": "whether your record had ever been used",
+}
+
+
+def of_hundred(value: float) -> int:
+    """How often of 100 times, rounded up."""
+    return min(100, math.ceil(100 * value - 1e-9))
+
+
+def odds(right: float, adjacency: str, rows: int) -> str:
+    """The guarantee in odds."""
+    question = (
+        QUESTIONS[adjacency]
+        if rows == 1
+        else QUESTIONS[adjacency].replace("record", f"records (up to {rows})").replace("was", "were")
+    )
+    return (f"Someone who guesses {question}, knowing everything else, is right at most {of_hundred(right)} of 100 "
+            "times instead of 50.")
+
+
+def number(path: str, value: float | None, text: str | None = None, *, down: bool = False) -> Markup:
+    """A number of the certificate: as it is stored, where it stands there, and as it is shown."""
+    if value is None:
+        return tag("data", "infinite", data_path=path, value="null")
+    shown = text if text is not None else rounded_down(value) if down else rounded_up(value)
+    return tag("data", shown, data_path=path, value=repr(value))
+
+
+def share(path: str, value: float) -> Markup:
+    """A probability in percent, rounded up."""
+    return tag("data", f"{percent(value)} %", data_path=path, value=repr(value))
+
+
+def percent(value: float) -> str:
+    """A probability in percent without its sign, four digits, rounded up."""
+    return rounded_up(min(value * 100, 100.0)) if value > 0 else "0"

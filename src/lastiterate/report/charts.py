@@ -1,13 +1,84 @@
-"""Charts as SVG: legible in grey, for colour-blind readers and on paper, with a text for those who listen."""
+"""Charts as SVG: their numbers, their style, legible in grey and for screen readers."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-
 from lastiterate.markup import Markup, tag
-from lastiterate.report.style import STYLES
+from lastiterate.accounting.certificate import Certificate, account
+from lastiterate.accounting.tradeoff_summary import true_positive_rate
+from lastiterate.curves.curve import Curve
+from lastiterate.curves.lower_bound import LowerBound
+from lastiterate.errors import InputError
+from lastiterate.theorems.theorem import Applies, Kind
+
+
+# One style for every picture: what is certified, reached, assumed or measured differs in dash and marker, not in
+# colour alone.
+#
+# The colours are those of Okabe and Ito (2008), which colour-blind readers can distinguish; in grey their lightness and
+# the dashes differ.
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True)
+class Look:
+    """``dash``: lengths of strokes and gaps in pixels ("" for a whole line). ``marker``: matplotlib's name."""
+
+    colour: str
+    dash: str = ""
+    width: float = 2.0
+    marker: str = ""
+
+    @property
+    def dots(self) -> bool:
+        return bool(self.marker)
+
+    @property
+    def lines(self) -> Any:
+        """The dash as matplotlib takes it."""
+        parts = [float(part) / self.width for part in self.dash.split()]
+        return (0, tuple(parts)) if parts else "-"
+
+
+STYLES = {
+    "certified": Look("#0072b2", width=2.6),
+    "other upper": Look("#56b4e9", "9 3", 1.6),
+    "composition": Look("#d55e00", "3 3", 1.8),
+    "sampling": Look("#009e73", "10 3 2 3", 1.8),
+    "last iterate": Look("#0072b2", width=2.4),
+    "lower": Look("#000000", "6 4", 1.8, "^"),
+    "assumed": Look("#cc79a7", "1 3", 2.0, "x"),
+    "claimed": Look("#cc79a7", "1 3", 1.6),
+    "audit": Look("#e69f00", width=1.8, marker="o"),
+    "chance": Look("#777777", "2 4", 1.2),
+}
+"""How each meaning looks."""
+FONT = 10
+
+
+def dressed(axes: Axes, x: str, y: str, title: str = "") -> None:
+    """Labels with units, a light grid, no box: the same on all of matplotlib's pictures."""
+    axes.set(xlabel=x, ylabel=y)
+    axes.grid(True, color="#dddddd", linewidth=0.6)  # pyright: ignore
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    if title:
+        axes.set_title(title, loc="left", fontsize=FONT)  # pyright: ignore
+
+
+def drawn_as(style: str, **more: object) -> dict[str, Any]:
+    """The keywords with which matplotlib draws a line of that meaning."""
+    look = STYLES[style]
+    return {"color": look.colour, "linestyle": look.lines, "linewidth": look.width, "marker": look.marker or None,
+            "markersize": 4, "markevery": 0.1} | more
+
+
+# Charts as SVG: legible in grey, for colour-blind readers and on paper, with a text for those who listen.
 
 LEAST, FEW = 3, 8
 """Ticks that a logarithmic axis has at least; decades that have one each."""
@@ -132,3 +203,92 @@ def _legend(series: Sequence[Series]) -> Markup:
         inner = [dot] if line.marks else [sample, dot] if look.dots else [sample]
         entries.append(tag("li", tag("svg", inner, viewBox="0 0 34 12", class_="key", aria_hidden="true"), line.name))
     return tag("ul", entries, class_="legend")
+
+
+# The numbers of a report's pictures: the trade-off of tests, and epsilon over steps.
+
+RATES = tuple(
+    sorted({*(10 ** (-4 + i / 8) for i in range(32)), 0.001, 0.01, 0.1, *(i / 20 for i in range(3, 20)), 1.0})
+)
+"""False-positive rates at which a report states what a test can reach."""
+GRID = tuple(i / 16 for i in range(200))
+"""Epsilons at which a lower bound is read, 0 first."""
+COUNTS = 12
+"""Numbers of steps at which a report accounts for the run."""
+
+
+@dataclass(frozen=True)
+class Test:
+    """At ``rate`` false positives: what no test exceeds, and what some test reaches for the worst loss of the class."""
+
+    rate: float
+    at_most: float
+    at_least: float | None
+
+
+def tests(curve: Curve, lower: LowerBound | None, delta: float) -> tuple[Test, ...]:
+    """Certified and reached true-positive rates at all of ``RATES``."""
+    deltas = None if lower is None else [lower.delta(epsilon) for epsilon in GRID]
+    return tuple(Test(rate, 1.0 if rate == 1 else true_positive_rate(curve, rate, delta),
+                      None if deltas is None else reached(deltas, rate)) for rate in RATES)
+
+
+def reached(deltas: list[float], rate: float) -> float:
+    """A true-positive rate that the best test has at least, given lower bounds ``deltas`` on its delta at ``GRID``.
+
+    The best rate is the least of e^epsilon rate + delta(epsilon) over all epsilon. Between two points of the grid the
+    first term is at least its left value and the second at least its right one; left of 0, where slopes are below 1,
+    the test that is best at 0 and the one that always says yes give (1 - delta(0)) rate + delta(0).
+    """
+    pairs = zip(GRID, (*deltas[1:], 0.0), strict=True)
+    least = min(math.exp(epsilon) * rate + after for epsilon, after in pairs)
+    return max(rate, min(least, (1 - deltas[0]) * rate + deltas[0]) * (1 - 1e-9))
+
+
+def strongest(certificate: Certificate, delta: float) -> LowerBound | None:
+    """The lower bound that says most at ``delta``."""
+    bounds = [v.result.bound for v in certificate.verdicts if isinstance(v.result, Applies)
+              and isinstance(v.result.bound, LowerBound)]
+    return max(bounds, key=lambda bound: bound.epsilon(delta), default=None)
+
+
+FAMILIES = ("last iterate", "sampling", "composition")
+
+
+def family(name: str) -> str:
+    """What a theorem charges for: every step, the drawing of batches, or the last iterate alone."""
+    if name.startswith("composition"):
+        return "composition"
+    return "sampling" if name.endswith(("-pld", "-rdp", "-amplified")) else "last iterate"
+
+
+@dataclass(frozen=True)
+class Line:
+    """Epsilon over steps, where it is finite: of a theorem, of the best of a family, or of the best lower bound."""
+
+    name: str
+    kind: Kind
+    steps: tuple[int, ...]
+    epsilons: tuple[float, ...]
+
+
+def over_steps(certificate: Certificate, delta: float, counts: int = COUNTS) -> tuple[Line, ...]:
+    """One line per family, and one of what some loss of the class leaks, up to the run's own number of steps."""
+    run = certificate.run
+    counts = counts // 2 if certificate.expensive else counts
+    grid = sorted({max(1, round(run.steps ** (i / (counts - 1)))) for i in range(counts)})
+    lines: dict[str, dict[int, float]] = {}
+    for count in grid:
+        try:
+            at = certificate if count == run.steps else account(run.shortened(count), at_least=certificate.at_least)
+        except InputError:  # no statement about that few steps: the line begins later
+            continue
+        for verdict in at.certifying:
+            line, epsilon = lines.setdefault(family(verdict.theorem.name), {}), at.curve(verdict).epsilon(delta)
+            if math.isfinite(epsilon):
+                line[count] = min(line.get(count, math.inf), epsilon)
+        if 0 < (lower := at.lower(delta)) < math.inf:  # infinite before the first noise
+            lines.setdefault("lower bound", {})[count] = lower
+    order = [name for name in (*FAMILIES, "lower bound") if lines.get(name)]
+    return tuple(Line(name, "lower" if name == "lower bound" else "upper", tuple(lines[name]),
+                      tuple(lines[name].values())) for name in order)

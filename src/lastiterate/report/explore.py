@@ -1,7 +1,4 @@
-"""The explorer's answers: a run from a few numbers, what the theorems say of it, and how to write it elsewhere.
-
-The accountant answers every question; the page only shows what it is given.
-"""
+"""The explorer: its page, its loopback server and its answers."""
 
 from __future__ import annotations
 
@@ -9,32 +6,37 @@ import json
 import math
 from dataclasses import dataclass
 from typing import Any, cast
-
 from lastiterate.accounting.certificate import Certificate
-from lastiterate.accounting.wording import finite
+from lastiterate.accounting.subjects import finite
 from lastiterate.curves.curve import check_delta
 from lastiterate.errors import InputError
 from lastiterate.markup import Markup, tag
-from lastiterate.report import sections
-from lastiterate.report.series import family
+from lastiterate.report import page as sections
+from lastiterate.report.charts import family
 from lastiterate.report.subject import Subject
-from lastiterate.run.batching import (
-    BallsInBins,
-    Batching,
-    Cyclic,
-    FixedSize,
-    FullBatch,
-    Permuted,
-    Poisson,
-    RandomAllocation,
-    Reshuffled,
-)
-from lastiterate.run.evidence import Evidence
+from lastiterate.run.batching import (BallsInBins, Batching, Cyclic, FixedSize, FullBatch, Permuted, Poisson, RandomAllocation, Reshuffled)
+from lastiterate.run.facts import Evidence
 from lastiterate.run.losses import HuberRidge, Logistic, Softmax
 from lastiterate.run.noise import NoiseMultiplier
 from lastiterate.run.run import Run
-from lastiterate.run.strict_json import is_object
+from lastiterate.run.serialization import is_object
 from lastiterate.theorems import TABLE
+import base64
+import hashlib
+from contextlib import suppress
+from functools import cache
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import SplitResult, parse_qs, urlsplit
+from lastiterate.errors import InputError, NotCertified
+from lastiterate.report import explore
+from lastiterate.report.page import part
+from lastiterate.run import serialization as strict_json
+
+
+# The explorer's answers: a run from a few numbers, what the theorems say of it, and how to write it elsewhere.
+#
+# The accountant answers every question; the page only shows what it is given.
 
 CLOSED = tuple(theorem for theorem in TABLE.values() if family(theorem.name) != "sampling")
 """The theorems whose numbers come at once."""
@@ -173,3 +175,194 @@ def copies(asked: Asked) -> dict[str, str]:
                   f"{asked.delta!r}))\n",
         "cli": f"cat > run.json <<'END'\n{text}\nEND\nlastiterate account run.json --delta {asked.delta!r}\n",
         "json": text + "\n"}
+
+
+# The explorer's page and its server: the loopback alone, one page, one question, nothing read from disk.
+
+LONGEST = 4096
+"""Bytes of a question."""
+PATIENCE = 10
+"""Seconds that a connection may be silent before it has sent its question, or taken its answer."""
+SLIDERS = {
+    "n": ("records n", 1.3, 7.0, True),
+    "batch": ("batch b", 0.0, 6.0, True),
+    "passes": ("passes", 0.0, 4.0, True),
+    "step": ("step size", -4.0, 1.0, True),
+    "ridge": ("ridge", -6.0, 0.0, True),
+    "clip": ("clipping norm", -3.0, 2.0, True),
+    "noise": ("noise multiplier", -2.0, 3.0, True),
+    "delta": ("delta", -12.0, -2.0, True),
+}
+"""Label, ends in powers of ten."""
+
+
+@cache
+def page() -> str:
+    """The page: sliders and answers, script and style in it by their hashes."""
+    rows = [_slider(name, *SLIDERS[name][:3]) for name in SLIDERS]
+    rows += [_choice("batching", "batches", explore.KINDS), _choice("loss", "loss", explore.LOSSES),
+             _choice("adjacency", "adjacency", ("zero-out", "replace-one", "add-remove"))]
+    answers = [_answer("epsilon at most", "epsilon", "big"), _answer("certified by", "theorem"),
+               _answer("some loss of the class leaks at least", "lower"), _answer("noise multiplier", "multiplier"),
+               _answer("steps", "steps-said")]
+    copying = [tag("button", f"copy as {word}", type="button", data_copy=key) for key, word in (
+        ("python", "Python"), ("cli", "CLI"), ("json", "JSON"))]
+    body = tag(
+        "main",
+        tag("h1", "What would this run be certified with?"),
+        tag("form", rows, id="fields"),
+        tag("p", "", id="error", class_="no", role="alert"),
+        tag(
+            "section",
+            tag("table", tag("tbody", answers)),
+            tag("details", tag("summary", "all that applies"), tag("ul", "", id="others")),
+            id="answer",
+            aria_live="polite",
+            aria_label="answer",
+        ),
+        tag("p", copying, tag("output", "", id="copy-said")),
+        tag("label", "text to copy", for_="copied"),
+        tag("textarea", "", id="copied", rows=6, cols=80, readonly=True),
+        tag("div", "", id="curves"),
+        id="content",
+    )
+    rules = (
+        f"default-src 'none'; connect-src 'self'; script-src {_hash('explore.js')}; style-src {_hash('page.css')}; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    head = tag("head", Markup('<meta charset="utf-8">'),
+               tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+               tag("title", "lastiterate explore"), Markup(f"<style>{part('page.css')}</style>"))
+    html = tag("html", head, tag("body", body, Markup(f"<script>{part('explore.js')}</script>")), lang="en")
+    return f"{rules}\n<!DOCTYPE html>\n{html}\n"
+
+
+def _hash(name: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(part(name).encode()).digest()).decode()}'"
+
+
+def _slider(name: str, label: str, low: float, high: float) -> Markup:
+    from math import log10
+
+    value = explore.DEFAULT[name]
+    return tag(
+        "p",
+        tag("label", f"{label}: ", for_=name),
+        tag("input", type="number", id=name, name=name, value=value, step="any", data_number="1"),
+        tag(
+            "input",
+            type="range",
+            min=low,
+            max=high,
+            step=0.001,
+            value=f"{log10(value):.3f}",
+            data_mirror=name,
+            data_log="1",
+            aria_label=f"{label}, logarithmic",
+        ),
+    )
+
+
+def _choice(name: str, label: str, values: Any) -> Markup:
+    return tag("p", tag("label", f"{label}: ", for_=name), tag("select", [
+        tag("option", value, value=value, selected=value == explore.DEFAULT[name]) for value in values], id=name,
+        name=name))
+
+
+def _answer(label: str, name: str, look: str | None = None) -> Markup:
+    return tag("tr", tag("th", label, scope="row"), tag("td", tag("output", "", id=name, class_=look)))
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers the page's own questions; others get nothing.
+
+    **Guarantee:** a request that names another host than the loopback's, or that another page sent, is refused: pages
+    elsewhere cannot ask.
+    """
+
+    server_version, sys_version = "lastiterate", ""
+    timeout = PATIENCE
+
+    def do_GET(self) -> None:
+        """The page."""
+        place = self._address()
+        if place is None:
+            self._refuse(HTTPStatus.BAD_REQUEST, "the address must be one of this server")
+            return
+        if not self._ours() or place.path != "/":
+            self._refuse(HTTPStatus.NOT_FOUND, "there is one page, at /")
+            return
+        rules, _, text = page().partition("\n")
+        self._send(HTTPStatus.OK, text.encode(), "text/html; charset=utf-8", {"Content-Security-Policy": rules})
+
+    def do_POST(self) -> None:
+        """One question."""
+        place, length = self._address(), self.headers.get("Content-Length", "")
+        rows = "" if place is None else parse_qs(place.query).get("rows", [""])[0]
+        known = place is not None and place.path == "/answer" and rows in ("closed", "all", "curves")
+        digits = length.isascii() and length.isdigit() and len(length) <= 8
+        if not self._ours() or not known or self.headers.get("Content-Type") != "application/json" or not digits or (
+                int(length) > LONGEST):
+            self._refuse(HTTPStatus.BAD_REQUEST, f"a question is JSON of at most {LONGEST} bytes, sent by the page")
+            return
+        try:
+            body = self.rfile.read(int(length))
+        except OSError:  # nothing more comes
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT, f"a question must arrive within {PATIENCE} seconds")
+            return
+        try:
+            found = json.dumps(explore.answer(strict_json.loads(body, "question"), rows=rows), allow_nan=False)
+        except (InputError, NotCertified) as error:
+            self._refuse(HTTPStatus.BAD_REQUEST, str(error))
+        except (ArithmeticError, ValueError):
+            self._refuse(HTTPStatus.BAD_REQUEST, "these numbers are too large or too small to compute with")
+        else:
+            self._send(HTTPStatus.OK, found.encode(), "application/json", {})
+
+    def _address(self) -> SplitResult | None:
+        """The address that is asked for, or nothing where it is none."""
+        try:
+            return urlsplit(self.path)
+        except ValueError:
+            return None
+
+    def _ours(self) -> bool:
+        port = cast(ThreadingHTTPServer, self.server).server_port
+        known = {f"127.0.0.1:{port}", f"localhost:{port}"}
+        origin = self.headers.get("Origin")
+        return self.headers.get("Host") in known and (origin is None or origin in {f"http://{name}" for name in known})
+
+    def _send(self, status: HTTPStatus, body: bytes, kind: str, more: dict[str, str]) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Type": kind, "Content-Length": str(len(body)), "Cache-Control": "no-store",
+                            "X-Content-Type-Options": "nosniff", **more}.items():
+            self.send_header(name, value)
+        with suppress(OSError):  # a page that has moved on does not wait for its answer
+            self.end_headers()
+            self.wfile.write(body)
+
+    def _refuse(self, status: HTTPStatus, sentence: str) -> None:
+        """Say in one sentence why there is no answer; the connection ends."""
+        self.close_connection = True
+        self._send(status, json.dumps({"error": sentence}).encode(), "application/json", {"Connection": "close"})
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """What the standard library refuses by itself, such as a request that is no HTTP, in the same form."""
+        self.request_version = "HTTP/1.0"  # whatever was asked for: without one there would be no status
+        self._refuse(HTTPStatus(code), (message or HTTPStatus(code).phrase)[:200])
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing is logged."""
+
+
+def warm() -> None:
+    """Load what answers about drawn batches need, by a short run, so that the first one comes as soon as later ones."""
+    explore.answer(explore.DEFAULT | {"batching": "poisson", "passes": 1}, rows="all")
+
+
+def serve(port: int = 0) -> ThreadingHTTPServer:
+    """A server on the loopback; ``port`` 0 takes a free one. ``serve_forever`` runs it."""
+    try:
+        return ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    except OSError as error:
+        raise InputError("port", "must be free", port, error.strerror or "") from None

@@ -1,39 +1,94 @@
-"""A release in the forms that registries, hubs and output checkers read; certificates in, texts out.
-
-**Guarantee:** what is exported follows from the certificate, the model's public description, the releaser's statement
-and an audit's report; a model card also says what the released weights make of each column. No record and no prediction
-is in it.
-"""
+"""A release in the forms that registries, hubs and output checkers read."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from typing import Any, cast
+from lastiterate.markup import plain
 import json
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
-
-from lastiterate.accounting.wording import rounded_up
+from lastiterate.accounting.subjects import rounded_up
 from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
 from lastiterate.features.map_table import described, maps_from
 from lastiterate.features.record_fields import Choice
 from lastiterate.release.folder import CERTIFICATE, HASHES
-from lastiterate.report.bills_of_materials import cyclonedx, spdx
-from lastiterate.report.effect_pictures import effects_as_markdown
-from lastiterate.report.evidence_sheets import edpb, nist, w3c
-from lastiterate.report.exported_text import (
-    UNSTATED,
-    certificate_digest,
-    claim,
-    line,
-    listed_by_releaser,
-    stated_by_releaser,
-)
+from lastiterate.report.evidence import cyclonedx, spdx
+from lastiterate.report.figures import effects_as_markdown
+from lastiterate.report.evidence import edpb, nist, w3c
+from lastiterate.report.evidence import (UNSTATED, certificate_digest, claim, line, listed_by_releaser, stated_by_releaser)
 from lastiterate.report.subject import Subject
-from lastiterate.report.words import odds, percent
-from lastiterate.report.yaml_text import dump
+from lastiterate.report.browser import odds, percent
 from lastiterate.run.adjacency import convertible
+
+
+# YAML for the documents that are exported: mappings, lists and scalars, every text in double quotes.
+#
+# What is written reads back the same with any reader of YAML 1.1 or 1.2; no text can become another value or a tag.
+
+def dump(value: dict[str, Any]) -> str:
+    """A block of YAML for a mapping; keys are texts or whole numbers."""
+    return "\n".join(_lines(value, 0)) + "\n"
+
+
+def _lines(value: object, depth: int) -> list[str]:
+    """The entries of a mapping or list; none of anything else."""
+    pad, out, pairs = "  " * depth, list[str](), list[tuple[str, object]]()
+    if isinstance(value, dict):
+        pairs = [(f"{_key(key)}:", inner) for key, inner in cast("dict[str | int, object]", value).items()]
+    elif isinstance(value, list | tuple):
+        pairs = [("-", inner) for inner in cast("Sequence[object]", value)]
+    for head, inner in pairs:
+        below = _lines(inner, depth + 1)
+        out += [f"{pad}{head}", *below] if below else [f"{pad}{head} {scalar(inner)}"]
+    return out
+
+
+def _key(key: str | int) -> str:
+    return str(key) if isinstance(key, int) else scalar(key) if not key.isidentifier() else key
+
+
+def scalar(value: object) -> str:
+    """One value on one line."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return str(value)
+        case float() if math.isfinite(value):
+            text = repr(value)
+            return text.replace("e", ".0e") if "e" in text and "." not in text else text
+        case float():
+            return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
+        case dict():
+            return "{}"
+        case list() | tuple():
+            return "[]"
+        case _:
+            return '"' + "".join(map(_character, plain(str(value)))) + '"'
+
+
+def _character(letter: str) -> str:
+    if letter in '"\\':
+        return "\\" + letter
+    if letter == "\n":
+        return "\\n"
+    if letter.isprintable():
+        return letter
+    return f"\\U{ord(letter):08x}"
+
+
+# A release in the forms that registries, hubs and output checkers read; certificates in, texts out.
+#
+# **Guarantee:** what is exported follows from the certificate, the model's public description, the releaser's statement
+# and an audit's report; a model card also says what the released weights make of each column. No record and no prediction
+# is in it.
 
 SCAI = "https://in-toto.io/attestation/scai/v0.3"
 STATEMENT = "https://in-toto.io/Statement/v1"

@@ -1,20 +1,39 @@
-"""``lastiterate report``: one offline HTML file about a release, for people who did not train the model.
-
-Nothing is loaded from anywhere: style and script are in the file, and a content security policy names them by their
-hashes, so that no other script could run in it. All texts are escaped by construction (``markup``).
-"""
+"""`lastiterate report`: one offline HTML file about a release."""
 
 from __future__ import annotations
 
+from lastiterate.markup import Markup
+from lastiterate.report.figures import effects
+from lastiterate.report.execution import check, downloads, execution, ledger, word
+from lastiterate.report.guarantee import banners, refused, summary
+from lastiterate.report.figures import steps, tradeoff
+from lastiterate.report.execution import evidence, secrets, verdicts
+from lastiterate.report.subject import Subject
 import base64
 import hashlib
 import json
 from functools import cache
 from pathlib import Path
-
 from lastiterate.markup import Markup, plain, tag
-from lastiterate.report import browser, sections
-from lastiterate.report.subject import Subject
+from lastiterate.report import browser
+
+
+# The parts of a report, in the order in which they are read.
+
+def every(subject: Subject) -> list[Markup | str]:
+    """All parts, for a certificate that holds."""
+    return [*banners(subject), summary(subject), tradeoff(subject), steps(subject), verdicts(subject),
+            evidence(subject), secrets(subject), execution(subject), ledger(subject), word(subject),
+            effects(subject), check(subject), downloads()]
+
+
+__all__ = ["every", "refused", "steps", "tradeoff"]
+
+
+# ``lastiterate report``: one offline HTML file about a release, for people who did not train the model.
+#
+# Nothing is loaded from anywhere: style and script are in the file, and a content security policy names them by their
+# hashes, so that no other script could run in it. All texts are escaped by construction (``markup``).
 
 HERE = Path(__file__).parent
 
@@ -27,7 +46,7 @@ def part(name: str) -> str:
 def page(subject: Subject) -> str:
     """The whole page."""
     title = f"Privacy report: {subject.name}"
-    made = sections.every(subject) if subject.checked.holds else sections.refused(subject)
+    made = every(subject) if subject.checked.holds else refused(subject)
     body = [tag("a", "Skip to the content", href="#content", class_="skip"), tag("header", tag("h1", title)),
             tag("main", made, id="content"), _closing()]
     if subject.checked.holds:

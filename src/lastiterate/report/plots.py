@@ -1,24 +1,92 @@
-"""Pictures of certificates: pure functions from what was accounted to a file."""
+"""Pictures of certificates and audits, and an example run for every theorem."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
+from lastiterate.run.batching import (BallsInBins, Cyclic, FixedSize, FullBatch, Permuted, Poisson, RandomAllocation, Reshuffled)
+from lastiterate.run.noise import Correlated
+from lastiterate.run.domains import Ball
+from lastiterate.run.facts import LossFacts
+from lastiterate.run.losses import Abstract, Logistic
+from lastiterate.run.noise import Langevin, NoiseMultiplier
+from lastiterate.run.methods import PerturbedMinimiser
+from lastiterate.run.run import Run
+from lastiterate.run.step_sizes import GaussianStart
+from lastiterate.run.step_sizes import Constant
+from lastiterate.run.methods import VarianceReduced
+from lastiterate.theorems.theorem import Theorem
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
-from typing import Any
-
 from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.atomic_files import SHARED, write_file
 from lastiterate.curves.lower_bound import LowerBound
 from lastiterate.errors import InputError
-from lastiterate.report.examples import example
-from lastiterate.report.series import Line, family
-from lastiterate.report.style import drawn_as, dressed
-from lastiterate.run.evidence import Evidence
+from lastiterate.report.charts import Line, family
+from lastiterate.report.charts import drawn_as, dressed
+from lastiterate.run.facts import Evidence
 from lastiterate.theorems.theorem import Applies, Kind, Theorem
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+import numpy as np
+from lastiterate.accounting.certificate import Certificate
+
+
+# A run for every theorem of the table, built from its assumptions: for its picture and its page.
+
+SIGMA, STRONG = 0.01, 0.02
+CONVEX: dict[str, float] = {"lipschitz": 1.0, "smooth": 1.0, "strong": 0.0}
+PLAIN = Run(n=1000, steps=1000, step_size=Constant(0.5), noise=Langevin(SIGMA), batching=Cyclic(100),
+            loss=Abstract(LossFacts(**CONVEX)))
+"""Convex losses, 10 blocks in a public order, a fixed start, no domain."""
+
+
+def _facts(**change: float | None) -> Abstract:
+    return Abstract(LossFacts(**{name: value for name, value in (CONVEX | change).items() if value is not None}))
+
+
+def _changes(needs: set[str]) -> dict[str, Any]:
+    """What the assumptions of these names ask for beyond ``PLAIN``; later ones count."""
+    strong = _facts(strong=STRONG)
+    gibbs = {"loss": strong, "start": GaussianStart(SIGMA * math.sqrt(2 / STRONG))}
+    asked: dict[str, dict[str, Any]] = {
+        "full_batch": {"batching": FullBatch(), "noise": Langevin(SIGMA / 3)},
+        "secret_blocks": {"batching": Permuted(100)}, "fresh_permutations": {"batching": Reshuffled(100)},
+        "secret_bins": {"batching": BallsInBins(100)}, "fresh_blocks": {"batching": RandomAllocation(100)},
+        "poisson_batches": {"batching": Poisson(0.1)}, "drawn_anew": {"batching": FixedSize(100)},
+        "sampled_batches": {"batching": FixedSize(100)}, "counted_batches": {"batching": FixedSize(100)},
+        "correlated_noise": {"noise": Correlated(10.0, 10)},
+        "bounded_domain": {"domain": Ball(0.01)},
+        "strongly_convex": {"loss": strong}, "log_sobolev": gibbs, "gibbs_start": gibbs,
+        "bounded_gradient": {"loss": _facts(lipschitz=0.001)},
+        "hoelder_gradient": {"loss": _facts(lipschitz=0.01, smooth=None, strong=None, hoelder=0.01,
+                                            hoelder_exponent=0.5)},
+        "squared_norm": {"loss": _facts(strong=1.0)},
+        "perturbed_objective": {"batching": FullBatch(), "noise": NoiseMultiplier(2.0),
+                                "method": PerturbedMinimiser(6, 0.3),
+                                "loss": Logistic(ridge=0.01)},
+        "snapshots_taken": {"batching": Poisson(0.1), "noise": NoiseMultiplier(2.0),
+                            "method": VarianceReduced(10, 10.0), "loss": Logistic()},
+        "weakly_convex_step": {"loss": _facts(strong=None, weak_convexity=0.02)},
+    }
+    changes: dict[str, Any] = {}
+    for name, change in asked.items():
+        changes |= change if name in needs else {}
+    if "start" in changes:  # it has the temperature of the noise
+        sigma = changes.get("noise", PLAIN.noise).sigma
+        changes["start"] = GaussianStart(math.sqrt(2 * sigma**2 / STRONG))
+    return changes
+
+
+def example(theorem: Theorem) -> Run:
+    """A run on which all assumptions of ``theorem`` hold."""
+    return replace(PLAIN, **_changes({assumption.name for assumption in theorem.assumptions}))
+
+
+# Pictures of certificates: pure functions from what was accounted to a file.
 
 MARKERS = ("o", "s", "D", "v", "P", "X", "*", "<", ">")
 """For the second line of one meaning and those after it."""
@@ -132,3 +200,93 @@ def theorem_over_steps(theorem: Theorem, delta: float, path: Path, points: int =
     certificate = account(example(theorem), at_least=Evidence.ASSUMED)
     epsilon_over_steps(certificate, delta, path, stress=theorem.name, points=points)
     return certificate
+
+
+# The picture of an audit: error rates of the attack, and the region that the certificate allows.
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from lastiterate.audit.report import AuditReport
+
+NAMED = 0.05
+"""Attacks this far from chance are named in the picture."""
+
+
+def forbidden(certificate: Certificate, fpr: np.ndarray, points: int = 60) -> np.ndarray:
+    """The largest true positive rate that the certified curves leave at each false positive rate, both directions.
+
+    For every epsilon: TPR <= e^eps FPR + delta(eps), and TPR <= 1 - e^-eps (1 - delta(eps) - FPR).
+    """
+    return _within(certificate.delta, fpr, points)
+
+
+def reached(certificate: Certificate, fpr: np.ndarray, points: int = 60) -> np.ndarray | None:
+    """The true positive rate that the best attack has on the worst loss of the run's class, where its exact law is
+    known: no certificate can lie below it. ``None`` where no theorem says.
+    """
+    exact = [verdict.bound for verdict in certificate.verdicts if isinstance(verdict.bound, LowerBound)]
+    curves = [_within(bound.delta, fpr, points) for bound in exact]
+    return np.max(curves, axis=0) if curves else None
+
+
+def _within(delta_of: Callable[[float], float], fpr: np.ndarray, points: int) -> np.ndarray:
+    """The trade-off curve of a function delta(epsilon), both directions of the test."""
+    best = np.ones_like(fpr)
+    for epsilon in np.concatenate(([0.0], np.geomspace(1e-3, 12.0, points))):
+        delta = delta_of(float(epsilon))
+        best = np.minimum(best, math.exp(epsilon) * fpr + delta)
+        best = np.minimum(best, 1 - math.exp(-epsilon) * (1 - delta - fpr))
+    return np.clip(best, 0.0, 1.0)
+
+
+def curve_of(report: AuditReport, points: int = 400) -> tuple[np.ndarray, np.ndarray]:
+    """False and true positive rates of the report's scores over all thresholds."""
+    assert report.scores is not None
+    present, without = (np.sort(np.asarray(part)) for part in report.scores)
+    cuts = np.unique(np.quantile(np.concatenate((present, without)), np.linspace(0, 1, points)))
+    cuts = np.concatenate(([-np.inf], cuts))
+    above = [1 - np.searchsorted(part, cuts, side="right") / len(part) for part in (without, present)]
+    return above[0], above[1]
+
+
+def _boxes(axes: Axes, report: AuditReport) -> None:
+    """Every attack's rates, and the box that reaches to their confidence bounds: its far corner is what is proved."""
+    from matplotlib.patches import Rectangle
+
+    first = True
+    for one in report.seen:
+        rate = one.rates[0]
+        at = rate.false_positives / report.trials, 1 - rate.false_negatives / report.trials
+        corner = rate.fpr_upper, 1 - rate.fnr_upper
+        axes.add_patch(Rectangle((at[0], corner[1]), corner[0] - at[0], at[1] - corner[1], fill=False, linewidth=0.8,
+                                 edgecolor="black"))
+        axes.plot(*at, "o", markersize=3, color="black")  # pyright: ignore
+        axes.plot(*corner, "^", markersize=6, color="black",  # pyright: ignore
+                  label=f"each attack (dot) and what it proves (triangle),\nall but with probability {report.failure:g}"
+                  if first else None)
+        if at[1] - at[0] > NAMED:
+            axes.annotate(one.attack, at, fontsize=7, xytext=(4, 4), textcoords="offset points")  # pyright: ignore
+        first = False
+
+
+def receiver_curve(report: AuditReport, certificate: Certificate, path: Path) -> Any:
+    """The favourite's curve, every attack's confidence box, what lies beyond the certificate, and what the exact law of
+    the worst loss reaches; returns the figure."""
+    made, axes = figure_for(path)
+    fpr = np.concatenate(([0.0], np.geomspace(1e-5, 1.0, 300)))
+    axes.fill_between(fpr, forbidden(certificate, fpr), 1.0, color="black", alpha=0.12, linewidth=0,
+                      label="excluded by the certificate")
+    axes.plot(fpr, forbidden(certificate, fpr), **drawn_as("certified"), label="certified bound (upper)")
+    exact = reached(certificate, fpr)
+    if exact is not None:
+        axes.plot(fpr, exact, **drawn_as("lower", marker=None), label="exact, on the worst loss of the class (lower)")
+    axes.plot(fpr, fpr, **drawn_as("chance"), label="chance")
+    axes.plot(*curve_of(report), **drawn_as("audit", marker=None), label=f"attack: {report.attack} (measured)")
+    _boxes(axes, report)
+    dressed(axes, "false-positive rate (share of models without the record)",
+            "true-positive rate (share of models with it)", report.verdict)
+    axes.set(xlim=(0, 1), ylim=(0, 1))
+    axes.legend(fontsize=8, frameon=False, loc="lower right")
+    save_figure(made, path)
+    return made

@@ -14,18 +14,18 @@ from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.accounting.comparison import Checked
 from lastiterate.curves.curve import Curve
 from lastiterate.errors import InputError
-from lastiterate.ledger.quote import Quote, quoted
+from lastiterate.ledger.store import Quote, quoted
 from lastiterate.ledger.store import Ledger
 from lastiterate.release import folder as folders
-from lastiterate.release.charging import hash_of
+from lastiterate.release.ledger_charge import hash_of
 from lastiterate.release.column_effects import Effect, column_effects
-from lastiterate.release.fitted_linear import FittedLinear
-from lastiterate.release.kinds import kind_of
+from lastiterate.release.linear_model import FittedLinear
+from lastiterate.release.pipeline import kind_of
 from lastiterate.release.loading import verify
-from lastiterate.release.manifest import SIGNATURE
-from lastiterate.release.scored import Accuracy
-from lastiterate.run import strict_json
-from lastiterate.run.evidence import Evidence
+from lastiterate.release.folder import SIGNATURE
+from lastiterate.release.noisy_accuracy import Accuracy
+from lastiterate.run import serialization as strict_json
+from lastiterate.run.facts import Evidence
 from lastiterate.run.run import Run
 
 AUDIT = "audit.json"

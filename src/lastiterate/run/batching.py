@@ -14,9 +14,9 @@ import numpy as np
 
 from lastiterate.errors import InputError
 from lastiterate.run.adjacency import Adjacency
-from lastiterate.run.arrays import Array, repeated
-from lastiterate.run.fields import settle
-from lastiterate.run.validate import whole
+from lastiterate.run.validation import Array, repeated
+from lastiterate.run.serialization import settle
+from lastiterate.run.validation import whole
 
 Drawn = Literal["never", "once", "each pass", "each step"]
 Sizes = Literal["equal", "last shorter", "random"]

@@ -8,10 +8,10 @@ from typing import Literal, final
 
 from lastiterate.errors import InputError
 from lastiterate.run.adjacency import keeps_places, records_moved
-from lastiterate.run.arrays import check_text
-from lastiterate.run.derived_fields import Described
-from lastiterate.run.fields import settle
-from lastiterate.run.validate import positive, whole
+from lastiterate.run.validation import check_text
+from lastiterate.run.base import Described
+from lastiterate.run.serialization import settle
+from lastiterate.run.validation import positive, whole
 
 
 @final

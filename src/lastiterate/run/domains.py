@@ -9,8 +9,8 @@ from typing import final
 import numpy as np
 
 from lastiterate.errors import InputError
-from lastiterate.run.fields import settle
-from lastiterate.run.validate import RANGE, positive, whole
+from lastiterate.run.serialization import settle
+from lastiterate.run.validation import RANGE, positive, whole
 
 
 @final

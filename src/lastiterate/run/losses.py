@@ -14,11 +14,11 @@ from functools import lru_cache
 from typing import Any, ClassVar, final
 
 from lastiterate.errors import InputError
-from lastiterate.run.class_weights import Weights, check_class_weights
-from lastiterate.run.evidence import Evidence, mint
+from lastiterate.run.validation import Weights, check_class_weights
+from lastiterate.run.facts import Evidence, mint
 from lastiterate.run.facts import LossFacts, as_stated
-from lastiterate.run.fields import settle
-from lastiterate.run.validate import executable, whole
+from lastiterate.run.serialization import settle
+from lastiterate.run.validation import executable, whole
 
 
 class Objective(ABC):

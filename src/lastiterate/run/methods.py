@@ -1,12 +1,371 @@
-"""The methods that a run can name, and what is asked of runs of one of them."""
+"""Methods: noisy SGD, perturbed minimisers, variance reduction, exact minimisers, averages."""
 
 from __future__ import annotations
 
-from lastiterate.run.averages import ExponentialAverage, TailAverage
-from lastiterate.run.derived_fields import Described
-from lastiterate.run.method import Descent
-from lastiterate.run.perturbed_minimiser import PerturbedMinimiser
-from lastiterate.run.variance_reduced_steps import VarianceReduced
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+from lastiterate.run.base import Described
+import math
+from typing import ClassVar, final
+from lastiterate.errors import InputError
+from lastiterate.run.serialization import settle
+from lastiterate.run.noise import NoiseMultiplier
+from lastiterate.run.batching import FullBatch
+from lastiterate.run.domains import Everywhere
+from lastiterate.run.losses import Logistic, Softmax
+from lastiterate.run.step_sizes import Fixed
+from lastiterate.run.step_sizes import Constant
+from lastiterate.run.validation import executable, whole
+from lastiterate.run.batching import Poisson
+from lastiterate.run.losses import HuberRidge, Logistic, Softmax
+from lastiterate.run.step_sizes import RelativeToSmooth
+from typing import Any, final
+from lastiterate.run import serialization as codec
+from lastiterate.run.losses import HuberRidge, LinearLoss, Logistic, Softmax
+from lastiterate.run.validation import positive, whole
+
+
+# How the released parameters come about: the questions that every method answers, and plain noisy descent.
+
+class ReleaseMethod(ABC):
+    """The questions that every method answers.
+
+    ``noisy_steps``: whether every step adds noise to its mean gradient, of a size that is known beforehand: what
+    ``noise_stds`` gives. ``hides_way``: whether what is visited before the end has no noise, and no guarantee.
+    ``charges_way``: whether every iterate counts as released, whatever is released. ``averaged``: whether what is
+    released is an average of iterates.
+    """
+
+    noisy_steps: ClassVar[bool] = False
+    hides_way: ClassVar[bool] = False
+    charges_way: ClassVar[bool] = False
+    averaged: ClassVar[bool] = False
+
+    @property
+    def model_parameters(self) -> int | None:
+        """How many parameters the model has, where the method has to know."""
+        return None
+
+    @abstractmethod
+    def check(self, run: Described) -> None:
+        """Refuse what the method cannot be combined with."""
+
+    @abstractmethod
+    def gradient_evaluations(self, run: Described) -> float:
+        """Expected gradients of records that the run computes."""
+
+    @abstractmethod
+    def farthest_draw(self, run: Described) -> float:
+        """How many standard deviations of one draw of noise hide a record, at most; infinite where a draw is silent."""
+
+    @abstractmethod
+    def stated_noise(self, run: Described) -> dict[str, Any]:
+        """The noise in numbers, JSON-ready: kind, same_every_step, std_of_mean_gradient, multiplier."""
+
+    @abstractmethod
+    def words(self, run: Described) -> str:
+        """The run in one line: steps, records, batches, noise."""
+
+    @abstractmethod
+    def calibrated(self, run: Described) -> str:
+        """The noise that was found for a run, in one line."""
+
+    @property
+    def beyond_composition(self) -> str | None:
+        """Why composition has nothing to charge for, where it has not."""
+        return None
+
+
+class NoisySteps(ReleaseMethod):
+    """What methods answer alike that step along noisy mean gradients."""
+
+    noisy_steps: ClassVar[bool] = True
+
+    def check(self, run: Described) -> None:
+        """Nothing is refused: every field is a part of a step."""
+
+    def gradient_evaluations(self, run: Described) -> float:
+        return run.steps * run.batching.expected_batch(run.n)
+
+    def farthest_draw(self, run: Described) -> float:
+        """A silent step is hidden by those behind it: no draw of its own."""
+        least = float(run.noise_stds.min())
+        if not least > 0:
+            return float("inf")
+        together = run.rows_per_unit * run.decided_noise.largest_sum(run.blocks, run.steps)
+        return together * run.facts().fact("sensitivity", float("inf")) / (run.divisor * least)
+
+    def stated_noise(self, run: Described) -> dict[str, Any]:
+        return {"kind": type(run.noise).__name__, "same_every_step": run.same_noise,
+                "std_of_mean_gradient": run.largest_noise,
+                "multiplier": run.largest_noise * run.divisor / run.noise_unit if run.noise_unit else None}
+
+    def words(self, run: Described) -> str:
+        assert run.noise is not None
+        stated = run.noise.words or f"noise std {run.largest_noise:.4g} on the mean gradient{_of_steps(run)}"
+        return f"{run.steps} steps on {run.n} records, {type(run.batching).__name__}, {stated}"
+
+    def calibrated(self, run: Described) -> str:
+        unit = run.noise_unit
+        multiplier = "" if not unit else f"noise multiplier {run.largest_noise * run.divisor / unit:.6g}, "
+        return (f"{run.steps} steps with {multiplier}standard deviation {run.largest_noise:.6g} per coordinate of the "
+                f"mean gradient{_of_steps(run)}")
+
+
+@final
+@dataclass(frozen=True)
+class Descent(NoisySteps):
+    """Steps along noisy mean gradients, of which the last iterate is released: what most runs do."""
+
+
+def _of_steps(run: Described) -> str:
+    """What the noise that is shown is, where steps differ in it."""
+    return "" if run.same_noise else " (the largest of all steps)"
+
+
+# Averages of iterates: what is released in the place of the last one.
+
+class AveragedSteps(NoisySteps):
+    """What averages have in common: a function of all iterates, which count as released."""
+
+    charges_way: ClassVar[bool] = True
+    averaged: ClassVar[bool] = True
+
+    def check(self, run: Described) -> None:
+        """Where all iterates are released, anybody averages them."""
+        if run.release != "last":
+            raise InputError("release", "must be 'last' where an average is released", run.release,
+                             "use method=Descent(), and average the iterates that are released")
+
+
+@final
+@dataclass(frozen=True)
+class TailAverage(AveragedSteps):
+    """The mean of the last ``share`` of all iterates: of steps / 2 of them by default, rounded up."""
+
+    share: float = 0.5
+
+    def __post_init__(self) -> None:
+        settle(self)
+        if not 0 < self.share <= 1:
+            raise InputError("share of TailAverage", "must lie in (0, 1]", self.share)
+
+    def first(self, steps: int) -> int:
+        """How many steps are made before the first iterate that counts."""
+        return steps - max(1, math.ceil(self.share * steps))
+
+
+@final
+@dataclass(frozen=True)
+class ExponentialAverage(AveragedSteps):
+    """A mean of all iterates, each with ``decay`` times the weight of the one behind it; weights sum to one, and the
+    first parameters have none."""
+
+    decay: float = 0.99
+
+    def __post_init__(self) -> None:
+        settle(self)
+        if not 0 < self.decay < 1:
+            raise InputError("decay of ExponentialAverage", "must lie between 0 and 1", self.decay)
+
+
+# What parts of a run may stand beside one another: refusals in one form.
+
+def allow(run: Described, where: str, remedy: str, **allowed: tuple[type, ...]) -> None:
+    """Refuse the fields of ``run`` whose type is not one of those ``allowed`` for it."""
+    for name, kinds in allowed.items():
+        value = getattr(run, name)
+        if type(value) not in kinds:
+            names = " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
+            raise InputError(name, f"must be {names} {where}", type(value).__name__, remedy)
+
+
+def only_single_rows(run: Described, where: str, remedy: str) -> None:
+    """Refuse records of several rows."""
+    if run.rows_per_record > 1:
+        raise InputError("rows_per_record", f"must be 1 {where}", run.rows_per_record, remedy)
+
+
+def multiplier_of(run: Described) -> float:
+    """The noise multiplier of a run that has one by its description."""
+    assert isinstance(run.noise, NoiseMultiplier)
+    return run.noise.z
+
+
+# The minimiser of an objective with a random linear term: what it may be combined with, and its numbers.
+
+KEPT = 0.875
+"""The part of the ridge that acceleration counts on; the rest absorbs errors of gradients."""
+
+
+@final
+@dataclass(frozen=True)
+class PerturbedMinimiser(ReleaseMethod):
+    """Noise is drawn once: a random linear term of the objective, whose minimiser is released (docs/theorems).
+
+    The objective summed over records gets <b, theta>, b ~ N(0, (z L)^2 I) with L the loss's Lipschitz constant and z
+    the run's ``NoiseMultiplier``. ``parameters``: how many weights the model has, intercepts included. ``last``: the
+    minimiser, which is found up to a public tolerance, gets noise of standard deviation ``last`` z L / (n smooth)
+    before it is released: a part of the least that b leaves in any direction, for n records and an objective that is
+    ``smooth`` on average.
+    """
+
+    parameters: int
+    last: float = 0.05
+    hides_way: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        settle(self)
+        whole("parameters", self.parameters, most=10**9)
+        executable("last", self.last)
+
+    @property
+    def model_parameters(self) -> int:
+        return self.parameters
+
+    def check(self, run: Described) -> None:
+        """Its steps have no noise, and only its end is released."""
+        where, nothing = "where the objective is perturbed", (type(None),)
+        allow(run, where, "the minimiser of one convex objective of a classifier is released", loss=(
+            Logistic, Softmax), batching=(FullBatch,), step_size=(Constant,), domain=(Everywhere,), start=(Fixed,),
+            prox=nothing, clip=nothing, update=nothing, noise=(NoiseMultiplier, type(None)))
+        if run.release != "last":
+            raise InputError("release", f"must be 'last' {where}", run.release,
+                             "what the solver visits on its way has no noise")
+        assert run.loss.outputs is not None
+        if self.parameters % run.loss.outputs or self.parameters < 2 * run.loss.outputs:
+            raise InputError("parameters", f"must be {run.loss.outputs} outputs times the columns of a row",
+                             self.parameters, "count the features and the intercept")
+        only_single_rows(run, where, "its proof speaks of records of one row")
+
+    def last_noise(self, run: Described) -> float:
+        """Standard deviation of what is added to every entry of the minimiser."""
+        return self.last * linear_term(run) / (run.n * run.loss.facts().fact("smooth"))
+
+    def gradient_evaluations(self, run: Described) -> float:
+        return float(run.steps * run.n)
+
+    def farthest_draw(self, run: Described) -> float:
+        return run.rows_per_unit * run.facts().fact("sensitivity", math.inf) / linear_term(run)
+
+    def stated_noise(self, run: Described) -> dict[str, Any]:
+        """One draw that every mean gradient of the solver holds."""
+        return {"kind": type(self).__name__, "same_every_step": True, "std_of_mean_gradient": linear_term(run) / run.n,
+                "multiplier": linear_term(run) / run.noise_unit if run.noise_unit else None}
+
+    def words(self, run: Described) -> str:
+        return (f"the minimiser over {run.n} records, {run.steps} solver steps, one linear term of multiplier "
+                f"{multiplier_of(run):.4g}")
+
+    def calibrated(self, run: Described) -> str:
+        return (f"{run.steps} steps of the solver, one random linear term of multiplier {multiplier_of(run):.6g}, and "
+                f"noise of {self.last:.3g} of its least effect on the minimiser")
+
+    @property
+    def beyond_composition(self) -> str:
+        return ("composition has nothing to charge for: one random term of the objective is drawn, no step has noise, "
+                "and what the solver visits stays secret")
+
+
+def linear_term(run: Described) -> float:
+    """Standard deviation of every entry of the random linear term of the summed objective."""
+    assert run.noise_unit is not None
+    return multiplier_of(run) * run.noise_unit
+
+
+def contraction(run: Described) -> float:
+    """a = sqrt(step ``KEPT`` ridge): what accelerated steps take off the distance to the optimum, in squares."""
+    return math.sqrt(run.first_step * KEPT * run.loss.facts().fact("strong"))
+
+
+def look_ahead(run: Described) -> float:
+    """The part of the last step that an accelerated step goes on before it takes the gradient."""
+    a = contraction(run)
+    return (1 - a) / (1 + a)
+
+
+# Variance-reduced steps: what they may be combined with, and the numbers that proof and trainer share.
+
+@final
+@dataclass(frozen=True)
+class VarianceReduced(ReleaseMethod):
+    """Variance-reduced steps on a linear model (DP-SVRG): their noise shrinks with the way since the last snapshot.
+
+    Step k = 0, ``every``, 2 ``every``, ... takes a snapshot: the mean gradient of all n records at the iterate, with
+    noise of standard deviation ``snapshot`` z L / n per coordinate, which it follows. All other steps follow the same
+    noisy mean, and the mean over a batch of what every record's gradient has moved since: vectors that are clipped to
+    c = min(2 L, beta |theta - snapshot|), with noise of z c / divisor. z is the run's ``NoiseMultiplier``, L and beta
+    are the loss's Lipschitz constant and the smoothness of its data term (docs/theorems/variance-reduction).
+    """
+
+    every: int
+    snapshot: float
+    charges_way: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        settle(self)
+        whole("every", self.every, least=2, most=10**9)
+        executable("snapshot", self.snapshot)
+
+    def check(self, run: Described) -> None:
+        """A bound on what a gradient moves needs a known, smooth loss."""
+        allow(run, "where steps follow snapshots", "a capped loss (cap=) needs no clip", loss=(
+            Logistic, Softmax, HuberRidge), batching=(Poisson,), clip=(type(None),), update=(type(None),),
+            noise=(NoiseMultiplier, type(None)))
+        if type(run.step_size) is RelativeToSmooth:
+            raise InputError("step_size", "must be stated where steps follow snapshots", "RelativeToSmooth",
+                             "use Constant, InverseDecay or Steps")
+        only_single_rows(run, "where steps follow snapshots", "use rows_per_unit, for group privacy")
+
+    def taken(self, run: Described) -> int:
+        """How many snapshots a run takes."""
+        return -(-run.steps // self.every)
+
+    def gradient_evaluations(self, run: Described) -> float:
+        """All records' at a snapshot, two for every record of a batch between them."""
+        taken = self.taken(run)
+        return taken * run.n + 2 * (run.steps - taken) * run.batching.expected_batch(run.n)
+
+    def snapshot_multiplier(self, run: Described) -> float:
+        """Noise on a snapshot's summed gradient, in units of the Lipschitz constant."""
+        return self.snapshot * multiplier_of(run)
+
+    def difference_multiplier(self, run: Described) -> float:
+        """Noise on a sum of gradient differences, in units of their clip."""
+        return multiplier_of(run)
+
+    def farthest_draw(self, run: Described) -> float:
+        assert run.noise_unit is not None
+        moved = run.rows_per_unit * run.facts().fact("sensitivity", float("inf")) / run.noise_unit
+        return moved / min(self.difference_multiplier(run), self.snapshot_multiplier(run))
+
+    def stated_noise(self, run: Described) -> dict[str, Any]:
+        """The deviation is that of a snapshot; between them it shrinks with the parameters' way."""
+        return {"kind": type(self).__name__, "same_every_step": False, "multiplier": self.difference_multiplier(run),
+                "std_of_mean_gradient": self.snapshot_multiplier(run) * run.facts().fact("lipschitz") / run.n}
+
+    def words(self, run: Described) -> str:
+        return (f"{run.steps} steps on {run.n} records, {type(run.batching).__name__}, a snapshot every {self.every} "
+                f"steps, multiplier {self.snapshot_multiplier(run):.4g}, between them "
+                f"{self.difference_multiplier(run):.4g}")
+
+    def calibrated(self, run: Described) -> str:
+        return (f"{run.steps} steps, noise multiplier {self.snapshot_multiplier(run):.6g} at every snapshot and "
+                f"{self.difference_multiplier(run):.6g} of a difference's clip between them")
+
+    @property
+    def beyond_composition(self) -> str:
+        return ("composition has no single noise to charge for: between snapshots it follows the parameters; every "
+                "step counts, and that {secret} stay secret is part of the price")
+
+
+def moved_smooth(run: Described) -> float:
+    """beta: how far a record's data gradient moves, at most, per unit of the parameters' way."""
+    return run.loss.facts().fact("smooth") - run.loss.ridge
+
+
+# The methods that a run can name, and what is asked of runs of one of them.
 
 Method = Descent | TailAverage | ExponentialAverage | VarianceReduced | PerturbedMinimiser
 
@@ -26,3 +385,46 @@ def last_noise(method: Method, run: Described) -> float:
     minimiser = minimiser_of(method)
     assert minimiser is not None
     return minimiser.last_noise(run)
+
+
+# The exact minimiser of a ridge problem that was trained without noise, as any solver finds it.
+
+NORM_SLACK = 1e-6
+"""How much longer than the loss's ``row_norm``, relatively, rows may be: they are looked at and not clipped."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RidgeMinimiser:
+    """The weights that minimise the mean of ``loss`` over ``n`` records, ridge included.
+
+    ``residual``: the largest Euclidean norm of the objective's gradient that is accepted as the end of the solver.
+    Errors: ``InputError`` where the loss has no ridge, so that nothing says how far one record moves its minimiser.
+
+    **Guarantee:** it says nothing about differential privacy: such a model has none.
+    """
+
+    n: int
+    loss: LinearLoss
+    residual: float
+
+    def __post_init__(self) -> None:
+        settle(self)
+        whole("n", self.n)
+        positive("residual", self.residual)
+        if not self.loss.ridge > 0:
+            raise InputError("ridge", "must be positive where a minimiser is to forget records", self.loss.ridge,
+                             "without it one record may move the minimiser by any distance")
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-ready description; ``from_dict`` gives it back."""
+        return codec.encode(self)
+
+    @classmethod
+    def from_dict(cls, data: object) -> RidgeMinimiser:
+        """Read a description; ``InputError`` for anything else."""
+        decoded = codec.decode(data, "training", {kind.__name__: kind for kind in (cls, Logistic, Softmax, HuberRidge)})
+        if type(decoded) is not cls:
+            raise InputError("training", "must be a JSON object with \"type\": \"RidgeMinimiser\"",
+                             type(decoded).__name__)
+        return decoded

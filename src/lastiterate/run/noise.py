@@ -1,19 +1,252 @@
-"""The kinds of noise: of one size, of one temperature, in units of the clipping norm, and noise that cancels."""
+"""Kinds of noise: one size, one temperature, a multiplier of the clip, correlated."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import final
-
-import numpy as np
-
-from lastiterate.run.arrays import Array, frozen, repeated
-from lastiterate.run.correlated_noise import Correlated
-from lastiterate.run.fields import settle
-from lastiterate.run.perturbation import Multiplied, Perturbation
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+from lastiterate.errors import InputError
+from lastiterate.run.validation import Array, repeated
 from lastiterate.run.step_sizes import Schedule
-from lastiterate.run.validate import all_positive, positive
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar, final
+import numpy as np
+from lastiterate.run.validation import Array, frozen
+from lastiterate.run.serialization import settle
+from lastiterate.run.validation import positive, whole
+from typing import final
+from lastiterate.run.validation import Array, frozen, repeated
+from lastiterate.run.validation import all_positive, positive
 
+
+# What every description of noise answers.
+#
+# The canonical quantity is the standard deviation per coordinate of what is drawn anew at a step, as noise on the mean
+# gradient. ``stds`` is the only place that knows it. It gets what it may need of the run: the schedule of step sizes, the
+# number that a noise multiplier multiplies, and the public divisor of summed gradients.
+
+class Perturbation(ABC):
+    """The questions that every description of noise answers.
+
+    ``independent``: whether what is added at a step is independent of what all other steps add.
+    """
+
+    independent: ClassVar[bool] = True
+
+    @abstractmethod
+    def stds(self, first: int, last: int, schedule: Schedule, unit: float | None, divisor: float) -> Array:
+        """Standard deviations at the steps first, ..., last - 1, read-only; shape (last - first,).
+
+        ``unit``: clipping norm (or Lipschitz constant) of one record, ``None`` where the run has neither.
+        """
+
+    @abstractmethod
+    def constant(self, schedule: Schedule) -> bool:
+        """Whether it is the same at every step, by the form of the description."""
+
+    @abstractmethod
+    def scaled(self, factor: float) -> Self:
+        """The same noise, all of its standard deviations multiplied by ``factor``."""
+
+    @abstractmethod
+    def with_unit(self) -> Self:
+        """The same kind of noise with its number set to 1, the start of a search (a list is left as it is)."""
+
+    def shortened(self, steps: int) -> Self:
+        """The noise of the first ``steps`` steps."""
+        return self
+
+    def undetermined(self, unit: float | None) -> str | None:
+        """Why the description does not determine its size, in words; ``None`` where it does.
+
+        ``unit``: as for ``stds``.
+        """
+        return None
+
+    def check(self, steps: int) -> None:  # noqa: B027  # most kinds are for any number of steps
+        """Refuse a run of so many steps that the description does not fit."""
+
+    def column(self, steps: int) -> Array:
+        """The first column of C, without the zeros at its end: the steps add C^{-1} Z, Z of independent draws."""
+        return repeated(1.0, 1)
+
+    def largest_sum(self, blocks: int, steps: int) -> float:
+        """How many contributions of one record a single draw hides, at most, in a run over so many blocks."""
+        return 1.0
+
+    def reach(self, steps: int) -> float:
+        """How many times the longest draw what is added at a step can be, at most."""
+        return 1.0
+
+    @property
+    def words(self) -> str:
+        """It in words, where its own numbers say it; "" where its standard deviation has to."""
+        return ""
+
+    @property
+    def length(self) -> int | None:
+        """How many steps it describes, ``None`` for any number of them."""
+        return None
+
+    @property
+    def temperature(self) -> float | None:
+        """sigma^2 where the iterate gets sqrt(2 step) sigma N(0, I) at every step, by the form of the description."""
+        return None
+
+
+def nothing_to_multiply(z: float) -> InputError:
+    """The refusal of a multiplier where nothing bounds a record."""
+    return InputError("noise_multiplier", "needs a clip or a lipschitz constant to multiply", z,
+                      "give clip=C, lipschitz=L, or the noise itself: noise=GradientNoise(std)")
+
+
+@dataclass(frozen=True)
+class Multiplied(Perturbation):
+    """Noise of ``z`` clipping norms on the sum of gradients, the same at every step."""
+
+    z: float
+
+    def stds(self, first: int, last: int, schedule: Schedule, unit: float | None, divisor: float) -> Array:
+        if unit is None:
+            raise nothing_to_multiply(self.z)
+        return repeated(self.z * unit / divisor, last - first)
+
+    def constant(self, schedule: Schedule) -> bool:
+        return True
+
+    def scaled(self, factor: float) -> Self:
+        return replace(self, z=self.z * factor)
+
+    def with_unit(self) -> Self:
+        return replace(self, z=1.0)
+
+    def undetermined(self, unit: float | None) -> str | None:
+        return str(nothing_to_multiply(self.z)) if unit is None else None
+
+
+# Correlated noise (matrix mechanism): later steps take back a part of what earlier ones added.
+#
+# Steps 0, 1, ... add C^{-1} Z to their sums of gradients, Z of independent normal draws, C lower triangular and constant
+# along its diagonals, 1 on the main one. Its first column is that of the series (c_0 + c_1 x + ...) / (1 - decay x).
+
+WIDEST = 10**4
+"""Entries of a band."""
+LONGEST = 10**7
+"""Steps: columns of C are looked at one by one."""
+LARGEST = 1e4
+"""Standard deviation of what a step adds, in units of a draw: beyond, rounding would be felt in the draws."""
+
+
+@final
+@dataclass(frozen=True)
+class Correlated(Multiplied):
+    """Noise that later steps take back in part: z clipping norms times C^{-1} Z on the *sums* of gradients.
+
+    ``z``: standard deviation of a draw Z_k, in clipping norms (without one: in Lipschitz constants). ``band``: the
+    entries c_0 = 1, c_1, ... of C's first column; a number p stands for the first p coefficients of (1 - x)^-power: of
+    the square root of the matrix of all partial sums, where ``power`` is 1/2. ``decay``: within 0 .. 1; every entry
+    also continues as its powers. Step k adds
+
+        w_k - decay w_{k-1},  w_k = Z_k - c_1 w_{k-1} - ... - c_{p-1} w_{k-p+1},
+
+    so that p - 1 arrays of the size of the parameters are kept (1 for ``band=1, decay=c``: lambda-CGD).
+    Errors: a band whose noise would grow from step to step.
+    Source: Denisov et al. 2022 (arXiv:2202.08312); Choquette-Choo et al. 2023 (arXiv:2306.08153); Kalinin, Lampert 2024
+    (arXiv:2405.13763).
+    """
+
+    band: int | tuple[float, ...]
+    power: float = 0.5
+    decay: float = 0.0
+    independent: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        settle(self)
+        positive("noise_multiplier", self.z, zero=True)
+        whole("band", self.band if isinstance(self.band, int) else len(self.band), most=WIDEST)
+        if not 0 <= self.decay <= 1:
+            raise InputError("decay", "must lie in [0, 1]", self.decay)
+        if not (0 < self.power < 1 and (isinstance(self.band, int) or self.power == 0.5)):
+            raise InputError("power", "must lie in (0, 1), and is for bands that are a number", self.power)
+        if self.entries[0] != 1:
+            raise InputError("band", "must begin with 1", self.entries[0], "divide it by its first number, z too")
+        if self.decay and min(self.entries) < 0:
+            raise InputError("decay", "must be 0 where the band has negative numbers", self.decay)
+        if not self.spread <= LARGEST:
+            raise InputError("band", "makes noise that grows from step to step", None,
+                             "use numbers that fall towards 0, or only how many")
+
+    @property
+    def entries(self) -> tuple[float, ...]:
+        """c_0 = 1, c_1, ..., c_{p-1}."""
+        return _binomial(self.power, self.band) if isinstance(self.band, int) else self.band
+
+    @property
+    def spread(self) -> float:
+        """What the standard deviation of w_k, in units of a draw, does not exceed; infinite where it grows."""
+        return _spread(self.entries)
+
+    def column(self, steps: int) -> Array:
+        """The first column of C for so many steps, without the zeros at its end, read-only."""
+        return _column(self.entries, self.decay, steps)
+
+    def check(self, steps: int) -> None:
+        whole("steps of correlated noise", steps, most=LONGEST)
+
+    def largest_sum(self, blocks: int, steps: int) -> float:
+        """Row k of C times one contribution in every step of the record, all of the signs that add up."""
+        column = np.abs(self.column(steps))
+        return float(np.bincount(np.arange(column.size) % blocks, weights=column).max())
+
+    def reach(self, steps: int) -> float:
+        """The inverse's row sums, by the Cauchy-Schwarz inequality."""
+        return (1 + self.decay) * self.spread * math.sqrt(steps)
+
+    @property
+    def words(self) -> str:
+        shape = "".join(f", {name} {value:.4g}" for name, value, usual in (
+            ("power", self.power, 0.5), ("decay", self.decay, 0.0)) if value != usual)
+        return f"noise multiplier {self.z:.4g}, correlated over {len(self.entries)} steps{shape}"
+
+
+@lru_cache(maxsize=64)
+def _binomial(power: float, entries: int) -> tuple[float, ...]:
+    """Coefficients of (1 - x)^-power."""
+    k = np.arange(1, entries)
+    return (1.0, *np.cumprod((k - 1 + power) / k).tolist())
+
+
+@lru_cache(maxsize=256)
+def _spread(entries: tuple[float, ...]) -> float:
+    """1 / sqrt(prod (1 - r_m^2)) over the reflection coefficients of the recursion, all below 1 where it is stable
+    (Schur 1917; Durbin 1960)."""
+    left, product = np.array(entries), 1.0
+    if not np.isfinite(left).all():
+        return math.inf
+    left = np.trim_zeros(left, "b")
+    while left.size > 1:
+        reflection = left[-1] / left[0]
+        product *= 1 - reflection**2
+        if not abs(reflection) < 1 or not product > LARGEST**-2 / 4:
+            return math.inf
+        left = ((left - reflection * left[::-1]) / (1 - reflection**2))[:-1]
+    return 1 / math.sqrt(product)
+
+
+@lru_cache(maxsize=64)
+def _column(entries: tuple[float, ...], decay: float, steps: int) -> Array:
+    column = np.array(entries[:steps])
+    if decay == 0:
+        return frozen(column)
+    for k in range(1, column.size):
+        column[k] += decay * column[k - 1]
+    rest = column[-1] * decay ** np.arange(1.0, steps - column.size + 1)
+    return frozen(np.concatenate((column, rest)))
+
+
+# The kinds of noise: of one size, of one temperature, in units of the clipping norm, and noise that cancels.
 
 @final
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import final
 
 from lastiterate.errors import InputError
-from lastiterate.run.fields import settle
-from lastiterate.run.validate import positive
+from lastiterate.run.serialization import settle
+from lastiterate.run.validation import positive
 
 
 @final

@@ -9,10 +9,10 @@ import numpy as np
 
 from lastiterate.errors import InputError
 from lastiterate.run.adjacency import records_moved
-from lastiterate.run.derived_fields import Described
-from lastiterate.run.fields import settle
+from lastiterate.run.base import Described
+from lastiterate.run.serialization import settle
 from lastiterate.run.losses import Abstract
-from lastiterate.run.validate import positive, whole
+from lastiterate.run.validation import positive, whole
 
 MOST_CLASSES = 100
 """Second derivatives of more biases than this would be noise alone."""

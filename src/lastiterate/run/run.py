@@ -1,39 +1,124 @@
-"""One immutable description of a training run: the accountant reads it and the trainer executes it."""
+"""`Run`: one immutable description that the accountant reads and the trainer executes."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+from typing import final
+from lastiterate.errors import InputError
+from lastiterate.run.base import Described
+from lastiterate.run.facts import LossFacts
+from lastiterate.run.serialization import settle
+from lastiterate.run.losses import Abstract
+from lastiterate.run.validation import whole
+from lastiterate.run.counts import Count
+from lastiterate.run.preprocessing import CosineFeatures, TopEigenvalue
 import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, get_args
-
-from lastiterate.errors import InputError
-from lastiterate.run import codec, older, strict_json
+from lastiterate.run import serialization as codec, serialization as older, serialization as strict_json
 from lastiterate.run.adjacency import check_adjacency
 from lastiterate.run.batching import Batching
 from lastiterate.run.counts import Count, check_counts
-from lastiterate.run.derived_fields import Described
 from lastiterate.run.domains import Domain
-from lastiterate.run.evidence import Fact, TestedFact
-from lastiterate.run.facts import LossFacts
-from lastiterate.run.fields import settle
+from lastiterate.run.facts import Fact, TestedFact
 from lastiterate.run.losses import Loss
-from lastiterate.run.measured_smoothness import check_relative, measured
-from lastiterate.run.method import Descent
+from lastiterate.run.stability import check_relative, measured
+from lastiterate.run.methods import Descent
 from lastiterate.run.methods import Method
-from lastiterate.run.named_arguments import checks_arguments
+from lastiterate.run.base import checks_arguments
 from lastiterate.run.noise import Noise
 from lastiterate.run.penalties import Prox
-from lastiterate.run.preparation import Preparation, check_number, check_targets
+from lastiterate.run.preprocessing import Preparation, check_number, check_targets
 from lastiterate.run.probability_calibration import AssumedSlope, Calibration, check_calibration
-from lastiterate.run.record_draws import RecordDraws, check_record_draws
-from lastiterate.run.stable import check_stable, stabilised
-from lastiterate.run.starts import Start
+from lastiterate.run.stability import check_stable, stabilised
+from lastiterate.run.step_sizes import Start
 from lastiterate.run.step_sizes import StepSize
-from lastiterate.run.units import check_units
 from lastiterate.run.updates import Update
-from lastiterate.run.validate import executable, whole
+from lastiterate.run.validation import executable, whole
+
+
+# Random numbers that belong to records: what a record's gradient draws at a step.
+
+MOST_COPIES = 1024
+
+
+@final
+@dataclass(frozen=True)
+class RecordDraws:
+    """A record's gradient is the mean over ``copies`` draws of what ``name`` makes of it, and is clipped then.
+
+    Augmentation multiplicity (De et al. 2022, arXiv:2204.13650) and dropout. Keys follow from the run's key, the step,
+    the record's number and the copy: from nothing that another record decides.
+
+    **Guarantee:** under every value of the keys a record's gradient is a function of the parameters and of that record
+    alone, of norm at most the clip, so that theorems for losses that may differ from step to step hold; keys are
+    independent of the data, and a mixture over them keeps what each of them has. It goes into a run with a clip,
+    without stated constants and without a bounded domain, where no theorem about a hidden state speaks.
+    """
+
+    name: str = "augmentation"
+    copies: int = 1
+
+    def __post_init__(self) -> None:
+        settle(self)
+        whole("copies", self.copies, most=MOST_COPIES)
+        if not self.name.isprintable() or not 0 < len(self.name) <= 80:
+            raise InputError("name of what is drawn", "must be up to 80 printable characters", len(self.name))
+
+    @property
+    def stated(self) -> str:
+        """What a certificate says of it, because nobody can check it."""
+        several = f", {self.copies} times for every gradient, whose mean is clipped" if self.copies > 1 else ""
+        return (f"drawn for every record, stated: {self.name}{several}, is taken to look at one record, its key and "
+                "public numbers alone")
+
+
+def check_record_draws(run: Described, draws: RecordDraws | None) -> None:
+    """Refuse draws where a theorem, or the method, speaks of one loss that is the same at every step."""
+    if draws is None:
+        return
+    if run.clip is None:
+        raise InputError("clip", "is needed where a record's gradient draws random numbers", None, "add clip=")
+    if type(run.loss) is not Abstract or run.loss.constants != LossFacts():
+        raise InputError("loss of the run", "must be Abstract without constants where a record's gradient draws random "
+                         "numbers: constants speak of records as they are", type(run.loss).__name__,
+                         "leave loss out of the run")
+    if math.isfinite(run.domain.diameter()):
+        raise InputError("domain", "must be unbounded where a record's gradient draws random numbers: theorems about a "
+                         "bounded one compare steps of one loss", type(run.domain).__name__, "leave it out")
+    if not run.noisy_steps:
+        raise InputError("method", "must add noise to every step's gradient where a record's gradient draws random "
+                         "numbers", None, "use Descent")
+
+
+# Runs whose records are units of several rows: what they may be combined with.
+
+def check_units(run: Described, counts: tuple[Count, ...]) -> None:
+    """Refuse units as records where the engine would not take their mean, and group privacy on top of them."""
+    whole("rows_per_record", run.rows_per_record, most=10**6)
+    if run.rows_per_record == 1:
+        return
+    if run.rows_per_unit > 1:
+        raise InputError("rows_per_unit", "must be 1 where a record is a unit already (rows_per_record)",
+                         run.rows_per_unit, "leave it out")
+    if isinstance(run.loss, Abstract):
+        raise InputError("rows_per_record", "is for the losses of linear models", run.rows_per_record,
+                         "a network's UnitLoss makes a unit one record")
+    if counts:
+        raise InputError("counts", "must be empty where records are units: they count single rows", len(counts),
+                         "leave them out")
+    if any(isinstance(part, CosineFeatures) for part in run.prelude):
+        raise InputError("rows_per_record", "must be 1 where rows get cosine features", run.rows_per_record,
+                         "use rows_per_unit, for group privacy")
+    if any(isinstance(part, TopEigenvalue) for part in run.prelude):
+        raise InputError("rows_per_record", "must be 1 where a top eigenvalue is measured", run.rows_per_record,
+                         "it is measured on single rows; give the step sizes themselves")
+
+
+# One immutable description of a training run: the accountant reads it and the trainer executes it.
 
 MANY = re.compile(r"\(((?:[-+.\de]+, ){3})(?:[-+.\de]+, ){3,}([-+.\de]+)\)")
 """More numbers than anybody reads."""

@@ -1,19 +1,50 @@
-"""Step sizes: step k = 0, 1, ... produces iterate k + 1. ``sizes`` is the only place that knows them."""
+"""Step sizes and starting points: step k = 0, 1, ... produces iterate k + 1."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import final
+from lastiterate.run.serialization import settle
+from lastiterate.run.validation import positive
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast, final
-
 import numpy as np
-
 from lastiterate.errors import InputError
-from lastiterate.run.arrays import Array, frozen, repeated
-from lastiterate.run.fields import settle
-from lastiterate.run.validate import all_positive, numbers, positive
+from lastiterate.run.validation import Array, frozen, repeated
+from lastiterate.run.validation import all_positive, numbers, positive
 
+
+# Where the first step starts: independent of the data, always.
+
+@final
+@dataclass(frozen=True)
+class Fixed:
+    """Start at 0, or at public parameters that the caller gives, chosen without the data; projected onto the domain."""
+
+    @property
+    def std(self) -> float:
+        """Standard deviation of the start: it is known."""
+        return 0.0
+
+
+@final
+@dataclass(frozen=True)
+class GaussianStart:
+    """Start at N(0, std^2 I), projected onto the domain; ``std`` per coordinate, independent of the data."""
+
+    std: float
+
+    def __post_init__(self) -> None:
+        settle(self)
+        positive("start std", self.std)
+
+
+Start = Fixed | GaussianStart
+
+
+# Step sizes: step k = 0, 1, ... produces iterate k + 1. ``sizes`` is the only place that knows them.
 
 class Schedule(ABC):
     """The questions that every description of step sizes answers.

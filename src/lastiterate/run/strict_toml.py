@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from lastiterate import limits
 from lastiterate.errors import InputError
-from lastiterate.run.strict_json import LARGEST
+from lastiterate.run.serialization import LARGEST
 
 if TYPE_CHECKING:
     from pathlib import Path

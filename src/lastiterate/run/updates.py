@@ -1,17 +1,162 @@
-"""The update rules that a run can name."""
+"""Update rules: momentum, Adam and post-processing of the noisy mean gradient."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, final
-
-from lastiterate.errors import InputError
-from lastiterate.run.adam import Adam
-from lastiterate.run.fields import settle
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar
+from lastiterate.run.validation import Array
 from lastiterate.run.noise import Noise
+from lastiterate.run.step_sizes import StepSize
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+import numpy as np
+from lastiterate.errors import InputError
+from lastiterate.run.serialization import settle
+from typing import Any, ClassVar, Literal, final
 from lastiterate.run.step_sizes import Constant, StepSize
-from lastiterate.run.update_rule import Memory, UpdateRule
 
+
+# Update rules: what a step makes of its noisy mean gradient, as ``(init, update)`` on arrays of any library.
+#
+# A rule is read by everybody who follows a run: the engine, the planner, attacks and witnesses. Step k takes its gradient
+# at ``point``, and
+#
+#     direction, memory = update(gradient, memory, theta, k);  theta' = Project(Prox(point - step direction)).
+
+Memory = tuple[Any, ...]
+"""What a rule remembers between steps: arrays, of which most are shaped like the parameters."""
+
+
+class UpdateRule(ABC):
+    """The questions that every rule answers, in arithmetic that numbers and arrays share.
+
+    ``word``: its name in a sentence and on the command line. ``linear``: whether the direction is the gradient plus a
+    linear function of parameters and memory, so that gradients can be read off the iterates, and risks follow from
+    curvature.
+    """
+
+    linear: ClassVar[bool] = True
+    word: ClassVar[str]
+
+    @property
+    def stated(self) -> str:
+        """What a certificate says of it, because nobody can check it ("" for nothing)."""
+        return ""
+
+    def check(self, step_size: StepSize, noise: Noise | None) -> None:  # noqa: B027  # most rules go with everything
+        """Refuse what the rule cannot be combined with."""
+
+    def following(self, noise_stds: Callable[[], Array]) -> UpdateRule:
+        """What is executed in a run whose noise has these standard deviations: of every step, or one for all."""
+        return self
+
+    @abstractmethod
+    def init(self, theta: Any) -> Memory:
+        """What is remembered before the first step."""
+
+    def point(self, theta: Any, memory: Memory, k: Any) -> Any:
+        """Where step k = 0, 1, ... takes its gradient."""
+        return theta
+
+    @abstractmethod
+    def update(self, gradient: Any, memory: Memory, theta: Any, k: Any) -> tuple[Any, Memory]:
+        """The direction that step k goes against, and what is remembered after it."""
+
+
+# Adam on noisy gradients, with or without the noise's own share of their squares.
+
+@final
+@dataclass(frozen=True)
+class Adam(UpdateRule):
+    """Kingma and Ba (2015), Algorithm 1: means of gradients and of their squares, corrected for their zero start.
+
+    Coordinates are divided by a random number, so that nothing is known of how steps contract: every theorem that
+    covers such a run charges all of its iterates, of which steps are post-processing.
+
+    ``noise_floor``: the mean of squares is that of gradient and noise together. A number has the noise's own variance,
+    which is public, subtracted from it, and what is left counts as at least that many times this variance (Tang,
+    Shpilevskiy and Lecuyer 2023, arXiv:2312.14334, Algorithm 1). ``None``: nothing is subtracted.
+    """
+
+    linear: ClassVar[bool] = False
+    word: ClassVar[str] = "adam"
+    beta1: float = 0.9
+    beta2: float = 0.999
+    stabiliser: float = 1e-8
+    noise_floor: float | None = None
+
+    def __post_init__(self) -> None:
+        settle(self)
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise InputError(f"{name} of Adam", "must lie in [0, 1)", getattr(self, name))
+        for name in ("stabiliser", "noise_floor"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise InputError(f"{name} of Adam", "must be positive", value)
+
+    def check(self, step_size: StepSize, noise: Noise | None) -> None:
+        if self.noise_floor is not None and noise is not None and not noise.independent:
+            raise InputError("noise_floor of Adam", "needs steps whose noise is independent", type(noise).__name__,
+                             "leave it out, or use NoiseMultiplier")
+
+    def following(self, noise_stds: Callable[[], Array]) -> UpdateRule:
+        if self.noise_floor is None:
+            return self
+        return NoiseCorrectedAdam(self.beta1, self.beta2, self.stabiliser, self.noise_floor,
+                                  _running_means(noise_stds() ** 2, self.beta2))
+
+    def init(self, theta: Any) -> Memory:
+        return 0.0 * theta, 0.0 * theta
+
+    def update(self, gradient: Any, memory: Memory, theta: object, k: Any) -> tuple[Any, Memory]:
+        mean, square, memory = _moments(self.beta1, self.beta2, gradient, memory, k)
+        return mean / (square**0.5 + self.stabiliser), memory
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class NoiseCorrectedAdam(UpdateRule):
+    """``Adam`` with a ``noise_floor`` in a run; ``noise``: the running mean of the noise's variance at every step, or
+    one number for all of them, shape (steps,) or (1,)."""
+
+    linear: ClassVar[bool] = False
+    word: ClassVar[str] = Adam.word
+    beta1: float
+    beta2: float
+    stabiliser: float
+    noise_floor: float
+    noise: np.ndarray
+
+    def init(self, theta: Any) -> Memory:
+        return 0.0 * theta, 0.0 * theta
+
+    def update(self, gradient: Any, memory: Memory, theta: object, k: Any) -> tuple[Any, Memory]:
+        mean, square, memory = _moments(self.beta1, self.beta2, gradient, memory, k)
+        variance = self.noise[k if self.noise.shape[0] > 1 else 0]
+        above = square - (1 + self.noise_floor) * variance
+        left = (above + abs(above)) / 2 + self.noise_floor * variance  # the larger one, for arrays of any library
+        return mean / (left**0.5 + self.stabiliser), memory
+
+
+def _moments(beta1: float, beta2: float, gradient: Any, memory: Memory, k: Any) -> tuple[Any, Any, Memory]:
+    """Means of gradients and of their squares after step k, corrected for their zero start; and what is remembered."""
+    mean = beta1 * memory[0] + (1 - beta1) * gradient
+    square = beta2 * memory[1] + (1 - beta2) * gradient * gradient
+    return mean / (1 - beta1 ** (k + 1.0)), square / (1 - beta2 ** (k + 1.0)), (mean, square)
+
+
+def _running_means(values: Array, beta: float) -> Array:
+    """What the mean of squares makes of numbers that are added to squares; one number for all steps stays."""
+    mean, means = 0.0, np.empty(len(values))
+    for k, value in enumerate(values):
+        mean = beta * mean + (1 - beta) * float(value)
+        means[k] = mean / (1 - beta ** (k + 1.0))
+    return means
+
+
+# The update rules that a run can name.
 
 @final
 @dataclass(frozen=True)

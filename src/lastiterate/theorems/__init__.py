@@ -6,48 +6,7 @@ import copyreg
 from collections.abc import Callable
 
 from lastiterate.errors import InputError
-from lastiterate.theorems import (
-    balls_in_bins_pld,
-    bounded_domain_convex,
-    composition_gdp,
-    composition_langevin,
-    correlated_gdp,
-    cyclic_weakly_convex,
-    cyclic_weakly_convex_bounded,
-    delayed_shifts_allocated,
-    delayed_shifts_fixed_size,
-    delayed_shifts_poisson,
-    fixed_size_amplified,
-    hoelder_bounded_domain,
-    langevin_linear,
-    langevin_lower_bound,
-    langevin_lsi,
-    langevin_squared_norm,
-    langevin_strongly_convex,
-    linear_witness,
-    lipschitz_bounded_domain,
-    objective_perturbation,
-    pabi_convex,
-    poisson_pld,
-    poisson_rdp,
-    quadratic_witness,
-    random_allocation_pld,
-    restarted_allocation_pld,
-    restarted_fixed_size,
-    restarted_poisson_pld,
-    sgld_lsi,
-    sgld_lsi_sampled,
-    sgld_strongly_convex,
-    sgld_strongly_convex_batch,
-    sgld_strongly_convex_sampled,
-    shifted_interpolation,
-    shifted_interpolation_allocated,
-    shifted_interpolation_bins,
-    shifted_interpolation_permuted,
-    shifted_interpolation_reshuffled,
-    smooth_bounded_domain,
-    variance_reduction,
-)
+from lastiterate.theorems import (sampling as balls_in_bins_pld, iteration as bounded_domain_convex, composition as composition_gdp, composition as composition_langevin, composition as correlated_gdp, iteration as cyclic_weakly_convex, iteration as cyclic_weakly_convex_bounded, last_iterate_sampling as delayed_shifts_allocated, last_iterate_sampling as delayed_shifts_fixed_size, last_iterate_sampling as delayed_shifts_poisson, sampling as fixed_size_amplified, iteration as hoelder_bounded_domain, langevin as langevin_linear, witnesses as langevin_lower_bound, langevin as langevin_lsi, langevin as langevin_squared_norm, langevin as langevin_strongly_convex, witnesses as linear_witness, iteration as lipschitz_bounded_domain, other_methods as objective_perturbation, iteration as pabi_convex, sampling as poisson_pld, sampling as poisson_rdp, witnesses as quadratic_witness, sampling as random_allocation_pld, last_iterate_sampling as restarted_allocation_pld, last_iterate_sampling as restarted_fixed_size, last_iterate_sampling as restarted_poisson_pld, sgld as sgld_lsi, sgld as sgld_lsi_sampled, sgld as sgld_strongly_convex, sgld as sgld_strongly_convex_batch, sgld as sgld_strongly_convex_sampled, shifted_interpolation, shifted_interpolation as shifted_interpolation_allocated, shifted_interpolation as shifted_interpolation_bins, shifted_interpolation as shifted_interpolation_permuted, shifted_interpolation as shifted_interpolation_reshuffled, iteration as smooth_bounded_domain, other_methods as variance_reduction)
 from lastiterate.theorems.theorem import Applies, Fails, Theorem, match
 
 __all__ = ["TABLE", "Applies", "Fails", "Theorem", "by_name", "match", "words"]

@@ -10,7 +10,7 @@ from lastiterate.curves.curve import Curve
 from lastiterate.curves.lower_bound import LowerBound
 from lastiterate.errors import InputError
 from lastiterate.run.adjacency import one_by_one
-from lastiterate.run.evidence import Evidence, Fact, weakest
+from lastiterate.run.facts import Evidence, Fact, weakest
 from lastiterate.run.facts import known
 from lastiterate.run.run import Run, check_described
 

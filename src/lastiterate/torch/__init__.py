@@ -1,7 +1,7 @@
 """Torch modules as models, and accounts of what other libraries execute; torch itself is loaded when it is needed."""
 
 from lastiterate.lazy import attach
-from lastiterate.release.kinds import Kind, register
+from lastiterate.release.pipeline import Kind, register
 
 __getattr__, __dir__, __all__ = attach(__name__, __file__)
 

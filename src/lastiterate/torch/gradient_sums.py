@@ -1,40 +1,77 @@
-"""Sums of clipped per-record gradients of a module.
+"""Sums of clipped per-record gradients of a module."""
 
-Every record passes through the module alone: ``vmap`` over records, each with a batch axis of length 1. That alone does
-not keep records apart, because a function may bring its own rule for ``vmap``, which is given all of them: such
-functions are refused (``own_rules``), and on made-up records vectorised gradients must be those of each record alone
-(``modules``). One backward pass is enough for norms and sums (Bu, Wang, Zha, Karypis 2023, arXiv:2210.00038),
-by what each layer leaves behind (``contributions``). Of convolutions and of linear layers on sequences the gradients
-are materialised by one batched matrix product: a second, weighted pass would add terms of one record, one for each
-place, whose norms no clip bounds, and so the rounding of single precision would be bounded by nothing.
-"""
-
-# pyright: reportMissingImports=false
 from __future__ import annotations
 
+from collections.abc import Mapping
+import torch
+from lastiterate.errors import InputError
 import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
-
 import numpy as np
-import torch
 from torch.func import functional_call, grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_leaves, tree_map
-
-from lastiterate.run.class_weights import Weights
+from lastiterate.run.validation import Weights
 from lastiterate.run.facts import CHUNK
 from lastiterate.torch.contributions import TINY, Contribution, Stored
 from lastiterate.torch.layers import Layer, Tapped
-from lastiterate.torch.module_outputs import without_batch
-from lastiterate.torch.own_rules import NoOwnRules
+from lastiterate.torch.records import without_batch
+from lastiterate.torch.layers import NoOwnRules
 from lastiterate.torch.parameters import Parameters, State
-from lastiterate.torch.record_drawing import Drawing
-from lastiterate.torch.repeated import Repeated
-from lastiterate.torch.unwritten_tensors import Unwritten
+from lastiterate.torch.randomness import Drawing
+from lastiterate.torch.recorded_operations import Repeated
+
+
+# Tensors that a forward pass may read and not write.
+#
+# Records that are vectorised share the memory of what is trained: what one of them wrote there all others would read.
+
+# pyright: reportMissingImports=false
+
+
+
+
+
+class Unwritten:
+    """Tensors by name, from now on.
+
+    **Guarantee:** ``check`` refuses whatever was written to one of them, the same numbers too: torch counts what writes
+    in place, and no number is looked at, so that the refusal follows from no record.
+    """
+
+    def __init__(self, named: Mapping[str, torch.Tensor]) -> None:
+        self._named, self._versions = named, [tensor._version for tensor in named.values()]
+
+    def check(self) -> None:
+        for (name, tensor), version in zip(self._named.items(), self._versions, strict=True):
+            if tensor._version != version:
+                raise written(name)
+
+
+def written(name: str) -> InputError:
+    """The refusal of a forward pass that writes to the tensor of this name."""
+    return InputError("model", "must not write to its parameters or buffers in a forward pass", name,
+                      "freeze that part with .eval(), or leave out what writes, such as max_norm of an embedding")
+
+
+# Sums of clipped per-record gradients of a module.
+#
+# Every record passes through the module alone: ``vmap`` over records, each with a batch axis of length 1. That alone does
+# not keep records apart, because a function may bring its own rule for ``vmap``, which is given all of them: such
+# functions are refused (``own_rules``), and on made-up records vectorised gradients must be those of each record alone
+# (``modules``). One backward pass is enough for norms and sums (Bu, Wang, Zha, Karypis 2023, arXiv:2210.00038),
+# by what each layer leaves behind (``contributions``). Of convolutions and of linear layers on sequences the gradients
+# are materialised by one batched matrix product: a second, weighted pass would add terms of one record, one for each
+# place, whose norms no clip bounds, and so the rounding of single precision would be bounded by nothing.
+
+# pyright: reportMissingImports=false
+
+
+
 
 Loss = Callable[..., torch.Tensor]
 """``loss(output, *rest of the record)``: one number for one record."""

@@ -1,24 +1,86 @@
-"""Layers whose per-record gradients are made from their inputs and the derivatives by their outputs.
+"""Layers whose per-record gradients come from inputs and output derivatives."""
 
-Functions are intercepted, not modules, so that a weight that a module uses by ``F.linear`` is found as well. A weight
-qualifies if the forward pass uses it exactly once, in one of these functions; all others are differentiated record by
-record.
-"""
-
-# pyright: reportMissingImports=false
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
-
 import torch
 import torch.nn.functional as functional
+from collections.abc import Callable
+from dataclasses import dataclass
 from torch.overrides import TorchFunctionMode
-
 from lastiterate.torch.contributions import Contribution, Outer, Rows, Stored
-from lastiterate.torch.convolved import kernel_gradients
+from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
+from lastiterate.errors import InputError
+
+
+# Per-record gradients by the kernels of convolutions, plain and transposed, of one to three axes.
+#
+# A convolution is a matrix product with the patches of its input, so that one record's gradient is the product of the
+# derivative by the output with these patches (Rochette, Manoel, Tramel 2019, arXiv:1912.06015, section 3). A transposed
+# one is the derivative of a plain one, and has input and output exchanged.
+
+# pyright: reportMissingImports=false
+
+
+
+
+def kernel_gradients(left: torch.Tensor, images: torch.Tensor, weight_shape: tuple[int, ...],
+                     options: dict[str, Any]) -> torch.Tensor:
+    """Gradients (m, *weight_shape): ``left`` (m, weight_shape[0], *places), ``images`` (m, channels, *sizes).
+
+    ``images`` are what the kernel reads: the input of a convolution, or the slopes by the output of a transposed one;
+    ``left`` is the other.
+    """
+    count, axes, groups = left.shape[0], len(weight_shape) - 2, int(options["groups"])
+    patches = _patches(images, weight_shape[2:], tuple(left.shape[2:]), _each(options["stride"], axes),
+                       _each(options["dilation"], axes), _padding(options, weight_shape[2:], axes))
+    rows = left.reshape(count, groups, weight_shape[0] // groups, -1)
+    gradients = rows @ patches.reshape(count, groups, -1, rows.shape[-1]).transpose(2, 3)
+    return gradients.reshape(count, *weight_shape)
+
+
+def _patches(images: torch.Tensor, kernel: tuple[int, ...], places: tuple[int, ...], stride: tuple[int, ...],
+             dilation: tuple[int, ...], padding: tuple[tuple[int, int], ...]) -> torch.Tensor:
+    """What the kernel reads at every one of ``places``: (m, channels * places of the kernel, places)."""
+    images = functional.pad(images, [side for pair in reversed(padding) for side in pair])
+    axes = len(kernel)
+    for axis in range(axes):
+        span = dilation[axis] * (kernel[axis] - 1) + 1
+        images = images.unfold(2 + axis, span, stride[axis])[..., ::dilation[axis]]
+    for axis in range(axes):  # of a transposed convolution the last places may read what no input reaches
+        images = images.narrow(2 + axis, 0, places[axis])
+    order = (0, 1, *range(2 + axes, 2 + 2 * axes), *range(2, 2 + axes))
+    return images.permute(order).reshape(images.shape[0], images.shape[1] * math.prod(kernel), -1)  # copied once, here
+
+
+def _each(value: int | tuple[int, ...], axes: int) -> tuple[int, ...]:
+    """An option for every axis."""
+    values = (value,) if isinstance(value, int) else tuple(value)
+    return values * axes if len(values) == 1 else values
+
+
+def _padding(options: dict[str, Any], kernel: tuple[int, ...], axes: int) -> tuple[tuple[int, int], ...]:
+    """Zeros before and behind, for every axis."""
+    padding = options["padding"]
+    if not isinstance(padding, str):
+        return tuple((size, size) for size in _each(padding, axes))
+    totals = [d * (k - 1) if padding == "same" else 0
+              for d, k in zip(_each(options["dilation"], axes), kernel, strict=True)]
+    return tuple((total // 2, total - total // 2) for total in totals)
+
+
+# Layers whose per-record gradients are made from their inputs and the derivatives by their outputs.
+#
+# Functions are intercepted, not modules, so that a weight that a module uses by ``F.linear`` is found as well. A weight
+# qualifies if the forward pass uses it exactly once, in one of these functions; all others are differentiated record by
+# record.
+
+# pyright: reportMissingImports=false
+
+
+
 
 CONVOLVED = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
 TRANSPOSED = ("input", "weight", "bias", "stride", "padding", "output_padding", "groups", "dilation")
@@ -205,3 +267,104 @@ def all_tensors(values: object) -> list[torch.Tensor]:
     elif not isinstance(values, list | tuple):
         return []
     return [tensor for value in values for tensor in all_tensors(value)]
+
+
+# Lookups in a table whose padding row no record trains.
+#
+# Torch's own rule for ``vmap`` looks all records' tables up as one long table, and hands it the place of the padding row
+# in a single one: the first record's padding row alone would be left out, and a record's gradient would follow from its
+# place among the others. Here the padding is left out of each record's answer, by its numbers alone.
+
+# pyright: reportMissingImports=false
+
+
+
+
+
+def of_function(input: torch.Tensor, weight: torch.Tensor, padding_idx: int | None = None,
+                max_norm: float | None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
+                sparse: bool = False) -> torch.Tensor:
+    """``torch.nn.functional.embedding``; ``sparse`` only says how a gradient is stored."""
+    vectors = functional.embedding(input, weight, None, max_norm, norm_type, scale_grad_by_freq)
+    return vectors if padding_idx is None else _but_padding(vectors, input, padding_idx % weight.size(0))
+
+
+def of_operation(weight: torch.Tensor, indices: torch.Tensor, padding_idx: int = -1,
+                 scale_grad_by_freq: bool = False, sparse: bool = False) -> torch.Tensor:
+    """``torch.embedding``, where no padding is -1."""
+    vectors = torch.embedding(weight, indices, -1, scale_grad_by_freq)
+    return vectors if padding_idx < 0 else _but_padding(vectors, indices, padding_idx)
+
+
+def _but_padding(vectors: torch.Tensor, numbers: torch.Tensor, padding: int) -> torch.Tensor:
+    return torch.where((numbers == padding).unsqueeze(-1), vectors.detach(), vectors)
+
+
+LOOKUPS: dict[Any, Callable[..., torch.Tensor]] = {
+    functional.embedding: of_function, torch.embedding: of_operation, torch.ops.aten.embedding: of_operation,
+    torch.ops.aten.embedding.default: of_operation}
+"""What takes the place of torch's own functions."""
+
+
+class Padded(TorchDispatchMode):
+    """Sees lookups that leave a padding row out by torch's own rule, such as those of compiled code."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen = False
+
+    def __torch_dispatch__(self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (),
+                           kwargs: dict[str, Any] | None = None) -> Any:
+        if func is torch.ops.aten.embedding.default:
+            padding = args[2] if len(args) > 2 else (kwargs or {}).get("padding_idx", -1)
+            self._seen = self._seen or padding >= 0
+        return func(*args, **(kwargs or {}))
+
+    def check(self) -> None:
+        """Refuse them."""
+        if self._seen:
+            raise InputError("model", "must look words up in ordinary code, for the rule of torch for padding mixes "
+                             "records that are vectorised", "embedding with padding_idx in compiled code",
+                             "leave torch.jit out, or the padding")
+
+
+# Functions that say themselves what they are for many records at once.
+
+# pyright: reportMissingImports=false
+
+
+
+
+
+class NoOwnRules(TorchFunctionMode):
+    """Refuses, while it is active, what brings its own rule for ``torch.vmap``: such code is given all records at once.
+
+    That is an ``autograd.Function`` with a ``vmap`` of its own, and an operation with a kernel of its own for batched
+    tensors. What torch makes by itself, by ``generate_vmap_rule = True`` or record by record, treats each alone;
+    but for lookups with padding, in whose place others are called.
+    """
+
+    def __torch_function__(self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (),
+                           kwargs: dict[str, Any] | None = None) -> Any:
+        if args and isinstance(args[0], type) and issubclass(args[0], torch.autograd.Function):
+            if args[0].vmap is not torch.autograd.Function.vmap:
+                raise _refused(args[0].__name__, "set generate_vmap_rule = True there, and leave its vmap out")
+        elif (name := _registered(func)) is not None:
+            raise _refused(name, "leave out its register_vmap")
+        return LOOKUPS.get(func, func)(*args, **(kwargs or {}))
+
+
+def _registered(func: Any) -> str | None:
+    """The name of an operation that somebody registered with a kernel for batched tensors; None for torch's own."""
+    own = getattr(func, "_qualified_op_name", None)  # of all its overloads, as ``torch.ops`` has it
+    parts = [getattr(func, each) for each in func.overloads()] if own is not None else [func]
+    for part in parts:
+        if isinstance(part, torch._ops.OpOverload) and part.namespace != "aten" and \
+                torch._C._dispatch_has_kernel_for_dispatch_key(part.name(), "FuncTorchBatched"):
+            return part.name()
+    return None
+
+
+def _refused(name: str, remedy: str) -> InputError:
+    return InputError("model", "must treat every record alone, and a function of the model or of the loss says itself "
+                      "what it is for many of them", name, remedy)

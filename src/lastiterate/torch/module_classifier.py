@@ -19,20 +19,20 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.errors import InputError
 from lastiterate.estimators.meta_estimators import OwnSeed
-from lastiterate.estimators.numbers_only import numbers_only
+from lastiterate.estimators.file_estimators import numbers_only
 from lastiterate.estimators.pipelines import warn_of_learned_steps, warn_of_predictions
-from lastiterate.estimators.public_labels import public_labels
-from lastiterate.estimators.refusals import as_before_if_refused, refuse
-from lastiterate.estimators.seeds import seed_of
+from lastiterate.estimators.base import public_labels
+from lastiterate.estimators.base import as_before_if_refused, refuse
+from lastiterate.estimators.base import seed_of
 from lastiterate.ledger.store import Ledger
 from lastiterate.release import composition_reminder
 from lastiterate.release.training import train
-from lastiterate.run.arrays import check_kept
+from lastiterate.run.validation import check_kept
 from lastiterate.run.batching import RandomAllocation
 from lastiterate.run.run import Run
-from lastiterate.run.validate import whole
+from lastiterate.run.validation import whole
 from lastiterate.torch.parameters import Grouped
-from lastiterate.torch.predicted import predicted
+from lastiterate.torch.released import predicted
 from lastiterate.torch.released import FittedModule
 
 

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from lastiterate.engine.coupled_decay import check_decay
+from lastiterate.engine.optimizers import check_decay
 from lastiterate.errors import InputError
-from lastiterate.run.update_rule import Memory, UpdateRule
+from lastiterate.run.updates import Memory, UpdateRule
 from lastiterate.run.updates import PostProcessing
 from lastiterate.torch.parameters import Parameters
 

@@ -1,43 +1,65 @@
-"""A described run, executed on a module."""
+"""Execute a run on a module: records in memory, in pieces, and units of several rows."""
 
-# pyright: reportMissingImports=false
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
-
 import numpy as np
 import torch
 from torch.func import vmap
 from torch.utils._pytree import tree_leaves, tree_map
-
 from lastiterate.engine.checkpoint import Checkpoint
-from lastiterate.engine.external_gradients import ExternalLoop
-from lastiterate.engine.gaussian_noise import Key, fresh_key
-from lastiterate.engine.noise_ahead import Draws
-from lastiterate.engine.prepare import batches_move
-from lastiterate.engine.process import check_process
+from lastiterate.engine.external import ExternalLoop
+from lastiterate.engine.random import Key, fresh_key
+from lastiterate.engine.noise import Draws
+from lastiterate.engine.linear_gradients import batches_move
+from lastiterate.engine.trainer import check_process
 from lastiterate.errors import InputError
 from lastiterate.run.facts import CHUNK
 from lastiterate.run.run import Run
 from lastiterate.torch.contributions import Contribution
-from lastiterate.torch.drawing_checks import with_blank_keys
-from lastiterate.torch.effect import check_constants
+from lastiterate.torch.module_checks import with_blank_keys
+from lastiterate.torch.parameter_update import check_constants
 from lastiterate.torch.gradient_sums import PerRecord, as_theta, full_precision
-from lastiterate.torch.graphs import identity
+from lastiterate.torch.gradient_graphs import identity
 from lastiterate.torch.module_checks import checked, on_made_up
 from lastiterate.torch.module_optimizer import Make, ModuleOptimizer
 from lastiterate.torch.parameters import Grouped, Parameters, State
-from lastiterate.torch.record_drawing import Augment
+from lastiterate.torch.randomness import Augment
 from lastiterate.torch.record_gradients import made_up, normal
-from lastiterate.torch.record_key import as_words
-from lastiterate.torch.record_positions import TRIES, Places, drawn, usual
-from lastiterate.torch.record_tensors import (
-    records_of,
-    taken,
-)
-from lastiterate.torch.repeated import Repeated
+from lastiterate.torch.randomness import as_words
+from lastiterate.torch.record_gradients import TRIES, Places, drawn, usual
+from lastiterate.torch.records import records_of, taken
+from lastiterate.torch.recorded_operations import Repeated
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+import jax
+from lastiterate.engine.random import ORDER, Key, fresh_key, stream
+from lastiterate.engine.streaming.scratch import again_and_again
+from lastiterate.engine.streaming.source import numbered
+from lastiterate.engine.streaming.passes import Passes
+from lastiterate.engine.streaming.source import Piece, Source
+from lastiterate.engine.streaming.execution import execute_streamed
+from lastiterate.engine.streaming.execution import checked as checked_of_streamed_network
+from lastiterate.engine.trainer import Progress
+from lastiterate.torch.gradient_sums import full_precision
+from lastiterate.torch.module_optimizer import Make
+from lastiterate.torch.parameters import Grouped, Parameters
+from lastiterate.torch.records import tensors_of
+from lastiterate.release.units import UnitLoss
+from lastiterate.torch.gradient_sums import Loss
+from lastiterate.torch.records import by_record
+
+
+# A described run, executed on a module.
+
+# pyright: reportMissingImports=false
+
+
+
 
 MEMORY = 2**23
 """Numbers of per-record gradients that are stored at once, where the caller does not say."""
@@ -237,3 +259,84 @@ def fit_module(run: Run, model: torch.nn.Module | Grouped, loss: object, data: o
     key = fresh_key() if key is None else key
     prepared, draws = (prepared, None) if executed_as is None else executed_as(prepared, key)
     return prepared.summed.parameters, prepared.execute(key, progress, checkpoint, draws)
+
+
+# A described run, executed on a module and on records that come in pieces.
+
+# pyright: reportMissingImports=false
+
+
+
+
+
+def fit_in_pieces(run: Run, model: torch.nn.Module | Grouped, loss: object, source: Source, key: Key | None = None, *,
+                  microbatch: int | None = None, progress: Progress | None = None, checkpoint: Checkpoint | None = None,
+                  folder: Path | None = None, optimizer: Make | None = None,
+                  augment: Augment | None = None) -> tuple[Parameters, np.ndarray]:
+    """As ``fit_module``, on a source's records; ``folder``: for scratch files (see ``Scratch``).
+
+    **Guarantee:** that of ``fit_module``, with the draws and noise of a run in memory with this key.
+    """
+    prepared = prepare(run, model, loss, source, microbatch, optimizer, augment)
+    summed = prepared.summed
+    device, constants = summed.parameters.device, summed.parameters.fixed(summed.dtype)
+    if checkpoint is not None:
+        key = checkpoint.begin(run, (*source.digested(), prepared.initial), key, prepared.identity)
+    key = fresh_key() if key is None else key
+    with jax.enable_x64(True):
+        order = np.asarray(stream(key, ORDER))
+
+    again = prepared.again_and_again
+
+    def sums(point: np.ndarray, piece: Piece, keys: np.ndarray | None) -> np.ndarray:
+        part = replace(again, records=tensors_of(piece))
+        return part.total(point, constants, torch.arange(len(piece[0])), None, keys)
+
+    with closing(again_and_again(run, source, folder)) as records, \
+            closing(Passes(run, numbered(run, records.source), partial(checked_of_streamed_network, run), order, folder)) as passes, \
+            full_precision(device), torch.no_grad():
+        theta = execute_streamed(prepared.loop, prepared.initial, sums, passes, key, progress, checkpoint)
+    check_constants(summed, constants)
+    return summed.parameters, theta
+
+
+# Modules whose records are units of several rows, such as an author's texts: a unit's gradient is that of a mean.
+
+# pyright: reportMissingImports=false
+
+
+
+
+
+class PerUnit(torch.nn.Module):
+    """``module`` on units: what it takes and answers has an axis of rows behind that of records.
+
+    Of its answers those for each row remain, in tuples and dictionaries; it is what ``train`` takes beside a
+    ``UnitLoss``, and ``.module`` is the module itself.
+    """
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__()
+        if not isinstance(module, torch.nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError("module", "must be a torch.nn.Module", type(module).__name__)
+        self.module = module
+
+    def forward(self, *inputs: object, **named: object) -> Any:
+        units, rows = tree_leaves((inputs, named))[0].shape[:2]
+        inputs, named = tree_map(lambda given: given.flatten(0, 1), (inputs, named))
+        return by_record(self.module(*inputs, **named), units * rows, lambda tensor: tensor.unflatten(0, (units, rows)))
+
+
+def loss_of(loss: Loss | UnitLoss) -> Loss:
+    """The loss of a record: of ``UnitLoss`` the mean over the rows that are there, as ``loss(output, present, *rest)``;
+    any other as it is."""
+    if not isinstance(loss, UnitLoss):
+        return loss
+
+    def mean(output: object, present: torch.Tensor, *rest: object) -> torch.Tensor:
+        if present.shape != (loss.rows,):
+            raise ValueError(f"present must be {loss.rows} numbers for each unit, not {tuple(present.shape)}")
+        each = vmap(loss.loss)(output, *rest)
+        return torch.where(present > 0, each, 0.0).sum() / loss.rows
+
+    return mean

@@ -1,36 +1,151 @@
-"""Torch modules trained by a described run: released, saved, loaded, predicted with."""
+"""Torch modules trained by a run: released, saved, loaded, audited, predicted with."""
 
-# pyright: reportMissingImports=false
 from __future__ import annotations
 
+from dataclasses import dataclass, fields, replace
+from typing import Any
+import torch
+from lastiterate.engine.exact_noise import draws_of
+from lastiterate.engine.exact_records import SHRINK, SUMMABLE, RecordGrid
+from lastiterate.engine.random import Key
+from lastiterate.engine.noise import Draws
+from lastiterate.torch.gradient_sums import PerRecord, among
+from lastiterate.torch.module_training import MEMORY, Prepared
+from lastiterate.torch.parameters import State
+from collections.abc import Iterator
+from torch.utils._pytree import tree_leaves, tree_map
+from lastiterate.errors import InputError
+from lastiterate.release.training_request import is_source
+from lastiterate.run.validation import check_kept
+from lastiterate.torch.gradient_sums import in_precision
+from lastiterate.torch.records import answered, as_arrays, joined
+from lastiterate.torch.records import inputs_of
 import copy
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
-
 import numpy as np
-import torch
-
 from lastiterate.engine.exact_records import RecordGrid
-from lastiterate.engine.gaussian_noise import Key
-from lastiterate.errors import InputError
-from lastiterate.release.augmented import augmented_by
-from lastiterate.release.fitted import Fitted
+from lastiterate.release.training import augmented_by
+from lastiterate.release.released_model import Fitted
 from lastiterate.release.folder import Stored
-from lastiterate.release.order import Order, Unread
-from lastiterate.release.statements import Written
-from lastiterate.release.trained_network import check_loss
+from lastiterate.release.training_request import Order, Unread
+from lastiterate.release.provenance import Written
+from lastiterate.release.network_model import check_loss
 from lastiterate.run.run import Run
-from lastiterate.torch.effect import Effect, check_like, digest, effect_of
-from lastiterate.torch.grid_sums import exactly
-from lastiterate.torch.keyed_dropout import drops
+from lastiterate.torch.parameter_update import Effect, check_like, digest, effect_of
+from lastiterate.torch.randomness import drops
 from lastiterate.torch.module_checks import check_fits
 from lastiterate.torch.module_optimizer import name_of
 from lastiterate.torch.module_training import fit_module
 from lastiterate.torch.parameters import Grouped, Parameters
-from lastiterate.torch.predicted import predicted
-from lastiterate.torch.record_tensors import positional, records_in, stacked
-from lastiterate.torch.streaming import fit_in_pieces
-from lastiterate.torch.unit_rows import loss_of
+from lastiterate.torch.records import positional, records_in, stacked
+from lastiterate.torch.module_training import fit_in_pieces
+from lastiterate.torch.module_training import loss_of
+from collections.abc import Callable, Sequence
+from lastiterate.audit.canaries import Neighbours
+from lastiterate.audit.end_to_end import Executed, Public
+from lastiterate.torch.module_training import prepare
+from lastiterate.torch.parameters import Grouped
+
+
+# Modules with exact noise: every record's clipped gradient rounded to a grid, summed as whole numbers.
+
+# pyright: reportMissingImports=false
+
+
+
+
+
+@dataclass(frozen=True, eq=False)
+class ExactRecords(PerRecord):
+    """``PerRecord`` on a grid.
+
+    **Guarantee:** a chunk's sum is the exact sum of one vector per record, of norm at most the clip, each a function of
+    that record and of the parameters alone; gradients that are not finite, or beyond the clip, count as 0.
+    """
+
+    grid: RecordGrid = RecordGrid(0, 0)
+
+    def sums(self, trained: State, constants: State, records: tuple[Any, ...], real: torch.Tensor | None = None,
+             used: int | None = None) -> State:
+        """Sums of the rounded gradients by name, (entries,) float64, multiples of the grid."""
+        assert self.clip is not None
+        gradients = self.contributions(trained, constants, records)
+        flat = torch.cat([gradients[name].each() * factor for name, factor
+                          in zip(self.parameters.names, self.parameters.scales, strict=True)], dim=1)
+        squares = flat.square().sum(1)
+        counted = among(torch.isfinite(squares), real, used)
+        factor = torch.clamp(self.clip * SHRINK / torch.clamp(squares.sqrt(), min=1e-300), max=1.0)
+        factor = self.weighted(factor, records)
+        whole = torch.where(counted[:, None], flat * factor[:, None], 0.0).mul(2.0**self.grid.places).trunc()
+        within = (whole.square().sum(1) < SUMMABLE) & (whole.long().square().sum(1) <= self.grid.most_squared)
+        total = torch.where(within[:, None], whole, 0.0).sum(0) * self.grid.step
+        return dict(zip(self.parameters.names, total.split(self.parameters.sizes), strict=True))
+
+
+def exactly(prepared: Prepared, key: Key) -> tuple[Prepared, Draws]:
+    """The same run on exact sums, and their noise."""
+    grid, plain, places = RecordGrid.of(prepared.run), prepared.summed, prepared.places
+    most = min(prepared.most, max(1, MEMORY // sum(plain.parameters.sizes)))
+    if places is not None:
+        places = places.within(most)
+        most = places.most
+    summed = ExactRecords(**{each.name: getattr(plain, each.name) for each in fields(plain)}, grid=grid)
+    return replace(prepared, summed=summed, most=most, places=places), draws_of(prepared.run, grid.step, key)
+
+
+# What a trained module answers for records, which are given as the training took them.
+
+# pyright: reportMissingImports=false
+
+
+
+
+AT_ONCE = 256
+"""Records of one forward pass."""
+
+
+def predicted(module: torch.nn.Module, x: object, inputs: int | None) -> Any:
+    """The module's outputs for the records of ``x`` in evaluation mode: arrays, in tuples and dictionaries.
+
+    ``inputs``: ``positional`` of the records that it was trained on. Errors: what the module does not take.
+    """
+    check_kept("x", x)
+    training = [part for part in module.modules() if part.training]
+    module.eval()
+    try:
+        with torch.no_grad():
+            return joined([_answer(module, part) for part in _some(module, x, inputs)])
+    finally:
+        for part in training:
+            part.training = True
+
+
+def _answer(module: torch.nn.Module, records: object) -> Any:
+    try:
+        answer = as_arrays(answered(module, records), len(tree_leaves(records)[0]))
+    except (RuntimeError, TypeError, IndexError, ValueError, AttributeError) as error:
+        raise InputError("x", "must hold records that the module takes", str(error).splitlines()[0][:120]) from None
+    if answer is None:
+        raise InputError("x", "must hold records for each of which the module answers", None)
+    return answer
+
+
+def _some(module: torch.nn.Module, x: Any, inputs: int | None) -> Iterator[Any]:
+    """What the module takes, some records at a time, as precise as its parameters and where they are."""
+    where = next(module.parameters())
+    for piece in x.pieces(AT_ONCE) if is_source(x) else (x,):
+        records = in_precision(inputs_of(piece, inputs), where.dtype)
+        for first in range(0, max(1, len(tree_leaves(records)[0])), AT_ONCE):
+            yield tree_map(lambda a, at=first: a[at:at + AT_ONCE].to(where.device), records)
+
+
+# Torch modules trained by a described run: released, saved, loaded, predicted with.
+
+# pyright: reportMissingImports=false
+
+
+
 
 FIRST = ("the module's first parameters and buffers, and what the loss holds, are taken to be chosen without looking "
          "at the data")
@@ -196,3 +311,62 @@ def _narrowed(array: np.ndarray, dtype: object) -> torch.Tensor:
 def _damaged(what: str) -> InputError:
     return InputError("parameters of the model", f"must be complete, and the folder holds {what}", None,
                       "check it with lastiterate verify")
+
+
+# A run on a module as audits train it: many models at once, one per key.
+
+# pyright: reportMissingImports=false
+
+
+
+
+
+CLOSE = 1e-5
+"""Relative distance below which two models of single precision are the same."""
+
+
+def trainer(run: Run, model: torch.nn.Module | Grouped, loss: object) -> Callable[..., np.ndarray]:
+    """What ``lastiterate.audit.audit(run, train=...)`` attacks: (features, target, keys, absent) -> (models, size).
+
+    Released parameters come as one vector per model, in the order of the module's trained parameters. ``absent``:
+    records whose gradients are zeroed. The module's parameters and loss are those of training, and so is the code.
+    """
+    if run.release == "all":
+        raise InputError("release", "must be 'last' for audits of modules", run.release, "audit the last iterate")
+
+    def train(features: np.ndarray, target: np.ndarray, keys: np.ndarray, absent: Sequence[int] = ()) -> np.ndarray:
+        return prepare(run, model, loss, (features, target)).many(keys, tuple(absent))
+
+    return train
+
+
+class Stand(torch.nn.Module):
+    """-<parameters, record>: every record has the gradient that it is made of (see ``lastiterate.audit.networks``)."""
+
+    def __init__(self, shapes: dict[str, tuple[int, ...]]) -> None:
+        super().__init__()
+        for name, shape in shapes.items():
+            self.register_parameter(name, torch.nn.Parameter(torch.zeros(shape)))
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        flat = torch.cat([part.reshape(-1) for part in self.parameters()])
+        return -(rows * flat).sum(-1)
+
+
+def stand_in(run: Run, shapes: dict[str, tuple[int, ...]]) -> Executed:
+    """The trainer of modules on a loss whose gradients are the records, for audits of a released module's run; and
+    ``train`` on the same module, as users call it."""
+    def numbers(model: Fitted) -> np.ndarray:
+        assert isinstance(model, FittedModule)
+        return np.concatenate([model.state[name].double().numpy().ravel() for name in shapes])
+
+    def call(pair: Neighbours) -> Public:
+        data = (np.asarray(pair.with_record.features, np.float32), np.asarray(pair.with_record.target, np.float32))
+        return Public(run, data, numbers, {"model": Stand(shapes), "loss": _itself, "microbatch": 2}, CLOSE)
+
+    return Executed(trainer(run, Stand(shapes), _itself), call)
+
+
+def _itself(out: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+    """Of one record, what the module says of it."""
+    return out.sum()

@@ -11,27 +11,17 @@ from typing import Any
 import jax
 import numpy as np
 
-from lastiterate.engine.ahead import ahead
-from lastiterate.engine.gaussian_noise import Key, stream
+from lastiterate.engine.noise import ahead
+from lastiterate.engine.random import Key, stream
 from lastiterate.engine.samplers import sampler_of
-from lastiterate.engine.streaming.chunk_buffer import Shape
-from lastiterate.engine.streaming.kept import Kept
-from lastiterate.engine.streaming.kept_chunks import Repeated
-from lastiterate.engine.streaming.public_order import IN_ORDER, ORDERS
-from lastiterate.engine.streaming.record_pages import RecordForm
-from lastiterate.engine.streaming.record_source import (
-    SCATTERED,
-    Cursor,
-    Piece,
-    Source,
-    check_unchanged,
-    counted,
-    first_record,
-    own_records,
-    rows_of,
-)
+from lastiterate.engine.streaming.buffers import Shape
+from lastiterate.engine.streaming.scratch import Kept
+from lastiterate.engine.streaming.buffers import Repeated
+from lastiterate.engine.streaming.source import IN_ORDER, ORDERS
+from lastiterate.engine.streaming.source import RecordForm
+from lastiterate.engine.streaming.source import (SCATTERED, Cursor, Piece, Source, check_unchanged, counted, first_record, own_records, rows_of)
 from lastiterate.engine.streaming.scratch import NoScratch, Scratch
-from lastiterate.engine.streaming.sharing import batch_counts
+from lastiterate.engine.streaming.sorting import batch_counts
 from lastiterate.engine.streaming.sorting import Order, Sorted
 from lastiterate.run.run import Run
 

@@ -1,0 +1,223 @@
+"""Losses whose exact distributions are lower bounds, and sums of independent draws."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import final
+import numpy as np
+from lastiterate.run.validation import Array
+from dataclasses import dataclass
+from numpy.typing import NDArray
+from lastiterate.run.adjacency import records_moved
+from lastiterate.run.facts import known
+from lastiterate.run.run import Run
+
+
+# Laws of sums of independent draws, rounded down: how far a record moves the last iterate of linear losses.
+#
+# A law on a lattice stands for any random variable that is never smaller: what is rounded is rounded down, what is cut
+# off above moves to the cut, and mass that is cut off below or lost to rounding is only known to lie between ``least``
+# and ``most``. Such laws may be added and scaled, and every half line to the right is at least as likely as they say.
+
+MOST = 2**14
+"""Points of a lattice; where sums need more, its spacing grows."""
+CUT = 1e-16
+"""Mass that is cut off on either side of a law."""
+GUARD = 1e-9
+"""Part of a spacing by which positions are lowered before they are rounded down, for their own rounding."""
+
+
+@final
+@dataclass(frozen=True)
+class Law:
+    """Probability ``masses[k]`` at ``low + k spacing``, and ``rest`` somewhere between ``least`` and ``most``."""
+
+    low: float
+    spacing: float
+    masses: Array
+    rest: float
+    least: float
+    most: float
+
+    @property
+    def width(self) -> float:
+        return self.spacing * (self.masses.size - 1)
+
+    def points(self) -> tuple[Array, Array]:
+        """Probabilities, which sum to 1, and positions; the rest at ``least``."""
+        masses = np.append(self.rest, self.masses)
+        return masses / math.fsum(masses), np.append(self.least, self.low + self.spacing * np.arange(self.masses.size))
+
+
+def of_values(values: Array, weights: Array) -> Law:
+    """The law of one draw: ``weights``, which sum to 1, of ``values``."""
+    least, most = float(values.min()), float(values.max())
+    if least == most:
+        return Law(least, 0.0, np.array([1.0]), 0.0, least, most)
+    between = (values > least) & (values < most)
+    points = MOST // 4 if between.any() else 2
+    spacing = (most - least) / (points - 1)
+    place = np.where(values == most, points - 1, np.floor((values - least) / spacing - GUARD))
+    masses = np.asarray(np.bincount(np.maximum(place, 0).astype(np.int64), weights=weights, minlength=points), float)
+    return _sound(Law(least, spacing, masses, 0.0, least, most))
+
+
+def scaled(law: Law, factor: float) -> Law:
+    """The law of ``factor`` >= 0 times the variable."""
+    if law.spacing * factor == 0:
+        lowest = min(law.least, law.low) * factor
+        return Law(lowest, 0.0, np.array([1.0]), 0.0, lowest, max(law.most * factor, lowest))
+    return replace(law, low=law.low * factor, spacing=law.spacing * factor, least=law.least * factor,
+                   most=law.most * factor)
+
+
+def add(one: Law, two: Law) -> Law:
+    """The law of the sum of two independent variables."""
+    if one.spacing == 0 or two.spacing == 0:
+        point, other = (one, two) if one.spacing == 0 else (two, one)
+        rest = point.rest + other.rest
+        shifted = replace(other, low=other.low + point.low, masses=other.masses * float(point.masses[0]), rest=rest,
+                          least=other.least + point.least, most=other.most + point.most)
+        return _sound(shifted)
+    size = one.masses.size + two.masses.size - 1
+    if one.spacing != two.spacing or size > MOST:
+        spacing = (one.width + two.width) / (MOST - 3)
+        one, two = _coarser(one, spacing), _coarser(two, spacing)
+    total = Law(one.low + two.low, one.spacing, _convolved(one.masses, two.masses), 0.0, one.least + two.least,
+                one.most + two.most)
+    return _sound(_cut(total))
+
+
+def _coarser(law: Law, spacing: float) -> Law:
+    """The law rounded down to multiples of another spacing above its lowest point."""
+    if law.spacing == spacing:
+        return law
+    places = np.floor(np.arange(law.masses.size) * (law.spacing / spacing) - GUARD)
+    masses = np.asarray(np.bincount(np.maximum(places, 0).astype(np.int64), weights=law.masses), float)
+    return replace(law, spacing=spacing, masses=masses)
+
+
+def _convolved(one: Array, two: Array) -> Array:
+    """The convolution, rounded down: entries that come from transforms of size N are good to 8 u log2(N) |one| |two|,
+    sums of at most k products to 2 k u relatively (u = 2^-53)."""
+    if min(one.size, two.size) <= 32:
+        return np.convolve(one, two) * (1 - 2.0**-52 * min(one.size, two.size))
+    size = one.size + two.size - 1
+    length = 2 ** math.ceil(math.log2(size))
+    product = np.fft.irfft(np.fft.rfft(one, length) * np.fft.rfft(two, length), length)
+    error = 8 * 2.0**-53 * math.log2(length) * float(np.linalg.norm(one) * np.linalg.norm(two))
+    return np.maximum(product[:size] - error, 0.0)
+
+
+def _cut(law: Law) -> Law:
+    """Without tails: the upper one moves down to the cut, the lower one to the rest."""
+    total = np.cumsum(law.masses)
+    first = int(np.searchsorted(total, CUT))
+    above = np.cumsum(law.masses[::-1])
+    last = law.masses.size - int(np.searchsorted(above, CUT))
+    first, last = min(first, law.masses.size - 2), max(last, first + 2)
+    kept = law.masses[first:last].copy()
+    kept[-1] += law.masses[last:].sum()
+    return replace(law, low=law.low + first * law.spacing, masses=kept)
+
+
+def _sound(law: Law) -> Law:
+    """What is missing from 1 is the rest."""
+    return replace(law, rest=max(0.0, 1 - float(law.masses.sum())))
+
+
+Draw = Callable[[float], Law]
+"""The law of one draw times a sign, rounded down."""
+
+
+def repeated(draw: Draw, factor: float, times: int) -> Law:
+    """The law of draw_0 + factor draw_1 + ... + factor^(times - 1) draw_(times - 1), by doubling."""
+    if factor >= 0:
+        return _doubled(draw(1.0), factor, times)
+    if times == 1:
+        return draw(1.0)
+    pairs = _doubled(add(draw(1.0), scaled(draw(-1.0), -factor)), factor * factor, times // 2)
+    return add(pairs, scaled(draw(1.0), factor ** (times - 1))) if times % 2 else pairs
+
+
+def _doubled(one: Law, factor: float, times: int) -> Law:
+    total, count = one, 1
+    for bit in bin(times)[3:]:
+        total, count = add(total, scaled(total, factor**count)), 2 * count
+        if bit == "1":
+            total, count = add(one, scaled(total, factor)), count + 1
+    return total
+
+
+def tree(laws: list[Law]) -> Law:
+    """The law of a sum of independent variables, added in pairs."""
+    while len(laws) > 1:
+        laws = [add(*laws[k : k + 2]) if k + 1 < len(laws) else laws[k] for k in range(0, len(laws), 2)]
+    return laws[0]
+
+
+# The losses whose exact laws are lower bounds: linear data terms of one record, and curvature that all steps share.
+#
+# All other records' data terms have no gradient that distinguishes the neighbours. The record's gradient is constant: as
+# long as its Lipschitz constant and its sensitivity allow, which are taken as they are. An allowance for floating-point
+# sums makes upper bounds larger; no loss of the class attains it.
+
+@dataclass(frozen=True)
+class RecordGradient:
+    """Length of the record's gradient, and of the opposite one that its neighbour has in its place (0: none)."""
+
+    ahead: float
+    behind: float
+
+    @property
+    def opposed(self) -> float:
+        return self.behind / self.ahead if self.ahead > 0 else 0.0
+
+
+def largest_gradient(run: Run) -> RecordGradient:
+    """The longest gradients that the run's constants allow; at least one of them must be known."""
+    lipschitz, given = known(run.facts(), "lipschitz"), known(run.loss.facts(), "sensitivity")
+    most = math.inf if lipschitz is None else lipschitz.value
+    apart = min(records_moved(run.adjacency) * most, math.inf if given is None else given.value)
+    assert apart < math.inf, "the sensitivity is known"
+    ahead = min(apart, most)
+    return RecordGradient(ahead, apart - ahead)
+
+
+def curvature(run: Run) -> tuple[float, float]:
+    """The ridge outside the records, and the curvature that strong convexity puts into their data terms.
+
+    Clipping comes after the loss: what it does to the constants of a class does not make the class larger.
+    """
+    strong, ridge = known(run.loss.facts(), "strong"), run.loss.ridge
+    return ridge, max(0.0, strong.value - ridge) if strong is not None else 0.0
+
+
+def unequal_batches(run: Run) -> bool:
+    """Whether steps can differ in how many records they read, so that curvature in the records differs as well."""
+    return run.shares != (1.0, 1.0)
+
+
+def power(sign: int, rate: float, count: NDArray[np.int64]) -> Array:
+    """(sign e^rate)^count."""
+    size = np.where(count == 0, 1.0, np.exp(rate * count))
+    return size if sign > 0 else np.where(count % 2 == 0, size, -size)
+
+
+def geometric(sign: int, rate: float, count: NDArray[np.int64]) -> Array:
+    """1 + x + ... + x^(count - 1), x = sign e^rate."""
+    if sign < 0:  # nothing cancels
+        return (1 - power(sign, rate, count)) / (1 + math.exp(rate))
+    if rate == 0:
+        return count.astype(np.float64)
+    return np.where(count == 0, 0.0, np.expm1(rate * count) / math.expm1(rate))
+
+
+def signed_log(factor_from_one: float) -> tuple[int, float]:
+    """Sign and logarithm of 1 - x, well conditioned next to x = 0."""
+    if factor_from_one < 1:
+        return 1, math.log1p(-factor_from_one)
+    with np.errstate(divide="ignore"):
+        return -1, float(np.log(factor_from_one - 1))

@@ -1,0 +1,224 @@
+"""`lastiterate schema`, `predict`, `verify` and `features`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+import typer
+from lastiterate.atomic_files import SHARED, is_taken, whole_file, write_file
+from lastiterate.cli.app import app, console, reports_errors
+from lastiterate.errors import InputError
+import json
+from collections.abc import Sequence
+from lastiterate.cli.app import (FILES, Header, Json, Out, Threshold, UnpackedLimit, app, console, emit, reports_errors)
+from lastiterate.cli.account import as_csv
+
+
+# ``lastiterate features``: images to features with a public backbone.
+
+if TYPE_CHECKING:
+    import numpy as np
+
+OWN = "scattering"
+
+
+@app.command("features")
+@reports_errors
+def features_command(
+    images: Annotated[Path, typer.Argument(metavar="IMAGES", help="a .npz, .npy or IDX file of images")],
+    out: Annotated[Path, typer.Option("--out", help="a new .npz file: X and y, or x_PART and y_PART; "
+                                    "its schema is written beside it")],
+    backbone: Annotated[str, typer.Option("--backbone", help="scattering (wavelets, nothing to load), "
+                                          "torchvision:NAME or timm:NAME (need the library and --weights) or a "
+                                          "TorchScript file")] = OWN,
+    weights: Annotated[Path | None, typer.Option("--weights", help="local weights of torchvision's or timm's network")
+                       ] = None,
+) -> None:
+    """Features of images by a public backbone, for ``train``: every image is mapped by itself."""
+    import numpy as np
+
+    from lastiterate.data.numpy_files import read_images
+    from lastiterate.data.table import FormatFacts
+    from lastiterate.data.schema_template import array_template
+    from lastiterate.features import Scattering
+
+    _check_target(out)
+    if weights is not None and not backbone.startswith(("torchvision:", "timm:")):
+        raise InputError("weights", "are for a backbone of torchvision or timm", str(weights), "leave it out")
+    sets, run = read_images(images), Scattering().apply if backbone == OWN else _of_torch(backbone, weights)
+
+    arrays: dict[str, np.ndarray] = {}
+    for each in sets:
+        tail = f"_{each.part}" if len(sets) > 1 else ""
+        arrays[f"x{tail}" if tail else "X"] = rows = run(each.pixels)
+        if each.labels is not None:
+            arrays[f"y{tail}"] = each.labels
+        norm = float(np.linalg.norm(rows, axis=1).max())
+        console.print(f"{each.part or 'images'}: {len(rows)} of {rows.shape[1]} features, largest norm {norm:.3g}"
+                      + (" by construction" if backbone == OWN else ": measured on these images, choose --row-norm "
+                         "without looking"), highlight=False)
+    facts = FormatFacts(-1, 1, "coefficients of a scattering transform, of norm 1 by construction", norm=1.0)
+    _write(out, arrays, array_template(facts if backbone == OWN else None))
+    console.print(f"{out.with_suffix('.toml')}: the schema that train reads; facts marked \"?\" are left "
+                  "to fill in", highlight=False)
+
+
+def _write(out: Path, arrays: dict[str, np.ndarray], schema: str) -> None:
+    """The rows and their schema beside them, or nothing."""
+    import numpy as np
+
+    facts = out.with_suffix(".toml")
+    write_file(facts, schema.encode(), new=True, mode=SHARED)
+    try:
+        with whole_file(out, new=True, mode=SHARED) as file:
+            np.savez(file, allow_pickle=False, **arrays)
+    except BaseException:
+        facts.unlink(missing_ok=True)
+        raise
+
+
+def _check_target(out: Path) -> None:
+    """Refuse what cannot be written, before the work."""
+    if out.suffix != ".npz":
+        raise InputError("out", "must end in .npz", out.name)
+    for path in (out, out.with_suffix(".toml")):
+        if is_taken(path):
+            raise InputError("out", "must not exist yet, nor the schema beside it", str(path), "choose another name")
+    if not out.parent.is_dir():
+        raise InputError("out", "must lie in an existing folder", str(out), "make the folder first")
+
+
+def _of_torch(backbone: str, weights: Path | None) -> Callable[..., np.ndarray]:
+    """The features of a network of torch, which only who asks for it loads."""
+    try:
+        torch = import_module("lastiterate.torch.backbone")
+    except ImportError:
+        raise InputError("backbone", f"other than {OWN} needs torch", backbone, "pip install torch") from None
+    return partial(torch.features, torch.backbone_of(backbone, weights))
+
+
+# ``lastiterate schema``, ``predict`` and ``verify``: data and models in files.
+
+if TYPE_CHECKING:
+    from lastiterate.accounting.comparison import Checked
+
+
+@app.command("schema")
+@reports_errors
+def schema_command(
+    file: Annotated[str, typer.Argument(help=FILES)],
+    columns: Annotated[str | None, typer.Option("--columns", help="kinds: NAME:number,NAME:category,NAME:ignore,...")
+                       ] = None,
+    target: Annotated[str | None, typer.Option("--target", help="the column to predict; by default the last")] = None,
+    header: Header = None,
+    no_header: Annotated[bool, typer.Option("--no-header", help="as --header no: --columns names all columns, in order")
+                         ] = False,
+    like: Annotated[Path | None, typer.Option("--like", help="a filled-in schema to take entries from")] = None,
+    from_public_sample: Annotated[str | None, typer.Option("--from-public-sample", help="a public file with the same "
+                                  "columns, whose cells may show which columns are numbers")] = None,
+    wizard: Annotated[bool, typer.Option("--wizard", help="ask for every public fact; no cell is ever read")] = False,
+    out: Out = None,
+    unpacked_limit: UnpackedLimit = None,
+) -> None:
+    """Write a schema to fill in: names of columns, and the types that Parquet states; records say nothing in it."""
+    from lastiterate.cli import flags
+    from lastiterate.data import Schema, schema_template
+    from lastiterate.run import strict_toml
+
+    known = strict_toml.read(like, "schema") if like is not None and Schema.read(like) else None
+    stated = False if no_header else flags.header(header)
+    text = schema_template(file, columns=columns, header=stated, like=known, sample=from_public_sample,
+                           ask=_asked if wizard else None, target=target)
+    emit(text, out)
+    if out is not None:
+        left = sum(line.split("#")[0].count('"?"') for line in text.splitlines())
+        console.print(f"{out}: " + (f"{left} public facts are left to fill in" if left else "complete"),
+                      highlight=False)
+
+
+def _asked(question: str, choices: Sequence[str]) -> str:
+    """One answer on the terminal; one of ``choices``, if there are any."""
+    while True:
+        answer = typer.prompt(question, default="", show_default=False, err=True).strip()
+        if not choices or answer in choices or (answer == "" and "[" in question):
+            return answer
+        typer.echo("one of: " + ", ".join(choices), err=True)
+
+
+@app.command("predict")
+@reports_errors
+def predict_command(model: Annotated[Path, typer.Argument(help="a folder that train wrote")],
+                    file: Annotated[str, typer.Argument(help=f"new records: {FILES}")],
+                    ids: Annotated[str | None, typer.Option("--ids", help="a column of the file that is written beside "
+                                                            "each prediction; by default the schema's id")] = None,
+                    threshold: Threshold = None, header: Header = None,
+                    probabilities: Annotated[bool, typer.Option("--probabilities", help="rely on the probabilities, "
+                                             "which are written anyway: a model of numbers is refused, and a warning "
+                                             "says where they are not calibrated")] = False,
+                    out: Out = None, json_: Json = False, unpacked_limit: UnpackedLimit = None) -> None:
+    """Predictions as CSV: the label (or number), and the probability of each class; frequencies where the model is
+    calibrated (train --calibrated)."""
+    from lastiterate.cli import show as as_json, flags
+    from lastiterate.cli.flags import threshold as threshold_from
+    from lastiterate.release import datafile
+    from lastiterate.release.loading import load
+
+    titles, rows = datafile.prediction_rows(load(model), file, ids=ids, threshold=threshold_from(threshold),
+                                            probabilities=probabilities, header=flags.header(header))
+    if json_:
+        emit(json.dumps(as_json.predictions(titles, rows), indent=2) + "\n", out)
+        return
+    emit(as_csv(titles, rows), out)
+
+
+@app.command("verify")
+@reports_errors
+def verify_command(path: Annotated[Path, typer.Argument(help="a model folder, or a certificate")],
+                   key: Annotated[Path | None, typer.Option("--key", help="a public key: the folder must be signed by "
+                                                            "its holder")] = None,
+                   chain: Annotated[list[Path] | None, typer.Option("--chain", help="certificates: the folder must be "
+                                                                    "signed below them")] = None,
+                   json_: Json = False) -> None:
+    """Recompute a certificate from its run; exit code 1 when it does not hold."""
+    from lastiterate.release.loading import verify
+    from lastiterate.release.folder import PAGE
+
+    checked = verify(path, key=key, chain=chain or ())
+    if json_:
+        print(json.dumps({"holds": checked.holds, "problems": list(checked.problems), "epsilon": checked.epsilon,
+                          "delta": checked.delta, "condition": checked.condition,
+                          "uncovered": list(checked.uncovered)} | ({"limit": checked.limit} if checked.limit else {}),
+                         indent=2))
+    elif checked.problems:
+        console.print("[bold red]the certificate does not hold[/bold red]")
+        for problem in checked.problems:
+            console.print(f"- {problem}", highlight=False, markup=False)
+    else:
+        what = "weights, model and certificate agree" if path.is_dir() else "the certificate is consistent"
+        console.print(f"holds: {claim(checked)}; {what}.", highlight=False, markup=False)
+        if checked.limit:
+            console.print(f"What epsilon is: {checked.limit}.", style="bold", highlight=False, markup=False)
+        for what in checked.uncovered:
+            console.print(f"not covered: {what}.", style="bold yellow", highlight=False, markup=False)
+        if checked.condition:
+            console.print(checked.condition, style="bold yellow", highlight=False, markup=False)
+        if key is not None or chain:
+            console.print(f"Every file is signed by the holder of {key or 'a certificate below the chain'}.",
+                          highlight=False, markup=False)
+        else:
+            unsigned = "Its signature was not checked (--key)" if path.is_dir() else "It is not signed"
+            page = " Its page is the one that manifest.json lists, and was not made again (lastiterate report --force)."
+            console.print(f"{unsigned}: one that was re-issued as a whole looks the same."
+                          f"{page if (path / PAGE).exists() else ''}", style="dim", highlight=False)
+    if checked.problems:
+        raise typer.Exit(1)
+
+
+def claim(checked: Checked) -> str:
+    """What a certificate that holds says; one may hold and certify nothing."""
+    if checked.epsilon is None:
+        return "it certifies no epsilon"
+    return f"epsilon {checked.epsilon:.6g} at delta {checked.delta:g}"

@@ -1,0 +1,130 @@
+"""`lastiterate export`, `sign` and `report`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+import typer
+from lastiterate import interrupts
+from lastiterate.atomic_files import SHARED, is_taken, whole_folder, write_file
+from lastiterate.cli.app import Out, app, console, reports_errors
+from lastiterate.cli.app import visible
+from lastiterate.errors import InputError
+from lastiterate.atomic_files import is_taken, write_file
+from lastiterate.cli.app import Delta, Out, Trust, app, console, reports_errors
+
+
+# ``lastiterate export`` and ``sign``: a release in other people's forms, and under somebody's name.
+
+FORMS = ("model-card (Hugging Face), registry (OpenDP), scai (in-toto), sacro, bibtex, cyclonedx, spdx; evidence for "
+         "guidelines: nist (SP 800-226), edpb (Opinion 28/2024), w3c")
+"""What ``report.exports.FORMATS`` holds, in words."""
+
+
+@app.command("export")
+@reports_errors
+def export_command(
+    model: Annotated[Path, typer.Argument(metavar="MODEL_DIR", help="a folder that train wrote")],
+    form: Annotated[str, typer.Option("--format", help=FORMS)],
+    out: Out = None,
+    audit: Annotated[Path | None, typer.Option("--audit", help="what audit --json printed; default: audit.json in the "
+                                               "folder")] = None,
+    ledger: Annotated[Path | None, typer.Option("--ledger", help="the ledger that the model was charged to")] = None,
+) -> None:
+    """The release in other people's forms: cards, entries of registries, bills of materials, evidence for guidelines.
+
+    One file goes to standard output, or to --out; sacro writes a folder.
+    """
+    from lastiterate.report.exports import FORMATS, exported
+    from lastiterate.report.subject import read
+
+    if form not in FORMATS:
+        raise InputError("--format", "must be one of " + ", ".join(FORMATS), form)
+    subject = read(model, audit=audit, ledger=ledger)
+    if not subject.checked.holds:
+        raise InputError("model", "must verify before it is exported", subject.checked.problems[0],
+                         "lastiterate verify lists everything")
+    if subject.body["epsilon"] is None:
+        raise InputError("model", "must be certified before it is exported", None)
+    made = exported(subject, form)
+    if len(made) > 1 and out is None:
+        raise InputError("out", "is needed: the form has several files", ", ".join(made), "name a folder with --out")
+    if out is None:
+        sys.stdout.write(visible(next(iter(made.values()))))
+        sys.stdout.flush()
+        return
+    if is_taken(out):
+        raise InputError("out", "must not exist yet", str(out), "choose another name")
+    with interrupts.later():
+        if len(made) > 1:
+            with whole_folder(out) as folder:
+                for name, text in made.items():
+                    write_file(folder / name, text.encode(), new=True, mode=SHARED)
+        else:
+            write_file(out, next(iter(made.values())).encode(), new=True, mode=SHARED)
+        interrupts.say(f"{out} is written")
+    console.print(f"{out}: {', '.join(made)}", highlight=False, markup=False)
+
+
+@app.command("sign")
+@reports_errors
+def sign_command(
+    model: Annotated[Path, typer.Argument(metavar="MODEL_DIR", help="a folder that train wrote")],
+    key: Annotated[
+        Path,
+        typer.Option(
+            "--key", help="a private key, PEM, elliptic curve; its password, if it has one, in LASTITERATE_KEY_PASSWORD"
+        ),
+    ],
+    certificate: Annotated[Path | None, typer.Option("--certificate", help="a certificate of the key")] = None,
+    chain: Annotated[list[Path] | None, typer.Option("--chain", help="certificates that vouch for it")] = None,
+) -> None:
+    """Sign a folder through model-signing, with a key of your own; verify --key finds any later change."""
+    from lastiterate.release.loading import sign
+
+    where = sign(model, key=key, certificate=certificate, chain=chain or [])
+    console.print(f"{where}: signs every other file of the folder", highlight=False, markup=False)
+
+
+# ``lastiterate report``: the release document as one HTML file.
+
+@app.command("report")
+@reports_errors
+def report_command(
+    path: Annotated[Path, typer.Argument(metavar="MODEL_DIR|CERT.json|RUN.json", help="a folder that train wrote, a "
+                                         "certificate, or a run")],
+    out: Out = None,
+    audit: Annotated[Path | None, typer.Option("--audit", help="what audit --json printed; default: audit.json in the "
+                                               "folder")] = None,
+    ledger: Annotated[Path | None, typer.Option("--ledger", help="the ledger that the model was charged to: its line "
+                                                "is quoted")] = None,
+    delta: Delta = 1e-5,
+    trust_constants: Trust = False,
+    force: Annotated[bool, typer.Option("--force", help="replace a page that is there")] = False,
+) -> None:
+    """One offline HTML page about a release; exit code 1 when it does not verify, or an audit refutes it.
+
+    --delta and --trust-constants are for a run; a certificate has its own.
+    """
+    from lastiterate.release.folder import PAGE, add
+    from lastiterate.report import page
+    from lastiterate.report.subject import read
+    from lastiterate.run.facts import Evidence
+
+    where = out if out is not None else path / PAGE if path.is_dir() else path.with_suffix(".html")
+    if is_taken(where) and not (force and where.is_file()):
+        raise InputError("out", "must not exist yet", str(where), "name another file with --out, or replace this one "
+                         "with --force")
+    subject = read(path, audit=audit, delta=delta, ledger=ledger,
+                   at_least=Evidence.ASSUMED if trust_constants else Evidence.ENFORCED)
+    text = page.page(subject).encode()
+    if path.is_dir() and where.parent.resolve() / where.name == path.resolve() / PAGE:
+        add(path, PAGE, text, replacing=force)
+    else:
+        write_file(where, text, new=not force)
+    console.print(f"{where}: {len(text) / 1000:.0f} kB", highlight=False, markup=False)
+    if subject.refuted or not subject.checked.holds:
+        console.print("[bold red]the certificate does not hold[/bold red]" if not subject.refuted else
+                      "[bold red]an audit refutes the certificate[/bold red]")
+        raise typer.Exit(1)

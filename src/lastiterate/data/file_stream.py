@@ -1,0 +1,168 @@
+"""Files read piece by piece: one Parquet file or a folder of parts, checked for changes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+import numpy as np
+from lastiterate.data.table import FormatFacts, Table
+from lastiterate.errors import InputError
+from dataclasses import replace
+from typing import Any
+from lastiterate.data.parquet import cells_by_kind, opened_parquet, parts_of, same_columns, stated_types
+from lastiterate.data.table import Table, column_names, damaged
+
+
+# What every kind of file gives when it is read piece by piece, and what notices that it changed meanwhile.
+
+PIECE = 2**20
+"""Bytes of a file that are digested at once."""
+
+
+@dataclass(frozen=True)
+class Watched:
+    """Files as they were found: which ones their names led to, their sizes and the times of their last change."""
+
+    paths: tuple[Path, ...]
+    states: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, *paths: Path) -> Watched:
+        return cls(paths, tuple(map(_state, paths)))
+
+    def check(self) -> None:
+        """Refuse files that are not as they were found."""
+        for path, before in zip(self.paths, self.states, strict=True):
+            if _state(path) != before:
+                raise InputError("data file", "changed while it was read", path.name,
+                                 "nothing was released; copy it first, and train on the copy")
+
+    def digested(self) -> Iterator[np.ndarray]:
+        """The bytes of all files."""
+        for path in self.paths:
+            with path.open("rb") as file:
+                while part := file.read(PIECE):
+                    yield np.frombuffer(part, np.uint8)
+        self.check()
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(size for size, *_ in self.states)
+
+
+def _state(path: Path) -> tuple[int, ...]:
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise InputError("data file", "must be readable", f"{path.name} ({error.strerror})") from None
+    return status.st_size, status.st_mtime_ns, status.st_dev, status.st_ino
+
+
+class Stream(ABC):
+    """A file (or a folder of parts) that is read piece by piece.
+
+    ``dear``: whether reading it again costs much more than reading bytes. ``watched``: its files. ``names``: of its
+    columns. ``shape``: of one record of an array; ``None`` for a table.
+    """
+
+    dear: ClassVar[bool]
+    watched: Watched
+    names: tuple[str, ...]
+    shape: tuple[int, ...] | None = None
+    facts: FormatFacts | None = None
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Records; a public number."""
+
+    @abstractmethod
+    def _tables(self, most: int, first: int, numbers: frozenset[str]) -> Iterator[Table]:
+        """As ``tables``, without looking whether the files changed."""
+
+    def tables(self, most: int, first: int = 0, numbers: frozenset[str] = frozenset()) -> Iterator[Table]:
+        """Records from number ``first`` on, 1 .. ``most`` at a time; ``numbers``: columns that may come as float64.
+
+        Errors: files that changed since they were found, before the first piece and behind the last one.
+        """
+        self.watched.check()
+        yield from self._tables(most, first, numbers)
+        self.watched.check()
+
+    @property
+    def head(self) -> Table:
+        """A table of no records with the same columns."""
+        return Table(self.names, cells={name: [] for name in self.names})
+
+
+# Parquet: one file, or a folder of parts that are read in the order of their names.
+
+class ParquetParts(Stream):
+    """Parquet files with the same columns, one behind the other."""
+
+    dear = True
+
+    def __init__(self, path: Path) -> None:
+        self._paths = parts_of(path)
+        self.watched = Watched.of(*self._paths)
+        self.names = column_names(list(same_columns(self._paths)))
+        self._types = stated_types(self._paths[0])
+        self._counts = [_records(part) for part in self._paths]
+        if not sum(self._counts) or not self.names:
+            raise InputError("data file", "must hold at least one column and one record", path.name)
+
+    def __len__(self) -> int:
+        return sum(self._counts)
+
+    @property
+    def head(self) -> Table:
+        return replace(super().head, types=self._types)
+
+    def _tables(self, most: int, first: int, numbers: frozenset[str]) -> Iterator[Table]:
+        at = 0
+        for path, count in zip(self._paths, self._counts, strict=True):
+            if at + count > first:
+                for table in _part(path, most, at, numbers):
+                    if table.first + len(table) > first:
+                        yield _behind(table, first)
+            at += count
+
+
+def _records(path: Path) -> int:
+    with opened_parquet(path) as file:
+        return file.metadata.num_rows
+
+
+def _part(path: Path, most: int, at: int, numbers: frozenset[str]) -> Iterator[Table]:
+    """The records of one part, of which ``at`` lie before it."""
+    with opened_parquet(path) as file:
+        batches = file.iter_batches(batch_size=most, use_threads=False)
+        while (batch := _next(batches, path)) is not None:
+            names = column_names(list(batch.schema.names))
+            cells = {name: cells_by_kind(name, column, name in numbers)
+                     for name, column in zip(names, batch.columns, strict=True)}
+            yield Table(names, cells, first=at)
+            at += batch.num_rows
+
+
+def _next(batches: Iterator[Any], path: Path) -> Any:
+    try:
+        batch = next(batches, None)
+        while batch is not None and batch.num_rows == 0:
+            batch = next(batches, None)
+        if batch is not None:
+            batch.validate(full=True)
+        return batch
+    except Exception as error:  # pyarrow raises OSError, ValueError and its own kinds on damaged bytes
+        raise damaged(path, "must be a complete Parquet file", error) from None
+
+
+def _behind(table: Table, first: int) -> Table:
+    """A table without the records before number ``first``."""
+    cut = max(0, first - table.first)
+    if cut == 0 or table.cells is None:
+        return table
+    return Table(table.names, {name: cells[cut:] for name, cells in table.cells.items()}, first=table.first + cut)

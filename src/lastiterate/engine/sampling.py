@@ -1,0 +1,195 @@
+"""What every sampler returns, and sums over batches chunk by chunk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+import jax
+import numpy as np
+from lastiterate.run.facts import CHUNK
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar
+from lastiterate.engine.random import Key, Number
+from lastiterate.engine.host_permutation import Dealt
+from lastiterate.run.batching import Drawn
+import math
+from typing import Any
+import jax.numpy as jnp
+from lastiterate.engine.random import Number
+
+
+# How records lie in memory.
+
+Place = TypeVar("Place", np.ndarray, jax.Array)
+EVEN = 12
+"""Long chunks hold a multiple of it, so that 2, 3 or 4 sums of as many rows make up a chunk."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """``blocks`` batches of ``chunks`` chunks of ``rows`` records each; slots that no record needs are empty.
+
+    ``flat``: the records lie in one row, (n, ...), because a program gathers them; then there is one chunk.
+    """
+
+    blocks: int
+    size: int
+    chunks: int
+    rows: int
+    flat: bool = False
+
+    @property
+    def slots(self) -> int:
+        return self.blocks * self.chunks * self.rows
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """First axes of every array of records."""
+        return (self.rows,) if self.flat else (self.blocks, self.chunks, self.rows)
+
+    def slot(self, place: Place) -> Place:
+        """Where the record at ``place`` of the order lies among the slots."""
+        return place // self.size * (self.chunks * self.rows) + place % self.size
+
+
+def in_blocks(n: int, size: int, most: int) -> Layout:
+    """Blocks of ``size`` records, no more than ``most`` of them in a chunk."""
+    chunks = -(-size // most)
+    rows = -(-size // chunks)
+    return Layout(-(-n // size), size, chunks, rows if rows <= CHUNK else -(-rows // EVEN) * EVEN)
+
+
+def in_a_row(n: int) -> Layout:
+    """Records that programs gather."""
+    return Layout(1, n, 1, n, flat=True)
+
+
+# What every way of drawing batches gives the loop.
+
+Read = Callable[[Any], jax.Array]
+"""From a chunk of records to the sum of their clipped gradients, float64."""
+
+
+class Sampler(ABC):
+    """One way of drawing batches; subclasses are frozen dataclasses of shapes, and JAX pytrees.
+
+    ``drawn``: when secret draws happen, as the batching says. ``layout``: how records lie before any draw. ``blocks``:
+    batches in one pass.
+    """
+
+    drawn: ClassVar[Drawn]
+    layout: Layout
+
+    @property
+    def blocks(self) -> int:
+        return self.layout.blocks
+
+    def order(self, key: Key) -> jax.Array | None:
+        """Places of the records, (n,), where the run draws one secret order: data can be written in it at once."""
+        return None
+
+    def arranged(self, data: object, key: Key) -> Any:
+        """Data (in public order) as the draw of the whole run, or of a pass, arranges them."""
+        return data
+
+    @abstractmethod
+    def batch_sum(self, read: Read, data: object, key: Key, k: Number) -> jax.Array:
+        """Sum of the gradients of step k's batch; ``data`` as arranged, ``key``: the stream of secret draws."""
+
+
+class DealtEachPass(Sampler):
+    """A sampler whose draws cut every pass into batches, which the host may gather (``gathered``)."""
+
+    drawn = "each pass"
+
+    @abstractmethod
+    def records(self, data: object) -> int:
+        """How many there are in ``data``."""
+
+    @property
+    @abstractmethod
+    def rows_read(self) -> int:
+        """Records of a batch that are read at once."""
+
+    @abstractmethod
+    def dealt(self, words: np.ndarray) -> Dealt:
+        """The draw of a pass that ``arranged`` makes inside of programs, from every record's random word, (n,)."""
+
+    @abstractmethod
+    def placed(self, data: object, places: jax.Array, begins: jax.Array) -> Any:
+        """What ``arranged`` makes of the data for a pass that is dealt like this."""
+
+
+# Sums over batches, chunk by chunk.
+#
+# Batches whose size is drawn are read to their end, however long: nothing is truncated, so that no probability of a batch
+# that did not fit has to be paid for.
+
+UNROLLED = 4
+"""Chunks that are added one after the other instead of in a loop."""
+
+
+def block_sum(read: Read, data: object, k: Number) -> jax.Array:
+    """Over block k mod blocks; leaves (blocks, chunks, m, ...)."""
+    single = jax.tree.leaves(data)[0].shape[0] == 1  # a constant index copies nothing
+    return over_chunks(read, jax.tree.map(lambda a: a[0 if single else k % a.shape[0]], data))
+
+
+def over_chunks(read: Read, chunks: object) -> jax.Array:
+    """Sum over chunks that are known beforehand; leaves (chunks, m, ...)."""
+    def chunk(i: int) -> Any:
+        return jax.tree.map(lambda a: a[i], chunks)
+
+    count = jax.tree.leaves(chunks)[0].shape[0]
+    if count > UNROLLED:  # from zero on: a sum over all but the first would copy them
+        shape = jax.eval_shape(lambda: read(chunk(0)))
+        zero = jnp.zeros(shape.shape, shape.dtype)
+        return jax.lax.scan(lambda total, part: (total + read(part), None), zero, chunks)[0]
+    total = read(chunk(0))
+    for i in range(1, count):
+        total = total + read(chunk(i))
+    return total
+
+
+def over_places(places: jax.Array, n: int, most: int, read: Read, data: object) -> jax.Array:
+    """Sum over the records at ``places`` (past the end: none), in equal chunks of at most ``most``."""
+    chunks = -(-places.size // most)
+    rows = -(-places.size // chunks)
+    cut = jnp.pad(places, (0, chunks * rows - places.size), constant_values=n).reshape(chunks, rows)  # pyright: ignore
+    return over_chunks(lambda chunk: read(taken(data, chunk, n)), cut)
+
+
+def until_end(begin: Number, end: Number, count: int, read: Read) -> jax.Array:
+    """Sum of ``read(place)`` from ``begin`` to ``end``: it reads what lies at ``place`` .. ``place + count - 1``."""
+    def add(state: tuple[Any, Any]) -> tuple[Any, Any]:
+        at, total = state
+        return at + count, total + read(at)
+
+    shape = jax.eval_shape(lambda: read(begin))
+    zero = jnp.zeros(shape.shape, jnp.float64)
+    return jax.lax.while_loop(lambda state: state[0] < end, add, (begin, zero))[1]
+
+
+def records_in(data: object) -> int:
+    """How many records lie flat in ``data``, (n, ...): where n is nominal, another number than that of the run.
+
+    **Guarantee:** what is drawn and read follows from the records that are there, none is read twice in a batch.
+    """
+    return jax.tree.leaves(data)[0].shape[0]
+
+
+def at_once(expected: float, n: int, most: int) -> int:
+    """Records of a batch of random size that are read at once: few chunks, most of them full."""
+    size = min(n, expected + 4 * math.sqrt(expected) + 1)  # four standard deviations: seldom another chunk
+    return math.ceil(size / math.ceil(size / most))
+
+
+def taken(data: object, places: jax.Array, n: int) -> Any:
+    """The records at ``places``; empty slots where a place lies past the last record."""
+    return kept(jax.tree.map(lambda a: a[jnp.minimum(places, n - 1)], data), places < n)
+
+
+def kept(chunk: tuple[Any, ...], real: jax.Array) -> Any:
+    """A chunk whose records are set to 0 where they are not ``real``."""
+    return jax.tree.map(lambda a: jnp.where(real.reshape((-1,) + (1,) * (a.ndim - 1)), a, jnp.zeros_like(a)), chunk)

@@ -1,0 +1,86 @@
+"""What all released models have in common: a certificate, predictions, a folder."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from lastiterate.accounting.certificate import Certificate
+from lastiterate.accounting.comparison import check_statement
+from lastiterate.data.schema import Schema
+from lastiterate.errors import InputError
+from lastiterate.release import folder as folders
+from lastiterate.release.provenance import EXACT, GENERATOR, recorded
+from lastiterate.release.provenance import Written
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Fitted(ABC):
+    """A released model. ``delta``: at which its folder states epsilon; ``schema``: how records of a file become rows;
+    ``statement``: what the releaser says beside it (see ``lastiterate.accounting.releaser_statement.check_statement``);
+    ``exact``: whether the certificate covers the arithmetic as well.
+
+    **Guarantee:** ``certificate`` speaks of the very run whose last iterate this is. That of a loaded model is derived
+    again from its run when it is asked for, and refused where it differs from what is written.
+    """
+
+    kind: ClassVar[str]
+    exact_kind: ClassVar[str] = ""
+    proof: Certificate | Written
+    delta: float
+    schema: Schema | None = None
+    statement: dict[str, Any] | None = None
+    exact: bool = False
+    generator: ClassVar[str] = GENERATOR
+
+    @cached_property
+    def certificate(self) -> Certificate:
+        return self.proof.derived() if isinstance(self.proof, Written) else self.proof
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """What the certificate says of this fit besides."""
+        return ()
+
+    @property
+    def form(self) -> str:
+        """How a folder calls its kind of model."""
+        return self.exact_kind if self.exact else self.kind
+
+    @abstractmethod
+    def predict(self, x: Any) -> np.ndarray:
+        """One prediction for every record of ``x``."""
+
+    @abstractmethod
+    def contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """What a folder holds: the entries of model.json that this kind needs, and the arrays by name."""
+
+    @abstractmethod
+    def summary(self) -> str:
+        """A few words for ``repr``."""
+
+    def save(self, folder: str | Path) -> Path:
+        """Write a folder that ``load`` and ``lastiterate verify`` read; it must not exist yet."""
+        folders.free(folder)
+        model, tensors = self.contents()
+        schema = None if self.schema is None else self.schema.to_dict()
+        model = {"kind": self.form, "schema": schema} | model | ({"exact_run": model["run"]} if self.exact else {})
+        beside: dict[str, Any] = {"software": recorded(EXACT if self.exact else self.generator)}
+        beside |= {} if self.statement is None else {"word": check_statement(self.statement)}
+        try:
+            return folders.write(folder, tensors, model, self.certificate, self.delta, beside)
+        except (FileExistsError, FileNotFoundError, NotADirectoryError, PermissionError) as error:
+            raise InputError("folder", "must be one that can be made", f"{folder} ({error.strerror})",
+                             "save it in another one: nothing was written") from None
+
+    def saying(self, statement: dict[str, Any]) -> Self:
+        """The same model with the releaser's statement, which ``save`` writes into the certificate."""
+        return replace(self, statement=check_statement(statement))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.summary()}>"

@@ -1,0 +1,337 @@
+"""JSON for the dataclasses of a run, strict about text from strangers, with migrations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any
+from lastiterate.errors import InputError
+from collections.abc import Callable
+from dataclasses import fields
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+import numpy as np
+from lastiterate.run.validation import integer, number, numbers
+import json
+import math
+import re
+from typing import TYPE_CHECKING, Any, TypeGuard
+from lastiterate import limits
+
+
+# JSON for the frozen dataclasses of a run: ``{"type": class, field: value}``, nothing else accepted.
+#
+# Which types a field may have is read from its annotation when the object is built (``fields.settle``): nothing about
+# single fields stands here.
+
+# pyright: basic
+# what JSON holds is checked here, not known
+
+
+
+DEEPEST = 12
+"""Levels of lists and objects in each other that are read; a run has six."""
+
+
+WHERE_GIVEN = {"written": "where given"}
+"""Metadata of a field that came later: runs that leave it out are written, and hashed, as they were before."""
+
+
+def encode(value: object) -> Any:
+    """A JSON-ready form of a run or one of its parts; a ``json_type`` names a class that ``stands_for()`` it."""
+    if is_dataclass(value) and not isinstance(value, type):
+        body = {item.name: encode(getattr(value, item.name)) for item in fields(value) if item.init and not (
+            item.metadata == WHERE_GIVEN and getattr(value, item.name) == item.default)}
+        return {"type": getattr(value, "json_type", type(value).__name__), **body}
+    if isinstance(value, tuple):
+        return [encode(entry) for entry in value]
+    return value
+
+
+def decode(data: object, where: str, classes: Mapping[str, type], depth: int = DEEPEST) -> Any:
+    """The object described by ``data``, of one of ``classes`` by name; unknown types and fields, and missing ones, are
+    refused by name."""
+    if not depth:
+        raise InputError(where, f"is nested deeper than {DEEPEST} levels", None, "write one with Run.to_json()")
+    if isinstance(data, list):
+        return tuple(decode(entry, where, classes, depth - 1) for entry in data)
+    if not isinstance(data, dict):
+        return data
+    kind = data.get("type")
+    cls = classes.get(kind) if isinstance(kind, str) else None
+    if cls is None:
+        raise InputError(where, "has an unknown \"type\"", kind, "use the names that Run.to_json() writes")
+    known = {item.name: item for item in fields(cls) if item.init}
+    extra = sorted(map(str, set(data) - set(known) - {"type"}))
+    if extra:
+        raise InputError(f"{where}.{kind}", "has an unknown field", extra[0], "remove it")
+    missing = [name for name, item in known.items() if name not in data and item.default is MISSING]
+    if missing:
+        raise InputError(f"{where}.{kind}", f"misses the field {missing[0]!r}", None, "add it")
+    decoded = cls(**{name: decode(data[name], f"{where}.{name}", classes, depth - 1) for name in known if name in data})
+    return decoded.stands_for() if hasattr(cls, "stands_for") else decoded
+
+
+# The types of a description's fields, read from its annotations: what is checked is what is stored.
+#
+# A description is one of a closed set of final classes and is recognised by its exact type: a subclass could answer one
+# thing to a theorem and another to the trainer. Numbers are stored as built-in ones for the same reason.
+
+# pyright: basic
+# annotations are looked at here, and values of any type refused
+
+
+
+
+Check = Callable[[str, Any], Any]
+"""From the name of an argument and its value to the value that is stored; refuses a value of another type."""
+
+
+def settle(description: object) -> None:
+    """Check every field of a description against its annotation, and store numbers and tuples as built-in ones."""
+    for name, where, check in _checks(type(description)):
+        given = getattr(description, name)
+        plain = check(where, given)
+        if plain is not given:
+            object.__setattr__(description, name, plain)
+
+
+def exactly(name: str, value: object, *allowed: type) -> None:
+    """Refuse anything whose type is not one of ``allowed``."""
+    if type(value) not in allowed:
+        raise InputError(name, "must be one of " + ", ".join(kind.__name__ for kind in allowed), type(value).__name__,
+                         "descriptions are recognised by their exact type, subclasses are refused")
+
+
+@cache
+def _checks(cls: type) -> tuple[tuple[str, str, Check], ...]:
+    hints = {name: _stored(hint) for name, hint in get_type_hints(cls).items()}
+    return tuple((item.name, f"{cls.__name__}.{item.name}", check_of(hints[item.name]))
+                 for item in fields(cls) if item.init)
+
+
+def _stored(hint: object) -> Any:
+    """What a field holds: a descriptor stands for what reading it gives."""
+    read = getattr(hint, "__get__", None) if isinstance(hint, type) else None
+    return hint if read is None else get_type_hints(read)["return"]
+
+
+def check_of(hint: object) -> Check:
+    """The check that an annotation stands for."""
+    if hint in _PLAIN:
+        return _PLAIN[hint]
+    if get_origin(hint) is Literal:
+        return _choice(get_args(hint))
+    if get_origin(hint) in (Union, UnionType):
+        return _union(get_args(hint))
+    if get_origin(hint) is tuple:
+        return _several(check_of(get_args(hint)[0]))
+    return _union((hint,))
+
+
+def _text(name: str, value: object) -> str:
+    if type(value) not in (str, np.str_):
+        raise InputError(name, "must be text", type(value).__name__)
+    return str(value)
+
+
+_PLAIN: dict[Any, Check] = {float: number, int: integer, str: _text, tuple[float, ...]: numbers}
+
+
+def _choice(options: tuple[str, ...]) -> Check:
+    def check(name: str, value: object) -> str:
+        if type(value) not in (str, np.str_) or value not in options:
+            raise InputError(name, "must be one of " + ", ".join(options), value)
+        return str(value)
+
+    return check
+
+
+def _several(each: Check) -> Check:
+    def check(name: str, value: Any) -> tuple[Any, ...]:
+        if type(value) not in (list, tuple, np.ndarray):
+            raise InputError(name, "must be a list or tuple", type(value).__name__)
+        return tuple(each(name, entry) for entry in value)
+
+    return check
+
+
+def _union(members: tuple[Any, ...]) -> Check:
+    """One of several classes by exact type; a number, a tuple of them or nothing where the annotation has it."""
+    several = next((check_of(member) for member in members if get_origin(member) is tuple), None)
+    single = next((_PLAIN[member] for member in members if member in (float, int)), None)
+    classes = frozenset(member for member in members if isinstance(member, type) and member not in (float, int))
+    names = ", ".join(member.__name__ for member in members if member in classes and member is not NoneType)
+
+    def check(name: str, value: object) -> Any:
+        kind = type(value)
+        if kind in classes:
+            return value
+        if several is not None and kind in (list, tuple, np.ndarray):
+            return several(name, value)
+        if single is not None:
+            return single(name, value)
+        raise InputError(name, f"must be one of {names}", kind.__name__)
+
+    return check
+
+
+# Descriptions of runs as earlier versions wrote them, in today's words.
+
+# pyright: basic
+# what JSON holds is looked at here, not known
+
+
+METHODS = {"SnapshotNoise": ("VarianceReduced", ("every", "snapshot")),
+           "ObjectiveNoise": ("PerturbedMinimiser", ("parameters", "last"))}
+"""What was called noise and is a method, and the fields that went with it; the rest was the noise multiplier."""
+DEEPEST_MIGRATED = 8
+"""Levels of lists and objects that are looked through."""
+
+
+def in_todays_words(data: object, depth: int = DEEPEST_MIGRATED) -> Any:
+    """``data`` with every run in it as today's version would write it, and the names of what was called noise."""
+    if not depth:
+        return data
+    if isinstance(data, list):
+        return [in_todays_words(entry, depth - 1) for entry in data]
+    if not isinstance(data, dict):
+        return data
+    renamed = {key: in_todays_words(value, depth - 1) for key, value in data.items()}
+    if isinstance(kind := renamed.get("kind"), str) and kind in METHODS:
+        renamed["kind"] = METHODS[kind][0]
+    return _run(renamed) if renamed.get("type") == "Run" else renamed
+
+
+def _run(data: dict[str, Any]) -> dict[str, Any]:
+    if "momentum" in data and "update" not in data:
+        data = {"update" if key == "momentum" else key: value for key, value in data.items()}
+    noise = data.get("noise")
+    if not isinstance(noise, dict) or not isinstance(kind := noise.get("type"), str) or kind not in METHODS \
+            or "method" in data:
+        return data
+    name, taken = METHODS[kind]
+    method = {"type": name} | {key: noise[key] for key in taken if key in noise}
+    left = {key: value for key, value in noise.items() if key not in taken}
+    return data | {"noise": left | {"type": "NoiseMultiplier"}, "method": method}
+
+
+# JSON from strangers: one meaning per text, and every other text refused in one sentence.
+#
+# Readers differ on duplicate keys, on ``NaN`` and on numbers that no double holds; a text that two readers understand
+# differently certifies nothing.
+
+# pyright: basic
+# what JSON holds is checked here, not known
+
+
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LARGEST = 2**63
+_PARTS = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[^"]++', re.DOTALL)
+"""A text of JSON, or all between two of them; possessive, so that the engine keeps nothing to come back to."""
+_BRACKETS = re.compile(r"[\[\]{}]")
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def loads(text: str | bytes, where: str) -> Any:
+    """The value of a JSON text; ``InputError``, with ``where`` as its argument, for what is not exactly one value."""
+    if len(text) > limits.TEXT:
+        raise InputError(where, f"must be at most {limits.text(limits.TEXT)} of text", len(text))
+    try:
+        plain = text.decode("utf-8") if isinstance(text, bytes) else text
+        _check_size(plain, where)
+        value = json.loads(plain, object_pairs_hook=lambda pairs: _object(pairs, where),
+                           parse_constant=lambda name: _refuse(where, name),
+                           parse_int=lambda digits: _whole(digits, where),
+                           parse_float=lambda digits: _number(digits, where))
+        if _SURROGATE.search(plain):
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeError:
+        raise InputError(where, "must be text in UTF-8", None, "the file is damaged") from None
+    except (json.JSONDecodeError, RecursionError) as error:
+        begun = text.lstrip()[:1] in ("", "{", "[", b"", b"{", b"[")
+        raise InputError(where, "must be complete JSON", str(error)[:120],
+                         "the file is cut off or damaged" if begun else "there is none in it" +
+                         ("; give the text of a file, and not its name" if isinstance(text, str) else "")) from None
+    return value
+
+
+def read(path: Path, where: str) -> dict[str, Any]:
+    """The object in a JSON file."""
+    parsed = loads(content(path, where), where)
+    if not isinstance(parsed, dict):
+        raise InputError(where, "must be a JSON object", type(parsed).__name__)
+    return parsed
+
+
+def is_object(value: object) -> TypeGuard[dict[str, object]]:
+    """Whether a value of JSON is an object, of whose entries nothing is known."""
+    return isinstance(value, dict)
+
+
+def is_list(value: object) -> TypeGuard[list[object]]:
+    """Whether a value of JSON is a list, of whose entries nothing is known."""
+    return isinstance(value, list)
+
+
+def content(path: Path, where: str) -> bytes:
+    """The bytes of a JSON file, which may be a pipe; a file without an end is refused before it takes all memory."""
+    return limits.content(path, where, limits.TEXT)
+
+
+def _check_size(text: str, where: str) -> None:
+    """Refuse lists and objects that are too deep in one another, and too many values, before anything is made of them.
+    """
+    depth = values = texts = 0
+    for part in _PARTS.finditer(text):
+        if text[part.start()] == '"':
+            texts += 1
+        else:
+            plain = part.group()
+            values += plain.count(",") + plain.count("[") + plain.count("{")
+            if values <= limits.VALUES and (depth := _depth_behind(plain, depth, where)) < 0:
+                return  # the parser says where
+        if values > limits.VALUES or texts > 2 * limits.VALUES:
+            raise InputError(where, f"must hold at most {limits.VALUES:,} values", None)
+
+
+def _depth_behind(part: str, depth: int, where: str) -> int:
+    """How deep the end of a part without texts lies; negative where it closes more than was opened."""
+    for bracket in _BRACKETS.finditer(part):
+        depth += 1 if bracket.group() in "[{" else -1
+        if depth > limits.NESTING:
+            raise InputError(where, f"must not nest lists and objects deeper than {limits.NESTING}", None)
+        if depth < 0:
+            break
+    return depth
+
+
+def _object(pairs: list[tuple[str, Any]], where: str) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        seen = set[str]()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))
+        raise InputError(where, "must name every key once", twice[:60].encode("utf-8", "replace").decode(),
+                         "two readers could understand it differently")
+    return members
+
+
+def _refuse(where: str, name: str) -> Any:
+    raise InputError(where, "must hold finite numbers", name)
+
+
+def _whole(digits: str, where: str) -> int:
+    if len(digits) > 20 or abs(int(digits)) > LARGEST:
+        raise InputError(where, "must hold whole numbers of at most 2^63", digits[:24])
+    return int(digits)
+
+
+def _number(digits: str, where: str) -> float:
+    if len(digits) > limits.DIGITS:
+        raise InputError(where, f"must hold numbers of at most {limits.DIGITS:,} characters", digits[:24])
+    value = float(digits)
+    return value if math.isfinite(value) else _refuse(where, digits[:24])

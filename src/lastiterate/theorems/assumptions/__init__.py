@@ -1,1 +1,0 @@
-"""The conditions that theorems choose from, each checkable on a run."""

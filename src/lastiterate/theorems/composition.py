@@ -1,0 +1,106 @@
+"""Composition: every step is charged, whatever is released."""
+
+from __future__ import annotations
+
+import math
+import numpy as np
+from lastiterate.analysis.shifts import allowance
+from lastiterate.curves.gaussian import Gdp
+from lastiterate.run.facts import known
+from lastiterate.run.run import Run
+from lastiterate.theorems.assumptions import NOISY_STEPS
+from lastiterate.theorems.theorem import Theorem
+from lastiterate.analysis.langevin import linear, squared_ratio
+from lastiterate.theorems.diffusion_assumptions import LANGEVIN_ALGORITHM, LANGEVIN_PAPER
+from lastiterate.analysis.langevin import moved_draws
+from lastiterate.run.noise import Correlated
+from lastiterate.theorems.assumptions import (correlated_noise, kept_places, known_noise, known_sensitivity, noisy_steps)
+
+
+def composition_mu(run: Run) -> float:
+    """mu of releasing every noisy gradient, for the worst place of the record."""
+    sensitivity = known(run.facts(), "sensitivity")
+    assert sensitivity is not None
+    unit = sensitivity.value / run.divisor
+    if run.constant:
+        participations, std = -(-run.steps // run.blocks), run.first_noise
+        charge = math.inf if std == 0 and unit > 0 else participations * (unit / std) ** 2 if unit > 0 else 0.0
+    else:
+        with np.errstate(divide="ignore"):
+            charges = (unit / run.noise_stds) ** 2 if unit > 0 else np.zeros(run.steps)
+        if run.batching.drawn == "each pass":  # the place is another one in every pass
+            charge = np.maximum.reduceat(charges, np.arange(0, run.steps, run.blocks)).sum()
+        else:
+            charge = np.bincount(np.arange(run.steps) % run.blocks, weights=charges).max()
+    return math.sqrt(charge) * (1 + allowance(run.steps))
+
+
+COMPOSITION_GDP = Theorem(
+    name="composition-gdp",
+    kind="upper",
+    statement="""Composition of Gaussian mechanisms: every step is charged, whatever is released and however steps are combined.
+
+mu^2 = max over the record's place of the sum, over the steps that it participates in, of
+(sensitivity / (b noise_std_k))^2.
+
+Source: Dong, Roth and Su 2022, Theorem 3.2 and Corollary 3.3 (composition of mu-GDP mechanisms). A record participates
+once per pass by blocks (anywhere in the pass, where every pass is drawn anew); batches drawn at every step are
+conditioned on (joint convexity) and charged at every step, without amplification by sampling.
+Proof: docs/theorems/composition.""",
+    citation="Dong, Roth, Su: Gaussian differential privacy, JRSSB 84 (2022), Theorem 3.2, Corollary 3.3 "
+             "(docs/theorems/composition)",
+    formula="mu^2 = sum over the record's steps of (sensitivity / (b noise_std))^2, worst place",
+    assumptions=NOISY_STEPS,
+    bound=lambda run: Gdp(composition_mu(run)),
+    remark="Holds for any loss, with momentum, and when all iterates are released.",
+)
+
+
+COMPOSITION_LANGEVIN = Theorem(
+    name="composition-langevin",
+    kind="upper",
+    statement="""The baseline of Chourasia et al.: composition by moments.  epsilon(alpha) = alpha S_g^2 eta K / (4 n^2 sigma^2).
+
+Source: their Figure 1 and Appendix E (the moments accountant of Abadi et al. 2016 on Algorithm 1). Proof:
+docs/theorems/composition.""",
+    citation=f"{LANGEVIN_PAPER}, Appendix E (baseline; docs/theorems/composition)",
+    formula="epsilon(alpha) = alpha S_g^2 eta K / (4 n^2 sigma^2)",
+    assumptions=LANGEVIN_ALGORITHM,
+    bound=lambda run: linear(squared_ratio(run) * run.first_step * run.steps / 4),
+    remark="Holds for any loss, with momentum, and when all iterates are released.",
+)
+
+
+def correlated_mu(run: Run) -> float:
+    """mu of releasing every noisy gradient, for the worst place of the record."""
+    sensitivity, noise = known(run.facts(), "sensitivity"), run.noise
+    assert sensitivity is not None and isinstance(noise, Correlated)
+    if sensitivity.value == 0:
+        return 0.0
+    if run.first_noise == 0:
+        return math.inf
+    moved = moved_draws(noise, run.blocks, run.steps)
+    return moved * sensitivity.value / (run.divisor * run.first_noise) * (1 + allowance(run.steps))
+
+
+CORRELATED_GDP = Theorem(
+    name="correlated-gdp",
+    kind="upper",
+    statement="""Correlated noise (matrix mechanism): the draws, moved by all contributions of one record together.
+
+mu = s sensitivity / (b noise_std), s^2 = max_j sum_{e, f} |<C_{j+el}, C_{j+fl}>| over the columns of C at the steps of
+the record's place j, l blocks in a pass, noise_std of one draw. No entry of C below 0: s = |sum_e C_{el}|, attained.
+
+Source: docs/theorems/correlated-noise (with Denisov et al. 2022, arXiv:2202.08312; Choquette-Choo et al. 2023,
+arXiv:2306.08153). Regime: any loss, contributions that depend on everything released before; the batches need not be
+secret, and a record takes part at most once in every pass, at the same place. Places that are drawn once are
+conditioned on (joint convexity).""",
+    citation="Denisov, McMahan, Rush, Smith, Thakurta: Improved differential privacy for SGD via optimal private "
+             "linear operators on adaptive streams, 2022 (arXiv:2202.08312); Choquette-Choo et al.: (Amplified) banded "
+             "matrix factorization, 2023 (arXiv:2306.08153) (docs/theorems/correlated-noise)",
+    formula="mu = s sensitivity / (b noise_std), s^2 = max_j sum_{e, f} |<C_{j+el}, C_{j+fl}>|",
+    assumptions=(noisy_steps, known_sensitivity, known_noise, correlated_noise, kept_places),
+    bound=lambda run: Gdp(correlated_mu(run)),
+    remark="Holds for any loss, with momentum, and when all iterates are released. That only the last one is released "
+           "buys nothing that anybody has proved.",
+)
