@@ -10,14 +10,13 @@ import html
 import re
 import sys
 import tempfile
-import tomllib
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from lastiterate.report.plots import example
 from lastiterate.report.plots import theorem_over_steps
-from lastiterate.theorems import TABLE, words
+from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Theorem, match
 
 DELTA, POINTS = 1e-5, 16
@@ -40,15 +39,9 @@ def marked(text: str) -> str:
     return NOTE.sub(r"[\1](../theorems/\1.md)", plain)
 
 
-@lru_cache(maxsize=1)
-def formulas() -> dict[str, str]:
-    """The formulas of all theorems as LaTeX, by name."""
-    return tomllib.loads((Path(__file__).parent / "formulas.toml").read_text(encoding="utf-8"))
-
-
 def mathematics(name: str) -> str:
     """A formula as MathML, which browsers set by themselves: no script, and nothing that is loaded; a line a part."""
-    return "\n".join(mathml(part, "block") for part in formulas()[name].split(r"\quad"))
+    return "\n".join(mathml(part, "block") for part in TABLE[name].latex.split(r"\quad"))
 
 
 def mathml(tex: str, display: str) -> str:
@@ -60,7 +53,7 @@ def mathml(tex: str, display: str) -> str:
 
 def page(theorem: Theorem) -> str:
     """The page of one theorem, in Markdown."""
-    title, text = words(theorem)
+    title, text = theorem.title, theorem.text
     run = example(theorem)
     epsilon = match(theorem, run).bound.epsilon(DELTA)  # pyright: ignore
     shown = {"lower": f"at least {epsilon:.3f}", "claimed": f"claimed to be {epsilon:.3f}"}.get(
@@ -106,7 +99,7 @@ theorems that apply to it.
 
 def overview() -> str:
     """The page that lists all theorems."""
-    rows = "\n".join(f"| [{t.name}]({t.name}.md) | {t.kind} | {marked(words(t)[0])} |" for t in TABLE.values())
+    rows = "\n".join(f"| [{t.name}]({t.name}.md) | {t.kind} | {marked(t.title)} |" for t in TABLE.values())
     return f"""# Every theorem
 
 One row of the table each; `lastiterate theorems` prints the same. *Upper* bounds can certify, *lower* ones say what no

@@ -21,7 +21,7 @@ import numpy as np
 import lastiterate as li
 from benchmarks.peers.child_process import DIFFPRIVLIB, Child
 from benchmarks.utility.data_sets import Set, adult_part, bundled
-from lastiterate.data import encoding as encode
+from lastiterate.data import encode
 from lastiterate.engine import execute, scores, seeded_key
 from lastiterate.planning.planner import consider
 from lastiterate.planning.task import Task

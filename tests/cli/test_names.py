@@ -17,8 +17,8 @@ SOURCES = Path(li.__file__).parent
 FLAG = re.compile(r"(?<![\w-])--([a-z]|$)")
 COMMAND = re.compile(r"lastiterate [a-z]+(?:[^`;.]|[.](?=\S))*")  #: a whole command may be quoted, with its flags
 QUOTES = {
-    "report/protocol.py": "the command that repeats an audit is put together from its settings",
-    "engine/streaming/devices.py": "an environment variable of another library",
+    "report/execution.py": "the command that repeats an audit is put together from its settings",
+    "engine/streaming/buffers.py": "an environment variable of another library",
 }
 
 

@@ -228,7 +228,7 @@ def test_a_pickle_has_a_limit_of_bytes_and_of_instructions(tmp_path, monkeypatch
     path = tmp_path / "data_batch_1"
     path.write_bytes(pickle.dumps({b"labels": [1, 2, 3], b"batch_label": b"x", "y": 2, 3: None}))
     assert read_plain_pickle(path)[b"labels"] == [1, 2, 3]
-    monkeypatch.setattr("lastiterate.data.plain_pickle._Counted.left", 1000)
+    monkeypatch.setattr("lastiterate.data.cifar._Counted.left", 1000)
     path.write_bytes(b"\x80\x02(" + b"]" * 2000 + b"l.")
     refused(lambda: read_plain_pickle(path), "instructions in its pickle")
     refused(lambda: read_plain_pickle(_sparse(path, limits.PICKLE + 1)), "at most 256 MiB")

@@ -173,4 +173,4 @@ def test_no_other_file_converts():
     ]
     assert sorted(found) == ["accounting/accounted_run.py: if adjacency == self.run.adjacency:",
                              "accounting/unlearning.py: return self if adjacency == ADJACENCY else None",
-                             'audit/neighbours.py: return run.adjacency == "replace-one"']
+                             'audit/canaries.py: return run.adjacency == "replace-one"']

@@ -9,7 +9,7 @@ import pytest
 import lastiterate as li
 from lastiterate.curves.allocation import AllocationPld
 from lastiterate.curves.gaussian import Gdp
-from lastiterate.theorems import by_name
+from lastiterate.theorems import find_theorem
 from lastiterate.theorems.theorem import Applies, match
 
 RUN = li.Run(n=1000, steps=60, step_size=0.5, noise=li.NoiseMultiplier(2.0), batching=li.RandomAllocation(100),
@@ -17,7 +17,7 @@ RUN = li.Run(n=1000, steps=60, step_size=0.5, noise=li.NoiseMultiplier(2.0), bat
 
 
 def curve(run):
-    found = match(by_name("random-allocation-pld"), run)
+    found = match(find_theorem("random-allocation-pld"), run)
     assert isinstance(found, Applies)
     return found.curve
 

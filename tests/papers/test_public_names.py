@@ -80,4 +80,4 @@ def test_the_library_imports_the_papers_in_one_place():
                      (isinstance(node, ast.Import) and any(each.name.startswith("lastiterate_papers")
                                                           for each in node.names))
                      for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))))]
-    assert places == ["cli/published.py"]
+    assert places == ["cli/papers.py"]

@@ -9,7 +9,6 @@ SOURCE = Path(li.__file__).parent
 PARTS = re.compile(r"(step_size|noise|schedule|size)\.(value|values|beta|strong|std|sigma|z)\b")
 ALLOWED = {
     "cli/show.py": "prints the description itself",
-    "cli/as_json.py": "prints the description itself",
     "report/explore.py": "prints the description itself",
 }
 

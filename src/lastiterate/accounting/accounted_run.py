@@ -24,8 +24,9 @@ from lastiterate.theorems import TABLE
 from lastiterate.theorems.assumptions import released_as_left
 from lastiterate.theorems.theorem import Applies, Broken, Fails, Theorem, match
 
-UPPER = tuple(theorem for theorem in TABLE.values() if theorem.kind in ("upper", "exact"))
-"""The theorems that can certify: all that a search asks."""
+def certifying_theorems() -> tuple[Theorem, ...]:
+    """Return the theorems of the table that can certify: all that a search asks."""
+    return tuple(theorem for theorem in TABLE.values() if theorem.kind in ("upper", "exact"))
 
 
 def _all() -> tuple[Theorem, ...]:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
 from typing import Literal
-from lastiterate.accounting.accounted_run import UPPER
+from lastiterate.accounting.accounted_run import certifying_theorems
 from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.curves.roots import Excess, Root, falling_root
 from lastiterate.errors import InputError, NotCertified
@@ -139,11 +139,13 @@ def calibrated(run: Run, *, epsilon: float, delta: float, field: Literal["noise"
         # a constant of the laws at one noise and number of steps says nothing about others
         run = replace(run, loss=Abstract(replace(run.loss.facts(), log_sobolev=None)))
 
-    def excess(candidate: Run, theorems: tuple[Theorem, ...] = UPPER) -> float:
+    everyone = certifying_theorems()
+
+    def excess(candidate: Run, theorems: tuple[Theorem, ...] = everyone) -> float:
         return excess_of(Certificate.of(candidate, theorems, at_least).delta(epsilon), delta)
 
     def over(candidate: Run) -> float:
-        return excess_of_epsilon(Certificate.of(candidate, UPPER, at_least).epsilon(delta), epsilon)
+        return excess_of_epsilon(Certificate.of(candidate, certifying_theorems(), at_least).epsilon(delta), epsilon)
 
     probe = _certifiable(run, at_least, delta)
     holding = tuple(verdict.theorem for verdict in probe.certifying)
@@ -200,7 +202,7 @@ def with_unit_noise(run: Run) -> Run:
 
 def _certifiable(run: Run, at_least: Evidence, delta: float) -> Certificate:
     """The certificate of ``run`` with noise 1; what nothing certifies at any noise is refused."""
-    probe = Certificate.of(with_unit_noise(run), UPPER, at_least)
+    probe = Certificate.of(with_unit_noise(run), certifying_theorems(), at_least)
     if not any(math.isfinite(probe.curve(verdict).epsilon(delta)) for verdict in probe.certifying):
         raise NotCertified(probe.nearest())
     return probe
@@ -236,7 +238,7 @@ def _costly_search(run: Run, field: str, epsilon: float, delta: float, at_least:
         far = (*(theorem for _, theorem in ranked if theorem not in near), *far)
     excesses = tuple((theorem, cache(excess(0, (theorem,)))) for theorem in (*near, *far))
     asked, root = _least_root(excesses, root)
-    for theorems in (asked, UPPER):
+    for theorems in (asked, certifying_theorems()):
         for more in (0.0, 1e-9, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1):  # rounding decides between 0 and a little more
             if Certificate.of(chosen := candidate(root.at + more), theorems, at_least).certifies(epsilon, delta):
                 if field == "noise":

@@ -166,10 +166,10 @@ def planned(run: Run, pairs: tuple[Neighbours, ...], train: Train, trials: int |
         size = min(most, pilot, at_once(run, pairs[0])) if batch_models is None else batch_models
         return TrialPlan(trials, pilot, min(size, trials), seed), pairs
     size = min(most, at_once(run, pairs[0])) if batch_models is None else batch_models
-    rate = rate(run, pairs[0], train, size)
-    pairs = pairs[:max(LEAST, int(rate * PILOTS / (2 * FEW)))]
-    pilot = int(min(max(rate * PILOTS / (2 * len(pairs)), FEW // 2), MANY))
-    count = int(min(max(rate * COUNTED / (2 * PAIRS), FEWEST), MOST_AT_ONCE))
+    per_minute = rate(run, pairs[0], train, size)
+    pairs = pairs[:max(LEAST, int(per_minute * PILOTS / (2 * FEW)))]
+    pilot = int(min(max(per_minute * PILOTS / (2 * len(pairs)), FEW // 2), MANY))
+    count = int(min(max(per_minute * COUNTED / (2 * PAIRS), FEWEST), MOST_AT_ONCE))
     return TrialPlan(int(float(f"{count:.2g}")), pilot, size, seed), pairs
 
 

@@ -21,7 +21,6 @@ from lastiterate.cli.app import FLAG_HELP, Delta, Json, RunFile, Trust, app, con
 from typing import Any
 from rich.console import Console
 from rich.markup import escape
-from lastiterate.theorems import words
 from lastiterate.theorems.theorem import Theorem
 from rich.table import Table
 from lastiterate.accounting import explain
@@ -185,23 +184,23 @@ def theorems_command(name: Annotated[str | None, typer.Argument(help="one theore
     """The table of theorems, a line each; with a name, one of them in full."""
     one_form(json=json_, csv=csv, latex=latex)
     pass
-    from lastiterate.theorems import TABLE, by_name
+    from lastiterate.theorems import TABLE, find_theorem
 
     if name is None and plot is not None:
         raise InputError("plot", "needs the name of a theorem", None, "one of " + ", ".join(TABLE))
     if json_:
-        chosen = TABLE.values() if name is None else (by_name(name),)
+        chosen = TABLE.values() if name is None else (find_theorem(name),)
         print(json.dumps([as_json(theorem) for theorem in chosen], indent=2))
         return
     if csv or latex:
-        chosen = TABLE if name is None else {name: by_name(name)}
+        chosen = TABLE if name is None else {name: find_theorem(name)}
         print((as_csv if csv else as_latex)(*theorem_rows(chosen)), end="")
         return
     if name is None:
         theorems(console, TABLE)
         console.print("lastiterate theorems NAME: formula, assumptions and source in full", style="dim")
         return
-    named = by_name(name)
+    named = find_theorem(name)
     theorem(console, named)
     if plot is not None:
         from lastiterate.report.plots import theorem_over_steps
@@ -215,7 +214,7 @@ def theorems_command(name: Annotated[str | None, typer.Argument(help="one theore
 
 def as_json(entry: Theorem) -> dict[str, Any]:
     """One theorem, JSON-ready."""
-    title, text = words(entry)
+    title, text = entry.title, entry.text
     return {"name": entry.name, "kind": entry.kind, "title": title, "text": text, "formula": entry.formula,
             "assumptions": [assumption.needs for assumption in entry.assumptions], "remark": entry.remark,
             "citation": entry.citation}
@@ -224,14 +223,14 @@ def as_json(entry: Theorem) -> dict[str, Any]:
 def theorem_rows(table: dict[str, Theorem]) -> tuple[list[str], list[list[object]]]:
     """Header and rows: name, kind, what it says, what it needs, its source."""
     return ["theorem", "kind", "statement", "needs", "source"], [
-        [entry.name, entry.kind, words(entry)[0], "; ".join(a.needs for a in entry.assumptions), entry.citation]
+        [entry.name, entry.kind, entry.title, "; ".join(a.needs for a in entry.assumptions), entry.citation]
         for entry in table.values()]
 
 
 def theorems(console: Console, table: dict[str, Theorem]) -> None:
     """The table of theorems, one line each: what does not fit is cut."""
     wide = max(map(len, table))
-    lines = [("theorem", "kind", "statement"), *((one.name, one.kind, words(one)[0]) for one in table.values())]
+    lines = [("theorem", "kind", "statement"), *((one.name, one.kind, one.title) for one in table.values())]
     for name, kind, statement in lines:
         console.print(f"{name:<{wide}}  {kind:<7}  {statement}", overflow="ellipsis", no_wrap=True, highlight=False,
                       markup=False)
@@ -239,7 +238,7 @@ def theorems(console: Console, table: dict[str, Theorem]) -> None:
 
 def theorem(console: Console, entry: Theorem) -> None:
     """One theorem in full."""
-    title, text = words(entry)
+    title, text = entry.title, entry.text
     console.print(f"[bold]{entry.name}[/bold] ({entry.kind})\n\n{escape(title)}\n", highlight=False)
     console.print(f"  {entry.formula}\n", highlight=False, markup=False)
     for paragraph in text.split("\n\n"):

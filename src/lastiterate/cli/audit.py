@@ -144,7 +144,7 @@ def _train_of(subject: Subject) -> Any:
         return None
     from lastiterate.audit import networks
 
-    return import_module("lastiterate.torch.attacked").stand_in(subject.run, networks.SHAPES)
+    return import_module("lastiterate.torch.released").stand_in(subject.run, networks.SHAPES)
 
 
 def _show_law(run: Run, models: int | None, seed: int | None, json_: bool) -> None:

@@ -333,7 +333,7 @@ PARTS: dict[type, Executed] = {
     UnitRows: Executed(lambda part, slices, n, d, key: NOTHING, lambda part, rows, measured: unit_rows(rows)),
     CosineFeatures: Executed(lambda part, slices, n, d, key: noisy_cosines(slices, n, part, key), with_cosines),
     PrivateCovariance: Executed(_covariance, whitened),
-    # measured where the steps read the rows, with their intercept: engine/model.py
+    # measured where the steps read the rows, with their intercept: engine/linear_model.py
     TopEigenvalue: Executed(lambda part, slices, n, d, key: NOTHING, lambda part, rows, measured: rows),
 }
 

@@ -109,11 +109,11 @@ class Kind:
         return cast(Home, import_module(self.module))
 
 
-LINEAR = Kind("linear", "lastiterate.release.linear", streams=True, shared=True, tables=True, exactly="exact")
+LINEAR = Kind("linear", "lastiterate.release.linear_model", streams=True, shared=True, tables=True, exactly="exact")
 SELECTED = Kind("selected", "lastiterate.release.tuning", "selection", trained=False, tables=True)
 SAMPLED = Kind("posterior-sample", "lastiterate.release.posterior", "problem", trained=False, tables=True)
-UNLEARNED = Kind("unlearned", "lastiterate.release.unlearned_model", "unlearning", trained=False)
-NETWORK = Kind("network", "lastiterate.release.trained_network", streams=True, shared=True, exactly="exact-network")
+UNLEARNED = Kind("unlearned", "lastiterate.release.unlearning", "unlearning", trained=False)
+NETWORK = Kind("network", "lastiterate.release.network_model", streams=True, shared=True, exactly="exact-network")
 KINDS = {kind.name: kind for kind in (LINEAR, NETWORK, SELECTED, UNLEARNED, SAMPLED)}
 LATE = {"torch": "lastiterate.torch", "exact-torch": "lastiterate.torch"}
 """Name of a kind (the first is also the library's) and the package that registers it; such models exist only beside

@@ -22,7 +22,7 @@ from lastiterate.release.provenance import Written
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Fitted(ABC):
     """A released model. ``delta``: at which its folder states epsilon; ``schema``: how records of a file become rows;
-    ``statement``: what the releaser says beside it (see ``lastiterate.accounting.releaser_statement.check_statement``);
+    ``statement``: what the releaser says beside it (see ``lastiterate.accounting.comparison.check_statement``);
     ``exact``: whether the certificate covers the arithmetic as well.
 
     **Guarantee:** ``certificate`` speaks of the very run whose last iterate this is. That of a loaded model is derived

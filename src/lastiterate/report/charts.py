@@ -12,7 +12,7 @@ from lastiterate.accounting.tradeoff_summary import true_positive_rate
 from lastiterate.curves.curve import Curve
 from lastiterate.curves.lower_bound import LowerBound
 from lastiterate.errors import InputError
-from lastiterate.theorems.theorem import Applies, Kind
+from lastiterate.theorems.theorem import FAMILIES, Applies, Kind
 
 
 # One style for every picture: what is certified, reached, assumed or measured differs in dash and marker, not in
@@ -252,16 +252,6 @@ def strongest(certificate: Certificate, delta: float) -> LowerBound | None:
     return max(bounds, key=lambda bound: bound.epsilon(delta), default=None)
 
 
-FAMILIES = ("last iterate", "sampling", "composition")
-
-
-def family(name: str) -> str:
-    """What a theorem charges for: every step, the drawing of batches, or the last iterate alone."""
-    if name.startswith("composition"):
-        return "composition"
-    return "sampling" if name.endswith(("-pld", "-rdp", "-amplified")) else "last iterate"
-
-
 @dataclass(frozen=True)
 class Line:
     """Epsilon over steps, where it is finite: of a theorem, of the best of a family, or of the best lower bound."""
@@ -284,7 +274,7 @@ def over_steps(certificate: Certificate, delta: float, counts: int = COUNTS) -> 
         except InputError:  # no statement about that few steps: the line begins later
             continue
         for verdict in at.certifying:
-            line, epsilon = lines.setdefault(family(verdict.theorem.name), {}), at.curve(verdict).epsilon(delta)
+            line, epsilon = lines.setdefault(verdict.theorem.family, {}), at.curve(verdict).epsilon(delta)
             if math.isfinite(epsilon):
                 line[count] = min(line.get(count, math.inf), epsilon)
         if 0 < (lower := at.lower(delta)) < math.inf:  # infinite before the first noise

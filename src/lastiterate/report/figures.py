@@ -41,9 +41,9 @@ def effects(subject: Subject) -> Markup | str:
                                "with noise), the largest change first. The band is two standard deviations of the "
                                "run's own noise: what stays within it around 0 may be noise. Nothing here looks at a "
                                "record, so that it costs no privacy; it shows associations, not causes." + several)]
-    for number, effect in enumerate(ranked[:MOST]):
+    for place, effect in enumerate(ranked[:MOST]):
         parts += [tag("h3", f"{_name(effect)}: {effect.size:.3g} from the smallest to the largest"),
-                  _table(effect) if effect.labels else _picture(effect, f"effect-{number}")]
+                  _table(effect) if effect.labels else _picture(effect, f"effect-{place}")]
         if effect.missing is not None:
             parts.append(tag("p", f"where it is missing: {_numbers(*effect.missing)}"))
     if len(ranked) > MOST:

@@ -16,6 +16,7 @@ from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import GaussianStart
 from lastiterate.run.step_sizes import Constant
 from lastiterate.run.methods import VarianceReduced
+from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Theorem
 from collections import Counter
 from collections.abc import Sequence
@@ -25,7 +26,7 @@ from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.atomic_files import SHARED, write_file
 from lastiterate.curves.lower_bound import LowerBound
 from lastiterate.errors import InputError
-from lastiterate.report.charts import Line, family
+from lastiterate.report.charts import Line
 from lastiterate.report.charts import drawn_as, dressed
 from lastiterate.run.facts import Evidence
 from lastiterate.theorems.theorem import Applies, Kind, Theorem
@@ -156,7 +157,7 @@ def meaning(certificate: Certificate, line: Line) -> str:
     if line.kind == "lower":
         return "lower"
     weak = not certificate.verdict(line.name).certifies(Evidence.ENFORCED)
-    return "assumed" if weak else family(line.name)
+    return "assumed" if weak else TABLE[line.name].family
 
 
 def said_of(certificate: Certificate, line: Line) -> str:

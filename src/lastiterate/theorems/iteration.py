@@ -9,7 +9,7 @@ from lastiterate.curves.gaussian import Gdp
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions import (NOISY_STEPS, bounded_domain, constant_schedule, full_batch, last_iterate_only, not_averaged, plain_updates)
 from lastiterate.theorems.assumptions import convex, nonexpansive_step
-from lastiterate.theorems.theorem import Theorem
+from lastiterate.theorems.theorem import Theorem, register
 from lastiterate.analysis.step_map import step_map
 from lastiterate.analysis.shifts import cyclic_mu, log_square
 from lastiterate.theorems.assumptions import (NOISY_STEPS, constant_schedule, last_iterate_only, not_averaged, plain_updates, public_order)
@@ -48,9 +48,10 @@ def _bound_bounded_domain_convex(run: Run) -> Gdp:
     return Gdp(min(unbounded, restarted(whole), restarted(min(run.steps, whole + 1))))
 
 
-BOUNDED_DOMAIN_CONVEX = Theorem(
+BOUNDED_DOMAIN_CONVEX = register(Theorem(
     name="bounded-domain-convex",
     kind="upper",
+    family="last iterate",
     statement="""Full batches, convex and smooth, a bounded domain: more iterations without more privacy loss.
 
 mu^2 = min(T s^2/v, min over 1 <= k <= T of (D + k s)^2/(k v)), s = eta sensitivity/n, v = (eta noise_std)^2, D the
@@ -64,11 +65,12 @@ a map may expand by 1 + 2^-52: the allowance grows with the number of steps that
     citation="Altschuler, Talwar: Privacy of noisy stochastic gradient descent: more iterations without more privacy "
              "loss, NeurIPS 2022 (arXiv:2205.13710), full batch (constants by docs/theorems/shifted-interpolation)",
     formula="mu^2 = min(T s^2, min_k (D + k s)^2 / k) / v; epsilon(alpha) = alpha mu^2 / 2",
+    latex=r"\mu^2 = \frac{\min\left(T s^2, \min_k \frac{(D + k s)^2}{k}\right)}{v}; \quad \epsilon(\alpha) = \frac{\alpha \mu^2}{2}",
     assumptions=(*NOISY_STEPS, last_iterate_only, full_batch, plain_updates, not_averaged, constant_schedule,
                  bounded_domain, convex, nonexpansive_step),
     bound=_bound_bounded_domain_convex,
     remark="D is the diameter, not the radius.",
-)
+))
 
 
 def _bound_cyclic_weakly_convex(run: Run) -> Gdp:
@@ -77,9 +79,10 @@ def _bound_cyclic_weakly_convex(run: Run) -> Gdp:
     return Gdp(cyclic_mu(run, log_square(curvature, run.first_step)))
 
 
-CYCLIC_WEAKLY_CONVEX = Theorem(
+CYCLIC_WEAKLY_CONVEX = register(Theorem(
     name="cyclic-weakly-convex",
     kind="upper",
+    family="last iterate",
     statement="""Blocks in a public order, smooth losses that need not be convex, the last iterate, any domain.
 
 epsilon(alpha) = alpha s^2/(2 v) ((E - 1) theta_L(l) + 1), s = eta sensitivity/b, v = (eta noise_std)^2, l blocks per
@@ -90,11 +93,12 @@ Source: Kong and Ribero 2025, Theorem 2.3, as restored and proved in docs/theore
 pass that was only begun: floor(T/l) would be false). Regime: step <= 1/(M + m), half of it where clips can act.""",
     citation=f"{PAPER}, Theorem 2.3 (docs/theorems/cyclic-weakly-convex)",
     formula="mu^2 = (s^2/v) ((ceil(T/l) - 1) theta_L(l) + 1); epsilon(alpha) = alpha mu^2 / 2",
+    latex=r"\mu^2 = \frac{s^2}{v} \left((\lceil T/l \rceil - 1) \theta_L(l) + 1\right); \quad \epsilon(\alpha) = \frac{\alpha \mu^2}{2}",
     assumptions=(*NOISY_STEPS, last_iterate_only, public_order, plain_updates, not_averaged, constant_schedule,
                  weakly_convex_step),
     bound=_bound_cyclic_weakly_convex,
     remark="shifted-interpolation has the exact constant of the step and the optimal shifts, and is never worse.",
-)
+))
 
 
 Spread = tuple[float, tuple[Fact, ...]]
@@ -145,9 +149,10 @@ def _bound_cyclic_weakly_convex_bounded(run: Run) -> Gdp:
     return Gdp(form[0] / (run.first_step * std) * ROUNDING if std > 0 else math.inf)
 
 
-CYCLIC_WEAKLY_CONVEX_BOUNDED = Theorem(
+CYCLIC_WEAKLY_CONVEX_BOUNDED = register(Theorem(
     name="cyclic-weakly-convex-bounded",
     kind="upper",
+    family="last iterate",
     statement="""Blocks in a public order in a bounded domain: a bound that does not depend on the number of steps.
 
 epsilon(alpha) = alpha mu^2/2, mu^2 v = (D + 2 eta C)^2 for any loss whose records' gradients are at most C, and
@@ -159,11 +164,12 @@ Source: Kong and Ribero 2025, Theorem 2.2, as restored and proved in docs/theore
 forms the one that rests on stronger facts counts; between equals the smaller.""",
     citation=f"{PAPER}, Theorem 2.2 (docs/theorems/cyclic-weakly-convex)",
     formula="mu^2 = min((D + 2 eta C)^2, (L D + s)^2) / v; epsilon(alpha) = alpha mu^2 / 2",
+    latex=r"\mu^2 = \frac{\min\left((D + 2 \eta C)^2, (L D + s)^2\right)}{v}; \quad \epsilon(\alpha) = \frac{\alpha \mu^2}{2}",
     assumptions=(*NOISY_STEPS, last_iterate_only, public_order, plain_updates, not_averaged, constant_schedule,
                  bounded_domain, bounded_step),
     bound=_bound_cyclic_weakly_convex_bounded,
     remark="D is the diameter, not the radius. The number of steps does not enter.",
-)
+))
 
 
 def largest_move(run: Run) -> float:
@@ -173,9 +179,10 @@ def largest_move(run: Run) -> float:
     return 2 * run.first_step * lipschitz.value * (1 + FLOAT_SLACK)
 
 
-LIPSCHITZ_BOUNDED_DOMAIN = Theorem(
+LIPSCHITZ_BOUNDED_DOMAIN = register(Theorem(
     name="lipschitz-bounded-domain",
     kind="upper",
+    family="last iterate",
     statement="""Bounded gradients in a bounded domain: neither convexity nor smoothness, any blocks.
 
 mu^2 = min(T (2 eta L)^2, min over k <= T of (D + 2 k eta L)^2 / k) / (eta noise_std)^2: two states at distance z are at
@@ -186,11 +193,12 @@ k > 1: docs/theorems/bounded-domain. Regime: clipped gradients suffice; step * r
     citation="Kong, Ribero: Privacy of the last iterate in cyclically-sampled DP-SGD on nonconvex composite losses "
              "(arXiv:2407.05237 v3), Theorem 2.2, and docs/theorems/bounded-domain",
     formula="mu^2 = min(T (2 eta L)^2, min over k <= T of (D + 2 k eta L)^2 / k) / (eta noise_std)^2",
+    latex=r"\mu^2 = \frac{\min\left(T (2 \eta L)^2, \ \min_{k \le T} \frac{(D + 2 k \eta L)^2}{k}\right)}{(\eta \, \text{noise_std})^2}",
     assumptions=(noisy_steps, known_noise, independent_noise, last_iterate_only, counted_batches, plain_updates,
                  not_averaged, constant_schedule, bounded_domain, bounded_gradient),
     bound=lambda run: Gdp(scaled_mu(Modulus(0.0, 1.0, largest_move(run)), run)),
     remark="Holds for any loss whose gradients are clipped, convex or not.",
-)
+))
 
 
 def _bound_hoelder_bounded_domain(run: Run) -> Gdp:
@@ -205,9 +213,10 @@ def _bound_hoelder_bounded_domain(run: Run) -> Gdp:
     return Gdp(scaled_mu(Modulus(growth, exponent, shift, largest_move(run)), run))
 
 
-HOELDER_BOUNDED_DOMAIN = Theorem(
+HOELDER_BOUNDED_DOMAIN = register(Theorem(
     name="hoelder-bounded-domain",
     kind="upper",
+    family="last iterate",
     statement="""Hoelder continuous gradients in a bounded domain: neither convexity nor smoothness, any blocks.
 
 mu^2 = min sum_t a_t^2 / (eta noise_std)^2 over paths D = z_tau, ..., z_T = 0 (or from z_0 = 0) with
@@ -219,15 +228,17 @@ paths. Regime: 0 < l <= 1; the record counts at every step, whatever the order o
              "proved in docs/theorems/bounded-domain",
     formula="mu^2 = min sum_t a_t^2 / (eta noise_std)^2 over z_t = z_{t-1} + min(eta H z_{t-1}^l + "
             "eta sensitivity / b, 2 eta L) - a_t, from z_tau = D (or z_0 = 0) to z_T = 0",
+    latex=r"\mu^2 = \min \sum_t \frac{a_t^2}{(\eta \, \text{noise_std})^2} \text{ over } z_t = z_{t-1} + \min\left(\eta H z_{t-1}^l + \frac{\eta \, \text{sensitivity}}{b}, 2 \eta L\right) - a_t, \text{ from } z_\tau = D \text{ (or } z_0 = 0 \text{) to } z_T = 0",
     assumptions=(*NOISY_STEPS, last_iterate_only, counted_batches, plain_updates, not_averaged, constant_schedule,
                  bounded_domain, hoelder_gradient),
     bound=_bound_hoelder_bounded_domain,
-)
+))
 
 
-PABI_CONVEX = Theorem(
+PABI_CONVEX = register(Theorem(
     name="pabi-convex",
     kind="upper",
+    family="last iterate",
     statement="""Privacy amplification by iteration: convex, smooth losses, blocks in a public order, one pass or several.
 
 epsilon(alpha) = alpha s^2/(2 v) ((E - 1)/l + 1), s = eta sensitivity/b, v = (eta noise_std)^2, l blocks per pass, E =
@@ -239,10 +250,11 @@ proof for any number of passes and blocks in docs/theorems/cyclic-weakly-convex.
     citation="Feldman, Mironov, Talwar, Thakurta: Privacy amplification by iteration, FOCS 2018 (arXiv:1808.06651), "
              "Theorems 23 and 35 (docs/theorems/cyclic-weakly-convex)",
     formula="mu^2 = (s^2/v) ((ceil(T/l) - 1)/l + 1); epsilon(alpha) = alpha mu^2 / 2",
+    latex=r"\mu^2 = \frac{s^2}{v} \left(\frac{\lceil T/l \rceil - 1}{l} + 1\right); \quad \epsilon(\alpha) = \frac{\alpha \mu^2}{2}",
     assumptions=(*NOISY_STEPS, last_iterate_only, public_order, plain_updates, not_averaged, constant_schedule,
                  convex, nonexpansive_step),
     bound=lambda run: Gdp(cyclic_mu(run, log_square=0.0)),
-)
+))
 
 
 def _bound_smooth_bounded_domain(run: Run) -> Rdp:
@@ -257,9 +269,10 @@ def _bound_smooth_bounded_domain(run: Run) -> Rdp:
     return linear(min(drawn**2 * run.steps, (drawn + apart) ** 2))
 
 
-SMOOTH_BOUNDED_DOMAIN = Theorem(
+SMOOTH_BOUNDED_DOMAIN = register(Theorem(
     name="smooth-bounded-domain",
     kind="claimed",
+    family="last iterate",
     statement="""Smooth losses, a bounded domain, sampled batches, as published. It is false for sampled batches.
 
 epsilon(alpha) = alpha min(A T, (sqrt A + sqrt B)^2), A = 2 C^2/(n b std^2), B = (1 + eta M)^2 D^2/(2 eta^2 std^2): the
@@ -273,9 +286,10 @@ record was drawn, which is right for no order above 1: counterexample in docs/th
              "(refuted in docs/theorems/smooth-bounded-domain)",
     formula="epsilon(alpha) = alpha min(A T, (sqrt A + sqrt B)^2), A = 2 C^2 / (n b std^2), "
             "B = ((1 + eta M) D / (eta std))^2 / 2",
+    latex=r"\epsilon(\alpha) = \alpha \min\left(A T, (\sqrt{A} + \sqrt{B})^2\right), \quad A = \frac{2 C^2}{n b \, \text{std}^2}, \quad B = \frac{\left((1 + \eta M) D / (\eta \, \text{std})\right)^2}{2}",
     assumptions=(*NOISY_STEPS, last_iterate_only, sampled_batches, plain_updates, not_averaged, constant_schedule,
                  bounded_domain, lipschitz_step),
     bound=_bound_smooth_bounded_domain,
     remark="Refuted at low noise: it averages divergences over the draw of the batch "
            "(docs/theorems/smooth-bounded-domain).",
-)
+))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lastiterate.analysis.delayed import delayed_blocks
 from lastiterate.theorems.assumptions import (NOISY_STEPS, counted_records, fresh_blocks, last_iterate_only, no_prox, not_averaged, not_replace_one, plain_updates)
 from lastiterate.theorems.assumptions import lipschitz_step
-from lastiterate.theorems.theorem import Theorem
+from lastiterate.theorems.theorem import Theorem, register
 from lastiterate.analysis.delayed import averaged
 from lastiterate.theorems.assumptions import (NOISY_STEPS, last_iterate_only, no_prox, not_averaged, plain_updates, sampled_batches)
 from lastiterate.theorems.assumptions import lipschitz_step, unmeasured_smoothness
@@ -20,9 +20,10 @@ from lastiterate.analysis.restart import distances_of_draws, restarted
 from lastiterate.analysis.restart import poisson_steps
 
 
-DELAYED_SHIFTS_ALLOCATED = Theorem(
+DELAYED_SHIFTS_ALLOCATED = register(Theorem(
     name="delayed-shifts-allocated",
     kind="upper",
+    family="last iterate",
     statement="""Secret blocks drawn anew in every pass, the last iterate: what a record adds is hidden by the noise of later steps,
 its blocks stay secret.
 
@@ -36,15 +37,17 @@ Source: docs/theorems/delayed-shifts. Regime: any smooth loss; it wins where noi
     citation="this project, docs/theorems/delayed-shifts (on Bok, Su, Altschuler 2024; Mueller, Scarsini 2001)",
     formula="delta(eps) = H_eps(prod_e (1/l) sum_t N(s_t R_t / sqrt(X_{i+1}) e_i, I) || prod_e N(0, I)) + "
             "P[unusual blocks], X_i = sum of v_t R_t^2 over interval i",
+    latex=r"\delta(\epsilon) = H_\epsilon\left(\prod_e \frac{1}{l} \sum_t N(s_t R_t / \sqrt{X_{i+1}} \, e_i, I) \, \| \, \prod_e N(0, I)\right) + P[\text{unusual blocks}], \quad X_i = \sum_{t \in J_i} v_t R_t^2",
     assumptions=(*NOISY_STEPS, last_iterate_only, fresh_blocks, counted_records, not_replace_one,
                  plain_updates, not_averaged, no_prox, lipschitz_step),
     bound=delayed_blocks,
-)
+))
 
 
-DELAYED_SHIFTS_FIXED_SIZE = Theorem(
+DELAYED_SHIFTS_FIXED_SIZE = register(Theorem(
     name="delayed-shifts-fixed-size",
     kind="upper",
+    family="last iterate",
     statement="""Batches of a fixed size, the last iterate: given the draws, what they add is hidden by the noise of later steps.
 
 The steps are cut into intervals J_1, ..., J_m, the last one a single step. With R_t the product of the later Lipschitz
@@ -57,15 +60,17 @@ draws that are published need not be compared with another record that takes the
     citation="this project, docs/theorems/delayed-shifts (on Bok, Su, Altschuler 2024)",
     formula="delta(eps) = E delta_mu(eps), mu^2 = sum_i S_{i-1}^2 / X_i, S_i = sum of s_t R_t B_t, X_i = sum of "
             "v_t R_t^2 over interval i",
+    latex=r"\delta(\epsilon) = E \, \delta_\mu(\epsilon), \quad \mu^2 = \sum_i \frac{S_{i-1}^2}{X_i}, \quad S_i = \sum_{t \in J_i} s_t R_t B_t, \quad X_i = \sum_{t \in J_i} v_t R_t^2, \quad R_t = \prod_{u > t} c_u",
     assumptions=(*NOISY_STEPS, sampled_batches, last_iterate_only, plain_updates, not_averaged, no_prox,
                  lipschitz_step, unmeasured_smoothness),
     bound=averaged,
-)
+))
 
 
-DELAYED_SHIFTS_POISSON = Theorem(
+DELAYED_SHIFTS_POISSON = register(Theorem(
     name="delayed-shifts-poisson",
     kind="upper",
+    family="last iterate",
     statement="""Poisson batches, the last iterate: what a drawn record adds is hidden by the noise of later steps, its draws stay
 secret.
 
@@ -78,10 +83,11 @@ Source: docs/theorems/delayed-shifts. Regime: any smooth loss; it wins over many
     citation="this project, docs/theorems/delayed-shifts (on Bok, Su, Altschuler 2024; Mueller, Scarsini 2001)",
     formula="delta(eps) = H_eps(prod_i E N(S_{i-1} / sqrt(X_i), 1) || prod_i N(0, 1)) + P[unusual draws], "
             "S_i = sum of s_t R_t B_t, X_i = sum of v_t R_t^2 over interval i",
+    latex=r"\delta(\epsilon) = H_\epsilon\left(\prod_i E \, N(S_{i-1} / \sqrt{X_i}, 1) \, \| \, \prod_i N(0, 1)\right) + P[\text{unusual draws}], \quad S_i = \sum_{t \in J_i} s_t R_t B_t, \quad X_i = \sum_{t \in J_i} v_t R_t^2, \quad R_t = \prod_{u > t} c_u",
     assumptions=(*POISSON_STEPS, last_iterate_only, counted_records, plain_updates, not_averaged, no_prox,
                  lipschitz_step),
     bound=delayed,
-)
+))
 
 
 def _bound_restarted_allocation_pld(run: Run) -> Curve:
@@ -89,9 +95,10 @@ def _bound_restarted_allocation_pld(run: Run) -> Curve:
                      curve=lambda run, at: allocated_passes(run, at.first, at.share, at.mu))
 
 
-RESTARTED_ALLOCATION_PLD = Theorem(
+RESTARTED_ALLOCATION_PLD = register(Theorem(
     name="restarted-allocation-pld",
     kind="upper",
+    family="sampling",
     statement="""Secret blocks drawn anew in every pass, the last iterate: early passes contract, late ones are sampled.
 
 For a restart after pass r and a share beta in (0, 1): delta(eps) is at most that of the later passes by their exact
@@ -105,15 +112,17 @@ Source: docs/theorems/restarted-sampling. Regime: any smooth loss; it wins where
              "docs/theorems/random-allocation)",
     formula="delta(eps) = H_eps(prod_(e > r) (1/l) sum_j N(e_j / (z_e sqrt(beta)), I) x N(mu, 1) || "
             "prod_e N(0, I) x N(0, 1)) + P[unusual blocks]",
+    latex=r"\delta(\epsilon) = H_\epsilon\left(\prod_{e > r} \frac{1}{l} \sum_j N(e_j / (z_e \sqrt{\beta}), I) \times N(\mu, 1) \, \| \, \prod_e N(0, I) \times N(0, 1)\right) + P[\text{unusual blocks}]",
     assumptions=(*NOISY_STEPS, last_iterate_only, fresh_blocks, counted_records, not_replace_one,
                  plain_updates, not_averaged, no_prox, lipschitz_step),
     bound=_bound_restarted_allocation_pld,
-)
+))
 
 
-RESTARTED_FIXED_SIZE = Theorem(
+RESTARTED_FIXED_SIZE = register(Theorem(
     name="restarted-fixed-size",
     kind="upper",
+    family="last iterate",
     statement="""Batches of a fixed size, the last iterate: early steps contract, late ones are sampled.
 
 For a restart at step r and a share beta in (0, 1): delta(eps) is at most that of the later steps of
@@ -129,10 +138,11 @@ Regime: any smooth loss; it wins where steps contract or the domain is small."""
              "Gaboardi 2018)",
     formula="fixed-size-amplified's pairs of steps t > r at noise sqrt(beta) z_t / (1 + M k_t zeta_t / S), x N(mu, 1) "
             "against N(0, 1); mu^2 = zeta_r^2 prod c^2 / ((1 - beta) sum v_t prod c^2); + P[unusual draws]",
+    latex=r"\text{pairs of fixed-size-amplified of steps } t > r \text{ at noise } \frac{\sqrt{\beta} z_t}{1 + M k_t \zeta_t / S}, \ \times N(\mu, 1) \text{ against } N(0, 1); \quad \mu^2 = \frac{\zeta_r^2 \prod c^2}{(1 - \beta) \sum v_t \prod c^2}; \quad + P[\text{unusual draws}]",
     assumptions=(*NOISY_STEPS, sampled_batches, last_iterate_only, plain_updates, not_averaged, no_prox,
                  lipschitz_step, unmeasured_smoothness),
     bound=restarted_subsets,
-)
+))
 
 
 def _bound_restarted_poisson_pld(run: Run) -> Curve:
@@ -142,9 +152,10 @@ def _bound_restarted_poisson_pld(run: Run) -> Curve:
                      curve=lambda run, at: poisson_steps(run, at.first, at.share, at.mu))
 
 
-RESTARTED_POISSON_PLD = Theorem(
+RESTARTED_POISSON_PLD = register(Theorem(
     name="restarted-poisson-pld",
     kind="upper",
+    family="sampling",
     statement="""Poisson batches, the last iterate: early steps contract, late ones are sampled.
 
 For a restart at step r and a share beta in (0, 1): delta(eps) is at most that of the later sampled steps with noise
@@ -157,7 +168,8 @@ Source: docs/theorems/restarted-sampling. Regime: any smooth loss; it wins where
     citation="this project, docs/theorems/restarted-sampling (on Bok, Su, Altschuler 2024, and Zhu, Dong, Wang 2022)",
     formula="delta(eps) = H_eps(prod_(t > r) (1 - q) N(0, beta z_t^2) + q N(1, beta z_t^2) x N(mu, 1) || "
             "prod_t N(0, beta z_t^2) x N(0, 1)) + P[unusual draws]",
+    latex=r"\delta(\epsilon) = H_\epsilon\left(\prod_{t > r} (1 - q) N(0, \beta z_t^2) + q N(1, \beta z_t^2) \times N(\mu, 1) \, \| \, \prod_t N(0, \beta z_t^2) \times N(0, 1)\right) + P[\text{unusual draws}]",
     assumptions=(*POISSON_STEPS, last_iterate_only, counted_records, plain_updates, not_averaged, no_prox,
                  lipschitz_step),
     bound=_bound_restarted_poisson_pld,
-)
+))

@@ -9,7 +9,7 @@ from lastiterate.run.methods import linear_term
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions import not_replace_one
 from lastiterate.theorems.assumptions import perturbed_objective, solved_objective
-from lastiterate.theorems.theorem import Theorem
+from lastiterate.theorems.theorem import Theorem, register
 import math
 from lastiterate.curves.curve import UP, Curve
 from lastiterate.curves.gaussian import Gdp
@@ -27,9 +27,10 @@ def _bound_objective_perturbation(run: Run) -> PerturbedObjective:
                               shift=log_determinants(run), gaussian=last_mu(run), failure=FAILURE)
 
 
-OBJECTIVE_PERTURBATION = Theorem(
+OBJECTIVE_PERTURBATION = register(Theorem(
     name="objective-perturbation",
     kind="upper",
+    family="last iterate",
     statement="""The minimiser of an objective with one random linear term: no steps to pay for.
 
 theta = argmin sum_i loss_i + n ridge/2 |theta|^2 + <b, theta>, b ~ N(0, (z L)^2 I). With mu = 1/z, J = classes - 1
@@ -44,10 +45,11 @@ its composition and the solver's tolerance: docs/theorems/objective-perturbation
              "Differentially private empirical risk minimization, JMLR 12 (2011), arXiv:0912.0071, Algorithm 2)",
     formula="delta(eps) = E[delta_nu(eps - D - max(0, mu^2/2 + mu M))], mu = 1/z, D = sum_i log(1 + h_i / (n ridge)), "
             "nu = 2 tolerance / (n ridge last_std)",
+    latex=r"\delta(\epsilon) = E\left[\delta_\nu(\epsilon - D - \max(0, \mu^2/2 + \mu M))\right], \quad \mu = \frac{1}{z}, \quad D = \sum_i \log\left(1 + \frac{h_i}{n \, \text{ridge}}\right), \quad \nu = \frac{2 \, \text{tolerance}}{n \, \text{ridge} \, \text{last_std}}",
     assumptions=(perturbed_objective, not_replace_one, solved_objective),
     bound=_bound_objective_perturbation,
     remark="No steps, no clipping: the solver is exact up to a public tolerance that is paid for.",
-)
+))
 
 
 def _snapshots(run: Run) -> Held | Broken:
@@ -74,9 +76,10 @@ def _bound_variance_reduction(run: Run) -> Curve:
     return Pld(rate, (method.difference_multiplier(run) / longer / UP,), (between,), mu=mu) if between else Gdp(mu)
 
 
-VARIANCE_REDUCTION = Theorem(
+VARIANCE_REDUCTION = register(Theorem(
     name="variance-reduction",
     kind="upper",
+    family="last iterate",
     statement="""Variance-reduced steps (DP-SVRG): snapshots are Gaussian mechanisms, the steps between them sampled ones.
 
 With S snapshots of n records, T - S other steps, noise multipliers r z and z, Poisson batches of rate q:
@@ -92,7 +95,8 @@ Regime: linear models with a known smooth loss, Poisson batches; zero-out or add
              "empirical risk minimization revisited: faster and more general, NeurIPS 2017)",
     formula="delta(eps) = H_eps of S Gaussian mechanisms of multiplier snapshot z and T - S Poisson-sampled ones of "
             "multiplier z, S = ceil(T / every)",
+    latex=r"\delta(\epsilon) = H_\epsilon \text{ of } S \text{ Gaussian mechanisms of multiplier snapshot } z \text{ and } T - S \text{ Poisson-sampled ones of multiplier } z, \quad S = \lceil T / \text{every} \rceil",
     assumptions=(snapshots_taken, not_replace_one, dp_accounting_installed),
     bound=_bound_variance_reduction,
     remark="All iterates and snapshots are charged. The noise between snapshots shrinks with the way since the last.",
-)
+))

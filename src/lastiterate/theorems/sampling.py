@@ -11,7 +11,7 @@ from lastiterate.curves.allocation import SecretBins
 from lastiterate.run.facts import known
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions import NOISY_STEPS, not_replace_one, secret_bins
-from lastiterate.theorems.theorem import Theorem
+from lastiterate.theorems.theorem import Theorem, register
 from lastiterate.analysis.restart import levels
 from lastiterate.curves.fixed_size import FixedSizeSteps
 from lastiterate.run.adjacency import records_moved
@@ -50,9 +50,10 @@ def _bound_balls_in_bins_pld(run: Run) -> Curve:
     return SecretBins(tuple(a for a, _ in bins), tuple(count for _, count in bins))
 
 
-BALLS_IN_BINS_PLD = Theorem(
+BALLS_IN_BINS_PLD = register(Theorem(
     name="balls-in-bins-pld",
     kind="upper",
+    family="sampling",
     statement="""Secret independent bins by their exact pair, whatever is released: the record hides among the bins.
 
 P = (1/l) sum_j N(a_j e_j, I) against Q = N(0, I), both orders, a_j^2 = sum over the steps of bin j of (sensitivity /
@@ -64,10 +65,11 @@ zero-out. Attained by linear losses when all iterates are released.""",
     citation="this project, docs/theorems/balls-in-bins",
     formula="delta(eps) = H_eps((1/l) sum_j N(a_j e_j, I) || N(0, I)), the larger of both orders, a_j^2 = sum over the "
             "steps of bin j of (sensitivity / (b noise_std))^2",
+    latex=r"\delta(\epsilon) = H_\epsilon\left(\frac{1}{l} \sum_j N(a_j e_j, I) \, \| \, N(0, I)\right), \text{ the larger of both orders}, \quad a_j^2 = \sum_{\text{steps of bin } j} \left(\frac{\text{sensitivity}}{b \, \text{noise_std}}\right)^2",
     assumptions=(*NOISY_STEPS, secret_bins, not_replace_one),
     bound=_bound_balls_in_bins_pld,
     remark="Holds for any loss, with momentum, and when all iterates are released.",
-)
+))
 
 
 def _bound_fixed_size_amplified(run: Run) -> Curve:
@@ -79,9 +81,10 @@ def _bound_fixed_size_amplified(run: Run) -> Curve:
     return FixedSizeSteps(rate, tuple(z for z, _ in noises), tuple(count for _, count in noises), replaced)
 
 
-FIXED_SIZE_AMPLIFIED = Theorem(
+FIXED_SIZE_AMPLIFIED = register(Theorem(
     name="fixed-size-amplified",
     kind="upper",
+    family="sampling",
     statement="""Batches of a fixed size drawn afresh, amplified by sampling, whatever is released.
 
 A step draws b of n records, q = b/n, z_t = noise_std_t b / S with S the run's sensitivity. At e >= 0, with e^eps = 1 +
@@ -97,15 +100,17 @@ Source: docs/theorems/fixed-size (on Balle, Barthe, Gaboardi 2018, arXiv:1807.01
     formula="a step at e >= 0: q delta_{1/z}(log(1 + (e^e - 1)/q)); zero-out, record removed: that of q N(2/z, "
             "1) + (1 - q) N(0, 1) against q N(1/z, 1) + (1 - q) N(0, 1); z = noise_std b / sensitivity; dominating "
             "pairs of all steps composed",
+    latex=r"\text{a step at } e \ge 0: \ q \, \delta_{1/z}(\log(1 + (e^e - 1)/q)); \quad \text{zero-out, record removed}: \ \text{that of } q N(2/z, 1) + (1 - q) N(0, 1) \text{ against } q N(1/z, 1) + (1 - q) N(0, 1); \quad z = \frac{\text{noise_std} \, b}{\text{sensitivity}}; \text{ dominating pairs of all steps composed}",
     assumptions=(*NOISY_STEPS, sampled_batches),
     bound=_bound_fixed_size_amplified,
     remark="Holds for any loss, with momentum, and when all iterates are released.",
-)
+))
 
 
-POISSON_PLD = Theorem(
+POISSON_PLD = register(Theorem(
     name="poisson-pld",
     kind="upper",
+    family="sampling",
     statement="""Poisson batches by privacy loss distributions: the numerically exact composition of the dominating pair.
 
 delta(eps) = H_eps(prod_t P_t || prod_t Q_t), P_t = (1 - q) N(0, z_t^2) + q N(1, z_t^2), Q_t = N(0, z_t^2), the larger
@@ -118,10 +123,11 @@ rounded down to a few); zero-out or add-remove. See docs/theorems/poisson.""",
              "(arXiv:2106.08567), Theorems 10 and 11, through dp-accounting (docs/theorems/poisson)",
     formula="delta(eps) = H_eps(prod_t (1 - q) N(0, z_t^2) + q N(1, z_t^2) || prod_t N(0, z_t^2)), the larger of both "
             "orders, z_t = noise_std_t q n / sensitivity",
+    latex=r"\delta(\epsilon) = H_\epsilon\left(\prod_t (1 - q) N(0, z_t^2) + q N(1, z_t^2) \, \| \, \prod_t N(0, z_t^2)\right), \text{ the larger of both orders}, \quad z_t = \frac{\text{noise_std}_t \, q n}{\text{sensitivity}}",
     assumptions=POISSON_STEPS,
     bound=poisson_steps,
     remark="Holds for any loss, with momentum, and when all iterates are released.",
-)
+))
 
 
 def _bound_poisson_rdp(run: Run) -> Curve:
@@ -132,9 +138,10 @@ def _bound_poisson_rdp(run: Run) -> Curve:
     return SampledRenyi(rate, tuple(z for z, _ in noises), tuple(count for _, count in noises))
 
 
-POISSON_RDP = Theorem(
+POISSON_RDP = register(Theorem(
     name="poisson-rdp",
     kind="upper",
+    family="sampling",
     statement="""Poisson batches by Renyi divergences: the sum over steps of the Poisson-subsampled Gaussian's curve.
 
 epsilon(alpha) = sum_t log(A_alpha(q, z_t)) / (alpha - 1),
@@ -146,15 +153,17 @@ at its default orders. Regime: any loss, any schedule; zero-out or add-remove. S
              "Theorems 4 and 5, section 3.3, through dp-accounting (docs/theorems/poisson)",
     formula="epsilon(alpha) = sum_t log E[((1 - q) + q N(1, z_t^2)/N(0, z_t^2))^alpha] / (alpha - 1), "
             "z_t = noise_std_t q n / sensitivity",
+    latex=r"\epsilon(\alpha) = \sum_t \frac{\log E\left[\left((1 - q) + q \frac{N(1, z_t^2)}{N(0, z_t^2)}\right)^\alpha\right]}{\alpha - 1}, \quad z_t = \frac{\text{noise_std}_t \, q n}{\text{sensitivity}}",
     assumptions=POISSON_STEPS,
     bound=_bound_poisson_rdp,
     remark="Holds for any loss, with momentum, and when all iterates are released.",
-)
+))
 
 
-RANDOM_ALLOCATION_PLD = Theorem(
+RANDOM_ALLOCATION_PLD = register(Theorem(
     name="random-allocation-pld",
     kind="upper",
+    family="sampling",
     statement="""Secret blocks drawn anew in every pass by the exact pairs of single passes, whatever is released.
 
 delta(eps) = H_eps(prod_e P_e || prod_e Q_e), the larger of both orders, P_e = (1/l) sum_j N(e_j / z_e, I) against Q_e =
@@ -167,7 +176,8 @@ few); zero-out or add-remove. In every case computed it needs no more noise than
              "2026, arXiv:2602.17284, on the same scheme)",
     formula="delta(eps) = H_eps(prod_e (1/l) sum_j N(e_j / z_e, I) || prod_e N(0, I)), the larger of both orders, "
             "z_e = the least noise_std of pass e times b / sensitivity",
+    latex=r"\delta(\epsilon) = H_\epsilon\left(\prod_e \frac{1}{l} \sum_j N(e_j / z_e, I) \, \| \, \prod_e N(0, I)\right), \text{ the larger of both orders}, \quad z_e = \frac{b}{\text{sensitivity}} \times \text{the least noise_std of pass } e",
     assumptions=(*NOISY_STEPS, fresh_blocks, not_replace_one),
     bound=allocated_passes,
     remark="Holds for any loss, with momentum, and when all iterates are released.",
-)
+))

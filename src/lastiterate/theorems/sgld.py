@@ -6,7 +6,7 @@ from lastiterate.analysis.langevin import lsi
 from lastiterate.theorems.assumptions import full_batch
 from lastiterate.theorems.diffusion_assumptions import held_constant
 from lastiterate.theorems.diffusion_assumptions import LSI, SGLD_PAPER
-from lastiterate.theorems.theorem import Theorem
+from lastiterate.theorems.theorem import Theorem, register
 from lastiterate.theorems.assumptions import sampled_batches
 from lastiterate.theorems.diffusion_assumptions import LSI, SGLD_PAPER, REFUTED
 from lastiterate.analysis.langevin import strongly_convex_slope
@@ -23,9 +23,10 @@ from lastiterate.theorems.diffusion_assumptions import SGLD_ALGORITHM, SGLD_PAPE
 from lastiterate.theorems.diffusion_assumptions import SGLD_PAPER, REFUTED, STRONGLY_CONVEX
 
 
-SGLD_LSI = Theorem(
+SGLD_LSI = register(Theorem(
     name="sgld-lsi",
     kind="upper",
+    family="last iterate",
     statement="""Noisy gradient descent with any step sizes under a log-Sobolev inequality, full batches.
 
 epsilon(alpha) = alpha S^2/(2 c sigma^4 n^2) (1 - e^{-sigma^2 c sum eta_k}); S = 2 L under replace-one.
@@ -34,14 +35,16 @@ Source: Ryffel, Bach and Pointcheval 2022, Theorem 3.1 and (constant steps) Coro
 follows from Lemma 3.4: c = strong/(2 sigma^2). For m < n: sgld-lsi-sampled.""",
     citation=f"{SGLD_PAPER}, Theorem 3.1 and Corollary 3.1 with m = n (and Lemma 3.4 for the constant; docs/theorems/sgld)",
     formula="epsilon(alpha) = alpha S^2 / (2 c sigma^4 n^2) (1 - exp(-sigma^2 c sum_k eta_k))",
+    latex=r"\epsilon(\alpha) = \frac{\alpha S^2}{2 c \sigma^4 n^2} \left(1 - \exp\left(-\sigma^2 c \sum_k \eta_k\right)\right)",
     assumptions=(*LSI, full_batch),
     bound=lambda run: lsi(run, held_constant(run)),
-)
+))
 
 
-SGLD_LSI_SAMPLED = Theorem(
+SGLD_LSI_SAMPLED = register(Theorem(
     name="sgld-lsi-sampled",
     kind="claimed",
+    family="last iterate",
     statement="""The published bound for sampled batches under a log-Sobolev inequality. It is false.
 
 epsilon(alpha) = 2 alpha L^2/(c sigma^4 n^2) (1 - e^{-sigma^2 c sum eta_k}) for batches of m < n records drawn afresh.
@@ -50,15 +53,17 @@ Source: Ryffel, Bach and Pointcheval 2022, Theorem 3.1 and Corollary 3.1 as publ
 that is conditioned on the batch by the probability m/n of the batch; the counterexample is in docs/theorems/sgld.""",
     citation=f"{SGLD_PAPER}, Theorem 3.1 and Corollary 3.1 for m < n (refuted in docs/theorems/sgld)",
     formula="epsilon(alpha) = 2 alpha L^2 / (c sigma^4 n^2) (1 - exp(-sigma^2 c sum_k eta_k))",
+    latex=r"\epsilon(\alpha) = \frac{2 \alpha L^2}{c \sigma^4 n^2} \left(1 - \exp\left(-\sigma^2 c \sum_k \eta_k\right)\right)",
     assumptions=(*LSI, sampled_batches),
     bound=lambda run: lsi(run, held_constant(run)),
     remark=REFUTED,
-)
+))
 
 
-SGLD_STRONGLY_CONVEX = Theorem(
+SGLD_STRONGLY_CONVEX = register(Theorem(
     name="sgld-strongly-convex",
     kind="upper",
+    family="last iterate",
     statement="""Noisy gradient descent with any step sizes, strongly convex, full batches.
 
 epsilon(alpha) = alpha S^2/(lambda sigma^2 n^2) (1 - e^{-lambda sum eta_k / 2}); S = 2 L under replace-one.
@@ -69,9 +74,10 @@ k = 0, ..., K - 1 as in their Algorithm 1: their closed form of Corollary 3.3 is
 smaller. Regime: eta_k < 1/beta, start projected N(0, 2 sigma^2/lambda I).""",
     citation=f"{SGLD_PAPER}, Theorem 3.2, Corollaries 3.2 and 3.3 with m = n (docs/theorems/sgld)",
     formula="epsilon(alpha) = alpha S^2 / (lambda sigma^2 n^2) (1 - exp(-lambda sum_k eta_k / 2))",
+    latex=r"\epsilon(\alpha) = \frac{\alpha S^2}{\lambda \sigma^2 n^2} \left(1 - \exp\left(-\lambda \sum_k \eta_k / 2\right)\right)",
     assumptions=(*STRONGLY_CONVEX, full_batch),
     bound=strongly_convex_slope,
-)
+))
 
 
 LONGEST = 200_000
@@ -106,9 +112,10 @@ def batch_mu(run: Run) -> float:
     return mu * (1 + allowance(min(run.steps, LONGEST)))
 
 
-SGLD_STRONGLY_CONVEX_BATCH = Theorem(
+SGLD_STRONGLY_CONVEX_BATCH = register(Theorem(
     name="sgld-strongly-convex-batch",
     kind="upper",
+    family="last iterate",
     statement="""Langevin noise, strongly convex, any batches of a public size: as if the record participated in every step.
 
 mu^2 = S_K^2/X_K, S_K = (S/lambda)(1 - R_0), X_K = 2 sigma^2 sum_u eta_u R_u^2, R_u = prod_{w>u} (1 - eta_w lambda), S
@@ -120,15 +127,17 @@ eta_k <= 2/(lambda + beta), any start that does not depend on the data, with or 
     citation=f"this project, docs/theorems/sgld (repairs Theorem 3.2 of {SGLD_PAPER})",
     formula="mu^2 = (S/lambda)^2 (1 - R_0)^2 / (2 sigma^2 sum_u eta_u R_u^2), R_u = prod_{w>u} (1 - eta_w lambda), "
             "S = 2 L/m",
+    latex=r"\mu^2 = \left(\frac{S}{\lambda}\right)^2 \frac{(1 - R_0)^2}{2 \sigma^2 \sum_u \eta_u R_u^2}, \quad R_u = \prod_{w > u} (1 - \eta_w \lambda), \quad S = \frac{2 L}{m}",
     assumptions=(*SGLD_ALGORITHM, strongly_convex, contracting_step, counted_batches),
     bound=lambda run: Gdp(batch_mu(run)),
     remark="No amplification by sampling: the record is charged as if it were in every batch.",
-)
+))
 
 
-SGLD_STRONGLY_CONVEX_SAMPLED = Theorem(
+SGLD_STRONGLY_CONVEX_SAMPLED = register(Theorem(
     name="sgld-strongly-convex-sampled",
     kind="claimed",
+    family="last iterate",
     statement="""The published bound for sampled batches, strongly convex. It is false.
 
 epsilon(alpha) = 4 alpha L^2/(lambda sigma^2 n^2) (1 - e^{-lambda sum eta_k / 2}) for m < n records drawn afresh.
@@ -138,7 +147,8 @@ Counterexample: n = 100, m = 1, one step eta = 0.9, sigma = 0.1, |theta - x|^2/2
 0.116, true 168.8. What holds for batches: sgld-strongly-convex-batch.""",
     citation=f"{SGLD_PAPER}, Theorem 3.2, Corollaries 3.2 and 3.3 for m < n (refuted in docs/theorems/sgld)",
     formula="epsilon(alpha) = 4 alpha L^2 / (lambda sigma^2 n^2) (1 - exp(-lambda sum_k eta_k / 2))",
+    latex=r"\epsilon(\alpha) = \frac{4 \alpha L^2}{\lambda \sigma^2 n^2} \left(1 - \exp\left(-\lambda \sum_k \eta_k / 2\right)\right)",
     assumptions=(*STRONGLY_CONVEX, sampled_batches),
     bound=strongly_convex_slope,
     remark=REFUTED,
-)
+))

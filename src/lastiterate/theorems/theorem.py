@@ -1,9 +1,11 @@
-"""What a theorem is to this library: assumptions that can be checked on a run, and a curve that follows."""
+"""A theorem: assumptions that can be checked on a run and the curve that follows, in a table by name."""
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Literal
 
 from lastiterate.curves.curve import Curve
@@ -15,6 +17,9 @@ from lastiterate.run.facts import known
 from lastiterate.run.run import Run, check_described
 
 Kind = Literal["upper", "lower", "exact", "claimed"]
+Family = Literal["last iterate", "sampling", "composition"]
+FAMILIES: tuple[Family, ...] = ("last iterate", "sampling", "composition")
+"""What a bound charges for: the last iterate alone, the drawing of batches, or every step."""
 
 
 @dataclass(frozen=True)
@@ -43,27 +48,70 @@ class Assumption:
 
 @dataclass(frozen=True)
 class Theorem:
-    """A row of the table.
+    """One theorem of the table.
 
     ``kind``: ``upper`` bounds can certify; ``lower`` bounds say what no analysis of the class can beat; ``exact``
-    both; ``claimed`` ones are unproved or refuted and never certify. ``bound`` is called only where all assumptions
-    hold; it gives a ``LowerBound`` for ``lower`` rows and a ``Curve`` for all others.
+    both; ``claimed`` ones are unproved or refuted and never certify. ``family``: what the bound charges for.
+    ``statement``: a title, an empty line, then the theorem in full with its source and the limits of its regime.
+    ``formula`` and ``latex``: the bound as plain text and for pages. ``bound`` is called only where all assumptions
+    hold; it returns a ``LowerBound`` for ``lower`` theorems and a ``Curve`` for all others. ``remark``: one sentence
+    for those who choose a run.
 
-    **Guarantee:** a row names its methods (``Assumption.of_method``): none can be believed of a method that it does
+    **Guarantee:** a theorem names its methods (``Assumption.of_method``): it says nothing of a method that it does
     not know.
     """
 
     name: str
     kind: Kind
+    family: Family
+    statement: str
     citation: str
     formula: str
+    latex: str
     assumptions: tuple[Assumption, ...]
     bound: Callable[[Run], Curve | LowerBound]
     remark: str = ""
 
+    @property
+    def title(self) -> str:
+        """The first paragraph of the statement, on one line."""
+        return self.statement.strip().partition("\n\n")[0].replace("\n", " ")
+
+    @property
+    def text(self) -> str:
+        """The statement without its title."""
+        return self.statement.strip().partition("\n\n")[2].strip()
+
     def __post_init__(self) -> None:
         if not any(assumption.of_method for assumption in self.assumptions):
-            raise TypeError(f"{self.name}: a row must say which methods it speaks of, such as noisy_steps")
+            raise TypeError(f"{self.name}: a theorem must say which methods it speaks of, such as noisy_steps")
+
+
+_REGISTERED: dict[str, Theorem] = {}
+TABLE: Mapping[str, Theorem] = MappingProxyType(_REGISTERED)
+"""Every registered theorem by name, in the order of registration."""
+
+
+def register(theorem: Theorem) -> Theorem:
+    """Add ``theorem`` to the table and return it; a name is taken once."""
+    if theorem.name in _REGISTERED:
+        raise InputError("theorem", "must have a name that no other theorem has", theorem.name)
+    _REGISTERED[theorem.name] = theorem
+    return theorem
+
+
+def find_theorem(name: str) -> Theorem:
+    """Return the theorem called ``name``, or raise an error that lists the names."""
+    if name not in TABLE:
+        raise InputError("theorem", "must be one of " + ", ".join(TABLE), name)
+    return TABLE[name]
+
+
+def _reduce(theorem: Theorem) -> tuple[Callable[[str], Theorem], tuple[str]]:
+    return find_theorem, (theorem.name,)
+
+
+copyreg.pickle(Theorem, _reduce)  # a theorem is its name: verdicts and certificates can be pickled
 
 
 @dataclass(frozen=True)

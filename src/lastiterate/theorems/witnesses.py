@@ -11,7 +11,7 @@ from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions import everywhere, fixed_start, released_as_left
 from lastiterate.theorems.assumptions import short_step, strongly_convex
 from lastiterate.theorems.diffusion_assumptions import LAST_ITERATE, LANGEVIN_PAPER
-from lastiterate.theorems.theorem import Theorem
+from lastiterate.theorems.theorem import Theorem, register
 from functools import lru_cache
 import numpy as np
 from lastiterate.analysis.witnesses import Law, add, of_values, repeated, scaled, tree
@@ -33,9 +33,10 @@ def _bound_langevin_lower_bound(run: Run) -> MixturePair:
     return MixturePair.of_one(math.sqrt(2 * slope))
 
 
-LANGEVIN_LOWER_BOUND = Theorem(
+LANGEVIN_LOWER_BOUND = register(Theorem(
     name="langevin-lower-bound",
     kind="lower",
+    family="last iterate",
     statement="""Lower bound.
 
 epsilon(alpha) >= alpha S_g^2 / (4 m sigma^2 n^2) (1 - e^{-eta m K}) on a quadratic of curvature m = strong.
@@ -46,9 +47,10 @@ Gaussians of equal covariance, so the pair is mu-GDP exactly and the Renyi bound
 floating-point sums. Proof: docs/theorems/langevin.""",
     citation=f"{LANGEVIN_PAPER}, Theorem 3 (docs/theorems/langevin)",
     formula="epsilon(alpha) >= alpha S_g^2 / (4 m sigma^2 n^2) (1 - exp(-eta m K)), some loss of the class",
+    latex=r"\epsilon(\alpha) \ge \frac{\alpha S_g^2}{4 m \sigma^2 n^2} \left(1 - \exp(-\eta m K)\right), \text{ some loss of the class}",
     assumptions=(*LAST_ITERATE, released_as_left, everywhere, fixed_start, strongly_convex, short_step),
     bound=_bound_langevin_lower_bound,
-)
+))
 
 
 MOST_ATOMS = 2000
@@ -153,9 +155,10 @@ def _signs(both: bool) -> tuple[float, ...]:
     return (1.0, -1.0) if both else (1.0,)
 
 
-LINEAR_WITNESS = Theorem(
+LINEAR_WITNESS = register(Theorem(
     name="linear-witness",
     kind="lower",
+    family="last iterate",
     statement="""Batches or places drawn anew on linear losses and a ridge: a law that no analysis of the class can beat.
 
 Every record's loss is 0 but one's, whose gradient is constant and as long as the constants allow; curvature h = strong
@@ -167,11 +170,12 @@ distinguish. Source: docs/theorems/linear-witness.""",
     citation="exact mixture on linear losses (docs/theorems/linear-witness)",
     formula="delta >= H_eps(sum over draws of P[draws] N(S / sqrt(X), 1) || N(0, 1)), S = sum of eta_u (L / b) R_u "
             "over the steps that the record is drawn in",
+    latex=r"\delta \ge H_\epsilon\left(\sum_{\text{draws}} P[\text{draws}] \, N(S / \sqrt{X}, 1) \, \| \, N(0, 1)\right), \quad S = \sum \eta_u (L / b) R_u \text{ over the steps that the record is drawn in}",
     assumptions=(*NOISY_STEPS, drawn_anew, plain_updates, not_averaged, released_as_left, everywhere, idle_clip,
                  public_curvature),
     bound=_bound_linear_witness,
     remark="The worst loss with these constants, not necessarily yours.",
-)
+))
 
 
 LONGEST_QUADRATIC = 200_000
@@ -248,9 +252,10 @@ def _bound_quadratic_witness(run: Run) -> LowerBound:
     return mixtures[0] if len(mixtures) == 1 else Largest(tuple(mixtures)) if mixtures else MixturePair.of_one(0.0)
 
 
-QUADRATIC_WITNESS = Theorem(
+QUADRATIC_WITNESS = register(Theorem(
     name="quadratic-witness",
     kind="lower",
+    family="last iterate",
     statement="""The exact law on one quadratic: what no analysis of the run's class of losses can beat.
 
 Data terms are linear with a record whose gradient is constant and as long as the constants allow, and the curvature is
@@ -261,8 +266,9 @@ over places. Curvature that is not a ridge may sit in the records, and a short l
 are computed, and the smaller mu of every place counts. Source: docs/theorems/quadratic-witness.""",
     citation="exact Gaussian recursion on a quadratic of the class (docs/theorems/quadratic-witness)",
     formula="mu >= |sum_u s_u R_u| / sqrt(sum_u v_u R_u^2), R_u = prod_{w>u} (1 - eta_w strong)",
+    latex=r"\mu \ge \frac{|\sum_u s_u R_u|}{\sqrt{\sum_u v_u R_u^2}}, \quad R_u = \prod_{w > u} (1 - \eta_w \, \text{strong})",
     assumptions=(*NOISY_STEPS, last_iterate_only, not_resampled, plain_updates, not_averaged, released_as_left,
                  everywhere, idle_clip, public_curvature),
     bound=_bound_quadratic_witness,
     remark="The worst loss with these constants, not necessarily yours.",
-)
+))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 import torch
-import torch.nn.functional as functional
 from collections.abc import Callable
 from dataclasses import dataclass
 from torch.overrides import TorchFunctionMode
