@@ -1,1 +1,2 @@
-"""Measurements, run from the root of the repository by ``python -m benchmarks.FOLDER.NAME``; numbers in RESULTS.md."""
+"""Measurements, run from the root of the repository by ``python -m benchmarks.FOLDER.NAME``;
+numbers in RESULTS.md."""

@@ -2,9 +2,10 @@
 
     nice python checker/mutants.py [COUNT] [SEED]
 
-A mutant changes one operator or one constant of one formula. Where that moves an epsilon of the panel (true certificates
-of the corpus) by more than 1 %, it counts, and it is caught where the two programs then disagree on some certificate:
-the checker does not show what is stated, or shows at least 1 % less.
+A mutant changes one operator or one constant of one formula. Where that moves an epsilon of the
+panel (true certificates of the corpus) by more than 1 %, it counts, and it is caught where the two
+programs then disagree on some certificate: the checker does not show what is stated, or shows at
+least 1 % less.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""A page for every row of the table of theorems, made when the documentation is built (an mkdocs hook).
+"""A page for every row of the table of theorems, made when the documentation is built (an mkdocs
+hook).
 
-Nothing on those pages is written by hand: formula, assumptions, regime and source come from the rows and their files,
-the example is accounted and drawn while the page is made.
+Nothing on those pages is written by hand: formula, assumptions, regime and source come from the
+rows and their files, the example is accounted and drawn while the page is made.
 """
 
 from __future__ import annotations
@@ -14,8 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from lastiterate.report.plots import example
-from lastiterate.report.plots import theorem_over_steps
+from lastiterate.report.plots import example, theorem_over_steps
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Theorem, match
 
@@ -24,23 +24,28 @@ KINDS = {
     "upper": "An upper bound: it can certify.",
     "lower": "A lower bound: what some loss of the class is known to leak. It never certifies.",
     "exact": "Exact: an upper and a lower bound.",
-    "claimed": "A published claim without a valid proof. It is shown for comparison and never certifies.",
+    "claimed": "A published claim without a valid proof. It is shown for comparison and never "
+    "certifies.",
 }
 NOTE = re.compile(r"docs/theorems/([a-z-]+)(\.md)?")
 WRITTEN = re.compile(r'<(span|div) class="arithmatex">\s*\\[(\[](.*?)\\[)\]]\s*</\1>', re.DOTALL)
-"""A formula that a page has between dollars, as the extension of Markdown leaves it: a span, or a div on its own."""
+"""A formula that a page has between dollars, as the extension of Markdown leaves it: a span, or a
+div on its own."""
 LONG = 40
-"""Letters of LaTeX from which a formula in a sentence may be wider than a phone, and scrolls by itself."""
+"""Letters of LaTeX from which a formula in a sentence may be wider than a phone, and scrolls by
+itself."""
 
 
 def marked(text: str) -> str:
-    """Plain text as Markdown: nothing in it is markup, and mentions of proof notes are links from ``table/``."""
+    """Plain text as Markdown: nothing in it is markup, and mentions of proof notes are links from
+    ``table/``."""
     plain = re.sub(r"([\\*_`\[\]|#])", r"\\\1", text.replace("&", "&amp;").replace("<", "&lt;"))
     return NOTE.sub(r"[\1](../theorems/\1.md)", plain)
 
 
 def mathematics(name: str) -> str:
-    """A formula as MathML, which browsers set by themselves: no script, and nothing that is loaded; a line a part."""
+    """A formula as MathML, which browsers set by themselves: no script, and nothing that is loaded;
+    a line a part."""
     return "\n".join(mathml(part, "block") for part in TABLE[name].latex.split(r"\quad"))
 
 
@@ -57,7 +62,8 @@ def page(theorem: Theorem) -> str:
     run = example(theorem)
     epsilon = match(theorem, run).bound.epsilon(DELTA)  # pyright: ignore
     shown = {"lower": f"at least {epsilon:.3f}", "claimed": f"claimed to be {epsilon:.3f}"}.get(
-        theorem.kind, f"at most {epsilon:.3f}")
+        theorem.kind, f"at most {epsilon:.3f}"
+    )
     needs = "\n".join(f"| `{a.name}` | {marked(a.needs)} |" for a in theorem.assumptions)
     remark = f"\n{marked(theorem.remark)}\n" if theorem.remark else ""
     return f"""# {theorem.name}
@@ -99,7 +105,9 @@ theorems that apply to it.
 
 def overview() -> str:
     """The page that lists all theorems."""
-    rows = "\n".join(f"| [{t.name}]({t.name}.md) | {t.kind} | {marked(t.title)} |" for t in TABLE.values())
+    rows = "\n".join(
+        f"| [{t.name}]({t.name}.md) | {t.kind} | {marked(t.title)} |" for t in TABLE.values()
+    )
     return f"""# Every theorem
 
 One row of the table each; `lastiterate theorems` prints the same. *Upper* bounds can certify, *lower* ones say what no
@@ -133,6 +141,7 @@ def on_config(config: Any) -> Any:
 
 def on_page_content(text: str, **_: Any) -> str:
     """Set the formulas that a page has between dollars."""
+
     def one(found: re.Match[str]) -> str:
         tex = html.unescape(found[2])
         if found[1] == "div":

@@ -1,6 +1,8 @@
-"""The reference pages: every public name, and every command, made when the documentation is built (an mkdocs hook).
+"""The reference pages: every public name, and every command, made when the documentation is built
+(an mkdocs hook).
 
-Names come from ``__all__`` of the packages, texts from their docstrings (mkdocstrings) and from the commands' own help.
+Names come from ``__all__`` of the packages, texts from their docstrings (mkdocstrings) and from the
+commands' own help.
 """
 
 from __future__ import annotations
@@ -11,35 +13,88 @@ from importlib.util import find_spec
 from typing import Any
 
 PAGES = {
-    "run": ("Describing a run", "Everything a `Run` is made of. Descriptions are immutable, know no data and no JAX.",
-            ("lastiterate.run",)),
-    "losses": ("Losses, facts and evidence", "What is known about the loss, and how well it is known.",
-               ("lastiterate.run.losses", "lastiterate.run.facts", "lastiterate.run.facts")),
-    "constraints": ("Domains and penalties", "Reached as `li.domains.Ball`, `li.penalties.L1`, ...",
-                    ("lastiterate.run.domains", "lastiterate.run.penalties")),
-    "accounting": ("Accounting and calibration", "From a run to its certificate, from a budget to a run.",
-                   ("lastiterate.accounting", "lastiterate.planning", "lastiterate.theorems", "lastiterate.analysis",
-                    "lastiterate.errors")),
-    "curves": ("Curves", "What a privacy guarantee looks like. Every number is an upper bound.",
-               ("lastiterate.curves",)),
-    "training": ("Training and released models", "Execute a run; save, load, predict with and verify what it releases.",
-                 ("lastiterate.release", "lastiterate.engine", "lastiterate.estimators", "lastiterate.torch")),
+    "run": (
+        "Describing a run",
+        "Everything a `Run` is made of. Descriptions are immutable, know no data and no JAX.",
+        ("lastiterate.run",),
+    ),
+    "losses": (
+        "Losses, facts and evidence",
+        "What is known about the loss, and how well it is known.",
+        ("lastiterate.run.losses", "lastiterate.run.facts", "lastiterate.run.facts"),
+    ),
+    "constraints": (
+        "Domains and penalties",
+        "Reached as `li.domains.Ball`, `li.penalties.L1`, ...",
+        ("lastiterate.run.domains", "lastiterate.run.penalties"),
+    ),
+    "accounting": (
+        "Accounting and calibration",
+        "From a run to its certificate, from a budget to a run.",
+        (
+            "lastiterate.accounting",
+            "lastiterate.planning",
+            "lastiterate.theorems",
+            "lastiterate.analysis",
+            "lastiterate.errors",
+        ),
+    ),
+    "curves": (
+        "Curves",
+        "What a privacy guarantee looks like. Every number is an upper bound.",
+        ("lastiterate.curves",),
+    ),
+    "training": (
+        "Training and released models",
+        "Execute a run; save, load, predict with and verify what it releases.",
+        (
+            "lastiterate.release",
+            "lastiterate.engine",
+            "lastiterate.estimators",
+            "lastiterate.torch",
+        ),
+    ),
     "audit": ("Audits", "Attack a trainer: lower bounds on epsilon.", ("lastiterate.audit",)),
-    "posterior": ("Posterior samples", "One sample of a posterior, and why an iterate of SGLD is none.",
-                  ("lastiterate.bayes",)),
-    "report": ("Pictures", "One style for every picture: what a line means decides how it looks.",
-               ("lastiterate.report",)),
-    "long-work": ("Long work", "What a loop of long work calls, so that Ctrl-C stops it in order.",
-                  ("lastiterate.interrupts",)),
-    "data": ("Data and schemas", "Readers of files, public schemas, bundled public sets.", ("lastiterate.data",)),
+    "posterior": (
+        "Posterior samples",
+        "One sample of a posterior, and why an iterate of SGLD is none.",
+        ("lastiterate.bayes",),
+    ),
+    "report": (
+        "Pictures",
+        "One style for every picture: what a line means decides how it looks.",
+        ("lastiterate.report",),
+    ),
+    "long-work": (
+        "Long work",
+        "What a loop of long work calls, so that Ctrl-C stops it in order.",
+        ("lastiterate.interrupts",),
+    ),
+    "data": (
+        "Data and schemas",
+        "Readers of files, public schemas, bundled public sets.",
+        ("lastiterate.data",),
+    ),
     "ledger": ("Ledger", "Several releases about one data set.", ("lastiterate.ledger",)),
 }
-"""Page: title, first sentence, and the packages or modules whose names it holds; the longest prefix wins."""
+"""Page: title, first sentence, and the packages or modules whose names it holds; the longest prefix
+wins."""
 TORCH = ("lastiterate.torch",) if find_spec("torch") and find_spec("opacus") else ()
 """Its names can be looked up only where torch and Opacus are installed."""
-PACKAGES = ("lastiterate.analysis", "lastiterate.audit", "lastiterate.bayes", "lastiterate.curves", "lastiterate.data",
-            "lastiterate.engine", "lastiterate.estimators", "lastiterate.interrupts", "lastiterate.ledger",
-            "lastiterate.report", "lastiterate.theorems", *TORCH)
+PACKAGES = (
+    "lastiterate.analysis",
+    "lastiterate.audit",
+    "lastiterate.bayes",
+    "lastiterate.curves",
+    "lastiterate.data",
+    "lastiterate.engine",
+    "lastiterate.estimators",
+    "lastiterate.interrupts",
+    "lastiterate.ledger",
+    "lastiterate.report",
+    "lastiterate.theorems",
+    *TORCH,
+)
 """Packages with public names of their own, beside the top."""
 MODULES = ("lastiterate.run.domains", "lastiterate.run.penalties", "lastiterate.errors")
 """Public modules: every class in them."""
@@ -53,25 +108,39 @@ def public_names() -> dict[str, Any]:
         found |= {f"{package}.{name}": getattr(module, name) for name in module.__all__}
     for place in MODULES:
         short = place.replace(".run.", ".")
-        found |= {f"{short}.{name}": value for name, value in vars(import_module(place)).items()
-                  if inspect.isclass(value) and value.__module__ == place and not name.startswith("_")}
+        found |= {
+            f"{short}.{name}": value
+            for name, value in vars(import_module(place)).items()
+            if inspect.isclass(value) and value.__module__ == place and not name.startswith("_")
+        }
     return {name: value for name, value in found.items() if not inspect.ismodule(value)}
 
 
 def home(name: str, value: Any) -> str:
-    """The dotted path where a public name is defined: constants are looked for where their package finds them."""
+    """The dotted path where a public name is defined: constants are looked for where their package
+    finds them."""
     module = getattr(value, "__module__", None)
-    if isinstance(module, str) and module.startswith("lastiterate") and hasattr(value, "__qualname__"):
+    if (
+        isinstance(module, str)
+        and module.startswith("lastiterate")
+        and hasattr(value, "__qualname__")
+    ):
         return f"{module}.{value.__qualname__}"
     return name
 
 
 def page_of(path: str) -> str:
     """The page whose packages hold ``path``."""
-    fits = [(len(prefix), page) for page, (_, _, prefixes) in PAGES.items() for prefix in prefixes
-            if path == prefix or path.startswith(prefix + ".")]
+    fits = [
+        (len(prefix), page)
+        for page, (_, _, prefixes) in PAGES.items()
+        for prefix in prefixes
+        if path == prefix or path.startswith(prefix + ".")
+    ]
     if not fits:
-        raise ValueError(f"no reference page takes {path}: add its package to PAGES in docs/generate_api.py")
+        raise ValueError(
+            f"no reference page takes {path}: add its package to PAGES in docs/generate_api.py"
+        )
     return max(fits)[1]
 
 
@@ -86,7 +155,9 @@ def pages() -> dict[str, str]:
     for page, (title, about, _) in PAGES.items():
         parts = [f"# {title}", about]
         # names of one module stand together, the run itself first
-        ordered = sorted(blocks[page].items(), key=lambda item: (item[0] != "lastiterate.run.run.Run", item[0]))
+        ordered = sorted(
+            blocks[page].items(), key=lambda item: (item[0] != "lastiterate.run.run.Run", item[0])
+        )
         parts += [f"::: {path}\n    options:\n      heading: {public}" for path, public in ordered]
         if blocks[page]:
             made[f"reference/{page}.md"] = "\n\n".join(parts) + "\n"
@@ -95,12 +166,27 @@ def pages() -> dict[str, str]:
 
 def index(blocks: dict[str, dict[str, str]]) -> str:
     """All reference pages, and every public name with the page that describes it."""
-    lines = ["# Reference", "Every public name and every command, from their own docstrings and help.",
-             "\n".join(["- [Command line](command-line.md): every command with its options", *(
-                 f"- [{title}]({page}.md): {about}" for page, (title, about, _) in PAGES.items() if blocks[page])]),
-             "## Every name", "| name | page |\n|---|---|\n" + "\n".join(
-                 f"| [`{public}`]({page}.md#{path}) | {PAGES[page][0]} |" for page, names in blocks.items()
-                 for path, public in sorted(names.items(), key=lambda item: item[1].lower()))]
+    lines = [
+        "# Reference",
+        "Every public name and every command, from their own docstrings and help.",
+        "\n".join(
+            [
+                "- [Command line](command-line.md): every command with its options",
+                *(
+                    f"- [{title}]({page}.md): {about}"
+                    for page, (title, about, _) in PAGES.items()
+                    if blocks[page]
+                ),
+            ]
+        ),
+        "## Every name",
+        "| name | page |\n|---|---|\n"
+        + "\n".join(
+            f"| [`{public}`]({page}.md#{path}) | {PAGES[page][0]} |"
+            for page, names in blocks.items()
+            for path, public in sorted(names.items(), key=lambda item: item[1].lower())
+        ),
+    ]
     return "\n\n".join(lines) + "\n"
 
 
@@ -111,16 +197,33 @@ def command_line() -> str:
     from lastiterate.cli import app
 
     group: Any = typer.main.get_command(app)
-    parts = ["# Command line", "Exit codes: 0 done, 1 a claim does not hold (verify, audit), 2 bad input. Constants "
-             "given as flags are `ASSUMED` facts ([glossary](../glossary.md))."]
-    commands = [(name, command) for name, command in group.commands.items() if not hasattr(command, "commands")]
-    commands += [(f"{name} {part}", command) for name, inner in group.commands.items()
-                 for part, command in getattr(inner, "commands", {}).items()]
+    parts = [
+        "# Command line",
+        "Exit codes: 0 done, 1 a claim does not hold (verify, audit), 2 bad input. Constants "
+        "given as flags are `ASSUMED` facts ([glossary](../glossary.md)).",
+    ]
+    commands = [
+        (name, command)
+        for name, command in group.commands.items()
+        if not hasattr(command, "commands")
+    ]
+    commands += [
+        (f"{name} {part}", command)
+        for name, inner in group.commands.items()
+        for part, command in getattr(inner, "commands", {}).items()
+    ]
     for name, command in commands:
-        rows = [f"| `{' '.join([*option.opts, *option.secondary_opts])}` | {cell(getattr(option, 'help', '') or '')} |"
-                for option in command.params if not getattr(option, "hidden", False)]
-        parts += [f"## lastiterate {name}", cell(command.help or ""),
-                  "\n".join(["| argument or option | meaning |", "|---|---|", *rows])]
+        rows = [
+            f"| `{' '.join([*option.opts, *option.secondary_opts])}` | "
+            f"{cell(getattr(option, 'help', '') or '')} |"
+            for option in command.params
+            if not getattr(option, "hidden", False)
+        ]
+        parts += [
+            f"## lastiterate {name}",
+            cell(command.help or ""),
+            "\n".join(["| argument or option | meaning |", "|---|---|", *rows]),
+        ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -133,8 +236,10 @@ def on_config(config: Any) -> Any:
     """Put the generated pages into the section Reference, behind the glossary."""
     section = next(part["Reference"] for part in config.nav if "Reference" in part)
     titles = {"command-line": "Command line", "index": "Every name"}
-    section += [{PAGES[page][0] if page in PAGES else titles[page]: f"reference/{page}.md"}
-                for page in (path.split("/")[1].removesuffix(".md") for path in pages())]
+    section += [
+        {PAGES[page][0] if page in PAGES else titles[page]: f"reference/{page}.md"}
+        for page in (path.split("/")[1].removesuffix(".md") for path in pages())
+    ]
     return config
 
 

@@ -1,4 +1,5 @@
-"""A page per example of ``docs/gallery``: its code, what it printed, its picture, the file (an mkdocs hook).
+"""A page per example of ``docs/gallery``: its code, what it printed, its picture, the file (an
+mkdocs hook).
 
 Nothing is written by hand but the examples themselves: they run while the page is made.
 """
@@ -31,7 +32,11 @@ def made(name: str) -> Made:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    source, said, picture = (GALLERY / f"{name}.py").read_text(encoding="utf-8"), io.StringIO(), io.BytesIO()
+    source, said, picture = (
+        (GALLERY / f"{name}.py").read_text(encoding="utf-8"),
+        io.StringIO(),
+        io.BytesIO(),
+    )
     plt.close("all")
     with contextlib.redirect_stdout(said):
         exec(compile(source, f"{name}.py", "exec"), {"__name__": "__main__"})
@@ -49,20 +54,32 @@ def page(name: str) -> str:
     """One example, in Markdown."""
     found = made(name)
     title, _, rest = found.title.partition(": ")
-    return (f"# {title}\n\n{rest[:1].upper()}{rest[1:]}\n\n![{found.title}]({name}.png)\n\n"
-            f"[Download {name}.py]({name}.py)\n\n```python\n{found.source}```\n\n```text\n{found.printed}```\n")
+    return (
+        f"# {title}\n\n{rest[:1].upper()}{rest[1:]}\n\n![{found.title}]({name}.png)\n\n"
+        "[Download "
+        f"{name}.py]({name}.py)\n\n```python\n{found.source}```\n\n```text\n{found.printed}```\n"
+    )
 
 
 def overview() -> str:
     """All examples with their pictures."""
-    parts = [f"## [{made(name).title.partition(': ')[0]}]({name}.md)\n\n{made(name).title.partition(': ')[2]}\n\n"
-             f"[![{made(name).title}]({name}.png)]({name}.md)" for name in names()]
-    return "# Gallery\n\nExamples of a few lines, executed when these pages were made.\n\n" + "\n\n".join(parts) + "\n"
+    parts = [
+        f"## [{made(name).title.partition(': ')[0]}]({name}.md)\n\n{made(name).title.partition(': ')[2]}\n\n"
+        f"[![{made(name).title}]({name}.png)]({name}.md)"
+        for name in names()
+    ]
+    return (
+        "# Gallery\n\nExamples of a few lines, executed when these pages were made.\n\n"
+        + "\n\n".join(parts)
+        + "\n"
+    )
 
 
 def on_config(config: Any) -> Any:
     """Put the gallery behind the tutorial."""
-    config.nav.insert(2, {"Gallery": ["gallery/index.md", *(f"gallery/{name}.md" for name in names())]})
+    config.nav.insert(
+        2, {"Gallery": ["gallery/index.md", *(f"gallery/{name}.md" for name in names())]}
+    )
     return config
 
 

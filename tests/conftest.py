@@ -1,7 +1,9 @@
-"""Shared by all tests: the oracles are importable, warnings about labels are quiet, compiled programs are kept.
+"""Shared by all tests: the oracles are importable, warnings about labels are quiet, compiled
+programs are kept.
 
-Most of the time of a test is XLA's. What it compiles is kept in pytest's cache (``pytest --cache-clear`` forgets it)
-for other test files, child processes and the next session; JAX's key is the whole program, its options and versions.
+Most of the time of a test is XLA's. What it compiles is kept in pytest's cache (``pytest
+--cache-clear`` forgets it) for other test files, child processes and the next session; JAX's key is
+the whole program, its options and versions.
 """
 
 import contextlib
@@ -16,16 +18,22 @@ import pytest
 
 from tiers import EXHAUSTIVE
 
-gc.set_threshold(20_000, 20, 20)  # Python's collector looks seldom: most of what tests make is let go by its count
+gc.set_threshold(
+    20_000, 20, 20
+)  # Python's collector looks seldom: most of what tests make is let go by its count
 # before JAX is imported anywhere
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "d" / "compiled"))
+os.environ.setdefault(
+    "JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "d" / "compiled")
+)
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
-# a program in one part instead of 32: the same instructions, and a tenth less of the processors' time
+# a program in one part instead of 32: the same instructions, and a tenth less of the processors'
+# time
 FLAGS = "--xla_cpu_parallel_codegen_split_count=1"
-# Most programs of tests run for less time than LLVM's passes take, a quarter of all, and the older emitter of fused
-# loops compiles in half of the time of the present one: on a new machine nothing was compiled before. What is about
-# bits runs as it does for users (``as_users_have_them``), and so does everything in the exhaustive tier.
+# Most programs of tests run for less time than LLVM's passes take, a quarter of all, and the older
+# emitter of fused loops compiles in half of the time of the present one: on a new machine nothing
+# was compiled before. What is about bits runs as it does for users (``as_users_have_them``), and so
+# does everything in the exhaustive tier.
 if not EXHAUSTIVE:
     os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
     FLAGS += " --xla_cpu_use_fusion_emitters=false"
@@ -35,7 +43,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 RESIDENT, GROWTH = 5 << 28, 1 << 29
-"""Bytes of a worker above which memory is given back after a test, and by how many it grows until the next time."""
+"""Bytes of a worker above which memory is given back after a test, and by how many it grows until
+the next time."""
 LIMIT = {"bytes": RESIDENT}
 
 
@@ -57,13 +66,15 @@ def resident():
 
 
 def trim():
-    """Give what is free back to the system: LLVM's leavings, up to a hundred MB for each program compiled."""
+    """Give what is free back to the system: LLVM's leavings, up to a hundred MB for each program
+    compiled."""
     with contextlib.suppress(OSError, AttributeError):  # another allocator than glibc's
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def pytest_collection_finish():
-    """Python's collector leaves alone what was imported: looking through it was a twentieth of the time of a file.
+    """Python's collector leaves alone what was imported: looking through it was a twentieth of the
+    time of a file.
 
     And typer's parser of all commands is built once, and not by every call of one: 50 ms each.
     """
@@ -76,7 +87,8 @@ def pytest_collection_finish():
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown():
-    """A worker stays under 3 GB: above the limit free memory goes, and where that is too little XLA's programs."""
+    """A worker stays under 3 GB: above the limit free memory goes, and where that is too little
+    XLA's programs."""
     if resident() < LIMIT["bytes"]:
         return
     trim()
@@ -103,13 +115,18 @@ def optimised():
 @pytest.fixture(scope="module")
 def as_users_have_them(optimised):
     """The same with XLA's present emitter of fused loops: bit by bit the programs of users."""
-    from jax._src import compiler  # flags are read once in a process, and options of a program are its caller's
+    from jax._src import (
+        compiler,  # flags are read once in a process, and options of a program are its caller's
+    )
 
     plain = compiler.get_compile_options
 
     def with_emitter(*given, **named):
         options = plain(*given, **named)
-        options.env_option_overrides = [*options.env_option_overrides, ("xla_cpu_use_fusion_emitters", True)]
+        options.env_option_overrides = [
+            *options.env_option_overrides,
+            ("xla_cpu_use_fusion_emitters", True),
+        ]
         return options
 
     compiler.get_compile_options = with_emitter
@@ -119,8 +136,8 @@ def as_users_have_them(optimised):
 
 @pytest.fixture
 def patched():
-    """Apply a one-line bug, ``patched(module, name, value)``, or patches together, ``patched(*patches)``; the trainer's
-    programs are compiled anew, and afterwards.
+    """Apply a one-line bug, ``patched(module, name, value)``, or patches together,
+    ``patched(*patches)``; the trainer's programs are compiled anew, and afterwards.
     """
     from contextlib import ExitStack
 
@@ -128,4 +145,5 @@ def patched():
 
     with ExitStack() as stack:
         yield lambda *given: stack.enter_context(
-            with_patches(*(given if isinstance(given[0], tuple) else (given,))))
+            with_patches(*(given if isinstance(given[0], tuple) else (given,)))
+        )

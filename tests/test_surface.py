@@ -1,4 +1,5 @@
-"""What `import lastiterate` offers: one list of about sixty names, nothing heavy, and no name that means two things."""
+"""What `import lastiterate` offers: one list of about sixty names, nothing heavy, and no name that
+means two things."""
 
 import ast
 import subprocess
@@ -23,7 +24,10 @@ def run(code):
 
 
 def test_the_import_is_light():
-    run(f"import sys, lastiterate\nassert not {HEAVY | {'numpy', 'typer', 'rich'}} & set(sys.modules)")
+    run(
+        f"import sys, lastiterate\nassert not {HEAVY | {'numpy', 'typer', 'rich'}} & "
+        f"set(sys.modules)"
+    )
 
 
 def test_accounting_and_planning_load_nothing_heavy():
@@ -41,7 +45,9 @@ def test_every_public_name_is_found_where_the_stub_says(package):
     for name in found.__all__:
         value = getattr(found, name)
         assert value is not None and name in dir(found)
-        stated = getattr(value, "__module__", value.__name__ if hasattr(value, "__path__") else "lastiterate")
+        stated = getattr(
+            value, "__module__", value.__name__ if hasattr(value, "__path__") else "lastiterate"
+        )
         assert stated.startswith("lastiterate"), name
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = found.nonsense
@@ -51,20 +57,31 @@ def test_every_public_name_is_found_where_the_stub_says(package):
 def test_whatever_a_run_may_hold_is_public():
     """A run that is read from JSON or planned can be written in Python, from public names alone."""
     public = [getattr(part, name) for part in (li, li.domains, li.penalties) for name in dir(part)]
-    hidden = {kind.__name__ for kinds in DESCRIPTIONS.values() for kind in kinds
-              if kind is not type(None) and kind not in public}
+    hidden = {
+        kind.__name__
+        for kinds in DESCRIPTIONS.values()
+        for kind in kinds
+        if kind is not type(None) and kind not in public
+    }
     assert len({kind for kinds in DESCRIPTIONS.values() for kind in kinds}) > 30 and not hidden
 
 
 def test_the_stub_is_the_only_list():
-    """Every import of the stub is one that `lazy` understands, so that type checkers and Python see the same names."""
+    """Every import of the stub is one that `lazy` understands, so that type checkers and Python see
+    the same names."""
     for stub in SOURCE.rglob("__init__.pyi"):
-        seen = {a.name for n in ast.parse(stub.read_text()).body if isinstance(n, ast.ImportFrom) for a in n.names}
+        seen = {
+            a.name
+            for n in ast.parse(stub.read_text()).body
+            if isinstance(n, ast.ImportFrom)
+            for a in n.names
+        }
         assert set(lazy.attach("lastiterate", str(stub.with_suffix(".py")))[2]) == seen
 
 
 def test_no_file_hides_a_public_name():
-    """Importing a file of that name, anywhere in the process, would put the module in the place of what it defines."""
+    """Importing a file of that name, anywhere in the process, would put the module in the place of
+    what it defines."""
     for stub in SOURCE.rglob("__init__.pyi"):
         files = {path.stem if path.suffix == ".py" else path.name for path in stub.parent.iterdir()}
         found = import_module(".".join(stub.parent.relative_to(SOURCE.parent).parts))

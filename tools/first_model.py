@@ -1,8 +1,10 @@
-"""The time from ``git clone`` to the first certified model of somebody's own CSV file, as a newcomer gets there.
+"""The time from ``git clone`` to the first certified model of somebody's own CSV file, as a
+newcomer gets there.
 
-``python tools/first_model.py [REPOSITORY]`` clones into a temporary folder, installs into a fresh environment (with
-the caches of pip that there are), writes a CSV file of 1,000 records, answers the wizard of ``lastiterate schema``
-through a pseudo-terminal, trains, verifies and predicts. It prints the seconds of every step; exit code 1 if one fails.
+``python tools/first_model.py [REPOSITORY]`` clones into a temporary folder, installs into a fresh
+environment (with the caches of pip that there are), writes a CSV file of 1,000 records, answers the
+wizard of ``lastiterate schema`` through a pseudo-terminal, trains, verifies and predicts. It prints
+the seconds of every step; exit code 1 if one fails.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ def customers(path: Path, n: int = 1000) -> None:
 
 
 def play(command: list[str], folder: Path) -> int:
-    """Run a command on a terminal of its own, and answer its questions; returns how many there were."""
+    """Run a command on a terminal of its own, and answer its questions; returns how many there
+    were."""
     process, terminal = pty.fork()
     if process == 0:
         os.chdir(folder)
@@ -64,8 +67,14 @@ def play(command: list[str], folder: Path) -> int:
         if not part:
             break
         seen += part
-        found = next(((match, answer) for pattern, answer in QUESTIONS
-                      if (match := re.search(pattern + r"[^\n]*: $", seen))), None)
+        found = next(
+            (
+                (match, answer)
+                for pattern, answer in QUESTIONS
+                if (match := re.search(pattern + r"[^\n]*: $", seen))
+            ),
+            None,
+        )
         if found is not None:
             os.write(terminal, f"{found[1]}\n".encode())
             seen, asked, asks = "", asked + 1, time.monotonic()
@@ -95,8 +104,20 @@ def main(repository: str) -> None:
         steps = {
             "git clone": lambda: run("git", "clone", "--quiet", repository, str(clone)),
             "pip install": install,
-            "schema --wizard": lambda: play([command, "schema", "my.csv", "--wizard", "--out", "my.toml"], home),
-            "train": lambda: run(command, "train", "my.csv", "--schema", "my.toml", "--epsilon", "1", "--out", "model"),
+            "schema --wizard": lambda: play(
+                [command, "schema", "my.csv", "--wizard", "--out", "my.toml"], home
+            ),
+            "train": lambda: run(
+                command,
+                "train",
+                "my.csv",
+                "--schema",
+                "my.toml",
+                "--epsilon",
+                "1",
+                "--out",
+                "model",
+            ),
             "verify": lambda: run(command, "verify", "model"),
             "predict": lambda: run(command, "predict", "model", "my.csv"),
         }
@@ -106,7 +127,10 @@ def main(repository: str) -> None:
             answers = act()
             seconds = time.perf_counter() - began
             total += seconds
-            print(f"{step:16} {seconds:6.1f} s" + (f", {answers} answers" if answers else ""), flush=True)
+            print(
+                f"{step:16} {seconds:6.1f} s" + (f", {answers} answers" if answers else ""),
+                flush=True,
+            )
     print(f"{'together':16} {total:6.1f} s")
 
 

@@ -1,9 +1,11 @@
-"""Damaged schemas, tables, IDX files, archives and ledgers: each is refused in a sentence, or read within its bounds.
+"""Damaged schemas, tables, IDX files, archives and ledgers: each is refused in a sentence, or read
+within its bounds.
 
     python tools/fuzz_files.py [COUNT=100000] [SEED=from the clock]
 
 Prints what breaks the rule and exits with 1. CI does about 3,000 (tests/data/test_hostile.py,
-tests/ledger/test_hostile.py). Certificates and model folders: ``tools/fuzz_models.py``; runs: ``tools/fuzz_runs.py``.
+tests/ledger/test_hostile.py). Certificates and model folders: ``tools/fuzz_models.py``; runs:
+``tools/fuzz_runs.py``.
 """
 
 from __future__ import annotations
@@ -33,14 +35,22 @@ def main(count: int, seed: int) -> int:
             rng, name = random.Random(f"{seed}-{index}"), names[index % len(names)]
             content = mutant(whole, rng) if name == "ledger" else damaged(KINDS[name], rng)
             try:
-                what = ledger_outcome(content, Path(home) / "ledger", honest)[0] if name == "ledger" else \
-                    outcome(KINDS[name], content, Path(home) / "data")
+                what = (
+                    ledger_outcome(content, Path(home) / "ledger", honest)[0]
+                    if name == "ledger"
+                    else outcome(KINDS[name], content, Path(home) / "data")
+                )
             except Exception as error:
-                print(f"seed {seed}, number {index}, {name}: {type(error).__name__}: {error}\n{content[:4000]!r}")
+                print(
+                    f"seed {seed}, number {index}, {name}: {type(error).__name__}: "
+                    f"{error}\n{content[:4000]!r}"
+                )
                 return 1
             found[f"{name}: {what}"] += 1
-    print(f"seed {seed}, {time.perf_counter() - began:.0f} s: "
-          + ", ".join(f"{number} {name}" for name, number in sorted(found.items())))
+    print(
+        f"seed {seed}, {time.perf_counter() - began:.0f} s: "
+        + ", ".join(f"{number} {name}" for name, number in sorted(found.items()))
+    )
     return 0
 
 

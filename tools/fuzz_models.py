@@ -1,4 +1,5 @@
-"""Mutated certificates and model folders, many of them: each is refused in a sentence, or says what its run says.
+"""Mutated certificates and model folders, many of them: each is refused in a sentence, or says what
+its run says.
 
     python tools/fuzz_models.py [COUNT=100000] [SEED=from the clock]
 
@@ -32,11 +33,19 @@ def main(count: int, seed: int) -> int:
                 if index % 2:
                     found["folder: " + folder_outcome(folder, rng, Path(home) / "copy")] += 1
                 elif short(changed):
-                    found["certificate: " + certificate_outcome(forge(changed), Path(home) / "copy.json")] += 1
+                    found[
+                        "certificate: "
+                        + certificate_outcome(forge(changed), Path(home) / "copy.json")
+                    ] += 1
             except Exception as error:
-                print(f"seed {seed}, number {index}, {folder.name}: {type(error).__name__}: {error}\n{changed[:4000]}")
+                print(
+                    f"seed {seed}, number {index}, {folder.name}: {type(error).__name__}: "
+                    f"{error}\n{changed[:4000]}"
+                )
                 return 1
-    print(f"seed {seed}: " + ", ".join(f"{number} {name}" for name, number in sorted(found.items())))
+    print(
+        f"seed {seed}: " + ", ".join(f"{number} {name}" for name, number in sorted(found.items()))
+    )
     return 0
 
 

@@ -2,7 +2,8 @@
 
     python tools/fuzz_runs.py [COUNT=100000] [SEED=from the clock]
 
-Prints the first text that breaks the rule and exits with 1. CI does 2,000 (tests/run/test_bad_json.py).
+Prints the first text that breaks the rule and exits with 1. CI does 2,000
+(tests/run/test_bad_json.py).
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ def main(count: int, seed: int) -> int:
         except Exception as error:
             print(f"seed {seed}, text {index}: {type(error).__name__}: {error}\n{text[:4000]}")
             return 1
-    print(f"seed {seed}: " + ", ".join(f"{number} {name}" for name, number in sorted(found.items())))
+    print(
+        f"seed {seed}: " + ", ".join(f"{number} {name}" for name, number in sorted(found.items()))
+    )
     return 0
 
 

@@ -1,16 +1,18 @@
-"""Write docs/leaderboard.md and .json: everybody's methods (leaderboard_screen.py), then our named algorithms.
+"""Write docs/leaderboard.md and .json: everybody's methods (leaderboard_screen.py), then our named
+algorithms.
 
 The latter are those of benchmarks/leaderboard.json: algorithms by data sets and budgets.
 
-Rows of benchmarks/named_algorithms.json (epsilon 1) join them where they have more splits of the same run, and those of
-other libraries from benchmarks/named_rivals.json. What the first command has measured already it keeps, so that it adds
-the cells that are missing; the second adds the rows without privacy.
+Rows of benchmarks/named_algorithms.json (epsilon 1) join them where they have more splits of the
+same run, and those of other libraries from benchmarks/named_rivals.json. What the first command has
+measured already it keeps, so that it adds the cells that are missing; the second adds the rows
+without privacy.
 
-python -m benchmarks.utility.named_algorithms DATA_DIR 3 --sets digits,breast_cancer,adult,pneumonia,cifar,mnist \\
-    --epsilons 0.5,1,3,8 --json benchmarks/leaderboard.json
-python -m benchmarks.utility.named_algorithms DATA_DIR 3 --sets digits,breast_cancer,adult,pneumonia,cifar,mnist \\
-    --algorithms none --json benchmarks/leaderboard.json
-python tools/leaderboard_page.py
+python -m benchmarks.utility.named_algorithms DATA_DIR 3 --sets
+    digits,breast_cancer,adult,pneumonia,cifar,mnist \\ --epsilons 0.5,1,3,8 --json
+    benchmarks/leaderboard.json python -m benchmarks.utility.named_algorithms DATA_DIR 3 --sets
+    digits,breast_cancer,adult,pneumonia,cifar,mnist \\ --algorithms none --json
+    benchmarks/leaderboard.json python tools/leaderboard_page.py
 """
 
 from __future__ import annotations
@@ -55,14 +57,17 @@ def joined(rows: list[dict[str, Any]], more: list[dict[str, Any]]) -> list[dict[
     for row in more:
         key = row["set"], 1.0, row["algorithm"]
         here = found.get(key)
-        same = here is None or all(here[name] == row[name] for name in ("n", "steps", "theorem", "batches in a pass"))
+        same = here is None or all(
+            here[name] == row[name] for name in ("n", "steps", "theorem", "batches in a pass")
+        )
         if same and (here is None or len(row["accuracy"]) > len(here["accuracy"])):
             found[key] = {**row, "epsilon": 1.0, "passes": row["steps"] / row["batches in a pass"]}
     return list(found.values())
 
 
 def behind(best: dict[str, Any], row: dict[str, Any]) -> str:
-    """How far a row's mean accuracy is below that of the best, and whether that is within a standard error."""
+    """How far a row's mean accuracy is below that of the best, and whether that is within a
+    standard error."""
     if row is best:
         return ""
     if "accuracy" in row and "accuracy" in best:
@@ -94,17 +99,24 @@ def page(rows: list[dict[str, Any]]) -> str:
     for name in dict.fromkeys(row["set"] for row in private):
         public = [line(row, "") for row in rows if row["set"] == name and row["epsilon"] is None]
         for epsilon in sorted({row["epsilon"] for row in private if row["set"] == name}):
-            here = sorted((row for row in private if (row["set"], row["epsilon"]) == (name, epsilon)),
-                          key=lambda row: -row["mean"])
-            lines += [f"\n## {name}, epsilon {epsilon:g}\n",
-                      f"n = {next(row['n'] for row in here if 'n' in row)}.\n",
-                      "| algorithm | accuracy | behind | sd | splits | seconds | passes | certified by |",
-                      "|---|---|---|---|---|---|---|---|", *(line(row, behind(here[0], row)) for row in here), *public]
+            here = sorted(
+                (row for row in private if (row["set"], row["epsilon"]) == (name, epsilon)),
+                key=lambda row: -row["mean"],
+            )
+            lines += [
+                f"\n## {name}, epsilon {epsilon:g}\n",
+                f"n = {next(row['n'] for row in here if 'n' in row)}.\n",
+                "| algorithm | accuracy | behind | sd | splits | seconds | passes | certified by |",
+                "|---|---|---|---|---|---|---|---|",
+                *(line(row, behind(here[0], row)) for row in here),
+                *public,
+            ]
     return "\n".join([*lines, *missing([row for row in private if "accuracy" in row])]) + "\n"
 
 
 def missing(rows: list[dict[str, Any]]) -> list[str]:
-    """Cells of the board that nobody measured, or on fewer splits than make a spread, and what they would take."""
+    """Cells of the board that nobody measured, or on fewer splits than make a spread, and what they
+    would take."""
     splits = {(row["set"], row["algorithm"], row["epsilon"]): len(row["accuracy"]) for row in rows}
     lines = list[str]()
     for name, algorithm in product(dict.fromkeys(row["set"] for row in rows), ALGORITHMS[1:]):
@@ -112,25 +124,41 @@ def missing(rows: list[dict[str, Any]]) -> list[str]:
         wanting = {epsilon: count for epsilon, count in wanting.items() if count < SPLITS}
         if not wanting:
             continue
-        taken = [row["seconds"] for row in rows if (row["set"], row["algorithm"]) == (name, algorithm)]
-        cost = f"about {SPLITS * len(wanting) * median(taken):.0f} seconds" if taken else "not measured"
-        cells = ", ".join(f"epsilon {epsilon:g} ({count or 'no'} split{'s' * (count != 1)})"
-                          for epsilon, count in wanting.items())
+        taken = [
+            row["seconds"] for row in rows if (row["set"], row["algorithm"]) == (name, algorithm)
+        ]
+        cost = (
+            f"about {SPLITS * len(wanting) * median(taken):.0f} seconds"
+            if taken
+            else "not measured"
+        )
+        cells = ", ".join(
+            f"epsilon {epsilon:g} ({count or 'no'} split{'s' * (count != 1)})"
+            for epsilon, count in wanting.items()
+        )
         lines.append(f"- {name}, {algorithm}: {cells}; {SPLITS} splits of each: {cost}.")
     if not lines:
         return []
-    return ["\n## What is missing\n", f"Cells with fewer than {SPLITS} splits, of algorithms that came later or for "
-            "want of time; the same command adds them.\n", *lines]
+    return [
+        "\n## What is missing\n",
+        f"Cells with fewer than {SPLITS} splits, of algorithms that came later or for "
+        "want of time; the same command adds them.\n",
+        *lines,
+    ]
 
 
 def named() -> str:
     """The second part of the page, from its measurements."""
-    ours, more, rivals = (json.loads((ROOT / "benchmarks" / f"{name}.json").read_text(encoding="utf-8"))
-                          for name in ("leaderboard", "named_algorithms", "named_rivals"))
+    ours, more, rivals = (
+        json.loads((ROOT / "benchmarks" / f"{name}.json").read_text(encoding="utf-8"))
+        for name in ("leaderboard", "named_algorithms", "named_rivals")
+    )
     return page([*joined(ours, more), *rivals])
 
 
 if __name__ == "__main__":
     found = summary(ROOT / "benchmarks" / "board.jsonl")
-    (ROOT / "docs" / "leaderboard.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    (ROOT / "docs" / "leaderboard.json").write_text(
+        json.dumps(found, indent=1) + "\n", encoding="utf-8"
+    )
     (ROOT / "docs" / "leaderboard.md").write_text(screen(found) + "\n" + named(), encoding="utf-8")

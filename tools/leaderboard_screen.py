@@ -13,17 +13,33 @@ from typing import Any
 
 MEASURES = {"accuracy": 1, "auroc": 1, "log_loss": -1}
 """What is compared, and whether more (1) or less (-1) is better."""
-NAMES = {"lastiterate": "lastiterate", "dp-ebm": "DP-EBM", "opacus": "Opacus, tuned on the test part",
-         "diffprivlib": "diffprivlib, tuned on the test part", "objective": "objective perturbation",
-         "none": "no privacy, plain columns", "none-mapped": "no privacy, the same map", "best": "best possible"}
+NAMES = {
+    "lastiterate": "lastiterate",
+    "dp-ebm": "DP-EBM",
+    "opacus": "Opacus, tuned on the test part",
+    "diffprivlib": "diffprivlib, tuned on the test part",
+    "objective": "objective perturbation",
+    "none": "no privacy, plain columns",
+    "none-mapped": "no privacy, the same map",
+    "best": "best possible",
+}
 EPSILONS = (0.3, 1.0, 3.0, 8.0)
 LAST = ("randhie", "fair")
 COLOUR = "#b45309"
 PUBLISHED = (
-    ("MNIST", "3", "accuracy .987", "Tramer and Boneh, ICLR 2021 (arXiv:2011.11660), scattering and a network"),
+    (
+        "MNIST",
+        "3",
+        "accuracy .987",
+        "Tramer and Boneh, ICLR 2021 (arXiv:2011.11660), scattering and a network",
+    ),
     ("MNIST", "1", "accuracy .9817", "DPSUR, Fu et al., VLDB 2024 (arXiv:2311.14056), a network"),
-    ("PneumoniaMNIST", "no privacy", "accuracy .854, AUROC .944",
-     "Yang et al., Scientific Data 2023 (arXiv:2110.14795), ResNet-18 on 28 x 28"),
+    (
+        "PneumoniaMNIST",
+        "no privacy",
+        "accuracy .854, AUROC .944",
+        "Yang et al., Scientific Data 2023 (arXiv:2110.14795), ResNet-18 on 28 x 28",
+    ),
     ("PneumoniaMNIST", "no privacy", "accuracy .946", "the same, Google AutoML Vision"),
 )
 HEAD = """# Leaderboard
@@ -81,7 +97,8 @@ do not go with .584 at 1 and were left out.
 
 
 def summary(log: Path) -> list[dict[str, Any]]:
-    """One entry for every set, method and epsilon: medians, quartiles, seeds; the best possible where it is known."""
+    """One entry for every set, method and epsilon: medians, quartiles, seeds; the best possible
+    where it is known."""
     groups = defaultdict[tuple[str, str, float | None], list[dict[str, Any]]](list)
     for line in log.read_text(encoding="utf-8").splitlines():
         fit = json.loads(line)
@@ -91,24 +108,38 @@ def summary(log: Path) -> list[dict[str, Any]]:
     found = []
     for (short, method, epsilon), fits in groups.items():
         title = fits[0]["title"].removesuffix(" pixels/255")
-        entry: dict[str, Any] = {"set": short, "title": title, "n": fits[0]["n"], "method": method,
-                                 "epsilon": epsilon, "seeds": len({fit["seed"] for fit in fits})}
+        entry: dict[str, Any] = {
+            "set": short,
+            "title": title,
+            "n": fits[0]["n"],
+            "method": method,
+            "epsilon": epsilon,
+            "seeds": len({fit["seed"] for fit in fits}),
+        }
         for name in MEASURES:
             values = [fit[name] for fit in fits]
             entry[name] = round(median(values), 4)
             if len(values) >= 3:
                 low, _, high = quantiles(values, n=4, method="inclusive")
                 entry[f"{name}_spread"] = round(high - low, 4)
-        entry["seconds"] = round(median(fit["seconds"] + fit.get("map_seconds", 0.0) for fit in fits), 3)
-        if epsilon is not None and method != "lastiterate" and (short, "lastiterate", epsilon) in groups:
+        entry["seconds"] = round(
+            median(fit["seconds"] + fit.get("map_seconds", 0.0) for fit in fits), 3
+        )
+        if (
+            epsilon is not None
+            and method != "lastiterate"
+            and (short, "lastiterate", epsilon) in groups
+        ):
             entry["behind"] = paired(groups[short, "lastiterate", epsilon], fits)
         found.append(entry)
     return found
 
 
-def paired(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> dict[str, list[float | None]]:
-    """How far others are behind us by every measure: the mean over common seeds, and its standard error if there are
-    at least two."""
+def paired(
+    ours: list[dict[str, Any]], theirs: list[dict[str, Any]]
+) -> dict[str, list[float | None]]:
+    """How far others are behind us by every measure: the mean over common seeds, and its standard
+    error if there are at least two."""
     by_seed = {fit["seed"]: fit for fit in ours}
     pairs = [(by_seed[fit["seed"]], fit) for fit in theirs if fit["seed"] in by_seed]
     found: dict[str, list[float | None]] = {}
@@ -126,43 +157,71 @@ def verdict(behind: list[float | None]) -> str:
 
 
 def cell(entry: dict[str, Any] | None) -> str:
-    """Accuracy, AUROC and log loss; bold where better than ours by more than a standard error, in italics in a tie."""
+    """Accuracy, AUROC and log loss; bold where better than ours by more than a standard error, in
+    italics in a tie."""
     if entry is None:
         return ""
-    marks = {name: {"worse": "**", "tie": "*"}.get(verdict(pair), "") for name, pair in entry.get("behind", {}).items()}
-    numbers = {name: f"{entry[name]:.4f}"[1:] if 0 <= entry[name] < 1 else f"{entry[name]:.3f}" for name in MEASURES}
-    return " / ".join(f"{marks.get(name, '')}{number}{marks.get(name, '')}" for name, number in numbers.items())
+    marks = {
+        name: {"worse": "**", "tie": "*"}.get(verdict(pair), "")
+        for name, pair in entry.get("behind", {}).items()
+    }
+    numbers = {
+        name: f"{entry[name]:.4f}"[1:] if 0 <= entry[name] < 1 else f"{entry[name]:.3f}"
+        for name in MEASURES
+    }
+    return " / ".join(
+        f"{marks.get(name, '')}{number}{marks.get(name, '')}" for name, number in numbers.items()
+    )
 
 
 def first_screen(entries: list[dict[str, Any]], epsilon: float = 1.0) -> list[str]:
     """All sets at one budget."""
     methods = ("lastiterate", "dp-ebm", "opacus", "objective", "none", "none-mapped", "best")
-    lines = [f"## At epsilon {epsilon:g}: accuracy / AUROC / log loss\n", "Of the other private methods, a number in "
-             "**bold** is better than that of lastiterate, one in *italics* is a tie.\n",
-             "| set | n | " + " | ".join(NAMES[method] for method in methods) + " |",
-             "|---|---|" + "---|" * len(methods)]
+    lines = [
+        f"## At epsilon {epsilon:g}: accuracy / AUROC / log loss\n",
+        "Of the other private methods, a number in "
+        "**bold** is better than that of lastiterate, one in *italics* is a tie.\n",
+        "| set | n | " + " | ".join(NAMES[method] for method in methods) + " |",
+        "|---|---|" + "---|" * len(methods),
+    ]
     for short in dict.fromkeys(entry["set"] for entry in entries):
-        here = {entry["method"]: entry for entry in entries
-                if entry["set"] == short and entry["epsilon"] in (epsilon, None)}
+        here = {
+            entry["method"]: entry
+            for entry in entries
+            if entry["set"] == short and entry["epsilon"] in (epsilon, None)
+        }
         some = next(iter(here.values()))
-        lines.append(f"| {some['title']}{' (looked at once)' if short in LAST else ''} | {some['n']} | "
-                     + " | ".join(cell(here.get(method)) for method in methods) + " |")
+        lines.append(
+            f"| {some['title']}{' (looked at once)' if short in LAST else ''} | {some['n']} | "
+            + " | ".join(cell(here.get(method)) for method in methods)
+            + " |"
+        )
     return lines
 
 
-def compared(entries: list[dict[str, Any]], rival: str) -> tuple[str, list[tuple[str, float, list[str]]]]:
-    """In how many cells (set, budget, measure) we are better than a rival, and those where we are not."""
+def compared(
+    entries: list[dict[str, Any]], rival: str
+) -> tuple[str, list[tuple[str, float, list[str]]]]:
+    """In how many cells (set, budget, measure) we are better than a rival, and those where we are
+    not."""
     counts, found = Counter[str](), list[tuple[str, float, list[str]]]()
     for entry in entries:
         if entry["method"] != rival or "behind" not in entry:
             continue
         verdicts = {name: verdict(pair) for name, pair in entry["behind"].items()}
         counts.update(verdicts.values())
-        others = [f"{name.replace('_', ' ')} {said}" for name, said in verdicts.items() if said != "better"]
+        others = [
+            f"{name.replace('_', ' ')} {said}"
+            for name, said in verdicts.items()
+            if said != "better"
+        ]
         if others:
             found.append((entry["title"], entry["epsilon"], others))
-    return (f"better in {counts['better']} of {counts.total()} cells (set, budget, measure), a tie in {counts['tie']}, "
-            f"worse in {counts['worse']}"), found
+    return (
+        f"better in {counts['better']} of {counts.total()} cells (set, budget, measure), a tie in "
+        f"{counts['tie']}, "
+        f"worse in {counts['worse']}"
+    ), found
 
 
 def against_boosting(entries: list[dict[str, Any]]) -> list[str]:
@@ -170,8 +229,15 @@ def against_boosting(entries: list[dict[str, Any]]) -> list[str]:
     said, found = compared(entries, "dp-ebm")
     lines = ["\n## Against DP-EBM\n", f"{said[0].upper()}{said[1:]}."]
     if found:
-        lines += ["\nNot better:\n", *(f"- {title}, epsilon {epsilon:g}: {', '.join(others)}"
-                                     for title, epsilon, others in found), "", WHY]
+        lines += [
+            "\nNot better:\n",
+            *(
+                f"- {title}, epsilon {epsilon:g}: {', '.join(others)}"
+                for title, epsilon, others in found
+            ),
+            "",
+            WHY,
+        ]
     return lines
 
 
@@ -187,9 +253,14 @@ def against_others(entries: list[dict[str, Any]]) -> list[str]:
     lines = ["\n## Against the others\n"]
     for rival in ("objective", "opacus", "diffprivlib"):
         said, found = compared(entries, rival)
-        where = [f"{title} ({', '.join(others)})" for title, epsilon, others in found if epsilon == 1]
-        lines.append(f"- {NAMES[rival]}: {said}; not better at epsilon 1 on "
-                     + (", ".join(where) if where else "no set") + ".")
+        where = [
+            f"{title} ({', '.join(others)})" for title, epsilon, others in found if epsilon == 1
+        ]
+        lines.append(
+            f"- {NAMES[rival]}: {said}; not better at epsilon 1 on "
+            + (", ".join(where) if where else "no set")
+            + "."
+        )
     return [*lines, "", OTHERS]
 
 
@@ -212,11 +283,16 @@ are weak names the algorithm."""
 
 def published() -> list[str]:
     """Other people's figures, in another colour."""
-    lines = [f'\n## <span style="color:{COLOUR}">Published figures</span>\n',
-             "Not run by us, and not on our splits or seeds.\n", "| set | epsilon | figure | source |",
-             "|---|---|---|---|"]
-    return lines + [f'| {short} | {epsilon} | <span style="color:{COLOUR}">{figure}</span> | {source} |'
-                    for short, epsilon, figure, source in PUBLISHED]
+    lines = [
+        f'\n## <span style="color:{COLOUR}">Published figures</span>\n',
+        "Not run by us, and not on our splits or seeds.\n",
+        "| set | epsilon | figure | source |",
+        "|---|---|---|---|",
+    ]
+    return lines + [
+        f'| {short} | {epsilon} | <span style="color:{COLOUR}">{figure}</span> | {source} |'
+        for short, epsilon, figure, source in PUBLISHED
+    ]
 
 
 def every_budget(entries: list[dict[str, Any]]) -> list[str]:
@@ -224,20 +300,37 @@ def every_budget(entries: list[dict[str, Any]]) -> list[str]:
     lines = list[str]()
     for short in dict.fromkeys(entry["set"] for entry in entries):
         here = [entry for entry in entries if entry["set"] == short]
-        lines += [f"\n## {here[0]['title']}, every budget\n", f"n = {here[0]['n']}.\n",
-                  "| epsilon | method | accuracy | AUROC | log loss | seconds | seeds |",
-                  "|---|---|---|---|---|---|---|"]
+        lines += [
+            f"\n## {here[0]['title']}, every budget\n",
+            f"n = {here[0]['n']}.\n",
+            "| epsilon | method | accuracy | AUROC | log loss | seconds | seeds |",
+            "|---|---|---|---|---|---|---|",
+        ]
         order = {method: place for place, method in enumerate(NAMES)}
         for entry in sorted(here, key=lambda e: (e["epsilon"] or 99.0, order[e["method"]])):
-            numbers = [f"{entry[name]:.4f}" + (f" ({entry[f'{name}_spread']:.4f})" if f"{name}_spread" in entry else "")
-                       for name in MEASURES]
+            numbers = [
+                f"{entry[name]:.4f}"
+                + (f" ({entry[f'{name}_spread']:.4f})" if f"{name}_spread" in entry else "")
+                for name in MEASURES
+            ]
             budget = "" if entry["epsilon"] is None else f"{entry['epsilon']:g}"
-            lines.append(f"| {budget} | {NAMES[entry['method']]} | " + " | ".join(numbers)
-                         + f" | {entry['seconds']:.2g} | {entry['seeds']} |")
+            lines.append(
+                f"| {budget} | {NAMES[entry['method']]} | "
+                + " | ".join(numbers)
+                + f" | {entry['seconds']:.2g} | {entry['seeds']} |"
+            )
     return lines
 
 
 def screen(entries: list[dict[str, Any]]) -> str:
     """The whole first part of the page."""
-    return "\n".join([HEAD, *first_screen(entries), *against_boosting(entries), *against_others(entries), *published(),
-                      *every_budget(entries)])
+    return "\n".join(
+        [
+            HEAD,
+            *first_screen(entries),
+            *against_boosting(entries),
+            *against_others(entries),
+            *published(),
+            *every_budget(entries),
+        ]
+    )

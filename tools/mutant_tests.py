@@ -1,4 +1,5 @@
-"""Which tests call which functions, and whether some of them fail on a changed copy; used by mutants.py.
+"""Which tests call which functions, and whether some of them fail on a changed copy; used by
+mutants.py.
 
 Every test run is a fork of a process that has imported the heavy libraries and not the package.
 """
@@ -20,13 +21,15 @@ from pathlib import Path
 from typing import Any
 
 SLOWEST, ENOUGH = 6.0, 20.0
-"""Seconds of a test that is used at all, and of all tests that run on one mutant (as they took when listed)."""
+"""Seconds of a test that is used at all, and of all tests that run on one mutant (as they took when
+listed)."""
 PATIENCE = 4.0
 """A mutant that takes so many times longer than its tests did is killed: it hangs."""
 MEMORY = 6 * 2**30
 """Bytes that a test may address: a mutant that needs more is killed."""
 ASLEEP = 20
-"""Seconds on the clock for each second of processor time that a test may take, before it counts as asleep."""
+"""Seconds on the clock for each second of processor time that a test may take, before it counts as
+asleep."""
 
 Calls = dict[str, dict[str, Any]]
 """By test: its ``seconds`` and the ``functions`` it calls, each "file line"."""
@@ -37,21 +40,35 @@ Work = tuple[str, str, str, list[tuple[str, float]]]
 def preload() -> None:
     """Import what tests need and no mutant changes, so that forks need not."""
     os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    for name in ("pytest", "numpy", "scipy.special", "scipy.optimize", "scipy.stats", "mpmath", "hypothesis",
-                 "dp_accounting.pld.privacy_loss_distribution", "dp_accounting.rdp"):
+    for name in (
+        "pytest",
+        "numpy",
+        "scipy.special",
+        "scipy.optimize",
+        "scipy.stats",
+        "mpmath",
+        "hypothesis",
+        "dp_accounting.pld.privacy_loss_distribution",
+        "dp_accounting.rdp",
+    ):
         with suppress(ImportError):
             importlib.import_module(name)
 
 
 def forked(action: Callable[[], int], limit: float) -> int:
-    """Exit code of ``action`` in a fork; negative where it took more than ``limit`` seconds of processor time."""
+    """Exit code of ``action`` in a fork; negative where it took more than ``limit`` seconds of
+    processor time."""
     child = os.fork()
     if child == 0:
         code = 70
         try:
             resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(limit), math.ceil(limit) + 1))
             resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-            with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+            with (
+                open(os.devnull, "w") as nowhere,
+                redirect_stdout(nowhere),
+                redirect_stderr(nowhere),
+            ):
                 code = action()
         finally:
             os._exit(code)
@@ -74,7 +91,9 @@ def pytest_on(folder: Path, names: list[str], plugins: list[Any], *options: str)
     os.chdir(folder)
     sys.path[:0] = [str(folder), str(folder / "src"), str(folder / "tests")]
     os.environ["PYTHONPATH"] = f"{folder / 'src'}:{folder / 'tests'}"
-    return int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "--tb=no", *options, *names], plugins))
+    return int(
+        pytest.main(["-q", "-x", "-p", "no:cacheprovider", "--tb=no", *options, *names], plugins)
+    )
 
 
 class Listener:
@@ -95,7 +114,8 @@ class Listener:
         sys.settrace(self.called)
 
     def pytest_runtest_call(self) -> None:
-        """Seconds are of processor time, children's too: a busy machine must not leave out the main laws."""
+        """Seconds are of processor time, children's too: a busy machine must not leave out the main
+        laws."""
         self.begun = sum(os.times()[:4])
 
     def called(self, frame: Any, event: str, _: Any) -> None:
@@ -106,30 +126,51 @@ class Listener:
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.when == "call":
             sys.settrace(None)
-            self.found[report.nodeid] = {"seconds": sum(os.times()[:4]) - self.begun,
-                                         "functions": sorted(self.now)}
+            self.found[report.nodeid] = {
+                "seconds": sum(os.times()[:4]) - self.begun,
+                "functions": sorted(self.now),
+            }
 
 
 def calls(folder: Path, tests: tuple[str, ...], memory: Path) -> Calls:
-    """The tests with their seconds and calls; files of tests are listed again when they or the package have changed."""
+    """The tests with their seconds and calls; files of tests are listed again when they or the
+    package have changed."""
     preload()
-    files = sorted(path for name in tests for path in ([folder / name] if (folder / name).is_file() else
-                                                       (folder / name).glob("test_*.py")))
-    common = [*folder.glob("src/**/*.py"), *folder.glob("tests/oracles/*.py"), *folder.glob("tests/golden/*.toml")]
+    files = sorted(
+        path
+        for name in tests
+        for path in (
+            [folder / name] if (folder / name).is_file() else (folder / name).glob("test_*.py")
+        )
+    )
+    common = [
+        *folder.glob("src/**/*.py"),
+        *folder.glob("tests/oracles/*.py"),
+        *folder.glob("tests/golden/*.toml"),
+    ]
     shared = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(common)))
-    digests = {str(path.relative_to(folder)): shared.hexdigest() + hashlib.sha256(path.read_bytes()).hexdigest()
-               for path in files}
+    digests = {
+        str(path.relative_to(folder)): shared.hexdigest()
+        + hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in files
+    }
     known: dict[str, Any] = json.loads(memory.read_text()) if memory.exists() else {}
-    stale = [name for name, digest in digests.items() if known.get(name, {}).get("digest") != digest]
+    stale = [
+        name for name, digest in digests.items() if known.get(name, {}).get("digest") != digest
+    ]
     if stale:
         print(f"listing what the tests of {len(stale)} files call ...", flush=True)
         if forked(lambda: listen(folder, stale, digests, known, memory), 3600) != 0:
-            raise SystemExit("a test fails without any mutant (or they take an hour): mend that first")
+            raise SystemExit(
+                "a test fails without any mutant (or they take an hour): mend that first"
+            )
         known = json.loads(memory.read_text())
     return {name: entry for file in digests for name, entry in known[file]["tests"].items()}
 
 
-def listen(folder: Path, stale: list[str], digests: dict[str, str], known: dict[str, Any], memory: Path) -> int:
+def listen(
+    folder: Path, stale: list[str], digests: dict[str, str], known: dict[str, Any], memory: Path
+) -> int:
     """Run tests with a ``Listener`` and remember what it heard (in a fork)."""
     found: Calls = {}
     code = pytest_on(folder, stale, [Listener(f"{folder}/", found)])
@@ -142,13 +183,20 @@ def listen(folder: Path, stale: list[str], digests: dict[str, str], known: dict[
 
 
 def chosen(tests: Calls, file: str, function: int) -> list[tuple[str, float]]:
-    """Tests that call the function (any of the file's, for what lies outside functions), quickest first."""
-    def concerned(entry: dict[str, Any]) -> bool:
-        return any(called.rsplit(" ", 1)[0] == file and function in (0, int(called.rsplit(" ", 1)[1]))
-                   for called in entry["functions"])
+    """Tests that call the function (any of the file's, for what lies outside functions), quickest
+    first."""
 
-    found = sorted((entry["seconds"], name) for name, entry in tests.items()
-                   if entry["seconds"] <= SLOWEST and concerned(entry))
+    def concerned(entry: dict[str, Any]) -> bool:
+        return any(
+            called.rsplit(" ", 1)[0] == file and function in (0, int(called.rsplit(" ", 1)[1]))
+            for called in entry["functions"]
+        )
+
+    found = sorted(
+        (entry["seconds"], name)
+        for name, entry in tests.items()
+        if entry["seconds"] <= SLOWEST and concerned(entry)
+    )
     total, out = 0.0, []
     for seconds, name in found:
         total += seconds
@@ -180,7 +228,8 @@ def run(work: list[Work], folders: list[Path], verdicts: Path) -> None:
 
 
 def meet_all(work: list[Work], reader: int, folder: Path, verdicts: Path) -> None:
-    """Test mutants one by one; the tests that killed the latest mutants of the same file come first."""
+    """Test mutants one by one; the tests that killed the latest mutants of the same file come
+    first."""
     files = sorted({name.split("::")[0] for *_, tests in work for name, _ in tests})
     forked(lambda: pytest_on(folder, files, [], "--collect-only"), 600)  # leaves byte code behind
     killers: dict[str, list[str]] = {}
@@ -210,11 +259,13 @@ class Killer:
             self.path.write_text(report.nodeid)
 
 
-def run_tests(folder: Path, file: str, source: str, tests: list[tuple[str, float]]) -> tuple[str, str | None]:
+def run_tests(
+    folder: Path, file: str, source: str, tests: list[tuple[str, float]]
+) -> tuple[str, str | None]:
     """Whether one mutant is killed by its tests, and by which, where that is known.
 
-    No byte code is written, and what is there is kept: the mutant's file is younger than its byte code, and gets its
-    age back.
+    No byte code is written, and what is there is kept: the mutant's file is younger than its byte
+    code, and gets its age back.
     """
     if not tests:
         return "survived", None

@@ -1,4 +1,5 @@
-"""Write docs/papers.md and its pictures from the folder of a finished `lastiterate papers --all --out FOLDER`.
+"""Write docs/papers.md and its pictures from the folder of a finished `lastiterate papers --all
+--out FOLDER`.
 
 python tools/papers_page.py FOLDER
 """
@@ -52,7 +53,11 @@ theorems of Feldman and Shenfeld 2026, and the constructions of Annamalai 2024 a
 def loaded(folder: Path) -> dict[str, dict[str, Any]]:
     """The finished items of a folder, by name."""
     found = {item.name: folder / f"{item.name}.json" for item in ITEMS}
-    return {name: json.loads(path.read_text(encoding="utf-8")) for name, path in found.items() if path.is_file()}
+    return {
+        name: json.loads(path.read_text(encoding="utf-8"))
+        for name, path in found.items()
+        if path.is_file()
+    }
 
 
 def ours(found: dict[str, dict[str, Any]], item: str, what: str) -> str:
@@ -64,16 +69,34 @@ def ours(found: dict[str, dict[str, Any]], item: str, what: str) -> str:
 
 def picture(body: dict[str, Any]) -> bytes:
     """All panels of an item, two in a line."""
-    panels = [Panel(**{**panel, "names": tuple(panel.get("names", ())), "traces": tuple(
-        Trace(t["label"], tuple(t["x"]), tuple(float("nan") if y is None else y for y in t["y"]), t["style"])
-        for t in panel["traces"])}) for panel in body["panels"]]
+    panels = [
+        Panel(
+            **{
+                **panel,
+                "names": tuple(panel.get("names", ())),
+                "traces": tuple(
+                    Trace(
+                        t["label"],
+                        tuple(t["x"]),
+                        tuple(float("nan") if y is None else y for y in t["y"]),
+                        t["style"],
+                    )
+                    for t in panel["traces"]
+                ),
+            }
+        )
+        for panel in body["panels"]
+    ]
     return drawn(panels, dpi=80, most=2)
 
 
 def table(found: dict[str, dict[str, Any]]) -> list[str]:
     """One row per item, under its heading where the subject changes."""
-    lines = ["| item | status | run | what | compared | largest difference | seconds | processor seconds |",
-             "|---|---|---|---|---|---|---|---|"]
+    lines = [
+        "| item | status | run | what | compared | largest difference | seconds | processor "
+        "seconds |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
     for item in ITEMS:
         body = found.get(item.name)
         if body is None:
@@ -82,25 +105,41 @@ def table(found: dict[str, dict[str, Any]]) -> list[str]:
         compared = [row for row in body["rows"] if row["published"] is not None]
         off = [row for row in compared if not row["agrees"]]
         worst = max(off, key=lambda row: abs(row["difference"] or 0), default=None)
-        said = "" if worst is None else f"{shown(worst['difference'], worst['unit'], 3)}: {worst['what']}"
-        lines.append(f"| [`{item.name}`](#{item.name}) | {body['status']} | {size(body)} | {item.title} | "
-                     f"{len(compared) - len(off)} of {len(compared)} | {said} | {body['seconds']:.1f} | "
-                     f"{body['processor_seconds']:.1f} |")
+        said = (
+            ""
+            if worst is None
+            else f"{shown(worst['difference'], worst['unit'], 3)}: {worst['what']}"
+        )
+        lines.append(
+            f"| [`{item.name}`](#{item.name}) | {body['status']} | {size(body)} | {item.title} | "
+            f"{len(compared) - len(off)} of {len(compared)} | {said} | {body['seconds']:.1f} | "
+            f"{body['processor_seconds']:.1f} |"
+        )
     return lines
 
 
 def size(body: dict[str, Any]) -> str:
     """Whether an item was run in full, reduced, or with settings of a caller's choice."""
     item = next(each for each in ITEMS if each.name == body["item"])
-    chosen = [f"{name}={value:g}" for name, value in body["given"].items() if value != item.settings[name].default]
-    return ("reduced" if body["quick"] else "in full") + (f", with {', '.join(chosen)}" if chosen else "")
+    chosen = [
+        f"{name}={value:g}"
+        for name, value in body["given"].items()
+        if value != item.settings[name].default
+    ]
+    return ("reduced" if body["quick"] else "in full") + (
+        f", with {', '.join(chosen)}" if chosen else ""
+    )
 
 
 def values(body: dict[str, Any]) -> str:
-    """Published, ours and their difference, with units; what is published stands before what is only ours."""
+    """Published, ours and their difference, with units; what is published stands before what is
+    only ours."""
     published = any(row["published"] is not None for row in body["rows"])
-    lines = ["| | published | ours | difference | |", "|---|---|---|---|---|"] if published else ["| | ours |",
-                                                                                                "|---|---|"]
+    lines = (
+        ["| | published | ours | difference | |", "|---|---|---|---|---|"]
+        if published
+        else ["| | ours |", "|---|---|"]
+    )
     for row in sorted(body["rows"], key=lambda row: row["published"] is None):
         unit, what = row["unit"], cell(row["what"])
         if not published:
@@ -109,8 +148,10 @@ def values(body: dict[str, Any]) -> str:
         alone = row["published"] is None
         relation = "" if alone or row["relation"] == "=" else f"{row['relation']} "
         verdict = {None: "", True: "agrees", False: "**differs**"}[row["agrees"]]
-        lines.append(f"| {what} | {relation}{shown(row['published'], unit)} | {shown(row['ours'], unit)} | "
-                     f"{shown(row['difference'], unit, 2)} | {verdict} |")
+        lines.append(
+            f"| {what} | {relation}{shown(row['published'], unit)} | {shown(row['ours'], unit)} | "
+            f"{shown(row['difference'], unit, 2)} | {verdict} |"
+        )
     return "\n".join(lines)
 
 
@@ -126,20 +167,33 @@ def section(item: Item, body: dict[str, Any]) -> list[str]:
     long = f" (about {item.minutes} minutes of processor time)" if item.minutes else ""
     command = f"`lastiterate papers {item.name}{data} --out DIR`"
     fully = f"In full{long}: {command}, which goes on where it was interrupted.\n"
-    return [f"\n### {item.name}\n", f"{item.title}. *{item.paper}.* **{run}**.\n",
-            f"{cell(item.found(body['rows']))}\n", f"![{item.title}](papers/{item.name}.png)\n",
-            f"{values(body)}\n", f"Size and settings: {cell(settings(body['settings']))}.\n",
-            *([fully] if body["quick"] else []), cell("\n".join(f"- {note}" for note in body["notes"]))]
+    return [
+        f"\n### {item.name}\n",
+        f"{item.title}. *{item.paper}.* **{run}**.\n",
+        f"{cell(item.found(body['rows']))}\n",
+        f"![{item.title}](papers/{item.name}.png)\n",
+        f"{values(body)}\n",
+        f"Size and settings: {cell(settings(body['settings']))}.\n",
+        *([fully] if body["quick"] else []),
+        cell("\n".join(f"- {note}" for note in body["notes"])),
+    ]
 
 
 def settings(value: Any) -> str:
     """What a run rests on, in a line: names before their numbers."""
     match value:
         case dict():
-            return ", ".join(f"{name} ({settings(part)})" if isinstance(part, dict) else f"{name} {settings(part)}"
-                             for name, part in value.items())
+            return ", ".join(
+                f"{name} ({settings(part)})"
+                if isinstance(part, dict)
+                else f"{name} {settings(part)}"
+                for name, part in value.items()
+            )
         case list():
-            return " / ".join(f"({settings(part)})" if isinstance(part, list) else settings(part) for part in value)
+            return " / ".join(
+                f"({settings(part)})" if isinstance(part, list) else settings(part)
+                for part in value
+            )
         case None:
             return "none"
         case float() if not value.is_integer():
@@ -164,6 +218,7 @@ def sections(found: dict[str, dict[str, Any]]) -> list[str]:
 
 def findings(found: dict[str, dict[str, Any]]) -> str:
     """What we found, with the numbers of the items."""
+
     def value(item: str, what: str) -> str:
         return ours(found, item, what)
 
@@ -237,9 +292,18 @@ def filled(text: str) -> str:
             blocks.append(block)
             continue
         parts = re.split(r"\n(?=- )", block)
-        blocks.append("\n".join(textwrap.fill(
-            " ".join(part.split()), 118, subsequent_indent="  " * part.startswith("- "), break_long_words=False,
-            break_on_hyphens=False) for part in parts))
+        blocks.append(
+            "\n".join(
+                textwrap.fill(
+                    " ".join(part.split()),
+                    118,
+                    subsequent_indent="  " * part.startswith("- "),
+                    break_long_words=False,
+                    break_on_hyphens=False,
+                )
+                for part in parts
+            )
+        )
     return "\n\n".join(blocks)
 
 
@@ -249,16 +313,26 @@ def main(folder: Path) -> None:
     quick = sum(body["quick"] for body in found.values())
     seconds = sum(body["seconds"] for body in found.values())
     spent = sum(body["processor_seconds"] for body in found.values())
-    how = (f"{len(found)} finished items ({quick or 'none'} of them reduced by `--quick`), {seconds:.0f} seconds of "
-           f"work together, {spent:.0f} of processor time")
+    how = (
+        f"{len(found)} finished items ({quick or 'none'} of them reduced by `--quick`), "
+        f"{seconds:.0f} seconds of "
+        f"work together, {spent:.0f} of processor time"
+    )
     pictures = DOCS / "papers"
     pictures.mkdir(exist_ok=True)
     for old in pictures.glob("*.png"):
         old.unlink()
     for name, body in found.items():
         (pictures / f"{name}.png").write_bytes(picture(body))
-    text = [filled(HEAD.format(how=how)), "", filled(findings(found)), "\n## Items\n", *table(found), "",
-            filled("\n".join(sections(found)))]
+    text = [
+        filled(HEAD.format(how=how)),
+        "",
+        filled(findings(found)),
+        "\n## Items\n",
+        *table(found),
+        "",
+        filled("\n".join(sections(found))),
+    ]
     (DOCS / "papers.md").write_text("\n".join(text).rstrip() + "\n", encoding="utf-8")
 
 

@@ -1,9 +1,11 @@
-"""How sharp and how fast audits are: python -m benchmarks.audit.sharpness_and_speed [--quick] [--torch-python PYTHON].
+"""How sharp and how fast audits are: python -m benchmarks.audit.sharpness_and_speed [--quick]
+[--torch-python PYTHON].
 
-Tightness: lower over upper bound, runs calibrated to epsilon 1, 100,000 models per data set, failure probability 0.05.
-``any trainer``: the (eps, delta) test, which assumes nothing; ``Gaussian``: for a trainer whose two laws are Gaussian
-given the batches, as these are for squared error: the GDP test where nothing is drawn. Speed: models per minute of one
-batch, against a loop in PyTorch.
+Tightness: lower over upper bound, runs calibrated to epsilon 1, 100,000 models per data set,
+failure probability 0.05. ``any trainer``: the (eps, delta) test, which assumes nothing;
+``Gaussian``: for a trainer whose two laws are Gaussian given the batches, as these are for squared
+error: the GDP test where nothing is drawn. Speed: models per minute of one batch, against a loop in
+PyTorch.
 """
 
 from __future__ import annotations
@@ -25,21 +27,37 @@ from lastiterate.engine import Trainer, seeded_keys
 TASK = {"n": 100, "d": 20, "steps": 200, "step_size": 1.0, "std": 0.05, "ridge": 0.01}
 QUADRATIC = li.HuberRidge(row_norm=1.0, residual_clip=1.0, ridge=0.2, intercept=0.0)
 FLAT = replace(QUADRATIC, ridge=0.0)
-BASE = li.Run(n=10, steps=20, step_size=li.Constant(0.5), noise=li.GradientNoise(1.0), loss=QUADRATIC)
+BASE = li.Run(
+    n=10, steps=20, step_size=li.Constant(0.5), noise=li.GradientNoise(1.0), loss=QUADRATIC
+)
 LOGISTIC = li.Logistic(row_norm=1.0, ridge=0.01, intercept=0.0)
 RUNS = {
     "full batch, quadratic": (BASE, 1e-5),
     "cyclic, 2 blocks, quadratic": (replace(BASE, batching=li.Cyclic(5)), 1e-5),
-    "cyclic, 5 blocks, ridge 1.5": (replace(BASE, batching=li.Cyclic(2), loss=replace(QUADRATIC, ridge=1.5)), 1e-5),
+    "cyclic, 5 blocks, ridge 1.5": (
+        replace(BASE, batching=li.Cyclic(2), loss=replace(QUADRATIC, ridge=1.5)),
+        1e-5,
+    ),
     "cyclic, 5 blocks, quadratic": (replace(BASE, batching=li.Cyclic(2)), 1e-5),
     "full batch, quadratic, delta 1e-2": (BASE, 1e-2),
-    "full batch, logistic, delta 1e-2": (replace(BASE, steps=50, step_size=li.Constant(2.0), loss=LOGISTIC), 1e-2),
+    "full batch, logistic, delta 1e-2": (
+        replace(BASE, steps=50, step_size=li.Constant(2.0), loss=LOGISTIC),
+        1e-2,
+    ),
     "cyclic, logistic, delta 1e-2": (
-        replace(BASE, steps=50, step_size=li.Constant(2.0), loss=LOGISTIC, batching=li.Cyclic(2)), 1e-2),
+        replace(BASE, steps=50, step_size=li.Constant(2.0), loss=LOGISTIC, batching=li.Cyclic(2)),
+        1e-2,
+    ),
 } | {
     f"{batching.word}, {about}": (replace(BASE, batching=batching, loss=loss), 1e-5)
-    for batching in (li.Poisson(0.2), li.RandomAllocation(2), li.FixedSize(2), li.BallsInBins(2), li.Permuted(2),
-                     li.Reshuffled(2))
+    for batching in (
+        li.Poisson(0.2),
+        li.RandomAllocation(2),
+        li.FixedSize(2),
+        li.BallsInBins(2),
+        li.Permuted(2),
+        li.Reshuffled(2),
+    )
     for about, loss in (("quadratic", QUADRATIC), ("flat", FLAT))
 }
 
@@ -51,15 +69,25 @@ def tightness(trials: int, seed: int, only: str = "") -> list[dict[str, float | 
         run = li.calibrate(base, epsilon=1.0, delta=delta).run
         began = time.perf_counter()
         report = audit(run, trials=trials, delta=delta, seed=seed)
-        rows.append({"run": name, "delta": delta, "upper": report.upper, "exact pair": li.account(run).lower(delta),
-                     "any trainer": report.lower, "Gaussian": report.lower_gaussian or math.nan,
-                     "ratio": (report.lower_gaussian or report.lower) / report.upper, "verdict": report.verdict,
-                     "seconds": time.perf_counter() - began})
+        rows.append(
+            {
+                "run": name,
+                "delta": delta,
+                "upper": report.upper,
+                "exact pair": li.account(run).lower(delta),
+                "any trainer": report.lower,
+                "Gaussian": report.lower_gaussian or math.nan,
+                "ratio": (report.lower_gaussian or report.lower) / report.upper,
+                "verdict": report.verdict,
+                "seconds": time.perf_counter() - began,
+            }
+        )
     return rows
 
 
 def power(repetitions: int = 2000) -> list[dict[str, float]]:
-    """Median lower bound at 95 % on a pair of Gaussians of epsilon 1 at delta 1e-5, by models per data set."""
+    """Median lower bound at 95 % on a pair of Gaussians of epsilon 1 at delta 1e-5, by models per
+    data set."""
     from scipy.special import ndtr
 
     mu, rng, rows = 0.2675, np.random.default_rng(0), []
@@ -67,19 +95,44 @@ def power(repetitions: int = 2000) -> list[dict[str, float]]:
     for trials in (500, 2000, 10_000, 100_000, 1_000_000):
         middle = rng.binomial(trials, ndtr(-mu / 2), (2, repetitions))
         found = mu_lower(Counts(middle[0], trials, middle[1], trials), 0.05)
-        best = max(float(np.median(epsilon_lower(Counts(rng.binomial(trials, ndtr(-t), repetitions), trials,
-                                                        rng.binomial(trials, ndtr(t - mu), repetitions), trials),
-                                                 1e-5, 0.05))) for t in tail)
-        rows.append({"models per data set": trials, "GDP test": gaussian_epsilon(float(np.median(found)), 1e-5),
-                     "(eps, delta) test, best threshold": best})
+        best = max(
+            float(
+                np.median(
+                    epsilon_lower(
+                        Counts(
+                            rng.binomial(trials, ndtr(-t), repetitions),
+                            trials,
+                            rng.binomial(trials, ndtr(t - mu), repetitions),
+                            trials,
+                        ),
+                        1e-5,
+                        0.05,
+                    )
+                )
+            )
+            for t in tail
+        )
+        rows.append(
+            {
+                "models per data set": trials,
+                "GDP test": gaussian_epsilon(float(np.median(found)), 1e-5),
+                "(eps, delta) test, best threshold": best,
+            }
+        )
     return rows
 
 
 def speed(models: int) -> dict[str, float]:
-    """Models per minute of one batch: by the clock, and per minute of processor time; without compilation."""
+    """Models per minute of one batch: by the clock, and per minute of processor time; without
+    compilation."""
     loss = li.Logistic(row_norm=1.0, ridge=TASK["ridge"], intercept=1.0)
-    run = li.Run(n=int(TASK["n"]), steps=int(TASK["steps"]), step_size=li.Constant(TASK["step_size"]),
-                 noise=li.GradientNoise(TASK["std"]), loss=loss)
+    run = li.Run(
+        n=int(TASK["n"]),
+        steps=int(TASK["steps"]),
+        step_size=li.Constant(TASK["step_size"]),
+        noise=li.GradientNoise(TASK["std"]),
+        loss=loss,
+    )
     data_set = worst_case(run, int(TASK["d"])).with_record
     found: list[np.ndarray] = []
     for count in (models // 10, models):
@@ -100,10 +153,22 @@ def main() -> None:
     TORCH.option(given)
     asked = given.parse_args()
     scale = 10 if asked.quick else 1
-    for row in () if asked.speed else (*tightness(100_000 // scale, asked.seed, asked.only), *power(2000 // scale)):
-        print(json.dumps({k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in row.items()}), flush=True)
+    for row in (
+        ()
+        if asked.speed
+        else (*tightness(100_000 // scale, asked.seed, asked.only), *power(2000 // scale))
+    ):
+        print(
+            json.dumps(
+                {k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in row.items()}
+            ),
+            flush=True,
+        )
     own = speed(20_000 // scale)
-    print(json.dumps({"task": TASK, "models per minute": {k: round(v) for k, v in own.items()}}), flush=True)
+    print(
+        json.dumps({"task": TASK, "models per minute": {k: round(v) for k, v in own.items()}}),
+        flush=True,
+    )
     python = TORCH.python(asked)
     if python is None:
         return
@@ -111,10 +176,19 @@ def main() -> None:
         for mode in ("autograd", "closed form"):
             answer = child.ask(mode=mode, models=200 // scale)
             rates = {key: 60 * answer["models"] / answer[key] for key in ("clock", "processor")}
-            print(json.dumps({"name": f"{child.about['name']}, {mode}", "threads": child.about["threads"],
-                              "models per minute": {key: round(rate) for key, rate in rates.items()},
-                              "times faster": {key: round(own[key] / rate, 1) for key, rate in rates.items()}}),
-                  flush=True)
+            print(
+                json.dumps(
+                    {
+                        "name": f"{child.about['name']}, {mode}",
+                        "threads": child.about["threads"],
+                        "models per minute": {key: round(rate) for key, rate in rates.items()},
+                        "times faster": {
+                            key: round(own[key] / rate, 1) for key, rate in rates.items()
+                        },
+                    }
+                ),
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

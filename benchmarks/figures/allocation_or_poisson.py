@@ -1,10 +1,12 @@
-"""Where Poisson batches need less noise than fresh secret blocks, if anywhere: a grid of blocks, passes and budgets.
+"""Where Poisson batches need less noise than fresh secret blocks, if anywhere: a grid of blocks,
+passes and budgets.
 
 python -m benchmarks.figures.allocation_or_poisson [--quick]   (a quarter of an hour; --quick: every eighth cell)
 
-For each cell the noise multiplier z of random allocation; Poisson batches of the same expected size need less than
-z / 1.001 only if their delta at z / 1.001 is below that of random allocation at z. Both are upper bounds: a cell
-that is listed is to be decided by importance sampling (tests/curves/test_allocation.py).
+For each cell the noise multiplier z of random allocation; Poisson batches of the same expected size
+need less than z / 1.001 only if their delta at z / 1.001 is below that of random allocation at z.
+Both are upper bounds: a cell that is listed is to be decided by importance sampling
+(tests/curves/test_allocation.py).
 """
 
 from __future__ import annotations
@@ -34,14 +36,17 @@ def least_noise(blocks: int, passes: int, epsilon: float, delta: float) -> float
 
 
 def compared(blocks: int, passes: int, epsilon: float, delta: float) -> tuple[float, float, float]:
-    """The multiplier, delta of random allocation at it, and of Poisson batches with a thousandth less noise."""
+    """The multiplier, delta of random allocation at it, and of Poisson batches with a thousandth
+    less noise."""
     z = least_noise(blocks, passes, epsilon, delta)
     ours = AllocationPld(blocks, (z,), (passes,)).delta(epsilon)
     return z, ours, Pld(1 / blocks, (z / SLACK,), (blocks * passes,)).delta(epsilon)
 
 
 def main() -> None:
-    given = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    given = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     given.add_argument("--quick", action="store_true")
     cells = list(itertools.product(BLOCKS, PASSES, EPSILONS, DELTAS))
     cells = cells[::8] if given.parse_args().quick else cells
@@ -49,8 +54,11 @@ def main() -> None:
     for done, cell in enumerate(cells):
         z, ours, theirs = compared(*cell)
         if theirs < ours:
-            found.append(f"l {cell[0]}, passes {cell[1]}, epsilon {cell[2]:g}, delta {cell[3]:g}: noise {z:.4f}, delta "
-                         f"of blocks {ours:.3e}, of Poisson batches with .1 % less noise {theirs:.3e}")
+            found.append(
+                f"l {cell[0]}, passes {cell[1]}, epsilon {cell[2]:g}, delta {cell[3]:g}: noise "
+                f"{z:.4f}, delta "
+                f"of blocks {ours:.3e}, of Poisson batches with .1 % less noise {theirs:.3e}"
+            )
             print(found[-1], flush=True)
         if done % 50 == 49:
             print(f"{done + 1} of {len(cells)} cells, {len(found)} listed", flush=True)

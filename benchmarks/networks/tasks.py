@@ -22,8 +22,8 @@ Data = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """``make``: a module with its first parameters. ``scores``: what it answers, of its parameters by name and one
-    record, written with JAX. ``rates``: step sizes that are tried."""
+    """``make``: a module with its first parameters. ``scores``: what it answers, of its parameters
+    by name and one record, written with JAX. ``rates``: step sizes that are tried."""
 
     name: str
     data: Data
@@ -38,7 +38,10 @@ class Task:
         return self.make()
 
     def first(self) -> dict[str, np.ndarray]:
-        return {name: tensor.detach().numpy().copy() for name, tensor in self.module().named_parameters()}
+        return {
+            name: tensor.detach().numpy().copy()
+            for name, tensor in self.module().named_parameters()
+        }
 
     def loss(self, params: Any, x: jax.Array, y: jax.Array) -> jax.Array:
         """Of one record."""
@@ -48,7 +51,7 @@ class Task:
         """On the public records."""
         x, y = map(jnp.asarray, self.data[2:])
         every = jax.jit(jax.vmap(self.scores, (None, 0)))
-        parts = [every(params, x[at:at + 500]).argmax(1) for at in range(0, len(x), 500)]
+        parts = [every(params, x[at : at + 500]).argmax(1) for at in range(0, len(x), 500)]
         return float((jnp.concatenate(parts) == y).mean())
 
 
@@ -67,8 +70,18 @@ def _pooled(x: jax.Array) -> jax.Array:
 
 def images_of_digits() -> nn.Module:
     """The usual example network of private training."""
-    return nn.Sequential(nn.Conv2d(1, 16, 8, 2, padding=3), nn.ReLU(), nn.MaxPool2d(2, 1), nn.Conv2d(16, 32, 4, 2),
-                         nn.ReLU(), nn.MaxPool2d(2, 1), nn.Flatten(), nn.Linear(512, 32), nn.ReLU(), nn.Linear(32, 10))
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 8, 2, padding=3),
+        nn.ReLU(),
+        nn.MaxPool2d(2, 1),
+        nn.Conv2d(16, 32, 4, 2),
+        nn.ReLU(),
+        nn.MaxPool2d(2, 1),
+        nn.Flatten(),
+        nn.Linear(512, 32),
+        nn.ReLU(),
+        nn.Linear(32, 10),
+    )
 
 
 def scores_of_digits(params: Any, x: jax.Array) -> jax.Array:
@@ -78,12 +91,20 @@ def scores_of_digits(params: Any, x: jax.Array) -> jax.Array:
 
 
 def coloured_images() -> nn.Module:
-    return nn.Sequential(nn.Conv2d(3, 16, 5, 2, padding=2), nn.ReLU(), nn.Conv2d(16, 32, 3, 2, padding=1), nn.ReLU(),
-                         nn.Flatten(), nn.Linear(2048, 10))
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 5, 2, padding=2),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 3, 2, padding=1),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(2048, 10),
+    )
 
 
 def scores_of_colours(params: Any, x: jax.Array) -> jax.Array:
-    x = _convolved(_convolved(x[None], params, "0", 2, [(2, 2), (2, 2)]), params, "2", 2, [(1, 1), (1, 1)])
+    x = _convolved(
+        _convolved(x[None], params, "0", 2, [(2, 2), (2, 2)]), params, "2", 2, [(1, 1), (1, 1)]
+    )
     return _dense(params, "5", x.ravel())
 
 
@@ -92,7 +113,11 @@ class Texts(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.words, self.inner, self.out = nn.Embedding(WORDS, 32), nn.Linear(32, 32), nn.Linear(32, 4)
+        self.words, self.inner, self.out = (
+            nn.Embedding(WORDS, 32),
+            nn.Linear(32, 32),
+            nn.Linear(32, 4),
+        )
         nn.init.normal_(self.words.weight, std=0.3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -131,37 +156,71 @@ def made_texts(n: int) -> Data:
 
 
 def made_images(n: int) -> Data:
-    """32 x 32 pixels in three colours: one of ten coarse patterns, a few pixels off its place, under noise."""
+    """32 x 32 pixels in three colours: one of ten coarse patterns, a few pixels off its place,
+    under noise."""
     rng = np.random.default_rng(3)
-    patterns, y = rng.normal(size=(10, 3, 4, 4), scale=0.2).repeat(6, 2).repeat(6, 3), rng.integers(0, 10, n + 2000)
+    patterns, y = (
+        rng.normal(size=(10, 3, 4, 4), scale=0.2).repeat(6, 2).repeat(6, 3),
+        rng.integers(0, 10, n + 2000),
+    )
     x = rng.normal(size=(len(y), 3, 32, 32)).astype(np.float32)
     for i, (down, right) in enumerate(rng.integers(2, 7, (len(y), 2))):
-        x[i, :, down:down + 24, right:right + 24] += patterns[y[i]]
+        x[i, :, down : down + 24, right : right + 24] += patterns[y[i]]
     return x[:n], y[:n], x[n:], y[n:]
 
 
 def digits(folder: Path, n: int) -> Data:
     """The first n images of MNIST, and its test part."""
+
     def read(name: str, skip: int) -> np.ndarray:
         found = next(folder.rglob(f"{name}*"))
-        content = gzip.decompress(found.read_bytes()) if found.suffix == ".gz" else found.read_bytes()
+        content = (
+            gzip.decompress(found.read_bytes()) if found.suffix == ".gz" else found.read_bytes()
+        )
         return np.frombuffer(content, np.uint8, offset=skip)
 
     def images(name: str) -> np.ndarray:
-        return (read(name, 16).reshape(-1, 1, 28, 28) / np.float32(255) - np.float32(0.1307)) / np.float32(0.3081)
+        return (
+            read(name, 16).reshape(-1, 1, 28, 28) / np.float32(255) - np.float32(0.1307)
+        ) / np.float32(0.3081)
 
-    return (images("train-images")[:n], read("train-labels", 8)[:n].astype(np.int64), images("t10k-images"),
-            read("t10k-labels", 8).astype(np.int64))
+    return (
+        images("train-images")[:n],
+        read("train-labels", 8)[:n].astype(np.int64),
+        images("t10k-images"),
+        read("t10k-labels", 8).astype(np.int64),
+    )
 
 
 def tasks(folder: Path | None, small: bool = False) -> list[Task]:
     """All tasks whose data are at hand; ``small``: a few seconds of each."""
     n, steps = (400, 6) if small else (2000, 100)
-    found = [Task("rows, 20-64-2", made_rows(n), rows, scores_of_rows, n // 20, steps, (0.5, 2.0)),
-             Task("texts, 2,000 words", made_texts(n), Texts, scores_of_texts, n // 20, steps, (1.0, 4.0)),
-             Task("32 x 32 x 3, two convolutions", made_images(n), coloured_images, scores_of_colours, n // 20, steps,
-                  (0.2, 0.6))]
+    found = [
+        Task("rows, 20-64-2", made_rows(n), rows, scores_of_rows, n // 20, steps, (0.5, 2.0)),
+        Task(
+            "texts, 2,000 words", made_texts(n), Texts, scores_of_texts, n // 20, steps, (1.0, 4.0)
+        ),
+        Task(
+            "32 x 32 x 3, two convolutions",
+            made_images(n),
+            coloured_images,
+            scores_of_colours,
+            n // 20,
+            steps,
+            (0.2, 0.6),
+        ),
+    ]
     if folder is not None:
-        found.insert(0, Task("MNIST, two convolutions", digits(folder, 4 * n), images_of_digits, scores_of_digits,
-                             n // 5, steps, (0.5, 1.0)))
+        found.insert(
+            0,
+            Task(
+                "MNIST, two convolutions",
+                digits(folder, 4 * n),
+                images_of_digits,
+                scores_of_digits,
+                n // 5,
+                steps,
+                (0.5, 1.0),
+            ),
+        )
     return found

@@ -1,9 +1,11 @@
-"""Noise on the sum of all steps by strategies of this library and of jax-privacy, for mu = 1 and contributions of 1.
+"""Noise on the sum of all steps by strategies of this library and of jax-privacy, for mu = 1 and
+contributions of 1.
 
 python -m benchmarks.peers.correlated_strategies [BLOCKSxPASSES ...]
 
-Needs jax-privacy 2.0 beside this library for its rows, and says so where it is missing. In brackets the root mean
-square over all partial sums. The sensitivity of every strategy is found in the same way, from its first column.
+Needs jax-privacy 2.0 beside this library for its rows, and says so where it is missing. In brackets
+the root mean square over all partial sums. The sensitivity of every strategy is found in the same
+way, from its first column.
 """
 
 from __future__ import annotations
@@ -26,40 +28,60 @@ DECAYS = 1 - np.geomspace(0.3, 0.01, 60)
 def shown(noise: li.Correlated, blocks: int, passes: int) -> str:
     """Both figures of a strategy."""
     steps = blocks * passes
-    return f"{at_the_end(noise, blocks, np.ones(steps)):.2f} ({on_the_way(noise, blocks, steps):.2f})"
+    return (
+        f"{at_the_end(noise, blocks, np.ones(steps)):.2f} ({on_the_way(noise, blocks, steps):.2f})"
+    )
 
 
 def stated(column: np.ndarray) -> li.Correlated:
-    """A strategy of another library by its first column, which its optimiser leaves at 0 or a rounding below."""
+    """A strategy of another library by its first column, which its optimiser leaves at 0 or a
+    rounding below."""
     return li.Correlated(1.0, tuple((np.maximum(column, 0) / column[0]).tolist()))
 
 
 def ours(blocks: int, passes: int) -> Iterator[tuple[str, str]]:
-    """Independent noise, the square root, the best power, one array kept, the best two powers, free numbers."""
+    """Independent noise, the square root, the best power, one array kept, the best two powers, free
+    numbers."""
     ones = np.ones(blocks * passes)
     powers = [li.Correlated(1.0, blocks, power) for power in POWERS]
     decays = [li.Correlated(1.0, 1, decay=float(decay)) for decay in DECAYS]
-    best, one = (min(many, key=lambda noise: at_the_end(noise, blocks, ones)) for many in (powers, decays))
-    for name, noise in (("independent", li.Correlated(1.0, 1)), ("square root, band l", li.Correlated(1.0, blocks)),
-                        ("square root, band 2l", li.Correlated(1.0, 2 * blocks)),
-                        (f"power {best.power:g}, band l", best), (f"lambda-CGD, decay {one.decay:.3g}", one),
-                        best_seasonal(blocks, passes, 2), best_seasonal(blocks, passes, 3),
-                        ("free numbers, as long as the run", free(blocks, passes))):
+    best, one = (
+        min(many, key=lambda noise: at_the_end(noise, blocks, ones)) for many in (powers, decays)
+    )
+    for name, noise in (
+        ("independent", li.Correlated(1.0, 1)),
+        ("square root, band l", li.Correlated(1.0, blocks)),
+        ("square root, band 2l", li.Correlated(1.0, 2 * blocks)),
+        (f"power {best.power:g}, band l", best),
+        (f"lambda-CGD, decay {one.decay:.3g}", one),
+        best_seasonal(blocks, passes, 2),
+        best_seasonal(blocks, passes, 3),
+        ("free numbers, as long as the run", free(blocks, passes)),
+    ):
         yield name, shown(noise, blocks, passes)
 
 
 def best_seasonal(blocks: int, passes: int, long: int) -> tuple[str, li.Correlated]:
-    """Two powers, one of a pass's length (see ``seasonal``), that fit the sum of all steps; of ``long`` passes."""
+    """Two powers, one of a pass's length (see ``seasonal``), that fit the sum of all steps; of
+    ``long`` passes."""
     ones = np.ones(blocks * passes)
-    found = minimize(lambda two: at_the_end(seasonal(*two, blocks, long), blocks, ones), (0.55, 0.3),
-                     method="Nelder-Mead", bounds=((0.3, 0.9), (0.0, 0.9)), options={"xatol": 1e-3, "fatol": 1e-4})
+    found = minimize(
+        lambda two: at_the_end(seasonal(*two, blocks, long), blocks, ones),
+        (0.55, 0.3),
+        method="Nelder-Mead",
+        bounds=((0.3, 0.9), (0.0, 0.9)),
+        options={"xatol": 1e-3, "fatol": 1e-4},
+    )
     power, season = (round(float(one), 2) for one in found.x)
-    return f"powers {power:g} and, of a pass, {season:g}, band {long}l", seasonal(power, season, blocks, long)
+    return f"powers {power:g} and, of a pass, {season:g}, band {long}l", seasonal(
+        power, season, blocks, long
+    )
 
 
 def free(blocks: int, passes: int) -> li.Correlated:
-    """A band as long as the run with any numbers, fitted to the sum of all steps from the square root: a local optimum,
-    which says how far every shorter band is from what noise of this kind can do."""
+    """A band as long as the run with any numbers, fitted to the sum of all steps from the square
+    root: a local optimum, which says how far every shorter band is from what noise of this kind can
+    do."""
     steps = blocks * passes
     behind = np.subtract.outer(np.arange(steps), np.arange(steps))
 
@@ -70,21 +92,33 @@ def free(blocks: int, passes: int) -> li.Correlated:
         columns = c[:, ::blocks]  # of a record in the first block
         return jnp.log(jnp.abs(columns.T @ columns).sum()) / 2 + jnp.log(jnp.linalg.norm(left))
 
-    found = minimize(jax.jit(noise), li.Correlated(1.0, steps).entries[1:], jac=True, method="L-BFGS-B")
+    found = minimize(
+        jax.jit(noise), li.Correlated(1.0, steps).entries[1:], jac=True, method="L-BFGS-B"
+    )
     return li.Correlated(1.0, (1.0, *found.x.tolist()))
 
 
 def theirs(blocks: int, passes: int) -> Iterator[tuple[str, str]]:
-    """Free bands as long as a pass, optimised for the last, the mean and the largest partial sum; BLT."""
+    """Free bands as long as a pass, optimised for the last, the mean and the largest partial sum;
+    BLT."""
     from jax_privacy.matrix_factorization import buffered_toeplitz, toeplitz  # pyright: ignore
 
     steps = blocks * passes
-    for name, reduction in (("last", lambda errors: errors[-1]), ("mean", jnp.mean), ("max", jnp.max)):
+    for name, reduction in (
+        ("last", lambda errors: errors[-1]),
+        ("mean", jnp.mean),
+        ("max", jnp.max),
+    ):
         band = toeplitz.optimize_banded_toeplitz(steps, blocks, reduction_fn=reduction)
         yield f"jax-privacy, band l, {name}", shown(stated(np.asarray(band)), blocks, passes)
     for error in ("max", "mean"):
-        blt = buffered_toeplitz.optimize(n=steps, min_sep=blocks, max_participations=passes, error=error, max_buffers=4)
-        yield f"jax-privacy, BLT, {error}", shown(stated(np.asarray(blt.toeplitz_coefs(steps))), blocks, passes)
+        blt = buffered_toeplitz.optimize(
+            n=steps, min_sep=blocks, max_participations=passes, error=error, max_buffers=4
+        )
+        yield (
+            f"jax-privacy, BLT, {error}",
+            shown(stated(np.asarray(blt.toeplitz_coefs(steps))), blocks, passes),
+        )
 
 
 def main() -> None:

@@ -2,8 +2,9 @@
 
 python -m benchmarks.peers.diffprivlib_regression_fit ARRAYS.npz
 
-Needs ``pip install diffprivlib 'scikit-learn<1.6'``, not lastiterate. ``LinearRegression`` (the functional mechanism of
-Zhang et al. 2012) promises pure epsilon-DP. It takes a range for every feature and for the target, all public here.
+Needs ``pip install diffprivlib 'scikit-learn<1.6'``, not lastiterate. ``LinearRegression`` (the
+functional mechanism of Zhang et al. 2012) promises pure epsilon-DP. It takes a range for every
+feature and for the target, all public here.
 """
 
 from __future__ import annotations
@@ -28,13 +29,20 @@ def main(path: str) -> None:
 
     def answer(*, seed: int, epsilon: float) -> dict[str, Any]:
         kept, held = arrays[f"train_{seed}"], arrays[f"test_{seed}"]
-        model = LinearRegression(epsilon=epsilon, bounds_X=(arrays["low"], arrays["high"]), bounds_y=(-1.0, 1.0),
-                                 random_state=seed)
+        model = LinearRegression(
+            epsilon=epsilon,
+            bounds_X=(arrays["low"], arrays["high"]),
+            bounds_y=(-1.0, 1.0),
+            random_state=seed,
+        )
         model.fit(rows[kept], target[kept])
         found, truth = np.clip(model.predict(rows[held]), -1, 1), target[held]
         return {"r2": float(1 - ((truth - found) ** 2).sum() / ((truth - truth.mean()) ** 2).sum())}
 
-    serve({"name": f"diffprivlib {diffprivlib.__version__}, scikit-learn {sklearn.__version__}"}, answer)
+    serve(
+        {"name": f"diffprivlib {diffprivlib.__version__}, scikit-learn {sklearn.__version__}"},
+        answer,
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Time of one step of SGLD on LeNet5, of one of several models that train together; a child of network_step_peers.py.
+"""Time of one step of SGLD on LeNet5, of one of several models that train together; a child of
+network_step_peers.py.
 
 python -m benchmarks.peers.lastiterate_lenet_step [--mode sgld|clipped]
 """
@@ -22,7 +23,8 @@ IMAGES = 400
 
 
 def stepper(models: int, clip: float | None) -> Callable[[int], object]:
-    """So many steps of one model, rounded up to whole steps of all ``models``; as the audit of networks does them."""
+    """So many steps of one model, rounded up to whole steps of all ``models``; as the audit of
+    networks does them."""
     images, labels = lenet_task(IMAGES)
     run, loss = langevin_run(IMAGES, 10, clip=clip), with_prior(lenet_loss, IMAGES)
     keys = seeded_keys(0, models)
@@ -38,10 +40,19 @@ def stepper(models: int, clip: float | None) -> Callable[[int], object]:
 
 def main() -> None:
     mode = option("mode", ("sgld", "clipped"), "sgld")
-    models, steps = fastest({str(m): stepper(m, 0.2 if mode == "clipped" else None) for m in (5, 10, 20)},
-                            count=200, repeats=3)
-    answer_bursts({"name": f"lastiterate {li.__version__}, {mode}, {models} models together",
-                   "versions": f"JAX {jax.__version__}", "threads": f"XLA's, {os.cpu_count()} cores"}, steps)
+    models, steps = fastest(
+        {str(m): stepper(m, 0.2 if mode == "clipped" else None) for m in (5, 10, 20)},
+        count=200,
+        repeats=3,
+    )
+    answer_bursts(
+        {
+            "name": f"lastiterate {li.__version__}, {mode}, {models} models together",
+            "versions": f"JAX {jax.__version__}",
+            "threads": f"XLA's, {os.cpu_count()} cores",
+        },
+        steps,
+    )
 
 
 if __name__ == "__main__":

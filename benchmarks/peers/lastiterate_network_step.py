@@ -1,9 +1,11 @@
-"""Time of one private training step of lastiterate on network_task.py; a child of network_step_peers.py.
+"""Time of one private training step of lastiterate on network_task.py; a child of
+network_step_peers.py.
 
 python -m benchmarks.peers.lastiterate_network_step [--mode cyclic|poisson|plain] [--records 10000]
 
-cyclic, poisson: per-example clipping and noise on blocks in public order, or on Poisson batches of the same expected
-size. plain: blocks without clipping and noise. The size of microbatches is the fastest of a few at the start.
+cyclic, poisson: per-example clipping and noise on blocks in public order, or on Poisson batches of
+the same expected size. plain: blocks without clipping and noise. The size of microbatches is the
+fastest of a few at the start.
 """
 
 from __future__ import annotations
@@ -37,12 +39,26 @@ def stepper(run: li.Run, n: int, microbatch: int) -> Callable[[int], object]:
 def main() -> None:
     mode, n = option("mode", ("cyclic", "poisson", "plain"), "cyclic"), records()
     batching = li.Poisson(BATCH / n) if mode == "poisson" else li.Cyclic(BATCH)
-    run = li.Run(n=n // BATCH * BATCH, steps=1000, step_size=li.Constant(STEP), batching=batching,
-                 noise=li.GradientNoise(0.0 if mode == "plain" else Z * CLIP / BATCH),
-                 clip=None if mode == "plain" else CLIP, loss=li.Abstract())
-    size, steps = fastest({str(m): stepper(run, run.n, m) for m in (8, 16, 32, 64, 256)}, count=3, repeats=3)
-    answer_bursts({"name": f"lastiterate {li.__version__}, {mode}, microbatches of {size}",
-                   "versions": f"JAX {jax.__version__}", "threads": f"XLA's, {os.cpu_count()} cores"}, steps)
+    run = li.Run(
+        n=n // BATCH * BATCH,
+        steps=1000,
+        step_size=li.Constant(STEP),
+        batching=batching,
+        noise=li.GradientNoise(0.0 if mode == "plain" else Z * CLIP / BATCH),
+        clip=None if mode == "plain" else CLIP,
+        loss=li.Abstract(),
+    )
+    size, steps = fastest(
+        {str(m): stepper(run, run.n, m) for m in (8, 16, 32, 64, 256)}, count=3, repeats=3
+    )
+    answer_bursts(
+        {
+            "name": f"lastiterate {li.__version__}, {mode}, microbatches of {size}",
+            "versions": f"JAX {jax.__version__}",
+            "threads": f"XLA's, {os.cpu_count()} cores",
+        },
+        steps,
+    )
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
-"""Opacus with a DataLoader on a file larger than memory, in its environment; a child of benchmarks/streaming/one.py.
+"""Opacus with a DataLoader on a file larger than memory, in its environment; a child of
+benchmarks/streaming/one.py.
 
 python -m benchmarks.peers.opacus_from_file FILE PASSES BLOCKS EPSILON DELTA STEP RIDGE NORM STEPS
 
-Needs ``pip install torch opacus``, not lastiterate. Logistic regression with ghost clipping (no per-example gradient is
-stored); Opacus' own Poisson loader draws records, a Dataset reads each of them where it lies in the file, one process,
-one thread; noise by its PRV accountant. The answer is a line of JSON: weights, noise multiplier, and of the ``STEPS``
-steps that were made seconds, processor seconds and bytes read.
+Needs ``pip install torch opacus``, not lastiterate. Logistic regression with ghost clipping (no
+per-example gradient is stored); Opacus' own Poisson loader draws records, a Dataset reads each of
+them where it lies in the file, one process, one thread; noise by its PRV accountant. The answer is
+a line of JSON: weights, noise multiplier, and of the ``STEPS`` steps that were made seconds,
+processor seconds and bytes read.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ HEAD = 128
 
 
 class Rows(torch.utils.data.Dataset):
-    """Rows of a .npy file of single precision, with a constant column, scaled to a norm; labels lie beside it."""
+    """Rows of a .npy file of single precision, with a constant column, scaled to a norm; labels lie
+    beside it."""
 
     def __init__(self, path: Path, norm: float) -> None:
         self.labels = np.load(path.with_name("made.labels.npy")).astype(np.float32)
@@ -51,7 +54,9 @@ class Rows(torch.utils.data.Dataset):
 
 
 def characters() -> int:
-    return int(dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())["rchar"])
+    return int(
+        dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())["rchar"]
+    )
 
 
 def main(path: str, *numbers: str) -> None:
@@ -60,18 +65,31 @@ def main(path: str, *numbers: str) -> None:
     torch.manual_seed(0)
     passes, blocks, epsilon, delta, step, ridge, norm, steps = map(float, numbers)
     data, clip = Rows(Path(path), norm), (1 + norm**2) ** 0.5
-    z = get_noise_multiplier(target_epsilon=epsilon, target_delta=delta, sample_rate=1 / blocks,
-                             steps=int(passes * blocks), accountant="prv")
+    z = get_noise_multiplier(
+        target_epsilon=epsilon,
+        target_delta=delta,
+        sample_rate=1 / blocks,
+        steps=int(passes * blocks),
+        accountant="prv",
+    )
     batch = len(data) / blocks
     layer = torch.nn.Linear(data.features + 1, 1, bias=False)
     torch.nn.init.zeros_(layer.weight)
     model = GradSampleModuleFastGradientClipping(layer, max_grad_norm=clip, use_ghost_clipping=True)
     optimizer = DPOptimizerFastGradientClipping(
-        torch.optim.SGD(layer.parameters(), lr=step, weight_decay=ridge), noise_multiplier=z, max_grad_norm=clip,
-        expected_batch_size=int(batch))
+        torch.optim.SGD(layer.parameters(), lr=step, weight_decay=ridge),
+        noise_multiplier=z,
+        max_grad_norm=clip,
+        expected_batch_size=int(batch),
+    )
     criterion = DPLossFastGradientClipping(model, optimizer, torch.nn.BCEWithLogitsLoss())
     loader = DPDataLoader(data, sample_rate=1 / blocks)
-    used, began, before, done = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter(), characters(), 0
+    used, began, before, done = (
+        resource.getrusage(resource.RUSAGE_SELF),
+        time.perf_counter(),
+        characters(),
+        0,
+    )
     while done < steps:
         for x, y in loader:
             optimizer.zero_grad()
@@ -82,8 +100,17 @@ def main(path: str, *numbers: str) -> None:
                 break
     after = resource.getrusage(resource.RUSAGE_SELF)
     processor = after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime
-    print(json.dumps({"z": z, "weights": layer.weight.detach()[0].double().tolist(), "processor": processor,
-                      "seconds": time.perf_counter() - began, "read": characters() - before}))
+    print(
+        json.dumps(
+            {
+                "z": z,
+                "weights": layer.weight.detach()[0].double().tolist(),
+                "processor": processor,
+                "seconds": time.perf_counter() - began,
+                "read": characters() - before,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -1,15 +1,18 @@
-"""Poisson DP-SGD by Opacus on linear models, in its environment; a child of two scripts in benchmarks/utility.
+"""Poisson DP-SGD by Opacus on linear models, in its environment; a child of two scripts in
+benchmarks/utility.
 
 python -m benchmarks.peers.opacus_linear_fit ARRAYS.npz          needs pip install torch opacus, not lastiterate
 
-Questions are JSON lines on standard input, answers JSON lines on standard output (child_process.py). Arrays: ``rows``
-(n, d) float32, constant column included, ``target`` (n,), ``test_rows``, ``test_target``, and for every seed the
-records to train on, ``train_SEED`` (and to test on, ``test_SEED``, where a set has no test part of its own).
+Questions are JSON lines on standard input, answers JSON lines on standard output
+(child_process.py). Arrays: ``rows`` (n, d) float32, constant column included, ``target`` (n,),
+``test_rows``, ``test_target``, and for every seed the records to train on, ``train_SEED`` (and to
+test on, ``test_SEED``, where a set has no test part of its own).
 
-Opacus at its best for a linear model: ghost clipping (no per-example gradient is stored), one tensor indexed by the
-drawn records instead of a DataLoader that collates record by record, one thread (such small products hardly gain from
-more, and CPU time is what is compared). Every record is drawn with probability batch / n at every step; the sum is
-divided by the expected batch, as Opacus does.
+Opacus at its best for a linear model: ghost clipping (no per-example gradient is stored), one
+tensor indexed by the drawn records instead of a DataLoader that collates record by record, one
+thread (such small products hardly gain from more, and CPU time is what is compared). Every record
+is drawn with probability batch / n at every step; the sum is divided by the expected batch, as
+Opacus does.
 """
 
 from __future__ import annotations
@@ -53,12 +56,20 @@ def loader(path: str) -> Any:
     def load(seed: int) -> Data:
         kept = arrays[f"train_{seed}"]
         held = arrays.get(f"test_{seed}")
-        test = (arrays["test_rows"], arrays["test_target"]) if held is None else (
-            arrays["rows"][held], arrays["target"][held])
+        test = (
+            (arrays["test_rows"], arrays["test_target"])
+            if held is None
+            else (arrays["rows"][held], arrays["target"][held])
+        )
         # a binary target is a number for the logistic loss, a class otherwise
         kind = torch.float32 if classes == 2 else torch.int64
-        return Data(torch.from_numpy(arrays["rows"][kept]), torch.from_numpy(arrays["target"][kept]).to(kind),
-                    torch.from_numpy(test[0]), torch.from_numpy(test[1]), classes)
+        return Data(
+            torch.from_numpy(arrays["rows"][kept]),
+            torch.from_numpy(arrays["target"][kept]).to(kind),
+            torch.from_numpy(test[0]),
+            torch.from_numpy(test[1]),
+            classes,
+        )
 
     return load
 
@@ -73,8 +84,17 @@ def epsilons(noise_multiplier: float, rate: float, steps: int, delta: float) -> 
     return found[0], found[1]
 
 
-def train(data: Data, *, batch: int, steps: int, step_size: float, clip: float, noise_multiplier: float,
-          weight_decay: float, seed: int) -> tuple[torch.nn.Linear, float]:
+def train(
+    data: Data,
+    *,
+    batch: int,
+    steps: int,
+    step_size: float,
+    clip: float,
+    noise_multiplier: float,
+    weight_decay: float,
+    seed: int,
+) -> tuple[torch.nn.Linear, float]:
     """The trained linear layer and the CPU time of its steps in seconds, all threads together."""
     torch.manual_seed(seed)
     n, d = data.rows.shape
@@ -83,7 +103,10 @@ def train(data: Data, *, batch: int, steps: int, step_size: float, clip: float, 
     model = GradSampleModuleFastGradientClipping(layer, max_grad_norm=clip, use_ghost_clipping=True)
     optimizer = DPOptimizerFastGradientClipping(
         torch.optim.SGD(layer.parameters(), lr=step_size, weight_decay=weight_decay),
-        noise_multiplier=noise_multiplier, max_grad_norm=clip, expected_batch_size=batch)
+        noise_multiplier=noise_multiplier,
+        max_grad_norm=clip,
+        expected_batch_size=batch,
+    )
     loss = torch.nn.CrossEntropyLoss() if data.classes > 2 else torch.nn.BCEWithLogitsLoss()
     criterion = DPLossFastGradientClipping(model, optimizer, loss)
     nothing = torch.zeros(1, d), data.target[:1]  # a row of zeros has a gradient of zero
@@ -107,12 +130,15 @@ def scored(layer: torch.nn.Linear, data: Data) -> dict[str, float]:
 
 
 def main(path: str) -> None:
-    """Answer with the measures, CPU time, the noise multiplier and, with a delta, what Opacus' accountants say."""
+    """Answer with the measures, CPU time, the noise multiplier and, with a delta, what Opacus'
+    accountants say."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     load = loader(path)
 
-    def answer(*, seed: int, batch: int, steps: int, delta: float | None = None, **setting: float) -> dict[str, Any]:
+    def answer(
+        *, seed: int, batch: int, steps: int, delta: float | None = None, **setting: float
+    ) -> dict[str, Any]:
         data, z = load(seed), setting["noise_multiplier"]
         layer, seconds = train(data, batch=batch, steps=steps, seed=seed, **setting)
         found = scored(layer, data) | {"cpu_seconds": seconds, "noise_multiplier": z}

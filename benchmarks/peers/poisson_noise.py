@@ -7,8 +7,11 @@ from functools import lru_cache
 
 
 @lru_cache(maxsize=1024)
-def poisson_noise(rate: float, steps: int, epsilon: float, delta: float, interval: float = 5e-4) -> float:
-    """The least multiplier (within 1e-3) for ``steps`` batches of sampling ``rate``; ``interval`` of the PLD."""
+def poisson_noise(
+    rate: float, steps: int, epsilon: float, delta: float, interval: float = 5e-4
+) -> float:
+    """The least multiplier (within 1e-3) for ``steps`` batches of sampling ``rate``; ``interval``
+    of the PLD."""
     try:
         import dp_accounting
         from dp_accounting import pld
@@ -20,5 +23,10 @@ def poisson_noise(rate: float, steps: int, epsilon: float, delta: float, interva
         return dp_accounting.SelfComposedDpEvent(step, steps)
 
     return dp_accounting.calibrate_dp_mechanism(
-        lambda: pld.PLDAccountant(value_discretization_interval=interval), event, epsilon, delta,
-        dp_accounting.ExplicitBracketInterval(0.3, 100.0), tol=1e-3)
+        lambda: pld.PLDAccountant(value_discretization_interval=interval),
+        event,
+        epsilon,
+        delta,
+        dp_accounting.ExplicitBracketInterval(0.3, 100.0),
+        tol=1e-3,
+    )

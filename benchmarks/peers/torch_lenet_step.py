@@ -1,8 +1,10 @@
-"""Time of one step of SGLD on LeNet5 in plain PyTorch, one model after the other; a child of network_step_peers.py.
+"""Time of one step of SGLD on LeNet5 in plain PyTorch, one model after the other; a child of
+network_step_peers.py.
 
 python -m benchmarks.peers.torch_lenet_step
 
-Needs ``pip install torch``, not lastiterate. Without a clip; the number of threads is the fastest at the start.
+Needs ``pip install torch``, not lastiterate. Without a clip; the number of threads is the fastest
+at the start.
 """
 
 from __future__ import annotations
@@ -26,9 +28,20 @@ def stepper(threads: int) -> Callable[[int], object]:
 
     def steps(count: int) -> None:
         torch.set_num_threads(threads)
-        net = nn.Sequential(nn.Conv2d(1, 6, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(),
-                            nn.MaxPool2d(2), nn.Conv2d(16, 120, 5), nn.ReLU(), nn.Flatten(), nn.Linear(120, 84),
-                            nn.ReLU(), nn.Linear(84, 10))
+        net = nn.Sequential(
+            nn.Conv2d(1, 6, 5),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(6, 16, 5),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(16, 120, 5),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(120, 84),
+            nn.ReLU(),
+            nn.Linear(84, 10),
+        )
         params, loss = list(net.parameters()), nn.CrossEntropyLoss()
         std = math.sqrt(2 * STEP / IMAGES)
         for k in range(count):
@@ -48,8 +61,14 @@ def stepper(threads: int) -> Callable[[int], object]:
 
 def main() -> None:
     threads, steps = fastest({str(t): stepper(t) for t in (1, 2)}, count=100, repeats=3)
-    answer_bursts({"name": f"PyTorch {torch.__version__}, one model", "versions": "plain loop", "threads": threads},
-                  steps)
+    answer_bursts(
+        {
+            "name": f"PyTorch {torch.__version__}, one model",
+            "versions": "plain loop",
+            "threads": threads,
+        },
+        steps,
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""Training models one after the other in PyTorch on the task of sharpness_and_speed.py; a child of it.
+"""Training models one after the other in PyTorch on the task of sharpness_and_speed.py; a child of
+it.
 
-``autograd``: a linear layer, a loss, backward and SGD, as audits are often written; ``closed form``: two products.
-Rows are clipped before, so that no per-example gradient is needed; one thread, the fastest number at this size.
+``autograd``: a linear layer, a loss, backward and SGD, as audits are often written; ``closed
+form``: two products. Rows are clipped before, so that no per-example gradient is needed; one
+thread, the fastest number at this size.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ import torch
 from benchmarks.peers.child_process import serve
 
 TASK = json.loads(sys.argv[1])
-N, D, STEPS, STEP, STD, RIDGE = (TASK[key] for key in ("n", "d", "steps", "step_size", "std", "ridge"))
+N, D, STEPS, STEP, STD, RIDGE = (
+    TASK[key] for key in ("n", "d", "steps", "step_size", "std", "ridge")
+)
 
 
 def closed_form(rows: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -30,7 +34,10 @@ def closed_form(rows: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
 def autograd(rows: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     layer = torch.nn.Linear(D + 1, 1, bias=False)
     torch.nn.init.zeros_(layer.weight)
-    sgd, loss = torch.optim.SGD(layer.parameters(), lr=STEP, weight_decay=RIDGE), torch.nn.BCEWithLogitsLoss()
+    sgd, loss = (
+        torch.optim.SGD(layer.parameters(), lr=STEP, weight_decay=RIDGE),
+        torch.nn.BCEWithLogitsLoss(),
+    )
     for _ in range(STEPS):
         sgd.zero_grad(set_to_none=True)
         loss(layer(rows)[:, 0], target).backward()
@@ -48,8 +55,11 @@ def answer(mode: str, models: int) -> dict[str, Any]:
     clock, processor = time.perf_counter(), time.process_time()
     for _ in range(models):
         train(rows, target)
-    return {"models": models, "clock": time.perf_counter() - clock,
-            "processor": time.process_time() - processor}
+    return {
+        "models": models,
+        "clock": time.perf_counter() - clock,
+        "processor": time.process_time() - processor,
+    }
 
 
 if __name__ == "__main__":

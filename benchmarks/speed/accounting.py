@@ -1,10 +1,11 @@
-"""Times of imports, accounting and calibration beside dp-accounting and Opacus, as rows of a Markdown table.
+"""Times of imports, accounting and calibration beside dp-accounting and Opacus, as rows of a
+Markdown table.
 
 python -m benchmarks.speed.accounting [--opacus-python PYTHON] [--rounds 9] [--only WORDS]
 
-The other libraries compose steps: they cannot be asked about the last iterate, so they get the question that they can
-answer about the same batches. Every question changes in its ninth digit from round to round, so that no cache knows
-its answer; the ways to answer it take turns.
+The other libraries compose steps: they cannot be asked about the last iterate, so they get the
+question that they can answer about the same batches. Every question changes in its ninth digit from
+round to round, so that no cache knows its answer; the ways to answer it take turns.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ Timed = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Question:
-    """One question and every way to answer it; a way gets a factor next to 1 that makes the question a new one."""
+    """One question and every way to answer it; a way gets a factor next to 1 that makes the
+    question a new one."""
 
     name: str
     ways: dict[str, Callable[[float], Timed]]
@@ -48,18 +50,22 @@ class Question:
 
 def here(answer: Callable[[float], float]) -> Callable[[float], Timed]:
     """Time a call in this process."""
+
     def timed(factor: float) -> Timed:
         clock, processor = time.perf_counter(), time.process_time()
         found = answer(factor)
         return found, time.perf_counter() - clock, time.process_time() - processor
+
     return timed
 
 
 def by_child(child: Child, **question: object) -> Callable[[float], Timed]:
     """Ask Opacus in its own interpreter, which times itself."""
+
     def timed(factor: float) -> Timed:
         found = child.ask(factor=factor, delta=DELTA, **question)
         return found["answer"], found["clock"], found["processor"]
+
     return timed
 
 
@@ -74,19 +80,37 @@ def every_closed_form(run: li.Run) -> float:
 
 def described(batching: object, z: float) -> Callable[[float], li.Run]:
     """A constant run of ``STEPS`` steps."""
-    return lambda factor: li.Run(n=N, steps=STEPS, step_size=li.Constant(0.5 * factor), noise=li.NoiseMultiplier(z),
-                                 batching=batching, loss=LOSS)  # pyright: ignore
+    return lambda factor: li.Run(
+        n=N,
+        steps=STEPS,
+        step_size=li.Constant(0.5 * factor),
+        noise=li.NoiseMultiplier(z),
+        batching=batching,
+        loss=LOSS,
+    )  # pyright: ignore
 
 
 def scheduled(batching: object, z: float) -> Callable[[float], li.Run]:
-    """A run whose ``LONG`` step sizes and noises are all different; ``z`` is the mean noise multiplier."""
+    """A run whose ``LONG`` step sizes and noises are all different; ``z`` is the mean noise
+    multiplier."""
     rng = np.random.default_rng(0)
-    eta, std = rng.uniform(0.1, 1, LONG), rng.uniform(0.5, 1.5, LONG) * z / getattr(batching, "size", N)
-    return lambda factor: li.Run(n=N, steps=LONG, step_size=li.Steps(tuple((eta * factor).tolist())), loss=LOSS,
-                                 noise=li.GradientNoise(tuple(std.tolist())), batching=batching)  # pyright: ignore
+    eta, std = (
+        rng.uniform(0.1, 1, LONG),
+        rng.uniform(0.5, 1.5, LONG) * z / getattr(batching, "size", N),
+    )
+    return lambda factor: li.Run(
+        n=N,
+        steps=LONG,
+        step_size=li.Steps(tuple((eta * factor).tolist())),
+        loss=LOSS,
+        noise=li.GradientNoise(tuple(std.tolist())),
+        batching=batching,
+    )  # pyright: ignore
 
 
-def asked(runs: Callable[[float], li.Run], answer: Callable[[li.Run], float]) -> Callable[[float], Timed]:
+def asked(
+    runs: Callable[[float], li.Run], answer: Callable[[li.Run], float]
+) -> Callable[[float], Timed]:
     """Answer a question about a run; making the run is not timed."""
     return lambda factor: (lambda run: here(lambda _: answer(run))(1.0))(runs(factor))
 
@@ -97,8 +121,9 @@ def noise(run: li.Run) -> float:
     return found.first_noise / run.first_noise
 
 
-def gaussians(kind: Callable[[], dp.PrivacyAccountant], zs: list[tuple[float, int]], rate: float = 1.0
-              ) -> Callable[[float], float]:
+def gaussians(
+    kind: Callable[[], dp.PrivacyAccountant], zs: list[tuple[float, int]], rate: float = 1.0
+) -> Callable[[float], float]:
     """dp-accounting's epsilon of steps with noise multipliers (and how many) ``zs``."""
     return lambda factor: kind().compose(event(factor, zs, rate)).get_epsilon(DELTA)
 
@@ -106,81 +131,161 @@ def gaussians(kind: Callable[[], dp.PrivacyAccountant], zs: list[tuple[float, in
 def event(factor: float, zs: list[tuple[float, int]], rate: float) -> dp.DpEvent:
     steps = [dp.GaussianDpEvent(z * factor) for z, _ in zs]
     drawn = [dp.PoissonSampledDpEvent(rate, step) for step in steps] if rate < 1 else steps
-    return dp.ComposedDpEvent([dp.SelfComposedDpEvent(step, n) for step, (_, n) in zip(drawn, zs, strict=True)])
+    return dp.ComposedDpEvent(
+        [dp.SelfComposedDpEvent(step, n) for step, (_, n) in zip(drawn, zs, strict=True)]
+    )
 
 
-def calibrated(kind: Callable[[], dp.PrivacyAccountant], zs: list[tuple[float, int]], rate: float = 1.0
-               ) -> Callable[[float], float]:
+def calibrated(
+    kind: Callable[[], dp.PrivacyAccountant], zs: list[tuple[float, int]], rate: float = 1.0
+) -> Callable[[float], float]:
     """dp-accounting's factor on the noises ``zs`` (within 1e-3), which is not below 1."""
     return lambda factor: dp.calibrate_dp_mechanism(
-        kind, lambda x: event(x, zs, rate), EPSILON * factor, DELTA, dp.LowerEndpointAndGuess(1.0, 4.0), tol=1e-3)
+        kind,
+        lambda x: event(x, zs, rate),
+        EPSILON * factor,
+        DELTA,
+        dp.LowerEndpointAndGuess(1.0, 4.0),
+        tol=1e-3,
+    )
 
 
 def python(code: str) -> Callable[[float], Timed]:
     """Time a fresh interpreter (its processor time is not known here)."""
-    return here(lambda _: float(subprocess.run([sys.executable, "-c", code], check=True).returncode))
+    return here(
+        lambda _: float(subprocess.run([sys.executable, "-c", code], check=True).returncode)
+    )
 
 
 def questions(opacus: Child | None) -> list[Question]:
     """What is asked, and of whom."""
+
     def other(**question: object) -> dict[str, Callable[[float], Timed]]:
-        return {} if opacus is None else {
-            f"Opacus, {kind.upper()}": by_child(opacus, accountant=kind, **question) for kind in ("rdp", "prv")}
+        return (
+            {}
+            if opacus is None
+            else {
+                f"Opacus, {kind.upper()}": by_child(opacus, accountant=kind, **question)
+                for kind in ("rdp", "prv")
+            }
+        )
 
-    def plain(zs: list[tuple[float, int]], rate: float = 1.0) -> dict[str, Callable[[float], Timed]]:
-        return {"dp-accounting, RDP": here(gaussians(rdp.RdpAccountant, zs, rate)),
-                "dp-accounting, PLD": here(gaussians(pld.PLDAccountant, zs, rate))}
+    def plain(
+        zs: list[tuple[float, int]], rate: float = 1.0
+    ) -> dict[str, Callable[[float], Timed]]:
+        return {
+            "dp-accounting, RDP": here(gaussians(rdp.RdpAccountant, zs, rate)),
+            "dp-accounting, PLD": here(gaussians(pld.PLDAccountant, zs, rate)),
+        }
 
-    full, cyclic, permuted = (described(batching, z) for batching, z in (
-        (li.FullBatch(), 100.0), (li.Cyclic(300), 7.0), (li.Permuted(300), 7.0)))
+    full, cyclic, permuted = (
+        described(batching, z)
+        for batching, z in ((li.FullBatch(), 100.0), (li.Cyclic(300), 7.0), (li.Permuted(300), 7.0))
+    )
     long, places = scheduled(li.FullBatch(), 300.0), scheduled(li.Cyclic(N // 100), 30.0)
     long_zs = [(std * N, 1) for std in long(1.0).noise.std]  # pyright: ignore
     place_zs = [(std * N / 100, 1) for std in places(1.0).noise.std[::100]]  # pyright: ignore
 
     def poisson(factor: float) -> li.Run:
-        return li.Run(n=N, steps=STEPS, step_size=li.Constant(0.5), noise=li.NoiseMultiplier(4.4), clip=1.0,
-                      batching=li.Poisson(RATE * factor))
+        return li.Run(
+            n=N,
+            steps=STEPS,
+            step_size=li.Constant(0.5),
+            noise=li.NoiseMultiplier(4.4),
+            clip=1.0,
+            batching=li.Poisson(RATE * factor),
+        )
 
     slope = np.linspace(0.7, 1.5, STEPS)
-    varied = [(float(z), STEPS // 50) for z in slope[::STEPS // 50]]  # at the start of each fiftieth: less noise
+    varied = [
+        (float(z), STEPS // 50) for z in slope[:: STEPS // 50]
+    ]  # at the start of each fiftieth: less noise
 
     def varying(factor: float) -> li.Run:
-        return replace(poisson(factor), noise=li.GradientNoise(tuple((slope * 4 / (RATE * N)).tolist())))
+        return replace(
+            poisson(factor), noise=li.GradientNoise(tuple((slope * 4 / (RATE * N)).tolist()))
+        )
 
     small, met = {"steps": STEPS, "rate": 1.0}, STEPS // 200
     return [
         Question("bare python", {"": python("pass")}),
-        Question("import", {"lastiterate": python("import lastiterate"),
-                            "dp-accounting": python("import dp_accounting.pld, dp_accounting.rdp")}),
-        Question("every closed form, full batch, 10,000 steps",
-                 {"lastiterate": asked(full, every_closed_form), **plain([(100.0, STEPS)]),
-                  **other(z=100.0, **small)}),
-        Question("every closed form, cyclic, 200 blocks",
-                 {"lastiterate": asked(cyclic, every_closed_form), **plain([(7.0, met)]),
-                  **other(z=7.0, steps=met, rate=1.0)}),
-        Question("every closed form, permuted, 200 blocks", {"lastiterate": asked(permuted, every_closed_form)}),
-        Question("100,000 different steps, full batch",
-                 {"lastiterate": asked(long, every_closed_form),
-                  "dp-accounting, RDP": here(gaussians(rdp.RdpAccountant, long_zs))}),
-        Question("100,000 different steps, cyclic, 100 places",
-                 {"lastiterate": asked(places, every_closed_form),
-                  "dp-accounting, RDP": here(gaussians(rdp.RdpAccountant, place_zs))}),
-        Question("calibrate, full batch, 10,000 steps",
-                 {"lastiterate": asked(full, lambda run: 100 * noise(run)),
-                  "dp-accounting, RDP": here(calibrated(rdp.RdpAccountant, [(1.0, STEPS)])),
-                  **other(**small, epsilon=EPSILON)}),
-        Question("calibrate, permuted, 200 blocks", {"lastiterate": asked(permuted, lambda run: 7 * noise(run))}),
-        Question("epsilon, Poisson 0.01, 10,000 steps",
-                 {"lastiterate": asked(poisson, lambda run: li.account(run).epsilon(DELTA)),
-                  **plain([(4.4, STEPS)], RATE), **other(z=4.4, steps=STEPS, rate=RATE)}),
-        Question("calibrate, Poisson 0.01, 10,000 steps",
-                 {"lastiterate": asked(poisson, lambda run: 4.4 * noise(run)),
-                  "dp-accounting, RDP": here(calibrated(rdp.RdpAccountant, [(1.0, STEPS)], RATE)),
-                  "dp-accounting, PLD": here(calibrated(pld.PLDAccountant, [(1.0, STEPS)], RATE)),
-                  **other(steps=STEPS, rate=RATE, epsilon=EPSILON)}),
-        Question("calibrate, Poisson 0.01, 10,000 different noises (dp-accounting: rounded down to 50)",
-                 {"lastiterate": asked(varying, lambda run: 4 * noise(run)),
-                  "dp-accounting, PLD": here(calibrated(pld.PLDAccountant, varied, RATE))}),
+        Question(
+            "import",
+            {
+                "lastiterate": python("import lastiterate"),
+                "dp-accounting": python("import dp_accounting.pld, dp_accounting.rdp"),
+            },
+        ),
+        Question(
+            "every closed form, full batch, 10,000 steps",
+            {
+                "lastiterate": asked(full, every_closed_form),
+                **plain([(100.0, STEPS)]),
+                **other(z=100.0, **small),
+            },
+        ),
+        Question(
+            "every closed form, cyclic, 200 blocks",
+            {
+                "lastiterate": asked(cyclic, every_closed_form),
+                **plain([(7.0, met)]),
+                **other(z=7.0, steps=met, rate=1.0),
+            },
+        ),
+        Question(
+            "every closed form, permuted, 200 blocks",
+            {"lastiterate": asked(permuted, every_closed_form)},
+        ),
+        Question(
+            "100,000 different steps, full batch",
+            {
+                "lastiterate": asked(long, every_closed_form),
+                "dp-accounting, RDP": here(gaussians(rdp.RdpAccountant, long_zs)),
+            },
+        ),
+        Question(
+            "100,000 different steps, cyclic, 100 places",
+            {
+                "lastiterate": asked(places, every_closed_form),
+                "dp-accounting, RDP": here(gaussians(rdp.RdpAccountant, place_zs)),
+            },
+        ),
+        Question(
+            "calibrate, full batch, 10,000 steps",
+            {
+                "lastiterate": asked(full, lambda run: 100 * noise(run)),
+                "dp-accounting, RDP": here(calibrated(rdp.RdpAccountant, [(1.0, STEPS)])),
+                **other(**small, epsilon=EPSILON),
+            },
+        ),
+        Question(
+            "calibrate, permuted, 200 blocks",
+            {"lastiterate": asked(permuted, lambda run: 7 * noise(run))},
+        ),
+        Question(
+            "epsilon, Poisson 0.01, 10,000 steps",
+            {
+                "lastiterate": asked(poisson, lambda run: li.account(run).epsilon(DELTA)),
+                **plain([(4.4, STEPS)], RATE),
+                **other(z=4.4, steps=STEPS, rate=RATE),
+            },
+        ),
+        Question(
+            "calibrate, Poisson 0.01, 10,000 steps",
+            {
+                "lastiterate": asked(poisson, lambda run: 4.4 * noise(run)),
+                "dp-accounting, RDP": here(calibrated(rdp.RdpAccountant, [(1.0, STEPS)], RATE)),
+                "dp-accounting, PLD": here(calibrated(pld.PLDAccountant, [(1.0, STEPS)], RATE)),
+                **other(steps=STEPS, rate=RATE, epsilon=EPSILON),
+            },
+        ),
+        Question(
+            "calibrate, Poisson 0.01, 10,000 different noises (dp-accounting: rounded down to 50)",
+            {
+                "lastiterate": asked(varying, lambda run: 4 * noise(run)),
+                "dp-accounting, PLD": here(calibrated(pld.PLDAccountant, varied, RATE)),
+            },
+        ),
     ]
 
 
@@ -193,7 +298,9 @@ def main() -> None:
     chosen = options.parse_args()
     interpreter = OPACUS.python(chosen)
     child = None if interpreter is None else Child(interpreter, "opacus_accounting")
-    print("| question | by | answer | clock, ms (IQR) | processor, ms (IQR) |\n|---|---|---|---|---|")
+    print(
+        "| question | by | answer | clock, ms (IQR) | processor, ms (IQR) |\n|---|---|---|---|---|"
+    )
     for question in filter(lambda asked: asked.name.startswith(chosen.only), questions(child)):
         taken: dict[str, list[Timed]] = {way: [] for way in question.ways}
         for turn in range(1 + chosen.rounds):
@@ -202,14 +309,23 @@ def main() -> None:
                     taken[way].append(ask(1 + 1e-9 * turn))
         for way, rounds in taken.items():
             rounds = rounds[1:] or rounds  # the first round warms up
-            print(f"| {question.name} | {way} | {rounds[0][0]:.5g} | "
-                  + " | ".join(spread([1e3 * seconds[which] for seconds in rounds]) for which in (1, 2)) + " |",
-                  flush=True)
+            print(
+                f"| {question.name} | {way} | {rounds[0][0]:.5g} | "
+                + " | ".join(
+                    spread([1e3 * seconds[which] for seconds in rounds]) for which in (1, 2)
+                )
+                + " |",
+                flush=True,
+            )
 
 
 def spread(values: list[float]) -> str:
     """Median and interquartile range."""
-    quarters = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [0.0, 0.0, 0.0]
+    quarters = (
+        statistics.quantiles(values, n=4, method="inclusive")
+        if len(values) > 1
+        else [0.0, 0.0, 0.0]
+    )
     spreads = f" ({figure(quarters[2] - quarters[0], 2)})" if len(values) > 1 else ", once"
     return figure(statistics.median(values), 3) + spreads
 

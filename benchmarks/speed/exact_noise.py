@@ -1,6 +1,6 @@
 """What exact noise costs: draws of the discrete Gaussian, and steps of a linear model with it.
 
-    python -m benchmarks.speed.exact_noise [DRAWS=1000000]
+python -m benchmarks.speed.exact_noise [DRAWS=1000000]
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ import numpy as np
 
 import lastiterate as li
 from lastiterate.engine import execute, seeded_key
-from lastiterate.engine.exact_noise import DiscreteGaussian
 from lastiterate.engine.exact_linear import execute_exactly
-from lastiterate.engine.random import gaussian
-from lastiterate.engine.random import Bits
+from lastiterate.engine.exact_noise import DiscreteGaussian
+from lastiterate.engine.random import Bits, gaussian
 
 
 def timed(work: Callable[[], Any], rounds: int = 3) -> float:
@@ -38,15 +37,27 @@ def main(draws: int) -> None:
         print(f"discrete Gaussian, sigma {sigma:g}: {spent / draws * 1e9:.0f} ns a number")
     with jax.enable_x64(True):
         drawn = jax.jit(lambda k: gaussian(seeded_key(0), k, (draws,)))
-        print(f"default noise: {timed(lambda: drawn(1).block_until_ready()) / draws * 1e9:.0f} ns a number")
+        print(
+            f"default noise: {timed(lambda: drawn(1).block_until_ready()) / draws * 1e9:.0f} ns a "
+            f"number"
+        )
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(20_000, 256)).astype(np.float32), rng.integers(0, 10, 20_000)
-    run = li.Run(n=20_000, steps=200, step_size=0.3, noise=li.GradientNoise(0.01), batching=li.Permuted(500),
-                 loss=li.Softmax(classes=10, ridge=1e-3))
+    run = li.Run(
+        n=20_000,
+        steps=200,
+        step_size=0.3,
+        noise=li.GradientNoise(0.01),
+        batching=li.Permuted(500),
+        loss=li.Softmax(classes=10, ridge=1e-3),
+    )
     for name, fit in (("default", execute), ("exact", execute_exactly)):
         spent = timed(lambda fit=fit: fit(run, x, y, seeded_key(1)))
-        print(f"20,000 x 256, 10 classes, batches of 500, {name} noise: {spent / run.steps * 1e3:.2f} ms a step, "
-              "preparation of the data included")
+        print(
+            f"20,000 x 256, 10 classes, batches of 500, {name} noise: "
+            f"{spent / run.steps * 1e3:.2f} ms a step, "
+            "preparation of the data included"
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Throughput of training steps, interleaved in one process: ours, ours without noise, JAX and NumPy loops.
+"""Throughput of training steps, interleaved in one process: ours, ours without noise, JAX and NumPy
+loops.
 
 python -m benchmarks.speed.linear_step [ROUNDS]     50,000 x 512 float32, 10 classes, batch 500 in public order and all
 
@@ -23,16 +24,18 @@ import numpy as np
 
 import lastiterate as li
 from lastiterate.engine import Trainer, seeded_key
-from lastiterate.engine.loop import Schedule, schedule, start, step_at
-from lastiterate.engine.noise import Noise
 from lastiterate.engine.linear_gradients import arrange
-from lastiterate.engine.loop import StepProgram
+from lastiterate.engine.loop import Schedule, StepProgram, schedule, start, step_at
+from lastiterate.engine.noise import Noise
 
 N, D, K, BATCH = 50_000, 512, 10, 500
 
 
-def ours(run: li.Run, features: np.ndarray, target: np.ndarray, *, noisy: bool = True) -> Callable[[int], None]:
-    """Steps of the trainer's own loop, on data that are already arranged; or the same arithmetic without noise."""
+def ours(
+    run: li.Run, features: np.ndarray, target: np.ndarray, *, noisy: bool = True
+) -> Callable[[int], None]:
+    """Steps of the trainer's own loop, on data that are already arranged; or the same arithmetic
+    without noise."""
     loop, key, first = Trainer(run).loop, seeded_key(0), np.zeros((K, D + 1))
     with jax.enable_x64(True):
         plan = Schedule(*map(jnp.asarray, schedule(run)))
@@ -52,13 +55,16 @@ def ours(run: li.Run, features: np.ndarray, target: np.ndarray, *, noisy: bool =
             if noisy:
                 replace(loop, run=replace(run, steps=count)).execute(first, data, key, None)
             else:
-                quiet(loop.program, start(loop.program, first, key), data, plan, count).theta.block_until_ready()
+                quiet(
+                    loop.program, start(loop.program, first, key), data, plan, count
+                ).theta.block_until_ready()
 
     return steps
 
 
 def plain(rows: np.ndarray, target: np.ndarray, batch: int) -> Callable[[int], None]:
-    """The same steps without noise, clipping or chunked sums: plain float32 softmax regression in JAX."""
+    """The same steps without noise, clipping or chunked sums: plain float32 softmax regression in
+    JAX."""
     blocks = jnp.asarray(rows).reshape(-1, batch, D + 1)
     labels = jnp.asarray(target).reshape(-1, batch)
 
@@ -74,8 +80,11 @@ def plain(rows: np.ndarray, target: np.ndarray, batch: int) -> Callable[[int], N
     return lambda count: loop(jnp.zeros((K, D + 1)), blocks, labels, count).block_until_ready()
 
 
-def numpy_loop(rows: np.ndarray, target: np.ndarray, batch: int, *, transposed: bool) -> Callable[[int], None]:
-    """A careful NumPy loop: float32, preallocated, noise included; weights K x d, or d x K when ``transposed``."""
+def numpy_loop(
+    rows: np.ndarray, target: np.ndarray, batch: int, *, transposed: bool
+) -> Callable[[int], None]:
+    """A careful NumPy loop: float32, preallocated, noise included; weights K x d, or d x K when
+    ``transposed``."""
     rng = np.random.default_rng(0)
     scores, place = np.empty((batch, K), np.float32), np.arange(batch)
     shape = (D + 1, K) if transposed else (K, D + 1)
@@ -106,11 +115,20 @@ def numpy_loop(rows: np.ndarray, target: np.ndarray, batch: int, *, transposed: 
 HIDDEN, CHARGED = "private, hidden state (float64)", "private, all steps charged (float32 chunks)"
 QUIET, QUIET_CHARGED = "the same without noise", "the same without noise "
 NUMPY, PLAIN = "NumPy float32 with noise, weights d x K", "JAX, float32, no noise, plain sums"
-PAIRS = (HIDDEN, QUIET), (CHARGED, QUIET_CHARGED), (CHARGED, PLAIN), (NUMPY, HIDDEN), (NUMPY, CHARGED)
+PAIRS = (
+    (HIDDEN, QUIET),
+    (CHARGED, QUIET_CHARGED),
+    (CHARGED, PLAIN),
+    (NUMPY, HIDDEN),
+    (NUMPY, CHARGED),
+)
 
 
-def compare(title: str, candidates: dict[str, Callable[[int], None]], count: int, repeats: int) -> None:
-    """Interleaved medians and interquartile ranges by the clock and of the processors, in milliseconds a step."""
+def compare(
+    title: str, candidates: dict[str, Callable[[int], None]], count: int, repeats: int
+) -> None:
+    """Interleaved medians and interquartile ranges by the clock and of the processors, in
+    milliseconds a step."""
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in candidates}
     for steps in candidates.values():
         steps(2)  # compile and warm up
@@ -119,19 +137,32 @@ def compare(title: str, candidates: dict[str, Callable[[int], None]], count: int
             time.sleep(0.3)  # the last library's threads spin for a while before they sleep
             began, busy = time.perf_counter(), time.process_time()
             steps(count)
-            taken[name].append(((time.perf_counter() - began) * 1e3 / count,
-                                (time.process_time() - busy) * 1e3 / count))
-    print(f"\n{title}, {os.cpu_count()} cores, {repeats} rounds; ratios are taken inside a round\n\n"
-          "| step | median ms | IQR | processor ms | IQR |\n|---|---|---|---|---|")
+            taken[name].append(
+                (
+                    (time.perf_counter() - began) * 1e3 / count,
+                    (time.process_time() - busy) * 1e3 / count,
+                )
+            )
+    print(
+        f"\n{title}, {os.cpu_count()} cores, {repeats} rounds; ratios are taken inside a round\n\n"
+        "| step | median ms | IQR | processor ms | IQR |\n|---|---|---|---|---|"
+    )
     for name, values in taken.items():
         print(f"| {name} | " + " | ".join(map(spread, zip(*values, strict=True))) + " |")
     print()
     for name, other in PAIRS:
-        ratios = [[mine / its for mine, its in zip(a, b, strict=True)]
-                  for a, b in zip(taken[name], taken[other], strict=True)]
-        print(f"- {name}, over {other.strip()}: " + " by the clock, ".join(
-            "{} (IQR {})".format(*spread(column).split(" | ")) for column in zip(*ratios, strict=True))
-            + " in processor time")
+        ratios = [
+            [mine / its for mine, its in zip(a, b, strict=True)]
+            for a, b in zip(taken[name], taken[other], strict=True)
+        ]
+        print(
+            f"- {name}, over {other.strip()}: "
+            + " by the clock, ".join(
+                "{} (IQR {})".format(*spread(column).split(" | "))
+                for column in zip(*ratios, strict=True)
+            )
+            + " in processor time"
+        )
 
 
 def spread(values: Iterable[float]) -> str:
@@ -141,10 +172,12 @@ def spread(values: Iterable[float]) -> str:
 
 
 def peak_memory(batching: str) -> str:
-    """Peak resident memory of a whole fit, beyond that of a fit on 1,000 records; each in a process of its own.
+    """Peak resident memory of a whole fit, beyond that of a fit on 1,000 records; each in a process
+    of its own.
 
     Both processes compile one program, so that the difference is what the data take.
     """
+
     def peak(n: int) -> tuple[float, float]:
         code = f"""
 import numpy as np, lastiterate as li
@@ -165,7 +198,9 @@ print(int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) / 1024
     return f"| {batching} | {data:.0f} | {grown:.0f} | {grown / data:.2f} |"
 
 
-def compiled_again(run: li.Run, features: np.ndarray, target: np.ndarray) -> tuple[float, float, int]:
+def compiled_again(
+    run: li.Run, features: np.ndarray, target: np.ndarray
+) -> tuple[float, float, int]:
     """Seconds of a first and a second fit of one shape, and programs compiled during the second."""
     seconds, messages = [], []
     handler = logging.Handler()
@@ -188,29 +223,52 @@ def main() -> None:
     features = rng.normal(size=(N, D)).astype(np.float32) / np.sqrt(D)
     rows = np.concatenate((features, np.ones((N, 1), np.float32)), axis=1)
     target = rng.integers(0, K, N).astype(np.int32)
-    run = li.Run(n=N, steps=1000, step_size=li.Constant(0.1), noise=li.NoiseMultiplier(1.0), batching=li.Cyclic(BATCH),
-                 loss=li.Softmax(classes=K, row_norm=1.5, ridge=1e-4))
+    run = li.Run(
+        n=N,
+        steps=1000,
+        step_size=li.Constant(0.1),
+        noise=li.NoiseMultiplier(1.0),
+        batching=li.Cyclic(BATCH),
+        loss=li.Softmax(classes=K, row_norm=1.5, ridge=1e-4),
+    )
     full = replace(run, steps=10, batching=li.FullBatch())
     first, second, compiled = compiled_again(run, features, target)
     for title, described, batch, count, repeats in (
-        (f"batch {BATCH} in public order", run, BATCH, 200, rounds), ("full batch", full, N, 5, max(3, rounds // 3))
+        (f"batch {BATCH} in public order", run, BATCH, 200, rounds),
+        ("full batch", full, N, 5, max(3, rounds // 3)),
     ):
         charged = replace(described, update=li.Nesterov())
         drawn = replace(run, batching=li.Poisson(BATCH / N))
-        poisson = {} if batch == N else {
-            f"private, Poisson batches of {BATCH} expected": ours(drawn, features, target)}
-        compare(f"{N} x {D}, {K} classes, {title}", {
-            HIDDEN: ours(described, features, target), QUIET: ours(described, features, target, noisy=False),
-            CHARGED: ours(charged, features, target),
-            QUIET_CHARGED: ours(charged, features, target, noisy=False),
-            **poisson,
-            PLAIN: plain(rows, target, batch),
-            "NumPy float32 with noise, weights K x d": numpy_loop(rows, target, batch, transposed=False),
-            NUMPY: numpy_loop(rows, target, batch, transposed=True),
-        }, count, repeats)
-    print(f"\nwhole fit of 1,000 steps: first call {first:.2f} s (it compiles), second {second:.2f} s, "
-          f"{compiled} programs compiled during the second")
-    print("\n| batches | data MB | peak of a fit with its data, MB | over data |\n|---|---|---|---|")
+        poisson = (
+            {}
+            if batch == N
+            else {f"private, Poisson batches of {BATCH} expected": ours(drawn, features, target)}
+        )
+        compare(
+            f"{N} x {D}, {K} classes, {title}",
+            {
+                HIDDEN: ours(described, features, target),
+                QUIET: ours(described, features, target, noisy=False),
+                CHARGED: ours(charged, features, target),
+                QUIET_CHARGED: ours(charged, features, target, noisy=False),
+                **poisson,
+                PLAIN: plain(rows, target, batch),
+                "NumPy float32 with noise, weights K x d": numpy_loop(
+                    rows, target, batch, transposed=False
+                ),
+                NUMPY: numpy_loop(rows, target, batch, transposed=True),
+            },
+            count,
+            repeats,
+        )
+    print(
+        f"\nwhole fit of 1,000 steps: first call {first:.2f} s (it compiles), second {second:.2f} "
+        f"s, "
+        f"{compiled} programs compiled during the second"
+    )
+    print(
+        "\n| batches | data MB | peak of a fit with its data, MB | over data |\n|---|---|---|---|"
+    )
     print(peak_memory("FullBatch()"))
     print(peak_memory(f"Cyclic({BATCH})"))
 

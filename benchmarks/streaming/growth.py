@@ -1,4 +1,5 @@
-"""How cost grows with the number of records: 16 features, rows made by a source and never stored, 100 blocks.
+"""How cost grows with the number of records: 16 features, rows made by a source and never stored,
+100 blocks.
 
 python -m benchmarks.streaming.growth 10000 100000 1000000 10000000
 """
@@ -39,14 +40,24 @@ def one(n: int, kind: str) -> None:
 
 
 def main(counts: list[str]) -> None:
-    print("| records | batches | s per pass | processor s per pass | peak beyond imports, MB | accounting, s |\n"
-          "|---|---|---|---|---|---|")
+    print(
+        "| records | batches | s per pass | processor s per pass | peak beyond imports, MB | "
+        "accounting, s |\n"
+        "|---|---|---|---|---|---|"
+    )
     for count in counts:
         for kind in ("cyclic", "permuted"):
-            ran = subprocess.run([sys.executable, "-m", "benchmarks.streaming.growth", "--one", count, kind],
-                                 capture_output=True, text=True, check=True)
+            ran = subprocess.run(
+                [sys.executable, "-m", "benchmarks.streaming.growth", "--one", count, kind],
+                capture_output=True,
+                text=True,
+                check=True,
+            )
             n, kind, *numbers = json.loads(ran.stdout.splitlines()[-1])
-            print(f"| {n:,} | {kind} | " + " | ".join(f"{number:.3g}" for number in numbers) + " |", flush=True)
+            print(
+                f"| {n:,} | {kind} | " + " | ".join(f"{number:.3g}" for number in numbers) + " |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""One run in a process of its own, as a line of JSON: seconds per pass, peak memory, bytes read, noise, accuracy.
+"""One run in a process of its own, as a line of JSON: seconds per pass, peak memory, bytes read,
+noise, accuracy.
 
 python -m benchmarks.streaming.one KIND FILE [PASSES [STEPS]]    KIND: memory, cyclic, correlated, permuted, reshuffled,
 allocation, full, poisson or opacus; with /10 behind it softmax regression of ten classes, whose steps take longer. Only
@@ -26,16 +27,28 @@ from lastiterate.engine import Model, execute, scores, seeded_key
 from lastiterate.engine.streaming.execution import execute_streaming
 
 PASSES, BLOCKS, EPSILON, STEP, RIDGE = 3, 100, 1.0, 2.0, 1e-4
-KINDS: dict[str, Any] = {"memory": li.Cyclic, "cyclic": li.Cyclic, "correlated": li.Cyclic, "permuted": li.Permuted,
-                         "reshuffled": li.Reshuffled, "allocation": li.RandomAllocation}
+KINDS: dict[str, Any] = {
+    "memory": li.Cyclic,
+    "cyclic": li.Cyclic,
+    "correlated": li.Cyclic,
+    "permuted": li.Permuted,
+    "reshuffled": li.Reshuffled,
+    "allocation": li.RandomAllocation,
+}
 
 
 def described(kind: str, n: int, passes: int = PASSES) -> li.Run:
-    """Passes in 100 blocks, or as many batches of the same expected size, at epsilon 1; correlated: a public order."""
+    """Passes in 100 blocks, or as many batches of the same expected size, at epsilon 1; correlated:
+    a public order."""
     kind, _, classes = kind.partition("/")
     loss = li.Softmax(classes=int(classes), ridge=RIDGE) if classes else li.Logistic(ridge=RIDGE)
-    batching = li.FullBatch() if kind == "full" else li.Poisson(1 / BLOCKS) if kind == "poisson" else \
-        KINDS[kind](-(-n // BLOCKS))
+    batching = (
+        li.FullBatch()
+        if kind == "full"
+        else li.Poisson(1 / BLOCKS)
+        if kind == "poisson"
+        else KINDS[kind](-(-n // BLOCKS))
+    )
     steps = passes if kind == "full" else passes * BLOCKS
     noise = li.Correlated(1.0, BLOCKS) if kind == "correlated" else li.NoiseMultiplier(1.0)
     run = li.Run(n=n, steps=steps, step_size=STEP, batching=batching, loss=loss, noise=noise)
@@ -59,7 +72,9 @@ def busy() -> float:
 
 def characters() -> int:
     """Bytes that this process has asked to read."""
-    return int(dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())["rchar"])
+    return int(
+        dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())["rchar"]
+    )
 
 
 @dataclass
@@ -73,7 +88,8 @@ class Watch:
         self.times.setdefault(done // self.blocks, (time.perf_counter(), busy()))
 
     def per_pass(self) -> tuple[float, float]:
-        """Seconds and processor seconds between the end of the first pass and the end of the last one."""
+        """Seconds and processor seconds between the end of the first pass and the end of the last
+        one."""
         ends = sorted(self.times)[-1]
         (first, before), (last, after) = self.times[1], self.times[ends]
         return (last - first) / max(1, ends - 1), (after - before) / max(1, ends - 1)
@@ -96,28 +112,57 @@ def answers(found: np.ndarray) -> np.ndarray:
 def warmed() -> None:
     """Everything imported and threads started, on a run of a few records."""
     rows, labels = records(0, 200)
-    run = li.Run(n=200, steps=4, step_size=1.0, noise=li.GradientNoise(1.0), batching=li.Cyclic(100),
-                 loss=li.Logistic(ridge=1e-4))
-    execute_streaming(run, li.data.Generated(200, lambda first, count: (rows[first:first + count],
-                                                                        labels[first:first + count])), seeded_key(0))
+    run = li.Run(
+        n=200,
+        steps=4,
+        step_size=1.0,
+        noise=li.GradientNoise(1.0),
+        batching=li.Cyclic(100),
+        loss=li.Logistic(ridge=1e-4),
+    )
+    execute_streaming(
+        run,
+        li.data.Generated(
+            200, lambda first, count: (rows[first : first + count], labels[first : first + count])
+        ),
+        seeded_key(0),
+    )
 
 
 def main(kind: str, path: Path, passes: int = PASSES, steps: int = 0) -> None:
     source: Any = li.data.stream(path)
     if kind in ("poisson", "opacus"):
-        print(json.dumps({"kind": kind} | (poisson if kind == "poisson" else by_opacus)(path, passes, steps)))
+        print(
+            json.dumps(
+                {"kind": kind} | (poisson if kind == "poisson" else by_opacus)(path, passes, steps)
+            )
+        )
         return
     run = described(kind, len(source), passes)
     warmed()
     watch, imported, began, used = Watch(run.blocks), peak(), time.perf_counter(), busy()
     if kind.startswith("memory"):
-        model = execute(run, np.load(path), np.load(path.with_name("made.labels.npy")), seeded_key(1), watch)
+        model = execute(
+            run, np.load(path), np.load(path.with_name("made.labels.npy")), seeded_key(1), watch
+        )
     else:
         model = execute_streaming(run, source, seeded_key(1), watch)
     seconds, processor = watch.per_pass()
-    print(json.dumps({"kind": kind, "z": run.noise.z, "seconds": seconds, "processor": processor,
-                      "whole": time.perf_counter() - began, "busy": busy() - used, "memory": peak() - imported,
-                      "read": characters() / passes, "accuracy": accuracy(run, model)}))
+    print(
+        json.dumps(
+            {
+                "kind": kind,
+                "z": run.noise.z,
+                "seconds": seconds,
+                "processor": processor,
+                "whole": time.perf_counter() - began,
+                "busy": busy() - used,
+                "memory": peak() - imported,
+                "read": characters() / passes,
+                "accuracy": accuracy(run, model),
+            }
+        )
+    )
 
 
 def poisson(path: Path, passes: int, steps: int) -> dict[str, float]:
@@ -127,18 +172,29 @@ def poisson(path: Path, passes: int, steps: int) -> dict[str, float]:
     began, used, before = time.perf_counter(), busy(), characters()
     weights = trained(path, run, made)
     seconds, each = time.perf_counter() - began, BLOCKS / made
-    found = {"z": run.noise.z, "seconds": seconds * each, "processor": (busy() - used) * each,
-             "read": (characters() - before) * each}
-    return found if steps else found | {"whole": seconds, "busy": busy() - used,
-                                        "accuracy": linear_accuracy(weights)}
+    found = {
+        "z": run.noise.z,
+        "seconds": seconds * each,
+        "processor": (busy() - used) * each,
+        "read": (characters() - before) * each,
+    }
+    return (
+        found
+        if steps
+        else found | {"whole": seconds, "busy": busy() - used, "accuracy": linear_accuracy(weights)}
+    )
 
 
 def by_opacus(path: Path, passes: int, steps: int) -> dict[str, float]:
     """The same batches by Opacus and its loader, in an interpreter of its own."""
     n, made = len(li.data.stream(path)), steps or passes * BLOCKS
     numbers = (passes, BLOCKS, EPSILON, delta_for(n), STEP, RIDGE, 1.0, made)
-    ran = subprocess.run([sys.executable, "-m", "benchmarks.peers.opacus_from_file", str(path), *map(str, numbers)],
-                         capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-m", "benchmarks.peers.opacus_from_file", str(path), *map(str, numbers)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     found = json.loads(ran.stdout.splitlines()[-1])
     weights, seconds = found.pop("weights"), found["seconds"]
     found |= {name: found[name] * BLOCKS / made for name in ("seconds", "processor", "read")}

@@ -1,4 +1,5 @@
-"""Poisson batches of a file by random access: every record is drawn for itself, and its row is read where it lies."""
+"""Poisson batches of a file by random access: every record is drawn for itself, and its row is read
+where it lies."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ HEAD = 128
 
 
 def trained(path: Path, run: li.Run, steps: int) -> np.ndarray:
-    """The first ``steps`` steps of logistic regression with the run's noise, as NumPy does them: weights (d + 1,).
+    """The first ``steps`` steps of logistic regression with the run's noise, as NumPy does them:
+    weights (d + 1,).
 
     For comparison, and not for release: the generator is not one for secrets.
     """
@@ -28,8 +30,12 @@ def trained(path: Path, run: li.Run, steps: int) -> np.ndarray:
             for place, row in zip(places.tolist(), rows, strict=True):
                 file.seek(HEAD + place * size)
                 file.readinto(row.data)
-            clipped = np.column_stack((clip_rows(rows, run.loss.row_norm), np.full(len(rows), run.loss.intercept)))
+            clipped = np.column_stack(
+                (clip_rows(rows, run.loss.row_norm), np.full(len(rows), run.loss.intercept))
+            )
             residuals = 1 / (1 + np.exp(-clipped @ weights)) - labels[places]
-            gradient = residuals @ clipped / run.divisor + run.noise_stds[k] * rng.standard_normal(FEATURES + 1)
+            gradient = residuals @ clipped / run.divisor + run.noise_stds[k] * rng.standard_normal(
+                FEATURES + 1
+            )
             weights -= run.step_sizes[k] * (gradient + run.loss.ridge * weights)
     return weights

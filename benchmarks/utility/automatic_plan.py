@@ -1,10 +1,13 @@
-"""Accuracy of the automatic plan at delta 1e-5, zero-out, beside the best plan without whitened rows and secret blocks.
+"""Accuracy of the automatic plan at delta 1e-5, zero-out, beside the best plan without whitened
+rows and secret blocks.
 
-python -m benchmarks.utility.automatic_plan DATA_DIR --out TABLES.md --log FITS.jsonl [--sets ...] [--seeds N]
+python -m benchmarks.utility.automatic_plan DATA_DIR --out TABLES.md --log FITS.jsonl [--sets ...]
+[--seeds N]
 
-DATA_DIR: see data_sets.py (mnist/, adult/, *.npz). Splits and noise vary with the seed and are the same for both plans.
-Where a set has its own test part, training takes a random 90 % of the train part. ``--log`` keeps every finished fit,
-one JSON object a line, so that an interrupted run goes on.
+DATA_DIR: see data_sets.py (mnist/, adult/, *.npz). Splits and noise vary with the seed and are the
+same for both plans. Where a set has its own test part, training takes a random 90 % of the train
+part. ``--log`` keeps every finished fit, one JSON object a line, so that an interrupted run goes
+on.
 """
 
 from __future__ import annotations
@@ -41,25 +44,44 @@ def measured(data: Set, plan: Plan, seed: int) -> dict[str, Any]:
     model = execute(run, part.x, part.y, seeded_key(seed))
     seconds = time.perf_counter() - began
     right = guessed(scores(run, model, part.x_test)) == part.y_test
-    return {"plan": plan.name, "passes": run.steps / run.blocks, "blocks": run.blocks, "accuracy": float(right.mean()),
-            "seconds": seconds, "composition": composition_epsilon(plan.certificate, DELTA)}
+    return {
+        "plan": plan.name,
+        "passes": run.steps / run.blocks,
+        "blocks": run.blocks,
+        "accuracy": float(right.mean()),
+        "seconds": seconds,
+        "composition": composition_epsilon(plan.certificate, DELTA),
+    }
 
 
-def fits(data: Set, short: str, seeds: int, which: list[str], log: Path,
-         done: dict[tuple[Any, ...], dict[str, Any]]) -> None:
+def fits(
+    data: Set,
+    short: str,
+    seeds: int,
+    which: list[str],
+    log: Path,
+    done: dict[tuple[Any, ...], dict[str, Any]],
+) -> None:
     """Every fit that the log does not hold yet."""
     for seed in range(seeds):
         n = len(split(data, seed).x)
         for epsilon in EPSILONS:
-            choice = consider(Task(n, data.x.shape[1], data.classes, data.row_norm), epsilon=epsilon, delta=DELTA)
+            choice = consider(
+                Task(n, data.x.shape[1], data.classes, data.row_norm), epsilon=epsilon, delta=DELTA
+            )
             for name, plan in (("automatic", choice.best), ("centred", before(choice))):
                 key = (short, epsilon, name, seed)
                 if key in done or name not in which:
                     continue
                 done[key] = measured(data, plan, seed)
                 with log.open("a") as out:
-                    out.write(json.dumps(dict(zip(("set", "epsilon", "which", "seed"), key, strict=True)) | done[key])
-                              + "\n")
+                    out.write(
+                        json.dumps(
+                            dict(zip(("set", "epsilon", "which", "seed"), key, strict=True))
+                            | done[key]
+                        )
+                        + "\n"
+                    )
 
 
 def row(short: str, name: str, epsilon: float, done: dict[tuple[Any, ...], dict[str, Any]]) -> str:
@@ -69,30 +91,50 @@ def row(short: str, name: str, epsilon: float, done: dict[tuple[Any, ...], dict[
     ours = [done[short, epsilon, "automatic", seed] for seed in every]
     theirs = [done[short, epsilon, "centred", seed] for seed in seeds]
     accuracy, other = (np.array([fit["accuracy"] for fit in fits]) for fits in (ours, theirs))
-    gain, one = np.array([done[short, epsilon, "automatic", seed]["accuracy"] for seed in seeds]) - other, ours[0]
+    gain, one = (
+        np.array([done[short, epsilon, "automatic", seed]["accuracy"] for seed in seeds]) - other,
+        ours[0],
+    )
     other_plan = f"{theirs[0]['plan']}, {theirs[0]['passes']:g} passes" if theirs else "not run"
     error = gain.std(ddof=1) / np.sqrt(len(gain)) if len(gain) > 1 else float("nan")
     later = [fit["seconds"] for fit in ours[1:]] or [one["seconds"]]
     centred = f"{other.mean():.4f} | {gain.mean():+.4f} ({error:.4f})" if len(other) else "|"
-    return (f"| {name} | {epsilon:g} | {len(every)} ({len(seeds)}) | {one['plan']}, {one['passes']:g} passes of "
-            f"{one['blocks']} | {accuracy.mean():.4f} ({accuracy.std():.4f}) | {other_plan} | {centred} | "
-            f"{one['composition']:.3g} | {np.median(later):.2f} |")
+    return (
+        f"| {name} | {epsilon:g} | {len(every)} ({len(seeds)}) | {one['plan']}, {one['passes']:g} "
+        f"passes of "
+        f"{one['blocks']} | {accuracy.mean():.4f} ({accuracy.std():.4f}) | {other_plan} | "
+        f"{centred} | "
+        f"{one['composition']:.3g} | {np.median(later):.2f} |"
+    )
 
 
 def main() -> None:
-    given = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    given = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     given.add_argument("folder", type=Path)
     given.add_argument("--out", type=Path, help="Markdown file that a section is appended to")
-    given.add_argument("--log", type=Path, default=Path("automatic_plan.jsonl"), help="finished fits, to resume from")
+    given.add_argument(
+        "--log",
+        type=Path,
+        default=Path("automatic_plan.jsonl"),
+        help="finished fits, to resume from",
+    )
     given.add_argument("--sets", nargs="*", choices=list(LOADERS), default=list(LOADERS))
     given.add_argument("--seeds", type=int, default=10)
-    given.add_argument("--which", nargs="*", choices=["automatic", "centred"], default=["automatic", "centred"])
+    given.add_argument(
+        "--which", nargs="*", choices=["automatic", "centred"], default=["automatic", "centred"]
+    )
     asked = given.parse_args()
     lines = asked.log.read_text().splitlines() if asked.log.exists() else []
     found = [json.loads(line) for line in lines]
     done = {(fit["set"], fit["epsilon"], fit["which"], fit["seed"]): fit for fit in found}
-    table = ["| set | epsilon | seeds (both) | plan | accuracy (sd) | centred rows | accuracy | difference (se) | "
-             "composition would charge | seconds a fit |", "|---|---|---|---|---|---|---|---|---|---|"]
+    table = [
+        "| set | epsilon | seeds (both) | plan | accuracy (sd) | centred rows | accuracy | "
+        "difference (se) | "
+        "composition would charge | seconds a fit |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
     for short in asked.sets:
         data = load(short, asked.folder)
         fits(data, short, asked.seeds, asked.which, asked.log, done)

@@ -1,26 +1,31 @@
-"""Other ways to spend epsilon 1, delta 1e-5, each tuned for free, on the sets, splits and seeds of automatic_plan.py.
+"""Other ways to spend epsilon 1, delta 1e-5, each tuned for free, on the sets, splits and seeds of
+automatic_plan.py.
 
 export OPACUS_PYTHON=PYTHON DIFFPRIVLIB_PYTHON=PYTHON
 python -m benchmarks.utility.automatic_plan_peers DATA_DIR --out TABLES.md --log FITS.jsonl
 python -m benchmarks.utility.automatic_plan_peers DATA_DIR --out TRIAL.md --rows 400 --quick
 
-The second is a trial of a few minutes. The interpreters (also --opacus-python, --diffprivlib-python) are those of
-environments with ``pip install torch opacus`` and with ``pip install diffprivlib 'scikit-learn<1.6'`` (newer ones break
-diffprivlib 0.6.6); a column without an interpreter stays empty. dp-accounting is needed here. ``--log`` keeps every
-finished fit, so that an interrupted run goes on. The whole takes hours; ``--sets`` and ``--seeds`` make it shorter.
+The second is a trial of a few minutes. The interpreters (also --opacus-python,
+--diffprivlib-python) are those of environments with ``pip install torch opacus`` and with ``pip
+install diffprivlib 'scikit-learn<1.6'`` (newer ones break diffprivlib 0.6.6); a column without an
+interpreter stays empty. dp-accounting is needed here. ``--log`` keeps every finished fit, so that
+an interrupted run goes on. The whole takes hours; ``--sets`` and ``--seeds`` make it shorter.
 
-All columns but the first are tuned on the test part, which nobody may do with private data, and see the same array:
-rows less their exact mean (free of charge, where the automatic plan pays for a private one), divided by half of the
-set's public bound, scaled down to norm 1 where longer, a constant column of 0.3.
+All columns but the first are tuned on the test part, which nobody may do with private data, and see
+the same array: rows less their exact mean (free of charge, where the automatic plan pays for a
+private one), divided by half of the set's public bound, scaled down to norm 1 where longer, a
+constant column of 0.3.
 
 - automatic plan: what ``lastiterate train`` does, nothing tuned, for reference;
-- Opacus: Poisson DP-SGD, batch size, passes, step size and per-example clip tuned; noise by the PLD accountant;
-- diffprivlib: objective perturbation, which promises pure epsilon-DP (delta = 0, a stronger promise) for the exact
-  minimiser; one-vs-rest with epsilon / classes each where there are more than two classes; C and row norm tuned;
-- gradient descent, composition: full batches, plain steps, certified by composition; steps, step size, ridge and row
-  norm tuned;
-- gradient descent, last iterate: the same grid, certified by the best theorem for the last iterate (composition among
-  them, where nothing else holds or is better).
+- Opacus: Poisson DP-SGD, batch size, passes, step size and per-example clip tuned; noise by the PLD
+  accountant;
+- diffprivlib: objective perturbation, which promises pure epsilon-DP (delta = 0, a stronger
+  promise) for the exact minimiser; one-vs-rest with epsilon / classes each where there are more
+  than two classes; C and row norm tuned;
+- gradient descent, composition: full batches, plain steps, certified by composition; steps, step
+  size, ridge and row norm tuned;
+- gradient descent, last iterate: the same grid, certified by the best theorem for the last iterate
+  (composition among them, where nothing else holds or is better).
 """
 
 from __future__ import annotations
@@ -39,14 +44,27 @@ import lastiterate as li
 from benchmarks.peers.child_process import DIFFPRIVLIB, OPACUS, Child
 from benchmarks.peers.poisson_noise import poisson_noise
 from benchmarks.utility.data_sets import LOADERS, Set, load, split, subset
-from benchmarks.utility.linear_fits import CONSTANT, Bench, Setting, arrays, blocks_of, opacus_fit, own_fit
+from benchmarks.utility.linear_fits import (
+    CONSTANT,
+    Bench,
+    Setting,
+    arrays,
+    blocks_of,
+    opacus_fit,
+    own_fit,
+)
 from benchmarks.utility.tuning import RULE, Log, Tuned, tune
 from lastiterate.estimators import DPLogisticRegression
 
 EPSILON, DELTA = 1.0, 1e-5
 LARGE = 10_000_000  #: numbers in a train part, beyond which a descent has at most 160 steps: time
-COLUMNS = ("automatic plan", "Opacus", "diffprivlib", "gradient descent, composition",
-           "gradient descent, last iterate")
+COLUMNS = (
+    "automatic plan",
+    "Opacus",
+    "diffprivlib",
+    "gradient descent, composition",
+    "gradient descent, last iterate",
+)
 
 
 @dataclass(frozen=True)
@@ -59,35 +77,58 @@ class Grids:
 
     @classmethod
     def full(cls, size: int) -> Grids:
-        # a step grows as its clip shrinks: the distance that a clipped gradient can move stays the same
-        opacus = tuple(Setting(step / clip, clip=clip, batches=count, passes=passes) for count, passes, clip, step
-                       in product((8, 20, 64), (20, 50, 100), (0.03, 0.1, 0.3), (0.3, 1.0, 3.0)))
+        # a step grows as its clip shrinks: the distance that a clipped gradient can move stays the
+        # same
+        opacus = tuple(
+            Setting(step / clip, clip=clip, batches=count, passes=passes)
+            for count, passes, clip, step in product(
+                (8, 20, 64), (20, 50, 100), (0.03, 0.1, 0.3), (0.3, 1.0, 3.0)
+            )
+        )
         steps = (10, 40, 160) if size > LARGE else (10, 40, 160, 640)
-        descent = tuple(Setting(step, ridge, norm=norm, passes=count) for count, step, ridge, norm
-                        in product(steps, (1.9, 6.0), (0.0, 0.01), (0.25, 0.5, 1.0)))
-        return cls(opacus, descent, tuple(product((1.0, 0.1, 0.01, 0.001, 0.0001), (0.25, 0.5, 1.0))))
+        descent = tuple(
+            Setting(step, ridge, norm=norm, passes=count)
+            for count, step, ridge, norm in product(
+                steps, (1.9, 6.0), (0.0, 0.01), (0.25, 0.5, 1.0)
+            )
+        )
+        return cls(
+            opacus, descent, tuple(product((1.0, 0.1, 0.01, 0.001, 0.0001), (0.25, 0.5, 1.0)))
+        )
 
     @classmethod
     def quick(cls) -> Grids:
         opacus = tuple(Setting(step / 0.1, clip=0.1, batches=8, passes=10) for step in (0.3, 1.0))
-        descent = tuple(Setting(1.9, ridge, norm=0.5, passes=steps) for steps, ridge in product((10, 160), (0.0, 0.03)))
+        descent = tuple(
+            Setting(1.9, ridge, norm=0.5, passes=steps)
+            for steps, ridge in product((10, 160), (0.0, 0.03))
+        )
         return cls(opacus, descent, ((1.0, 0.5), (0.01, 0.5)))
 
 
 def centred(data: Set) -> Set:
     """The same records around their mean (of the train part, where there is one)."""
     mean = data.x.mean(axis=0)
-    return replace(data, x=data.x - mean, x_test=None if data.x_test is None else data.x_test - mean)
+    return replace(
+        data, x=data.x - mean, x_test=None if data.x_test is None else data.x_test - mean
+    )
 
 
 def automatic(bench: Bench, data: Set, setting: Any, seed: int) -> dict[str, Any]:
     """The fit of automatic_plan.py, on rows as they are."""
+
     def work() -> dict[str, Any]:
         part = split(data, seed)
-        model = DPLogisticRegression(epsilon=EPSILON, delta=DELTA, row_norm=data.row_norm,
-                                     classes=range(data.classes), random_state=seed)
+        model = DPLogisticRegression(
+            epsilon=EPSILON,
+            delta=DELTA,
+            row_norm=data.row_norm,
+            classes=range(data.classes),
+            random_state=seed,
+        )
         model.fit(part.x, part.y)
         return {"accuracy": float(model.score(part.x_test, part.y_test))}
+
     return bench.log.once(bench.key(by="plan", seed=seed), work)
 
 
@@ -98,7 +139,9 @@ def opacus(bench: Bench, child: Child, setting: Setting, seed: int) -> dict[str,
     return opacus_fit(bench, child, setting, batch, steps, z, seed)
 
 
-def diffprivlib(bench: Bench, child: Child, setting: tuple[float, float], seed: int) -> dict[str, Any]:
+def diffprivlib(
+    bench: Bench, child: Child, setting: tuple[float, float], seed: int
+) -> dict[str, Any]:
     question = {"seed": seed, "epsilon": EPSILON, "C": setting[0], "norm": setting[1]}
     return bench.log.once(bench.key(by="diffprivlib", **question), lambda: child.ask(**question))
 
@@ -107,23 +150,34 @@ def descent(bench: Bench, proof: Any, setting: Setting, seed: int) -> dict[str, 
     return own_fit(bench, setting, li.FullBatch(), setting.passes, proof, EPSILON, seed)
 
 
-def compare(bench: Bench, data: Set, asked: argparse.Namespace, pythons: tuple[str | None, str | None]
-            ) -> tuple[dict[str, Tuned], list[str]]:
+def compare(
+    bench: Bench, data: Set, asked: argparse.Namespace, pythons: tuple[str | None, str | None]
+) -> tuple[dict[str, Tuned], list[str]]:
     """Every column at its best setting, and the versions of the libraries behind them."""
     size = bench.n * bench.data.x.shape[1]
     grids, found, versions = Grids.quick() if asked.quick else Grids.full(size), {}, []
 
     def best(name: str, grid: Any, fit: Callable[..., dict[str, Any]], *arguments: Any) -> None:
         began = time.perf_counter()
-        found[name] = tune(grid, lambda setting, seed: fit(bench, *arguments, setting, seed), bench.seeds, asked.keep)
-        print(f"{bench.data.name}: {name} {found[name].accuracy()}, {time.perf_counter() - began:.0f} s", flush=True)
+        found[name] = tune(
+            grid,
+            lambda setting, seed: fit(bench, *arguments, setting, seed),
+            bench.seeds,
+            asked.keep,
+        )
+        print(
+            f"{bench.data.name}: {name} {found[name].accuracy()}, "
+            f"{time.perf_counter() - began:.0f} s",
+            flush=True,
+        )
 
     best("automatic plan", (None,), automatic, data)
     with ExitStack() as stack:
         path = str(arrays(bench, Path(stack.enter_context(tempfile.TemporaryDirectory()))))
         for name, python, script, grid, fit in (
-                ("Opacus", pythons[0], "opacus_linear_fit", grids.opacus, opacus),
-                ("diffprivlib", pythons[1], "diffprivlib_linear_fit", grids.diffprivlib, diffprivlib)):
+            ("Opacus", pythons[0], "opacus_linear_fit", grids.opacus, opacus),
+            ("diffprivlib", pythons[1], "diffprivlib_linear_fit", grids.diffprivlib, diffprivlib),
+        ):
             if python is not None:
                 with Child(python, script, path) as child:
                     versions.append(child.about["name"])
@@ -141,32 +195,49 @@ def chosen(name: str, one: Tuned) -> str:
         case "diffprivlib", (c, norm):
             return f"C {c:g}, row norm {norm:g}"
         case "Opacus", setting:
-            return (f"{setting}, {setting.passes} passes of {setting.batches} batches, noise multiplier "
-                    f"{one.mean('noise_multiplier'):.3g} (PRV: epsilon {one.mean('epsilon_prv'):.3f})")
+            return (
+                f"{setting}, {setting.passes} passes of {setting.batches} batches, noise "
+                f"multiplier "
+                f"{one.mean('noise_multiplier'):.3g} (PRV: epsilon {one.mean('epsilon_prv'):.3f})"
+            )
         case _, setting:
-            return (f"{setting}, {setting.passes} steps, noise multiplier {one.mean('noise_multiplier'):.3g}, "
-                    f"{one.fits[0]['theorem']}")
+            return (
+                f"{setting}, {setting.passes} steps, noise multiplier "
+                f"{one.mean('noise_multiplier'):.3g}, "
+                f"{one.fits[0]['theorem']}"
+            )
 
 
 def heading(asked: argparse.Namespace) -> str:
     """What was done."""
     import jax
 
-    return (f"\n## Accuracy against other ways to spend epsilon {EPSILON:g}\n\n"
-            f"`python -m benchmarks.utility.automatic_plan_peers`: "
-            f"delta {DELTA:g}, {asked.seeds} seeds vary the split and the noise; means ± standard deviations. All but "
-            f"the automatic plan are tuned on the test part. {RULE.format(keep=asked.keep, seeds=asked.seeds)} Opacus "
-            f"accounts for add-remove, diffprivlib promises pure epsilon-DP of the exact minimiser (one-vs-rest, "
-            f"epsilon / classes each), the others zero-out. The tuned columns see rows less their exact mean, "
-            f"divided by half of the public bound, and a constant column of {CONSTANT}. JAX {jax.__version__}."
-            f"\n\n| set | n | {' | '.join(COLUMNS)} |\n"
-            f"{'|' + '---|' * (2 + len(COLUMNS))}\n")
+    return (
+        f"\n## Accuracy against other ways to spend epsilon {EPSILON:g}\n\n"
+        f"`python -m benchmarks.utility.automatic_plan_peers`: "
+        f"delta {DELTA:g}, {asked.seeds} seeds vary the split and the noise; means ± standard "
+        f"deviations. All but "
+        "the automatic plan are tuned on the test part. "
+        f"{RULE.format(keep=asked.keep, seeds=asked.seeds)} Opacus "
+        "accounts for add-remove, diffprivlib promises pure epsilon-DP of the exact minimiser "
+        f"(one-vs-rest, "
+        "epsilon / classes each), the others zero-out. The tuned columns see rows less their "
+        f"exact mean, "
+        f"divided by half of the public bound, and a constant column of {CONSTANT}. JAX "
+        f"{jax.__version__}."
+        f"\n\n| set | n | {' | '.join(COLUMNS)} |\n"
+        f"{'|' + '---|' * (2 + len(COLUMNS))}\n"
+    )
 
 
 def arguments() -> argparse.Namespace:
-    given = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    given = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     given.add_argument("folder", type=Path, metavar="DATA_DIR")
-    given.add_argument("--out", type=Path, required=True, help="Markdown file that a section is appended to")
+    given.add_argument(
+        "--out", type=Path, required=True, help="Markdown file that a section is appended to"
+    )
     given.add_argument("--log", type=Path, help="finished fits, to resume from")
     OPACUS.option(given)
     DIFFPRIVLIB.option(given)
@@ -192,11 +263,18 @@ def main(asked: argparse.Namespace) -> None:
         versions |= dict.fromkeys(behind)
         cells = [found[name].accuracy() if name in found else "-" for name in COLUMNS]
         write(asked.out, f"| {data.name} | {bench.n} | " + " | ".join(cells) + " |\n")
-        notes += [f"- {data.name}, {name}: {chosen(name, one)}\n" for name, one in found.items()
-                  if name != "automatic plan"]
+        notes += [
+            f"- {data.name}, {name}: {chosen(name, one)}\n"
+            for name, one in found.items()
+            if name != "automatic plan"
+        ]
     libraries = ", ".join(versions) or "no other library"
-    write(asked.out, f"\nChosen ({libraries}; steps in units of 1/smooth, ridges of the data term's smoothness, clips "
-                     f"of the Lipschitz constant, row norms of the public bound):\n\n" + "".join(notes))
+    write(
+        asked.out,
+        f"\nChosen ({libraries}; steps in units of 1/smooth, ridges of the data term's smoothness, "
+        f"clips "
+        f"of the Lipschitz constant, row norms of the public bound):\n\n" + "".join(notes),
+    )
 
 
 def write(path: Path, text: str) -> None:

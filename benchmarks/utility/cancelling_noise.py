@@ -1,12 +1,14 @@
-"""Noise that cancels beside what the planner takes without it, in memory, on synthetic problems of random size.
+"""Noise that cancels beside what the planner takes without it, in memory, on synthetic problems of
+random size.
 
 python -m benchmarks.utility.cancelling_noise [PROBLEMS]
 
-Problems of both kinds of synthetic families in turn, delta 1e-5, three runs of every plan on the same keys. Under
-zero-out the rival is secret blocks that are drawn anew in every pass, under replace-one (where the planner takes noise
-that cancels for streams alone) whitened rows in full batches. A row is a kind of neighbours and an epsilon: mean
-differences in test accuracy with their standard errors, for all problems and for those where noise that cancels has the
-lower predicted risk; medians of the ratios of processor time and of risk.
+Problems of both kinds of synthetic families in turn, delta 1e-5, three runs of every plan on the
+same keys. Under zero-out the rival is secret blocks that are drawn anew in every pass, under
+replace-one (where the planner takes noise that cancels for streams alone) whitened rows in full
+batches. A row is a kind of neighbours and an epsilon: mean differences in test accuracy with their
+standard errors, for all problems and for those where noise that cancels has the lower predicted
+risk; medians of the ratios of processor time and of risk.
 """
 
 from __future__ import annotations
@@ -30,11 +32,20 @@ RIVALS: dict[Adjacency, str] = {"zero-out": "allocation", "replace-one": "whiten
 EPSILONS, SEEDS, NAME = (0.3, 1.0, 3.0, 8.0), 3, "correlated"
 
 
-def compared(problem: Problem, adjacency: Adjacency, epsilon: float) -> tuple[float, float, float] | None:
-    """Difference in accuracy, ratio of processor time, ratio of predicted risk; ``None`` where a plan is missing."""
+def compared(
+    problem: Problem, adjacency: Adjacency, epsilon: float
+) -> tuple[float, float, float] | None:
+    """Difference in accuracy, ratio of processor time, ratio of predicted risk; ``None`` where a
+    plan is missing."""
     task = Task(len(problem.x), problem.x.shape[1], problem.classes, problem.row_norm)
-    plans = [best_of(Asked(replace(task, streamed=streamed), epsilon, 1e-5, adjacency, 60.0), name, FAMILIES[name].runs)
-             for name, streamed in ((NAME, adjacency != "zero-out"), (RIVALS[adjacency], False))]
+    plans = [
+        best_of(
+            Asked(replace(task, streamed=streamed), epsilon, 1e-5, adjacency, 60.0),
+            name,
+            FAMILIES[name].runs,
+        )
+        for name, streamed in ((NAME, adjacency != "zero-out"), (RIVALS[adjacency], False))
+    ]
     found: list[tuple[float, float, float]] = []
     for plan in plans:
         if not isinstance(plan, Plan):
@@ -64,10 +75,15 @@ def main(problems: int) -> None:
     print("|---|---|---|---|---|---|")
     for adjacency, rival in RIVALS.items():
         for epsilon in EPSILONS:
-            rows = np.array([row for each in drawn if (row := compared(each, adjacency, epsilon)) is not None])
+            rows = np.array(
+                [row for each in drawn if (row := compared(each, adjacency, epsilon)) is not None]
+            )
             lower = rows[rows[:, 2] < 1, 0]
-            print(f"| {adjacency}, {rival} | {epsilon:g} | {words(rows[:, 0])} | {words(lower)} | "
-                  f"{np.median(rows[:, 1]):.2f} | {np.median(rows[:, 2]):.3f} |", flush=True)
+            print(
+                f"| {adjacency}, {rival} | {epsilon:g} | {words(rows[:, 0])} | {words(lower)} | "
+                f"{np.median(rows[:, 1]):.2f} | {np.median(rows[:, 2]):.3f} |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
-"""How many public gates, on synthetic tables only; and gated rows against the default map on sets of the board.
+"""How many public gates, on synthetic tables only; and gated rows against the default map on sets
+of the board.
 
     python -m benchmarks.utility.gated_tables                              # synthetic: what the constants come from
     python -m benchmarks.utility.gated_tables DATA_DIR --log FILE.jsonl [--sets adult breast_cancer products mnist]
 
-Synthetic scores are lines, products of all pairs of numbers, networks, or clusters of records. There a fit is noisy
-accelerated descent on unit rows, the best of 16, 48 and 160 steps, which costs no planning. Sets of the board are
-fitted by ``DPLogisticRegression`` with its defaults, delta 1e-5, zero-out; seeds vary the split, or the noise where a
-set has a test part. ``--log`` keeps every finished fit, so that an interrupted run goes on.
+Synthetic scores are lines, products of all pairs of numbers, networks, or clusters of records.
+There a fit is noisy accelerated descent on unit rows, the best of 16, 48 and 160 steps, which costs
+no planning. Sets of the board are fitted by ``DPLogisticRegression`` with its defaults, delta 1e-5,
+zero-out; seeds vary the split, or the noise where a set has a test part. ``--log`` keeps every
+finished fit, so that an interrupted run goes on.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ MAPS = ("auto", "gated", "curves,gated")
 
 def made(rng: np.random.Generator, n: int, d: int, kind: str) -> tuple[np.ndarray, np.ndarray]:
     """Numbers (n, d) in [-1, 1] and the chance of the second class (n,)."""
-    x = np.tanh((rng.normal(size=(n, 2)) @ rng.normal(size=(2, d)) * 0.4 + rng.normal(size=(n, d))) * 0.8)
+    x = np.tanh(
+        (rng.normal(size=(n, 2)) @ rng.normal(size=(2, d)) * 0.4 + rng.normal(size=(n, d))) * 0.8
+    )
     match kind:
         case "lines":
             score = x @ rng.normal(size=d)
@@ -55,7 +59,9 @@ def made(rng: np.random.Generator, n: int, d: int, kind: str) -> tuple[np.ndarra
     return x, 1 / (1 + np.exp(-2.5 * (score - score.mean()) / score.std()))
 
 
-def descended(x: np.ndarray, y: np.ndarray, mu: float, steps: int, rng: np.random.Generator) -> np.ndarray:
+def descended(
+    x: np.ndarray, y: np.ndarray, mu: float, steps: int, rng: np.random.Generator
+) -> np.ndarray:
     """Weights of unit rows after accelerated descent with noise for ``mu``."""
     weights, ahead, noise = np.zeros(x.shape[1]), np.zeros(x.shape[1]), np.sqrt(steps) / mu / len(x)
     for step in range(steps):
@@ -65,16 +71,22 @@ def descended(x: np.ndarray, y: np.ndarray, mu: float, steps: int, rng: np.rando
     return weights
 
 
-def measured(n: int, d: int, kind: str, gates: int, epsilon: float, seed: int) -> tuple[float, float]:
+def measured(
+    n: int, d: int, kind: str, gates: int, epsilon: float, seed: int
+) -> tuple[float, float]:
     """AUROC and accuracy below the best possible one, of the best number of steps."""
     x, chance = made(np.random.default_rng(seed), n + TEST, d, kind)
     form = RowForm(tuple(Number(f"n{i}") for i in range(d)), (Gated(gates),) if gates else ())
     rows = form.rows(list(x.T))
-    rows = np.column_stack((rows / np.linalg.norm(rows, axis=1, keepdims=True), np.ones(len(rows)))) / np.sqrt(2)
+    rows = np.column_stack(
+        (rows / np.linalg.norm(rows, axis=1, keepdims=True), np.ones(len(rows)))
+    ) / np.sqrt(2)
     y = np.random.default_rng(seed + 77).random(len(x)) < chance
     best = (-1.0, 0.0)
     for steps in (16, 48, 160):
-        scores = rows[n:] @ descended(rows[:n], y[:n], MU[epsilon], steps, np.random.default_rng(seed))
+        scores = rows[n:] @ descended(
+            rows[:n], y[:n], MU[epsilon], steps, np.random.default_rng(seed)
+        )
         right = np.where(scores > 0, chance[n:], 1 - chance[n:])
         below = float((np.maximum(chance, 1 - chance)[n:] - right).mean())
         best = max(best, (float(roc_auc_score(y[n:], scores)), below))
@@ -85,33 +97,56 @@ def fitted(data: BoardSet, features: str, epsilon: float, seed: int) -> dict[str
     """Scores on the test part, the width of a row, and processor seconds of a fit."""
     train, test = data.parts(seed)
     began = time.process_time()
-    model = DPLogisticRegression(epsilon=epsilon, delta=1e-5, schema=data.schema, features=features, random_state=seed)
+    model = DPLogisticRegression(
+        epsilon=epsilon, delta=1e-5, schema=data.schema, features=features, random_state=seed
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # one seed for several sets
         labels = np.array(data.schema.classes)
         model.fit(train.records, labels[train.y])
-    seconds, chances = time.process_time() - began, np.asarray(model.predict_proba(test.records), np.float64)
-    chances = chances[:, [list(map(str, model.classes_)).index(label) for label in data.schema.classes]]
+    seconds, chances = (
+        time.process_time() - began,
+        np.asarray(model.predict_proba(test.records), np.float64),
+    )
+    chances = chances[
+        :, [list(map(str, model.classes_)).index(label) for label in data.schema.classes]
+    ]
     chances /= chances.sum(axis=1, keepdims=True)
-    auroc = roc_auc_score(test.y, chances[:, 1] if data.classes == 2 else chances, multi_class="ovr")
-    return {"accuracy": float((chances.argmax(axis=1) == test.y).mean()), "auroc": float(auroc), "processor": seconds,
-            "width": model.model_.weights.shape[1], "plan": "" if model.choice_ is None else model.choice_.best.name}
+    auroc = roc_auc_score(
+        test.y, chances[:, 1] if data.classes == 2 else chances, multi_class="ovr"
+    )
+    return {
+        "accuracy": float((chances.argmax(axis=1) == test.y).mean()),
+        "auroc": float(auroc),
+        "processor": seconds,
+        "width": model.model_.weights.shape[1],
+        "plan": "" if model.choice_ is None else model.choice_.best.name,
+    }
 
 
 def main() -> None:
-    given = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    given = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     given.add_argument("folder", nargs="?", type=Path)
     given.add_argument("--log", type=Path, default=Path("gated_tables.jsonl"))
-    given.add_argument("--sets", nargs="*", choices=sorted(SETS), default=["breast_cancer", "products", "adult"])
+    given.add_argument(
+        "--sets", nargs="*", choices=sorted(SETS), default=["breast_cancer", "products", "adult"]
+    )
     given.add_argument("--maps", nargs="*", default=list(MAPS))
     given.add_argument("--epsilons", nargs="*", type=float, default=[1.0, 3.0])
     given.add_argument("--seeds", type=int, default=3)
     asked = given.parse_args()
     if asked.folder is None:
-        for (n, d), kind, gates in ((size, kind, gates) for size in SIZES for kind in KINDS for gates in GATES):
+        for (n, d), kind, gates in (
+            (size, kind, gates) for size in SIZES for kind in KINDS for gates in GATES
+        ):
             found = np.mean([measured(n, d, kind, gates, 1.0, seed) for seed in range(2)], axis=0)
-            print(f"{n:6d} x {d:<3d} {kind:9s} {gates or 'plain':>6} AUROC {found[0]:.3f}, {found[1]:.4f} below best",
-                  flush=True)
+            print(
+                f"{n:6d} x {d:<3d} {kind:9s} {gates or 'plain':>6} AUROC {found[0]:.3f}, "
+                f"{found[1]:.4f} below best",
+                flush=True,
+            )
         return
     for name in asked.maps:
         if name not in ("auto", "plain"):
@@ -120,9 +155,16 @@ def main() -> None:
     done = {(fit["set"], fit["map"], fit["epsilon"], fit["seed"]) for fit in map(json.loads, lines)}
     for short in asked.sets:
         data = SETS[short](asked.folder)
-        for key in ((short, name, epsilon, seed) for seed in range(asked.seeds) for epsilon in asked.epsilons
-                    for name in asked.maps if (short, name, epsilon, seed) not in done):
-            fit = dict(zip(("set", "map", "epsilon", "seed"), key, strict=True)) | fitted(data, *key[1:])
+        for key in (
+            (short, name, epsilon, seed)
+            for seed in range(asked.seeds)
+            for epsilon in asked.epsilons
+            for name in asked.maps
+            if (short, name, epsilon, seed) not in done
+        ):
+            fit = dict(zip(("set", "map", "epsilon", "seed"), key, strict=True)) | fitted(
+                data, *key[1:]
+            )
             with asked.log.open("a") as out:
                 out.write(json.dumps(fit) + "\n")
             print(fit, flush=True)

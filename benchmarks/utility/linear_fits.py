@@ -23,8 +23,9 @@ Proof = Literal["last", "all"]
 
 @dataclass(frozen=True)
 class Setting:
-    """What is tuned: step size in units of 1/smooth, ridge relative to the data term's smoothness, clip relative to
-    the loss's Lipschitz constant (Opacus only), rows' norm relative to the set's; batches in a pass, and passes."""
+    """What is tuned: step size in units of 1/smooth, ridge relative to the data term's smoothness,
+    clip relative to the loss's Lipschitz constant (Opacus only), rows' norm relative to the set's;
+    batches in a pass, and passes."""
 
     step: float
     ridge: float = 0.0
@@ -35,14 +36,22 @@ class Setting:
 
     def __str__(self) -> str:
         said = [f"step {self.step:.3g}"]
-        said += [f"{name} {value:g}" for name, value, usual in (
-            ("ridge", self.ridge, 0.0), ("clip", self.clip, 1.0), ("row norm", self.norm, 1.0)) if value != usual]
+        said += [
+            f"{name} {value:g}"
+            for name, value, usual in (
+                ("ridge", self.ridge, 0.0),
+                ("clip", self.clip, 1.0),
+                ("row norm", self.norm, 1.0),
+            )
+            if value != usual
+        ]
         return ", ".join(said)
 
 
 @dataclass(frozen=True, eq=False)
 class Bench:
-    """One data set, the row norm that is divided by, the seeds' splits, and the log of finished fits."""
+    """One data set, the row norm that is divided by, the seeds' splits, and the log of finished
+    fits."""
 
     data: Set
     norm: float
@@ -60,10 +69,14 @@ class Bench:
 
     def loss(self, ridge: float) -> li.Logistic | li.Softmax:
         """The loss on prepared rows; ``ridge`` is relative to the data term's smoothness."""
+
         def described(absolute: float) -> li.Logistic | li.Softmax:
             if self.data.classes == 2:
                 return li.Logistic(row_norm=1.0, ridge=absolute, intercept=CONSTANT)
-            return li.Softmax(classes=self.data.classes, row_norm=1.0, ridge=absolute, intercept=CONSTANT)
+            return li.Softmax(
+                classes=self.data.classes, row_norm=1.0, ridge=absolute, intercept=CONSTANT
+            )
+
         return described(ridge * described(0.0).facts().fact("smooth"))
 
     def key(self, **more: Any) -> dict[str, Any]:
@@ -73,7 +86,12 @@ class Bench:
 @lru_cache(maxsize=4)
 def _prepared(data: Set, norm: float, seed: int) -> Split:
     found = split(data, seed)
-    return Split(unit_rows(found.x, norm, CONSTANT), found.y, unit_rows(found.x_test, norm, CONSTANT), found.y_test)
+    return Split(
+        unit_rows(found.x, norm, CONSTANT),
+        found.y,
+        unit_rows(found.x_test, norm, CONSTANT),
+        found.y_test,
+    )
 
 
 def arrays(bench: Bench, folder: Path) -> Path:
@@ -81,7 +99,10 @@ def arrays(bench: Bench, folder: Path) -> Path:
     data, path = bench.data, folder / "arrays.npz"
     kept = {"rows": unit_rows(data.x, bench.norm, CONSTANT), "target": data.y}
     if data.x_test is not None and data.y_test is not None:
-        kept |= {"test_rows": unit_rows(data.x_test, bench.norm, CONSTANT), "test_target": data.y_test}
+        kept |= {
+            "test_rows": unit_rows(data.x_test, bench.norm, CONSTANT),
+            "test_target": data.y_test,
+        }
     places = replace(data, x=np.arange(len(data.x)))  # the same split, of the records' numbers
     for seed in bench.seeds:
         found = split(places, seed)
@@ -95,13 +116,20 @@ def arrays(bench: Bench, folder: Path) -> Path:
 def run_of(bench: Bench, setting: Setting, batching: Batching, steps: int) -> li.Run:
     """The run of a setting, its noise still to be calibrated."""
     loss = bench.loss(setting.ridge)
-    return li.Run(n=bench.n, steps=steps, step_size=li.Constant(setting.step / loss.facts().fact("smooth")),
-                  noise=li.NoiseMultiplier(1.0), batching=batching, loss=loss)
+    return li.Run(
+        n=bench.n,
+        steps=steps,
+        step_size=li.Constant(setting.step / loss.facts().fact("smooth")),
+        noise=li.NoiseMultiplier(1.0),
+        batching=batching,
+        loss=loss,
+    )
 
 
 @lru_cache(maxsize=4096)
 def certified(run: li.Run, proof: Proof, epsilon: float, delta: float) -> tuple[float, str]:
-    """Least noise multiplier and theorem: the best one for the last iterate, or composition (all iterates)."""
+    """Least noise multiplier and theorem: the best one for the last iterate, or composition (all
+    iterates)."""
     found = li.calibrate(replace(run, release=proof), epsilon=epsilon, delta=delta)
     assert isinstance(found.run.noise, li.NoiseMultiplier)
     best = found.best(delta)
@@ -109,9 +137,17 @@ def certified(run: li.Run, proof: Proof, epsilon: float, delta: float) -> tuple[
     return found.run.noise.z, best.theorem.name
 
 
-def own_fit(bench: Bench, setting: Setting, batching: Batching, steps: int, proof: Proof, epsilon: float,
-            seed: int) -> dict[str, Any]:
-    """Accuracy, noise multiplier, theorem and CPU time of one fit; only the last iterate is released in any case."""
+def own_fit(
+    bench: Bench,
+    setting: Setting,
+    batching: Batching,
+    steps: int,
+    proof: Proof,
+    epsilon: float,
+    seed: int,
+) -> dict[str, Any]:
+    """Accuracy, noise multiplier, theorem and CPU time of one fit; only the last iterate is
+    released in any case."""
     run = run_of(bench, setting, batching, steps)
     z, theorem = certified(run, proof, epsilon, bench.delta)
     run = replace(run, noise=li.NoiseMultiplier(z))
@@ -124,10 +160,23 @@ def own_fit(bench: Bench, setting: Setting, batching: Batching, steps: int, proo
         taken = time.process_time() - began
         scores = part.x_test @ weights.T
         guess = scores.argmax(axis=1) if len(weights) > 1 else scores[:, 0] > 0
-        return {"accuracy": float(np.mean(guess == part.y_test)), "cpu_seconds": taken, "noise_multiplier": z}
+        return {
+            "accuracy": float(np.mean(guess == part.y_test)),
+            "cpu_seconds": taken,
+            "noise_multiplier": z,
+        }
 
-    key = bench.key(by="lastiterate", batching=type(batching).__name__, batch=round(run.divisor), steps=steps,
-                    step=setting.step, ridge=setting.ridge, row_norm=setting.norm, z=z, seed=seed)
+    key = bench.key(
+        by="lastiterate",
+        batching=type(batching).__name__,
+        batch=round(run.divisor),
+        steps=steps,
+        step=setting.step,
+        ridge=setting.ridge,
+        row_norm=setting.norm,
+        z=z,
+        seed=seed,
+    )
     return bench.log.once(key, work) | {"theorem": theorem}
 
 
@@ -141,15 +190,26 @@ def warm(one: li.Run, part: Split) -> None:
         WARM.add(one)
 
 
-def opacus_fit(bench: Bench, child: Any, setting: Setting, batch: int, steps: int, z: float, seed: int
-               ) -> dict[str, Any]:
-    """The same loss, step size and ridge under Poisson sampling by Opacus, with noise multiplier ``z``."""
+def opacus_fit(
+    bench: Bench, child: Any, setting: Setting, batch: int, steps: int, z: float, seed: int
+) -> dict[str, Any]:
+    """The same loss, step size and ridge under Poisson sampling by Opacus, with noise multiplier
+    ``z``."""
     loss = bench.loss(setting.ridge)
     facts = loss.facts()
-    question = {"seed": seed, "batch": batch, "steps": steps, "step_size": setting.step / facts.fact("smooth"),
-                "clip": setting.clip * facts.fact("lipschitz"), "noise_multiplier": z, "weight_decay": loss.ridge,
-                "delta": bench.delta}
-    return bench.log.once(bench.key(by="Opacus", row_norm=setting.norm, **question), lambda: child.ask(**question))
+    question = {
+        "seed": seed,
+        "batch": batch,
+        "steps": steps,
+        "step_size": setting.step / facts.fact("smooth"),
+        "clip": setting.clip * facts.fact("lipschitz"),
+        "noise_multiplier": z,
+        "weight_decay": loss.ridge,
+        "delta": bench.delta,
+    }
+    return bench.log.once(
+        bench.key(by="Opacus", row_norm=setting.norm, **question), lambda: child.ask(**question)
+    )
 
 
 def blocks_of(n: int, blocks: int) -> tuple[int, int]:

@@ -2,9 +2,10 @@
 
 python -m benchmarks.utility.planner_constants [PROBLEMS] [--out TABLES.md]
 
-Every row changes one constant of ``lastiterate.planning`` and leaves the others; the numbers are mean differences of
-test accuracy from the values in use, over problems and two seeds each, with their standard errors (epsilon 1, delta
-1e-5). No real data are read: a constant that was tuned on private data would have to be paid for.
+Every row changes one constant of ``lastiterate.planning`` and leaves the others; the numbers are
+mean differences of test accuracy from the values in use, over problems and two seeds each, with
+their standard errors (epsilon 1, delta 1e-5). No real data are read: a constant that was tuned on
+private data would have to be paid for.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ import numpy as np
 
 from benchmarks.utility.planner_unseen import accuracy
 from benchmarks.utility.synthetic_families import CHOSEN_ON, Problem, draw
-from lastiterate.planning import planner as planning
+from lastiterate.planning import families as full_batch
 from lastiterate.planning import plan_request as shared
-from lastiterate.planning import families as full_batch, whitened_families as whitened
+from lastiterate.planning import planner as planning
+from lastiterate.planning import whitened_families as whitened
 from lastiterate.planning.task import Task
 
 VALUES: dict[tuple[tuple[ModuleType, ...], str], tuple[float, ...]] = {
@@ -51,16 +53,23 @@ def scored(problem: Problem, seed: int) -> float:
 
 
 def main() -> None:
-    given = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    given = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     given.add_argument("problems", type=int, nargs="?", default=18)
     given.add_argument("--out", type=Path, help="Markdown file that a section is appended to")
     asked = given.parse_args()
     drawn = [draw(CHOSEN_ON, seed, most=8000) for seed in range(asked.problems)]
     base = np.array([scored(problem, seed) for seed, problem in enumerate(drawn)])
-    lines = [f"\n## The planner's constants on synthetic families\n\n`python -m benchmarks.utility.planner_constants "
-             f"{asked.problems}`: mean accuracy {base.mean():.4f} as it is; differences from that when one constant is "
-             "changed, in points of accuracy, with standard errors over problems.\n",
-             "| constant | in use | value: difference |", "|---|---|---|"]
+    lines = [
+        "\n## The planner's constants on synthetic families\n\n`python -m "
+        f"benchmarks.utility.planner_constants "
+        f"{asked.problems}`: mean accuracy {base.mean():.4f} as it is; differences from that when "
+        f"one constant is "
+        "changed, in points of accuracy, with standard errors over problems.\n",
+        "| constant | in use | value: difference |",
+        "|---|---|---|",
+    ]
     print("\n".join(lines), flush=True)
     for (modules, name), values in VALUES.items():
         cells, used = [], getattr(modules[-1], name)
@@ -71,8 +80,12 @@ def main() -> None:
             with ExitStack() as patched:
                 for module in modules:
                     patched.enter_context(patch.object(module, name, value))
-                moved = 100 * (np.array([scored(problem, seed) for seed, problem in enumerate(drawn)]) - base)
-            cells.append(f"{value:g}: {moved.mean():+.2f} ± {moved.std() / np.sqrt(len(moved)):.2f}")
+                moved = 100 * (
+                    np.array([scored(problem, seed) for seed, problem in enumerate(drawn)]) - base
+                )
+            cells.append(
+                f"{value:g}: {moved.mean():+.2f} ± {moved.std() / np.sqrt(len(moved)):.2f}"
+            )
         lines.append(f"| {title} | {used:g} | {'; '.join(cells)} |")
         print(lines[-1], flush=True)
     if asked.out is not None:

@@ -1,10 +1,12 @@
-"""The automatic plan on problems that its rule was not tuned on, beside fixed plans chosen on the test data.
+"""The automatic plan on problems that its rule was not tuned on, beside fixed plans chosen on the
+test data.
 
 python -m benchmarks.utility.planner_unseen [PROBLEMS] [DATA_DIR]        DATA_DIR adds PneumoniaMNIST
 
-Sizes are drawn at random from three unseen synthetic families. Every fixed plan keeps the same budget (epsilon 1, delta
-1e-5): six of full batches on centred rows, and whitened rows in 128 full batches and in 20 passes over secret blocks.
-The best of them in hindsight is a yardstick that nobody could use.
+Sizes are drawn at random from three unseen synthetic families. Every fixed plan keeps the same
+budget (epsilon 1, delta 1e-5): six of full batches on centred rows, and whitened rows in 128 full
+batches and in 20 passes over secret blocks. The best of them in hindsight is a yardstick that
+nobody could use.
 """
 
 from __future__ import annotations
@@ -40,10 +42,16 @@ def guessed(found: np.ndarray) -> np.ndarray:
 
 
 def fixed(asked: Asked) -> Iterator[li.Run]:
-    """Plans that are the same whatever the task: constant steps with momentum, and both kinds of whitened rows."""
+    """Plans that are the same whatever the task: constant steps with momentum, and both kinds of
+    whitened rows."""
     for steps, momentum in GRID:
-        yield replace(asked.empty, steps=steps, clip=asked.clip, noise=asked.composed(steps),
-                      update=li.HeavyBall(momentum))
+        yield replace(
+            asked.empty,
+            steps=steps,
+            clip=asked.clip,
+            noise=asked.composed(steps),
+            update=li.HeavyBall(momentum),
+        )
     yield next(run for run in whitened.whitened(asked) if run.steps == 128)
     with patch.object(whitened, "PASSES", (20,)):
         yield from whitened.allocation(asked)
@@ -54,8 +62,21 @@ def main(problems: int, folder: Path | None) -> None:
     if folder is not None:
         data = load("pneumonia", folder)
         part = split(data, 0)
-        drawn.append(Problem("PneumoniaMNIST", part.x, part.y, part.x_test, part.y_test, data.classes, data.row_norm))
-    print("| problem | n | features | classes | plan | accuracy | best of eight fixed plans | one class |")
+        drawn.append(
+            Problem(
+                "PneumoniaMNIST",
+                part.x,
+                part.y,
+                part.x_test,
+                part.y_test,
+                data.classes,
+                data.row_norm,
+            )
+        )
+    print(
+        "| problem | n | features | classes | plan | accuracy | best of eight fixed plans | one "
+        "class |"
+    )
     print("|---|---|---|---|---|---|---|---|")
     lost = []
     for seed, problem in enumerate(drawn):
@@ -65,13 +86,22 @@ def main(problems: int, folder: Path | None) -> None:
         run = best.certificate.run
         ours = np.mean([accuracy(run, problem, seed + k) for k in range(2)])
         asked = Asked(task, 1.0, 1e-5, "zero-out", 60.0)
-        hindsight = max(np.mean([accuracy(asked.certificate(other).run, problem, seed + k) for k in range(2)])
-                        for other in fixed(asked))
+        hindsight = max(
+            np.mean([accuracy(asked.certificate(other).run, problem, seed + k) for k in range(2)])
+            for other in fixed(asked)
+        )
         lost.append(hindsight - ours)
-        print(f"| {problem.family} | {n} | {d} | {problem.classes} | {best.name}, {run.steps} steps | {ours:.4f} | "
-              f"{hindsight:.4f} | {np.bincount(problem.y_test).max() / len(problem.y_test):.4f} |", flush=True)
+        print(
+            f"| {problem.family} | {n} | {d} | {problem.classes} | {best.name}, {run.steps} steps "
+            f"| {ours:.4f} | "
+            f"{hindsight:.4f} | {np.bincount(problem.y_test).max() / len(problem.y_test):.4f} |",
+            flush=True,
+        )
     print(f"\nlost against hindsight: mean {np.mean(lost):.4f}, worst {np.max(lost):.4f}")
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 12, Path(sys.argv[2]) if len(sys.argv) > 2 else None)
+    main(
+        int(sys.argv[1]) if len(sys.argv) > 1 else 12,
+        Path(sys.argv[2]) if len(sys.argv) > 2 else None,
+    )

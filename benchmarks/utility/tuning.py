@@ -1,4 +1,5 @@
-"""Tuning that is not charged: the same rule for every method, and a log that an interrupted comparison resumes from."""
+"""Tuning that is not charged: the same rule for every method, and a log that an interrupted
+comparison resumes from."""
 
 from __future__ import annotations
 
@@ -9,14 +10,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-RULE = ("Tuned for free: every setting of a method's grid is tried with the first seed; the best third (but at least "
-        "{keep}) by mean accuracy on the test part goes on with three times as many seeds, and so on up to {seeds}; "
-        "the best mean is shown. Real tuning would cost privacy.")
+RULE = (
+    "Tuned for free: every setting of a method's grid is tried with the first seed; the best third "
+    "(but at least "
+    "{keep}) by mean accuracy on the test part goes on with three times as many seeds, and so on "
+    "up to {seeds}; "
+    "the best mean is shown. Real tuning would cost privacy."
+)
 
 
 @dataclass(frozen=True, eq=False)
 class Log:
-    """Finished fits by their settings, one JSON line each (in memory alone where ``path`` is ``None``)."""
+    """Finished fits by their settings, one JSON line each (in memory alone where ``path`` is
+    ``None``)."""
 
     path: Path | None = None
     known: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -25,8 +31,10 @@ class Log:
         if self.path is None or not self.path.exists():
             return
         text = self.path.read_text()
-        if text and not text.endswith("\n"):  # cut off in the middle of a line: that fit is done again
-            self.path.write_text(text := text[:text.rfind("\n") + 1])
+        if text and not text.endswith(
+            "\n"
+        ):  # cut off in the middle of a line: that fit is done again
+            self.path.write_text(text := text[: text.rfind("\n") + 1])
         for line in text.splitlines():
             entry = json.loads(line)
             self.known[json.dumps(entry["key"])] = entry["result"]
@@ -57,13 +65,17 @@ class Tuned:
         return f"{self.mean('accuracy'):.4f} ± {statistics.pstdev(fit['accuracy'] for fit in self.fits):.4f}"
 
 
-def tune(grid: Iterable[Any], fit: Callable[[Any, int], dict[str, Any]], seeds: Sequence[int], keep: int) -> Tuned:
+def tune(
+    grid: Iterable[Any], fit: Callable[[Any, int], dict[str, Any]], seeds: Sequence[int], keep: int
+) -> Tuned:
     """The best setting by mean test accuracy, by the rule above; ties go to the earlier setting."""
     left, used = list(grid), 1
     while True:
-        tried = [Tuned(setting, tuple(fit(setting, seed) for seed in seeds[:used])) for setting in left]
+        tried = [
+            Tuned(setting, tuple(fit(setting, seed) for seed in seeds[:used])) for setting in left
+        ]
         tried.sort(key=lambda one: -one.mean("accuracy"))
         if used == len(seeds):
             return tried[0]
-        left = [one.setting for one in tried[:max(keep, -(-len(tried) // 3))]]
+        left = [one.setting for one in tried[: max(keep, -(-len(tried) // 3))]]
         used = len(seeds) if len(left) <= keep else min(len(seeds), 3 * used)

@@ -474,7 +474,8 @@ def hashed(body):
 
 
 def false_ones(name, body):
-    """(name, what was changed, the certificate) of some changes that may make a certificate false."""
+    """(name, what was changed, the certificate) of some changes that may make a certificate false.
+    """
 
     def changed(what, edit):
         other = copy.deepcopy(body)

@@ -103,7 +103,8 @@ def ledger(path, mu=0.5, budget=1.0, changed=None):
     base = sqlite3.connect(path)
     base.execute("CREATE TABLE events (number, event, chain)")
     base.execute(
-        "CREATE TABLE releases (number, token, dataset, purpose, run, curve, costs, day, chain, state)"
+        "CREATE TABLE releases (number, token, dataset, purpose, run, curve, costs, day, chain, "
+        "state)"
     )
     filter_ = json.dumps({"type": "GaussianFilter", "mu": budget, "failure": 0.0})
     curve, costs = json.dumps({"type": "Gdp", "mu": mu}), json.dumps([int(mu * mu * 2**40) + 1, 0])

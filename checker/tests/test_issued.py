@@ -1,4 +1,5 @@
-"""Whole certificates, as the library issues them today, hold: all deltas, and an exchanged record."""
+"""Whole certificates, as the library issues them today, hold: all deltas, and an exchanged record.
+"""
 
 import json
 

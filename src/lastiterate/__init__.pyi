@@ -12,16 +12,13 @@ from lastiterate.accounting.certificate import account as account
 from lastiterate.accounting.certificate import read_certificate as read_certificate
 from lastiterate.errors import InputError as InputError
 from lastiterate.errors import NotCertified as NotCertified
-from lastiterate.release.unlearning import forget as forget
 from lastiterate.release.loading import load as load
 from lastiterate.release.loading import verify as verify
-from lastiterate.release.units import kept_rows as kept_rows
 from lastiterate.release.training import train as train
+from lastiterate.release.units import kept_rows as kept_rows
+from lastiterate.release.unlearning import forget as forget
 from lastiterate.run import domains as domains
 from lastiterate.run import penalties as penalties
-from lastiterate.run.updates import Adam as Adam
-from lastiterate.run.methods import ExponentialAverage as ExponentialAverage
-from lastiterate.run.methods import TailAverage as TailAverage
 from lastiterate.run.batching import BallsInBins as BallsInBins
 from lastiterate.run.batching import Cyclic as Cyclic
 from lastiterate.run.batching import FixedSize as FixedSize
@@ -30,7 +27,6 @@ from lastiterate.run.batching import Permuted as Permuted
 from lastiterate.run.batching import Poisson as Poisson
 from lastiterate.run.batching import RandomAllocation as RandomAllocation
 from lastiterate.run.batching import Reshuffled as Reshuffled
-from lastiterate.run.noise import Correlated as Correlated
 from lastiterate.run.counts import NoisyCount as NoisyCount
 from lastiterate.run.counts import NoisyGroups as NoisyGroups
 from lastiterate.run.facts import Evidence as Evidence
@@ -41,10 +37,14 @@ from lastiterate.run.losses import HuberRidge as HuberRidge
 from lastiterate.run.losses import Logistic as Logistic
 from lastiterate.run.losses import Softmax as Softmax
 from lastiterate.run.methods import Descent as Descent
+from lastiterate.run.methods import ExponentialAverage as ExponentialAverage
+from lastiterate.run.methods import PerturbedMinimiser as PerturbedMinimiser
+from lastiterate.run.methods import TailAverage as TailAverage
+from lastiterate.run.methods import VarianceReduced as VarianceReduced
+from lastiterate.run.noise import Correlated as Correlated
 from lastiterate.run.noise import GradientNoise as GradientNoise
 from lastiterate.run.noise import Langevin as Langevin
 from lastiterate.run.noise import NoiseMultiplier as NoiseMultiplier
-from lastiterate.run.methods import PerturbedMinimiser as PerturbedMinimiser
 from lastiterate.run.preprocessing import CosineFeatures as CosineFeatures
 from lastiterate.run.preprocessing import PrivateCovariance as PrivateCovariance
 from lastiterate.run.preprocessing import PrivateMean as PrivateMean
@@ -56,17 +56,17 @@ from lastiterate.run.probability_calibration import AssumedSlope as AssumedSlope
 from lastiterate.run.probability_calibration import Calibration as Calibration
 from lastiterate.run.run import RecordDraws as RecordDraws
 from lastiterate.run.run import Run as Run
+from lastiterate.run.step_sizes import Constant as Constant
 from lastiterate.run.step_sizes import Fixed as Fixed
 from lastiterate.run.step_sizes import GaussianStart as GaussianStart
-from lastiterate.run.step_sizes import Constant as Constant
 from lastiterate.run.step_sizes import InverseDecay as InverseDecay
 from lastiterate.run.step_sizes import RelativeToSmooth as RelativeToSmooth
 from lastiterate.run.step_sizes import StableSteps as StableSteps
 from lastiterate.run.step_sizes import Steps as Steps
+from lastiterate.run.updates import Adam as Adam
 from lastiterate.run.updates import HeavyBall as HeavyBall
 from lastiterate.run.updates import Nesterov as Nesterov
 from lastiterate.run.updates import PostProcessing as PostProcessing
-from lastiterate.run.methods import VarianceReduced as VarianceReduced
 
 __version__: str
 __all__: list[str]

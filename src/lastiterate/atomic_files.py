@@ -1,6 +1,8 @@
-"""Files that appear whole or not at all, whatever fails: a full disk, an interruption, a killed process.
+"""Files that appear whole or not at all, whatever fails: a full disk, an interruption, a killed
+process.
 
-A file is written under a hidden name in the same folder, forced to disk, and only then given its own name.
+A file is written under a hidden name in the same folder, forced to disk, and only then given its
+own name.
 """
 
 from __future__ import annotations
@@ -28,7 +30,15 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 """Errors of a disk, or of a quota, without space."""
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 """Errors of a file system without hard links, such as FAT."""
-NO_FOLDERS = (errno.EINVAL, errno.EBADF, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTSUP, errno.ENOSYS)
+NO_FOLDERS = (
+    errno.EINVAL,
+    errno.EBADF,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EISDIR,
+    errno.ENOTSUP,
+    errno.ENOSYS,
+)
 """Errors of a file system that cannot force a folder to disk."""
 PRIVATE, SHARED = 0o600, 0o666
 """Modes of new files: for their owner alone, or what the umask leaves."""
@@ -42,16 +52,20 @@ def write_file(path: Path, content: bytes, *, new: bool = False, mode: int = PRI
 
 @contextmanager
 def whole_file(path: Path, *, new: bool = False, mode: int = PRIVATE) -> Generator[BinaryIO]:
-    """Open a file that gets the name ``path`` once it is complete and on disk; ``new``: no other one is replaced.
+    """Open a file that gets the name ``path`` once it is complete and on disk; ``new``: no other
+    one is replaced.
 
-    Errors: ``OSError`` that names ``path``, ``FileExistsError`` where a ``new`` name is taken. Nothing is left then.
+    Errors: ``OSError`` that names ``path``, ``FileExistsError`` where a ``new`` name is taken.
+    Nothing is left then.
     """
     draft = path.with_name(f".{path.name}-{secrets.token_hex(4)}{UNFINISHED}")
     interrupts.unfinished.add(draft)
     with interrupts.later():
         try:
             _clean(path)
-            with os.fdopen(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode), "wb") as file:
+            with os.fdopen(
+                os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode), "wb"
+            ) as file:
                 if fcntl is not None:
                     fcntl.flock(file.fileno(), fcntl.LOCK_EX)
                 yield file
@@ -67,7 +81,8 @@ def whole_file(path: Path, *, new: bool = False, mode: int = PRIVATE) -> Generat
 
 
 def _clean(path: Path) -> None:
-    """Remove what processes that were killed while they wrote this file left; a draft that is locked is in use."""
+    """Remove what processes that were killed while they wrote this file left; a draft that is
+    locked is in use."""
     for stale in path.parent.glob(f".{glob.escape(path.name)}-{'?' * 8}{UNFINISHED}"):
         with suppress(OSError):
             if fcntl is not None and stale.is_file():
@@ -112,7 +127,8 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def whole_folder(path: Path) -> Generator[Path]:
-    """Give a folder to write files into that gets the name ``path`` once all of them are on disk; it replaces none."""
+    """Give a folder to write files into that gets the name ``path`` once all of them are on disk;
+    it replaces none."""
     draft = path.with_name(f".{path.name}-{secrets.token_hex(4)}{UNFINISHED}")
     interrupts.unfinished.add(draft)
     with interrupts.later():

@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 
 class InputError(ValueError):
-    """A bad argument, file or value, in one sentence: the argument, the rule, the value, the remedy.
+    """A bad argument, file or value, in one sentence: the argument, the rule, the value, the
+    remedy.
 
-    ``argument`` is the name that a Python caller knows; the command line puts its flag in its place, prints the
-    sentence and exits with code 2. Nothing has been written when it is raised.
+    ``argument`` is the name that a Python caller knows; the command line puts its flag in its
+    place, prints the sentence and exits with code 2. Nothing has been written when it is raised.
     """
 
     def __init__(self, argument: str, rule: str, value: object = None, remedy: str = "") -> None:
@@ -24,7 +25,11 @@ class InputError(ValueError):
         return InputError(self.argument, f"{self.rule.removesuffix('.')}; {clause}")
 
     def __reduce__(self) -> tuple[Callable[..., InputError], tuple[object, ...]]:
-        return _unpickled, (type(self), self.argument, self.rule)  # errors of worker processes are pickled
+        return _unpickled, (
+            type(self),
+            self.argument,
+            self.rule,
+        )  # errors of worker processes are pickled
 
 
 def _unpickled(kind: type[InputError], argument: str, rule: str) -> InputError:
@@ -45,8 +50,8 @@ def shown(value: object) -> str:
 
 
 def outside() -> int:
-    """``stacklevel`` of the first frame that is not of this library, for who warns: what several parts notice is then
-    shown once for a caller's line."""
+    """``stacklevel`` of the first frame that is not of this library, for who warns: what several
+    parts notice is then shown once for a caller's line."""
     frame, level = sys._getframe(1), 1  # pyright: ignore[reportPrivateUsage]
     while frame is not None and str(frame.f_globals.get("__name__")).startswith("lastiterate."):
         frame, level = frame.f_back, level + 1
@@ -58,11 +63,13 @@ class RepeatedFitWarning(UserWarning):
 
 
 class BudgetWarning(UserWarning):
-    """A privacy budget that promises little, delta above 1/n or epsilon above 20; or one that buys next to nothing."""
+    """A privacy budget that promises little, delta above 1/n or epsilon above 20; or one that buys
+    next to nothing."""
 
 
 class ExposureWarning(UserWarning):
-    """The process is set to write memory or arrays to disk: hidden state would lie there in the clear."""
+    """The process is set to write memory or arrays to disk: hidden state would lie there in the
+    clear."""
 
 
 class TimeWarning(UserWarning):

@@ -1,13 +1,14 @@
 """Ctrl-C: raised where Python can raise it, and remembered for where it cannot.
 
-An exception that a signal raises is lost where it lands in code whose errors are dropped: a callback of the garbage
-collector (JAX has one), a finaliser, a library that turns every error into its own. So the handler of the command line
-raises KeyboardInterrupt and keeps a flag as well, and every loop of long work calls ``check`` between its pieces. What
-was lost in a callback is raised again a moment later. A second Ctrl-C ends the process at once, and so does the first
-one where compiled code keeps the interpreter from noticing it for ``PATIENCE`` seconds.
+An exception that a signal raises is lost where it lands in code whose errors are dropped: a
+callback of the garbage collector (JAX has one), a finaliser, a library that turns every error into
+its own. So the handler of the command line raises KeyboardInterrupt and keeps a flag as well, and
+every loop of long work calls ``check`` between its pieces. What was lost in a callback is raised
+again a moment later. A second Ctrl-C ends the process at once, and so does the first one where
+compiled code keeps the interpreter from noticing it for ``PATIENCE`` seconds.
 
-Importing this module does nothing, and without ``handled`` nothing here does anything: programs that use the library
-keep the handlers that they have.
+Importing this module does nothing, and without ``handled`` nothing here does anything: programs
+that use the library keep the handlers that they have.
 """
 
 from __future__ import annotations
@@ -48,11 +49,13 @@ class _State:
 
 _now = _State()
 unfinished: set[Path] = set()
-"""Files and folders that are being written under names of their own; a process that ends at once removes them."""
+"""Files and folders that are being written under names of their own; a process that ends at once
+removes them."""
 
 
 def check() -> None:
-    """Raise the KeyboardInterrupt that was lost, if there is one; called by every loop between two pieces of work."""
+    """Raise the KeyboardInterrupt that was lost, if there is one; called by every loop between two
+    pieces of work."""
     if _now.pending and _now.heard and not _now.depth:
         raise KeyboardInterrupt
 
@@ -63,7 +66,8 @@ def pending() -> bool:
 
 
 def answered() -> None:
-    """Say that the work was stopped in order: what follows, a report of what is there, is not stopped as well."""
+    """Say that the work was stopped in order: what follows, a report of what is there, is not
+    stopped as well."""
     _now.pending = False
 
 
@@ -117,7 +121,9 @@ def handled() -> None:
     signal.signal(signal.SIGINT, _pressed)
     signal.set_wakeup_fd(_now.wake.fileno(), warn_on_full_buffer=False)
     sys.unraisablehook = _lost
-    threading.Thread(target=_watch, args=(receiver,), name="lastiterate-interrupts", daemon=True).start()
+    threading.Thread(
+        target=_watch, args=(receiver,), name="lastiterate-interrupts", daemon=True
+    ).start()
 
 
 def over() -> None:
@@ -127,8 +133,8 @@ def over() -> None:
 
 
 def end(said: str | None = None) -> None:
-    """End the process, with a sentence on standard error; without Python's own end, which crashes where compiled steps
-    go on in other threads."""
+    """End the process, with a sentence on standard error; without Python's own end, which crashes
+    where compiled steps go on in other threads."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, RuntimeError):
             stream.flush()
@@ -146,7 +152,8 @@ def _pressed(signum: int, frame: object) -> None:
 
 
 def _lost(unraisable: Any) -> None:
-    """Python's hook for errors that are dropped: a Ctrl-C among them is asked for again, without a word."""
+    """Python's hook for errors that are dropped: a Ctrl-C among them is asked for again, without a
+    word."""
     if unraisable.exc_type is not None and issubclass(unraisable.exc_type, KeyboardInterrupt):
         _now.wake.send(_AGAIN)
     elif not _now.pending:  # what an interrupted callback left behind is no news
@@ -154,7 +161,8 @@ def _lost(unraisable: Any) -> None:
 
 
 def _watch(receiver: socket.socket) -> None:
-    """Count what is pressed, beside the interpreter's main thread, which may be busy with compiled code."""
+    """Count what is pressed, beside the interpreter's main thread, which may be busy with compiled
+    code."""
     pressed = 0
     while True:
         byte = receiver.recv(1)
@@ -176,11 +184,14 @@ def _ask_again() -> None:
     if main is None or not hasattr(signal, "pthread_kill"):  # Windows
         _thread.interrupt_main()
     else:
-        signal.pthread_kill(main, signal.SIGINT)  # a signal, which also ends what the thread waits for
+        signal.pthread_kill(
+            main, signal.SIGINT
+        )  # a signal, which also ends what the thread waits for
 
 
 def _waiting() -> None:
-    """End the process where its main thread does not come to know of a Ctrl-C, and is not about to write."""
+    """End the process where its main thread does not come to know of a Ctrl-C, and is not about to
+    write."""
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until or _now.depth:
         if _now.noticed:

@@ -1,7 +1,9 @@
-"""Public names stand once, in the stub beside a package's ``__init__``, and are looked up on first use (PEP 562).
+"""Public names stand once, in the stub beside a package's ``__init__``, and are looked up on first
+use (PEP 562).
 
-A line ``from lastiterate.run.run import Run as Run`` of the stub is at the same time what type checkers read, what
-``__all__`` lists and where the name is found. Nothing is imported before it is asked for.
+A line ``from lastiterate.run.run import Run as Run`` of the stub is at the same time what type
+checkers read, what ``__all__`` lists and where the name is found. Nothing is imported before it is
+asked for.
 """
 
 from __future__ import annotations
@@ -15,8 +17,11 @@ from typing import Any
 _LINE = re.compile(r"^from (lastiterate[\w.]*) import (\w+) as \2$", re.MULTILINE)
 
 
-def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """``__getattr__``, ``__dir__`` and ``__all__`` of a package, from the stub beside ``file``, its ``__init__.py``."""
+def attach(
+    package: str, file: str
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """``__getattr__``, ``__dir__`` and ``__all__`` of a package, from the stub beside ``file``, its
+    ``__init__.py``."""
     with open(f"{file.removesuffix('.py')}.pyi", encoding="utf-8") as stub:
         homes = {name: module for module, name in _LINE.findall(stub.read())}
 

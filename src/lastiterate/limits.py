@@ -1,8 +1,10 @@
-"""What a file may take at most: bytes, nesting and counts that are checked before a reader parses it.
+"""What a file may take at most: bytes, nesting and counts that are checked before a reader parses
+it.
 
-Files come from strangers: a model folder that is verified, a schema, a table, a run. A few of their bytes can stand for
-more memory or time than a machine has. Each limit is a public number far above what this library writes and what honest
-tables hold; beyond it a file is refused in one sentence. The guide on data files lists them.
+Files come from strangers: a model folder that is verified, a schema, a table, a run. A few of their
+bytes can stand for more memory or time than a machine has. Each limit is a public number far above
+what this library writes and what honest tables hold; beyond it a file is refused in one sentence.
+The guide on data files lists them.
 """
 
 from __future__ import annotations
@@ -14,15 +16,18 @@ from pathlib import Path
 from lastiterate.errors import InputError
 
 TEXT = 2**27
-"""Bytes of a JSON text. A certificate has kilobytes, or a few megabytes with a list of noise for every step."""
+"""Bytes of a JSON text. A certificate has kilobytes, or a few megabytes with a list of noise for
+every step."""
 VALUES = 2**23
 """Values in a JSON text, twice what a list of 17 digits for each of 3,000,000 steps needs."""
 NESTING = 64
-"""Lists and tables inside of one another, in JSON and TOML; what this library writes needs a tenth of it."""
+"""Lists and tables inside of one another, in JSON and TOML; what this library writes needs a tenth
+of it."""
 DIGITS = 1_100
 """Characters of a number in JSON; no double has more significant digits than 767."""
 TOML = 2**23
-"""Bytes of a TOML file: a schema of 10,000 columns with the comments of its template has 2,000,000."""
+"""Bytes of a TOML file: a schema of 10,000 columns with the comments of its template has 2,000,000.
+"""
 FOLDER = 2**36
 """Bytes of all files of a model folder together, and of its weights."""
 OTHERS = 2**30
@@ -36,9 +41,11 @@ CELL = 2**24
 RECORD = 2**25
 """Characters of one record of a CSV file, its header included."""
 UNPACKED = 2**31
-"""Bytes that a compressed file, or standard input, may unpack to, unless ``unpacked_limit`` says otherwise."""
+"""Bytes that a compressed file, or standard input, may unpack to, unless ``unpacked_limit`` says
+otherwise."""
 LEAST = 16
-"""Bytes of memory that a cell of a table takes at least: a table whose cells take more than there is, is refused."""
+"""Bytes of memory that a cell of a table takes at least: a table whose cells take more than there
+is, is refused."""
 PICKLE = 2**28
 """Bytes of a CIFAR-10 batch as a pickle; each of the five has 31,000,000."""
 OPCODES = 2**22
@@ -51,7 +58,8 @@ def text(size: int) -> str:
 
 
 def content(path: Path, where: str, most: int) -> bytes:
-    """The bytes of a file, which may be a pipe; one of more than ``most`` bytes is refused before they fill the memory.
+    """The bytes of a file, which may be a pipe; one of more than ``most`` bytes is refused before
+    they fill the memory.
 
     ``where``: what the errors call the file.
     """
@@ -59,7 +67,9 @@ def content(path: Path, where: str, most: int) -> bytes:
         with path.open("rb") as file:
             found = os.fstat(file.fileno())
             size = found.st_size if stat.S_ISREG(found.st_mode) else most
-            raw = file.read(size + 1) if size <= most else None  # Python allocates what it is asked for
+            raw = (
+                file.read(size + 1) if size <= most else None
+            )  # Python allocates what it is asked for
     except FileNotFoundError:
         raise InputError(where, "must be an existing file", str(path)) from None
     except OSError as error:
@@ -71,7 +81,9 @@ def content(path: Path, where: str, most: int) -> bytes:
 
 def too_large(where: str, most: int, path: Path) -> InputError:
     """The refusal of a file of more than ``most`` bytes."""
-    return InputError(where, f"must be at most {text(most)} long", str(path), "no such file is longer")
+    return InputError(
+        where, f"must be at most {text(most)} long", str(path), "no such file is longer"
+    )
 
 
 def memory() -> float:

@@ -1,4 +1,5 @@
-"""HTML and SVG by construction: every text is escaped, so that no string of anybody's can become markup."""
+"""HTML and SVG by construction: every text is escaped, so that no string of anybody's can become
+markup."""
 
 from __future__ import annotations
 
@@ -6,7 +7,9 @@ import re
 from html import escape
 
 _NAME = re.compile(r"^[a-z][a-zA-Z0-9-]*$")
-_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufffe\uffff\ud800-\udfff]")
+_CONTROL = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufffe\uffff\ud800-\udfff]"
+)
 """Characters that HTML forbids, or that turn the direction of the text around them."""
 VOID = ("input", "meta", "br", "line", "path", "circle", "rect", "polyline")
 """Elements without content."""
@@ -19,17 +22,23 @@ class Markup(str):
 
 
 def tag(name: str, /, *content: object, **attributes: object) -> Markup:
-    """An element; texts are escaped, ``Markup`` is kept. ``None`` and ``False`` attributes are left out.
+    """An element; texts are escaped, ``Markup`` is kept. ``None`` and ``False`` attributes are left
+    out.
 
     ``class_`` and ``for_`` are written without the line, other underlines become hyphens.
 
-    **Guarantee:** whatever the texts and attribute values are, the element has exactly this name, these attributes and
-    this content.
+    **Guarantee:** whatever the texts and attribute values are, the element has exactly this name,
+    these attributes and this content.
     """
-    given = "".join(_attribute(key, value) for key, value in attributes.items() if value is not None and value is not
-                    False)
+    given = "".join(
+        _attribute(key, value)
+        for key, value in attributes.items()
+        if value is not None and value is not False
+    )
     if name in VOID and not content:
-        return Markup(f"<{name}{given}>" if name in ("input", "meta", "br") else f"<{name}{given}/>")
+        return Markup(
+            f"<{name}{given}>" if name in ("input", "meta", "br") else f"<{name}{given}/>"
+        )
     return Markup(f"<{name}{given}>{join(content)}</{name}>")
 
 
@@ -57,6 +66,8 @@ def _attribute(key: str, value: object) -> str:
 def table(rows: list[tuple[object, object]]) -> Markup:
     """A small table of labels and values, for notebooks."""
     left = "text-align:left"
-    cells = [tag("tr", tag("th", label, style=left, scope="row"), tag("td", value, style=left))
-             for label, value in rows]
+    cells = [
+        tag("tr", tag("th", label, style=left, scope="row"), tag("td", value, style=left))
+        for label, value in rows
+    ]
     return tag("table", tag("tbody", cells))

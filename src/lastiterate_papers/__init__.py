@@ -1,4 +1,5 @@
-"""Figures and tables of the papers the project builds on: the published value beside ours, one item each."""
+"""Figures and tables of the papers the project builds on: the published value beside ours, one item
+each."""
 
 from __future__ import annotations
 
@@ -25,11 +26,24 @@ from lastiterate_papers import (
 from lastiterate_papers.item import Item, Panel, Result, Row, Setting, Trace, Work
 
 ITEMS: tuple[Item, ...] = (
-    *chourasia_privacy.ITEMS, *chourasia_dynamics.ITEMS, *rivals.ITEMS, *utility.ITEMS,
-    *ryffel_risk.ITEMS, *ryffel_privacy.ITEMS, *ryffel_tables.ITEMS, *ryffel_table3.ITEMS,
-    *kong_ribero.ITEMS, *kong_ribero_runs.ITEMS,
-    *heller_fetaya.ITEMS, *heller_fetaya_sample.ITEMS, *heller_fetaya_networks.ITEMS,
-    *bok.ITEMS, *bok_mnist.ITEMS, *sampling_from_below.ITEMS, *beyond.ITEMS, *chien.ITEMS,
+    *chourasia_privacy.ITEMS,
+    *chourasia_dynamics.ITEMS,
+    *rivals.ITEMS,
+    *utility.ITEMS,
+    *ryffel_risk.ITEMS,
+    *ryffel_privacy.ITEMS,
+    *ryffel_tables.ITEMS,
+    *ryffel_table3.ITEMS,
+    *kong_ribero.ITEMS,
+    *kong_ribero_runs.ITEMS,
+    *heller_fetaya.ITEMS,
+    *heller_fetaya_sample.ITEMS,
+    *heller_fetaya_networks.ITEMS,
+    *bok.ITEMS,
+    *bok_mnist.ITEMS,
+    *sampling_from_below.ITEMS,
+    *beyond.ITEMS,
+    *chien.ITEMS,
 )
 """Every item, in the order in which they are listed."""
 

@@ -23,15 +23,23 @@ THEIRS = {0.002: (4.34, 5.60, 7.58), 0.004: (4.32, 5.51, 7.09)}
 
 def cyclic(passes: int, contraction: float) -> li.Run:
     """Their MNIST experiment."""
-    return li.Run(n=N, steps=passes * N // BATCH, step_size=STEP, noise=li.GradientNoise(SIGMA),
-                  batching=li.Cyclic(BATCH), adjacency="replace-one",
-                  loss=assumed(sensitivity=SENSITIVITY, smooth=10.0, strong=(1 - contraction) / STEP))
+    return li.Run(
+        n=N,
+        steps=passes * N // BATCH,
+        step_size=STEP,
+        noise=li.GradientNoise(SIGMA),
+        batching=li.Cyclic(BATCH),
+        adjacency="replace-one",
+        loss=assumed(sensitivity=SENSITIVITY, smooth=10.0, strong=(1 - contraction) / STEP),
+    )
 
 
 def renyi_slope(passes: int, c: float) -> float:
     """Their Renyi baseline: (mu_1^2/2) (1 + c^(l-2) (1 - c^2)/(1 - c^l)^2 (1 - c^(l (E-1))))."""
     blocks = N // BATCH
-    grown = c ** (blocks - 2) * (1 - c * c) / (1 - c**blocks) ** 2 * (1 - c ** (blocks * (passes - 1)))
+    grown = (
+        c ** (blocks - 2) * (1 - c * c) / (1 - c**blocks) ** 2 * (1 - c ** (blocks * (passes - 1)))
+    )
     return (SENSITIVITY / (BATCH * SIGMA)) ** 2 / 2 * (1 + grown)
 
 
@@ -40,29 +48,76 @@ def table_1(work: Work) -> Result:
     rows, traces = [], []
     for place, passes in enumerate(PASSES):
         run = cyclic(passes, CONTRACTIONS[0.002])
-        rows.append(Row(f"{passes} passes: composition", curve("composition-gdp", run).epsilon(DELTA), COMPOSED[place],
-                        0.006))
+        rows.append(
+            Row(
+                f"{passes} passes: composition",
+                curve("composition-gdp", run).epsilon(DELTA),
+                COMPOSED[place],
+                0.006,
+            )
+        )
         for ridge, c in CONTRACTIONS.items():
             ours = curve("shifted-interpolation", cyclic(passes, c)).epsilon(DELTA)
-            rows.append(Row(f"{passes} passes, ridge {ridge}: theirs", ours, THEIRS[ridge][place], 0.006))
-            rows.append(Row(f"{passes} passes, ridge {ridge}: Renyi", Rdp.linear(renyi_slope(passes, c)).epsilon(DELTA),
-                            RENYI[ridge][place], 0.006))
+            rows.append(
+                Row(f"{passes} passes, ridge {ridge}: theirs", ours, THEIRS[ridge][place], 0.006)
+            )
+            rows.append(
+                Row(
+                    f"{passes} passes, ridge {ridge}: Renyi",
+                    Rdp.linear(renyi_slope(passes, c)).epsilon(DELTA),
+                    RENYI[ridge][place],
+                    0.006,
+                )
+            )
         permuted = replace(run, batching=li.Permuted(BATCH))
-        rows.append(Row(f"{passes} passes, ridge 0.002: one secret permutation (not in the paper)",
-                        curve("shifted-interpolation-permuted", permuted).epsilon(DELTA)))
+        rows.append(
+            Row(
+                f"{passes} passes, ridge 0.002: one secret permutation (not in the paper)",
+                curve("shifted-interpolation-permuted", permuted).epsilon(DELTA),
+            )
+        )
     over = tuple(round(10 * 1.6**k) for k in range(8 if work.quick else 9))
-    for name, theorem, style in (("composition", "composition-gdp", "composition"),
-                                 ("theirs, the last iterate", "shifted-interpolation", "last iterate")):
-        traces.append(Trace(name, over, tuple(curve(theorem, cyclic(k, 0.9999)).epsilon(DELTA) for k in over), style))
+    for name, theorem, style in (
+        ("composition", "composition-gdp", "composition"),
+        ("theirs, the last iterate", "shifted-interpolation", "last iterate"),
+    ):
+        traces.append(
+            Trace(
+                name,
+                over,
+                tuple(curve(theorem, cyclic(k, 0.9999)).epsilon(DELTA) for k in over),
+                style,
+            )
+        )
     secret = [replace(cyclic(k, 0.9999), batching=li.Permuted(BATCH)) for k in over]
-    traces.append(Trace("one secret permutation", over, tuple(
-        curve("shifted-interpolation-permuted", run).epsilon(DELTA) for run in secret), "sampling"))
-    return Result(tuple(rows), (Panel("ridge 0.002", "passes", f"epsilon at {DELTA:g}", tuple(traces), True, True),),
-                  {"n": N, "b": BATCH, "step": STEP, "sigma": SIGMA, "sensitivity": SENSITIVITY, "delta": DELTA,
-                   "contraction": {str(ridge): c for ridge, c in CONTRACTIONS.items()}},
-                  ("Published: the table's entries as their released code recomputes them, two digits. Sensitivity is "
-                   "that of the gradient, twice the clip of 5 (replace-one). The column for sampled batches uses their "
-                   "own numerical accountant and is not compared.",))
+    traces.append(
+        Trace(
+            "one secret permutation",
+            over,
+            tuple(curve("shifted-interpolation-permuted", run).epsilon(DELTA) for run in secret),
+            "sampling",
+        )
+    )
+    return Result(
+        tuple(rows),
+        (Panel("ridge 0.002", "passes", f"epsilon at {DELTA:g}", tuple(traces), True, True),),
+        {
+            "n": N,
+            "b": BATCH,
+            "step": STEP,
+            "sigma": SIGMA,
+            "sensitivity": SENSITIVITY,
+            "delta": DELTA,
+            "contraction": {str(ridge): c for ridge, c in CONTRACTIONS.items()},
+        },
+        (
+            "Published: the table's entries as their released code recomputes them, two digits. "
+            "Sensitivity is "
+            "that of the gradient, twice the clip of 5 (replace-one). The column for sampled "
+            "batches uses their "
+            "own numerical accountant and is not compared.",
+        ),
+    )
 
 
 def gd_mu(c: float, steps: int, unit: float) -> float:
@@ -73,7 +128,9 @@ def gd_mu(c: float, steps: int, unit: float) -> float:
 def cgd_mu(c: float, blocks: int, passes: int, unit: float) -> float:
     """NoisyCGD, strongly convex; unit = L/(b sigma)."""
     later = c ** (blocks * (passes - 1))
-    return unit * math.sqrt(1 + c ** (2 * blocks - 2) * (1 - c * c) / (1 - c**blocks) ** 2 * (1 - later) / (1 + later))
+    return unit * math.sqrt(
+        1 + c ** (2 * blocks - 2) * (1 - c * c) / (1 - c**blocks) ** 2 * (1 - later) / (1 + later)
+    )
 
 
 def bounded_mu(diameter: float, eta: float, n: int, unit: float) -> float:
@@ -87,10 +144,19 @@ def closed_forms(work: Work) -> Result:
     over: dict[str, list[float]] = {"NoisyGD": [], "NoisyCGD": [], "bounded": [], "one block": []}
     for _ in range(work.size(60, 1000)):
         n, steps = int(rng.integers(2, 50)), int(rng.integers(1, 400))
-        m, eta, sigma = float(rng.uniform(0.01, 0.5)), float(rng.uniform(0.1, 1.9)), float(rng.uniform(0.1, 3))
+        m, eta, sigma = (
+            float(rng.uniform(0.01, 0.5)),
+            float(rng.uniform(0.1, 1.9)),
+            float(rng.uniform(0.1, 3)),
+        )
         c = max(abs(1 - eta * m), abs(1 - eta))
-        base = li.Run(n=n, steps=steps, step_size=eta, noise=li.GradientNoise(sigma),
-                      loss=assumed(sensitivity=1.0, smooth=1.0, strong=m))
+        base = li.Run(
+            n=n,
+            steps=steps,
+            step_size=eta,
+            noise=li.GradientNoise(sigma),
+            loss=assumed(sensitivity=1.0, smooth=1.0, strong=m),
+        )
         over["NoisyGD"].append(_mu(base) / gd_mu(c, steps, 1 / (n * sigma)))
         over["one block"].append(_mu(base) / cgd_mu(c, 1, steps, 1 / (n * sigma)))
         passes = max(1, 400 // n)
@@ -98,22 +164,56 @@ def closed_forms(work: Work) -> Result:
         over["NoisyCGD"].append(_mu(blocks) / cgd_mu(c, n, passes, 1 / sigma))
         diameter = float(rng.uniform(0.01, 3))
         if diameter * n / eta <= steps:
-            inside = replace(base, domain=li.domains.Ball(diameter / 2), loss=assumed(sensitivity=1.0, smooth=1.0,
-                                                                                    strong=0.0))
+            inside = replace(
+                base,
+                domain=li.domains.Ball(diameter / 2),
+                loss=assumed(sensitivity=1.0, smooth=1.0, strong=0.0),
+            )
             over["bounded"].append(_mu(inside) / bounded_mu(diameter, eta, n, 1 / sigma))
-    rows = (near("NoisyGD, strongly convex: ours / theirs, farthest from 1", _farthest(over["NoisyGD"]), 1.0, 1e-9),
-            near("NoisyCGD, at least two blocks: ours / theirs, farthest from 1", _farthest(over["NoisyCGD"]), 1.0,
-                 1e-9),
-            Row("NoisyGD in a bounded domain: ours / theirs, largest", max(over["bounded"]), 1.0, 1e-9, "<="),
-            Row("NoisyCGD's form with one block: ours / theirs, smallest", min(over["one block"])))
+    rows = (
+        near(
+            "NoisyGD, strongly convex: ours / theirs, farthest from 1",
+            _farthest(over["NoisyGD"]),
+            1.0,
+            1e-9,
+        ),
+        near(
+            "NoisyCGD, at least two blocks: ours / theirs, farthest from 1",
+            _farthest(over["NoisyCGD"]),
+            1.0,
+            1e-9,
+        ),
+        Row(
+            "NoisyGD in a bounded domain: ours / theirs, largest",
+            max(over["bounded"]),
+            1.0,
+            1e-9,
+            "<=",
+        ),
+        Row("NoisyCGD's form with one block: ours / theirs, smallest", min(over["one block"])),
+    )
     styles = ("certified", "other upper", "sampling", "assumed")
-    traces = tuple(Trace(name, tuple(float(i) for i in range(len(y))), tuple(sorted(y)), style)
-                   for (name, y), style in zip(over.items(), styles, strict=True))
-    return Result(rows, (Panel("our mu over theirs, sorted", "setting", "ratio", traces),),
-                  {"settings drawn": work.size(60, 1000), "n": "2..50", "steps": "1..400", "strong": "0.01..0.5",
-                   "step": "0.1..1.9 (smooth = 1)", "sigma": "0.1..3"},
-                  ("Equal where the paper proves optimality. With one block per pass its NoisyCGD form is looser than "
-                   "its NoisyGD form.",))
+    traces = tuple(
+        Trace(name, tuple(float(i) for i in range(len(y))), tuple(sorted(y)), style)
+        for (name, y), style in zip(over.items(), styles, strict=True)
+    )
+    return Result(
+        rows,
+        (Panel("our mu over theirs, sorted", "setting", "ratio", traces),),
+        {
+            "settings drawn": work.size(60, 1000),
+            "n": "2..50",
+            "steps": "1..400",
+            "strong": "0.01..0.5",
+            "step": "0.1..1.9 (smooth = 1)",
+            "sigma": "0.1..3",
+        },
+        (
+            "Equal where the paper proves optimality. With one block per pass its NoisyCGD form is "
+            "looser than "
+            "its NoisyGD form.",
+        ),
+    )
 
 
 def _mu(run: li.Run) -> float:
@@ -127,12 +227,26 @@ def _farthest(values: list[float]) -> float:
 
 
 ITEMS = (
-    Item("bok-table1", PAPER, "Table 1: epsilon of noisy cyclic gradient descent on MNIST", "matches", table_1,
-         finding="All entries agree to two digits: after 100 passes composition charges [100 passes: composition], the"
-                 " last iterate [100 passes, ridge 0.002: theirs], one secret permutation [100 passes, ridge 0.002: "
-                 "one secret permutation (not in the paper)]."),
-    Item("bok-closed-forms", PAPER, "Theorems on NoisyGD and NoisyCGD against the optimal allocation of shifts",
-         "matches", closed_forms,
-         finding="Our optimal shifts equal their closed forms where those are optimal, and gain on the others (down to"
-                 " [NoisyCGD's form with one block: ours / theirs, smallest] of theirs)."),
+    Item(
+        "bok-table1",
+        PAPER,
+        "Table 1: epsilon of noisy cyclic gradient descent on MNIST",
+        "matches",
+        table_1,
+        finding="All entries agree to two digits: after 100 passes composition charges [100 "
+        "passes: composition], the"
+        " last iterate [100 passes, ridge 0.002: theirs], one secret permutation [100 passes, "
+        "ridge 0.002: "
+        "one secret permutation (not in the paper)].",
+    ),
+    Item(
+        "bok-closed-forms",
+        PAPER,
+        "Theorems on NoisyGD and NoisyCGD against the optimal allocation of shifts",
+        "matches",
+        closed_forms,
+        finding="Our optimal shifts equal their closed forms where those are optimal, and gain on "
+        "the others (down to"
+        " [NoisyCGD's form with one block: ours / theirs, smallest] of theirs).",
+    ),
 )

@@ -1,4 +1,5 @@
-"""A finished item as two files, NAME.png and NAME.json; a failed one leaves neither, only its finished cells."""
+"""A finished item as two files, NAME.png and NAME.json; a failed one leaves neither, only its
+finished cells."""
 
 from __future__ import annotations
 
@@ -23,20 +24,27 @@ from lastiterate_papers.picture import drawn
 
 @dataclass(frozen=True)
 class Cost:
-    """What an item took, cells of interrupted runs included: wall clock, and processor time over all cores."""
+    """What an item took, cells of interrupted runs included: wall clock, and processor time over
+    all cores."""
 
     seconds: float
     processor: float
 
 
 def made(item: Item, work: Work, folder: Path | None = None) -> tuple[Result, Cost]:
-    """Run an item: its result and what it took. ``folder``: where finished cells are kept until the result is written.
+    """Run an item: its result and what it took. ``folder``: where finished cells are kept until the
+    result is written.
 
-    Errors: ``InputError`` where its data are not there or damaged, or ``folder`` cannot be written, before any work.
+    Errors: ``InputError`` where its data are not there or damaged, or ``folder`` cannot be written,
+    before any work.
     """
     if missing := item.missing(work.data_dir):
-        raise InputError("data_dir", f"must hold {', '.join(missing)} for {item.name}", str(work.data_dir or "none"),
-                         "name the folder that holds it")
+        raise InputError(
+            "data_dir",
+            f"must hold {', '.join(missing)} for {item.name}",
+            str(work.data_dir or "none"),
+            "name the folder that holds it",
+        )
     if folder is not None:
         check_writable(folder)
     real.check(work.data_dir, (*item.data, *item.optional))
@@ -44,15 +52,24 @@ def made(item: Item, work: Work, folder: Path | None = None) -> tuple[Result, Co
     before = Cost(cells.seconds, cells.processor)
     began, spent = time.perf_counter(), time.process_time()
     result = item.run(replace(work, cells=cells))
-    return result, Cost(before.seconds + time.perf_counter() - began, before.processor + time.process_time() - spent)
+    return result, Cost(
+        before.seconds + time.perf_counter() - began, before.processor + time.process_time() - spent
+    )
 
 
 def asked(item: Item, work: Work) -> dict[str, Any]:
     """What must be the same for a finished item, or a finished cell of it, to be kept."""
     files, folder = (*item.data, *item.optional), work.data_dir
     data = {} if folder is None else {name: _checksum(folder / name) for name in files}
-    return {"item": item.name, "quick": work.quick, "seed": work.seed, "data": data, "given": dict(work.given),
-            "version": lastiterate.__version__, "source": _source()}
+    return {
+        "item": item.name,
+        "quick": work.quick,
+        "seed": work.seed,
+        "data": data,
+        "given": dict(work.given),
+        "version": lastiterate.__version__,
+        "source": _source(),
+    }
 
 
 def _checksum(path: Path) -> str:
@@ -62,26 +79,49 @@ def _checksum(path: Path) -> str:
 
 @lru_cache(maxsize=1)
 def _source() -> str:
-    """A checksum of the modules of both packages, which a version's number cannot distinguish while they change."""
+    """A checksum of the modules of both packages, which a version's number cannot distinguish while
+    they change."""
     found = 0
     for root in (Path(lastiterate.__file__).parent, Path(__file__).parent):
         for path in sorted(root.rglob("*.py")):
-            found = zlib.crc32(path.read_bytes(), zlib.crc32(path.relative_to(root).as_posix().encode(), found))
+            found = zlib.crc32(
+                path.read_bytes(), zlib.crc32(path.relative_to(root).as_posix().encode(), found)
+            )
     return f"{found:08x}"
 
 
 def as_json(item: Item, work: Work, result: Result, cost: Cost) -> dict[str, Any]:
-    """Everything about a finished item, JSON-ready; ``null`` stands for numbers that are not finite."""
+    """Everything about a finished item, JSON-ready; ``null`` stands for numbers that are not
+    finite."""
     rows = [_row(row) for row in result.rows]
-    return {**asked(item, work), "paper": item.paper, "title": item.title, "status": result.status,
-            "finding": item.found(rows), "rows": rows, "settings": result.settings, "notes": list(result.notes),
-            "panels": _finite([asdict(panel) for panel in result.panels]), "seconds": round(cost.seconds, 2),
-            "processor_seconds": round(cost.processor, 2)}
+    return {
+        **asked(item, work),
+        "paper": item.paper,
+        "title": item.title,
+        "status": result.status,
+        "finding": item.found(rows),
+        "rows": rows,
+        "settings": result.settings,
+        "notes": list(result.notes),
+        "panels": _finite([asdict(panel) for panel in result.panels]),
+        "seconds": round(cost.seconds, 2),
+        "processor_seconds": round(cost.processor, 2),
+    }
 
 
 def _row(row: Row) -> dict[str, Any]:
-    return _finite({"what": row.what, "published": row.published, "relation": row.relation, "ours": row.ours,
-                    "difference": row.difference, "tolerance": row.tolerance, "agrees": row.agrees, "unit": row.unit})
+    return _finite(
+        {
+            "what": row.what,
+            "published": row.published,
+            "relation": row.relation,
+            "ours": row.ours,
+            "difference": row.difference,
+            "tolerance": row.tolerance,
+            "agrees": row.agrees,
+            "unit": row.unit,
+        }
+    )
 
 
 def _finite(value: object) -> Any:
@@ -102,7 +142,8 @@ def places(folder: Path, name: str) -> tuple[Path, Path]:
 
 
 def write(folder: Path, item: Item, work: Work, result: Result, cost: Cost) -> tuple[Path, Path]:
-    """Write both files under other names, then rename them, the numbers last: they say that an item is finished.
+    """Write both files under other names, then rename them, the numbers last: they say that an item
+    is finished.
 
     Then its cells are removed."""
     text = json.dumps(as_json(item, work, result, cost), indent=1, allow_nan=False) + "\n"

@@ -1,9 +1,9 @@
 """Partial results of a long item, kept as it goes: an interrupted item goes on where it stopped.
 
-A cell is one piece of an item's work: a name, and numbers that JSON can hold. Finished cells lie in the out folder, in
-one hidden file per item and settings, a line each. The file's name has a digest of everything that the cells rest on
-(item, sizes, seed, data, settings, version), so that nothing is taken up by a run that asks for something else. It is
-removed when the item's result is written.
+A cell is one piece of an item's work: a name, and numbers that JSON can hold. Finished cells lie in
+the out folder, in one hidden file per item and settings, a line each. The file's name has a digest
+of everything that the cells rest on (item, sizes, seed, data, settings, version), so that nothing
+is taken up by a run that asks for something else. It is removed when the item's result is written.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from lastiterate.errors import InputError
 class Cells:
     """The finished cells of one item; without a ``path`` nothing is kept.
 
-    ``seconds``, ``processor``: what cells cost that an earlier process made, wall clock and processor time.
+    ``seconds``, ``processor``: what cells cost that an earlier process made, wall clock and
+    processor time.
     """
 
     path: Path | None = None
@@ -45,23 +46,32 @@ class Cells:
         return found
 
     def get(self, name: str, make: Callable[[], Any]) -> Any:
-        """The cell of that name: kept from before, or made now and kept. Tuples come back as lists, as JSON has it."""
+        """The cell of that name: kept from before, or made now and kept. Tuples come back as lists,
+        as JSON has it."""
         if name in self._used:
-            raise InputError("cell", "must be asked for once: two pieces of work have one name", name)
+            raise InputError(
+                "cell", "must be asked for once: two pieces of work have one name", name
+            )
         interrupts.check()
         self._used.add(name)
         if name in self._found:
             return self._found[name]
         began, spent = time.perf_counter(), time.process_time()
-        line = json.dumps({"cell": name, "value": make(), "seconds": time.perf_counter() - began,
-                           "processor": time.process_time() - spent})
+        line = json.dumps(
+            {
+                "cell": name,
+                "value": make(),
+                "seconds": time.perf_counter() - began,
+                "processor": time.process_time() - spent,
+            }
+        )
         if self.path is not None:
             self._append(self.path, line)
         return json.loads(line)["value"]
 
     def beside(self, name: str) -> Path | None:
-        """A file for work that keeps pieces in a form of its own, with the fate of the cells: bound to the same
-        settings, removed with them. ``None`` where nothing is kept."""
+        """A file for work that keeps pieces in a form of its own, with the fate of the cells: bound
+        to the same settings, removed with them. ``None`` where nothing is kept."""
         if self.path is None:
             return None
         with writing(self.path.parent):
@@ -74,7 +84,11 @@ class Cells:
         for line in self.path.read_text(encoding="utf-8", errors="replace").split("\n"):
             try:
                 entry = json.loads(line)
-                name, value, cost = entry["cell"], entry["value"], (entry["seconds"], entry["processor"])
+                name, value, cost = (
+                    entry["cell"],
+                    entry["value"],
+                    (entry["seconds"], entry["processor"]),
+                )
             except (ValueError, KeyError, TypeError):
                 continue  # the first line, or one that was cut off
             if name not in self._found:
@@ -97,8 +111,12 @@ def writing(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputError("out", "must be a folder that can be written", f"{folder} ({error.strerror or error})",
-                         "name another one, or make space; finished pieces are kept") from None
+        raise InputError(
+            "out",
+            "must be a folder that can be written",
+            f"{folder} ({error.strerror or error})",
+            "name another one, or make space; finished pieces are kept",
+        ) from None
 
 
 def check_writable(folder: Path) -> None:

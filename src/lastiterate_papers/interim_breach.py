@@ -1,6 +1,7 @@
 """A problem whose posterior sample is private while SGLD, stopped on its way there, is not.
 
-Heller and Fetaya 2023, Theorem IV.1, as a construction: it searches n and the ratio, and returns both numbers.
+Heller and Fetaya 2023, Theorem IV.1, as a construction: it searches n and the ratio, and returns
+both numbers.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ LARGEST = 2**32
 
 @dataclass(frozen=True)
 class Breach:
-    """One exact posterior sample is (epsilon, delta)-DP on ``domain``; SGLD after ``step`` steps is not even
-    (target, delta)-DP there: ``witness`` is an event of the two members of the domain that ``chain`` describes.
+    """One exact posterior sample is (epsilon, delta)-DP on ``domain``; SGLD after ``step`` steps is
+    not even (target, delta)-DP there: ``witness`` is an event of the two members of the domain that
+    ``chain`` describes.
 
-    **Guarantee:** ``posterior_epsilon`` is an upper bound for every pair of neighbours; ``sgld_epsilon`` is a lower
-    bound by the exact probabilities of one event.
+    **Guarantee:** ``posterior_epsilon`` is an upper bound for every pair of neighbours;
+    ``sgld_epsilon`` is a lower bound by the exact probabilities of one event.
     """
 
     domain: RatioDomain
@@ -46,11 +48,13 @@ class Breach:
         return self.step // self.chain.n
 
     def verify(self) -> bool:
-        """Whether both numbers follow from the problem: the bound is computed again, and the event's probabilities."""
+        """Whether both numbers follow from the problem: the bound is computed again, and the
+        event's probabilities."""
         inside = self.domain.n == self.chain.n and all(
             self.domain.x_low <= x <= self.domain.x_high
             and abs(y - self.domain.ratio * x) <= self.domain.spread * x
-            for x, y in (self.chain.common, self.chain.differing))
+            for x, y in (self.chain.common, self.chain.differing)
+        )
         certified = posterior_curve(self.chain.model, self.domain).epsilon(self.delta)
         again = best_witness(self.chain, self.step, self.delta)
         same = (certified, again) == (self.posterior_epsilon, self.witness)
@@ -58,10 +62,12 @@ class Breach:
 
 
 def breach(epsilon: float, delta: float, target: float) -> Breach:
-    """A concrete problem for which sampling by SGLD breaks ``target`` while the posterior keeps ``epsilon``.
+    """A concrete problem for which sampling by SGLD breaks ``target`` while the posterior keeps
+    ``epsilon``.
 
-    alpha = beta = x_high = 1, x_low = 1/2, lambda = 1 - 1/n^2 (equation 8); n doubles until the largest ratio that
-    keeps the posterior private is enough. Errors: ``InputError`` for budgets that no n up to 2^32 serves.
+    alpha = beta = x_high = 1, x_low = 1/2, lambda = 1 - 1/n^2 (equation 8); n doubles until the
+    largest ratio that keeps the posterior private is enough. Errors: ``InputError`` for budgets
+    that no n up to 2^32 serves.
     """
     if not 0 < epsilon < math.inf:
         raise InputError("epsilon", "must be a positive finite number", epsilon)
@@ -79,11 +85,15 @@ def breach(epsilon: float, delta: float, target: float) -> Breach:
                 certified = posterior_curve(chain.model, domain).epsilon(delta)
                 return Breach(domain, chain, epoch * n, delta, target, certified, witness)
         n *= 2
-    raise InputError("target", "needs more than 2^32 records", target, "raise epsilon or lower target")
+    raise InputError(
+        "target", "needs more than 2^32 records", target, "raise epsilon or lower target"
+    )
 
 
 def largest_ratio(n: int, epsilon: float, delta: float) -> float | None:
-    """The largest ratio (to 1e-3, up to n^1.6) whose posterior is certified (epsilon, delta)-DP, if one above 1 is."""
+    """The largest ratio (to 1e-3, up to n^1.6) whose posterior is certified (epsilon, delta)-DP, if
+    one above 1 is."""
+
     def private(log_ratio: float) -> bool:
         domain, chain = _problem(n, math.exp(log_ratio))
         return posterior_curve(chain.model, domain).epsilon(delta) <= epsilon
@@ -98,4 +108,6 @@ def largest_ratio(n: int, epsilon: float, delta: float) -> float | None:
 
 
 def _problem(n: int, ratio: float) -> tuple[RatioDomain, Chain]:
-    return RatioDomain.paper(n=n, exponent=EXPONENT, ratio=ratio), Chain.paper(LinearModel(), n, ratio=ratio)
+    return RatioDomain.paper(n=n, exponent=EXPONENT, ratio=ratio), Chain.paper(
+        LinearModel(), n, ratio=ratio
+    )

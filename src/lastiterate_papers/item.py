@@ -1,4 +1,5 @@
-"""An item of ``lastiterate papers``: what a paper published, what we compute, and how far the two are apart."""
+"""An item of ``lastiterate papers``: what a paper published, what we compute, and how far the two
+are apart."""
 
 from __future__ import annotations
 
@@ -23,9 +24,10 @@ Progress = Callable[[str], None]
 class Row:
     """One number: ``published`` beside ``ours``.
 
-    ``published``: ``None`` where the paper gives no number; it stands for a formula evaluated on the item's settings
-    where the paper gives a formula. ``relation``: what the paper says ours is to it. ``tolerance``: absolute.
-    ``unit``: of all of them; none for a pure number (an epsilon, a divergence, a ratio).
+    ``published``: ``None`` where the paper gives no number; it stands for a formula evaluated on
+    the item's settings where the paper gives a formula. ``relation``: what the paper says ours is
+    to it. ``tolerance``: absolute. ``unit``: of all of them; none for a pure number (an epsilon, a
+    divergence, a ratio).
     """
 
     what: str
@@ -42,20 +44,30 @@ class Row:
 
     @property
     def agrees(self) -> bool | None:
-        """Whether ours is what was published; ``None`` where nothing was. A value that is not finite never agrees."""
+        """Whether ours is what was published; ``None`` where nothing was. A value that is not
+        finite never agrees."""
         off = self.difference
         if off is None:
             return None
-        within = {"=": abs(off) <= self.tolerance, "<=": off <= self.tolerance, ">=": off >= -self.tolerance}
+        within = {
+            "=": abs(off) <= self.tolerance,
+            "<=": off <= self.tolerance,
+            ">=": off >= -self.tolerance,
+        }
         return math.isfinite(off) and within[self.relation]
 
 
 def shown(value: float | None, unit: str = "", digits: int = 4) -> str:
-    """A value as a reader gets it; empty where there is none, which a number that is not finite counts as."""
+    """A value as a reader gets it; empty where there is none, which a number that is not finite
+    counts as."""
     if value is None:
         return ""
     text = f"{value:.{digits}g}"
-    return f"{value:,.0f} {unit}".rstrip() if "e" in text and 1 <= abs(value) < 1e9 else f"{text} {unit}".rstrip()
+    return (
+        f"{value:,.0f} {unit}".rstrip()
+        if "e" in text and 1 <= abs(value) < 1e9
+        else f"{text} {unit}".rstrip()
+    )
 
 
 def near(what: str, ours: float, published: float, relative: float) -> Row:
@@ -65,7 +77,8 @@ def near(what: str, ours: float, published: float, relative: float) -> Row:
 
 @dataclass(frozen=True)
 class Setting:
-    """A number that a caller may choose with ``--set``: its default, where it must lie, whether it must be whole."""
+    """A number that a caller may choose with ``--set``: its default, where it must lie, whether it
+    must be whole."""
 
     default: float
     low: float = -math.inf
@@ -76,7 +89,9 @@ class Setting:
         """Refuse a value that the item could not be made with."""
         if not self.low <= value <= self.high or (self.whole and value != int(value)):
             kind = "a whole number" if self.whole else "a number"
-            raise InputError("--set", f"must give {name} {kind} from {self.low:g} to {self.high:g}", f"{value:g}")
+            raise InputError(
+                "--set", f"must give {name} {kind} from {self.low:g} to {self.high:g}", f"{value:g}"
+            )
 
 
 @dataclass(frozen=True)
@@ -89,9 +104,14 @@ class Trace:
     style: str = "certified"
 
 
-def traced(x: Sequence[float], named: Mapping[str, Sequence[float]], *styles: str) -> tuple[Trace, ...]:
+def traced(
+    x: Sequence[float], named: Mapping[str, Sequence[float]], *styles: str
+) -> tuple[Trace, ...]:
     """A line for every name over the same x; as many names as there are ``styles``."""
-    return tuple(Trace(name, tuple(x), tuple(y), style) for (name, y), style in zip(named.items(), styles, strict=True))
+    return tuple(
+        Trace(name, tuple(x), tuple(y), style)
+        for (name, y), style in zip(named.items(), styles, strict=True)
+    )
 
 
 @dataclass(frozen=True)
@@ -109,8 +129,9 @@ class Panel:
 
 @dataclass(frozen=True)
 class Result:
-    """What an item found. ``settings``: every number that it rests on. ``notes``: what a reader must know: which
-    settings were not published, why a value differs, what is not compared. ``restored``: no number of it is printed."""
+    """What an item found. ``settings``: every number that it rests on. ``notes``: what a reader
+    must know: which settings were not published, why a value differs, what is not compared.
+    ``restored``: no number of it is printed."""
 
     rows: tuple[Row, ...]
     panels: tuple[Panel, ...]
@@ -120,8 +141,9 @@ class Result:
 
     @property
     def status(self) -> Status:
-        """By the rows alone: a single one that disagrees makes an item differ. ``matches`` is said of numbers that a
-        text prints; where ``published`` stands for formulas that we restored or evaluate, it is ``restored``."""
+        """By the rows alone: a single one that disagrees makes an item differ. ``matches`` is said
+        of numbers that a text prints; where ``published`` stands for formulas that we restored or
+        evaluate, it is ``restored``."""
         said = [row.agrees for row in self.rows if row.agrees is not None]
         if not said or not all(said):
             return "differs" if said else "not published"
@@ -130,8 +152,9 @@ class Result:
 
 @dataclass(frozen=True)
 class Work:
-    """How an item is run. ``quick``: reduced sizes. ``data_dir``: real data, ``None`` where there are none.
-    ``given``: the item's own settings, by name, its defaults included. ``cells``: finished pieces of its work."""
+    """How an item is run. ``quick``: reduced sizes. ``data_dir``: real data, ``None`` where there
+    are none. ``given``: the item's own settings, by name, its defaults included. ``cells``:
+    finished pieces of its work."""
 
     quick: bool = True
     seed: int = 0
@@ -141,8 +164,8 @@ class Work:
     cells: Cells = field(default_factory=Cells)
 
     def cell(self, name: str, make: Callable[[], Any]) -> Any:
-        """A piece of the item's work, kept from an interrupted run or made now; it must rest on nothing but the item,
-        its settings, seed and data. What it is shows as progress."""
+        """A piece of the item's work, kept from an interrupted run or made now; it must rest on
+        nothing but the item, its settings, seed and data. What it is shows as progress."""
         self.progress(name)
         return self.cells.get(name, make)
 
@@ -157,12 +180,13 @@ class Work:
 
 @dataclass(frozen=True)
 class Item:
-    """``name``: a slug, stable for ever. ``status``: what the full run finds (with data, where it needs them).
+    """``name``: a slug, stable for ever. ``status``: what the full run finds (with data, where it
+    needs them).
 
-    ``finding``: one sentence on what was found; ``[name]`` in it stands for our value in the row of that name.
-    ``data``: files below ``--data-dir`` that it needs, ``optional``: that it reads where they are.
-    ``settings``: numbers that a caller may choose, by name. ``minutes``: of processor time that it takes in full, where
-    that is long; measured or estimated, on one core.
+    ``finding``: one sentence on what was found; ``[name]`` in it stands for our value in the row of
+    that name. ``data``: files below ``--data-dir`` that it needs, ``optional``: that it reads where
+    they are. ``settings``: numbers that a caller may choose, by name. ``minutes``: of processor
+    time that it takes in full, where that is long; measured or estimated, on one core.
     """
 
     name: str
@@ -195,7 +219,9 @@ class Item:
                 known = ", ".join(self.settings) or "none"
                 raise InputError("--set", f"must name a setting of {self.name} ({known})", name)
             self.settings[name].check(name, value)
-        return replace(work, given={**{name: each.default for name, each in self.settings.items()}, **chosen})
+        return replace(
+            work, given={**{name: each.default for name, each in self.settings.items()}, **chosen}
+        )
 
     def missing(self, data_dir: Path | None) -> tuple[str, ...]:
         """Files it needs that are not there."""
@@ -215,5 +241,9 @@ def by_name(items: Sequence[Item], name: str) -> Item:
             return item
     near = get_close_matches(name, [item.name for item in items], 3, 0.4)
     meant = "perhaps " + " or ".join(near) + "; " if near else ""
-    raise InputError("item", f"must be one of the {len(items)} items", name,
-                     f"{meant}lastiterate papers lists them")
+    raise InputError(
+        "item",
+        f"must be one of the {len(items)} items",
+        name,
+        f"{meant}lastiterate papers lists them",
+    )

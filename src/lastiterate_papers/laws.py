@@ -1,4 +1,5 @@
-"""Exact laws that published claims are compared with: one-dimensional mixtures of Gaussians, by quadrature."""
+"""Exact laws that published claims are compared with: one-dimensional mixtures of Gaussians, by
+quadrature."""
 
 from __future__ import annotations
 
@@ -22,34 +23,47 @@ def renyi(order: float, p: Mixture, q: Mixture, std: float, points: int = 200_00
 
     means = np.array([*p[1], *q[1]])
     spread = float(np.ptp(means))
-    x = np.linspace(means.min() - order * spread - 12 * std, means.max() + order * spread + 12 * std, points)
+    x = np.linspace(
+        means.min() - order * spread - 12 * std, means.max() + order * spread + 12 * std, points
+    )
     logs = order * log_density(x, p, std) + (1 - order) * log_density(x, q, std)
     return float(np.asarray(logsumexp(logs)) + np.log(x[1] - x[0])) / (order - 1)
 
 
-def projected_renyi(order: float, p: Mixture, q: Mixture, std: float, low: float, high: float,
-                    points: int = 200_001) -> float:
+def projected_renyi(
+    order: float, p: Mixture, q: Mixture, std: float, low: float, high: float, points: int = 200_001
+) -> float:
     """The same after projection on [low, high]: two atoms and a density between them."""
     from scipy.special import log_ndtr, logsumexp
 
     def atoms(mixture: Mixture) -> np.ndarray:
         logs, means = np.log(np.array(mixture[0])), np.array(mixture[1])
-        return np.array([logsumexp(logs + log_ndtr((low - means) / std)),
-                         logsumexp(logs + log_ndtr((means - high) / std))])
+        return np.array(
+            [
+                logsumexp(logs + log_ndtr((low - means) / std)),
+                logsumexp(logs + log_ndtr((means - high) / std)),
+            ]
+        )
 
     x = np.linspace(low, high, points)
-    inside = order * log_density(x, p, std) + (1 - order) * log_density(x, q, std) + np.log(x[1] - x[0])
+    inside = (
+        order * log_density(x, p, std) + (1 - order) * log_density(x, q, std) + np.log(x[1] - x[0])
+    )
     logs = np.concatenate((inside, order * atoms(p) + (1 - order) * atoms(q)))
     return float(np.asarray(logsumexp(logs))) / (order - 1)
 
 
-def hockey_stick(epsilon: float, p: Mixture, q: Mixture, std: float, points: int = 100_001) -> float:
+def hockey_stick(
+    epsilon: float, p: Mixture, q: Mixture, std: float, points: int = 100_001
+) -> float:
     """The larger delta(epsilon) of both orders of a pair."""
     means = np.array([*p[1], *q[1]])
     x = np.linspace(means.min() - 12 * std, means.max() + 12 * std, points)
     one, two = np.exp(log_density(x, p, std)), np.exp(log_density(x, q, std))
     grown, width = np.exp(epsilon), float(x[1] - x[0])
-    return float(max(np.maximum(one - grown * two, 0).sum(), np.maximum(two - grown * one, 0).sum()) * width)
+    return float(
+        max(np.maximum(one - grown * two, 0).sum(), np.maximum(two - grown * one, 0).sum()) * width
+    )
 
 
 def epsilon_of(delta: float, p: Mixture, q: Mixture, std: float, points: int = 100_001) -> float:
@@ -59,5 +73,7 @@ def epsilon_of(delta: float, p: Mixture, q: Mixture, std: float, points: int = 1
         low, high = high, 2 * high
     for _ in range(40):
         middle = (low + high) / 2
-        low, high = (middle, high) if hockey_stick(middle, p, q, std, points) > delta else (low, middle)
+        low, high = (
+            (middle, high) if hockey_stick(middle, p, q, std, points) > delta else (low, middle)
+        )
     return high

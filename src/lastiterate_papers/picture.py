@@ -1,4 +1,5 @@
-"""The panels of an item as one PNG, legends below the axes; matplotlib is imported when a picture is asked for."""
+"""The panels of an item as one PNG, legends below the axes; matplotlib is imported when a picture
+is asked for."""
 
 from __future__ import annotations
 
@@ -34,17 +35,22 @@ def drawn(panels: Sequence[Panel], dpi: int = 100, most: int = 3) -> bytes:
 
 
 def arranged(panels: Sequence[Panel], most: int = 3) -> Any:
-    """The figure of ``drawn``: no legend covers a line; panels whose legends are the same share one."""
+    """The figure of ``drawn``: no legend covers a line; panels whose legends are the same share
+    one."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise InputError("papers", "needs matplotlib for its pictures", None, "pip install matplotlib") from None
+        raise InputError(
+            "papers", "needs matplotlib for its pictures", None, "pip install matplotlib"
+        ) from None
     across = min(most, max(1, len(panels)))
     down = math.ceil(max(1, len(panels)) / across)
     below = max([_lines(panel.traces, WIDTH)[0] for panel in panels], default=0)
     alike = len(panels) > 1 and len({tuple(map(_meaning, panel.traces)) for panel in panels}) == 1
     lines = _lines(panels[0].traces, WIDTH * across)[0] if alike else below * down
-    figure = Figure(figsize=(1.0 + WIDTH * across, HEIGHT * down + 0.18 * lines), layout="constrained")
+    figure = Figure(
+        figsize=(1.0 + WIDTH * across, HEIGHT * down + 0.18 * lines), layout="constrained"
+    )
     grid = [part for row in figure.subfigures(down, across, squeeze=False) for part in row]
     for panel, part in zip(panels, grid, strict=False):
         _draw(part.add_subplot(), panel)
@@ -73,8 +79,15 @@ def _explain(figure: Figure, axes: Axes, traces: Sequence[Trace], width: float) 
     """A legend below the axes of a figure."""
     lines, columns = _lines(traces, width)
     if lines:
-        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=columns, frameon=False,
-                      fontsize=LEGEND, handlelength=2.4, columnspacing=1.4)
+        figure.legend(
+            *axes.get_legend_handles_labels(),
+            loc="outside lower center",
+            ncols=columns,
+            frameon=False,
+            fontsize=LEGEND,
+            handlelength=2.4,
+            columnspacing=1.4,
+        )
 
 
 def _draw(axes: Axes, panel: Panel) -> None:
@@ -85,14 +98,22 @@ def _draw(axes: Axes, panel: Panel) -> None:
         seen = sum(math.isfinite(value) for value in trace.y)
         marker = MARKERS[count % len(MARKERS)] or STYLES[trace.style].marker
         thin_above = 2.5 - STYLES[trace.style].width / 10  # where lines coincide both are seen
-        look: dict[str, Any] = {"marker": marker or (MARKERS[1] if seen == 1 else None), "zorder": thin_above}
+        look: dict[str, Any] = {
+            "marker": marker or (MARKERS[1] if seen == 1 else None),
+            "zorder": thin_above,
+        }
         if len(trace.x) <= 2 * FEW:
             look["markevery"] = 1  # every marker: lines of few points show where those are
         shift = 0.0
         if panel.names:
             look |= {"marker": marker or MARKERS[1 + place], "linestyle": "none", "markersize": 7}
             shift = 0.1 * (place - (len(panel.traces) - 1) / 2)
-        axes.plot([x + shift for x in trace.x], trace.y, label=trace.label, **drawn_as(trace.style, **look))
+        axes.plot(
+            [x + shift for x in trace.x],
+            trace.y,
+            label=trace.label,
+            **drawn_as(trace.style, **look),
+        )
     dressed(axes, panel.x_name, panel.y_name, panel.title)
     _scaled(axes.xaxis, (x for trace in panel.traces for x in trace.x), panel.log_x)
     _scaled(axes.yaxis, (y for trace in panel.traces for y in trace.y), panel.log_y)
@@ -117,7 +138,7 @@ def _scaled(axis: XAxis | YAxis, values: Iterable[float], log: bool) -> None:
         return
     wide = numbers[-1] / numbers[0]
     apart = min((high / low for low, high in pairwise(numbers)), default=math.inf)
-    if axis.axis_name == "x" and len(numbers) <= FEW and apart > max(1.15, wide ** 0.12):
+    if axis.axis_name == "x" and len(numbers) <= FEW and apart > max(1.15, wide**0.12):
         axis.set_major_locator(ticker.FixedLocator(numbers))
     elif wide < 3:
         axis.set_major_locator(ticker.MaxNLocator(6))

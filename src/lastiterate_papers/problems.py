@@ -1,4 +1,5 @@
-"""Small public problems on which utility is measured: logistic regression with a ridge, its optimum known."""
+"""Small public problems on which utility is measured: logistic regression with a ridge, its optimum
+known."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ import lastiterate as li
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Rows x (n, d) of norm at most 1 and labels y (n,) in {0, 1}; the mean logistic loss plus ridge |theta|^2 / 2."""
+    """Rows x (n, d) of norm at most 1 and labels y (n,) in {0, 1}; the mean logistic loss plus
+    ridge |theta|^2 / 2."""
 
     x: np.ndarray
     y: np.ndarray
@@ -55,7 +57,9 @@ class Problem:
             if np.linalg.norm(gradient) < 1e-12:
                 break
             p = 1 / (1 + np.exp(-(self.x @ theta)))
-            hessian = self.x.T @ (self.x * (p * (1 - p))[:, None]) / self.n + self.ridge * np.eye(self.d)
+            hessian = self.x.T @ (self.x * (p * (1 - p))[:, None]) / self.n + self.ridge * np.eye(
+                self.d
+            )
             theta = theta - np.linalg.solve(hessian, gradient)
         return theta
 
@@ -64,10 +68,13 @@ class Problem:
         return self.value(theta) - self.value(self.optimum)
 
     def trained(self, run: li.Run, models: int, seed: int) -> np.ndarray:
-        """Weights (models, d) of independent executions of ``run`` on these data, without intercept."""
+        """Weights (models, d) of independent executions of ``run`` on these data, without
+        intercept."""
         from lastiterate.engine import Trainer, seeded_keys
 
-        found = Trainer(replace(run, loss=self.loss)).fit_many(self.x, self.y, seeded_keys(seed, models))
+        found = Trainer(replace(run, loss=self.loss)).fit_many(
+            self.x, self.y, seeded_keys(seed, models)
+        )
         return np.asarray(found)[:, 0, :-1]
 
 

@@ -1,4 +1,5 @@
-"""Ryffel, Bach and Pointcheval 2022, Table 3 in reduced form: a residual net's last block, fine-tuned privately."""
+"""Ryffel, Bach and Pointcheval 2022, Table 3 in reduced form: a residual net's last block,
+fine-tuned privately."""
 
 from __future__ import annotations
 
@@ -18,8 +19,13 @@ if TYPE_CHECKING:
     from lastiterate_papers.residual_net import Net
 
 EPSILON, DELTA, BATCH, WIDTH = 1.0, 1e-5, 100, 16
-PUBLISHED = {("last block", "DP-SGD"): 67.8, ("last block", "no privacy"): 77.0, ("head", "DP-SGD"): 68.0,
-             ("head", "no privacy"): 70.7, ("head", "DP-SGLD"): 70.3}
+PUBLISHED = {
+    ("last block", "DP-SGD"): 67.8,
+    ("last block", "no privacy"): 77.0,
+    ("head", "DP-SGD"): 68.0,
+    ("head", "no privacy"): 70.7,
+    ("head", "DP-SGLD"): 70.3,
+}
 """Test accuracies in per cent; those of the head alone are Table 1's."""
 
 
@@ -38,11 +44,17 @@ class Images:
 
 
 def images_of(work: Work, name: str) -> Images:
-    """PneumoniaMNIST (its validation part, then 476 of its training part, are public), MNIST, or digits."""
+    """PneumoniaMNIST (its validation part, then 476 of its training part, are public), MNIST, or
+    digits."""
     public, private = 1000, work.size(1500, 10**9)
     if name == "PneumoniaMNIST":
-        x, y = (np.concatenate(both) for both in zip(*(
-            real.pneumonia_images(work.data_dir, part) for part in ("val", "train")), strict=True))
+        x, y = (
+            np.concatenate(both)
+            for both in zip(
+                *(real.pneumonia_images(work.data_dir, part) for part in ("val", "train")),
+                strict=True,
+            )
+        )
         test = real.pneumonia_images(work.data_dir, "test")
     elif name == "MNIST":
         private = work.size(1500, 12_000)
@@ -60,17 +72,30 @@ def images_of(work: Work, name: str) -> Images:
     def part(x: np.ndarray, y: np.ndarray) -> real.Labelled:
         return (x / 255).astype(np.float32), y.astype(np.int32).ravel()
 
-    return Images(name, part(x[:public], y[:public]), part(x[public:][:private], y[public:][:private]), part(*test))
+    return Images(
+        name,
+        part(x[:public], y[:public]),
+        part(x[public:][:private], y[public:][:private]),
+        part(*test),
+    )
 
 
 def runs_for(n: int, passes: int) -> dict[str, tuple[li.Run, str]]:
     """Without privacy, DP-SGD and DP-SGLD at the budget, each with the row that certifies it."""
-    plain = li.Run(n=n, steps=passes * (n // BATCH), step_size=0.3, noise=li.NoiseMultiplier(1.0), clip=1.0,
-                   batching=li.Poisson(BATCH / n))
+    plain = li.Run(
+        n=n,
+        steps=passes * (n // BATCH),
+        step_size=0.3,
+        noise=li.NoiseMultiplier(1.0),
+        clip=1.0,
+        batching=li.Poisson(BATCH / n),
+    )
     quiet = replace(plain, noise=li.GradientNoise(0.0), clip=1e6, batching=li.Cyclic(BATCH))
     runs = {"no privacy": (quiet, "no noise")}
-    for name, described in {"DP-SGD": plain, "DP-SGLD": replace(
-            plain, batching=li.FixedSize(BATCH), noise=li.Langevin(1.0))}.items():
+    for name, described in {
+        "DP-SGD": plain,
+        "DP-SGLD": replace(plain, batching=li.FixedSize(BATCH), noise=li.Langevin(1.0)),
+    }.items():
         certificate = li.calibrate(described, epsilon=EPSILON, delta=DELTA)
         best = certificate.best(DELTA)
         assert best is not None
@@ -119,7 +144,9 @@ class Part:
 
             found = fit_network(run, loss, arrays, self.data, seeded_key(seed), microbatch=BATCH)
         else:
-            model: Any = li.train(run, self.data, model=arrays, loss=loss, delta=DELTA, seed=seed, microbatch=BATCH)
+            model: Any = li.train(
+                run, self.data, model=arrays, loss=loss, delta=DELTA, seed=seed, microbatch=BATCH
+            )
             found = model.params
         return self.right(eqx.combine(found, self.module))
 
@@ -131,13 +158,19 @@ def parts_of(data: Images, net: Net, n: int) -> dict[str, Part]:
     (images, y), (images_test, y_test) = data.private, data.test
     x, x_test = mapped(net.stem, images[:n]), mapped(net.stem, images_test)
     below = mapped(net.tail.pooled, x), y[:n], mapped(net.tail.pooled, x_test), y_test
-    return {"head": Part(net.tail.head, *below), "last block": Part(net.tail, x, y[:n], x_test, y_test)}
+    return {
+        "head": Part(net.tail.head, *below),
+        "last block": Part(net.tail, x, y[:n], x_test, y_test),
+    }
 
 
 def names_of(work: Work) -> list[str]:
     """The sets of images that are there; digits where there are none."""
-    found = [name for name, files in (("PneumoniaMNIST", (real.PNEUMONIA,)), ("MNIST", real.MNIST))
-             if real.present(work.data_dir, *files)]
+    found = [
+        name
+        for name, files in (("PneumoniaMNIST", (real.PNEUMONIA,)), ("MNIST", real.MNIST))
+        if real.present(work.data_dir, *files)
+    ]
     return (found[:1] if work.quick else found) or ["digits"]
 
 
@@ -145,7 +178,9 @@ def public_net(work: Work, data: Images) -> Net:
     """The net after training on the public part."""
     from lastiterate_papers.residual_net import first_net, pretrained
 
-    return pretrained(first_net(work.seed, data.classes, WIDTH), *data.public, work.size(150, 600), work.seed)
+    return pretrained(
+        first_net(work.seed, data.classes, WIDTH), *data.public, work.size(150, 600), work.seed
+    )
 
 
 def table_3(work: Work) -> Result:
@@ -159,38 +194,89 @@ def table_3(work: Work) -> Result:
         parts, runs = parts_of(data, public_net(work, data), n), runs_for(n, passes)
         sizes[name] = {"public": len(data.public[0]), "private": n, "test": len(data.test[0])}
         whole = parts["last block"]
-        rows.append(Row(f"{name}, before fine-tuning: test accuracy", whole.right(whole.module), unit="%"))
+        rows.append(
+            Row(f"{name}, before fine-tuning: test accuracy", whole.right(whole.module), unit="%")
+        )
         for part, tuned in parts.items():
             rows.append(Row(f"{name}, {part}: parameters trained", tuned.size))
-            rows.append(Row(f"{name}, {part}, DP-SGD: length of a step's noise over the clip",
-                            runs["DP-SGD"][0].first_noise * math.sqrt(tuned.size)))
+            rows.append(
+                Row(
+                    f"{name}, {part}, DP-SGD: length of a step's noise over the clip",
+                    runs["DP-SGD"][0].first_noise * math.sqrt(tuned.size),
+                )
+            )
             for column, (run, row) in runs.items():
-                value = work.cell(f"{name}: {part}, {column}", partial(tuned.accuracy, run, work.seed))
-                rows.append(Row(f"{name}, {part}, {column} ({row}): test accuracy", value,
-                                PUBLISHED.get((part, column)), 0.5, unit="%"))
+                value = work.cell(
+                    f"{name}: {part}, {column}", partial(tuned.accuracy, run, work.seed)
+                )
+                rows.append(
+                    Row(
+                        f"{name}, {part}, {column} ({row}): test accuracy",
+                        value,
+                        PUBLISHED.get((part, column)),
+                        0.5,
+                        unit="%",
+                    )
+                )
                 bars.setdefault(column, []).append(value)
         traces = traced((1.0, 2.0), bars, "chance", "sampling", "certified")
-        panels.append(Panel(name, "what is trained", "test accuracy, %", traces,
-                            names=("head alone", "last block and head")))
-    return Result(tuple(rows), tuple(panels),
-                  {"records": sizes, "epsilon": EPSILON, "delta": DELTA, "passes": passes, "clip": 1.0, "step": 0.3,
-                   "batch": BATCH, "adjacency": "zero-out", "width": WIDTH},
-                  ("Reduced: a net of two residual blocks on grey images stands for their ResNet18 on CIFAR-10, so "
-                   "that published accuracies stand beside ours and are not comparable.",
-                   "What the table says is whether fine-tuning a block helps: without privacy it did (77.0 against "
-                   "70.7), with DP-SGD it did not (67.8 against 68.0). Here it depends on the set. A step's noise is "
-                   "as long as the square root of the number of parameters, ten times as long for our block as for "
-                   "our head; the block of ResNet18 has 8.4 million parameters, and noise forty times as long as "
-                   "ours. Our net has seen only 1,000 public images, so that on PneumoniaMNIST its fixed features "
-                   "leave more to be gained than the noise costs; on MNIST they do not.",
-                   "The net is a module of Equinox; its arrays are what is trained. Group normalisation works within "
-                   "a record; batch normalisation mixes records and is refused: layers of Equinox and of torch are "
-                   "found before anything is paid, and so is any loss that asks for an axis over records."))
+        panels.append(
+            Panel(
+                name,
+                "what is trained",
+                "test accuracy, %",
+                traces,
+                names=("head alone", "last block and head"),
+            )
+        )
+    return Result(
+        tuple(rows),
+        tuple(panels),
+        {
+            "records": sizes,
+            "epsilon": EPSILON,
+            "delta": DELTA,
+            "passes": passes,
+            "clip": 1.0,
+            "step": 0.3,
+            "batch": BATCH,
+            "adjacency": "zero-out",
+            "width": WIDTH,
+        },
+        (
+            "Reduced: a net of two residual blocks on grey images stands for their ResNet18 on "
+            "CIFAR-10, so "
+            "that published accuracies stand beside ours and are not comparable.",
+            "What the table says is whether fine-tuning a block helps: without privacy it did "
+            "(77.0 against "
+            "70.7), with DP-SGD it did not (67.8 against 68.0). Here it depends on the set. A "
+            "step's noise is "
+            "as long as the square root of the number of parameters, ten times as long for our "
+            "block as for "
+            "our head; the block of ResNet18 has 8.4 million parameters, and noise forty times as "
+            "long as "
+            "ours. Our net has seen only 1,000 public images, so that on PneumoniaMNIST its fixed "
+            "features "
+            "leave more to be gained than the noise costs; on MNIST they do not.",
+            "The net is a module of Equinox; its arrays are what is trained. Group normalisation "
+            "works within "
+            "a record; batch normalisation mixes records and is refused: layers of Equinox and of "
+            "torch are "
+            "found before anything is paid, and so is any loss that asks for an axis over records.",
+        ),
+    )
 
 
 ITEMS = (
-    Item("ryffel-table3", PAPER, "Table 3, reduced: fine-tuning the last block of a residual net", "differs", table_3,
-         optional=(real.PNEUMONIA, *real.MNIST),
-         finding="On MNIST fine-tuning the block gains without privacy and not with DP-SGD, as in the paper; on "
-                 "PneumoniaMNIST, where fixed features leave more to be gained, it gains with both."),
+    Item(
+        "ryffel-table3",
+        PAPER,
+        "Table 3, reduced: fine-tuning the last block of a residual net",
+        "differs",
+        table_3,
+        optional=(real.PNEUMONIA, *real.MNIST),
+        finding="On MNIST fine-tuning the block gains without privacy and not with DP-SGD, as in "
+        "the paper; on "
+        "PneumoniaMNIST, where fixed features leave more to be gained, it gains with both.",
+    ),
 )

@@ -14,7 +14,8 @@ def assumed(**constants: float) -> li.Abstract:
 
 
 def bound(name: str, run: li.Run) -> Curve | LowerBound:
-    """What one row of the table says about a run; ``InputError`` with its reasons where it does not apply."""
+    """What one row of the table says about a run; ``InputError`` with its reasons where it does not
+    apply."""
     found = match(TABLE[name], run)
     if isinstance(found, Fails):
         raise InputError(name, "must apply to the run", None, "; ".join(found.reasons))

@@ -17,14 +17,24 @@ def test_epsilons_that_mean_nothing(epsilon):
         li.calibrate(RUN, epsilon=epsilon, delta=1e-5)
 
 
-@pytest.mark.parametrize(("epsilon", "delta"), [("1", 1e-5), (1.0, "1e-5"), (True, 1e-5), (None, 1e-5)])
+@pytest.mark.parametrize(
+    ("epsilon", "delta"), [("1", 1e-5), (1.0, "1e-5"), (True, 1e-5), (None, 1e-5)]
+)
 def test_budgets_that_are_no_numbers(epsilon, delta):
     with pytest.raises(li.InputError, match="must be a number"):
         li.calibrate(RUN, epsilon=epsilon, delta=delta)
 
 
-@pytest.mark.parametrize(("delta", "word"), [(0.5, "below 0.5"), (0.9, "less than 1/n = 0.0007"), (0.0, "strictly"),
-                                             (1.0, "strictly"), (math.nan, "strictly")])
+@pytest.mark.parametrize(
+    ("delta", "word"),
+    [
+        (0.5, "below 0.5"),
+        (0.9, "less than 1/n = 0.0007"),
+        (0.0, "strictly"),
+        (1.0, "strictly"),
+        (math.nan, "strictly"),
+    ],
+)
 def test_deltas_that_mean_nothing(delta, word):
     with pytest.raises(li.InputError, match=word):
         li.calibrate(RUN, epsilon=1.0, delta=delta)

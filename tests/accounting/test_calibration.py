@@ -11,15 +11,25 @@ from lastiterate.curves.gaussian import Gdp
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Assumption, Broken, Held
 
-RUN = li.Run(n=1000, steps=50, step_size=li.Constant(0.5), batching=li.Permuted(100), loss=li.Logistic())
+RUN = li.Run(
+    n=1000, steps=50, step_size=li.Constant(0.5), batching=li.Permuted(100), loss=li.Logistic()
+)
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
 
 
 def counted(monkeypatch):
     """How many theorems each question of the search was about."""
     asked, true = [], calibration.Certificate.of
-    monkeypatch.setattr(calibration.Certificate, "of", staticmethod(
-        lambda run, theorems, at_least: (asked.append(len(theorems)), true(run, theorems, at_least))[1]))
+    monkeypatch.setattr(
+        calibration.Certificate,
+        "of",
+        staticmethod(
+            lambda run, theorems, at_least: (
+                asked.append(len(theorems)),
+                true(run, theorems, at_least),
+            )[1]
+        ),
+    )
     return asked
 
 
@@ -33,41 +43,73 @@ def test_the_search_asks_the_theorems_that_hold_and_all_of_them_confirm(monkeypa
 
 
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.9])
-def test_a_theorem_that_needs_more_noise_than_the_first_question_is_not_forgotten(monkeypatch, share):
-    """It halves mu wherever the noise is at least ``share`` of what is needed without it; the first question is about
-    noise 1, where it does not hold.
+def test_a_theorem_that_needs_more_noise_than_the_first_question_is_not_forgotten(
+    monkeypatch, share
+):
+    """It halves mu wherever the noise is at least ``share`` of what is needed without it; the first
+    question is about noise 1, where it does not hold.
     """
     known = TABLE["composition-gdp"]
     monkeypatch.setattr(calibration, "certifying_theorems", lambda: (known,))
     plain = calibration.calibrated(RUN, **BUDGET).noise.z
-    enough = Assumption("enough", "enough noise",
-                        lambda run: Held() if run.noise.z >= share * plain else Broken("too little noise"))
-    made = replace(known, name="made", assumptions=(*known.assumptions, enough),
-                   bound=lambda run: Gdp(known.bound(run).mu / 2))
+    enough = Assumption(
+        "enough",
+        "enough noise",
+        lambda run: Held() if run.noise.z >= share * plain else Broken("too little noise"),
+    )
+    made = replace(
+        known,
+        name="made",
+        assumptions=(*known.assumptions, enough),
+        bound=lambda run: Gdp(known.bound(run).mu / 2),
+    )
     monkeypatch.setattr(calibration, "certifying_theorems", lambda: (known, made))
     assert share * plain > 1
-    assert calibration.calibrated(RUN, **BUDGET).noise.z == pytest.approx(max(share, 0.5) * plain, rel=3e-6)
+    assert calibration.calibrated(RUN, **BUDGET).noise.z == pytest.approx(
+        max(share, 0.5) * plain, rel=3e-6
+    )
 
 
 @pytest.mark.parametrize("delta", [1e-5, 1e-300, 0.4])
 def test_the_sign_of_an_excess_is_exact(delta):
-    assert calibration.excess_of(delta, delta) <= 0 < calibration.excess_of(math.nextafter(delta, 1), delta)
+    assert (
+        calibration.excess_of(delta, delta)
+        <= 0
+        < calibration.excess_of(math.nextafter(delta, 1), delta)
+    )
     assert calibration.excess_of(0.0, delta) <= 0 < calibration.excess_of(1.0, delta)
 
 
-@pytest.mark.parametrize("n, steps, rate, epsilon, delta", [
-    (627_589, 2, 0.0455, 1.223, 5.1e-11), (1074, 16, 0.0382, 7.07, 3.9e-12)])
+@pytest.mark.parametrize(
+    "n, steps, rate, epsilon, delta",
+    [(627_589, 2, 0.0455, 1.223, 5.1e-11), (1074, 16, 0.0382, 7.07, 3.9e-12)],
+)
 def test_no_noise_is_wasted_where_coarse_curves_are_far_off(n, steps, rate, epsilon, delta):
-    run = li.Run(n=n, steps=steps, step_size=li.Constant(0.5), batching=li.Poisson(rate), clip=1.0,
-                 adjacency="add-remove", loss=li.Logistic(row_norm=1.0, ridge=1e-3, intercept=0.3))
-    assert 0.999 * epsilon < li.calibrate(run, epsilon=epsilon, delta=delta).epsilon(delta) <= epsilon
+    run = li.Run(
+        n=n,
+        steps=steps,
+        step_size=li.Constant(0.5),
+        batching=li.Poisson(rate),
+        clip=1.0,
+        adjacency="add-remove",
+        loss=li.Logistic(row_norm=1.0, ridge=1e-3, intercept=0.3),
+    )
+    assert (
+        0.999 * epsilon < li.calibrate(run, epsilon=epsilon, delta=delta).epsilon(delta) <= epsilon
+    )
 
 
-@pytest.mark.parametrize("batching, n, steps, epsilon, delta, wins", [
-    (li.Poisson(0.0285), 4701, 35, 0.0153, 1e-10, "poisson-rdp"),
-    (li.FixedSize(678), 2036, 20, 0.00229, 1.5e-12, "composition-gdp"),
-], ids=["few orders name another theorem", "an allowance for rounding hides the root"])
-def test_exact_curves_decide_between_theorems_at_tiny_budgets(batching, n, steps, epsilon, delta, wins):
+@pytest.mark.parametrize(
+    "batching, n, steps, epsilon, delta, wins",
+    [
+        (li.Poisson(0.0285), 4701, 35, 0.0153, 1e-10, "poisson-rdp"),
+        (li.FixedSize(678), 2036, 20, 0.00229, 1.5e-12, "composition-gdp"),
+    ],
+    ids=["few orders name another theorem", "an allowance for rounding hides the root"],
+)
+def test_exact_curves_decide_between_theorems_at_tiny_budgets(
+    batching, n, steps, epsilon, delta, wins
+):
     """No theorem of the table certifies what has 1 % less noise, or much less."""
     run = li.Run(n=n, steps=steps, step_size=0.2, batching=batching, clip=1.0)
     found = li.calibrate(run, epsilon=epsilon, delta=delta)

@@ -1,4 +1,5 @@
-"""Format 2 of certificates: what is stated beside epsilon, whose word the rest is, old files, units of several rows."""
+"""Format 2 of certificates: what is stated beside epsilon, whose word the rest is, old files, units
+of several rows."""
 
 import json
 import math
@@ -11,10 +12,11 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting import document, tradeoff_summary as stated
+from lastiterate.accounting import document
+from lastiterate.accounting import tradeoff_summary as stated
+from lastiterate.accounting.comparison import check_statement, read_statement
 from lastiterate.accounting.document import content_hash
 from lastiterate.accounting.exact_noise import ExactRun
-from lastiterate.accounting.comparison import check_statement, read_statement
 from lastiterate.bayes.subject import certify as certify_sample
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import InputError
@@ -23,13 +25,29 @@ from lastiterate.release.units import UNCHECKED, UnitLoss, kept_rows, units_as_r
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "certificates"
 SCHEMA = json.loads((Path(document.__file__).parent / "certificate.schema.json").read_text())
-RUN = li.Run(n=1000, steps=50, step_size=0.5, noise=li.NoiseMultiplier(3.0), batching=li.Permuted(100),
-             loss=li.Softmax(classes=3, ridge=0.01))
+RUN = li.Run(
+    n=1000,
+    steps=50,
+    step_size=0.5,
+    noise=li.NoiseMultiplier(3.0),
+    batching=li.Permuted(100),
+    loss=li.Softmax(classes=3, ridge=0.01),
+)
 PLAIN = replace(RUN, batching=li.FullBatch(), noise=li.NoiseMultiplier(20.0))
-WORD = {"unit": "one patient", "purpose": "triage", "contact": "dpo@example.org", "note": "<script>",
-        "public_facts": [{"fact": "ages lie in 0 .. 110", "source": "the registry's manual"}],
-        "charged": ["the pilot of May"], "not_charged": ["the table of counts"],
-        "audit": {"protocol": "1,000 models, projection", "fixed_on": "2026-05-01", "result": {"lower": 0.4}}}
+WORD = {
+    "unit": "one patient",
+    "purpose": "triage",
+    "contact": "dpo@example.org",
+    "note": "<script>",
+    "public_facts": [{"fact": "ages lie in 0 .. 110", "source": "the registry's manual"}],
+    "charged": ["the pilot of May"],
+    "not_charged": ["the table of counts"],
+    "audit": {
+        "protocol": "1,000 models, projection",
+        "fixed_on": "2026-05-01",
+        "result": {"lower": 0.4},
+    },
+}
 
 
 @pytest.mark.parametrize("file", sorted(GOLDEN.glob("format-1-*.json")), ids=lambda file: file.stem)
@@ -37,7 +55,13 @@ def test_certificates_of_format_1_are_still_verified(file):
     assert li.verify(file).problems == ()
     body = json.loads(file.read_text())
     assert body["format"] == 1 and "stated" not in body
-    for change in ({"epsilon": body["epsilon"] * 0.9}, {"stated": {}}, {"word": {}}, {"format": True}, {"format": 0}):
+    for change in (
+        {"epsilon": body["epsilon"] * 0.9},
+        {"stated": {}},
+        {"word": {}},
+        {"format": True},
+        {"format": 0},
+    ):
         edited = body | change
         edited["content_sha256"] = content_hash(edited)
         file = json.dumps(edited)
@@ -46,14 +70,18 @@ def test_certificates_of_format_1_are_still_verified(file):
 
 @pytest.mark.parametrize("file", sorted(GOLDEN.glob("format-2-*.json")), ids=lambda file: file.stem)
 def test_certificates_of_format_2_are_still_verified(file):
-    """What was called noise there is a method now, and sentences that say why theorems fail may be worded anew."""
+    """What was called noise there is a method now, and sentences that say why theorems fail may be
+    worded anew."""
     assert li.verify(file).problems == ()
     body = json.loads(file.read_text())
     entry = "exact_run" if "exact_run" in body else "run"
     noise = body[entry]["noise"]
-    for change in ({"epsilon": body["epsilon"] * 0.9}, {"stated": body["stated"] | {"secret": []}},
-                   {entry: body[entry] | {"noise": noise | {"z": noise["z"] * 1.1}}},
-                   {entry: body[entry] | {"noise": noise | {"more": 1}}}):
+    for change in (
+        {"epsilon": body["epsilon"] * 0.9},
+        {"stated": body["stated"] | {"secret": []}},
+        {entry: body[entry] | {"noise": noise | {"z": noise["z"] * 1.1}}},
+        {entry: body[entry] | {"noise": noise | {"more": 1}}},
+    ):
         edited = body | change
         edited["content_sha256"] = content_hash(edited)
         try:
@@ -64,7 +92,8 @@ def test_certificates_of_format_2_are_still_verified(file):
 
 @pytest.mark.parametrize("file", sorted(GOLDEN.glob("format-3-*.json")), ids=lambda file: file.stem)
 def test_what_a_certificate_states_may_not_change_within_its_format(file):
-    """Written by an earlier version: another word in ``stated``, or a secret less, and it would not hold any more."""
+    """Written by an earlier version: another word in ``stated``, or a secret less, and it would not
+    hold any more."""
     assert json.loads(file.read_text())["format"] == 3 and li.verify(file).problems == ()
 
 
@@ -74,10 +103,14 @@ def problems_of(text):
     return li.Certificate.check(body).problems
 
 
-@pytest.mark.parametrize("path", [("epsilon_at_least",), ("curve", "orders", 0)], ids=("run", "posterior"))
+@pytest.mark.parametrize(
+    "path", [("epsilon_at_least",), ("curve", "orders", 0)], ids=("run", "posterior")
+)
 def test_only_upper_bounds_of_older_certificates_may_be_a_little_larger(path):
     """A lower bound, or an order of Renyi divergence, that is larger claims more."""
-    body = json.loads((GOLDEN / f"format-1-{'run' if len(path) == 1 else 'posterior'}.json").read_text())
+    body = json.loads(
+        (GOLDEN / f"format-1-{'run' if len(path) == 1 else 'posterior'}.json").read_text()
+    )
     for where, holds in ((("epsilon",), True), (path, False)):
         edited = json.loads(json.dumps(body))
         inner = edited
@@ -92,15 +125,22 @@ def test_only_upper_bounds_of_older_certificates_may_be_a_little_larger(path):
 def test_groups_of_records_where_something_is_known_of_them():
     kinds = all_kinds()
     exact, sample = kinds["exact_run"], kinds["problem"]
-    assert exact.group(3, 1e-5) == exact.curve().group(3).epsilon(1e-5) > exact.group(1, 1e-5) == exact.epsilon(1e-5)
+    assert (
+        exact.group(3, 1e-5)
+        == exact.curve().group(3).epsilon(1e-5)
+        > exact.group(1, 1e-5)
+        == exact.epsilon(1e-5)
+    )
     assert sample.group(1, 1e-5) == sample.epsilon(1e-5) and sample.group(2, 1e-5) == math.inf
 
 
 def test_a_theorem_that_is_newer_than_an_old_certificate_changes_nothing():
     body = json.loads((GOLDEN / "format-1-run.json").read_text())
     body["verdicts"] = [row for row in body["verdicts"] if row["theorem"] != "linear-witness"]
-    body["epsilon_at_least"] = max((row["epsilon"] for row in body["verdicts"] if row["kind"] == "lower"
-                                    and row["applies"]), default=0.0)
+    body["epsilon_at_least"] = max(
+        (row["epsilon"] for row in body["verdicts"] if row["kind"] == "lower" and row["applies"]),
+        default=0.0,
+    )
     body["content_sha256"] = content_hash(body)
     assert problems_of(json.dumps(body)) == ()
     body["format"] = 2
@@ -110,10 +150,15 @@ def test_a_theorem_that_is_newer_than_an_old_certificate_changes_nothing():
 
 def all_kinds():
     exactly = li.Certificate(ExactRun(replace(PLAIN, loss=li.Logistic())))
-    return {"run": li.account(RUN), "plain": li.account(PLAIN), "poisson": li.account(replace(RUN, batching=li.Poisson(
-            0.1))), "nothing": li.account(replace(RUN, noise=li.GradientNoise(0.0))), "units": li.account(replace(
-                RUN, rows_per_unit=3)), "exact_run": exactly,
-            "problem": certified(500, 3, row_norm=1.0, epsilon=2.0, delta=1e-5, adjacency="zero-out")}
+    return {
+        "run": li.account(RUN),
+        "plain": li.account(PLAIN),
+        "poisson": li.account(replace(RUN, batching=li.Poisson(0.1))),
+        "nothing": li.account(replace(RUN, noise=li.GradientNoise(0.0))),
+        "units": li.account(replace(RUN, rows_per_unit=3)),
+        "exact_run": exactly,
+        "problem": certified(500, 3, row_norm=1.0, epsilon=2.0, delta=1e-5, adjacency="zero-out"),
+    }
 
 
 @pytest.mark.parametrize("name", list(all_kinds()))
@@ -122,8 +167,12 @@ def test_every_kind_follows_the_schema_and_is_verified(name):
     body = certificate.to_dict(1e-5, files={"word": WORD, "software": {"python": "3.11"}})
     jsonschema.validate(body, SCHEMA)
     assert problems_of(json.dumps(body)) == ()
-    for entry, value in (("stated", body["stated"] | {"secret": []}), ("software", {"python": 3}), ("word", {"x": 1}),
-                         ("word", {"note": 3})):
+    for entry, value in (
+        ("stated", body["stated"] | {"secret": []}),
+        ("software", {"python": 3}),
+        ("word", {"x": 1}),
+        ("word", {"note": 3}),
+    ):
         edited = body | {entry: value}
         edited["content_sha256"] = content_hash(edited)
         assert problems_of(json.dumps(edited)), entry
@@ -133,9 +182,16 @@ def test_every_kind_follows_the_schema_and_is_verified(name):
 
 def test_a_stated_number_that_does_not_follow_is_found():
     body = li.account(RUN).to_dict(1e-5)
-    for path in (("mu", "value"), ("right_guesses",), ("true_positive_rates", 1, "at_most"), ("unit", "rows"),
-                 ("guarantees", 0, "epsilon"), ("contributions", "divisor"), ("noise", "multiplier"),
-                 ("batches", "blocks")):
+    for path in (
+        ("mu", "value"),
+        ("right_guesses",),
+        ("true_positive_rates", 1, "at_most"),
+        ("unit", "rows"),
+        ("guarantees", 0, "epsilon"),
+        ("contributions", "divisor"),
+        ("noise", "multiplier"),
+        ("batches", "blocks"),
+    ):
         edited = json.loads(json.dumps(body))
         inner = edited["stated"]
         for key in path[:-1]:
@@ -158,9 +214,13 @@ def test_a_gaussian_curve_is_stated_exactly():
 
 
 def test_what_is_stated_of_other_curves_lies_above_them():
-    """The closest mu above is above at every delta from its own up; rates are those of no test within the curve."""
+    """The closest mu above is above at every delta from its own up; rates are those of no test
+    within the curve."""
     for certificate in (li.account(RUN), li.account(replace(RUN, batching=li.Poisson(0.1)))):
-        curve, found = certificate.curve(certificate.best(1e-5)), certificate.to_dict(1e-5)["stated"]
+        curve, found = (
+            certificate.curve(certificate.best(1e-5)),
+            certificate.to_dict(1e-5)["stated"],
+        )
         mu = found["mu"]["value"]
         assert not found["mu"]["exact"] and found["mu"]["for_delta_of_at_least"] == 1e-5
         for delta in np.geomspace(1e-5, 0.5, 40):
@@ -185,10 +245,15 @@ def test_epsilon_of_a_unit_is_by_group_privacy_of_steps_and_preparation():
     mu = one.curve(one.best(1e-5)).mu
     assert three.curve(three.best(1e-5)).mu == pytest.approx(3 * mu, rel=1e-9)
     assert three.epsilon(1e-5) >= one.group(3, 1e-5)
-    assert any("at most 3 rows" in text for text in three.all_caveats()) and "one unit, 3" in three.explain(1e-5)
+    assert any(
+        "at most 3 rows" in text for text in three.all_caveats()
+    ) and "one unit, 3" in three.explain(1e-5)
     assert three.lower(1e-5) == one.lower(1e-5) > 0, "a unit with one row is a unit"
     exactly = li.Certificate(ExactRun(replace(PLAIN, loss=li.Logistic(), rows_per_unit=2)))
-    assert exactly.epsilon(1e-5) > li.Certificate(ExactRun(replace(PLAIN, loss=li.Logistic()))).epsilon(1e-5) * 1.8
+    assert (
+        exactly.epsilon(1e-5)
+        > li.Certificate(ExactRun(replace(PLAIN, loss=li.Logistic()))).epsilon(1e-5) * 1.8
+    )
     found = li.calibrate(replace(RUN, rows_per_unit=3), epsilon=2.0, delta=1e-5)
     assert 1.99 < found.epsilon(1e-5) <= 2.0 and found.run.rows_per_unit == 3
     assert li.Run.from_json(found.run.to_json()) == found.run
@@ -211,14 +276,19 @@ def test_rows_of_a_unit_are_kept_by_their_own_order_alone():
 def test_train_refuses_a_unit_with_more_rows_than_the_run_says(tmp_path):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(60, 2)), rng.integers(0, 2, 60)
-    run = li.Run(n=60, steps=5, step_size=0.5, batching=li.FullBatch(), loss=li.Logistic(), rows_per_unit=2)
+    run = li.Run(
+        n=60, steps=5, step_size=0.5, batching=li.FullBatch(), loss=li.Logistic(), rows_per_unit=2
+    )
     unit = np.repeat(np.arange(30), 2)
     model = li.train(run, (x, y), epsilon=4.0, delta=1e-3, unit=unit, statement=WORD)
     assert UNCHECKED not in model.certificate.all_caveats()
     where = model.save(tmp_path / "m")
     body = json.loads((where / "certificate.json").read_text())
-    assert body["word"] == WORD and body["software"]["generator"].startswith("Threefry") and len(
-        body["software"]["lastiterate_sha256"]) == 64
+    assert (
+        body["word"] == WORD
+        and body["software"]["generator"].startswith("Threefry")
+        and len(body["software"]["lastiterate_sha256"]) == 64
+    )
     assert li.verify(where).holds and li.load(where).statement == WORD
     jsonschema.validate(body, SCHEMA)
     assert UNCHECKED in li.train(run, (x, y), epsilon=4.0, delta=1e-3).certificate.all_caveats()
@@ -237,39 +307,67 @@ def test_units_of_a_file_are_bounded_before_they_are_counted(tmp_path):
     rng = np.random.default_rng(1)
     rows = [f"{i // 4},{rng.uniform():.3f},{'ab'[i % 2]}" for i in range(200)]
     (tmp_path / "d.csv").write_text("who,x,y\n" + "\n".join(rows) + "\n")
-    schema = Schema.from_dict({"target": "y", "classes": ["a", "b"], "columns": {
-        "x": {"kind": "number", "low": 0, "high": 1}, "who": {"kind": "ignore"}}})
-    wanted = Wanted(data=str(tmp_path / "d.csv"), budget=Budget(2.0, 1e-3), schema=schema, units=Units("who", 3))
+    schema = Schema.from_dict(
+        {
+            "target": "y",
+            "classes": ["a", "b"],
+            "columns": {"x": {"kind": "number", "low": 0, "high": 1}, "who": {"kind": "ignore"}},
+        }
+    )
+    wanted = Wanted(
+        data=str(tmp_path / "d.csv"), budget=Budget(2.0, 1e-3), schema=schema, units=Units("who", 3)
+    )
     found = fit_file(replace(wanted, algorithm=Algorithm("permuted-sgd"))).model
     assert (found.run.n, found.run.rows_per_unit, found.run.rows_per_record) == (50, 1, 3)
     assert found.certificate.epsilon(1e-3) <= 2.0
     exactly = fit_file(replace(wanted, budget=Budget(4.0, 1e-3), secure_noise=True)).model
     assert (exactly.run.n, exactly.run.rows_per_unit, exactly.run.rows_per_record) == (150, 3, 1)
-    assert exactly.certificate.epsilon(1e-3) <= 4.0 and UNCHECKED not in exactly.certificate.all_caveats()
+    assert (
+        exactly.certificate.epsilon(1e-3) <= 4.0
+        and UNCHECKED not in exactly.certificate.all_caveats()
+    )
     planned = fit_file(replace(wanted, budget=Budget(2.0, 1e-3, time_budget=2.0))).model
     assert planned.run.rows_per_record == 3 and planned.certificate.epsilon(1e-3) <= 2.0
-    for column, word in (("x", "no feature"), ("y", "not the target"), ("z", "a column of the data file")):
+    for column, word in (
+        ("x", "no feature"),
+        ("y", "not the target"),
+        ("z", "a column of the data file"),
+    ):
         with pytest.raises(InputError, match=word):
             fit_file(replace(wanted, units=Units(column, 3)))
 
 
-@pytest.mark.parametrize("word, said", [
-    ([], "table of entries"), ({"who": "me"}, "unknown entry"), ({"unit": 3}, "statement: unit"),
-    ({"charged": "x"}, "a list"),
-    ({"charged": [1]}, "statement: charged"), ({"public_facts": [{"fact": "x"}]}, "public_facts: source"),
-    ({"public_facts": [{"of": "x"}]}, "a table of fact, source"), ({"audit": "done"}, "a table of protocol"),
-    ({"audit": {"protocol": "p", "result": 3}}, "audit: result"), ({"note": "x" * 70_000}, "shorter than"),
-    ({"audit": {"protocol": "p", "result": {"x": math.nan}}}, "JSON"),
-])
+@pytest.mark.parametrize(
+    "word, said",
+    [
+        ([], "table of entries"),
+        ({"who": "me"}, "unknown entry"),
+        ({"unit": 3}, "statement: unit"),
+        ({"charged": "x"}, "a list"),
+        ({"charged": [1]}, "statement: charged"),
+        ({"public_facts": [{"fact": "x"}]}, "public_facts: source"),
+        ({"public_facts": [{"of": "x"}]}, "a table of fact, source"),
+        ({"audit": "done"}, "a table of protocol"),
+        ({"audit": {"protocol": "p", "result": 3}}, "audit: result"),
+        ({"note": "x" * 70_000}, "shorter than"),
+        ({"audit": {"protocol": "p", "result": {"x": math.nan}}}, "JSON"),
+    ],
+)
 def test_a_word_of_another_form_is_refused(word, said):
     with pytest.raises(InputError, match=said):
         check_statement(word)
 
 
 def test_a_word_is_read_from_toml_and_json(tmp_path):
-    (tmp_path / "w.toml").write_text('unit = "one patient"\ncharged = ["a"]\n[audit]\nprotocol = "p"\n')
+    (tmp_path / "w.toml").write_text(
+        'unit = "one patient"\ncharged = ["a"]\n[audit]\nprotocol = "p"\n'
+    )
     (tmp_path / "w.json").write_text(json.dumps(WORD))
-    assert read_statement(tmp_path / "w.toml") == {"unit": "one patient", "charged": ["a"], "audit": {"protocol": "p"}}
+    assert read_statement(tmp_path / "w.toml") == {
+        "unit": "one patient",
+        "charged": ["a"],
+        "audit": {"protocol": "p"},
+    }
     assert read_statement(tmp_path / "w.json") == WORD
     for name, text in (("bad.toml", "unit ="), ("bad.json", "{")):
         (tmp_path / name).write_text(text)
@@ -280,21 +378,28 @@ def test_a_word_is_read_from_toml_and_json(tmp_path):
 
 
 def test_a_sample_states_what_it_can():
-    problem = certified(500, 3, row_norm=1.0, epsilon=2.0, delta=1e-5, adjacency="zero-out").subject.problem
+    problem = certified(
+        500, 3, row_norm=1.0, epsilon=2.0, delta=1e-5, adjacency="zero-out"
+    ).subject.problem
     found = certify_sample(problem, "zero-out").to_dict(1e-5)["stated"]
     assert found["mu"]["exact"] is False and "batches" not in found
     assert found["charged"] == ["one exact posterior sample"]
 
 
 def test_units_are_records_of_their_own(tmp_path):
-    """A network's batches draw units: a unit's gradient is clipped as a whole, and places without a row count 0."""
+    """A network's batches draw units: a unit's gradient is clipped as a whole, and places without a
+    row count 0."""
     import jax
     import jax.numpy as jnp
 
     x, y = np.arange(12.0).reshape(6, 2).astype(np.float32), np.arange(6.0).astype(np.float32)
     unit = np.array([7, 3, 7, 7, 3, 9])
     present, rows, targets = units_as_records((x, y), unit, 2)
-    assert present.tolist() == [[1, 1], [1, 1], [1, 0]] and targets.tolist() == [[0, 2], [1, 4], [5, 5]]
+    assert present.tolist() == [[1, 1], [1, 1], [1, 0]] and targets.tolist() == [
+        [0, 2],
+        [1, 4],
+        [5, 5],
+    ]
     assert rows[0].tolist() == [[0, 1], [4, 5]] and rows[2].tolist() == [[10, 11], [10, 11]]
 
     def loss(params, row, target):
@@ -302,13 +407,19 @@ def test_units_are_records_of_their_own(tmp_path):
 
     mean, params = UnitLoss(loss, 2), {"w": jnp.array([0.5, -0.25])}
     one = float(mean(params, present[0], rows[0], targets[0]))
-    assert one == pytest.approx(float(loss(params, x[0], y[0]) + loss(params, x[2], y[2])) / 2, rel=1e-6)
+    assert one == pytest.approx(
+        float(loss(params, x[0], y[0]) + loss(params, x[2], y[2])) / 2, rel=1e-6
+    )
     alone = jax.grad(mean)(params, present[2], rows[2], targets[2])
     assert np.allclose(alone["w"], jax.grad(loss)(params, x[5], y[5])["w"] / 2)
     run = li.Run(n=3, steps=2, step_size=0.01, clip=1.0, noise=li.NoiseMultiplier(5.0))
     model = li.train(run, (present, rows, targets), model=params, loss=mean, delta=1e-3)
     assert mean.caveat in model.certificate.all_caveats()
-    singular = UnitLoss(lambda p, row, target: jnp.log(row @ p["w"]) + target, 2)  # no gradient at a row of zeros
-    assert np.isfinite(jax.grad(singular)({"w": jnp.ones(2)}, present[2], rows[2], targets[2])["w"]).all()
+    singular = UnitLoss(
+        lambda p, row, target: jnp.log(row @ p["w"]) + target, 2
+    )  # no gradient at a row of zeros
+    assert np.isfinite(
+        jax.grad(singular)({"w": jnp.ones(2)}, present[2], rows[2], targets[2])["w"]
+    ).all()
     with pytest.raises(InputError, match="unit of every row"):
         units_as_records((x, y[:5]), unit, 2)

@@ -1,4 +1,5 @@
-"""Executed noise ends 36 standard deviations from 0: what that costs, against the exact law of what is executed."""
+"""Executed noise ends 36 standard deviations from 0: what that costs, against the exact law of what
+is executed."""
 
 import math
 from dataclasses import replace
@@ -11,16 +12,30 @@ from scipy.stats import ncx2
 import lastiterate as li
 from lastiterate.accounting.tail_truncation import REACH, SHARE, beyond_support, lost_by_one
 
-ONE = li.Run(n=100, steps=1, step_size=1.0, noise=li.NoiseMultiplier(1.0), loss=li.Logistic(row_norm=1.0))
+ONE = li.Run(
+    n=100, steps=1, step_size=1.0, noise=li.NoiseMultiplier(1.0), loss=li.Logistic(row_norm=1.0)
+)
 
 
 def leaves(moved, reach):
-    """A pair of normals of radius at most ``reach``, moved, is of a larger one: exactly, in one direction at least."""
-    return ncx2.sf(reach**2, 2, moved**2) - math.exp(-reach**2 / 2)
+    """A pair of normals of radius at most ``reach``, moved, is of a larger one: exactly, in one
+    direction at least."""
+    return ncx2.sf(reach**2, 2, moved**2) - math.exp(-(reach**2) / 2)
 
 
-@pytest.mark.parametrize(("moved", "reach"), [
-    (0.01, 10.0), (0.5, 10.0), (2.0, 10.0), (4.0, 10.0), (6.0, 10.0), (8.0, 10.0), (20.0, REACH), (30.0, REACH)])
+@pytest.mark.parametrize(
+    ("moved", "reach"),
+    [
+        (0.01, 10.0),
+        (0.5, 10.0),
+        (2.0, 10.0),
+        (4.0, 10.0),
+        (6.0, 10.0),
+        (8.0, 10.0),
+        (20.0, REACH),
+        (30.0, REACH),
+    ],
+)
 def test_a_moved_pair_leaves_the_support_no_more_often_than_is_counted(moved, reach):
     assert leaves(moved, reach) <= lost_by_one(moved, reach)
     assert moved < 2 or lost_by_one(moved, reach) < 400 * leaves(moved, reach)
@@ -30,17 +45,23 @@ def test_a_moved_pair_leaves_the_support_no_more_often_than_is_counted(moved, re
 def test_many_moved_pairs_lose_no_more_than_one(reach):
     rng = np.random.default_rng(0)
     for _ in range(400):
-        moved, pairs = float(rng.choice([rng.uniform(0.01, 0.5), rng.uniform(0.3, reach - 1)])), rng.integers(2, 2000)
+        moved, pairs = (
+            float(rng.choice([rng.uniform(0.01, 0.5), rng.uniform(0.3, reach - 1)])),
+            rng.integers(2, 2000),
+        )
         each = moved * np.sqrt(rng.dirichlet(np.full(pairs, rng.choice([0.01, 0.1, 1.0]))))
-        end = math.exp(-reach**2 / 2)
+        end = math.exp(-(reach**2) / 2)
         lost = (np.exp(-((reach - each) ** 2) / 2) - end).sum()
-        counted = 4.5 * reach * moved * math.sqrt(pairs) * end + math.exp(-((reach - moved) ** 2) / 2)
+        counted = 4.5 * reach * moved * math.sqrt(pairs) * end + math.exp(
+            -((reach - moved) ** 2) / 2
+        )
         assert lost <= counted <= lost_by_one(moved, reach)
 
 
 @pytest.mark.parametrize("mu", [1.0, 3.0, 5.0, 7.0])
 def test_one_number_whose_noise_ends(mu):
-    """N(0, 1) without what lies beyond 10, moved by mu: the exact delta, where the ideal one is smaller too."""
+    """N(0, 1) without what lies beyond 10, moved by mu: the exact delta, where the ideal one is
+    smaller too."""
     end = 10.0
     kept = 1 - 2 * ndtr(-end)
     x = np.linspace(mu - end, mu + end, 400_001)
@@ -56,14 +77,21 @@ def test_one_number_whose_noise_ends(mu):
 
 def test_usual_runs_lose_nothing():
     for z, steps in ((0.05, 1), (0.1, 10_000), (0.5, 100), (2.0, 10_000)):
-        assert beyond_support(li.account(replace(ONE, noise=li.NoiseMultiplier(z), steps=steps)), 1e-6) < 1e-10
+        assert (
+            beyond_support(li.account(replace(ONE, noise=li.NoiseMultiplier(z), steps=steps)), 1e-6)
+            < 1e-10
+        )
     assert beyond_support(li.account(replace(ONE, noise=li.NoiseMultiplier(0.03))), 1e-6) > 1e-6
 
 
-@pytest.mark.parametrize("change", [
-    {"noise": li.NoiseMultiplier(0.03)}, {"prelude": (li.PrivateMean(0.03, 1.0),)},
-    {"steps": 2, "noise": li.GradientNoise((0.0, 0.0003)), "step_size": 1.0},
-])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"noise": li.NoiseMultiplier(0.03)},
+        {"prelude": (li.PrivateMean(0.03, 1.0),)},
+        {"steps": 2, "noise": li.GradientNoise((0.0, 0.0003)), "step_size": 1.0},
+    ],
+)
 def test_a_release_that_needs_longer_draws_says_so(change):
     rows, labels = np.ones((100, 3)) / 2, np.arange(100) % 2
     run = replace(ONE, **change)

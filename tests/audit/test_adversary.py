@@ -1,4 +1,5 @@
-"""Adversary instantiation on tiny images: its parts against closed forms, and what it shows and does not show."""
+"""Adversary instantiation on tiny images: its parts against closed forms, and what it shows and
+does not show."""
 
 import math
 from dataclasses import replace
@@ -12,9 +13,16 @@ from scipy.signal import correlate
 from scipy.special import logsumexp
 
 import lastiterate as li
-from lastiterate.audit import Effort, ImageModel, ImageNeighbours, attack_network, instantiate, weights_after
-from lastiterate.audit.networks import looked_at
+from lastiterate.audit import (
+    Effort,
+    ImageModel,
+    ImageNeighbours,
+    attack_network,
+    instantiate,
+    weights_after,
+)
 from lastiterate.audit.adversarial import fool_all
+from lastiterate.audit.networks import looked_at
 from lastiterate.audit.statistics import ceiling
 from lastiterate.engine import Trainer, seeded_key, seeded_keys
 from lastiterate.engine.network import fit_network, prepared
@@ -77,26 +85,34 @@ IMAGES, LABELS = drawn_images()
 
 @pytest.fixture(scope="module")
 def neighbours():
-    return instantiate(RUN, MODEL, IMAGES, LABELS, low=0.0, high=1.0, models=8, batch_models=8)  # as FEW
+    return instantiate(
+        RUN, MODEL, IMAGES, LABELS, low=0.0, high=1.0, models=8, batch_models=8
+    )  # as FEW
 
 
 # the parts
 
 
 def test_lenet_is_the_usual_network():
-    with jax.default_prng_impl("unsafe_rbg"):  # other random bits, whose program is compiled in a third of the time
+    with jax.default_prng_impl(
+        "unsafe_rbg"
+    ):  # other random bits, whose program is compiled in a third of the time
         params, others = map(jax.jit(lenet_parameters), (3, 4))
     assert sum(leaf.size for leaf in jax.tree.leaves(params)) == 61_706
     x = image = np.random.default_rng(2).normal(size=(1, 32, 32)).astype(np.float32)
     layers = jax.tree.map(np.asarray, params)
     for name in ("conv1", "conv2", "conv3"):
         kernels = layers[name]["w"], layers[name]["b"]
-        x = np.stack([correlate(x, w, "valid")[0] + b for w, b in zip(*kernels, strict=True)]).clip(0)
+        x = np.stack([correlate(x, w, "valid")[0] + b for w, b in zip(*kernels, strict=True)]).clip(
+            0
+        )
         if name != "conv3":
             x = x.reshape(len(x), x.shape[1] // 2, 2, -1, 2).max(axis=(2, 4))
     x = (layers["dense1"]["w"] @ x.ravel() + layers["dense1"]["b"]).clip(0)
     expected = layers["dense2"]["w"] @ x + layers["dense2"]["b"]
-    found, lost = jax.jit(lambda *given: (lenet_logits(*given), lenet_loss(*given, jnp.int32(4))))(params, image)
+    found, lost = jax.jit(lambda *given: (lenet_logits(*given), lenet_loss(*given, jnp.int32(4))))(
+        params, image
+    )
     assert found == pytest.approx(expected, abs=1e-5)
     assert lost == pytest.approx(logsumexp(expected) - expected[4], abs=1e-5)
     assert not np.array_equal(others["dense2"]["w"], params["dense2"]["w"])
@@ -111,10 +127,14 @@ def test_deepfool_on_a_linear_model_is_the_nearest_boundary():
         "w": jnp.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]], jnp.float32),
         "b": jnp.array([0.0, -1.5, 0.0], jnp.float32),
     }
-    image = np.array([1.0, 1.0], np.float32)  # logits 1, -0.5, -1: boundaries at 1.5 / sqrt 2 and at 2 / 2
+    image = np.array(
+        [1.0, 1.0], np.float32
+    )  # logits 1, -0.5, -1: boundaries at 1.5 / sqrt 2 and at 2 / 2
     found, said = fool_all(linear, jax.tree.map(lambda a: a[None], params), image, 0, -5.0, 5.0)
     assert said.tolist() == [2]
-    assert found == pytest.approx([1 - 1.02, 1.0], abs=1e-3), "1 along the first axis, and the overshoot"
+    assert found == pytest.approx([1 - 1.02, 1.0], abs=1e-3), (
+        "1 along the first axis, and the overshoot"
+    )
 
 
 def test_deepfool_goes_on_until_all_models_are_fooled():
@@ -123,11 +143,16 @@ def test_deepfool_goes_on_until_all_models_are_fooled():
     models = {"w": w, "b": jnp.zeros((2, 2), jnp.float32)}
     found, said = fool_all(linear, models, np.array([1.0, 0.4], np.float32), 0, -1.0, 1.0)
     assert said.tolist() == [1, 1]
-    assert found == pytest.approx([0, -0.6], abs=0.02), "along the diagonal, to just beyond the second boundary"
+    assert found == pytest.approx([0, -0.6], abs=0.02), (
+        "along the diagonal, to just beyond the second boundary"
+    )
 
 
 def test_deepfool_stays_in_the_range_or_says_that_it_cannot():
-    models = {"w": jnp.array([[[1.0, 0.0], [0.0, 0.0]]], jnp.float32), "b": jnp.zeros((1, 2), jnp.float32)}
+    models = {
+        "w": jnp.array([[[1.0, 0.0], [0.0, 0.0]]], jnp.float32),
+        "b": jnp.zeros((1, 2), jnp.float32),
+    }
     image = np.array([1.0, 0.4], np.float32)
     with pytest.raises(InputError, match="cannot be made adversarial in 20 moves: 1 of 1 models"):
         fool_all(linear, models, image, 0, 0.1, 1.0, most=20)
@@ -141,24 +166,36 @@ def squared(params, row):
 
 @pytest.mark.parametrize("batching", [li.Cyclic(4), li.Permuted(4), li.Reshuffled(4)])
 def test_a_look_is_the_last_iterate_of_the_shorter_run(batching):
-    run = replace(RUN, steps=15, batching=batching, noise=li.GradientNoise(tuple(np.linspace(0.1, 0.5, 15))))
+    run = replace(
+        RUN, steps=15, batching=batching, noise=li.GradientNoise(tuple(np.linspace(0.1, 0.5, 15)))
+    )
     params, data = {"t": jnp.ones(3, jnp.float32)}, (np.linspace(-1, 1, 3 * N).reshape(N, 3) ** 2,)
     with jax.enable_x64(True):
         loop, first, arranged = prepared(run, squared, params, data)
         found = looked_at(loop, first, arranged, seeded_keys(3, 2), [4, 15], lambda theta: theta)
         for place, steps in enumerate((4, 15)):
             short = prepared(run.shortened(steps), squared, params, data)
-            assert found[:, place] == pytest.approx(short[0].many(*short[1:], seeded_keys(3, 2)), abs=1e-6)
+            assert found[:, place] == pytest.approx(
+                short[0].many(*short[1:], seeded_keys(3, 2)), abs=1e-6
+            )
 
 
 @pytest.mark.parametrize("batching", [li.Cyclic(4), li.Permuted(4)])
 def test_linear_models_are_looked_at_like_shorter_runs(batching):
-    run = li.Run(n=N, steps=15, step_size=0.5, noise=li.GradientNoise(0.1), batching=batching,
-                 loss=li.Logistic(row_norm=1.0, ridge=0.1))
+    run = li.Run(
+        n=N,
+        steps=15,
+        step_size=0.5,
+        noise=li.GradientNoise(0.1),
+        batching=batching,
+        loss=li.Logistic(row_norm=1.0, ridge=0.1),
+    )
     x, y = np.random.default_rng(0).normal(size=(N, 3)), np.arange(N) % 2
     found = weights_after(run, x, y, seeded_keys(3, 2), [4, 15])
     for place, steps in enumerate((4, 15)):
-        assert found[:, place] == pytest.approx(Trainer(run.shortened(steps)).fit_many(x, y, seeded_keys(3, 2)))
+        assert found[:, place] == pytest.approx(
+            Trainer(run.shortened(steps)).fit_many(x, y, seeded_keys(3, 2))
+        )
     with pytest.raises(InputError, match="depends on how long"):
         weights_after(replace(run, method=li.TailAverage()), x, y, seeded_keys(3, 2), [4])
 
@@ -169,9 +206,14 @@ def test_langevin_run_is_sgld():
     assert (langevin_run(8, 3).steps, run.adjacency) == (6, "replace-one")
     lr = 2 * 0.02 / 8
     assert run.first_step * run.first_noise == pytest.approx(math.sqrt(lr))
-    still, theta = replace(run, noise=li.GradientNoise(0.0)), {"t": jnp.array([1.0, -2.0], jnp.float32)}
+    still, theta = (
+        replace(run, noise=li.GradientNoise(0.0)),
+        {"t": jnp.array([1.0, -2.0], jnp.float32)},
+    )
     data = np.arange(16, dtype=np.float32).reshape(8, 2)
-    found = fit_network(still, with_prior(lambda p, x: p["t"] @ x, 8), theta, (data,), seeded_key(0))
+    found = fit_network(
+        still, with_prior(lambda p, x: p["t"] @ x, 8), theta, (data,), seeded_key(0)
+    )
     expected = np.array([1.0, -2.0]) - lr / 2 * (8 * data[:4].mean(axis=0) + np.array([1.0, -2.0]))
     assert found["t"] == pytest.approx(expected, rel=1e-5)
 
@@ -190,14 +232,18 @@ def test_without_noise_the_data_sets_are_separated(neighbours):
     reports = attack_network(RUN, MODEL, neighbours, effort=FEW, checkpoints=[6, 60], failure=0.05)
     expected = ceiling(12, 0.025, 1e-5)
     assert [report.lower for report in reports] == pytest.approx([expected] * 2)
-    assert [report.ceiling for report in reports] == pytest.approx([expected] * 2), "the failure probability is split"
+    assert [report.ceiling for report in reports] == pytest.approx([expected] * 2), (
+        "the failure probability is split"
+    )
     assert reports[0].failure == 0.025
     assert reports[0].verdict.startswith("nothing certifies"), "no clip: no constant is known"
 
 
 def test_under_much_noise_nothing_shows_and_all_is_reproducible(neighbours):
     run = replace(CLIPPED, noise=li.GradientNoise(2.0))
-    first, again = (attack_network(run, FREE, neighbours, effort=FEW, checkpoints=[6, 12]) for _ in range(2))
+    first, again = (
+        attack_network(run, FREE, neighbours, effort=FEW, checkpoints=[6, 12]) for _ in range(2)
+    )
     assert all(report.lower == 0 < report.upper < math.inf for report in first)
     assert first == again
     assert np.array_equal(first[0].scores, again[0].scores)
@@ -249,21 +295,31 @@ def other_images(*places):
         (lambda: Effort(trials=9), "trials must be at least 10 models per data set, got 9"),
         (lambda: Effort(pilot=3), "pilot must be at least 10 models per data set, got 3"),
         (lambda: Effort(batch_models=0), "batch_models must be a whole number >= 1, got 0"),
-        (lambda: ImageNeighbours(IMAGES, other_images(2, 5), LABELS, 2, 0), "must differ in one record, not in 2"),
-        (lambda: ImageNeighbours(IMAGES, IMAGES, LABELS, 2, 0), "must differ in one record, not in 0"),
+        (
+            lambda: ImageNeighbours(IMAGES, other_images(2, 5), LABELS, 2, 0),
+            "must differ in one record, not in 2",
+        ),
+        (
+            lambda: ImageNeighbours(IMAGES, IMAGES, LABELS, 2, 0),
+            "must differ in one record, not in 0",
+        ),
         (
             lambda: ImageNeighbours(IMAGES, other_images(2), LABELS, 5, 0),
             "must be the one in which the neighbours differ",
         ),
-        (lambda: ImageNeighbours(IMAGES, other_images(2), LABELS, 2, 2),
-         "must be another class than the record's label"),
+        (
+            lambda: ImageNeighbours(IMAGES, other_images(2), LABELS, 2, 2),
+            "must be another class than the record's label",
+        ),
         (lambda: ImageNeighbours(IMAGES, IMAGES[:3], LABELS, 2, 0), "must have the same shape"),
         (
             lambda: instantiate(RUN, MODEL, IMAGES, LABELS, low=0.0, high=0.5),
             "images must lie within the pixel range 0 .. 0.5",
         ),
         (
-            lambda: instantiate(replace(RUN, adjacency="zero-out"), MODEL, IMAGES, LABELS, low=0.0, high=1.0),
+            lambda: instantiate(
+                replace(RUN, adjacency="zero-out"), MODEL, IMAGES, LABELS, low=0.0, high=1.0
+            ),
             "adjacency must be 'replace-one'",
         ),
         (
@@ -271,8 +327,17 @@ def other_images(*places):
             "record must lie within 0 .. 23, got 24",
         ),
         (
-            lambda: instantiate(UNTRAINED, MODEL, IMAGES, unlikely(), low=0.0, high=1.0, record=0, models=8,
-                                batch_models=8),
+            lambda: instantiate(
+                UNTRAINED,
+                MODEL,
+                IMAGES,
+                unlikely(),
+                low=0.0,
+                high=1.0,
+                record=0,
+                models=8,
+                batch_models=8,
+            ),
             "do not all know the label of record 0",
         ),
     ],

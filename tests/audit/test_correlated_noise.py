@@ -1,4 +1,5 @@
-"""Audits know correlated noise: executed noise has the law of the description, and every wrong one is caught."""
+"""Audits know correlated noise: executed noise has the law of the description, and every wrong one
+is caught."""
 
 from dataclasses import replace
 
@@ -7,7 +8,10 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.audit import (conformance as executed, exact_distribution as law, learned_scores as trajectory, worst_case)
+from lastiterate.audit import conformance as executed
+from lastiterate.audit import exact_distribution as law
+from lastiterate.audit import learned_scores as trajectory
+from lastiterate.audit import worst_case
 from lastiterate.audit.exact_distribution import columns, noise_p
 from lastiterate.engine.noise import NoiseRecursion
 from lastiterate.theorems import TABLE
@@ -15,7 +19,9 @@ from lastiterate.theorems.theorem import match
 from oracles.cancelling import matrix
 
 NOISE = li.Correlated(1.0, (1.0, 0.6, 0.3, 0.1), decay=0.5)
-RUN = li.Run(n=6, steps=12, step_size=0.5, noise=NOISE, clip=1.0, batching=li.Cyclic(2), loss=li.HuberRidge())
+RUN = li.Run(
+    n=6, steps=12, step_size=0.5, noise=NOISE, clip=1.0, batching=li.Cyclic(2), loss=li.HuberRidge()
+)
 RIGHT = NoiseRecursion.made
 
 
@@ -46,9 +52,16 @@ def late(self, recent, drawn, k):
 MUTANTS = [backwards, shorter, other_sign, not_decaying, forgotten, late]
 
 
-@pytest.mark.parametrize("change", [{}, {"update": li.HeavyBall(0.5), "batching": li.FullBatch()},
-                                    {"noise": li.Correlated(1.0, 5), "batching": li.BallsInBins(2)},
-                                    {"noise": li.Correlated(1.0, 1, decay=0.9)}], ids=str)
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"update": li.HeavyBall(0.5), "batching": li.FullBatch()},
+        {"noise": li.Correlated(1.0, 5), "batching": li.BallsInBins(2)},
+        {"noise": li.Correlated(1.0, 1, decay=0.9)},
+    ],
+    ids=str,
+)
 def test_the_last_iterate_follows_its_law(change):
     report = law.compare(replace(RUN, **change), models=4000)
     assert report.holds, report
@@ -69,7 +82,9 @@ def test_a_default_audit_looks_at_the_noise_of_all_steps(patched):
     assert not holds(RUN, pair, 16)
 
 
-@pytest.mark.parametrize("noise", [NOISE, li.Correlated(0.3, 20), li.GradientNoise((0.1, 0.2, 0.3) * 4)], ids=str)
+@pytest.mark.parametrize(
+    "noise", [NOISE, li.Correlated(0.3, 20), li.GradientNoise((0.1, 0.2, 0.3) * 4)], ids=str
+)
 def test_the_noise_of_all_steps_has_the_covariance_of_the_description(noise):
     run = replace(RUN, noise=noise)
     assert noise_p(run, 3) > 1e-6
@@ -84,12 +99,23 @@ def test_the_trajectory_attack_sees_as_much_as_the_theorem_says(batching):
     moved = (np.arange(run.steps) % run.blocks == 0) / run.divisor
     inverse = np.linalg.inv(matrix(run.noise, run.steps)) * run.first_noise
     distance = weight @ moved / np.linalg.norm(weight @ inverse)
-    mu = match(TABLE["correlated-gdp"], replace(run, clip=None, loss=li.Abstract(li.LossFacts(lipschitz=1.0))))
+    mu = match(
+        TABLE["correlated-gdp"],
+        replace(run, clip=None, loss=li.Abstract(li.LossFacts(lipschitz=1.0))),
+    )
     assert distance == pytest.approx(mu.curve.mu, rel=1e-9)
 
 
 def test_an_audit_of_all_iterates_comes_near_its_certificate():
-    run = li.Run(n=4, steps=8, step_size=0.5, noise=li.Correlated(2.0, 3), batching=li.Cyclic(2), release="all",
-                 clip=1.0, loss=li.HuberRidge())
+    run = li.Run(
+        n=4,
+        steps=8,
+        step_size=0.5,
+        noise=li.Correlated(2.0, 3),
+        batching=li.Cyclic(2),
+        release="all",
+        clip=1.0,
+        loss=li.HuberRidge(),
+    )
     report = li.audit.audit(run, trials=2000, delta=1e-2)
     assert report.upper > report.lower > 0.5 * report.upper

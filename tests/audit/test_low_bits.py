@@ -1,7 +1,9 @@
-"""What the low bits of released numbers show: of noise in single precision whose record it was, of ours nothing seen.
+"""What the low bits of released numbers show: of noise in single precision whose record it was, of
+ours nothing seen.
 
-One step from 0 on a public start: a released number is the mean gradient plus noise, times the step. Whoever knows all
-records but one subtracts what either data set would give, and looks whether the rest lies on the grid of the draws.
+One step from 0 on a public start: a released number is the mean gradient plus noise, times the
+step. Whoever knows all records but one subtracts what either data set would give, and looks whether
+the rest lies on the grid of the draws.
 """
 
 from dataclasses import replace
@@ -12,13 +14,19 @@ import pytest
 
 import lastiterate as li
 from benchmarks.audit.bugs.noise import of_unit
-from lastiterate.audit import conformance as executed, worst_case
+from lastiterate.audit import conformance as executed
+from lastiterate.audit import worst_case
 from lastiterate.audit.canaries import execute
 from lastiterate.engine import Trainer, seeded_keys
 
 MODELS, PLACES = 4000, 40
-RUN = li.Run(n=6, steps=1, step_size=0.37, noise=li.GradientNoise(0.61),
-             loss=li.HuberRidge(row_norm=1.0, residual_clip=1.0, ridge=0.0, intercept=0.5))
+RUN = li.Run(
+    n=6,
+    steps=1,
+    step_size=0.37,
+    noise=li.GradientNoise(0.61),
+    loss=li.HuberRidge(row_norm=1.0, residual_clip=1.0, ridge=0.0, intercept=0.5),
+)
 PAIR = worst_case(RUN)
 FINE = executed.CHECKS["the noise has fewer binary places than double precision holds"]
 """In every default audit."""
@@ -27,13 +35,20 @@ SINGLE = of_unit(lambda k, unit: unit.astype(jnp.float32).astype(jnp.float64))
 
 def models() -> tuple[np.ndarray, np.ndarray]:
     """Released numbers (2 MODELS, p) of both data sets, and which they are of."""
-    both = [execute(RUN, data, Trainer(RUN).fit_many, keys).reshape(MODELS, -1) for data, keys in zip(
-        (PAIR.with_record, PAIR.without_record), np.split(seeded_keys(1, 2 * MODELS), 2), strict=True)]
+    both = [
+        execute(RUN, data, Trainer(RUN).fit_many, keys).reshape(MODELS, -1)
+        for data, keys in zip(
+            (PAIR.with_record, PAIR.without_record),
+            np.split(seeded_keys(1, 2 * MODELS), 2),
+            strict=True,
+        )
+    ]
     return np.concatenate(both), np.repeat([True, False], MODELS)
 
 
 def off_grid(released: np.ndarray) -> np.ndarray:
-    """How far the noise would lie from the grid of single precision if either data set was the one, (2, models)."""
+    """How far the noise would lie from the grid of single precision if either data set was the one,
+    (2, models)."""
     silent = Trainer(replace(RUN, noise=li.GradientNoise(0.0)))
     found = []
     for data in (PAIR.with_record, PAIR.without_record):
@@ -53,7 +68,8 @@ def test_single_precision_tells_whose_model_it_is(patched) -> None:
 
 
 def test_the_same_attack_sees_nothing_in_double_precision() -> None:
-    """Not a proof: of 8,000 models, neither the grid nor any low bit of a released number goes with the data set."""
+    """Not a proof: of 8,000 models, neither the grid nor any low bit of a released number goes with
+    the data set."""
     released, present = models()
     near = off_grid(released)
     chance = 5 * 0.5 / np.sqrt(2 * MODELS)  # five standard deviations
@@ -61,7 +77,13 @@ def test_the_same_attack_sees_nothing_in_double_precision() -> None:
     words = released.view(np.uint64)
     for column in words.T:
         for bit in range(24):
-            assert abs((((column >> np.uint64(bit)) & np.uint64(1)).astype(bool) == present).mean() - 0.5) < chance
+            assert (
+                abs(
+                    (((column >> np.uint64(bit)) & np.uint64(1)).astype(bool) == present).mean()
+                    - 0.5
+                )
+                < chance
+            )
     assert FINE(RUN, PAIR, 64)
 
 

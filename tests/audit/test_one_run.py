@@ -1,4 +1,5 @@
-"""One training run: right trainers stand, broken ones are refuted, and the numbers are those of the guesses."""
+"""One training run: right trainers stand, broken ones are refuted, and the numbers are those of the
+guesses."""
 
 import json
 from dataclasses import replace
@@ -13,12 +14,10 @@ from typer.testing import CliRunner
 import lastiterate as li
 from benchmarks.audit.bugs import noise
 from lastiterate.audit import audit_one_run, one_run_epsilon
-from lastiterate.audit.statistics import EPSILONS
-from lastiterate.audit.one_run import GAUSSIAN, _guesses
-from lastiterate.audit.one_run import trainer
+from lastiterate.audit.one_run import GAUSSIAN, _guesses, gaussian_mu, shares_of_move, trainer
 from lastiterate.audit.one_run_statistics import impossible, of_deltas
-from lastiterate.audit.one_run import gaussian_mu, shares_of_move
 from lastiterate.audit.report import BUG, CEILING, NO_CONTRADICTION, OTHER
+from lastiterate.audit.statistics import EPSILONS
 from lastiterate.cli import app
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.engine import Trainer
@@ -55,12 +54,18 @@ def test_right_trainers_stand_and_leak_what_they_may(name):
 
 
 def test_the_bound_is_that_of_the_right_guesses():
-    report = audit_one_run(calibrated(3.0), canaries=300, guesses=60, failure=0.1, delta=1e-4, seed=5)
+    report = audit_one_run(
+        calibrated(3.0), canaries=300, guesses=60, failure=0.1, delta=1e-4, seed=5
+    )
     left = (1 - GAUSSIAN) * 0.1  # what the Gaussian bound leaves of the failure probability
     assert report.lower == one_run_epsilon(report.correct, 60, 300, 1e-4, left)
     assert report.ceiling == one_run_epsilon(60, 60, 300, 1e-4, left) > report.lower
-    assert report == audit_one_run(calibrated(3.0), canaries=300, guesses=60, failure=0.1, delta=1e-4, seed=5)
-    assert report != audit_one_run(calibrated(3.0), canaries=300, guesses=60, failure=0.1, delta=1e-4, seed=6)
+    assert report == audit_one_run(
+        calibrated(3.0), canaries=300, guesses=60, failure=0.1, delta=1e-4, seed=5
+    )
+    assert report != audit_one_run(
+        calibrated(3.0), canaries=300, guesses=60, failure=0.1, delta=1e-4, seed=6
+    )
 
 
 def test_without_noise_every_canary_is_guessed_and_nothing_is_certified():
@@ -79,7 +84,9 @@ def test_a_trainer_that_ignores_the_data_is_guessed_by_chance():
     assert abs(report.correct - 1000) < 5 * np.sqrt(500) and report.lower == 0
 
 
-@pytest.mark.parametrize("patch", [noise.NOISE_ONCE, noise.DIVIDED_TWICE], ids=["noise once", "divided twice"])
+@pytest.mark.parametrize(
+    "patch", [noise.NOISE_ONCE, noise.DIVIDED_TWICE], ids=["noise once", "divided twice"]
+)
 def test_broken_trainers_are_refuted_by_one_run(patched, patch):
     run = calibrated(1.0, SMALL, loss=replace(LOSS, intercept=0.0), n=1000)
     patched(*patch)
@@ -92,18 +99,25 @@ def test_the_number_of_guesses_is_the_best_of_those_considered():
     assert few < many, "a private run is guessed by many weak guesses, a leaky one by few sure ones"
 
 
-@pytest.mark.parametrize("changes", [{}, {"loss": li.Abstract(li.LossFacts()), "clip": 1.0}], ids=["rows", "network"])
+@pytest.mark.parametrize(
+    "changes", [{}, {"loss": li.Abstract(li.LossFacts()), "clip": 1.0}], ids=["rows", "network"]
+)
 def test_half_the_noise_is_refuted_by_one_run(changes):
     run = calibrated(1.0, n=1000, **changes)
     weak = replace(run, noise=li.GradientNoise(run.first_noise / 2))
     for described, refuted in ((run, False), (weak, True)):
+
         def train(features, target, keys, absent, described=described):
             return trainer(described, features.shape[1])(features, target, keys, absent=absent)
 
         report = audit_one_run(run, seed=3, train=train)
-        assert report.refuted == refuted and report.lower < report.upper, "only the Gaussian bound shows it"
+        assert report.refuted == refuted and report.lower < report.upper, (
+            "only the Gaussian bound shows it"
+        )
         assert (report.lower_gaussian > report.upper) == refuted
-        assert report.verdict == (OTHER if refuted else NO_CONTRADICTION), "other laws may seem larger"
+        assert report.verdict == (OTHER if refuted else NO_CONTRADICTION), (
+            "other laws may seem larger"
+        )
 
 
 def test_the_gaussian_bound_holds_as_often_as_it_says_and_shows_half_of_epsilon_1():
@@ -112,9 +126,17 @@ def test_the_gaussian_bound_holds_as_often_as_it_says_and_shows_half_of_epsilon_
         found = []
         for _ in range(repetitions):
             present = rng.random(1000) < 0.5
-            found.append(gaussian_mu(3.0 + 2 * (mu * shares * present + rng.normal(size=1000)), present, shares, 0.04))
-        assert (np.array(found) > mu).sum() <= 0.04 * repetitions + 4 * np.sqrt(0.04 * 0.96 * repetitions)
-        assert Gdp(float(np.median(found))).epsilon(1e-5) > (0.5 if shares.all() and shares.min() > 0 else 0.3)
+            found.append(
+                gaussian_mu(
+                    3.0 + 2 * (mu * shares * present + rng.normal(size=1000)), present, shares, 0.04
+                )
+            )
+        assert (np.array(found) > mu).sum() <= 0.04 * repetitions + 4 * np.sqrt(
+            0.04 * 0.96 * repetitions
+        )
+        assert Gdp(float(np.median(found))).epsilon(1e-5) > (
+            0.5 if shares.all() and shares.min() > 0 else 0.3
+        )
 
 
 def test_scores_of_another_law_have_no_gaussian_bound():
@@ -133,7 +155,8 @@ def test_shares_are_those_of_the_blocks():
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 0.0), (1.0, 0.05)])
 def test_right_guesses_are_as_likely_as_the_curve_allows(epsilon, delta):
-    """The largest probability of so many right guesses is that of a linear program over all their distributions."""
+    """The largest probability of so many right guesses is that of a linear program over all their
+    distributions."""
     records, guesses = 7, 5
 
     def allowed(y):
@@ -143,7 +166,10 @@ def test_right_guesses_are_as_likely_as_the_curve_allows(epsilon, delta):
         j = np.arange(guesses + 1)
         rows, bounds = [], []
         for i in range(1, guesses + 1):
-            right, wrong = np.where(j >= i, j, 0) / records, np.where(j >= i - 1, guesses - j, 0) / records
+            right, wrong = (
+                np.where(j >= i, j, 0) / records,
+                np.where(j >= i - 1, guesses - j, 0) / records,
+            )
             rows += [right * np.exp(-epsilon) - wrong, right * np.exp(epsilon) - wrong]
             bounds += [delta * np.exp(-epsilon), np.exp(epsilon) + delta - 1]
         found = linprog(-1.0 * (j >= correct), rows, bounds, [np.ones(guesses + 1)], [1.0])
@@ -166,7 +192,10 @@ def test_a_whole_curve_is_contradicted_no_earlier_than_its_own_guesses_allow():
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda: audit_one_run(replace(BASE, adjacency="replace-one")), "adjacency must be zero-out or add-remove"),
+        (
+            lambda: audit_one_run(replace(BASE, adjacency="replace-one")),
+            "adjacency must be zero-out or add-remove",
+        ),
         (lambda: audit_one_run(BASE, canaries=401), "canaries must lie within 1 .. 400, got 401"),
         (lambda: audit_one_run(BASE, canaries=3), "canaries are too few for any statement"),
         (lambda: audit_one_run(BASE, guesses=500), "guesses must satisfy"),
@@ -184,8 +213,20 @@ def test_the_command(tmp_path):
     file.write_text(json.dumps(calibrated(6.0).to_dict()))
     runner = CliRunner()
     told = runner.invoke(app, ["audit", str(file), "--attack", "one-run", "--seed", "2"])
-    assert told.exit_code == 0 and "in or out with probability 1/2" in told.output and CEILING in told.output
-    body = json.loads(runner.invoke(app, ["audit", str(file), "--attack", "one-run", "--seed", "2", "--json"]).stdout)
+    assert (
+        told.exit_code == 0
+        and "in or out with probability 1/2" in told.output
+        and CEILING in told.output
+    )
+    body = json.loads(
+        runner.invoke(
+            app, ["audit", str(file), "--attack", "one-run", "--seed", "2", "--json"]
+        ).stdout
+    )
     assert body["attack"] == "one-run" and body["upper"] == pytest.approx(6.0, rel=1e-3)
-    refused = runner.invoke(app, ["audit", str(file), "--attack", "one-run", "--plot", str(tmp_path / "roc.svg")])
-    assert refused.exit_code == 2 and "has no meaning for the attack 'one-run'" in " ".join(refused.output.split())
+    refused = runner.invoke(
+        app, ["audit", str(file), "--attack", "one-run", "--plot", str(tmp_path / "roc.svg")]
+    )
+    assert refused.exit_code == 2 and "has no meaning for the attack 'one-run'" in " ".join(
+        refused.output.split()
+    )

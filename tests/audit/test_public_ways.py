@@ -10,12 +10,16 @@ import pytest
 
 import lastiterate as li
 from lastiterate.accounting.exact_noise import ExactRun
-from lastiterate.audit import audit, networks, end_to_end as public_ways, end_to_end as whole, worst_case
-from lastiterate.audit.runner import auditable
-from lastiterate.audit.runner import default_train
+from lastiterate.audit import audit, networks, worst_case
+from lastiterate.audit import end_to_end as public_ways
+from lastiterate.audit import end_to_end as whole
 from lastiterate.audit.canaries import execute
 from lastiterate.audit.end_to_end import one_by_one
-from lastiterate.engine import (Trainer, checkpoint, dense_gradients as dense, exact_linear as exact_sums, linear_model as model, seeded_keys)
+from lastiterate.audit.runner import auditable, default_train
+from lastiterate.engine import Trainer, checkpoint, seeded_keys
+from lastiterate.engine import dense_gradients as dense
+from lastiterate.engine import exact_linear as exact_sums
+from lastiterate.engine import linear_model as model
 from lastiterate.run.run import DESCRIPTIONS, Run
 from tiers import unless
 
@@ -23,61 +27,139 @@ pytestmark = pytest.mark.usefixtures("optimised")  # many models: the time is in
 
 NUMBERS = li.HuberRidge(row_norm=1.0, residual_clip=1.0, ridge=0.5, intercept=0.5)
 CLASSES = li.Logistic(ridge=0.1)
-RUN = li.Run(n=6, steps=4, step_size=0.5, loss=NUMBERS, noise=li.NoiseMultiplier(0.7), batching=li.Cyclic(3))
-WIDE = {"prelude": (li.PrivateCovariance(9.0), ), "step_size": li.StableSteps((0.3,) * 4), "clip": 0.1,
-        "update": li.HeavyBall(0.5)}
+RUN = li.Run(
+    n=6, steps=4, step_size=0.5, loss=NUMBERS, noise=li.NoiseMultiplier(0.7), batching=li.Cyclic(3)
+)
+WIDE = {
+    "prelude": (li.PrivateCovariance(9.0),),
+    "step_size": li.StableSteps((0.3,) * 4),
+    "clip": 0.1,
+    "update": li.HeavyBall(0.5),
+}
 MEASURED = {"prelude": (li.TopEigenvalue(9.0),), "step_size": li.RelativeToSmooth(0.5)}
 CASES: dict[str, list[tuple[str, dict]]] = {
-    "step_size": [("Constant", {"step_size": 0.2}), ("InverseDecay", {"step_size": li.InverseDecay(0.5, 0.5)}),
-                  ("Steps", {"step_size": (0.5, 0.4, 0.3, 0.2)}), ("RelativeToSmooth", MEASURED),
-                  ("StableSteps", WIDE)],
-    "noise": [("GradientNoise", {"noise": li.GradientNoise(0.3)}),
-              ("NoiseMultiplier", {"noise": li.NoiseMultiplier(2)}),
-              ("Langevin", {"noise": li.Langevin(0.5)}), ("Correlated", {"noise": li.Correlated(0.7, 3)})],
-    "batching": [("FullBatch", {"batching": li.FullBatch()}), ("Cyclic", {"batching": li.Cyclic(2)}),
-                 ("Permuted", {"batching": li.Permuted(2)}), ("Reshuffled", {"batching": li.Reshuffled(2)}),
-                 ("FixedSize", {"batching": li.FixedSize(2)}), ("Poisson", {"batching": li.Poisson(0.4)}),
-                 ("BallsInBins", {"batching": li.BallsInBins(2)}),
-                 ("RandomAllocation", {"batching": li.RandomAllocation(2)})],
-    "domain": [("Everywhere", {"batching": li.FullBatch()}), ("Ball", {"domain": li.domains.Ball(0.1)}),
-               ("Box", {"domain": li.domains.Box(-0.1, 0.1)}), ("Simplex", {"domain": li.domains.Simplex()}),
-               ("AffineBall", {"domain": li.domains.AffineBall(1.0, ((1.0, 1.0),), (0.1,))})],
-    "prox": [("L1", {"prox": li.penalties.L1(0.1)}), ("L2Squared", {"prox": li.penalties.L2Squared(0.1)}),
-             ("ElasticNet", {"prox": li.penalties.ElasticNet(0.1, 0.1)}),
-             ("GroupLasso", {"prox": li.penalties.GroupLasso(0.1)}),
-             ("NuclearNorm", {"prox": li.penalties.NuclearNorm(0.1)})],
+    "step_size": [
+        ("Constant", {"step_size": 0.2}),
+        ("InverseDecay", {"step_size": li.InverseDecay(0.5, 0.5)}),
+        ("Steps", {"step_size": (0.5, 0.4, 0.3, 0.2)}),
+        ("RelativeToSmooth", MEASURED),
+        ("StableSteps", WIDE),
+    ],
+    "noise": [
+        ("GradientNoise", {"noise": li.GradientNoise(0.3)}),
+        ("NoiseMultiplier", {"noise": li.NoiseMultiplier(2)}),
+        ("Langevin", {"noise": li.Langevin(0.5)}),
+        ("Correlated", {"noise": li.Correlated(0.7, 3)}),
+    ],
+    "batching": [
+        ("FullBatch", {"batching": li.FullBatch()}),
+        ("Cyclic", {"batching": li.Cyclic(2)}),
+        ("Permuted", {"batching": li.Permuted(2)}),
+        ("Reshuffled", {"batching": li.Reshuffled(2)}),
+        ("FixedSize", {"batching": li.FixedSize(2)}),
+        ("Poisson", {"batching": li.Poisson(0.4)}),
+        ("BallsInBins", {"batching": li.BallsInBins(2)}),
+        ("RandomAllocation", {"batching": li.RandomAllocation(2)}),
+    ],
+    "domain": [
+        ("Everywhere", {"batching": li.FullBatch()}),
+        ("Ball", {"domain": li.domains.Ball(0.1)}),
+        ("Box", {"domain": li.domains.Box(-0.1, 0.1)}),
+        ("Simplex", {"domain": li.domains.Simplex()}),
+        ("AffineBall", {"domain": li.domains.AffineBall(1.0, ((1.0, 1.0),), (0.1,))}),
+    ],
+    "prox": [
+        ("L1", {"prox": li.penalties.L1(0.1)}),
+        ("L2Squared", {"prox": li.penalties.L2Squared(0.1)}),
+        ("ElasticNet", {"prox": li.penalties.ElasticNet(0.1, 0.1)}),
+        ("GroupLasso", {"prox": li.penalties.GroupLasso(0.1)}),
+        ("NuclearNorm", {"prox": li.penalties.NuclearNorm(0.1)}),
+    ],
     "start": [("Fixed", {"steps": 5}), ("GaussianStart", {"start": li.GaussianStart(1.0)})],
-    "update": [("HeavyBall", {"update": li.HeavyBall(0.5)}), ("Nesterov", {"update": li.Nesterov()}),
-               ("Adam", {"update": li.Adam(), "clip": 1.0}),
-               ("PostProcessing", {"update": li.PostProcessing("mine"), "step_size": 1.0, "clip": 1.0,
-                                   "loss": li.Abstract(li.LossFacts())})],
-    "prelude": [("PrivateMean", {"prelude": (li.PrivateMean(9.0, 1.0),)}),
-                ("PrivateTargetMean", {"prelude": (li.PrivateTargetMean(9.0, 1.0),)}),
-                ("SquareRoots", {"prelude": (li.SquareRoots(),)}), ("UnitRows", {"prelude": (li.UnitRows(),)}),
-                ("CosineFeatures", {"prelude": (li.CosineFeatures(9.0, 4),)}),
-                ("PrivateCovariance", {"prelude": (li.PrivateCovariance(9.0),)}), ("TopEigenvalue", MEASURED)],
-    "loss": [("Logistic", {"loss": CLASSES}), ("Softmax", {"loss": li.Softmax(classes=3)}),
-             ("HuberRidge", {"loss": replace(NUMBERS, ridge=0.1)}),
-             ("Abstract", {"loss": li.Abstract(li.LossFacts()), "clip": 1.0})],
-    "method": [("Descent", {"steps": 5}), ("TailAverage", {"method": li.TailAverage(0.5)}),
-               ("ExponentialAverage", {"method": li.ExponentialAverage(0.9)}),
-               ("VarianceReduced", {"method": li.VarianceReduced(2, 1.0), "batching": li.FullBatch()}),
-               ("PerturbedMinimiser", {"method": li.PerturbedMinimiser(2), "loss": CLASSES, "steps": 1,
-                                       "batching": li.FullBatch(), "step_size": 1.0})],
-    "counts": [("NoisyCount", {"counts": (li.NoisyCount(5.0, 6),), "loss": CLASSES}),
-               ("NoisyGroups", {"counts": (li.NoisyGroups(5.0, 6, ("a", "b")),), "loss": CLASSES})],
-    "calibration": [("Calibration", {"calibration": li.Calibration(9.0, 1), "loss": CLASSES}),
-                    ("AssumedSlope", {"calibration": li.AssumedSlope(0.5), "loss": CLASSES})],
-    "record_draws": [("RecordDraws", {"record_draws": li.RecordDraws("shaken", 2), "clip": 1.0,
-                                      "loss": li.Abstract()})],
-    "n": [("", {"n": 7})], "steps": [("", {"steps": 5})], "clip": [("", {"clip": 0.1})],
-    "release": [("", {"release": "all"})], "adjacency": [("", {"adjacency": "replace-one"})],
-    "rows_per_unit": [("", {"rows_per_unit": 2})], "rows_per_record": [("", {"rows_per_record": 2})],
+    "update": [
+        ("HeavyBall", {"update": li.HeavyBall(0.5)}),
+        ("Nesterov", {"update": li.Nesterov()}),
+        ("Adam", {"update": li.Adam(), "clip": 1.0}),
+        (
+            "PostProcessing",
+            {
+                "update": li.PostProcessing("mine"),
+                "step_size": 1.0,
+                "clip": 1.0,
+                "loss": li.Abstract(li.LossFacts()),
+            },
+        ),
+    ],
+    "prelude": [
+        ("PrivateMean", {"prelude": (li.PrivateMean(9.0, 1.0),)}),
+        ("PrivateTargetMean", {"prelude": (li.PrivateTargetMean(9.0, 1.0),)}),
+        ("SquareRoots", {"prelude": (li.SquareRoots(),)}),
+        ("UnitRows", {"prelude": (li.UnitRows(),)}),
+        ("CosineFeatures", {"prelude": (li.CosineFeatures(9.0, 4),)}),
+        ("PrivateCovariance", {"prelude": (li.PrivateCovariance(9.0),)}),
+        ("TopEigenvalue", MEASURED),
+    ],
+    "loss": [
+        ("Logistic", {"loss": CLASSES}),
+        ("Softmax", {"loss": li.Softmax(classes=3)}),
+        ("HuberRidge", {"loss": replace(NUMBERS, ridge=0.1)}),
+        ("Abstract", {"loss": li.Abstract(li.LossFacts()), "clip": 1.0}),
+    ],
+    "method": [
+        ("Descent", {"steps": 5}),
+        ("TailAverage", {"method": li.TailAverage(0.5)}),
+        ("ExponentialAverage", {"method": li.ExponentialAverage(0.9)}),
+        ("VarianceReduced", {"method": li.VarianceReduced(2, 1.0), "batching": li.FullBatch()}),
+        (
+            "PerturbedMinimiser",
+            {
+                "method": li.PerturbedMinimiser(2),
+                "loss": CLASSES,
+                "steps": 1,
+                "batching": li.FullBatch(),
+                "step_size": 1.0,
+            },
+        ),
+    ],
+    "counts": [
+        ("NoisyCount", {"counts": (li.NoisyCount(5.0, 6),), "loss": CLASSES}),
+        ("NoisyGroups", {"counts": (li.NoisyGroups(5.0, 6, ("a", "b")),), "loss": CLASSES}),
+    ],
+    "calibration": [
+        ("Calibration", {"calibration": li.Calibration(9.0, 1), "loss": CLASSES}),
+        ("AssumedSlope", {"calibration": li.AssumedSlope(0.5), "loss": CLASSES}),
+    ],
+    "record_draws": [
+        (
+            "RecordDraws",
+            {"record_draws": li.RecordDraws("shaken", 2), "clip": 1.0, "loss": li.Abstract()},
+        )
+    ],
+    "n": [("", {"n": 7})],
+    "steps": [("", {"steps": 5})],
+    "clip": [("", {"clip": 0.1})],
+    "release": [("", {"release": "all"})],
+    "adjacency": [("", {"adjacency": "replace-one"})],
+    "rows_per_unit": [("", {"rows_per_unit": 2})],
+    "rows_per_record": [("", {"rows_per_record": 2})],
 }
 """Every class that a field of a run may hold, and a run that differs in it."""
 EVERY = [(field, kind) for field, found in CASES.items() for kind, _ in found]
-QUICK = {"Langevin", "Permuted", "Simplex", "L1", "GaussianStart", "HeavyBall", "PostProcessing", "TopEigenvalue",
-         "StableSteps", "NoisyCount", "Calibration", "Abstract", ""}
+QUICK = {
+    "Langevin",
+    "Permuted",
+    "Simplex",
+    "L1",
+    "GaussianStart",
+    "HeavyBall",
+    "PostProcessing",
+    "TopEigenvalue",
+    "StableSteps",
+    "NoisyCount",
+    "Calibration",
+    "Abstract",
+    "",
+}
 FREE = {"n", "clip", "steps"}
 """Changes of numbers that other tests look at, in the exhaustive tier here."""
 
@@ -91,21 +173,35 @@ def test_the_cases_are_all_that_a_run_can_describe() -> None:
 
 def shown(run: Run) -> np.ndarray:
     """What an audit trains of a run under one key, on both data sets of its first pair."""
-    pair = networks.families(run)[0] if networks.stands_in(run) else worst_case(run, None if run.method.model_parameters
-                                                                                or run.prelude else 1)
+    pair = (
+        networks.families(run)[0]
+        if networks.stands_in(run)
+        else worst_case(run, None if run.method.model_parameters or run.prelude else 1)
+    )
     train = default_train(run)
-    found = [np.ravel(execute(run, data, train, seeded_keys(3, 1))) for data in (pair.with_record, pair.without_record)]
+    found = [
+        np.ravel(execute(run, data, train, seeded_keys(3, 1)))
+        for data in (pair.with_record, pair.without_record)
+    ]
     return np.concatenate(found)
 
 
-@pytest.mark.parametrize(("field", "kind"), unless(lambda case: case[1] in QUICK and case[0] not in FREE, EVERY))
-def test_every_described_part_is_executed_or_named(field: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("field", "kind"), unless(lambda case: case[1] in QUICK and case[0] not in FREE, EVERY)
+)
+def test_every_described_part_is_executed_or_named(
+    field: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It changes what is trained, or the report says that it is not executed."""
     described = replace(RUN, **dict(CASES[field])[kind])
     found = auditable(described)
     named = {text.split()[0] for text in found.lacking}
     if field in named:
-        assert not kind or kind in next(text for text in found.lacking if text.split()[0] == field) or field == "loss"
+        assert (
+            not kind
+            or kind in next(text for text in found.lacking if text.split()[0] == field)
+            or field == "loss"
+        )
         return
     if kind == "PostProcessing":
         with pytest.raises(li.InputError, match="optimizer"):
@@ -132,29 +228,43 @@ def test_parameters_of_train_that_no_way_uses_are_named(monkeypatch: pytest.Monk
     grown.__signature__ = inspect.Signature([*every, extra])  # type: ignore[attr-defined]
     monkeypatch.setattr(public_ways, "train", grown)
     broken, left = ways(RUN)
-    assert broken == () and "colour" in left[-1] and left[-1].startswith("of train: model, loss, epsilon")
+    assert (
+        broken == ()
+        and "colour" in left[-1]
+        and left[-1].startswith("of train: model, loss, epsilon")
+    )
     used = {"seed", "checkpoint", "ledger", "scratch", "progress"}
     assert not used & set(left[-1].removeprefix("of train: ").split(", "))
 
 
 def ways(run: Run) -> tuple[tuple[str, ...], tuple[str, ...]]:
     pair = worst_case(run)
-    return public_ways.checked(public_ways.linear(run, pair), lambda keys: default_train(run)(
-        pair.with_record.features, pair.with_record.target, keys))
+    return public_ways.checked(
+        public_ways.linear(run, pair),
+        lambda keys: default_train(run)(pair.with_record.features, pair.with_record.target, keys),
+    )
 
 
 def test_what_is_refused_is_named_with_the_reason() -> None:
     broken, left = ways(replace(RUN, noise=li.GradientNoise(0.0)))
-    assert broken == () and left[0].endswith("train, stopped and resumed (nothing certifies the run)")
-    assert public_ways.checked(public_ways.linear(replace(RUN, steps=10**6), worst_case(RUN)), lambda _: 1 / 0)[1]
+    assert broken == () and left[0].endswith(
+        "train, stopped and resumed (nothing certifies the run)"
+    )
+    assert public_ways.checked(
+        public_ways.linear(replace(RUN, steps=10**6), worst_case(RUN)), lambda _: 1 / 0
+    )[1]
 
 
 def test_a_pipeline_that_trains_another_model_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     trained = Trainer.trained
-    monkeypatch.setattr(Trainer, "trained", lambda self, *given, **named: 1.01 * trained(self, *given, **named))
+    monkeypatch.setattr(
+        Trainer, "trained", lambda self, *given, **named: 1.01 * trained(self, *given, **named)
+    )
     broken, _ = ways(RUN)
-    assert broken == tuple(f"{words} gives another model than the one that is attacked"
-                           for words in ("train", "train, stopped and resumed"))
+    assert broken == tuple(
+        f"{words} gives another model than the one that is attacked"
+        for words in ("train", "train, stopped and resumed")
+    )
 
 
 def test_a_checkpoint_that_loses_a_step_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +276,9 @@ def test_a_checkpoint_that_loses_a_step_is_seen(monkeypatch: pytest.MonkeyPatch)
         return max(done - 1, 0), arrays
 
     monkeypatch.setattr(checkpoint.Checkpoint, "state", property(lost))
-    assert ways(RUN)[0] == ("train, stopped and resumed gives another model than the one that is attacked",)
+    assert ways(RUN)[0] == (
+        "train, stopped and resumed gives another model than the one that is attacked",
+    )
 
 
 def test_a_key_that_is_no_fresh_one_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,22 +290,35 @@ class Loose:
     """Array functions for which every number is a finite one."""
 
     def __getattr__(self, name: str) -> object:
-        return (lambda given: jnp.ones_like(given, bool)) if name == "isfinite" else getattr(jnp, name)
+        return (
+            (lambda given: jnp.ones_like(given, bool)) if name == "isfinite" else getattr(jnp, name)
+        )
 
 
 def test_a_network_that_releases_all_iterates_is_the_one_that_is_attacked() -> None:
     """All arrays of one iterate come before the next one's, as in the program that is attacked."""
-    run = li.Run(n=4, steps=3, step_size=0.5, clip=1.0, noise=li.NoiseMultiplier(4.0), batching=li.Permuted(2),
-                 release="all", update=li.Adam())
+    run = li.Run(
+        n=4,
+        steps=3,
+        step_size=0.5,
+        clip=1.0,
+        noise=li.NoiseMultiplier(4.0),
+        batching=li.Permuted(2),
+        release="all",
+        update=li.Adam(),
+    )
     pair = networks.families(run)[0]
     features, target = pair.with_record.features, pair.with_record.target
-    broken, _ = public_ways.checked(networks.public(run, pair),
-                                    lambda keys: networks.train_many(run)(features, target, keys))
+    broken, _ = public_ways.checked(
+        networks.public(run, pair), lambda keys: networks.train_many(run)(features, target, keys)
+    )
     assert broken == ()
 
 
 def test_gradients_that_are_no_numbers_leave_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = li.Run(n=6, steps=2, step_size=0.5, clip=1.0, noise=li.NoiseMultiplier(0.7), batching=li.Cyclic(3))
+    run = li.Run(
+        n=6, steps=2, step_size=0.5, clip=1.0, noise=li.NoiseMultiplier(0.7), batching=li.Cyclic(3)
+    )
     pair = networks.families(run)[0]
     assert networks.violations(run, pair, 1) == ()
     monkeypatch.setattr(dense, "jnp", Loose())
@@ -206,9 +331,15 @@ def test_exact_noise_is_attacked_as_it_is_drawn(monkeypatch: pytest.MonkeyPatch)
     run = replace(RUN, noise=li.NoiseMultiplier(2.0), batching=li.FullBatch())
     pair = worst_case(run)
     right = audit(ExactRun(run), neighbours=pair, trials=120, seed=1)
-    assert not right.refuted and "of train: " in right.not_executed[-1] and "secure" not in right.not_executed[-1]
+    assert (
+        not right.refuted
+        and "of train: " in right.not_executed[-1]
+        and "secure" not in right.not_executed[-1]
+    )
     draws_of = exact_sums.draws_of
-    monkeypatch.setattr(exact_sums, "draws_of", lambda *given: lambda *asked: 0 * draws_of(*given)(*asked))
+    monkeypatch.setattr(
+        exact_sums, "draws_of", lambda *given: lambda *asked: 0 * draws_of(*given)(*asked)
+    )
     assert audit(ExactRun(run), neighbours=pair, trials=120, seed=1).refuted
 
 
@@ -217,18 +348,28 @@ def test_units_of_several_rows_are_attacked_as_units() -> None:
     units = replace(RUN, rows_per_record=3, noise=li.GradientNoise(0.3))
     pair = worst_case(units)
     for data in (pair.with_record, pair.without_record):
-        rows = execute(RUN, data, Trainer(replace(units, rows_per_record=1)).fit_many, seeded_keys(1, 1))
+        rows = execute(
+            RUN, data, Trainer(replace(units, rows_per_record=1)).fit_many, seeded_keys(1, 1)
+        )
         found = execute(RUN, data, one_by_one(units), seeded_keys(1, 1))
         np.testing.assert_allclose(np.ravel(found), np.ravel(rows), rtol=1e-6)
 
 
 def test_modules_are_trained_by_the_ways_of_their_users(monkeypatch):
-    """A released module's run is attacked on a stand-in; ``train`` on the same module gives the very model."""
+    """A released module's run is attacked on a stand-in; ``train`` on the same module gives the
+    very model."""
     pytest.importorskip("torch")
     from lastiterate.torch.released import stand_in
 
-    run = li.Run(n=4, steps=2, step_size=0.3, loss=li.Abstract(li.LossFacts()), clip=1.0, batching=li.Reshuffled(2),
-                 noise=li.GradientNoise(1.0))
+    run = li.Run(
+        n=4,
+        steps=2,
+        step_size=0.3,
+        loss=li.Abstract(li.LossFacts()),
+        clip=1.0,
+        batching=li.Reshuffled(2),
+        noise=li.GradientNoise(1.0),
+    )
     train, pair = stand_in(run, networks.SHAPES), networks.families(run)[0]
 
     def attacked(keys, moved=0.0):
@@ -239,5 +380,6 @@ def test_modules_are_trained_by_the_ways_of_their_users(monkeypatch):
     broken, left = public_ways.checked(train.call(pair), attacked, noisy=False)
     assert broken == () and not any("train on records in pieces" in words for words in left)
     monkeypatch.setattr(public_ways, "WAYS", {"train": public_ways.in_memory})
-    assert public_ways.checked(train.call(pair), lambda keys: attacked(keys, 1e-3), noisy=False)[0] == (
-        "train gives another model than the one that is attacked",)
+    assert public_ways.checked(train.call(pair), lambda keys: attacked(keys, 1e-3), noisy=False)[
+        0
+    ] == ("train gives another model than the one that is attacked",)

@@ -1,4 +1,5 @@
-"""Statistics of audits: coverage on mechanisms of known epsilon, the published caps, and what is refused."""
+"""Statistics of audits: coverage on mechanisms of known epsilon, the published caps, and what is
+refused."""
 
 from math import comb
 
@@ -7,15 +8,27 @@ import pytest
 from scipy.special import expit, ndtr
 
 from lastiterate.audit.one_run_statistics import one_run_epsilon, one_run_p_value
-from lastiterate.audit.statistics import (CombinedBounds, Counts, ceiling, epsilon_at, epsilon_lower, gaussian_epsilon, mu_at, mu_lower, rate_upper, refutes, require_statement)
+from lastiterate.audit.statistics import (
+    CombinedBounds,
+    Counts,
+    ceiling,
+    epsilon_at,
+    epsilon_lower,
+    gaussian_epsilon,
+    mu_at,
+    mu_lower,
+    rate_upper,
+    refutes,
+    require_statement,
+)
 from lastiterate.curves.curve import EpsDelta
-from lastiterate.curves.gaussian import Gdp
-from lastiterate.curves.gaussian import GdpMixture
+from lastiterate.curves.gaussian import Gdp, GdpMixture
 from lastiterate.errors import InputError
 
 REPETITIONS = 2000
 FAILURE = 0.05
-# a correct bound misses at most FAILURE of the time; four standard errors of 2,000 repetitions on top
+# a correct bound misses at most FAILURE of the time; four standard errors of 2,000 repetitions on
+# top
 MOST_MISSES = FAILURE + 4 * np.sqrt(FAILURE * (1 - FAILURE) / REPETITIONS)
 
 
@@ -33,10 +46,13 @@ def test_rates_are_covered(rate, trials):
 
 
 def test_a_rate_bound_is_clopper_and_pearsons():
-    # the bound is the p at which P[Bin(n, p) <= k] = failure: here 1 - 0.05^(1/10), and the binomial sum by hand
+    # the bound is the p at which P[Bin(n, p) <= k] = failure: here 1 - 0.05^(1/10), and the
+    # binomial sum by hand
     assert rate_upper(0, 10, 0.05) == pytest.approx(1 - 0.05 ** (1 / 10), rel=1e-6)
     p = float(rate_upper(2, 10, 0.05))
-    assert (1 - p) ** 10 + 10 * p * (1 - p) ** 9 + 45 * p**2 * (1 - p) ** 8 == pytest.approx(0.05, rel=1e-6)
+    assert (1 - p) ** 10 + 10 * p * (1 - p) ** 9 + 45 * p**2 * (1 - p) ** 8 == pytest.approx(
+        0.05, rel=1e-6
+    )
     assert rate_upper(10, 10, 0.05) == 1
 
 
@@ -83,7 +99,8 @@ def test_many_thresholds_share_one_budget():
     for _ in range(300):
         scores = rng.normal(size=(2, 500))
         counts = tuple(
-            Counts(int((scores[1] > t).sum()), 500, int((scores[0] <= t).sum()), 500) for t in np.linspace(-2, 2, 10)
+            Counts(int((scores[1] > t).sum()), 500, int((scores[0] <= t).sum()), 500)
+            for t in np.linspace(-2, 2, 10)
         )
         wrong += CombinedBounds(counts, 0.2).epsilon(0.0) > 0
         single += max(float(epsilon_lower(c, 0.0, 0.2)) for c in counts) > 0
@@ -120,7 +137,9 @@ def test_a_gaussian_epsilon_is_rounded_down():
     assert gaussian_epsilon(0.0, 1e-5) == 0
 
 
-@pytest.mark.parametrize("right,delta,epsilon", [(600, 1e-5, 0.297), (1000, 1e-5, 5.782), (1000, 0.0, 5.809)])
+@pytest.mark.parametrize(
+    "right,delta,epsilon", [(600, 1e-5, 0.297), (1000, 1e-5, 5.782), (1000, 0.0, 5.809)]
+)
 def test_one_run_has_the_known_values(right, delta, epsilon):
     assert one_run_epsilon(right, 1000, 1000, delta, 0.05) == pytest.approx(epsilon, abs=6e-4)
 
@@ -141,9 +160,13 @@ def test_one_run_is_covered_where_delta_names_records():
     named = rng.random(REPETITIONS) < m * delta
     right = np.where(named, m, rng.binomial(m, expit(epsilon), REPETITIONS))
     values = {v: one_run_epsilon(v, m, m, delta, 0.2) for v in set(right.tolist())}
-    assert np.mean([values[v] > epsilon for v in right.tolist()]) <= 0.2 + 4 * np.sqrt(0.16 / REPETITIONS)
+    assert np.mean([values[v] > epsilon for v in right.tolist()]) <= 0.2 + 4 * np.sqrt(
+        0.16 / REPETITIONS
+    )
     blind = {v: one_run_epsilon(v, m, m, 0.0, 0.05) for v in set(right.tolist())}
-    assert np.mean([blind[v] > epsilon for v in right.tolist()]) > 0.05, "without the delta term it is not"
+    assert np.mean([blind[v] > epsilon for v in right.tolist()]) > 0.05, (
+        "without the delta term it is not"
+    )
 
 
 @pytest.mark.parametrize("right,guesses,records", [(1, 1, 1), (7, 9, 12), (0, 5, 5), (12, 12, 40)])
@@ -153,7 +176,9 @@ def test_one_run_p_values_are_the_published_formula(right, guesses, records):
         mass = [comb(guesses, w) * q**w * (1 - q) ** (guesses - w) for w in range(guesses + 1)]
         near = [sum(mass[max(right - i, 0) : right]) / i for i in range(1, records + 1)]
         exact = min(1.0, sum(mass[right:]) + 2 * records * delta * max(near))
-        assert one_run_p_value(right, guesses, records, epsilon, delta) == pytest.approx(exact, rel=1e-6)
+        assert one_run_p_value(right, guesses, records, epsilon, delta) == pytest.approx(
+            exact, rel=1e-6
+        )
 
 
 def test_one_run_p_values_grow_with_epsilon():

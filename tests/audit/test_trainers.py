@@ -1,7 +1,8 @@
-"""Attacks with teeth: right trainers stand at failure probability 1e-6, broken ones are refuted at the same level.
+"""Attacks with teeth: right trainers stand at failure probability 1e-6, broken ones are refuted at
+the same level.
 
-Seeds are fixed, so every case is one draw; a right trainer would fail one of them with probability at most 1e-6, and a
-broken one is refuted by a certificate of epsilon near 1.
+Seeds are fixed, so every case is one draw; a right trainer would fail one of them with probability
+at most 1e-6, and a broken one is refuted by a certificate of epsilon near 1.
 """
 
 from dataclasses import replace
@@ -17,7 +18,9 @@ from lastiterate.audit.scores import in_batches
 from lastiterate.engine import Trainer, seeded_keys, trainer
 from tiers import unless
 
-pytestmark = pytest.mark.usefixtures("optimised")  # tens of thousands of models: the time is in the steps
+pytestmark = pytest.mark.usefixtures(
+    "optimised"
+)  # tens of thousands of models: the time is in the steps
 
 FAILURE = 1e-6
 AT_ONCE = {"batch_models": 1000}
@@ -31,8 +34,16 @@ def calibrated(epsilon=1.0, delta=1e-5, **changes):
 
 
 ORTHOGONAL = replace(LOSS, intercept=0.0)
-FAR_CLIP = {"loss": replace(ORTHOGONAL, residual_clip=50.0), "clip": 1.0, "batching": li.FullBatch()}
-TURNING = {"batching": li.Cyclic(3), "loss": replace(ORTHOGONAL, row_norm=0.1, ridge=1.9), "step_size": li.Constant(1)}
+FAR_CLIP = {
+    "loss": replace(ORTHOGONAL, residual_clip=50.0),
+    "clip": 1.0,
+    "batching": li.FullBatch(),
+}
+TURNING = {
+    "batching": li.Cyclic(3),
+    "loss": replace(ORTHOGONAL, row_norm=0.1, ridge=1.9),
+    "step_size": li.Constant(1),
+}
 
 FEW = {"n": 4, "steps": 4, "loss": replace(LOSS, intercept=0.0, ridge=0.0), "step_size": 0.3}
 TWO = {"steps": 2}
@@ -46,7 +57,10 @@ POWER = {
     "allocation": ({"batching": li.RandomAllocation(2)} | FEW, 20_000),
     "bins": ({"batching": li.BallsInBins(2)} | FEW, 20_000),
     "poisson": ({"batching": li.Poisson(0.5)} | FEW, 20_000),
-    "fixed size, replace-one": ({"batching": li.FixedSize(2), "adjacency": "replace-one"} | FEW, 20_000),
+    "fixed size, replace-one": (
+        {"batching": li.FixedSize(2), "adjacency": "replace-one"} | FEW,
+        20_000,
+    ),
     "nesterov": ({"update": li.Nesterov()} | TWO, 20_000),
     "heavy ball": ({"update": li.HeavyBall(0.5)} | TWO, 20_000),
     "replace-one": ({"adjacency": "replace-one"}, 20_000),
@@ -57,18 +71,33 @@ POWER = {
     "step near 2/smooth": (TURNING, 20_000),
     "logistic": ({"loss": li.Logistic(row_norm=1.0, ridge=0.01, intercept=0.0)} | SLOPE, 60_000),
     "logistic, replace-one": (
-        {"loss": li.Logistic(row_norm=1.0, ridge=0.01, intercept=0.1), "adjacency": "replace-one"} | SLOPE, 60_000),
+        {"loss": li.Logistic(row_norm=1.0, ridge=0.01, intercept=0.1), "adjacency": "replace-one"}
+        | SLOPE,
+        60_000,
+    ),
     "softmax": ({"loss": li.Softmax(classes=3, row_norm=1.0, ridge=0.1)}, 20_000),
 }
-"""Every batching, momentum, loss and adjacency, and the models per data set with which halved noise is refuted."""
-QUICK = ("cyclic, a short last block", "reshuffled", "allocation", "bins", "poisson", "fixed size, replace-one",
-         "heavy ball", "clipped", "logistic, replace-one")
-"""One case of every batching, momentum, clip and adjacency; the exhaustive tier has all: minutes."""
+"""Every batching, momentum, loss and adjacency, and the models per data set with which halved noise
+is refuted."""
+QUICK = (
+    "cyclic, a short last block",
+    "reshuffled",
+    "allocation",
+    "bins",
+    "poisson",
+    "fixed size, replace-one",
+    "heavy ball",
+    "clipped",
+    "logistic, replace-one",
+)
+"""One case of every batching, momentum, clip and adjacency; the exhaustive tier has all: minutes.
+"""
 
 
 @pytest.mark.parametrize("name", unless(lambda name: name in QUICK, POWER))
 def test_right_trainers_stand_and_half_their_noise_is_refuted(name):
-    """The same attack with the same number of models; and for all batches what is audited is what a user trains."""
+    """The same attack with the same number of models; and for all batches what is audited is what a
+    user trains."""
     changes, trials = POWER[name]
     run = calibrated(**changes)
     settings = dict(attack="projection", trials=trials, failure=FAILURE, delta=1e-5, seed=1)
@@ -76,20 +105,27 @@ def test_right_trainers_stand_and_half_their_noise_is_refuted(name):
     assert not report.refuted and report.verdict == NO_CONTRADICTION
     assert report.lower <= report.upper == pytest.approx(1.0, rel=1e-3)
     assert report.lower_gaussian is None or report.lower_gaussian <= report.upper
-    halved = audit(run, train=Trainer(replace(run, noise=run.noise.scaled(0.5))).fit_many, **settings)
+    halved = audit(
+        run, train=Trainer(replace(run, noise=run.noise.scaled(0.5))).fit_many, **settings
+    )
     assert halved.refuted and halved.verdict == BUG, halved.rates
     if not {"batching", "update"} & changes.keys():
         return
     data, size = worst_case(run).with_record, min(trials // 10, 4000)
     many = in_batches(run, data, Trainer(run).fit_many, seeded_keys(5, 1), size)[0]
-    one = li.train(run, (data.features, data.target), seed=5, at_least=li.Evidence.ASSUMED).released.weights
+    one = li.train(
+        run, (data.features, data.target), seed=5, at_least=li.Evidence.ASSUMED
+    ).released.weights
     np.testing.assert_allclose(one, many, rtol=1e-6, atol=1e-9 * np.abs(many).max())
 
 
 def test_the_attack_is_close_to_the_certificate_of_the_exact_pair():
-    """So that the cases above cannot pass by attacking nothing: three quarters of mu, though the failure is 1e-6."""
+    """So that the cases above cannot pass by attacking nothing: three quarters of mu, though the
+    failure is 1e-6."""
     run = calibrated(epsilon=6.0)
-    report = audit(run, attack="projection", trials=8000, failure=FAILURE, delta=1e-5, seed=2, **AT_ONCE)
+    report = audit(
+        run, attack="projection", trials=8000, failure=FAILURE, delta=1e-5, seed=2, **AT_ONCE
+    )
     assert 0.75 * report.upper < report.lower_gaussian <= report.upper
     assert 0.3 * report.upper < report.lower
 
@@ -101,7 +137,11 @@ BROKEN = {
     "noise divided by the batch twice": (noise.DIVIDED_TWICE, {}, 5.0),
     "clipping forgotten": (clipping.UNCLIPPED, FAR_CLIP, 20.0),
     "clipping after averaging": (clipping.CLIPPED_MEAN, FAR_CLIP, 5.0),
-    "one record in two batches": (batching.TWO_BATCHES, {"batching": li.Cyclic(2), "steps": 30}, 1.05),
+    "one record in two batches": (
+        batching.TWO_BATCHES,
+        {"batching": li.Cyclic(2), "steps": 30},
+        1.05,
+    ),
     "one key for all steps, near 2/smooth": (noise.SAME_KEY, TURNING, 4.0),
 }
 
@@ -111,11 +151,14 @@ def test_broken_trainers_are_refuted(name, patched):
     patch, changes, least = BROKEN[name]
     run = calibrated(**changes)
     patched(*patch)
-    report = audit(run, attack="projection", trials=20_000, failure=FAILURE, delta=1e-5, seed=3, **AT_ONCE)
+    report = audit(
+        run, attack="projection", trials=20_000, failure=FAILURE, delta=1e-5, seed=3, **AT_ONCE
+    )
     assert report.refuted and report.verdict == BUG, report.rates
     assert report.attack == "projection" and report.lower_gaussian > least > report.upper
     print(
-        f"{name}: {report.attack} shows {report.lower:.2f} and {report.lower_gaussian:.2f}; claimed {report.upper:.2f}"
+        f"{name}: {report.attack} shows {report.lower:.2f} and {report.lower_gaussian:.2f}; "
+        f"claimed {report.upper:.2f}"
     )
 
 
@@ -130,7 +173,9 @@ def test_unclipped_rows_are_refuted(patched):
         return rows, labels
 
     patched(trainer, "arrange", unclipped)
-    report = audit(run, attack="projection", trials=4000, failure=FAILURE, delta=1e-5, seed=3, **AT_ONCE)
+    report = audit(
+        run, attack="projection", trials=4000, failure=FAILURE, delta=1e-5, seed=3, **AT_ONCE
+    )
     assert report.refuted and report.lower_gaussian > 3 * report.upper
 
 
@@ -157,7 +202,8 @@ def test_a_verdict_is_capped_where_the_claim_is_beyond_any_attack():
 
 
 def test_secret_orders_do_not_hide_a_record_that_is_zeroed(patched):
-    """Zeroing follows the record through a permutation: without noise the two data sets are always distinguished."""
+    """Zeroing follows the record through a permutation: without noise the two data sets are always
+    distinguished."""
     run = calibrated(batching=li.Permuted(2))
     patched(*noise.of_unit(lambda k, unit: 1e-6 * unit))
     report = audit(run, attack="projection", trials=2000, seed=6, **AT_ONCE)
@@ -184,7 +230,8 @@ def test_all_iterates_show_what_composition_charges(changes):
 
 
 def test_whether_a_model_is_released_is_an_output(patched):
-    """Refusals that depend on a record are refuted, although the released parameters themselves show nothing."""
+    """Refusals that depend on a record are refuted, although the released parameters themselves
+    show nothing."""
     run = calibrated(loss=ORTHOGONAL)
     assert not audit(run, attack="refusals", trials=500, failure=0.01, seed=3).refuted
     patched(*output.LOST_WITH_THE_RECORD)

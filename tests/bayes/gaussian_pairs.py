@@ -1,4 +1,5 @@
-"""Oracles of pairs of Gaussians: Renyi divergences of vectors, and exact delta(epsilon) in one dimension."""
+"""Oracles of pairs of Gaussians: Renyi divergences of vectors, and exact delta(epsilon) in one
+dimension."""
 
 import math
 
@@ -8,7 +9,9 @@ from lastiterate.curves.roots import smallest_true
 from lastiterate.run.validation import Array
 
 
-def renyi_matrix(order: float, mean1: Array, precision1: Array, mean2: Array, precision2: Array) -> float:
+def renyi_matrix(
+    order: float, mean1: Array, precision1: Array, mean2: Array, precision2: Array
+) -> float:
     """``renyi`` for vectors; means of shape (d,), precision matrices of shape (d, d)."""
     joint = order * precision1 - (order - 1) * precision2
     if np.linalg.eigvalsh(joint)[0] <= 0:
@@ -16,13 +19,18 @@ def renyi_matrix(order: float, mean1: Array, precision1: Array, mean2: Array, pr
     gap = mean1 - mean2
     logs = [float(np.linalg.slogdet(matrix)[1]) for matrix in (precision1, precision2, joint)]
     logarithm = (order * logs[0] - (order - 1) * logs[1] - logs[2]) / (2 * (order - 1))
-    return logarithm + order / 2 * float((precision1 @ gap) @ np.linalg.solve(joint, precision2 @ gap))
+    return logarithm + order / 2 * float(
+        (precision1 @ gap) @ np.linalg.solve(joint, precision2 @ gap)
+    )
 
 
-def delta_between(epsilon: float, mean1: float, variance1: float, mean2: float, variance2: float) -> float:
+def delta_between(
+    epsilon: float, mean1: float, variance1: float, mean2: float, variance2: float
+) -> float:
     """The largest P1(S) - e^epsilon P2(S) over all events, for two Gaussians: exact up to rounding.
 
-    In units of the first one the log-likelihood ratio is a z^2 + b z + c; the best event is where it exceeds epsilon.
+    In units of the first one the log-likelihood ratio is a z^2 + b z + c; the best event is where
+    it exceeds epsilon.
     """
     from scipy.special import log_ndtr
 
@@ -50,8 +58,11 @@ def delta_between(epsilon: float, mean1: float, variance1: float, mean2: float, 
     return max(0.0, below(high) - below(low))
 
 
-def epsilon_between(delta: float, mean1: float, variance1: float, mean2: float, variance2: float) -> float:
+def epsilon_between(
+    delta: float, mean1: float, variance1: float, mean2: float, variance2: float
+) -> float:
     """The epsilon at which ``delta_between`` is ``delta`` (0 where delta is never exceeded)."""
+
     def held(epsilon: float) -> bool:
         return delta_between(epsilon, mean1, variance1, mean2, variance2) <= delta
 

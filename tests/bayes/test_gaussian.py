@@ -9,12 +9,20 @@ from lastiterate.bayes.linear import log_part, renyi
 from lastiterate.curves.gaussian import Gdp
 from tests.bayes.gaussian_pairs import delta_between, epsilon_between, renyi_matrix
 
-PAIRS = [(0.0, 1.0, 0.3, 1.0), (0.0, 1.0, 0.5, 1.7), (1.0, 2.0, 0.2, 1.1), (0.0, 1.0, 0.0, 2.5), (3.0, 0.4, -1.0, 0.1)]
+PAIRS = [
+    (0.0, 1.0, 0.3, 1.0),
+    (0.0, 1.0, 0.5, 1.7),
+    (1.0, 2.0, 0.2, 1.1),
+    (0.0, 1.0, 0.0, 2.5),
+    (3.0, 0.4, -1.0, 0.1),
+]
 
 
 def densities(m1, v1, m2, v2):
     x = np.linspace(-60, 60, 1_200_001)
-    return x, *(-((x - m) ** 2) / (2 * v) - math.log(2 * math.pi * v) / 2 for m, v in ((m1, v1), (m2, v2)))
+    return x, *(
+        -((x - m) ** 2) / (2 * v) - math.log(2 * math.pi * v) / 2 for m, v in ((m1, v1), (m2, v2))
+    )
 
 
 @pytest.mark.parametrize("pair", PAIRS)
@@ -28,7 +36,9 @@ def test_renyi_is_the_integral(pair):
             continue
         exact = math.log(np.trapezoid(np.exp(order * p + (1 - order) * q), x)) / (order - 1)
         assert found == pytest.approx(exact, rel=1e-9)
-        matrix = renyi_matrix(order, np.array([m1]), np.array([[1 / v1]]), np.array([m2]), np.array([[1 / v2]]))
+        matrix = renyi_matrix(
+            order, np.array([m1]), np.array([[1 / v1]]), np.array([m2]), np.array([[1 / v2]])
+        )
         assert matrix == pytest.approx(exact, rel=1e-9)
 
 
@@ -43,8 +53,12 @@ def test_delta_is_the_integral(pair):
 def test_equal_variances_are_the_gaussian_curve():
     for mu in (0.1, 1.0, 4.0):
         for epsilon in (0.0, 0.5, 3.0):
-            assert delta_between(epsilon, mu, 1.0, 0.0, 1.0) == pytest.approx(Gdp(mu).delta(epsilon), rel=1e-9)
-        assert epsilon_between(1e-6, 0.0, 2.0, mu * math.sqrt(2), 2.0) == pytest.approx(Gdp(mu).epsilon(1e-6), rel=1e-7)
+            assert delta_between(epsilon, mu, 1.0, 0.0, 1.0) == pytest.approx(
+                Gdp(mu).delta(epsilon), rel=1e-9
+            )
+        assert epsilon_between(1e-6, 0.0, 2.0, mu * math.sqrt(2), 2.0) == pytest.approx(
+            Gdp(mu).epsilon(1e-6), rel=1e-7
+        )
     assert epsilon_between(0.9, 0.0, 1.0, 0.1, 1.0) == 0
 
 
@@ -56,7 +70,9 @@ def test_matrices_in_a_rotated_frame():
     a1, a2 = rng.uniform(1, 2, 3), rng.uniform(1, 2, 3)
     order = 1.8
     apart = sum(renyi(order, *each) for each in zip(m1, a1, m2, a2, strict=True))
-    found = renyi_matrix(order, turn @ m1, turn @ np.diag(a1) @ turn.T, turn @ m2, turn @ np.diag(a2) @ turn.T)
+    found = renyi_matrix(
+        order, turn @ m1, turn @ np.diag(a1) @ turn.T, turn @ m2, turn @ np.diag(a2) @ turn.T
+    )
     assert found == pytest.approx(apart, rel=1e-10)
     assert renyi_matrix(9.0, m1, np.eye(3), m2, 2 * np.eye(3)) == math.inf
 
@@ -64,4 +80,8 @@ def test_matrices_in_a_rotated_frame():
 def test_log_part_moves_as_its_docstring_says():
     t = np.linspace(-0.9, 0.45, 400)
     values = log_part(3.0, t)
-    assert (np.diff(values[t <= 0]) < 0).all() and (np.diff(values[t >= 0]) > 0).all() and abs(values).min() < 1e-5
+    assert (
+        (np.diff(values[t <= 0]) < 0).all()
+        and (np.diff(values[t >= 0]) > 0).all()
+        and abs(values).min() < 1e-5
+    )

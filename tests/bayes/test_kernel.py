@@ -1,4 +1,5 @@
-"""The samplers on JAX against the exact laws: Dvoretzky-Kiefer-Wolfowitz bands with a false-alarm rate of 1e-6 each."""
+"""The samplers on JAX against the exact laws: Dvoretzky-Kiefer-Wolfowitz bands with a false-alarm
+rate of 1e-6 each."""
 
 import itertools
 import math
@@ -16,7 +17,12 @@ from lastiterate.bayes.linear import cyclic_sgld, sample, sgld
 from lastiterate.errors import InputError
 from lastiterate_papers.sgld_law import Chain, neighbour_laws
 
-CHAIN = Chain(model=LinearModel(prior_precision=1.3, noise_precision=0.7), n=6, step_size=0.05, differing=(-1.2, 2.0))
+CHAIN = Chain(
+    model=LinearModel(prior_precision=1.3, noise_precision=0.7),
+    n=6,
+    step_size=0.05,
+    differing=(-1.2, 2.0),
+)
 CHAINS = 20_000
 BAND = math.sqrt(math.log(2 / 1e-6) / (2 * CHAINS))
 
@@ -36,7 +42,9 @@ def drawn(kernel, steps, data, chains=CHAINS):
         start, rest = jax.random.split(key)
         return sample(kernel, jax.random.normal(start) / math.sqrt(1.3), data, steps, rest).theta
 
-    return np.asarray(jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(11), chains)), dtype=np.float64)
+    return np.asarray(
+        jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(11), chains)), dtype=np.float64
+    )
 
 
 def records():
@@ -76,8 +84,13 @@ def test_sgld_has_its_exact_law():
     kernel = sgld(log_prior, log_likelihood, n=6, step_size=0.05)
     values = drawn(kernel, 5, records())
     sequences = list(itertools.product((False, True), repeat=5))
-    weights = [math.prod(1 / 6 if differing else 5 / 6 for differing in picks) for picks in sequences]
-    found = [recursion([CHAIN.differing if differing else CHAIN.common for differing in picks]) for picks in sequences]
+    weights = [
+        math.prod(1 / 6 if differing else 5 / 6 for differing in picks) for picks in sequences
+    ]
+    found = [
+        recursion([CHAIN.differing if differing else CHAIN.common for differing in picks])
+        for picks in sequences
+    ]
     assert distance(values, weights, [m for m, _ in found], [s for _, s in found]) < BAND
 
 
@@ -99,12 +112,20 @@ def test_batches_and_trees():
     keys = jax.random.split(jax.random.key(1), 20_000)
     moved = jax.jit(jax.vmap(lambda key: kernel.step(state, key, data).theta))(keys)
     expected = 0.005 * 2 * (y[first, None] * x[first]).sum(0)
-    assert np.asarray(moved["w"]).mean(0) == pytest.approx(expected, abs=6 * 0.1 / math.sqrt(20_000))
-    assert float(moved["b"].mean()) == pytest.approx(0.01 * y[first].sum(), abs=6 * 0.1 / math.sqrt(20_000))
+    assert np.asarray(moved["w"]).mean(0) == pytest.approx(
+        expected, abs=6 * 0.1 / math.sqrt(20_000)
+    )
+    assert float(moved["b"].mean()) == pytest.approx(
+        0.01 * y[first].sum(), abs=6 * 0.1 / math.sqrt(20_000)
+    )
     both = np.column_stack([np.asarray(moved["w"]), np.asarray(moved["b"])])
     assert np.cov(both.T) == pytest.approx(0.01 * np.eye(3), abs=6 * 0.01 * math.sqrt(2 / 20_000))
     later = kernel.step(kernel.step(state, keys[0], data), keys[1], data)
-    assert int(later.done) == 2 and (later.order == state.order).all() and sorted(state.order.tolist()) == [0, 1, 2, 3]
+    assert (
+        int(later.done) == 2
+        and (later.order == state.order).all()
+        and sorted(state.order.tolist()) == [0, 1, 2, 3]
+    )
 
 
 def test_bad_input():
@@ -117,8 +138,13 @@ def test_bad_input():
 
 def test_nothing_heavy_is_imported():
     code = "import sys, lastiterate.bayes, lastiterate.bayes.linear; print(*{m.split('.')[0] for m in sys.modules})"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert not {"jax", "scipy", "sklearn", "matplotlib", "torch"} & set(found) and "lastiterate" in found
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert (
+        not {"jax", "scipy", "sklearn", "matplotlib", "torch"} & set(found)
+        and "lastiterate" in found
+    )
 
 
 def test_public_names_do_not_collide():

@@ -1,12 +1,20 @@
-"""One posterior sample of a linear model: the posterior itself, and bounds against a search for the worst pair."""
+"""One posterior sample of a linear model: the posterior itself, and bounds against a search for the
+worst pair."""
 
 import math
 
 import numpy as np
 import pytest
 
-from lastiterate.bayes.linear import log_part, renyi
-from lastiterate.bayes.linear import LinearModel, RatioDomain, corner_bound, lemma_bound, posterior_curve
+from lastiterate.bayes.linear import (
+    LinearModel,
+    RatioDomain,
+    corner_bound,
+    lemma_bound,
+    log_part,
+    posterior_curve,
+    renyi,
+)
 from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
 from tests.bayes.gaussian_pairs import epsilon_between
@@ -15,7 +23,9 @@ from tests.bayes.gaussian_pairs import epsilon_between
 def problem(rng):
     """A model, a domain and an order inside the regime of the corner bound."""
     x_low = rng.uniform(0.3, 1)
-    model = LinearModel(prior_precision=math.exp(rng.normal()), noise_precision=math.exp(rng.normal()))
+    model = LinearModel(
+        prior_precision=math.exp(rng.normal()), noise_precision=math.exp(rng.normal())
+    )
     domain = RatioDomain(
         n=int(rng.integers(3, 60)),
         ratio=math.exp(rng.normal(0, 3)),
@@ -28,7 +38,8 @@ def problem(rng):
 
 
 def divergences(rng, model, domain, order, count=2000, zero=False):
-    """Renyi divergences of neighbours through their sufficient statistics, corners preferred; ordered pairs."""
+    """Renyi divergences of neighbours through their sufficient statistics, corners preferred;
+    ordered pairs."""
     a, b, w, c = model.prior_precision, model.noise_precision, domain.spread, domain.ratio
     low, high = domain.x_low**2, domain.x_high**2
 
@@ -103,7 +114,8 @@ def test_no_pair_found_lies_above_the_bounds():
 
 @pytest.mark.parametrize("adjacency", ["replace-one", "zero-out"])
 def test_the_worst_pair_is_a_pair(adjacency):
-    """Common records short with low labels; the differing one short (or nothing) first and long then."""
+    """Common records short with low labels; the differing one short (or nothing) first and long
+    then."""
     rng = np.random.default_rng(4)
     met = 0
     while met < 30:
@@ -125,8 +137,12 @@ def test_the_worst_pair_is_a_pair(adjacency):
 def test_regimes_end_where_they_say():
     model, domain = LinearModel(), RatioDomain(n=41, ratio=3.0, spread=1.0, x_low=0.5, x_high=1.0)
     # kappa = 10, h = 1: the lemma up to order 5, the corner up to 1 + 11
-    assert np.isfinite(lemma_bound(5.0, model, domain)) and not np.isfinite(lemma_bound(5.001, model, domain))
-    assert np.isfinite(corner_bound(12.0, model, domain)) and not np.isfinite(corner_bound(12.001, model, domain))
+    assert np.isfinite(lemma_bound(5.0, model, domain)) and not np.isfinite(
+        lemma_bound(5.001, model, domain)
+    )
+    assert np.isfinite(corner_bound(12.0, model, domain)) and not np.isfinite(
+        corner_bound(12.001, model, domain)
+    )
     # below order 2.618 the square root decides
     tiny = RatioDomain(n=3, ratio=3.0, spread=1.0, x_low=0.2, x_high=1.0)
     room = 1 + 2 * 0.04
@@ -134,7 +150,8 @@ def test_regimes_end_where_they_say():
     assert np.isfinite(corner_bound(edge * 0.999, model, tiny)) and not np.isfinite(
         corner_bound(edge * 1.001, model, tiny)
     )
-    # nothing where the divergence itself is about to be infinite: (order - 1) t reaches 0.999 under zero-out
+    # nothing where the divergence itself is about to be infinite: (order - 1) t reaches 0.999 under
+    # zero-out
     top = 1 + 0.999 * 11.0
     assert np.isfinite(corner_bound(top * 0.9999, model, domain, "zero-out"))
     assert not np.isfinite(corner_bound(top * 1.0001, model, domain, "zero-out"))
@@ -142,7 +159,8 @@ def test_regimes_end_where_they_say():
 
 
 def test_lemma_term_by_term():
-    """(3/2) h/kappa + nu beta h^2/kappa (3 w + c alpha/(alpha + beta kappa))^2, with its six published orders."""
+    """(3/2) h/kappa + nu beta h^2/kappa (3 w + c alpha/(alpha + beta kappa))^2, with its six
+    published orders."""
     model = LinearModel(prior_precision=2.0, noise_precision=3.0)
     domain = RatioDomain(n=1001, ratio=5.0, spread=0.7, x_low=0.4, x_high=0.9)
     h, k, w, c, nu = 0.81, 160.0, 0.7, 5.0, 4.0
@@ -162,11 +180,14 @@ def test_the_curve_is_the_smaller_bound_at_every_order():
     assert domain.spread == pytest.approx(2000**0.1)
     for order in (1.01, 2.0, 7.0, 100.0, 240.0):
         at = next(o for o in curve.orders if o >= order)
-        assert curve.rdp(order) == min(float(corner_bound(at, model, domain)), float(lemma_bound(at, model, domain)))
+        assert curve.rdp(order) == min(
+            float(corner_bound(at, model, domain)), float(lemma_bound(at, model, domain))
+        )
     apart = posterior_curve(model, domain, "zero-out")
     at = apart.orders[50]
     assert apart.rdp(at) == float(corner_bound(at, model, domain, "zero-out"))
-    # a record counted for nothing lies outside the domain: it moves the posterior more than an exchange within it
+    # a record counted for nothing lies outside the domain: it moves the posterior more than an
+    # exchange within it
     assert apart.epsilon(1e-5) > 1.05 * curve.epsilon(1e-5)
     more = posterior_curve(model, RatioDomain.paper(n=4000, exponent=0.1, ratio=1000.0))
     assert more.epsilon(1e-5) < curve.epsilon(1e-5)
@@ -177,16 +198,24 @@ def test_the_curve_is_the_smaller_bound_at_every_order():
     [(100, 316.2, 1.017, 0.921), (1000, 5623, 0.518, 0.471), (10_000, 3.98e5, 1.229, 1.126)],
 )
 def test_known_pairs(n, ratio, by_renyi, exact):
-    """Posterior epsilon of the pair of Heller and Fetaya's equation 8 at delta = 1e-5, both directions."""
+    """Posterior epsilon of the pair of Heller and Fetaya's equation 8 at delta = 1e-5, both
+    directions."""
     one, two = n + 1.0, n + 0.25
     laws = [(ratio * (a - 1) / a, a) for a in (one, two)]
     orders = tuple(float(1 + g) for g in np.geomspace(0.01, min(n / 2, 2000), 2000))
     found = []
     for first, second in (laws, laws[::-1]):
-        found.append(Rdp(orders=orders, values=tuple(renyi(o, *first, *second) for o in orders)).epsilon(1e-5))
+        found.append(
+            Rdp(orders=orders, values=tuple(renyi(o, *first, *second) for o in orders)).epsilon(
+                1e-5
+            )
+        )
     assert max(found) == pytest.approx(by_renyi, abs=1e-3)
     (m1, a1), (m2, a2) = laws
-    both = (epsilon_between(1e-5, m1, 1 / a1, m2, 1 / a2), epsilon_between(1e-5, m2, 1 / a2, m1, 1 / a1))
+    both = (
+        epsilon_between(1e-5, m1, 1 / a1, m2, 1 / a2),
+        epsilon_between(1e-5, m2, 1 / a2, m1, 1 / a1),
+    )
     assert max(both) == pytest.approx(exact, abs=1e-3)
 
 
@@ -198,12 +227,30 @@ def test_known_pairs(n, ratio, by_renyi, exact):
         (lambda: RatioDomain(n=0, ratio=1.0, spread=1.0), "n must be a whole number"),
         (lambda: RatioDomain(n=5, ratio=1.0, spread=-1.0), "spread must be"),
         (lambda: RatioDomain(n=5, ratio=1.0, spread=1.0, x_low=2.0), "x_low cannot exceed"),
-        (lambda: RatioDomain.paper(n=5, ratio=1.0, exponent=0.5), "exponent must lie strictly between 0 and 1/2"),
-        (lambda: posterior_curve(LinearModel(), RatioDomain(n=1, ratio=1.0, spread=1.0)), "n is too small"),
-        (lambda: RatioDomain(n=2, ratio=1.0, spread=0.1).check([1.0, 0.4], [1.0, 0.4]), "outside the public domain"),
-        (lambda: RatioDomain(n=2, ratio=1.0, spread=0.1).check([1.0, 0.5], [1.0, 0.6]), "outside the public domain"),
-        (lambda: RatioDomain(n=2, ratio=1.0, spread=0.1).check([1.0, math.nan], [1.0, 1.0]), "outside the public"),
-        (lambda: RatioDomain(n=2, ratio=1.0, spread=0.1).check([1.0], [1.0]), "must be x and y of shape"),
+        (
+            lambda: RatioDomain.paper(n=5, ratio=1.0, exponent=0.5),
+            "exponent must lie strictly between 0 and 1/2",
+        ),
+        (
+            lambda: posterior_curve(LinearModel(), RatioDomain(n=1, ratio=1.0, spread=1.0)),
+            "n is too small",
+        ),
+        (
+            lambda: RatioDomain(n=2, ratio=1.0, spread=0.1).check([1.0, 0.4], [1.0, 0.4]),
+            "outside the public domain",
+        ),
+        (
+            lambda: RatioDomain(n=2, ratio=1.0, spread=0.1).check([1.0, 0.5], [1.0, 0.6]),
+            "outside the public domain",
+        ),
+        (
+            lambda: RatioDomain(n=2, ratio=1.0, spread=0.1).check([1.0, math.nan], [1.0, 1.0]),
+            "outside the public",
+        ),
+        (
+            lambda: RatioDomain(n=2, ratio=1.0, spread=0.1).check([1.0], [1.0]),
+            "must be x and y of shape",
+        ),
     ],
 )
 def test_bad_input_is_one_sentence(bad, words):

@@ -30,7 +30,9 @@ def test_the_lines_of_the_picture():
     top = max(lines.exact)
     at = lines.exact.index(top)
     assert 0 < at < 6 and list(lines.exact[: at + 1]) == sorted(lines.exact[: at + 1]), "rising"
-    assert list(lines.exact[at:]) == sorted(lines.exact[at:], reverse=True) and lines.exact[-1] < 0.2, "and falling"
+    assert (
+        list(lines.exact[at:]) == sorted(lines.exact[at:], reverse=True) and lines.exact[-1] < 0.2
+    ), "and falling"
     assert lines.posterior <= 1 and top > 5 and lines.exact[-1] < lines.posterior
     for chernoff, event, exact in zip(lines.chernoff, lines.half_line, lines.exact, strict=True):
         assert chernoff <= event * (1 + 1e-6) + 1e-9 and event <= exact * (1 + 1e-3) + 1e-6

@@ -1,4 +1,5 @@
-"""Propose-test-sample: the claim on small neighbours by simulation, its parts exactly, and SGLD in its last line."""
+"""Propose-test-sample: the claim on small neighbours by simulation, its parts exactly, and SGLD in
+its last line."""
 
 import dataclasses
 import math
@@ -8,8 +9,7 @@ import pytest
 
 from lastiterate.bayes import LinearModel, ProposeTestSample, RatioDomain, propose_test_sample
 from lastiterate.bayes.linear import corner_bound
-from lastiterate.bayes.sample import GIVEN, Given
-from lastiterate.bayes.sample import ORDERS, PRECISION, run
+from lastiterate.bayes.sample import GIVEN, ORDERS, PRECISION, Given, run
 from lastiterate.errors import InputError
 from lastiterate_papers.sgld_law import Chain, common_law, neighbour_laws
 from lastiterate_papers.sgld_privacy import peak
@@ -60,12 +60,14 @@ def neighbours(kind):
 KINDS = ["an outlier replaced", "a kept record removed", "a kept record replaced"]
 
 
-COUNT = 1500  # what lies 0.07 above the claim is seen: a sixth of the noise on the average or on the counts does
+# what lies 0.07 above the claim is seen: a sixth of the noise on the average or on the counts does
+COUNT = 1500
 SLACK = math.sqrt(math.log(1e6) / (2 * COUNT))  # Hoeffding: false alarm 1e-6 each
 
 
 def estimate(played, first, second, epsilons):
-    """Unbiased estimates of delta(epsilon) of all that is released, of numbers in [0, 1]; how often a sample is."""
+    """Unbiased estimates of delta(epsilon) of all that is released, of numbers in [0, 1]; how often
+    a sample is."""
     source = Given(np.random.default_rng(0))
 
     def exact(x, y, source):
@@ -73,7 +75,9 @@ def estimate(played, first, second, epsilons):
         return mean + math.sqrt(variance) * float(source.normal(1)[0])
 
     outs = [run(played, *first, source, exact) for _ in range(COUNT)]
-    losses = np.array([log_density(played, *first, out) - log_density(played, *second, out) for out in outs])
+    losses = np.array(
+        [log_density(played, *first, out) - log_density(played, *second, out) for out in outs]
+    )
     released = np.mean([out.value is not None for out in outs])
     return [np.maximum(-np.expm1(epsilon - losses), 0).mean() for epsilon in epsilons], released
 
@@ -83,12 +87,15 @@ def test_the_claim_holds_on_neighbours(kind):
     one, two = neighbours(kind)
     for first, second in ((one, two), (two, one)):
         found, released = estimate(SMALL, first, second, (0.0, 0.3, 0.6))
-        assert all(seen - SLACK <= SMALL.delta(e) for seen, e in zip(found, (0.0, 0.3, 0.6), strict=True))
+        assert all(
+            seen - SLACK <= SMALL.delta(e) for seen, e in zip(found, (0.0, 0.3, 0.6), strict=True)
+        )
         assert released > 0.9, "the sample itself is part of the test"
 
 
 def test_a_forgotten_factor_would_be_seen():
-    """A sixth of the noise on the average, or on the counts, breaks the claim on the same neighbours."""
+    """A sixth of the noise on the average, or on the counts, breaks the claim on the same
+    neighbours."""
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Quiet(ProposeTestSample):
@@ -171,7 +178,8 @@ def test_the_test_asks_for_the_proved_bound():
 
 
 def test_budget_of_the_whole():
-    """Counts and average are pure, the sample has slope * order: by hand at one order, and the failures on top."""
+    """Counts and average are pure, the sample has slope * order: by hand at one order, and the
+    failures on top."""
     order = 4.0
     pure = 3 * order * 0.4**2 / 2
     assert SMALL.curve.rdp(order) == pytest.approx(pure + 0.2 * order, rel=0.05)
@@ -187,13 +195,21 @@ def test_outcomes():
     out = propose_test_sample(SMALL, x, y)
     assert out.caveats == (PRECISION,) and out.epsilon(0.01) == SMALL.epsilon(0.01)
     given = [propose_test_sample(SMALL, x, y, generator=np.random.default_rng(1)) for _ in range(2)]
-    assert given[0] == given[1] and given[0].caveats == (GIVEN, PRECISION) and given[0].value is not None
+    assert (
+        given[0] == given[1]
+        and given[0].caveats == (GIVEN, PRECISION)
+        and given[0].value is not None
+    )
     few = propose_test_sample(SMALL, x[:3], y[:3], generator=np.random.default_rng(1))
     assert few.value is None and few.centre is None and few.count < 2
-    apart = propose_test_sample(SMALL, x, np.where(np.arange(N) % 2, 1.0, 30.0), generator=np.random.default_rng(1))
+    apart = propose_test_sample(
+        SMALL, x, np.where(np.arange(N) % 2, 1.0, 30.0), generator=np.random.default_rng(1)
+    )
     assert apart.value is None and apart.kept is not None and apart.kept < N / 2 + 60
     # x is clipped first, so a record far outside cannot weigh more than x_high
-    wild = propose_test_sample(SMALL, np.append(x, 1e9), np.append(y, -3e10), generator=np.random.default_rng(1))
+    wild = propose_test_sample(
+        SMALL, np.append(x, 1e9), np.append(y, -3e10), generator=np.random.default_rng(1)
+    )
     assert wild.centre is not None and abs(wild.centre - given[0].centre) < 2
     for bad in (([1.0, math.nan], [1.0, 1.0]), ([1.0], [1.0, 1.0]), ([[1.0]], [[1.0]])):
         with pytest.raises(InputError, match="data must be finite"):
@@ -202,7 +218,14 @@ def test_outcomes():
 
 @pytest.mark.parametrize(
     "change",
-    [{"spread": 0.0}, {"failure": 0.0}, {"failure": 0.5}, {"x_low": 3.0}, {"slope": -1.0}, {"ratio_bound": 0.0}],
+    [
+        {"spread": 0.0},
+        {"failure": 0.0},
+        {"failure": 0.5},
+        {"x_low": 3.0},
+        {"slope": -1.0},
+        {"ratio_bound": 0.0},
+    ],
 )
 def test_bad_settings(change):
     with pytest.raises(InputError):
@@ -210,25 +233,33 @@ def test_bad_settings(change):
 
 
 def test_sgld_in_the_last_line_breaks_the_claim():
-    """Heller and Fetaya's Claim IV.9, with exact laws, on the pair of their equation 9 (here n = 2^21, ratio = n).
+    """Heller and Fetaya's Claim IV.9, with exact laws, on the pair of their equation 9 (here n =
+    2^21, ratio = n).
 
-    All ratios of both sets are equal, so the filter keeps all records or none. It keeps all when the noise on the
-    average is below the spread, and none passes the test with a probability of exp(-count_epsilon n / 2) at most.
+    All ratios of both sets are equal, so the filter keeps all records or none. It keeps all when
+    the noise on the average is below the spread, and none passes the test with a probability of
+    exp(-count_epsilon n / 2) at most.
     """
     n = 2**21
-    settings = ProposeTestSample(model=LinearModel(), ratio_bound=float(n), spread=60.0, ratio_epsilon=1.0)
+    settings = ProposeTestSample(
+        model=LinearModel(), ratio_bound=float(n), spread=60.0, ratio_epsilon=1.0
+    )
     delta = 1e-5
     claimed = settings.epsilon(delta)
     assert claimed < 3
     # both counts are below n + 40 and above n - 40 - margin but for 2 exp(-10) each
     worst = n - settings.margin - 40
-    missed = 2 * math.exp(-40 * settings.count_epsilon) + math.exp(-settings.spread / settings.ratio_scale(worst))
+    missed = 2 * math.exp(-40 * settings.count_epsilon) + math.exp(
+        -settings.spread / settings.ratio_scale(worst)
+    )
     kept_all = 1 - missed - math.exp(-40 * settings.count_epsilon)
     assert settings.passes(worst, n + settings.spread) and kept_all > 0.99
     chain = Chain.paper(settings.model, n, ratio=float(n))
     epoch, witness = peak(chain, 2 * delta)
     none_kept = -settings.count_epsilon * n / 2
-    assert not settings.passes(n / 2, 0.0), "an empty set would need a count noise of n / 2, whatever the average"
+    assert not settings.passes(n / 2, 0.0), (
+        "an empty set would need a count noise of n / 2, whatever the average"
+    )
     p, log_q = kept_all * math.exp(witness.log_p), np.logaddexp(witness.log_q, none_kept)
     shown = math.log(p - delta) - log_q
     assert shown > 4 * claimed
@@ -240,7 +271,11 @@ def test_sgld_in_the_last_line_breaks_the_claim():
         assert x.size == n
         if x[17] == 1:
             return n + mean + math.sqrt(variance) * float(source.normal(1)[0])
-        return n + float(np.random.default_rng(0).choice(means)) + math.sqrt(variances[0]) * float(source.normal(1)[0])
+        return (
+            n
+            + float(np.random.default_rng(0).choice(means))
+            + math.sqrt(variances[0]) * float(source.normal(1)[0])
+        )
 
     x = np.ones(n)
     drawn = []

@@ -1,4 +1,5 @@
-"""One posterior sample of ridge regression: the bound against exact divergences of drawn and of adversarial pairs."""
+"""One posterior sample of ridge regression: the bound against exact divergences of drawn and of
+adversarial pairs."""
 
 import math
 
@@ -18,11 +19,16 @@ def unit(rng, d):
 
 
 def pair(rng, model, domain, kind):
-    """Two neighbours in the domain: drawn, or the other records' labels along the differing record's row."""
+    """Two neighbours in the domain: drawn, or the other records' labels along the differing
+    record's row."""
     n, d, row, label = domain.n, domain.features, domain.row_norm, domain.label_bound
     v = unit(rng, d)
     x = rng.normal(size=(n - 1, d))
-    x *= row * rng.random((n - 1, 1)) ** rng.choice([0.1, 1]) / np.maximum(np.linalg.norm(x, axis=1), 1e-9)[:, None]
+    x *= (
+        row
+        * rng.random((n - 1, 1)) ** rng.choice([0.1, 1])
+        / np.maximum(np.linalg.norm(x, axis=1), 1e-9)[:, None]
+    )
     y = rng.choice([-label, label], n - 1)
     if kind:
         share = model.prior_precision / (model.noise_precision * max(n - 1, 1) * row**2)
@@ -62,7 +68,8 @@ def test_no_pair_found_lies_above_the_bound():
 
 
 @pytest.mark.parametrize(
-    "n, d, leverage, order", [(1, 2, 0.3, 1.5), (4, 2, 0.2, 3.0), (8, 1, 0.05, 5.0), (3, 3, 0.4, 2.0)]
+    "n, d, leverage, order",
+    [(1, 2, 0.3, 1.5), (4, 2, 0.2, 3.0), (8, 1, 0.05, 5.0), (3, 3, 0.4, 2.0)],
 )
 def test_optimised_pairs(n, d, leverage, order):
     """Climb over all coordinates of all records of both neighbours, projected into the domain."""
@@ -79,7 +86,10 @@ def test_optimised_pairs(n, d, leverage, order):
     def loss(z):
         return -divergence(order, model, *records(z))
 
-    found = min(minimize(loss, rng.normal(size=size), method="Powell", options={"maxiter": 30}).fun for _ in range(4))
+    found = min(
+        minimize(loss, rng.normal(size=size), method="Powell", options={"maxiter": 30}).fun
+        for _ in range(4)
+    )
     bound = float(ridge_bound(order, model, domain))
     assert -found <= bound and -found > bound / 3
 
@@ -92,7 +102,9 @@ def test_formula_by_hand():
     exact = logs + 1.25 / 0.75 * gap**2
     found = float(ridge_bound(2.0, model, domain))
     assert found == pytest.approx(exact, rel=1e-9) and found >= exact
-    assert not np.isfinite(ridge_bound(5.001, model, domain)), "nothing beyond order 1 + alpha/(beta R^2)"
+    assert not np.isfinite(ridge_bound(5.001, model, domain)), (
+        "nothing beyond order 1 + alpha/(beta R^2)"
+    )
 
 
 def test_curve_and_the_least_prior():
@@ -105,7 +117,8 @@ def test_curve_and_the_least_prior():
     assert curve.rdp(curve.orders[7]) == float(ridge_bound(curve.orders[7], model, domain))
     assert max(curve.orders) <= 1 + model.prior_precision
     priors = [
-        least_prior(ClippedRows(n=n, features=3), epsilon=1.0, delta=1e-6).prior_precision for n in (10, 100, 1000)
+        least_prior(ClippedRows(n=n, features=3), epsilon=1.0, delta=1e-6).prior_precision
+        for n in (10, 100, 1000)
     ]
     assert priors == sorted(priors), "more records can move the mean further"
     for bad in (0.0, math.inf, 1e-9):
@@ -115,9 +128,20 @@ def test_curve_and_the_least_prior():
 
 def test_records_are_clipped_one_by_one():
     domain = ClippedRows(n=4, features=2, row_norm=2.0, label_bound=1.5)
-    rows, labels = domain.clip([[3.0, 4.0], [1.0, 0.5], [0.0, 0.0], [1e200, -1e200]], [5.0, -0.2, -9.0, 1.5])
-    assert rows[0] == pytest.approx([1.2, 1.6]) and (rows[1] == [1.0, 0.5]).all() and (rows[2] == 0).all()
-    assert rows[3] == pytest.approx([math.sqrt(2), -math.sqrt(2)]) and list(labels) == [1.5, -0.2, -1.5, 1.5]
+    rows, labels = domain.clip(
+        [[3.0, 4.0], [1.0, 0.5], [0.0, 0.0], [1e200, -1e200]], [5.0, -0.2, -9.0, 1.5]
+    )
+    assert (
+        rows[0] == pytest.approx([1.2, 1.6])
+        and (rows[1] == [1.0, 0.5]).all()
+        and (rows[2] == 0).all()
+    )
+    assert rows[3] == pytest.approx([math.sqrt(2), -math.sqrt(2)]) and list(labels) == [
+        1.5,
+        -0.2,
+        -1.5,
+        1.5,
+    ]
     tiny = ClippedRows(n=1, features=2, row_norm=1e-20).clip([[3e-15, 4e-15]], [0.0])[0]
     assert tiny[0] == pytest.approx([6e-21, 8e-21])
     big = np.random.default_rng(0).normal(size=(20_000, 5)) * 10
@@ -132,4 +156,6 @@ def test_posterior_matches_the_linear_model():
     model = LinearModel(prior_precision=0.3, noise_precision=1.7)
     x, y = np.array([0.5, 1.0, 0.7]), np.array([1.0, -2.0, 0.5])
     mean, precision = posterior(model, x[:, None], y)
-    assert (float(mean[0]), 1 / float(precision[0, 0])) == pytest.approx(model.posterior(x, y), rel=1e-12)
+    assert (float(mean[0]), 1 / float(precision[0, 0])) == pytest.approx(
+        model.posterior(x, y), rel=1e-12
+    )

@@ -1,4 +1,5 @@
-"""Released samples: nothing without a certificate, the right law, and certificates that cannot be edited."""
+"""Released samples: nothing without a certificate, the right law, and certificates that cannot be
+edited."""
 
 import json
 import math
@@ -8,9 +9,19 @@ import pytest
 
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.document import content_hash
-from lastiterate.bayes import (ClippedRows, LinearModel, LinearPosterior, RatioDomain, RidgePosterior, certify, ridge, sample_posterior, subject as samples)
-from lastiterate.bayes.sample import GIVEN, Given, System
+from lastiterate.bayes import (
+    ClippedRows,
+    LinearModel,
+    LinearPosterior,
+    RatioDomain,
+    RidgePosterior,
+    certify,
+    ridge,
+    sample_posterior,
+)
+from lastiterate.bayes import subject as samples
 from lastiterate.bayes.ridge import least_prior
+from lastiterate.bayes.sample import GIVEN, Given, System
 from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
 
@@ -28,16 +39,27 @@ def records():
 def test_samples_follow_the_posterior():
     x, y = records()
     generator = np.random.default_rng(0)
-    drawn = np.array([sample_posterior(LINEAR, x, y, generator=generator).value[0] for _ in range(400)])
+    drawn = np.array(
+        [sample_posterior(LINEAR, x, y, generator=generator).value[0] for _ in range(400)]
+    )
     mean, variance = LINEAR.model.posterior(x, y)
     units = (drawn - mean) / math.sqrt(variance)
     # 5 standard errors
-    assert abs(units.mean()) < 5 / 20 and abs(units.var() - 1) < 5 * math.sqrt(2) / 20 and units.std() > 0.5
+    assert (
+        abs(units.mean()) < 5 / 20
+        and abs(units.var() - 1) < 5 * math.sqrt(2) / 20
+        and units.std() > 0.5
+    )
     rng = np.random.default_rng(1)
     # features that depend on each other, a prior weak enough for the data to shape the posterior
-    rows, labels = rng.normal(size=(40, 1)) + 0.3 * rng.normal(size=(40, 3)), rng.normal(size=40) * 3
+    rows, labels = (
+        rng.normal(size=(40, 1)) + 0.3 * rng.normal(size=(40, 3)),
+        rng.normal(size=40) * 3,
+    )
     weak = RidgePosterior(LinearModel(prior_precision=2.0), ROWS)
-    drawn = np.array([sample_posterior(weak, rows, labels, generator=generator).value for _ in range(1500)])
+    drawn = np.array(
+        [sample_posterior(weak, rows, labels, generator=generator).value for _ in range(1500)]
+    )
     centre, precision = ridge.posterior(weak.model, *ROWS.clip(rows, labels))
     white = (drawn - centre) @ np.linalg.cholesky(precision)
     assert np.abs(white.mean(0)).max() < 5 / math.sqrt(1500)
@@ -72,10 +94,15 @@ def test_system_numbers_have_their_laws():
     source = System()
     normal = source.normal(20_000)
     laplace = np.array([source.laplace(2.0) for _ in range(20_000)])
-    assert abs(normal.mean()) < 6 / math.sqrt(20_000) and abs(normal.var() - 1) < 6 * math.sqrt(2 / 20_000)
+    assert abs(normal.mean()) < 6 / math.sqrt(20_000) and abs(normal.var() - 1) < 6 * math.sqrt(
+        2 / 20_000
+    )
     assert abs((normal > 1.0).mean() - 0.158655) < 6 * math.sqrt(0.16 * 0.84 / 20_000)
     # |Laplace(2)| is exponential of mean 2; six standard errors
-    assert abs(np.abs(laplace).mean() - 2) < 12 / math.sqrt(20_000) and abs((laplace > 0).mean() - 0.5) < 0.022
+    assert (
+        abs(np.abs(laplace).mean() - 2) < 12 / math.sqrt(20_000)
+        and abs((laplace > 0).mean() - 0.5) < 0.022
+    )
     assert abs((np.abs(laplace) > 4).mean() - math.exp(-2)) < 6 * math.sqrt(0.117 / 20_000)
 
 
@@ -88,7 +115,11 @@ def test_certificates_verify_and_travel(problem, adjacency):
     text = found.to_json(1e-5)
     assert Certificate.from_json(text) == found
     body = json.loads(text)
-    assert body["adjacency"] == adjacency and body["epsilon"] == found.epsilon(1e-5) and len(body["caveats"]) == 4
+    assert (
+        body["adjacency"] == adjacency
+        and body["epsilon"] == found.epsilon(1e-5)
+        and len(body["caveats"]) == 4
+    )
     assert body["epsilon_replace_one"] == certify(problem).epsilon(1e-5)
     other = certify(problem, "zero-out" if adjacency == "replace-one" else "replace-one")
     assert found.under(other.adjacency) == other
@@ -103,7 +134,10 @@ def test_edited_certificates_are_refused():
         {"delta": 1e-3},
         {"caveats": body["caveats"][1:]},
         {"problem": body["problem"] | {"domain": body["problem"]["domain"] | {"n": 5000}}},
-        {"curve": body["curve"] | {"renyi_divergences": [v / 2 for v in body["curve"]["renyi_divergences"]]}},
+        {
+            "curve": body["curve"]
+            | {"renyi_divergences": [v / 2 for v in body["curve"]["renyi_divergences"]]}
+        },
         {"adjacency": "zero-out"},
         {"adjacency": "add-remove"},
         {"problem": "RidgePosterior"},
@@ -119,17 +153,26 @@ def test_edited_certificates_are_refused():
     for change in changes:
         with pytest.raises(InputError, match=r"certificate|problem|adjacency"):
             Certificate.from_json(json.dumps(body | change))
-    for change in ({"epsilon": 0.1}, {"delta": 1e-3}, {"note": "fine"}, {"epsilon_replace_one": 0.1},
-                   {"format": body["format"] + 1}):
+    for change in (
+        {"epsilon": 0.1},
+        {"delta": 1e-3},
+        {"note": "fine"},
+        {"epsilon_replace_one": 0.1},
+        {"format": body["format"] + 1},
+    ):
         edited = body | change
         with pytest.raises(InputError, match="does not hold"):  # re-hashed by whoever edited it
             Certificate.from_json(json.dumps(edited | {"content_sha256": content_hash(edited)}))
     for broken in ("{", "[]", "{}", text.replace('"epsilon"', '"epsilon": 0.01, "epsilon"', 1)):
-        with pytest.raises(InputError, match=r"one that lastiterate wrote|complete JSON|every key once"):
+        with pytest.raises(
+            InputError, match=r"one that lastiterate wrote|complete JSON|every key once"
+        ):
             Certificate.from_json(broken)
     lighter = samples.certify(LINEAR)
     whole = lighter.curve()
-    vars(lighter.subject)["curves"] = (Rdp(orders=whole.orders, values=tuple(v / 2 for v in whole.values)),)
+    vars(lighter.subject)["curves"] = (
+        Rdp(orders=whole.orders, values=tuple(v / 2 for v in whole.values)),
+    )
     assert lighter.epsilon(1e-5) < whole.epsilon(1e-5) and not lighter.verify()
     with pytest.raises(InputError, match="replace-one or zero-out"):
         certify(LINEAR, "add-remove")
@@ -138,5 +181,7 @@ def test_edited_certificates_are_refused():
 def test_from_a_budget_to_a_release():
     model = least_prior(ROWS, epsilon=2.0, delta=1e-5)
     rng = np.random.default_rng(5)
-    made = sample_posterior(RidgePosterior(model, ROWS), rng.normal(size=(40, 3)), rng.normal(size=40))
+    made = sample_posterior(
+        RidgePosterior(model, ROWS), rng.normal(size=(40, 3)), rng.normal(size=40)
+    )
     assert made.value.shape == (3,) and made.certificate.epsilon(1e-5) <= 2.0

@@ -29,13 +29,32 @@ def test_a_named_algorithm_is_trained_and_its_certificate_holds(tmp_path):
 
 def test_an_accuracy_that_is_paid_for_is_shown(tmp_path):
     out = tmp_path / "model"
-    found = called("train", "breast_cancer", "--epsilon", 8, "--algorithm", "objective-perturbation",
-                   "--report-accuracy", 0.5, "--out", out, "--json")
+    found = called(
+        "train",
+        "breast_cancer",
+        "--epsilon",
+        8,
+        "--algorithm",
+        "objective-perturbation",
+        "--report-accuracy",
+        0.5,
+        "--out",
+        out,
+        "--json",
+    )
     assert found.exit_code == 0, found.output
-    body = json.loads(found.output[found.output.index("{"):])
+    body = json.loads(found.output[found.output.index("{") :])
     (accuracy,) = body["accuracies"]
-    assert accuracy["records"] == 46 and accuracy["apart"] and accuracy["low"] <= accuracy["value"] <= accuracy["high"]
-    assert body["epsilon"] <= 8 and body["run"]["n"] == 409 and body["theorem"] == "objective-perturbation"
+    assert (
+        accuracy["records"] == 46
+        and accuracy["apart"]
+        and accuracy["low"] <= accuracy["value"] <= accuracy["high"]
+    )
+    assert (
+        body["epsilon"] <= 8
+        and body["run"]["n"] == 409
+        and body["theorem"] == "objective-perturbation"
+    )
     assert called("verify", out).exit_code == 0
 
 
@@ -43,10 +62,22 @@ def test_an_accuracy_that_is_paid_for_is_shown(tmp_path):
     "flags, word",
     [
         (["--report-accuracy", "1.5"], "--report-accuracy must lie between"),
-        (["--report-accuracy", "0.1", "--secure-noise"], "--report-accuracy is for the linear models"),
-        (["--algorithm", "objective-perturbation", "--batch", "cyclic:5"], "--batch must be left out"),
-        (["--algorithm", "dp-svrg", "--batch", "cyclic:5"], "--batch must be Poisson where steps follow snapshots"),
-        (["--algorithm", "dp-svrg", "--secure-noise"], "--algorithm must not be dp-svrg with secure_noise"),
+        (
+            ["--report-accuracy", "0.1", "--secure-noise"],
+            "--report-accuracy is for the linear models",
+        ),
+        (
+            ["--algorithm", "objective-perturbation", "--batch", "cyclic:5"],
+            "--batch must be left out",
+        ),
+        (
+            ["--algorithm", "dp-svrg", "--batch", "cyclic:5"],
+            "--batch must be Poisson where steps follow snapshots",
+        ),
+        (
+            ["--algorithm", "dp-svrg", "--secure-noise"],
+            "--algorithm must not be dp-svrg with secure_noise",
+        ),
         (["--algorithm", "adam"], "--algorithm must be one of"),
         (["--batch", "cyclic:5"], "--batch needs an algorithm"),
         (["--prox", "l1:0.1"], "--prox needs an algorithm"),
@@ -74,6 +105,20 @@ def test_account_knows_proximal_terms():
 
 
 def test_steps_relative_to_a_smoothness_need_its_measurement():
-    found = called("account", "--n", 100, "--steps", 10, "--lipschitz", 1, "--smooth", 1, "--noise-std", 1,
-                   "--step-size", "relative:1.9", "--trust-constants")
+    found = called(
+        "account",
+        "--n",
+        100,
+        "--steps",
+        10,
+        "--lipschitz",
+        1,
+        "--smooth",
+        1,
+        "--noise-std",
+        1,
+        "--step-size",
+        "relative:1.9",
+        "--trust-constants",
+    )
     assert found.exit_code == 2 and "needs a TopEigenvalue" in " ".join(found.output.split())

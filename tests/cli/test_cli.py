@@ -52,7 +52,8 @@ def table(tmp_path_factory):
         writer = csv.writer(file)
         writer.writerow(["a", "b", "c", "d", "e", "sick"])
         writer.writerows(
-            [*row[:5], ["yes", "no"][label]] for row, label in zip(found.array, found.answers, strict=True)
+            [*row[:5], ["yes", "no"][label]]
+            for row, label in zip(found.array, found.answers, strict=True)
         )
     text = 'target = "sick"\nclasses = ["no", "yes"]\nsource = "published"\n'
     for name, column in zip("abcde", schema.columns, strict=False):
@@ -64,7 +65,14 @@ def table(tmp_path_factory):
 @pytest.fixture(scope="module")
 def model(table):
     code, out, _ = call(
-        "train", table / "t.csv", "--schema", table / "s.toml", "--epsilon", "4", "--out", table / "model"
+        "train",
+        table / "t.csv",
+        "--schema",
+        table / "s.toml",
+        "--epsilon",
+        "4",
+        "--out",
+        table / "model",
     )
     assert code == 0 and "epsilon 4" in out and "replace-one" in out
     assert "every step counts in full" in " ".join(out.split())
@@ -73,47 +81,81 @@ def model(table):
 
 
 def test_a_threshold_is_a_public_choice_and_ids_stand_beside_predictions(model, table):
-    plain, low = (list(csv.DictReader(io.StringIO(call("predict", model, table / "t.csv", "--ids", "a", *more)[1])))
-                  for more in ((), ("--threshold", "0.1")))
+    plain, low = (
+        list(
+            csv.DictReader(
+                io.StringIO(call("predict", model, table / "t.csv", "--ids", "a", *more)[1])
+            )
+        )
+        for more in ((), ("--threshold", "0.1"))
+    )
     given = [row["a"] for row in csv.DictReader((table / "t.csv").open())]
     assert list(low[0]) == ["a", "prediction", "probability_no", "probability_yes"]
     assert [row["a"] for row in low] == given
     assert [row["prediction"] for row in low] == [
-        "yes" if float(row["probability_yes"]) >= 0.1 else "no" for row in low]
+        "yes" if float(row["probability_yes"]) >= 0.1 else "no" for row in low
+    ]
     assert [row["prediction"] for row in low] != [row["prediction"] for row in plain]
     code, out, _ = call("predict", model, table / "t.csv", "--ids", "a", "--json")
     first = json.loads(out)[0]
     assert code == 0 and first["a"] == given[0] and isinstance(first["probability_yes"], float)
-    assert call("predict", model, table / "t.csv", "--ids", "a", "--json", "--probabilities")[1] == out
-    for wrong, words in ((("--threshold", "1.5"), "--threshold must lie between"),
-                         (("--ids", "nobody"), "--ids must be")):
+    assert (
+        call("predict", model, table / "t.csv", "--ids", "a", "--json", "--probabilities")[1] == out
+    )
+    for wrong, words in (
+        (("--threshold", "1.5"), "--threshold must lie between"),
+        (("--ids", "nobody"), "--ids must be"),
+    ):
         code, _, err = call("predict", model, table / "t.csv", *wrong)
         assert code == 2 and words in " ".join(err.split())
 
 
 def test_weights_and_a_threshold_are_asked_for_once_and_kept(table, tmp_path):
-    """The folder's threshold is used without being named again; an id of the schema stands beside predictions."""
-    text = (table / "s.toml").read_text().replace('[columns.a]\nkind = "number"', '[columns.a]\nkind = "id"\n#')
+    """The folder's threshold is used without being named again; an id of the schema stands beside
+    predictions."""
+    text = (
+        (table / "s.toml")
+        .read_text()
+        .replace('[columns.a]\nkind = "number"', '[columns.a]\nkind = "id"\n#')
+    )
     text = "\n".join(line for line in text.split("\n") if not line.startswith("#"))
     lines = text.split("[columns.b]")[0].split("[columns.a]")
     schema = lines[0] + '[columns.a]\nkind = "id"\n[columns.b]' + text.split("[columns.b]")[1]
     (tmp_path / "s.toml").write_text(schema)
-    options = ["train", table / "t.csv", "--schema", tmp_path / "s.toml", "--epsilon", "4", "--algorithm", "noisy-gd"]
-    code, out, _ = call(*options, "--class-weight", "no=1,yes=3", "--threshold", "1:9", "--out", tmp_path / "m")
+    options = [
+        "train",
+        table / "t.csv",
+        "--schema",
+        tmp_path / "s.toml",
+        "--epsilon",
+        "4",
+        "--algorithm",
+        "noisy-gd",
+    ]
+    code, out, _ = call(
+        *options, "--class-weight", "no=1,yes=3", "--threshold", "1:9", "--out", tmp_path / "m"
+    )
     assert code == 0 and "0.3333, 1 of a record" in " ".join(out.split())
     run = json.loads((tmp_path / "m" / "model.json").read_text())["run"]
     assert run["loss"]["class_weights"] == [1 / 3, 1.0]
     rows = list(csv.DictReader(io.StringIO(call("predict", tmp_path / "m", table / "t.csv")[1])))
     assert list(rows[0]) == ["a", "prediction", "probability_no", "probability_yes"]
     assert [row["prediction"] for row in rows] == [
-        "yes" if float(row["probability_yes"]) >= 0.1 else "no" for row in rows]
-    half = list(csv.DictReader(io.StringIO(call("predict", tmp_path / "m", table / "t.csv", "--threshold", "0.5")[1])))
+        "yes" if float(row["probability_yes"]) >= 0.1 else "no" for row in rows
+    ]
+    half = list(
+        csv.DictReader(
+            io.StringIO(call("predict", tmp_path / "m", table / "t.csv", "--threshold", "0.5")[1])
+        )
+    )
     assert [row["prediction"] for row in rows] != [row["prediction"] for row in half]
-    for wrong, words in ((("--class-weight", "balanced"), "--class-weight must be LABEL=WEIGHT"),
-                         (("--class-weight", "no=1"), "one weight for each of the classes"),
-                         (("--class-weight", "no=1,yes=x"), "--class-weight must be a finite number"),
-                         (("--threshold", "1:2:3"), "--threshold must be a finite number"),
-                         (("--threshold", "0"), "--threshold must lie between")):
+    for wrong, words in (
+        (("--class-weight", "balanced"), "--class-weight must be LABEL=WEIGHT"),
+        (("--class-weight", "no=1"), "one weight for each of the classes"),
+        (("--class-weight", "no=1,yes=x"), "--class-weight must be a finite number"),
+        (("--threshold", "1:2:3"), "--threshold must be a finite number"),
+        (("--threshold", "0"), "--threshold must lie between"),
+    ):
         code, _, err = call(*options, *wrong, "--out", tmp_path / "bad")
         assert code == 2 and words in " ".join(err.split()) and not (tmp_path / "bad").exists()
 
@@ -123,8 +165,12 @@ def test_predict(model, table):
     rows = list(csv.DictReader(io.StringIO(out)))
     truth = [row["sick"] for row in csv.DictReader((table / "t.csv").open())]
     assert code == 0 and len(rows) == len(truth)
-    assert np.mean([row["prediction"] == label for row, label in zip(rows, truth, strict=True)]) > 0.8
-    assert all(abs(float(r["probability_no"]) + float(r["probability_yes"]) - 1) < 1e-5 for r in rows)
+    assert (
+        np.mean([row["prediction"] == label for row, label in zip(rows, truth, strict=True)]) > 0.8
+    )
+    assert all(
+        abs(float(r["probability_no"]) + float(r["probability_yes"]) - 1) < 1e-5 for r in rows
+    )
     assert sorted(p.name for p in model.iterdir()) == [
         "certificate.json",
         "manifest.json",
@@ -135,7 +181,16 @@ def test_predict(model, table):
 
 
 def test_public_test_file(table, tmp_path):
-    train = ["train", table / "t.csv", "--schema", table / "s.toml", "--epsilon", "4", "--test", table / "t.csv"]
+    train = [
+        "train",
+        table / "t.csv",
+        "--schema",
+        table / "s.toml",
+        "--epsilon",
+        "4",
+        "--test",
+        table / "t.csv",
+    ]
     code, _, err = call(*train, "--out", tmp_path / "m")
     assert code == 2 and "--test-is-public" in err and not (tmp_path / "m").exists()
     code, out, _ = call(*train, "--test-is-public", "--out", tmp_path / "m")
@@ -157,9 +212,13 @@ def edit(path, **change):
 @pytest.mark.parametrize(
     "forge",
     [
-        lambda m: (m / "weights.safetensors").write_bytes((m / "weights.safetensors").read_bytes()[:-1] + b"\x01"),
+        lambda m: (m / "weights.safetensors").write_bytes(
+            (m / "weights.safetensors").read_bytes()[:-1] + b"\x01"
+        ),
         lambda m: (m / "weights.safetensors").unlink(),
-        lambda m: (m / "model.json").write_text((m / "model.json").read_text().replace('"no"', '"nope"')),
+        lambda m: (m / "model.json").write_text(
+            (m / "model.json").read_text().replace('"no"', '"nope"')
+        ),
         lambda m: edit(m / "certificate.json", epsilon=3.0),
         lambda m: edit(m / "certificate.json", delta=1e-9),
         lambda m: edit(m / "certificate.json", run__steps=3),
@@ -167,14 +226,17 @@ def edit(path, **change):
         lambda m: edit(m / "certificate.json", theorem="langevin-lsi"),
         lambda m: edit(m / "certificate.json", caveats=[]),
         lambda m: edit(m / "certificate.json", epsilon_replace_one=4.0),
-        lambda m: edit(m / "certificate.json", epsilon=float("-inf"), epsilon_replace_one=float("-inf")),
+        lambda m: edit(
+            m / "certificate.json", epsilon=float("-inf"), epsilon_replace_one=float("-inf")
+        ),
         lambda m: edit(m / "certificate.json", epsilon_at_least=float("inf")),
         lambda m: edit(m / "certificate.json", verdicts=[]),
         lambda m: edit(m / "certificate.json", signed_by="an authority"),
         lambda m: edit(m / "certificate.json", format=99),
         lambda m: edit(m / "certificate.json", delta="1e-5"),
         lambda m: edit(
-            m / "certificate.json", caveats="".join(json.loads((m / "certificate.json").read_text())["caveats"])
+            m / "certificate.json",
+            caveats="".join(json.loads((m / "certificate.json").read_text())["caveats"]),
         ),
         lambda m: (m / "certificate.json").write_text(
             (m / "certificate.json").read_text().replace('"library"', '"libary"')
@@ -188,7 +250,9 @@ def test_verify_finds_every_forgery(model, tmp_path, forge):
     assert call("verify", copy)[0] == 0 and call("verify", copy / "certificate.json")[0] == 0
     forge(copy)
     code, out, _ = call("verify", copy)
-    assert (code == 1 and "does not hold" in out) or code == 2, "2 where the edited run contradicts itself"
+    assert (code == 1 and "does not hold" in out) or code == 2, (
+        "2 where the edited run contradicts itself"
+    )
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"run": {}}', '{"epsilon": 1}'])
@@ -212,11 +276,25 @@ def test_nothing_is_half_written(table, tmp_path, monkeypatch):
 
 
 def test_bundled_set_shows_both_accuracies(tmp_path):
-    code, out, _ = call("train", "iris", "--epsilon", "3", "--algorithm", "noisy-gd", "--out", tmp_path / "m")
+    code, out, _ = call(
+        "train", "iris", "--epsilon", "3", "--algorithm", "noisy-gd", "--out", tmp_path / "m"
+    )
     assert code == 0 and "without privacy (shown because this set is public)" in out
-    assert call("train", "iris", "--epsilon", "3", "--out", tmp_path / "m")[0] == 2, "never replaces a model"
-    code, out, _ = call("train", "diabetes", "--epsilon", "3", "--model", "huber-ridge", "--algorithm", "noisy-gd",
-                        "--out", tmp_path / "r")
+    assert call("train", "iris", "--epsilon", "3", "--out", tmp_path / "m")[0] == 2, (
+        "never replaces a model"
+    )
+    code, out, _ = call(
+        "train",
+        "diabetes",
+        "--epsilon",
+        "3",
+        "--model",
+        "huber-ridge",
+        "--algorithm",
+        "noisy-gd",
+        "--out",
+        tmp_path / "r",
+    )
     assert code == 0 and "R^2" in out
     assert call("verify", tmp_path / "r")[0] == 0
     code, _, err = call("predict", tmp_path / "r", "new.csv", "--probabilities")
@@ -226,13 +304,28 @@ def test_bundled_set_shows_both_accuracies(tmp_path):
 def test_account_json_and_text():
     code, out, _ = call("account", *RUN, "--json", "--trust-constants")
     body = json.loads(out)
-    assert code == 0 and body["theorem"] == "shifted-interpolation" and body["evidence"] == "ASSUMED"
+    assert (
+        code == 0 and body["theorem"] == "shifted-interpolation" and body["evidence"] == "ASSUMED"
+    )
     assert body["epsilon_at_least"] <= body["epsilon"] <= body["epsilon_replace_one"]
-    assert {"epsilon", "delta", "adjacency", "theorem", "evidence", "verdicts", "run", "caveats"} <= set(body)
-    assert {"theorem", "kind", "applies", "epsilon", "evidence", "reasons"} == set(body["verdicts"][0])
+    assert {
+        "epsilon",
+        "delta",
+        "adjacency",
+        "theorem",
+        "evidence",
+        "verdicts",
+        "run",
+        "caveats",
+    } <= set(body)
+    assert {"theorem", "kind", "applies", "epsilon", "evidence", "reasons"} == set(
+        body["verdicts"][0]
+    )
     assert any("conditional on" in text for text in body["caveats"])
     code, out, _ = call("account", *RUN, "--json")
-    assert code == 1 and json.loads(out)["epsilon"] is None, "constants given as flags are not enough by themselves"
+    assert code == 1 and json.loads(out)["epsilon"] is None, (
+        "constants given as flags are not enough by themselves"
+    )
     code, out, _ = call("account", *RUN)
     assert code == 1 and "--trust-constants" in out
 
@@ -278,7 +371,14 @@ def test_other_descriptions(tmp_path):
     (tmp_path / "steps.txt").write_text("\n".join(["0.1"] * 10))
     for flags in (
         ["--step-size", f"@{tmp_path / 'steps.txt'}", "--noise-std", "0.1"],
-        ["--step-size", "inverse-decay:2,0.1", "--noise-multiplier", "3", "--weak-convexity", "0.1"],
+        [
+            "--step-size",
+            "inverse-decay:2,0.1",
+            "--noise-multiplier",
+            "3",
+            "--weak-convexity",
+            "0.1",
+        ],
     ):
         code, out, _ = call(
             "account",
@@ -320,10 +420,16 @@ def test_calibrate():
         "--json",
     ]
     body = json.loads(call(*base, "--steps", "1000", "--noise-multiplier", "1")[1])
-    assert 0.999 < body["epsilon"] <= 1 and body["run"]["noise"]["z"] == pytest.approx(7.0, abs=0.01)
-    more = json.loads(call(*base, "--steps", "1", "--noise-multiplier", "10", "--field", "steps")[1])
+    assert 0.999 < body["epsilon"] <= 1 and body["run"]["noise"]["z"] == pytest.approx(
+        7.0, abs=0.01
+    )
+    more = json.loads(
+        call(*base, "--steps", "1", "--noise-multiplier", "10", "--field", "steps")[1]
+    )
     assert more["epsilon"] <= 1 and more["run"]["steps"] > 1500
-    code, _, err = call("calibrate", "--n", "6", "--steps", "3", "--step-size", "1", "--epsilon", "1")
+    code, _, err = call(
+        "calibrate", "--n", "6", "--steps", "3", "--step-size", "1", "--epsilon", "1"
+    )
     assert code == 2 and "no theorem certifies this run" in err and "--clip" in err
 
 
@@ -345,10 +451,27 @@ def test_theorems():
 
 
 def test_a_run_that_nothing_certifies(tmp_path):
-    sgld = ["--n", "500", "--steps", "9", "--step-size", "0.1", "--sigma", "0.1", "--smooth", "1", "--strong", "0"]
+    sgld = [
+        "--n",
+        "500",
+        "--steps",
+        "9",
+        "--step-size",
+        "0.1",
+        "--sigma",
+        "0.1",
+        "--smooth",
+        "1",
+        "--strong",
+        "0",
+    ]
     code, out, _ = call("account", *sgld, "--trust-constants")
     out = " ".join(out.split())
-    assert code == 1 and out.count("Heller and Fetaya 2023") == 1 and "release a sample of the exact posterior" in out
+    assert (
+        code == 1
+        and out.count("Heller and Fetaya 2023") == 1
+        and "release a sample of the exact posterior" in out
+    )
     assert "epsilon -" not in out and "does not apply" not in out
     body = json.loads(call("account", *sgld, "--trust-constants", "--json")[1])
     assert body["epsilon"] is None and "Heller" in body["verdicts"][0]["reasons"][0]
@@ -364,7 +487,9 @@ def test_picture_of_a_theorem(tmp_path):
     run = json.loads(out[out.index("{") :])
     (tmp_path / "run.json").write_text(json.dumps(run))
     body = json.loads(call("account", tmp_path / "run.json", "--trust-constants", "--json")[1])
-    assert any(v["theorem"] == "pabi-convex" and v["applies"] for v in body["verdicts"]), "the run that is shown"
+    assert any(v["theorem"] == "pabi-convex" and v["applies"] for v in body["verdicts"]), (
+        "the run that is shown"
+    )
     code, _, err = call("theorems", "--plot", tmp_path / "u.png")
     assert code == 2 and "name of a theorem" in err and not (tmp_path / "u.png").exists()
 
@@ -379,12 +504,18 @@ def test_picture_of_a_theorem(tmp_path):
         (["train", "x.parquet", "--epsilon", "1"], "existing"),
         (["schema", "none.csv"], "existing"),
         (["train", "digits", "--epsilon", "1", "--model", "huber-ridge"], "--model"),
-        (["train", "digits", "--epsilon", "1", "--test", "t.csv", "--test-is-public"], "kept for testing"),
+        (
+            ["train", "digits", "--epsilon", "1", "--test", "t.csv", "--test-is-public"],
+            "kept for testing",
+        ),
         (["predict", "nowhere", "t.csv"], "model"),
         (["verify", "nowhere"], "existing"),
         (["account", "--n", "10"], "--steps"),
         (["account", "--n", "x", "--steps", "1", "--step-size", "1"], "--n"),
-        (["account", "--n", "9", "--steps", "ten", "--step-size", "1"], "--steps must be a whole number"),
+        (
+            ["account", "--n", "9", "--steps", "ten", "--step-size", "1"],
+            "--steps must be a whole number",
+        ),
         (["account", *RUN, "--batch", "weekly"], "--batch"),
         (["account", *RUN, "--noise-std", "1"], "noise"),
         (["account", *RUN, "--start", "warm"], "--start"),
@@ -393,13 +524,28 @@ def test_picture_of_a_theorem(tmp_path):
         (["account", *RUN, "--momentum", "big"], "--momentum"),
         (["calibrate", *RUN, "--epsilon", "-1"], "epsilon"),
         (["account", "none.json"], "existing"),
-        (["train", "digits", "--epsilon", "1", "--devices", "0"], "--devices must be a positive whole number, got 0"),
-        (["train", "digits", "--epsilon", "1", "--checkpoint-every", "nan"], "--checkpoint-every must be a number of"),
-        (["train", "digits", "--epsilon", "1", "--statement", "none.toml"], "--statement must be an existing file"),
+        (
+            ["train", "digits", "--epsilon", "1", "--devices", "0"],
+            "--devices must be a positive whole number, got 0",
+        ),
+        (
+            ["train", "digits", "--epsilon", "1", "--checkpoint-every", "nan"],
+            "--checkpoint-every must be a number of",
+        ),
+        (
+            ["train", "digits", "--epsilon", "1", "--statement", "none.toml"],
+            "--statement must be an existing file",
+        ),
         (["tune", "digits", "--epsilon", "1", "--mean-runs", "0"], "--mean-runs must exceed 1"),
         (["tune", "digits", "--epsilon", "1", "--algorithms", "zz"], "--algorithms must be one of"),
-        (["tune", "digits", "--epsilon", "1", "--row-norms", "0,1"], "--row-norms must be a positive number"),
-        (["tune", "digits", "--epsilon", "-1"], "--epsilon must be a positive number, at most 1000, got -1"),
+        (
+            ["tune", "digits", "--epsilon", "1", "--row-norms", "0,1"],
+            "--row-norms must be a positive number",
+        ),
+        (
+            ["tune", "digits", "--epsilon", "-1"],
+            "--epsilon must be a positive number, at most 1000, got -1",
+        ),
         (["sign", "nowhere", "--key", "none"], "model must be a folder that train wrote"),
     ],
 )
@@ -411,17 +557,29 @@ def test_bad_input_is_one_sentence_and_exit_code_2(table, tmp_path, monkeypatch,
     assert [p.name for p in tmp_path.iterdir()] == ["t.csv"]
 
 
-@pytest.mark.parametrize(("args", "word"), [
-    (["--seed", "-1"], "--seed must be a whole number"), (["--law", "--seed", "-1"], "--seed must be a whole number"),
-    (["--plot", "none/x.png"], "--plot must lie in an existing folder"),
-    (["--results", "none/x"], "--results must lie in an existing folder")])
+@pytest.mark.parametrize(
+    ("args", "word"),
+    [
+        (["--seed", "-1"], "--seed must be a whole number"),
+        (["--law", "--seed", "-1"], "--seed must be a whole number"),
+        (["--plot", "none/x.png"], "--plot must lie in an existing folder"),
+        (["--results", "none/x"], "--results must lie in an existing folder"),
+    ],
+)
 def test_an_audit_is_refused_before_any_model_is_trained(tmp_path, monkeypatch, args, word):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Trainer, "fit_many", lambda *_, **__: pytest.fail("models were trained"))
-    (tmp_path / "run.json").write_text(li.Run(n=20, steps=2, step_size=0.1, noise=li.GradientNoise(5.0),
-                                              loss=li.Logistic()).to_json())
+    (tmp_path / "run.json").write_text(
+        li.Run(
+            n=20, steps=2, step_size=0.1, noise=li.GradientNoise(5.0), loss=li.Logistic()
+        ).to_json()
+    )
     code, _, err = call("audit", "run.json", *args)
-    assert code == 2 and err.startswith(f"error: {word}") and [p.name for p in tmp_path.iterdir()] == ["run.json"]
+    assert (
+        code == 2
+        and err.startswith(f"error: {word}")
+        and [p.name for p in tmp_path.iterdir()] == ["run.json"]
+    )
 
 
 def test_bounds_of_0_are_reported_without_a_picture(tmp_path):
@@ -433,5 +591,7 @@ def test_bounds_of_0_are_reported_without_a_picture(tmp_path):
 
 
 def test_the_package_runs_as_a_module():
-    done = subprocess.run([sys.executable, "-m", "lastiterate", "theorems"], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "lastiterate", "theorems"], capture_output=True, text=True
+    )
     assert done.returncode == 0 and "composition-gdp" in done.stdout, done.stderr

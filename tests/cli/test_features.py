@@ -1,4 +1,5 @@
-"""``lastiterate features``: shapes are kept, images are mapped one by one, torch backbones from local files."""
+"""``lastiterate features``: shapes are kept, images are mapped one by one, torch backbones from
+local files."""
 
 import importlib.util
 import sys
@@ -25,7 +26,11 @@ def test_features_of_an_archive_are_trained_on(tmp_path):
     from sklearn.datasets import load_digits
 
     digits = load_digits()
-    np.savez(tmp_path / "digits.npz", images=(digits.images / 16).astype(np.float32), labels=digits.target)
+    np.savez(
+        tmp_path / "digits.npz",
+        images=(digits.images / 16).astype(np.float32),
+        labels=digits.target,
+    )
     assert command(tmp_path / "digits.npz", "--out", tmp_path / "out.npz").exit_code == 0
     found = np.load(tmp_path / "out.npz")
     x, y = found["X"], found["y"]
@@ -33,7 +38,9 @@ def test_features_of_an_archive_are_trained_on(tmp_path):
     assert np.linalg.norm(x, axis=1) == pytest.approx(1, abs=1e-5)
     from sklearn.linear_model import LogisticRegression
 
-    score = LogisticRegression(C=100, max_iter=200).fit(x[:1000], y[:1000]).score(x[1000:], y[1000:])
+    score = (
+        LogisticRegression(C=100, max_iter=200).fit(x[:1000], y[:1000]).score(x[1000:], y[1000:])
+    )
     assert score > 0.9, "the map keeps what images show"
 
 
@@ -42,11 +49,25 @@ def test_train_finds_the_schema_beside_the_rows_with_their_norm(tmp_path):
     from sklearn.datasets import load_digits
 
     digits = load_digits()
-    np.savez(tmp_path / "digits.npz", images=(digits.images[:600] / 16).astype(np.float32), labels=digits.target[:600])
+    np.savez(
+        tmp_path / "digits.npz",
+        images=(digits.images[:600] / 16).astype(np.float32),
+        labels=digits.target[:600],
+    )
     assert command(tmp_path / "digits.npz", "--out", tmp_path / "f.npz").exit_code == 0
     for more, code in (((), 2), (("--classes", ",".join("0123456789")), 0)):
-        done = CliRunner().invoke(app, ["train", str(tmp_path / "f.npz"), "--epsilon", "8", "--out",
-                                        str(tmp_path / "model"), *more])
+        done = CliRunner().invoke(
+            app,
+            [
+                "train",
+                str(tmp_path / "f.npz"),
+                "--epsilon",
+                "8",
+                "--out",
+                str(tmp_path / "model"),
+                *more,
+            ],
+        )
         assert done.exit_code == code, done.stderr
         assert code == 0 or "schema leaves public facts open, got 'classes'" in done.stderr
     model = lastiterate.load(tmp_path / "model")
@@ -68,7 +89,9 @@ def test_the_norm_of_an_array_bounds_its_rows_and_no_curve_of_them():
         found = np.linalg.norm(made.transform(rows), axis=1)
         assert found.max() <= longest * (1 + 1e-6) and (norm != 3.0 or found.max() > 1.49)
         curved = SchemaTransformer(schema, features="curves").fit(rows)
-        assert curved.row_norm_ == 3.0 and np.linalg.norm(curved.transform(rows), axis=1) == pytest.approx(3.0)
+        assert curved.row_norm_ == 3.0 and np.linalg.norm(
+            curved.transform(rows), axis=1
+        ) == pytest.approx(3.0)
         assert Schema.from_dict(schema.to_dict()) == schema
     for low, high, norm in ((0, 2, 1.0), (-2, 2, 0.0), (-2, 2, float("nan")), (-2, 2, "1")):
         with pytest.raises(InputError, match="norm must be a positive number"):
@@ -89,16 +112,27 @@ def test_scattering_is_the_backbone_unless_another_is_named(tmp_path):
     images = RNG.integers(0, 256, (5, 9, 12, 3), dtype=np.uint8)
     np.savez(tmp_path / "a.npz", images=images)
     done = command(tmp_path / "a.npz", "--out", tmp_path / "b.npz")
-    assert done.exit_code == 0 and "5 of 972 features, largest norm 1 by construction" in done.stdout
+    assert (
+        done.exit_code == 0 and "5 of 972 features, largest norm 1 by construction" in done.stdout
+    )
     assert (np.load(tmp_path / "b.npz")["X"] == Scattering().apply(images)).all()
 
 
 def test_parts_of_an_archive_and_their_labels(tmp_path):
-    parts = {f"{name}_images": RNG.integers(0, 256, (count, 8, 9), dtype=np.uint8)
-             for name, count in (("train", 7), ("test", 3))}
-    np.savez(tmp_path / "a.npz", **parts, train_labels=np.arange(7)[:, None], test_labels=np.arange(3)[:, None])
-    assert [(each.part, each.pixels.shape, each.labels.shape) for each in read_images(tmp_path / "a.npz")] == [
-        ("train", (7, 8, 9, 1), (7,)), ("test", (3, 8, 9, 1), (3,))]
+    parts = {
+        f"{name}_images": RNG.integers(0, 256, (count, 8, 9), dtype=np.uint8)
+        for name, count in (("train", 7), ("test", 3))
+    }
+    np.savez(
+        tmp_path / "a.npz",
+        **parts,
+        train_labels=np.arange(7)[:, None],
+        test_labels=np.arange(3)[:, None],
+    )
+    assert [
+        (each.part, each.pixels.shape, each.labels.shape)
+        for each in read_images(tmp_path / "a.npz")
+    ] == [("train", (7, 8, 9, 1), (7,)), ("test", (3, 8, 9, 1), (3,))]
     assert command(tmp_path / "a.npz", "--out", tmp_path / "b.npz").exit_code == 0
     assert set(np.load(tmp_path / "b.npz").files) == {"x_train", "y_train", "x_test", "y_test"}
 
@@ -107,25 +141,35 @@ def test_parts_of_an_archive_and_their_labels(tmp_path):
 def test_images_of_an_idx_file_have_the_sides_that_it_states(tmp_path, sides):
     images = RNG.integers(0, 256, (3, *sides), dtype=np.uint8)
     path = tmp_path / "a-images-idx3-ubyte"
-    path.write_bytes(bytes([0, 0, 8, 3]) + np.array(images.shape, ">u4").tobytes() + images.tobytes())
+    path.write_bytes(
+        bytes([0, 0, 8, 3]) + np.array(images.shape, ">u4").tobytes() + images.tobytes()
+    )
     (found,) = read_images(path)
     assert (found.pixels == (images / np.float32(255))[..., None]).all()
 
 
-@pytest.mark.parametrize("array", [np.ones((3, 4)), np.full((2, 3, 3), 2.0), np.ones((2, 9, 9, 9)),
-                                   np.ones((2, 7, 40))])
+@pytest.mark.parametrize(
+    "array", [np.ones((3, 4)), np.full((2, 3, 3), 2.0), np.ones((2, 9, 9, 9)), np.ones((2, 7, 40))]
+)
 def test_what_is_no_image_is_refused(tmp_path, array):
     np.savez(tmp_path / "a.npz", images=array)
     done = command(tmp_path / "a.npz", "--out", tmp_path / "b.npz")
-    assert done.exit_code == 2 and done.stderr.startswith("error:") and not (tmp_path / "b.npz").exists()
+    assert (
+        done.exit_code == 2
+        and done.stderr.startswith("error:")
+        and not (tmp_path / "b.npz").exists()
+    )
 
 
 def test_bad_flags_are_one_sentence(tmp_path):
     np.savez(tmp_path / "a.npz", images=np.ones((2, 8, 8)))
-    for words in (("--out", tmp_path / "a.npz"), ("--out", tmp_path / "a.txt"),
-                  ("--out", tmp_path / "b.npz", "--weights", "w.pt"),
-                  ("--out", tmp_path / "b.npz", "--backbone", tmp_path / "none.pt"),
-                  ("--out", tmp_path / "b.npz", "--backbone", "random-convolution")):
+    for words in (
+        ("--out", tmp_path / "a.npz"),
+        ("--out", tmp_path / "a.txt"),
+        ("--out", tmp_path / "b.npz", "--weights", "w.pt"),
+        ("--out", tmp_path / "b.npz", "--backbone", tmp_path / "none.pt"),
+        ("--out", tmp_path / "b.npz", "--backbone", "random-convolution"),
+    ):
         done = command(tmp_path / "a.npz", *words)
         assert done.exit_code == 2 and done.stderr.startswith("error:"), words
 
@@ -134,18 +178,29 @@ def test_bad_flags_are_one_sentence(tmp_path):
 def test_a_small_saved_module_is_a_backbone(tmp_path):
     import torch
 
-    net = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(2)).eval()
+    net = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 4, 3), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(2)
+    ).eval()
     torch.jit.script(net).save(str(tmp_path / "net.pt"))
     images = RNG.random((70, 8, 8)).astype(np.float32)
     np.savez(tmp_path / "a.npz", images=images, labels=np.arange(70))
-    done = command(tmp_path / "a.npz", "--out", tmp_path / "b.npz", "--backbone", tmp_path / "net.pt")
+    done = command(
+        tmp_path / "a.npz", "--out", tmp_path / "b.npz", "--backbone", tmp_path / "net.pt"
+    )
     assert done.exit_code == 0, done.output
     with torch.no_grad():
         expected = net(torch.from_numpy(images[:, None])).flatten(1).numpy()
     assert np.load(tmp_path / "b.npz")["X"] == pytest.approx(expected, abs=1e-5)
     (tmp_path / "bad.pt").write_bytes(b"no module")
-    assert command(tmp_path / "a.npz", "--out", tmp_path / "c.npz", "--backbone", tmp_path / "bad.pt").exit_code == 2
-    done = command(tmp_path / "a.npz", "--out", tmp_path / "c.npz", "--backbone", "torchvision:resnet18")
+    assert (
+        command(
+            tmp_path / "a.npz", "--out", tmp_path / "c.npz", "--backbone", tmp_path / "bad.pt"
+        ).exit_code
+        == 2
+    )
+    done = command(
+        tmp_path / "a.npz", "--out", tmp_path / "c.npz", "--backbone", "torchvision:resnet18"
+    )
     assert done.exit_code == 2 and "--weights" in done.stderr
 
 
@@ -156,9 +211,17 @@ class Listed:
         class Net(torch.nn.Module):
             def __init__(self):
                 super().__init__()
-                self.pretrained_cfg = {"input_size": (3, 12, 12), "mean": (0.5, 0.4, 0.3), "std": (0.2, 0.3, 0.4)}
-                self.body = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(),
-                                                torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
+                self.pretrained_cfg = {
+                    "input_size": (3, 12, 12),
+                    "mean": (0.5, 0.4, 0.3),
+                    "std": (0.2, 0.3, 0.4),
+                }
+                self.body = torch.nn.Sequential(
+                    torch.nn.Conv2d(3, 4, 3),
+                    torch.nn.ReLU(),
+                    torch.nn.AdaptiveAvgPool2d(1),
+                    torch.nn.Flatten(),
+                )
                 self.fc = torch.nn.Linear(4, 10)
 
             def forward(self, x):
@@ -182,11 +245,16 @@ class Listed:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
-@pytest.mark.parametrize(("library", "side", "mean", "std"), [
-    ("torchvision", 224, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-    ("timm", 12, (0.5, 0.4, 0.3), (0.2, 0.3, 0.4))])
+@pytest.mark.parametrize(
+    ("library", "side", "mean", "std"),
+    [
+        ("torchvision", 224, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+        ("timm", 12, (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)),
+    ],
+)
 def test_a_named_backbone_with_saved_weights(tmp_path, monkeypatch, library, side, mean, std):
-    """The whole state is loaded, the head taken off, images resized and normalised as the library says."""
+    """The whole state is loaded, the head taken off, images resized and normalised as the library
+    says."""
     import torch
     from safetensors.torch import save_file
 
@@ -197,31 +265,76 @@ def test_a_named_backbone_with_saved_weights(tmp_path, monkeypatch, library, sid
     save_file(saved.state_dict(), tmp_path / "net.safetensors")
     images = RNG.random((3, 8, 8)).astype(np.float32)
     np.savez(tmp_path / "a.npz", images=images)
-    part = torch.nn.functional.interpolate(torch.from_numpy(images[:, None]), (side, side), mode="bilinear")
-    part = (part.expand(-1, 3, -1, -1) - torch.tensor(mean)[:, None, None]) / torch.tensor(std)[:, None, None]
+    part = torch.nn.functional.interpolate(
+        torch.from_numpy(images[:, None]), (side, side), mode="bilinear"
+    )
+    part = (part.expand(-1, 3, -1, -1) - torch.tensor(mean)[:, None, None]) / torch.tensor(std)[
+        :, None, None
+    ]
     with torch.no_grad():
         expected = saved.body(part).numpy()
     for place, weights in enumerate(("net.pt", "net.safetensors")):
-        done = command(tmp_path / "a.npz", "--out", tmp_path / f"{place}.npz", "--backbone", f"{library}:small",
-                       "--weights", tmp_path / weights)
+        done = command(
+            tmp_path / "a.npz",
+            "--out",
+            tmp_path / f"{place}.npz",
+            "--backbone",
+            f"{library}:small",
+            "--weights",
+            tmp_path / weights,
+        )
         assert done.exit_code == 0, done.output
         assert np.load(tmp_path / f"{place}.npz")["X"] == pytest.approx(expected, abs=1e-5)
     torch.save({"fc.bias": torch.zeros(10)}, tmp_path / "part.pt")
-    for backbone, weights in ((f"{library}:other", "net.pt"), (f"{library}:small", "part.pt"),
-                              (f"{library}:small", "none.pt")):
-        done = command(tmp_path / "a.npz", "--out", tmp_path / "c.npz", "--backbone", backbone, "--weights",
-                       tmp_path / weights)
-        assert done.exit_code == 2 and done.stderr.startswith("error:") and not (tmp_path / "c.npz").exists()
+    for backbone, weights in (
+        (f"{library}:other", "net.pt"),
+        (f"{library}:small", "part.pt"),
+        (f"{library}:small", "none.pt"),
+    ):
+        done = command(
+            tmp_path / "a.npz",
+            "--out",
+            tmp_path / "c.npz",
+            "--backbone",
+            backbone,
+            "--weights",
+            tmp_path / weights,
+        )
+        assert (
+            done.exit_code == 2
+            and done.stderr.startswith("error:")
+            and not (tmp_path / "c.npz").exists()
+        )
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 def test_a_library_that_is_not_there_is_named(tmp_path, monkeypatch):
     np.savez(tmp_path / "a.npz", images=np.ones((2, 4, 4)))
     monkeypatch.setitem(sys.modules, "timm", None)
-    done = command(tmp_path / "a.npz", "--out", tmp_path / "b.npz", "--backbone", "timm:small", "--weights", "w.pt")
+    done = command(
+        tmp_path / "a.npz",
+        "--out",
+        tmp_path / "b.npz",
+        "--backbone",
+        "timm:small",
+        "--weights",
+        "w.pt",
+    )
     assert done.exit_code == 2 and "lastiterate[vision]" in done.stderr
     (tmp_path / "timm.py").write_text("raise RuntimeError('operator timm::x does not exist')")
     monkeypatch.delitem(sys.modules, "timm")
     monkeypatch.syspath_prepend(tmp_path)
-    done = command(tmp_path / "a.npz", "--out", tmp_path / "b.npz", "--backbone", "timm:small", "--weights", "w.pt")
-    assert done.exit_code == 2 and "fits the torch" in done.stderr and "operator timm::x" in done.stderr
+    done = command(
+        tmp_path / "a.npz",
+        "--out",
+        tmp_path / "b.npz",
+        "--backbone",
+        "timm:small",
+        "--weights",
+        "w.pt",
+    )
+    assert (
+        done.exit_code == 2
+        and "fits the torch" in done.stderr
+        and "operator timm::x" in done.stderr
+    )

@@ -37,7 +37,8 @@ def write_idx(path, array):
 
 @pytest.fixture(scope="module")
 def idx(tmp_path_factory):
-    """The digits as IDX files of 8 x 8 images, a train and a test pair, and a model trained on them."""
+    """The digits as IDX files of 8 x 8 images, a train and a test pair, and a model trained on
+    them."""
     folder = tmp_path_factory.mktemp("idx")
     for name, rows in (("train", slice(1400)), ("t10k", slice(1400, None))):
         write_idx(folder / f"{name}-images-idx3-ubyte.gz", IMAGES[rows].reshape(-1, 8, 8))
@@ -47,8 +48,19 @@ def idx(tmp_path_factory):
     text = (folder / "s.toml").read_text()
     assert "low = 0\nhigh = 255\n" in text and 'classes = ["?"]' in text
     (folder / "s.toml").write_text(text.replace('["?"]', str([str(i) for i in range(10)])))
-    args = ["train", train, "--schema", folder / "s.toml", "--epsilon", "4", "--features", "plain", "--test", test,
-            "--test-is-public"]
+    args = [
+        "train",
+        train,
+        "--schema",
+        folder / "s.toml",
+        "--epsilon",
+        "4",
+        "--features",
+        "plain",
+        "--test",
+        test,
+        "--test-is-public",
+    ]
     code, out, _ = call(*args, "--out", folder / "model")
     assert code == 0 and "test accuracy" in out
     return folder
@@ -63,7 +75,10 @@ def predictions(model, path):
 def test_images_without_labels_are_predicted(idx, tmp_path):
     shutil.copy(idx / "t10k-images-idx3-ubyte.gz", tmp_path)
     found = predictions(idx / "model", tmp_path / "t10k-images-idx3-ubyte.gz")
-    assert np.mean([label == str(truth) for label, truth in zip(found, LABELS[1400:], strict=True)]) > 0.75
+    assert (
+        np.mean([label == str(truth) for label, truth in zip(found, LABELS[1400:], strict=True)])
+        > 0.75
+    )
     assert call("verify", idx / "model")[0] == 0
     np.save(tmp_path / "same.npy", IMAGES[1400:])
     np.savez(tmp_path / "same.npz", X=IMAGES[1400:])
@@ -76,8 +91,17 @@ def test_wrong_width_is_told_before_anything_is_spent(idx, tmp_path):
     np.save(tmp_path / "narrow.labels.npy", LABELS)
     code, _, err = call("predict", idx / "model", tmp_path / "narrow.npy")
     assert code == 2 and "64 features" in err
-    train = ["train", idx / "train-images-idx3-ubyte.gz", "--schema", idx / "s.toml", "--epsilon", "4"]
-    code, _, err = call(*train, "--test", tmp_path / "narrow.npy", "--test-is-public", "--out", tmp_path / "m")
+    train = [
+        "train",
+        idx / "train-images-idx3-ubyte.gz",
+        "--schema",
+        idx / "s.toml",
+        "--epsilon",
+        "4",
+    ]
+    code, _, err = call(
+        *train, "--test", tmp_path / "narrow.npy", "--test-is-public", "--out", tmp_path / "m"
+    )
     assert code == 2 and "64 features" in err and not (tmp_path / "m").exists()
     np.save(tmp_path / "one.npy", IMAGES[:1])
     np.save(tmp_path / "one.labels.npy", LABELS[:1])
@@ -96,11 +120,16 @@ def test_a_cifar_folder_needs_nothing_filled_in(tmp_path):
     random = np.random.default_rng(0)
     for name in ("data_batch_1", "data_batch_2", "test_batch"):
         labels = random.integers(10, size=30).tolist()
-        content = {b"data": random.integers(256, size=(30, 3072)).astype(np.uint8), b"labels": labels}
+        content = {
+            b"data": random.integers(256, size=(30, 3072)).astype(np.uint8),
+            b"labels": labels,
+        }
         (folder / name).write_bytes(pickle.dumps(content, protocol=2))
     assert call("schema", folder, "--out", tmp_path / "s.toml")[0] == 0
     args = ["--schema", tmp_path / "s.toml", "--epsilon", "8", "--out", tmp_path / "m"]
-    code, out, err = call("train", folder, *args, "--test", folder / "test_batch", "--test-is-public")
+    code, out, err = call(
+        "train", folder, *args, "--test", folder / "test_batch", "--test-is-public"
+    )
     assert code == 0 and "test accuracy" in out, err
     assert "on 60 records" in out
     assert set(predictions(tmp_path / "m", folder / "test_batch")) <= set("0123456789")
@@ -112,33 +141,54 @@ def test_the_column_to_predict_is_named(tmp_path):
     schema = tomllib.loads(call("schema", tmp_path / "t.csv", *kinds, "--target", "sick")[1])
     assert schema["target"] == "sick" and set(schema["columns"]) == {"age", "town"}
     assert tomllib.loads(call("schema", tmp_path / "t.csv", *kinds)[1])["target"] == "town"
-    (tmp_path / "old.toml").write_text('target = "town"\nclasses = ["Ulm", "Bonn"]\n[columns.age]\nkind = "number"\n'
-                                       'low = 0\nhigh = 9\n')
-    taken = tomllib.loads(call("schema", tmp_path / "t.csv", "--like", tmp_path / "old.toml", "--target", "sick")[1])
+    (tmp_path / "old.toml").write_text(
+        'target = "town"\nclasses = ["Ulm", "Bonn"]\n[columns.age]\nkind = "number"\n'
+        "low = 0\nhigh = 9\n"
+    )
+    taken = tomllib.loads(
+        call("schema", tmp_path / "t.csv", "--like", tmp_path / "old.toml", "--target", "sick")[1]
+    )
     assert taken["classes"] == ["?"] and taken["columns"]["age"]["high"] == 9
     assert taken["columns"]["town"]["kind"] == "?"
     for name, remedy in (("sik", "header with that name"), ("age", "another kind")):
-        code, _, err = call("schema", tmp_path / "t.csv", "--columns", "age:ignore", "--target", name)
+        code, _, err = call(
+            "schema", tmp_path / "t.csv", "--columns", "age:ignore", "--target", name
+        )
         assert code == 2 and "--target must be a column of the file" in err and remedy in err
     np.save(tmp_path / "x.npy", np.zeros((3, 2)))
-    assert "--target is a column of a table" in call("schema", tmp_path / "x.npy", "--target", "y")[2]
+    assert (
+        "--target is a column of a table" in call("schema", tmp_path / "x.npy", "--target", "y")[2]
+    )
 
 
 def test_parquet_is_csv(tmp_path):
     names = [f"c{i}" for i in range(4)]
     table, schema = load_bundled("iris")
     with (tmp_path / "t.csv").open("w", newline="") as file:
-        rows = [[*row, f"kind {answer}"] for row, answer in zip(table.array, table.answers, strict=True)]
+        rows = [
+            [*row, f"kind {answer}"] for row, answer in zip(table.array, table.answers, strict=True)
+        ]
         csv.writer(file).writerows([[*names, "kind"], *rows])
     pyarrow.parquet.write_table(pyarrow.csv.read_csv(tmp_path / "t.csv"), tmp_path / "t.parquet")
     kinds = ",".join(f"{name}:number" for name in names)
-    assert call("schema", tmp_path / "t.parquet")[1] == call("schema", tmp_path / "t.csv", "--columns", kinds)[1]
+    assert (
+        call("schema", tmp_path / "t.parquet")[1]
+        == call("schema", tmp_path / "t.csv", "--columns", kinds)[1]
+    )
     text = 'target = "kind"\nclasses = ["kind 0", "kind 1", "kind 2"]\n'
     for name, column in zip(names, schema.columns, strict=True):
         text += f'[columns.{name}]\nkind = "number"\nlow = {column.low}\nhigh = {column.high}\n'
     (tmp_path / "s.toml").write_text(text)
-    train = ["train", tmp_path / "t.parquet", "--schema", tmp_path / "s.toml", "--epsilon", "5", "--algorithm",
-             "noisy-gd"]
+    train = [
+        "train",
+        tmp_path / "t.parquet",
+        "--schema",
+        tmp_path / "s.toml",
+        "--epsilon",
+        "5",
+        "--algorithm",
+        "noisy-gd",
+    ]
     assert call(*train, "--out", tmp_path / "m")[0] == 0
     found = predictions(tmp_path / "m", tmp_path / "t.parquet")
     assert len(found) == 150 and found == predictions(tmp_path / "m", tmp_path / "t.csv")
@@ -155,6 +205,8 @@ def test_missing_pyarrow_is_told_with_its_remedy(tmp_path, monkeypatch):
 def test_unknown_kinds_are_told_what_there_is(tmp_path):
     (tmp_path / "t.xlsx").write_bytes(b"PK")
     code, _, err = call("schema", tmp_path / "t.xlsx")
-    assert code == 2 and all(word in err for word in (".csv", ".parquet", ".npz", ".npy", "IDX", "CIFAR-10"))
+    assert code == 2 and all(
+        word in err for word in (".csv", ".parquet", ".npz", ".npy", "IDX", "CIFAR-10")
+    )
     code, _, err = call("schema", tmp_path)
     assert code == 2 and "data_batch_1" in err

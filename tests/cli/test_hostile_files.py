@@ -1,4 +1,5 @@
-"""verify and predict on files that were edited, by somebody careless or by somebody who also fits the hashes."""
+"""verify and predict on files that were edited, by somebody careless or by somebody who also fits
+the hashes."""
 
 import json
 import shutil
@@ -14,7 +15,9 @@ from lastiterate.accounting.document import content_hash
 from lastiterate.cli import app
 from lastiterate.release.folder import sha256
 
-RUN = li.Run(n=40, steps=5, step_size=0.5, noise=li.NoiseMultiplier(20.0), loss=li.Logistic(ridge=0.1))
+RUN = li.Run(
+    n=40, steps=5, step_size=0.5, noise=li.NoiseMultiplier(20.0), loss=li.Logistic(ridge=0.1)
+)
 
 
 def call(*args):
@@ -51,10 +54,30 @@ def refit(folder, name, change, fit_hashes=True):
     "name, change, fit, word",
     [
         ("model.json", lambda t: t + " ", False, "not the file that was certified"),
-        ("model.json", lambda t: t.replace('"steps": ', '"steps": 1', 1), True, "describes another run"),
-        ("model.json", lambda t: t.replace('"kind": "linear"', '"kind": "[bold]x[/bold]"'), True, "[bold]x[/bold]"),
-        ("certificate.json", lambda t: t.replace('"epsilon": ', '"epsilon": 0.01, "epsilon": ', 1), False, "once"),
-        ("certificate.json", lambda t: t.replace('"epsilon": ', '"epsilon": 9', 1), False, "content hash"),
+        (
+            "model.json",
+            lambda t: t.replace('"steps": ', '"steps": 1', 1),
+            True,
+            "describes another run",
+        ),
+        (
+            "model.json",
+            lambda t: t.replace('"kind": "linear"', '"kind": "[bold]x[/bold]"'),
+            True,
+            "[bold]x[/bold]",
+        ),
+        (
+            "certificate.json",
+            lambda t: t.replace('"epsilon": ', '"epsilon": 0.01, "epsilon": ', 1),
+            False,
+            "once",
+        ),
+        (
+            "certificate.json",
+            lambda t: t.replace('"epsilon": ', '"epsilon": 9', 1),
+            False,
+            "content hash",
+        ),
         ("certificate.json", lambda t: "[" * 10_000 + "]" * 10_000, False, "nest"),
         ("certificate.json", lambda t: '{"run": ' * 60 + "1" + "}" * 60, False, "certified"),
     ],
@@ -100,7 +123,9 @@ def test_what_a_forger_writes_is_no_markup(tmp_path):
 def test_a_network_is_verified_but_predicts_in_python_only(tmp_path):
     run = li.Run(n=40, steps=2, step_size=0.1, clip=1.0)
     x = np.ones((40, 2))
-    model = li.train(run, (x,), model={"w": np.zeros(2)}, loss=lambda p, x: (p["w"] @ x - 1.0) ** 2, epsilon=5.0)
+    model = li.train(
+        run, (x,), model={"w": np.zeros(2)}, loss=lambda p, x: (p["w"] @ x - 1.0) ** 2, epsilon=5.0
+    )
     model.save(tmp_path / "m")
     np.save(tmp_path / "x.npy", x)
     assert call("verify", tmp_path / "m")[0] == 0
@@ -115,12 +140,16 @@ def test_arguments_are_called_by_their_flags(model, tmp_path):
     assert code == 2 and err.startswith("error: --epsilon must be a positive")
     code, _, err = call("predict", tmp_path / "none", model / "new.npy")
     assert code == 2 and err.startswith("error: model must be a folder")
-    code, _, err = call("account", "--n", 10, "--steps", 2, "--step-size", 1, "--noise-std", 1, "--clip", -1)
+    code, _, err = call(
+        "account", "--n", 10, "--steps", 2, "--step-size", 1, "--noise-std", 1, "--clip", -1
+    )
     assert code == 2 and err.startswith("error: --clip"), err
 
 
 @pytest.mark.parametrize("name", ["certificate.json", "model.json", "manifest.json"])
-def test_a_text_without_an_end_is_refused_before_it_takes_all_memory(model, tmp_path, name, monkeypatch):
+def test_a_text_without_an_end_is_refused_before_it_takes_all_memory(
+    model, tmp_path, name, monkeypatch
+):
     shutil.copytree(model / "m", tmp_path / "m")
     monkeypatch.setattr(limits, "TEXT", 2**20)
     with (tmp_path / "m" / name).open("ab") as file:

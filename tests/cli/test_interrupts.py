@@ -1,4 +1,5 @@
-"""Ctrl-C at random moments: exit code 130, one sentence, nothing half-written; every command, every time.
+"""Ctrl-C at random moments: exit code 130, one sentence, nothing half-written; every command, every
+time.
 
 ``LASTITERATE_INTERRUPTS=200`` draws 200 moments of each command instead of one.
 """
@@ -22,17 +23,29 @@ from lastiterate.release.loading import verify
 from tiers import size
 
 MOMENTS = size(1, 20, "INTERRUPTS")
-RUN = li.Run(n=60, steps=20, step_size=0.3, noise=li.GradientNoise(0.05), loss=li.Logistic(row_norm=1.0, intercept=0.5))
-COMMANDS = {name: line.split() for name, line in {
-    "train": "train breast_cancer --epsilon 1 --algorithm cyclic-dp-sgd --batch cyclic:99 --out model --ledger book "
-             "--checkpoint kept --checkpoint-every 0",
-    "stream": "train rows.csv --schema rows.toml --stream --epsilon 1 --algorithm cyclic-dp-sgd --batch cyclic:300 "
-              "--scratch . --out model",
-    "tune": "tune breast_cancer --epsilon 2 --algorithms noisy-gd,cyclic-dp-sgd --mean-runs 4 --out model "
-            "--ledger book",
-    "audit": "audit run.json --trials 2000 --batch-models 100 --results scores",
-    "papers": "papers chourasia-tightness --quick --out items",
-}.items()}
+RUN = li.Run(
+    n=60,
+    steps=20,
+    step_size=0.3,
+    noise=li.GradientNoise(0.05),
+    loss=li.Logistic(row_norm=1.0, intercept=0.5),
+)
+COMMANDS = {
+    name: line.split()
+    for name, line in {
+        "train": "train breast_cancer --epsilon 1 --algorithm cyclic-dp-sgd --batch cyclic:99 "
+        "--out model --ledger book "
+        "--checkpoint kept --checkpoint-every 0",
+        "stream": "train rows.csv --schema rows.toml --stream --epsilon 1 --algorithm "
+        "cyclic-dp-sgd --batch cyclic:300 "
+        "--scratch . --out model",
+        "tune": "tune breast_cancer --epsilon 2 --algorithms noisy-gd,cyclic-dp-sgd --mean-runs 4 "
+        "--out model "
+        "--ledger book",
+        "audit": "audit run.json --trials 2000 --batch-models 100 --results scores",
+        "papers": "papers chourasia-tightness --quick --out items",
+    }.items()
+}
 SCHEMA = 'target = "y"\nclasses = ["0", "1"]\n[columns.a]\nkind = "number"\nlow = 0\nhigh = 1\n'
 
 
@@ -49,10 +62,18 @@ def folder(tmp_path):
 def started(name, folder):
     """The command in a process of its own, from the moment on at which it takes signals."""
     if "book" in COMMANDS[name]:
-        Ledger(folder / "book").add("rows", unit="a row", adjacency="zero-out", filter=GaussianFilter.of(5000.0, 1e-3))
+        Ledger(folder / "book").add(
+            "rows", unit="a row", adjacency="zero-out", filter=GaussianFilter.of(5000.0, 1e-3)
+        )
     environment = {**os.environ, "LASTITERATE_CHECKPOINT_KEY": "5a" * 32}
-    process = subprocess.Popen([sys.executable, "-m", "lastiterate", *COMMANDS[name]], stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True, cwd=folder, env=environment)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lastiterate", *COMMANDS[name]],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        env=environment,
+    )
     while len(os.listdir(f"/proc/{process.pid}/task")) < 2 and process.poll() is None:
         time.sleep(0.001)
     return process
@@ -73,33 +94,60 @@ def emptied(folder):
 
 def whole(name, folder, out, err):
     """What is wrong with what an interrupted command said and left; empty where nothing is."""
-    said = [line for line in re.split(r"[\r\n]", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", err)) if line.strip()]
+    said = [
+        line
+        for line in re.split(r"[\r\n]", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", err))
+        if line.strip()
+    ]
     sentences = [line for line in said if line.startswith("interrupted: ")]
-    reported = name == "audit" and "interrupted: 2000 models per data set were planned" in " ".join(out.split())
+    reported = name == "audit" and "interrupted: 2000 models per data set were planned" in " ".join(
+        out.split()
+    )
     found = [] if len(sentences) == (not reported) else [f"sentences: {sentences}"]
-    found += ["a traceback"] * ("Traceback" in err or "Exception ignored" in err or "Aborted" in err)
+    found += ["a traceback"] * (
+        "Traceback" in err or "Exception ignored" in err or "Aborted" in err
+    )
     model, book = folder / "model", folder / "book"
-    left = {path.name for path in folder.iterdir()} - {"rows.csv", "rows.toml", "run.json", "book", "model",
-                                                       "kept", "scores", "items"}
+    left = {path.name for path in folder.iterdir()} - {
+        "rows.csv",
+        "rows.toml",
+        "run.json",
+        "book",
+        "model",
+        "kept",
+        "scores",
+        "items",
+    }
     found += [f"left: {left}"] * bool(left)
     if model.exists():
         found += list(verify(model).problems)
         found += ["no report"] * (not (model / "report.html").exists())
-        found += ["says that nothing was released"] * ("the model is complete, at model" not in sentences[0])
+        found += ["says that nothing was released"] * (
+            "the model is complete, at model" not in sentences[0]
+        )
         found += ["a checkpoint of a finished run"] * (folder / "kept").exists()
     elif not reported and name not in ("papers",):
-        found += ["does not say that nothing was released"] * ("nothing was released" not in sentences[0])
+        found += ["does not say that nothing was released"] * (
+            "nothing was released" not in sentences[0]
+        )
     if book.exists():
         ledger = Ledger(book)
         states = [release.state for release in ledger.total("rows").releases]
-        found += [*ledger.verify(), *[f"ledger: {states}"] * (states not in (["released"] if model.exists() else
-                                                                            [[], ["touched"]][bool(states)],))]
+        found += [
+            *ledger.verify(),
+            *[f"ledger: {states}"]
+            * (
+                states not in (["released"] if model.exists() else [[], ["touched"]][bool(states)],)
+            ),
+        ]
     for path in (folder / "items").glob("*") if (folder / "items").exists() else ():
         found += [f"left: {path.name}"] * (".part" in path.name)
     return found
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks at the threads of a process")
+@pytest.mark.skipif(
+    not Path("/proc/self/task").exists(), reason="looks at the threads of a process"
+)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_control_c_at_random_moments(name, folder):
     process = started(name, folder)
@@ -126,10 +174,15 @@ def test_control_c_at_random_moments(name, folder):
             late += 1
             assert process.returncode == 0
             continue
-        problems = [f"code {process.returncode}"] * (process.returncode != 130) or whole(name, folder, out, err)
+        problems = [f"code {process.returncode}"] * (process.returncode != 130) or whole(
+            name, folder, out, err
+        )
         wrong += [(f"{at:.2f} of {takes:.2f} s", problems, err[-2000:])] if problems else []
         done += 1
-    print(f"{name}: {done - len(wrong)} of {done} moments over {takes:.1f} s; {late} came when all was done")
+    print(
+        f"{name}: {done - len(wrong)} of {done} moments over {takes:.1f} s; {late} came when all "
+        f"was done"
+    )
     assert not wrong, wrong
 
 
@@ -160,7 +213,8 @@ print("went on to its end")
 
 
 def arrived(process):
-    """Wait until the process has been given its signal: two of them that wait for a busy machine are one."""
+    """Wait until the process has been given its signal: two of them that wait for a busy machine
+    are one."""
     while process.poll() is None:
         status = Path(f"/proc/{process.pid}/status").read_text()
         if not int(re.search(r"ShdPnd:\s*(\w+)", status)[1], 16) >> (signal.SIGINT - 1) & 1:
@@ -182,8 +236,10 @@ def pressed(script, *, times=1):
     return process.returncode, out, err, time.perf_counter() - began
 
 
-@pytest.mark.parametrize("more", ["time.sleep(3600)", "interrupts.check()",
-                                  "raise RuntimeError('what a library made of it')"])
+@pytest.mark.parametrize(
+    "more",
+    ["time.sleep(3600)", "interrupts.check()", "raise RuntimeError('what a library made of it')"],
+)
 def test_a_control_c_that_lands_where_errors_are_lost_is_raised_again(more):
     code, out, err, _ = pressed(LOST.replace("MORE", more))
     assert (code, out, err) == (130, "", "interrupted: nothing was released\n")
@@ -213,11 +269,17 @@ lastiterate.cli.main()
 """
 
 
-@pytest.mark.parametrize("times,patience,how", [(2, 60, "nullcontext()"), (2, 60, "interrupts.later()"),
-                                                (1, 0.2, "nullcontext()")])
+@pytest.mark.parametrize(
+    "times,patience,how",
+    [(2, 60, "nullcontext()"), (2, 60, "interrupts.later()"), (1, 0.2, "nullcontext()")],
+)
 def test_compiled_code_that_goes_on_is_left(times, patience, how, tmp_path):
     (tmp_path / "draft").mkdir()
-    script = BUSY.replace("PATIENCE_", str(patience)).replace("DRAFT", str(tmp_path / "draft")).replace("HOW", how)
+    script = (
+        BUSY.replace("PATIENCE_", str(patience))
+        .replace("DRAFT", str(tmp_path / "draft"))
+        .replace("HOW", how)
+    )
     code, out, err, took = pressed(script, times=times)
     assert (code, out, err) == (130, "", "interrupted: nothing was released\n") and took < 20
     assert not (tmp_path / "draft").exists()
@@ -231,9 +293,20 @@ def test_programs_that_use_the_library_keep_their_handlers():
         interrupts.check()
     interrupts.say("anything")
     interrupts.say(interrupts.NOTHING)
-    assert (signal.getsignal(signal.SIGINT), sys.unraisablehook) == before and not interrupts.pending()
+    assert (
+        signal.getsignal(signal.SIGINT),
+        sys.unraisablehook,
+    ) == before and not interrupts.pending()
     state = "print(signal.getsignal(signal.SIGINT) is signal.default_int_handler, threading.active_count())"
-    found = [subprocess.run([sys.executable, "-c", f"{first}import signal, threading; {state}"], capture_output=True,
-                            text=True, check=True).stdout.split()
-             for first in ("", "import lastiterate, lastiterate.cli, lastiterate.engine; ")]
-    assert found[0] == found[1] and found[1][1] == "1", "a job in the background may ignore the signal from the start"
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", f"{first}import signal, threading; {state}"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.split()
+        for first in ("", "import lastiterate, lastiterate.cli, lastiterate.engine; ")
+    ]
+    assert found[0] == found[1] and found[1][1] == "1", (
+        "a job in the background may ignore the signal from the start"
+    )

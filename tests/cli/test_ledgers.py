@@ -10,7 +10,18 @@ from lastiterate.cli import app
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.ledger import Ledger
 
-MADE = ("--dataset", "ward-3", "--unit", "patient", "--rows-per-unit", "1", "--epsilon", "3", "--delta", "1e-5")
+MADE = (
+    "--dataset",
+    "ward-3",
+    "--unit",
+    "patient",
+    "--rows-per-unit",
+    "1",
+    "--epsilon",
+    "3",
+    "--delta",
+    "1e-5",
+)
 
 
 def call(*words: object) -> tuple[int, str]:
@@ -21,9 +32,16 @@ def call(*words: object) -> tuple[int, str]:
 def test_make_show_verify_cancel(tmp_path: Path) -> None:
     file = tmp_path / "l"
     assert call("make", file, *MADE)[0] == 0
-    token = Ledger(file).reserve("ward-3", Gdp(0.5), adjacency="zero-out", run="r" * 64, purpose="a [bold] purpose")
+    token = Ledger(file).reserve(
+        "ward-3", Gdp(0.5), adjacency="zero-out", run="r" * 64, purpose="a [bold] purpose"
+    )
     code, shown = call("show", file)
-    assert code == 0 and "a [bold] purpose" in shown and "per patient" in shown and "epsilon 3 at delta 1e-05" in shown
+    assert (
+        code == 0
+        and "a [bold] purpose" in shown
+        and "per patient" in shown
+        and "epsilon 3 at delta 1e-05" in shown
+    )
     (body,) = json.loads(call("show", file, "--json")[1])["datasets"]
     assert body["left"]["squared mu"] == pytest.approx(1 - 0.25 / body["filter"]["mu"] ** 2)
     assert body["releases"][0]["state"] == "reserved"
@@ -39,9 +57,18 @@ def test_a_budget_is_made_once(tmp_path: Path) -> None:
     assert code == 2 and "cannot be changed" in said
 
 
-@pytest.mark.parametrize("words", [("--filter", "other"), ("--orders", "2"), ("--filter", "renyi", "--orders", "a"),
-                                   ("--filter", "renyi", "--failure", "1e-6"), ("--failure", "0.1"),
-                                   ("--adjacency", "other"), ("--filter", "renyi", "--orders", "0.5")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--filter", "other"),
+        ("--orders", "2"),
+        ("--filter", "renyi", "--orders", "a"),
+        ("--filter", "renyi", "--failure", "1e-6"),
+        ("--failure", "0.1"),
+        ("--adjacency", "other"),
+        ("--filter", "renyi", "--orders", "0.5"),
+    ],
+)
 def test_what_cannot_be_made(tmp_path: Path, words: tuple[str, ...]) -> None:
     code, said = call("make", tmp_path / "l", *MADE, *words)
     assert code == 2 and said.startswith("error:") and not list(tmp_path.iterdir())
@@ -63,7 +90,8 @@ def test_a_damaged_ledger(tmp_path: Path) -> None:
 
 
 def test_a_report_quotes_the_line_of_its_model(tmp_path: Path) -> None:
-    """The page that train writes, and that report --ledger makes; another ledger, or another model, is refused."""
+    """The page that train writes, and that report --ledger makes; another ledger, or another model,
+    is refused."""
     import numpy as np
 
     import lastiterate as li
@@ -71,24 +99,52 @@ def test_a_report_quotes_the_line_of_its_model(tmp_path: Path) -> None:
 
     for name in ("l", "other"):
         assert call("make", tmp_path / name, *MADE)[0] == 0
-    words = ["train", "iris", "--epsilon", "2", "--algorithm", "permuted-sgd", "--ledger", str(tmp_path / "l"), "--out",
-             str(tmp_path / "m")]
+    words = [
+        "train",
+        "iris",
+        "--epsilon",
+        "2",
+        "--algorithm",
+        "permuted-sgd",
+        "--ledger",
+        str(tmp_path / "l"),
+        "--out",
+        str(tmp_path / "m"),
+    ]
     assert CliRunner().invoke(app, words).exit_code == 0
     page = (tmp_path / "m" / "report.html").read_text()
     left = 100 * Ledger(tmp_path / "l").total().left[0]
-    for text in ("ward-3", "patient", f"{left:.4g} %", "number 1 of 1", "together within epsilon", "every charge"):
+    for text in (
+        "ward-3",
+        "patient",
+        f"{left:.4g} %",
+        "number 1 of 1",
+        "together within epsilon",
+        "every charge",
+    ):
         assert text in page, text
     (tmp_path / "m" / "report.html").unlink()
 
     def report(ledger: str) -> tuple[int, str]:
-        found = CliRunner().invoke(app, ["report", str(tmp_path / "m"), "--ledger", str(tmp_path / ledger)])
+        found = CliRunner().invoke(
+            app, ["report", str(tmp_path / "m"), "--ledger", str(tmp_path / ledger)]
+        )
         return found.exit_code, found.output
 
-    assert report("other")[0] == 2 and "must have a line of this model" in " ".join(report("other")[1].split())
+    assert report("other")[0] == 2 and "must have a line of this model" in " ".join(
+        report("other")[1].split()
+    )
     assert report("l")[0] == 0 and (tmp_path / "m" / "report.html").read_text() == page
     run = li.Run(n=20, steps=2, step_size=0.1, clip=1.0, adjacency="zero-out")
-    model = li.train(run, (np.ones((20, 2)),), model={"w": np.zeros(2)}, loss=lambda p, x: (p["w"] @ x - 1.0) ** 2,
-                     epsilon=0.5, delta=1e-5, ledger=tmp_path / "l")
+    model = li.train(
+        run,
+        (np.ones((20, 2)),),
+        model={"w": np.zeros(2)},
+        loss=lambda p, x: (p["w"] @ x - 1.0) ** 2,
+        epsilon=0.5,
+        delta=1e-5,
+        ledger=tmp_path / "l",
+    )
     quote = subject.read(model.save(tmp_path / "n"), ledger=tmp_path / "l").ledger
     assert quote is not None and (quote.number, quote.releases) == (2, 2)
     import sqlite3

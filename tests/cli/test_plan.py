@@ -1,4 +1,5 @@
-"""``lastiterate plan`` and ``train --explain-plan``: what was considered, in words, without any data."""
+"""``lastiterate plan`` and ``train --explain-plan``: what was considered, in words, without any
+data."""
 
 from __future__ import annotations
 
@@ -30,9 +31,13 @@ def test_the_plans_are_shown_and_the_chosen_run_is_written(tmp_path: Path) -> No
 
 
 def test_a_stream_is_planned_with_what_reads_piece_by_piece() -> None:
-    result = runner.invoke(app, [*ASKED[:1], "--n", "3000000", *ASKED[3:], "--stream", "--time-budget", "600"])
+    result = runner.invoke(
+        app, [*ASKED[:1], "--n", "3000000", *ASKED[3:], "--stream", "--time-budget", "600"]
+    )
     assert result.exit_code == 0, result.output
-    assert "cyclic" in result.output and "objective" not in result.output, "a minimiser reads all records at once"
+    assert "cyclic" in result.output and "objective" not in result.output, (
+        "a minimiser reads all records at once"
+    )
 
 
 @pytest.mark.parametrize(("flags", "word"), [
@@ -46,7 +51,17 @@ def test_bad_input_is_one_sentence(flags: list[str], word: str) -> None:
 
 
 def test_training_explains_its_plan(tmp_path: Path) -> None:
-    flags = ["train", "iris", "--epsilon", "3", "--explain-plan", "--time-budget", "5", "--out", str(tmp_path / "m")]
+    flags = [
+        "train",
+        "iris",
+        "--epsilon",
+        "3",
+        "--explain-plan",
+        "--time-budget",
+        "5",
+        "--out",
+        str(tmp_path / "m"),
+    ]
     result = runner.invoke(app, flags)
     assert result.exit_code == 0, result.output
     assert "plans considered" in result.output and "chosen:" in result.output

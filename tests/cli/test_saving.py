@@ -1,4 +1,5 @@
-"""A full disk, a folder that somebody else took, a target that cannot be: noticed before training, or survived."""
+"""A full disk, a folder that somebody else took, a target that cannot be: noticed before training,
+or survived."""
 
 import errno
 import json
@@ -14,7 +15,8 @@ from typer.testing import CliRunner
 import lastiterate as li
 from lastiterate.cli import app
 from lastiterate.ledger import Ledger
-from lastiterate.release import folder, linear_model as linear
+from lastiterate.release import folder
+from lastiterate.release import linear_model as linear
 from lastiterate.release.ledger_charge import Charging
 from lastiterate.theorems import TABLE
 
@@ -31,6 +33,7 @@ def call(*args):
 @pytest.fixture
 def untrained(monkeypatch):
     """Training is an error."""
+
     def refuse(*_, **__):
         raise AssertionError("records were read")
 
@@ -43,9 +46,28 @@ def test_a_full_disk_is_noticed_before_training(tmp_path, monkeypatch, untrained
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     ledger = tmp_path / "ledger.db"
-    assert call("ledger", "make", ledger, "--dataset", "d", "--unit", "row", "--epsilon", 5, "--delta", 1e-4)[0] == 0
+    assert (
+        call(
+            "ledger",
+            "make",
+            ledger,
+            "--dataset",
+            "d",
+            "--unit",
+            "row",
+            "--epsilon",
+            5,
+            "--delta",
+            1e-4,
+        )[0]
+        == 0
+    )
     code, out, err = call(*TRAIN, "--out", tmp_path / "m", "--ledger", ledger, "--dataset", "d")
-    assert code == 2 and not out and f"{tmp_path / 'm'} must be writable, got No space left on device" in err
+    assert (
+        code == 2
+        and not out
+        and f"{tmp_path / 'm'} must be writable, got No space left on device" in err
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["ledger.db"]
     charged = json.loads(call("ledger", "show", ledger, "--json")[1])["datasets"][0]["releases"]
     assert charged == [], "nothing was spent"
@@ -54,10 +76,14 @@ def test_a_full_disk_is_noticed_before_training(tmp_path, monkeypatch, untrained
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")
 def test_a_limit_on_files_is_noticed_before_training(tmp_path):
     """As the system says it: files of at most 100 kB, which hold no reservation."""
-    code = ("import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)); "
-            "from pathlib import Path; from lastiterate.release.folder import reserved; "
-            "reserved(Path(sys.argv[1]), 200_000)")
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "m")], capture_output=True, text=True)
+    code = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)); "
+        "from pathlib import Path; from lastiterate.release.folder import reserved; "
+        "reserved(Path(sys.argv[1]), 200_000)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "m")], capture_output=True, text=True
+    )
     assert done.returncode == 1 and "File too large" in done.stderr and not list(tmp_path.iterdir())
 
 
@@ -119,7 +145,8 @@ def test_a_model_that_cannot_be_written_survives_elsewhere(tmp_path, monkeypatch
 
 @pytest.mark.parametrize("other", ["released", "gone"])
 def test_what_the_ledger_refuses_is_not_written(tmp_path, monkeypatch, other):
-    """A line that is over has no second model; a ledger that is away costs no model that was paid for."""
+    """A line that is over has no second model; a ledger that is away costs no model that was paid
+    for."""
     path, remember = tmp_path / "ledger.db", Charging.remember
     call("ledger", "make", path, "--dataset", "d", "--unit", "row", "--epsilon", 5, "--delta", 1e-4)
 
@@ -131,28 +158,48 @@ def test_what_the_ledger_refuses_is_not_written(tmp_path, monkeypatch, other):
             path.rename(tmp_path / "away")
 
     monkeypatch.setattr(Charging, "remember", last)
-    code, out, err = call(*TRAIN, "--out", tmp_path / "out" / "m", "--ledger", path, "--dataset", "d")
+    code, out, err = call(
+        *TRAIN, "--out", tmp_path / "out" / "m", "--ledger", path, "--dataset", "d"
+    )
     assert code == 2 and not out and err.count("error:") == 1
     if other == "released":
         assert "as released" in err and not list((tmp_path / "out").iterdir())
     else:
-        assert f"complete, at {tmp_path / 'out' / 'm'}" in err and li.verify(tmp_path / "out" / "m").holds
+        assert (
+            f"complete, at {tmp_path / 'out' / 'm'}" in err
+            and li.verify(tmp_path / "out" / "m").holds
+        )
 
 
 def test_json_of_train_plan_and_predict(tmp_path):
     code, out, _ = call(*TRAIN, "--json", "--out", tmp_path / "m")
     body = json.loads(out)
-    assert code == 0 and body["epsilon"] <= 3 < body["replace_one_epsilon"] and body["delta"] == 1e-5
-    assert body["model"] == str(tmp_path / "m") and 0 < body["test_score"] <= 1 and body["run"]["n"] == 120
+    assert (
+        code == 0 and body["epsilon"] <= 3 < body["replace_one_epsilon"] and body["delta"] == 1e-5
+    )
+    assert (
+        body["model"] == str(tmp_path / "m")
+        and 0 < body["test_score"] <= 1
+        and body["run"]["n"] == 120
+    )
     model = li.load(tmp_path / "m")
     assert body["run"]["steps"] == model.run.steps and body["plan"] and body["theorem"] in TABLE
-    assert body["epsilon"] == model.certificate.epsilon(1e-5) and len(out) < 3000, "the folder has the rest"
-    (tmp_path / "s.toml").write_text('target = "y"\nclasses = ["a", "b", "c"]\n[columns.x]\nkind = "number"\nlow = 0\n'
-                                     'high = 1\n[columns.z]\nkind = "category"\nvalues = ["p", "q", "r"]\n')
+    assert body["epsilon"] == model.certificate.epsilon(1e-5) and len(out) < 3000, (
+        "the folder has the rest"
+    )
+    (tmp_path / "s.toml").write_text(
+        'target = "y"\nclasses = ["a", "b", "c"]\n[columns.x]\nkind = "number"\nlow = 0\n'
+        'high = 1\n[columns.z]\nkind = "category"\nvalues = ["p", "q", "r"]\n'
+    )
     asked = ["plan", "--n", 200, "--epsilon", 1, "--time-budget", 2, "--json"]
     plans = json.loads(call(*asked, "--schema", tmp_path / "s.toml")[1])
-    assert plans == json.loads(call(*asked, "--features", 4, "--classes", 3, "--row-norm", 2**0.5)[1])
-    assert plans["chosen"] == plans["plans"][0]["plan"] and "composition-gdp" in plans["plans"][0]["epsilon_by_theorem"]
+    assert plans == json.loads(
+        call(*asked, "--features", 4, "--classes", 3, "--row-norm", 2**0.5)[1]
+    )
+    assert (
+        plans["chosen"] == plans["plans"][0]["plan"]
+        and "composition-gdp" in plans["plans"][0]["epsilon_by_theorem"]
+    )
     code, _, err = call(*asked, "--schema", tmp_path / "s.toml", "--classes", 3)
     assert code == 2 and "--classes cannot be combined with a schema" in err
     assert call(*asked)[2].startswith("error: --features is needed")
@@ -160,8 +207,12 @@ def test_json_of_train_plan_and_predict(tmp_path):
 
     np.save(tmp_path / "new.npy", np.random.default_rng(0).random((3, 4)))
     rows = json.loads(call("predict", tmp_path / "m", tmp_path / "new.npy", "--json")[1])
-    assert len(rows) == 3 and all(set(row) == {"prediction", *(f"probability_{i}" for i in range(3))} for row in rows)
-    assert all(row["prediction"] in "012" and abs(sum(list(row.values())[1:]) - 1) < 1e-4 for row in rows)
+    assert len(rows) == 3 and all(
+        set(row) == {"prediction", *(f"probability_{i}" for i in range(3))} for row in rows
+    )
+    assert all(
+        row["prediction"] in "012" and abs(sum(list(row.values())[1:]) - 1) < 1e-4 for row in rows
+    )
 
 
 def test_the_limit_of_packed_files_is_a_flag(tmp_path):
@@ -170,7 +221,17 @@ def test_the_limit_of_packed_files_is_a_flag(tmp_path):
     (tmp_path / "x.csv.gz").write_bytes(gzip.compress(b"a,b,y\n" + b"1,2,no\n3,4,yes\n" * 100))
     code, _, err = call("schema", tmp_path / "x.csv.gz", "--unpacked-limit", 0)
     assert code == 2 and "--unpacked-limit must be a number of bytes" in err
-    code, _, err = call("schema", tmp_path / "x.csv.gz", "--from-public-sample", tmp_path / "x.csv.gz",
-                        "--unpacked-limit", 100)
-    assert code == 2 and "must not unpack to more than 100 bytes" in err and "--unpacked-limit" in err
-    assert call("schema", tmp_path / "x.csv.gz", "--from-public-sample", tmp_path / "x.csv.gz")[0] == 0
+    code, _, err = call(
+        "schema",
+        tmp_path / "x.csv.gz",
+        "--from-public-sample",
+        tmp_path / "x.csv.gz",
+        "--unpacked-limit",
+        100,
+    )
+    assert (
+        code == 2 and "must not unpack to more than 100 bytes" in err and "--unpacked-limit" in err
+    )
+    assert (
+        call("schema", tmp_path / "x.csv.gz", "--from-public-sample", tmp_path / "x.csv.gz")[0] == 0
+    )

@@ -1,4 +1,5 @@
-"""A process that is killed at any step of its ending: the same command ends it, and charges nothing more."""
+"""A process that is killed at any step of its ending: the same command ends it, and charges nothing
+more."""
 
 import os
 import shutil
@@ -12,21 +13,60 @@ import pytest
 from typer.testing import CliRunner
 
 import lastiterate as li
-from lastiterate.cli import app, train as saving
+from lastiterate.cli import app
+from lastiterate.cli import train as saving
 from lastiterate.engine import checkpoint as sealed
 from lastiterate.ledger import GaussianFilter, Ledger, database, store
-from lastiterate.release import ledger_charge as charging, linear_model as linear
+from lastiterate.release import ledger_charge as charging
+from lastiterate.release import linear_model as linear
 
-FIT = ["train", "iris", "--epsilon", "1", "--algorithm", "noisy-gd", "--time-budget", "1", "--no-calibrated"]
-LEDGER, CHECKPOINT = ["--ledger", "book", "--dataset", "d"], ["--checkpoint", "kept", "--checkpoint-key", "key"]
+FIT = [
+    "train",
+    "iris",
+    "--epsilon",
+    "1",
+    "--algorithm",
+    "noisy-gd",
+    "--time-budget",
+    "1",
+    "--no-calibrated",
+]
+LEDGER, CHECKPOINT = (
+    ["--ledger", "book", "--dataset", "d"],
+    ["--checkpoint", "kept", "--checkpoint-key", "key"],
+)
 COMMANDS = {
     "train": [*FIT, "--out", "m", *LEDGER, *CHECKPOINT],
     "train without a ledger": [*FIT, "--out", "m", *CHECKPOINT],
     "train without a checkpoint": [*FIT, "--out", "m", *LEDGER],
     "train into a folder of its choice": [*FIT, *LEDGER],
-    "tune": ["tune", "iris", "--epsilon", "1", "--algorithms", "noisy-gd", "--mean-runs", "1.5", "--time-budget", "1",
-             "--out", "m", *LEDGER],
-    "forget": ["forget", "before", "iris", "--remove", "ids", "--epsilon", "1", "--out", "m", *LEDGER],
+    "tune": [
+        "tune",
+        "iris",
+        "--epsilon",
+        "1",
+        "--algorithms",
+        "noisy-gd",
+        "--mean-runs",
+        "1.5",
+        "--time-budget",
+        "1",
+        "--out",
+        "m",
+        *LEDGER,
+    ],
+    "forget": [
+        "forget",
+        "before",
+        "iris",
+        "--remove",
+        "ids",
+        "--epsilon",
+        "1",
+        "--out",
+        "m",
+        *LEDGER,
+    ],
 }
 
 
@@ -44,7 +84,9 @@ def prepared(at: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("key").write_text("0f" * 32)
     Path("key").chmod(0o600)
     Path("ids").write_text("3\n")
-    Ledger(Path("book")).add("d", unit="row", adjacency="zero-out", filter=GaussianFilter.of(8.0, 1e-4))
+    Ledger(Path("book")).add(
+        "d", unit="row", adjacency="zero-out", filter=GaussianFilter.of(8.0, 1e-4)
+    )
 
 
 def states(words: list[str], at: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
@@ -62,6 +104,7 @@ def states(words: list[str], at: Path, monkeypatch: pytest.MonkeyPatch) -> list[
             result = call(*args, **more)
             copied()
             return result
+
         return called
 
     @contextmanager
@@ -93,18 +136,38 @@ def whole(name: str, words: list[str]) -> None:
     assert checked.holds and not checked.uncovered and (folders[0] / "report.html").is_file()
     assert not Path("kept").exists() and not list(Path().rglob("*.part"))
     if "--ledger" in words:
-        (line,) = [line for line in Ledger(Path("book")).total().releases if line.purpose == name.split()[0]
-                   and line.number > ("before" in words)]
+        (line,) = [
+            line
+            for line in Ledger(Path("book")).total().releases
+            if line.purpose == name.split()[0] and line.number > ("before" in words)
+        ]
         assert line.state == "released" and Ledger(Path("book")).verify() == ()
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_same_command_ends_what_was_killed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_command_ends_what_was_killed(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     words = COMMANDS[name]
     prepared(tmp_path / "whole", monkeypatch)
     if name == "forget":
-        assert call("train", "iris", "--epsilon", "2", "--algorithm", "forgetting-sgd", "--time-budget", "1", "--out",
-                    "before", "--no-calibrated", *LEDGER)[0] == 0
+        assert (
+            call(
+                "train",
+                "iris",
+                "--epsilon",
+                "2",
+                "--algorithm",
+                "forgetting-sgd",
+                "--time-budget",
+                "1",
+                "--out",
+                "before",
+                "--no-calibrated",
+                *LEDGER,
+            )[0]
+            == 0
+        )
     found = states(words, tmp_path / "whole", monkeypatch)
     whole(name, words)
     model = sorted(Path().rglob("weights.safetensors"))[-1].read_bytes()
@@ -124,7 +187,9 @@ def test_the_same_command_ends_what_was_killed(name: str, tmp_path: Path, monkey
             refused(words, monkeypatch)
         with monkeypatch.context() as patch:
             if there:
-                patch.setattr(linear, "execute", lambda *_, **__: pytest.fail("it was trained again"))
+                patch.setattr(
+                    linear, "execute", lambda *_, **__: pytest.fail("it was trained again")
+                )
             code, said = call(*words)
         assert code == 0 and ("nothing was trained or charged again" in said) == there, said
         whole(name, words)
@@ -147,7 +212,9 @@ def refused(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(charging, "keyed_digest", lambda *_: "0" * 64)
         code, said = call(*words)
-    assert code == 2 and ("for another model name another folder" in said or words[0] == "forget"), said
+    assert code == 2 and (
+        "for another model name another folder" in said or words[0] == "forget"
+    ), said
     assert Ledger(Path("book")).total() == before
 
 
@@ -155,14 +222,22 @@ class Killed(BaseException):
     pass
 
 
-def test_a_call_of_train_ends_what_was_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_of_train_ends_what_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The model was in memory alone: the same bits come out again, and the line is the same."""
     prepared(tmp_path / "whole", monkeypatch)
-    run = li.Run(n=60, steps=30, step_size=0.3, batching=li.Permuted(20), loss=li.Logistic(ridge=1e-2))
+    run = li.Run(
+        n=60, steps=30, step_size=0.3, batching=li.Permuted(20), loss=li.Logistic(ridge=1e-2)
+    )
     rng = np.random.default_rng(0)
-    data, models = (rng.uniform(-1, 1, (60, 4)).astype(np.float32), rng.integers(0, 2, 60)), list[bytes]()
-    asked: dict[str, Any] = dict(epsilon=1.0, delta=1e-6, ledger="book", dataset="d", checkpoint="kept",
-                                 checkpoint_key="key")
+    data, models = (
+        (rng.uniform(-1, 1, (60, 4)).astype(np.float32), rng.integers(0, 2, 60)),
+        list[bytes](),
+    )
+    asked: dict[str, Any] = dict(
+        epsilon=1.0, delta=1e-6, ledger="book", dataset="d", checkpoint="kept", checkpoint_key="key"
+    )
 
     def killed(*_: object) -> None:
         raise Killed
@@ -181,5 +256,10 @@ def test_a_call_of_train_ends_what_was_killed(tmp_path: Path, monkeypatch: pytes
         assert Path("kept").exists()
     li.train(run, data, **asked)
     (line,) = Ledger(Path("book")).total().releases
-    assert line.state == "released" and not Path("kept").exists() and len(set(models)) == 1 and len(models) == 3
+    assert (
+        line.state == "released"
+        and not Path("kept").exists()
+        and len(set(models)) == 1
+        and len(models) == 3
+    )
     assert Ledger(Path("book")).verify() == ()

@@ -15,8 +15,25 @@ from lastiterate.cli import app
 from lastiterate.cli.account import as_csv, as_latex
 from lastiterate.theorems import TABLE
 
-RUN = ["--n", "6000", "--steps", "300", "--step-size", "0.05", "--noise-multiplier", "3", "--clip", "1", "--batch",
-       "cyclic:1500", "--smooth", "1", "--strong", "0.01", "--trust-constants"]
+RUN = [
+    "--n",
+    "6000",
+    "--steps",
+    "300",
+    "--step-size",
+    "0.05",
+    "--noise-multiplier",
+    "3",
+    "--clip",
+    "1",
+    "--batch",
+    "cyclic:1500",
+    "--smooth",
+    "1",
+    "--strong",
+    "0.01",
+    "--trust-constants",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -33,22 +50,31 @@ def test_the_theorems_take_one_line_each():
     code, out = call("theorems")
     lines = out.splitlines()
     assert code == 0 and max(map(len, lines)) <= 80 and len(lines) == len(TABLE) + 2
-    assert all(line.split()[:2] == [name, TABLE[name].kind] for name, line in zip(TABLE, lines[1:], strict=False))
+    assert all(
+        line.split()[:2] == [name, TABLE[name].kind]
+        for name, line in zip(TABLE, lines[1:], strict=False)
+    )
 
 
 def test_account_leads_with_the_answer_and_folds_the_rest():
     code, out = call("account", *RUN)
-    fails = sum(not row["applies"] for row in json.loads(call("account", *RUN, "--json")[1])["verdicts"])
+    fails = sum(
+        not row["applies"] for row in json.loads(call("account", *RUN, "--json")[1])["verdicts"]
+    )
     assert code == 0 and out.startswith("epsilon ") and len(out.splitlines()) < 30 and fails > 20
     assert f"{fails} theorems do not apply" in " ".join(out.split()) and "sources:" not in out
     _, every = call("account", *RUN, "--all")
     joined = " ".join(every.split())
-    assert every.startswith(out.splitlines()[0]) and "sources:" in every and "does not apply:" in every
+    assert (
+        every.startswith(out.splitlines()[0]) and "sources:" in every and "does not apply:" in every
+    )
     assert all(name in joined for name in TABLE)
 
 
 def test_tables_for_other_programs_hold_the_same_numbers_and_round_to_the_safe_side():
-    verdicts = {row["theorem"]: row for row in json.loads(call("account", *RUN, "--json")[1])["verdicts"]}
+    verdicts = {
+        row["theorem"]: row for row in json.loads(call("account", *RUN, "--json")[1])["verdicts"]
+    }
     rows = list(csv.DictReader(io.StringIO(call("account", *RUN, "--csv")[1])))
     assert len(rows) == len(verdicts)
     for row in rows:
@@ -58,12 +84,18 @@ def test_tables_for_other_programs_hold_the_same_numbers_and_round_to_the_safe_s
     shown = call("account", *RUN, "--latex")[1]
     assert shown.startswith(r"\begin{tabular}{lllrll}") and shown.count(r"\\") == len(verdicts) + 1
     for line in shown.splitlines()[4:-2]:
-        name, kind, _, epsilon, *_ = (cell.strip() for cell in line.removesuffix(r"\\").split(" & "))
+        name, kind, _, epsilon, *_ = (
+            cell.strip() for cell in line.removesuffix(r"\\").split(" & ")
+        )
         exact = verdicts[name]["epsilon"]
         if exact is None:
             assert epsilon == "--"
         else:
-            assert exact * 0.998 <= float(epsilon) <= exact if kind == "lower" else exact <= float(epsilon)
+            assert (
+                exact * 0.998 <= float(epsilon) <= exact
+                if kind == "lower"
+                else exact <= float(epsilon)
+            )
     assert len(list(csv.reader(io.StringIO(call("theorems", "--csv")[1])))) == len(TABLE) + 1
     code, said = call("account", *RUN, "--csv", "--json")
     assert code == 2 and "cannot be combined" in said
@@ -73,7 +105,9 @@ def test_no_text_of_a_cell_can_become_latex_or_another_cell():
     rows = [["a & b\\", 'x,"y"\n', "50 % {$_^~#}"]]
     assert list(csv.reader(io.StringIO(as_csv(["1", "2", "3"], rows))))[1] == rows[0]
     line = as_latex(["1", "2", "3"], rows).splitlines()[4]
-    assert line.count(" & ") == 2 and r"a \& b\textbackslash{} & " in line and r"50 \% \{\$\_" in line
+    assert (
+        line.count(" & ") == 2 and r"a \& b\textbackslash{} & " in line and r"50 \% \{\$\_" in line
+    )
 
 
 def every_flag(command, name):
@@ -83,8 +117,11 @@ def every_flag(command, name):
 
 
 def test_every_flag_has_help():
-    missing = [f"{name} {each.opts[0]}" for name, each in every_flag(typer.main.get_command(app), "lastiterate")
-               if not getattr(each, "help", None)]
+    missing = [
+        f"{name} {each.opts[0]}"
+        for name, each in every_flag(typer.main.get_command(app), "lastiterate")
+        if not getattr(each, "help", None)
+    ]
     assert not missing
 
 
@@ -95,31 +132,67 @@ def test_an_epsilon_that_promises_next_to_nothing_is_warned_of():
         warnings.simplefilter("error")
         warn_of_epsilon(20.0)
     with pytest.warns(li.errors.BudgetWarning, match="epsilon = 50 promises"):
-        li.calibrate(li.Run(n=1000, steps=10, step_size=0.1, clip=1.0, loss=li.Logistic()), epsilon=50.0, delta=1e-5)
+        li.calibrate(
+            li.Run(n=1000, steps=10, step_size=0.1, clip=1.0, loss=li.Logistic()),
+            epsilon=50.0,
+            delta=1e-5,
+        )
     weak = [*RUN[:7], "0.5", *RUN[8:]]
     with pytest.warns(li.errors.BudgetWarning, match="next to nothing"):
         call("account", *weak, "--release", "all")
 
 
 def test_a_budget_that_buys_nothing_is_warned_of_and_its_plans_say_so(tmp_path):
-    with pytest.warns(li.errors.BudgetWarning, match="this budget lets hardly anything be learnt from 142 records"):
-        code, out = call("train", "wine", "--epsilon", "0.001", "--explain-plan", "--out", tmp_path / "model")
+    with pytest.warns(
+        li.errors.BudgetWarning, match="this budget lets hardly anything be learnt from 142 records"
+    ):
+        code, out = call(
+            "train", "wine", "--epsilon", "0.001", "--explain-plan", "--out", tmp_path / "model"
+        )
     assert code == 0 and "This budget lets hardly anything be learnt" in " ".join(out.split())
 
 
 def test_json_of_train_is_a_summary(tmp_path):
-    code, out = call("train", "breast_cancer", "--epsilon", "4", "--algorithm", "noisy-gd", "--json", "--purpose",
-                     "a test", "--trained-by", "us", "--out", tmp_path / "m")
-    body = json.loads(out[out.index("{"):])
+    code, out = call(
+        "train",
+        "breast_cancer",
+        "--epsilon",
+        "4",
+        "--algorithm",
+        "noisy-gd",
+        "--json",
+        "--purpose",
+        "a test",
+        "--trained-by",
+        "us",
+        "--out",
+        tmp_path / "m",
+    )
+    body = json.loads(out[out.index("{") :])
     assert code == 0 and len(out) < 2500 and body["run"]["n"] > 400 and "certificate" not in body
     said = json.loads((tmp_path / "m" / "certificate.json").read_text())["word"]
     assert said["purpose"] == "a test" and said["trained_by"] == "us"
     assert said["accuracy"] == f"{body['test_score']:.3f} on a bundled public test set"
 
 
-@pytest.mark.parametrize("cell", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)",
-                                  "\t=1", "\r=1", "\n=1", "\uff1d1+1", "=",
-                                  "-", "-inf", "+1e5x", "-1_000"])
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "=1+1",
+        "+cmd|' /C calc'!A0",
+        "-2+3",
+        "@SUM(A1)",
+        "\t=1",
+        "\r=1",
+        "\n=1",
+        "\uff1d1+1",
+        "=",
+        "-",
+        "-inf",
+        "+1e5x",
+        "-1_000",
+    ],
+)
 def test_no_cell_of_a_table_is_a_formula(cell):
     assert next(iter(csv.reader(io.StringIO(as_csv([cell], [["x"]]), newline="")))) == ["'" + cell]
     assert list(csv.reader(io.StringIO(as_csv(["x"], [[cell]]), newline="")))[1] == ["'" + cell]

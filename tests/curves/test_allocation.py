@@ -1,4 +1,5 @@
-"""Random allocation against quadrature, importance sampling, published numbers, and Poisson; both orders."""
+"""Random allocation against quadrature, importance sampling, published numbers, and Poisson; both
+orders."""
 
 import json
 import math
@@ -9,9 +10,8 @@ import pytest
 
 from lastiterate.curves.allocation import AllocationPld, Composed, composed, on_losses, pass_ratio
 from lastiterate.curves.composition import compose, curve_from_dict
-from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.curve import Grouped
-from lastiterate.curves.gaussian import GdpMixture
+from lastiterate.curves.gaussian import Gdp, GdpMixture
 from lastiterate.curves.pld import Pld
 from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
@@ -37,7 +37,11 @@ CASES = [
 @pytest.mark.parametrize("curve, passes", CASES)
 def test_both_orders_lie_just_above_exact_quadrature(curve, passes):
     for epsilon in (0.0, 0.2, 0.7, 1.5):
-        three = deltas(epsilon, passes), curve.directions(epsilon), curve.coarser().directions(epsilon)
+        three = (
+            deltas(epsilon, passes),
+            curve.directions(epsilon),
+            curve.coarser().directions(epsilon),
+        )
         for exact, found, rough in zip(*three, strict=True):
             assert exact * (1 - 1e-9) - 1e-12 <= found <= exact * 1.003 + 1e-9, epsilon
             assert exact - 1e-12 <= rough <= exact * 1.05 + 1e-8
@@ -50,7 +54,9 @@ def test_one_block_is_the_gaussian_mechanism(z, passes):
     for epsilon in (0.0, 0.5, 2.0):
         for found in composed(laws).deltas(epsilon, 0.0):
             assert exact.delta(epsilon) * (1 - 1e-9) <= found <= exact.delta(epsilon) * 1.003 + 1e-9
-        assert curve_of(1, z, passes).delta(epsilon) <= exact.delta(epsilon) * (1 + 1e-9), "known blocks bound it too"
+        assert curve_of(1, z, passes).delta(epsilon) <= exact.delta(epsilon) * (1 + 1e-9), (
+            "known blocks bound it too"
+        )
 
 
 def log_ratio(x, b):
@@ -59,8 +65,8 @@ def log_ratio(x, b):
 
 
 def importance(epsilon, blocks, passes, z, size=100_000):
-    """Estimates of both deltas, each with its standard error: half of the passes move the record's block three times as
-    far (remove); every block moves a little the other way (add)."""
+    """Estimates of both deltas, each with its standard error: half of the passes move the record's
+    block three times as far (remove); every block moves a little the other way (add)."""
     rng, a, c = np.random.default_rng(5), 1 / z, 0.65 / z
     noise = rng.normal(size=(size, passes, blocks))
     place = rng.integers(blocks, size=(size, passes, 1))
@@ -84,18 +90,30 @@ def test_twenty_blocks_by_importance_sampling(epsilon, passes, z):
         assert mean - 3.5 * error <= upper <= (mean + 3.5 * error) * 1.01
 
 
-@pytest.mark.parametrize("epsilon, blocks, passes, noise, poisson", [
-    (1, 20, 50, 5.941, 5.989), (1, 20, 1000, 26.40, math.inf), (1, 200, 20, 1.368, 1.388), (3, 20, 5, 1.000, 1.079),
-    (8, 20, 1, 0.464, 0.557), (8, 200, 50, 0.648, 0.655)])
+@pytest.mark.parametrize(
+    "epsilon, blocks, passes, noise, poisson",
+    [
+        (1, 20, 50, 5.941, 5.989),
+        (1, 20, 1000, 26.40, math.inf),
+        (1, 200, 20, 1.368, 1.388),
+        (3, 20, 5, 1.000, 1.079),
+        (8, 20, 1, 0.464, 0.557),
+        (8, 200, 50, 0.648, 0.655),
+    ],
+)
 def test_noise_that_a_budget_needs(epsilon, blocks, passes, noise, poisson):
-    """At delta = 1e-5: never above a prototype's numbers by more than 0.2 %, nor above those of Poisson batches."""
+    """At delta = 1e-5: never above a prototype's numbers by more than 0.2 %, nor above those of
+    Poisson batches."""
+
     def holds(z):
         return curve_of(blocks, z, passes).delta(epsilon) <= 1e-5
 
     assert holds(min(noise * 1.002, poisson * 1.001)) and not holds(0.98 * noise)
 
 
-@pytest.mark.parametrize("epsilon, blocks, passes, z", [(0.3, 50, 100, 18.39), (4.0, 10, 10, 1.3864)])
+@pytest.mark.parametrize(
+    "epsilon, blocks, passes, z", [(0.3, 50, 100, 18.39), (4.0, 10, 10, 1.3864)]
+)
 def test_less_noise_than_poisson_sampling(epsilon, blocks, passes, z):
     delta = 1e-6
     assert curve_of(blocks, z, passes).delta(epsilon) <= delta
@@ -103,7 +121,8 @@ def test_less_noise_than_poisson_sampling(epsilon, blocks, passes, z):
 
 
 def test_two_independent_compositions_agree():
-    """The transform of the composition against convolutions one by one, and a Gaussian mechanism against a mixture."""
+    """The transform of the composition against convolutions one by one, and a Gaussian mechanism
+    against a mixture."""
     law, grid = pass_ratio(5, 1.0, 5), 0.01
     one = on_losses(law, grid)
     for order, masses, lost in ((0, one.p, one.infinite), (1, one.q[::-1], one.zero)):
@@ -112,7 +131,11 @@ def test_two_independent_compositions_agree():
         loss = grid * (3 * first + np.arange(mass.size))
         for epsilon in (0.0, 1.0, 3.0):
             exact = float((mass * np.maximum(-np.expm1(epsilon - loss), 0)).sum()) + 3 * lost
-            assert exact * (1 - 1e-4) <= composed(((law, 3),)).deltas(epsilon, 0.0)[order] <= exact * (1 + 1e-3) + 1e-12
+            assert (
+                exact * (1 - 1e-4)
+                <= composed(((law, 3),)).deltas(epsilon, 0.0)[order]
+                <= exact * (1 + 1e-3) + 1e-12
+            )
     mu = 0.7
     for epsilon in (0.0, 0.4, 1.5):
         found = curve_of(5, 1.0, 1, mu=mu).directions(epsilon)
@@ -135,7 +158,9 @@ def test_losses_round_with_their_means_and_in_both_orders():
         found = on_losses(law, grid)
         assert (found.p.sum(), found.q.sum()) == pytest.approx((1, 1), abs=1e-11)
         for epsilon in (0.0, 0.013, 0.4):
-            remove = float((law.mass * np.maximum(law.value - math.exp(epsilon), 0)).sum()) + law.lost
+            remove = (
+                float((law.mass * np.maximum(law.value - math.exp(epsilon), 0)).sum()) + law.lost
+            )
             add = float((law.mass * np.maximum(1 - math.exp(epsilon) * law.value, 0)).sum())
             for exact, delta in zip((remove, add), found.deltas(epsilon), strict=True):
                 assert exact * (1 - 1e-12) <= delta <= exact * (1 + 1000 * grid**2) + 1e-12
@@ -144,11 +169,17 @@ def test_losses_round_with_their_means_and_in_both_orders():
 def test_every_allowance_counts():
     law = pass_ratio(5, 1.0, 5, 300)
     few, many = composed(((law, 2),)), composed(((law, 200),))
-    assert 0 < 99 * few.mass_error < many.mass_error < 1e-6 and 0 < 99 * few.loss_error < many.loss_error < 1e-6
+    assert (
+        0 < 99 * few.mass_error < many.mass_error < 1e-6
+        and 0 < 99 * few.loss_error < many.loss_error < 1e-6
+    )
     assert many.mass_error > 200 * law.mass_error and many.loss_error > 200 * law.ratio_error
     exact = few.law.deltas(1.0)
     for more in (Composed(few.law, 1e-3, 0.0), Composed(few.law, 0.0, 1e-3)):
-        assert all(found > plain * (1 + 9e-4) for found, plain in zip(more.deltas(1.0, 0.0), exact, strict=True))
+        assert all(
+            found > plain * (1 + 9e-4)
+            for found, plain in zip(more.deltas(1.0, 0.0), exact, strict=True)
+        )
     assert Composed(few.law, 0.6, 0.0).deltas(1.0, 0.0) == (1.0, 1.0)
     lossy = replace(law, lost=1e-3, mass=np.append(0.0, law.mass[1:]) + 1e-3 * (law.value == 0))
     removed, added = composed(((lossy, 3),)).deltas(30.0, 0.0)
@@ -161,11 +192,14 @@ def test_more_noise_fewer_passes_and_more_blocks_are_more_private():
 
     noises = [delta(20, z, 10) for z in (1.0, 1.5, 1.501, 3.0, 10.0)]
     assert noises == sorted(noises, reverse=True)
-    assert delta(20, 2.0, 10) < delta(20, 2.0, 11) < delta(20, 2.0, 20) and delta(30, 2.0, 10) < delta(20, 2.0, 10)
+    assert delta(20, 2.0, 10) < delta(20, 2.0, 11) < delta(20, 2.0, 20) and delta(
+        30, 2.0, 10
+    ) < delta(20, 2.0, 10)
     assert delta(20, 2.0, 10) < delta(20, 2.0, 10, mu=0.05) < delta(20, 2.0, 10, mu=0.3)
     unfinished = [delta(20, 2.0, 10, last_multiplier=2.0, last_reached=r) for r in (1, 7, 19)]
     assert [delta(20, 2.0, 10), *unfinished, delta(20, 2.0, 11)] == sorted(
-        [delta(20, 2.0, 10), *unfinished, delta(20, 2.0, 11)])
+        [delta(20, 2.0, 10), *unfinished, delta(20, 2.0, 11)]
+    )
 
 
 def test_different_noises_between_passes():
@@ -173,12 +207,22 @@ def test_different_noises_between_passes():
     assert curve_of(20, 3.0, 25).epsilon(1e-6) < mixed < curve_of(20, 1.5, 25).epsilon(1e-6)
     many = AllocationPld(20, tuple(np.linspace(1.5, 3.0, 80).tolist()), (1,) * 80)
     few = AllocationPld(20, (1.5, 2.25, 3.0), (20, 40, 20)).epsilon(1e-6)
-    assert 0.95 * few < many.epsilon(1e-6) < 1.05 * few and many.coarser().epsilon(1e-6) > many.epsilon(1e-6)
+    assert 0.95 * few < many.epsilon(1e-6) < 1.05 * few and many.coarser().epsilon(
+        1e-6
+    ) > many.epsilon(1e-6)
 
 
-@pytest.mark.parametrize("blocks, z, passes, epsilon", [
-    (10_000, 1.0, 1000, 1.837), (1, 1.0, 1, 4.887), (20, 1e3, 10**6, 0.946), (1000, 8.0, 20, 0.06243),
-    (20, 1e5, 10, 1.2e-5), (1000, 0.3, 200, 262.1)])
+@pytest.mark.parametrize(
+    "blocks, z, passes, epsilon",
+    [
+        (10_000, 1.0, 1000, 1.837),
+        (1, 1.0, 1, 4.887),
+        (20, 1e3, 10**6, 0.946),
+        (1000, 8.0, 20, 0.06243),
+        (20, 1e5, 10, 1.2e-5),
+        (1000, 0.3, 200, 262.1),
+    ],
+)
 def test_extreme_values(blocks, z, passes, epsilon):
     found = curve_of(blocks, z, passes)
     assert found.epsilon(1e-6) <= epsilon * 1.001 and found.delta(found.epsilon(1e-6)) <= 1e-6
@@ -200,20 +244,33 @@ def test_composition_groups_and_renyi():
     assert curve.epsilon(1e-5) < both.epsilon(1e-5) < curve.epsilon(5e-6) + Gdp(0.5).epsilon(5e-6)
     other = compose(curve, GdpMixture((0.5, 0.5), (0.1, 0.2)))
     assert isinstance(other, Rdp) and other.rdp(4.0) >= curve.rdp(4.0)
-    assert Grouped(curve, 2) in curve.group(2).curves and curve.group(2).epsilon(1e-6) > 2 * curve.epsilon(1e-6)
-    # integer orders in closed form: E[Y^2] = 1 + (e^(1/z^2) - 1) / l, and the other order hardly differs
+    assert Grouped(curve, 2) in curve.group(2).curves and curve.group(2).epsilon(
+        1e-6
+    ) > 2 * curve.epsilon(1e-6)
+    # integer orders in closed form: E[Y^2] = 1 + (e^(1/z^2) - 1) / l, and the other order hardly
+    # differs
     exact = 10 * math.log1p(math.expm1(0.25) / 20)
     assert exact <= curve.rdp(2.0) <= 1.01 * exact
     assert curve.rdp(2.0) < curve.rdp(3.0) <= curve.known.rdp(3.0)
 
 
 def test_round_trips_and_refusals():
-    for curve in (AllocationPld(20, (1.5, 3.0), (5, 20), 2.0, 7, mu=0.3), curve_of(20, 2.0, 10).group(2)):
+    for curve in (
+        AllocationPld(20, (1.5, 3.0), (5, 20), 2.0, 7, mu=0.3),
+        curve_of(20, 2.0, 10).group(2),
+    ):
         again = curve_from_dict(json.loads(json.dumps(curve.to_dict())))
         assert again == curve and again.epsilon(1e-5) == curve.epsilon(1e-5)
     assert AllocationPld(20, (), (), mu=1.0).epsilon(1e-6) == Gdp(1.0 * (1 + 1e-12)).epsilon(1e-6)
-    for bad in (dict(blocks=0), dict(counts=(0,)), dict(multipliers=(1.0, 2.0)), dict(mu=-1.0), dict(last_reached=20),
-                dict(multipliers=(math.nan,)), dict(last_multiplier=-1.0)):
+    for bad in (
+        dict(blocks=0),
+        dict(counts=(0,)),
+        dict(multipliers=(1.0, 2.0)),
+        dict(mu=-1.0),
+        dict(last_reached=20),
+        dict(multipliers=(math.nan,)),
+        dict(last_multiplier=-1.0),
+    ):
         with pytest.raises(InputError):
             AllocationPld(**dict(blocks=20, multipliers=(1.0,), counts=(3,)) | bad)
     for bad in (0.0, 1.0):

@@ -1,4 +1,5 @@
-"""delta(epsilon(d)) is at most d: every kind of curve, its groups, exchanges and coarser forms, and certificates."""
+"""delta(epsilon(d)) is at most d: every kind of curve, its groups, exchanges and coarser forms, and
+certificates."""
 
 import inspect
 import math
@@ -9,24 +10,16 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.curves.delayed_shifts import AllocatedShifts
-from lastiterate.curves.allocation import AllocationPld
+from lastiterate.curves.allocation import AllocationPld, SecretBins
 from lastiterate.curves.composition import compose
-from lastiterate.curves.curve import BestOf, Curve, EpsDelta
-from lastiterate.curves.delayed_shifts import DelayedShifts
-from lastiterate.curves.curve import PARTS, Exchanged
-from lastiterate.curves.curve import WithFailure
+from lastiterate.curves.curve import PARTS, BestOf, Curve, EpsDelta, Exchanged, Grouped, WithFailure
+from lastiterate.curves.delayed_shifts import AllocatedShifts, DelayedShifts
 from lastiterate.curves.fixed_size import FixedSizeSteps
-from lastiterate.curves.gaussian import Gdp
-from lastiterate.curves.curve import Grouped
-from lastiterate.curves.gaussian import GdpMixture
-from lastiterate.curves.selection import NegativeBinomial
+from lastiterate.curves.gaussian import Gdp, GdpMixture
 from lastiterate.curves.perturbed_minimum import PerturbedObjective
 from lastiterate.curves.pld import Pld
-from lastiterate.curves.selection import Selected, WorstOf
-from lastiterate.curves.renyi import Rdp
-from lastiterate.curves.renyi import SampledRenyi
-from lastiterate.curves.allocation import SecretBins
+from lastiterate.curves.renyi import Rdp, SampledRenyi
+from lastiterate.curves.selection import NegativeBinomial, Selected, WorstOf
 from lastiterate.errors import InputError
 from tiers import size
 
@@ -39,7 +32,10 @@ def mixture(rng):
 
 def table(rng):
     gaps = np.sort(10 ** rng.uniform(-1, 2, 6))
-    return Rdp(orders=tuple(map(float, 1 + gaps)), values=tuple(map(float, np.cumsum(10 ** rng.uniform(-3, 0, 6)))))
+    return Rdp(
+        orders=tuple(map(float, 1 + gaps)),
+        values=tuple(map(float, np.cumsum(10 ** rng.uniform(-3, 0, 6)))),
+    )
 
 
 def renyi(rng):
@@ -54,9 +50,12 @@ CHEAP = {
     Gdp: gaussian,
     GdpMixture: mixture,
     Rdp: lambda rng: renyi(rng) if rng.random() < 0.7 else table(rng),
-    EpsDelta: lambda rng: EpsDelta(float(rng.uniform(0, 4)), float(rng.choice([0.0, 10 ** rng.uniform(-9, -1)]))),
-    WithFailure: lambda rng: WithFailure(mixture(rng) if rng.random() < 0.5 else renyi(rng),
-                                         float(10 ** rng.uniform(-12, -3))),
+    EpsDelta: lambda rng: EpsDelta(
+        float(rng.uniform(0, 4)), float(rng.choice([0.0, 10 ** rng.uniform(-9, -1)]))
+    ),
+    WithFailure: lambda rng: WithFailure(
+        mixture(rng) if rng.random() < 0.5 else renyi(rng), float(10 ** rng.uniform(-12, -3))
+    ),
     BestOf: lambda rng: BestOf((gaussian(rng), renyi(rng), table(rng))),
     WorstOf: lambda rng: WorstOf((gaussian(rng), renyi(rng))),
     Grouped: lambda rng: Grouped(mixture(rng), int(rng.integers(2, 5))),
@@ -80,7 +79,11 @@ def kinds(cls=Curve):
 
 
 def test_every_kind_is_looked_at():
-    found = {kind for kind in kinds() if kind.__module__.startswith("lastiterate") and not inspect.isabstract(kind)}
+    found = {
+        kind
+        for kind in kinds()
+        if kind.__module__.startswith("lastiterate") and not inspect.isabstract(kind)
+    }
     assert set(CHEAP) | set(COSTLY) == found
 
 
@@ -109,8 +112,16 @@ def test_a_profile_is_both_orders_at_its_points(kind):
         np.testing.assert_allclose(curve.profile(epsilons), points, rtol=1e-12, atol=0)
 
 
-@pytest.mark.parametrize("never", [Gdp(0.0), Gdp(math.inf), GdpMixture((0.5, 0.5), (0.0, 0.0)),
-                                   GdpMixture((0.5, 0.5), (1.0, math.inf))], ids=str)
+@pytest.mark.parametrize(
+    "never",
+    [
+        Gdp(0.0),
+        Gdp(math.inf),
+        GdpMixture((0.5, 0.5), (0.0, 0.0)),
+        GdpMixture((0.5, 0.5), (1.0, math.inf)),
+    ],
+    ids=str,
+)
 def test_profiles_of_nothing_and_of_everything(never):
     points = [never.directions(float(epsilon)) for epsilon in (0.0, 1.0)]
     assert never.profile(np.array([0.0, 1.0])).tolist() == [list(pair) for pair in points]
@@ -118,11 +129,18 @@ def test_profiles_of_nothing_and_of_everything(never):
 
 @pytest.mark.parametrize("kind", CHEAP, ids=lambda kind: kind.__name__)
 def test_random_curves(kind):
-    """A tenth of a percent was missing where an exchange looked into two tables, a hundredth for Renyi curves."""
+    """A tenth of a percent was missing where an exchange looked into two tables, a hundredth for
+    Renyi curves."""
     rng = np.random.default_rng(91)
     for _ in range(size(4, 12, "CURVES")):
         for curve in forms(CHEAP[kind](rng)):
-            check(curve, (*10 ** rng.uniform(-12, -0.01, 3), float(rng.choice([1e-300, 1e-6, 0.5, 1 - 1e-9]))))
+            check(
+                curve,
+                (
+                    *10 ** rng.uniform(-12, -0.01, 3),
+                    float(rng.choice([1e-300, 1e-6, 0.5, 1 - 1e-9])),
+                ),
+            )
 
 
 @pytest.mark.parametrize("kind", COSTLY, ids=lambda kind: kind.__name__)
@@ -132,10 +150,14 @@ def test_curves_that_are_computed(kind):
         check(curve, (1e-5, 1e-9, *10 ** rng.uniform(-8, -1, 2)))
 
 
-@pytest.mark.parametrize("curve", (Gdp(1.0), mixture(np.random.default_rng(3)), SecretBins((1.0,), (20,))),
-                         ids=lambda curve: type(curve).__name__)
+@pytest.mark.parametrize(
+    "curve",
+    (Gdp(1.0), mixture(np.random.default_rng(3)), SecretBins((1.0,), (20,))),
+    ids=lambda curve: type(curve).__name__,
+)
 def test_the_table_of_an_exchange_does_not_depend_on_the_question(curve):
-    """Parts are computed where they are asked for, and nothing jumps where one begins or the table ends."""
+    """Parts are computed where they are asked for, and nothing jumps where one begins or the table
+    ends."""
     exchanged, width = Exchanged(curve), 3 * curve.epsilon(1e-6)
     for end in [width * part**1.5 for part in range(1, PARTS + 1)]:
         below, above = (exchanged.delta(end * (1 + way * 1e-9)) for way in (-1, 1))
@@ -144,16 +166,34 @@ def test_the_table_of_an_exchange_does_not_depend_on_the_question(curve):
     assert all(after <= before * (1 + 1e-3) for before, after in pairwise(found))
 
 
-BATCHES = (li.FullBatch(), li.Cyclic(10), li.Permuted(10), li.Reshuffled(10), li.FixedSize(10), li.Poisson(0.1),
-           li.BallsInBins(10), li.RandomAllocation(10))
+BATCHES = (
+    li.FullBatch(),
+    li.Cyclic(10),
+    li.Permuted(10),
+    li.Reshuffled(10),
+    li.FixedSize(10),
+    li.Poisson(0.1),
+    li.BallsInBins(10),
+    li.RandomAllocation(10),
+)
 
 
 @pytest.mark.parametrize("batching", BATCHES, ids=lambda batching: type(batching).__name__)
 def test_a_certificate_certifies_its_own_epsilon(batching):
-    base = li.Run(n=100, steps=20, step_size=0.5, noise=li.NoiseMultiplier(3.0), batching=batching,
-                  loss=li.Softmax(classes=3, ridge=0.01))
+    base = li.Run(
+        n=100,
+        steps=20,
+        step_size=0.5,
+        noise=li.NoiseMultiplier(3.0),
+        batching=batching,
+        loss=li.Softmax(classes=3, ridge=0.01),
+    )
     for adjacency in batching.adjacencies:
-        for change in ({}, {"rows_per_unit": 2}, {"clip": 0.5, "prelude": (li.PrivateMean(5.0, 1.0),)}):
+        for change in (
+            {},
+            {"rows_per_unit": 2},
+            {"clip": 0.5, "prelude": (li.PrivateMean(5.0, 1.0),)},
+        ):
             certificate = li.account(replace(base, adjacency=adjacency, **change))
             for delta in (1e-5, 3e-8):
                 epsilon = certificate.epsilon(delta)

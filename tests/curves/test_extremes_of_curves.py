@@ -1,4 +1,5 @@
-"""Every kind of curve from epsilon 1e-9 to 1e6 and down to delta 1e-300, against 60-digit arithmetic."""
+"""Every kind of curve from epsilon 1e-9 to 1e6 and down to delta 1e-300, against 60-digit
+arithmetic."""
 
 import math
 
@@ -6,24 +7,24 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from lastiterate.curves.delayed_shifts import AllocatedShifts
-from lastiterate.curves.allocation import AllocationPld
+from lastiterate.curves.allocation import AllocationPld, SecretBins
 from lastiterate.curves.composition import KINDS
-from lastiterate.curves.curve import LEAST_DELTA, BestOf, Curve, EpsDelta
-from lastiterate.curves.delayed_shifts import DelayedShifts
-from lastiterate.curves.curve import Exchanged
-from lastiterate.curves.curve import WithFailure
+from lastiterate.curves.curve import (
+    LEAST_DELTA,
+    BestOf,
+    Curve,
+    EpsDelta,
+    Exchanged,
+    Grouped,
+    WithFailure,
+)
+from lastiterate.curves.delayed_shifts import AllocatedShifts, DelayedShifts
 from lastiterate.curves.fixed_size import FixedSizeSteps
-from lastiterate.curves.gaussian import Gdp
-from lastiterate.curves.curve import Grouped
-from lastiterate.curves.gaussian import GdpMixture
-from lastiterate.curves.selection import NegativeBinomial
+from lastiterate.curves.gaussian import Gdp, GdpMixture
 from lastiterate.curves.perturbed_minimum import PerturbedObjective
 from lastiterate.curves.pld import Pld
-from lastiterate.curves.selection import Selected, WorstOf
-from lastiterate.curves.renyi import Rdp
-from lastiterate.curves.renyi import SampledRenyi
-from lastiterate.curves.allocation import SecretBins
+from lastiterate.curves.renyi import Rdp, SampledRenyi
+from lastiterate.curves.selection import NegativeBinomial, Selected, WorstOf
 from lastiterate.errors import InputError
 from lastiterate.ledger.filters import _by_later_points
 
@@ -33,24 +34,30 @@ DELTAS = (0.5, 1e-2, 1e-5, 1e-10, 1e-30, 1e-150, LEAST_DELTA)
 
 def gaussian(mu, shift=0.0):
     """The exact delta of a mu-Gaussian mechanism at epsilon - shift; from 0 on."""
+
     def exact(epsilon):
         e, m = mp.mpf(epsilon) - mp.mpf(shift), mp.mpf(mu)
         return mp.ncdf(m / 2 - e / m) - mp.exp(e) * mp.ncdf(-m / 2 - e / m) if e >= 0 else mp.mpf(0)
+
     return exact
 
 
 def sampled(q, mu):
     """The exact delta of one step of q N(mu, 1) + (1 - q) N(0, 1) against N(0, 1)."""
+
     def exact(epsilon):
         return q * gaussian(mu)(mp.log1p(mp.expm1(mp.mpf(epsilon)) / mp.mpf(q)))
+
     return exact
 
 
 def point(at, delta):
     """Randomised response at ``at`` that is undone with probability ``delta``, and groups of one."""
+
     def exact(epsilon):
         e, e0, d = mp.mpf(epsilon), mp.mpf(at), mp.mpf(delta)
         return d + (max(mp.mpf(0), (1 - mp.exp(e - e0)) / (1 + mp.exp(-e0))) * (1 - d))
+
     return exact
 
 
@@ -63,25 +70,41 @@ def nothing(_epsilon):
 
 
 CURVES = [
-    (Gdp(1e-3), gaussian(1e-3)), (Gdp(0.35), gaussian(0.35)), (Gdp(40.0), gaussian(40.0)), (Gdp(900.0), gaussian(900)),
-    (GdpMixture((0.25, 0.75), (2.0, 0.5)), mixed), (Rdp.linear(0.5), gaussian(1.0)), (Rdp.linear(800.0), gaussian(40)),
-    (EpsDelta(0.5, 1e-6), point(0.5, 1e-6)), (EpsDelta(709.0, 0.0), point(709, 0)),
-    (EpsDelta(800.0, 1e-200), point(800, 1e-200)), (EpsDelta(400.0, 1e-300).group(2), nothing),
-    (Grouped(Gdp(0.35), 200), gaussian(70.0)), (Grouped(Gdp(40.0), 2), gaussian(80.0)),
-    (Grouped(EpsDelta(0.5, 1e-6), 3), point(0.5, 1e-6)), (Grouped(Grouped(Gdp(0.5), 2), 10), gaussian(10.0)),
-    (Exchanged(Gdp(40.0)), gaussian(80.0)), (Exchanged(Gdp(0.35)), gaussian(0.7)),
+    (Gdp(1e-3), gaussian(1e-3)),
+    (Gdp(0.35), gaussian(0.35)),
+    (Gdp(40.0), gaussian(40.0)),
+    (Gdp(900.0), gaussian(900)),
+    (GdpMixture((0.25, 0.75), (2.0, 0.5)), mixed),
+    (Rdp.linear(0.5), gaussian(1.0)),
+    (Rdp.linear(800.0), gaussian(40)),
+    (EpsDelta(0.5, 1e-6), point(0.5, 1e-6)),
+    (EpsDelta(709.0, 0.0), point(709, 0)),
+    (EpsDelta(800.0, 1e-200), point(800, 1e-200)),
+    (EpsDelta(400.0, 1e-300).group(2), nothing),
+    (Grouped(Gdp(0.35), 200), gaussian(70.0)),
+    (Grouped(Gdp(40.0), 2), gaussian(80.0)),
+    (Grouped(EpsDelta(0.5, 1e-6), 3), point(0.5, 1e-6)),
+    (Grouped(Grouped(Gdp(0.5), 2), 10), gaussian(10.0)),
+    (Exchanged(Gdp(40.0)), gaussian(80.0)),
+    (Exchanged(Gdp(0.35)), gaussian(0.7)),
     (Grouped(Exchanged(Gdp(2.0)), 5), gaussian(20.0)),
-    (WithFailure(Gdp(1.0), 1e-200), gaussian(1.0)), (WithFailure(Gdp(40.0), 1e-9).group(3), gaussian(120.0)),
-    (BestOf((Gdp(3.0), Rdp.linear(4.5))), gaussian(3.0)), (WorstOf((Gdp(3.0), Gdp(1.0))), gaussian(3.0)),
+    (WithFailure(Gdp(1.0), 1e-200), gaussian(1.0)),
+    (WithFailure(Gdp(40.0), 1e-9).group(3), gaussian(120.0)),
+    (BestOf((Gdp(3.0), Rdp.linear(4.5))), gaussian(3.0)),
+    (WorstOf((Gdp(3.0), Gdp(1.0))), gaussian(3.0)),
     (Grouped(WorstOf((Gdp(30.0), EpsDelta(1.0, 0.0))), 2), gaussian(60.0)),
     (Selected(Gdp(0.5), NegativeBinomial(1.0, 0.1)), gaussian(0.5)),
-    (PerturbedObjective(1.5, 1, 0.2), gaussian(1.5, 0.2)), (PerturbedObjective(40.0, 1, 0.2), gaussian(40.0, 0.2)),
+    (PerturbedObjective(1.5, 1, 0.2), gaussian(1.5, 0.2)),
+    (PerturbedObjective(40.0, 1, 0.2), gaussian(40.0, 0.2)),
     (PerturbedObjective(1.5, 1, 0.2, failure=1e-12), gaussian(1.5, 0.2)),
-    (Pld(0.05, (1.0,), (1,)), sampled(0.05, 1.0)), (SampledRenyi(0.05, (1.0,), (1,)), sampled(0.05, 1.0)),
+    (Pld(0.05, (1.0,), (1,)), sampled(0.05, 1.0)),
+    (SampledRenyi(0.05, (1.0,), (1,)), sampled(0.05, 1.0)),
     (FixedSizeSteps(0.05, (1.0,), (1,), replaced=True), sampled(0.05, 1.0)),
     (FixedSizeSteps(0.5, (0.1,), (1,)), sampled(0.5, 10.0)),
-    (FixedSizeSteps(0.99, (0.1,), (49,)).group(2), nothing), (Exchanged(FixedSizeSteps(0.99, (0.1,), (49,))), nothing),
-    (SecretBins((1.0,), (1,)), gaussian(1.0)), (AllocationPld(1, (2.0,), (4,)), gaussian(1.0)),
+    (FixedSizeSteps(0.99, (0.1,), (49,)).group(2), nothing),
+    (Exchanged(FixedSizeSteps(0.99, (0.1,), (49,))), nothing),
+    (SecretBins((1.0,), (1,)), gaussian(1.0)),
+    (AllocationPld(1, (2.0,), (4,)), gaussian(1.0)),
     (DelayedShifts(1.0, (1,), (1.0,), (1.0,), (1.0,), 1.2, 30), gaussian(1.0)),
     (AllocatedShifts(1, (1,), (1.0,), (1.0,), (1.0,), 1.2, 30), gaussian(1.0)),
 ]
@@ -141,7 +164,8 @@ def test_numbers_at_the_ends_of_doubles(curve, number):
 
 
 def test_groups_of_strong_curves():
-    """Grouped by the triangle inequality and, where it is better, by the Gaussian mechanism that is known."""
+    """Grouped by the triangle inequality and, where it is better, by the Gaussian mechanism that is
+    known."""
     curve = FixedSizeSteps(0.99, (0.1,), (49,))
     grouped = curve.group(2)
     assert 10162.7 < grouped.epsilon(1e-5) < Gdp(140.0).epsilon(1e-5) * (1 + 1e-6)
@@ -154,8 +178,11 @@ def test_groups_of_a_point_add_up_powers():
     with mp.workdps(60):
         for at, size in ((1e-9, 7), (0.5, 2), (300.0, 3), (690.0, 2), (1e-3, 10**6)):
             one = EpsDelta(at, 1e-300).group(size)
-            true = mp.mpf(1e-300) * sum(mp.exp(i * mp.mpf(at)) for i in range(size)) if size < 100 else (
-                mp.mpf(1e-300) * mp.expm1(size * mp.mpf(at)) / mp.expm1(mp.mpf(at)))
+            true = (
+                mp.mpf(1e-300) * sum(mp.exp(i * mp.mpf(at)) for i in range(size))
+                if size < 100
+                else (mp.mpf(1e-300) * mp.expm1(size * mp.mpf(at)) / mp.expm1(mp.mpf(at)))
+            )
             assert min(true, 1) <= one.at_delta <= true * (1 + mp.mpf("1e-8"))
     assert EpsDelta(800.0, 1e-300).group(2).at_delta == 1.0, "e^800 does not overflow"
 

@@ -63,7 +63,10 @@ def test_epsilon_and_delta_invert_one_another(weights, mus, opposed):
     for delta in (0.1, 1e-3, 1e-6, 1e-12):
         found = pair.epsilon(delta)
         if found > 0:
-            assert delta * (1 - 1e-6) <= pair.delta(found) and pair.delta(found * (1 + 1e-6) + 1e-9) < delta
+            assert (
+                delta * (1 - 1e-6) <= pair.delta(found)
+                and pair.delta(found * (1 + 1e-6) + 1e-9) < delta
+            )
         else:
             assert pair.delta(0.0) <= delta * (1 + 1e-6)
 
@@ -83,17 +86,24 @@ def test_places_that_shift_to_opposite_sides():
         assert pair.epsilon(1e-3) == max(side.epsilon(1e-3) for side in sides)
     assert pair.to_dict()["bounds"][0] == sides[0].to_dict()
     one = MixturePair((0.99, 0.01), (2.0, -0.01))
-    assert one.delta(1.0) == pytest.approx(forward(1.0, *[(0.99, 0.01), (2.0, -0.01)], 0.0), rel=1e-5)
+    assert one.delta(1.0) == pytest.approx(
+        forward(1.0, *[(0.99, 0.01), (2.0, -0.01)], 0.0), rel=1e-5
+    )
 
 
 def test_the_edges():
-    """With half of the mass at 0 the likelihood ratio stays above 1/2: beyond log 2 only one direction is left."""
+    """With half of the mass at 0 the likelihood ratio stays above 1/2: beyond log 2 only one
+    direction is left."""
     pair = MixturePair((0.5, 0.5), (0.0, 30.0))
-    assert pair.delta(0.0) == pytest.approx(0.5, rel=1e-6) and pair.delta(1.0) == pytest.approx(0.5, rel=1e-6)
+    assert pair.delta(0.0) == pytest.approx(0.5, rel=1e-6) and pair.delta(1.0) == pytest.approx(
+        0.5, rel=1e-6
+    )
     silent = MixturePair((0.5, 0.5), (0.0, 0.0))
     assert silent.delta(0.0) == 0 and silent.delta(1.0) == 0 and silent.epsilon(1e-9) == 0
     many = MixturePair((0.2,) * 5, (0.7, 0.7, 0.7, 0.0, 0.0))
-    assert many.delta(0.3) == pytest.approx(MixturePair((0.6, 0.4), (0.7, 0.0)).delta(0.3), rel=1e-9)
+    assert many.delta(0.3) == pytest.approx(
+        MixturePair((0.6, 0.4), (0.7, 0.0)).delta(0.3), rel=1e-9
+    )
     unused = MixturePair((0.0, 1.0), (5.0, 0.5))
     assert unused.delta(0.1) == pytest.approx(Gdp(0.5).delta(0.1), rel=1e-6)
 

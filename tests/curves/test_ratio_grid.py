@@ -7,8 +7,7 @@ import pytest
 from scipy.special import ndtr
 
 from lastiterate.curves import ratio_grid
-from lastiterate.curves.ratio_grid import lognormal, mean_of_copies, mean_of_two
-from lastiterate.curves.ratio_grid import first_nodes
+from lastiterate.curves.ratio_grid import first_nodes, lognormal, mean_of_copies, mean_of_two
 
 
 def call(level, a):
@@ -29,7 +28,9 @@ def test_one_normal_dominates_and_is_near(a):
         assert 0 < law.mass_error < 1e-9 and 0 < law.ratio_error < 1e-9
 
 
-@pytest.mark.parametrize("a, count", [(0.17, 20), (0.5, 10_000), (3.3, 1000), (10.0, 20), (1e-4, 7), (1.0, 4097)])
+@pytest.mark.parametrize(
+    "a, count", [(0.17, 20), (0.5, 10_000), (3.3, 1000), (10.0, 20), (1e-4, 7), (1.0, 4097)]
+)
 def test_masses_and_means_are_kept(a, count):
     law = mean_of_copies(a, count, 200)
     assert law.mass.min() >= 0 and np.all(np.diff(law.value) > 0) and law.value[0] == 0
@@ -74,8 +75,8 @@ def test_a_share_of_a_ratio():
 
 
 def test_the_last_bits_of_a_law_do_not_place_its_nodes(monkeypatch):
-    """What another processor's logarithms and exponentials may differ by moves no bound by 1e-9, which is what
-    certificates are compared up to; without rounded numbers it was 5e-7."""
+    """What another processor's logarithms and exponentials may differ by moves no bound by 1e-9,
+    which is what certificates are compared up to; without rounded numbers it was 5e-7."""
     first_cells, drawn = ratio_grid._cells, np.random.default_rng(0)
 
     def moved(*given):

@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from lastiterate.curves.gaussian import Gdp, ceiling
-from lastiterate.curves.gaussian import GdpMixture
+from lastiterate.curves.gaussian import Gdp, GdpMixture, ceiling
 from lastiterate.curves.roots import falling_root, first_within, smallest_true
 
 BOUNDS = {"farthest": 60.0, "least": 1e-7}
@@ -17,7 +16,13 @@ SHAPES = {
     "steep, then flat": lambda x: max(-30 * x, -2 - x / 10),
     "steps": lambda x: math.floor(10 - 50 * x) / 3 + 0.1,
 }
-ROOTS = {"line": 0.15, "parabola": 0.0, "flat, then steep": 0.025, "steep, then flat": 0.0, "steps": 0.2}
+ROOTS = {
+    "line": 0.15,
+    "parabola": 0.0,
+    "flat, then steep": 0.025,
+    "steep, then flat": 0.0,
+    "steps": 0.2,
+}
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -38,16 +43,33 @@ def test_roots_are_met_from_the_side_that_holds(shape, start, slope):
 
 def test_near_a_root_every_question_gains_digits():
     asked = []
-    found = falling_root(lambda x: asked.append(x) or 5 * (math.exp(-x) - 0.3), 0.0, 2.0, enough=1e-9, tries=60,
-                         longest=4.0, **BOUNDS)
+    found = falling_root(
+        lambda x: asked.append(x) or 5 * (math.exp(-x) - 0.3),
+        0.0,
+        2.0,
+        enough=1e-9,
+        tries=60,
+        longest=4.0,
+        **BOUNDS,
+    )
     assert found.at == pytest.approx(-math.log(0.3), abs=1e-7) and len(asked) <= 10
 
 
 def test_a_line_takes_three_evaluations_and_no_root_is_none():
     asked = []
-    found = falling_root(lambda x: asked.append(x) or -20 * x, -0.1, 15.0, enough=1e-3, tries=9, longest=1.0, **BOUNDS)
+    found = falling_root(
+        lambda x: asked.append(x) or -20 * x,
+        -0.1,
+        15.0,
+        enough=1e-3,
+        tries=9,
+        longest=1.0,
+        **BOUNDS,
+    )
     assert len(asked) <= 4 and found.slope == pytest.approx(20)
-    assert falling_root(lambda x: 1.0, 0.0, 20.0, enough=1e-3, tries=9, longest=1.0, **BOUNDS) is None
+    assert (
+        falling_root(lambda x: 1.0, 0.0, 20.0, enough=1e-3, tries=9, longest=1.0, **BOUNDS) is None
+    )
 
 
 FALLING = {
@@ -60,7 +82,9 @@ FALLING = {
 
 
 def exactly(excess):
-    return falling_root(excess, 0.0, 2.0, enough=0.0, tries=400, longest=4.0, farthest=55.0, least=9e-7)
+    return falling_root(
+        excess, 0.0, 2.0, enough=0.0, tries=400, longest=4.0, farthest=55.0, least=9e-7
+    )
 
 
 @pytest.mark.parametrize("shape", FALLING)
@@ -95,7 +119,11 @@ CURVES = [Gdp(1.0), GdpMixture((0.01, 0.99), (1.0, 0.02))]
 
 
 def scaled(curve, mu):
-    return Gdp(mu) if isinstance(curve, Gdp) else GdpMixture(curve.weights, tuple(mu * m for m in curve.mus))
+    return (
+        Gdp(mu)
+        if isinstance(curve, Gdp)
+        else GdpMixture(curve.weights, tuple(mu * m for m in curve.mus))
+    )
 
 
 @pytest.mark.parametrize("tolerance", [1e-12, 1e-9])
@@ -110,7 +138,9 @@ def test_it_finds_what_bisection_finds_in_a_third_of_its_steps(curve, tolerance)
             return law.delta(epsilon)
 
         found = first_within(values, delta, 0.0, high, tolerance)
-        by_halves = smallest_true(lambda e, v=values, d=delta: v(e, "there") <= d, 0.0, high, tolerance)
+        by_halves = smallest_true(
+            lambda e, v=values, d=delta: v(e, "there") <= d, 0.0, high, tolerance
+        )
         assert found == by_halves == 0 or law.delta(found) <= delta
         # delta itself is not smooth to 1e-12 where mu is small
         assert found == pytest.approx(by_halves, rel=2e-9, abs=0)
@@ -125,13 +155,16 @@ def flat_then_cliff(epsilon):
     return math.exp(-epsilon * 1e-3) if epsilon < 5 else 0.0
 
 
-@pytest.mark.parametrize(("values", "level", "turn"), [
-    (step, 1e-6, 0.123),
-    (flat_then_cliff, 0.5, 5.0),
-    (lambda e: max(0.0, 1 - e), 1e-3, 0.999),
-    (lambda e: 0.0 if e else 1.0, 0.5, 0.0),
-    (lambda e: 0.5, 0.5, 0.0),
-])
+@pytest.mark.parametrize(
+    ("values", "level", "turn"),
+    [
+        (step, 1e-6, 0.123),
+        (flat_then_cliff, 0.5, 5.0),
+        (lambda e: max(0.0, 1 - e), 1e-3, 0.999),
+        (lambda e: 0.0 if e else 1.0, 0.5, 0.0),
+        (lambda e: 0.5, 0.5, 0.0),
+    ],
+)
 def test_falls_that_no_secant_follows(values, level, turn):
     steps = []
 
@@ -146,6 +179,7 @@ def test_falls_that_no_secant_follows(values, level, turn):
 
 def test_no_point_is_taken_on_trust():
     """What rounding lifts above the level is never the answer, wherever it lies."""
+
     def values(epsilon):
         return math.exp(-epsilon) * (1 + 1e-7 * math.sin(1e9 * epsilon))
 

@@ -1,4 +1,5 @@
-"""Secret bins against exact quadrature, published values and a dense simulation; both directions, any strengths."""
+"""Secret bins against exact quadrature, published values and a dense simulation; both directions,
+any strengths."""
 
 import json
 import math
@@ -9,9 +10,9 @@ import pytest
 from scipy.special import log_ndtr, ndtr
 
 from lastiterate.curves import ratio_law
+from lastiterate.curves.allocation import BIN_FINE_LEVELS, SecretBins, likelihood_ratio, merged
 from lastiterate.curves.composition import compose, curve_from_dict
 from lastiterate.curves.gaussian import Gdp
-from lastiterate.curves.allocation import BIN_FINE_LEVELS, SecretBins, likelihood_ratio, merged
 from lastiterate.errors import InputError
 
 
@@ -21,13 +22,19 @@ def gaussian(epsilon, mu):
 
 
 def exact(epsilon, strengths):
-    """Both deltas of two or three bins: quadrature over all but the last, whose part is in closed form."""
-    nodes = np.linspace(-10, 10, 801)  # the trapezoid rule is exact to rounding for a smooth integrand
+    """Both deltas of two or three bins: quadrature over all but the last, whose part is in closed
+    form."""
+    nodes = np.linspace(
+        -10, 10, 801
+    )  # the trapezoid rule is exact to rounding for a smooth integrand
     weights = np.exp(-nodes * nodes / 2) * (nodes[1] - nodes[0]) / math.sqrt(2 * math.pi)
     first = np.exp(strengths[0] * nodes - strengths[0] ** 2 / 2)
     if len(strengths) == 3:
         second = np.exp(strengths[1] * nodes - strengths[1] ** 2 / 2)
-        first, weights = np.add.outer(first, second).ravel(), np.multiply.outer(weights, weights).ravel()
+        first, weights = (
+            np.add.outer(first, second).ravel(),
+            np.multiply.outer(weights, weights).ravel(),
+        )
     found = []
     for level in (epsilon, -epsilon):
         left, a = len(strengths) * math.exp(level) - first, strengths[-1]
@@ -38,7 +45,9 @@ def exact(epsilon, strengths):
     return found[0] + 1 - math.exp(epsilon), math.exp(epsilon) * found[1]
 
 
-@pytest.mark.parametrize("strengths", [(1.0, 1.0), (0.6, 1.4), (2.0, 0.3), (0.8, 0.8, 0.8), (0.5, 0.9, 1.3)])
+@pytest.mark.parametrize(
+    "strengths", [(1.0, 1.0), (0.6, 1.4), (2.0, 0.3), (0.8, 0.8, 0.8), (0.5, 0.9, 1.3)]
+)
 def test_both_directions_lie_just_above_exact_quadrature(strengths):
     law = likelihood_ratio(strengths, (1,) * len(strengths))
     coarse = likelihood_ratio(strengths, (1,) * len(strengths), True)
@@ -57,7 +66,9 @@ def test_one_bin_hides_nothing():
                 assert gaussian(epsilon, a) <= ours <= gaussian(epsilon, a) * 1.01
 
 
-@pytest.mark.parametrize("a, count, published", [(1.0, 40, 1.110), (2.0, 40, 6.310), (0.5, 100, 0.1732)])
+@pytest.mark.parametrize(
+    "a, count, published", [(1.0, 40, 1.110), (2.0, 40, 6.310), (0.5, 100, 0.1732)]
+)
 def test_published_values(a, count, published):
     """Computed once by direct sums, at delta = 1e-5."""
     law = likelihood_ratio((a,), (count,))
@@ -65,7 +76,8 @@ def test_published_values(a, count, published):
 
 
 def test_many_bins_lie_above_a_simulation():
-    """2^18 draws under P, where the loss is the logarithm of the mean: an unbiased estimate of delta_{P||Q}."""
+    """2^18 draws under P, where the loss is the logarithm of the mean: an unbiased estimate of
+    delta_{P||Q}."""
     rng = np.random.default_rng(4)
     strengths = np.repeat([0.0, 0.7, 1.1], [3, 5, 4])
     z = rng.normal(size=(2**18, strengths.size))
@@ -80,7 +92,8 @@ def test_many_bins_lie_above_a_simulation():
 
 
 def test_a_gaussian_mechanism_on_top():
-    """Composed with mu it is the mean over bins of two Gaussian mechanisms' ratios: exact for one bin."""
+    """Composed with mu it is the mean over bins of two Gaussian mechanisms' ratios: exact for one
+    bin."""
     law = likelihood_ratio((0.8,), (1,))
     for epsilon in (0.0, 1.0, 3.0):
         for ours in law.deltas(epsilon, 0.6):
@@ -99,9 +112,12 @@ def test_means_are_preserved_and_nothing_is_lost():
         assert law.p == pytest.approx(law.q * np.exp(law.logs), rel=1e-9)
     large = likelihood_ratio((60.0,), (3,))
     assert large.p.sum() == pytest.approx(1, abs=1e-10)
-    # 60-GDP at a third of the chance: delta(epsilon) = delta_mu(epsilon + log 3) up to the other bins
+    # 60-GDP at a third of the chance: delta(epsilon) = delta_mu(epsilon + log 3) up to the other
+    # bins
     epsilon = 2000.0
-    assert large.deltas(epsilon)[0] == pytest.approx(float(gaussian(epsilon + math.log(3), 60.0)), rel=0.02)
+    assert large.deltas(epsilon)[0] == pytest.approx(
+        float(gaussian(epsilon + math.log(3), 60.0)), rel=0.02
+    )
     assert large.deltas(epsilon)[0] >= gaussian(epsilon + math.log(3), 60.0)
 
 
@@ -111,10 +127,15 @@ def test_strengths_are_only_rounded_up():
         strengths, counts = rng.uniform(0, 2, 30) ** 3, rng.integers(1, 5, 30)
         bins = tuple((float(a), int(n)) for a, n in zip(strengths, counts, strict=True))
         levels = merged((*bins, (0.0, 7)), BIN_FINE_LEVELS)
-        assert len(levels) <= BIN_FINE_LEVELS + 1 and sum(n for _, n in levels) == sum(n for _, n in bins) + 7
+        assert (
+            len(levels) <= BIN_FINE_LEVELS + 1
+            and sum(n for _, n in levels) == sum(n for _, n in bins) + 7
+        )
         assert levels[0] == (0.0, 7) and max(levels)[0] == max(bins)[0]
         for threshold in rng.uniform(0, 2, 20):  # at least as many bins exceed any strength
-            assert sum(n for a, n in levels if a >= threshold) >= sum(n for a, n in bins if a >= threshold)
+            assert sum(n for a, n in levels if a >= threshold) >= sum(
+                n for a, n in bins if a >= threshold
+            )
 
 
 def test_counts_are_only_rounded_down():
@@ -140,7 +161,10 @@ def test_the_curve():
     epsilon = curve.epsilon(1e-5)
     assert curve.delta(epsilon) <= 1e-5 < curve.delta(epsilon * (1 - 1e-6))
     assert curve.coarser().epsilon(1e-5) > epsilon and curve.coarser().coarser() == curve.coarser()
-    assert curve.delta(1.0) == max(curve.directions(1.0)) and curve.directions(1.0)[0] > curve.directions(1.0)[1]
+    assert (
+        curve.delta(1.0) == max(curve.directions(1.0))
+        and curve.directions(1.0)[0] > curve.directions(1.0)[1]
+    )
     assert curve_from_dict(json.loads(json.dumps(curve.to_dict()))) == curve
     assert SecretBins((0.0,), (3,)).epsilon(1e-5) <= 1e-9
     assert SecretBins((100.0,), (30,)).epsilon(1e-5) == pytest.approx(Gdp(100.0).epsilon(1e-5))
@@ -155,7 +179,9 @@ def test_composition_with_gaussians():
     together = compose(curve, Gdp(0.3), Gdp(0.4))
     assert isinstance(together, SecretBins) and together.mu == pytest.approx(0.5)
     assert compose(Gdp(0.5), curve).epsilon(1e-5) == pytest.approx(together.epsilon(1e-5), rel=1e-9)
-    assert curve.epsilon(1e-5) + 0.1 < together.epsilon(1e-5) < Gdp(math.hypot(1.0, 0.5)).epsilon(1e-5)
+    assert (
+        curve.epsilon(1e-5) + 0.1 < together.epsilon(1e-5) < Gdp(math.hypot(1.0, 0.5)).epsilon(1e-5)
+    )
     alone = SecretBins((1.0,), (1,), mu=0.75)
     assert Gdp(1.25).epsilon(1e-5) <= alone.epsilon(1e-5) <= Gdp(1.25).epsilon(1e-5) * 1.0001
 
@@ -166,7 +192,9 @@ def exact_renyi(order, strengths):
     w = np.exp(-z * z / 2) * (z[1] - z[0]) / math.sqrt(2 * math.pi)
     one, two = (np.exp(a * z - a * a / 2) for a in strengths)
     ratio, mass = np.add.outer(one, two) / 2, np.multiply.outer(w, w)
-    return [math.log(float((mass * ratio**power).sum())) / (order - 1) for power in (order, 1 - order)]
+    return [
+        math.log(float((mass * ratio**power).sum())) / (order - 1) for power in (order, 1 - order)
+    ]
 
 
 def test_renyi_divergences_lie_just_above_quadrature():
@@ -175,13 +203,18 @@ def test_renyi_divergences_lie_just_above_quadrature():
         for order in (1.1, 2.0, 5.0, 12.0):
             true = max(exact_renyi(order, strengths))
             assert true <= curve.rdp(order)
-            assert curve.rdp(order) <= (true * 1.02 + 1e-6 if order < 6 else Gdp(max(strengths)).rdp(order))
+            assert curve.rdp(order) <= (
+                true * 1.02 + 1e-6 if order < 6 else Gdp(max(strengths)).rdp(order)
+            )
         assert curve.rdp(300.0) <= 300 * max(strengths) ** 2 / 2 * (1 + 1e-9)
-    assert SecretBins((1.0,), (100,)).rdp(2.0) == pytest.approx(math.log(1 + (math.e - 1) / 100), rel=0.02)
+    assert SecretBins((1.0,), (100,)).rdp(2.0) == pytest.approx(
+        math.log(1 + (math.e - 1) / 100), rel=0.02
+    )
 
 
 def test_groups_hold_for_two_records():
-    """Two records in bins of their own, both removed: the exact pair of three bins by sampling, below the bound."""
+    """Two records in bins of their own, both removed: the exact pair of three bins by sampling,
+    below the bound."""
     rng = np.random.default_rng(3)
     a, bins, trials = 0.7, 3, 400_000
     z = rng.normal(size=(trials, bins))

@@ -10,17 +10,27 @@ import pytest
 from lastiterate.accounting.selection import Selection
 from lastiterate.curves import selection as private_selection
 from lastiterate.curves.composition import compose, curve_from_dict
-from lastiterate.curves.curve import Curve, EpsDelta
-from lastiterate.curves.gaussian import Gdp
-from lastiterate.curves.curve import confirmed_epsilon
-from lastiterate.curves.selection import NegativeBinomial, PoissonRuns, Runs
-from lastiterate.curves.selection import Selected, WorstOf, selected_rdp
-from lastiterate.curves.gaussian import log_sum_exp
+from lastiterate.curves.curve import Curve, EpsDelta, confirmed_epsilon
+from lastiterate.curves.gaussian import Gdp, log_sum_exp
+from lastiterate.curves.selection import (
+    NegativeBinomial,
+    PoissonRuns,
+    Runs,
+    Selected,
+    WorstOf,
+    selected_rdp,
+)
 from lastiterate.errors import InputError
 from oracles.number_of_runs import masses_of
 
-FAMILIES = [NegativeBinomial(0.0, 0.2), NegativeBinomial(1.0, 0.05), NegativeBinomial(-0.5, 0.01),
-            NegativeBinomial(3.0, 0.4), PoissonRuns(0.5), PoissonRuns(4.0)]
+FAMILIES = [
+    NegativeBinomial(0.0, 0.2),
+    NegativeBinomial(1.0, 0.05),
+    NegativeBinomial(-0.5, 0.01),
+    NegativeBinomial(3.0, 0.4),
+    PoissonRuns(0.5),
+    PoissonRuns(4.0),
+]
 EPSILONS = np.linspace(0.0, 6.0, 61)
 
 
@@ -64,12 +74,16 @@ def generating(runs: Runs, x: np.ndarray) -> np.ndarray:
 
 
 def selected_law(runs: Runs, law: np.ndarray) -> np.ndarray:
-    """No output, then the outcomes from worst to best: the best of K draws is at most y with probability E[F(y)^K]."""
-    return np.diff(generating(runs, np.concatenate(([0.0], np.minimum(1, np.cumsum(law))))), prepend=0.0)
+    """No output, then the outcomes from worst to best: the best of K draws is at most y with
+    probability E[F(y)^K]."""
+    return np.diff(
+        generating(runs, np.concatenate(([0.0], np.minimum(1, np.cumsum(law))))), prepend=0.0
+    )
 
 
 def pairs(seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Laws of few outcomes; some outcomes are rare, the best ones above all, where selection amplifies most."""
+    """Laws of few outcomes; some outcomes are rare, the best ones above all, where selection
+    amplifies most."""
     random, found = np.random.default_rng(seed), []
     for _ in range(25):
         outcomes = int(random.integers(2, 7))
@@ -89,7 +103,11 @@ def test_the_output_law_is_that_of_every_number_of_runs_and_outcome(runs: Runs) 
             found[max(outcomes, default=-1) + 1] += mass * math.prod(law[list(outcomes)])
     exact = selected_law(runs, law)
     missing = 1 - sum(masses_of(runs, 1e-12)[:7])
-    assert (found <= exact + 1e-12).all() and exact.sum() == pytest.approx(1) and found.sum() >= 1 - missing - 1e-3
+    assert (
+        (found <= exact + 1e-12).all()
+        and exact.sum() == pytest.approx(1)
+        and found.sum() >= 1 - missing - 1e-3
+    )
 
 
 @pytest.mark.parametrize("runs", FAMILIES, ids=str)
@@ -113,19 +131,29 @@ def test_enumerated_profiles_lie_below_the_certificate(runs: Runs, seed: int) ->
             assert true <= bound * (1 + 1e-9) + 1e-13
             closest = max(closest, true / bound if true > 1e-6 else 0.0)
         for alpha in (1.2, 2.0, 7.0):
-            assert divergence(*laws, alpha) <= selected_rdp(claimed.curve, runs, alpha) * (1 + 1e-9) + 1e-12
+            assert (
+                divergence(*laws, alpha)
+                <= selected_rdp(claimed.curve, runs, alpha) * (1 + 1e-9) + 1e-12
+            )
     assert closest > 0.2  # the bound is not empty
 
 
 @pytest.mark.parametrize("runs", FAMILIES, ids=str)
 def test_the_shift_is_needed(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the ratio of the numbers of runs the statement on profiles is false, and the enumeration sees it."""
+    """Without the ratio of the numbers of runs the statement on profiles is false, and the
+    enumeration sees it."""
     monkeypatch.setattr(private_selection, "_shift", lambda curve, runs: 0.0)
     monkeypatch.setattr(private_selection, "_table", lambda curve, runs: EpsDelta(0.0, 1.0))
     seen = 0
     for p, q in pairs(0):
-        claimed, laws = Selected(Exact((tuple(p), tuple(q))), runs), (selected_law(runs, p), selected_law(runs, q))
-        seen += any(profile(*laws, float(e)) > claimed.delta(float(e)) * (1 + 1e-6) + 1e-12 for e in EPSILONS)
+        claimed, laws = (
+            Selected(Exact((tuple(p), tuple(q))), runs),
+            (selected_law(runs, p), selected_law(runs, q)),
+        )
+        seen += any(
+            profile(*laws, float(e)) > claimed.delta(float(e)) * (1 + 1e-6) + 1e-12
+            for e in EPSILONS
+        )
     assert seen > 0
 
 
@@ -148,7 +176,8 @@ def test_curves_with_a_failure_probability_have_only_the_profile() -> None:
 
 
 def test_records_of_a_group_may_be_part_of_different_mechanisms():
-    """A chain that crosses a randomised answer and then a noisy count: each of the two for one record."""
+    """A chain that crosses a randomised answer and then a noisy count: each of the two for one
+    record."""
     answer, count = EpsDelta(1.0, 0.0), Gdp(0.8)
     grouped = WorstOf((answer, count)).group(2)
     x = np.linspace(-9, 11, 40_001)
@@ -158,25 +187,42 @@ def test_records_of_a_group_may_be_part_of_different_mechanisms():
     p, q = np.outer(density[:, 1], says), np.outer(density[:, 0], says[::-1])
     for epsilon in (0.3, 1.0, 2.0, 2.5):
         assert grouped.delta(epsilon) >= np.maximum(p - np.exp(epsilon) * q, 0).sum() - 1e-9
-        assert grouped.delta(epsilon) >= max(answer.group(2).delta(epsilon), count.group(2).delta(epsilon))
+        assert grouped.delta(epsilon) >= max(
+            answer.group(2).delta(epsilon), count.group(2).delta(epsilon)
+        )
     assert WorstOf((Gdp(0.1), Gdp(0.2))).group(3) == Gdp(0.2).group(3)
 
 
-@pytest.mark.parametrize("curve", [Selected(Gdp(0.3), NegativeBinomial(0.0, 0.1)), WorstOf((Gdp(0.1), Gdp(0.2))),
-                                   Selected(WorstOf((Gdp(0.1), EpsDelta(0.2, 0.0))), PoissonRuns(3.0))])
+@pytest.mark.parametrize(
+    "curve",
+    [
+        Selected(Gdp(0.3), NegativeBinomial(0.0, 0.1)),
+        WorstOf((Gdp(0.1), Gdp(0.2))),
+        Selected(WorstOf((Gdp(0.1), EpsDelta(0.2, 0.0))), PoissonRuns(3.0)),
+    ],
+)
 def test_curves_are_written_and_read(curve: Curve) -> None:
     assert curve_from_dict(curve.to_dict()) == curve
 
 
 def test_the_worst_of_several() -> None:
     curve = WorstOf((Gdp(0.3), EpsDelta(0.5, 1e-9)))
-    assert curve.delta(0.0) == EpsDelta(0.5, 1e-9).delta(0.0) and curve.delta(0.51) == Gdp(0.3).delta(0.51)
+    assert curve.delta(0.0) == EpsDelta(0.5, 1e-9).delta(0.0) and curve.delta(0.51) == Gdp(
+        0.3
+    ).delta(0.51)
     assert compose(WorstOf((Gdp(0.3), Gdp(0.1))), Gdp(0.4)).epsilon(1e-6) >= Gdp(0.5).epsilon(1e-6)
 
 
-@pytest.mark.parametrize("make", [lambda: NegativeBinomial(-1.0, 0.5), lambda: NegativeBinomial(0.0, 0.0),
-                                  lambda: PoissonRuns(0.0), lambda: NegativeBinomial.with_mean(1.0),
-                                  lambda: WorstOf(())])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: NegativeBinomial(-1.0, 0.5),
+        lambda: NegativeBinomial(0.0, 0.0),
+        lambda: PoissonRuns(0.0),
+        lambda: NegativeBinomial.with_mean(1.0),
+        lambda: WorstOf(()),
+    ],
+)
 def test_what_is_no_law_is_refused(make: object) -> None:
     with pytest.raises(InputError):
         make()

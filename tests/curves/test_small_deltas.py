@@ -9,29 +9,31 @@ import numpy as np
 import pytest
 
 from lastiterate.curves import fixed_size as dominating_pair
-from lastiterate.curves.delayed_shifts import AllocatedShifts
-from lastiterate.curves.allocation import AllocationPld
-from lastiterate.curves.curve import BestOf
-from lastiterate.curves.delayed_shifts import DelayedShifts
+from lastiterate.curves.allocation import AllocationPld, SecretBins, likelihood_ratio
+from lastiterate.curves.curve import BestOf, Grouped
+from lastiterate.curves.delayed_shifts import AllocatedShifts, DelayedShifts
 from lastiterate.curves.fixed_size import FixedSizeSteps, one_step
-from lastiterate.curves.gaussian import Gdp
-from lastiterate.curves.curve import Grouped
+from lastiterate.curves.gaussian import Gdp, drawn_delta
 from lastiterate.curves.pld import Pld
-from lastiterate.curves.ratio_law import Ratio
-from lastiterate.curves.ratio_law import chernoff, product
-from lastiterate.curves.allocation import SecretBins, likelihood_ratio
-from lastiterate.curves.gaussian import drawn_delta
+from lastiterate.curves.ratio_law import Ratio, chernoff, product
 
 SAMPLED = [
-    Pld(0.1, (1.0,), (100,)), FixedSizeSteps(0.01, (1.0,), (1000,)),
-    FixedSizeSteps(0.1, (2.0,), (10_000,)), FixedSizeSteps(0.01, (1.0,), (1000,), replaced=True),
-    AllocationPld(50, (1.0,), (10,)), AllocationPld(20, (2.0,), (100,), 2.0, 7), SecretBins((3.0, 0.5), (20, 5)),
+    Pld(0.1, (1.0,), (100,)),
+    FixedSizeSteps(0.01, (1.0,), (1000,)),
+    FixedSizeSteps(0.1, (2.0,), (10_000,)),
+    FixedSizeSteps(0.01, (1.0,), (1000,), replaced=True),
+    AllocationPld(50, (1.0,), (10,)),
+    AllocationPld(20, (2.0,), (100,), 2.0, 7),
+    SecretBins((3.0, 0.5), (20, 5)),
     DelayedShifts(0.02, (200,), (0.999,), (1.0,), (1.0,), 1.2, 30),
     AllocatedShifts(20, (105,), (0.99,), (1.0,), (1.0,), 1.2, 20),
 ]
 GAUSSIAN = [
-    FixedSizeSteps(1.0, (20.0,), (900,), replaced=True), AllocationPld(1, (20.0,), (900,)), SecretBins((1.5,), (1,)),
-    Pld(1.0, (20.0,), (900,)), DelayedShifts(1.0, (1,), (1.0,), (1.5,), (1.0,), 1.2, 30),
+    FixedSizeSteps(1.0, (20.0,), (900,), replaced=True),
+    AllocationPld(1, (20.0,), (900,)),
+    SecretBins((1.5,), (1,)),
+    Pld(1.0, (20.0,), (900,)),
+    DelayedShifts(1.0, (1,), (1.0,), (1.5,), (1.0,), 1.2, 30),
     AllocatedShifts(1, (1,), (1.0,), (1.5,), (1.0,), 1.2, 30),
 ]
 
@@ -42,7 +44,8 @@ def name(value):
 
 @pytest.mark.parametrize("curve", SAMPLED, ids=name)
 def test_epsilon_rises_smoothly(curve):
-    """Epsilon grows by less than a half from one delta to the next, also where looser bounds take over."""
+    """Epsilon grows by less than a half from one delta to the next, also where looser bounds take
+    over."""
     deltas = [10.0**-k for k in (5, 6, 7, 8, 9, 9.5, 10, 11, 12, 14, 16, 18, 20, 23, 26, 30)]
     epsilons = [curve.epsilon(delta) for delta in deltas]
     assert all(one <= two * (1 + 1e-9) for one, two in pairwise(epsilons))
@@ -54,14 +57,19 @@ def test_epsilon_rises_smoothly(curve):
 
 @pytest.mark.parametrize("curve", GAUSSIAN, ids=name)
 def test_never_below_a_gaussian_mechanism(curve, monkeypatch):
-    """Batches of all records are a 1.5-Gaussian mechanism; without what is known of it, epsilon is near and above."""
+    """Batches of all records are a 1.5-Gaussian mechanism; without what is known of it, epsilon is
+    near and above."""
     monkeypatch.setattr(type(curve), "known", property(lambda _: Gdp(math.inf)))
     dominating_pair._epsilon.cache_clear()
     exact = Gdp(1.5)
     for delta in (1e-5, 1e-9, 1e-12, 1e-20, 1e-30):
-        assert exact.epsilon(delta) * (1 - 1e-9) <= curve.epsilon(delta) <= 1.06 * exact.epsilon(delta)
+        assert (
+            exact.epsilon(delta) * (1 - 1e-9) <= curve.epsilon(delta) <= 1.06 * exact.epsilon(delta)
+        )
     for epsilon in np.linspace(5, 20, 12):
-        assert exact.delta(epsilon) * (1 - 1e-9) <= curve.delta(epsilon) <= 50 * exact.delta(epsilon)
+        assert (
+            exact.delta(epsilon) * (1 - 1e-9) <= curve.delta(epsilon) <= 50 * exact.delta(epsilon)
+        )
     dominating_pair._epsilon.cache_clear()
 
 
@@ -72,18 +80,23 @@ def test_single_steps_against_60_digits():
         for curve in (FixedSizeSteps(q, (z,), (1,), replaced=True), Pld(q, (z,), (1,))):
             for epsilon in (2.0, 5.0, 7.0, 9.0):
                 scaled = mp.log1p(mp.expm1(mp.mpf(epsilon)) / q)
-                exact = q * (mp.ncdf(0.5 / z - z * scaled) - mp.exp(scaled) * mp.ncdf(-0.5 / z - z * scaled))
+                exact = q * (
+                    mp.ncdf(0.5 / z - z * scaled) - mp.exp(scaled) * mp.ncdf(-0.5 / z - z * scaled)
+                )
                 found = curve.delta(epsilon)
                 assert exact <= found and (exact < 1e-30 or found <= 40 * exact + 1e-9)
 
 
 def test_moments_bound_the_exact_product():
-    """Against the product itself where rounding hides nothing, in both orders, also with a Gaussian mechanism."""
+    """Against the product itself where rounding hides nothing, in both orders, also with a Gaussian
+    mechanism."""
     parts = ((one_step(0.1, 1.0, False, 0.01), 30), (one_step(0.1, 2.0, False, 0.01), 50))
     law, far = product(parts), chernoff(parts)
     for mu in (0.0, 0.7):
         for epsilon in np.linspace(0.0, 8.0, 17):
-            for sums, moments in zip(law.deltas(float(epsilon), mu), far.deltas(float(epsilon), mu), strict=True):
+            for sums, moments in zip(
+                law.deltas(float(epsilon), mu), far.deltas(float(epsilon), mu), strict=True
+            ):
                 if sums > 1e-9:
                     assert sums * (1 - 1e-3) <= moments <= 40 * sums
 
@@ -124,19 +137,26 @@ def test_losses_of_little_noise_are_numbers():
 
 def test_usual_deltas_need_no_far_law(monkeypatch):
     """What is asked for at delta 1e-6 is computed as before: the far law is not even made."""
+
     def refuse(_curve):
         raise AssertionError("far law")
 
     for kind in (FixedSizeSteps, AllocationPld, SecretBins):
         monkeypatch.setattr(kind, "far_law", refuse)
-    for curve in (FixedSizeSteps(0.013, (1.1,), (300,)), AllocationPld(13, (1.3,), (4,)), SecretBins((1.3,), (7,))):
+    for curve in (
+        FixedSizeSteps(0.013, (1.1,), (300,)),
+        AllocationPld(13, (1.3,), (4,)),
+        SecretBins((1.3,), (7,)),
+    ):
         assert 0 < curve.epsilon(1e-6) < curve.known.epsilon(1e-6)
 
 
 def test_runs_without_numbers_have_those_of_known_batches():
     """Noise of a hundredth of a gradient has no distribution on a grid."""
     curve = Pld(0.5, (1e-3,), (10,))
-    assert curve.delta(1e7) < 1e-200 and curve.epsilon(1e-6) <= curve.known.epsilon(1e-6) * (1 + 1e-6)
+    assert curve.delta(1e7) < 1e-200 and curve.epsilon(1e-6) <= curve.known.epsilon(1e-6) * (
+        1 + 1e-6
+    )
 
 
 def test_groups_of_sampled_steps_have_no_floor():

@@ -7,7 +7,14 @@ from dp_accounting.pld import privacy_loss_distribution
 from lastiterate.curves import subsampled
 from lastiterate.curves.pld import Pld
 
-STEPS = [(0.4, 1.0, 4), (1e-3, 0.31, 24), (0.98, 5.0, 7), (0.5, 0.05, 2), (0.05, 16.0, 50), (1.0, 2.0, 3)]
+STEPS = [
+    (0.4, 1.0, 4),
+    (1e-3, 0.31, 24),
+    (0.98, 5.0, 7),
+    (0.5, 0.05, 2),
+    (0.05, 16.0, 50),
+    (1.0, 2.0, 3),
+]
 
 
 @pytest.mark.parametrize(("rate", "z", "steps"), STEPS)
@@ -15,7 +22,8 @@ def test_one_step_is_the_library_s(rate, z, steps):
     grid = subsampled.interval(((z, steps),), rate, 0.0, coarse=True)
     ours = subsampled._single(z, rate, grid)
     theirs = privacy_loss_distribution.from_gaussian_mechanism(
-        z, sampling_prob=rate, value_discretization_interval=grid)
+        z, sampling_prob=rate, value_discretization_interval=grid
+    )
     for name in ("_pmf_remove", "_pmf_add"):
         one, two = (getattr(law, name).to_dense_pmf() for law in (ours, theirs))
         assert one._lower_loss == two._lower_loss and one.size == two.size

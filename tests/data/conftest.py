@@ -1,4 +1,5 @@
-"""The law of every reader: a file that is cut off or changed gives one sentence, or (if only changed) a table."""
+"""The law of every reader: a file that is cut off or changed gives one sentence, or (if only
+changed) a table."""
 
 import os
 
@@ -24,7 +25,8 @@ def _put(path, place, byte):
 
 @pytest.fixture
 def refused_when_cut():
-    """Cutting a valid file anywhere (but at ``unseen`` places) is refused in one sentence, and so is one byte more."""
+    """Cutting a valid file anywhere (but at ``unseen`` places) is refused in one sentence, and so
+    is one byte more."""
 
     def check(path, *, unseen=(), longer=True, most=600):
         whole = path.read_bytes()

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lastiterate.data import Schema, encoding as encode, encode_features, read_table, schema_template
+from lastiterate.data import Schema, encode, encode_features, read_table, schema_template
 from lastiterate.data.encoding import SLICE
 from lastiterate.errors import InputError
 
@@ -27,7 +27,9 @@ def test_npy_round_trip(tmp_path, dtype):
 
 def test_npy_labels_lie_beside(tmp_path):
     np.save(tmp_path / "a.npy", np.asfortranarray(X))
-    np.testing.assert_allclose(encode_features(read_table(tmp_path / "a.npy"), SCHEMA), X / 5.5 - 1, atol=1e-6)
+    np.testing.assert_allclose(
+        encode_features(read_table(tmp_path / "a.npy"), SCHEMA), X / 5.5 - 1, atol=1e-6
+    )
     with pytest.raises(InputError, match=r"labels.*a\.labels\.npy"):
         encode(read_table(tmp_path / "a.npy"), SCHEMA)
     np.save(tmp_path / "a.labels.npy", Y)
@@ -46,7 +48,9 @@ def test_more_dimensions_become_columns(tmp_path):
     np.save(tmp_path / "a.npy", images)
     np.savez(tmp_path / "a.npz", x=images)
     for name in ("a.npy", "a.npz"):
-        np.testing.assert_array_equal(read_table(tmp_path / name).array, np.arange(24).reshape(2, 12))
+        np.testing.assert_array_equal(
+            read_table(tmp_path / name).array, np.arange(24).reshape(2, 12)
+        )
 
 
 @pytest.mark.parametrize(
@@ -70,7 +74,9 @@ def test_arrays_that_are_no_features(tmp_path, array, word):
 
 
 def test_archives_take_only_what_they_need(tmp_path):
-    np.savez_compressed(tmp_path / "a.npz", x_train=X, y_train=Y, notes=np.array([{"a": 1}], dtype=object))
+    np.savez_compressed(
+        tmp_path / "a.npz", x_train=X, y_train=Y, notes=np.array([{"a": 1}], dtype=object)
+    )
     assert list(encode(read_table(tmp_path / "a.npz"), SCHEMA)[1]) == [0, 1, 1, 0]
     np.savez(tmp_path / "b.npz", y=Y)
     with pytest.raises(InputError, match="'X'"):
@@ -136,8 +142,13 @@ def test_values_are_compared_and_scaled_in_double_precision(tmp_path, rows):
     values = np.full((rows, 2), 0.1)  # in single precision 0.1 lies above 0.1
     values[-1] = [0.025, -1e300]
     np.save(tmp_path / "a.npy", values)
-    entries = {"kind": "number", "low": 0, "high": 0.1, "outside": "refuse"}, {"kind": "number", "low": -1, "high": 1}
-    schema = Schema.from_dict({"classes": ["0", "1"], "columns": {"x0": entries[0], "x1": entries[1]}})
+    entries = (
+        {"kind": "number", "low": 0, "high": 0.1, "outside": "refuse"},
+        {"kind": "number", "low": -1, "high": 1},
+    )
+    schema = Schema.from_dict(
+        {"classes": ["0", "1"], "columns": {"x0": entries[0], "x1": entries[1]}}
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = encode_features(read_table(tmp_path / "a.npy"), schema)
@@ -153,5 +164,7 @@ def test_whole_and_broken_numbers_in_one_range(tmp_path):
     """low = 0 is a whole number and high = 0.5 is not; neither may change the other."""
     np.save(tmp_path / "a.npy", X / 22)
     schema = Schema.from_dict({"classes": ["0", "1"], "array": {"low": 0, "high": 0.5}})
-    np.testing.assert_allclose(encode_features(read_table(tmp_path / "a.npy"), schema), X / 5.5 - 1, atol=1e-6)
+    np.testing.assert_allclose(
+        encode_features(read_table(tmp_path / "a.npy"), schema), X / 5.5 - 1, atol=1e-6
+    )
     assert "?" in schema_template(tmp_path / "a.npy")

@@ -1,4 +1,5 @@
-"""CIFAR-10 batches: binary, pickled as Python 2 did and as Python 3 does, and the folders of either."""
+"""CIFAR-10 batches: binary, pickled as Python 2 did and as Python 3 does, and the folders of
+either."""
 
 import codecs
 import copyreg
@@ -10,7 +11,7 @@ import struct
 import numpy as np
 import pytest
 
-from lastiterate.data import Schema, encoding as encode, read_table, schema_template
+from lastiterate.data import Schema, encode, read_table, schema_template
 from lastiterate.errors import InputError
 
 RANDOM = np.random.default_rng(3)
@@ -19,12 +20,19 @@ LABELS = [6, 9, 0]
 
 
 def binary(images, labels):
-    return b"".join(bytes([label]) + image.tobytes() for image, label in zip(images, labels, strict=True))
+    return b"".join(
+        bytes([label]) + image.tobytes() for image, label in zip(images, labels, strict=True)
+    )
 
 
 def batch(images, labels):
     names = [b"a_s_%06d.png" % i for i in range(len(labels))]
-    return {b"batch_label": b"training batch 1 of 5", b"labels": labels, b"data": images, b"filenames": names}
+    return {
+        b"batch_label": b"training batch 1 of 5",
+        b"labels": labels,
+        b"data": images,
+        b"filenames": names,
+    }
 
 
 def python3(images, labels, protocol=2):
@@ -32,7 +40,8 @@ def python3(images, labels, protocol=2):
 
 
 def python2(images, labels, fortran=False):
-    """The same dict as Python 2.7's cPickle writes it: byte strings everywhere, arrays by numpy.core.multiarray."""
+    """The same dict as Python 2.7's cPickle writes it: byte strings everywhere, arrays by
+    numpy.core.multiarray."""
 
     def text(value):
         return b"U" + bytes([len(value)]) + value
@@ -41,10 +50,26 @@ def python2(images, labels, fortran=False):
         return b"K" + bytes([value])
 
     raw = images.tobytes(order="F" if fortran else "C")
-    shape = b"J" + struct.pack("<i", len(images)) + b"M" + struct.pack("<H", images.shape[1]) + b"\x86"
+    shape = (
+        b"J" + struct.pack("<i", len(images)) + b"M" + struct.pack("<H", images.shape[1]) + b"\x86"
+    )
     dtype = b"cnumpy\ndtype\n" + text(b"u1") + small(0) + small(1) + b"\x87R"
-    dtype += b"(" + small(3) + text(b"|") + b"NNN" + 2 * (b"J" + struct.pack("<i", -1)) + small(0) + b"tb"
-    array = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\n" + small(0) + b"\x85" + text(b"b") + b"\x87R"
+    dtype += (
+        b"("
+        + small(3)
+        + text(b"|")
+        + b"NNN"
+        + 2 * (b"J" + struct.pack("<i", -1))
+        + small(0)
+        + b"tb"
+    )
+    array = (
+        b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\n"
+        + small(0)
+        + b"\x85"
+        + text(b"b")
+        + b"\x87R"
+    )
     array += b"(" + small(1) + shape + dtype + (b"\x88" if fortran else b"\x89")
     array += b"T" + struct.pack("<i", len(raw)) + raw + b"tb"
     numbers = b"](" + b"".join(map(small, labels)) + b"e"
@@ -59,7 +84,9 @@ WRITERS = {
     "data_batch_2": python2,
     "data_batch_3": lambda images, labels: python2(images, labels, fortran=True),
     "data_batch_4": lambda images, labels: python3(images, labels, protocol=4),
-    "test_batch": lambda images, labels: python2(images, labels).replace(b"numpy.core.", b"numpy._core."),
+    "test_batch": lambda images, labels: python2(images, labels).replace(
+        b"numpy.core.", b"numpy._core."
+    ),
     "test_batch.bin": binary,
 }
 
@@ -88,7 +115,9 @@ def test_folders(tmp_path, writer, end):
     images = RANDOM.integers(256, size=(11, 3072)).astype(np.uint8)
     labels = [i % 10 for i in range(11)]
     for i in range(11):
-        (tmp_path / f"data_batch_{i + 1}{end}").write_bytes(writer(images[i : i + 1], labels[i : i + 1]))
+        (tmp_path / f"data_batch_{i + 1}{end}").write_bytes(
+            writer(images[i : i + 1], labels[i : i + 1])
+        )
     (tmp_path / f"test_batch{end}").write_bytes(writer(images[:1], labels[:1]))
     (tmp_path / "batches.meta").write_bytes(b"names of the classes")
     table = read_table(tmp_path)
@@ -135,7 +164,9 @@ def attacks(marker):
     command = f"echo caught > {marker}"
     yield pickle.dumps(Calls(os.system, command), protocol=0)
     yield pickle.dumps({b"data": IMAGES, b"labels": [Calls(os.system, command)]}, protocol=2)
-    yield pickle.dumps({b"data": Calls(eval, f"open({str(marker)!r}, 'w')"), b"labels": LABELS}, protocol=4)
+    yield pickle.dumps(
+        {b"data": Calls(eval, f"open({str(marker)!r}, 'w')"), b"labels": LABELS}, protocol=4
+    )
     yield pickle.dumps(Calls(getattr, np.ndarray, "tofile"), protocol=2)
     yield pickle.dumps(Calls(codecs.decode, b"00", "hex"), protocol=2)
     yield b"(S'" + command.encode() + b"'\nios\nsystem\n."  # the INST code
@@ -180,7 +211,12 @@ def test_registered_functions_are_not_called(tmp_path):
 def test_stand_ins_cannot_be_changed(tmp_path):
     """BUILD sets attributes of whatever lies on the stack; the stand-ins have none to set."""
     path = tmp_path / "data_batch_1"
-    for name in (b"numpy\nndarray", b"numpy\ndtype", b"_codecs\nencode", b"numpy.core.multiarray\n_reconstruct"):
+    for name in (
+        b"numpy\nndarray",
+        b"numpy\ndtype",
+        b"_codecs\nencode",
+        b"numpy.core.multiarray\n_reconstruct",
+    ):
         for state in (b"}(S'args'\nK\x01u", b"N}(S'args'\nK\x01u\x86"):
             path.write_bytes(b"\x80\x02c" + name + b"\n" + state + b"b.")
             with pytest.raises(InputError, match="complete pickle"):

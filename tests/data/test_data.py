@@ -7,7 +7,20 @@ import tomllib
 import numpy as np
 import pytest
 
-from lastiterate.data import (BUNDLED, Category, Ignore, Numeric, Schema, Table, encoding as encode, encode_features, load_bundled, read_table, schema_template, split)
+from lastiterate.data import (
+    BUNDLED,
+    Category,
+    Ignore,
+    Numeric,
+    Schema,
+    Table,
+    encode,
+    encode_features,
+    load_bundled,
+    read_table,
+    schema_template,
+    split,
+)
 from lastiterate.data.decompression import unpacked_limit
 from lastiterate.errors import InputError
 from lastiterate.release.units import Units
@@ -44,7 +57,10 @@ def test_encoding(files):
     np.testing.assert_allclose(X, [[-0.6, 0, 1], [0.2, 0, 0], [0.0, 1, 0], [1.0, 0, 1]], atol=1e-6)
     assert list(y) == [1, 0, 1, 0]
     (files / "new.csv").write_text("age,job,note\n30,cook,z\n")
-    assert encode_features(read_table(files / "new.csv"), Schema.read(files / "s.toml")).shape == (1, 3)
+    assert encode_features(read_table(files / "new.csv"), Schema.read(files / "s.toml")).shape == (
+        1,
+        3,
+    )
 
 
 def test_schema_round_trip(files):
@@ -58,7 +74,11 @@ def test_schema_round_trip(files):
 @pytest.mark.parametrize(
     "old, new, word",
     [
-        ("120,cook", "120,pilot", "column 'job'.*unknown category.*correct the cell, or train with"),
+        (
+            "120,cook",
+            "120,pilot",
+            "column 'job'.*unknown category.*correct the cell, or train with",
+        ),
         ("120,cook", "12O,cook", "column 'age'.*numbers"),
         ("120,cook", '"30,5",cook', "numbers.*30.5 and not 30,5; or train with"),
         ("120,cook", "infinite,cook", "numbers, got 'other text in record 4'"),
@@ -67,8 +87,16 @@ def test_schema_round_trip(files):
         ("20,cook,a,yes", "20,cook,a", "4 cells.*3 in record 1"),
         ("120,cook,d,no\n", '120,cook,d,"no', "CSV table.*cut off"),
         ("age,job", "years,job", "column.*'age'"),
-        ("age,job,note,label", "HIV,cook,a,yes", "no column that the schema describes; .*header = "),
-        ("age,job,note,label", "HIV,HIV,a,yes", "twice in its header, in columns 1 and 2; .*header = "),
+        (
+            "age,job,note,label",
+            "HIV,cook,a,yes",
+            "no column that the schema describes; .*header = ",
+        ),
+        (
+            "age,job,note,label",
+            "HIV,HIV,a,yes",
+            "twice in its header, in columns 1 and 2; .*header = ",
+        ),
         (CSV, "", "header"),
         (CSV, CSV.split("\n")[0], "header"),
         ("job,note", "age,note", "twice"),
@@ -89,7 +117,9 @@ def test_bad_tables(files, old, new, word):
 def test_a_first_row_that_is_no_header_is_not_shown(files):
     (files / "t.csv").write_text("HIV,cook,a,yes\n" * 3)
     with pytest.raises(InputError, match="no column that the schema describes") as unit:
-        Units("person", 2).bounded(read_table(files / "t.csv", header=True), Schema.read(files / "s.toml"))
+        Units("person", 2).bounded(
+            read_table(files / "t.csv", header=True), Schema.read(files / "s.toml")
+        )
     with pytest.raises(InputError, match="must name columns of the file, got 'age'") as kinds:
         schema_template(files / "t.csv", columns="age:number", header=True)
     assert "HIV" not in f"{unit.value} {kinds.value}"
@@ -100,7 +130,9 @@ def test_a_text_may_be_long(tmp_path):
     path.write_text(f"note,label\n{text},a\n")
     assert read_table(path, header=True).cells["note"] == [text.strip()]
     path.write_text(f'note,label\n"{text * 120},a\n')
-    with pytest.raises(InputError, match=r"field larger than field limit .16777216.*quotation mark be missing"):
+    with pytest.raises(
+        InputError, match=r"field larger than field limit .16777216.*quotation mark be missing"
+    ):
         read_table(path)
 
 
@@ -108,7 +140,11 @@ def test_a_text_may_be_long(tmp_path):
     "old, new, word",
     [
         ("missing = 50\n", "", "column 'age'.*missing.*fill the cell, or train with"),
-        ("high = 100", 'high = 100\noutside = "refuse"', r"\[0, 100\].*correct the cell, or train with"),
+        (
+            "high = 100",
+            'high = 100\noutside = "refuse"',
+            r"\[0, 100\].*correct the cell, or train with",
+        ),
         ("low = 0", 'low = "?"', "open, got 'age: low'"),
         ("low = 0\nhigh = 100", "", "open, got 'age: low; age: high'"),
         ('values = ["clerk", "cook"]', 'values = ["?"]', "open, got 'job: values'"),
@@ -119,9 +155,17 @@ def test_a_text_may_be_long(tmp_path):
         ("low = 0\nhigh = 100", "low = -1e308\nhigh = 1e308", "finite distance"),
         ('missing = "zero"', 'missing = "guess"', "column 'job': missing"),
         ('kind = "ignore"', 'kind = "text"', "kind"),
-        ('classes = ["no", "yes"]', 'classes = ["yes"]', "^schema: classes must list .*two different"),
+        (
+            'classes = ["no", "yes"]',
+            'classes = ["yes"]',
+            "^schema: classes must list .*two different",
+        ),
         ('classes = ["no", "yes"]', "", "classes"),
-        ('[columns.note]\nkind = "ignore"', "", "does not describe.*'note'; leave it out of the file, or train"),
+        (
+            '[columns.note]\nkind = "ignore"',
+            "",
+            "does not describe.*'note'; leave it out of the file, or train",
+        ),
         ('target = "label"', 'target = "x"', "'label'|--target"),
         ('missing = "zero"', 'missing = "zero"\ncolour = 1', "have not"),
         ("low = 0", "low = 0\nlow = 1", "TOML"),
@@ -140,9 +184,13 @@ def test_a_saved_model_may_have_a_category_of_that_name():
 
 
 def test_template_measures_nothing(files):
-    (files / "t.csv").write_text("income,town,label\n98765.4321,Atlantis,rich\n12345.6,Elsewhere,poor\n")
+    (files / "t.csv").write_text(
+        "income,town,label\n98765.4321,Atlantis,rich\n12345.6,Elsewhere,poor\n"
+    )
     text = schema_template(files / "t.csv")
-    assert not any(secret in text for secret in ("98765", "12345", "Atlantis", "Elsewhere", "rich", "poor"))
+    assert not any(
+        secret in text for secret in ("98765", "12345", "Atlantis", "Elsewhere", "rich", "poor")
+    )
     (files / "s.toml").write_text(text)
     with pytest.raises(InputError, match="open, got 'classes; income: kind; town: kind'"):
         Schema.read(files / "s.toml")
@@ -153,14 +201,22 @@ def test_template_measures_nothing(files):
 def test_templates_by_flags_by_a_sample_and_by_another_schema(files):
     (files / "public.csv").write_text("age,job,note,label\n33,cook,a,yes\n?,clerk,b,no\n")
     by_flags = schema_template(files / "t.csv", columns="age:number,job:category,note:ignore")
-    assert [by_flags.count(f'kind = "{kind}"') for kind in ("number", "category", "ignore")] == [1, 1, 1]
+    assert [by_flags.count(f'kind = "{kind}"') for kind in ("number", "category", "ignore")] == [
+        1,
+        1,
+        1,
+    ]
     sampled = schema_template(files / "t.csv", sample=files / "public.csv")
     assert sampled.count('kind = "number"') == 1 and sampled.count('kind = "category"') == 2
     assert not any(word in sampled for word in ("33", "cook", "clerk"))
     like = schema_template(files / "t.csv", like=tomllib.loads(TOML))
     assert Schema.from_dict(tomllib.loads(like)) == Schema.read(files / "s.toml")
-    for columns, word in (("age", None), ("age:prose", "with the kinds"), ("age:number,age:number", "once"),
-                          ("years:number", "must name columns of the file")):
+    for columns, word in (
+        ("age", None),
+        ("age:prose", "with the kinds"),
+        ("age:number,age:number", "once"),
+        ("years:number", "must name columns of the file"),
+    ):
         if word is None:
             assert 'kind = "?"' in schema_template(files / "t.csv", columns=columns)
             continue
@@ -171,20 +227,29 @@ def test_templates_by_flags_by_a_sample_and_by_another_schema(files):
 def test_a_file_without_a_header(files):
     body = CSV.split("\n", 1)[1]
     (files / "bare.csv").write_text(body)
-    for attempt in (lambda: read_table(files / "bare.csv"), lambda: schema_template(files / "bare.csv")):
+    for attempt in (
+        lambda: read_table(files / "bare.csv"),
+        lambda: schema_template(files / "bare.csv"),
+    ):
         with pytest.raises(InputError, match="must begin with a header") as caught:
             attempt()
-        assert "cook" not in str(caught.value) and "120" not in str(caught.value), "no record is printed"
+        assert "cook" not in str(caught.value) and "120" not in str(caught.value), (
+            "no record is printed"
+        )
     with pytest.raises(InputError, match="columns must name the columns in order"):
         schema_template(files / "bare.csv", header=False)
     names = "age:number,job:category,note:ignore,label"
-    text = schema_template(files / "bare.csv", columns=names, header=False, like=tomllib.loads(TOML))
+    text = schema_template(
+        files / "bare.csv", columns=names, header=False, like=tomllib.loads(TOML)
+    )
     schema = Schema.from_dict(tomllib.loads(text))
     assert schema.header == ("age", "job", "note", "label")
     table = read_table(files / "bare.csv", schema)
     (files / "new.csv").write_text("30,cook,z\n")
     assert encode_features(read_table(files / "new.csv", schema), schema).shape == (1, 3)
-    for one, two in zip(encode(table, schema), encode(read_table(files / "t.csv"), schema), strict=True):
+    for one, two in zip(
+        encode(table, schema), encode(read_table(files / "t.csv"), schema), strict=True
+    ):
         np.testing.assert_array_equal(one, two)
     for header in (["age", "age"], ["age", "years"]):
         with pytest.raises(InputError, match="header must name every column once"):
@@ -192,11 +257,25 @@ def test_a_file_without_a_header(files):
 
 
 def test_answers_of_a_person_fill_a_schema_in(files):
-    answers = {"Which": "", "label: every": "no, yes", "Where": "a law", "age: number": "number", "age: its": "0..100",
-               "age: are": "", "age: may": "", "job: may": "no",
-               "job: number": "category", "job: every": "clerk, cook", "note: number": "ignore"}
-    text = schema_template(files / "t.csv", ask=lambda question, _: next(
-        answer for start, answer in answers.items() if question.startswith(start)))
+    answers = {
+        "Which": "",
+        "label: every": "no, yes",
+        "Where": "a law",
+        "age: number": "number",
+        "age: its": "0..100",
+        "age: are": "",
+        "age: may": "",
+        "job: may": "no",
+        "job: number": "category",
+        "job: every": "clerk, cook",
+        "note: number": "ignore",
+    }
+    text = schema_template(
+        files / "t.csv",
+        ask=lambda question, _: next(
+            answer for start, answer in answers.items() if question.startswith(start)
+        ),
+    )
     schema = Schema.from_dict(tomllib.loads(text.replace('missing = "refuse"', "missing = 50")))
     assert encode(read_table(files / "t.csv"), schema)[0].shape == (4, 3)
 
@@ -226,7 +305,9 @@ def test_packed_files_and_their_limit(files):
         read_table(files / "cut.csv.gz")
     np.savez_compressed(files / "a.npz", X=np.zeros((100, 100)), y=np.zeros(100))
     with unpacked_limit(50):
-        with pytest.raises(InputError, match=r"must not unpack to more than 50 bytes.*raise the limit"):
+        with pytest.raises(
+            InputError, match=r"must not unpack to more than 50 bytes.*raise the limit"
+        ):
             read_table(files / "t.csv.gz")
         with pytest.raises(InputError, match="more than 50 bytes"):
             read_table(files / "a.npz")
@@ -237,10 +318,15 @@ def test_packed_files_and_their_limit(files):
 
 def test_a_category_with_very_many_values_is_refused_before_memory_ends(monkeypatch):
     values = tuple(f"v{i}" for i in range(20_000))
-    schema = Schema((Category("code", values), Numeric("x", 0.0, 1.0)), target="y", classes=("a", "b"))
+    schema = Schema(
+        (Category("code", values), Numeric("x", 0.0, 1.0)), target="y", classes=("a", "b")
+    )
     table = Table(("code", "x", "y"), {"code": ["v7", "v19999"], "x": ["0", "1"], "y": ["a", "b"]})
     found = encode(table, schema)[0]
-    assert found.shape == (2, schema.form().width) == (2, 20_001) and found[1, 19_999] == found[0, 7] == 1
+    assert (
+        found.shape == (2, schema.form().width) == (2, 20_001)
+        and found[1, 19_999] == found[0, 7] == 1
+    )
     monkeypatch.setattr("os.sysconf", lambda name: 600)
     with pytest.raises(InputError, match="schema makes 20001 features of 2 records") as caught:
         encode(table, schema)
@@ -252,8 +338,10 @@ def test_standard_input(monkeypatch):
     assert len(read_table("-")) == 4
 
 
-@pytest.mark.parametrize(("cell", "value"), [("1e400", 1.0), ("-1e400", -1.0), ("1e39", 1.0), ("inf", 1.0),
-                                             ("-Infinity", -1.0)])
+@pytest.mark.parametrize(
+    ("cell", "value"),
+    [("1e400", 1.0), ("-1e400", -1.0), ("1e39", 1.0), ("inf", 1.0), ("-Infinity", -1.0)],
+)
 def test_a_number_beyond_the_range_is_clipped_however_large(files, cell, value):
     (files / "t.csv").write_text(CSV.replace("120,cook", f"{cell},cook"))
     schema = Schema.read(files / "s.toml")
@@ -274,14 +362,21 @@ def test_a_number_beyond_the_range_is_clipped_however_large(files, cell, value):
         assert encode_features(frame_table({"x": column}, one), one)[0, 0] == value
 
 
-@pytest.mark.parametrize(("change", "word"), [
-    ({"columns": 3}, "columns must be tables"), ({"classes": "yes"}, "classes must be a list"),
-    ({"target": 4}, "target must be the name"), ({"target_range": ["a", 2]}, "two numbers"),
-    ({"array": [1]}, "array must be a table"), ({"header": [1]}, "list of names"),
-    ({"classes": [["a"], "b"]}, "labels"), ({"columns": {"age": 7}}, "must be a table such as"),
-    ({"columns": {"age": {"kind": "category", "values": 4}}}, "list"),
-    ({"columns": {"age": {"kind": ["x"]}}}, "kind"),
-])
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"columns": 3}, "columns must be tables"),
+        ({"classes": "yes"}, "classes must be a list"),
+        ({"target": 4}, "target must be the name"),
+        ({"target_range": ["a", 2]}, "two numbers"),
+        ({"array": [1]}, "array must be a table"),
+        ({"header": [1]}, "list of names"),
+        ({"classes": [["a"], "b"]}, "labels"),
+        ({"columns": {"age": 7}}, "must be a table such as"),
+        ({"columns": {"age": {"kind": "category", "values": 4}}}, "list"),
+        ({"columns": {"age": {"kind": ["x"]}}}, "kind"),
+    ],
+)
 def test_wrong_types_in_a_schema(change, word):
     with pytest.raises(InputError, match=word) as caught:
         Schema.from_dict({**tomllib.loads(TOML), **change})
@@ -295,11 +390,15 @@ def test_wrong_types_in_a_schema(change, word):
 def test_archives(tmp_path):
     X, y = np.arange(12.0).reshape(4, 3), np.array([0, 1, 1, 0])
     np.savez(tmp_path / "a.npz", X=X, y=y)
-    schema = Schema.from_dict({"target": "y", "classes": ["0", "1"], "array": {"low": 0, "high": 10}})
+    schema = Schema.from_dict(
+        {"target": "y", "classes": ["0", "1"], "array": {"low": 0, "high": 10}}
+    )
     features, target = encode(read_table(tmp_path / "a.npz"), schema)
     np.testing.assert_allclose(features, np.clip(X / 5 - 1, -1, 1), atol=1e-6)
     assert list(target) == [0, 1, 1, 0]
-    refuse = Schema.from_dict({"classes": ["0", "1"], "array": {"low": 0, "high": 10, "outside": "refuse"}})
+    refuse = Schema.from_dict(
+        {"classes": ["0", "1"], "array": {"low": 0, "high": 10, "outside": "refuse"}}
+    )
     with pytest.raises(InputError, match="'x2'"):
         encode(read_table(tmp_path / "a.npz"), refuse)
     data = (tmp_path / "a.npz").read_bytes()

@@ -6,7 +6,7 @@ import struct
 import numpy as np
 import pytest
 
-from lastiterate.data import Schema, encoding as encode, read_table, schema_template
+from lastiterate.data import Schema, encode, read_table, schema_template
 from lastiterate.errors import InputError
 
 CODES = {"u1": 0x08, "i1": 0x09, "i2": 0x0B, "i4": 0x0C, "f4": 0x0D, "f8": 0x0E}
@@ -15,7 +15,9 @@ LABELS = np.array([3, 1, 4, 1, 5], dtype="u1")
 
 
 def idx(array):
-    head = struct.pack(">HBB", 0, CODES[array.dtype.str[1:]], array.ndim) + struct.pack(f">{array.ndim}I", *array.shape)
+    head = struct.pack(">HBB", 0, CODES[array.dtype.str[1:]], array.ndim) + struct.pack(
+        f">{array.ndim}I", *array.shape
+    )
     return head + array.astype(array.dtype.newbyteorder(">")).tobytes()
 
 
@@ -48,7 +50,9 @@ def test_every_type(tmp_path, code, end):
 )
 def test_labels_lie_beside(tmp_path, images, labels):
     path = write(tmp_path / images, IMAGES)
-    schema = Schema.from_dict({"classes": [str(i) for i in range(10)], "array": {"low": 0, "high": 255}})
+    schema = Schema.from_dict(
+        {"classes": [str(i) for i in range(10)], "array": {"low": 0, "high": 255}}
+    )
     with pytest.raises(InputError, match="no labels.*" + labels.removesuffix(".gz")):
         encode(read_table(path), schema)
     write(tmp_path / labels, LABELS)
@@ -67,15 +71,25 @@ def test_the_same_kind_of_label_file_first(tmp_path):
     write(tmp_path / "a-labels-idx1-ubyte", LABELS)
     write(tmp_path / "a-labels-idx1-ubyte.gz", LABELS[::-1])
     assert list(read_table(write(tmp_path / "a-images-idx3-ubyte", IMAGES)).answers) == list(LABELS)
-    assert list(read_table(write(tmp_path / "a-images-idx3-ubyte.gz", IMAGES)).answers) == list(LABELS[::-1])
+    assert list(read_table(write(tmp_path / "a-images-idx3-ubyte.gz", IMAGES)).answers) == list(
+        LABELS[::-1]
+    )
 
 
 def test_any_name_with_the_magic_bytes(tmp_path):
     for name in ("pixels", "pixels.dat", "pixels.gz"):
-        np.testing.assert_array_equal(read_table(write(tmp_path / name, IMAGES)).array, IMAGES.reshape(5, 12))
-    (tmp_path / "x-idx3-ubyte").write_bytes(gzip.compress(idx(IMAGES)))  # packed, whatever its name says
+        np.testing.assert_array_equal(
+            read_table(write(tmp_path / name, IMAGES)).array, IMAGES.reshape(5, 12)
+        )
+    (tmp_path / "x-idx3-ubyte").write_bytes(
+        gzip.compress(idx(IMAGES))
+    )  # packed, whatever its name says
     assert len(read_table(tmp_path / "x-idx3-ubyte")) == 5
-    for name, data in (("a.gz", gzip.compress(b"text")), ("b.gz", gzip.compress(idx(IMAGES))[:12]), ("c", b"\0\0")):
+    for name, data in (
+        ("a.gz", gzip.compress(b"text")),
+        ("b.gz", gzip.compress(idx(IMAGES))[:12]),
+        ("c", b"\0\0"),
+    ):
         (tmp_path / name).write_bytes(data)
         with pytest.raises(InputError, match="must be one of"):
             read_table(tmp_path / name)

@@ -1,4 +1,5 @@
-"""Kinds of columns beyond numbers and categories: logarithms, counts, days, text, ids, and values that are missing."""
+"""Kinds of columns beyond numbers and categories: logarithms, counts, days, text, ids, and values
+that are missing."""
 
 import datetime
 import tomllib
@@ -38,8 +39,13 @@ missing = "indicator"
 
 
 def table(**changed):
-    cells = {"income": ["0", "999", "NA"], "visits": ["0", "15", "3"], "day": ["2020-01-01", "2020-12-31 10:30", ""],
-             "who": ["a", "b", "c"], "job": ["cook", "?", "cook"]} | changed
+    cells = {
+        "income": ["0", "999", "NA"],
+        "visits": ["0", "15", "3"],
+        "day": ["2020-01-01", "2020-12-31 10:30", ""],
+        "who": ["a", "b", "c"],
+        "job": ["cook", "?", "cook"],
+    } | changed
     return Table(tuple(cells), cells)
 
 
@@ -57,15 +63,21 @@ def test_every_kind_becomes_what_it_says():
     assert named["day.month=jan"] == [1, 0, 0] and named["day.month=dec"] == [0, 1, 0]
     assert named["day.weekday=wed"] == [1, 0, 0] and named["day.weekday=thu"] == [0, 1, 0]
     assert named["job=(missing)"] == [0, 1, 0] and not any("who" in name for name in form.names)
-    assert form.norm == pytest.approx(np.sqrt(6)) and np.linalg.norm(found, axis=1).max() <= form.norm
+    assert (
+        form.norm == pytest.approx(np.sqrt(6)) and np.linalg.norm(found, axis=1).max() <= form.norm
+    )
 
 
 def test_days_are_those_of_the_calendar():
     column = Date("d", "1900-01-01", "2100-01-01")
     rng = np.random.default_rng(0)
-    days = [datetime.date(1900, 1, 1) + datetime.timedelta(int(k)) for k in rng.integers(0, 73_000, 300)]
-    rows = encode_features(Table(("d",), {"d": [day.isoformat() for day in days]}),
-                           Schema((column,), classes=("0", "1")))
+    days = [
+        datetime.date(1900, 1, 1) + datetime.timedelta(int(k)) for k in rng.integers(0, 73_000, 300)
+    ]
+    rows = encode_features(
+        Table(("d",), {"d": [day.isoformat() for day in days]}),
+        Schema((column,), classes=("0", "1")),
+    )
     assert rows[:, 1:13].argmax(axis=1).tolist() == [day.month - 1 for day in days]
     assert rows[:, 13:].argmax(axis=1).tolist() == [day.weekday() for day in days]
 
@@ -84,34 +96,54 @@ def test_scales_are_monotone_and_invertible(low):
         assert np.allclose(column.unscaled(found), values)
 
 
-@pytest.mark.parametrize(("changed", "words"), [
-    ({"day": ["2020-13-01"] * 3}, "must hold days such as 2026-01-31; got other text in record 1"),
-    ({"day": ["31.12.2020"] * 3}, "must hold days"), ({"day": ["2020-01-01x"] * 3}, "must hold days"),
-    ({"visits": ["0", "", "1"]}, "has a missing value; got record 2"),
-    ({"income": ["high", "1", "2"]}, "must hold numbers; got other text in record 1"),
-])
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        (
+            {"day": ["2020-13-01"] * 3},
+            "must hold days such as 2026-01-31; got other text in record 1",
+        ),
+        ({"day": ["31.12.2020"] * 3}, "must hold days"),
+        ({"day": ["2020-01-01x"] * 3}, "must hold days"),
+        ({"visits": ["0", "", "1"]}, "has a missing value; got record 2"),
+        ({"income": ["high", "1", "2"]}, "must hold numbers; got other text in record 1"),
+    ],
+)
 def test_cells_that_do_not_fit_are_one_sentence(changed, words):
     with pytest.raises(InputError) as error:
         encode_features(table(**changed), schema())
     said = str(error.value)
-    assert words.split(";")[0] in said and words.split(" ")[-1] in said and "2020-13" not in said and "high" not in said
+    assert (
+        words.split(";")[0] in said
+        and words.split(" ")[-1] in said
+        and "2020-13" not in said
+        and "high" not in said
+    )
 
 
 def test_days_outside_are_clipped_or_refused():
     for outside, day in (("clip", "2031-05-05"), ("clip", "1031-05-05")):
-        rows = encode_features(Table(("d",), {"d": [day]}),
-                               Schema((Date("d", "2020-01-01", "2020-12-31", outside),), classes=("0", "1")))
+        rows = encode_features(
+            Table(("d",), {"d": [day]}),
+            Schema((Date("d", "2020-01-01", "2020-12-31", outside),), classes=("0", "1")),
+        )
         assert abs(rows[0, 0]) == 1 and rows[0, 5] == 1, "the month is that of the day itself"
     with pytest.raises(InputError, match="must lie from 2020-01-01"):
-        encode_features(Table(("d",), {"d": ["2031-05-05"]}),
-                        Schema((Date("d", "2020-01-01", "2020-12-31", "refuse"),), classes=("0", "1")))
+        encode_features(
+            Table(("d",), {"d": ["2031-05-05"]}),
+            Schema((Date("d", "2020-01-01", "2020-12-31", "refuse"),), classes=("0", "1")),
+        )
 
 
 def test_bad_facts_are_refused():
-    for make in (lambda: Numeric("a", 0, 1, scale="exp"), lambda: Numeric("a", 0, 1, missing="zero"),
-                 lambda: Date("d", "2020-01-01", "2019-01-01"), lambda: Date("d", "soon", "2019-01-01"),
-                 lambda: Date("d", "2020-01-01", "2021-01-01", missing="zero"),
-                 lambda: Numeric("a", 1e15, 1e15 + 0.125, scale="log")):
+    for make in (
+        lambda: Numeric("a", 0, 1, scale="exp"),
+        lambda: Numeric("a", 0, 1, missing="zero"),
+        lambda: Date("d", "2020-01-01", "2019-01-01"),
+        lambda: Date("d", "soon", "2019-01-01"),
+        lambda: Date("d", "2020-01-01", "2021-01-01", missing="zero"),
+        lambda: Numeric("a", 1e15, 1e15 + 0.125, scale="log"),
+    ):
         with pytest.raises(InputError):
             make()
 
@@ -129,12 +161,26 @@ def test_text_asks_for_a_map():
 
 def test_the_wizard_asks_what_each_kind_needs(tmp_path):
     (tmp_path / "t.csv").write_text("income,visits,day,who,note,job,y\n")
-    answers = {"predicted": "y", "facts come from": "the law", "every class": "0,1",
-               "income: number": "number", "income: its": "0..999", "income: are a few": "yes", "income: may": "yes",
-               "visits: number": "count", "visits: the largest": "15", "visits: may": "no",
-               "day: number": "date", "day: its": "2020-01-01..2020-12-31", "day: may": "yes",
-               "who: number": "id", "note: number": "text", "job: number": "category", "job: every": "cook",
-               "job: may": "yes"}
+    answers = {
+        "predicted": "y",
+        "facts come from": "the law",
+        "every class": "0,1",
+        "income: number": "number",
+        "income: its": "0..999",
+        "income: are a few": "yes",
+        "income: may": "yes",
+        "visits: number": "count",
+        "visits: the largest": "15",
+        "visits: may": "no",
+        "day: number": "date",
+        "day: its": "2020-01-01..2020-12-31",
+        "day: may": "yes",
+        "who: number": "id",
+        "note: number": "text",
+        "job: number": "category",
+        "job: every": "cook",
+        "job: may": "yes",
+    }
     asked = []
 
     def ask(question, choices):
@@ -156,8 +202,10 @@ def test_an_id_is_not_what_is_predicted():
     assert 'target = "b"' in template({"a": "id", "b": "ignore"})
 
 
-@pytest.mark.parametrize("entry, value", [("columns", "?"), ("columns", []), ("array", "?"), ("header", "?"),
-                                          ("source", [])])
+@pytest.mark.parametrize(
+    "entry, value",
+    [("columns", "?"), ("columns", []), ("array", "?"), ("header", "?"), ("source", [])],
+)
 def test_a_question_mark_stands_for_what_is_listed_and_for_no_table(entry, value):
     with pytest.raises(InputError, match=f"^schema: {entry} must be"):
         Schema.from_dict({"target": "y", "classes": ["a", "b"], entry: value})

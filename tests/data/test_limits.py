@@ -1,4 +1,5 @@
-"""Files whose few bytes stand for much memory or time are refused before they are parsed; honest ones are read."""
+"""Files whose few bytes stand for much memory or time are refused before they are parsed; honest
+ones are read."""
 
 import gzip
 import io
@@ -28,7 +29,8 @@ from lastiterate.data.readers import schema_template
 from lastiterate.data.record_source import open_stream
 from lastiterate.release import folder as manifest
 from lastiterate.release.provenance import sign_folder, signature_problems
-from lastiterate.run import serialization as strict_json, strict_toml
+from lastiterate.run import serialization as strict_json
+from lastiterate.run import strict_toml
 
 
 def refused(act, *words):
@@ -42,9 +44,13 @@ def refused(act, *words):
 
 def test_the_guide_lists_every_limit():
     guide = (Path(__file__).parents[2] / "docs" / "guides" / "data.md").read_text(encoding="utf-8")
-    stated = {name: int(number.replace(",", "")) for number, name in re.findall(
-        r"\| ([\d,]+)(?: bytes)? \| `([A-Z]+)` \|", guide)}
-    assert stated == {name: value for name, value in vars(limits).items() if name.isupper() and name != "LEAST"}
+    stated = {
+        name: int(number.replace(",", ""))
+        for number, name in re.findall(r"\| ([\d,]+)(?: bytes)? \| `([A-Z]+)` \|", guide)
+    }
+    assert stated == {
+        name: value for name, value in vars(limits).items() if name.isupper() and name != "LEAST"
+    }
 
 
 PEAK = """
@@ -58,15 +64,24 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 @pytest.mark.parametrize("unit", ["x", "\\n"], ids=["plain", "escaped"])
 def test_a_long_text_needs_a_few_times_its_own_memory(unit):
-    done = subprocess.run([sys.executable, "-c", PEAK, unit], capture_output=True, text=True, check=True)
-    assert int(done.stdout) < 12 * len(unit) * 10_000, "KiB; an engine that can come back keeps 100 bytes a character"
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK, unit], capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) < 12 * len(unit) * 10_000, (
+        "KiB; an engine that can come back keeps 100 bytes a character"
+    )
 
 
 def test_json_has_a_limit_of_bytes_values_depth_and_digits(monkeypatch):
     monkeypatch.setattr(limits, "VALUES", 100)
     assert strict_json.loads(json.dumps(list(range(99))), "run") == list(range(99))
     assert strict_json.loads(json.dumps("," * 1000 + "[" * 1000), "run") == "," * 1000 + "[" * 1000
-    for text in ("[" + "0," * 100 + "0]", "[" + "[]," * 60 + "0]", "[" + '{"":0},' * 60 + "0]", '""' * 300):
+    for text in (
+        "[" + "0," * 100 + "0]",
+        "[" + "[]," * 60 + "0]",
+        "[" + '{"":0},' * 60 + "0]",
+        '""' * 300,
+    ):
         refused(lambda text=text: strict_json.loads(text, "run"), "at most 100 values")
     refused(lambda: strict_json.loads("]" * 1000, "run"), "complete JSON")
     monkeypatch.setattr(limits, "TEXT", 1000)
@@ -74,27 +89,48 @@ def test_json_has_a_limit_of_bytes_values_depth_and_digits(monkeypatch):
     refused(lambda: li.Run.from_json(" " * 1001), "at most 1,000 bytes of text")
     monkeypatch.undo()
     refused(lambda: strict_json.loads("[0." + "1" * 2000 + "]", "run"), "at most 1,100 characters")
-    assert strict_json.loads(f"[{2**-1074:.1074f}]", "run") == [2**-1074], "every double can be written out"
+    assert strict_json.loads(f"[{2**-1074:.1074f}]", "run") == [2**-1074], (
+        "every double can be written out"
+    )
 
 
 def test_keys_are_looked_at_once():
     many = [f'"k{number}": 0' for number in range(60_000)]
-    refused(lambda: strict_json.loads("{" + ", ".join([*many, '"k59999": 1']) + "}", "run"), "once", "k59999")
+    refused(
+        lambda: strict_json.loads("{" + ", ".join([*many, '"k59999": 1']) + "}", "run"),
+        "once",
+        "k59999",
+    )
 
 
 def test_a_run_with_a_step_size_for_each_step_is_read():
-    run = li.Run(n=100, steps=50_000, step_size=li.Steps(tuple(np.linspace(0.1, 0.2, 50_000).tolist())),
-                 noise=li.NoiseMultiplier(5.0), loss=li.Logistic(ridge=0.1))
+    run = li.Run(
+        n=100,
+        steps=50_000,
+        step_size=li.Steps(tuple(np.linspace(0.1, 0.2, 50_000).tolist())),
+        noise=li.NoiseMultiplier(5.0),
+        loss=li.Logistic(ridge=0.1),
+    )
     assert li.Run.from_json(run.to_json()) == run
 
 
-@pytest.mark.parametrize("text, word", [
-    ("a = " + "[" * 20_000, "deeper than 64"), ("a = " + "{a=" * 20_000, "deeper than 64"),
-    (".".join("a" * 20_000) + " = 1", "deeper than 64"), ("[" + ".".join("a" * 20_000) + "]", "deeper than 64"),
-    ('"a" . ' * 100 + "b = 1", "deeper than 64"), ("a = " + "9" * 5000, "valid TOML"),
-    ("a = 0x" + "f" * 1000, "2^63"), ("b = [[1, {c = 0x1_0000_0000_0000_0000}]]", "2^63"),
-    ("a = '''" + "x" * 10, "TOML"),
-    ("a = \"\"\"" + "\\\"\"\"" * 10, "TOML"), ("a = \"x", "TOML")], ids=range(11))
+@pytest.mark.parametrize(
+    "text, word",
+    [
+        ("a = " + "[" * 20_000, "deeper than 64"),
+        ("a = " + "{a=" * 20_000, "deeper than 64"),
+        (".".join("a" * 20_000) + " = 1", "deeper than 64"),
+        ("[" + ".".join("a" * 20_000) + "]", "deeper than 64"),
+        ('"a" . ' * 100 + "b = 1", "deeper than 64"),
+        ("a = " + "9" * 5000, "valid TOML"),
+        ("a = 0x" + "f" * 1000, "2^63"),
+        ("b = [[1, {c = 0x1_0000_0000_0000_0000}]]", "2^63"),
+        ("a = '''" + "x" * 10, "TOML"),
+        ('a = """' + '\\"""' * 10, "TOML"),
+        ('a = "x', "TOML"),
+    ],
+    ids=range(11),
+)
 def test_toml_that_breaks_a_reader_is_refused(text, word, tmp_path):
     path = tmp_path / "s.toml"
     path.write_text(text)
@@ -111,7 +147,9 @@ def test_what_stands_in_texts_and_comments_nests_nothing(tmp_path):
     text = f'a = "{deep}"  # {deep}\nb = \'{deep}\'\nc = """\n{deep}"" \\""" """\nd = \'\'\'{deep}\'\'\'\n'
     path.write_text(text + "e = [" + "1.5, " * 200 + "]\nf = " + "[" * 60 + "]" * 60 + "\r\n")
     read = strict_toml.read(path, "schema")
-    assert read["a"] == read["b"] == read["d"] == deep and read["e"] == [1.5] * 200 and len(read) == 6
+    assert (
+        read["a"] == read["b"] == read["d"] == deep and read["e"] == [1.5] * 200 and len(read) == 6
+    )
 
 
 def test_a_toml_file_without_an_end_is_refused(tmp_path):
@@ -120,7 +158,10 @@ def test_a_toml_file_without_an_end_is_refused(tmp_path):
     os.truncate(path, limits.TOML + 1)
     refused(lambda: Schema.read(path), "at most 8 MiB")
     refused(lambda: Schema.read("/dev/zero"), "at most 8 MiB")
-    refused(lambda: step_size("@" + str(_sparse(tmp_path / "steps", limits.TEXT + 1))), "at most 128 MiB")
+    refused(
+        lambda: step_size("@" + str(_sparse(tmp_path / "steps", limits.TEXT + 1))),
+        "at most 128 MiB",
+    )
 
 
 def _sparse(path, size):
@@ -132,25 +173,42 @@ def _sparse(path, size):
 def test_a_schema_of_ten_thousand_columns_is_read(tmp_path):
     path = tmp_path / "d.csv"
     path.write_text(",".join([f"c{number}" for number in range(10_000)] + ["y"]) + "\n")
-    template = schema_template(path, columns=",".join(f"c{number}:number" for number in range(10_000)))
-    filled = template.replace('low = "?"', "low = 0").replace('high = "?"', "high = 1").replace('["?"]', '["0", "1"]')
+    template = schema_template(
+        path, columns=",".join(f"c{number}:number" for number in range(10_000))
+    )
+    filled = (
+        template.replace('low = "?"', "low = 0")
+        .replace('high = "?"', "high = 1")
+        .replace('["?"]', '["0", "1"]')
+    )
     assert len(filled) < limits.TOML / 3
     names = [f"c{number}" for number in range(10_000)]
-    schema = Schema(tuple(li.data.Numeric(name, 0, 1) for name in names), classes=("0", "1"), header=(*names, "y"))
+    schema = Schema(
+        tuple(li.data.Numeric(name, 0, 1) for name in names),
+        classes=("0", "1"),
+        header=(*names, "y"),
+    )
     assert len(schema.header) == 10_001
     refused(lambda: Schema(schema.columns * 2, classes=("0", "1")), "a column twice")
 
 
 def test_a_table_has_a_limit_of_columns_and_of_a_record(tmp_path, monkeypatch):
     path = tmp_path / "d.csv"
-    path.write_text(",".join(f"c{number}" for number in range(50_000)) + "\n" + ",".join("0" * 50_000) + "\n")
+    path.write_text(
+        ",".join(f"c{number}" for number in range(50_000)) + "\n" + ",".join("0" * 50_000) + "\n"
+    )
     assert len(read_table(path).names) == 50_000
     monkeypatch.setattr(limits, "COLUMNS", 49_999)
     refused(lambda: read_table(path), "at most 49,999 columns")
     refused(lambda: schema_template(path), "at most 49,999 columns")
     monkeypatch.setattr(limits, "RECORD", 1000)
-    for content in (b"x" * 5000, b"a,b\n" + b"x" * 5000, b"a,b\n" + b"," * 5000, b'a,b\n"' + b"\n" * 5000,
-                    b"a,b\n" + b'"\n",' * 1000):
+    for content in (
+        b"x" * 5000,
+        b"a,b\n" + b"x" * 5000,
+        b"a,b\n" + b"," * 5000,
+        b'a,b\n"' + b"\n" * 5000,
+        b"a,b\n" + b'"\n",' * 1000,
+    ):
         path.write_bytes(content)
         packed = tmp_path / "e.csv.gz"
         packed.write_bytes(gzip.compress(content))
@@ -188,14 +246,18 @@ def test_an_array_has_a_limit_of_numbers_in_a_record(tmp_path, monkeypatch):
     wide = np.zeros((2, 100), np.uint8)
     np.save(tmp_path / "d.npy", wide)
     np.savez_compressed(tmp_path / "d.npz", X=wide)
-    (tmp_path / "a-images-idx2-ubyte").write_bytes(struct.pack(">BBBB2I", 0, 0, 8, 2, 2, 100) + wide.tobytes())
+    (tmp_path / "a-images-idx2-ubyte").write_bytes(
+        struct.pack(">BBBB2I", 0, 0, 8, 2, 2, 100) + wide.tobytes()
+    )
     for name in ("d.npy", "d.npz", "a-images-idx2-ubyte"):
         refused(lambda name=name: read_table(tmp_path / name), "at most 99 numbers in a record")
     for name in ("d.npy", "a-images-idx2-ubyte"):
         refused(lambda name=name: open_stream(tmp_path / name), "at most 99 numbers in a record")
 
 
-@pytest.mark.parametrize("sizes", [(1, 2**32 - 1, 2**32 - 1), (2**32 - 1,) * 8, (1,) * 200, (0, 4), (2, 0)], ids=str)
+@pytest.mark.parametrize(
+    "sizes", [(1, 2**32 - 1, 2**32 - 1), (2**32 - 1,) * 8, (1,) * 200, (0, 4), (2, 0)], ids=str
+)
 @pytest.mark.parametrize("packed", [False, True])
 def test_sizes_that_a_header_invents_are_refused(sizes, packed, tmp_path):
     content = struct.pack(f">BBBB{len(sizes)}I", 0, 0, 8, len(sizes), *sizes) + bytes(1)
@@ -206,8 +268,13 @@ def test_sizes_that_a_header_invents_are_refused(sizes, packed, tmp_path):
 
 
 def test_an_archive_that_claims_more_than_it_has_is_refused(tmp_path):
-    with zipfile.ZipFile(tmp_path / "d.npz", "w", zipfile.ZIP_DEFLATED) as archive, archive.open("X.npy", "w") as file:
-        np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": (10**9, 10**6)})
+    with (
+        zipfile.ZipFile(tmp_path / "d.npz", "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("X.npy", "w") as file,
+    ):
+        np.lib.format.write_array_header_1_0(
+            file, {"descr": "|u1", "fortran_order": False, "shape": (10**9, 10**6)}
+        )
         file.write(bytes(1000))
     refused(lambda: read_table(tmp_path / "d.npz"), "complete .npz archive")
 
@@ -216,8 +283,16 @@ BOMB = b")" + b"2\x86" * 60
 """A pair of pairs of pairs ..., 60 deep: 121 bytes, and 2^60 places to visit."""
 
 
-@pytest.mark.parametrize("code", [b"}" + BOMB + b"K\x01s.", b"}(" + BOMB + b"K\x01u.", b"(" + BOMB + b"K\x01d.",
-                                  b"\x8f(" + BOMB + b"\x90.", b"(" + BOMB + b"\x91."])
+@pytest.mark.parametrize(
+    "code",
+    [
+        b"}" + BOMB + b"K\x01s.",
+        b"}(" + BOMB + b"K\x01u.",
+        b"(" + BOMB + b"K\x01d.",
+        b"\x8f(" + BOMB + b"\x90.",
+        b"(" + BOMB + b"\x91.",
+    ],
+)
 def test_keys_of_a_pickle_are_names(code, tmp_path):
     path = tmp_path / "data_batch_1"
     path.write_bytes(b"\x80\x04" + code)
@@ -232,7 +307,10 @@ def test_a_pickle_has_a_limit_of_bytes_and_of_instructions(tmp_path, monkeypatch
     path.write_bytes(b"\x80\x02(" + b"]" * 2000 + b"l.")
     refused(lambda: read_plain_pickle(path), "instructions in its pickle")
     refused(lambda: read_plain_pickle(_sparse(path, limits.PICKLE + 1)), "at most 256 MiB")
-    for claim in (b"\x80\x04\x8e" + struct.pack("<Q", 2**62), b"\x80\x04\x95" + struct.pack("<Q", 2**62) + b"x"):
+    for claim in (
+        b"\x80\x04\x8e" + struct.pack("<Q", 2**62),
+        b"\x80\x04\x95" + struct.pack("<Q", 2**62) + b"x",
+    ):
         path.write_bytes(claim)
         refused(lambda: read_plain_pickle(path), "complete pickle")
 
@@ -240,7 +318,9 @@ def test_a_pickle_has_a_limit_of_bytes_and_of_instructions(tmp_path, monkeypatch
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     rng = np.random.default_rng(0)
-    run = li.Run(n=60, steps=5, step_size=0.5, noise=li.NoiseMultiplier(12.0), loss=li.Logistic(ridge=0.05))
+    run = li.Run(
+        n=60, steps=5, step_size=0.5, noise=li.NoiseMultiplier(12.0), loss=li.Logistic(ridge=0.05)
+    )
     model = li.train(run, (rng.normal(size=(60, 2)), rng.integers(0, 2, 60)), delta=1e-5)
     return model.save(tmp_path_factory.mktemp("m") / "model")
 
@@ -248,7 +328,9 @@ def folder(tmp_path_factory):
 def test_a_sparse_file_of_a_terabyte_is_not_hashed(folder, tmp_path):
     copy = shutil.copytree(folder, tmp_path / "c")
     _sparse(copy / "page.bin", 2**40)
-    assert li.verify(copy).holds and "page.bin was added" in li.verify(copy).uncovered[0], "nobody listed it"
+    assert li.verify(copy).holds and "page.bin was added" in li.verify(copy).uncovered[0], (
+        "nobody listed it"
+    )
     listed = json.loads((copy / "manifest.json").read_text())["sha256"] | {"page.bin": "0" * 64}
     (copy / "manifest.json").write_bytes(manifest._form(listed))
     found = li.verify(copy)
@@ -266,7 +348,10 @@ def test_weights_larger_than_memory_are_refused_before_they_are_read(folder, tmp
     copy = shutil.copytree(folder, tmp_path / "c")
     _sparse(copy / "weights.safetensors", 2**40)
     for act in (li.verify, li.load):
-        refused(lambda act=act: act(copy), "weights.safetensors must take at most half of this machine's memory")
+        refused(
+            lambda act=act: act(copy),
+            "weights.safetensors must take at most half of this machine's memory",
+        )
     shutil.copy(folder / "weights.safetensors", copy)
     assert li.verify(copy).holds
     size = (copy / "weights.safetensors").stat().st_size

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lastiterate.data import Schema, encoding as encode, read_table, schema_template
+from lastiterate.data import Schema, encode, read_table, schema_template
 from lastiterate.data.parquet import cells_of, read_types
 from lastiterate.errors import InputError
 from lastiterate.release.units import Units
@@ -49,8 +49,10 @@ def test_same_as_csv(tmp_path, compression):
     for a, b in zip(encode(found, SCHEMA), encode(same, SCHEMA), strict=True):
         np.testing.assert_array_equal(a, b)
     stated = schema_template(path)
-    assert stated == schema_template(tmp_path / "t.csv", columns=",".join(
-        f"{name}:{kind}" for name, kind in read_types(path).items())), "a Parquet file states its types"
+    assert stated == schema_template(
+        tmp_path / "t.csv",
+        columns=",".join(f"{name}:{kind}" for name, kind in read_types(path).items()),
+    ), "a Parquet file states its types"
 
 
 @pytest.mark.parametrize(
@@ -66,7 +68,10 @@ def test_same_as_csv(tmp_path, compression):
         (pa.array([" a ", "", None], pa.large_string()), ["a", "", ""]),
         (pa.array([decimal.Decimal("1.50"), None]), ["1.50", ""]),
         (pa.array([datetime.date(2020, 2, 29), None]), ["2020-02-29", ""]),
-        (pa.array([datetime.datetime(2020, 2, 29, 1, 2, 3)], pa.timestamp("s")), ["2020-02-29 01:02:03.000"]),
+        (
+            pa.array([datetime.datetime(2020, 2, 29, 1, 2, 3)], pa.timestamp("s")),
+            ["2020-02-29 01:02:03.000"],
+        ),
         (pa.array([datetime.time(1, 2, 3)], pa.time32("s")), ["01:02:03.000"]),
         (pa.array([None, None]), ["", ""]),
         (pa.array([7, None, 7]).dictionary_encode(), ["7", "", "7"]),
@@ -81,12 +86,21 @@ def test_cells(tmp_path, array, cells):
 @pytest.mark.parametrize("ask", [None, lambda question, choices: ""])
 def test_types_fill_a_schema_in(tmp_path, ask):
     day = datetime.datetime(2020, 12, 31, 10, 30)
-    path = write(tmp_path / "t.parquet", {
-        "day": pa.array([day.date()] * 2), "far": pa.array([day] * 2, pa.date64()),
-        "when": pa.array([day] * 2), "here": pa.array([day] * 2, pa.timestamp("ms", "UTC")),
-        "smokes": [True, False], "sick": [False, True]})
-    days = {name: {"kind": "date", "first": "2020-01-01", "last": "2020-12-31"}
-            for name in ("day", "far", "when", "here")}
+    path = write(
+        tmp_path / "t.parquet",
+        {
+            "day": pa.array([day.date()] * 2),
+            "far": pa.array([day] * 2, pa.date64()),
+            "when": pa.array([day] * 2),
+            "here": pa.array([day] * 2, pa.timestamp("ms", "UTC")),
+            "smokes": [True, False],
+            "sick": [False, True],
+        },
+    )
+    days = {
+        name: {"kind": "date", "first": "2020-01-01", "last": "2020-12-31"}
+        for name in ("day", "far", "when", "here")
+    }
     plain = schema_template(path)
     assert plain.count('kind = "date"') == 4 and schema_template(path, sample=path) == plain
     schema = Schema.from_dict(tomllib.loads(schema_template(path, like={"columns": days}, ask=ask)))
@@ -104,8 +118,12 @@ def test_infinite_numbers_are_clipped(tmp_path):
 
 def test_categories_whose_values_arrow_cannot_cast():
     """As polars hands its categories over, in pieces with lists of values of their own."""
-    pieces = [pa.DictionaryArray.from_arrays(pa.array(codes, pa.uint32()), pa.array(values, pa.string_view()))
-              for codes, values in (([1, None, 0], ["a", " b "]), ([0, 0], ["c"]))]
+    pieces = [
+        pa.DictionaryArray.from_arrays(
+            pa.array(codes, pa.uint32()), pa.array(values, pa.string_view())
+        )
+        for codes, values in (([1, None, 0], ["a", " b "]), ([0, 0], ["c"]))
+    ]
     assert cells_of("x", pieces[0]) == ["b", "", "a"]
     assert cells_of("x", pa.chunked_array(pieces)) == ["b", "", "a", "c", "c"]
 
@@ -132,7 +150,10 @@ def test_columns_that_are_no_cells(tmp_path, array):
 def test_tables_that_are_none(tmp_path):
     with pytest.raises(InputError, match="one record"):
         read_table(write(tmp_path / "a.parquet", {"x": pa.array([], pa.int32())}))
-    pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", " x"]), tmp_path / "b.parquet")
+    pq.write_table(
+        pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", " x"]),
+        tmp_path / "b.parquet",
+    )
     with pytest.raises(InputError, match="twice"):
         read_table(tmp_path / "b.parquet")
     (tmp_path / "c.parquet").write_text(CSV)
@@ -142,7 +163,11 @@ def test_tables_that_are_none(tmp_path):
 
 def test_times_without_a_known_zone(tmp_path):
     with pytest.raises(InputError, match=r"column 'when'.*written as text.*Nowhere") as caught:
-        read_table(write(tmp_path / "t.parquet", {"when": pa.array([0], pa.timestamp("s", tz="Nowhere/Bad"))}))
+        read_table(
+            write(
+                tmp_path / "t.parquet", {"when": pa.array([0], pa.timestamp("s", tz="Nowhere/Bad"))}
+            )
+        )
     assert "\n" not in str(caught.value)
 
 
@@ -182,27 +207,58 @@ def test_checksums_are_compared(tmp_path):
 
 
 def test_numbers_that_a_schema_names_are_kept_as_numbers(tmp_path):
-    """What the schema makes of them is what it makes of their text; a folder of parts, and rows of units, too."""
-    columns = {"age": [20.0, None, float("nan"), 120.0, float("inf"), 1e-300],
-               "count": pa.array([1, None, 3, 2**40, -5, 0]),
-               "single": pa.array([0.1, 0.2, None, 5, 6, 7], pa.float32()),
-               "truth": [True, False, None, True, True, False], "who": list("aabbbb"),
-               "y": [0.5, 1.5, 2.5, 3.0, 0.1, 9]}
-    numbers = {name: {"kind": "number", "low": 0, "high": 100, "missing": 50} for name in ("age", "count", "single")}
-    schema = Schema.from_dict({"target": "y", "target_range": [0, 3], "columns": numbers | {
-        "truth": {"kind": "category", "values": ["True"], "missing": "zero", "outside": "zero"},
-        "who": {"kind": "ignore"}}})
+    """What the schema makes of them is what it makes of their text; a folder of parts, and rows of
+    units, too."""
+    columns = {
+        "age": [20.0, None, float("nan"), 120.0, float("inf"), 1e-300],
+        "count": pa.array([1, None, 3, 2**40, -5, 0]),
+        "single": pa.array([0.1, 0.2, None, 5, 6, 7], pa.float32()),
+        "truth": [True, False, None, True, True, False],
+        "who": list("aabbbb"),
+        "y": [0.5, 1.5, 2.5, 3.0, 0.1, 9],
+    }
+    numbers = {
+        name: {"kind": "number", "low": 0, "high": 100, "missing": 50}
+        for name in ("age", "count", "single")
+    }
+    schema = Schema.from_dict(
+        {
+            "target": "y",
+            "target_range": [0, 3],
+            "columns": numbers
+            | {
+                "truth": {
+                    "kind": "category",
+                    "values": ["True"],
+                    "missing": "zero",
+                    "outside": "zero",
+                },
+                "who": {"kind": "ignore"},
+            },
+        }
+    )
     whole = write(tmp_path / "t.parquet", columns)
     (tmp_path / "parts").mkdir()
     for number, (begin, many) in enumerate(((0, 2), (2, 4))):
-        pq.write_table(pa.table(columns).slice(begin, many), tmp_path / "parts" / f"{number}.parquet")
+        pq.write_table(
+            pa.table(columns).slice(begin, many), tmp_path / "parts" / f"{number}.parquet"
+        )
     wanted = encode(read_table(whole), schema)
     for path in (whole, tmp_path / "parts"):
         table = read_table(path, schema)
         assert {name: type(cells) for name, cells in table.cells.items()} == {
-            "age": np.ndarray, "count": np.ndarray, "single": np.ndarray, "truth": list, "who": list, "y": np.ndarray}
+            "age": np.ndarray,
+            "count": np.ndarray,
+            "single": np.ndarray,
+            "truth": list,
+            "who": list,
+            "y": np.ndarray,
+        }
         for found, one in zip(encode(table, schema), wanted, strict=True):
             np.testing.assert_array_equal(found, one)
-    of_units = [encode(Units("who", 2).bounded(read_table(whole, known), schema), schema) for known in (None, schema)]
+    of_units = [
+        encode(Units("who", 2).bounded(read_table(whole, known), schema), schema)
+        for known in (None, schema)
+    ]
     np.testing.assert_array_equal(of_units[0][0], wanted[0][:4])
     np.testing.assert_array_equal(of_units[0][0], of_units[1][0])

@@ -12,7 +12,9 @@ from lastiterate.errors import InputError
 def test_unknown_kinds_and_missing_files(tmp_path):
     (tmp_path / "t.xlsx").write_bytes(b"PK")
     for name in ("t.xlsx", "none.csv"):
-        with pytest.raises(InputError, match=r"must be (one of: .*\.parquet.*IDX|an existing file)"):
+        with pytest.raises(
+            InputError, match=r"must be (one of: .*\.parquet.*IDX|an existing file)"
+        ):
             read_table(tmp_path / name)
 
 
@@ -20,7 +22,9 @@ def test_what_does_not_fit_into_memory(tmp_path, monkeypatch):
     def full(*args, **kwargs):
         raise MemoryError
 
-    (tmp_path / "a-images-idx3-ubyte").write_bytes(bytes([0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 7]))
+    (tmp_path / "a-images-idx3-ubyte").write_bytes(
+        bytes([0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 7])
+    )
     assert len(read_table(tmp_path / "a-images-idx3-ubyte")) == 1
     monkeypatch.setattr(np, "empty", full)
     with pytest.raises(InputError, match="memory"):
@@ -32,7 +36,9 @@ def test_capital_suffixes(tmp_path):
     assert read_table(tmp_path / "T.CSV").cells == {"a": ["1"], "b": ["2"]}
 
 
-@pytest.mark.parametrize("name", ["t.csv", "t.npy", "t.bin", "t-images-idx3-ubyte", "test_batch", "plain"])
+@pytest.mark.parametrize(
+    "name", ["t.csv", "t.npy", "t.bin", "t-images-idx3-ubyte", "test_batch", "plain"]
+)
 def test_files_that_cannot_be_opened(tmp_path, monkeypatch, name):
     def closed(*args, **kwargs):
         raise PermissionError(13, "Permission denied")

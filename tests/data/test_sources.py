@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.data import Schema, encoding as encode, read_table
+from lastiterate.data import Schema, encode, read_table
 from lastiterate.data.record_source import Encoded, open_stream, streams
 from lastiterate.errors import InputError
 
@@ -18,12 +18,18 @@ from pyarrow import parquet  # noqa: E402
 N = 53
 RNG = np.random.default_rng(0)
 COLUMNS = {
-    "a": RNG.normal(size=N).astype(np.float32), "b": RNG.integers(-5, 6, N),
-    "c": np.array(["u", "v", "w"])[RNG.integers(0, 3, N)], "unused": np.array(["x, y", 'say "z"\nor'] * 27)[:N],
+    "a": RNG.normal(size=N).astype(np.float32),
+    "b": RNG.integers(-5, 6, N),
+    "c": np.array(["u", "v", "w"])[RNG.integers(0, 3, N)],
+    "unused": np.array(["x, y", 'say "z"\nor'] * 27)[:N],
     "y": RNG.integers(0, 2, N),
 }
-ENTRIES = {"a": {"kind": "number", "low": -2, "high": 2, "missing": 0.5}, "b": {"kind": "number", "low": -5, "high": 5},
-           "c": {"kind": "category", "values": ["u", "v"], "outside": "zero"}, "unused": {"kind": "ignore"}}
+ENTRIES = {
+    "a": {"kind": "number", "low": -2, "high": 2, "missing": 0.5},
+    "b": {"kind": "number", "low": -5, "high": 5},
+    "c": {"kind": "category", "values": ["u", "v"], "outside": "zero"},
+    "unused": {"kind": "ignore"},
+}
 FACTS = {"target": "y", "classes": ["0", "1"], "source": "made up", "columns": ENTRIES}
 SCHEMA = Schema.from_dict(FACTS)
 ARRAY = Schema.from_dict({"target": "y", "classes": ["0", "1"], "array": {"low": -2, "high": 2}})
@@ -38,7 +44,9 @@ def write_csv(path, columns=COLUMNS):
 def write_parts(folder, columns=COLUMNS):
     folder.mkdir(exist_ok=True)
     for number, part in enumerate(np.array_split(np.arange(N), 3)):
-        table = pa.table({name: pa.array(np.asarray(values)[part].tolist()) for name, values in columns.items()})
+        table = pa.table(
+            {name: pa.array(np.asarray(values)[part].tolist()) for name, values in columns.items()}
+        )
         parquet.write_table(table, folder / f"part-{number}.parquet", row_group_size=7)
 
 
@@ -49,15 +57,25 @@ def write_npy(path, columns=COLUMNS):
 
 def write_idx(path, columns=COLUMNS):
     def idx(code, values):
-        return bytes([0, 0, code, values.ndim]) + b"".join(size.to_bytes(4, "big") for size in values.shape) \
+        return (
+            bytes([0, 0, code, values.ndim])
+            + b"".join(size.to_bytes(4, "big") for size in values.shape)
             + values.tobytes()
+        )
 
     path.write_bytes(idx(0x0D, np.stack([columns["a"], columns["b"]], 1).astype(">f4")))
-    path.with_name("t-labels-idx1-ubyte").write_bytes(idx(0x08, np.asarray(columns["y"]).astype(np.uint8)))
+    path.with_name("t-labels-idx1-ubyte").write_bytes(
+        idx(0x08, np.asarray(columns["y"]).astype(np.uint8))
+    )
 
 
-KINDS = {"d.csv": (write_csv, SCHEMA), "d.csv.gz": (write_csv, SCHEMA), "parts": (write_parts, SCHEMA),
-         "d.npy": (write_npy, ARRAY), "t-images-idx3-ubyte": (write_idx, ARRAY)}
+KINDS = {
+    "d.csv": (write_csv, SCHEMA),
+    "d.csv.gz": (write_csv, SCHEMA),
+    "parts": (write_parts, SCHEMA),
+    "d.npy": (write_npy, ARRAY),
+    "t-images-idx3-ubyte": (write_idx, ARRAY),
+}
 
 
 @pytest.fixture(params=KINDS)
@@ -109,7 +127,9 @@ def test_missing_numbers_are_filled_alike(tmp_path):
     for name in ("d.csv", "parts"):
         KINDS[name][0](tmp_path / name, holed)
         whole = encode(read_table(tmp_path / name, SCHEMA), SCHEMA)
-        np.testing.assert_array_equal(collected(li.data.stream(tmp_path / name, SCHEMA), 4)[0], whole[0])
+        np.testing.assert_array_equal(
+            collected(li.data.stream(tmp_path / name, SCHEMA), 4)[0], whole[0]
+        )
         assert (whole[0][::5, 0] == np.float32(0.25)).all()
 
 
@@ -136,10 +156,12 @@ def test_files_that_were_cut_off_are_refused(kind, cut):
     write(path)
     file = path / "part-1.parquet" if path.is_dir() else path
     content = file.read_bytes()
-    file.write_bytes(content[:int(cut * len(content))])
+    file.write_bytes(content[: int(cut * len(content))])
     with pytest.raises(InputError) as error:
         found = collected(li.data.stream(path, schema), 10)
-        assert path.suffix == ".csv" and len(found[0]) < N, "CSV cut off behind a record looks like a shorter file"
+        assert path.suffix == ".csv" and len(found[0]) < N, (
+            "CSV cut off behind a record looks like a shorter file"
+        )
         raise InputError("a shorter", "file")
     assert "\n" not in str(error.value)
 
@@ -177,14 +199,25 @@ def test_generated_records(tmp_path):
 def test_the_digest_is_of_the_files_and_the_schema(tmp_path):
     write_npy(tmp_path / "d.npy")
     found = open_stream(tmp_path / "d.npy")
-    other = Schema.from_dict({"target": "y", "classes": ["0", "1"], "array": {"low": -3, "high": 2}})
-    one, two = (b"".join(part.tobytes() for part in Encoded(found, schema).digested()) for schema in (ARRAY, other))
+    other = Schema.from_dict(
+        {"target": "y", "classes": ["0", "1"], "array": {"low": -3, "high": 2}}
+    )
+    one, two = (
+        b"".join(part.tobytes() for part in Encoded(found, schema).digested())
+        for schema in (ARRAY, other)
+    )
     assert one != two and (tmp_path / "d.npy").read_bytes() in one
 
 
-@pytest.mark.parametrize("change", [lambda packed: packed[:-8] + bytes([packed[-8] ^ 1]) + packed[-7:],
-                                    lambda packed: packed[:-8], lambda packed: packed + gzip.compress(b"more"),
-                                    lambda packed: packed + b"more"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda packed: packed[:-8] + bytes([packed[-8] ^ 1]) + packed[-7:],
+        lambda packed: packed[:-8],
+        lambda packed: packed + gzip.compress(b"more"),
+        lambda packed: packed + b"more",
+    ],
+)
 @pytest.mark.parametrize("name", ["t-images-idx3-ubyte", "t-labels-idx1-ubyte"])
 def test_a_packed_file_is_read_to_its_end(tmp_path, change, name):
     """Its checksum stands behind the last record."""
@@ -221,7 +254,9 @@ def test_parts_without_records_and_of_other_types(tmp_path):
     whole = encode(read_table(folder, SCHEMA), SCHEMA)
     for found, expected in zip(collected(li.data.stream(folder, SCHEMA), 10), whole, strict=True):
         np.testing.assert_array_equal(found, expected)
-    parquet.write_table(none.set_column(1, "b", none["b"].cast(pa.decimal128(19, 0))), folder / "part-1b.parquet")
+    parquet.write_table(
+        none.set_column(1, "b", none["b"].cast(pa.decimal128(19, 0))), folder / "part-1b.parquet"
+    )
     for reading in (read_table, lambda path: li.data.stream(path, SCHEMA)):
         with pytest.raises(InputError, match=r"of the same types, got 'part-1b\.parquet'"):
             reading(folder)

@@ -22,14 +22,25 @@ BANNED = {
 """A private word, and what the field says."""
 ALLOWED: dict[tuple[str, str], int] = {}
 """Files that may hold a word, and how often."""
-FILES = sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "src").rglob("*.pyi"), *(ROOT / "docs").rglob("*.md"),
-                *(ROOT / "docs").rglob("*.py"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
+FILES = sorted(
+    [
+        *(ROOT / "src").rglob("*.py"),
+        *(ROOT / "src").rglob("*.pyi"),
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "docs").rglob("*.py"),
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+    ]
+)
 
 
 def found_in(text):
     """Every banned word of a text with its line."""
-    return [(match[0], text.count("\n", 0, match.start()) + 1)
-            for words in BANNED for match in re.finditer(rf"(?<![A-Za-z])({words})(?![A-Za-z])", text)]
+    return [
+        (match[0], text.count("\n", 0, match.start()) + 1)
+        for words in BANNED
+        for match in re.finditer(rf"(?<![A-Za-z])({words})(?![A-Za-z])", text)
+    ]
 
 
 def test_words_are_found():
@@ -44,7 +55,11 @@ def violations(files):
         name, lines = str(file.relative_to(ROOT)), {}
         for word, line in found_in(file.read_text(encoding="utf-8")):
             lines.setdefault(word, []).append(line)
-        yield from (f"{name}: {word} {at}" for word, at in lines.items() if len(at) > ALLOWED.get((name, word), 0))
+        yield from (
+            f"{name}: {word} {at}"
+            for word, at in lines.items()
+            if len(at) > ALLOWED.get((name, word), 0)
+        )
 
 
 def test_no_private_words():
@@ -56,5 +71,8 @@ def test_no_private_words():
 def test_every_violation_is_listed():
     """This file quotes its words, and a word that is allowed twice counts from the third on."""
     here = list(violations([Path(__file__)]))
-    assert any(line.startswith("tests/docs/test_language.py: met [") for line in here) and len(here) > 10
+    assert (
+        any(line.startswith("tests/docs/test_language.py: met [") for line in here)
+        and len(here) > 10
+    )
     assert not list(violations([ROOT / "README.md"]))

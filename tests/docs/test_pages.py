@@ -10,9 +10,19 @@ import lastiterate as li
 from lastiterate.cli import app
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md",
-                ROOT / "benchmarks" / "RESULTS.md"])
-PLACEHOLDERS = ("docs/theorems/NAME.md", "src/lastiterate/theorems/NAME.py", "benchmarks/FOLDER/NAME.py")
+PAGES = sorted(
+    [
+        *(ROOT / "docs").rglob("*.md"),
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        ROOT / "benchmarks" / "RESULTS.md",
+    ]
+)
+PLACEHOLDERS = (
+    "docs/theorems/NAME.md",
+    "src/lastiterate/theorems/NAME.py",
+    "benchmarks/FOLDER/NAME.py",
+)
 
 
 def resolves(name):
@@ -35,14 +45,28 @@ def resolves(name):
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_names_on_a_page_exist(page):
     text = page.read_text(encoding="utf-8")
-    files = set(re.findall(r"(?<![\w/.-])((?:docs|benchmarks|tests|src|tools)/[\w./*-]+\.(?:py|md|toml|png))", text))
+    files = set(
+        re.findall(
+            r"(?<![\w/.-])((?:docs|benchmarks|tests|src|tools)/[\w./*-]+\.(?:py|md|toml|png))", text
+        )
+    )
     assert not [file for file in files - set(PLACEHOLDERS) if not list(ROOT.glob(file))], page
-    rooms = set(re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.py)`", text)) - {file for file in files if "/" in file}
-    missing = [file for file in rooms if not any((ROOT / where / file).is_file() for where in (".", "src/lastiterate"))]
+    rooms = set(re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.py)`", text)) - {
+        file for file in files if "/" in file
+    }
+    missing = [
+        file
+        for file in rooms
+        if not any((ROOT / where / file).is_file() for where in (".", "src/lastiterate"))
+    ]
     assert not [file for file in missing if file not in PLACEHOLDERS], page
     modules = set(re.findall(r"python -m (benchmarks(?:\.[a-z_]+)+)", text))
     ends = (".py", "/__main__.py")
-    assert not [name for name in modules if not any((ROOT / (name.replace(".", "/") + end)).is_file() for end in ends)]
+    assert not [
+        name
+        for name in modules
+        if not any((ROOT / (name.replace(".", "/") + end)).is_file() for end in ends)
+    ]
     names = set(re.findall(r"(?<![\w/.-])(lastiterate(?:\.[A-Za-z_]\w*)+)", text))
     assert not [name for name in names if not resolves(name)], page
     short = set(re.findall(r"(?<![\w.])li\.([A-Za-z_]\w*)", text))
@@ -69,7 +93,9 @@ def test_commands_on_pages_exist():
 
 def test_a_name_that_is_gone_is_noticed():
     assert resolves("lastiterate.curves.gaussian.Gdp") and resolves("lastiterate.audit.audit")
-    assert not resolves("lastiterate.nothing") and not resolves("lastiterate.curves.gaussian.Nothing")
+    assert not resolves("lastiterate.nothing") and not resolves(
+        "lastiterate.curves.gaussian.Nothing"
+    )
 
 
 def test_every_version_of_the_changelog_has_sections():
@@ -79,11 +105,18 @@ def test_every_version_of_the_changelog_has_sections():
     for version in versions:
         before, *sections = re.split(r"^### ", version, flags=re.MULTILINE)
         assert sections and "\n- " not in before, "every entry stands in a section"
-        assert {part.split("\n")[0] for part in sections} <= {"Security", "Changed", "Fixed", "Added"}
+        assert {part.split("\n")[0] for part in sections} <= {
+            "Security",
+            "Changed",
+            "Fixed",
+            "Added",
+        }
 
 
 def test_pages_that_are_shipped_are_no_larger_than_they_say():
     readme = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
     assert len(readme) <= 120
     shown = (ROOT / "docs" / "assets" / "example-report.html").read_text(encoding="utf-8")
-    assert "Verified" in shown and "Trained by" in shown and "://" not in shown.split("report-data")[0]
+    assert (
+        "Verified" in shown and "Trained by" in shown and "://" not in shown.split("report-data")[0]
+    )

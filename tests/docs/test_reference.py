@@ -1,4 +1,5 @@
-"""The reference pages hold every public name and every command; the glossary has the words that descriptions use."""
+"""The reference pages hold every public name and every command; the glossary has the words that
+descriptions use."""
 
 import dataclasses
 import functools
@@ -34,10 +35,26 @@ def test_every_public_name_is_in_the_reference():
     written = "\n".join(GENERATOR.pages().values())
     shown = set(re.findall(r"^::: ([\w.]+)$", written, re.MULTILINE))
     assert {f"lastiterate.{name}" for name in li.__all__} <= set(PUBLIC) | {
-        f"lastiterate.{name}" for name in ("audit", "bayes", "curves", "data", "domains", "errors", "estimators",
-                                           "ledger", "penalties", "torch")}
+        f"lastiterate.{name}"
+        for name in (
+            "audit",
+            "bayes",
+            "curves",
+            "data",
+            "domains",
+            "errors",
+            "estimators",
+            "ledger",
+            "penalties",
+            "torch",
+        )
+    }
     assert {GENERATOR.home(name, value) for name, value in PUBLIC.items()} == shown
-    assert "li.Run" in written and "lastiterate.domains.Ball" in written and "lastiterate.audit.audit" in written
+    assert (
+        "li.Run" in written
+        and "lastiterate.domains.Ball" in written
+        and "lastiterate.audit.audit" in written
+    )
 
 
 def test_a_name_that_no_page_takes_is_an_error():
@@ -51,35 +68,89 @@ def test_every_public_name_is_described(name):
     if not (isinstance(value, type) or callable(value)):
         return  # a constant: its text stands below it in its module
     text = (value.__doc__ or "").strip()
-    assert text and not text.startswith(f"{value.__name__}("), "a docstring of its own, not the one of dataclasses"
+    assert text and not text.startswith(f"{value.__name__}("), (
+        "a docstring of its own, not the one of dataclasses"
+    )
     if isinstance(value, type):
         kinds = (property, functools.cached_property, classmethod, staticmethod, types.FunctionType)
-        own = [key for key, member in vars(value).items() if not key.startswith("_") and isinstance(member, kinds)]
+        own = [
+            key
+            for key, member in vars(value).items()
+            if not key.startswith("_") and isinstance(member, kinds)
+        ]
         bare = [key for key in own if not (inspect.getdoc(getattr(value, key)) or "").strip()]
         assert not bare, f"public methods say what they answer: {bare}"
 
 
 def test_the_command_line_is_in_the_reference():
     text = GENERATOR.command_line()
-    for command in ("train", "account", "calibrate", "audit", "verify", "schema", "predict", "theorems", "ledger make"):
+    for command in (
+        "train",
+        "account",
+        "calibrate",
+        "audit",
+        "verify",
+        "schema",
+        "predict",
+        "theorems",
+        "ledger make",
+    ):
         assert f"## lastiterate {command}\n" in text
     assert "| `--epsilon` | the privacy budget |" in text
 
 
 def test_the_glossary_has_the_words_of_descriptions():
-    modules = ("batching", "correlated_noise", "counts", "noise", "preparation", "probability_calibration", "starts",
-               "step_sizes")
-    classes = [name for name in li.__all__ if getattr(getattr(li, name), "__module__", "").startswith(
-        tuple(f"lastiterate.run.{module}" for module in modules))]
+    modules = (
+        "batching",
+        "correlated_noise",
+        "counts",
+        "noise",
+        "preparation",
+        "probability_calibration",
+        "starts",
+        "step_sizes",
+    )
+    classes = [
+        name
+        for name in li.__all__
+        if getattr(getattr(li, name), "__module__", "").startswith(
+            tuple(f"lastiterate.run.{module}" for module in modules)
+        )
+    ]
     curves = [name for name in li.curves.__all__ if name in ("Gdp", "Rdp", "Pld")]
-    missing = [name for name in [*classes, *curves, *(each.name for each in li.Evidence)] if f"`{name}" not in GLOSSARY]
+    missing = [
+        name
+        for name in [*classes, *curves, *(each.name for each in li.Evidence)]
+        if f"`{name}" not in GLOSSARY
+    ]
     assert not missing, missing
     for value in get_args(Adjacency):
         assert f'`"{value}"`' in GLOSSARY, value
-    words = {"n", "step_size", "noise", "batching", "domain", "prox", "start", "clip", "update", "method", "prelude",
-             "release", "adjacency", "loss", "steps", "rows_per_unit", "rows_per_record", "counts",
-             "calibration", "record_draws"}
-    assert {field.name for field in dataclasses.fields(Run)} <= words, "a new field of Run needs a word in the glossary"
+    words = {
+        "n",
+        "step_size",
+        "noise",
+        "batching",
+        "domain",
+        "prox",
+        "start",
+        "clip",
+        "update",
+        "method",
+        "prelude",
+        "release",
+        "adjacency",
+        "loss",
+        "steps",
+        "rows_per_unit",
+        "rows_per_record",
+        "counts",
+        "calibration",
+        "record_draws",
+    }
+    assert {field.name for field in dataclasses.fields(Run)} <= words, (
+        "a new field of Run needs a word in the glossary"
+    )
     for word in words - {"n", "noise", "batching", "loss", "steps"}:
         assert re.search(rf"`(Run\()?{word}", GLOSSARY), word
 
@@ -91,7 +162,8 @@ def test_every_term_stands_once():
 
 
 def test_code_names_in_the_glossary_exist():
-    """Names written as ``Name(...)`` or ``li.name`` are this library's, or stand in the column of other libraries."""
+    """Names written as ``Name(...)`` or ``li.name`` are this library's, or stand in the column of
+    other libraries."""
     ours = [row.rsplit("|", 2)[0] for row in GLOSSARY.splitlines() if row.startswith("| ")]
     known = set(PUBLIC) | {f"lastiterate.{name}" for name in li.__all__}
     short = {name.rsplit(".", 1)[1] for name in known}
@@ -101,5 +173,9 @@ def test_code_names_in_the_glossary_exist():
 
 
 def test_the_navigation_has_every_page_once_and_nothing_else():
-    pages = re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
-    assert sorted(pages) == sorted(str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md"))
+    pages = re.findall(
+        r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert sorted(pages) == sorted(
+        str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")
+    )

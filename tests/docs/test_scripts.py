@@ -1,4 +1,5 @@
-"""Benchmarks and tools, most of which no test runs: what they take from the library exists, with these arguments."""
+"""Benchmarks and tools, most of which no test runs: what they take from the library exists, with
+these arguments."""
 
 import ast
 import importlib
@@ -14,13 +15,19 @@ SCRIPTS = sorted([*(ROOT / "benchmarks").rglob("*.py"), *(ROOT / "tools").glob("
 
 
 def taken(tree, wrong):
-    """What every imported name of the library and of the benchmarks is; what does not exist is added to ``wrong``."""
+    """What every imported name of the library and of the benchmarks is; what does not exist is
+    added to ``wrong``."""
     found = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {one.asname: importlib.import_module(one.name) for one in node.names
-                      if one.name.startswith("lastiterate") and one.asname}
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "lastiterate":
+            found |= {
+                one.asname: importlib.import_module(one.name)
+                for one in node.names
+                if one.name.startswith("lastiterate") and one.asname
+            }
+        elif (
+            isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "lastiterate"
+        ):
             home = importlib.import_module(node.module)
             for one in node.names:
                 try:
@@ -29,9 +36,14 @@ def taken(tree, wrong):
                     wrong.append(f"{node.lineno}: {node.module} has no {one.name}")
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("benchmarks."):
             path = ROOT / node.module.replace(".", "/")
-            names = set() if not path.with_suffix(".py").is_file() else defined(path.with_suffix(".py"))
-            wrong += [f"{node.lineno}: {node.module} has no {one.name}" for one in node.names if one.name not in names
-                      and not (path / f"{one.name}.py").is_file()]
+            names = (
+                set() if not path.with_suffix(".py").is_file() else defined(path.with_suffix(".py"))
+            )
+            wrong += [
+                f"{node.lineno}: {node.module} has no {one.name}"
+                for one in node.names
+                if one.name not in names and not (path / f"{one.name}.py").is_file()
+            ]
     return found
 
 
@@ -47,14 +59,19 @@ def part(home, name):
 
 def defined(path):
     """Names that a file binds at its top level."""
-    return {name.id if isinstance(name, ast.Name) else getattr(name, "asname", None) or name.name
-            for node in ast.parse(path.read_text()).body for name in ast.walk(node)
-            if isinstance(name, ast.FunctionDef | ast.ClassDef | ast.alias)
-            or (isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store))}
+    return {
+        name.id if isinstance(name, ast.Name) else getattr(name, "asname", None) or name.name
+        for node in ast.parse(path.read_text()).body
+        for name in ast.walk(node)
+        if isinstance(name, ast.FunctionDef | ast.ClassDef | ast.alias)
+        or (isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store))
+    }
 
 
 def mistaken(tree, found, wrong):
-    """Attributes of the library's modules that do not exist, and calls that its functions do not take."""
+    """Attributes of the library's modules that do not exist, and calls that its functions do not
+    take."""
+
     def meant(node):
         if isinstance(node, ast.Name):
             return found.get(node.id)
@@ -72,11 +89,18 @@ def mistaken(tree, found, wrong):
         accepts = list(inspect.signature(called).parameters.values())
         kinds = {one.kind for one in accepts}
         if inspect.Parameter.VAR_KEYWORD not in kinds:
-            wrong += [f"{node.lineno}: no argument {one.arg}" for one in node.keywords
-                      if one.arg is not None and one.arg not in {each.name for each in accepts}]
-        places = sum(one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD) for one in accepts)
-        if inspect.Parameter.VAR_POSITIONAL not in kinds and len(
-                [one for one in node.args if not isinstance(one, ast.Starred)]) > places:
+            wrong += [
+                f"{node.lineno}: no argument {one.arg}"
+                for one in node.keywords
+                if one.arg is not None and one.arg not in {each.name for each in accepts}
+            ]
+        places = sum(
+            one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD) for one in accepts
+        )
+        if (
+            inspect.Parameter.VAR_POSITIONAL not in kinds
+            and len([one for one in node.args if not isinstance(one, ast.Starred)]) > places
+        ):
             wrong.append(f"{node.lineno}: takes {places} arguments")
 
 

@@ -18,8 +18,14 @@ from lastiterate.release import composition_reminder
 pytestmark = pytest.mark.usefixtures("optimised")  # as readers have them, and large fits
 
 ROOT = Path(__file__).parents[2]
-PAGES = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
-         for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]}
+PAGES = {
+    str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+    for path in [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        *sorted((ROOT / "docs").rglob("*.md")),
+    ]
+}
 WITH_BLOCKS = [name for name, text in PAGES.items() if "```" in text]
 
 NOT_RUN = {
@@ -28,25 +34,53 @@ NOT_RUN = {
 }
 """Commands that are not executed here, and why not."""
 REDUCED = {
-    "make demo": ("lastiterate train digits --epsilon 1", "that is its recipe, after an installation"),
-    "trials=2000)": ("trials=40, attack='projection')", "fewer models and one attack show the same verdict"),
+    "make demo": (
+        "lastiterate train digits --epsilon 1",
+        "that is its recipe, after an installation",
+    ),
+    "trials=2000)": (
+        "trials=40, attack='projection')",
+        "fewer models and one attack show the same verdict",
+    ),
     "trials=20_000)": ("trials=2000)", "a tenth of the models show the same verdict"),
-    "lastiterate audit models/digits-1 ": ("lastiterate audit model/ ", "two columns are attacked as 64 pixels are"),
-    "lastiterate audit model/ ": ("lastiterate audit model/ --trials 20 --attack projection ", "a minute by default"),
-    "--trials 20000": ("--trials 20 --attack projection", "sixteen attacks on thirteen pairs of data sets by default"),
+    "lastiterate audit models/digits-1 ": (
+        "lastiterate audit model/ ",
+        "two columns are attacked as 64 pixels are",
+    ),
+    "lastiterate audit model/ ": (
+        "lastiterate audit model/ --trials 20 --attack projection ",
+        "a minute by default",
+    ),
+    "--trials 20000": (
+        "--trials 20 --attack projection",
+        "sixteen attacks on thirteen pairs of data sets by default",
+    ),
 }
 """What is executed in the place of what would take minutes, and why that shows the same."""
 
-NEEDED = {"docs/guides/from-opacus.md": ("torch", "opacus"), "docs/guides/fine-tuning.md": ("torch",),
-          "docs/guides/cannot-be-private.md": ("torch",), "docs/guides/from-optax.md": ("optax",),
-          "docs/guides/lora.md": ("torch", "transformers", "peft")}
+NEEDED = {
+    "docs/guides/from-opacus.md": ("torch", "opacus"),
+    "docs/guides/fine-tuning.md": ("torch",),
+    "docs/guides/cannot-be-private.md": ("torch",),
+    "docs/guides/from-optax.md": ("optax",),
+    "docs/guides/lora.md": ("torch", "transformers", "peft"),
+}
 """Pages whose blocks need a library that is no dependency."""
 
-MY = "\n".join(f"{age},{town},{'yes' if age > 50 else 'no'}" for age, town in zip(
-    np.random.default_rng(0).integers(18, 90, 600), np.random.default_rng(1).choice(["Bonn", "Ulm"], 600), strict=True))
-FILES = {"my.csv": f"age,town,sick\n{MY}\n", "new.csv": "age,town\n30,Bonn\n71,Ulm\n",
-         "members.csv": f"age,town,sick\n{MY}\n"}
-FILLED = '''target = "sick"
+MY = "\n".join(
+    f"{age},{town},{'yes' if age > 50 else 'no'}"
+    for age, town in zip(
+        np.random.default_rng(0).integers(18, 90, 600),
+        np.random.default_rng(1).choice(["Bonn", "Ulm"], 600),
+        strict=True,
+    )
+)
+FILES = {
+    "my.csv": f"age,town,sick\n{MY}\n",
+    "new.csv": "age,town\n30,Bonn\n71,Ulm\n",
+    "members.csv": f"age,town,sick\n{MY}\n",
+}
+FILLED = """target = "sick"
 classes = ["no", "yes"]
 source = "a questionnaire"
 [columns.age]
@@ -56,7 +90,7 @@ high = 90
 [columns.town]
 kind = "category"
 values = ["Bonn", "Ulm"]
-'''
+"""
 """What a reader fills in after ``lastiterate schema``."""
 
 
@@ -86,11 +120,15 @@ def desk(tmp_path, monkeypatch):
 def test_a_page_does_what_it_shows(page, desk):
     names = {}
     for library in NEEDED.get(page, ()):
-        found = pytest.importorskip(library, reason=f"{page} needs {library}, which has no build for this machine")
+        found = pytest.importorskip(
+            library, reason=f"{page} needs {library}, which has no build for this machine"
+        )
         if library == "torch":
             found.set_num_threads(1)  # small tensors: threads would wait for one another
     for block in blocks(PAGES[page]):
-        assert block.language in ("python", "console"), f"{page}: a block of another kind is not executed"
+        assert block.language in ("python", "console"), (
+            f"{page}: a block of another kind is not executed"
+        )
         if block.language == "python":
             run_python(replace(block, text=executed(block.text)), names, page)
             continue
@@ -100,7 +138,9 @@ def test_a_page_does_what_it_shows(page, desk):
             if bare in NOT_RUN:
                 continue
             found = run_command(executed(command), desk, page)
-            assert shown is not None or not found.startswith("error:"), f"{page}: {command}\n{found}"
+            assert shown is not None or not found.startswith("error:"), (
+                f"{page}: {command}\n{found}"
+            )
             if shown is not None:
                 check(shown, found, f"{page}: {command}")
             if bare.endswith("> my.toml"):
@@ -112,7 +152,9 @@ def test_a_page_does_what_it_shows(page, desk):
 
 def test_what_is_not_executed_as_it_stands_is_little_and_still_there():
     every = "\n".join(PAGES.values())
-    assert len(NOT_RUN) + len(REDUCED) <= 8 and all(whole in every for whole in (*NOT_RUN, *REDUCED))
+    assert len(NOT_RUN) + len(REDUCED) <= 8 and all(
+        whole in every for whole in (*NOT_RUN, *REDUCED)
+    )
     demo = (ROOT / "Makefile").read_text().split("\ndemo:")[1].splitlines()[1]
     assert demo.strip().removeprefix("$(BIN)/") == REDUCED["make demo"][0]
 
@@ -124,10 +166,15 @@ def test_the_tutorial_shows_the_schema_that_it_uses():
 def test_flags_in_running_text_exist():
     """Commands that are mentioned, and not shown in a block, use the flags of their command."""
     group = typer.main.get_command(app)
-    known = {name: {option for parameter in command.params for option in parameter.opts}
-             for name, command in group.commands.items()}
-    mentioned = [(page, found) for page, text in PAGES.items() for found in re.findall(
-        r"`lastiterate ([a-z]+)( [^`]*)?`", BLOCK.sub("", text))]
+    known = {
+        name: {option for parameter in command.params for option in parameter.opts}
+        for name, command in group.commands.items()
+    }
+    mentioned = [
+        (page, found)
+        for page, text in PAGES.items()
+        for found in re.findall(r"`lastiterate ([a-z]+)( [^`]*)?`", BLOCK.sub("", text))
+    ]
     assert len(mentioned) > 10
     for page, (name, rest) in mentioned:
         wrong = set(re.findall(r"--[a-z-]+", rest)) - known[name]
@@ -145,7 +192,13 @@ def test_a_page_that_says_something_else_is_noticed(tmp_path):
     assert blocks("```python\nprint(1)\n```\n\n```text\n1\n```\n")[0].printed == "1\n"
     check("a ... c", "a b c", "page")
     check("test accuracy 0.925", "test accuracy  0.8", "page")
-    for other in ("test accuracy none", "test accuracy 1.2", "test accuracy nan", "test accuracy -0.1", "accuracy 0.9"):
+    for other in (
+        "test accuracy none",
+        "test accuracy 1.2",
+        "test accuracy nan",
+        "test accuracy -0.1",
+        "accuracy 0.9",
+    ):
         with pytest.raises(AssertionError):
             check("test accuracy 0.9", other, "page")
     assert commands("$ a  # why\n1\n2\n$ b \\\n  c") == [("a  # why", "1\n2"), ("b    c", None)]

@@ -34,9 +34,15 @@ def project(domain, theta):
         low, high = flat.min() - domain.total, flat.max()
         for _ in range(200):
             middle = (low + high) / 2
-            low, high = (middle, high) if np.maximum(flat - middle, 0).sum() > domain.total else (low, middle)
+            low, high = (
+                (middle, high)
+                if np.maximum(flat - middle, 0).sum() > domain.total
+                else (low, middle)
+            )
         return np.maximum(theta - low, 0)
-    if isinstance(domain, AffineBall):  # alternate a long time between both sets, with Dykstra's corrections
+    if isinstance(
+        domain, AffineBall
+    ):  # alternate a long time between both sets, with Dykstra's corrections
         rows, offsets = np.array(domain.normals), np.array(domain.offsets)
         x, p, q = flat, 0.0, 0.0
         for _ in range(5000):
@@ -69,7 +75,8 @@ def prox(h, step, x):
 
 
 def fit(run, X, y, noise, theta=None, batches=None):
-    """All iterates, given the noise of every step (T, k, d + 1), and every step's records where they are drawn."""
+    """All iterates, given the noise of every step (T, k, d + 1), and every step's records where
+    they are drawn."""
     loss = run.loss
     X = X * np.minimum(1, loss.row_norm / np.linalg.norm(X, axis=1))[:, None]
     X = np.column_stack((X, np.full(len(X), loss.intercept)))
@@ -82,8 +89,14 @@ def fit(run, X, y, noise, theta=None, batches=None):
     for k in range(run.steps):
         first = k % run.blocks * int(b)
         at = slice(first, first + int(b)) if batches is None else batches[k]
-        point = theta + k / (k + 3) * (theta - before) if isinstance(run.update, Nesterov) else theta
-        g = gradient(loss, run.clip, point, X[at], y[at]) / b + loss.ridge * point + run.noise_stds[k] * noise[k]
+        point = (
+            theta + k / (k + 3) * (theta - before) if isinstance(run.update, Nesterov) else theta
+        )
+        g = (
+            gradient(loss, run.clip, point, X[at], y[at]) / b
+            + loss.ridge * point
+            + run.noise_stds[k] * noise[k]
+        )
         velocity = run.update.beta * velocity + g if isinstance(run.update, HeavyBall) else g
         if isinstance(run.update, Adam):
             gradients.append(g)
@@ -95,29 +108,36 @@ def fit(run, X, y, noise, theta=None, batches=None):
 
 
 def adam(rule, gradients, stds):
-    """Kingma and Ba (2015), section 2: exponentially weighted means of all gradients so far, weights summing to one.
+    """Kingma and Ba (2015), section 2: exponentially weighted means of all gradients so far,
+    weights summing to one.
 
-    With a floor the noise's variance is taken off the squares (Tang, Shpilevskiy and Lecuyer 2023, Algorithm 1).
+    With a floor the noise's variance is taken off the squares (Tang, Shpilevskiy and Lecuyer 2023,
+    Algorithm 1).
     """
+
     def mean(beta, values):
         weights = beta ** np.arange(len(values))[::-1]
         return np.tensordot(weights / weights.sum(), values, 1)
+
     squares = mean(rule.beta2, gradients**2)
     if rule.noise_floor is not None:
-        noise = mean(rule.beta2, stds[:len(gradients)]**2)
+        noise = mean(rule.beta2, stds[: len(gradients)] ** 2)
         squares = np.maximum(squares - noise, rule.noise_floor * noise)
     return mean(rule.beta1, gradients) / (np.sqrt(squares) + rule.stabiliser)
 
 
 def quadratic_law(run, X, y, batches=None):
-    """Mean and covariance of the last iterate of a Huber loss that is never clamped; blocks in public order, or the
-    given records at every step."""
+    """Mean and covariance of the last iterate of a Huber loss that is never clamped; blocks in
+    public order, or the given records at every step."""
     assert isinstance(run.loss, HuberRidge) and run.update is None
     X = np.column_stack((X, np.full(len(X), run.loss.intercept)))
     d, b = X.shape[1], run.divisor
     std = getattr(run.start, "std", 0.0)
     mean, cov = np.zeros(d), std**2 * np.eye(d)
-    drawn, mixing = np.zeros((run.steps, d, d)), added(run.noise, run.steps)  # what each draw has done to theta
+    drawn, mixing = (
+        np.zeros((run.steps, d, d)),
+        added(run.noise, run.steps),
+    )  # what each draw has done to theta
     for k in range(run.steps):
         first = k % run.blocks * int(b)
         at = slice(first, first + int(b)) if batches is None else list(batches[k])

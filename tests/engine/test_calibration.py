@@ -1,4 +1,5 @@
-"""Noisy Newton rounds after the last step: what a record adds to them, what neighbours move, and what is released."""
+"""Noisy Newton rounds after the last step: what a record adds to them, what neighbours move, and
+what is released."""
 
 from dataclasses import replace
 from functools import partial
@@ -10,13 +11,14 @@ import pytest
 from scipy.optimize import minimize
 
 import lastiterate as li
-from lastiterate.engine import (calibration as calibration_queries, exact_linear as exact_sums, calibration as newton_rounds, seeded_key, seeded_keys)
+from lastiterate.engine import calibration as calibration_queries
+from lastiterate.engine import calibration as newton_rounds
+from lastiterate.engine import exact_linear as exact_sums
 from lastiterate.engine import linear_model as model_module
-from lastiterate.engine.calibration import OF_ONE, OF_SEVERAL, Queries
-from lastiterate.engine.exact_linear import exact_rounds
-from lastiterate.engine.exact_linear import execute_exactly
+from lastiterate.engine import seeded_key, seeded_keys
+from lastiterate.engine.calibration import OF_ONE, OF_SEVERAL, Queries, calibrated, drawn_rounds
+from lastiterate.engine.exact_linear import exact_rounds, execute_exactly
 from lastiterate.engine.linear_model import Model, execute, scores
-from lastiterate.engine.calibration import calibrated, drawn_rounds
 from lastiterate.engine.streaming.buffers import Arrays
 from lastiterate.engine.streaming.execution import execute_streaming
 from lastiterate.engine.unit_gradients import execute_units
@@ -34,10 +36,15 @@ def queries(outputs, seed=0, columns=5):
 
 
 def adversarial(found, rng, records=300):
-    """Scores, class indices and parameters at the edges of what can happen: far scores, sure and split chances."""
+    """Scores, class indices and parameters at the edges of what can happen: far scores, sure and
+    split chances."""
     outputs = len(found.weights)
-    far = rng.choice([-1e9, -1.0, -0.999, 0.0, 0.5, 1.0, 1e9], size=(records, outputs)) * found.reach
-    values = np.where(rng.random((records, 1)) < 0.5, far, rng.normal(size=(records, outputs)) * found.reach)
+    far = (
+        rng.choice([-1e9, -1.0, -0.999, 0.0, 0.5, 1.0, 1e9], size=(records, outputs)) * found.reach
+    )
+    values = np.where(
+        rng.random((records, 1)) < 0.5, far, rng.normal(size=(records, outputs)) * found.reach
+    )
     parameters = rng.choice([-40.0, -1.0, 0.0, 0.3, 1.0, 40.0], size=found.parameters)
     return values + found.biases, rng.integers(0, max(2, outputs), records), parameters
 
@@ -45,7 +52,10 @@ def adversarial(found, rng, records=300):
 def longest(outputs, tries=60):
     """The longest vector that a search finds."""
     rng, found = np.random.default_rng(outputs), queries(outputs)
-    return max(float(np.linalg.norm(found.vectors(*adversarial(found, rng)), axis=1).max()) for _ in range(tries))
+    return max(
+        float(np.linalg.norm(found.vectors(*adversarial(found, rng)), axis=1).max())
+        for _ in range(tries)
+    )
 
 
 @pytest.mark.parametrize("outputs", OUTPUTS)
@@ -54,14 +64,19 @@ def test_no_record_adds_more_than_one(outputs):
 
 
 def test_scores_reach_as_far_as_rows_typically_are_long():
-    """A reach in bounds of rows, which clipped rows seldom come near, would leave the slope three times the noise."""
-    run = li.Run(n=60, steps=1, step_size=0.1, loss=li.Logistic(row_norm=3.0), noise=li.NoiseMultiplier(1.0))
+    """A reach in bounds of rows, which clipped rows seldom come near, would leave the slope three
+    times the noise."""
+    run = li.Run(
+        n=60, steps=1, step_size=0.1, loss=li.Logistic(row_norm=3.0), noise=li.NoiseMultiplier(1.0)
+    )
     parts = li.PrivateCovariance(9.0), li.PrivateCovariance(9.0, row_norm=2.0)
     found = [typical_norm(replace(run, prelude=prelude)) for prelude in ((), parts[:1], parts[1:])]
     assert found == [3.0, 3.0, 1.0]
     weights = np.ones((1, 5))
     assert Queries(run.loss, weights, 1.0).reach == pytest.approx(2.5 * 2 / 4**0.5)
-    assert Queries(run.loss, weights, 3.0).reach == pytest.approx(3 * Queries(run.loss, weights, 1.0).reach)
+    assert Queries(run.loss, weights, 3.0).reach == pytest.approx(
+        3 * Queries(run.loss, weights, 1.0).reach
+    )
 
 
 @pytest.mark.parametrize("outputs", OUTPUTS)
@@ -69,15 +84,19 @@ def test_gradient_and_hessian_each_keep_their_bound_and_attain_it(outputs):
     rng, found, most = np.random.default_rng(outputs), queries(outputs), np.zeros(2)
     for _ in range(200):
         vectors = found.vectors(*adversarial(found, rng, 50))
-        parts = vectors[:, :found.parameters], vectors[:, found.parameters:]
+        parts = vectors[:, : found.parameters], vectors[:, found.parameters :]
         most = np.maximum(most, [np.linalg.norm(part, axis=1).max() for part in parts])
     quarter = (OF_ONE if outputs == 1 else OF_SEVERAL) / 4
     assert most[0] <= 1 and most[1] <= quarter and most[0] > 0.99 and most[1] > 0.95 * quarter
 
 
 MUTANTS = {
-    "scores are not clipped": lambda patch: patch.setattr(calibration_queries.np, "clip", lambda values, *_: values),
-    "rows are longer": lambda patch: patch.setattr(calibration_queries.math, "sqrt", lambda value: value**0.5 / 1.2),
+    "scores are not clipped": lambda patch: patch.setattr(
+        calibration_queries.np, "clip", lambda values, *_: values
+    ),
+    "rows are longer": lambda patch: patch.setattr(
+        calibration_queries.math, "sqrt", lambda value: value**0.5 / 1.2
+    ),
     "the vector is longer": lambda patch: patch.setattr(calibration_queries, "UNIT", 1.1),
 }
 
@@ -92,7 +111,9 @@ def test_a_broken_sensitivity_is_noticed(outputs, mutant, monkeypatch):
 def test_the_bounds_hold_for_any_vectors_that_are_no_further_apart_than_one():
     rng, most, joint = np.random.default_rng(0), 0.0, 0.0
     for _ in range(4000):
-        points = rng.normal(size=(rng.integers(2, 8), rng.integers(1, 8))) * rng.choice([1.0, 0.1, 0.01], size=1)
+        points = rng.normal(size=(rng.integers(2, 8), rng.integers(1, 8))) * rng.choice(
+            [1.0, 0.1, 0.01], size=1
+        )
         points /= np.linalg.norm(points[:, None] - points, axis=2).max()
         chance = rng.dirichlet(np.full(len(points), rng.choice([0.1, 1.0, 10.0])))
         centred = points - chance @ points
@@ -119,12 +140,18 @@ def log_loss(found, parameters, values, target):
 @pytest.mark.parametrize("outputs", OUTPUTS)
 def test_vectors_hold_the_derivatives_of_the_log_loss(outputs):
     rng, found = np.random.default_rng(1), queries(outputs)
-    values, target = rng.normal(size=(40, outputs)) * found.reach, rng.integers(0, max(2, outputs), 40)
+    values, target = (
+        rng.normal(size=(40, outputs)) * found.reach,
+        rng.integers(0, max(2, outputs), 40),
+    )
     parameters = rng.normal(size=found.parameters)
     gradient, hessian = found.derivatives(found.vectors(values, target, parameters).sum(axis=0))
     with jax.enable_x64(True):
+
         def total(w):
-            return jax.vmap(lambda one, y: log_loss(found, w, one, y))(jnp.asarray(values), jnp.asarray(target)).sum()
+            return jax.vmap(lambda one, y: log_loss(found, w, one, y))(
+                jnp.asarray(values), jnp.asarray(target)
+            ).sum()
 
         both = jax.jit(lambda w: (jax.grad(total)(w), jax.hessian(total)(w)))(parameters)
         assert np.allclose(both[0], gradient, rtol=1e-5, atol=1e-6)
@@ -132,8 +159,8 @@ def test_vectors_hold_the_derivatives_of_the_log_loss(outputs):
 
 
 def moved_squared(run, weights, one, others, noisy_key):
-    """The sum over rounds of the squared distance between two data sets' sums in deviations of the noise, both after
-    the same releases; the largest for any of the ``others``."""
+    """The sum over rounds of the squared distance between two data sets' sums in deviations of the
+    noise, both after the same releases; the largest for any of the ``others``."""
     sums = {}
 
     def recorded(name, base):
@@ -153,9 +180,18 @@ def moved_squared(run, weights, one, others, noisy_key):
     calibrated(run, weights, lambda: iter([one]), recorded("one", first))
     moved = []
     for other in others:
-        calibrated(run, weights, partial(iter, [other]), recorded("other", lambda number, *_: released[number]))
-        moved.append(sum(float(np.square(sums["one", r] - sums["other", r]).sum())
-                         for r in range(run.calibration.rounds)))
+        calibrated(
+            run,
+            weights,
+            partial(iter, [other]),
+            recorded("other", lambda number, *_: released[number]),
+        )
+        moved.append(
+            sum(
+                float(np.square(sums["one", r] - sums["other", r]).sum())
+                for r in range(run.calibration.rounds)
+            )
+        )
     return max(moved)
 
 
@@ -163,8 +199,15 @@ def moved_squared(run, weights, one, others, noisy_key):
 @pytest.mark.parametrize("outputs", OUTPUTS)
 def test_neighbours_move_all_rounds_by_no_more_than_is_charged(outputs, adjacency):
     found, rng, worst = queries(outputs, 3), np.random.default_rng(3), 0.0
-    run = li.Run(n=7, steps=1, step_size=0.1, noise=li.NoiseMultiplier(1.0), loss=found.loss, adjacency=adjacency,
-                 calibration=li.Calibration(0.3))
+    run = li.Run(
+        n=7,
+        steps=1,
+        step_size=0.1,
+        noise=li.NoiseMultiplier(1.0),
+        loss=found.loss,
+        adjacency=adjacency,
+        calibration=li.Calibration(0.3),
+    )
     charged = run.calibration.moved(adjacency) / run.calibration.noise_multiplier
     for key in seeded_keys(0, 10):  # six neighbours of each data set: its noise is most of the work
         values, target, _ = adversarial(found, rng, run.n)
@@ -181,8 +224,9 @@ def test_neighbours_move_all_rounds_by_no_more_than_is_charged(outputs, adjacenc
 
 @pytest.mark.parametrize("make", [drawn_rounds, lambda key: exact_rounds(20, key)])
 def test_the_noise_of_every_round_is_the_described_one_and_its_own(make):
-    """80 keys: 640 numbers of every round, each figure within 5 of its standard deviations. Noise of another deviation
-    is seen from 15% on, and rounds that share their noise are correlated by 1."""
+    """80 keys: 640 numbers of every round, each figure within 5 of its standard deviations. Noise
+    of another deviation is seen from 15% on, and rounds that share their noise are correlated by 1.
+    """
     stds, drawn = li.Calibration(3.0).stds, []
     for key in seeded_keys(1, 80):
         noisy = make(key)
@@ -207,8 +251,18 @@ def made(classes=2, seed=0, n=N):
 
 def described(classes=2, z=1e-3, **more):
     loss = li.Logistic() if classes == 2 else li.Softmax(classes=classes)
-    return li.Run(**dict(n=N, steps=60, step_size=4.0, clip=0.3, loss=loss, noise=li.NoiseMultiplier(0.1),
-                         calibration=li.Calibration(z)) | more)
+    return li.Run(
+        **dict(
+            n=N,
+            steps=60,
+            step_size=4.0,
+            clip=0.3,
+            loss=loss,
+            noise=li.NoiseMultiplier(0.1),
+            calibration=li.Calibration(z),
+        )
+        | more
+    )
 
 
 def loss_of(run, model, x, y):
@@ -271,23 +325,36 @@ def test_an_absent_record_adds_nothing():
     assert not np.array_equal(without.weights, execute(run, x, y, seeded_key(4)).weights)
     plain = execute(replace(run, calibration=None), x, y, seeded_key(4), absent=(0, 1, 2))
     kept = slice(3, None)
-    alone = calibrated(run, plain.weights, lambda: iter([(scores(run, plain, x[kept]), y[kept])]),
-                       drawn_rounds(seeded_key(4)))
+    alone = calibrated(
+        run,
+        plain.weights,
+        lambda: iter([(scores(run, plain, x[kept]), y[kept])]),
+        drawn_rounds(seeded_key(4)),
+    )
     assert np.allclose(without.weights, alone, rtol=1e-9)
 
 
 @pytest.mark.parametrize("executed", [execute, execute_exactly])
-@pytest.mark.parametrize("batching", [li.FullBatch(), li.Cyclic(30), li.Permuted(30), li.RandomAllocation(30)])
+@pytest.mark.parametrize(
+    "batching", [li.FullBatch(), li.Cyclic(30), li.Permuted(30), li.RandomAllocation(30)]
+)
 def test_every_record_is_scored_once_as_steps_read_it(batching, executed, monkeypatch):
-    """Batches put records into other places, with empty ones between them; rows are longer than is allowed."""
+    """Batches put records into other places, with empty ones between them; rows are longer than is
+    allowed."""
     (x, y), absent, seen = made(3, n=1100), (2, 700), []
     run = described(3, n=1100, steps=2, batching=batching, loss=li.Softmax(classes=3, row_norm=0.3))
     x[list(absent)] = y[list(absent)] = 0
     module = model_module if executed is execute else exact_sums
-    monkeypatch.setattr(module, "calibrated", lambda run, weights, scored, noisy: (seen.extend(scored()), weights)[1])
+    monkeypatch.setattr(
+        module,
+        "calibrated",
+        lambda run, weights, scored, noisy: (seen.extend(scored()), weights)[1],
+    )
     model = executed(run, x, y, seeded_key(6), absent=absent)
     kept = np.delete(np.arange(1100), absent)
-    np.testing.assert_allclose(np.vstack([values for values, _ in seen]), scores(run, model, x[kept]), rtol=1e-12)
+    np.testing.assert_allclose(
+        np.vstack([values for values, _ in seen]), scores(run, model, x[kept]), rtol=1e-12
+    )
     np.testing.assert_array_equal(np.concatenate([target for _, target in seen]), y[kept])
 
 
@@ -295,22 +362,40 @@ def test_every_row_of_a_unit_is_scored_once(monkeypatch):
     (x, y), seen, unit = made(n=50), [], np.repeat(np.arange(25), 2)
     x, y, unit = x[1:], y[1:], unit[1:]  # one place is empty
     run = described(n=25, steps=2, batching=li.Permuted(4), rows_per_record=2)
-    monkeypatch.setattr(model_module, "calibrated", lambda run, weights, scored, noisy: (seen.extend(scored()),
-                                                                                         weights)[1])
+    monkeypatch.setattr(
+        model_module,
+        "calibrated",
+        lambda run, weights, scored, noisy: (seen.extend(scored()), weights)[1],
+    )
     model = execute_units(run, unit_records((x, y), unit, 2), seeded_key(6))
-    found = np.column_stack((np.vstack([values for values, _ in seen]), np.concatenate([one for _, one in seen])))
+    found = np.column_stack(
+        (np.vstack([values for values, _ in seen]), np.concatenate([one for _, one in seen]))
+    )
     expected = np.column_stack((scores(run, model, x), y))
-    np.testing.assert_allclose(*(np.sort(both.view(complex).ravel()) for both in (found, expected)), rtol=1e-12)
+    np.testing.assert_allclose(
+        *(np.sort(both.view(complex).ravel()) for both in (found, expected)), rtol=1e-12
+    )
 
 
 def test_a_unit_adds_the_mean_of_its_rows():
     (x, y), loss = made(n=60), li.Logistic()
     unit = np.repeat(np.arange(20), 3)
-    run = li.Run(n=20, steps=5, step_size=0.5, clip=0.3, loss=loss, noise=li.NoiseMultiplier(0.1), rows_per_record=3,
-                 calibration=li.Calibration(2.0))
+    run = li.Run(
+        n=20,
+        steps=5,
+        step_size=0.5,
+        clip=0.3,
+        loss=loss,
+        noise=li.NoiseMultiplier(0.1),
+        rows_per_record=3,
+        calibration=li.Calibration(2.0),
+    )
     sums = []
     keep = newton_rounds.each_sum
-    newton_rounds.each_sum = lambda slices, f: (sums.append(part := list(slices)), keep(iter(part), f))[1]
+    newton_rounds.each_sum = lambda slices, f: (
+        sums.append(part := list(slices)),
+        keep(iter(part), f),
+    )[1]
     try:
         li.train(run, (x, y), unit=unit, seed=1)
     finally:
@@ -356,8 +441,10 @@ def test_a_public_factor_multiplies_scores_and_changes_no_answer(classes):
     x, y = rng.normal(size=(60, 4)), rng.integers(0, classes, 60)
     loss = li.Logistic(row_norm=2.0) if classes == 2 else li.Softmax(classes=classes, row_norm=2.0)
     run = li.Run(n=60, steps=5, step_size=0.5, noise=li.NoiseMultiplier(1.0), loss=loss)
-    plain, scaled = (scores(one, execute(one, x, y, seeded_key(3)), x)
-                     for one in (run, replace(run, calibration=li.AssumedSlope(0.37))))
+    plain, scaled = (
+        scores(one, execute(one, x, y, seeded_key(3)), x)
+        for one in (run, replace(run, calibration=li.AssumedSlope(0.37)))
+    )
     np.testing.assert_allclose(scaled, 0.37 * plain, rtol=1e-6)
 
 

@@ -1,4 +1,5 @@
-"""Capped losses: gradients of one convex function, constants that hold and are sharp, steps that never expand."""
+"""Capped losses: gradients of one convex function, constants that hold and are sharp, steps that
+never expand."""
 
 import json
 import math
@@ -10,14 +11,18 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.engine.random import NOISE, gaussian, seeded_key, stream
 from lastiterate.engine.linear_gradients import Linear
+from lastiterate.engine.random import NOISE, gaussian, seeded_key, stream
 from lastiterate.engine.trainer import Trainer
 from lastiterate.errors import InputError
 
 from . import reference
 
-CASES = [li.Softmax(classes=k, row_norm=1.3, intercept=0.6, cap=c) for k in (2, 3, 6) for c in (0.05, 0.3, 0.5, 0.8)]
+CASES = [
+    li.Softmax(classes=k, row_norm=1.3, intercept=0.6, cap=c)
+    for k in (2, 3, 6)
+    for c in (0.05, 0.3, 0.5, 0.8)
+]
 CASES += [li.Logistic(row_norm=1.3, intercept=0.6, cap=c) for c in (0.05, 0.3, 0.5, 0.8)]
 
 
@@ -26,7 +31,8 @@ def ids(loss):
 
 
 def value(loss, theta, row, label):
-    """h_c(m), m = log sum of the others' scores - the label's: log(1 + e^m), continued with slope c."""
+    """h_c(m), m = log sum of the others' scores - the label's: log(1 + e^m), continued with slope
+    c."""
     scores = theta @ row
     if isinstance(loss, li.Logistic):
         m = (1 - 2 * label) * scores[0]
@@ -59,7 +65,9 @@ def test_the_gradient_of_the_capped_loss(loss):
         for place in np.ndindex(theta.shape):
             step = np.zeros_like(theta)
             step[place] = 1e-6
-            slope = (value(loss, theta + step, row, label) - value(loss, theta - step, row, label)) / 2e-6
+            slope = (
+                value(loss, theta + step, row, label) - value(loss, theta - step, row, label)
+            ) / 2e-6
             assert found[place] == pytest.approx(slope, abs=2e-6)
         np.testing.assert_allclose(gradient(loss, theta, row, label, exact=False), found, atol=2e-6)
         acted += np.linalg.norm(found - gradient(replace(loss, cap=None), theta, row, label)) > 1e-9
@@ -68,17 +76,25 @@ def test_the_gradient_of_the_capped_loss(loss):
 
 @pytest.mark.parametrize("loss", CASES, ids=ids)
 def test_constants_hold_and_are_sharp(loss):
-    """Lipschitz, convex and co-coercive: |g - g'|^2 <= smooth <g - g', w - w'>: steps up to 2/smooth never expand."""
+    """Lipschitz, convex and co-coercive: |g - g'|^2 <= smooth <g - g', w - w'>: steps up to
+    2/smooth never expand."""
     rng, facts = np.random.default_rng(2), loss.facts()
     lipschitz, smooth = facts.fact("lipschitz"), facts.fact("smooth")
     with jax.enable_x64(True):
-        field = jax.jit(lambda thetas, rows, labels: jax.vmap(
-            lambda theta, row, label: Linear(loss, None, True).chunk_sum(theta, (row[None], label[None]))
-        )(thetas, rows, labels))
+        field = jax.jit(
+            lambda thetas, rows, labels: jax.vmap(
+                lambda theta, row, label: Linear(loss, None, True).chunk_sum(
+                    theta, (row[None], label[None])
+                )
+            )(thetas, rows, labels)
+        )
         count = 3000
         draws = [drawn(loss, rng, 10.0 ** rng.uniform(-1.5, 1)) for _ in range(count)]
         first = np.array([theta for theta, _, _ in draws])
-        rows, labels = np.array([row for _, row, _ in draws]), np.array([label for _, _, label in draws])
+        rows, labels = (
+            np.array([row for _, row, _ in draws]),
+            np.array([label for _, _, label in draws]),
+        )
         # the sharpest pairs are two classes at the cap, close together along the row
         close = rng.random(count) < 0.5
         moves = rng.normal(size=first.shape) * 10.0 ** rng.uniform(-1, 1.5, size=(count, 1, 1))
@@ -89,11 +105,18 @@ def test_constants_hold_and_are_sharp(loss):
                 scores[0], turned[0] = odds * (1 - 2 * labels[k]), 1.0
             else:
                 other = (labels[k] + 1) % loss.outputs
-                scores[labels[k]], scores[other], turned[labels[k]], turned[other] = 0.0, odds, -1.0, 1.0
+                scores[labels[k]], scores[other], turned[labels[k]], turned[other] = (
+                    0.0,
+                    odds,
+                    -1.0,
+                    1.0,
+                )
             first[k] = np.outer(scores, rows[k]) / (rows[k] @ rows[k])
             moves[k] = rng.normal() * 1e-2 * np.outer(turned, rows[k])
-        one, two = (np.asarray(field(jnp.asarray(at), jnp.asarray(rows), jnp.asarray(labels)))
-                    for at in (first, first + moves))
+        one, two = (
+            np.asarray(field(jnp.asarray(at), jnp.asarray(rows), jnp.asarray(labels)))
+            for at in (first, first + moves)
+        )
     size = np.sqrt((one**2).sum((1, 2)))
     apart, inner = ((two - one) ** 2).sum((1, 2)), ((two - one) * moves).sum((1, 2))
     assert size.max() <= lipschitz * (1 + 1e-12) and size.max() > 0.98 * lipschitz
@@ -112,7 +135,9 @@ def test_one_record_in_single_precision():
     for loss in (li.Softmax(classes=3, row_norm=1.5, cap=0.2), li.Logistic(row_norm=1.5, cap=0.2)):
         run = li.Run(n=600, steps=1, step_size=0.1, noise=li.GradientNoise(0.1), loss=loss)
         rows = rng.normal(size=(600, 3))
-        rows = np.c_[rows / np.linalg.norm(rows, axis=1)[:, None] * 1.5, np.ones(600)].astype(np.float32)
+        rows = np.c_[rows / np.linalg.norm(rows, axis=1)[:, None] * 1.5, np.ones(600)].astype(
+            np.float32
+        )
         labels = rng.integers(0, 2, 600)
         theta, largest = rng.normal(size=(loss.outputs, 4)) * 30, 0.0
         with jax.enable_x64(True):
@@ -121,23 +146,38 @@ def test_one_record_in_single_precision():
             for i in rng.integers(0, 600, 20):
                 less = rows.copy()
                 less[i] = 0
-                part = np.asarray(field(jnp.asarray(theta), (jnp.asarray(less), jnp.asarray(labels))))
+                part = np.asarray(
+                    field(jnp.asarray(theta), (jnp.asarray(less), jnp.asarray(labels)))
+                )
                 largest = max(largest, np.linalg.norm(full - part))
         assert 0.3 * run.facts().fact("sensitivity") < largest <= run.facts().fact("sensitivity")
 
 
-@pytest.mark.parametrize("loss", [li.Softmax(classes=3, ridge=0.05, cap=0.3), li.Logistic(ridge=0.1, cap=0.3)], ids=ids)
+@pytest.mark.parametrize(
+    "loss", [li.Softmax(classes=3, ridge=0.05, cap=0.3), li.Logistic(ridge=0.1, cap=0.3)], ids=ids
+)
 def test_runs_agree_with_numpy(loss):
     rng = np.random.default_rng(4)
     rows, labels = rng.normal(size=(23, 4)), rng.integers(0, 2, 23)
-    run = li.Run(n=23, steps=7, step_size=0.9, noise=li.GradientNoise(0.2), batching=li.Cyclic(9), release="all",
-                 loss=loss)
+    run = li.Run(
+        n=23,
+        steps=7,
+        step_size=0.9,
+        noise=li.GradientNoise(0.2),
+        batching=li.Cyclic(9),
+        release="all",
+        loss=loss,
+    )
     key = seeded_key(3)
     with jax.enable_x64(True):
-        noise = np.array([gaussian(stream(key, NOISE), k, (loss.outputs, 5)) for k in range(run.steps)])
+        noise = np.array(
+            [gaussian(stream(key, NOISE), k, (loss.outputs, 5)) for k in range(run.steps)]
+        )
     theirs = reference.fit(run, rows, labels, noise)
     np.testing.assert_allclose(Trainer(run).fit(rows, labels, key), theirs, atol=2e-5)
-    np.testing.assert_allclose(Trainer(replace(run, release="last")).fit(rows, labels, key), theirs[-1], atol=2e-6)
+    np.testing.assert_allclose(
+        Trainer(replace(run, release="last")).fit(rows, labels, key), theirs[-1], atol=2e-6
+    )
 
 
 def test_a_clip_that_never_acts_keeps_the_constants():
@@ -145,7 +185,10 @@ def test_a_clip_that_never_acts_keeps_the_constants():
     run = li.Run(n=100, steps=10, step_size=1.0, noise=li.GradientNoise(0.1), loss=loss)
     bound = loss.facts().fact("lipschitz")
     idle = replace(run, clip=bound * 1.001)
-    assert idle.facts().smooth == run.facts().smooth and idle.facts().sensitivity == run.facts().sensitivity
+    assert (
+        idle.facts().smooth == run.facts().smooth
+        and idle.facts().sensitivity == run.facts().sensitivity
+    )
     acting = replace(run, clip=bound * 0.5)
     assert acting.facts().smooth is None, "clipping the vector expands, capped or not"
     scalar = replace(acting, loss=li.Logistic(cap=0.2), clip=0.1)
@@ -161,8 +204,13 @@ def test_descriptions():
         two = li.Logistic(ridge=0.01, cap=cap).facts()
         assert two.fact("lipschitz") == pytest.approx(cap * math.sqrt(b2))
         assert two.fact("smooth") == pytest.approx(share / 2 * b2 + 0.01)
-        run = li.Run(n=10, steps=1, step_size=1.0, noise=li.GradientNoise(1.0), loss=replace(base, cap=cap))
-        assert li.Run.from_json(run.to_json()) == run and json.loads(run.to_json())["loss"]["cap"] == cap
+        run = li.Run(
+            n=10, steps=1, step_size=1.0, noise=li.GradientNoise(1.0), loss=replace(base, cap=cap)
+        )
+        assert (
+            li.Run.from_json(run.to_json()) == run
+            and json.loads(run.to_json())["loss"]["cap"] == cap
+        )
     for bad in (0.0, 1.0, -0.1, 2.0, math.nan, "0.1"):
         for loss in (li.Logistic(), base):
             with pytest.raises(InputError, match="cap"):
@@ -175,8 +223,14 @@ def test_longer_steps_and_less_noise_at_the_same_privacy():
     capped = replace(plain, cap=0.1)
     for name, times in (("lipschitz", 10.0), ("smooth", 0.5 / 0.18)):
         assert plain.facts().fact(name) == pytest.approx(times * capped.facts().fact(name))
-    run = li.Run(n=10_000, steps=200, step_size=1 / capped.facts().fact("smooth"), noise=li.NoiseMultiplier(3.0),
-                 batching=li.Permuted(500), loss=capped)
+    run = li.Run(
+        n=10_000,
+        steps=200,
+        step_size=1 / capped.facts().fact("smooth"),
+        noise=li.NoiseMultiplier(3.0),
+        batching=li.Permuted(500),
+        loss=capped,
+    )
     found = li.account(run)
     assert found.best(1e-6).theorem.name == "shifted-interpolation-permuted"
     assert found.epsilon(1e-6) < li.account(replace(run, loss=plain, clip=0.1)).epsilon(1e-6) / 1.5

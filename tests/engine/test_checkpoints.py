@@ -1,4 +1,5 @@
-"""An interrupted run that is resumed releases the bits of a whole one. The exhaustive tier kills 50 times."""
+"""An interrupted run that is resumed releases the bits of a whole one. The exhaustive tier kills 50
+times."""
 
 import json
 import os
@@ -20,24 +21,37 @@ from safetensors.numpy import load
 
 import lastiterate as li
 from lastiterate.engine import execute, seeded_key
-from lastiterate.engine.checkpoint import Checkpoint
+from lastiterate.engine.checkpoint import Checkpoint, Key, Owner, unseal
 from lastiterate.engine.network import fit_network
-from lastiterate.engine.checkpoint import Key, Owner, unseal
 from lastiterate.errors import InputError
 from tiers import size
 
 KILLS = size(3, 50, "KILLS")
 KEY = Key(bytes(range(32)))
-COMMON = dict(n=60, steps=40, step_size=0.3, noise=li.GradientNoise(0.05), loss=li.Logistic(ridge=1e-2))
+COMMON = dict(
+    n=60, steps=40, step_size=0.3, noise=li.GradientNoise(0.05), loss=li.Logistic(ridge=1e-2)
+)
 RUNS = {
-    "full": li.Run(**COMMON), "cyclic": li.Run(batching=li.Cyclic(16), **COMMON),
-    "permuted": li.Run(batching=li.Permuted(16), **COMMON), "reshuffled": li.Run(batching=li.Reshuffled(16), **COMMON),
-    "fixed": li.Run(batching=li.FixedSize(16), **COMMON), "poisson": li.Run(batching=li.Poisson(0.2), **COMMON),
+    "full": li.Run(**COMMON),
+    "cyclic": li.Run(batching=li.Cyclic(16), **COMMON),
+    "permuted": li.Run(batching=li.Permuted(16), **COMMON),
+    "reshuffled": li.Run(batching=li.Reshuffled(16), **COMMON),
+    "fixed": li.Run(batching=li.FixedSize(16), **COMMON),
+    "poisson": li.Run(batching=li.Poisson(0.2), **COMMON),
     "bins": li.Run(batching=li.BallsInBins(16), **COMMON),
-    "nesterov": li.Run(update=li.Nesterov(), **COMMON), "heavy ball": li.Run(update=li.HeavyBall(0.5), **COMMON),
-    "snapshots": li.Run(**COMMON | {"noise": li.NoiseMultiplier(1.0), "method": li.VarianceReduced(7, 1.0),
-                                    "batching": li.Poisson(0.2)}),
-    "correlated": li.Run(batching=li.Cyclic(16), **COMMON | {"noise": li.Correlated(1.0, 7, decay=0.5)}),
+    "nesterov": li.Run(update=li.Nesterov(), **COMMON),
+    "heavy ball": li.Run(update=li.HeavyBall(0.5), **COMMON),
+    "snapshots": li.Run(
+        **COMMON
+        | {
+            "noise": li.NoiseMultiplier(1.0),
+            "method": li.VarianceReduced(7, 1.0),
+            "batching": li.Poisson(0.2),
+        }
+    ),
+    "correlated": li.Run(
+        batching=li.Cyclic(16), **COMMON | {"noise": li.Correlated(1.0, 7, decay=0.5)}
+    ),
     "prelude": li.Run(prelude=(li.PrivateMean(2.0, 1.0),), **COMMON),
 }
 
@@ -75,8 +89,15 @@ def test_a_resumed_run_releases_the_same_bits(name: str, tmp_path: Path) -> None
 
 def test_a_resumed_network_releases_the_same_bits(tmp_path: Path) -> None:
     x, y = records()
-    run = li.Run(n=60, steps=20, step_size=0.3, noise=li.GradientNoise(0.05), clip=1.0, batching=li.Permuted(16),
-                 loss=li.Abstract(li.LossFacts()))
+    run = li.Run(
+        n=60,
+        steps=20,
+        step_size=0.3,
+        noise=li.GradientNoise(0.05),
+        clip=1.0,
+        batching=li.Permuted(16),
+        loss=li.Abstract(li.LossFacts()),
+    )
     first = {"a": np.ones((5, 3), np.float32), "b": np.ones(3, np.float32)}
 
     def loss(params: dict, row: jax.Array, label: jax.Array) -> jax.Array:
@@ -84,12 +105,27 @@ def test_a_resumed_network_releases_the_same_bits(tmp_path: Path) -> None:
 
     whole = fit_network(run, loss, first, (x, y), seeded_key(1))
     with pytest.raises(Interrupted):
-        fit_network(run, loss, first, (x, y), seeded_key(1), progress=interrupt(9),
-                    checkpoint=Checkpoint(tmp_path / "c", KEY, 0.0))
+        fit_network(
+            run,
+            loss,
+            first,
+            (x, y),
+            seeded_key(1),
+            progress=interrupt(9),
+            checkpoint=Checkpoint(tmp_path / "c", KEY, 0.0),
+        )
     with pytest.raises(InputError, match="other data"):
-        fit_network(run, loss, first | {"b": np.zeros(3, np.float32)}, (x, y), seeded_key(1),
-                    checkpoint=Checkpoint(tmp_path / "c", KEY))
-    found = fit_network(run, loss, first, (x, y), seeded_key(1), checkpoint=Checkpoint(tmp_path / "c", KEY, 0.0))
+        fit_network(
+            run,
+            loss,
+            first | {"b": np.zeros(3, np.float32)},
+            (x, y),
+            seeded_key(1),
+            checkpoint=Checkpoint(tmp_path / "c", KEY),
+        )
+    found = fit_network(
+        run, loss, first, (x, y), seeded_key(1), checkpoint=Checkpoint(tmp_path / "c", KEY, 0.0)
+    )
     assert all((found[name] == whole[name]).all() for name in whole)
 
 
@@ -101,8 +137,10 @@ def test_a_checkpoint_knows_its_run_its_data_its_key_and_its_line(tmp_path: Path
     changed = x.copy()
     changed[7, 2] += 1e-3
     for other, rows, key, token, words in (
-        (RUNS["full"], x, KEY, "t", "another run"), (run, changed, KEY, "t", "other data"),
-        (run, x, Key(bytes(32)), "t", "is not the one"), (run, x, KEY, "s", "another line"),
+        (RUNS["full"], x, KEY, "t", "another run"),
+        (run, changed, KEY, "t", "other data"),
+        (run, x, Key(bytes(32)), "t", "is not the one"),
+        (run, x, KEY, "s", "another line"),
     ):
         with pytest.raises(InputError, match=words):
             execute(other, rows, y, None, None, Checkpoint(path, key, token=token))
@@ -141,23 +179,39 @@ def test_a_ledger_hears_of_every_checkpoint_and_of_the_noise(tmp_path: Path) -> 
             execute(run, x, y, None, interrupt(stops), Checkpoint(path, KEY, 0.0, line=line))
         if stops == 5:
             old = path.read_bytes()
-    assert line.numbers == list(range(1, len(line.numbers) + 1)) and len(line.digests) == 2 == 1 + len({*line.digests})
+    assert line.numbers == list(range(1, len(line.numbers) + 1)) and len(
+        line.digests
+    ) == 2 == 1 + len({*line.digests})
     path.write_bytes(old)
     with pytest.raises(InputError, match="rolled back"):
         execute(run, x, y, None, None, Checkpoint(path, KEY, line=line))
     whole = execute(run, x, y, None, None, Checkpoint(path, KEY))
-    path.write_bytes(old)  # without a ledger a replayed copy is not seen, and reproduces the same bits
+    path.write_bytes(
+        old
+    )  # without a ledger a replayed copy is not seen, and reproduces the same bits
     assert (execute(run, x, y, None, None, Checkpoint(path, KEY)).weights == whole.weights).all()
 
 
 @pytest.mark.parametrize("changed", ["nothing", "seed", "data", "key"])
-def test_the_digest_of_a_beginning_knows_its_noise_and_its_data(changed: str, tmp_path: Path) -> None:
+def test_the_digest_of_a_beginning_knows_its_noise_and_its_data(
+    changed: str, tmp_path: Path
+) -> None:
     digests = list[str]()
     for what in ("nothing", changed):
         (x, y), line = records(), Counted()
         with pytest.raises(Interrupted):
-            execute(RUNS["full"], x + (what == "data"), y, seeded_key(4 + (what == "seed")), interrupt(5),
-                    Checkpoint(tmp_path / f"c{len(digests)}", Key(bytes(32)) if what == "key" else KEY, line=line))
+            execute(
+                RUNS["full"],
+                x + (what == "data"),
+                y,
+                seeded_key(4 + (what == "seed")),
+                interrupt(5),
+                Checkpoint(
+                    tmp_path / f"c{len(digests)}",
+                    Key(bytes(32)) if what == "key" else KEY,
+                    line=line,
+                ),
+            )
         digests += line.digests
     assert (digests[0] == digests[1]) == (changed == "nothing")
 
@@ -189,20 +243,28 @@ print(execute(run, x, y, seeded_key(3), lambda *_: None, checkpoint).weights.tob
 
 
 def child(path: "Path | str") -> "subprocess.Popen[str]":
-    return subprocess.Popen([sys.executable, "-c", CHILD, str(path)], stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(path)], stdout=subprocess.PIPE, text=True
+    )
 
 
 def secrets_in(path: Path) -> list[bytes]:
     """The eight bytes of every parameter that a checkpoint holds, and those of its key."""
     header = path.read_bytes()[12:]
-    told = json.loads(header[:header.index(b"}") + 1])
+    told = json.loads(header[: header.index(b"}") + 1])
     arrays = load(unseal(path, KEY, Owner(*(told[field.name] for field in fields(Owner))))[1])
-    found = [array.reshape(-1)[i:i + 1].tobytes() for name, array in arrays.items() if array.dtype == np.float64
-             for i in range(array.size)]
+    found = [
+        array.reshape(-1)[i : i + 1].tobytes()
+        for name, array in arrays.items()
+        if array.dtype == np.float64
+        for i in range(array.size)
+    ]
     return [*found, arrays["key"].tobytes()[:8], arrays["key"].tobytes()[8:]]
 
 
-def test_killed_runs_go_on_and_leave_nothing_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_runs_go_on_and_leave_nothing_readable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with redirect_stdout(StringIO()) as said, monkeypatch.context() as patch:
         patch.setattr(sys, "argv", ["-c", "-"])
         exec(CHILD, {})  # whole, and here: the bits of a process of its own
@@ -221,6 +283,8 @@ def test_killed_runs_go_on_and_leave_nothing_readable(tmp_path: Path, monkeypatc
             assert not any(part in content for part in secrets_in(path) if part != bytes(8))
         if told:  # it had released before it was killed
             path.unlink(missing_ok=True)
-    print(f"{kills} kills, {scanned} bytes scanned")  # figures for benchmarks/RESULTS.md, with pytest -s
+    print(
+        f"{kills} kills, {scanned} bytes scanned"
+    )  # figures for benchmarks/RESULTS.md, with pytest -s
     assert child(path).communicate()[0].splitlines()[1] == whole
     assert all(file == path or file.suffix == ".part" for file in tmp_path.iterdir())

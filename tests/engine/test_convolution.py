@@ -30,7 +30,15 @@ def drawn_convolution(rng):
 
     def function(x, w):
         return jax.lax.conv_general_dilated(
-            x, w, strides, padding, base, dilation, numbers, feature_group_count=groups, precision="highest"
+            x,
+            w,
+            strides,
+            padding,
+            base,
+            dilation,
+            numbers,
+            feature_group_count=groups,
+            precision="highest",
         )
 
     images = laid((batch, groups * each, *sides), layouts[0])
@@ -40,7 +48,9 @@ def drawn_convolution(rng):
 def drawn_maximum(rng):
     """Without dilation: JAX has no gradient of maxima with one."""
     axes = int(rng.integers(1, 5))
-    size, strides = (tuple(int(k) for k in rng.integers(1, 4 if axes < 3 else 3, axes)) for _ in range(2))
+    size, strides = (
+        tuple(int(k) for k in rng.integers(1, 4 if axes < 3 else 3, axes)) for _ in range(2)
+    )
     padding = tuple((int(a), int(b)) for a, b in rng.integers(0, 2, (axes, 2)))
 
     def function(x):
@@ -54,7 +64,8 @@ def operations(function, args):
 
 
 def pulled_back(function, args, cotangent):
-    """Its value and the cotangent of its arguments, in one program: one by one XLA would compile every operation."""
+    """Its value and the cotangent of its arguments, in one program: one by one XLA would compile
+    every operation."""
 
     def both(args, cotangent):
         value, back = jax.vjp(function, *args)
@@ -84,7 +95,9 @@ def pooled(x):
 def test_the_gradient_of_a_tie_goes_where_jax_sends_it():
     x = jnp.asarray(RNG.integers(0, 2, (20, 30)), jnp.float32)
     weights = jnp.asarray(RNG.normal(size=pooled(x).shape), jnp.float32)
-    ours, theirs = (jax.jit(jax.grad(lambda x, f=f: (f(x) * weights).sum()))(x) for f in (quick(pooled), pooled))
+    ours, theirs = (
+        jax.jit(jax.grad(lambda x, f=f: (f(x) * weights).sum()))(x) for f in (quick(pooled), pooled)
+    )
     np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
@@ -98,7 +111,14 @@ def test_dilated_maxima():
 
     def dilated(x):
         return jax.lax.reduce_window(
-            x, -jnp.inf, jax.lax.max, (2, 3), (1, 2), "VALID", base_dilation=(2, 1), window_dilation=(1, 3)
+            x,
+            -jnp.inf,
+            jax.lax.max,
+            (2, 3),
+            (1, 2),
+            "VALID",
+            base_dilation=(2, 1),
+            window_dilation=(1, 3),
         )
 
     np.testing.assert_array_equal(quick(dilated)(x), dilated(x))
@@ -106,7 +126,9 @@ def test_dilated_maxima():
 
 def test_what_is_too_large_or_whole_numbers_is_left_to_jax():
     large = jnp.ones((1, 1, 400)), jnp.ones((1, 1, 300))
-    assert "conv_general_dilated" in operations(lambda x, w: jax.lax.conv(x, w, (1,), "VALID"), large)
+    assert "conv_general_dilated" in operations(
+        lambda x, w: jax.lax.conv(x, w, (1,), "VALID"), large
+    )
 
     def whole(x):
         return jax.lax.reduce_window(x, np.iinfo(np.int32).min, jax.lax.max, (2,), (1,), "VALID")
@@ -114,7 +136,9 @@ def test_what_is_too_large_or_whole_numbers_is_left_to_jax():
     assert "reduce_window_max" in operations(whole, (jnp.arange(5, dtype=jnp.int32),))
 
 
-@pytest.mark.parametrize("places, stride, here", [(10, 1, True), (11, 1, False), (16, 16, True), (17, 17, False)])
+@pytest.mark.parametrize(
+    "places, stride, here", [(10, 1, True), (11, 1, False), (16, 16, True), (17, 17, False)]
+)
 def test_windows_are_written_out_where_that_costs_little(places, stride, here):
     arrays = jnp.ones((1, 1, 40, 40)), jnp.ones((1, 1, places, places))
     found = operations(lambda x, w: jax.lax.conv(x, w, (stride, stride), "VALID"), arrays)

@@ -1,4 +1,5 @@
-"""Claimed constants: true ones survive, slightly false ones are refuted by a witness that can be checked by hand."""
+"""Claimed constants: true ones survive, slightly false ones are refuted by a witness that can be
+checked by hand."""
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +30,9 @@ AS_LONG = {"pairs": 200, "climbs": 80}
 
 
 def search(loss, radius=2.0, **claims):
-    return li.audit.falsify(loss, np.zeros(3), (X, Y), li.LossFacts(**claims), radius=radius, **AS_LONG)
+    return li.audit.falsify(
+        loss, np.zeros(3), (X, Y), li.LossFacts(**claims), radius=radius, **AS_LONG
+    )
 
 
 @pytest.mark.parametrize(
@@ -44,7 +47,11 @@ def test_true_constants_survive_and_are_called_tested(loss, claims):
     assert not found.witnesses
     for name, value in claims.items():
         fact = getattr(found.facts, name)
-        assert fact.value == value and fact.evidence is li.Evidence.TESTED and "200 random pairs" in fact.why
+        assert (
+            fact.value == value
+            and fact.evidence is li.Evidence.TESTED
+            and "200 random pairs" in fact.why
+        )
     run = li.Run(
         n=30,
         steps=10,
@@ -68,16 +75,24 @@ def test_true_constants_survive_and_are_called_tested(loss, claims):
     ],
 )
 def test_false_constants_are_refuted_by_a_witness(loss, claim, value, true):
-    found = search(loss, radius=4.0, **({"smooth": 5.0} | {claim: value} if claim == "strong" else {claim: value}))
+    found = search(
+        loss,
+        radius=4.0,
+        **({"smooth": 5.0} | {claim: value} if claim == "strong" else {claim: value}),
+    )
     (witness,) = found.witnesses
-    assert getattr(found.facts, claim) is None and witness.claim == claim and witness.claimed == value
+    assert (
+        getattr(found.facts, claim) is None and witness.claim == claim and witness.claimed == value
+    )
     # by hand, in another arithmetic: gradients by differences of the loss
     x, y = X[witness.record], Y[witness.record]
 
     def gradient(theta):
         with jax.enable_x64(True):
             steps = 1e-5 * np.eye(3)
-            return np.array([float(loss(theta + s, x, y) - loss(theta - s, x, y)) / 2e-5 for s in steps])
+            return np.array(
+                [float(loss(theta + s, x, y) - loss(theta - s, x, y)) / 2e-5 for s in steps]
+            )
 
     one, two = gradient(witness.first), gradient(witness.second)
     moved = witness.second - witness.first
@@ -98,11 +113,13 @@ def test_a_smoothness_below_the_weak_convexity_bounds_the_hessian_from_above():
     """Hessians in [-m, M], m > M: gradients may turn faster than M, downwards."""
 
     def concave(theta, x, y):
-        return -(theta @ x) ** 2 + 0 * y
+        return -((theta @ x) ** 2) + 0 * y
 
     claims = {"smooth": 0.05, "weak_convexity": 2.0}
     assert not search(concave, **claims).witnesses, "it is -2 along x, and 0 elsewhere"
-    assert [w.claim for w in search(concave, smooth=0.05).witnesses] == ["smooth"], "|Hessian| <= 0.05 is meant"
+    assert [w.claim for w in search(concave, smooth=0.05).witnesses] == ["smooth"], (
+        "|Hessian| <= 0.05 is meant"
+    )
     (witness,) = search(wavy, smooth=0.05, weak_convexity=0.6).witnesses
     assert witness.claim == "smooth" and witness.needed == pytest.approx(2.5, rel=1e-2)
     found = search(concave, smooth=0.05, weak_convexity=1.9)
@@ -111,7 +128,8 @@ def test_a_smoothness_below_the_weak_convexity_bounds_the_hessian_from_above():
 
 
 def test_facts_of_another_loss_are_tested_at_most_and_other_constants_are_left_alone():
-    """What rows that are clipped enforce of a linear model says nothing about the loss that is searched."""
+    """What rows that are clipped enforce of a linear model says nothing about the loss that is
+    searched."""
     facts = li.Logistic(row_norm=1.0, intercept=0.0).facts()
     found = li.audit.falsify(logistic, np.zeros(3), (X, Y), facts, **AS_LONG)
     for name in ("lipschitz", "smooth", "strong", "weak_convexity"):
@@ -135,6 +153,13 @@ def test_facts_of_another_loss_are_tested_at_most_and_other_constants_are_left_a
     ],
 )
 def test_bad_input(change, word):
-    given = {"loss": logistic, "params": np.zeros(3), "data": (X, Y), "claims": li.LossFacts(lipschitz=1.0)} | change
+    given = {
+        "loss": logistic,
+        "params": np.zeros(3),
+        "data": (X, Y),
+        "claims": li.LossFacts(lipschitz=1.0),
+    } | change
     with pytest.raises(InputError, match=word):
-        li.audit.falsify(given.pop("loss"), given.pop("params"), given.pop("data"), given.pop("claims"), **given)
+        li.audit.falsify(
+            given.pop("loss"), given.pop("params"), given.pop("data"), given.pop("claims"), **given
+        )

@@ -17,7 +17,8 @@ from lastiterate.engine.streaming.execution import execute_streaming
 from lastiterate.errors import InputError
 
 QUICK = "--xla_cpu_parallel_codegen_split_count=1 --xla_backend_optimization_level=0"
-"""Of XLA: how well programs are translated for a processor says nothing of how devices share them."""
+"""Of XLA: how well programs are translated for a processor says nothing of how devices share them.
+"""
 SHARED = r"""
 import os
 import sys
@@ -89,9 +90,14 @@ print("done")
 
 
 def test_eight_devices_make_the_run_of_one():
-    """Weights to rounding, the same certificate, and the exact law: noise is added once, and not eight times."""
-    ran = subprocess.run([sys.executable, "-c", SHARED, QUICK, str(Path(__file__).parents[1])], capture_output=True,
-                         text=True, check=False)
+    """Weights to rounding, the same certificate, and the exact law: noise is added once, and not
+    eight times."""
+    ran = subprocess.run(
+        [sys.executable, "-c", SHARED, QUICK, str(Path(__file__).parents[1])],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert ran.returncode == 0 and ran.stdout.splitlines()[-1] == "done", ran.stderr[-2000:]
 
 
@@ -174,15 +180,23 @@ os._exit(0)  # JAX would wait for the other one
 
 
 def test_two_processes_make_the_run_of_one():
-    """Over loopback, on one device of each or on all; they share the key of the first, so that noise is one stream, and
-    each reads its part. Processes that describe different runs are refused. When one drops out the other says so in a
-    sentence and releases nothing."""
+    """Over loopback, on one device of each or on all; they share the key of the first, so that
+    noise is one stream, and each reads its part. Processes that describe different runs are
+    refused. When one drops out the other says so in a sentence and releases nothing."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     environment = {**os.environ, "XLA_FLAGS": f"--xla_force_host_platform_device_count=2 {QUICK}"}
-    both = [subprocess.Popen([sys.executable, "-c", PART, port, str(i)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                             text=True, env=environment) for i in range(2)]
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", PART, port, str(i)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        for i in range(2)
+    ]
     (out, err), (_, other) = (process.communicate() for process in both)
     assert [process.returncode for process in both] == [0, 0], err[-2000:] + other[-2000:]
     said = out.split("done: ")[-1].strip()
@@ -191,7 +205,9 @@ def test_two_processes_make_the_run_of_one():
 
 def test_devices_that_are_not_there_are_refused():
     x, y = np.zeros((20, 2), np.float32), np.zeros(20, int)
-    run = li.Run(n=20, steps=2, step_size=0.1, noise=li.GradientNoise(1.0), loss=li.Logistic(ridge=0.1))
+    run = li.Run(
+        n=20, steps=2, step_size=0.1, noise=li.GradientNoise(1.0), loss=li.Logistic(ridge=0.1)
+    )
     for count in (0, 1.5, 10**6):
         with pytest.raises(InputError, match="devices"):
             li.train(run, (x, y), devices=count, delta=1e-5)
@@ -224,6 +240,12 @@ def test_a_device_that_drops_out_ends_the_run_in_one_sentence(monkeypatch):
             return function
 
     monkeypatch.setattr("lastiterate.engine.streaming.execution.Devices", Lost)
-    run = li.Run(n=20, steps=2, step_size=0.1, noise=li.GradientNoise(1.0), loss=li.Logistic(ridge=0.1))
-    with pytest.raises(InputError, match=r"devices stopped: .* got 'UNAVAILABLE: device 3 is gone'; nothing was"):
-        execute_streaming(run, Arrays((np.zeros((20, 2), np.float32), np.zeros(20, int))), None, devices=2)
+    run = li.Run(
+        n=20, steps=2, step_size=0.1, noise=li.GradientNoise(1.0), loss=li.Logistic(ridge=0.1)
+    )
+    with pytest.raises(
+        InputError, match=r"devices stopped: .* got 'UNAVAILABLE: device 3 is gone'; nothing was"
+    ):
+        execute_streaming(
+            run, Arrays((np.zeros((20, 2), np.float32), np.zeros(20, int))), None, devices=2
+        )

@@ -1,4 +1,5 @@
-"""Batches that the host gathers: the draws of the compiled samplers, and the same model bit for bit."""
+"""Batches that the host gathers: the draws of the compiled samplers, and the same model bit for
+bit."""
 
 from contextlib import closing
 
@@ -8,15 +9,15 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.engine import minibatch_gather as gathered, trainer as many_models, seeded_key, seeded_keys
-from lastiterate.engine.random import ORDER, stream
-from lastiterate.engine.linear_gradients import Linear
-from lastiterate.engine.loop import advance, drawn_for_pass, schedule, start
-from lastiterate.engine.noise import NoiseAhead
-from lastiterate.engine.linear_gradients import arrange, hidden
-from lastiterate.engine.loop import StepProgram
-from lastiterate.engine.samplers import sampler_of
+from lastiterate.engine import minibatch_gather as gathered
+from lastiterate.engine import seeded_key, seeded_keys
+from lastiterate.engine import trainer as many_models
 from lastiterate.engine.host_permutation import in_order, into_bins, into_blocks, words
+from lastiterate.engine.linear_gradients import Linear, arrange, hidden
+from lastiterate.engine.loop import StepProgram, advance, drawn_for_pass, schedule, start
+from lastiterate.engine.noise import NoiseAhead
+from lastiterate.engine.random import ORDER, stream
+from lastiterate.engine.samplers import sampler_of
 from lastiterate.engine.trainer import Loop, Trainer
 
 N, D = 103, 3
@@ -27,26 +28,40 @@ BATCHINGS = (li.RandomAllocation(20), li.Reshuffled(20), li.Reshuffled(103), li.
 
 
 def described(batching, steps=17):
-    return li.Run(n=N, loss=li.Logistic(), steps=steps, batching=batching, step_size=0.5, noise=li.NoiseMultiplier(2.0))
+    return li.Run(
+        n=N,
+        loss=li.Logistic(),
+        steps=steps,
+        batching=batching,
+        step_size=0.5,
+        noise=li.NoiseMultiplier(2.0),
+    )
 
 
 @pytest.mark.parametrize("largest", [1, 5, 70_000, 2**40, 2**64 - 1])
 def test_a_stable_sort(largest):
     rng = np.random.default_rng(largest % 1000)
     drawn = rng.integers(0, largest, 5000, np.uint64, endpoint=True)
-    drawn[1::5] = drawn[1] // 8192 * 8192 + drawn[1::5] % 4096  # numbers that their last bits alone tell apart
+    drawn[1::5] = (
+        drawn[1] // 8192 * 8192 + drawn[1::5] % 4096
+    )  # numbers that their last bits alone tell apart
     drawn[::7] = drawn[0]  # equal numbers keep their order
     np.testing.assert_array_equal(in_order(drawn, largest), np.argsort(drawn, kind="stable"))
 
 
-@pytest.mark.parametrize(("n", "size"), [(1, 1), (7, 7), (5000, 1), (5000, 40), (5000, 4999), (200_000, 2)])
+@pytest.mark.parametrize(
+    ("n", "size"), [(1, 1), (7, 7), (5000, 1), (5000, 40), (5000, 4999), (200_000, 2)]
+)
 def test_blocks_are_those_of_a_full_sort_in_public_order(n, size):
     rng = np.random.default_rng(n + size)
-    for spread in (1, 2**12):  # words that agree in their first bits, and equal ones, lie on both sides of cuts
+    for spread in (
+        1,
+        2**12,
+    ):  # words that agree in their first bits, and equal ones, lie on both sides of cuts
         drawn = rng.integers(0, 2**64 - 1, n, np.uint64, endpoint=True) // spread
         drawn[::7] = drawn[0]
         whole = np.argsort(drawn, kind="stable")
-        wanted = [np.sort(whole[begin:begin + size]) for begin in range(0, n, size)]
+        wanted = [np.sort(whole[begin : begin + size]) for begin in range(0, n, size)]
         np.testing.assert_array_equal(into_blocks(drawn, size), np.concatenate(wanted))
 
 
@@ -64,7 +79,9 @@ def test_the_host_deals_what_the_program_arranges(batching, number):
         np.testing.assert_array_equal(dealt.places, order[:N])
         np.testing.assert_array_equal(dealt.begins, begins)
         return
-    slots = np.flatnonzero(np.asarray(numbers).ravel())  # where arranged records lie: block by block
+    slots = np.flatnonzero(
+        np.asarray(numbers).ravel()
+    )  # where arranged records lie: block by block
     real = sampler.layout.slot(np.arange(N))
     np.testing.assert_array_equal(np.asarray(arranged).ravel()[real] - 1, slots[dealt.places])
     assert dealt.begins[-1] == N and (np.diff(dealt.begins) <= batching.size).all()
@@ -85,7 +102,9 @@ def compiled(run):
         ahead, order = NoiseAhead.normal(KEY, state.theta.shape), stream(KEY, ORDER)
         for k in range(run.steps):
             one_pass = drawn_for_pass(program, data, KEY, k // blocks)
-            state, _ = advance(program, state, one_pass, order, plan, ahead.at(k)[0], k, k + 1, False)
+            state, _ = advance(
+                program, state, one_pass, order, plan, ahead.at(k)[0], k, k + 1, False
+            )
         return np.asarray(state.theta)
 
 
@@ -99,8 +118,11 @@ def test_bits_do_not_depend_on_who_gathers_and_how_much_at_once(batching, size, 
 
 def test_a_batch_far_larger_than_expected_is_read_to_its_end(monkeypatch):
     """All records in one of 103 batches, in a buffer for a few: none may be left out."""
-    monkeypatch.setattr(gathered, "words", lambda key, first, last, n: (np.full(n, 102, np.uint64)
-                                                                        for _ in range(first, last)))
+    monkeypatch.setattr(
+        gathered,
+        "words",
+        lambda key, first, last, n: (np.full(n, 102, np.uint64) for _ in range(first, last)),
+    )
     run, found = described(li.RandomAllocation(1), steps=206), []
     for size in (1, 2**25):  # the second has a place for every record of a pass
         monkeypatch.setattr(gathered, "GROUP", size)
@@ -122,13 +144,15 @@ def test_groups_begin_at_any_step(first, monkeypatch):
             for group in every:
                 (rows, _), begins = group.data
                 for k in range(at, group.end):
-                    read[k] = np.asarray(rows)[begins[k % 6]:begins[k % 6 + 1]].copy()
+                    read[k] = np.asarray(rows)[begins[k % 6] : begins[k % 6 + 1]].copy()
                 at = group.end
     assert list(read) == list(range(first, 17))
     drawn = [into_bins(each, 6) for each in words(KEY, 0, 3, N)]
     for k, rows in read.items():
         dealt = drawn[k // 6]
-        np.testing.assert_array_equal(rows, data[0][dealt.places[dealt.begins[k % 6]:dealt.begins[k % 6 + 1]]])
+        np.testing.assert_array_equal(
+            rows, data[0][dealt.places[dealt.begins[k % 6] : dealt.begins[k % 6 + 1]]]
+        )
 
 
 @pytest.mark.parametrize("batching", BATCHINGS, ids=str)
@@ -137,7 +161,9 @@ def test_many_models_whose_passes_the_host_sorts(batching, monkeypatch):
     programs = Trainer(run).fit_many(X, Y, keys, absent=(3,))
     monkeypatch.setattr(many_models, "SORTED_BY_HOST", 0)
     dealt = []
-    monkeypatch.setattr(many_models, "words", lambda *asked: dealt.append(asked[1:]) or words(*asked))
+    monkeypatch.setattr(
+        many_models, "words", lambda *asked: dealt.append(asked[1:]) or words(*asked)
+    )
     np.testing.assert_array_equal(Trainer(run).fit_many(X, Y, keys, absent=(3,)), programs)
     passes = -(-run.steps // run.blocks)
     assert [one[0] for one in dealt] == [number for number in range(passes) for _ in keys]

@@ -1,4 +1,5 @@
-"""Parameters that no record moves are found in the traced program, and no other parameter is refused."""
+"""Parameters that no record moves are found in the traced program, and no other parameter is
+refused."""
 
 import jax
 import jax.numpy as jnp

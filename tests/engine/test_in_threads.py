@@ -8,11 +8,12 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import lastiterate as li
 from lastiterate.engine.linear_model import Measurable, prepare_privately
-from lastiterate.engine.preprocessing import in_threads
-from lastiterate.engine.preprocessing import each_sum
+from lastiterate.engine.preprocessing import each_sum, in_threads
 
 RNG = np.random.default_rng(0)
-TABLES = [(RNG.standard_normal((m, 300)), RNG.standard_normal((300, 40 + m))) for m in (1, 65, 200, 333)] * 4
+TABLES = [
+    (RNG.standard_normal((m, 300)), RNG.standard_normal((300, 40 + m))) for m in (1, 65, 200, 333)
+] * 4
 
 
 def blas():
@@ -56,8 +57,14 @@ def test_preparations_are_computed_by_one_thread():
         seen.extend(blas())
         return np.zeros(1)
 
-    run = li.Run(n=2, steps=1, step_size=0.1, noise=li.NoiseMultiplier(1.0), loss=li.Logistic(),
-                 prelude=(li.PrivateMean(row_norm=1.0, noise_multiplier=1.0),))
+    run = li.Run(
+        n=2,
+        steps=1,
+        step_size=0.1,
+        noise=li.NoiseMultiplier(1.0),
+        loss=li.Logistic(),
+        prelude=(li.PrivateMean(row_norm=1.0, noise_multiplier=1.0),),
+    )
     with threadpool_limits(2, user_api="blas"):
         before = blas()
         prepare_privately(run, Measurable(2, 1, lambda: iter(()), lambda: iter(())), release)

@@ -1,7 +1,8 @@
 """The law of the released iterate on quadratics, 20,000 runs each, against the exact Gaussian.
 
-Seeds are fixed. Each comparison asks for z-scores of means and covariances below 6 (2e-9 each, about 30 of them per
-run) and a Kolmogorov-Smirnov p-value above 1e-7: a correct trainer fails one of the 10 cases with probability < 5e-6.
+Seeds are fixed. Each comparison asks for z-scores of means and covariances below 6 (2e-9 each,
+about 30 of them per run) and a Kolmogorov-Smirnov p-value above 1e-7: a correct trainer fails one
+of the 10 cases with probability < 5e-6.
 """
 
 from dataclasses import replace
@@ -37,7 +38,8 @@ def sample(run):
 
 
 def distance(draws, mean, cov):
-    """Largest z-score of mean and covariance entries, and the smallest KS p-value of two projections."""
+    """Largest z-score of mean and covariance entries, and the smallest KS p-value of two
+    projections."""
     count = len(draws)
     centred = draws - mean
     scores = [np.abs(centred.mean(0)) / np.sqrt(np.diag(cov) / count)]
@@ -104,8 +106,18 @@ FLIPS = {
 }
 
 
-OF_THEIR_KIND = {"nesterov", "domain", "simplex", "affine", "l2 squared", "elastic net", "group lasso", "nuclear norm"}
-"""Flips of which one of the same field stays: what each does to a step is compared with NumPy in ``test_steps.py``."""
+OF_THEIR_KIND = {
+    "nesterov",
+    "domain",
+    "simplex",
+    "affine",
+    "l2 squared",
+    "elastic net",
+    "group lasso",
+    "nuclear norm",
+}
+"""Flips of which one of the same field stays: what each does to a step is compared with NumPy in
+``test_steps.py``."""
 
 
 @pytest.mark.parametrize("flip", unless(lambda flip: flip not in OF_THEIR_KIND, FLIPS), ids=str)
@@ -114,14 +126,19 @@ def test_every_field_changes_the_law(flip):
 
 
 def test_permuted_blocks_follow_the_mixture_over_all_orders():
-    """Moments of the exact mixture over all 5,040 permutations; z < 6 for 3 means and 6 second moments.
+    """Moments of the exact mixture over all 5,040 permutations; z < 6 for 3 means and 6 second
+    moments.
 
-    The law knows an order only by the records of its blocks of 3, 3 and 1: 140 ways, of 36 orders each.
+    The law knows an order only by the records of its blocks of 3, 3 and 1: 140 ways, of 36 orders
+    each.
     """
     run = replace(BASE, batching=li.Permuted(3))
     ways = {(*sorted(o[:3]), *sorted(o[3:6]), o[6]) for o in permutations(range(N))}
     assert len(ways) == 140
-    laws = [reference.quadratic_law(replace(BASE, batching=li.Cyclic(3)), X[list(o)], Y[list(o)]) for o in ways]
+    laws = [
+        reference.quadratic_law(replace(BASE, batching=li.Cyclic(3)), X[list(o)], Y[list(o)])
+        for o in ways
+    ]
     means, covs = np.array([m for m, _ in laws]), np.array([c for _, c in laws])
     first = means.mean(0)
     second = (covs + means[:, :, None] * means[:, None, :]).mean(0)
@@ -135,8 +152,16 @@ def test_permuted_blocks_follow_the_mixture_over_all_orders():
 
 
 def test_reshuffled_blocks_follow_the_mixture_over_all_pairs_of_orders():
-    """Two passes over four records: the 24 x 24 pairs of orders are equally likely, and not only the 24 equal pairs."""
-    few = replace(BASE, n=4, steps=4, batching=li.Reshuffled(2), start=li.Fixed(), noise=li.GradientNoise(0.02))
+    """Two passes over four records: the 24 x 24 pairs of orders are equally likely, and not only
+    the 24 equal pairs."""
+    few = replace(
+        BASE,
+        n=4,
+        steps=4,
+        batching=li.Reshuffled(2),
+        start=li.Fixed(),
+        noise=li.GradientNoise(0.02),
+    )
     few = replace(few, step_size=li.Constant(0.9))
     x, y = X[:4], Y[:4]
     orders = [list(order) for order in permutations(range(4))]
@@ -147,7 +172,9 @@ def test_reshuffled_blocks_follow_the_mixture_over_all_pairs_of_orders():
         for one, two in pairs:
             both = replace(run, n=8)  # two passes in two orders are one pass over eight records
             laws.append(
-                reference.quadratic_law(both, np.concatenate((x[one], x[two])), np.concatenate((y[one], y[two])))
+                reference.quadratic_law(
+                    both, np.concatenate((x[one], x[two])), np.concatenate((y[one], y[two]))
+                )
             )
         means, covs = np.array([m for m, _ in laws]), np.array([c for _, c in laws])
         return means.mean(0), (covs + means[:, :, None] * means[:, None, :]).mean(0)
@@ -157,7 +184,10 @@ def test_reshuffled_blocks_follow_the_mixture_over_all_pairs_of_orders():
 
     def score(pairs):
         found = zip((draws, products), moments(pairs), strict=True)
-        return max(float((np.abs(f.mean(0) - e) / (f.std(0) / np.sqrt(len(draws)))).max()) for f, e in found)
+        return max(
+            float((np.abs(f.mean(0) - e) / (f.std(0) / np.sqrt(len(draws)))).max())
+            for f, e in found
+        )
 
     assert score([(one, two) for one in orders for two in orders]) < 6
     assert score([(one, one) for one in orders]) > 6, "the second pass is drawn anew"
@@ -191,10 +221,13 @@ DRAWN = {
 
 @pytest.mark.parametrize("name", DRAWN)
 def test_drawn_batches_follow_the_exact_mixture(name):
-    """Two steps on four records: moments of the mixture over all draws, |z| < 6 for 3 means, 6 second moments and 10
-    third moments of projections (a correct trainer fails with probability < 2e-7); every other rule is refuted."""
+    """Two steps on four records: moments of the mixture over all draws, |z| < 6 for 3 means, 6
+    second moments and 10 third moments of projections (a correct trainer fails with probability <
+    2e-7); every other rule is refuted."""
     batching, choices = DRAWN[name]
-    run = replace(BASE, n=4, steps=2, batching=batching, start=li.Fixed(), noise=li.GradientNoise(0.02))
+    run = replace(
+        BASE, n=4, steps=2, batching=batching, start=li.Fixed(), noise=li.GradientNoise(0.02)
+    )
     run = replace(run, step_size=li.Constant(0.9))
     draws = Trainer(run).fit_many(X[:4], Y[:4], seeded_keys(19, MODELS))[:, 0, :]
 
@@ -218,8 +251,16 @@ def test_drawn_batches_follow_the_exact_mixture(name):
 
 
 def test_allocation_follows_the_mixture_over_all_pairs_of_passes():
-    """Two passes of two blocks on four records: 16 x 16 equally likely allocations, and not the same one twice."""
-    run = replace(BASE, n=4, steps=4, batching=li.RandomAllocation(2), start=li.Fixed(), noise=li.GradientNoise(0.02))
+    """Two passes of two blocks on four records: 16 x 16 equally likely allocations, and not the
+    same one twice."""
+    run = replace(
+        BASE,
+        n=4,
+        steps=4,
+        batching=li.RandomAllocation(2),
+        start=li.Fixed(),
+        noise=li.GradientNoise(0.02),
+    )
     run = replace(run, step_size=li.Constant(0.9))
     draws = Trainer(run).fit_many(X[:4], Y[:4], seeded_keys(20, MODELS))[:, 0, :]
     ways = [(s, [i for i in range(4) if i not in s]) for s in _subsets(4)]
@@ -229,7 +270,10 @@ def test_allocation_follows_the_mixture_over_all_pairs_of_passes():
         means, covs = np.array([m for m, _ in laws]), np.array([c for _, c in laws])
         exact = means.mean(0), (covs + means[:, :, None] * means[:, None, :]).mean(0)
         found = zip((draws, draws[:, :, None] * draws[:, None, :]), exact, strict=True)
-        return max(float((np.abs(f.mean(0) - e) / (f.std(0) / np.sqrt(len(draws)))).max()) for f, e in found)
+        return max(
+            float((np.abs(f.mean(0) - e) / (f.std(0) / np.sqrt(len(draws)))).max())
+            for f, e in found
+        )
 
     assert score(list(product(ways, ways))) < 6
     assert score([(one, one) for one in ways]) > 6, "the second pass is drawn anew"

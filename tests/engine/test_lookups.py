@@ -1,4 +1,5 @@
-"""Tables of which a record reads a few rows: against materialised gradients, and rows whose slopes cancel."""
+"""Tables of which a record reads a few rows: against materialised gradients, and rows whose slopes
+cancel."""
 
 import jax
 import jax.numpy as jnp
@@ -8,8 +9,8 @@ from jax.lax import GatherDimensionNumbers, GatherScatterMode
 
 import lastiterate as li
 from lastiterate.engine.dense_gradients import clipped_sum, layers_of
-from lastiterate.engine.per_example import Lookup
 from lastiterate.engine.network import prepared
+from lastiterate.engine.per_example import Lookup
 from lastiterate.engine.tracing import program
 
 WORDS, WIDTH, LENGTH, N, CLIP = 11, 3, 6, 20, 0.7
@@ -50,8 +51,8 @@ OTHERS = {
     "tied": lambda w, x: w[x] * (w @ jnp.ones(WIDTH, w.dtype)).sum(),
 }
 COPIED = ("index", "past the end, dropped", "one row", "windows", "columns", "twice")
-"""Read with two copies of every record too: one of each way to sum a table's gradients. Copies are counted after what
-was read is found, and so alike for the others."""
+"""Read with two copies of every record too: one of each way to sum a table's gradients. Copies are
+counted after what was read is found, and so alike for the others."""
 
 
 def loss_of(read):
@@ -80,19 +81,36 @@ def test_sums_are_those_of_materialised_gradients(name):
         gradients = materialised(loss, TABLE, X, C)
         for copies in (1, 2) if name in COPIED else (1,):
             given = (x, c) if copies == 1 else tuple(jnp.repeat(a, 2, 0) for a in (x, c))
-            summed = jax.jit(lambda clip, table, records, copies=copies: clipped_sum(
-                loss, clip, table, records, jnp.ones(N, bool), copies))
-            for clip in (CLIP, 1e3):  # which cuts nearly every gradient, and none: a wrong length is seen then
+            summed = jax.jit(
+                lambda clip, table, records, copies=copies: clipped_sum(
+                    loss, clip, table, records, jnp.ones(N, bool), copies
+                )
+            )
+            for clip in (
+                CLIP,
+                1e3,
+            ):  # which cuts nearly every gradient, and none: a wrong length is seen then
                 total = summed(clip, jnp.asarray(TABLE), given)
                 wanted = expected(gradients, clip)
-                np.testing.assert_allclose(total, wanted, rtol=2e-5, atol=2e-5 * max(1, np.abs(wanted).max()))
+                np.testing.assert_allclose(
+                    total, wanted, rtol=2e-5, atol=2e-5 * max(1, np.abs(wanted).max())
+                )
 
 
-@pytest.mark.parametrize("batching", [li.Cyclic(8), li.RandomAllocation(8), li.Poisson(0.4)], ids=str)
+@pytest.mark.parametrize(
+    "batching", [li.Cyclic(8), li.RandomAllocation(8), li.Poisson(0.4)], ids=str
+)
 def test_chunks_of_every_kind_keep_the_rows_of_a_table_apart(batching):
     """Here of one whose rows are matrices."""
-    run = li.Run(n=N, steps=1, step_size=1.0, clip=CLIP, noise=li.NoiseMultiplier(1.0), batching=batching,
-                 adjacency="add-remove" if isinstance(batching, li.Poisson) else "zero-out")
+    run = li.Run(
+        n=N,
+        steps=1,
+        step_size=1.0,
+        clip=CLIP,
+        noise=li.NoiseMultiplier(1.0),
+        batching=batching,
+        adjacency="add-remove" if isinstance(batching, li.Poisson) else "zero-out",
+    )
     table = TABLE[:, :, None] * np.ones(2, np.float32)
     loss = loss_of(lambda w, x: w[x][:, :, 0] + w.sum() * 0)
     once = loss_of(lambda w, x: w[x][:, :, 0])
@@ -109,14 +127,21 @@ def test_chunks_of_every_kind_keep_the_rows_of_a_table_apart(batching):
 
 
 @pytest.mark.parametrize("batching", [li.Cyclic(1), li.RandomAllocation(1)], ids=str)
-@pytest.mark.parametrize("read", [READS["index"], READS["past the end, dropped"]], ids=["index", "dropped"])
+@pytest.mark.parametrize(
+    "read", [READS["index"], READS["past the end, dropped"]], ids=["index", "dropped"]
+)
 def test_slopes_that_cancel_or_add_up_stay_below_the_clip(read, batching):
-    """Of one row read at all places: a norm of places in the row's stead would be too small, or round past the clip."""
-    run = li.Run(n=2, steps=1, step_size=1.0, clip=CLIP, noise=li.NoiseMultiplier(1.0), batching=batching)
+    """Of one row read at all places: a norm of places in the row's stead would be too small, or
+    round past the clip."""
+    run = li.Run(
+        n=2, steps=1, step_size=1.0, clip=CLIP, noise=li.NoiseMultiplier(1.0), batching=batching
+    )
     same = np.full(LENGTH, 4)
     signs = np.array([1, -1, 1, -1, 1, -1], np.float32)
     rough = [RNG.normal(size=(LENGTH, WIDTH)) + big * signs[:, None] for big in (0, 1e3, 1e7, 1e20)]
-    slopes = np.array([np.ones((LENGTH, WIDTH)), *rough, np.full((LENGTH, WIDTH), 3e38)], np.float32)
+    slopes = np.array(
+        [np.ones((LENGTH, WIDTH)), *rough, np.full((LENGTH, WIDTH), 3e38)], np.float32
+    )
 
     def loss(w, x, c):
         return (read(w, x) * c).sum()

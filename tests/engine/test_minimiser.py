@@ -1,4 +1,5 @@
-"""The solver of perturbed objectives: as near to the minimiser as its bound says, and exactly the noise described."""
+"""The solver of perturbed objectives: as near to the minimiser as its bound says, and exactly the
+noise described."""
 
 import math
 from dataclasses import replace
@@ -10,10 +11,9 @@ import pytest
 import lastiterate as li
 from lastiterate.analysis import perturbed_objective as bounds
 from lastiterate.engine import Trainer, seeded_key, seeded_keys
-from lastiterate.engine.random import NOISE, gaussian, stream
 from lastiterate.engine.linear_gradients import AT_ONCE
-from lastiterate.run.methods import last_noise
-from lastiterate.run.methods import KEPT, contraction, linear_term, look_ahead
+from lastiterate.engine.random import NOISE, gaussian, stream
+from lastiterate.run.methods import KEPT, contraction, last_noise, linear_term, look_ahead
 
 N = 60
 RNG = np.random.default_rng(3)
@@ -22,16 +22,29 @@ X[0] *= 1e6  # rows are clipped
 
 
 def run_of(classes, steps, **more):
-    loss = li.Logistic(ridge=0.02, intercept=0.5) if classes == 2 else li.Softmax(classes=classes, ridge=0.02, cap=0.3)
+    loss = (
+        li.Logistic(ridge=0.02, intercept=0.5)
+        if classes == 2
+        else li.Softmax(classes=classes, ridge=0.02, cap=0.3)
+    )
     method = li.PerturbedMinimiser(4 * loss.outputs, 1e-9)
-    return li.Run(n=N, steps=steps, step_size=0.9 / loss.facts().smooth.value, loss=loss, method=method,
-                  noise=li.NoiseMultiplier(0.8), **more)
+    return li.Run(
+        n=N,
+        steps=steps,
+        step_size=0.9 / loss.facts().smooth.value,
+        loss=loss,
+        method=method,
+        noise=li.NoiseMultiplier(0.8),
+        **more,
+    )
 
 
 def drawn(run, key, shape):
     with jax.enable_x64(True):
         noise = stream(key, NOISE)
-        return linear_term(run) * np.asarray(gaussian(noise, 0, shape)), np.asarray(gaussian(noise, 1, shape))
+        return linear_term(run) * np.asarray(gaussian(noise, 0, shape)), np.asarray(
+            gaussian(noise, 1, shape)
+        )
 
 
 def gradient(run, theta, rows, target, term):
@@ -44,13 +57,17 @@ def gradient(run, theta, rows, target, term):
         else:
             p = np.exp(scores - scores.max())
             p /= p.sum()
-            residual = (p - np.eye(len(p))[label]) * min(1.0, run.loss.cap / max(1 - p[label], 1e-300))
+            residual = (p - np.eye(len(p))[label]) * min(
+                1.0, run.loss.cap / max(1 - p[label], 1e-300)
+            )
         found = found + np.outer(residual, row) / N
     return found
 
 
 def prepared(run):
-    rows = X.astype(np.float64) * np.minimum(1, run.loss.row_norm / np.linalg.norm(X, axis=1))[:, None]
+    rows = (
+        X.astype(np.float64) * np.minimum(1, run.loss.row_norm / np.linalg.norm(X, axis=1))[:, None]
+    )
     return np.column_stack((rows, np.full(N, run.loss.intercept)))
 
 
@@ -61,7 +78,9 @@ def test_the_solver_ends_within_its_bound(classes):
     shape = (long.loss.outputs, 4)
     term, _ = drawn(long, key, shape)
     best = Trainer(long).fit(X, target, key)
-    assert np.abs(gradient(long, best, prepared(long), target, term)).max() < 3e-7  # rows are clipped in float32
+    assert (
+        np.abs(gradient(long, best, prepared(long), target, term)).max() < 3e-7
+    )  # rows are clipped in float32
     assert np.linalg.norm(best) <= bounds.radius(long)
     errors = []
     for steps in (5, 20, 60, 150, 300):
@@ -81,7 +100,9 @@ def test_noise_on_the_minimiser_is_added_as_described():
     moved = Trainer(loud).fit(X, target, key) - Trainer(quiet).fit(X, target, key)
     assert moved == pytest.approx(last_noise(loud.method, loud) * last, rel=1e-6)
     smooth = loud.loss.facts().fact("smooth")
-    assert last_noise(loud.method, loud) == pytest.approx(0.7 * 0.8 * math.hypot(1, 0.5) / (N * smooth))
+    assert last_noise(loud.method, loud) == pytest.approx(
+        0.7 * 0.8 * math.hypot(1, 0.5) / (N * smooth)
+    )
 
 
 def test_many_models_and_an_absent_record():
@@ -91,7 +112,9 @@ def test_many_models_and_an_absent_record():
     many = Trainer(run).fit_many(rows, target, keys, absent=(4,))
     assert (many.reshape(8, -1).std(axis=0) > 0.02).all(), "every model has a term of its own"
     for key, one in zip(keys[:2], many, strict=False):
-        assert Trainer(run).fit(rows, target, key, absent=(4,)) == pytest.approx(one, rel=1e-9, abs=1e-12)
+        assert Trainer(run).fit(rows, target, key, absent=(4,)) == pytest.approx(
+            one, rel=1e-9, abs=1e-12
+        )
         term, _ = drawn(run, key, (1, 4))
         missing = prepared(run)
         missing[4] = 0.0
@@ -104,7 +127,8 @@ def test_the_width_must_be_the_described_one():
 
 
 def test_accelerated_steps_contract_whatever_the_errors_are():
-    """The inequality that the bound rests on, on quadratics whose gradients are off by a vector of length e."""
+    """The inequality that the bound rests on, on quadratics whose gradients are off by a vector of
+    length e."""
     rng = np.random.default_rng(8)
     run = run_of(2, 1)
     smooth, strong, step = run.loss.facts().fact("smooth"), run.loss.ridge, run.first_step
@@ -122,7 +146,9 @@ def test_accelerated_steps_contract_whatever_the_errors_are():
             off = error * off / max(np.linalg.norm(off), 1e-300)
             here, before = point - step * (curvature * (point - best) - off), here
             forward = before + (here - before) / a
-            now = (curvature * (here - best) ** 2).sum() / 2 + KEPT * strong / 2 * ((forward - best) ** 2).sum()
+            now = (curvature * (here - best) ** 2).sum() / 2 + KEPT * strong / 2 * (
+                (forward - best) ** 2
+            ).sum()
             assert now <= (1 - a) * gap + each + 1e-15
             worst, gap = max(worst, now / ((1 - a) * gap + each)), now
     assert worst > 0.5

@@ -9,9 +9,18 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from lastiterate.engine import random as gaussian_noise, seeded_key
-from lastiterate.engine.random import encrypted
-from lastiterate.engine.random import (FARTHEST, ROUND, STREAM_ROUNDS, cos_sin, gaussian, normal_pairs, small_and_long)
+from lastiterate.engine import random as gaussian_noise
+from lastiterate.engine import seeded_key
+from lastiterate.engine.random import (
+    FARTHEST,
+    ROUND,
+    STREAM_ROUNDS,
+    cos_sin,
+    encrypted,
+    gaussian,
+    normal_pairs,
+    small_and_long,
+)
 
 pytestmark = pytest.mark.usefixtures("as_users_have_them")  # bits
 
@@ -21,16 +30,28 @@ def test_noise_is_standard_normal_with_room_in_the_tails():
         draws = np.asarray(gaussian(seeded_key(2), 0, (200_001,)))
         halves = draws[:100_001], draws[100_001:]
         ends = np.array([0, 2**63, 2**64 - 1], dtype=np.uint64)
-        pairs = np.array([normal_pairs(lambda number, second=word: (
-            jnp.where(number == 0, jnp.asarray(ends), jnp.uint64(0)), jnp.full(3, second, "uint64")))
-            for word in ends])
+        pairs = np.array(
+            [
+                normal_pairs(
+                    lambda number, second=word: (
+                        jnp.where(number == 0, jnp.asarray(ends), jnp.uint64(0)),
+                        jnp.full(3, second, "uint64"),
+                    )
+                )
+                for word in ends
+            ]
+        )
     assert draws.dtype == np.float64 and kstest(draws, "norm").pvalue > 1e-6
-    # the two numbers of a pair: same law each, no correlation of values or of sizes, and an even angle
+    # the two numbers of a pair: same law each, no correlation of values or of sizes, and an even
+    # angle
     x, y = halves[0][:100_000], halves[1]
-    assert abs(np.mean(x * y)) < 5 / np.sqrt(1e5) and abs(np.corrcoef(x**2, y**2)[0, 1]) < 5 / np.sqrt(1e5)
+    assert abs(np.mean(x * y)) < 5 / np.sqrt(1e5) and abs(
+        np.corrcoef(x**2, y**2)[0, 1]
+    ) < 5 / np.sqrt(1e5)
     assert kstest(np.arctan2(y, x), "uniform", (-np.pi, 2 * np.pi)).pvalue > 1e-6
     assert kstest(np.exp(-(x**2 + y**2) / 2), "uniform").pvalue > 1e-6
-    # words of zeros give the largest radius, finite and of probability 2^-969; the largest word the smallest
+    # words of zeros give the largest radius, finite and of probability 2^-969; the largest word the
+    # smallest
     radius = np.sqrt((pairs**2).sum(1))
     assert np.isfinite(pairs).all() and radius[:, 2].max() < 1e-7
     assert radius[:, 0].min() > 36.4 and 36.6 < radius[:, 0].max() < FARTHEST
@@ -47,14 +68,24 @@ def test_many_draws_are_those_of_blocks_in_a_row(monkeypatch):
 
 @pytest.mark.parametrize("zeros_before", [0, 1, 2, 9, 14])
 def test_small_uniform_numbers_have_all_their_bits(zeros_before):
-    """The number whose binary digits are words of zeros, a small word, and a word of random bits: exactly."""
+    """The number whose binary digits are words of zeros, a small word, and a word of random bits:
+    exactly."""
     small, last, ones = 2**31 + 12345, 0x9E3779B97F4A7C15, 2**64 - 1
     digits = [0] * zeros_before + [small, *[last] * STREAM_ROUNDS]
     with jax.enable_x64(True):
-        table = jnp.asarray([[digit, enough, half] for digit, enough, half in zip(
-            digits, [2**32, *[ones] * 40], [2**63, *[ones] * 40], strict=False)], "uint64")
-        found, other = map(np.asarray, small_and_long(lambda k: (table[k], jnp.full(3, k + 7, "uint64"))))
-    used = digits[:min(zeros_before + 2, STREAM_ROUNDS)]
+        table = jnp.asarray(
+            [
+                [digit, enough, half]
+                for digit, enough, half in zip(
+                    digits, [2**32, *[ones] * 40], [2**63, *[ones] * 40], strict=False
+                )
+            ],
+            "uint64",
+        )
+        found, other = map(
+            np.asarray, small_and_long(lambda k: (table[k], jnp.full(3, k + 7, "uint64")))
+        )
+    used = digits[: min(zeros_before + 2, STREAM_ROUNDS)]
     exact = sum(Fraction(digit, 2 ** (64 * (i + 1))) for i, digit in enumerate(used))
     assert found[0] == pytest.approx(float(exact), rel=2.0**-52, abs=0)
     assert (found[1:] == [2.0**-32, 0.5]).all(), "numbers of enough bits stay as they are"
@@ -78,17 +109,28 @@ def test_rare_draws_take_bits_of_their_own(monkeypatch):
         blocks = [np.asarray(part) for part in asked[0]], [np.asarray(part) for part in asked[1]]
         word = np.asarray(encrypted(key, *(jnp.asarray(part) for part in blocks[1]))[0])
     assert len(asked) == 2 and all((block[1] == 3).all() for block in blocks)
-    assert (blocks[0][0] == range(4)).all() and (blocks[1][0] == ROUND + np.arange(4, dtype=np.uint64)).all()
+    assert (blocks[0][0] == range(4)).all() and (
+        blocks[1][0] == ROUND + np.arange(4, dtype=np.uint64)
+    ).all()
     u = np.array([float(Fraction(int(part), 2**128)) for part in word])
-    np.testing.assert_allclose(np.hypot(drawn[:3], drawn[4:]), np.sqrt(-2 * np.log(u))[:3], rtol=1e-12)
+    np.testing.assert_allclose(
+        np.hypot(drawn[:3], drawn[4:]), np.sqrt(-2 * np.log(u))[:3], rtol=1e-12
+    )
 
 
 def test_one_rare_draw_among_others_takes_bits_and_the_others_stay():
-    """Of one program's draws the smallest decides whether words follow, and they are read by it alone."""
+    """Of one program's draws the smallest decides whether words follow, and they are read by it
+    alone."""
     words = [np.array([0, 2**63, 2**40], np.uint64), np.array([2**62, 2**61, 2**61], np.uint64)]
     with jax.enable_x64(True):
-        u = np.asarray(small_and_long(lambda number: (jnp.asarray(words)[number], jnp.zeros(3, jnp.uint64)))[0])
-        plain = np.asarray(small_and_long(lambda number: (jnp.asarray(words)[number][1:], jnp.zeros(2, jnp.uint64)))[0])
+        u = np.asarray(
+            small_and_long(lambda number: (jnp.asarray(words)[number], jnp.zeros(3, jnp.uint64)))[0]
+        )
+        plain = np.asarray(
+            small_and_long(
+                lambda number: (jnp.asarray(words)[number][1:], jnp.zeros(2, jnp.uint64))
+            )[0]
+        )
     assert u.tolist() == [2.0**62 * 2.0**-128, 0.5, 2.0**-24] and plain.tolist() == [0.5, 2.0**-24]
 
 

@@ -1,4 +1,5 @@
-"""Where batches move records, no bit of a record's gradient depends on its place, whatever a loss casts to."""
+"""Where batches move records, no bit of a record's gradient depends on its place, whatever a loss
+casts to."""
 
 import contextlib
 from dataclasses import replace
@@ -17,9 +18,19 @@ pytestmark = pytest.mark.usefixtures("as_users_have_them")  # bits
 N, D, H = 24, 37, 19
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(N, D)).astype(np.float32), np.arange(N) % 3
-FIRST = {"a": RNG.normal(size=(H, D)).astype(np.float32), "b": RNG.normal(size=(3, H)).astype(np.float32)}
-RUN = li.Run(n=N, steps=2, step_size=0.3, noise=li.GradientNoise(0.1), clip=0.4, batching=li.Poisson(0.5),
-             adjacency="add-remove")
+FIRST = {
+    "a": RNG.normal(size=(H, D)).astype(np.float32),
+    "b": RNG.normal(size=(3, H)).astype(np.float32),
+}
+RUN = li.Run(
+    n=N,
+    steps=2,
+    step_size=0.3,
+    noise=li.GradientNoise(0.1),
+    clip=0.4,
+    batching=li.Poisson(0.5),
+    adjacency="add-remove",
+)
 
 
 def loss(params: dict, x: jax.Array, y: jax.Array) -> jax.Array:
@@ -29,15 +40,22 @@ def loss(params: dict, x: jax.Array, y: jax.Array) -> jax.Array:
 def short(params: dict, x: jax.Array, y: jax.Array) -> jax.Array:
     """In bfloat16 but for the last step; what is trained is in single precision."""
     cast = jax.tree.map(lambda a: a.astype(jnp.bfloat16), params)
-    return -jax.nn.log_softmax((cast["b"] @ jnp.tanh(cast["a"] @ x.astype(jnp.bfloat16))).astype(jnp.float32))[y]
+    return -jax.nn.log_softmax(
+        (cast["b"] @ jnp.tanh(cast["a"] @ x.astype(jnp.bfloat16))).astype(jnp.float32)
+    )[y]
 
 
 def places(model: object, theta: jax.Array) -> set[bytes]:
-    """What record 0 adds to a chunk at each of its places, beside records that do not count, as bits."""
+    """What record 0 adds to a chunk at each of its places, beside records that do not count, as
+    bits."""
     total, found = jax.jit(model.chunk_sum), set[bytes]()
     for at in range(N):
         order = np.roll(np.arange(N), at)
-        found.add(np.asarray(total(theta, (X[order] * 9, Y[order], (order == 0).astype(np.uint8)))).tobytes())
+        found.add(
+            np.asarray(
+                total(theta, (X[order] * 9, Y[order], (order == 0).astype(np.uint8)))
+            ).tobytes()
+        )
     return found
 
 
@@ -56,19 +74,28 @@ def parts(params: dict, x: jax.Array, y: jax.Array) -> jax.Array:
 
 @pytest.mark.parametrize("exactly", [False, True], ids=["real arithmetic", "exact sums"])
 @pytest.mark.parametrize("given", [loss, short], ids=["single precision", "bfloat16"])
-def test_a_gradient_has_the_same_bits_at_every_place(given, exactly: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gradient_has_the_same_bits_at_every_place(
+    given, exactly: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with jax.enable_x64(True):
         loop, theta, _ = prepared(RUN, given, FIRST, (X, Y), 32)
         model = loop.objective
         assert model.alone and not model.exact
         if exactly:
             grid = RecordGrid.of(RUN)
-            model = ExactRecords(given, model.form, RUN.clip, grid.places, grid.most_squared, 32, alone=True)
+            model = ExactRecords(
+                given, model.form, RUN.clip, grid.places, grid.most_squared, 32, alone=True
+            )
         read, sizes = type(model)._read, set[tuple[int, ...]]()
-        monkeypatch.setattr(type(model), "_read",
-                            lambda self, *given: sizes.add(given[-1][-1].shape) or read(self, *given))
+        monkeypatch.setattr(
+            type(model),
+            "_read",
+            lambda self, *given: sizes.add(given[-1][-1].shape) or read(self, *given),
+        )
         (bits,) = places(model, theta)
-        assert sizes == {(1,)}  # the loop's body knows one record, so that places of vectorised code do not matter
+        assert sizes == {
+            (1,)
+        }  # the loop's body knows one record, so that places of vectorised code do not matter
         one = np.frombuffer(bits)
         assert 0.39 < np.linalg.norm(one) <= 0.4
         total, ones = jax.jit(model.chunk_sum), np.ones(N, np.uint8)
@@ -86,8 +113,9 @@ TABLE = KERNEL.reshape(18, 4)
 
 def kinks(params: jax.Array, picture: jax.Array) -> jax.Array:
     """Slopes that the last bit of a convolution decides on, where ``picture`` is made so."""
-    found = jax.lax.conv_general_dilated(picture[None], params, (1, 1), "SAME",
-                                         dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    found = jax.lax.conv_general_dilated(
+        picture[None], params, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
     return 30 * jax.nn.relu(found)[0, 5, 5].sum()
 
 
@@ -103,19 +131,37 @@ def ties(count: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("facts", [{}, {"smooth": 9.0}], ids=["every step charged", "hidden state"])
-@pytest.mark.parametrize("batching", [li.Poisson(0.5), li.RandomAllocation(31), li.FixedSize(31)],
-                         ids=lambda batching: type(batching).__name__)
-def test_the_last_bit_of_double_precision_does_not_depend_on_the_place(batching, facts: dict[str, float]) -> None:
+@pytest.mark.parametrize(
+    "batching",
+    [li.Poisson(0.5), li.RandomAllocation(31), li.FixedSize(31)],
+    ids=lambda batching: type(batching).__name__,
+)
+def test_the_last_bit_of_double_precision_does_not_depend_on_the_place(
+    batching, facts: dict[str, float]
+) -> None:
     """It decides on a slope at a kink, and then on all of a clipped gradient."""
     pictures, most = ties(62), 31
-    run = li.Run(n=62, steps=2, step_size=0.5, clip=1.0, noise=li.NoiseMultiplier(1.0), batching=batching,
-                 adjacency="zero-out", loss=li.Abstract(li.LossFacts(**facts)))
+    run = li.Run(
+        n=62,
+        steps=2,
+        step_size=0.5,
+        clip=1.0,
+        noise=li.NoiseMultiplier(1.0),
+        batching=batching,
+        adjacency="zero-out",
+        loss=li.Abstract(li.LossFacts(**facts)),
+    )
     with jax.enable_x64(True):
         loop, theta, _ = prepared(run, kinks, KERNEL, (pictures,), most)
         assert (loop.objective.exact, loop.objective.alone) == (bool(facts), True)
-        total = jax.jit(lambda x: jax.lax.map(
-            lambda i: loop.objective.chunk_sum(theta, (x, (jnp.arange(most) == i).astype(jnp.uint8))),
-            jnp.arange(most)))
+        total = jax.jit(
+            lambda x: jax.lax.map(
+                lambda i: loop.objective.chunk_sum(
+                    theta, (x, (jnp.arange(most) == i).astype(jnp.uint8))
+                ),
+                jnp.arange(most),
+            )
+        )
         for picture in pictures[:4]:
             each = np.asarray(total(np.repeat(picture[None], most, 0)))
             assert each.any() and (each == each[0]).all()
@@ -124,11 +170,17 @@ def test_the_last_bit_of_double_precision_does_not_depend_on_the_place(batching,
 def test_blocks_in_order_are_vectorised() -> None:
     runs = {"drawn": RUN, "in order": replace(RUN, batching=li.Cyclic(8), adjacency="zero-out")}
     with jax.enable_x64(True):
-        known = {(name, given.__name__): prepared(run, given, FIRST, (X, Y))[0].objective
-                 for name, run in runs.items() for given in (loss, short)}
+        known = {
+            (name, given.__name__): prepared(run, given, FIRST, (X, Y))[0].objective
+            for name, run in runs.items()
+            for given in (loss, short)
+        }
     assert {name: (model.exact, model.alone) for name, model in known.items()} == {
-        ("drawn", "loss"): (False, True), ("drawn", "short"): (False, True),
-        ("in order", "loss"): (False, False), ("in order", "short"): (False, False)}
+        ("drawn", "loss"): (False, True),
+        ("drawn", "short"): (False, True),
+        ("in order", "loss"): (False, False),
+        ("in order", "short"): (False, False),
+    }
 
 
 @pytest.mark.parametrize("given", [features, parts])
@@ -136,18 +188,31 @@ def test_what_records_become_in_fewer_bits_is_read_one_by_one_where_batches_move
     """Whatever is known of the loss, and whatever precision its parameters have."""
     curved = replace(RUN, adjacency="zero-out", loss=li.Abstract(li.LossFacts(smooth=9.0)))
     with jax.enable_x64(True):
-        found = [prepared(run, given, FIRST, (X, Y))
-                 for run in (RUN, curved, replace(curved, batching=li.Cyclic(8)))]
+        found = [
+            prepared(run, given, FIRST, (X, Y))
+            for run in (RUN, curved, replace(curved, batching=li.Cyclic(8)))
+        ]
         known = [loop.objective for loop, _, _ in found]
-        assert [(model.exact, model.alone) for model in known] == [(False, True), (True, True), (True, False)]
+        assert [(model.exact, model.alone) for model in known] == [
+            (False, True),
+            (True, True),
+            (True, False),
+        ]
         assert len(places(known[1], found[1][1])) == 1
 
 
 def test_parameters_in_short_complex_numbers_are_refused_where_theorems_compare_steps() -> None:
-    run = replace(RUN, batching=li.Cyclic(8), adjacency="zero-out", loss=li.Abstract(li.LossFacts(smooth=9.0)))
+    run = replace(
+        RUN, batching=li.Cyclic(8), adjacency="zero-out", loss=li.Abstract(li.LossFacts(smooth=9.0))
+    )
     with pytest.raises(li.InputError, match="rounds what it makes of them to fewer bits"):
-        li.train(run, (X, Y), loss=lambda p, x, y: loss({**p, "a": p["a"].astype(jnp.complex64).real}, x, y),
-                 model=FIRST, delta=1e-3)
+        li.train(
+            run,
+            (X, Y),
+            loss=lambda p, x, y: loss({**p, "a": p["a"].astype(jnp.complex64).real}, x, y),
+            model=FIRST,
+            delta=1e-3,
+        )
 
 
 def test_short_forward_passes_are_released_in_the_precision_that_was_given() -> None:
@@ -158,34 +223,59 @@ def test_short_forward_passes_are_released_in_the_precision_that_was_given() -> 
 
 def test_casts_are_refused_where_theorems_compare_steps() -> None:
     """Of what depends on parameters: records may be cast."""
-    run = replace(RUN, batching=li.Cyclic(8), adjacency="zero-out", loss=li.Abstract(li.LossFacts(smooth=9.0)))
+    run = replace(
+        RUN, batching=li.Cyclic(8), adjacency="zero-out", loss=li.Abstract(li.LossFacts(smooth=9.0))
+    )
     with pytest.raises(li.InputError, match="rounds what it makes of them to fewer bits"):
         li.train(run, (X, Y), model=FIRST, loss=short, delta=1e-3)
     with jax.enable_x64(True):
-        loop, _, _ = prepared(run, lambda p, x, y: loss(p, x.astype(jnp.bfloat16), y), FIRST, (X, Y))
+        loop, _, _ = prepared(
+            run, lambda p, x, y: loss(p, x.astype(jnp.bfloat16), y), FIRST, (X, Y)
+        )
     assert loop.objective.exact
 
 
 def backwards(cast):
     """A product of a matrix and a vector whose slopes are rounded."""
     product = jax.custom_vjp(lambda w, x: w @ x)
-    product.defvjp(lambda w, x: (w @ x, (w, x)),
-                   lambda held, slope: (jnp.outer(cast(slope), held[1]).astype(slope.dtype), held[0].T @ slope))
+    product.defvjp(
+        lambda w, x: (w @ x, (w, x)),
+        lambda held, slope: (
+            jnp.outer(cast(slope), held[1]).astype(slope.dtype),
+            held[0].T @ slope,
+        ),
+    )
     return product
 
 
 ROUNDED = {
     "backward pass": lambda p, x: backwards(lambda slope: slope.astype(jnp.bfloat16))(p, x),
     "fewer bits of one type": lambda p, x: jax.lax.reduce_precision(p @ x, 11, 51),
-    "fewer bits backwards": lambda p, x: backwards(lambda slope: jax.lax.reduce_precision(slope, 8, 52))(p, x),
-    "short products": lambda p, x: jax.lax.dot(p, x, precision=jax.lax.DotAlgorithmPreset.BF16_BF16_F32),
-    "no rounding": lambda p, x: jax.lax.reduce_precision(backwards(lambda slope: slope)(p, x), 11, 52),
+    "fewer bits backwards": lambda p, x: backwards(
+        lambda slope: jax.lax.reduce_precision(slope, 8, 52)
+    )(p, x),
+    "short products": lambda p, x: jax.lax.dot(
+        p, x, precision=jax.lax.DotAlgorithmPreset.BF16_BF16_F32
+    ),
+    "no rounding": lambda p, x: jax.lax.reduce_precision(
+        backwards(lambda slope: slope)(p, x), 11, 52
+    ),
 }
 
 
 @pytest.mark.parametrize("kind", ROUNDED)
-def test_rounding_that_no_type_of_the_loss_shows_is_refused_where_theorems_compare_steps(kind: str) -> None:
-    run = replace(RUN, batching=li.Cyclic(8), adjacency="zero-out", loss=li.Abstract(li.LossFacts(smooth=9.0)))
-    refused = contextlib.nullcontext() if kind == "no rounding" else pytest.raises(li.InputError, match="fewer bits")
+def test_rounding_that_no_type_of_the_loss_shows_is_refused_where_theorems_compare_steps(
+    kind: str,
+) -> None:
+    run = replace(
+        RUN, batching=li.Cyclic(8), adjacency="zero-out", loss=li.Abstract(li.LossFacts(smooth=9.0))
+    )
+    refused = (
+        contextlib.nullcontext()
+        if kind == "no rounding"
+        else pytest.raises(li.InputError, match="fewer bits")
+    )
     with jax.enable_x64(True), refused:
-        assert prepared(run, lambda p, x, y: jnp.tanh(ROUNDED[kind](p, x)).sum(), FIRST["a"], (X, Y))[0].objective.exact
+        assert prepared(
+            run, lambda p, x, y: jnp.tanh(ROUNDED[kind](p, x)).sum(), FIRST["a"], (X, Y)
+        )[0].objective.exact

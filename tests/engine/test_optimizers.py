@@ -1,4 +1,5 @@
-"""A caller's optimizer on a loss written with JAX: post-processing of noisy gradients, stated, kept and charged."""
+"""A caller's optimizer on a loss written with JAX: post-processing of noisy gradients, stated, kept
+and charged."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +13,8 @@ import pytest
 import lastiterate as li
 from lastiterate.engine import seeded_key
 from lastiterate.engine.checkpoint import Checkpoint
-from lastiterate.engine.network import fit_network
 from lastiterate.engine.checkpoint import Key as Sealing
+from lastiterate.engine.network import fit_network
 from lastiterate.engine.streaming.buffers import Arrays
 from lastiterate.errors import InputError
 from lastiterate.theorems.assumptions import plain_updates
@@ -24,7 +25,14 @@ N = 24
 X = np.random.default_rng(0).normal(size=(N, 4)).astype(np.float32)
 Y = (np.arange(N) % 2).astype(np.float32)
 FIRST = {"a": np.full(4, 0.3), "b": np.full(1, 0.2)}
-PLAIN = li.Run(n=N, steps=9, step_size=1.0, noise=li.GradientNoise(0.2), clip=0.7, batching=li.RandomAllocation(8))
+PLAIN = li.Run(
+    n=N,
+    steps=9,
+    step_size=1.0,
+    noise=li.GradientNoise(0.2),
+    clip=0.7,
+    batching=li.RandomAllocation(8),
+)
 RUN = replace(PLAIN, update=li.PostProcessing("mine"))
 
 
@@ -49,9 +57,19 @@ def adam(rate: float, decay: float = 0.0, apart: bool = True, held: Any = 0.0) -
         count = state[0] + 1
         mean = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, state[1], gradient)
         square = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, state[2], gradient)
-        moved = jax.tree.map(lambda m, v, p: -rate * (m / (1 - 0.9**count) / (jnp.sqrt(v / (1 - 0.999**count)) + 1e-8)
-                                                      + (decay * p if apart else 0.0) + jnp.sum(jnp.asarray(held))),
-                             mean, square, params)
+        moved = jax.tree.map(
+            lambda m, v, p: (
+                -rate
+                * (
+                    m / (1 - 0.9**count) / (jnp.sqrt(v / (1 - 0.999**count)) + 1e-8)
+                    + (decay * p if apart else 0.0)
+                    + jnp.sum(jnp.asarray(held))
+                )
+            ),
+            mean,
+            square,
+            params,
+        )
         return moved, (count, mean, square)
 
     return Rule(init, update)
@@ -59,6 +77,7 @@ def adam(rate: float, decay: float = 0.0, apart: bool = True, held: Any = 0.0) -
 
 def gathered(inner: Rule, every: int) -> Rule:
     """The inner rule on means of so many gradients."""
+
     def init(params: Any) -> Any:
         return jnp.zeros((), jnp.int32), jax.tree.map(jnp.zeros_like, params), inner.init(params)
 
@@ -79,21 +98,33 @@ def gathered(inner: Rule, every: int) -> Rule:
 
 def halved(inner: Rule) -> Rule:
     """The inner rule, which remembers its means in bfloat16."""
+
     def short(state: Any) -> Any:
         return jax.tree.map(lambda s: s.astype(jnp.bfloat16) if s.ndim else s, state)
 
     def update(gradient: Any, state: Any, params: Any) -> Any:
-        moved, after = inner.update(gradient, jax.tree.map(lambda s: s.astype(jnp.float64) if s.ndim else s, state),
-                                    params)
+        moved, after = inner.update(
+            gradient, jax.tree.map(lambda s: s.astype(jnp.float64) if s.ndim else s, state), params
+        )
         return moved, short(after)
 
     return Rule(lambda params: short(inner.init(params)), update)
 
 
-@pytest.mark.parametrize("change", [{}, {"release": "all", "batching": li.Cyclic(8)},
-                                    {"noise": li.Correlated(1.0, 4), "batching": li.Cyclic(8)},
-                                    {"batching": li.Poisson(0.3), "domain": li.domains.Ball(0.4),
-                                     "prox": li.penalties.L1(0.01)}], ids=str)
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"release": "all", "batching": li.Cyclic(8)},
+        {"noise": li.Correlated(1.0, 4), "batching": li.Cyclic(8)},
+        {
+            "batching": li.Poisson(0.3),
+            "domain": li.domains.Ball(0.4),
+            "prox": li.penalties.L1(0.01),
+        },
+    ],
+    ids=str,
+)
 def test_an_optimizer_is_the_rule_of_its_name(change: dict[str, Any]):
     ours = replace(PLAIN, update=li.Adam(), **change)
     theirs = replace(RUN, **change)
@@ -106,15 +137,33 @@ def test_an_optimizer_is_the_rule_of_its_name(change: dict[str, Any]):
 def test_the_run_says_it_and_only_what_charges_every_iterate_certifies_it():
     convex = li.Abstract(li.LossFacts(lipschitz=0.7, smooth=0.5, strong=0.1))
     known = replace(PLAIN, clip=None, loss=convex, batching=li.Cyclic(8))
-    model = li.train(replace(known, loss=li.Abstract(li.LossFacts(lipschitz=0.7))), (X, Y), model=FIRST, loss=loss,
-                     optimizer=adam(0.1), seed=1, at_least=li.Evidence.ASSUMED)
+    model = li.train(
+        replace(known, loss=li.Abstract(li.LossFacts(lipschitz=0.7))),
+        (X, Y),
+        model=FIRST,
+        loss=loss,
+        optimizer=adam(0.1),
+        seed=1,
+        at_least=li.Evidence.ASSUMED,
+    )
     assert model.run.update == li.PostProcessing("an optax transformation")
     assert li.Run.from_json(model.run.to_json()) == model.run
-    assert any(text.startswith("update: post-processing, stated") for text in model.certificate.all_caveats())
+    assert any(
+        text.startswith("update: post-processing, stated")
+        for text in model.certificate.all_caveats()
+    )
     plain = li.account(known, at_least=li.Evidence.ASSUMED)
-    assert any(plain_updates in v.theorem.assumptions for v in plain.verdicts if isinstance(v.result, Applies))
+    assert any(
+        plain_updates in v.theorem.assumptions
+        for v in plain.verdicts
+        if isinstance(v.result, Applies)
+    )
     other = li.account(replace(known, update=li.PostProcessing()), at_least=li.Evidence.ASSUMED)
-    charged = [v.theorem for v in other.verdicts if isinstance(v.result, Applies) and v.theorem.kind == "upper"]
+    charged = [
+        v.theorem
+        for v in other.verdicts
+        if isinstance(v.result, Applies) and v.theorem.kind == "upper"
+    ]
     assert charged and not any(plain_updates in theorem.assumptions for theorem in charged)
     everything = li.account(replace(known, release="all"), at_least=li.Evidence.ASSUMED)
     assert other.epsilon(1e-5) == everything.epsilon(1e-5) > plain.epsilon(1e-5)
@@ -122,7 +171,9 @@ def test_the_run_says_it_and_only_what_charges_every_iterate_certifies_it():
 
 def test_it_is_calibrated_saved_verified_and_loaded(tmp_path: Path):
     run = replace(PLAIN, noise=None)
-    model = li.train(run, (X, Y), model=FIRST, loss=loss, optimizer=adam(0.1), epsilon=2.0, delta=1e-5)
+    model = li.train(
+        run, (X, Y), model=FIRST, loss=loss, optimizer=adam(0.1), epsilon=2.0, delta=1e-5
+    )
     folder = model.save(tmp_path / "model")
     assert li.verify(folder).holds
     again = li.load(folder, like=FIRST)
@@ -147,7 +198,9 @@ def kept(tmp_path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("data", [(X, Y), Arrays((X, Y))], ids=["in memory", "in pieces"])
-def test_an_interrupted_run_goes_on_with_the_state_of_its_optimizer(kept: dict[str, Any], data: Any):
+def test_an_interrupted_run_goes_on_with_the_state_of_its_optimizer(
+    kept: dict[str, Any], data: Any
+):
     order: Any = dict(model=FIRST, loss=loss, seed=2)
     whole = li.train(PLAIN, data, optimizer=adam(0.1, 0.01), **order)
     with pytest.raises(Interrupted):
@@ -166,11 +219,18 @@ def test_counters_come_back_in_their_own_shape(tmp_path: Path):
     again = Checkpoint(tmp_path / "c", Sealing(bytes(32)), 0.0)
     again.begin(PLAIN, (X,), seeded_key(1), "loss")
     done, arrays = again.state
-    assert done == 3 and arrays["memory0"].shape == () and arrays["memory0"] == 7 and arrays["theta"].shape == (3, 2)
+    assert (
+        done == 3
+        and arrays["memory0"].shape == ()
+        and arrays["memory0"] == 7
+        and arrays["theta"].shape == (3, 2)
+    )
 
 
 def test_exact_noise_takes_one():
-    model = li.train(PLAIN, (X, Y), model=FIRST, loss=loss, optimizer=adam(0.1), seed=1, secure_noise=True)
+    model = li.train(
+        PLAIN, (X, Y), model=FIRST, loss=loss, optimizer=adam(0.1), seed=1, secure_noise=True
+    )
     assert model.exact and np.isfinite(model.params["a"]).all()
 
 
@@ -192,7 +252,10 @@ REFUSED = {
     "the same, in bfloat16": (halved(adam(0.1, 0.1, apart=False)), "coupled"),
     "a class": (Rule, "as optax has them"),
     "an instance of another library": (0.1, "as optax has them"),
-    "another number of parameters": (Rule(lambda p: (), lambda g, s, p: ({"a": g["a"]}, s)), "one number for each"),
+    "another number of parameters": (
+        Rule(lambda p: (), lambda g, s, p: ({"a": g["a"]}, s)),
+        "one number for each",
+    ),
     "keys": (Rule(lambda p: jax.random.key(0), lambda g, s, p: (g, s)), "state of numbers"),
 }
 
@@ -206,7 +269,12 @@ def test_what_is_refused_before_anything_is_trained(refused: str):
 
 def test_coupled_decay_is_taken_where_the_run_says_so():
     run = replace(PLAIN, update=li.PostProcessing("mine", "coupled"))
-    assert li.train(run, (X, Y), model=FIRST, loss=loss, optimizer=adam(0.1, 0.1, apart=False), seed=1).run == run
+    assert (
+        li.train(
+            run, (X, Y), model=FIRST, loss=loss, optimizer=adam(0.1, 0.1, apart=False), seed=1
+        ).run
+        == run
+    )
 
 
 def test_a_state_that_is_not_0_is_no_decay():
@@ -215,22 +283,54 @@ def test_a_state_that_is_not_0_is_no_decay():
         return jax.tree.map(lambda s, g: -s * jnp.sign(g), sizes, gradient), sizes
 
     signs = Rule(lambda params: jax.tree.map(lambda p: jnp.full_like(p, 0.1), params), update)
-    assert li.train(PLAIN, (X, Y), model=FIRST, loss=loss, optimizer=signs, seed=1).run.update is not None
+    assert (
+        li.train(PLAIN, (X, Y), model=FIRST, loss=loss, optimizer=signs, seed=1).run.update
+        is not None
+    )
 
 
-@pytest.mark.parametrize("optimizer", [gathered(adam(0.1, 0.1), 3), halved(adam(0.1, 0.1)), gathered(
-    Rule(lambda params: params, lambda g, s, p: (g, jax.tree.map(lambda s, p: 0.9 * s + 0.1 * p, s, p))), 2)])
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        gathered(adam(0.1, 0.1), 3),
+        halved(adam(0.1, 0.1)),
+        gathered(
+            Rule(
+                lambda params: params,
+                lambda g, s, p: (g, jax.tree.map(lambda s, p: 0.9 * s + 0.1 * p, s, p)),
+            ),
+            2,
+        ),
+    ],
+)
 def test_decay_apart_and_copies_of_parameters_are_no_decay_in_means(optimizer: Any):
-    assert li.train(PLAIN, (X, Y), model=FIRST, loss=loss, optimizer=optimizer, seed=1).run.update is not None
+    assert (
+        li.train(PLAIN, (X, Y), model=FIRST, loss=loss, optimizer=optimizer, seed=1).run.update
+        is not None
+    )
 
 
 def test_an_optimizer_and_a_description_of_one_go_together():
     with pytest.raises(InputError, match="is needed where"):
         li.train(RUN, (X, Y), model=FIRST, loss=loss, seed=1)
     with pytest.raises(InputError, match="is needed where"):
-        li.train(replace(PLAIN, update=li.Adam()), (X, Y), model=FIRST, loss=loss, optimizer=adam(0.1), seed=1)
+        li.train(
+            replace(PLAIN, update=li.Adam()),
+            (X, Y),
+            model=FIRST,
+            loss=loss,
+            optimizer=adam(0.1),
+            seed=1,
+        )
     with pytest.raises(InputError, match="must be 1 where an optimizer"):
-        li.train(replace(PLAIN, step_size=0.1), (X, Y), model=FIRST, loss=loss, optimizer=adam(0.1), seed=1)
+        li.train(
+            replace(PLAIN, step_size=0.1),
+            (X, Y),
+            model=FIRST,
+            loss=loss,
+            optimizer=adam(0.1),
+            seed=1,
+        )
     linear = replace(PLAIN, loss=li.Logistic(), clip=None)
     with pytest.raises(InputError, match="losses given as functions"):
         li.train(linear, (X, Y), optimizer=adam(0.1), seed=1)
@@ -242,15 +342,37 @@ def test_the_transformations_of_optax(kept: dict[str, Any]):
     optax = pytest.importorskip("optax")
     order: Any = dict(model=FIRST, loss=loss, seed=2)
     rate = optax.warmup_cosine_decay_schedule(0.0, 0.3, 3, 9)
-    more = (optax.sgd(0.1, momentum=0.9, nesterov=True), optax.lamb(0.1), optax.lion(0.01),
-            optax.multi_transform({"s": optax.sgd(0.1), "z": optax.set_to_zero()}, {"a": "s", "b": "z"}),
-            optax.inject_hyperparams(optax.adam)(learning_rate=rate)) if EXHAUSTIVE else ()
-    for optimizer in (optax.adamw(rate, weight_decay=0.1),
-                      optax.chain(optax.clip_by_global_norm(1.0), optax.rmsprop(0.1)), *more):
+    more = (
+        (
+            optax.sgd(0.1, momentum=0.9, nesterov=True),
+            optax.lamb(0.1),
+            optax.lion(0.01),
+            optax.multi_transform(
+                {"s": optax.sgd(0.1), "z": optax.set_to_zero()}, {"a": "s", "b": "z"}
+            ),
+            optax.inject_hyperparams(optax.adam)(learning_rate=rate),
+        )
+        if EXHAUSTIVE
+        else ()
+    )
+    for optimizer in (
+        optax.adamw(rate, weight_decay=0.1),
+        optax.chain(optax.clip_by_global_norm(1.0), optax.rmsprop(0.1)),
+        *more,
+    ):
         model = li.train(PLAIN, (X, Y), optimizer=optimizer, **order)
         assert not np.array_equal(model.params["a"], FIRST["a"])
-    assert np.array_equal(li.train(PLAIN, (X, Y), optimizer=optax.multi_transform(
-        {"s": optax.sgd(0.1), "z": optax.set_to_zero()}, {"a": "s", "b": "z"}), **order).params["b"], FIRST["b"])
+    assert np.array_equal(
+        li.train(
+            PLAIN,
+            (X, Y),
+            optimizer=optax.multi_transform(
+                {"s": optax.sgd(0.1), "z": optax.set_to_zero()}, {"a": "s", "b": "z"}
+            ),
+            **order,
+        ).params["b"],
+        FIRST["b"],
+    )
     ours = li.train(replace(PLAIN, update=li.Adam()), (X, Y), **order)
     theirs = li.train(PLAIN, (X, Y), optimizer=optax.adam(1.0), **order)
     np.testing.assert_allclose(theirs.params["a"], ours.params["a"], rtol=1e-6)
@@ -258,7 +380,11 @@ def test_the_transformations_of_optax(kept: dict[str, Any]):
         with pytest.raises(InputError, match="alone"):
             li.train(PLAIN, (X, Y), optimizer=optimizer, **order)
     coupled = optax.chain(optax.add_decayed_weights(0.1), optax.adam(0.1, mu_dtype=jnp.bfloat16))
-    for optimizer in (coupled, optax.MultiSteps(coupled, 4).gradient_transformation(), optax.flatten(coupled)):
+    for optimizer in (
+        coupled,
+        optax.MultiSteps(coupled, 4).gradient_transformation(),
+        optax.flatten(coupled),
+    ):
         with pytest.raises(InputError, match="coupled"):
             li.train(PLAIN, (X, Y), optimizer=optimizer, **order)
     apart = optax.MultiSteps(optax.adamw(rate, weight_decay=0.1), 4).gradient_transformation()

@@ -12,14 +12,26 @@ from lastiterate.accounting.composed_parts import prepared_curves
 from lastiterate.audit.runner import auditable
 from lastiterate.engine import Trainer, execute, scores, seeded_key
 from lastiterate.engine.exact_linear import execute_exactly
-from lastiterate.engine.linear_model import rows_of_batches
-from lastiterate.engine.preprocessing import PARTS, executed, prepared
-from lastiterate.engine.preprocessing import cosines, directions, noisy_cosines, with_cosines
-from lastiterate.engine.preprocessing import UNIT as COVARIANCE_UNIT
-from lastiterate.engine.preprocessing import noisy_moments, short_rows, unit_rows, whitened, whitening
-from lastiterate.engine.preprocessing import released_eigenvalue, top_eigenvalue
-from lastiterate.engine.preprocessing import noisy_target_mean
 from lastiterate.engine.linear_gradients import places
+from lastiterate.engine.linear_model import rows_of_batches
+from lastiterate.engine.preprocessing import (
+    PARTS,
+    cosines,
+    directions,
+    executed,
+    noisy_cosines,
+    noisy_moments,
+    noisy_target_mean,
+    prepared,
+    released_eigenvalue,
+    short_rows,
+    top_eigenvalue,
+    unit_rows,
+    whitened,
+    whitening,
+    with_cosines,
+)
+from lastiterate.engine.preprocessing import UNIT as COVARIANCE_UNIT
 from lastiterate.run.preprocessing import CosineFeatures, PrivateTargetMean, SquareRoots, columns
 from lastiterate.run.run import DESCRIPTIONS
 
@@ -42,7 +54,12 @@ def test_unit_rows_never_exceed_one():
     rows[0] = 0
     found = unit_rows(rows)
     norms = np.linalg.norm(found.astype(np.float64), axis=1)
-    assert found.dtype == np.float32 and norms[0] == 0 and norms.max() <= 1 and norms[1:].min() > 1 - 2e-6
+    assert (
+        found.dtype == np.float32
+        and norms[0] == 0
+        and norms.max() <= 1
+        and norms[1:].min() > 1 - 2e-6
+    )
     for norm in (1e-5, 0.3, 3.0, 7e4):
         short = short_rows(replace(CLIPPED, row_norm=norm), rows).astype(np.float64)
         assert 1 - 2e-6 < np.linalg.norm(short, axis=1).max() <= 1
@@ -52,7 +69,8 @@ def test_unit_rows_never_exceed_one():
 
 @pytest.mark.parametrize("beside", [0.0, 1e-101, 1e-300, 1e150], ids=str)
 def test_what_becomes_of_a_row_is_no_matter_of_the_rows_beside_it(beside):
-    """On rows whose rounding to float32 is nearly a tie: another order of operations would move hundreds of them."""
+    """On rows whose rounding to float32 is nearly a tie: another order of operations would move
+    hundreds of them."""
     second = RNG.uniform(0.05, 0.4, 20_000)
     single = (COVARIANCE_UNIT / np.sqrt(1 + second**2)).astype(np.float32)
     tie = (single.astype(float) + np.nextafter(single, np.float32(2))) / 2
@@ -62,14 +80,18 @@ def test_what_becomes_of_a_row_is_no_matter_of_the_rows_beside_it(beside):
     another = np.array([[beside, 0.0]])
     rounded = unit_rows(rows)[:, 0].reshape(-1, 13)
     assert (rounded.min(axis=1) < rounded.max(axis=1)).mean() > 0.3, "ties are near"
-    for found in (unit_rows(np.vstack((rows, another)))[:-1], unit_rows(np.vstack((another, rows)))[1:]):
+    for found in (
+        unit_rows(np.vstack((rows, another)))[:-1],
+        unit_rows(np.vstack((another, rows)))[1:],
+    ):
         np.testing.assert_array_equal(found, unit_rows(rows))
     np.testing.assert_array_equal(unit_rows(rows[:7]), unit_rows(rows)[:7])
 
 
 def test_noise_on_moments_is_spherical_in_the_isometric_coordinates():
-    """400 draws, with room of 4 to 5 standard deviations: of entries together 1.8%, of one 3.5%, of a covariance 0.28.
-    An entry off the diagonal that is drawn as those on it has 41% and 4.0 too much."""
+    """400 draws, with room of 4 to 5 standard deviations: of entries together 1.8%, of one 3.5%, of
+    a covariance 0.28. An entry off the diagonal that is drawn as those on it has 41% and 4.0 too
+    much."""
     part = replace(UNIT, noise_multiplier=2.0)
     drawn = np.array([noisy_moments([], D, part, seeded_key(seed)) for seed in range(400)])
     np.testing.assert_array_equal(drawn, drawn.transpose(0, 2, 1))
@@ -78,13 +100,17 @@ def test_noise_on_moments_is_spherical_in_the_isometric_coordinates():
     np.testing.assert_allclose(drawn.std(axis=0), wanted, rtol=0.17)
     for entries in (np.eye(D, dtype=bool), np.triu(np.ones((D, D), bool), 1)):
         np.testing.assert_allclose(drawn[:, entries].std(), wanted[entries][0], rtol=0.07)
-    coordinates = np.concatenate((np.diagonal(drawn, axis1=1, axis2=2),
-                                  np.sqrt(2) * drawn[:, *np.triu_indices(D, 1)]), axis=1)
+    coordinates = np.concatenate(
+        (np.diagonal(drawn, axis1=1, axis2=2), np.sqrt(2) * drawn[:, *np.triu_indices(D, 1)]),
+        axis=1,
+    )
     np.testing.assert_allclose(np.cov(coordinates.T), 4 * np.eye(10), atol=1.2)
 
 
 @pytest.mark.parametrize("part", [UNIT, CLIPPED], ids=["divided", "clipped"])
-@pytest.mark.parametrize("who", [7, int(np.linalg.norm(X, axis=1).argmax())], ids=["one", "the longest"])
+@pytest.mark.parametrize(
+    "who", [7, int(np.linalg.norm(X, axis=1).argmax())], ids=["one", "the longest"]
+)
 def test_one_row_moves_the_moments_by_its_own_outer_product(part, who):
     key, other = seeded_key(1), X.copy()
     other[who] = 0
@@ -94,7 +120,9 @@ def test_one_row_moves_the_moments_by_its_own_outer_product(part, who):
         short *= min(1.0, np.linalg.norm(X[who]) / 2.5)
     np.testing.assert_allclose(moved, np.outer(short, short), atol=6e-6)
     assert np.linalg.norm(moved) <= 1
-    np.testing.assert_allclose(noisy_moments([X[:50], X[50:]], D, part, key), noisy_moments([X], D, part, key))
+    np.testing.assert_allclose(
+        noisy_moments([X[:50], X[50:]], D, part, key), noisy_moments([X], D, part, key)
+    )
 
 
 def test_whitening_flattens_the_spectrum_and_trusts_no_direction_below_the_noise():
@@ -102,7 +130,9 @@ def test_whitening_flattens_the_spectrum_and_trusts_no_direction_below_the_noise
     moments = noisy_moments([X], D, quiet, seeded_key(2))
     before = np.linalg.eigvalsh(moments / N)
     half = whitening(quiet, moments, N)
-    np.testing.assert_allclose(np.linalg.eigvalsh(half @ (moments / N) @ half), before[-1], rtol=1e-4)
+    np.testing.assert_allclose(
+        np.linalg.eigvalsh(half @ (moments / N) @ half), before[-1], rtol=1e-4
+    )
     np.testing.assert_allclose(whitening(loud, moments, N), np.eye(D), atol=0.01)
     negative = whitening(li.PrivateCovariance(1.0, 0.35), -moments, N)
     assert np.isfinite(negative).all() and (np.linalg.eigvalsh(negative) > 0).all()
@@ -116,9 +146,12 @@ def test_rows_that_are_clipped_keep_their_lengths_and_have_a_mean_square_of_one(
     assert (rows**2).sum(1).mean() == pytest.approx(1.0, rel=1e-4)
     np.testing.assert_allclose(rows.T @ rows / N, np.eye(D) / D, atol=1e-4)
     np.testing.assert_allclose(rows, short_rows(quiet, X).astype(float) @ matrix, atol=1e-5)
-    assert np.linalg.norm(rows, axis=1).max() > 1.5, "the loss's row_norm clips them, and nothing before"
+    assert np.linalg.norm(rows, axis=1).max() > 1.5, (
+        "the loss's row_norm clips them, and nothing before"
+    )
     loud, nothing = replace(CLIPPED, noise_multiplier=0.5 * N), np.zeros((D, D))
-    # mean squares below the noise's part in them, z sqrt d / n = 1, count as that: no row is blown up by it
+    # mean squares below the noise's part in them, z sqrt d / n = 1, count as that: no row is blown
+    # up by it
     np.testing.assert_allclose(np.linalg.eigvalsh(whitening(loud, nothing, N)), 1.0, rtol=1e-6)
     assert np.isfinite(whitening(loud, -np.eye(D), N)).all()
 
@@ -126,7 +159,10 @@ def test_rows_that_are_clipped_keep_their_lengths_and_have_a_mean_square_of_one(
 def test_cosine_features_are_bounded_and_approximate_a_gaussian_kernel():
     part = CosineFeatures(1.0, count=4000, bandwidth=0.8, weight=0.5, seed=3)
     found, unit = cosines(part, X), unit_rows(X).astype(np.float64)
-    assert found.shape == (N, 4000) and np.linalg.norm(found, axis=1).max() <= part.longest == 0.5 * 2**0.5
+    assert (
+        found.shape == (N, 4000)
+        and np.linalg.norm(found, axis=1).max() <= part.longest == 0.5 * 2**0.5
+    )
     apart = ((unit[:, None] - unit[None]) ** 2).sum(2)
     np.testing.assert_allclose(found @ found.T / 0.25, np.exp(-apart / (2 * 0.8**2)), atol=0.08)
     assert directions(part, D)[0].std() == pytest.approx(1 / 0.8, rel=0.02)
@@ -139,14 +175,28 @@ def test_one_row_moves_the_mean_of_cosine_features_by_its_own():
     np.testing.assert_allclose((one - two) * N, cosines(part, X[40:41])[0], atol=1e-12)
     drawn = np.array([noisy_cosines([], N, part, seeded_key(seed)) for seed in range(60)])
     assert drawn.std() == pytest.approx(2.0 * part.longest / N, rel=0.05)
-    assert li.account(li.Run(n=N, steps=1, step_size=1.0, loss=li.Logistic(), noise=li.NoiseMultiplier(1e6),
-                             prelude=(part,))).curve("composition-gdp").mu == pytest.approx(0.5, rel=1e-2)
+    assert li.account(
+        li.Run(
+            n=N,
+            steps=1,
+            step_size=1.0,
+            loss=li.Logistic(),
+            noise=li.NoiseMultiplier(1e6),
+            prelude=(part,),
+        )
+    ).curve("composition-gdp").mu == pytest.approx(0.5, rel=1e-2)
 
 
 def test_rows_become_wider_by_cosine_features():
     part = CosineFeatures(QUIET, count=6)
-    run = li.Run(n=N, steps=5, step_size=0.5, noise=li.NoiseMultiplier(0.0), loss=li.Softmax(classes=3, intercept=0.2),
-                 prelude=(li.PrivateMean(QUIET, 2.0), part, li.PrivateCovariance(QUIET, 0.25)))
+    run = li.Run(
+        n=N,
+        steps=5,
+        step_size=0.5,
+        noise=li.NoiseMultiplier(0.0),
+        loss=li.Softmax(classes=3, intercept=0.2),
+        prelude=(li.PrivateMean(QUIET, 2.0), part, li.PrivateCovariance(QUIET, 0.25)),
+    )
     model = execute(run, X, Y, seeded_key(3))
     assert model.weights.shape == (3, D + 6 + 1) == (3, columns(run.prelude, D) + 1)
     mean, phi, matrix = model.released
@@ -154,22 +204,36 @@ def test_rows_become_wider_by_cosine_features():
     wide = with_cosines(part, centred, phi)
     np.testing.assert_allclose(wide[:, D:].mean(axis=0), 0, atol=1e-5)
     rows = whitened(run.prelude[-1], wide, matrix).astype(np.float64)
-    np.testing.assert_allclose(scores(run, model, X), rows @ model.weights[:, :-1].T + 0.2 * model.weights[:, -1],
-                               rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        scores(run, model, X),
+        rows @ model.weights[:, :-1].T + 0.2 * model.weights[:, -1],
+        rtol=1e-5,
+        atol=1e-6,
+    )
     plain = li.Run(n=N, steps=5, step_size=0.5, noise=li.NoiseMultiplier(0.0), loss=run.loss)
-    np.testing.assert_allclose(Trainer(plain).fit(rows, Y, seeded_key(3)), model.weights, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(
+        Trainer(plain).fit(rows, Y, seeded_key(3)), model.weights, rtol=1e-4, atol=1e-6
+    )
 
 
 def test_a_run_applies_its_parts_in_order_in_training_and_prediction():
-    run = li.Run(n=N, steps=4, step_size=0.5, noise=li.NoiseMultiplier(0.0), loss=li.Softmax(classes=3, intercept=0.2),
-                 prelude=(li.PrivateMean(QUIET, 2.0), li.PrivateCovariance(QUIET, 0.35)))
+    run = li.Run(
+        n=N,
+        steps=4,
+        step_size=0.5,
+        noise=li.NoiseMultiplier(0.0),
+        loss=li.Softmax(classes=3, intercept=0.2),
+        prelude=(li.PrivateMean(QUIET, 2.0), li.PrivateCovariance(QUIET, 0.35)),
+    )
     model = execute(run, X, Y, seeded_key(3))
     mean, matrix = model.released
     clipped = X * np.minimum(1, 2 / np.linalg.norm(X, axis=1))[:, None]
     np.testing.assert_allclose(mean, clipped.mean(0), atol=1e-5)
     unit = (clipped - mean) / np.linalg.norm(clipped - mean, axis=1)[:, None]
     values, vectors = np.linalg.eigh(unit.T @ unit / N)
-    np.testing.assert_allclose(matrix, (vectors * (values / values[-1]) ** -0.35) @ vectors.T, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(
+        matrix, (vectors * (values / values[-1]) ** -0.35) @ vectors.T, rtol=1e-3, atol=1e-3
+    )
     rows = unit @ matrix
     rows /= np.linalg.norm(rows, axis=1)[:, None]
     np.testing.assert_allclose(prepared(X, run.prelude, model.released), rows, atol=1e-4)
@@ -181,9 +245,15 @@ def test_a_run_applies_its_parts_in_order_in_training_and_prediction():
 
 @pytest.mark.parametrize("batching", [li.FullBatch(), li.RandomAllocation(30)])
 def test_whitened_rows_are_clipped_by_the_loss_in_training_and_prediction(batching):
-    run = li.Run(n=N, steps=8, step_size=0.5, noise=li.NoiseMultiplier(0.0), batching=batching,
-                 loss=li.Softmax(classes=3, row_norm=1.5, intercept=0.3),
-                 prelude=(li.PrivateMean(QUIET, 2.0), li.PrivateCovariance(QUIET, 0.35, row_norm=1.0)))
+    run = li.Run(
+        n=N,
+        steps=8,
+        step_size=0.5,
+        noise=li.NoiseMultiplier(0.0),
+        batching=batching,
+        loss=li.Softmax(classes=3, row_norm=1.5, intercept=0.3),
+        prelude=(li.PrivateMean(QUIET, 2.0), li.PrivateCovariance(QUIET, 0.35, row_norm=1.0)),
+    )
     key = seeded_key(3)
     model = execute(run, X, Y, key)
     mean, matrix = model.released
@@ -192,17 +262,31 @@ def test_whitened_rows_are_clipped_by_the_loss_in_training_and_prediction(batchi
     norms = np.linalg.norm(rows, axis=1)
     assert (norms > 1.5).any() and (norms < 1.0).any()
     rows *= np.minimum(1, 1.5 / norms)[:, None]
-    np.testing.assert_allclose(scores(run, model, X), rows @ model.weights[:, :-1].T + 0.3 * model.weights[:, -1],
-                               atol=1e-4)
+    np.testing.assert_allclose(
+        scores(run, model, X),
+        rows @ model.weights[:, :-1].T + 0.3 * model.weights[:, -1],
+        atol=1e-4,
+    )
     plain = replace(run, prelude=())
-    np.testing.assert_allclose(Trainer(plain).fit(rows.astype(np.float32), Y, key), model.weights, atol=1e-4)
+    np.testing.assert_allclose(
+        Trainer(plain).fit(rows.astype(np.float32), Y, key), model.weights, atol=1e-4
+    )
 
 
-@pytest.mark.parametrize("batching", [li.FullBatch(), li.Cyclic(50), li.Permuted(50), li.Reshuffled(50)])
+@pytest.mark.parametrize(
+    "batching", [li.FullBatch(), li.Cyclic(50), li.Permuted(50), li.Reshuffled(50)]
+)
 def test_the_executed_steps_follow_what_was_measured(batching):
     loss = li.Softmax(classes=3, intercept=0.2)
-    run = li.Run(n=N, steps=6, step_size=li.RelativeToSmooth(1.5), noise=li.NoiseMultiplier(0.1), batching=batching,
-                 loss=loss, prelude=(li.PrivateMean(QUIET, 2.0), li.TopEigenvalue(QUIET, 1e-6, 1e-3)))
+    run = li.Run(
+        n=N,
+        steps=6,
+        step_size=li.RelativeToSmooth(1.5),
+        noise=li.NoiseMultiplier(0.1),
+        batching=batching,
+        loss=loss,
+        prelude=(li.PrivateMean(QUIET, 2.0), li.TopEigenvalue(QUIET, 1e-6, 1e-3)),
+    )
     key = seeded_key(4)
     model = execute(run, X, Y, key)
     (eigenvalue,) = model.released[-1]
@@ -212,7 +296,7 @@ def test_the_executed_steps_follow_what_was_measured(batching):
         with jax.enable_x64(True):
             rows = rows[np.argsort(np.asarray(places(run, key)))]
     fixed = isinstance(batching, li.Cyclic | li.Permuted)
-    blocks = [rows[i:i + 50] for i in range(0, N, 50)] if fixed else [rows]
+    blocks = [rows[i : i + 50] for i in range(0, N, 50)] if fixed else [rows]
     top = max(np.linalg.eigvalsh(block.T @ block)[-1] for block in blocks)
     assert eigenvalue == pytest.approx(top, rel=1e-4)
     assert eigenvalue >= top * (1 - 2.0**-18), "rows are clipped to a little less"
@@ -220,7 +304,9 @@ def test_the_executed_steps_follow_what_was_measured(batching):
     if not isinstance(batching, li.Reshuffled):
         assert done.first_step == pytest.approx(1.5 / (0.5 * top / run.divisor), rel=1e-3)
     else:
-        assert done.first_step < 1.5 / (0.5 * top / N), "a drawn batch may have more curvature than the mean of all"
+        assert done.first_step < 1.5 / (0.5 * top / N), (
+            "a drawn batch may have more curvature than the mean of all"
+        )
     plain = replace(done, prelude=run.prelude[:-1])
     np.testing.assert_array_equal(model.weights, _weights(plain, model, key))
 
@@ -230,19 +316,32 @@ def _weights(run, model, key):
 
 
 def test_the_released_eigenvalue_is_shifted_noisy_and_clamped():
-    # 400 draws: the mean within 4 standard deviations of it, a fifteenth of the shift; the deviation within 4.5
-    drawn = np.array([released_eigenvalue(10.0, 2.0, 3.0, 0.5, 1e9, seeded_key(s)) for s in range(400)])
-    assert drawn.mean() == pytest.approx(16.0, abs=0.4) and drawn.std() == pytest.approx(2.0, rel=0.16)
+    # 400 draws: the mean within 4 standard deviations of it, a fifteenth of the shift; the
+    # deviation within 4.5
+    drawn = np.array(
+        [released_eigenvalue(10.0, 2.0, 3.0, 0.5, 1e9, seeded_key(s)) for s in range(400)]
+    )
+    assert drawn.mean() == pytest.approx(16.0, abs=0.4) and drawn.std() == pytest.approx(
+        2.0, rel=0.16
+    )
     assert released_eigenvalue(10.0, 1e9, 5.0, 0.5, 12.0, seeded_key(0)) == 12.0
     assert released_eigenvalue(0.0, 1.0, -1e6, 0.5, 12.0, seeded_key(0)) == 0.5
 
 
 def test_eigenvalues_of_batches_are_the_largest():
     parts = [[X[:30], X[30:50]], [X[50:]]]
-    wanted = max(np.linalg.eigvalsh(block.astype(float).T @ block)[-1] for block in (X[:50], X[50:]))
+    wanted = max(
+        np.linalg.eigvalsh(block.astype(float).T @ block)[-1] for block in (X[:50], X[50:])
+    )
     assert wanted <= top_eigenvalue(parts) <= wanted * (1 + 1e-8)
-    run = li.Run(n=N, steps=1, step_size=1.0, noise=li.NoiseMultiplier(1.0), batching=li.Cyclic(50),
-                 loss=li.Softmax(classes=3))
+    run = li.Run(
+        n=N,
+        steps=1,
+        step_size=1.0,
+        noise=li.NoiseMultiplier(1.0),
+        batching=li.Cyclic(50),
+        loss=li.Softmax(classes=3),
+    )
     found = [np.concatenate(list(batch)) for batch in rows_of_batches(run, X, (), None)]
     assert [len(batch) for batch in found] == [50, 50, 20]
 
@@ -250,10 +349,21 @@ def test_eigenvalues_of_batches_are_the_largest():
 @pytest.mark.parametrize("row_norm", [None, 1.0])
 @pytest.mark.parametrize("by", [execute, execute_exactly])
 def test_a_record_that_is_absent_is_in_no_sum_of_the_preparation(by, row_norm):
-    """A row of zeros stands for no record only until a mean is taken from it: what is left of it would be -mean."""
-    parts = (PrivateTargetMean(1e-5), li.PrivateMean(1e-5, 2.0), li.PrivateCovariance(1e-5, 0.35, row_norm))
-    run = li.Run(n=N, steps=2, step_size=0.1, noise=li.NoiseMultiplier(1.0), loss=li.HuberRidge(row_norm=1.5),
-                 prelude=parts)
+    """A row of zeros stands for no record only until a mean is taken from it: what is left of it
+    would be -mean."""
+    parts = (
+        PrivateTargetMean(1e-5),
+        li.PrivateMean(1e-5, 2.0),
+        li.PrivateCovariance(1e-5, 0.35, row_norm),
+    )
+    run = li.Run(
+        n=N,
+        steps=2,
+        step_size=0.1,
+        noise=li.NoiseMultiplier(1.0),
+        loss=li.HuberRidge(row_norm=1.5),
+        prelude=parts,
+    )
     target, gone = np.linspace(-1, 1, N), (17,)
     answer, mean, matrix = by(run, X, target, seeded_key(0), absent=gone).released
     there = np.delete(X, gone, axis=0).astype(float)
@@ -261,7 +371,9 @@ def test_a_record_that_is_absent_is_in_no_sum_of_the_preparation(by, row_norm):
     np.testing.assert_allclose(answer, np.delete(target, gone).sum() / N, atol=1e-4)
     np.testing.assert_allclose(mean, there.sum(0) / N, atol=1e-4)
     short = short_rows(parts[2], there - mean).astype(float)
-    np.testing.assert_allclose(matrix, whitening(parts[2], short.T @ short, N), rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(
+        matrix, whitening(parts[2], short.T @ short, N), rtol=2e-3, atol=2e-3
+    )
     other = X.copy()
     other[17] = 7.0
     again = by(run, other, target, seeded_key(0), absent=gone).released
@@ -270,9 +382,17 @@ def test_a_record_that_is_absent_is_in_no_sum_of_the_preparation(by, row_norm):
 
 
 def test_an_absent_record_is_in_no_eigenvalue():
-    run = li.Run(n=N, steps=2, step_size=li.RelativeToSmooth(1.0), noise=li.NoiseMultiplier(1.0), loss=li.Logistic(),
-                 prelude=(li.PrivateMean(QUIET, 2.0), li.TopEigenvalue(QUIET)))
-    rows = [np.concatenate(list(batch)) for batch in rows_of_batches(run, X, (X.mean(0),), None, (3,))]
+    run = li.Run(
+        n=N,
+        steps=2,
+        step_size=li.RelativeToSmooth(1.0),
+        noise=li.NoiseMultiplier(1.0),
+        loss=li.Logistic(),
+        prelude=(li.PrivateMean(QUIET, 2.0), li.TopEigenvalue(QUIET)),
+    )
+    rows = [
+        np.concatenate(list(batch)) for batch in rows_of_batches(run, X, (X.mean(0),), None, (3,))
+    ]
     assert not rows[0][3].any() and rows[0][[2, 4]].any(axis=1).all() and len(rows[0]) == N
 
 
@@ -280,9 +400,15 @@ def test_an_absent_record_is_in_no_eigenvalue():
 def test_rows_that_are_divided_by_their_norms_are_finite(value):
     rows = X.copy()
     rows[3, 1] = value
-    for parts in ((li.UnitRows(),), (li.PrivateCovariance(5.0),), (SquareRoots(), li.PrivateCovariance(5.0)),
-                  (CosineFeatures(5.0, 16),)):
-        run = li.Run(n=N, steps=2, step_size=0.1, noise=li.NoiseMultiplier(5.0), loss=LOSS, prelude=parts)
+    for parts in (
+        (li.UnitRows(),),
+        (li.PrivateCovariance(5.0),),
+        (SquareRoots(), li.PrivateCovariance(5.0)),
+        (CosineFeatures(5.0, 16),),
+    ):
+        run = li.Run(
+            n=N, steps=2, step_size=0.1, noise=li.NoiseMultiplier(5.0), loss=LOSS, prelude=parts
+        )
         with pytest.raises(li.InputError, match="must be finite numbers"):
             execute(run, rows, Y, seeded_key(0))
 
@@ -290,23 +416,42 @@ def test_rows_that_are_divided_by_their_norms_are_finite(value):
 def test_runs_of_before_are_written_as_they_were():
     """Their hashes stand in certificates, checkpoints and ledgers."""
     before = '{"type": "PrivateCovariance", "noise_multiplier": 3.0, "power": 0.35}'
-    assert json.loads(stable(prelude=(li.PrivateCovariance(3.0),)).to_json())["prelude"] == [json.loads(before)]
+    assert json.loads(stable(prelude=(li.PrivateCovariance(3.0),)).to_json())["prelude"] == [
+        json.loads(before)
+    ]
     later = stable(prelude=(li.PrivateCovariance(3.0, row_norm=2.0),))
-    assert '"row_norm": 2.0' in later.to_json() and li.Run.from_dict(json.loads(later.to_json())) == later
+    assert (
+        '"row_norm": 2.0' in later.to_json()
+        and li.Run.from_dict(json.loads(later.to_json())) == later
+    )
 
 
 def stable(**changes):
-    return li.Run(**({"n": N, "steps": 6, "step_size": li.StableSteps((5e4,) * 5 + (1e3,)), "clip": 0.1, "loss": LOSS,
-                      "noise": li.NoiseMultiplier(0.1), "update": li.HeavyBall(0.9),
-                      "prelude": (li.PrivateMean(QUIET, 2.0), li.PrivateCovariance(QUIET, 0.35))} | changes))
+    return li.Run(
+        **(
+            {
+                "n": N,
+                "steps": 6,
+                "step_size": li.StableSteps((5e4,) * 5 + (1e3,)),
+                "clip": 0.1,
+                "loss": LOSS,
+                "noise": li.NoiseMultiplier(0.1),
+                "update": li.HeavyBall(0.9),
+                "prelude": (li.PrivateMean(QUIET, 2.0), li.PrivateCovariance(QUIET, 0.35)),
+            }
+            | changes
+        )
+    )
 
 
 LOSS = li.Softmax(classes=3, intercept=0.2)
 
 
 def test_stable_steps_of_rows_with_lengths_follow_their_mean_square():
-    run = stable(loss=replace(LOSS, row_norm=9.0),
-                 prelude=(li.PrivateMean(QUIET, 2.0), li.PrivateCovariance(QUIET, 0.35, row_norm=3.0)))
+    run = stable(
+        loss=replace(LOSS, row_norm=9.0),
+        prelude=(li.PrivateMean(QUIET, 2.0), li.PrivateCovariance(QUIET, 0.35, row_norm=3.0)),
+    )
     model = execute(run, X, Y, seeded_key(6))
     rows = prepared(X, run.prelude, model.released).astype(np.float64)
     done = run.stabilised(np.linalg.eigvalsh(model.released[1]).tolist())
@@ -326,26 +471,42 @@ def test_stable_steps_follow_the_released_second_moments():
     assert done.first_step == pytest.approx(first, rel=1e-6)
     assert done.step_sizes[-1] == pytest.approx(first / 50, rel=1e-6), "all are scaled alike"
     np.testing.assert_array_equal(model.weights, Trainer(done).fit(X, Y, key, None, model.released))
-    assert np.abs(model.weights).max() < 10 * first, "steps of the stated length would be a hundred times longer"
+    assert np.abs(model.weights).max() < 10 * first, (
+        "steps of the stated length would be a hundred times longer"
+    )
     short = replace(run, step_size=li.StableSteps((0.1,) * 6))
     assert short.stabilised([1.0] * D).step_sizes.tolist() == [0.1] * 6
-    assert run.shortened(2).step_size == li.StableSteps((5e4, 5e4)) and run.total_time == pytest.approx(2.51e5)
+    assert run.shortened(2).step_size == li.StableSteps(
+        (5e4, 5e4)
+    ) and run.total_time == pytest.approx(2.51e5)
 
 
 def test_stable_steps_are_accounted_without_their_lengths():
     run = stable(batching=li.RandomAllocation(12))
     found = li.account(run)
-    assert {v.theorem.name for v in found.certifying} == {"composition-gdp", "random-allocation-pld"}
+    assert {v.theorem.name for v in found.certifying} == {
+        "composition-gdp",
+        "random-allocation-pld",
+    }
     shorter = li.account(replace(run, step_size=li.StableSteps((1e-3,) * 6)))
     assert shorter.epsilon(1e-5) == found.epsilon(1e-5)
 
 
-@pytest.mark.parametrize(("changes", "words"), [
-    ({"prelude": (li.PrivateCovariance(1.0), li.PrivateMean(1.0, 1.0))}, "as the last part of the prelude"),
-    ({"prelude": ()}, "needs a PrivateCovariance"), ({"update": None}, "update must be HeavyBall"),
-    ({"update": li.Nesterov()}, "update must be HeavyBall"), ({"noise": li.Langevin(1.0)}, "must not depend on"),
-    ({"loss": li.Abstract()}, "must be a linear model's"), ({"steps": 5}, "one value for each of 5 steps"),
-])
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"prelude": (li.PrivateCovariance(1.0), li.PrivateMean(1.0, 1.0))},
+            "as the last part of the prelude",
+        ),
+        ({"prelude": ()}, "needs a PrivateCovariance"),
+        ({"update": None}, "update must be HeavyBall"),
+        ({"update": li.Nesterov()}, "update must be HeavyBall"),
+        ({"noise": li.Langevin(1.0)}, "must not depend on"),
+        ({"loss": li.Abstract()}, "must be a linear model's"),
+        ({"steps": 5}, "one value for each of 5 steps"),
+    ],
+)
 def test_stable_steps_are_refused_where_a_guarantee_would_depend_on_them(changes, words):
     with pytest.raises(li.InputError, match=words):
         stable(**changes)
@@ -366,26 +527,45 @@ def test_targets_are_centred_by_a_noisy_mean_of_clipped_targets():
 
 
 def test_predictions_add_the_mean_of_the_targets():
-    run = li.Run(n=N, steps=40, step_size=0.5, noise=li.NoiseMultiplier(0.0), loss=li.HuberRidge(residual_clip=0.1),
-                 prelude=(PrivateTargetMean(QUIET, 2.0), li.PrivateMean(QUIET, 2.0)))
+    run = li.Run(
+        n=N,
+        steps=40,
+        step_size=0.5,
+        noise=li.NoiseMultiplier(0.0),
+        loss=li.HuberRidge(residual_clip=0.1),
+        prelude=(PrivateTargetMean(QUIET, 2.0), li.PrivateMean(QUIET, 2.0)),
+    )
     targets = (0.7 + 0.05 * X[:, 0] / 3).astype(np.float32)
     model = execute(run, X, targets, seeded_key(3))
     (mean,), rows = model.released[0], prepared(X, run.prelude, model.released).astype(np.float64)
     assert mean == pytest.approx(targets.mean(), abs=1e-4)
     rows *= np.minimum(1, 1 / np.linalg.norm(rows, axis=1))[:, None]
-    np.testing.assert_allclose(scores(run, model, X)[:, 0], rows @ model.weights[0, :-1] + model.weights[0, -1] + mean,
-                               atol=1e-5)
+    np.testing.assert_allclose(
+        scores(run, model, X)[:, 0],
+        rows @ model.weights[0, :-1] + model.weights[0, -1] + mean,
+        atol=1e-5,
+    )
     assert np.abs(scores(run, model, X)[:, 0] - targets).mean() < 0.03
     without = replace(run, prelude=run.prelude[1:])
-    moved = Trainer(without).fit(X, targets - np.float32(mean), seeded_key(3), None, model.released[1:])
+    moved = Trainer(without).fit(
+        X, targets - np.float32(mean), seeded_key(3), None, model.released[1:]
+    )
     np.testing.assert_allclose(model.weights, moved, atol=1e-6)
 
 
 def test_a_target_mean_is_paid_for_and_for_regressions_only():
-    run = li.Run(n=N, steps=4, step_size=0.5, noise=li.NoiseMultiplier(10.0), loss=li.HuberRidge(),
-                 prelude=(PrivateTargetMean(5.0),))
-    moved = {adjacency: prepared_curves(replace(run, adjacency=adjacency))[0].mu
-             for adjacency in ("zero-out", "replace-one")}
+    run = li.Run(
+        n=N,
+        steps=4,
+        step_size=0.5,
+        noise=li.NoiseMultiplier(10.0),
+        loss=li.HuberRidge(),
+        prelude=(PrivateTargetMean(5.0),),
+    )
+    moved = {
+        adjacency: prepared_curves(replace(run, adjacency=adjacency))[0].mu
+        for adjacency in ("zero-out", "replace-one")
+    }
     assert moved["zero-out"] == pytest.approx(0.2, rel=0.02) and moved["zero-out"] >= 0.2
     assert moved["replace-one"] == pytest.approx(2 * moved["zero-out"])
     with pytest.raises(li.InputError, match="targets of a regression only"):
@@ -402,8 +582,14 @@ def test_an_audit_reads_the_steps_as_they_are_stated():
 
 def test_an_audit_takes_the_public_smoothness_for_a_measured_one():
     loss = li.Softmax(classes=3, cap=0.1)
-    run = li.Run(n=N, steps=6, step_size=li.RelativeToSmooth(1.5), noise=li.NoiseMultiplier(1.0), loss=loss,
-                 prelude=(li.PrivateMean(QUIET, 2.0), li.TopEigenvalue(QUIET)))
+    run = li.Run(
+        n=N,
+        steps=6,
+        step_size=li.RelativeToSmooth(1.5),
+        noise=li.NoiseMultiplier(1.0),
+        loss=loss,
+        prelude=(li.PrivateMean(QUIET, 2.0), li.TopEigenvalue(QUIET)),
+    )
     found = auditable(run)
     assert found.run.prelude == () and found.run.first_step == 1.5 / loss.facts().fact("smooth")
     assert {text.split()[0] for text in found.lacking} == {"prelude", "step_size"}
@@ -411,9 +597,17 @@ def test_an_audit_takes_the_public_smoothness_for_a_measured_one():
 
 def test_roots_are_maps_of_single_records_with_a_public_norm():
     rows = np.array([[4.0, -9.0, 0.0, 1.0], [0.0, 0.0, 0.0, 0.0]])
-    run = li.Run(n=N, steps=2, step_size=0.1, noise=li.NoiseMultiplier(1.0), loss=li.Logistic(),
-                 prelude=(SquareRoots(), li.PrivateMean(QUIET, 2.0)))
-    np.testing.assert_allclose(prepared(rows, run.prelude[:1], (np.zeros(0),)), [[2, -3, 0, 1], [0, 0, 0, 0]])
+    run = li.Run(
+        n=N,
+        steps=2,
+        step_size=0.1,
+        noise=li.NoiseMultiplier(1.0),
+        loss=li.Logistic(),
+        prelude=(SquareRoots(), li.PrivateMean(QUIET, 2.0)),
+    )
+    np.testing.assert_allclose(
+        prepared(rows, run.prelude[:1], (np.zeros(0),)), [[2, -3, 0, 1], [0, 0, 0, 0]]
+    )
     assert len(prepared_curves(run)) == 1, "free"
     mean = execute(run, X, Y % 2, seeded_key(1)).released[1]
     roots = np.sign(X) * np.sqrt(np.abs(X))
@@ -421,6 +615,8 @@ def test_roots_are_maps_of_single_records_with_a_public_norm():
     np.testing.assert_allclose(mean, roots.mean(0), atol=1e-4)
     huge = X.astype(np.float64)
     huge[3] = 1e80
-    assert np.isfinite(execute(run, huge, Y % 2, seeded_key(1)).weights).all(), "whether it trains tells of no record"
+    assert np.isfinite(execute(run, huge, Y % 2, seeded_key(1)).weights).all(), (
+        "whether it trains tells of no record"
+    )
     with pytest.raises(li.InputError, match="finite"):
         execute(run, np.where(X > 2, np.nan, X), Y % 2, seeded_key(1))

@@ -36,10 +36,14 @@ os.waitpid(child, 0)
 
 def said(before, after, again="Trainer(run).fit(X, y)"):
     code = CHILD.format(before=before, after=after, again=again)
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=500).stdout
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=500
+    ).stdout
 
 
-@pytest.mark.parametrize("after", ["execute(run, X, y)", "Trainer(run).fit(X, y)", "network()", "again()", "module()"])
+@pytest.mark.parametrize(
+    "after", ["execute(run, X, y)", "Trainer(run).fit(X, y)", "network()", "again()", "module()"]
+)
 def test_a_fit_in_a_child_forked_after_a_fit_is_refused(after):
     if after == "module()":
         pytest.importorskip("torch")

@@ -1,4 +1,5 @@
-"""Proximal maps and projections: firmly nonexpansive, true minimisers, projections that stay where they are."""
+"""Proximal maps and projections: firmly nonexpansive, true minimisers, projections that stay where
+they are."""
 
 from dataclasses import replace
 from functools import partial
@@ -79,7 +80,9 @@ def test_proximal_maps_minimise(prox):
         least = objective(found)
         ways = RNG.normal(size=(300, *SHAPE)) * np.exp(RNG.uniform(-9, 1, (300, 1, 1)))
         assert min(objective(found + way) for way in ways) >= least - 1e-12
-        assert min(objective(found * (1 + t)) for t in (-1, -0.1, -1e-4, 1e-4, 0.1)) >= least - 1e-12
+        assert (
+            min(objective(found * (1 + t)) for t in (-1, -0.1, -1e-4, 1e-4, 0.1)) >= least - 1e-12
+        )
 
 
 @pytest.mark.parametrize("domain", DOMAINS, ids=lambda part: str(part)[:40])
@@ -88,7 +91,9 @@ def test_projections_are_idempotent_and_closest(domain):
     found = mapped(domain, points)
     np.testing.assert_allclose(mapped(domain, found), found, atol=1e-11)
     inside = mapped(domain, RNG.normal(size=(300, *SHAPE)))
-    for x, p in zip(points, found, strict=True):  # the angle at a projection is obtuse, for every point of the set
+    for x, p in zip(
+        points, found, strict=True
+    ):  # the angle at a projection is obtuse, for every point of the set
         assert (((x - p) * (inside - p)).sum((1, 2)) <= 1e-8 * (1 + np.abs(x).sum())).all()
     for p in found:
         match domain:
@@ -104,7 +109,9 @@ def test_projections_are_idempotent_and_closest(domain):
             case _:
                 np.testing.assert_array_equal(found, points)
     if not isinstance(domain, li.domains.Everywhere):
-        np.testing.assert_allclose(found[:5], [reference.project(domain, x) for x in points[:5]], atol=1e-6)
+        np.testing.assert_allclose(
+            found[:5], [reference.project(domain, x) for x in points[:5]], atol=1e-6
+        )
 
 
 @pytest.mark.parametrize("domain", DOMAINS[1:], ids=lambda part: str(part)[:40])
@@ -114,7 +121,9 @@ def test_diameters_bound_distances_and_are_reached(domain):
     far = RNG.choice([-1.0, 1.0], (4000, *SHAPE)) * 50
     far[:12] = 50 * np.eye(12).reshape(12, *SHAPE)
     with jax.enable_x64(True):
-        found = np.asarray(jax.vmap(partial(project, executed(domain)))(np.concatenate((far, -far))))
+        found = np.asarray(
+            jax.vmap(partial(project, executed(domain)))(np.concatenate((far, -far)))
+        )
     distance = np.linalg.norm((found[:4000] - found[4000:]).reshape(4000, -1), axis=1).max()
     corners = np.linalg.norm(found[0] - found[1])
     assert max(distance, corners) <= domain.diameter() * (1 + 1e-12)
@@ -171,7 +180,8 @@ def test_prox_and_domain_survive_json_and_shape_the_verdicts():
     found = {v.theorem.name: v for v in li.account(run).verdicts}
     applies = {name for name, v in found.items() if type(v.result).__name__ == "Applies"}
     assert "shifted-interpolation" in applies and "composition-gdp" in applies
-    # what was proved for projections, or as an exact law of the steps alone, must not speak of a proximal step
+    # what was proved for projections, or as an exact law of the steps alone, must not speak of a
+    # proximal step
     assert not applies & {"quadratic-witness", "linear-witness", "sgld-strongly-convex-batch"}
     langevin = li.Run(
         n=100,
@@ -180,9 +190,18 @@ def test_prox_and_domain_survive_json_and_shape_the_verdicts():
         noise=li.Langevin(0.5),
         loss=li.Logistic(ridge=0.5),
     )
-    for changed, wanted in ((langevin, True), (replace(langevin, prox=li.penalties.L1(0.1)), False)):
-        names = {v.theorem.name for v in li.account(changed).verdicts if type(v.result).__name__ == "Applies"}
-        assert ("langevin-linear" in names) == wanted and ("composition-langevin" in names) == wanted
+    for changed, wanted in (
+        (langevin, True),
+        (replace(langevin, prox=li.penalties.L1(0.1)), False),
+    ):
+        names = {
+            v.theorem.name
+            for v in li.account(changed).verdicts
+            if type(v.result).__name__ == "Applies"
+        }
+        assert ("langevin-linear" in names) == wanted and (
+            "composition-langevin" in names
+        ) == wanted
 
 
 def test_nearly_parallel_normals_do_not_make_a_projection_expand():
@@ -191,7 +210,9 @@ def test_nearly_parallel_normals_do_not_make_a_projection_expand():
     with jax.enable_x64(True):
         for seed in range(50):
             start, end = np.random.default_rng(seed).normal(size=(2, 4))
-            moved = project(executed(domain), jnp.asarray(start)) - project(executed(domain), jnp.asarray(end))
+            moved = project(executed(domain), jnp.asarray(start)) - project(
+                executed(domain), jnp.asarray(end)
+            )
             assert np.linalg.norm(moved) <= np.linalg.norm(start - end) * (1 + 1e-12)
             plane = np.linalg.svd(np.array(normals))[2][1]
             assert abs(plane @ np.asarray(project(executed(domain), jnp.asarray(start)))) < 1e-12

@@ -1,4 +1,5 @@
-"""Augmentations and keys of a record's own: the mean over copies is clipped, and nobody else decides what is drawn."""
+"""Augmentations and keys of a record's own: the mean over copies is clipped, and nobody else
+decides what is drawn."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +15,12 @@ import lastiterate as li
 from lastiterate.audit.runner import auditable
 from lastiterate.engine import seeded_key
 from lastiterate.engine.checkpoint import Checkpoint
-from lastiterate.engine.exact_records import fit_network_exactly
-from lastiterate.engine.random import ORDER, stream
-from lastiterate.engine.network import fit_network
-from lastiterate.engine.linear_gradients import hidden_state
-from lastiterate.engine.record_loss import as_key, keys_of, keys_of_batch
 from lastiterate.engine.checkpoint import Key as Sealing
+from lastiterate.engine.exact_records import fit_network_exactly
+from lastiterate.engine.linear_gradients import hidden_state
+from lastiterate.engine.network import fit_network
+from lastiterate.engine.random import ORDER, stream
+from lastiterate.engine.record_loss import as_key, keys_of, keys_of_batch
 from lastiterate.engine.streaming.buffers import Arrays
 from lastiterate.engine.streaming.execution import fit_streaming
 from lastiterate.errors import InputError
@@ -31,13 +32,22 @@ from tiers import unless
 N, CLIP = 24, 0.7
 X = np.random.default_rng(0).normal(size=(N, 6)).astype(np.float32)
 Y = np.arange(N) % 3
-FIRST = {"kernel": np.random.default_rng(1).normal(size=(2, 1, 3)).astype(np.float32),
-         "matrix": np.random.default_rng(2).normal(size=(3, 8)).astype(np.float32), "bias": np.zeros(3, np.float32)}
+FIRST = {
+    "kernel": np.random.default_rng(1).normal(size=(2, 1, 3)).astype(np.float32),
+    "matrix": np.random.default_rng(2).normal(size=(3, 8)).astype(np.float32),
+    "bias": np.zeros(3, np.float32),
+}
 STREAMED = [li.Cyclic(5), li.Permuted(5), li.RandomAllocation(5)]
 BATCHINGS = [*STREAMED, li.Poisson(0.3)]
 MORE = [li.FullBatch(), li.Reshuffled(5), li.BallsInBins(5), li.FixedSize(5)]
-RUN = li.Run(n=N, steps=6, step_size=0.5, noise=li.GradientNoise(0.01), clip=CLIP,
-             record_draws=li.RecordDraws("shaken", 4))
+RUN = li.Run(
+    n=N,
+    steps=6,
+    step_size=0.5,
+    noise=li.GradientNoise(0.01),
+    clip=CLIP,
+    record_draws=li.RecordDraws("shaken", 4),
+)
 
 
 def uniform(key: Any) -> Any:
@@ -70,7 +80,13 @@ def square(params: Any, x: Any, y: Any) -> Any:
 
 @pytest.mark.parametrize("copies", unless(lambda copies: copies > 1, [1, 4]))
 def test_the_mean_over_copies_is_clipped_and_then_added(copies: int):
-    run = replace(RUN, steps=2, noise=li.GradientNoise(1e-9), release="all", record_draws=li.RecordDraws("s", copies))
+    run = replace(
+        RUN,
+        steps=2,
+        noise=li.GradientNoise(1e-9),
+        release="all",
+        record_draws=li.RecordDraws("s", copies),
+    )
     released = fit_network(run, loss, FIRST, (X, Y), seeded_key(1), augment=shaken)
     with jax.enable_x64(True):
         order = stream(seeded_key(1), ORDER)
@@ -86,35 +102,55 @@ def test_the_mean_over_copies_is_clipped_and_then_added(copies: int):
             mean = {name: np.mean([np.asarray(g[name], float) for g in each], 0) for name in FIRST}
             norm = np.sqrt(sum((values**2).sum() for values in mean.values()))
             assert i or norm > CLIP, "the clip has something to do"
-            total = {name: total[name] + values * min(1, CLIP / norm) for name, values in mean.items()}
+            total = {
+                name: total[name] + values * min(1, CLIP / norm) for name, values in mean.items()
+            }
     for name, values in released.items():
         np.testing.assert_allclose(values[1], values[0] - 0.5 * total[name] / N, atol=3e-6)
 
 
-@pytest.mark.parametrize("batching, exact", unless(lambda case: type(case[0]) is not li.Poisson, [
-    (li.RandomAllocation(5), False), (li.Poisson(0.5), False), (li.Cyclic(5), True)]), ids=str)
-def test_one_record_moves_no_sum_by_more_than_the_clip_whatever_is_drawn(batching: Batching, exact: bool):
+@pytest.mark.parametrize(
+    "batching, exact",
+    unless(
+        lambda case: type(case[0]) is not li.Poisson,
+        [(li.RandomAllocation(5), False), (li.Poisson(0.5), False), (li.Cyclic(5), True)],
+    ),
+    ids=str,
+)
+def test_one_record_moves_no_sum_by_more_than_the_clip_whatever_is_drawn(
+    batching: Batching, exact: bool
+):
     run = replace(RUN, batching=batching, release="all", steps=20, noise=li.GradientNoise(1e-3))
     without = X.copy()
     without[3] = 0
     fit = fit_network_exactly if exact else fit_network
-    one, other = (fit(run, linear, np.zeros(6, np.float64), (rows,), seeded_key(2), augment=violent)
-                  for rows in (X, without))
-    moved = np.diff(one - other, axis=0, prepend=0) * run.divisor / 0.5  # gradients do not follow the parameters
+    one, other = (
+        fit(run, linear, np.zeros(6, np.float64), (rows,), seeded_key(2), augment=violent)
+        for rows in (X, without)
+    )
+    moved = (
+        np.diff(one - other, axis=0, prepend=0) * run.divisor / 0.5
+    )  # gradients do not follow the parameters
     norms = np.linalg.norm(moved, axis=1)
     assert 0.5 * CLIP < norms.max() <= CLIP * (1 + 1e-6), "the record is drawn, and clipped"
     several = norms[norms > 1e-6]
     assert len(several) > 1 and len({tuple(np.round(step, 4)) for step in moved[norms > 1e-6]}) > 1
 
 
-@pytest.mark.parametrize("batching", unless(lambda one: type(one) is li.RandomAllocation, [*BATCHINGS, *MORE]), ids=str)
+@pytest.mark.parametrize(
+    "batching", unless(lambda one: type(one) is li.RandomAllocation, [*BATCHINGS, *MORE]), ids=str
+)
 def test_what_a_record_draws_follows_from_its_number_and_not_from_its_place(batching: Batching):
     run = replace(RUN, batching=batching)
     found = fit_network(run, square, np.zeros(6, np.float32), (X, Y), seeded_key(1), augment=shaken)
-    apart = fit_network(run, square, np.zeros(6, np.float32), (X, Y), seeded_key(1), augment=shaken, microbatch=3)
+    apart = fit_network(
+        run, square, np.zeros(6, np.float32), (X, Y), seeded_key(1), augment=shaken, microbatch=3
+    )
     np.testing.assert_allclose(found, apart, atol=1e-6)
     if batching in STREAMED:
-        pieces = fit_streaming(run, square, np.zeros(6, np.float32), Arrays((X, Y)), seeded_key(1), augment=shaken)
+        pieces = fit_streaming(
+            run, square, np.zeros(6, np.float32), Arrays((X, Y)), seeded_key(1), augment=shaken
+        )
         np.testing.assert_array_equal(found, pieces)
 
 
@@ -122,11 +158,24 @@ def test_draws_of_records_steps_and_copies_differ_and_are_those_of_many_models_a
     def drawn(key: Any, x: Any) -> Any:
         return jax.random.uniform(key, x.shape)
 
-    run = replace(RUN, batching=li.Cyclic(1), steps=2 * N, release="all", noise=li.GradientNoise(1e-9), clip=100.0,
-                  record_draws=li.RecordDraws("drawn", 2))
+    run = replace(
+        RUN,
+        batching=li.Cyclic(1),
+        steps=2 * N,
+        release="all",
+        noise=li.GradientNoise(1e-9),
+        clip=100.0,
+        record_draws=li.RecordDraws("drawn", 2),
+    )
     every = fit_network(run, linear, np.zeros(6), (X,), seeded_key(1), augment=drawn)
-    single = fit_network(replace(run, record_draws=li.RecordDraws("drawn", 1)), linear, np.zeros(6), (X,),
-                         seeded_key(1), augment=drawn)
+    single = fit_network(
+        replace(run, record_draws=li.RecordDraws("drawn", 1)),
+        linear,
+        np.zeros(6),
+        (X,),
+        seeded_key(1),
+        augment=drawn,
+    )
     means, first = (-np.diff(found, axis=0, prepend=0) / 0.5 for found in (every, single))
     second = 2 * means - first  # copy 0 of one is copy 0 of two
     numbers = np.round(np.concatenate([first, second]).ravel(), 6)
@@ -135,26 +184,57 @@ def test_draws_of_records_steps_and_copies_differ_and_are_those_of_many_models_a
 
 
 def test_the_run_says_it_and_only_what_charges_every_iterate_certifies_it():
-    model = li.train(replace(RUN, record_draws=None, batching=li.Cyclic(8)), (X, Y), model=np.zeros(6), loss=square,
-                     augment=shaken, copies=2)
+    model = li.train(
+        replace(RUN, record_draws=None, batching=li.Cyclic(8)),
+        (X, Y),
+        model=np.zeros(6),
+        loss=square,
+        augment=shaken,
+        copies=2,
+    )
     run = model.certificate.run
     assert run is not None and run.record_draws == li.RecordDraws("shaken", 2)
     with pytest.raises(li.InputError, match="copies"):
-        li.train(replace(RUN, record_draws=None), (X, Y), model=np.zeros(6), loss=square, augment=shaken, copies=0)
+        li.train(
+            replace(RUN, record_draws=None),
+            (X, Y),
+            model=np.zeros(6),
+            loss=square,
+            augment=shaken,
+            copies=0,
+        )
     assert li.Run.from_json(run.to_json()) == run
-    assert any("shaken, 2 times" in caveat and "stated" in caveat for caveat in model.certificate.all_caveats())
+    assert any(
+        "shaken, 2 times" in caveat and "stated" in caveat
+        for caveat in model.certificate.all_caveats()
+    )
     for batching in (*BATCHINGS, *MORE):
         drawing = replace(RUN, batching=batching)
-        charged = replace(drawing, record_draws=None, update=li.PostProcessing("any"), step_size=1.0)
-        applies = [{name for name, row in TABLE.items()
-                    if row.kind == "upper" and isinstance(match(row, run), Applies)} for run in (drawing, charged)]
+        charged = replace(
+            drawing, record_draws=None, update=li.PostProcessing("any"), step_size=1.0
+        )
+        applies = [
+            {
+                name
+                for name, row in TABLE.items()
+                if row.kind == "upper" and isinstance(match(row, run), Applies)
+            }
+            for run in (drawing, charged)
+        ]
         every = applies[1] | {"langevin-linear"}  # which adds up what each step releases as well
         assert applies[0] and applies[0] <= every and not hidden_state(drawing)
 
 
-@pytest.mark.parametrize("change", [
-    {"clip": None}, {"loss": li.Abstract(li.LossFacts(smooth=1.0))}, {"loss": li.Softmax(classes=3)},
-    {"domain": li.domains.Ball(1.0)}], ids=str)
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"clip": None},
+        {"loss": li.Abstract(li.LossFacts(smooth=1.0))},
+        {"loss": li.Softmax(classes=3)},
+        {"domain": li.domains.Ball(1.0)},
+    ],
+    ids=str,
+)
 def test_a_run_that_a_theorem_about_one_loss_could_speak_of_draws_nothing(change: dict[str, Any]):
     with pytest.raises(InputError, match="draws random numbers"):
         replace(RUN, **change)
@@ -171,10 +251,16 @@ def _(size: Any, batched: Any, x: Any) -> Any:
 
 
 REFUSED = {
-    "callback": (lambda key, x: jax.pure_callback(lambda a: a, jax.ShapeDtypeStruct(x.shape, x.dtype), x), "callback"),
+    "callback": (
+        lambda key, x: jax.pure_callback(lambda a: a, jax.ShapeDtypeStruct(x.shape, x.dtype), x),
+        "callback",
+    ),
     "print": (lambda key, x: (jax.debug.print("{}", x), x)[1], "alone"),
     "vmap": (lambda key, x: mixed(x), "alone"),
-    "records": (lambda key, x: jnp.asarray(X)[jax.random.randint(key, (), 0, N)], "one entry for every record"),
+    "records": (
+        lambda key, x: jnp.asarray(X)[jax.random.randint(key, (), 0, N)],
+        "one entry for every record",
+    ),
     "form": (lambda key, x: (x, x), "form"),
     "shape": (lambda key, x: x[:3], "^augment must give a record that the model and the loss take"),
     "arguments": (lambda x: x, "key and one record"),
@@ -196,12 +282,26 @@ def test_an_audit_attacks_the_run_without_draws_and_says_so():
 
 
 def test_what_is_said_and_what_is_done_are_the_same():
-    for change, given in [({}, {}), ({"record_draws": None}, {"copies": 2}), ({}, {"augment": shaken, "copies": 3})]:
+    for change, given in [
+        ({}, {}),
+        ({"record_draws": None}, {"copies": 2}),
+        ({}, {"augment": shaken, "copies": 3}),
+    ]:
         with pytest.raises(InputError, match=r"copies|record_draws"):
             li.train(replace(RUN, **change), (X, Y), model=np.zeros(6), loss=square, **given)
     with pytest.raises(InputError, match="augment"):
-        li.train(li.Run(n=N, steps=2, step_size=0.1, noise=li.GradientNoise(1.0), clip=1.0, loss=li.Softmax(classes=3)),
-                 (X, Y), augment=shaken)
+        li.train(
+            li.Run(
+                n=N,
+                steps=2,
+                step_size=0.1,
+                noise=li.GradientNoise(1.0),
+                clip=1.0,
+                loss=li.Softmax(classes=3),
+            ),
+            (X, Y),
+            augment=shaken,
+        )
 
 
 def test_an_interrupted_run_goes_on_with_the_same_draws_and_knows_its_augmentation(tmp_path: Path):
@@ -213,13 +313,35 @@ def test_an_interrupted_run_goes_on_with_the_same_draws_and_knows_its_augmentati
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fit_network(RUN, square, np.zeros(6, np.float32), (X, Y), seeded_key(1), augment=shaken, progress=interrupt,
-                    checkpoint=Checkpoint(tmp_path / "c", sealing, 0.0))
+        fit_network(
+            RUN,
+            square,
+            np.zeros(6, np.float32),
+            (X, Y),
+            seeded_key(1),
+            augment=shaken,
+            progress=interrupt,
+            checkpoint=Checkpoint(tmp_path / "c", sealing, 0.0),
+        )
     with pytest.raises(InputError, match="checkpoint"):
-        fit_network(RUN, square, np.zeros(6, np.float32), (X, Y), seeded_key(1), augment=violent,
-                    checkpoint=Checkpoint(tmp_path / "c", sealing, 0.0))
-    found = fit_network(RUN, square, np.zeros(6, np.float32), (X, Y), seeded_key(1), augment=shaken,
-                        checkpoint=Checkpoint(tmp_path / "c", sealing, 0.0))
+        fit_network(
+            RUN,
+            square,
+            np.zeros(6, np.float32),
+            (X, Y),
+            seeded_key(1),
+            augment=violent,
+            checkpoint=Checkpoint(tmp_path / "c", sealing, 0.0),
+        )
+    found = fit_network(
+        RUN,
+        square,
+        np.zeros(6, np.float32),
+        (X, Y),
+        seeded_key(1),
+        augment=shaken,
+        checkpoint=Checkpoint(tmp_path / "c", sealing, 0.0),
+    )
     np.testing.assert_array_equal(found, whole)
 
 
@@ -227,10 +349,20 @@ def test_a_loss_that_asks_for_a_key_has_one_for_every_record_and_step():
     def dropped(params: Any, x: Any, *, key: Any) -> Any:
         return params @ jnp.where(jax.random.bernoulli(key, 0.5, x.shape), x, 0.0)
 
-    run = li.Run(n=N, steps=3, step_size=1.0, noise=li.GradientNoise(1e-9), clip=1e3, batching=li.FullBatch(),
-                 release="all")
+    run = li.Run(
+        n=N,
+        steps=3,
+        step_size=1.0,
+        noise=li.GradientNoise(1e-9),
+        clip=1e3,
+        batching=li.FullBatch(),
+        release="all",
+    )
     model = li.train(run, (np.eye(N, dtype=np.float32),), model=np.zeros(N), loss=dropped)
     kept = -np.diff(model.params, axis=0, prepend=0) * N  # record i moves entry i where it is kept
     np.testing.assert_allclose(kept, np.round(kept), atol=1e-5)
-    assert set(np.round(kept).ravel()) == {0.0, 1.0} and len({tuple(row) for row in np.round(kept)}) == 3
+    assert (
+        set(np.round(kept).ravel()) == {0.0, 1.0}
+        and len({tuple(row) for row in np.round(kept)}) == 3
+    )
     assert model.certificate.run.record_draws == li.RecordDraws("the loss", 1)  # type: ignore[union-attr]

@@ -1,4 +1,5 @@
-"""Whether a model is released depends on public numbers and released parameters, never on a single record."""
+"""Whether a model is released depends on public numbers and released parameters, never on a single
+record."""
 
 from dataclasses import replace
 
@@ -10,12 +11,11 @@ import pytest
 import lastiterate as li
 from lastiterate.engine import Trainer, seeded_key
 from lastiterate.engine.dense_gradients import clipped_sum
-from lastiterate.engine.random import FARTHEST, normal_pairs
-from lastiterate.engine.linear_gradients import Linear
-from lastiterate.engine.trainer import check_growth
+from lastiterate.engine.linear_gradients import Linear, arrange
 from lastiterate.engine.network import fit_network
-from lastiterate.engine.linear_gradients import arrange
+from lastiterate.engine.random import FARTHEST, normal_pairs
 from lastiterate.engine.rows import clip_rows
+from lastiterate.engine.trainer import check_growth
 from lastiterate.errors import InputError
 
 N = 50
@@ -57,7 +57,8 @@ def grown(run, x, seed):
 
 @pytest.mark.parametrize("charged", CHARGED)
 def test_a_zero_feature_does_not_end_an_overflowing_run(charged):
-    """Infinity times 0 is no number: a run refused for it would tell that one record is there (epsilon above 3.8)."""
+    """Infinity times 0 is no number: a run refused for it would tell that one record is there
+    (epsilon above 3.8)."""
     run = replace(DIVERGING, **CHARGED[charged])
     for seed in range(3):
         assert np.isfinite(grown(run, ONES, seed)).all()
@@ -66,7 +67,9 @@ def test_a_zero_feature_does_not_end_an_overflowing_run(charged):
 
 def test_parameters_that_overflow_are_refused_whoever_is_there():
     run = replace(DIVERGING, steps=1000)
-    assert [released(lambda x=x: Trainer(run).fit(x, Y, seeded_key(0))) for x in (ONES, WITHOUT)] == [False, False]
+    assert [
+        released(lambda x=x: Trainer(run).fit(x, Y, seeded_key(0))) for x in (ONES, WITHOUT)
+    ] == [False, False]
 
 
 def linear(p, x, y):
@@ -74,12 +77,27 @@ def linear(p, x, y):
 
 
 @pytest.mark.parametrize("clip", [0.5, None])
-@pytest.mark.parametrize("batching, microbatch", [(li.FullBatch(), 3), (li.Cyclic(9), 50), (li.Poisson(0.2), 5)])
+@pytest.mark.parametrize(
+    "batching, microbatch", [(li.FullBatch(), 3), (li.Cyclic(9), 50), (li.Poisson(0.2), 5)]
+)
 def test_a_zero_feature_does_not_end_an_overflowing_network(clip, batching, microbatch):
-    run = replace(DIVERGING, steps=70, batching=batching, clip=clip, loss=li.Abstract(li.LossFacts(lipschitz=2.0)))
+    run = replace(
+        DIVERGING,
+        steps=70,
+        batching=batching,
+        clip=clip,
+        loss=li.Abstract(li.LossFacts(lipschitz=2.0)),
+    )
     run = replace(run, step_size=li.Constant(1e30), noise=li.GradientNoise(1e20))
     found = [
-        fit_network(run, linear, {"w": np.zeros(1), "b": np.zeros(())}, (x, Y), seeded_key(1), microbatch=microbatch)
+        fit_network(
+            run,
+            linear,
+            {"w": np.zeros(1), "b": np.zeros(())},
+            (x, Y),
+            seeded_key(1),
+            microbatch=microbatch,
+        )
         for x in (ONES, WITHOUT)
     ]
     for one in found:
@@ -102,7 +120,9 @@ def test_every_record_adds_a_bounded_vector_at_any_parameters(loss, theta, clip,
     with jax.enable_x64(True):
         data = [a[0, 0] for a in arrange(run, rows, np.array([0, 1, 0, 1, 1]))]
         one = Linear(loss, clip, exact)
-        point = jnp.asarray(theta * np.array([[1.0, 1.0, -1.0]] * (3 if isinstance(loss, li.Softmax) else 1)))
+        point = jnp.asarray(
+            theta * np.array([[1.0, 1.0, -1.0]] * (3 if isinstance(loss, li.Softmax) else 1))
+        )
         each = [np.asarray(one.chunk_sum(point, [a[i : i + 1] for a in data])) for i in range(5)]
         total = np.asarray(one.chunk_sum(point, data))
     assert np.isfinite(total).all() and all(np.linalg.norm(part) <= bound for part in each)
@@ -115,7 +135,9 @@ def test_a_network_record_without_a_finite_gradient_adds_nothing(clip):
     with jax.enable_x64(True):
         params = {"w": jnp.asarray([jnp.inf, 1.0]), "b": jnp.asarray(0.0)}
         found = clipped_sum(linear, clip, params, (x, jnp.zeros(3)), jnp.ones(3, bool))
-        wanted = clipped_sum(linear, clip, params, (x, jnp.zeros(3)), jnp.asarray([True, False, True]))
+        wanted = clipped_sum(
+            linear, clip, params, (x, jnp.zeros(3)), jnp.asarray([True, False, True])
+        )
     for one, two in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
         assert np.isfinite(one).all()
         np.testing.assert_array_equal(one, two)
@@ -141,7 +163,8 @@ HIDDEN = replace(DIVERGING, update=None, steps=620)
     ],
 )
 def test_hidden_iterates_that_could_overflow_are_refused_before_the_first_step(change, refused):
-    """3^620 is about 1e296: the last step alone could hide what happened before, and an overflow would tell."""
+    """3^620 is about 1e296: the last step alone could hide what happened before, and an overflow
+    would tell."""
     run = replace(HIDDEN, **change)
     ridge = getattr(run.loss, "ridge", 0.0)
     assert released(lambda: check_growth(run, np.zeros((1, 2)), ridge)) is not refused
@@ -164,7 +187,8 @@ def test_the_bound_on_iterates_holds():
 
 
 def test_long_records_are_not_refused():
-    """Finite numbers beyond single precision are clipped like any others; NaN and infinity are no numbers at all."""
+    """Finite numbers beyond single precision are clipped like any others; NaN and infinity are no
+    numbers at all."""
     rows = clip_rows(np.array([[1e300, -1e300], [3.0, 4.0], [0.0, 3.4028235e38]]), 1.0)
     np.testing.assert_allclose(rows, [[0.5**0.5, -(0.5**0.5)], [0.6, 0.8], [0, 1]], rtol=1e-5)
     run = replace(DIVERGING, n=2, loss=li.HuberRidge(), steps=1)

@@ -1,4 +1,5 @@
-"""Checkpoints at rest: what opens them, what does not, what is left when a writer fails or is killed."""
+"""Checkpoints at rest: what opens them, what does not, what is left when a writer fails or is
+killed."""
 
 import errno
 import json
@@ -12,7 +13,16 @@ import numpy as np
 import pytest
 
 from lastiterate.engine import checkpoint as sealed
-from lastiterate.engine.checkpoint import Key, Owner, clean, read_key, remove, seal, token_of, unseal
+from lastiterate.engine.checkpoint import (
+    Key,
+    Owner,
+    clean,
+    read_key,
+    remove,
+    seal,
+    token_of,
+    unseal,
+)
 from lastiterate.errors import InputError
 
 KEY, OTHER = Key(bytes(range(32))), Key(bytes(32))
@@ -38,16 +48,23 @@ def test_nothing_is_readable_and_no_two_files_are_alike(file: Path) -> None:
     first = file.read_bytes()
     seal(file, KEY, OWNER, 7, BODY)
     second = file.read_bytes()
-    assert not any(BODY[i:i + 8] in content for content in (first, second) for i in range(0, len(BODY), 8))
-    assert KEY.secret not in first and first[-len(BODY):] != second[-len(BODY):]
+    assert not any(
+        BODY[i : i + 8] in content for content in (first, second) for i in range(0, len(BODY), 8)
+    )
+    assert KEY.secret not in first and first[-len(BODY) :] != second[-len(BODY) :]
 
 
-@pytest.mark.parametrize(("key", "owner", "words"), [
-    (OTHER, OWNER, "is not the one"), (KEY, replace(OWNER, run="s" * 64), "another run"),
-    (KEY, replace(OWNER, data="e" * 64), "other data"), (KEY, replace(OWNER, token=""), "another line of the ledger"),
-    (KEY, replace(OWNER, program="q" * 64), "another loss or model"),
-    (KEY, replace(OWNER, software="jax 2"), "other versions: jax 1"),
-])
+@pytest.mark.parametrize(
+    ("key", "owner", "words"),
+    [
+        (OTHER, OWNER, "is not the one"),
+        (KEY, replace(OWNER, run="s" * 64), "another run"),
+        (KEY, replace(OWNER, data="e" * 64), "other data"),
+        (KEY, replace(OWNER, token=""), "another line of the ledger"),
+        (KEY, replace(OWNER, program="q" * 64), "another loss or model"),
+        (KEY, replace(OWNER, software="jax 2"), "other versions: jax 1"),
+    ],
+)
 def test_another_key_run_data_or_line(file: Path, key: Key, owner: Owner, words: str) -> None:
     with pytest.raises(InputError, match=words):
         unseal(file, key, owner)
@@ -79,17 +96,19 @@ def test_hostile_headers(file: Path) -> None:
     chance, whole = random.Random(3), file.read_bytes()
     length = int.from_bytes(whole[8:12], "big")
     for _ in range(500):
-        header = json.loads(whole[12:12 + length])
+        header = json.loads(whole[12 : 12 + length])
         name = chance.choice(list(header))
         header[name] = chance.choice([None, 3, "", "ü", "zz", [], {}, True, "0" * 64, 1e300])
         text = json.dumps(header).encode()
-        file.write_bytes(sealed.MAGIC + len(text).to_bytes(4, "big") + text + whole[12 + length:])
+        file.write_bytes(sealed.MAGIC + len(text).to_bytes(4, "big") + text + whole[12 + length :])
         with pytest.raises(InputError):
             unseal(file, KEY, OWNER)
 
 
 @pytest.mark.parametrize("call", ["os.fsync", "os.replace"])
-def test_a_full_disk_keeps_the_last_whole_checkpoint(file: Path, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_keeps_the_last_whole_checkpoint(
+    file: Path, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -112,7 +131,10 @@ def test_what_a_killed_writer_leaves_is_cleaned(file: Path) -> None:
 def test_what_others_write_beside_a_checkpoint_is_theirs(tmp_path: Path) -> None:
     """Checkpoints whose names go on behind this one's, and model folders named like it."""
     file = tmp_path / "fit[1]"
-    others = [tmp_path / f".{name}-abc_1234.part" for name in ("fit[1]-2", "fit[1]-abc_123", "fit1", "fit[1]")]
+    others = [
+        tmp_path / f".{name}-abc_1234.part"
+        for name in ("fit[1]-2", "fit[1]-abc_123", "fit1", "fit[1]")
+    ]
     for other in others[:-1]:
         other.write_bytes(b"half written")
     others[-1].mkdir()
@@ -122,7 +144,9 @@ def test_what_others_write_beside_a_checkpoint_is_theirs(tmp_path: Path) -> None
     assert sorted(tmp_path.iterdir()) == sorted(others)
 
 
-def test_keys_from_a_file_and_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_from_a_file_and_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in (sealed.VARIABLE, sealed.FILE_VARIABLE):
         monkeypatch.delenv(name, raising=False)
     assert read_key() is None

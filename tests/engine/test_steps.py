@@ -13,21 +13,27 @@ from scipy.stats import chi2
 
 import lastiterate as li
 from engine import reference
-from lastiterate.engine import Trainer, random as cipher, execute, fresh_key, scores, seeded_key
-from lastiterate.engine.random import encrypted, parts
-from lastiterate.engine.random import NOISE, ORDER, below, bits, gaussian, permutation, stream, uniform
-from lastiterate.engine.linear_gradients import AT_ONCE, Linear
-from lastiterate.engine.loop import advance, drawn_for_pass, drawn_once
-from lastiterate.engine.network import fit_network
-from lastiterate.engine.linear_gradients import arrange, hidden, places
-from lastiterate.engine.loop import StepProgram
-from lastiterate.engine.rows import clip_rows
-from lastiterate.engine.samplers import TABLE, sampler_of
+from lastiterate.engine import Trainer, execute, fresh_key, scores, seeded_key
+from lastiterate.engine import random as cipher
 from lastiterate.engine import samplers as fixed_subsets
-from lastiterate.engine.samplers import Bins
-from lastiterate.engine.samplers import Subsets
-from lastiterate.engine.sampling import over_chunks
-from lastiterate.engine.sampling import in_a_row
+from lastiterate.engine.linear_gradients import AT_ONCE, Linear, arrange, hidden, places
+from lastiterate.engine.loop import StepProgram, advance, drawn_for_pass, drawn_once
+from lastiterate.engine.network import fit_network
+from lastiterate.engine.random import (
+    NOISE,
+    ORDER,
+    below,
+    bits,
+    encrypted,
+    gaussian,
+    parts,
+    permutation,
+    stream,
+    uniform,
+)
+from lastiterate.engine.rows import clip_rows
+from lastiterate.engine.samplers import TABLE, Bins, Subsets, sampler_of
+from lastiterate.engine.sampling import in_a_row, over_chunks
 from lastiterate.errors import InputError
 from lastiterate.run.batching import Batching
 from lastiterate.run.facts import CHUNK, FLOAT_SLACK
@@ -38,8 +44,14 @@ N, D = 23, 4
 X = RNG.normal(size=(N, D)) * 1.5
 LOSSES = {
     "logistic": (li.Logistic(row_norm=1.5, ridge=0.1, intercept=0.7), RNG.integers(0, 2, N)),
-    "softmax": (li.Softmax(classes=3, row_norm=1.5, ridge=0.05, intercept=0.7), RNG.integers(0, 3, N)),
-    "huber": (li.HuberRidge(row_norm=1.5, residual_clip=0.4, ridge=0.05, intercept=0.7), RNG.normal(size=N)),
+    "softmax": (
+        li.Softmax(classes=3, row_norm=1.5, ridge=0.05, intercept=0.7),
+        RNG.integers(0, 3, N),
+    ),
+    "huber": (
+        li.HuberRidge(row_norm=1.5, residual_clip=0.4, ridge=0.05, intercept=0.7),
+        RNG.normal(size=N),
+    ),
 }
 RUN = dict(n=N, steps=9, step_size=li.Constant(0.3), noise=li.GradientNoise(0.2), release="all")
 CHANGES = {
@@ -50,26 +62,57 @@ CHANGES = {
         "step_size": li.Steps(tuple(np.linspace(0.1, 0.9, 9))),
         "noise": li.GradientNoise(tuple(np.linspace(1, 0, 9))),
     },
-    "clip, langevin": {"clip": 0.3, "noise": li.Langevin(0.1), "step_size": li.InverseDecay(1.0, 0.5)},
-    "single records, nesterov, box": {"batching": li.Cyclic(1), "update": li.Nesterov(),
-                                      "domain": li.domains.Box(-0.3, 0.5)},
-    "heavy ball, l2 squared": {"update": li.HeavyBall(0.7), "batching": li.Cyclic(10),
-                               "prox": li.penalties.L2Squared(0.5)},
-    "adam, simplex": {"update": li.Adam(), "batching": li.Cyclic(10), "domain": li.domains.Simplex(0.7)},
-    "adam, without the noise, elastic net": {"update": li.Adam(0.8, 0.9, noise_floor=0.1), "batching": li.Cyclic(10),
-                                             "prox": li.penalties.ElasticNet(0.05, 0.3)},
-    "adam, without noise that falls, group lasso": {"update": li.Adam(0.8, 0.9, noise_floor=0.1),
-                                                    "noise": li.GradientNoise(tuple(np.linspace(1, 0.1, 9))),
-                                                    "prox": li.penalties.GroupLasso(0.1)},
+    "clip, langevin": {
+        "clip": 0.3,
+        "noise": li.Langevin(0.1),
+        "step_size": li.InverseDecay(1.0, 0.5),
+    },
+    "single records, nesterov, box": {
+        "batching": li.Cyclic(1),
+        "update": li.Nesterov(),
+        "domain": li.domains.Box(-0.3, 0.5),
+    },
+    "heavy ball, l2 squared": {
+        "update": li.HeavyBall(0.7),
+        "batching": li.Cyclic(10),
+        "prox": li.penalties.L2Squared(0.5),
+    },
+    "adam, simplex": {
+        "update": li.Adam(),
+        "batching": li.Cyclic(10),
+        "domain": li.domains.Simplex(0.7),
+    },
+    "adam, without the noise, elastic net": {
+        "update": li.Adam(0.8, 0.9, noise_floor=0.1),
+        "batching": li.Cyclic(10),
+        "prox": li.penalties.ElasticNet(0.05, 0.3),
+    },
+    "adam, without noise that falls, group lasso": {
+        "update": li.Adam(0.8, 0.9, noise_floor=0.1),
+        "noise": li.GradientNoise(tuple(np.linspace(1, 0.1, 9))),
+        "prox": li.penalties.GroupLasso(0.1),
+    },
     "correlated noise": {"noise": li.Correlated(0.5, 4), "clip": 0.3, "batching": li.Cyclic(7)},
-    "correlated, decaying, groups of a class": {"noise": li.Correlated(0.5, (1.0, 0.6), decay=0.7), "clip": 0.3,
-                                                "update": li.HeavyBall(0.7),
-                                                "prox": li.penalties.GroupLasso(0.1, axis=1)},
-    "lambda-cgd": {"noise": li.Correlated(0.5, 1, decay=0.9), "clip": 0.3, "domain": li.domains.Ball(0.2)},
+    "correlated, decaying, groups of a class": {
+        "noise": li.Correlated(0.5, (1.0, 0.6), decay=0.7),
+        "clip": 0.3,
+        "update": li.HeavyBall(0.7),
+        "prox": li.penalties.GroupLasso(0.1, axis=1),
+    },
+    "lambda-cgd": {
+        "noise": li.Correlated(0.5, 1, decay=0.9),
+        "clip": 0.3,
+        "domain": li.domains.Ball(0.2),
+    },
     "nuclear norm": {"prox": li.penalties.NuclearNorm(0.1)},
-    "prox and ball": {"prox": li.penalties.L1(0.05), "domain": li.domains.Ball(0.2), "update": li.Nesterov()},
+    "prox and ball": {
+        "prox": li.penalties.L1(0.05),
+        "domain": li.domains.Ball(0.2),
+        "update": li.Nesterov(),
+    },
 }
-"""Every field's values, several in a run where none hides another: the reference follows each of them."""
+"""Every field's values, several in a run where none hides another: the reference follows each of
+them."""
 
 
 ABSENT = {
@@ -88,7 +131,8 @@ OF_MANY = ("full batch", "permuted", "reshuffled", "poisson")
 
 @pytest.mark.parametrize("batching", ABSENT, ids=str)
 def test_absent_records_pull_nowhere(batching):
-    """Without an intercept a row of zeros has no gradient; with one it has, and an absent record still has none."""
+    """Without an intercept a row of zeros has no gradient; with one it has, and an absent record
+    still has none."""
     key, zeroed = seeded_key(5), X * (np.arange(N) != 5)[:, None]
     for intercept in (0.0, 0.7):
         model = replace(LOSSES["softmax"][0], intercept=intercept)
@@ -98,7 +142,9 @@ def test_absent_records_pull_nowhere(batching):
         assert np.array_equal(absent, without) == (intercept == 0.0)
         assert not np.array_equal(absent, trainer.fit(X, y, key))
         if batching in OF_MANY:
-            many = Trainer(replace(run, release="last")).fit_many(X, y, np.stack([key, key]), absent=(5,))[0]
+            many = Trainer(replace(run, release="last")).fit_many(
+                X, y, np.stack([key, key]), absent=(5,)
+            )[0]
             np.testing.assert_allclose(many, absent[-1], atol=2e-6)
 
 
@@ -121,16 +167,19 @@ def noise_of(key, shape, steps):
 MATRICES = {"correlated, decaying, groups of a class", "nuclear norm"}
 """What differs from a vector's prox only for several rows of weights."""
 ALONE = ("full batch", "clip, decreasing", "clip, arbitrary", "clip, langevin", "lambda-cgd")
-"""Released without the iterates before too: sums of gradients, which have two precisions then, as they are and clipped,
-for every loss, and noise that is taken back. What follows a sum is in double precision always, and sees no release."""
+"""Released without the iterates before too: sums of gradients, which have two precisions then, as
+they are and clipped, for every loss, and noise that is taken back. What follows a sum is in double
+precision always, and sees no release."""
 CELLS = [(loss, change) for change in CHANGES for loss in LOSSES]
 
 
 def tried_always(cell):
-    """Each change with one loss, the losses in turn (so each has its gradients cut record by record with one); each
-    loss with its gradients as they are. The rest is exhaustive."""
+    """Each change with one loss, the losses in turn (so each has its gradients cut record by record
+    with one); each loss with its gradients as they are. The rest is exhaustive."""
     loss, change = cell
-    turn = "softmax" if change in MATRICES else list(LOSSES)[list(CHANGES).index(change) % len(LOSSES)]
+    turn = (
+        "softmax" if change in MATRICES else list(LOSSES)[list(CHANGES).index(change) % len(LOSSES)]
+    )
     return change == "full batch" or loss == turn
 
 
@@ -148,7 +197,9 @@ def test_agrees_with_numpy_step_by_step(loss, change):
     calls = []
     watched = Trainer(run).fit(X, y, key, progress=lambda *a: calls.append(a))
     np.testing.assert_allclose(watched, ours, atol=1e-12)
-    assert [c[0] for c in calls] == list(range(1, 10)) and all(c[1] == 9 and len(c) == 3 for c in calls)
+    assert [c[0] for c in calls] == list(range(1, 10)) and all(
+        c[1] == 9 and len(c) == 3 for c in calls
+    )
 
 
 def batches_of(run, key):
@@ -171,8 +222,13 @@ def batches_of(run, key):
 
 def drawn_at_steps(sampler, order, steps):
     if isinstance(sampler, Subsets):
-        return list(np.asarray(jax.jit(jax.vmap(lambda k: sampler.places(order, k)))(jnp.arange(steps))))
-    some, every = jax.jit(lambda k, piece, begin: sampler.places(stream(order, k), piece, begin)), []
+        return list(
+            np.asarray(jax.jit(jax.vmap(lambda k: sampler.places(order, k)))(jnp.arange(steps)))
+        )
+    some, every = (
+        jax.jit(lambda k, piece, begin: sampler.places(stream(order, k), piece, begin)),
+        [],
+    )
     for k in range(steps):
         found, begin = [], 0
         while begin < N:
@@ -183,14 +239,23 @@ def drawn_at_steps(sampler, order, steps):
     return every
 
 
-SECRET = [li.Poisson(0.3), li.Poisson(0.02), li.FixedSize(5), li.BallsInBins(6), li.RandomAllocation(6)]
+SECRET = [
+    li.Poisson(0.3),
+    li.Poisson(0.02),
+    li.FixedSize(5),
+    li.BallsInBins(6),
+    li.RandomAllocation(6),
+]
 
 
 @pytest.mark.parametrize("batching", SECRET, ids=str)
 def test_drawn_batches_agree_with_numpy_step_by_step(batching, monkeypatch):
     """With chunks that hold a batch, and with chunks of 3 records."""
     model, y = LOSSES["softmax"]
-    run, key = li.Run(loss=model, **RUN | {"batching": batching, "noise": li.GradientNoise(0.01)}), seeded_key(6)
+    run, key = (
+        li.Run(loss=model, **RUN | {"batching": batching, "noise": li.GradientNoise(0.01)}),
+        seeded_key(6),
+    )
     batches = batches_of(run, key)
     assert all(len(set(b.tolist())) == b.size for b in batches), "no record twice in a batch"
     assert len({tuple(sorted(b.tolist())) for b in batches}) > 1
@@ -198,12 +263,15 @@ def test_drawn_batches_agree_with_numpy_step_by_step(batching, monkeypatch):
     for most in (AT_ONCE, 3):
         monkeypatch.setattr(Linear, "most", property(lambda self, most=most: most))
         trainer = Trainer(run)
-        assert trainer.loop.program.sampler == sampler_of(batching, N, most), "which is what programs are kept by"
+        assert trainer.loop.program.sampler == sampler_of(batching, N, most), (
+            "which is what programs are kept by"
+        )
         np.testing.assert_allclose(trainer.fit(X, y, key), theirs, atol=2e-5)
 
 
 def test_a_batch_of_every_record_is_never_truncated():
-    """More records than are read at once: twelve standard deviations would be needed for it to happen by chance."""
+    """More records than are read at once: twelve standard deviations would be needed for it to
+    happen by chance."""
     run = li.Run(loss=LOSSES["huber"][0], **RUN | {"batching": li.Poisson(0.2)})
     with jax.enable_x64(True):
         every = np.arange(N)
@@ -216,7 +284,9 @@ def test_a_batch_of_every_record_is_never_truncated():
 
 def one_bin(count, read, data, size):
     """All records in a single bin, read ``count`` at a time."""
-    padded = tuple(jnp.asarray(np.concatenate((a, np.zeros((count, *a.shape[1:]), a.dtype)))) for a in data)
+    padded = tuple(
+        jnp.asarray(np.concatenate((a, np.zeros((count, *a.shape[1:]), a.dtype)))) for a in data
+    )
     return Bins(in_a_row(size), 1, count).batch_sum(read, (padded, jnp.array([0, size])), None, 0)
 
 
@@ -227,8 +297,12 @@ def test_one_secret_permutation_then_the_same_blocks():
         blocks, targets = arrange(run, X, y, places(run, key))
     rows = arrange(replace(run, batching=li.FullBatch()), X, y)[0].reshape(-1, D + 1)
     kept = np.abs(blocks.reshape(-1, D + 1)).sum(1) > 0
-    order = [int(np.flatnonzero((rows == row).all(1))[0]) for row in blocks.reshape(-1, D + 1)[kept]]
-    assert sorted(order) == list(range(N)) and order != list(range(N)), "a permutation, and not the identity"
+    order = [
+        int(np.flatnonzero((rows == row).all(1))[0]) for row in blocks.reshape(-1, D + 1)[kept]
+    ]
+    assert sorted(order) == list(range(N)) and order != list(range(N)), (
+        "a permutation, and not the identity"
+    )
     noise = noise_of(key, (3, D + 1), run.steps)
     theirs = reference.fit(replace(run, batching=li.Cyclic(7)), X[order], y[order], noise)
     np.testing.assert_allclose(Trainer(run).fit(X, y, key), theirs, atol=2e-5)
@@ -237,18 +311,31 @@ def test_one_secret_permutation_then_the_same_blocks():
 
 @pytest.mark.parametrize("steps", [3, 12, 14])
 def test_a_fresh_permutation_in_every_pass(steps):
-    """12 steps are three whole passes of four blocks; the reference reads every pass in the order that was drawn."""
+    """12 steps are three whole passes of four blocks; the reference reads every pass in the order
+    that was drawn."""
     model, y = LOSSES["softmax"]
-    run, key = li.Run(loss=model, **RUN | {"batching": li.Reshuffled(7), "steps": steps}), seeded_key(6)
-    noise, rows = noise_of(key, (3, D + 1), steps), arrange(replace(run, batching=li.FullBatch()), X, y)[0]
+    run, key = (
+        li.Run(loss=model, **RUN | {"batching": li.Reshuffled(7), "steps": steps}),
+        seeded_key(6),
+    )
+    noise, rows = (
+        noise_of(key, (3, D + 1), steps),
+        arrange(replace(run, batching=li.FullBatch()), X, y)[0],
+    )
     rows, orders, theirs, theta = rows.reshape(-1, D + 1), [], [], None
     for first in range(0, steps, run.blocks):
         with jax.enable_x64(True):
             program = StepProgram.of(run, Linear(model, None, True))
-            drawn = np.asarray(drawn_for_pass(program, arrange(run, X, y), key, first // run.blocks)[0])
+            drawn = np.asarray(
+                drawn_for_pass(program, arrange(run, X, y), key, first // run.blocks)[0]
+            )
         drawn = drawn.reshape(-1, D + 1)
-        order = [int(np.flatnonzero((rows == row).all(1))[0]) for row in drawn[np.abs(drawn).sum(1) > 0]]
-        assert sorted(order) == list(range(N)) and order not in orders, "each a permutation, and another one"
+        order = [
+            int(np.flatnonzero((rows == row).all(1))[0]) for row in drawn[np.abs(drawn).sum(1) > 0]
+        ]
+        assert sorted(order) == list(range(N)) and order not in orders, (
+            "each a permutation, and another one"
+        )
         orders.append(order)
         few = min(run.blocks, steps - first)
         part = replace(run, batching=li.Cyclic(7), steps=few)
@@ -274,7 +361,11 @@ def test_zeroing_one_record_moves_the_sum_by_less_than_its_sensitivity(loss):
     rng = np.random.default_rng(1)
     n = 4 * CHUNK + 17
     data = rng.normal(size=(n, D)) * 10.0 ** rng.integers(-3, 6, size=(n, 1))
-    y = {"logistic": rng.integers(0, 2, n), "softmax": rng.integers(0, 3, n), "huber": rng.normal(size=n) * 1e6}[loss]
+    y = {
+        "logistic": rng.integers(0, 2, n),
+        "softmax": rng.integers(0, 3, n),
+        "huber": rng.normal(size=n) * 1e6,
+    }[loss]
     run = li.Run(n=n, steps=1, step_size=li.Constant(0.1), noise=li.GradientNoise(0.1), loss=model)
     bound = run.facts().sensitivity.value
     assert bound == pytest.approx(run.facts().lipschitz.value * (1 + FLOAT_SLACK))
@@ -314,20 +405,26 @@ def test_single_precision_sums_have_few_terms(rows, clip):
 def test_rows_are_clipped_below_the_norm():
     rows = clip_rows(RNG.normal(size=(500, 30)) * 10.0 ** RNG.integers(-2, 12, size=(500, 1)), 1.5)
     norms = np.linalg.norm(rows.astype(np.float64), axis=1)
-    assert norms.max() <= 1.5 and norms.max() > 1.5 * (1 - 1e-5) and (norms < 1).any(), "short rows stay as they are"
+    assert norms.max() <= 1.5 and norms.max() > 1.5 * (1 - 1e-5) and (norms < 1).any(), (
+        "short rows stay as they are"
+    )
 
 
 def test_private_mean_and_prediction_use_the_same_rows():
     model, y = LOSSES["softmax"]
     part = li.PrivateMean(noise_multiplier=1e-9, row_norm=1.0)
-    run = li.Run(loss=model, **RUN | {"prelude": (part,), "release": "last", "noise": li.GradientNoise(0.0)})
+    run = li.Run(
+        loss=model, **RUN | {"prelude": (part,), "release": "last", "noise": li.GradientNoise(0.0)}
+    )
     found = execute(run, X, y, seeded_key(1))
     clipped = clip_rows(X, 1.0)
     np.testing.assert_allclose(found.released[0], clipped.mean(0), atol=1e-6)
     moved = np.column_stack((clip_rows(clipped - found.released[0], 1.5), np.full(N, 0.7)))
     np.testing.assert_allclose(scores(run, found, X), moved @ found.weights.T, atol=1e-6)
     many = [
-        execute(replace(run, prelude=(replace(part, noise_multiplier=5.0),)), X, y, seeded_key(s)).released[0]
+        execute(
+            replace(run, prelude=(replace(part, noise_multiplier=5.0),)), X, y, seeded_key(s)
+        ).released[0]
         for s in range(80)  # 320 numbers: their deviation within three of its own
     ]
     assert np.std(np.array(many) - clipped.mean(0)) == pytest.approx(5.0 * 1.0 / N, rel=0.12)
@@ -343,23 +440,40 @@ def test_keys():
 
 
 LOSS = li.Softmax(classes=3, ridge=0.1)
-MANY_FIELDS = {"step_size": li.InverseDecay(1.0, 0.5), "clip": 0.5, "domain": li.domains.Ball(0.1),
-               "prox": li.penalties.ElasticNet(0.1, 0.2), "update": li.HeavyBall(0.5)}
-DRAWN = {"batching": li.Poisson(0.31), "domain": li.domains.Box(-1.0, 1.0), "start": li.GaussianStart(0.5)}
+MANY_FIELDS = {
+    "step_size": li.InverseDecay(1.0, 0.5),
+    "clip": 0.5,
+    "domain": li.domains.Ball(0.1),
+    "prox": li.penalties.ElasticNet(0.1, 0.2),
+    "update": li.HeavyBall(0.5),
+}
+DRAWN = {
+    "batching": li.Poisson(0.31),
+    "domain": li.domains.Box(-1.0, 1.0),
+    "start": li.GaussianStart(0.5),
+}
 SAME_PROGRAM = {
-    "noise and steps": (DRAWN, {"steps": 77, "noise": li.GradientNoise(0.5), "step_size": li.Constant(0.01)}),
+    "noise and steps": (
+        DRAWN,
+        {"steps": 77, "noise": li.GradientNoise(0.5), "step_size": li.Constant(0.01)},
+    ),
     "decreasing": (MANY_FIELDS, {"step_size": li.InverseDecay(3.0, 0.1)}),
     "clip": (MANY_FIELDS, {"clip": 0.1}),
     "ridge": (MANY_FIELDS, {"loss": li.Softmax(classes=3, ridge=0.7)}),
-    "row norm, intercept": (DRAWN, {"loss": li.Softmax(classes=3, ridge=0.1, row_norm=2.0, intercept=0.1)}),
+    "row norm, intercept": (
+        DRAWN,
+        {"loss": li.Softmax(classes=3, ridge=0.1, row_norm=2.0, intercept=0.1)},
+    ),
     "ball": (MANY_FIELDS, {"domain": li.domains.Ball(0.2)}),
     "box": (DRAWN, {"domain": li.domains.Box(0.0, 2.0)}),
     "penalty": (MANY_FIELDS, {"prox": li.penalties.ElasticNet(0.3, 0.4)}),
     "momentum": (MANY_FIELDS, {"update": li.HeavyBall(0.1)}),
     "start": (DRAWN, {"start": li.GaussianStart(2.0)}),
     "adjacency": (DRAWN, {"adjacency": "replace-one", "noise": li.NoiseMultiplier(2.0)}),
-    "correlated noise": ({"noise": li.Correlated(1.0, 4), "clip": 0.3},
-                         {"noise": li.Correlated(2.0, (1.0, 0.1, 0.0, -0.2))}),
+    "correlated noise": (
+        {"noise": li.Correlated(1.0, 4), "clip": 0.3},
+        {"noise": li.Correlated(2.0, (1.0, 0.1, 0.0, -0.2))},
+    ),
     "rate": (DRAWN, {"batching": li.Poisson(0.3)}),
 }
 """A run, and what is changed of it; few runs, so that little is compiled."""
@@ -376,8 +490,14 @@ def test_runs_that_differ_in_numbers_share_one_program(change, caplog):
     with jax.log_compiles(True), caplog.at_level("WARNING"):
         after = Trainer(li.Run(**RUN | one | two)).fit(X, y, key)
     assert advance._cache_size() == count
-    assert not [r for r in caplog.records if "Compiling" in r.getMessage() or "compilation" in r.getMessage()]
-    assert (before != after).any() and not jax.config.jax_enable_x64, "the user's configuration is left alone"
+    assert not [
+        r
+        for r in caplog.records
+        if "Compiling" in r.getMessage() or "compilation" in r.getMessage()
+    ]
+    assert (before != after).any() and not jax.config.jax_enable_x64, (
+        "the user's configuration is left alone"
+    )
 
 
 def test_a_network_of_other_numbers_is_not_compiled_again():
@@ -388,16 +508,32 @@ def test_a_network_of_other_numbers_is_not_compiled_again():
     params, data = np.zeros((3, D), np.float32), (X.astype(np.float32), LOSSES["softmax"][1])
     before = fit_network(run, loss, params, data, seeded_key(0))
     count = advance._cache_size()
-    after = fit_network(replace(run, clip=0.2, noise=li.GradientNoise(0.1), steps=5), loss, params, data, seeded_key(0))
+    after = fit_network(
+        replace(run, clip=0.2, noise=li.GradientNoise(0.1), steps=5),
+        loss,
+        params,
+        data,
+        seeded_key(0),
+    )
     assert advance._cache_size() == count and (before != after).any()
 
 
 def test_another_structure_is_another_program():
     run = li.Run(**RUN | {"loss": LOSS, "release": "last"})
-    programs = [run, replace(run, clip=1.0), replace(run, update=li.Nesterov()), replace(run, batching=li.Cyclic(7))]
+    programs = [
+        run,
+        replace(run, clip=1.0),
+        replace(run, update=li.Nesterov()),
+        replace(run, batching=li.Cyclic(7)),
+    ]
     programs.append(replace(run, noise=li.Correlated(1.0, 3)))
-    programs += [replace(run, domain=li.domains.Ball(1.0)), replace(run, loss=replace(LOSS, classes=4))]
-    keys = {jax.tree.structure(StepProgram.of(r, Linear(r.loss, r.clip, hidden(r)))) for r in programs}
+    programs += [
+        replace(run, domain=li.domains.Ball(1.0)),
+        replace(run, loss=replace(LOSS, classes=4)),
+    ]
+    keys = {
+        jax.tree.structure(StepProgram.of(r, Linear(r.loss, r.clip, hidden(r)))) for r in programs
+    }
     assert len(keys) == len(programs)
 
 
@@ -416,16 +552,23 @@ def test_every_batching_has_a_sampler_and_nothing_else_has_one():
 
 
 def test_every_record_is_in_one_block_of_a_pass_each_equally_likely_and_independently():
-    """4,000 passes of 6 records in 3 blocks, |z| < 6 everywhere (a right sampler fails with probability < 1e-6)."""
+    """4,000 passes of 6 records in 3 blocks, |z| < 6 everywhere (a right sampler fails with
+    probability < 1e-6)."""
     sampler, passes = sampler_of(li.RandomAllocation(2), 6, AT_ONCE), 4000
     with jax.enable_x64(True):
         keys = jax.vmap(lambda k: stream(jnp.asarray(seeded_key(3)), k))(jnp.arange(passes))
         _, order, begins = jax.vmap(lambda key: sampler.arranged((), key))(keys)
     order, begins = np.asarray(order)[:, :6], np.asarray(begins)
-    assert (np.sort(order, axis=1) == np.arange(6)).all() and (begins[:, 0] == 0).all() and (begins[:, -1] == 6).all()
+    assert (
+        (np.sort(order, axis=1) == np.arange(6)).all()
+        and (begins[:, 0] == 0).all()
+        and (begins[:, -1] == 6).all()
+    )
     blocks = np.empty((passes, 6), int)
     for number in range(passes):
-        blocks[number, order[number]] = np.searchsorted(begins[number], np.arange(6), side="right") - 1
+        blocks[number, order[number]] = (
+            np.searchsorted(begins[number], np.arange(6), side="right") - 1
+        )
     assert (np.diff(begins, axis=1) == [np.bincount(row, minlength=3) for row in blocks]).all()
 
     def even(where, values):
@@ -462,11 +605,16 @@ def test_bad_input_is_one_sentence(change, data, word):
 
 
 def test_a_hidden_state_is_computed_in_double_precision():
-    """Two parameters closer than single precision can tell apart must not jump apart: the step contracts them."""
+    """Two parameters closer than single precision can tell apart must not jump apart: the step
+    contracts them."""
     loss = li.HuberRidge(row_norm=1.001, residual_clip=1e-3, intercept=0.0)
     n = 1000
     run = li.Run(n=n, steps=1, step_size=li.Constant(1.0), noise=li.GradientNoise(0.1), loss=loss)
-    assert hidden(run) and not hidden(replace(run, update=li.Nesterov())) and not hidden(replace(run, release="all"))
+    assert (
+        hidden(run)
+        and not hidden(replace(run, update=li.Nesterov()))
+        and not hidden(replace(run, release="all"))
+    )
     with jax.enable_x64(True):
         data = [a[0] for a in arrange(run, np.ones((n, 1)), np.full(n, 16384.0))]
         theta = np.array([[16384.0009, 0.0]])
@@ -479,12 +627,16 @@ def test_a_hidden_state_is_computed_in_double_precision():
 
 def test_small_factors_do_not_escape_the_clip():
     loss = li.HuberRidge(row_norm=1.0, residual_clip=1.0, intercept=0.0)
-    run = li.Run(n=1, steps=1, step_size=li.Constant(1.0), noise=li.GradientNoise(1.0), clip=1e-9, loss=loss)
+    run = li.Run(
+        n=1, steps=1, step_size=li.Constant(1.0), noise=li.GradientNoise(1.0), clip=1e-9, loss=loss
+    )
     for x, y in ((1e-30, 1.0), (1.0, 1e-30), (1e-20, 1.0), (1.0, 1.0)):
         with jax.enable_x64(True):
             data = [a[0] for a in arrange(run, np.array([[x]]), np.array([y]))]
             for exact in (True, False):
-                found = np.linalg.norm(np.asarray(gradient_sum(loss, 1e-9, exact, np.zeros((1, 2)), data)))
+                found = np.linalg.norm(
+                    np.asarray(gradient_sum(loss, 1e-9, exact, np.zeros((1, 2)), data))
+                )
                 assert found <= min(1e-9, x * y) * (1 + 1e-6)
 
 
@@ -506,8 +658,12 @@ def test_the_cipher_gives_the_published_blocks(name, few, monkeypatch):
     monkeypatch.setattr(cipher, "FEW", few)
     counter, key, block = (np.array(words, np.uint32) for words in KNOWN[name])
     with jax.enable_x64(True):
-        first, second = (jnp.asarray(words.astype(np.uint64)) for words in (counter[:2], counter[2:]))
-        pair = cipher._encrypted(jnp.asarray(key), *(low | (high << np.uint64(32)) for low, high in (first, second)))
+        first, second = (
+            jnp.asarray(words.astype(np.uint64)) for words in (counter[:2], counter[2:])
+        )
+        pair = cipher._encrypted(
+            jnp.asarray(key), *(low | (high << np.uint64(32)) for low, high in (first, second))
+        )
         assert [int(word) for word in parts(pair)] == block.tolist()
 
 
@@ -516,14 +672,18 @@ def test_many_blocks_are_encrypted_piece_by_piece(monkeypatch):
     monkeypatch.setattr(cipher, "AT_ONCE", 8)
     with jax.enable_x64(True):
         first = jnp.arange(33, dtype=jnp.uint64).reshape(3, 11) + np.uint64(2**63 - 5)
-        for found, expected in zip(encrypted(seeded_key(1), first, ~first),
-                                   jax.jit(cipher._encrypted)(seeded_key(1), first, ~first), strict=True):
+        for found, expected in zip(
+            encrypted(seeded_key(1), first, ~first),
+            jax.jit(cipher._encrypted)(seeded_key(1), first, ~first),
+            strict=True,
+        ):
             np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("bit", [0, 31, 32, 63, 64, 95, 96, 127])
 def test_every_bit_of_a_key_changes_every_draw(bit):
-    """No two keys of 128 bits share a generator: whoever knows 64 bits of one knows none of its draws."""
+    """No two keys of 128 bits share a generator: whoever knows 64 bits of one knows none of its
+    draws."""
     key = seeded_key(4)
     other = key.copy()
     other[bit // 32] ^= np.uint32(1 << bit % 32)
@@ -544,7 +704,9 @@ def test_every_bit_of_a_key_changes_every_draw(bit):
 def test_streams_steps_and_bits_of_a_key_do_not_meet():
     with jax.enable_x64(True):
         key = jnp.asarray(seeded_key(5))
-        found = [stream(key, which) for which in range(4)] + [stream(stream(key, which), 0) for which in range(4)]
+        found = [stream(key, which) for which in range(4)] + [
+            stream(stream(key, which), 0) for which in range(4)
+        ]
         drawn = [bits(key, step, 6) for step in range(4)]
     assert len({tuple(np.asarray(one).tolist()) for one in found}) == 8
     every = np.concatenate([np.asarray(one) for one in drawn])
@@ -560,22 +722,33 @@ def test_whole_numbers_uniform_numbers_and_orders_are_even():
         key = jnp.asarray(seeded_key(6))
         whole, real = np.asarray(below(key, 0, 100_000, 7)), np.asarray(uniform(key, 1, 100_000))
         orders = np.asarray(jax.vmap(lambda k: permutation(key, k, 4))(jnp.arange(24_000)))
-    assert np.abs(np.bincount(whole, minlength=7) - 1e5 / 7).max() < 6 * np.sqrt(1e5 / 7) and whole.max() == 6
+    assert (
+        np.abs(np.bincount(whole, minlength=7) - 1e5 / 7).max() < 6 * np.sqrt(1e5 / 7)
+        and whole.max() == 6
+    )
     assert kstest(real, "uniform").pvalue > 1e-6 and real.min() > 0 and real.max() < 1
     _, counts = np.unique(orders @ [64, 16, 4, 1], return_counts=True)
     assert counts.size == 24 and np.abs(counts - 1000).max() < 6 * np.sqrt(1000)
 
 
-@pytest.mark.parametrize("n, size, most", [(9, 3, 100), (8, 5, 100), (9, 4, 5)],
-                         ids=["different draws", "by an order", "drawn again and again"])
+@pytest.mark.parametrize(
+    "n, size, most",
+    [(9, 3, 100), (8, 5, 100), (9, 4, 5)],
+    ids=["different draws", "by an order", "drawn again and again"],
+)
 def test_every_subset_is_equally_likely(n, size, most, monkeypatch):
-    """Chi squared over all subsets; the place within a batch does not count. Of 5 draws 4 seldom differ: all are drawn
-    again."""
-    monkeypatch.setattr(fixed_subsets, "draws", lambda n, size, draws=fixed_subsets.draws: min(draws(n, size), most))
+    """Chi squared over all subsets; the place within a batch does not count. Of 5 draws 4 seldom
+    differ: all are drawn again."""
+    monkeypatch.setattr(
+        fixed_subsets, "draws", lambda n, size, draws=fixed_subsets.draws: min(draws(n, size), most)
+    )
     sampler, draws = sampler_of(li.FixedSize(size), n, AT_ONCE), 30_000
     with jax.enable_x64(True):
         key = jnp.asarray(seeded_key(3))
-        found = np.sort(np.asarray(jax.jit(jax.vmap(lambda k: sampler.places(key, k)))(jnp.arange(draws))), axis=1)
+        found = np.sort(
+            np.asarray(jax.jit(jax.vmap(lambda k: sampler.places(key, k)))(jnp.arange(draws))),
+            axis=1,
+        )
     counts = Counter(map(tuple, found.tolist()))
     subsets = list(combinations(range(n), size))
     expected = draws / len(subsets)

@@ -1,4 +1,5 @@
-"""Records that come in pieces: the same draws, the same noise and the same model as in memory, and nothing on disk."""
+"""Records that come in pieces: the same draws, the same noise and the same model as in memory, and
+nothing on disk."""
 
 import os
 import signal
@@ -14,40 +15,63 @@ import pytest
 
 import lastiterate as li
 from lastiterate.engine import execute, seeded_key
-from lastiterate.engine.noise import ahead
-from lastiterate.engine.checkpoint import Checkpoint
-from lastiterate.engine.random import bits, words_between
-from lastiterate.engine.network import fit_network
+from lastiterate.engine.checkpoint import Checkpoint, Key
 from lastiterate.engine.linear_gradients import hidden
+from lastiterate.engine.network import fit_network
+from lastiterate.engine.noise import ahead
+from lastiterate.engine.random import bits, words_between
 from lastiterate.engine.samplers import TABLE
-from lastiterate.engine.checkpoint import Key
-from lastiterate.engine.streaming import buffers as chunk_buffer, buffers as kept_chunks, scratch, sorting
+from lastiterate.engine.streaming import buffers as chunk_buffer
+from lastiterate.engine.streaming import buffers as kept_chunks
+from lastiterate.engine.streaming import scratch, sorting
 from lastiterate.engine.streaming.buffers import Shape
-from lastiterate.engine.streaming.steps import filled_buffers
+from lastiterate.engine.streaming.execution import Rows, execute_streaming, fit_streaming
 from lastiterate.engine.streaming.passes import Passes
-from lastiterate.engine.streaming.source import IN_ORDER, ORDERS, check_streams
-from lastiterate.engine.streaming.source import RecordForm
-from lastiterate.engine.streaming.source import counted, regrouped
 from lastiterate.engine.streaming.scratch import Scratch
-from lastiterate.engine.streaming.sorting import Cuts, batch_counts
-from lastiterate.engine.streaming.sorting import Order, Sorted
-from lastiterate.engine.streaming.execution import Rows, execute_streaming
-from lastiterate.engine.streaming.execution import fit_streaming
+from lastiterate.engine.streaming.sorting import Cuts, Order, Sorted, batch_counts
+from lastiterate.engine.streaming.source import (
+    IN_ORDER,
+    ORDERS,
+    RecordForm,
+    check_streams,
+    counted,
+    regrouped,
+)
+from lastiterate.engine.streaming.steps import filled_buffers
 from lastiterate.errors import InputError
 from tiers import unless
 
 N, D = 103, 3
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(N, D)).astype(np.float32), RNG.integers(0, 3, N)
-COMMON = dict(n=N, steps=17, step_size=0.3, noise=li.GradientNoise(0.01), loss=li.Softmax(classes=3, ridge=1e-2))
-BATCHINGS = [li.FullBatch(), li.Cyclic(20), li.Permuted(20), li.Reshuffled(20), li.RandomAllocation(20),
-             li.BallsInBins(20)]
-PRELUDE = dict(prelude=(li.PrivateMean(1.0, 2.0), li.TopEigenvalue(1.0)), step_size=li.RelativeToSmooth(1.0),
-               noise=li.NoiseMultiplier(1.0))
+COMMON = dict(
+    n=N,
+    steps=17,
+    step_size=0.3,
+    noise=li.GradientNoise(0.01),
+    loss=li.Softmax(classes=3, ridge=1e-2),
+)
+BATCHINGS = [
+    li.FullBatch(),
+    li.Cyclic(20),
+    li.Permuted(20),
+    li.Reshuffled(20),
+    li.RandomAllocation(20),
+    li.BallsInBins(20),
+]
+PRELUDE = dict(
+    prelude=(li.PrivateMean(1.0, 2.0), li.TopEigenvalue(1.0)),
+    step_size=li.RelativeToSmooth(1.0),
+    noise=li.NoiseMultiplier(1.0),
+)
 CORRELATED = dict(noise=li.Correlated(1.0, 7, decay=0.5))
-WHITENED = dict(prelude=(li.PrivateMean(1.0, 2.0), li.PrivateCovariance(1.0, row_norm=1.0)), update=li.HeavyBall(0.5),
-                step_size=li.StableSteps((0.3,) * 17), loss=li.Softmax(classes=3, row_norm=1.5),
-                noise=li.NoiseMultiplier(1.0))
+WHITENED = dict(
+    prelude=(li.PrivateMean(1.0, 2.0), li.PrivateCovariance(1.0, row_norm=1.0)),
+    update=li.HeavyBall(0.5),
+    step_size=li.StableSteps((0.3,) * 17),
+    loss=li.Softmax(classes=3, row_norm=1.5),
+    noise=li.NoiseMultiplier(1.0),
+)
 MORE = {"plain": {}, "prelude": PRELUDE, "correlated": CORRELATED, "whitened": WHITENED}
 
 
@@ -63,7 +87,7 @@ class Held:
 
     def pieces(self, most, first=0):
         for begin in range(first, len(self), most):
-            yield tuple(part[begin:begin + most] for part in self.arrays)
+            yield tuple(part[begin : begin + most] for part in self.arrays)
 
     def digested(self):
         return iter(self.arrays)
@@ -90,27 +114,45 @@ def test_every_batching_streams_or_is_refused():
             execute_streaming(run, Held(), seeded_key(0))
     objective = li.PerturbedMinimiser(3 * (D + 1), 0.3)
     with pytest.raises(InputError, match="must add noise to every step's gradient"):
-        check_streams(SimpleNamespace(rows_per_record=1, batching=li.FullBatch(), method=objective, release="last"))
+        check_streams(
+            SimpleNamespace(
+                rows_per_record=1, batching=li.FullBatch(), method=objective, release="last"
+            )
+        )
     with pytest.raises(InputError, match="must be 'last' where records are read in pieces"):
-        execute_streaming(li.Run(batching=li.Cyclic(5), **COMMON, release="all"), Held(), seeded_key(0))
+        execute_streaming(
+            li.Run(batching=li.Cyclic(5), **COMMON, release="all"), Held(), seeded_key(0)
+        )
 
 
 CELLS = [(name, batching) for name in MORE for batching in BATCHINGS]
-WITH = {"prelude": (li.Cyclic, li.Permuted), "correlated": (li.FullBatch, li.RandomAllocation),
-        "whitened": (li.Cyclic, li.RandomAllocation)}
-"""Batchings that are streamed with it always, one in order and one that is sorted; without both all are."""
+WITH = {
+    "prelude": (li.Cyclic, li.Permuted),
+    "correlated": (li.FullBatch, li.RandomAllocation),
+    "whitened": (li.Cyclic, li.RandomAllocation),
+}
+"""Batchings that are streamed with it always, one in order and one that is sorted; without both all
+are."""
 
 
-@pytest.mark.parametrize("name, batching", unless(lambda cell: isinstance(cell[1], WITH.get(cell[0], object)), CELLS),
-                         ids=str)
+@pytest.mark.parametrize(
+    "name, batching",
+    unless(lambda cell: isinstance(cell[1], WITH.get(cell[0], object)), CELLS),
+    ids=str,
+)
 def test_the_model_is_the_one_of_a_run_in_memory(name, batching, small, tmp_path):
-    """To the rounding of another order of compiled operations; a single record elsewhere moves it by 1e-3."""
+    """To the rounding of another order of compiled operations; a single record elsewhere moves it
+    by 1e-3."""
     more = MORE[name]
     dear = bool(more) == (type(batching) in ORDERS)  # kept in a scratch file, or read anew
     run = li.Run(**COMMON | more, batching=batching)
-    held, found = execute(run, X, Y, seeded_key(3)), execute_streaming(run, Held(dear=dear), seeded_key(3),
-                                                                        folder=tmp_path)
-    single = type(batching) is li.Reshuffled and not hidden(run)  # other orders in a block, sums of single precision
+    held, found = (
+        execute(run, X, Y, seeded_key(3)),
+        execute_streaming(run, Held(dear=dear), seeded_key(3), folder=tmp_path),
+    )
+    single = type(batching) is li.Reshuffled and not hidden(
+        run
+    )  # other orders in a block, sums of single precision
     np.testing.assert_allclose(found.weights, held.weights, rtol=0, atol=1e-7 if single else 1e-13)
     for one, other in zip(found.released, held.released, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12)
@@ -119,9 +161,12 @@ def test_the_model_is_the_one_of_a_run_in_memory(name, batching, small, tmp_path
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("batching", [li.Cyclic(20), li.BallsInBins(20), li.RandomAllocation(20)], ids=str)
+@pytest.mark.parametrize(
+    "batching", [li.Cyclic(20), li.BallsInBins(20), li.RandomAllocation(20)], ids=str
+)
 def test_rows_are_arranged_once_where_there_is_space(batching, small, monkeypatch):
-    """They are read again from a scratch file, bit for bit; where that would take too much space, from the source."""
+    """They are read again from a scratch file, bit for bit; where that would take too much space,
+    from the source."""
     run, found, reads = li.Run(**COMMON, batching=batching), [], []
 
     class Counted(Held):
@@ -131,14 +176,18 @@ def test_rows_are_arranged_once_where_there_is_space(batching, small, monkeypatc
                 yield piece
 
     for free in (10**12, 0):
-        monkeypatch.setattr(scratch.shutil, "disk_usage", lambda _, free=free: SimpleNamespace(free=free))
+        monkeypatch.setattr(
+            scratch.shutil, "disk_usage", lambda _, free=free: SimpleNamespace(free=free)
+        )
         reads.append(0)
         found.append(execute_streaming(run, Counted(), seeded_key(3)).weights)
     assert reads[0] == N and reads[1] == {"once": 1}.get(batching.drawn, 3) * N
     np.testing.assert_array_equal(found[0], found[1])
 
 
-@pytest.mark.parametrize("batching", [li.Cyclic(20), li.Permuted(20), li.RandomAllocation(20)], ids=str)
+@pytest.mark.parametrize(
+    "batching", [li.Cyclic(20), li.Permuted(20), li.RandomAllocation(20)], ids=str
+)
 def test_records_that_change_in_the_last_pass_are_never_released(batching, small):
     run, asked = li.Run(**COMMON, batching=batching), []
 
@@ -173,7 +222,14 @@ def loss(params, row, label):
 
 def test_networks_are_the_ones_of_a_run_in_memory(small):
     first = {"in": RNG.normal(size=(D, 4)).astype(np.float32), "out": np.zeros((4, 3), np.float32)}
-    run = li.Run(n=N, steps=9, step_size=0.3, noise=li.GradientNoise(0.01), batching=li.RandomAllocation(20), clip=1.0)
+    run = li.Run(
+        n=N,
+        steps=9,
+        step_size=0.3,
+        noise=li.GradientNoise(0.01),
+        batching=li.RandomAllocation(20),
+        clip=1.0,
+    )
     held = fit_network(run, loss, first, (X, Y), seeded_key(3), microbatch=8)
     found = fit_streaming(run, loss, first, Held(), seeded_key(3), microbatch=8)
     for name in first:
@@ -185,8 +241,12 @@ class Stopped(Exception):
     pass
 
 
-@pytest.mark.parametrize("more", [{}, CORRELATED, WHITENED], ids=["plain", "correlated", "whitened"])
-@pytest.mark.parametrize("batching", [li.Cyclic(20), li.Permuted(20), li.RandomAllocation(20)], ids=str)
+@pytest.mark.parametrize(
+    "more", [{}, CORRELATED, WHITENED], ids=["plain", "correlated", "whitened"]
+)
+@pytest.mark.parametrize(
+    "batching", [li.Cyclic(20), li.Permuted(20), li.RandomAllocation(20)], ids=str
+)
 def test_a_resumed_run_releases_the_same_bits(batching, more, small, tmp_path):
     run, path, key = li.Run(**COMMON | more, batching=batching), tmp_path / "c", Key(bytes(32))
     whole, at = execute_streaming(run, Held(), seeded_key(5)).weights, [0]
@@ -212,7 +272,9 @@ def test_words_of_a_range_are_those_of_the_whole():
             whole = np.asarray(bits(seeded_key(2), 5, count))
             for first in (0, count // 2 - 1, count // 2):
                 part = np.asarray(words_between(seeded_key(2), 5, count, max(0, first), 3))
-                np.testing.assert_array_equal(part[:count - max(0, first)], whole[max(0, first):max(0, first) + 3])
+                np.testing.assert_array_equal(
+                    part[: count - max(0, first)], whole[max(0, first) : max(0, first) + 3]
+                )
 
 
 @pytest.mark.parametrize("end", [None, 4, 97])
@@ -237,10 +299,15 @@ def test_every_process_knows_what_all_of_them_sort(end, small):
     words = np.concatenate(list(order.words()))
     ranks = np.argsort(np.argsort(words, kind="stable"))
     batch, process = (ranks // size if end is None else words.astype(int)), np.arange(N) // 35
-    expected = [[((batch == b) & (process == p)).sum() for b in range(6 if end is None else end)] for p in range(3)]
+    expected = [
+        [((batch == b) & (process == p)).sum() for b in range(6 if end is None else end)]
+        for p in range(3)
+    ]
     np.testing.assert_array_equal(batch_counts(order, size, 3), expected)
     same = Cuts(np.array([5, 9], np.uint64), np.array([3, 0]))  # equal words on both sides of a cut
-    np.testing.assert_array_equal(same.batch(np.array([5, 5, 9, 4], np.uint64), np.array([2, 3, 0, 9])), [0, 1, 2, 0])
+    np.testing.assert_array_equal(
+        same.batch(np.array([5, 5, 9, 4], np.uint64), np.array([2, 3, 0, 9])), [0, 1, 2, 0]
+    )
 
 
 @pytest.mark.parametrize("batching", BATCHINGS, ids=str)
@@ -250,16 +317,24 @@ def test_processes_share_every_batch(batching, small, tmp_path):
     for parts in (1, 3):
         found, marks = dict[int, list[float]](), []
         for part in range(parts):
-            passes = Passes(run, Held(), Rows(run, ()), np.asarray(seeded_key(1)), tmp_path, True, (part, parts))
+            passes = Passes(
+                run, Held(), Rows(run, ()), np.asarray(seeded_key(1)), tmp_path, True, (part, parts)
+            )
             marks.append([])
             for made in filled_buffers(passes, Shape(4, 8, 8, part, parts), 0):
-                marks[-1].append((made.steps[:made.used].tolist(), made.ends[:made.used].tolist()))
-                for step, rows in zip(made.steps, made.records[0][:made.used], strict=False):
+                marks[-1].append(
+                    (made.steps[: made.used].tolist(), made.ends[: made.used].tolist())
+                )
+                for step, rows in zip(made.steps, made.records[0][: made.used], strict=False):
                     found.setdefault(int(step), []).extend(rows[rows[:, -1] != 0][:, 0].tolist())
             passes.close()
         assert all(mark == marks[0] for mark in marks)
         steps.append({step: sorted(rows) for step, rows in found.items()})
-    assert steps[0] == steps[1] and len(steps[0]) == run.steps and sum(map(len, steps[0].values())) > 2 * N
+    assert (
+        steps[0] == steps[1]
+        and len(steps[0]) == run.steps
+        and sum(map(len, steps[0].values())) > 2 * N
+    )
 
 
 def test_regrouping_keeps_every_record():
@@ -276,7 +351,9 @@ def test_scratch_is_ciphertext_without_a_name(tmp_path):
         file.write(1, content)
         assert not list(tmp_path.iterdir())
         raw = os.pread(file._file, 5000, 0)
-        assert content[:8] not in raw and raw[:350] != raw[1016:1366], "pages of equal content differ"
+        assert content[:8] not in raw and raw[:350] != raw[1016:1366], (
+            "pages of equal content differ"
+        )
         assert file.read(1) == content
         with pytest.raises(AssertionError):
             file.write(1, content)
@@ -286,7 +363,9 @@ def test_scratch_is_ciphertext_without_a_name(tmp_path):
         with Scratch(3, 1000, tmp_path, instead=file) as other:
             other.write(1, content)
             assert other.read(1) == content
-            assert os.pread(other._file, 350, 1016) != raw[1016:1366], "a key of its own: nonces begin anew"
+            assert os.pread(other._file, 350, 1016) != raw[1016:1366], (
+                "a key of its own: nonces begin anew"
+            )
             with pytest.raises(InputError, match="damaged"):
                 file.read(1)
 
@@ -299,7 +378,12 @@ def test_a_full_disk_is_one_sentence(tmp_path, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(scratch.os, name, full)
             with pytest.raises(InputError, match=r"scratch needs .* GB of free space") as error:
-                execute_streaming(li.Run(**COMMON, batching=li.Permuted(20)), Held(), seeded_key(0), folder=tmp_path)
+                execute_streaming(
+                    li.Run(**COMMON, batching=li.Permuted(20)),
+                    Held(),
+                    seeded_key(0),
+                    folder=tmp_path,
+                )
         assert str(error.value).count(".") <= 3 and not list(tmp_path.iterdir())
     with pytest.raises(InputError, match="must be a folder"):
         Scratch(1, 1, tmp_path / "missing")
@@ -327,9 +411,13 @@ execute_streaming(run, li.data.Generated(n, make), None, tick, None, Path(sys.ar
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks into /proc")
 def test_a_killed_run_leaves_nothing(tmp_path):
     """While it runs its scratch files hold no record in the clear; when it is killed they are gone."""
-    with subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE
+    ) as process:
         assert process.stdout is not None and process.stdout.readline() == b"training\n"
-        files = [Path(f"/proc/{process.pid}/fd/{name}") for name in os.listdir(f"/proc/{process.pid}/fd")]
+        files = [
+            Path(f"/proc/{process.pid}/fd/{name}") for name in os.listdir(f"/proc/{process.pid}/fd")
+        ]
         held = [file for file in files if str(tmp_path) in os.readlink(file)]
         assert held and all("(deleted)" in os.readlink(file) for file in held)
         for file in held:
@@ -370,22 +458,35 @@ def test_data_of_another_length_are_refused():
     with pytest.raises(InputError, match="n = 103"):
         execute_streaming(run, Held((X[:50], Y[:50])), seeded_key(0))
     with pytest.raises(InputError, match="NaN"):
-        execute_streaming(run, Held((np.where(np.arange(N)[:, None] == 90, np.nan, X), Y)), seeded_key(0))
+        execute_streaming(
+            run, Held((np.where(np.arange(N)[:, None] == 90, np.nan, X), Y)), seeded_key(0)
+        )
 
 
 @pytest.mark.parametrize("odd", [0, 57, N - 1])
-@pytest.mark.parametrize("kind", [lambda x: x.astype(int), lambda x: x.astype(np.float64), lambda x: x[:, :2]])
+@pytest.mark.parametrize(
+    "kind", [lambda x: x.astype(int), lambda x: x.astype(np.float64), lambda x: x[:, :2]]
+)
 def test_no_record_decides_how_others_are_read(odd, kind):
-    """One that comes as whole numbers would have what stands behind the point cut off in all others of a batch."""
+    """One that comes as whole numbers would have what stands behind the point cut off in all others
+    of a batch."""
+
     @dataclass(frozen=True)
     class Odd(Held):
         def pieces(self, most, first=0):
             for i in range(first, N):
-                yield kind(X[i:i + 1]) if i == odd else X[i:i + 1], Y[i:i + 1]
+                yield kind(X[i : i + 1]) if i == odd else X[i : i + 1], Y[i : i + 1]
 
-    run = li.Run(n=N, steps=12, step_size=0.3, clip=1.0, batching=li.Cyclic(20), noise=li.NoiseMultiplier(1.0))
+    run = li.Run(
+        n=N,
+        steps=12,
+        step_size=0.3,
+        clip=1.0,
+        batching=li.Cyclic(20),
+        noise=li.NoiseMultiplier(1.0),
+    )
     for source in (Odd(), Odd(dear=True)):
         with pytest.raises(InputError, match="one precision and shape for every record"):
-            fit_streaming(run, lambda w, x, y: (x @ w[:len(x)] - y) ** 2, np.zeros(D), source)
+            fit_streaming(run, lambda w, x, y: (x @ w[: len(x)] - y) ** 2, np.zeros(D), source)
     with pytest.raises(InputError, match="as many of each"):
         list(counted(Held((X, Y[:-1])), N))

@@ -1,4 +1,5 @@
-"""Keys hold 128 random bits, and no random bits are used twice: not by two purposes, and not by two steps."""
+"""Keys hold 128 random bits, and no random bits are used twice: not by two purposes, and not by two
+steps."""
 
 import ast
 import itertools
@@ -17,11 +18,24 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.engine import (exact_noise as exact_draws, execute, fresh_key, minibatch_gather as gathered, random as gaussian_noise, linear_model as measured, noise as noise_ahead, seeded_key, seeded_keys)
+from lastiterate.engine import exact_noise as exact_draws
+from lastiterate.engine import execute, fresh_key, seeded_key, seeded_keys
+from lastiterate.engine import linear_model as measured
+from lastiterate.engine import minibatch_gather as gathered
+from lastiterate.engine import noise as noise_ahead
+from lastiterate.engine import random as gaussian_noise
 from lastiterate.engine.exact_linear import execute_exactly
 from lastiterate.engine.external import ExternalLoop
-from lastiterate.engine.random import NOISE, ORDER, PREPARATION, START, gaussian, stream
-from lastiterate.engine.random import Bits, fresh_secret
+from lastiterate.engine.random import (
+    NOISE,
+    ORDER,
+    PREPARATION,
+    START,
+    Bits,
+    fresh_secret,
+    gaussian,
+    stream,
+)
 from lastiterate.engine.streaming.buffers import Arrays
 from lastiterate.engine.streaming.execution import execute_streaming
 
@@ -30,26 +44,37 @@ X = np.random.default_rng(0).normal(size=(N, D)).astype(np.float32)
 Y = np.arange(N) % 2
 
 
-@pytest.mark.parametrize("made", [lambda: fresh_key().tobytes(), fresh_secret], ids=["key", "secret"])
-def test_every_bit_of_a_key_is_one_of_the_operating_systems(made: Callable[[], bytes],
-                                                            monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "made", [lambda: fresh_key().tobytes(), fresh_secret], ids=["key", "secret"]
+)
+def test_every_bit_of_a_key_is_one_of_the_operating_systems(
+    made: Callable[[], bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = set()
     for bit in (None, *range(128)):
         given = (0 if bit is None else 1 << bit).to_bytes(16, "big")
-        monkeypatch.setattr("os.urandom", lambda count, given=given: given[:count].ljust(count, b"\0"))
+        monkeypatch.setattr(
+            "os.urandom", lambda count, given=given: given[:count].ljust(count, b"\0")
+        )
         found.add(made())
     assert len(found) == 129 and {len(key) for key in found} == {16}
 
 
-@pytest.mark.parametrize("made", [lambda: fresh_key().tobytes(), fresh_secret], ids=["key", "secret"])
-def test_every_byte_of_many_keys_is_uniform_and_no_key_comes_twice(made: Callable[[], bytes]) -> None:
+@pytest.mark.parametrize(
+    "made", [lambda: fresh_key().tobytes(), fresh_secret], ids=["key", "secret"]
+)
+def test_every_byte_of_many_keys_is_uniform_and_no_key_comes_twice(
+    made: Callable[[], bytes],
+) -> None:
     """Of 2^16 keys of b bits about 2^(31 - b) pairs would be equal."""
     count = 2**16
     keys = [made() for _ in range(count)]
     assert len(set(keys)) == count
     values = np.frombuffer(b"".join(keys), np.uint8).reshape(count, 16)
     counts = np.stack([np.bincount(column, minlength=256) for column in values.T])
-    assert np.abs(((counts - count / 256) ** 2).sum(1) / (count / 256) - 255).max() < 8 * np.sqrt(510)
+    assert np.abs(((counts - count / 256) ** 2).sum(1) / (count / 256) - 255).max() < 8 * np.sqrt(
+        510
+    )
     for one, two in itertools.combinations(range(16), 2):
         equal = np.count_nonzero(values[:, one] == values[:, two])
         assert abs(equal - count / 256) < 8 * np.sqrt(count / 256), (one, two)
@@ -66,15 +91,24 @@ def test_every_bit_of_a_key_is_in_every_stream() -> None:
     run = li.Run(n=N, steps=2, step_size=0.1, clip=1.0, noise=li.GradientNoise(0.3))
     with jax.enable_x64(True):
         for which in (NOISE, START, ORDER, PREPARATION):
-            assert len({np.asarray(stream(each, which)).tobytes() for each in (key, *flipped)}) == 129
+            assert (
+                len({np.asarray(stream(each, which)).tobytes() for each in (key, *flipped)}) == 129
+            )
         assert len({float(gaussian(each, 0, (1,))[0]) for each in (key, *flipped)}) == 129
-    exact = {exact_draws.draws_of(run, 2.0**-20, each)(0, 1, 1, (1,)).tobytes() for each in (key, *flipped)}
+    exact = {
+        exact_draws.draws_of(run, 2.0**-20, each)(0, 1, 1, (1,)).tobytes()
+        for each in (key, *flipped)
+    }
     assert len(exact) == 129
-    assert len({exact_draws.preparation_bits(each, 0).words(2).tobytes() for each in (key, *flipped)}) == 129
+    assert (
+        len({exact_draws.preparation_bits(each, 0).words(2).tobytes() for each in (key, *flipped)})
+        == 129
+    )
 
 
 class Used:
-    """Which blocks of the cipher every purpose uses: a purpose is the function that asks for noise, words or an order.
+    """Which blocks of the cipher every purpose uses: a purpose is the function that asks for noise,
+    words or an order.
 
     Blocks that become keys of streams are no draws, and are left out.
     """
@@ -107,9 +141,15 @@ class Used:
         frame = sys._getframe(1)
         while True:
             path = Path(frame.f_code.co_filename)
-            if "lastiterate" in path.parts and path.name not in (Path(gaussian_noise.__file__).name, "exact_draws.py"):
+            if "lastiterate" in path.parts and path.name not in (
+                Path(gaussian_noise.__file__).name,
+                "exact_draws.py",
+            ):
                 return f"{path.name} {frame.f_code.co_name}"
-            if path.name == "exact_draws.py" and frame.f_code.co_name in ("draws", "preparation_bits"):
+            if path.name == "exact_draws.py" and frame.f_code.co_name in (
+                "draws",
+                "preparation_bits",
+            ):
                 return f"{path.name} {frame.f_code.co_name}"
             assert frame.f_back is not None
             frame = frame.f_back
@@ -125,7 +165,9 @@ class Used:
 
     def of(self, word: str) -> set[Any]:
         """The blocks of purposes with this word."""
-        return {block for block, each in self.blocks.items() if any(word in purpose for purpose in each)}
+        return {
+            block for block, each in self.blocks.items() if any(word in purpose for purpose in each)
+        }
 
 
 @pytest.fixture
@@ -133,43 +175,71 @@ def used(monkeypatch: pytest.MonkeyPatch) -> Iterator[Used]:
     # draws of passes are made in this thread, where nothing is compiled
     monkeypatch.setattr(gathered, "ahead", lambda items: (item for item in items))
     for module in (gaussian_noise, noise_ahead):
-        monkeypatch.setattr(module, "PAIRS", 64)  # what is drawn for steps that are never made takes long here
+        monkeypatch.setattr(
+            module, "PAIRS", 64
+        )  # what is drawn for steps that are never made takes long here
     with jax.disable_jit():
         yield Used(monkeypatch)
 
 
-LINEAR: dict[str, Any] = dict(n=N, steps=4, step_size=0.2, noise=li.GradientNoise(0.3), loss=li.Logistic(ridge=1e-2))
+LINEAR: dict[str, Any] = dict(
+    n=N, steps=4, step_size=0.2, noise=li.GradientNoise(0.3), loss=li.Logistic(ridge=1e-2)
+)
 MEAN, COVARIANCE = li.PrivateMean(2.0, 1.0), li.PrivateCovariance(2.0, 0.25)
 RUNS: dict[str, tuple[dict[str, Any], set[str]]] = {
-    "full": ({}, set()), "permuted": ({"batching": li.Permuted(5)}, {"permuted.py"}),
+    "full": ({}, set()),
+    "permuted": ({"batching": li.Permuted(5)}, {"permuted.py"}),
     "reshuffled": ({"batching": li.Reshuffled(5)}, {"dealt.py"}),
     "fixed": ({"batching": li.FixedSize(4)}, {"fixed_subsets.py"}),
-    "poisson": ({"batching": li.Poisson(0.4)}, {"poisson.py"}), "bins": ({"batching": li.BallsInBins(5)}, {"bins.py"}),
+    "poisson": ({"batching": li.Poisson(0.4)}, {"poisson.py"}),
+    "bins": ({"batching": li.BallsInBins(5)}, {"bins.py"}),
     "allocation": ({"batching": li.RandomAllocation(5)}, {"dealt.py"}),
-    "prepared": ({"prelude": (MEAN, COVARIANCE), "batching": li.Reshuffled(5)},
-                 {"mean.py", "covariance.py", "dealt.py"}),
-    "measured": ({"prelude": (li.TopEigenvalue(2.0, 1e-6),), "step_size": li.RelativeToSmooth(0.5)},
-                 {"eigenvalue.py"}),
-    "start": ({"start": li.GaussianStart(1.0), "batching": li.Poisson(0.4)}, {"loop.py start", "poisson.py"}),
+    "prepared": (
+        {"prelude": (MEAN, COVARIANCE), "batching": li.Reshuffled(5)},
+        {"mean.py", "covariance.py", "dealt.py"},
+    ),
+    "measured": (
+        {"prelude": (li.TopEigenvalue(2.0, 1e-6),), "step_size": li.RelativeToSmooth(0.5)},
+        {"eigenvalue.py"},
+    ),
+    "start": (
+        {"start": li.GaussianStart(1.0), "batching": li.Poisson(0.4)},
+        {"loop.py start", "poisson.py"},
+    ),
     "calibrated": ({"calibration": li.Calibration(2.0, 2), "steps": 2}, {"newton_rounds.py"}),
-    "target": ({"prelude": (li.PrivateTargetMean(2.0, 1.0), MEAN), "loss": li.HuberRidge(), "steps": 2},
-               {"target_mean.py"}),
+    "target": (
+        {"prelude": (li.PrivateTargetMean(2.0, 1.0), MEAN), "loss": li.HuberRidge(), "steps": 2},
+        {"target_mean.py"},
+    ),
     "cosines": ({"prelude": (li.CosineFeatures(2.0, 1),), "steps": 1}, {"cosines.py"}),
-    "minimiser": ({"method": li.PerturbedMinimiser(D + 1), "steps": 1, "step_size": 1.0,
-                   "noise": li.NoiseMultiplier(1.0)}, {"minimiser.py"}),
+    "minimiser": (
+        {
+            "method": li.PerturbedMinimiser(D + 1),
+            "steps": 1,
+            "step_size": 1.0,
+            "noise": li.NoiseMultiplier(1.0),
+        },
+        {"minimiser.py"},
+    ),
 }
 OTHERS = {
-    "noise_ahead.py": "in every case", "sorting.py": "records in pieces, below", "reshuffled.py": "modules, below",
-    "exact_noise.py": "takes its bits as an argument", "exact_draws.py": "exact noise, below",
-    "exact_preparation.py": "takes its bits as an argument", "exact_rounds.py": "exact noise, below",
-    "scored.py": "has a key of its own, below", "tuning.py": "has a secret of its own: tests/release",
+    "noise_ahead.py": "in every case",
+    "sorting.py": "records in pieces, below",
+    "reshuffled.py": "modules, below",
+    "exact_noise.py": "takes its bits as an argument",
+    "exact_draws.py": "exact noise, below",
+    "exact_preparation.py": "takes its bits as an argument",
+    "exact_rounds.py": "exact noise, below",
+    "scored.py": "has a key of its own, below",
+    "tuning.py": "has a secret of its own: tests/release",
 }
 """Files that draw and are no case of RUNS, and where they are looked at."""
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_no_two_purposes_share_bits(name: str, used: Used) -> None:
-    """Preparation, start, order and steps draw from different blocks of the cipher, and every step from its own."""
+    """Preparation, start, order and steps draw from different blocks of the cipher, and every step
+    from its own."""
     changed, wanted = RUNS[name]
     run = li.Run(**LINEAR | changed)
     execute(run, X, Y, seeded_key(1))
@@ -181,11 +251,26 @@ def test_no_two_purposes_share_bits(name: str, used: Used) -> None:
 
 def test_every_file_that_draws_is_looked_at() -> None:
     """By what it imports; a new one belongs to a case above, or to one of its own."""
-    drawing = {"gaussian", "normals", "uniform", "bits", "below", "permutation", "words", "words_between", "Bits"}
+    drawing = {
+        "gaussian",
+        "normals",
+        "uniform",
+        "bits",
+        "below",
+        "permutation",
+        "words",
+        "words_between",
+        "Bits",
+    }
     found = set()
     for path in Path(li.__file__).parent.rglob("*.py"):
-        imported = {alias.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)
-                    and str(node.module).endswith((".gaussian_noise", ".random_bits")) for alias in node.names}
+        imported = {
+            alias.name
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.ImportFrom)
+            and str(node.module).endswith((".gaussian_noise", ".random_bits"))
+            for alias in node.names
+        }
         if imported & drawing:
             found.add(path.name)
     looked_at = {word.split()[0] for _, wanted in RUNS.values() for word in wanted}
@@ -194,20 +279,42 @@ def test_every_file_that_draws_is_looked_at() -> None:
 
 
 def test_no_two_purposes_share_bits_where_records_come_in_pieces(used: Used) -> None:
-    run = li.Run(**LINEAR | {"batching": li.Permuted(5), "prelude": (MEAN,), "calibration": li.Calibration(2.0, 1),
-                             "steps": 2})
+    run = li.Run(
+        **LINEAR
+        | {
+            "batching": li.Permuted(5),
+            "prelude": (MEAN,),
+            "calibration": li.Calibration(2.0, 1),
+            "steps": 2,
+        }
+    )
     execute_streaming(run, Arrays((X, Y)), seeded_key(1))
     assert not used.shared()
-    assert all(used.of(word) for word in ("noise_ahead.py", "sorting.py", "mean.py", "newton_rounds.py")), used.purposes
+    assert all(
+        used.of(word) for word in ("noise_ahead.py", "sorting.py", "mean.py", "newton_rounds.py")
+    ), used.purposes
 
 
-@pytest.mark.parametrize("batching, word", [(li.Poisson(0.4), "poisson.py"), (li.Reshuffled(7), "reshuffled.py")],
-                         ids=["poisson", "reshuffled"])
-def test_no_two_purposes_share_bits_where_gradients_come_from_a_module(batching: Any, word: str, used: Used) -> None:
-    run = li.Run(n=N, steps=4, step_size=0.2, clip=1.0, noise=li.GradientNoise(0.3), batching=batching,
-                 start=li.GaussianStart(1.0))
-    ExternalLoop(run, ((2,),)).execute(np.zeros(2), lambda point, places, keys: point + len(places),
-                                   seeded_key(1))
+@pytest.mark.parametrize(
+    "batching, word",
+    [(li.Poisson(0.4), "poisson.py"), (li.Reshuffled(7), "reshuffled.py")],
+    ids=["poisson", "reshuffled"],
+)
+def test_no_two_purposes_share_bits_where_gradients_come_from_a_module(
+    batching: Any, word: str, used: Used
+) -> None:
+    run = li.Run(
+        n=N,
+        steps=4,
+        step_size=0.2,
+        clip=1.0,
+        noise=li.GradientNoise(0.3),
+        batching=batching,
+        start=li.GaussianStart(1.0),
+    )
+    ExternalLoop(run, ((2,),)).execute(
+        np.zeros(2), lambda point, places, keys: point + len(places), seeded_key(1)
+    )
     assert not used.shared()
     assert {step for _, _, step in used.of("noise_ahead.py normal")} >= set(range(run.steps))
     assert used.of(word), used.purposes
@@ -215,16 +322,26 @@ def test_no_two_purposes_share_bits_where_gradients_come_from_a_module(batching:
 
 @pytest.mark.parametrize("prelude", [(), (MEAN,)], ids=["plain", "prepared"])
 def test_no_two_purposes_share_exact_bits(prelude: tuple[Any, ...], used: Used) -> None:
-    run = li.Run(**LINEAR | {"noise": li.GradientNoise(0.3), "prelude": prelude, "batching": li.Poisson(0.4),
-                             "calibration": li.Calibration(2.0, 2) if prelude else None})
+    run = li.Run(
+        **LINEAR
+        | {
+            "noise": li.GradientNoise(0.3),
+            "prelude": prelude,
+            "batching": li.Poisson(0.4),
+            "calibration": li.Calibration(2.0, 2) if prelude else None,
+        }
+    )
     execute_exactly(run, X, Y, seeded_key(1))
     assert not used.shared()
-    assert len(used.of("exact_draws.py draws")) == run.steps and len(used.of("preparation_bits")) == len(prelude)
+    assert len(used.of("exact_draws.py draws")) == run.steps and len(
+        used.of("preparation_bits")
+    ) == len(prelude)
     assert used.of("poisson.py") and len(used.of("exact_rounds.py")) == 2 * len(prelude)
 
 
 def test_threads_and_forks_draw_keys_of_their_own() -> None:
-    """Nothing of a key's randomness lies in the process, where a thread would share it and a fork would copy it."""
+    """Nothing of a key's randomness lies in the process, where a thread would share it and a fork
+    would copy it."""
     with ThreadPoolExecutor(8) as pool:
         keys = list(pool.map(lambda _: fresh_key().tobytes(), range(400)))
     for _ in range(8):
@@ -239,7 +356,7 @@ def test_threads_and_forks_draw_keys_of_their_own() -> None:
         with os.fdopen(reading, "rb") as pipe:
             whole = pipe.read()
         os.waitpid(child, 0)
-        keys += [whole[first:first + 16] for first in range(0, len(whole), 16)]
+        keys += [whole[first : first + 16] for first in range(0, len(whole), 16)]
     assert len(set(keys)) == len(keys) == 400 + 64
 
 
@@ -247,13 +364,17 @@ def test_a_count_draws_from_a_key_of_its_own() -> None:
     one, two = seeded_keys(7, 2)
     assert (one == seeded_key(7)).all() and not (one == two).any()
     with jax.enable_x64(True):
-        streams = {np.asarray(stream(key, which)).tobytes() for key in (one, two)
-                   for which in (NOISE, START, ORDER, PREPARATION)}
+        streams = {
+            np.asarray(stream(key, which)).tobytes()
+            for key in (one, two)
+            for which in (NOISE, START, ORDER, PREPARATION)
+        }
     assert len(streams | {one.tobytes(), two.tobytes()}) == 10
 
 
-def test_a_preparation_that_used_the_noise_of_a_step_would_be_seen(used: Used,
-                                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_preparation_that_used_the_noise_of_a_step_would_be_seen(
+    used: Used, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(measured, "_key", lambda key, part: stream64(key, NOISE))
     execute(li.Run(**LINEAR | {"prelude": (MEAN,)}), X, Y, seeded_key(1))
     assert [each for each in used.shared() if any("mean.py" in purpose for purpose in each)]

@@ -1,4 +1,5 @@
-"""What variance-reduced steps execute, against what is described: by hand, and by a second implementation."""
+"""What variance-reduced steps execute, against what is described: by hand, and by a second
+implementation."""
 
 import math
 from dataclasses import replace
@@ -9,28 +10,42 @@ import pytest
 from scipy.stats import ks_2samp, norm
 
 import lastiterate as li
-from lastiterate.audit import audit, conformance as executed, worst_case
-from lastiterate.engine import Trainer, linear_gradients as gradients, seeded_key, seeded_keys
+from lastiterate.audit import audit, worst_case
+from lastiterate.audit import conformance as executed
+from lastiterate.engine import Trainer, seeded_key, seeded_keys
+from lastiterate.engine import linear_gradients as gradients
 from lastiterate.engine import methods as variance_reduced
 from lastiterate.run.methods import moved_smooth
 
 N, RATE, MODELS = 10, 0.3, 6000
-RUN = li.Run(n=N, steps=2, step_size=0.5, noise=li.NoiseMultiplier(1.5), method=li.VarianceReduced(2, 2.0),
-             batching=li.Poisson(RATE), loss=li.HuberRidge(residual_clip=1.0, intercept=0.0))
-"""Least squares with residuals clamped to 1, rows of norm at most 1: L = beta = 1. The intercept's column is 0, but its
-weight has noise, and counts in |w - s|."""
+RUN = li.Run(
+    n=N,
+    steps=2,
+    step_size=0.5,
+    noise=li.NoiseMultiplier(1.5),
+    method=li.VarianceReduced(2, 2.0),
+    batching=li.Poisson(RATE),
+    loss=li.HuberRidge(residual_clip=1.0, intercept=0.0),
+)
+"""Least squares with residuals clamped to 1, rows of norm at most 1: L = beta = 1. The intercept's
+column is 0, but its weight has noise, and counts in |w - s|."""
 
 
 def noisy(run, z, snapshot):
-    return replace(run, noise=li.NoiseMultiplier(z), method=li.VarianceReduced(run.method.every, snapshot / z))
+    return replace(
+        run, noise=li.NoiseMultiplier(z), method=li.VarianceReduced(run.method.every, snapshot / z)
+    )
 
 
 def one_record(run, models=MODELS):
-    """One record x = 1, y = -1 among zeros: from 0 its gradient is 1, at the first step's end -step g less."""
+    """One record x = 1, y = -1 among zeros: from 0 its gradient is 1, at the first step's end -step
+    g less."""
     x, y = np.zeros((N, 1)), np.zeros(N)
     x[0], y[0] = 1.0, -1.0
     train = Trainer(run).fit_many
-    return train(x, y, seeded_keys(7, models))[:, 0, 0], train(0 * x, y, seeded_keys(8, models))[:, 0, 0]
+    return train(x, y, seeded_keys(7, models))[:, 0, 0], train(0 * x, y, seeded_keys(8, models))[
+        :, 0, 0
+    ]
 
 
 def test_the_numbers_are_the_loss_s_own():
@@ -40,14 +55,17 @@ def test_the_numbers_are_the_loss_s_own():
 
 
 def test_what_is_executed_has_the_law_that_is_described():
-    """Mean and variance of w after two steps, by hand; without the record exactly, with it by the same formulas."""
+    """Mean and variance of w after two steps, by hand; without the record exactly, with it by the
+    same formulas."""
     present, absent = one_record(RUN)
     step, c0 = 0.5, 3.0 / N  # std of the noise on g
-    # w_1 = -step g, then w_2 = w_1 - step (g + z c N / (q n) [+ drawn difference]), c = |w_1| below 2, of two weights
+    # w_1 = -step g, then w_2 = w_1 - step (g + z c N / (q n) [+ drawn difference]), c = |w_1| below
+    # 2, of two weights
     variance = (2 * step * c0) ** 2 + 2 * (1.5 * step**2 * c0 / (RATE * N)) ** 2
     assert absent.mean() == pytest.approx(0, abs=4 * math.sqrt(variance / MODELS))
     assert absent.var() == pytest.approx(variance, rel=0.05)
-    # with it g has mean 1/N, and the batch adds q times the difference w_1 (residual 1 + w clamped at 1) over q n
+    # with it g has mean 1/N, and the batch adds q times the difference w_1 (residual 1 + w clamped
+    # at 1) over q n
     g = 1 / N + c0 * norm.ppf((np.arange(4000) + 0.5) / 4000)
     moved = np.minimum(1 - step * g, 1) - 1
     expected = float((-2 * step * g - step * moved / N).mean())
@@ -55,7 +73,8 @@ def test_what_is_executed_has_the_law_that_is_described():
 
 
 def simulated(run, models, present):
-    """The described algorithm on ``one_record``'s data, in plain arithmetic with a generator of its own."""
+    """The described algorithm on ``one_record``'s data, in plain arithmetic with a generator of its
+    own."""
     rng, noise, method = np.random.default_rng(1), run.noise, run.method
 
     def slope(w):
@@ -76,9 +95,15 @@ def simulated(run, models, present):
 
 @pytest.mark.parametrize("loud, step", [((4.0, 1.0), 0.5), ((0.02, 0.02), 2.0), ((4.0, 1.0), 5.0)])
 def test_executed_models_have_the_distribution_of_a_second_implementation(loud, step):
-    """Kolmogorov and Smirnov's distance over snapshots: where noise dominates, where draws of batches do, and where
-    steps are so long that differences are as long as they can be."""
-    run = replace(RUN, steps=8, step_size=step, noise=li.NoiseMultiplier(1.0), method=li.VarianceReduced(3, 1.0))
+    """Kolmogorov and Smirnov's distance over snapshots: where noise dominates, where draws of
+    batches do, and where steps are so long that differences are as long as they can be."""
+    run = replace(
+        RUN,
+        steps=8,
+        step_size=step,
+        noise=li.NoiseMultiplier(1.0),
+        method=li.VarianceReduced(3, 1.0),
+    )
     run = noisy(run, *loud)
     for found, present in zip(one_record(run), (1, 0), strict=True):
         assert ks_2samp(found, simulated(run, MODELS, present)).pvalue > 1e-4
@@ -91,8 +116,8 @@ ANSWERS = np.array([0.4, -0.2, 0.3])
 def quadratic_moments(run):
     """Exact mean and second moment of the last iterate on squared error that nothing clamps.
 
-    The state is (1, w, s, g); given a batch a step is linear in it, plus noise of variance (z beta |w - s| / (q n))^2,
-    so that first and second moments follow from those before.
+    The state is (1, w, s, g); given a batch a step is linear in it, plus noise of variance (z beta
+    |w - s| / (q n))^2, so that first and second moments follow from those before.
     """
     p, n, noise, eta, ridge = 3, len(ROWS), run.noise, run.first_step, run.loss.ridge
     method = run.method
@@ -141,7 +166,11 @@ def test_moments_on_a_quadratic_are_exact(rate, every, ridge):
 
 
 def test_an_attack_on_the_last_iterate_stays_below_the_certificate():
-    run = noisy(replace(RUN, steps=6, noise=li.NoiseMultiplier(1.0), method=li.VarianceReduced(3, 1.0)), 1.0, 1.0)
+    run = noisy(
+        replace(RUN, steps=6, noise=li.NoiseMultiplier(1.0), method=li.VarianceReduced(3, 1.0)),
+        1.0,
+        1.0,
+    )
     present, absent = one_record(run)
     cuts = np.quantile(absent, (0.02, 0.05, 0.1, 0.2, 0.4))
     allowed = li.account(run).delta(0.5)
@@ -153,19 +182,31 @@ def test_an_attack_on_the_last_iterate_stays_below_the_certificate():
 def test_audits_see_what_snapshots_leak_and_not_more_than_is_certified():
     quiet = noisy(replace(RUN, steps=4), 2.0, 0.5)
     report = audit(quiet, attack="projection", trials=400, seed=1)
-    assert 0.5 < report.lower <= report.upper and report.theorem == "variance-reduction" and not report.violations
+    assert (
+        0.5 < report.lower <= report.upper
+        and report.theorem == "variance-reduction"
+        and not report.violations
+    )
 
 
 def kept_snapshot(reduction, objective, sampler, theta, memory, data, order, unit, k):
     """Steps as they are, but for a snapshot that is never taken again."""
-    moved, added, found = FOLLOWED(reduction, objective, sampler, theta, memory, data, order, unit, k)
-    return moved, added, tuple(jnp.where(k > 0, old, new) for old, new in zip(memory, found, strict=True))
+    moved, added, found = FOLLOWED(
+        reduction, objective, sampler, theta, memory, data, order, unit, k
+    )
+    return (
+        moved,
+        added,
+        tuple(jnp.where(k > 0, old, new) for old, new in zip(memory, found, strict=True)),
+    )
 
 
 def added(objective, theta, origin, longest, chunk):
     """Both gradients of every record together, clipped as their difference is."""
     rows, target = chunk[0].astype(jnp.float64), chunk[1]
-    found = sum(gradients.residuals(objective.loss, point @ rows.T, target) for point in (theta, origin))
+    found = sum(
+        gradients.residuals(objective.loss, point @ rows.T, target) for point in (theta, origin)
+    )
     return gradients.clip_residuals(rows, found, longest) @ rows
 
 
@@ -179,8 +220,13 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_what_stays_within_its_clip_shows_in_the_law(name, patched):
     """Default audits look at it; no attack sees these."""
-    holds = executed.CHECKS["what follows snapshots has another law on squared error than the described one"]
-    run, pair = replace(RUN, step_size=li.InverseDecay(0.5, 0.3), start=li.GaussianStart(1.0)), worst_case(RUN)
+    holds = executed.CHECKS[
+        "what follows snapshots has another law on squared error than the described one"
+    ]
+    run, pair = (
+        replace(RUN, step_size=li.InverseDecay(0.5, 0.3), start=li.GaussianStart(1.0)),
+        worst_case(RUN),
+    )
     assert holds(run, pair, 16)
     patched(*WRONG[name])
     assert not holds(run, pair, 16)
@@ -190,12 +236,23 @@ def test_losses_fall_all_iterates_agree_and_domains_hold():
     x = np.random.default_rng(0).normal(size=(200, 3))
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     target = x @ np.array([0.5, -0.3, 0.2])
-    quiet = noisy(replace(RUN, n=200, steps=120, batching=li.Poisson(0.2), noise=li.NoiseMultiplier(1.0),
-                          method=li.VarianceReduced(20, 1.0)),
-                  1e-6, 1e-6)
+    quiet = noisy(
+        replace(
+            RUN,
+            n=200,
+            steps=120,
+            batching=li.Poisson(0.2),
+            noise=li.NoiseMultiplier(1.0),
+            method=li.VarianceReduced(20, 1.0),
+        ),
+        1e-6,
+        1e-6,
+    )
     found = Trainer(quiet).fit(x, target, seeded_key(0))
     assert found[0, :3] == pytest.approx([0.5, -0.3, 0.2], abs=1e-2)
-    assert np.array_equal(found, Trainer(quiet).fit(x, target, seeded_key(0), progress=lambda *_: None))
+    assert np.array_equal(
+        found, Trainer(quiet).fit(x, target, seeded_key(0), progress=lambda *_: None)
+    )
     every = Trainer(replace(quiet, release="all")).fit(x, target, seeded_key(0))
     assert every.shape == (120, 1, 4) and np.array_equal(every[-1], found)
     kept = Trainer(replace(quiet, domain=li.domains.Ball(0.3))).fit(x, target, seeded_key(0))
@@ -203,13 +260,14 @@ def test_losses_fall_all_iterates_agree_and_domains_hold():
 
 
 def test_gradients_and_differences_are_clipped_by_their_own_norms():
-    """A row beyond the norm that was stated moves a snapshot by L / n, and a loss whose gradient would move further
-    than beta |w - s| no step between."""
+    """A row beyond the norm that was stated moves a snapshot by L / n, and a loss whose gradient
+    would move further than beta |w - s| no step between."""
     run = noisy(RUN, 1e-9, 1e-9)
     x, y = np.zeros((N, 1)), np.zeros(N)
     x[0], y[0] = 3.0, -1.0
     found = Trainer(run).fit_many(x, y, seeded_keys(7, 2000))[:, 0, 0]
-    # w_1 = -step / n; the difference is |w_1| where the record is drawn, against the snapshot's gradient
+    # w_1 = -step / n; the difference is |w_1| where the record is drawn, against the snapshot's
+    # gradient
     drawn = 0.5 * 0.5 / N / (RATE * N)
     assert np.isclose(found, -1.0 / N, rtol=1e-5).mean() == pytest.approx(1 - RATE, abs=0.05)
     assert np.isclose(found, -1.0 / N + drawn, rtol=1e-5).mean() == pytest.approx(RATE, abs=0.05)
@@ -227,4 +285,6 @@ def test_a_difference_is_never_longer_than_its_clip():
         full = np.asarray(model.moved_sum(here, there, np.inf, (rows, np.array([1]))))
         for longest in (0.0, 1e-3, 0.1):
             found = np.asarray(model.moved_sum(here, there, longest, (rows, np.array([1]))))
-            assert np.linalg.norm(found) <= longest and np.allclose(found, full * longest / np.linalg.norm(full))
+            assert np.linalg.norm(found) <= longest and np.allclose(
+                found, full * longest / np.linalg.norm(full)
+            )

@@ -1,4 +1,5 @@
-"""Labels in scikit-learn's order, columns by their names, and estimators that a refused fit leaves as they were."""
+"""Labels in scikit-learn's order, columns by their names, and estimators that a refused fit leaves
+as they were."""
 
 import warnings
 
@@ -23,24 +24,38 @@ def fitted(classes, y, table=TABLE, columns=COLUMNS):
     return DPLogisticRegression(epsilon=5.0, schema=Schema(columns, classes=classes)).fit(table, y)
 
 
-@pytest.mark.parametrize("classes, y", [
-    (("yes", "no"), SICK), (("True", "False"), SICK == "yes"), ((10, 9.0), np.where(SICK == "yes", 10, 9))])
+@pytest.mark.parametrize(
+    "classes, y",
+    [
+        (("yes", "no"), SICK),
+        (("True", "False"), SICK == "yes"),
+        ((10, 9.0), np.where(SICK == "yes", 10, 9)),
+    ],
+)
 def test_the_schemas_order_of_classes_is_not_that_of_labels(classes, y):
-    """Scorers take the larger label for the second column; 9 comes before 10, and as texts behind it."""
+    """Scorers take the larger label for the second column; 9 comes before 10, and as texts behind
+    it."""
     model = fitted(classes, y)
     assert list(model.classes_) == sorted(set(y.tolist())) and model.score(TABLE, y) > 0.95
     assert model.fitted_.answers.values == tuple(map(str, model.classes_))
-    assert get_scorer("roc_auc")(model, TABLE, y) > 0.99 and get_scorer("neg_log_loss")(model, TABLE, y) > -0.3
+    assert (
+        get_scorer("roc_auc")(model, TABLE, y) > 0.99
+        and get_scorer("neg_log_loss")(model, TABLE, y) > -0.3
+    )
 
 
-@pytest.mark.parametrize("classes, y", [(("0", "1"), (SICK == "yes").astype(int)), (("False", "True"), SICK == "yes")])
+@pytest.mark.parametrize(
+    "classes, y", [(("0", "1"), (SICK == "yes").astype(int)), (("False", "True"), SICK == "yes")]
+)
 def test_labels_of_objects_are_what_the_objects_are(classes, y):
     model = fitted(classes, y.astype(object))
     assert model.classes_.dtype.kind == y.dtype.kind and (model.predict(TABLE) == y).mean() > 0.95
 
 
 def test_numbers_for_classes_that_are_texts():
-    with pytest.raises(InputError, match="classes of the schema, which are texts, got 'int64 numbers'"):
+    with pytest.raises(
+        InputError, match="classes of the schema, which are texts, got 'int64 numbers'"
+    ):
         fitted(("no", "yes"), (SICK == "yes").astype(int))
 
 
@@ -60,9 +75,11 @@ def test_a_refused_fit_leaves_the_model_as_it_was():
 
 def test_days_are_no_numbers():
     days = AGE.astype("M8[D]")
-    for fit in (lambda: DPLogisticRegression(row_norm=1.0, classes=["no", "yes"]).fit(days[:, None], SICK),
-                lambda: DPHuberRidge(row_norm=1.5, target_range=(0, 90)).fit(ROWS, days - days[0]),
-                lambda: DPHuberRidge(schema=Schema(COLUMNS, target_range=(0, 90))).fit(TABLE, days)):
+    for fit in (
+        lambda: DPLogisticRegression(row_norm=1.0, classes=["no", "yes"]).fit(days[:, None], SICK),
+        lambda: DPHuberRidge(row_norm=1.5, target_range=(0, 90)).fit(ROWS, days - days[0]),
+        lambda: DPHuberRidge(schema=Schema(COLUMNS, target_range=(0, 90))).fit(TABLE, days),
+    ):
         with pytest.raises(InputError, match="must hold numbers, and has days or times"):
             fit()
 
@@ -73,13 +90,30 @@ def test_an_array_of_numbers_has_categories_too():
     assert fitted(("no", "yes"), SICK, table, columns).score(table, SICK) > 0.95
 
 
-@pytest.mark.parametrize("make, said", [
-    (lambda: DPLogisticRegression(row_norm="1", classes=["no", "yes"]), "row_norm must be a number"),
-    (lambda: DPLogisticRegression(row_norm=1.5, classes=["no", "yes"], time_budget="9"), "time_budget must be"),
-    *((lambda given=given: DPHuberRidge(row_norm=1.5, target_range=given), said) for given, said in [
-        (5, "target_range must be a list or tuple"), ((0, 1, 2), "target_range must be two numbers"),
-        (("0", "1"), "every entry of target_range must be a number"), ({0, 1}, "must be a list or tuple of numbers"),
-        ((1.0, 0.0), "must be finite numbers low < high"), ((0.0, np.inf), "must be finite numbers low < high")])])
+@pytest.mark.parametrize(
+    "make, said",
+    [
+        (
+            lambda: DPLogisticRegression(row_norm="1", classes=["no", "yes"]),
+            "row_norm must be a number",
+        ),
+        (
+            lambda: DPLogisticRegression(row_norm=1.5, classes=["no", "yes"], time_budget="9"),
+            "time_budget must be",
+        ),
+        *(
+            (lambda given=given: DPHuberRidge(row_norm=1.5, target_range=given), said)
+            for given, said in [
+                (5, "target_range must be a list or tuple"),
+                ((0, 1, 2), "target_range must be two numbers"),
+                (("0", "1"), "every entry of target_range must be a number"),
+                ({0, 1}, "must be a list or tuple of numbers"),
+                ((1.0, 0.0), "must be finite numbers low < high"),
+                ((0.0, np.inf), "must be finite numbers low < high"),
+            ]
+        ),
+    ],
+)
 def test_arguments_of_another_kind_are_named(make, said):
     estimator = make()
     with pytest.raises(InputError, match=said):
@@ -108,9 +142,13 @@ def test_one_text_is_no_list_of_them():
 def test_a_saved_model_says_how_a_table_becomes_rows(tmp_path):
     model = fitted(("no", "yes"), SICK)
     again = li.load(model.fitted_.save(tmp_path / "m"))
-    with pytest.raises(InputError, match=r"SchemaTransformer\(model.schema\).transform\(table\) makes them"):
+    with pytest.raises(
+        InputError, match=r"SchemaTransformer\(model.schema\).transform\(table\) makes them"
+    ):
         again.predict(ROWS)
-    assert np.array_equal(again.predict(SchemaTransformer(again.schema).transform(TABLE)), model.predict(TABLE))
+    assert np.array_equal(
+        again.predict(SchemaTransformer(again.schema).transform(TABLE)), model.predict(TABLE)
+    )
 
 
 def test_what_several_parts_notice_is_said_once_where_fit_was_called():
@@ -124,14 +162,18 @@ def test_what_several_parts_notice_is_said_once_where_fit_was_called():
 
 def test_what_stands_in_the_place_of_weights_is_not_shown():
     with pytest.raises(InputError, match="sample_weight is not supported") as caught:
-        DPLogisticRegression(row_norm=1.5, classes=["no", "yes"]).fit(ROWS, SICK, np.full(800, 7.125))
+        DPLogisticRegression(row_norm=1.5, classes=["no", "yes"]).fit(
+            ROWS, SICK, np.full(800, 7.125)
+        )
     assert "7.125" not in str(caught.value)
 
 
 def test_a_search_knows_columns_by_their_names():
     arrow = pytest.importorskip("pyarrow")
     rows = arrow.table({"a": ROWS[:, 0], "b": ROWS[:, 1]})
-    search = DPSearchCV(DPLogisticRegression(row_norm=1.5, classes=["no", "yes"]), {"row_norm": [1.5]}, epsilon=5.0)
+    search = DPSearchCV(
+        DPLogisticRegression(row_norm=1.5, classes=["no", "yes"]), {"row_norm": [1.5]}, epsilon=5.0
+    )
     assert list(search.fit(rows, SICK).best_estimator_.feature_names_in_) == ["a", "b"]
     assert search.score(rows, SICK) > 0.9
     with pytest.raises(ValueError, match="feature names should match"):

@@ -83,45 +83,87 @@ TABLE = {
     "ClassifierChain": (REPEATED, lambda: ClassifierChain(LOGISTIC).fit(X, TWO)),
     "ColumnTransformer": (NEVER, None),
     "FeatureUnion": (NEVER, None),
-    "FixedThresholdClassifier": (ONCE, lambda: FixedThresholdClassifier(LOGISTIC, threshold=0.4).fit(X, Y)),
+    "FixedThresholdClassifier": (
+        ONCE,
+        lambda: FixedThresholdClassifier(LOGISTIC, threshold=0.4).fit(X, Y),
+    ),
     "FrozenEstimator": (ONCE, lambda: FrozenEstimator(clone(LOGISTIC).fit(X, Y)).fit(X, Y)),
     "GridSearchCV": (REPEATED, lambda: GridSearchCV(RIDGE, GRID, cv=CUT).fit(X, Y)),
-    "HalvingGridSearchCV": (REPEATED, lambda: HalvingGridSearchCV(RIDGE, GRID, cv=CUT, random_state=0).fit(X, Y)),
+    "HalvingGridSearchCV": (
+        REPEATED,
+        lambda: HalvingGridSearchCV(RIDGE, GRID, cv=CUT, random_state=0).fit(X, Y),
+    ),
     "HalvingRandomSearchCV": (
         REPEATED,
-        lambda: HalvingRandomSearchCV(RIDGE, GRID, cv=CUT, n_candidates=2, random_state=0).fit(X, Y),
+        lambda: HalvingRandomSearchCV(RIDGE, GRID, cv=CUT, n_candidates=2, random_state=0).fit(
+            X, Y
+        ),
     ),
     "IterativeImputer": (REFUSED, lambda: IterativeImputer(RIDGE, max_iter=1).fit(HOLED)),
     "MultiOutputClassifier": (REPEATED, lambda: MultiOutputClassifier(LOGISTIC).fit(X, TWO)),
     "MultiOutputRegressor": (REPEATED, lambda: MultiOutputRegressor(RIDGE).fit(X, TWO)),
     "OneVsOneClassifier": (REFUSED, lambda: OneVsOneClassifier(LOGISTIC).fit(X, THREE)),
     "OneVsRestClassifier": (REPEATED, lambda: OneVsRestClassifier(LOGISTIC).fit(X, THREE)),
-    "OutputCodeClassifier": (REPEATED, lambda: OutputCodeClassifier(SIGNED, random_state=0).fit(X, THREE)),
+    "OutputCodeClassifier": (
+        REPEATED,
+        lambda: OutputCodeClassifier(SIGNED, random_state=0).fit(X, THREE),
+    ),
     "Pipeline": (ONCE, lambda: Pipeline([("last", LOGISTIC)]).fit(X, Y)),
     "RANSACRegressor": (REFUSED, lambda: RANSACRegressor(RIDGE, min_samples=20).fit(X, Y)),
-    "RFE": (REPEATED, lambda: RFE(RIDGE, n_features_to_select=1, importance_getter=weights).fit(X, Y)),
+    "RFE": (
+        REPEATED,
+        lambda: RFE(RIDGE, n_features_to_select=1, importance_getter=weights).fit(X, Y),
+    ),
     "RFECV": (REPEATED, lambda: RFECV(RIDGE, cv=CUT, importance_getter=weights).fit(X, Y)),
-    "RandomizedSearchCV": (REPEATED, lambda: RandomizedSearchCV(RIDGE, GRID, n_iter=2, cv=CUT).fit(X, Y)),
+    "RandomizedSearchCV": (
+        REPEATED,
+        lambda: RandomizedSearchCV(RIDGE, GRID, n_iter=2, cv=CUT).fit(X, Y),
+    ),
     "RegressorChain": (REPEATED, lambda: RegressorChain(RIDGE).fit(X, TWO)),
     "SelectFromModel": (REPEATED, lambda: SelectFromModel(RIDGE).fit(X, Y)),
-    "SelfTrainingClassifier": (REFUSED, lambda: SelfTrainingClassifier(LOGISTIC).fit(X, np.where(Y, 1, -1))),
+    "SelfTrainingClassifier": (
+        REFUSED,
+        lambda: SelfTrainingClassifier(LOGISTIC).fit(X, np.where(Y, 1, -1)),
+    ),
     "SequentialFeatureSelector": (
         REPEATED,
         lambda: SequentialFeatureSelector(RIDGE, n_features_to_select=1, cv=CUT).fit(X, Y),
     ),
-    "StackingClassifier": (LEARNS, lambda: StackingClassifier([("one", LOGISTIC)], cv=CUT).fit(X, Y)),
+    "StackingClassifier": (
+        LEARNS,
+        lambda: StackingClassifier([("one", LOGISTIC)], cv=CUT).fit(X, Y),
+    ),
     "StackingRegressor": (LEARNS, lambda: StackingRegressor([("one", RIDGE)], cv=CUT).fit(X, Y)),
     "TransformedTargetRegressor": (ONCE, lambda: TransformedTargetRegressor(RIDGE).fit(X, Y)),
-    "TunedThresholdClassifierCV": (LEARNS, lambda: TunedThresholdClassifierCV(LOGISTIC, cv=CUT).fit(X, Y)),
+    "TunedThresholdClassifierCV": (
+        LEARNS,
+        lambda: TunedThresholdClassifierCV(LOGISTIC, cv=CUT).fit(X, Y),
+    ),
     "VotingClassifier": (REPEATED, lambda: VotingClassifier([("one", LOGISTIC)]).fit(X, Y)),
     "VotingRegressor": (REPEATED, lambda: VotingRegressor([("one", RIDGE)]).fit(X, Y)),
 }
 """What happens to every one of them; ``NEVER``: it holds transformers, which ours are not."""
-TREES = {"IsolationForest", "RandomForestClassifier", "RandomForestRegressor", "RandomTreesEmbedding",
-         "ExtraTreesClassifier", "ExtraTreesRegressor", "GradientBoostingClassifier", "GradientBoostingRegressor"}
+TREES = {
+    "IsolationForest",
+    "RandomForestClassifier",
+    "RandomForestRegressor",
+    "RandomTreesEmbedding",
+    "ExtraTreesClassifier",
+    "ExtraTreesRegressor",
+    "GradientBoostingClassifier",
+    "GradientBoostingRegressor",
+}
 """Ensembles of trees that they make themselves."""
-HOLDS = {"estimator", "base_estimator", "estimators", "regressor", "final_estimator", "transformers", "steps",
-         "transformer_list"}
+HOLDS = {
+    "estimator",
+    "base_estimator",
+    "estimators",
+    "regressor",
+    "final_estimator",
+    "transformers",
+    "steps",
+    "transformer_list",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -135,36 +177,61 @@ def told(call):
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         call()
-    return {w.category: str(w.message) for w in found if w.category in (RepeatedFitWarning, UnpaidStepWarning)}
+    return {
+        w.category: str(w.message)
+        for w in found
+        if w.category in (RepeatedFitWarning, UnpaidStepWarning)
+    }
 
 
 def test_the_table_knows_every_estimator_that_fits_others():
-    known = {name for name, kind in all_estimators()
-             if issubclass(kind, MetaEstimatorMixin) or HOLDS & set(inspect.signature(kind.__init__).parameters)}
-    assert known | {"IterativeImputer", "HalvingGridSearchCV", "HalvingRandomSearchCV"} == set(TABLE) | TREES
+    known = {
+        name
+        for name, kind in all_estimators()
+        if issubclass(kind, MetaEstimatorMixin)
+        or HOLDS & set(inspect.signature(kind.__init__).parameters)
+    }
+    assert (
+        known | {"IterativeImputer", "HalvingGridSearchCV", "HalvingRandomSearchCV"}
+        == set(TABLE) | TREES
+    )
 
 
 @pytest.mark.parametrize("name", [name for name, (kind, _) in TABLE.items() if kind == REFUSED])
 def test_what_resamples_weights_chooses_or_seeds_is_refused(name):
-    with pytest.raises(ValueError, match=r"^(estimator|random_state) must |does.*n.t support sample_weight") as refused:
+    with pytest.raises(
+        ValueError, match=r"^(estimator|random_state) must |does.*n.t support sample_weight"
+    ) as refused:
         TABLE[name][1]()
     assert name in str(refused.value) or not isinstance(refused.value, InputError)
 
 
-@pytest.mark.parametrize("name", [name for name, (kind, _) in TABLE.items() if kind in (REPEATED, LEARNS, ONCE)])
+@pytest.mark.parametrize(
+    "name", [name for name, (kind, _) in TABLE.items() if kind in (REPEATED, LEARNS, ONCE)]
+)
 def test_what_fits_again_or_learns_is_told(name):
     kind, call = TABLE[name]
-    wanted = {REPEATED: {RepeatedFitWarning}, LEARNS: {RepeatedFitWarning, UnpaidStepWarning}, ONCE: set()}[kind]
+    wanted = {
+        REPEATED: {RepeatedFitWarning},
+        LEARNS: {RepeatedFitWarning, UnpaidStepWarning},
+        ONCE: set(),
+    }[kind]
     assert set(told(call)) == wanted
 
 
 def test_workers_are_recognised_by_what_they_execute():
-    """A worker has scikit-learn's function on its stack, and no ensemble: here threads, and processes likewise."""
+    """A worker has scikit-learn's function on its stack, and no ensemble: here threads, and
+    processes likewise."""
     with parallel_config(backend="threading"):
-        for refused in (OneVsOneClassifier(LOGISTIC, n_jobs=2), BaggingClassifier(LOGISTIC, 2, n_jobs=2)):
+        for refused in (
+            OneVsOneClassifier(LOGISTIC, n_jobs=2),
+            BaggingClassifier(LOGISTIC, 2, n_jobs=2),
+        ):
             with pytest.raises(InputError):
                 refused.fit(X, THREE if isinstance(refused, OneVsOneClassifier) else Y)
-        assert UnpaidStepWarning in told(lambda: CalibratedClassifierCV(LOGISTIC, cv=CUT, n_jobs=2).fit(X, Y))
+        assert UnpaidStepWarning in told(
+            lambda: CalibratedClassifierCV(LOGISTIC, cv=CUT, n_jobs=2).fit(X, Y)
+        )
 
 
 def test_a_refused_fit_has_not_charged_anything(tmp_path):
@@ -177,7 +244,9 @@ def test_a_refused_fit_has_not_charged_anything(tmp_path):
 
 
 def test_a_first_estimator_of_gradient_boosting_is_not_known():
-    with pytest.raises(InputError, match="GradientBoostingClassifier is not known to hand every record on once"):
+    with pytest.raises(
+        InputError, match="GradientBoostingClassifier is not known to hand every record on once"
+    ):
         GradientBoostingClassifier(init=LOGISTIC, n_estimators=1).fit(X, Y)
 
 
@@ -185,7 +254,9 @@ def test_a_module_that_nobody_knows_is_refused():
     """As one that a later scikit-learn may bring."""
     new = ModuleType("sklearn.ensemble._new")
     exec("def fit(estimator, X, y):\n    return estimator.fit(X, y)", vars(new))
-    with pytest.raises(InputError, match=r"sklearn.ensemble._new is not known to hand every record on once"):
+    with pytest.raises(
+        InputError, match=r"sklearn.ensemble._new is not known to hand every record on once"
+    ):
         new.fit(clone(LOGISTIC), X, Y)
     assert "sklearn.ensemble._new" not in sys.modules
 
@@ -195,8 +266,11 @@ def test_a_splitter_that_names_a_record_twice_is_refused():
     with pytest.raises(ValueError, match="names a record twice"):
         cross_val_score(RIDGE, X, Y, cv=[(drawn, np.arange(60))], error_score="raise")
     mask = np.arange(60) % 2 == 0
-    assert set(told(lambda: cross_val_score(RIDGE, X, Y, cv=[(np.flatnonzero(mask), np.flatnonzero(~mask))]))) == {
-        RepeatedFitWarning}
+    assert set(
+        told(
+            lambda: cross_val_score(RIDGE, X, Y, cv=[(np.flatnonzero(mask), np.flatnonzero(~mask))])
+        )
+    ) == {RepeatedFitWarning}
 
 
 def test_seeds_are_set_by_their_owner_alone():
@@ -216,12 +290,17 @@ def test_what_learns_from_a_frozen_estimator_is_told():
     frozen = FrozenEstimator(clone(LOGISTIC).fit(X, Y))
     for learner, name in (
         (CalibratedClassifierCV(frozen, cv=CUT), "CalibratedClassifierCV"),
-        (TunedThresholdClassifierCV(frozen, cv="prefit", refit=False), "TunedThresholdClassifierCV"),
+        (
+            TunedThresholdClassifierCV(frozen, cv="prefit", refit=False),
+            "TunedThresholdClassifierCV",
+        ),
         (StackingClassifier([("one", frozen)], cv="prefit"), "StackingClassifier"),
     ):
         found = told(lambda learner=learner: learner.fit(X, Y))
         assert name in found[UnpaidStepWarning] and "not paid for" in found[UnpaidStepWarning]
-        assert not told(lambda learner=learner: learner.predict(X)), "predictions alone teach nobody"
+        assert not told(lambda learner=learner: learner.predict(X)), (
+            "predictions alone teach nobody"
+        )
     assert not told(lambda: FixedThresholdClassifier(frozen).fit(X, Y).predict(X))
 
 
@@ -246,6 +325,9 @@ def test_another_library_s_wrapper_is_named_and_its_sampler_refused():
             self.steps[-1][1].fit(*self.steps[0][1].fit_resample(X, y))
 
     found = told(lambda: Wrapper().fit(X, Y))
-    assert "Wrapper is fitting the estimator: the certificate holds only if" in found[UnpaidStepWarning]
+    assert (
+        "Wrapper is fitting the estimator: the certificate holds only if"
+        in found[UnpaidStepWarning]
+    )
     with pytest.raises(InputError, match="Sampler draws or makes records"):
         Sampled([("more", Sampler()), ("last", clone(LOGISTIC))]).fit(X, Y)

@@ -1,4 +1,5 @@
-"""Probabilities of private classifiers: planned by default where they pay, as good as the data allow, and refusable."""
+"""Probabilities of private classifiers: planned by default where they pay, as good as the data
+allow, and refusable."""
 
 import numpy as np
 import pytest
@@ -25,12 +26,19 @@ def test_probabilities_are_nearly_as_good_as_without_privacy(positives):
     x, y, x_test, y_test = table(8000, positives, 50)
     plain = LogisticRegression(C=1e6).fit(x, y).predict_proba(x_test)[:, 1]
     *more, model, bare = (
-        DPLogisticRegression(row_norm=2.0, classes=[0, 1], calibrated=calibrated, random_state=seed).fit(x, y)
-        for calibrated, seed in ((True, 2), (True, 3), (True, 1), (False, 1)))
+        DPLogisticRegression(
+            row_norm=2.0, classes=[0, 1], calibrated=calibrated, random_state=seed
+        ).fit(x, y)
+        for calibrated, seed in ((True, 2), (True, 3), (True, 1), (False, 1))
+    )
     chance, steep = (one.predict_proba(x_test)[:, 1] for one in (model, bare))
     errors = [calibration_error(y_test, one.predict_proba(x_test)[:, 1]) for one in (model, *more)]
-    assert log_loss(y_test, chance) < 1.04 * log_loss(y_test, plain) < 1.1 * log_loss(y_test, plain) < log_loss(
-        y_test, steep)
+    assert (
+        log_loss(y_test, chance)
+        < 1.04 * log_loss(y_test, plain)
+        < 1.1 * log_loss(y_test, plain)
+        < log_loss(y_test, steep)
+    )
     assert np.median(errors) < 0.02 < calibration_error(y_test, steep) and max(errors) < 0.025
     assert model.score(x_test, y_test) > bare.score(x_test, y_test) - 0.003
     assert model.run_.calibration is not None and bare.run_.calibration is None
@@ -47,16 +55,25 @@ def test_every_plan_spends_the_share_and_no_more(adjacency, moved):
         assert 0.97 < plan.certificate.epsilon(1e-5) <= 1, plan.name
 
 
-@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS[1:] if name not in (PERTURBED, FORGETTING)])
+@pytest.mark.parametrize(
+    "algorithm", [name for name in ALGORITHMS[1:] if name not in (PERTURBED, FORGETTING)]
+)
 def test_named_algorithms_are_calibrated_too(algorithm):
-    """All but those whose models have no steps, or may have to forget records: neither can be calibrated."""
+    """All but those whose models have no steps, or may have to forget records: neither can be
+    calibrated."""
     asked = Asked(TASK, 1.0, 1e-5, "zero-out", 60.0)
-    assert described(asked, algorithm).calibration == asked.with_calibration(asked.empty).calibration is not None
+    assert (
+        described(asked, algorithm).calibration
+        == asked.with_calibration(asked.empty).calibration
+        is not None
+    )
 
 
 UNPAID = {
-    "few records": Task(400, 12, 2, 2.0, calibrated=True), "many classes": Task(10**6, 12, 101, 2.0, calibrated=True),
-    "a regression": Task(10**6, 12, 0, 2.0, calibrated=True), "nobody asked": Task(8000, 12, 2, 2.0),
+    "few records": Task(400, 12, 2, 2.0, calibrated=True),
+    "many classes": Task(10**6, 12, 101, 2.0, calibrated=True),
+    "a regression": Task(10**6, 12, 0, 2.0, calibrated=True),
+    "nobody asked": Task(8000, 12, 2, 2.0),
 }
 
 
@@ -69,7 +86,9 @@ def test_nothing_is_spent_where_it_would_not_pay(why):
 
 def test_a_threshold_follows_from_public_costs():
     x, y, x_test, _ = table(2000, 0.1, 51)
-    model = DPLogisticRegression(row_norm=2.0, classes=["no", "yes"], threshold=0.1).fit(x, np.array(["no", "yes"])[y])
+    model = DPLogisticRegression(row_norm=2.0, classes=["no", "yes"], threshold=0.1).fit(
+        x, np.array(["no", "yes"])[y]
+    )
     chance = model.predict_proba(x_test)[:, 1]
     assert np.array_equal(model.predict(x_test) == "yes", chance >= 0.1) and (chance >= 0.1).any()
     for wrong in (0, 1.0, True, "half"):
@@ -82,7 +101,9 @@ def test_a_threshold_follows_from_public_costs():
 def test_a_threshold_of_two_costs_is_kept_in_the_folder(tmp_path):
     x, y, x_test, _ = table(2000, 0.1, 51)
     labels = ["no", "yes"]
-    model = DPLogisticRegression(row_norm=2.0, classes=labels, threshold=(1, 9)).fit(x, np.array(labels)[y])
+    model = DPLogisticRegression(row_norm=2.0, classes=labels, threshold=(1, 9)).fit(
+        x, np.array(labels)[y]
+    )
     model.fitted_.save(tmp_path / "model")
     read = li.load(tmp_path / "model")
     assert read.answers.threshold == 0.1
@@ -97,7 +118,9 @@ def test_weights_of_classes_are_in_the_run_the_certificate_and_the_answers():
     x, y, x_test, y_test = table(8000, 0.1, 51)
     found = {}
     for weight in (None, {0: 1, 1: 9}):
-        model = DPLogisticRegression(epsilon=2.0, row_norm=2.0, classes=[0, 1], class_weight=weight, random_state=3)
+        model = DPLogisticRegression(
+            epsilon=2.0, row_norm=2.0, classes=[0, 1], class_weight=weight, random_state=3
+        )
         found[weight is None] = model.fit(x, y)
     weighted, plain = found[False], found[True]
     assert weighted.run_.loss.class_weights == (1 / 9, 1.0)
@@ -105,29 +128,46 @@ def test_weights_of_classes_are_in_the_run_the_certificate_and_the_answers():
     assert "class_weights" in weighted.certificate_.to_json(weighted.delta_)
     recalled = [float((one.predict(x_test)[y_test == 1] == 1).mean()) for one in (weighted, plain)]
     assert recalled[0] > 0.5 > 0.35 > recalled[1]
-    reference = LogisticRegression(C=1e6, class_weight={0: 1, 1: 9}).fit(x, y).predict_proba(x_test)[:, 1]
+    reference = (
+        LogisticRegression(C=1e6, class_weight={0: 1, 1: 9}).fit(x, y).predict_proba(x_test)[:, 1]
+    )
     assert abs(weighted.predict_proba(x_test)[:, 1].mean() - reference.mean()) < 0.06
 
 
-@pytest.mark.parametrize(("given", "words"), [("balanced", "count private labels"), ({0: 1}, "each of the classes"),
-                                              ({0: 1, 1: -1}, "positive numbers")])
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("balanced", "count private labels"),
+        ({0: 1}, "each of the classes"),
+        ({0: 1, 1: -1}, "positive numbers"),
+    ],
+)
 def test_what_is_no_public_weighting_is_refused_before_anything_is_charged(tmp_path, given, words):
     ledger = Ledger(tmp_path / "l")
     ledger.add("d", unit="record", adjacency="zero-out", filter=GaussianFilter.of(3.0, 1e-5))
     x, y, *_ = table(2000, 0.1, 51)
     with pytest.raises(li.InputError, match=words):
-        DPLogisticRegression(row_norm=2.0, classes=[0, 1], class_weight=given, ledger=ledger, dataset="d").fit(x, y)
+        DPLogisticRegression(
+            row_norm=2.0, classes=[0, 1], class_weight=given, ledger=ledger, dataset="d"
+        ).fit(x, y)
     assert not ledger.total("d").releases
 
 
 def test_a_run_says_its_weights_itself():
-    run = li.Run(n=400, steps=3, step_size=0.1, clip=1.0, loss=li.Logistic(class_weights=(0.5, 1.0)))
+    run = li.Run(
+        n=400, steps=3, step_size=0.1, clip=1.0, loss=li.Logistic(class_weights=(0.5, 1.0))
+    )
     x, y, *_ = table(400, 0.3, 51)
-    assert DPLogisticRegression(classes=[0, 1], run=run).fit(x, y).run_.loss.class_weights == (0.5, 1.0)
+    assert DPLogisticRegression(classes=[0, 1], run=run).fit(x, y).run_.loss.class_weights == (
+        0.5,
+        1.0,
+    )
     with pytest.raises(li.InputError, match="class_weight must be left out where a run is given"):
         DPLogisticRegression(classes=[0, 1], run=run, class_weight={0: 1, 1: 2}).fit(x, y)
 
 
 def test_the_choice_is_true_or_false():
     with pytest.raises(li.InputError, match="calibrated must be True or False"):
-        DPLogisticRegression(row_norm=1.0, classes=[0, 1], calibrated="yes").fit(np.eye(4), [0, 1, 0, 1])
+        DPLogisticRegression(row_norm=1.0, classes=[0, 1], calibrated="yes").fit(
+            np.eye(4), [0, 1, 0, 1]
+        )

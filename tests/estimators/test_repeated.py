@@ -20,7 +20,9 @@ from lastiterate.release.composition_reminder import FITS, HASHES, Reminder
 RANDOM = np.random.default_rng(5)
 X = RANDOM.random((120, 3))
 Y = (X[:, 0] > 0.5).astype(int)
-LOGISTIC = DPLogisticRegression(epsilon=5.0, row_norm=2.0, classes=[0, 1], algorithm="noisy-gd")  # planned at once
+LOGISTIC = DPLogisticRegression(
+    epsilon=5.0, row_norm=2.0, classes=[0, 1], algorithm="noisy-gd"
+)  # planned at once
 RIDGE = DPHuberRidge(epsilon=5.0, row_norm=2.0, target_range=(-1.0, 1.0), algorithm="noisy-gd")
 
 
@@ -44,7 +46,11 @@ def test_the_second_fit_is_told_and_the_third_is_not(estimator):
     assert not told(lambda: estimator.fit(X, Y))
     (warning,) = told(lambda: estimator.fit(X, Y), lambda: estimator.fit(X, Y))
     text = str(warning.message)
-    assert issubclass(li.errors.RepeatedFitWarning, UserWarning) and "compose" in text and "its own fit only" in text
+    assert (
+        issubclass(li.errors.RepeatedFitWarning, UserWarning)
+        and "compose" in text
+        and "its own fit only" in text
+    )
     assert "\n" not in text and ". " not in text, "one sentence"
     assert warning.filename == __file__, "it points to the caller of fit"
 
@@ -60,7 +66,15 @@ def test_the_second_fit_is_told_and_the_third_is_not(estimator):
         lambda: RIDGE.fit(X, X[:, 1]),
         lambda: VotingRegressor([("one", RIDGE)]).fit(X, Y),
     ],
-    ids=["other target", "other settings", "other precision", "a third is old", "a part", "other model", "voting"],
+    ids=[
+        "other target",
+        "other settings",
+        "other precision",
+        "a third is old",
+        "a part",
+        "other model",
+        "voting",
+    ],
 )
 def test_rows_are_recognised(again):
     LOGISTIC.fit(X, Y)
@@ -80,7 +94,8 @@ def test_other_rows_are_not():
 
 @pytest.mark.parametrize("jobs", [None, 2], ids=["one thread", "two threads"])
 def test_cross_validation_is_told_where_no_row_comes_back(jobs):
-    """Two folds have no training row in common, and the pipeline scales each anew: only the call stack tells.
+    """Two folds have no training row in common, and the pipeline scales each anew: only the call
+    stack tells.
 
     A worker (here a thread, and a process likewise) has scikit-learn's function on its own stack.
     """

@@ -29,13 +29,31 @@ def mapped(tmp_path):
 
 
 def classifier(**changes):
-    return DPLogisticRegression(**(dict(epsilon=2.0, row_norm=1.0, classes=[0, 1], stream=True, calibrated=False,
-                                        algorithm="allocation-sgd", random_state=3) | changes))
+    return DPLogisticRegression(
+        **(
+            dict(
+                epsilon=2.0,
+                row_norm=1.0,
+                classes=[0, 1],
+                stream=True,
+                calibrated=False,
+                algorithm="allocation-sgd",
+                random_state=3,
+            )
+            | changes
+        )
+    )
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_memory_map_gives_the_bits_of_a_streamed_run(mapped):
-    run = li.Run(n=N, steps=12, step_size=0.5, batching=li.RandomAllocation(100), loss=li.Logistic(ridge=1e-2))
+    run = li.Run(
+        n=N,
+        steps=12,
+        step_size=0.5,
+        batching=li.RandomAllocation(100),
+        loss=li.Logistic(ridge=1e-2),
+    )
     found = classifier(run=run, algorithm="automatic").fit(mapped, Y)
     held = classifier(run=run, algorithm="automatic", stream=False).fit(X, Y)
     seed = int(np.random.RandomState(3).randint(2**31))
@@ -50,22 +68,38 @@ def test_a_memory_map_gives_the_bits_of_a_streamed_run(mapped):
 def test_plans_are_those_for_streams(mapped):
     """Nothing that needs random access is planned."""
     found = classifier(algorithm="automatic", time_budget=5.0).fit(mapped, Y)
-    assert not isinstance(found.run_.batching, li.Poisson | li.FixedSize) and found.choice_ is not None
-    ridge = DPHuberRidge(epsilon=1.0, row_norm=1.0, target_range=(-1, 1), stream=True).fit(mapped, X[:, 0])
+    assert (
+        not isinstance(found.run_.batching, li.Poisson | li.FixedSize) and found.choice_ is not None
+    )
+    ridge = DPHuberRidge(epsilon=1.0, row_norm=1.0, target_range=(-1, 1), stream=True).fit(
+        mapped, X[:, 0]
+    )
     assert ridge.predict(mapped).shape == (N,)
 
 
-@pytest.mark.parametrize("change, word", [({"report_accuracy": 0.05}, "report_accuracy"), ({"stream": 1}, "stream"),
-                                          ({"algorithm": "poisson-dp-sgd"}, "batching")])
+@pytest.mark.parametrize(
+    "change, word",
+    [
+        ({"report_accuracy": 0.05}, "report_accuracy"),
+        ({"stream": 1}, "stream"),
+        ({"algorithm": "poisson-dp-sgd"}, "batching"),
+    ],
+)
 def test_what_cannot_be_streamed_is_refused(mapped, change, word):
     with pytest.raises(InputError, match=word):
         classifier(**change).fit(mapped, Y)
 
 
-@pytest.mark.parametrize("rows, target, word", [
-    (X.tolist(), Y, "got 'list'; open it"), (X.astype(np.float16), Y, "got 'float16, 2 axes'"),
-    ((10 * X).astype(int), Y, "got 'int64, 2 axes'"), (X[:, 0], Y, "got 'float32, 1 axes'"),
-    (X, Y[:-1], "must have one label for each of 600")])
+@pytest.mark.parametrize(
+    "rows, target, word",
+    [
+        (X.tolist(), Y, "got 'list'; open it"),
+        (X.astype(np.float16), Y, "got 'float16, 2 axes'"),
+        ((10 * X).astype(int), Y, "got 'int64, 2 axes'"),
+        (X[:, 0], Y, "got 'float32, 1 axes'"),
+        (X, Y[:-1], "must have one label for each of 600"),
+    ],
+)
 def test_rows_that_are_no_array_of_numbers(rows, target, word):
     with pytest.raises(InputError, match=word):
         classifier(algorithm="automatic").fit(rows, target)
@@ -87,7 +121,9 @@ def test_a_search_holds_rows_in_memory(mapped):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("part", [slice(None), slice(0, 500)])
 @pytest.mark.parametrize("which", ["x.npy", "y.npy"])
-@pytest.mark.parametrize("held", [lambda y: y, np.asarray])  # of a memory map without its class the file is a base
+@pytest.mark.parametrize(
+    "held", [lambda y: y, np.asarray]
+)  # of a memory map without its class the file is a base
 def test_a_mapped_file_that_changes_is_never_released(mapped, tmp_path, part, which, held):
     labels = in_file(tmp_path, "y.npy", Y)
 
@@ -97,9 +133,17 @@ def test_a_mapped_file_that_changes_is_never_released(mapped, tmp_path, part, wh
         other.flush()
         os.utime(tmp_path / which)
 
-    run = li.Run(n=len(mapped[part]), steps=12, step_size=0.5, batching=li.Cyclic(100), loss=li.Logistic(ridge=1e-2))
+    run = li.Run(
+        n=len(mapped[part]),
+        steps=12,
+        step_size=0.5,
+        batching=li.Cyclic(100),
+        loss=li.Logistic(ridge=1e-2),
+    )
     with pytest.raises(InputError, match=f"changed while it was read, got '{which}'"):
-        classifier(run=run, algorithm="automatic").fit(held(mapped[part]), held(labels[part]), progress=changed)
+        classifier(run=run, algorithm="automatic").fit(
+            held(mapped[part]), held(labels[part]), progress=changed
+        )
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -107,4 +151,5 @@ def test_mapped_targets_of_rows_in_memory_are_watched_too(tmp_path):
     target = in_file(tmp_path, "y.npy", X[:, 0])
     with pytest.raises(InputError, match=r"changed while it was read, got 'y\.npy'"):
         DPHuberRidge(epsilon=1.0, row_norm=1.0, target_range=(-1, 1), stream=True).fit(
-            X, target, progress=lambda *_: os.utime(tmp_path / "y.npy", (0, 0)))
+            X, target, progress=lambda *_: os.utime(tmp_path / "y.npy", (0, 0))
+        )

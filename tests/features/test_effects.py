@@ -1,4 +1,5 @@
-"""What the report draws of every column: the shape that was learned, in the column's units, with the noise's band."""
+"""What the report draws of every column: the shape that was learned, in the column's units, with
+the noise's band."""
 
 from dataclasses import replace
 
@@ -11,20 +12,33 @@ from lastiterate.data.columns import Date
 from lastiterate.estimators import DPLogisticRegression
 from lastiterate.release.column_effects import column_effects
 from lastiterate.report.charts import Axis
-from lastiterate.report.figures import effects
 from lastiterate.report.exports import model_card
+from lastiterate.report.figures import effects
 from lastiterate.report.subject import read
 
 N = 8000
-SCHEMA = Schema((Numeric("bent", 0.0, 10.0), Numeric("none", 0.0, 1e4, scale="log"), Category("c", ("x", "y")),
-                 Date("day", "2020-01-01", "2020-12-31", missing="indicator"), Ignore("id")), classes=("0", "1"))
+SCHEMA = Schema(
+    (
+        Numeric("bent", 0.0, 10.0),
+        Numeric("none", 0.0, 1e4, scale="log"),
+        Category("c", ("x", "y")),
+        Date("day", "2020-01-01", "2020-12-31", missing="indicator"),
+        Ignore("id"),
+    ),
+    classes=("0", "1"),
+)
 
 
 @pytest.fixture(scope="module")
 def table():
     rng = np.random.default_rng(3)
-    cells = {"bent": rng.uniform(0, 10, N), "none": np.exp(rng.uniform(0, 9, N)), "c": rng.choice(["x", "y"], N),
-             "day": np.datetime_as_string(np.datetime64("2020-01-01") + rng.integers(0, 366, N)), "id": np.arange(N)}
+    cells = {
+        "bent": rng.uniform(0, 10, N),
+        "none": np.exp(rng.uniform(0, 9, N)),
+        "c": rng.choice(["x", "y"], N),
+        "day": np.datetime_as_string(np.datetime64("2020-01-01") + rng.integers(0, 366, N)),
+        "id": np.arange(N),
+    }
     cells["day"][rng.random(N) < 0.2] = ""
     score = 4 * np.cos(cells["bent"]) + 2 * (cells["c"] == "y") + 3 * (cells["day"] == "") - 2
     return cells, (rng.random(N) < 1 / (1 + np.exp(-score))).astype(int)
@@ -32,17 +46,23 @@ def table():
 
 @pytest.fixture(scope="module")
 def model(table):
-    return DPLogisticRegression(epsilon=3.0, delta=1e-5, schema=SCHEMA, features="curves",
-                                algorithm="noisy-gd").fit(*table)
+    return DPLogisticRegression(
+        epsilon=3.0, delta=1e-5, schema=SCHEMA, features="curves", algorithm="noisy-gd"
+    ).fit(*table)
 
 
 def test_effects_are_the_shapes_that_were_there(model):
     found = {effect.column: effect for effect in column_effects(model.fitted_)}
-    assert list(found) == sorted(found, key=lambda name: -found[name].size) and next(iter(found)) == "bent"
+    assert (
+        list(found) == sorted(found, key=lambda name: -found[name].size)
+        and next(iter(found)) == "bent"
+    )
     bent = found["bent"]
     assert bent.places[0] == 0 and bent.places[-1] == 10
     assert np.corrcoef(bent.change, np.cos(bent.places))[0, 1] > 0.97
-    assert found["c"].labels == ("x", "y") and found["c"].change[1] > found["c"].change[0] + max(found["c"].band)
+    assert found["c"].labels == ("x", "y") and found["c"].change[1] > found["c"].change[0] + max(
+        found["c"].band
+    )
     assert found["none"].size < bent.size / 2 and found["none"].places[-1] == pytest.approx(1e4)
     gone = [found[name].missing for name in ("day", "day.month", "day.weekday")]
     assert found["none"].missing is None and sum(change for change, _ in gone) > 1.5
@@ -58,7 +78,9 @@ def test_effects_add_up_to_scores(model, table):
     for effect in column_effects(model.fitted_):
         if effect.column in ("bent", "none"):
             total += np.interp(cells[effect.column][:500], effect.places, effect.change)
-        elif effect.missing is not None:  # of a day that is not there: its place, its month and its weekday
+        elif (
+            effect.missing is not None
+        ):  # of a day that is not there: its place, its month and its weekday
             total += np.where(cells["day"][:500] == "", effect.missing[0], 0)
         elif effect.column == "c":
             total += np.where(cells["c"][:500] == "y", effect.change[1], effect.change[0])
@@ -71,8 +93,15 @@ def test_effects_add_up_to_scores(model, table):
 def test_steps_that_follow_what_was_measured_have_effects_too(table, algorithm):
     """Their noise is that of the steps that were taken, which the description alone does not say."""
     cells, y = ({name: values[:2000] for name, values in table[0].items()}, table[1][:2000])
-    found = DPLogisticRegression(epsilon=3.0, delta=1e-5, schema=SCHEMA, algorithm=algorithm).fit(cells, y)
-    assert {effect.column for effect in column_effects(found.fitted_)} >= {"bent", "none", "c", "day"}
+    found = DPLogisticRegression(epsilon=3.0, delta=1e-5, schema=SCHEMA, algorithm=algorithm).fit(
+        cells, y
+    )
+    assert {effect.column for effect in column_effects(found.fitted_)} >= {
+        "bent",
+        "none",
+        "c",
+        "day",
+    }
     assert all(np.isfinite(effect.band).all() for effect in column_effects(found.fitted_))
 
 
@@ -81,20 +110,26 @@ def test_the_report_draws_them(model, tmp_path):
     page = str(effects(subject))
     assert page.count("<svg") >= 3 and "bent" in page and "associations, not causes" in page
     assert page.index("bent:") < page.index("none:")
-    assert page.count("where it is missing: ") == 3, "what a missing day changes, beside each part of a day"
+    assert page.count("where it is missing: ") == 3, (
+        "what a missing day changes, beside each part of a day"
+    )
     assert "</svg></li>" not in page, "every line that the legend lists has a name"
     card = model_card(subject)["README.md"]
     assert 0 < card.index("| bent |") < card.index("| none |") and " at (missing) |" in card
 
 
 def test_a_column_on_a_logarithmic_scale_is_drawn_on_one(model):
-    """Half of its public range on that scale is half of the picture, and round numbers are written there."""
+    """Half of its public range on that scale is half of the picture, and round numbers are written
+    there."""
     found = next(effect for effect in column_effects(model.fitted_) if effect.column == "none")
     axis = Axis("none", found.places[0], found.places[-1], True, found.origin)
     drawn = [axis.place(place, 0.0, 1.0) for place in found.places]
     np.testing.assert_allclose(drawn, np.linspace(0, 1, len(drawn)), atol=1e-9)
     assert axis.ticks() == [0, 1, 10, 100, 1000, 10000]
-    assert next(effect for effect in column_effects(model.fitted_) if effect.column == "bent").origin is None
+    assert (
+        next(effect for effect in column_effects(model.fitted_) if effect.column == "bent").origin
+        is None
+    )
 
 
 def test_text_is_said_to_have_no_picture(model, tmp_path):
@@ -105,22 +140,30 @@ def test_text_is_said_to_have_no_picture(model, tmp_path):
 
 
 def test_every_class_has_effects_against_the_mean_of_all(tmp_path):
-    """Three classes whose scores are a line up, a line down and nothing of one column, and nothing of the other."""
+    """Three classes whose scores are a line up, a line down and nothing of one column, and nothing
+    of the other."""
     rng = np.random.default_rng(5)
     cells = {"a": rng.uniform(0, 10, N), "b": rng.uniform(0, 10, N)}
     lean = (cells["a"] - 5) / 2
     y = np.argmax(np.column_stack((lean, -lean, np.zeros(N))) + rng.gumbel(size=(N, 3)), axis=1)
-    schema = Schema((Numeric("a", 0.0, 10.0), Numeric("b", 0.0, 10.0)), classes=("up", "down", "flat"))
-    found = DPLogisticRegression(epsilon=3.0, delta=1e-5, schema=schema, features="curves", algorithm="noisy-gd").fit(
-        cells, np.array(schema.classes)[y])
+    schema = Schema(
+        (Numeric("a", 0.0, 10.0), Numeric("b", 0.0, 10.0)), classes=("up", "down", "flat")
+    )
+    found = DPLogisticRegression(
+        epsilon=3.0, delta=1e-5, schema=schema, features="curves", algorithm="noisy-gd"
+    ).fit(cells, np.array(schema.classes)[y])
     drawn = {(one.column, one.answer): one for one in column_effects(found.fitted_)}
     assert set(drawn) == {(column, answer) for column in "ab" for answer in schema.classes}
     up, down, flat = (np.array(drawn["a", answer].change) for answer in schema.classes)
     np.testing.assert_allclose(up + down + flat, 0, atol=1e-9)
     assert up[-1] - up[0] > 2 and down[0] - down[-1] > 2
     assert max(drawn["b", answer].size for answer in schema.classes) < drawn["a", "up"].size / 3
-    within = np.concatenate([np.abs(drawn["b", answer].change) <= np.array(drawn["b", answer].band)
-                             for answer in schema.classes])
+    within = np.concatenate(
+        [
+            np.abs(drawn["b", answer].change) <= np.array(drawn["b", answer].band)
+            for answer in schema.classes
+        ]
+    )
     assert within.mean() > 0.8
     page = str(effects(read(found.fitted_.save(tmp_path / "m"))))
     assert "a, up:" in page and "against the mean of all" in page
@@ -129,5 +172,7 @@ def test_every_class_has_effects_against_the_mean_of_all(tmp_path):
 def test_models_without_columns_have_no_effects():
     rng = np.random.default_rng(0)
     run = li.Run(n=100, steps=5, step_size=0.1, loss=li.Logistic(row_norm=1.0))
-    plain = li.train(run, (rng.normal(size=(100, 3)), rng.integers(0, 2, 100)), epsilon=1.0, delta=1e-5)
+    plain = li.train(
+        run, (rng.normal(size=(100, 3)), rng.integers(0, 2, 100)), epsilon=1.0, delta=1e-5
+    )
     assert column_effects(plain) == ()

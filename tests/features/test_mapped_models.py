@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.data import Array, Schema, encoding as encode, encode_features, read_table, stream
+from lastiterate.data import Array, Schema, encode, encode_features, read_table, stream
 from lastiterate.data.table import array_table
 from lastiterate.features.map_table import maps_named
 from lastiterate.release.datafile import Wanted, fit_file, prediction_rows
@@ -34,15 +34,26 @@ def table(tmp_path_factory):
     rng = np.random.default_rng(1)
     age, job = rng.uniform(0, 100, N), rng.integers(0, 2, N)
     label = np.abs(age - 50) < 25  # no line in age tells them apart
-    lines = [f"{a:.6f},{('clerk', 'cook')[j]},{('no', 'yes')[int(y)]}" for a, j, y in zip(age, job, label, strict=True)]
+    lines = [
+        f"{a:.6f},{('clerk', 'cook')[j]},{('no', 'yes')[int(y)]}"
+        for a, j, y in zip(age, job, label, strict=True)
+    ]
     (folder / "d.csv").write_text("\n".join(["age,job,label", *lines]) + "\n")
     (folder / "s.toml").write_text(TOML)
     return folder
 
 
 def fitted(table, features, **more):
-    return fit_file(Wanted(data=str(table / "d.csv"), budget=Budget(1.0, 1e-5), schema=Schema.read(table / "s.toml"),
-                           features=features, test=str(table / "d.csv"), **more))
+    return fit_file(
+        Wanted(
+            data=str(table / "d.csv"),
+            budget=Budget(1.0, 1e-5),
+            schema=Schema.read(table / "s.toml"),
+            features=features,
+            test=str(table / "d.csv"),
+            **more,
+        )
+    )
 
 
 @pytest.fixture(scope="module")
@@ -61,10 +72,13 @@ def test_a_curve_learns_what_a_line_cannot(table, trained):
 def test_the_map_travels_with_the_model(table, trained, tmp_path):
     place = trained.model.save(tmp_path / "m")
     again = li.load(place)
-    assert again.schema == trained.model.schema and [one.name for one in again.schema.features] == ["curves"]
+    assert again.schema == trained.model.schema and [one.name for one in again.schema.features] == [
+        "curves"
+    ]
     assert li.verify(place).holds
     assert prediction_rows(again, str(table / "d.csv"), probabilities=True) == prediction_rows(
-        trained.model, str(table / "d.csv")), "calibrated: without a warning, which would be an error here"
+        trained.model, str(table / "d.csv")
+    ), "calibrated: without a warning, which would be an error here"
     card = FORMATS["model-card"](read(place))["README.md"]
     assert "records become rows by: curves" in card
     listed = FORMATS["sacro"](read(place))["target.yaml"]
@@ -84,7 +98,9 @@ def test_streams_map_as_memory_does(table):
     whole = encode(read_table(table / "d.csv", schema), schema)
     for most in (7, 1000):
         pieces = list(stream(table / "d.csv", schema).pieces(most))
-        assert all(np.array_equal(np.concatenate([piece[i] for piece in pieces]), whole[i]) for i in (0, 1))
+        assert all(
+            np.array_equal(np.concatenate([piece[i] for piece in pieces]), whole[i]) for i in (0, 1)
+        )
 
 
 def test_norms_are_the_columns(table):
@@ -98,15 +114,23 @@ def test_schemas_without_maps_are_written_as_before(table):
 
 
 def test_a_schema_knows_the_shape_that_its_maps_depend_on():
-    schema = Schema(array=Array(0.0, 1.0), classes=("0", "1"), features=maps_named("curves")).shaped((2, 3))
+    schema = Schema(
+        array=Array(0.0, 1.0), classes=("0", "1"), features=maps_named("curves")
+    ).shaped((2, 3))
     again = Schema.from_dict(json.loads(json.dumps(schema.to_dict())))
     assert again == schema and again.array.shape == (2, 3)
     rows = np.random.default_rng(0).random((4, 2, 3))
-    flat, square = (encode_features(array_table(x, None, answers_in="y"), schema) for x in (rows.reshape(4, 6), rows))
+    flat, square = (
+        encode_features(array_table(x, None, answers_in="y"), schema)
+        for x in (rows.reshape(4, 6), rows)
+    )
     assert np.array_equal(flat, square)
     with pytest.raises(li.InputError, match="must have 6 features"):
         encode_features(array_table(np.zeros((4, 5)), None, answers_in="y"), schema)
-    assert "shape" not in Schema(array=Array(0.0, 1.0), classes=("0", "1")).shaped((2, 3)).to_dict()["array"]
+    assert (
+        "shape"
+        not in Schema(array=Array(0.0, 1.0), classes=("0", "1")).shaped((2, 3)).to_dict()["array"]
+    )
     for wrong in ((), (0, 2), ("a",), 3):
         with pytest.raises(li.InputError, match="shape"):
             Array(0.0, 1.0, shape=wrong)

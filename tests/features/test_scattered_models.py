@@ -1,4 +1,5 @@
-"""Images from a file to a released model through scattering: trained, hashed, predicted, streamed, refused in time."""
+"""Images from a file to a released model through scattering: trained, hashed, predicted, streamed,
+refused in time."""
 
 import json
 from pathlib import Path
@@ -10,7 +11,7 @@ from typer.testing import CliRunner
 
 import lastiterate as li
 from lastiterate.cli import app
-from lastiterate.data import Schema, encoding as encode, read_table, stream
+from lastiterate.data import Schema, encode, read_table, stream
 from lastiterate.features import Scattering
 from lastiterate.release.datafile import Wanted, fit_file, prediction_rows
 from lastiterate.release.linear_plans import Algorithm, Budget
@@ -35,9 +36,16 @@ def folder(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def trained(folder):
     schema = Schema.read(folder / "s.toml")
-    return fit_file(Wanted(data=str(folder / "train-images-idx3-ubyte.gz"), budget=Budget(8.0, 1e-5), schema=schema,
-                           features="scattering", algorithm=Algorithm("noisy-gd"),
-                           test=str(folder / "t10k-images-idx3-ubyte.gz")))
+    return fit_file(
+        Wanted(
+            data=str(folder / "train-images-idx3-ubyte.gz"),
+            budget=Budget(8.0, 1e-5),
+            schema=schema,
+            features="scattering",
+            algorithm=Algorithm("noisy-gd"),
+            test=str(folder / "t10k-images-idx3-ubyte.gz"),
+        )
+    )
 
 
 def test_idx_images_are_trained_on_and_predicted(folder, trained, tmp_path):
@@ -56,7 +64,9 @@ def test_idx_images_are_trained_on_and_predicted(folder, trained, tmp_path):
 
 def test_streamed_images_have_the_same_bits(folder, tmp_path):
     """Two long pieces of 1400 images, and six short ones of 40: each piece takes the same time."""
-    schema = Schema.from_dict(Schema.read(folder / "s.toml").to_dict() | {"features": ["scattering"]})
+    schema = Schema.from_dict(
+        Schema.read(folder / "s.toml").to_dict() | {"features": ["scattering"]}
+    )
     write(tmp_path / "train-images-idx3-ubyte.gz", IMAGES[:40])
     write(tmp_path / "train-labels-idx1-ubyte.gz", LABELS[:40])
     for place, most, count in ((folder, 1000, 2), (tmp_path, 7, 6)):
@@ -64,7 +74,9 @@ def test_streamed_images_have_the_same_bits(folder, tmp_path):
         whole = encode(read_table(path, schema), schema)
         pieces = list(stream(path, schema).pieces(most))
         assert len(pieces) == count
-        assert all(np.array_equal(np.concatenate([piece[i] for piece in pieces]), whole[i]) for i in (0, 1))
+        assert all(
+            np.array_equal(np.concatenate([piece[i] for piece in pieces]), whole[i]) for i in (0, 1)
+        )
 
 
 def test_images_that_do_not_fit_are_refused_before_anything_is_charged(folder, tmp_path):
@@ -73,13 +85,44 @@ def test_images_that_do_not_fit_are_refused_before_anything_is_charged(folder, t
         return done.exit_code, done.stdout, " ".join(done.stderr.split())
 
     ledger = tmp_path / "l.db"
-    assert call("ledger", "make", ledger, "--dataset", "d", "--unit", "row", "--epsilon", 5, "--delta", 1e-4)[0] == 0
-    for name, array, said in (("small", IMAGES[:, :7], "at least 8 x 8 pixels"),
-                              ("flat", IMAGES.reshape(-1, 64), "must have shape"),
-                              ("many", np.repeat(IMAGES[..., None], 5, axis=3), "must have shape")):
+    assert (
+        call(
+            "ledger",
+            "make",
+            ledger,
+            "--dataset",
+            "d",
+            "--unit",
+            "row",
+            "--epsilon",
+            5,
+            "--delta",
+            1e-4,
+        )[0]
+        == 0
+    )
+    for name, array, said in (
+        ("small", IMAGES[:, :7], "at least 8 x 8 pixels"),
+        ("flat", IMAGES.reshape(-1, 64), "must have shape"),
+        ("many", np.repeat(IMAGES[..., None], 5, axis=3), "must have shape"),
+    ):
         np.savez(tmp_path / f"{name}.npz", X=array, y=LABELS)
-        code, out, err = call("train", tmp_path / f"{name}.npz", "--schema", folder / "s.toml", "--epsilon", 1,
-                              "--features", "scattering", "--ledger", ledger, "--dataset", "d", "--out", tmp_path / "m")
+        code, out, err = call(
+            "train",
+            tmp_path / f"{name}.npz",
+            "--schema",
+            folder / "s.toml",
+            "--epsilon",
+            1,
+            "--features",
+            "scattering",
+            "--ledger",
+            ledger,
+            "--dataset",
+            "d",
+            "--out",
+            tmp_path / "m",
+        )
         assert code == 2 and not out and said in err and not (tmp_path / "m").exists()
     charged = json.loads(call("ledger", "show", ledger, "--json")[1])["datasets"][0]["releases"]
     assert charged == []
@@ -87,10 +130,18 @@ def test_images_that_do_not_fit_are_refused_before_anything_is_charged(folder, t
 
 def test_cifar_batches_are_images(tmp_path):
     rng = np.random.default_rng(0)
-    records = np.concatenate([rng.integers(0, 10, (20, 1)), rng.integers(0, 256, (20, 3072))], axis=1).astype("u1")
+    records = np.concatenate(
+        [rng.integers(0, 10, (20, 1)), rng.integers(0, 256, (20, 3072))], axis=1
+    ).astype("u1")
     records.tofile(tmp_path / "data_batch_1.bin")
-    schema = Schema.from_dict({"target": "y", "classes": [str(i) for i in range(10)], "features": ["scattering"],
-                               "array": {"low": 0, "high": 255}})
+    schema = Schema.from_dict(
+        {
+            "target": "y",
+            "classes": [str(i) for i in range(10)],
+            "features": ["scattering"],
+            "array": {"low": 0, "high": 255},
+        }
+    )
     rows, _ = encode(read_table(tmp_path / "data_batch_1.bin"), schema)
     images = records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
     assert rows == pytest.approx(Scattering().apply(np.ascontiguousarray(images)), abs=1e-5)

@@ -1,4 +1,5 @@
-"""Blocks drawn anew in every pass, the last iterate: exact laws over everybody's draws, usual loads of all passes."""
+"""Blocks drawn anew in every pass, the last iterate: exact laws over everybody's draws, usual loads
+of all passes."""
 
 import math
 from dataclasses import replace
@@ -28,9 +29,14 @@ def test_exact_laws_of_all_draws():
     for _ in range(70):
         n = int(rng.integers(2, 8))
         size, steps = int(rng.integers(1, n + 1)), int(rng.integers(1, 6))
-        run = li.Run(n=n, steps=steps, step_size=float(rng.uniform(0.1, 2.0)), batching=li.RandomAllocation(size),
-                     noise=li.GradientNoise(float(rng.uniform(0.3, 2))),
-                     loss=li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.0)))
+        run = li.Run(
+            n=n,
+            steps=steps,
+            step_size=float(rng.uniform(0.1, 2.0)),
+            batching=li.RandomAllocation(size),
+            noise=li.GradientNoise(float(rng.uniform(0.3, 2))),
+            loss=li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.0)),
+        )
         passes = -(-steps // run.blocks)
         if run.blocks > 3 or math.comb(n + run.blocks - 2, run.blocks - 1) ** passes > 200:
             continue  # too many ways to share blocks
@@ -45,7 +51,9 @@ def test_exact_laws_of_all_draws():
             continue
         assert isinstance(failed, WithFailure)
         crowded += 1
-        for epsilon, true in zip(EPSILONS, exact_delta(run, curvature, EPSILONS, most), strict=True):
+        for epsilon, true in zip(
+            EPSILONS, exact_delta(run, curvature, EPSILONS, most), strict=True
+        ):
             assert failed.curve.delta(epsilon) >= true * (1 - 1e-3) - 1e-7, (run, curvature)
     assert near > 0.98 and crowded > 3
 
@@ -60,9 +68,17 @@ def test_the_loads_of_all_passes_are_usual():
 
 
 def test_it_is_as_good_as_reshuffled_blocks_where_steps_are_short():
-    run = li.Run(n=10_000, steps=1000, step_size=2.0, noise=li.NoiseMultiplier(4.0), batching=li.RandomAllocation(500),
-                 loss=li.Logistic(row_norm=1.0, intercept=0.0))
-    shuffled = curve(replace(run, batching=li.Reshuffled(500)), "shifted-interpolation-reshuffled").epsilon(1e-6)
+    run = li.Run(
+        n=10_000,
+        steps=1000,
+        step_size=2.0,
+        noise=li.NoiseMultiplier(4.0),
+        batching=li.RandomAllocation(500),
+        loss=li.Logistic(row_norm=1.0, intercept=0.0),
+    )
+    shuffled = curve(
+        replace(run, batching=li.Reshuffled(500)), "shifted-interpolation-reshuffled"
+    ).epsilon(1e-6)
     assert curve(run).epsilon(1e-6) == pytest.approx(shuffled, rel=1e-4)
     assert curve(run).epsilon(1e-6) < curve(run, "composition-gdp").epsilon(1e-6) / 2
     longer = replace(run, step_size=7.9)
@@ -73,7 +89,16 @@ def test_it_is_as_good_as_reshuffled_blocks_where_steps_are_short():
 
 
 def test_schedules():
-    base = dict(n=600, steps=40, batching=li.RandomAllocation(60), loss=li.Logistic(row_norm=1.0, intercept=0.0))
+    base = dict(
+        n=600,
+        steps=40,
+        batching=li.RandomAllocation(60),
+        loss=li.Logistic(row_norm=1.0, intercept=0.0),
+    )
     constant = li.Run(step_size=1.0, noise=li.GradientNoise(0.05), **base)
     listed = replace(constant, step_size=(1.0,) * 40)
-    assert curve(constant).epsilon(1e-5) <= curve(listed).epsilon(1e-5) <= 1.3 * curve(constant).epsilon(1e-5)
+    assert (
+        curve(constant).epsilon(1e-5)
+        <= curve(listed).epsilon(1e-5)
+        <= 1.3 * curve(constant).epsilon(1e-5)
+    )

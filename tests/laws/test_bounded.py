@@ -1,4 +1,5 @@
-"""Convex losses: amplification by iteration and bounded domains; the published bound for sampled batches refuted."""
+"""Convex losses: amplification by iteration and bounded domains; the published bound for sampled
+batches refuted."""
 
 import math
 from dataclasses import replace
@@ -56,7 +57,9 @@ def test_amplification_by_iteration_lies_above_the_exact_law():
         curvature = float(rng.choice([0.0, rng.uniform(0, 1)])) * run.facts().smooth.value
         etas, stds = np.full(run.steps, run.step_size.value), np.full(run.steps, run.noise.std)
         pull, at = run.facts().sensitivity.value / run.divisor, np.arange(run.steps) % run.blocks
-        mu = max(exact_mu(curvature, etas, stds, np.where(at == j, pull, 0.0)) for j in range(run.blocks))
+        mu = max(
+            exact_mu(curvature, etas, stds, np.where(at == j, pull, 0.0)) for j in range(run.blocks)
+        )
         ours = applied("pabi-convex", run).mu
         assert ours >= mu * (1 - 1e-12), run
         assert applied("shifted-interpolation", run).mu <= ours * (1 + 1e-9)
@@ -67,7 +70,8 @@ def test_amplification_by_iteration_lies_above_the_exact_law():
 
 
 def test_published_forms_of_amplification_by_iteration():
-    """Theorem 23, the last record: 2 alpha L^2 / sigma^2; Theorem 35, b = 1 and n passes over n records."""
+    """Theorem 23, the last record: 2 alpha L^2 / sigma^2; Theorem 35, b = 1 and n passes over n
+    records."""
     lipschitz, sigma, n = 1.5, 0.7, 12
     run = li.Run(
         n=n,
@@ -80,7 +84,9 @@ def test_published_forms_of_amplification_by_iteration():
     )
     once = 2 * lipschitz**2 / sigma**2
     assert applied("pabi-convex", run).rdp(3.0) == pytest.approx(3.0 * once)
-    assert applied("pabi-convex", replace(run, steps=n * n)).rdp(3.0) == pytest.approx(3.0 * once * ((n - 1) / n + 1))
+    assert applied("pabi-convex", replace(run, steps=n * n)).rdp(3.0) == pytest.approx(
+        3.0 * once * ((n - 1) / n + 1)
+    )
 
 
 def test_clipping_a_convex_loss_is_not_covered():
@@ -93,7 +99,9 @@ def test_clipping_a_convex_loss_is_not_covered():
         refused = match(TABLE[name], replace(full, clip=0.1))
         assert isinstance(refused, Fails) and "expand" in refused.reasons[0]
         assert isinstance(match(TABLE[name], replace(full, clip=0.1, loss=li.Logistic())), Applies)
-        assert isinstance(match(TABLE[name], replace(full, clip=9.0)), Applies), "a clip that never acts"
+        assert isinstance(match(TABLE[name], replace(full, clip=9.0)), Applies), (
+            "a clip that never acts"
+        )
 
 
 def test_bounded_domain_is_the_least_over_all_windows():
@@ -115,7 +123,8 @@ def test_bounded_domain_is_the_least_over_all_windows():
 
 
 def test_bounded_domain_constants_of_the_literature():
-    """At k = D/s a whole number: alpha 2 L^2/(n^2 sigma^2) min(T, 2 D n/(eta L)); and no growth with the steps."""
+    """At k = D/s a whole number: alpha 2 L^2/(n^2 sigma^2) min(T, 2 D n/(eta L)); and no growth
+    with the steps."""
     lipschitz, n, sigma, eta, k = 1.0, 10, 0.5, 0.25, 40
     diameter = k * 2 * eta * lipschitz / n
     run = li.Run(
@@ -129,7 +138,9 @@ def test_bounded_domain_constants_of_the_literature():
     )
     stated = 2 * lipschitz**2 / (n * sigma) ** 2 * 2 * diameter * n / (eta * lipschitz)
     assert applied("bounded-domain-convex", run).rdp(1.0) == pytest.approx(stated)
-    assert applied("bounded-domain-convex", replace(run, steps=10**9)) == applied("bounded-domain-convex", run)
+    assert applied("bounded-domain-convex", replace(run, steps=10**9)) == applied(
+        "bounded-domain-convex", run
+    )
 
 
 def test_closed_forms_round_up():
@@ -146,12 +157,17 @@ def test_closed_forms_round_up():
             if run.blocks == 1:
                 apart = 2 * mp.mpf(run.domain.radius) / (mp.mpf(run.step_size.value) * std)
                 best = min(max(int(apart / unit), 1), run.steps)
-                ends = [(apart + k * unit) / mp.sqrt(k) for k in range(max(1, best - 2), min(run.steps, best + 2) + 1)]
+                ends = [
+                    (apart + k * unit) / mp.sqrt(k)
+                    for k in range(max(1, best - 2), min(run.steps, best + 2) + 1)
+                ]
                 exact.append(("bounded-domain-convex", min(unit * mp.sqrt(run.steps), *ends)))
             for name, mu in exact:
                 ours = applied(name, run).mu
                 assert mu <= ours <= mu * (1 + 2e-13 + 4e-16 * run.steps), (name, run)
-                if name == "pabi-convex":  # the longest step allowed is rounded, and its map may expand
+                if (
+                    name == "pabi-convex"
+                ):  # the longest step allowed is rounded, and its map may expand
                     drift = abs(1 - mp.mpf(run.step_size.value) * mp.mpf(run.facts().smooth.value))
                     assert ours >= mu * max(1, drift) ** run.steps
 
@@ -176,7 +192,9 @@ def test_bounded_domain_lies_above_projected_chains(seed):
     def move(x):
         return x if flat else x - eta * (np.tanh(2 * x) / 2)  # second derivative between 0 and 1
 
-    chain = [(lambda x: move(x) - eta * pull, lambda x: move(x) + eta * pull, (eta * std) ** 2)] * run.steps
+    chain = [
+        (lambda x: move(x) - eta * pull, lambda x: move(x) + eta * pull, (eta * std) ** 2)
+    ] * run.steps
     curve = applied("bounded-domain-convex", run)
     for epsilon in (0.0, 1.0, 3.0):
         assert curve.delta(epsilon) >= chain_delta(epsilon, chain, -half, half, cells=801) - 5e-4
@@ -184,12 +202,21 @@ def test_bounded_domain_lies_above_projected_chains(seed):
 
 def test_no_noise_and_no_sensitivity():
     run = replace(draw(np.random.default_rng(1), batched=False), domain=li.domains.Ball(1.0))
-    assert applied("bounded-domain-convex", replace(run, noise=li.GradientNoise(0.0))).mu == math.inf
-    assert applied("bounded-domain-convex", replace(run, loss=facts(sensitivity=0.0, smooth=0.1, strong=0.0))).mu == 0
+    assert (
+        applied("bounded-domain-convex", replace(run, noise=li.GradientNoise(0.0))).mu == math.inf
+    )
+    assert (
+        applied(
+            "bounded-domain-convex",
+            replace(run, loss=facts(sensitivity=0.0, smooth=0.1, strong=0.0)),
+        ).mu
+        == 0
+    )
 
 
 def linear_run(n=100, steps=1, std=1.0, radius=100.0):
-    """Linear losses in one dimension, C = 1, b = 1, replace-one: shifts of 2 step where the record is drawn."""
+    """Linear losses in one dimension, C = 1, b = 1, replace-one: shifts of 2 step where the record
+    is drawn."""
     return li.Run(
         n=n,
         steps=steps,
@@ -213,22 +240,30 @@ def test_the_published_bound_for_sampled_batches_is_false():
         if alpha >= 2:
             whole = int(alpha)
             terms = [
-                math.comb(whole, k) * 0.99 ** (whole - k) * 0.01**k * mp.exp(2 * k * (k - 1)) for k in range(whole + 1)
+                math.comb(whole, k) * 0.99 ** (whole - k) * 0.01**k * mp.exp(2 * k * (k - 1))
+                for k in range(whole + 1)
             ]
             assert exact == pytest.approx(float(mp.log(mp.fsum(terms))) / (alpha - 1), rel=1e-7)
         assert exact / claimed.rdp(alpha) == pytest.approx(ratio, rel=2e-3)
-        assert projected_mixture_renyi(alpha, p, q, 1.0, -100, 100) == pytest.approx(exact, rel=1e-6)
+        assert projected_mixture_renyi(alpha, p, q, 1.0, -100, 100) == pytest.approx(
+            exact, rel=1e-6
+        )
     steps, std, alpha = 4, 0.50716, 4.2056
     weights = binom.pmf(range(steps + 1), steps, 1 / 64)
     means = [2.0 * k - steps for k in range(steps + 1)]
     exact = mixture_renyi(alpha, (weights, means), ([1.0], [-4.0]), std * math.sqrt(steps))
     claimed = applied(name, linear_run(64, steps, std))
-    assert claimed.rdp(alpha) == pytest.approx(2.044, rel=1e-3) and exact == pytest.approx(108.98, rel=1e-3)
-    assert applied("composition-gdp", linear_run(64, steps, std)).rdp(alpha) >= exact, "what certifies does hold"
+    assert claimed.rdp(alpha) == pytest.approx(2.044, rel=1e-3) and exact == pytest.approx(
+        108.98, rel=1e-3
+    )
+    assert applied("composition-gdp", linear_run(64, steps, std)).rdp(alpha) >= exact, (
+        "what certifies does hold"
+    )
 
 
 def test_the_published_bound_is_what_the_released_script_computes():
-    """n = 8, b = 2, C = 2, sigma = 4, D = 1, step 0.2, M = 1 or 3: least over beta, and alpha A T before."""
+    """n = 8, b = 2, C = 2, sigma = 4, D = 1, step 0.2, M = 1 or 3: least over beta, and alpha A T
+    before."""
     alpha, a, b = 1.1, 2 * 4 / (8 * 2 * 16), (1 + 0.2) ** 2 / (2 * 0.2**2 * 16)
     run = replace(
         linear_run(8, 1, 4.0, 0.5),
@@ -236,15 +271,21 @@ def test_the_published_bound_is_what_the_released_script_computes():
         batching=li.FixedSize(2),
         loss=facts(lipschitz=2.0, smooth=1.0, weak_convexity=1.0),
     )
-    least = minimize_scalar(lambda beta: a / beta + b / (1 - beta), bounds=(1e-9, 1 - 1e-9), method="bounded").fun
+    least = minimize_scalar(
+        lambda beta: a / beta + b / (1 - beta), bounds=(1e-9, 1 - 1e-9), method="bounded"
+    ).fun
     for steps in (1, 10, 50, 200):
         claimed = applied("smooth-bounded-domain", replace(run, steps=steps)).rdp(alpha)
         assert claimed == pytest.approx(alpha * min(a * steps, least), rel=1e-6)
     assert a < least < 200 * a, "both branches were met"
     curved = replace(run, steps=10**6, loss=facts(lipschitz=2.0, smooth=3.0, weak_convexity=1.0))
     wider = (math.sqrt(a) + math.sqrt(b) * 1.6 / 1.2) ** 2
-    assert applied("smooth-bounded-domain", curved).rdp(alpha) == pytest.approx(alpha * wider, rel=1e-9)
-    assert isinstance(match(TABLE["smooth-bounded-domain"], replace(run, batching=li.FullBatch())), Fails)
+    assert applied("smooth-bounded-domain", curved).rdp(alpha) == pytest.approx(
+        alpha * wider, rel=1e-9
+    )
+    assert isinstance(
+        match(TABLE["smooth-bounded-domain"], replace(run, batching=li.FullBatch())), Fails
+    )
 
 
 def test_it_is_shown_and_never_certifies():

@@ -1,4 +1,5 @@
-"""Bounded domains without smoothness: against exact projected chains, closed forms and the general optimum."""
+"""Bounded domains without smoothness: against exact projected chains, closed forms and the general
+optimum."""
 
 import math
 from dataclasses import replace
@@ -8,8 +9,8 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.analysis.step_map import Modulus, restarted_mu
 from lastiterate.analysis.shifts import best_restart, optimal_mu
+from lastiterate.analysis.step_map import Modulus, restarted_mu
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.theorems import TABLE
@@ -56,8 +57,11 @@ def test_exponent_one_is_a_lipschitz_constant():
 
 
 def test_paths_are_as_good_as_a_search_over_all_grids():
-    """Dynamic programming over distances on a grid of 300 finds nothing that is better by more than the grid."""
-    for exponent, growth, shift, most in product((0.3, 0.7), (0.05, 0.4), (0.01, 0.1), (0.15, math.inf)):
+    """Dynamic programming over distances on a grid of 300 finds nothing that is better by more than
+    the grid."""
+    for exponent, growth, shift, most in product(
+        (0.3, 0.7), (0.05, 0.4), (0.01, 0.1), (0.15, math.inf)
+    ):
         w = Modulus(growth, exponent, shift, most)
         z = np.linspace(0, 1, 301)
         price = np.maximum(w(z)[:, None] - z[None, :], 0) ** 2
@@ -83,8 +87,16 @@ def maps(rng, eta, hoelder, exponent, bound):
 @pytest.mark.parametrize("seed", range(8))
 def test_projected_chains(seed):
     rng = np.random.default_rng(seed)
-    steps, half, eta = int(rng.integers(1, 6)), float(rng.uniform(0.1, 0.6)), float(rng.uniform(0.1, 1))
-    hoelder, exponent, L = float(rng.uniform(0.3, 2)), float(rng.choice([0.3, 0.6, 1.0])), float(rng.uniform(0.2, 1))
+    steps, half, eta = (
+        int(rng.integers(1, 6)),
+        float(rng.uniform(0.1, 0.6)),
+        float(rng.uniform(0.1, 1)),
+    )
+    hoelder, exponent, L = (
+        float(rng.uniform(0.3, 2)),
+        float(rng.choice([0.3, 0.6, 1.0])),
+        float(rng.uniform(0.2, 1)),
+    )
     v, n = float(rng.uniform(0.05, 0.4)) * eta, 2
     gradient = maps(rng, eta, hoelder, exponent, L)
     blocks = rng.random(steps) < 0.7
@@ -98,16 +110,21 @@ def test_projected_chains(seed):
         for met in blocks
     ]
     facts = li.LossFacts(lipschitz=L, hoelder=hoelder, hoelder_exponent=exponent)
-    run = run_of(steps, half, eta, math.sqrt(v) / eta, li.Abstract(facts), n, adjacency="replace-one")
+    run = run_of(
+        steps, half, eta, math.sqrt(v) / eta, li.Abstract(facts), n, adjacency="replace-one"
+    )
     curves = [Gdp(mu_of(name, run)) for name in (LIPSCHITZ, HOELDER)]
     assert curves[1].mu <= curves[0].mu * (1 + 1e-3), "a Hoelder constant can only help"
     for epsilon in (0.0, 0.5, 2.0):
         exact = chain_delta(epsilon, chain, -half, half, cells=1001)
-        assert min(curve.delta(epsilon) for curve in curves) >= exact - 3e-4, "the grid is good to 3e-4"
+        assert min(curve.delta(epsilon) for curve in curves) >= exact - 3e-4, (
+            "the grid is good to 3e-4"
+        )
 
 
 def test_attained_by_one_step_from_the_ends():
-    """K = [-h, h], a huge first step separates the two, the last pulls them apart: mu = (D + 2 eta L) / std."""
+    """K = [-h, h], a huge first step separates the two, the last pulls them apart: mu = (D + 2 eta
+    L) / std."""
     h, eta, L, v = 0.4, 0.5, 1.0, 0.3
     chain = [
         (lambda x: 0 * x - 9, lambda x: 0 * x + 9, 1e-9),
@@ -121,7 +138,12 @@ def test_attained_by_one_step_from_the_ends():
 
 def test_modulus_and_its_inverse():
     z = np.linspace(0, 3, 400)
-    for w in (Modulus(0.3, 0.5, 0.1), Modulus(0.3, 0.5, 0.1, 0.4), Modulus(0.0, 1.0, 0.2), Modulus(2.0, 1.0, 0.0)):
+    for w in (
+        Modulus(0.3, 0.5, 0.1),
+        Modulus(0.3, 0.5, 0.1, 0.4),
+        Modulus(0.0, 1.0, 0.2),
+        Modulus(2.0, 1.0, 0.0),
+    ):
         assert (np.diff(w(z)) > 0).all() and (w(z) >= z).all()
         assert w.inverse(w(z)) == pytest.approx(z, abs=1e-7)
         inner = z[(z > 0.05) & (np.abs(w(z) - z - w.most) > 1e-2)]
@@ -132,7 +154,9 @@ def test_what_is_needed():
     clipped = run_of(loss=li.Abstract(), clip=1.0)
     found = li.account(clipped)
     names = {v.theorem.name for v in found.certifying}
-    assert LIPSCHITZ in names and "shifted-interpolation" not in names, "clips and projections suffice"
+    assert LIPSCHITZ in names and "shifted-interpolation" not in names, (
+        "clips and projections suffice"
+    )
     long = li.account(replace(clipped, steps=10**6, n=1))
     assert long.best(1e-5).theorem.name == LIPSCHITZ and long.epsilon(1e-5) == li.account(
         replace(clipped, steps=10**5, n=1)
@@ -148,12 +172,20 @@ def test_what_is_needed():
     facts = li.LossFacts(sensitivity=0.3, hoelder=0.2, hoelder_exponent=0.5)
     rough = run_of(loss=li.Abstract(facts))
     expected = math.sqrt(50) * 0.1 * 0.3 / 20 / 0.07
-    assert mu_of(HOELDER, rough) == pytest.approx(expected, rel=1e-9), "a short run: every step is charged"
-    assert mu_of(HOELDER, replace(rough, batching=li.Cyclic(5))) > expected * 1.001, "divided by the smaller b"
+    assert mu_of(HOELDER, rough) == pytest.approx(expected, rel=1e-9), (
+        "a short run: every step is charged"
+    )
+    assert mu_of(HOELDER, replace(rough, batching=li.Cyclic(5))) > expected * 1.001, (
+        "divided by the smaller b"
+    )
     long = restarted_mu(Modulus(0.1 * 0.2, 0.5, 0.1 * 0.3 / 20), 0.07**2, 10**6, 1.0)
     assert mu_of(HOELDER, replace(rough, steps=10**6)) == pytest.approx(long, rel=1e-9)
     assert li.Run.from_json(rough.to_json()) == rough
-    for bad in (dict(hoelder=1.0), dict(hoelder_exponent=0.5), dict(hoelder=1.0, hoelder_exponent=1.5)):
+    for bad in (
+        dict(hoelder=1.0),
+        dict(hoelder_exponent=0.5),
+        dict(hoelder=1.0, hoelder_exponent=1.5),
+    ):
         with pytest.raises(li.Run.from_dict.__globals__["InputError"], match="hoelder"):
             li.LossFacts(**bad)
 
@@ -164,7 +196,9 @@ def test_monotone(name):
     for _ in range(size(6, 12, "MONOTONE")):
         L, H, eta, radius = (float(10 ** rng.uniform(-2, 0.5)) for _ in range(4))
         facts = dict(lipschitz=L, hoelder=H, hoelder_exponent=float(rng.uniform(0.1, 1)))
-        run = run_of(int(rng.integers(1, 200)), radius, eta, loss=li.Abstract(li.LossFacts(**facts)))
+        run = run_of(
+            int(rng.integers(1, 200)), radius, eta, loss=li.Abstract(li.LossFacts(**facts))
+        )
         now = mu_of(name, run)
         for change in (
             {"steps": run.steps + 7},
@@ -173,16 +207,24 @@ def test_monotone(name):
             {"loss": li.Abstract(li.LossFacts(**facts | {"lipschitz": 1.5 * L}))},
             {"loss": li.Abstract(li.LossFacts(**facts | {"hoelder": 1.5 * H}))},
         ):
-            assert mu_of(name, replace(run, **change)) >= now * (1 - 3e-3), (change, run)  # paths are searched
+            assert mu_of(name, replace(run, **change)) >= now * (1 - 3e-3), (
+                change,
+                run,
+            )  # paths are searched
 
 
 def test_no_restart_is_better_than_the_one_that_is_found():
-    """Against every restart, on schedules whose cost over restarts has bumps: one behind each step of the record."""
+    """Against every restart, on schedules whose cost over restarts has bumps: one behind each step
+    of the record."""
     rng = np.random.default_rng(0)
     for _ in range(60):
-        steps, blocks, grown = int(rng.integers(2, 90)), int(rng.integers(1, 12)), rng.choice([1.0, 1.15])
+        steps, blocks, grown = (
+            int(rng.integers(2, 90)),
+            int(rng.integers(1, 12)),
+            rng.choice([1.0, 1.15]),
+        )
         c, v, s = rng.uniform(0.6, 1, steps) * grown, rng.uniform(0.1, 1, steps), np.zeros(steps)
-        s[rng.integers(blocks)::blocks] = rng.uniform(0.1, 1)
+        s[rng.integers(blocks) :: blocks] = rng.uniform(0.1, 1)
         diameter = 10 ** rng.uniform(-2, 1)
         every = min(optimal_mu(c[-w:], s[-w:], v[-w:], diameter) for w in range(1, steps + 1))
         assert every <= best_restart(c, s, v, diameter) <= every * (1 + 1e-12)

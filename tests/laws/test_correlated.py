@@ -1,4 +1,5 @@
-"""correlated-gdp: the sensitivity of the draws by brute force, exact laws, choices that follow the past, refusals."""
+"""correlated-gdp: the sensitivity of the draws by brute force, exact laws, choices that follow the
+past, refusals."""
 
 import itertools
 import math
@@ -20,7 +21,9 @@ from lastiterate.theorems.theorem import Applies, Fails, match
 from oracles.cancelling import added, matrix
 
 ROW = TABLE["correlated-gdp"]
-BASE = li.Run(n=12, steps=10, step_size=0.1, clip=1.0, batching=li.Cyclic(3), noise=li.Correlated(2.0, 5))
+BASE = li.Run(
+    n=12, steps=10, step_size=0.1, clip=1.0, batching=li.Cyclic(3), noise=li.Correlated(2.0, 5)
+)
 
 
 def worst_signs(c, blocks):
@@ -42,7 +45,8 @@ def drawn(rng, signed):
 
 @pytest.mark.parametrize("signed", [False, True])
 def test_the_draws_are_moved_by_the_worst_signs(signed):
-    """Any steps and blocks: a last pass that is cut, fewer steps than blocks, one block (full batches)."""
+    """Any steps and blocks: a last pass that is cut, fewer steps than blocks, one block (full
+    batches)."""
     rng, near = np.random.default_rng(5), []
     for _ in range(300):
         steps, blocks = int(rng.integers(1, 12)), int(rng.integers(1, 7))
@@ -65,11 +69,15 @@ def test_the_shortcut_for_equal_signs_agrees():
     for _ in range(300):
         steps, blocks = int(rng.integers(1, 60)), int(rng.integers(1, 20))
         column = rng.uniform(0, 1, int(rng.integers(1, steps + 1)))
-        assert of_equal_signs(column, blocks, steps) == pytest.approx(of_any_signs(column, blocks, steps), rel=1e-12)
+        assert of_equal_signs(column, blocks, steps) == pytest.approx(
+            of_any_signs(column, blocks, steps), rel=1e-12
+        )
 
 
 @pytest.mark.parametrize(("adjacency", "moved"), [("zero-out", 1), ("replace-one", 2)])
-@pytest.mark.parametrize("batching", [li.FullBatch(), li.Cyclic(5), li.Permuted(5), li.BallsInBins(5)])
+@pytest.mark.parametrize(
+    "batching", [li.FullBatch(), li.Cyclic(5), li.Permuted(5), li.BallsInBins(5)]
+)
 def test_mu_is_s_over_z(batching, adjacency, moved):
     """12 records in blocks of 5, 5 and 2, ten steps: the first block takes part four times."""
     run = replace(BASE, batching=batching, adjacency=adjacency)
@@ -78,9 +86,14 @@ def test_mu_is_s_over_z(batching, adjacency, moved):
     c = matrix(run.noise, 10)
     s = np.linalg.norm(c[:, :: batching.blocks(12)].sum(axis=1))
     slack = 1 + FLOAT_SLACK
-    assert found.curve.mu == pytest.approx(moved * s / 2.0 * slack, rel=1e-9) and found.curve.mu >= moved * s / 2.0
+    assert (
+        found.curve.mu == pytest.approx(moved * s / 2.0 * slack, rel=1e-9)
+        and found.curve.mu >= moved * s / 2.0
+    )
     assert li.account(run).best(1e-5).theorem is ROW
-    every = match(ROW, replace(run, release="all", update=li.HeavyBall(0.9), domain=li.domains.Ball(1.0)))
+    every = match(
+        ROW, replace(run, release="all", update=li.HeavyBall(0.9), domain=li.domains.Ball(1.0))
+    )
     assert every.curve == found.curve
 
 
@@ -91,13 +104,25 @@ def test_a_band_of_one_is_noise_of_its_own_at_every_step():
 
 
 def test_exact_law_of_all_iterates():
-    """Constant contributions, all gradients seen: N(C Delta, z^2 I) against N(0, z^2 I), in either order."""
+    """Constant contributions, all gradients seen: N(C Delta, z^2 I) against N(0, z^2 I), in either
+    order."""
     rng = np.random.default_rng(8)
     for _ in range(50):
-        steps, blocks, z = int(rng.integers(1, 15)), int(rng.integers(1, 5)), float(rng.uniform(0.5, 5))
+        steps, blocks, z = (
+            int(rng.integers(1, 15)),
+            int(rng.integers(1, 5)),
+            float(rng.uniform(0.5, 5)),
+        )
         noise = li.Correlated(z, int(rng.integers(1, 8)))
-        run = li.Run(n=blocks, steps=steps, step_size=0.1, batching=li.Cyclic(1), noise=noise, release="all",
-                     loss=li.Abstract(li.LossFacts(lipschitz=1.0)))
+        run = li.Run(
+            n=blocks,
+            steps=steps,
+            step_size=0.1,
+            batching=li.Cyclic(1),
+            noise=noise,
+            release="all",
+            loss=li.Abstract(li.LossFacts(lipschitz=1.0)),
+        )
         spread = np.linalg.inv(matrix(noise, steps)) * z
         covariance = spread @ spread.T
         mus = []
@@ -109,35 +134,46 @@ def test_exact_law_of_all_iterates():
 
 
 def test_signs_that_follow_the_past():
-    """Two participations, the second of a sign that depends on the first noisy sum: never beyond the curve, both
-    orders; the worst rule is the constant one."""
+    """Two participations, the second of a sign that depends on the first noisy sum: never beyond
+    the curve, both orders; the worst rule is the constant one."""
     y = np.linspace(-40, 40, 20001)
     for c1, z, epsilon in itertools.product((0.3, -0.4, 0.9), (1.0, 3.0), (0.1, 1.0)):
         noise = li.Correlated(z, (1.0, c1))
         curve = Gdp(moved_draws(noise, 1, 2) / z)
         worst = 0.0
-        for threshold, low, high in itertools.product((-2.0, -0.3, 0.0, 0.5, 3.0, 99.0), (-1, 1), (-1, 1)):
+        for threshold, low, high in itertools.product(
+            (-2.0, -0.3, 0.0, 0.5, 3.0, 99.0), (-1, 1), (-1, 1)
+        ):
             second = c1 + np.where(y < threshold, low, high)
             for order in (1, -1):
                 worst = max(worst, _hockey_stick(y, second, z, epsilon, order))
         assert worst <= curve.delta(epsilon) * (1 + 1e-6)
-        assert worst == pytest.approx(curve.delta(epsilon), rel=1e-4), "one of the rules has the constant worst signs"
+        assert worst == pytest.approx(curve.delta(epsilon), rel=1e-4), (
+            "one of the rules has the constant worst signs"
+        )
 
 
 def _hockey_stick(y, second, z, epsilon, order):
-    """delta(epsilon) of (y_1, y_2): y_1 moved by 1, then y_2 by ``second`` (y_1), in units of z; by quadrature."""
+    """delta(epsilon) of (y_1, y_2): y_1 moved by 1, then y_2 by ``second`` (y_1), in units of z; by
+    quadrature."""
     ratio = (y - 0.5) / z**2 * order
-    base = np.exp(-((y - (1.0 if order > 0 else 0.0)) ** 2) / (2 * z**2)) / (z * math.sqrt(2 * math.pi))
+    base = np.exp(-((y - (1.0 if order > 0 else 0.0)) ** 2) / (2 * z**2)) / (
+        z * math.sqrt(2 * math.pi)
+    )
     mu = np.maximum(np.abs(second) / z, 1e-12)
     left = epsilon - ratio  # what the second draw must make up for
     delta = ndtr(mu / 2 - left / mu) - np.exp(np.minimum(left, 700)) * ndtr(-mu / 2 - left / mu)
     return float(np.trapezoid(base * delta, y))
 
 
-@pytest.mark.parametrize("theorem", [theorem for theorem in TABLE.values() if theorem is not ROW],
-                         ids=lambda theorem: theorem.name)
+@pytest.mark.parametrize(
+    "theorem",
+    [theorem for theorem in TABLE.values() if theorem is not ROW],
+    ids=lambda theorem: theorem.name,
+)
 def test_no_other_row_speaks_of_correlated_noise(theorem):
-    """Every row's own run, its noise taken back in part: the row must not apply, whether it bounds above or below."""
+    """Every row's own run, its noise taken back in part: the row must not apply, whether it bounds
+    above or below."""
     run = example(theorem)
     asked = {assumption.name for assumption in theorem.assumptions}
     if not run.noisy_steps:
@@ -148,22 +184,46 @@ def test_no_other_row_speaks_of_correlated_noise(theorem):
     clipped = run if run.noise_unit else replace(run, clip=1.0)
     for noise in (li.Correlated(2.0, 5), li.Correlated(2.0, 1), li.Correlated(2.0, 1, decay=0.9)):
         found = match(theorem, replace(clipped, noise=noise))
-        assert isinstance(found, Fails) and any("take noise back" in reason for reason in found.reasons)
+        assert isinstance(found, Fails) and any(
+            "take noise back" in reason for reason in found.reasons
+        )
 
 
 def test_a_correlated_run_is_certified_by_its_own_row_alone():
-    """All batchings, adjacencies, domains, updates and losses: any other row that applies is a defect."""
-    losses = (li.Logistic(ridge=0.1), li.Softmax(classes=3), li.HuberRidge(), li.Abstract(
-        li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.1)))
+    """All batchings, adjacencies, domains, updates and losses: any other row that applies is a
+    defect."""
+    losses = (
+        li.Logistic(ridge=0.1),
+        li.Softmax(classes=3),
+        li.HuberRidge(),
+        li.Abstract(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.1)),
+    )
     kept = 0
     for batching, loss, clip, update, domain in itertools.product(
-            (kind(3) if kind not in (li.FullBatch, li.Poisson) else kind(*(0.2,) * (kind is li.Poisson))
-             for kind in DESCRIPTIONS["batching"]), losses, (None, 0.5), (None, li.HeavyBall(0.5)),
-            (li.domains.Everywhere(), li.domains.Ball(1.0))):
+        (
+            kind(3)
+            if kind not in (li.FullBatch, li.Poisson)
+            else kind(*(0.2,) * (kind is li.Poisson))
+            for kind in DESCRIPTIONS["batching"]
+        ),
+        losses,
+        (None, 0.5),
+        (None, li.HeavyBall(0.5)),
+        (li.domains.Everywhere(), li.domains.Ball(1.0)),
+    ):
         for adjacency in batching.adjacencies:
-            run = replace(BASE, batching=batching, loss=loss, clip=clip, update=update, domain=domain,
-                          adjacency=adjacency)
-            applies = {name for name, theorem in TABLE.items() if isinstance(match(theorem, run), Applies)}
+            run = replace(
+                BASE,
+                batching=batching,
+                loss=loss,
+                clip=clip,
+                update=update,
+                domain=domain,
+                adjacency=adjacency,
+            )
+            applies = {
+                name for name, theorem in TABLE.items() if isinstance(match(theorem, run), Applies)
+            }
             assert applies == ({"correlated-gdp"} if batching.drawn in ("never", "once") else set())
             kept += bool(applies)
     assert kept == 4 * 4 * 2 * 2 * 2 * 2
@@ -172,7 +232,9 @@ def test_a_correlated_run_is_certified_by_its_own_row_alone():
 def test_sampled_batches_are_refused_with_a_reason():
     for batching in (li.Poisson(0.2), li.FixedSize(3), li.RandomAllocation(3), li.Reshuffled(3)):
         (reason,) = match(ROW, replace(BASE, batching=batching)).reasons
-        assert reason.startswith("it follows a record that takes part in the same place of every pass")
+        assert reason.startswith(
+            "it follows a record that takes part in the same place of every pass"
+        )
         with pytest.raises(li.NotCertified, match="same place of every pass"):
             li.calibrate(replace(BASE, batching=batching), epsilon=1.0, delta=1e-5)
 
@@ -187,38 +249,64 @@ def test_calibration_is_a_division():
 def test_units_of_several_rows_and_stated_sensitivities():
     one, three = (li.account(replace(BASE, rows_per_unit=rows)).best(1e-5).bound for rows in (1, 3))
     assert three.mu == pytest.approx(3 * one.mu, rel=1e-9)
-    stated = replace(BASE, clip=None, loss=li.Abstract(li.LossFacts(lipschitz=1.0, sensitivity=0.5)))
+    stated = replace(
+        BASE, clip=None, loss=li.Abstract(li.LossFacts(lipschitz=1.0, sensitivity=0.5))
+    )
     assert match(ROW, stated).curve.mu == pytest.approx(one.mu / 2 / (1 + FLOAT_SLACK), rel=1e-9)
     assert match(ROW, replace(BASE, noise=li.Correlated(0.0, 3))).curve.epsilon(1e-5) == math.inf
     silent = replace(stated, loss=li.Abstract(li.LossFacts(lipschitz=1.0, sensitivity=0.0)))
-    assert match(ROW, silent).curve == match(ROW, replace(silent, noise=li.Correlated(0.0, 3))).curve == Gdp(0.0)
+    assert (
+        match(ROW, silent).curve
+        == match(ROW, replace(silent, noise=li.Correlated(0.0, 3))).curve
+        == Gdp(0.0)
+    )
 
 
 def test_how_far_one_draw_is_moved():
     """The row sums of C at the record's steps, for the caveat about draws that end."""
     rng = np.random.default_rng(9)
     for _ in range(50):
-        steps, blocks, noise = int(rng.integers(1, 15)), int(rng.integers(1, 5)), drawn(rng, rng.random() < 0.5)
+        steps, blocks, noise = (
+            int(rng.integers(1, 15)),
+            int(rng.integers(1, 5)),
+            drawn(rng, rng.random() < 0.5),
+        )
         c = np.abs(matrix(noise, steps))
         true = max(c[:, j::blocks].sum(axis=1).max() for j in range(min(blocks, steps)))
         assert noise.largest_sum(blocks, steps) == pytest.approx(true, rel=1e-12)
     assert li.NoiseMultiplier(2.0).largest_sum(3, 10) == 1.0
-    assert BASE.method.farthest_draw(BASE) == pytest.approx(BASE.noise.largest_sum(4, 10) / 2.0 * (1 + FLOAT_SLACK))
+    assert BASE.method.farthest_draw(BASE) == pytest.approx(
+        BASE.noise.largest_sum(4, 10) / 2.0 * (1 + FLOAT_SLACK)
+    )
 
 
 def test_noise_that_would_grow_is_refused():
     for band in ((1.0, 1.0), (1.0, -1.5), (1.0, 0.2, 1.3), (1.0, math.nan)):
         with pytest.raises(InputError, match="grows from step to step"):
             li.Correlated(1.0, band)
-    for noise in (li.Correlated(1.0, 2000), li.Correlated(1.0, (1.0, 0.99)), li.Correlated(1.0, 30, decay=1.0)):
+    for noise in (
+        li.Correlated(1.0, 2000),
+        li.Correlated(1.0, (1.0, 0.99)),
+        li.Correlated(1.0, 30, decay=1.0),
+    ):
         inverse = added(noise, 300)
         assert np.sqrt((inverse**2).sum(axis=1)).max() <= (1 + noise.decay) * noise.spread < 20
         assert np.abs(inverse).sum(axis=1).max() <= noise.reach(300)
 
 
-@pytest.mark.parametrize(("band", "decay", "message"), [
-    ((2.0, 1.0), 0.0, "must begin with 1"), (0, 0.0, "band"), ((), 0.0, "band"), (10**4 + 1, 0.0, "band"),
-    (3, 1.1, "decay"), (3, -0.1, "decay"), ((1.0, -0.2), 0.5, "no negative|negative numbers"), (2.5, 0.0, "whole")])
+@pytest.mark.parametrize(
+    ("band", "decay", "message"),
+    [
+        ((2.0, 1.0), 0.0, "must begin with 1"),
+        (0, 0.0, "band"),
+        ((), 0.0, "band"),
+        (10**4 + 1, 0.0, "band"),
+        (3, 1.1, "decay"),
+        (3, -0.1, "decay"),
+        ((1.0, -0.2), 0.5, "no negative|negative numbers"),
+        (2.5, 0.0, "whole"),
+    ],
+)
 def test_what_a_band_can_be(band, decay, message):
     with pytest.raises(InputError, match=message):
         li.Correlated(1.0, band, decay=decay)
@@ -226,7 +314,9 @@ def test_what_a_band_can_be(band, decay, message):
 
 def test_a_power_is_a_number_of_coefficients():
     assert li.Correlated(1.0, 4).entries == pytest.approx((1, 1 / 2, 3 / 8, 5 / 16), rel=1e-15)
-    assert li.Correlated(1.0, 4, 0.25).entries == pytest.approx((1, 1 / 4, 5 / 32, 15 / 128), rel=1e-15)
+    assert li.Correlated(1.0, 4, 0.25).entries == pytest.approx(
+        (1, 1 / 4, 5 / 32, 15 / 128), rel=1e-15
+    )
     for band, power in ((4, 0.0), (4, 1.0), ((1.0, 0.5), 0.6)):
         with pytest.raises(InputError, match="power"):
             li.Correlated(1.0, band, power)

@@ -1,4 +1,5 @@
-"""Secret blocks that later steps hide: every choice of intervals lies above the exact law, and it is used."""
+"""Secret blocks that later steps hide: every choice of intervals lies above the exact law, and it
+is used."""
 
 import json
 import math
@@ -10,11 +11,11 @@ import pytest
 import lastiterate as li
 from lastiterate.analysis.delayed import block_intervals
 from lastiterate.analysis.restart import last_steps
-from lastiterate.curves import delayed_shifts as allocated_shifts, delayed_shifts as shift_mixtures
-from lastiterate.curves.delayed_shifts import AllocatedShifts, hidden_passes
+from lastiterate.curves import delayed_shifts as allocated_shifts
+from lastiterate.curves import delayed_shifts as shift_mixtures
 from lastiterate.curves.allocation import AllocationPld
 from lastiterate.curves.composition import compose, curve_from_dict
-from lastiterate.curves.delayed_shifts import interval_ends
+from lastiterate.curves.delayed_shifts import AllocatedShifts, hidden_passes, interval_ends
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, Fails, match
@@ -41,28 +42,44 @@ def test_every_choice_of_intervals_lies_above_the_exact_law():
 
 
 def test_intervals_and_what_hides_them():
-    assert interval_ends(8, 2.0, 2, 3) == [0, 1, 3, 4, 6, 7, 8] and interval_ends(6, 2.0, 3, 3) == [0, 3, 5, 6]
-    curve = AllocatedShifts(2, (3, 1), (0.5, 2.0), (1.0, 0.3), (0.7, 0.4), 2.0, 2, 5.0)  # ends 0, 2, 3, 4
+    assert interval_ends(8, 2.0, 2, 3) == [0, 1, 3, 4, 6, 7, 8] and interval_ends(6, 2.0, 3, 3) == [
+        0,
+        3,
+        5,
+        6,
+    ]
+    curve = AllocatedShifts(
+        2, (3, 1), (0.5, 2.0), (1.0, 0.3), (0.7, 0.4), 2.0, 2, 5.0
+    )  # ends 0, 2, 3, 4
     certain, passes = hidden_passes(curve)
     assert certain == pytest.approx(5 * 0.25 / (0.7 * math.sqrt(1.25)), rel=1e-6)
     assert hidden_passes(replace(curve, before=0.05))[0] == pytest.approx(certain / 100, rel=1e-9)
     assert hidden_passes(replace(curve, before=0.0))[0] == 0
     (first, second), last = passes, 0.4
-    assert first[1] == second[1] == 1 and [share for share, _ in (*first[0], *second[0])] == [1.0, 1.0]
+    assert first[1] == second[1] == 1 and [share for share, _ in (*first[0], *second[0])] == [
+        1.0,
+        1.0,
+    ]
     assert list(first[0][0][1]) == pytest.approx([0.5 * 0.5 / 0.7, 0.5 / 0.7], rel=1e-6)
     assert list(second[0][0][1]) == pytest.approx([2.0 / last, 0.3 / last], rel=1e-6)
     apart = AllocatedShifts(2, (1,), (1.0,), (1.0,), (1.0,), 1.0, 1, before=0.1)
     assert hidden_passes(apart)[0] == math.inf, "the only step has its own draw to hide"
     lonely = AllocatedShifts(2, (3,), (1.0,), (1.0,), (1.0,), 1.0, 1)
-    assert hidden_passes(lonely)[0] == math.inf == lonely.epsilon(1e-5), "the last step begins a pass"
+    assert hidden_passes(lonely)[0] == math.inf == lonely.epsilon(1e-5), (
+        "the last step begins a pass"
+    )
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("shift, before, numbers", [(19.9, 0.0, True), (20.1, 0.0, False), (1.0, 19.9, True),
-                                                    (1.0, 20.1, False)])
+@pytest.mark.parametrize(
+    "shift, before, numbers",
+    [(19.9, 0.0, True), (20.1, 0.0, False), (1.0, 19.9, True), (1.0, 20.1, False)],
+)
 def test_where_one_interval_is_seen_draws_count_as_known(shift, before, numbers):
     stds = math.sqrt(1 / 2), math.sqrt(1 / 2)
-    curve = AllocatedShifts(5, (1, 4), (1.0, 1.0), (shift, 1.0), stds, 2.0, 2, before)  # ends 0, 2, 4, 5
+    curve = AllocatedShifts(
+        5, (1, 4), (1.0, 1.0), (shift, 1.0), stds, 2.0, 2, before
+    )  # ends 0, 2, 4, 5
     assert (curve.law() is not None) == numbers
     assert numbers or curve.delta(1.0) == curve.known.delta(1.0)
     assert curve.known.mu == pytest.approx(math.hypot(before, max(shift, math.sqrt(2))), rel=1e-6)
@@ -77,7 +94,8 @@ def test_more_passes_than_are_followed_count_as_known(monkeypatch):
 
 @pytest.mark.parametrize("reach", [1.0, 9.5])
 def test_masses_of_a_mean_of_ratios(reach, monkeypatch):
-    """Both laws have mass 1, what lies beyond the grid included; the mean of the ratio's square is exact."""
+    """Both laws have mass 1, what lies beyond the grid included; the mean of the ratio's square is
+    exact."""
     monkeypatch.setattr(shift_mixtures, "GRID_REACH", reach)
     for shifts in (np.array([0.5, 1.3]), np.array([0.2]), np.array([2.0, 0.01, 1.0])):
         found = shift_mixtures.mixture_grid(shifts)
@@ -100,14 +118,22 @@ def test_the_curve():
     assert curve.delta(epsilon) <= 1e-5 < curve.delta(epsilon * (1 - 1e-6))
     assert curve_from_dict(json.loads(json.dumps(curve.to_dict()))) == curve
     together = compose(Gdp(0.1), curve)
-    assert isinstance(together, AllocatedShifts) and epsilon < together.epsilon(1e-5) < 1.5 * epsilon
+    assert (
+        isinstance(together, AllocatedShifts) and epsilon < together.epsilon(1e-5) < 1.5 * epsilon
+    )
     assert epsilon <= curve.coarser().epsilon(1e-5) <= epsilon * 1.05
     assert curve.rdp(8.0) <= curve.known.rdp(8.0) * 1.001 and curve.group(2).epsilon(1e-4) > epsilon
     assert replace(curve, stds=(0.0,)).epsilon(1e-5) == math.inf
 
 
-BASE = li.Run(n=10_000, steps=200, step_size=1 / 0.35, noise=li.NoiseMultiplier(2.0), batching=li.RandomAllocation(500),
-              loss=li.Logistic(row_norm=1.0, intercept=0.0, ridge=0.1))
+BASE = li.Run(
+    n=10_000,
+    steps=200,
+    step_size=1 / 0.35,
+    noise=li.NoiseMultiplier(2.0),
+    batching=li.RandomAllocation(500),
+    loss=li.Logistic(row_norm=1.0, intercept=0.0, ridge=0.1),
+)
 
 
 def curve(run, name=NAME):
@@ -118,16 +144,30 @@ def curve(run, name=NAME):
 
 def test_what_it_buys():
     assert curve(BASE).epsilon(1e-5) < 0.75 * curve(BASE, "restarted-allocation-pld").epsilon(1e-5)
-    flat = replace(BASE, step_size=4.0, loss=li.Logistic(row_norm=1.0, intercept=0.0), steps=100,
-                   noise=li.NoiseMultiplier(0.8))
+    flat = replace(
+        BASE,
+        step_size=4.0,
+        loss=li.Logistic(row_norm=1.0, intercept=0.0),
+        steps=100,
+        noise=li.NoiseMultiplier(0.8),
+    )
     found = curve(flat).epsilon(1e-5)
-    assert found < 0.8 * min(curve(flat, name).epsilon(1e-5) for name in (
-        "random-allocation-pld", "shifted-interpolation-allocated"))
+    assert found < 0.8 * min(
+        curve(flat, name).epsilon(1e-5)
+        for name in ("random-allocation-pld", "shifted-interpolation-allocated")
+    )
     small = replace(flat, domain=li.domains.Ball(0.005))
     assert curve(small).epsilon(1e-5) < found
 
 
-@pytest.mark.parametrize("change", [{"release": "all"}, {"update": li.HeavyBall(0.5)},
-                                    {"prox": li.penalties.L2Squared(0.1)}, {"batching": li.Reshuffled(500)}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"release": "all"},
+        {"update": li.HeavyBall(0.5)},
+        {"prox": li.penalties.L2Squared(0.1)},
+        {"batching": li.Reshuffled(500)},
+    ],
+)
 def test_what_the_proof_does_not_cover(change):
     assert isinstance(match(TABLE[NAME], replace(BASE, **change)), Fails)

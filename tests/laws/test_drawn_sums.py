@@ -24,7 +24,8 @@ def exact_sum(draws):
 
 
 def below(law, values, weights, tolerance=2e-3):
-    """No half line is likelier than in truth; the mean is lower by at most a small part of the range."""
+    """No half line is likelier than in truth; the mean is lower by at most a small part of the
+    range."""
     masses, places = law.points()
     assert math.fsum(masses) == pytest.approx(1, abs=1e-12) and law.rest < 1e-10
     assert law.least - 1e-9 <= values.min() and values.max() <= law.most + 1e-9
@@ -36,12 +37,15 @@ def below(law, values, weights, tolerance=2e-3):
 
 
 @pytest.mark.parametrize("factor", [0.0, 0.3, 0.9, 1.0, -0.4, -1.0])
-@pytest.mark.parametrize("values, weights", [
-    ([0.0, 1.0], [0.7, 0.3]),
-    ([1.0, 0.8, 0.5, 0.0], [0.25, 0.25, 0.25, 0.25]),
-    ([-0.3, 1.0, 0.41], [0.2, 0.3, 0.5]),
-    ([2.0], [1.0]),
-])
+@pytest.mark.parametrize(
+    "values, weights",
+    [
+        ([0.0, 1.0], [0.7, 0.3]),
+        ([1.0, 0.8, 0.5, 0.0], [0.25, 0.25, 0.25, 0.25]),
+        ([-0.3, 1.0, 0.41], [0.2, 0.3, 0.5]),
+        ([2.0], [1.0]),
+    ],
+)
 def test_repeated_draws(factor, values, weights):
     values, weights = np.array(values), np.array(weights)
     for times in (1, 2, 3, 5, 6):
@@ -49,7 +53,9 @@ def test_repeated_draws(factor, values, weights):
         below(found, *exact_sum([(factor**i * values, weights) for i in range(times)]))
 
 
-@pytest.mark.parametrize("times, rate", [(10, 0.3), (10_000, 0.01), (10**6, 0.5), (10**7, 1e-6), (10**9, 0.3)])
+@pytest.mark.parametrize(
+    "times, rate", [(10, 0.3), (10_000, 0.01), (10**6, 0.5), (10**7, 1e-6), (10**9, 0.3)]
+)
 def test_many_equal_draws_are_binomial(times, rate):
     found = repeated(lambda _: law_of([0, 1], [1 - rate, rate]), 1.0, times)
     masses, places = found.points()
@@ -102,8 +108,17 @@ def test_what_is_cut_off_is_kept_in_the_rest():
     point = law_of([2.0], [1.0])
     assert add(point, point).low == 4.0
     moved = add(point, short)
-    assert moved.low == 3.0 and moved.least == 1.0 and moved.most == 5.0 and moved.rest == pytest.approx(0.25)
-    assert scaled(short, 0.5).least == -0.5 and scaled(short, 0.5).spacing == 0.5 and scaled(short, 0.5).low == 0.5
+    assert (
+        moved.low == 3.0
+        and moved.least == 1.0
+        and moved.most == 5.0
+        and moved.rest == pytest.approx(0.25)
+    )
+    assert (
+        scaled(short, 0.5).least == -0.5
+        and scaled(short, 0.5).spacing == 0.5
+        and scaled(short, 0.5).low == 0.5
+    )
     gone = scaled(short, 1e-330)
     assert gone.masses.tolist() == [1.0] and gone.low == 0
 

@@ -1,4 +1,5 @@
-"""Runs with extreme and odd numbers: every verdict is a number or a reason, never a crash, and lower <= upper."""
+"""Runs with extreme and odd numbers: every verdict is a number or a reason, never a crash, and
+lower <= upper."""
 
 import math
 import random
@@ -20,14 +21,22 @@ def drawn(rng):
     facts = {name: number(rng) for name in rng.sample(names, rng.randint(1, 4))}
     if "strong" in facts and rng.random() < 0.3:
         facts["strong"] = 0.0
-    linear = dict(row_norm=number(rng), ridge=rng.choice([0.0, number(rng)]), intercept=rng.choice([0.0, number(rng)]))
+    linear = dict(
+        row_norm=number(rng),
+        ridge=rng.choice([0.0, number(rng)]),
+        intercept=rng.choice([0.0, number(rng)]),
+    )
     steps, n = rng.choice([1, 2, 3, 17, 60]), rng.choice([1, 2, 7, 300])
     many = tuple(rng.choice([0.0, number(rng)]) for _ in range(steps))
     return li.Run(
         n=n,
         steps=steps,
         step_size=rng.choice(
-            [li.Constant(number(rng)), li.Steps([number(rng) for _ in many]), li.InverseDecay(number(rng), number(rng))]
+            [
+                li.Constant(number(rng)),
+                li.Steps([number(rng) for _ in many]),
+                li.InverseDecay(number(rng), number(rng)),
+            ]
         ),
         noise=rng.choice(
             [
@@ -82,8 +91,12 @@ def test_every_verdict_is_a_number_or_a_reason():
             counted += 1
             found = li.account(run, at_least=li.Evidence.ASSUMED)
             epsilon = found.epsilon(1e-6)
-            consistent = run.loss.facts().log_sobolev is None  # what the caller states about it may be false
-            assert epsilon >= 0 and (found.lower(1e-6) <= epsilon * (1 + 1e-9) + 1e-9 or not consistent), run
+            consistent = (
+                run.loss.facts().log_sobolev is None
+            )  # what the caller states about it may be false
+            assert epsilon >= 0 and (
+                found.lower(1e-6) <= epsilon * (1 + 1e-9) + 1e-9 or not consistent
+            ), run
             assert li.Run.from_json(run.to_json()) == run
             # the whole answer exchanges records as well, which takes as long as all of the rest
             rows = found.rows(1e-6) if counted % 5 else found.answer(1e-6)["verdicts"]

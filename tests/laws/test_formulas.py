@@ -1,4 +1,5 @@
-"""Every closed form of the table against its formula written down once more, on drawn runs and at the edges."""
+"""Every closed form of the table against its formula written down once more, on drawn runs and at
+the edges."""
 
 import math
 from dataclasses import replace
@@ -10,10 +11,10 @@ import lastiterate as li
 from lastiterate.analysis import blocks as block_places
 from lastiterate.analysis.blocks import merged, place_mus, place_weights
 from lastiterate.analysis.shifts import best_restart, optimal_mu
-from lastiterate.curves.gaussian import Gdp
+from lastiterate.curves.gaussian import Gdp, GdpMixture
 from lastiterate.curves.lower_bound import MixturePair
-from lastiterate.curves.gaussian import GdpMixture
-from lastiterate.theorems import TABLE, witnesses as quadratic_witness
+from lastiterate.theorems import TABLE
+from lastiterate.theorems import witnesses as quadratic_witness
 from lastiterate.theorems.theorem import Applies, Fails, match
 from oracles.gaussian import exact_mu
 
@@ -62,7 +63,8 @@ def langevin_run(d, *, squared=False, fixed=True, **facts):
 
 
 def test_langevin_family():
-    """Chourasia, Ye and Shokri 2021: Theorem 1, 2, Corollaries 1 and 2, Theorem 3 and their baseline."""
+    """Chourasia, Ye and Shokri 2021: Theorem 1, 2, Corollaries 1 and 2, Theorem 3 and their
+    baseline."""
     for d in langevin_draws():
         S, n, m, K, sigma = d["S"], d["n"], d["m"], d["K"], d["sigma"]
         ratio = S**2 / (sigma * n) ** 2
@@ -75,9 +77,11 @@ def test_langevin_family():
         }
         for name, slope in exact.items():
             for alpha in (1.5, 7.0):
-                assert alpha * slope * (1 - 1e-13) <= curve_of(name, run).rdp(alpha) <= alpha * slope * (1 + 1e-11), (
-                    name
-                )
+                assert (
+                    alpha * slope * (1 - 1e-13)
+                    <= curve_of(name, run).rdp(alpha)
+                    <= alpha * slope * (1 + 1e-11)
+                ), name
         c = 0.7 * m / (2 * sigma**2)
         given, eta = langevin_run(d, log_sobolev=c)
         slope = S**2 / (2 * c * sigma**4 * n**2) * (1 - math.exp(-(sigma**2) * c * eta * K))
@@ -85,21 +89,27 @@ def test_langevin_family():
         fixed, eta = langevin_run(d)
         lower = ratio / (4 * m) * (1 - math.exp(-eta * m * K))
         found = curve_of("langevin-lower-bound", fixed)
-        assert isinstance(found, MixturePair) and found.mu == pytest.approx(math.sqrt(2 * lower), rel=1e-12)
+        assert isinstance(found, MixturePair) and found.mu == pytest.approx(
+            math.sqrt(2 * lower), rel=1e-12
+        )
         assert 0 < found.epsilon(1e-5) < Gdp(math.sqrt(2 * lower)).epsilon(1e-5), "rounded down"
         run, eta = langevin_run(d, squared=True)
         scaled = eta * m
         slope = ratio / ((2 - scaled) * m) * (1 - math.exp(-(2 - scaled) * scaled * K / 2))
-        assert curve_of("langevin-squared-norm", run).rdp(3.0) == pytest.approx(3 * slope, rel=1e-10)
-        std = sigma * math.sqrt(2 / eta)
-        assert curve_of("langevin-squared-norm", replace(run, noise=li.GradientNoise(std))).rdp(3.0) == pytest.approx(
+        assert curve_of("langevin-squared-norm", run).rdp(3.0) == pytest.approx(
             3 * slope, rel=1e-10
-        ), "the same temperature by another name"
+        )
+        std = sigma * math.sqrt(2 / eta)
+        assert curve_of("langevin-squared-norm", replace(run, noise=li.GradientNoise(std))).rdp(
+            3.0
+        ) == pytest.approx(3 * slope, rel=1e-10), "the same temperature by another name"
         silent = replace(run, loss=li.Abstract(li.LossFacts(sensitivity=0.0, smooth=m, strong=m)))
         assert curve_of("langevin-squared-norm", silent).rdp(3.0) == 0
 
 
-@pytest.mark.parametrize("batching", [li.FullBatch(), li.Cyclic(2), li.Permuted(2), li.Cyclic(4), li.FixedSize(2)])
+@pytest.mark.parametrize(
+    "batching", [li.FullBatch(), li.Cyclic(2), li.Permuted(2), li.Cyclic(4), li.FixedSize(2)]
+)
 def test_composition(batching):
     rng = np.random.default_rng(1)
     for steps in (1, 2, 3, 7, 8, 30):
@@ -108,9 +118,14 @@ def test_composition(batching):
         unit = run.facts().sensitivity.value / {"FullBatch": 6}.get(
             type(batching).__name__, getattr(batching, "size", 6)
         )
-        blocks = {2: 3, 4: 2}.get(getattr(batching, "size", 0), 1) if not isinstance(batching, li.FixedSize) else 1
+        blocks = (
+            {2: 3, 4: 2}.get(getattr(batching, "size", 0), 1)
+            if not isinstance(batching, li.FixedSize)
+            else 1
+        )
         charge = max(
-            sum((unit / stds[t]) ** 2 for t in range(place, steps, blocks)) for place in range(min(blocks, steps))
+            sum((unit / stds[t]) ** 2 for t in range(place, steps, blocks))
+            for place in range(min(blocks, steps))
         )
         found = curve_of("composition-gdp", run).mu
         assert math.sqrt(charge) <= found * (1 + 1e-14) and found <= math.sqrt(charge) * UP
@@ -122,7 +137,11 @@ def test_composition(batching):
         if steps > 1:
             one_silent = replace(run, noise=li.GradientNoise((0.0, *map(float, stds[1:]))))
             assert curve_of("composition-gdp", one_silent).mu == math.inf
-        for noise in (li.GradientNoise(0.0), li.GradientNoise(tuple([0.0] * steps)), li.GradientNoise(0.5)):
+        for noise in (
+            li.GradientNoise(0.0),
+            li.GradientNoise(tuple([0.0] * steps)),
+            li.GradientNoise(0.5),
+        ):
             nothing = replace(run, loss=li.Abstract(li.LossFacts(sensitivity=0.0)), noise=noise)
             assert curve_of("composition-gdp", nothing).mu == 0
 
@@ -139,7 +158,9 @@ def readings(run, strong):
 
 
 def least_mu(run, strong, etas, stds, place, start=0.0):
-    return min(exact_mu(bend, etas, stds, pulls(run, place), start) for bend in readings(run, strong))
+    return min(
+        exact_mu(bend, etas, stds, pulls(run, place), start) for bend in readings(run, strong)
+    )
 
 
 @pytest.mark.parametrize("strong", [0.0, 0.4])
@@ -166,30 +187,51 @@ def test_quadratic_witness_is_the_recursion(strong, varied, batching):
         assert curve_of("quadratic-witness", wide).mu == pytest.approx(exact, rel=1e-12)
         silent = replace(run, noise=li.GradientNoise(0.0))
         assert curve_of("quadratic-witness", silent).mu == math.inf
-        assert curve_of("quadratic-witness", replace(silent, start=li.GaussianStart(0.7))).mu < math.inf
+        assert (
+            curve_of("quadratic-witness", replace(silent, start=li.GaussianStart(0.7))).mu
+            < math.inf
+        )
         nothing = li.Abstract(li.LossFacts(sensitivity=0.0, smooth=1.0, strong=strong))
         assert curve_of("quadratic-witness", replace(silent, loss=nothing)).mu == 0
         if varied and steps > 1:
             partly = (0.0, *map(float, stds[1:]))
-            assert curve_of("quadratic-witness", replace(run, noise=li.GradientNoise(partly))).mu < math.inf
+            assert (
+                curve_of("quadratic-witness", replace(run, noise=li.GradientNoise(partly))).mu
+                < math.inf
+            )
 
 
 @pytest.mark.parametrize("bend", [0.0, 1e-9, 0.3, 0.999, 1.0, 1.3, 1.999, 2.0, 2.3])
 def test_quadratic_witness_of_constant_schedules(bend):
-    """The closed form is the recursion, for any step times curvature, odd and even blocks, long runs as well."""
+    """The closed form is the recursion, for any step times curvature, odd and even blocks, long
+    runs as well."""
     for blocks, steps in ((1, 1), (1, 50), (2, 7), (3, 10), (3, 2), (4, 101)):
-        run = run_of(steps, n=blocks, eta=bend if bend > 0 else 0.3, strong=min(bend, 1.0), batching=li.Permuted(1))
+        run = run_of(
+            steps,
+            n=blocks,
+            eta=bend if bend > 0 else 0.3,
+            strong=min(bend, 1.0),
+            batching=li.Permuted(1),
+        )
         eta = run.first_step
-        run = replace(run, start=li.GaussianStart(0.4), loss=li.Abstract(
-            li.LossFacts(sensitivity=1.3, strong=bend / eta, smooth=3.0)))
-        exact = [exact_mu(bend / eta, [eta] * steps, [0.8] * steps, pulls(run, place), 0.4) for place in range(blocks)]
+        run = replace(
+            run,
+            start=li.GaussianStart(0.4),
+            loss=li.Abstract(li.LossFacts(sensitivity=1.3, strong=bend / eta, smooth=3.0)),
+        )
+        exact = [
+            exact_mu(bend / eta, [eta] * steps, [0.8] * steps, pulls(run, place), 0.4)
+            for place in range(blocks)
+        ]
         found = np.abs(quadratic_witness.witness_mus(run))
         assert found == pytest.approx(exact, rel=1e-9), (blocks, steps)
     long = run_of(10**9, eta=0.3, strong=1e-9, batching=li.Permuted(2))
     c = math.log1p(-3e-10)
     least = 0.3 * 1.3 / 2 * math.exp(2 * c) * math.expm1(10**9 * c) / math.expm1(3 * c)
     variance = (0.3 * 0.8) ** 2 * math.expm1(2 * 10**9 * c) / math.expm1(2 * c)
-    assert min(quadratic_witness.witness_mus(long)) == pytest.approx(least / math.sqrt(variance), rel=1e-6)
+    assert min(quadratic_witness.witness_mus(long)) == pytest.approx(
+        least / math.sqrt(variance), rel=1e-6
+    )
 
 
 def test_quadratic_witness_of_secret_places():
@@ -197,21 +239,29 @@ def test_quadratic_witness_of_secret_places():
         run = run_of(5, strong=0.2, batching=batching)
         pair = curve_of("quadratic-witness", run)
         exact = [least_mu(run, 0.2, [0.3] * 5, [0.8] * 5, place) for place in range(2)]
-        assert pair.weights == pytest.approx(weights) and pair.mus == pytest.approx(exact, rel=1e-12)
+        assert pair.weights == pytest.approx(weights) and pair.mus == pytest.approx(
+            exact, rel=1e-12
+        )
     bins = run_of(5, batching=li.BallsInBins(4), loss=li.Logistic(ridge=0.2, intercept=0.0))
     unit = np.where(np.arange(5) % 2 == 0, 1 / 4, 0.0)
-    exact = [exact_mu(0.2, [0.3] * 5, [0.8] * 5, unit), exact_mu(0.2, [0.3] * 5, [0.8] * 5, 1 / 4 - unit)]
+    exact = [
+        exact_mu(0.2, [0.3] * 5, [0.8] * 5, unit),
+        exact_mu(0.2, [0.3] * 5, [0.8] * 5, 1 / 4 - unit),
+    ]
     assert curve_of("quadratic-witness", bins).mus == pytest.approx(exact, rel=1e-12)
     assert curve_of("quadratic-witness", bins).weights == (0.5, 0.5)
     one_sign = run_of(2, strong=1.0, eta=1.5, n=3, batching=li.Permuted(3))
     assert max(curve_of("quadratic-witness", one_sign).mus) > 0
     both_ways = run_of(2, strong=1.0, eta=1.5, n=6, batching=li.Permuted(3))
     sides = curve_of("quadratic-witness", both_ways).bounds
-    assert [sorted(np.sign(side.mus)) for side in sides] == [[-1, 1]] * 2 and sides[0].mus[0] == -sides[1].mus[0]
+    assert [sorted(np.sign(side.mus)) for side in sides] == [[-1, 1]] * 2 and sides[0].mus[
+        0
+    ] == -sides[1].mus[0]
 
 
 def test_places_are_merged_to_the_safe_side():
-    """Marks that do not depend on the run: no mu moves past another, none by more than 0.07 %; weights are sums."""
+    """Marks that do not depend on the run: no mu moves past another, none by more than 0.07 %;
+    weights are sums."""
     rng = np.random.default_rng(3)
     mus = np.concatenate((np.exp(rng.uniform(-9, 3, 5000)), [0.0, 0.0, math.inf]))
     weights = np.full(mus.size, 1 / mus.size)
@@ -219,14 +269,19 @@ def test_places_are_merged_to_the_safe_side():
     for up in (True, False):
         total, found = merged(weights, mus, up=up)
         assert total.size == found.size <= 5000 and math.fsum(total) == pytest.approx(1, abs=1e-12)
-        assert total[found == 0] == pytest.approx(weights[mus == 0].sum()) and total[np.isinf(found)] == weights[-1]
+        assert (
+            total[found == 0] == pytest.approx(weights[mus == 0].sum())
+            and total[np.isinf(found)] == weights[-1]
+        )
         order, exact = np.argsort(found), np.argsort(mus)
         steps = np.searchsorted(np.cumsum(total[order]), np.cumsum(weights[exact]) - 1e-12)
         rounded, true = found[order][steps], mus[exact]
         inside = (true > 0) & np.isfinite(true)
         assert (rounded[~inside] == true[~inside]).all()
         ratio = rounded[inside] / true[inside]
-        assert ((ratio > 1) & (ratio < 1.0007)).all() if up else ((ratio > 0.9993) & (ratio < 1)).all()
+        assert (
+            ((ratio > 1) & (ratio < 1.0007)).all() if up else ((ratio > 0.9993) & (ratio < 1)).all()
+        )
         larger = GdpMixture(*map(tuple, merged(weights, mus * 1.00001, up=up)))
         assert larger.delta(0.1) >= GdpMixture(tuple(total), tuple(found)).delta(0.1)
     few = weights[:4096], mus[:4096]
@@ -236,7 +291,8 @@ def test_places_are_merged_to_the_safe_side():
 
 
 def test_groups_of_places_count_at_their_worst(monkeypatch):
-    """Where following every place is too much work: never below any place's own mu; close on smooth schedules."""
+    """Where following every place is too much work: never below any place's own mu; close on smooth
+    schedules."""
     rng = np.random.default_rng(12)
 
     def both(run):
@@ -257,12 +313,17 @@ def test_groups_of_places_count_at_their_worst(monkeypatch):
         assert (grouped >= exact * (1 - 1e-9)).all() and len(set(grouped.tolist())) <= 16
         smooth = replace(run, step_size=li.InverseDecay(0.5, 0.2))
         exact, grouped = both(smooth)
-        assert (grouped >= exact * (1 - 1e-9)).all() and grouped.max() == pytest.approx(exact.max(), rel=0.05)
+        assert (grouped >= exact * (1 - 1e-9)).all() and grouped.max() == pytest.approx(
+            exact.max(), rel=0.05
+        )
         assert grouped.mean() <= 1.3 * exact.mean()
         bounded = both(replace(smooth, domain=li.domains.Ball(0.01)))[1]
         assert (bounded <= grouped).all() and bounded.mean() < 0.9 * grouped.mean()
-        covered = [p for first, last in block_places._groups(min(n, steps), (steps - 1) % n + 1, 12)
-                   for p in range(first, last + 1)]
+        covered = [
+            p
+            for first, last in block_places._groups(min(n, steps), (steps - 1) % n + 1, 12)
+            for p in range(first, last + 1)
+        ]
         assert covered == list(range(min(n, steps)))
     assert block_places._groups(5, 5, 12) == [(p, p) for p in range(5)]
 
@@ -273,22 +334,29 @@ def test_many_places_are_rounded_down():
     assert len(pair.mus) < 5000 and math.fsum(pair.weights) == pytest.approx(1, abs=1e-12)
     mean = float(np.dot(pair.weights, pair.mus))
     assert exact.mean() * (1 - 1e-3) < mean < exact.mean()
-    alternating = run_of(30_000, n=10_000, eta=1.9, batching=li.Permuted(1), loss=li.Logistic(ridge=1.0))
+    alternating = run_of(
+        30_000, n=10_000, eta=1.9, batching=li.Permuted(1), loss=li.Logistic(ridge=1.0)
+    )
     assert curve_of("quadratic-witness", alternating).epsilon(1e-6) == 0, "no statement"
 
 
 def test_quadratic_witness_of_what_is_known():
-    """Without strong convexity the witness is linear, whatever the smoothness; clips that act let none be built."""
+    """Without strong convexity the witness is linear, whatever the smoothness; clips that act let
+    none be built."""
     flat = curve_of("quadratic-witness", run_of(strong=0.0))
     for facts in ({}, {"smooth": 1.0}, {"smooth": 1.0, "weak_convexity": 0.5}):
         run = run_of(loss=li.Abstract(li.LossFacts(sensitivity=1.3, **facts)))
         assert curve_of("quadratic-witness", run) == flat
-    varied = run_of(loss=li.Abstract(li.LossFacts(sensitivity=1.3)), noise=li.GradientNoise((0.8,) * 7))
+    varied = run_of(
+        loss=li.Abstract(li.LossFacts(sensitivity=1.3)), noise=li.GradientNoise((0.8,) * 7)
+    )
     assert curve_of("quadratic-witness", varied).mu == pytest.approx(flat.mu, rel=1e-9)
     idle = run_of(loss=li.Logistic(ridge=0.1), clip=1.0)
     assert isinstance(match(TABLE["quadratic-witness"], idle), Applies)
     acting = run_of(loss=li.Softmax(classes=3, ridge=0.1), clip=0.1)
-    assert curve_of("quadratic-witness", acting).epsilon(1e-5) > 0, "linear data terms are never clipped"
+    assert curve_of("quadratic-witness", acting).epsilon(1e-5) > 0, (
+        "linear data terms are never clipped"
+    )
     curved = run_of(loss=li.Abstract(li.LossFacts(smooth=1.0, strong=0.5)), clip=0.1)
     assert isinstance(match(TABLE["quadratic-witness"], curved), Fails), "curved ones may be"
 
@@ -310,7 +378,9 @@ def test_quadratic_witness_of_long_runs(monkeypatch):
     monkeypatch.setattr(quadratic_witness, "LONGEST_QUADRATIC", 3000)
     assert curve_of("quadratic-witness", alternating).mu > 0
     overflows = run_of(3000, eta=1.9e4, strong=1.0, smooth=1.0)
-    assert curve_of("quadratic-witness", overflows).mu == 0, "outside double precision: no statement"
+    assert curve_of("quadratic-witness", overflows).mu == 0, (
+        "outside double precision: no statement"
+    )
 
 
 @pytest.mark.parametrize("diameter", [math.inf, 0.3])
@@ -333,14 +403,23 @@ def test_places_of_any_schedule(diameter):
             s, v = etas * pulls(run, place), (etas * stds) ** 2
             exact = optimal_mu(c, s, v)
             exact = exact if math.isinf(diameter) else min(exact, best_restart(c, s, v, diameter))
-            assert found[place] == (pytest.approx(exact, rel=1e-12) if place < steps else 0), (steps, place)
+            assert found[place] == (pytest.approx(exact, rel=1e-12) if place < steps else 0), (
+                steps,
+                place,
+            )
         constant = run_of(steps, strong=0.2, batching=li.Cyclic(2), domain=domain, eta=0.4)
         arrays = np.full(steps, 0.92), np.full(steps, (0.4 * 0.8) ** 2)
         for place in range(3):
             s = 0.4 * pulls(constant, place)
             exact = optimal_mu(arrays[0], s, arrays[1])
-            exact = exact if math.isinf(diameter) else min(exact, best_restart(arrays[0], s, arrays[1], diameter))
-            assert place_mus(constant)[place] == (pytest.approx(exact, rel=1e-9) if place < steps else 0)
+            exact = (
+                exact
+                if math.isinf(diameter)
+                else min(exact, best_restart(arrays[0], s, arrays[1], diameter))
+            )
+            assert place_mus(constant)[place] == (
+                pytest.approx(exact, rel=1e-9) if place < steps else 0
+            )
         silent = place_mus(replace(constant, noise=li.GradientNoise(0.0)))
         assert (silent[: min(3, steps)] == math.inf).all() and (silent[steps:] == 0).all()
 

@@ -51,7 +51,8 @@ def needs(value, expected):
 
 @pytest.mark.parametrize("epsilon, blocks, passes", [(1, 20, 5), (3, 20, 500), (8, 200, 1)])
 def test_rounded_up_entries_with_40_digits(epsilon, blocks, passes):
-    """delta(eps) = mean_j delta_{mu_j}(eps), mu_j^2 = ((E - 1)/l + 1/(l - j + 1))/z^2, on both sides of our answer."""
+    """delta(eps) = mean_j delta_{mu_j}(eps), mu_j^2 = ((E - 1)/l + 1/(l - j + 1))/z^2, on both
+    sides of our answer."""
     from oracles.gaussian import gdp_delta
 
     z = multiplier(li.Permuted, epsilon, blocks, passes)
@@ -70,12 +71,16 @@ def test_noise_that_a_budget_needs(row):
         row["passes"], row["permuted"], row["cyclic"], row["composition"], strict=True
     ):
         where = row["epsilon"], row["blocks"], passes
-        assert needs(multiplier(li.Permuted, *where, theorem="shifted-interpolation-permuted"), permuted)
+        assert needs(
+            multiplier(li.Permuted, *where, theorem="shifted-interpolation-permuted"), permuted
+        )
         assert needs(multiplier(li.Cyclic, *where), cyclic)
         assert needs(multiplier(li.Cyclic, *where, theorem="composition-gdp"), composed)
 
 
-@pytest.mark.parametrize("row", NOISE["ridge"], ids=lambda r: f"eps{r['epsilon']}-c{r['contraction']}")
+@pytest.mark.parametrize(
+    "row", NOISE["ridge"], ids=lambda r: f"eps{r['epsilon']}-c{r['contraction']}"
+)
 def test_noise_with_a_ridge(row):
     where = row["epsilon"], row["blocks"], row["passes"]
     assert printed(multiplier(li.Permuted, *where, contraction=row["contraction"]), row["permuted"])
@@ -94,7 +99,9 @@ def test_bok_table_1():
                 noise=li.GradientNoise(row["sigma"]),
                 batching=li.Cyclic(row["b"]),
                 adjacency="replace-one",
-                loss=li.Abstract(li.LossFacts(sensitivity=row["sensitivity"], smooth=10.0, strong=strong)),
+                loss=li.Abstract(
+                    li.LossFacts(sensitivity=row["sensitivity"], smooth=10.0, strong=strong)
+                ),
             )
             mu = match(TABLE["shifted-interpolation"], run).curve.mu
             assert printed(mu, row["mu"][i][k])
@@ -104,12 +111,17 @@ def test_bok_table_1():
 
 
 def test_bok_closed_forms_up_to_1000_steps():
-    """Equal to their theorems to 1e-12, and above: full batch, blocks (l >= 2), convex, bounded domain."""
+    """Equal to their theorems to 1e-12, and above: full batch, blocks (l >= 2), convex, bounded
+    domain."""
     rng = np.random.default_rng(3)
     for _ in range(300):
         n, T = int(rng.integers(2, 50)), int(rng.integers(1, 1000))
         m = float(rng.uniform(0.001, 0.5))
-        eta, L, sigma = float(rng.uniform(0.1, 1.9)), float(rng.uniform(0.1, 5)), float(rng.uniform(0.1, 3))
+        eta, L, sigma = (
+            float(rng.uniform(0.1, 1.9)),
+            float(rng.uniform(0.1, 5)),
+            float(rng.uniform(0.1, 3)),
+        )
         c = max(abs(1 - eta * m), abs(1 - eta))
 
         def ours(batching=FULL, steps=T, strong=m, eta=eta, L=L, sigma=sigma, n=n, **more):
@@ -127,7 +139,11 @@ def test_bok_closed_forms_up_to_1000_steps():
         theirs = math.sqrt((1 - c**T) / (1 + c**T) * (1 + c) / (1 - c)) * L / (n * sigma)
         assert theirs * (1 - 1e-13) <= ours() <= theirs * (1 + 2e-12)
         convex = ours(strong=0.0)
-        assert math.sqrt(T) * L / (n * sigma) * (1 - 1e-13) <= convex <= math.sqrt(T) * L / (n * sigma) * (1 + 2e-12)
+        assert (
+            math.sqrt(T) * L / (n * sigma) * (1 - 1e-13)
+            <= convex
+            <= math.sqrt(T) * L / (n * sigma) * (1 + 2e-12)
+        )
         b = int(rng.integers(1, max(2, n // 2)))
         b = b if n % b == 0 else 1
         blocks = n // b
@@ -149,7 +165,10 @@ def test_bok_closed_forms_up_to_1000_steps():
             assert theirs * (1 - 1e-12) <= got <= theirs * (1 + 2e-12)
         D = float(rng.uniform(0.01, 3))
         if D * n / (eta * L) <= T:
-            theirs = math.sqrt(3 * L * D / (eta * n) + (L / n) ** 2 * math.ceil(D * n / (eta * L))) / sigma
+            theirs = (
+                math.sqrt(3 * L * D / (eta * n) + (L / n) ** 2 * math.ceil(D * n / (eta * L)))
+                / sigma
+            )
             bounded = ours(strong=0.0, domain=li.domains.Ball(D / 2))
             assert bounded <= theirs * (1 + 1e-9), "never worse than their bounded form"
 
@@ -166,12 +185,18 @@ def test_figure_1_of_chourasia():
             noise=li.Langevin(row["sigma"]),
             start=start,
             adjacency="replace-one",
-            loss=li.Abstract(li.LossFacts(sensitivity=row["sensitivity"], smooth=row["smooth"], strong=strong)),
+            loss=li.Abstract(
+                li.LossFacts(sensitivity=row["sensitivity"], smooth=row["smooth"], strong=strong)
+            ),
         )
         time = row["step"] * row["steps"]
         ours = match(TABLE["langevin-strongly-convex"], run).curve.rdp(row["order"])
-        assert ours == pytest.approx(row["order"] * ratio / strong * (1 - math.exp(-strong * time / 2)), rel=1e-9)
-        assert match(TABLE["langevin-lsi"], run).curve.rdp(row["order"]) == pytest.approx(ours, rel=1e-9)
+        assert ours == pytest.approx(
+            row["order"] * ratio / strong * (1 - math.exp(-strong * time / 2)), rel=1e-9
+        )
+        assert match(TABLE["langevin-lsi"], run).curve.rdp(row["order"]) == pytest.approx(
+            ours, rel=1e-9
+        )
         baseline = match(TABLE["composition-langevin"], run).curve.rdp(row["order"])
         assert baseline == pytest.approx(row["order"] * ratio / 4 * time, rel=1e-9)
 
@@ -180,7 +205,8 @@ def test_constants_of_clipped_steps():
     assert clipped_step_lipschitz(1.0, 0.0, 1.0) == pytest.approx(math.sqrt(4 / 3))
     assert clipped_step_lipschitz(1.0, 0.1, 1.0) == pytest.approx(1.11979, abs=1e-5)
     assert clipped_step_lipschitz(0.1, 0.0, 1.0) == pytest.approx(1.01274, abs=1e-5)
-    # the published example: a quadratic with curvatures 1 and 0.02 whose clipped step stretches by 1.1471
+    # the published example: a quadratic with curvatures 1 and 0.02 whose clipped step stretches by
+    # 1.1471
     hessian, angle, x = np.array([1.0, 0.02]), 0.95845, np.array([0.80864, 29.424])
 
     def step(point):
@@ -189,4 +215,6 @@ def test_constants_of_clipped_steps():
 
     move = 1e-6 * np.array([math.cos(angle), math.sin(angle)])
     stretch = max(np.linalg.norm(step(x + s * move) - step(x)) / 1e-6 for s in (1, -1))
-    assert stretch == pytest.approx(1.1471, abs=1e-3) and stretch <= clipped_step_lipschitz(1.0, 0.02, 1.0)
+    assert stretch == pytest.approx(1.1471, abs=1e-3) and stretch <= clipped_step_lipschitz(
+        1.0, 0.02, 1.0
+    )

@@ -1,4 +1,5 @@
-"""Sixty runs as an earlier version described them: they are read, and every row says of them what it said then."""
+"""Sixty runs as an earlier version described them: they are read, and every row says of them what
+it said then."""
 
 import json
 from pathlib import Path
@@ -18,7 +19,8 @@ def found(run):
 
 @pytest.mark.parametrize("golden", GOLDEN, ids=lambda golden: golden["name"])
 def test_every_row_says_what_it_said(golden):
-    """Up to rounding of another machine; a row that is newer may stand beside, one that is gone may not."""
+    """Up to rounding of another machine; a row that is newer may stand beside, one that is gone may
+    not."""
     run = li.Run.from_dict(golden["run"])
     assert li.Run.from_json(run.to_json()) == run
     rows = found(run)
@@ -29,6 +31,18 @@ def test_every_row_says_what_it_said(golden):
 def test_there_are_sixty_and_each_kind_of_part_is_among_them():
     text = json.dumps(GOLDEN)
     assert len(GOLDEN) == 60
-    for word in ("SnapshotNoise", "ObjectiveNoise", "HeavyBall", "Nesterov", "PrivateCovariance", "TopEigenvalue",
-                 "RandomAllocation", "BallsInBins", "replace-one", "add-remove", "Ball", "L2Squared"):
+    for word in (
+        "SnapshotNoise",
+        "ObjectiveNoise",
+        "HeavyBall",
+        "Nesterov",
+        "PrivateCovariance",
+        "TopEigenvalue",
+        "RandomAllocation",
+        "BallsInBins",
+        "replace-one",
+        "add-remove",
+        "Ball",
+        "L2Squared",
+    ):
         assert f'"{word}"' in text, word

@@ -1,4 +1,5 @@
-"""The lower bound for batches drawn afresh: below the exact mixture, near it, and below what certifies."""
+"""The lower bound for batches drawn afresh: below the exact mixture, near it, and below what
+certifies."""
 
 import math
 import tomllib
@@ -12,7 +13,8 @@ import pytest
 import lastiterate as li
 from lastiterate.curves.lower_bound import Largest
 from lastiterate.run.facts import FLOAT_SLACK
-from lastiterate.theorems import TABLE, witnesses as linear_witness
+from lastiterate.theorems import TABLE
+from lastiterate.theorems import witnesses as linear_witness
 from lastiterate.theorems.theorem import Fails, match
 from oracles.executed import deltas
 from oracles.gaussian import hidden_place_delta
@@ -46,7 +48,8 @@ def test_published_setting():
 
 
 @pytest.mark.parametrize(
-    "steps, rate, z", [(1, 0.3, 0.5), (20, 0.3, 1.2), (50, 0.05, 0.8), (7, 1.0, 3.0), (30, 0.9, 2.0)]
+    "steps, rate, z",
+    [(1, 0.3, 0.5), (20, 0.3, 1.2), (50, 0.05, 0.8), (7, 1.0, 3.0), (30, 0.9, 2.0)],
 )
 def test_below_the_exact_mixture_and_near_it(steps, rate, z):
     m = 1 / (z * math.sqrt(steps))
@@ -61,7 +64,9 @@ def test_below_the_exact_mixture_and_near_it(steps, rate, z):
 def test_never_above_what_certifies():
     rng = np.random.default_rng(5)
     for _ in range(size(3, 6, "WITNESSES")):
-        run = run_of(int(rng.integers(1, 200)), float(rng.uniform(0.01, 0.9)), float(rng.uniform(0.4, 3)))
+        run = run_of(
+            int(rng.integers(1, 200)), float(rng.uniform(0.01, 0.9)), float(rng.uniform(0.4, 3))
+        )
         found, delta = li.account(run, at_least=li.Evidence.ASSUMED), 10 ** rng.uniform(-7, -2)
         assert 0 <= found.lower(delta) <= found.epsilon(delta)
         fixed = li.account(replace(run, batching=li.FixedSize(7)), at_least=li.Evidence.ASSUMED)
@@ -69,19 +74,32 @@ def test_never_above_what_certifies():
 
 
 def test_units_of_the_gradient():
-    """The mean shift is eta L K / b, whatever noise convention, start and kind of batch describe the run."""
+    """The mean shift is eta L K / b, whatever noise convention, start and kind of batch describe
+    the run."""
     run = run_of(rate=0.25, z=2.0)
     pair = witness(run)
     assert max(pair.mus) == pytest.approx(20 / (2.0 * math.sqrt(20)))
     assert witness(replace(run, batching=li.FixedSize(25))) == pair
-    assert witness(replace(run, noise=li.GradientNoise(2.0 * 1.5 / 25))).mus == pytest.approx(pair.mus)
+    assert witness(replace(run, noise=li.GradientNoise(2.0 * 1.5 / 25))).mus == pytest.approx(
+        pair.mus
+    )
     eta, std = 0.7, 2.0 * 1.5 / 25
     wide = witness(replace(run, start=li.GaussianStart(0.3)))
-    assert max(wide.mus) == pytest.approx(20 * eta * 1.5 / 25 / math.sqrt(20 * (eta * std) ** 2 + 0.09))
-    given = replace(run, loss=li.Abstract(li.LossFacts(sensitivity=0.5, lipschitz=1.5)), noise=li.GradientNoise(std))
+    assert max(wide.mus) == pytest.approx(
+        20 * eta * 1.5 / 25 / math.sqrt(20 * (eta * std) ** 2 + 0.09)
+    )
+    given = replace(
+        run,
+        loss=li.Abstract(li.LossFacts(sensitivity=0.5, lipschitz=1.5)),
+        noise=li.GradientNoise(std),
+    )
     assert max(witness(given).mus) == pytest.approx(max(pair.mus) / 3)
-    fixed = replace(given, loss=li.Abstract(li.LossFacts(sensitivity=0.5)), batching=li.FixedSize(25))
-    assert max(witness(fixed).mus) == pytest.approx(max(pair.mus) / 3), "the record's own gradient; others have none"
+    fixed = replace(
+        given, loss=li.Abstract(li.LossFacts(sensitivity=0.5)), batching=li.FixedSize(25)
+    )
+    assert max(witness(fixed).mus) == pytest.approx(max(pair.mus) / 3), (
+        "the record's own gradient; others have none"
+    )
     clipped = replace(given, loss=li.Abstract(), clip=1.5)
     assert max(witness(clipped).mus) == pytest.approx(max(pair.mus)) and FLOAT_SLACK > 0.005, (
         "no slack in a lower bound"
@@ -89,8 +107,15 @@ def test_units_of_the_gradient():
     silent = witness(replace(run, noise=li.GradientNoise(0.0)))
     assert silent.epsilon(1e-5) == math.inf and silent.delta(3.0) == pytest.approx(1 - 0.75**20)
     weak = replace(run, loss=li.Abstract(li.LossFacts(lipschitz=0.2, smooth=1.0, strong=0.0)))
-    assert witness(replace(weak, noise=li.GradientNoise(0.0))).epsilon(1e-5) == math.inf, "however short the gradient"
-    assert witness(replace(run, loss=li.Abstract(li.LossFacts(sensitivity=0.0, lipschitz=1.0)))).epsilon(1e-5) == 0
+    assert witness(replace(weak, noise=li.GradientNoise(0.0))).epsilon(1e-5) == math.inf, (
+        "however short the gradient"
+    )
+    assert (
+        witness(
+            replace(run, loss=li.Abstract(li.LossFacts(sensitivity=0.0, lipschitz=1.0)))
+        ).epsilon(1e-5)
+        == 0
+    )
     assert witness(replace(run, release="all")) == pair
 
 
@@ -104,30 +129,46 @@ def test_replaced_records():
         epsilon = witness(run).epsilon(delta)
         assert deltas([epsilon], *worlds)[0] == pytest.approx(delta, rel=1e-4)
     assert epsilon == pytest.approx(2.9567, abs=1e-4)
-    assert witness(run).opposed == 1 and witness(replace(run, adjacency="zero-out")).epsilon(1e-5) < epsilon
+    assert (
+        witness(run).opposed == 1
+        and witness(replace(run, adjacency="zero-out")).epsilon(1e-5) < epsilon
+    )
 
 
 def test_ridges_and_what_they_leave():
-    """A ridge forgets early draws; curvature in the records of random batches has no exact law here."""
+    """A ridge forgets early draws; curvature in the records of random batches has no exact law
+    here."""
     flat, ridged = (witness(run_of(loss=li.Logistic(ridge=ridge))) for ridge in (0.0, 0.3))
     assert 0 < ridged.epsilon(1e-4) < flat.epsilon(1e-4)
     curved = li.Abstract(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.3))
     refused = match(TABLE["linear-witness"], run_of(loss=curved))
     assert isinstance(refused, Fails) and "curvature in the records" in refused.reasons[0]
-    equal = replace(run_of(), loss=li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.3)),
-                    noise=li.GradientNoise(0.1), batching=li.FixedSize(10))
+    equal = replace(
+        run_of(),
+        loss=li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.3)),
+        noise=li.GradientNoise(0.1),
+        batching=li.FixedSize(10),
+    )
     assert witness(equal).epsilon(1e-4) > 0, "batches of one size have one curvature"
 
 
-@pytest.mark.parametrize("kind, factor", [("Poisson", 0.99), ("FixedSize", 0.99), ("Reshuffled", 0.995),
-                                          ("RandomAllocation", 0.995)])
+@pytest.mark.parametrize(
+    "kind, factor",
+    [("Poisson", 0.99), ("FixedSize", 0.99), ("Reshuffled", 0.995), ("RandomAllocation", 0.995)],
+)
 def test_long_runs_with_a_ridge(kind, factor):
     """Against a simulation of the draws, within its error."""
     n, steps, step = 50, 2000, 0.5
     batching = li.Poisson(0.1) if kind == "Poisson" else getattr(li, kind)(5)
     ridge = (1 - factor) / step
-    run = li.Run(n=n, steps=steps, step_size=li.Constant(step), noise=li.GradientNoise(0.6), batching=batching,
-                 loss=li.Logistic(row_norm=1.0, intercept=0.0, ridge=ridge))
+    run = li.Run(
+        n=n,
+        steps=steps,
+        step_size=li.Constant(step),
+        noise=li.GradientNoise(0.6),
+        batching=batching,
+        loss=li.Logistic(row_norm=1.0, intercept=0.0, ridge=ridge),
+    )
     rng = np.random.default_rng(9)
     later = factor ** np.arange(steps)[::-1]
     if kind in ("Poisson", "FixedSize"):
@@ -140,23 +181,30 @@ def test_long_runs_with_a_ridge(kind, factor):
     assert np.dot(found.weights, found.mus) == pytest.approx(mus.mean(), rel=1e-2)
     assert np.dot(found.weights, found.mus) <= mus.mean() + 4 * mus.std() / math.sqrt(mus.size)
     counts, edges = np.histogram(mus, 300)
-    worlds = [(c / mus.size, m, 1.0) for c, m in zip(counts, (edges[1:] + edges[:-1]) / 2, strict=True)]
+    worlds = [
+        (c / mus.size, m, 1.0) for c, m in zip(counts, (edges[1:] + edges[:-1]) / 2, strict=True)
+    ]
     for epsilon in (0.2, 0.6):
         simulated = deltas([epsilon], worlds, [(1.0, 0.0, 1.0)], 4001)[0]
         assert found.delta(epsilon) == pytest.approx(simulated, rel=0.04)
 
 
 def test_schedules_that_vary():
-    """Steps one by one, or in classes of similar weight, against the constant schedule that they spell out."""
+    """Steps one by one, or in classes of similar weight, against the constant schedule that they
+    spell out."""
     for batching in (li.Poisson(0.2), li.FixedSize(20), li.Reshuffled(25), li.RandomAllocation(25)):
-        run = run_of(90, batching=batching, loss=li.Logistic(ridge=0.2), noise=li.GradientNoise(0.05))
+        run = run_of(
+            90, batching=batching, loss=li.Logistic(ridge=0.2), noise=li.GradientNoise(0.05)
+        )
         listed = replace(run, step_size=li.Steps((0.7,) * 90))
         one, other = witness(run), witness(listed)
         assert one.epsilon(1e-4) == pytest.approx(other.epsilon(1e-4), rel=1e-2)
         overshooting = replace(run, step_size=li.Constant(6.0))
         spelled = replace(run, step_size=li.Steps((6.0,) * 90))
         assert isinstance(witness(overshooting), Largest)
-        assert witness(overshooting).epsilon(1e-3) == pytest.approx(witness(spelled).epsilon(1e-3), rel=2e-2, abs=1e-6)
+        assert witness(overshooting).epsilon(1e-3) == pytest.approx(
+            witness(spelled).epsilon(1e-3), rel=2e-2, abs=1e-6
+        )
     many = run_of(3000, rate=0.02, loss=li.Logistic(ridge=0.01), noise=li.GradientNoise(0.3))
     listed = replace(many, step_size=li.Steps((0.7,) * 3000))
     one, other = witness(many).epsilon(1e-4), witness(listed).epsilon(1e-4)
@@ -164,13 +212,20 @@ def test_schedules_that_vary():
 
 
 def test_passes_that_end_early():
-    """A pass cut short is in with the probability of its blocks; linear losses without a ridge count participations."""
-    run = run_of(7, batching=li.Reshuffled(25), noise=li.GradientNoise(0.1))  # 4 blocks: a pass, and 3 of the next
+    """A pass cut short is in with the probability of its blocks; linear losses without a ridge
+    count participations."""
+    run = run_of(
+        7, batching=li.Reshuffled(25), noise=li.GradientNoise(0.1)
+    )  # 4 blocks: a pass, and 3 of the next
     pair, unit = witness(run), 0.7 * 1.5 / 25 / (0.7 * 0.1 * math.sqrt(7))
-    atoms = {round(mu / unit, 6): w for w, mu in zip(pair.weights, pair.mus, strict=True) if w > 1e-9}
+    atoms = {
+        round(mu / unit, 6): w for w, mu in zip(pair.weights, pair.mus, strict=True) if w > 1e-9
+    }
     assert atoms == pytest.approx({1.0: 0.25, 2.0: 0.75})
     short = witness(replace(run, n=90))  # the last block holds 15 of 90
-    atoms = {round(mu / unit, 6): w for w, mu in zip(short.weights, short.mus, strict=True) if w > 1e-9}
+    atoms = {
+        round(mu / unit, 6): w for w, mu in zip(short.weights, short.mus, strict=True) if w > 1e-9
+    }
     assert atoms == pytest.approx({1.0: 1 / 6, 2.0: 5 / 6})
     first = witness(replace(run, steps=3))
     assert sorted(w for w in first.weights if w > 1e-9) == pytest.approx([0.25, 0.75])
@@ -187,6 +242,8 @@ def test_no_statement_beyond_what_is_looked_at(monkeypatch):
     constant = replace(run, noise=li.GradientNoise(0.1))
     assert witness(constant).epsilon(1e-3) > 0, "constant schedules are doubled"
     assert witness(replace(constant, step_size=li.Constant(5.0))).epsilon(1e-3) == 0
-    overflows = run_of(3000, step_size=li.Constant(1.9e4), loss=li.Logistic(ridge=1.0), noise=li.GradientNoise(0.1))
+    overflows = run_of(
+        3000, step_size=li.Constant(1.9e4), loss=li.Logistic(ridge=1.0), noise=li.GradientNoise(0.1)
+    )
     assert witness(overflows).epsilon(1e-3) == 0
     assert witness(run_of(10**9, rate=1e-4, z=2.0, n=10**6)).epsilon(1e-6) > 0

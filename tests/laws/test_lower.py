@@ -1,4 +1,5 @@
-"""No lower bound above the exact law of an explicit loss of the class, and none above an upper bound."""
+"""No lower bound above the exact law of an explicit loss of the class, and none above an upper
+bound."""
 
 import math
 from collections import Counter
@@ -32,7 +33,8 @@ def lowers(run):
 
 
 def flat(run, ahead, behind, ridge, record=-1):
-    """Linear records, 0 but one; the ridge is the trainer's. Laws with the record and of the neighbour."""
+    """Linear records, 0 but one; the ridge is the trainer's. Laws with the record and of the
+    neighbour."""
     return curved(run, ahead, behind, 0.0, record, ridge)
 
 
@@ -63,7 +65,11 @@ def draw(rng, kind):
     """A small run with any schedule, noise, start and adjacency; its loss comes later."""
     n, size = SIZES[kind](rng)
     steps = int(rng.integers(1, LENGTHS.get(kind, 9)))
-    batching = li.FullBatch() if size is None else getattr(li, kind)(min(size, n) if kind != "Poisson" else size)
+    batching = (
+        li.FullBatch()
+        if size is None
+        else getattr(li, kind)(min(size, n) if kind != "Poisson" else size)
+    )
     etas = rng.uniform(0.05, 1.9, steps)
     stds = rng.uniform(0.3, 2.0, steps)
     varied = rng.random() < 0.5
@@ -80,10 +86,12 @@ def draw(rng, kind):
 
 
 def below(run, worlds, met, near, certified=True):
-    """Every lower row of the run against the exact law (of the worst record), and against every upper row where it is
-    ``certified``."""
+    """Every lower row of the run against the exact law (of the worst record), and against every
+    upper row where it is ``certified``."""
     bounds = dict(lowers(run))
-    found = {(name, delta): bound.epsilon(delta) for name, bound in bounds.items() for delta in DELTAS}
+    found = {
+        (name, delta): bound.epsilon(delta) for name, bound in bounds.items() for delta in DELTAS
+    }
     exact = np.max([deltas((*EPSILONS, *found.values()), *pair) for pair in worlds], axis=0)
     for name, bound in bounds.items():
         met[name] += 1
@@ -121,7 +129,8 @@ def test_linear_records_and_a_ridge(kind):
 
 @pytest.mark.parametrize("kind", [kind for kind in SIZES if kind != "Poisson"])
 def test_curvature_in_the_records(kind):
-    """smooth = strong: these are the only losses of the class; in short blocks and bins their steps differ."""
+    """smooth = strong: these are the only losses of the class; in short blocks and bins their steps
+    differ."""
     rng, met, near = np.random.default_rng(32), Counter(), Counter()
     for number in range(50 if kind in LENGTHS else 80):
         strong, sensitivity = float(rng.uniform(0.05, 1.0)), float(rng.uniform(0.5, 3))
@@ -133,7 +142,8 @@ def test_curvature_in_the_records(kind):
 
 
 def test_a_short_block_with_curvature_in_the_records():
-    """Smooth = strong = 1 leaves one loss; the recursion with 1 - step strong at every step is not its law."""
+    """Smooth = strong = 1 leaves one loss; the recursion with 1 - step strong at every step is not
+    its law."""
     facts = li.LossFacts(sensitivity=2.0, smooth=1.0, strong=1.0)
     run = li.Run(
         n=3,
@@ -151,12 +161,15 @@ def test_a_short_block_with_curvature_in_the_records():
     found = li.account(run, at_least=ASSUMED).lower(1e-5)
     assert exact == pytest.approx(4.149, abs=2e-3) and false == pytest.approx(6.758, abs=2e-3)
     assert exact * (1 - 1e-6) < found <= exact, "and the right law is reached"
-    ridged = replace(run, loss=li.Logistic(row_norm=1.0, intercept=0.0, ridge=1.0), step_size=li.Constant(1.5))
+    ridged = replace(
+        run, loss=li.Logistic(row_norm=1.0, intercept=0.0, ridge=1.0), step_size=li.Constant(1.5)
+    )
     assert li.account(ridged).lower(1e-5) > 0, "a ridge is outside the records"
 
 
 def test_bins_with_curvature_in_the_records():
-    """Who else is in a record's bin decides how much it curves: claimed .357 at epsilon 1/2, true at most .281."""
+    """Who else is in a record's bin decides how much it curves: claimed .357 at epsilon 1/2, true
+    at most .281."""
     facts = li.LossFacts(sensitivity=1.0, smooth=1.0, strong=1.0)
     run = li.Run(
         n=2,
@@ -176,14 +189,17 @@ def test_bins_with_curvature_in_the_records():
 
 @pytest.mark.parametrize("name", ["quadratic-witness", "langevin-lower-bound", "linear-witness"])
 def test_no_float_allowance_in_a_lower_bound(name):
-    """The allowance for floating-point sums belongs to upper bounds; no loss of the class attains it."""
+    """The allowance for floating-point sums belongs to upper bounds; no loss of the class attains
+    it."""
     run = li.Run(
         n=10,
         steps=30,
         step_size=li.Constant(0.1),
         noise=li.Langevin(0.5),
         batching=li.FixedSize(10) if name == "linear-witness" else li.FullBatch(),
-        loss=li.Logistic(row_norm=1.0, intercept=0.0, ridge=0.0 if name == "linear-witness" else 0.2),
+        loss=li.Logistic(
+            row_norm=1.0, intercept=0.0, ridge=0.0 if name == "linear-witness" else 0.2
+        ),
     )
     assert run.facts().fact("sensitivity") >= 1 + FLOAT_SLACK
     bend, std = run.loss.ridge, run.first_noise
@@ -196,7 +212,8 @@ def test_no_float_allowance_in_a_lower_bound(name):
 
 
 def test_a_replaced_record_shifts_the_other_way():
-    """Under replace-one the neighbour has a place of its own: mixtures of +mu and -mu, not of 2 mu and 0."""
+    """Under replace-one the neighbour has a place of its own: mixtures of +mu and -mu, not of 2 mu
+    and 0."""
     run = li.Run(
         n=40,
         steps=40,
@@ -217,6 +234,10 @@ def test_a_replaced_record_shifts_the_other_way():
     worlds = [[(w, sign * m, std) for w, m in zip(weights, mus, strict=True)] for sign in (1, -1)]
     epsilon = found.epsilon(1e-4)
     assert deltas([epsilon], *worlds)[0] == pytest.approx(1e-4, rel=1e-3)
-    wrong = deltas([epsilon], [(w, 2 * m, std) for w, m in zip(weights, mus, strict=True)], [(1.0, 0.0, std)])[0]
-    assert wrong > 1.05e-4, "a record that is only known to lie 2 L from its neighbour would be told apart too well"
+    wrong = deltas(
+        [epsilon], [(w, 2 * m, std) for w, m in zip(weights, mus, strict=True)], [(1.0, 0.0, std)]
+    )[0]
+    assert wrong > 1.05e-4, (
+        "a record that is only known to lie 2 L from its neighbour would be told apart too well"
+    )
     assert math.isfinite(epsilon)

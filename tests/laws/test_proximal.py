@@ -1,4 +1,5 @@
-"""The quadratic part of a proximal term contracts: exact laws of quadratics, chains with soft thresholds."""
+"""The quadratic part of a proximal term contracts: exact laws of quadratics, chains with soft
+thresholds."""
 
 import itertools
 import math
@@ -16,7 +17,8 @@ from oracles.gaussian import chain_delta, hidden_place_delta
 
 
 def exact(run, curvature, places):
-    """mu of X <- k ((1 - eta h) X + eta pull + eta std N(0, 1)), k = 1/(1 + eta w), pulled at some steps."""
+    """mu of X <- k ((1 - eta h) X + eta pull + eta std N(0, 1)), k = 1/(1 + eta w), pulled at some
+    steps."""
     unit, mean, variance = run.facts().sensitivity.value / run.divisor, 0.0, 0.0
     for t, (eta, std) in enumerate(zip(run.step_sizes, run.noise_stds, strict=True)):
         k = 1 / (1 + eta * run.prox.quadratic)
@@ -31,10 +33,17 @@ def draw(rng, batching):
     etas = rng.uniform(0.1, 1, steps) * 2 / smooth
     if rng.random() < 0.4:
         etas[:] = etas[0]
-    run = li.Run(n=n, steps=steps, step_size=tuple(map(float, etas)) if np.ptp(etas) else float(etas[0]),
-                 noise=li.GradientNoise(float(rng.uniform(0.1, 1))), batching=batching(size),
-                 prox=L2Squared(float(rng.choice([0.01, 0.3, 3.0]))),
-                 loss=li.Abstract(li.LossFacts(sensitivity=float(rng.uniform(0.5, 3)), smooth=smooth, strong=0.0)))
+    run = li.Run(
+        n=n,
+        steps=steps,
+        step_size=tuple(map(float, etas)) if np.ptp(etas) else float(etas[0]),
+        noise=li.GradientNoise(float(rng.uniform(0.1, 1))),
+        batching=batching(size),
+        prox=L2Squared(float(rng.choice([0.01, 0.3, 3.0]))),
+        loss=li.Abstract(
+            li.LossFacts(sensitivity=float(rng.uniform(0.5, 3)), smooth=smooth, strong=0.0)
+        ),
+    )
     return run, float(rng.choice([0.0, smooth * rng.uniform(0, 1)]))
 
 
@@ -46,7 +55,9 @@ def test_quadratics_in_public_blocks():
             curvature = 0.0  # short blocks have curvatures of their own
         found = match(TABLE["shifted-interpolation"], run).curve.mu
         block = np.arange(run.steps) % run.blocks
-        true = max(exact(run, curvature, block == place) for place in range(min(run.blocks, run.steps)))
+        true = max(
+            exact(run, curvature, block == place) for place in range(min(run.blocks, run.steps))
+        )
         assert found >= true * (1 - 1e-12), (run, curvature)
         near += found <= true * (1 + 1e-9)
         plain = match(TABLE["shifted-interpolation"], replace(run, prox=L1(0.1))).curve.mu
@@ -81,11 +92,26 @@ def test_places_that_are_averaged_over():
 
 
 def test_all_three_change():
-    """Steps 1 and 10, w = 1, the record in the first step: exact mu^2 = .00249; with c alone it would be .0000826."""
-    run = li.Run(n=2, steps=2, step_size=(1.0, 10.0), noise=li.GradientNoise(1.0), batching=li.Cyclic(1),
-                 prox=L2Squared(1.0), loss=li.Abstract(li.LossFacts(sensitivity=1.0, smooth=0.1, strong=0.0)))
-    mean, variance = 0.5 / 11, (0.5 / 11) ** 2 + (10 / 11) ** 2  # the divisor is 1, the sensitivity 1
-    assert exact(run, 0.0, [True, False]) ** 2 == pytest.approx(mean**2 / variance) == pytest.approx(0.00249, rel=2e-3)
+    """Steps 1 and 10, w = 1, the record in the first step: exact mu^2 = .00249; with c alone it
+    would be .0000826."""
+    run = li.Run(
+        n=2,
+        steps=2,
+        step_size=(1.0, 10.0),
+        noise=li.GradientNoise(1.0),
+        batching=li.Cyclic(1),
+        prox=L2Squared(1.0),
+        loss=li.Abstract(li.LossFacts(sensitivity=1.0, smooth=0.1, strong=0.0)),
+    )
+    mean, variance = (
+        0.5 / 11,
+        (0.5 / 11) ** 2 + (10 / 11) ** 2,
+    )  # the divisor is 1, the sensitivity 1
+    assert (
+        exact(run, 0.0, [True, False]) ** 2
+        == pytest.approx(mean**2 / variance)
+        == pytest.approx(0.00249, rel=2e-3)
+    )
     from lastiterate.analysis.blocks import place_mus
 
     assert place_mus(run)[0] ** 2 == pytest.approx(mean**2 / variance, rel=1e-9)
@@ -93,12 +119,21 @@ def test_all_three_change():
 
 def test_an_elastic_net_contracts_as_its_quadratic_part():
     loss = li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.0))
-    run = li.Run(n=1, steps=1000, step_size=1.0, noise=li.GradientNoise(1.0), prox=ElasticNet(0.2, 0.05), loss=loss)
+    run = li.Run(
+        n=1,
+        steps=1000,
+        step_size=1.0,
+        noise=li.GradientNoise(1.0),
+        prox=ElasticNet(0.2, 0.05),
+        loss=loss,
+    )
     net = match(TABLE["shifted-interpolation"], run).curve.mu
     assert net == match(TABLE["shifted-interpolation"], replace(run, prox=L2Squared(0.05))).curve.mu
     plain = match(TABLE["shifted-interpolation"], replace(run, prox=None)).curve.mu
     assert plain == pytest.approx(math.sqrt(1000)) and net < plain / 4
-    ridge = replace(run, prox=None, loss=li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.05, strong=0.05)))
+    ridge = replace(
+        run, prox=None, loss=li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.05, strong=0.05))
+    )
     assert net == pytest.approx(match(TABLE["shifted-interpolation"], ridge).curve.mu, rel=0.05)
 
 
@@ -109,11 +144,19 @@ def test_thresholded_chains():
     rng = np.random.default_rng(9)
     for _ in range(4):
         steps, etas = 3, rng.uniform(0.3, 1.5, 3)
-        weight, l1, std = (float(rng.uniform(*ends)) for ends in ((0.1, 2), (0.001, 0.2), (0.2, 0.6)))
+        weight, l1, std = (
+            float(rng.uniform(*ends)) for ends in ((0.1, 2), (0.001, 0.2), (0.2, 0.6))
+        )
         unit, domain = 0.4, Box(-1.0, 1.0, 1)
-        run = li.Run(n=1, steps=steps, step_size=tuple(map(float, etas)), noise=li.GradientNoise(std), domain=domain,
-                     prox=ElasticNet(l1, weight),
-                     loss=li.Abstract(li.LossFacts(sensitivity=unit, smooth=1.0, strong=0.0)))
+        run = li.Run(
+            n=1,
+            steps=steps,
+            step_size=tuple(map(float, etas)),
+            noise=li.GradientNoise(std),
+            domain=domain,
+            prox=ElasticNet(l1, weight),
+            loss=li.Abstract(li.LossFacts(sensitivity=unit, smooth=1.0, strong=0.0)),
+        )
         # in y = x before the threshold and the box: y' = k (f(P(y)) + noise)
         chain, k = [], 1 / (1 + etas * weight)
 
@@ -121,6 +164,7 @@ def test_thresholded_chains():
             return np.clip(np.sign(y) * np.maximum(np.abs(y) - k[t] * etas[t] * l1, 0), -1, 1)
 
         for t in range(steps):
+
             def step(y, pull, t=t, k=k, etas=etas, unit=unit, after=after):
                 x = y if t == 0 else after(y, t - 1)
                 return k[t] * (x - etas[t] * 0.7 * np.tanh(x) + etas[t] * unit * pull)

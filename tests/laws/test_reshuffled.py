@@ -1,4 +1,5 @@
-"""A fresh permutation in every pass: against exact mixtures over all places, and against every place's own optimum."""
+"""A fresh permutation in every pass: against exact mixtures over all places, and against every
+place's own optimum."""
 
 import math
 from dataclasses import replace
@@ -12,8 +13,7 @@ from lastiterate.analysis.blocks import _add, constant_atoms, groups, scheduled_
 from lastiterate.analysis.shifts import best_restart, optimal_mu
 from lastiterate.curves.composition import compose
 from lastiterate.curves.curve import BestOf
-from lastiterate.curves.gaussian import Gdp
-from lastiterate.curves.gaussian import GdpMixture
+from lastiterate.curves.gaussian import Gdp, GdpMixture
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, Fails, match
 from oracles.gaussian import chain_delta, hidden_place_delta
@@ -53,7 +53,11 @@ def draw(rng):
     steps = int(rng.integers(1, 4 * blocks + 1))
     size = int(rng.integers(1, 4))
     n = blocks * size - (int(rng.integers(0, size)) if blocks > 1 else 0)
-    etas = rng.uniform(0.1, 1.9, steps) if rng.random() < 0.5 else np.full(steps, rng.uniform(0.1, 1.9))
+    etas = (
+        rng.uniform(0.1, 1.9, steps)
+        if rng.random() < 0.5
+        else np.full(steps, rng.uniform(0.1, 1.9))
+    )
     stds = rng.uniform(0.2, 2, steps) if rng.random() < 0.5 else np.full(steps, rng.uniform(0.2, 2))
     same = len(set(etas)) == 1
     return run_of(
@@ -86,7 +90,9 @@ def test_bound_lies_above_the_exact_mixture_on_quadratics():
         )
         eta = run.step_sizes
         std = run.noise_stds
-        held = np.array(weights_of(run)) * run.n / run.batching.size  # a short block has less curvature
+        held = (
+            np.array(weights_of(run)) * run.n / run.batching.size
+        )  # a short block has less curvature
         curvature = h * held[np.arange(run.steps) % run.blocks]
         later = np.concatenate((np.cumprod((1 - eta * curvature)[::-1])[::-1][1:], [1.0]))
         scale = math.sqrt(((eta * std * later) ** 2).sum())
@@ -110,7 +116,9 @@ def true_mixture(c, s, v, weights, diameter=math.inf):
         shifts = np.zeros(len(c))
         shifts[met] = s[met]
         mu = optimal_mu(c, shifts, v)
-        found.append((weight, mu if math.isinf(diameter) else min(mu, best_restart(c, shifts, v, diameter))))
+        found.append(
+            (weight, mu if math.isinf(diameter) else min(mu, best_restart(c, shifts, v, diameter)))
+        )
     w, mus = zip(*found, strict=True)
     return GdpMixture(tuple(np.array(w) / sum(w)), mus)
 
@@ -121,7 +129,11 @@ def test_groups_lie_above_every_places_own_allocation_and_near_it():
     for _ in range(250):
         blocks = int(rng.integers(1, 5))
         T = int(rng.integers(1, 4 * blocks + 1))
-        c, s, v = float(rng.choice([1.0, 0.9, 0.5, 1.05, 1.5, 0.0])), rng.uniform(0.1, 2), rng.uniform(0.1, 2)
+        c, s, v = (
+            float(rng.choice([1.0, 0.9, 0.5, 1.05, 1.5, 0.0])),
+            rng.uniform(0.1, 2),
+            rng.uniform(0.1, 2),
+        )
         weights = rng.dirichlet(np.ones(blocks))
         arrays = np.full(T, c), np.full(T, s), np.full(T, v)
         true = true_mixture(*arrays, weights)
@@ -129,7 +141,8 @@ def test_groups_lie_above_every_places_own_allocation_and_near_it():
         assert found[0].sum() == pytest.approx(1, abs=1e-12)
         ours = GdpMixture(*map(tuple, found))
         few = [
-            (w, optimal_mu(arrays[0], shifts, arrays[2])) for w, shifts in scheduled_shifts(*arrays[:2], weights, 16)
+            (w, optimal_mu(arrays[0], shifts, arrays[2]))
+            for w, shifts in scheduled_shifts(*arrays[:2], weights, 16)
         ]
         coarse = GdpMixture(*map(tuple, zip(*few, strict=True)))
         for epsilon in (0.0, 0.5, 2.0):
@@ -166,16 +179,25 @@ def test_a_domain_only_helps_whatever_the_schedule():
     stds = tuple(float(x) for x in np.linspace(0.5, 1.0, 40))
     run = run_of(steps=40, noise=li.GradientNoise(stds))
     free = curve_of(run).epsilon(1e-5)
-    bounds = [curve_of(replace(run, domain=li.domains.Ball(radius))).epsilon(1e-5) for radius in (0.05, 0.3, 100.0)]
+    bounds = [
+        curve_of(replace(run, domain=li.domains.Ball(radius))).epsilon(1e-5)
+        for radius in (0.05, 0.3, 100.0)
+    ]
     assert bounds[0] < bounds[1] <= bounds[2] and bounds[0] < 0.9 * free
     assert bounds[2] == pytest.approx(free, rel=1e-9), "a wide domain changes nothing"
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_projected_chains(seed):
-    """Nonconvex maps on an interval, two passes of two blocks: the mean of the exact deltas of the four choices."""
+    """Nonconvex maps on an interval, two passes of two blocks: the mean of the exact deltas of the
+    four choices."""
     rng = np.random.default_rng(seed)
-    half, eta, m, L = float(rng.uniform(0.2, 1)), float(rng.uniform(0.3, 1.0)), 0.3, float(rng.uniform(0.3, 1))
+    half, eta, m, L = (
+        float(rng.uniform(0.2, 1)),
+        float(rng.uniform(0.3, 1.0)),
+        0.3,
+        float(rng.uniform(0.3, 1)),
+    )
     v = 0.2 * eta
 
     def plain(x):
@@ -193,12 +215,18 @@ def test_projected_chains(seed):
     for epsilon in (0.0, 0.5, 2.0):
         exact = [
             chain_delta(
-                epsilon, [(plain, pulled if step in met else plain, v) for step in range(4)], -half, half, cells=801
+                epsilon,
+                [(plain, pulled if step in met else plain, v) for step in range(4)],
+                -half,
+                half,
+                cells=801,
             )
             for _, met in all_places([0.5, 0.5], 4)
         ]
         assert curve.delta(epsilon) >= np.mean(exact) - 3e-4, "the grid is good to 3e-4"
-        assert curve.delta(epsilon) <= curve_of(replace(run, domain=li.domains.Everywhere())).delta(epsilon)
+        assert curve.delta(epsilon) <= curve_of(replace(run, domain=li.domains.Everywhere())).delta(
+            epsilon
+        )
     assert Gdp(0.0).epsilon(1e-5) < curve.epsilon(1e-5) < math.inf
 
 
@@ -211,39 +239,56 @@ def test_close_to_one_permutation_and_better_with_a_ridge():
     ):
         run = run_of(blocks, blocks * passes, 10, strong=strong)
         fresh = curve_of(run).epsilon(1e-6)
-        once = match(TABLE["shifted-interpolation-permuted"], replace(run, batching=li.Permuted(10))).curve.epsilon(
-            1e-6
-        )
-        worst = match(TABLE["shifted-interpolation"], replace(run, batching=li.Cyclic(10))).curve.epsilon(1e-6)
+        once = match(
+            TABLE["shifted-interpolation-permuted"], replace(run, batching=li.Permuted(10))
+        ).curve.epsilon(1e-6)
+        worst = match(
+            TABLE["shifted-interpolation"], replace(run, batching=li.Cyclic(10))
+        ).curve.epsilon(1e-6)
         assert fresh <= once * most and fresh < 0.95 * worst
 
 
 def test_groups_cover_every_place_once():
     rng = np.random.default_rng(0)
-    for blocks, reached, most in ((7, 7, 7), (7, 3, 64), (1000, 1000, 64), (1000, 1, 64), (1000, 777, 4), (1, 1, 1)):
+    for blocks, reached, most in (
+        (7, 7, 7),
+        (7, 3, 64),
+        (1000, 1000, 64),
+        (1000, 1, 64),
+        (1000, 777, 4),
+        (1, 1, 1),
+    ):
         weights = rng.dirichlet(np.ones(blocks))
         for towards_end in (True, False):
             found = groups(weights, reached, most, towards_end=towards_end)
             met = [group for group in found if group.last >= 0]
-            assert [place for group in met for place in range(group.first, group.last + 1)] == list(range(reached))
+            assert [place for group in met for place in range(group.first, group.last + 1)] == list(
+                range(reached)
+            )
             assert len(met) <= most and len(found) == len(met) + (reached < blocks)
             for group in met:
                 assert group.weight == pytest.approx(weights[group.first : group.last + 1].sum())
             assert math.fsum(group.weight for group in found) == pytest.approx(1, abs=1e-12)
     sizes = [len(part) for part in tail_groups(np.full(1000, 1e-3), 5000)]
-    assert sizes[0] == 2 and sizes[1] == 8 and 32 < sizes[2] <= 64, "the last passes get the finest groups"
+    assert sizes[0] == 2 and sizes[1] == 8 and 32 < sizes[2] <= 64, (
+        "the last passes get the finest groups"
+    )
 
 
 def test_composition_charges_the_worst_place_of_every_pass():
     stds = (0.5, 1.0, 2.0, 1.0, 0.4, 3.0, 0.7, 9.0)
     run = run_of(3, 8, noise=li.GradientNoise(stds), release="all")
     found = match(TABLE["composition-gdp"], run).curve.mu
-    worst = max(sum((0.5 / stds[step]) ** 2 for step in met) for _, met in all_places([1 / 3] * 3, 8))
+    worst = max(
+        sum((0.5 / stds[step]) ** 2 for step in met) for _, met in all_places([1 / 3] * 3, 8)
+    )
     assert found == pytest.approx(math.sqrt(worst), rel=1e-9)
     assert found > match(TABLE["composition-gdp"], replace(run, batching=li.Cyclic(2))).curve.mu
     assert isinstance(match(TABLE[NAME], run), Fails), "an order that is seen is not averaged over"
     constant = replace(run, noise=li.GradientNoise(0.5))
-    assert match(TABLE["composition-gdp"], constant).curve.mu == pytest.approx(math.sqrt(3), rel=1e-9)
+    assert match(TABLE["composition-gdp"], constant).curve.mu == pytest.approx(
+        math.sqrt(3), rel=1e-9
+    )
 
 
 def test_what_the_description_says():
@@ -252,22 +297,36 @@ def test_what_the_description_says():
     found = li.account(run, at_least=ASSUMED)
     assert found.best(1e-5).theorem.name == NAME
     assert "every pass's permutation of the records must stay secret" in found.all_caveats()
-    assert isinstance(match(TABLE["quadratic-witness"], run), Fails), "its place is not the same in every pass"
+    assert isinstance(match(TABLE["quadratic-witness"], run), Fails), (
+        "its place is not the same in every pass"
+    )
     silent = replace(run, noise=li.GradientNoise(0.0))
     assert curve_of(silent).epsilon(1e-5) == math.inf
     assert curve_of(run_of(sensitivity=0.0)).epsilon(1e-5) == 0
-    assert curve_of(run_of(4, 3, noise=li.GradientNoise(0.0))).delta(1.0) == pytest.approx(0.75), "one place is not met"
+    assert curve_of(run_of(4, 3, noise=li.GradientNoise(0.0))).delta(1.0) == pytest.approx(0.75), (
+        "one place is not met"
+    )
     paid = compose(curve_of(run), Gdp(0.3))
     assert isinstance(paid, GdpMixture) and paid.epsilon(1e-5) > curve_of(run).epsilon(1e-5)
 
 
-LONG = [(5_000, 10**7, 0.0, 0.5), (1, 10**9, 0.1, 0.5), (10**6, 10**6, 0.0, 0.5), (10**6, 5, 0.5, 0.5)]
+LONG = [
+    (5_000, 10**7, 0.0, 0.5),
+    (1, 10**9, 0.1, 0.5),
+    (10**6, 10**6, 0.0, 0.5),
+    (10**6, 5, 0.5, 0.5),
+]
 
 
-@pytest.mark.parametrize("blocks, steps, strong, step", [*LONG, (7, 10**6, 0.0, 2.1), (3, 100, 1.0, 1.0)])
+@pytest.mark.parametrize(
+    "blocks, steps, strong, step", [*LONG, (7, 10**6, 0.0, 2.1), (3, 100, 1.0, 1.0)]
+)
 def test_long_runs_and_many_blocks(blocks, steps, strong, step):
     run = run_of(blocks, steps, 1, strong=strong, step_size=li.Constant(step))
-    fresh, worst = curve_of(run), match(TABLE["shifted-interpolation"], replace(run, batching=li.Cyclic(1))).curve
+    fresh, worst = (
+        curve_of(run),
+        match(TABLE["shifted-interpolation"], replace(run, batching=li.Cyclic(1))).curve,
+    )
     if step < 2:
         assert fresh.epsilon(1e-6) <= worst.epsilon(1e-6) * (1 + 1e-9)
     assert fresh.epsilon(1e-6) > 0 or steps < blocks
@@ -275,11 +334,13 @@ def test_long_runs_and_many_blocks(blocks, steps, strong, step):
 
 @pytest.mark.parametrize("c", [0.8, 1.0, 1.02, 1.3])
 def test_early_passes_in_closed_form(c):
-    """30 passes of 3 blocks: groups of the last ones, and all earlier passes met at their end, step by step."""
+    """30 passes of 3 blocks: groups of the last ones, and all earlier passes met at their end, step
+    by step."""
     weights, arrays = np.full(3, 1 / 3), (np.full(90, c), np.full(90, 0.4), np.full(90, 0.7))
     found = constant_atoms(c, 0.4, 0.7, 90, weights)
     exact = [
-        (w, optimal_mu(arrays[0], shifts, arrays[2])) for w, shifts in scheduled_shifts(*arrays[:2], weights, 1024)
+        (w, optimal_mu(arrays[0], shifts, arrays[2]))
+        for w, shifts in scheduled_shifts(*arrays[:2], weights, 1024)
     ]
     assert found[0].size == 729 and found[0] == pytest.approx([w for w, _ in exact])
     assert found[1] == pytest.approx([mu for _, mu in exact], rel=1e-9)
@@ -289,7 +350,11 @@ def test_constant_maps_forget_all_but_the_last_step():
     weights = np.array([0.5, 0.3, 0.2])
     for steps, last in ((7, 0.5), (8, 0.3), (9, 0.2), (1, 0.5)):
         found, mus = constant_atoms(0.0, 0.4, 0.25, steps, weights)
-        assert found == pytest.approx([last, 1 - last]) and mus[0] == pytest.approx(0.8) and mus[1] == 0
+        assert (
+            found == pytest.approx([last, 1 - last])
+            and mus[0] == pytest.approx(0.8)
+            and mus[1] == 0
+        )
 
 
 def test_logarithms_far_apart():
@@ -301,12 +366,19 @@ def test_long_runs_in_a_bounded_domain():
     """Restarts are looked for in the last 4,096 steps and what completes a pass."""
     runs = [run_of(3, steps, 1, domain=li.domains.Ball(0.1)) for steps in (9_000, 30_000, 9_001)]
     bounded = [curve_of(run).epsilon(1e-6) for run in runs]
-    assert bounded[0] == bounded[1] < 0.5 * curve_of(replace(runs[0], domain=li.domains.Everywhere())).epsilon(1e-6)
+    assert (
+        bounded[0]
+        == bounded[1]
+        < 0.5 * curve_of(replace(runs[0], domain=li.domains.Everywhere())).epsilon(1e-6)
+    )
     assert bounded[0] < bounded[2] < 1.5 * bounded[0], "the last two meetings may be neighbours"
     restarted = curve_of(runs[0]).curves[1]
     window = 9_000 - (9_000 - 4_096) // 3 * 3
     c, s, v = np.ones(window), np.full(window, 0.5), np.full(window, 0.35**2)
-    exact = [best_restart(c, shifts, v, 0.2) for _, shifts in scheduled_shifts(c, s, np.full(3, 1 / 3), 16)]
+    exact = [
+        best_restart(c, shifts, v, 0.2)
+        for _, shifts in scheduled_shifts(c, s, np.full(3, 1 / 3), 16)
+    ]
     assert restarted.mus == pytest.approx(exact, rel=1e-9)
     many = run_of(10_000, 10_000, 1, domain=li.domains.Ball(0.1))
     assert isinstance(curve_of(many), GdpMixture), "a pass longer than the window: no restart"
@@ -315,15 +387,19 @@ def test_long_runs_in_a_bounded_domain():
 
 
 def test_only_the_short_block_has_less_curvature():
-    """21 records in blocks of 10: following the blocks one by one lies between all curved and all flat ones."""
+    """21 records in blocks of 10: following the blocks one by one lies between all curved and all
+    flat ones."""
     run = run_of(steps=30, n=21, size=10, strong=0.9)
     found = curve_of(run)
     assert isinstance(found, BestOf) and len(found.curves) == 2
     curved, flat = (
-        GdpMixture(*map(tuple, constant_atoms(c, 0.05, 0.35**2, 30, np.array([10, 10, 1]) / 21))) for c in (0.55, 0.955)
+        GdpMixture(*map(tuple, constant_atoms(c, 0.05, 0.35**2, 30, np.array([10, 10, 1]) / 21)))
+        for c in (0.55, 0.955)
     )
     assert curved.epsilon(1e-5) < found.epsilon(1e-5) < flat.epsilon(1e-5)
-    assert found.curves[0].epsilon(1e-5) == pytest.approx(flat.epsilon(1e-5), rel=1e-12), "as near as searches end"
+    assert found.curves[0].epsilon(1e-5) == pytest.approx(flat.epsilon(1e-5), rel=1e-12), (
+        "as near as searches end"
+    )
     assert found.curves[1].epsilon(1e-5) < 0.95 * found.curves[0].epsilon(1e-5)
     listed = replace(run, step_size=li.Steps((0.5,) * 30))
     assert curve_of(listed).epsilon(1e-5) == pytest.approx(found.curves[1].epsilon(1e-5), rel=1e-12)
@@ -332,7 +408,10 @@ def test_only_the_short_block_has_less_curvature():
 
 
 def test_a_map_that_expands_beyond_all_bounds_gives_infinite_mus_and_no_others():
-    """One early pass has no gap that would pay for itself, however large its cost: 0 times infinity is 0 here."""
+    """One early pass has no gap that would pay for itself, however large its cost: 0 times infinity
+    is 0 here."""
     for steps in (500, 659, 668, 1670):
         weights, mus = constant_atoms(15.67, 6.7e-4, 0.04, steps, np.full(167, 1 / 167))
-        assert not np.isnan(mus).any() and (mus > 0).all() and math.fsum(weights) == pytest.approx(1.0)
+        assert (
+            not np.isnan(mus).any() and (mus > 0).all() and math.fsum(weights) == pytest.approx(1.0)
+        )

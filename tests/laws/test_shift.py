@@ -7,14 +7,21 @@ import pytest
 from scipy.optimize import minimize
 
 from lastiterate.analysis import shifts as constant_shift
-from lastiterate.analysis.shifts import constant_mus
-from lastiterate.analysis.shifts import allowance, best_restart, optimal_mu, pool, search
+from lastiterate.analysis.shifts import (
+    allowance,
+    best_restart,
+    constant_mus,
+    optimal_mu,
+    pool,
+    search,
+)
 from lastiterate.curves.gaussian import Gdp
 from oracles.gaussian import chain_delta
 
 
 def by_optimiser(c, s, v, start):
-    """mu^2 = min sum a_t^2 / v_t over z_t = c_t z_{t-1} + s_t - a_t >= 0, z_T = 0, by a generic solver."""
+    """mu^2 = min sum a_t^2 / v_t over z_t = c_t z_{t-1} + s_t - a_t >= 0, z_T = 0, by a generic
+    solver."""
     T = len(c)
 
     def z(a):
@@ -32,7 +39,10 @@ def by_optimiser(c, s, v, start):
         jac=lambda a: 2 * a / v,
         method="SLSQP",
         options={"maxiter": 500, "ftol": 1e-14},
-        constraints=[{"type": "ineq", "fun": lambda a: z(a)[:-1]}, {"type": "eq", "fun": lambda a: z(a)[-1]}],
+        constraints=[
+            {"type": "ineq", "fun": lambda a: z(a)[:-1]},
+            {"type": "eq", "fun": lambda a: z(a)[-1]},
+        ],
     )
     return math.sqrt(found.fun)
 
@@ -41,7 +51,11 @@ def test_against_a_generic_optimiser():
     rng = np.random.default_rng(0)
     for _ in range(80):
         T = int(rng.integers(1, 9))
-        c, s, v = rng.uniform(0.3, 1.6, T), rng.uniform(0, 2, T) * (rng.random(T) < 0.7), rng.uniform(0.2, 2, T)
+        c, s, v = (
+            rng.uniform(0.3, 1.6, T),
+            rng.uniform(0, 2, T) * (rng.random(T) < 0.7),
+            rng.uniform(0.2, 2, T),
+        )
         s[rng.integers(T)] += 0.3
         start = float(rng.choice([0.0, rng.uniform(0, 2)]))
         assert optimal_mu(c, s, v, start) == pytest.approx(by_optimiser(c, s, v, start), rel=2e-5)
@@ -69,18 +83,26 @@ def test_closed_form_equals_the_general_one():
 def test_steps_without_noise():
     c, s = np.array([0.9, 1.1, 0.8]), np.array([0.5, 0.2, 0.4])
     # folded forward: (c, s) of steps 1 and 2 act as one
-    folded = optimal_mu(np.array([0.9 * 1.1, 0.8]), np.array([1.1 * 0.5 + 0.2, 0.4]), np.array([0.7, 0.3]))
+    folded = optimal_mu(
+        np.array([0.9 * 1.1, 0.8]), np.array([1.1 * 0.5 + 0.2, 0.4]), np.array([0.7, 0.3])
+    )
     assert optimal_mu(c, s, np.array([0.0, 0.7, 0.3])) == pytest.approx(folded, rel=1e-12)
     assert optimal_mu(c, s, np.array([0.3, 0.7, 0.0])) == math.inf
     assert optimal_mu(c, np.array([0.5, 0.2, 0.0]), np.array([0.3, 0.7, 0.0])) < math.inf
-    assert optimal_mu(c, s, np.zeros(3)) == math.inf and optimal_mu(c, np.zeros(3), np.zeros(3)) == 0
-    assert optimal_mu(np.array([2.0, 0.0, 1.0]), np.array([9.0, 1.0, 1.0]), np.ones(3)) == pytest.approx(math.sqrt(2))
+    assert (
+        optimal_mu(c, s, np.zeros(3)) == math.inf and optimal_mu(c, np.zeros(3), np.zeros(3)) == 0
+    )
+    assert optimal_mu(
+        np.array([2.0, 0.0, 1.0]), np.array([9.0, 1.0, 1.0]), np.ones(3)
+    ) == pytest.approx(math.sqrt(2))
 
 
 def test_long_expanding_runs_do_not_cancel():
     T = 20_000
     ours = optimal_mu(np.full(T, 1.01), np.full(T, 0.1), np.full(T, 0.5))
-    assert ours == pytest.approx(math.sqrt(T * 0.01 / 0.5), rel=1e-9), "with c > 1 every step pays for itself"
+    assert ours == pytest.approx(math.sqrt(T * 0.01 / 0.5), rel=1e-9), (
+        "with c > 1 every step pays for itself"
+    )
     assert constant_mus(1.01, 0.1, 0.5, T, 1)[0] == pytest.approx(ours, rel=1e-9)
     million = constant_mus(0.99999, 0.1, 0.5, 10**6, 1)[0]
     c = 0.99999
@@ -89,20 +111,34 @@ def test_long_expanding_runs_do_not_cancel():
 
 
 def test_restart_is_priced_by_the_diameter():
-    """K = [-1, 1], maps to -5 and +5 with tiny noise, then the identity: exact mu = 2 / sqrt v; a radius gives half."""
+    """K = [-1, 1], maps to -5 and +5 with tiny noise, then the identity: exact mu = 2 / sqrt v; a
+    radius gives half."""
     v = 0.3
     c, s, noise = np.array([0.0, 1.0]), np.array([10.0, 0.0]), np.array([1e-12, v])
     assert best_restart(c, s, noise, 2.0) >= 2 / math.sqrt(v) * (1 - 1e-12)
-    exact = chain_delta(0.5, [(lambda x: 0 * x - 5, lambda x: 0 * x + 5, 1e-12), (lambda x: x, lambda x: x, v)], -1, 1)
-    assert Gdp(best_restart(c, s, noise, 2.0)).delta(0.5) >= exact > Gdp(1 / math.sqrt(v)).delta(0.5)
+    exact = chain_delta(
+        0.5,
+        [(lambda x: 0 * x - 5, lambda x: 0 * x + 5, 1e-12), (lambda x: x, lambda x: x, v)],
+        -1,
+        1,
+    )
+    assert (
+        Gdp(best_restart(c, s, noise, 2.0)).delta(0.5) >= exact > Gdp(1 / math.sqrt(v)).delta(0.5)
+    )
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_projected_chains(seed):
-    """Convex, clipped and nonconvex maps on an interval; the exact law by grid propagation, both directions."""
+    """Convex, clipped and nonconvex maps on an interval; the exact law by grid propagation, both
+    directions."""
     rng = np.random.default_rng(seed)
     T, half = int(rng.integers(1, 6)), float(rng.uniform(0.3, 2))
-    eta, M, m, L = float(rng.uniform(0.1, 1.0)), 1.0, float(rng.choice([0.0, 0.3])), float(rng.uniform(0.2, 1))
+    eta, M, m, L = (
+        float(rng.uniform(0.1, 1.0)),
+        1.0,
+        float(rng.choice([0.0, 0.3])),
+        float(rng.uniform(0.2, 1)),
+    )
     wave = (M + m) / 2
 
     def gradient(x):  # second derivative between -m and M
@@ -128,8 +164,12 @@ def test_many_blocks_in_a_bounded_domain_stay_quick_and_valid():
 
 def test_edges_of_constant_schedules():
     assert (constant_mus(0.9, 0.5, 0.0, 5, 3) == math.inf).all(), "no noise"
-    assert (constant_mus(0.9, 0.5, 0.0, 2, 3) == [math.inf, math.inf, 0]).all(), "the third block is not reached"
-    assert (constant_mus(0.9, 0.0, 0.0, 5, 3) == 0).all() and (constant_mus(0.9, 0.0, 0.3, 5, 3) == 0).all()
+    assert (constant_mus(0.9, 0.5, 0.0, 2, 3) == [math.inf, math.inf, 0]).all(), (
+        "the third block is not reached"
+    )
+    assert (constant_mus(0.9, 0.0, 0.0, 5, 3) == 0).all() and (
+        constant_mus(0.9, 0.0, 0.3, 5, 3) == 0
+    ).all()
     assert (constant_mus(1.2, 0.0, 0.3, 5, 3) == 0).all()
     for v in (0.3, 2.5):
         last = constant_mus(0.0, 0.7, v, 5, 3)  # step 5 is met by the second block
@@ -139,7 +179,9 @@ def test_edges_of_constant_schedules():
         once = constant_mus(c, 0.7, 0.3, 4, 6)
         for place in range(4):  # one shift spread over the steps from its meeting on
             weights = c ** np.arange(3 - place, -1, -1)
-            assert once[place] == pytest.approx(0.7 * weights[0] / math.sqrt(0.3 * (weights**2).sum()), rel=1e-11)
+            assert once[place] == pytest.approx(
+                0.7 * weights[0] / math.sqrt(0.3 * (weights**2).sum()), rel=1e-11
+            )
         assert (once[4:] == 0).all()
 
 
@@ -155,12 +197,16 @@ def test_restarts_of_constant_schedules(monkeypatch):
         for place in range(blocks):
             s = np.where(np.arange(steps) % blocks == place, 0.4, 0.0)
             arrays = np.full(steps, c), s, np.full(steps, 0.3)
-            assert found[place] == pytest.approx(min(optimal_mu(*arrays), best_restart(*arrays, D)), rel=1e-11)
+            assert found[place] == pytest.approx(
+                min(optimal_mu(*arrays), best_restart(*arrays, D)), rel=1e-11
+            )
     nothing = constant_mus(0.9, 0.0, 0.3, 40, 1, 0.5)
     assert nothing[0] == 0
     only_start = constant_shift._restarted(0.9, 0.0, 0.3, 40, 1, 0.5)[0]
     weights = 0.9 ** np.arange(40)
-    assert only_start == pytest.approx(0.5 * 0.9**40 / math.sqrt(0.3 * (weights**2).sum()), rel=1e-11)
+    assert only_start == pytest.approx(
+        0.5 * 0.9**40 / math.sqrt(0.3 * (weights**2).sum()), rel=1e-11
+    )
     free = constant_mus(1.0, 0.4, 0.3, 50, 3)
     monkeypatch.setattr(constant_shift, "MOST_PLACES", 3)
     assert (constant_mus(1.0, 0.4, 0.3, 50, 3, 0.05) < free).all()
@@ -189,16 +235,22 @@ def test_pools_are_the_greatest_convex_minorant():
             slopes = (S[i + 1 :] - S[i]) / (X[i + 1 :] - X[i])
             corners.append(i + 1 + int(np.flatnonzero(slopes <= slopes.min() * (1 + 1e-12))[-1]))
         found = pool(np.log(shifts), np.log(noises))
-        assert np.exp(found[0]) == pytest.approx(np.diff(S[corners])) and np.exp(found[1]) == pytest.approx(
-            np.diff(X[corners])
-        )
+        assert np.exp(found[0]) == pytest.approx(np.diff(S[corners])) and np.exp(
+            found[1]
+        ) == pytest.approx(np.diff(X[corners]))
 
 
 def test_starts_and_forgetting():
     c, s, v = np.array([0.5, 2.0, 0.9]), np.array([0.2, 0.0, 0.1]), np.array([0.4, 0.3, 0.7])
-    assert optimal_mu(c, s, v, 0.8) == pytest.approx(optimal_mu(c, s + np.array([0.4, 0, 0]), v), rel=1e-13)
-    assert optimal_mu(np.array([0.5, 0.0, 0.9]), s, v, 0.8) == pytest.approx(0.1 / math.sqrt(0.7), rel=1e-12)
-    assert optimal_mu(np.array([0.0]), np.array([0.3]), np.array([0.4]), 5.0) == pytest.approx(0.3 / math.sqrt(0.4))
+    assert optimal_mu(c, s, v, 0.8) == pytest.approx(
+        optimal_mu(c, s + np.array([0.4, 0, 0]), v), rel=1e-13
+    )
+    assert optimal_mu(np.array([0.5, 0.0, 0.9]), s, v, 0.8) == pytest.approx(
+        0.1 / math.sqrt(0.7), rel=1e-12
+    )
+    assert optimal_mu(np.array([0.0]), np.array([0.3]), np.array([0.4]), 5.0) == pytest.approx(
+        0.3 / math.sqrt(0.4)
+    )
     assert optimal_mu(c, 0 * s, v) == 0 and optimal_mu(c, 0 * s, v, 0.8) > 0
     assert optimal_mu(c, 0 * s, np.array([0.4, 0.3, 0.0]), 0.8) == pytest.approx(
         optimal_mu(c[:2], 0 * s[:2], v[:2], 0.8)
@@ -224,7 +276,9 @@ def test_rounding_allowances():
         assert 0.3 / math.sqrt(0.5) < exact < 0.3 / math.sqrt(0.5) * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("longest, best", [(1, 1), (2, 2), (50, 37), (5_000, 5_000), (5_000, 1), (100_000, 31_415)])
+@pytest.mark.parametrize(
+    "longest, best", [(1, 1), (2, 2), (50, 37), (5_000, 5_000), (5_000, 1), (100_000, 31_415)]
+)
 def test_search_finds_the_valley(longest, best):
     asked = []
 

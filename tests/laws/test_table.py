@@ -1,4 +1,5 @@
-"""Laws of the whole table: no upper row below an exact law, whatever run is drawn; all of them monotone."""
+"""Laws of the whole table: no upper row below an exact law, whatever run is drawn; all of them
+monotone."""
 
 import itertools
 import math
@@ -22,24 +23,38 @@ POISSON = {"poisson-rdp", "poisson-pld", "restarted-poisson-pld", "delayed-shift
 # exact mixtures: test_poisson, test_restarted, test_delayed_shifts
 SAMPLED_PAIR = {"fixed-size-amplified", "restarted-fixed-size", "delayed-shifts-fixed-size"}
 # test_fixed_size, test_restarted_fixed_size, test_delayed_shifts
-ALLOCATED = {"random-allocation-pld", "shifted-interpolation-allocated", "restarted-allocation-pld",
-             "delayed-shifts-allocated"}
+ALLOCATED = {
+    "random-allocation-pld",
+    "shifted-interpolation-allocated",
+    "restarted-allocation-pld",
+    "delayed-shifts-allocated",
+}
 # against exact laws in test_random_allocation, test_allocated, test_restarted
 BINS = {"balls-in-bins-pld", "shifted-interpolation-bins"}  # monotone in test_balls_in_bins
-ROUGH = {"lipschitz-bounded-domain", "hoelder-bounded-domain"}  # constants that are not drawn here: test_bounded_domain
-OTHER_NOISE = {"objective-perturbation", "variance-reduction", "correlated-gdp"}  # each has a file of tests
+ROUGH = {
+    "lipschitz-bounded-domain",
+    "hoelder-bounded-domain",
+}  # constants that are not drawn here: test_bounded_domain
+OTHER_NOISE = {
+    "objective-perturbation",
+    "variance-reduction",
+    "correlated-gdp",
+}  # each has a file of tests
 SAMPLED = {"composition-gdp", "sgld-strongly-convex-batch"}
 
 
 def loss(sensitivity, smooth, lowest, rng):
     """Constants of records whose Hessians lie in [lowest, smooth]."""
     if lowest < 0 or (lowest == 0 and rng.random() < 0.5):
-        return li.Abstract(li.LossFacts(sensitivity=sensitivity, smooth=smooth, weak_convexity=-lowest))
+        return li.Abstract(
+            li.LossFacts(sensitivity=sensitivity, smooth=smooth, weak_convexity=-lowest)
+        )
     return li.Abstract(li.LossFacts(sensitivity=sensitivity, smooth=smooth, strong=lowest))
 
 
 def draw(rng, batching):
-    """A run, the Hessians of its records, and the edges of every regime: 1/smooth, 2/smooth, one step, batch = n."""
+    """A run, the Hessians of its records, and the edges of every regime: 1/smooth, 2/smooth, one
+    step, batch = n."""
     smooth = float(rng.uniform(0.2, 3))
     concave = rng.uniform(-3, -1) if rng.random() < 0.3 else rng.uniform(-1, 1)
     lowest = float(rng.choice([smooth, 0.0, concave * smooth, rng.uniform(0.01, 1) * smooth]))
@@ -57,7 +72,9 @@ def draw(rng, batching):
         li.GradientNoise(sigma),
         li.GradientNoise(tuple(map(float, rng.uniform(0.1, 1, steps)))),
     ]
-    gibbs = li.GaussianStart(math.sqrt(2 * sigma**2 / lowest)) if lowest > 0 else li.GaussianStart(0.5)
+    gibbs = (
+        li.GaussianStart(math.sqrt(2 * sigma**2 / lowest)) if lowest > 0 else li.GaussianStart(0.5)
+    )
     run = li.Run(
         n=n,
         steps=steps,
@@ -73,7 +90,8 @@ def draw(rng, batching):
 
 
 def exact(run, curvatures, place):
-    """mu of a record in block ``place`` that pulls with its full sensitivity, ``curvatures`` one for each block."""
+    """mu of a record in block ``place`` that pulls with its full sensitivity, ``curvatures`` one
+    for each block."""
     etas = run.step_sizes
     stds = run.noise_stds
     block = np.arange(run.steps) % run.blocks
@@ -96,7 +114,8 @@ def uppers(run, among=UPPER):
 
 
 def test_blocks_in_public_order():
-    """Records with curvatures of their own; b need not divide n, and a short block has less curvature."""
+    """Records with curvatures of their own; b need not divide n, and a short block has less
+    curvature."""
     rng, met, tight = np.random.default_rng(71), Counter(), Counter()
     for _ in range(size(1000, 3000, "ORDERED")):
         run, hessians = draw(rng, rng.choice([li.Cyclic, lambda b: li.FullBatch()]))
@@ -111,15 +130,22 @@ def test_blocks_in_public_order():
                 tight[name] += curve.mu <= mu * (1 + 1e-9)
             else:
                 assert curve.delta(1.0) >= Gdp(mu).delta(1.0) * (1 - 1e-9)
-    bounded = {name for name in UPPER if "bounded_domain" in {a.name for a in TABLE[name].assumptions}}
+    bounded = {
+        name for name in UPPER if "bounded_domain" in {a.name for a in TABLE[name].assumptions}
+    }
     secret = {"shifted-interpolation-permuted", "shifted-interpolation-reshuffled", *POISSON, *BINS}
     secret |= {*SAMPLED_PAIR, *ALLOCATED, *OTHER_NOISE}
     assert {name for name in UPPER if met[name] >= 20} == set(UPPER) - bounded - secret, met
-    assert tight["shifted-interpolation"] > 100 and tight["composition-gdp"] > 35 and tight["pabi-convex"] > 10
+    assert (
+        tight["shifted-interpolation"] > 100
+        and tight["composition-gdp"] > 35
+        and tight["pabi-convex"] > 10
+    )
 
 
 def test_a_short_block_is_followed_on_its_own():
-    """Records of curvature 1, five of six in the first block: bound and exact law of every place, never far apart."""
+    """Records of curvature 1, five of six in the first block: bound and exact law of every place,
+    never far apart."""
     base = dict(n=6, step_size=li.Constant(0.3), noise=li.GradientNoise(1.0), batching=li.Cyclic(5))
     loss_of = li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=1.0))
     for steps in (1, 2, 9, 40):
@@ -127,7 +153,10 @@ def test_a_short_block_is_followed_on_its_own():
         curvatures = in_order(run, np.ones(6))
         assert curvatures == [1.0, 0.2]
         for bound, place in zip(place_mus(run), (0, 1), strict=True):
-            assert exact(run, curvatures, place) <= bound <= 1.4 * exact(run, curvatures, place) or bound == 0
+            assert (
+                exact(run, curvatures, place) <= bound <= 1.4 * exact(run, curvatures, place)
+                or bound == 0
+            )
         listed = replace(run, step_size=li.Steps((0.3,) * steps))
         assert place_mus(listed) == pytest.approx(place_mus(run), rel=1e-12)
     permuted = replace(run, batching=li.Permuted(5))
@@ -135,11 +164,17 @@ def test_a_short_block_is_followed_on_its_own():
 
 
 def test_one_secret_permutation():
-    """All records alike, or the others' order in plain sight: the exact mixture over the record's place."""
+    """All records alike, or the others' order in plain sight: the exact mixture over the record's
+    place."""
     rng, met, near = np.random.default_rng(72), Counter(), 0.0
     for _ in range(50):
         run, hessians = draw(rng, li.Permuted)
-        weights = np.array([min(run.batching.size, run.n - j * run.batching.size) for j in range(run.blocks)]) / run.n
+        weights = (
+            np.array(
+                [min(run.batching.size, run.n - j * run.batching.size) for j in range(run.blocks)]
+            )
+            / run.n
+        )
         curvatures = in_order(run, np.full(run.n, hessians[0]))
         mus = [exact(run, curvatures, place) for place in range(run.blocks)]
         for epsilon in (0.0, 1.0):
@@ -149,7 +184,9 @@ def test_one_secret_permutation():
                 assert curve.delta(epsilon) >= true - 1e-6, (name, run, hessians)
                 near = max(near, true / curve.delta(epsilon) if true > 1e-4 else 0.0)
     assert (
-        set(met) == {"composition-gdp", "shifted-interpolation-permuted", "sgld-strongly-convex-batch"} and near > 0.98
+        set(met)
+        == {"composition-gdp", "shifted-interpolation-permuted", "sgld-strongly-convex-batch"}
+        and near > 0.98
     )
 
 
@@ -164,32 +201,44 @@ def test_secret_bins():
         counts = Counter()
         for bins in itertools.product(range(run.blocks), repeat=n - 1):
             held = (
-                tuple(np.bincount(bins, weights=hessians[1:n], minlength=run.blocks)) if bins else (0.0,) * run.blocks
+                tuple(np.bincount(bins, weights=hessians[1:n], minlength=run.blocks))
+                if bins
+                else (0.0,) * run.blocks
             )
             counts[held] += run.blocks ** -(n - 1.0)
         for epsilon in (0.0, 1.0):
             true = 0.0
             for held, chance in counts.items():
-                mus = [exact(run, np.array(held) / run.divisor, place) for place in range(run.blocks)]
+                mus = [
+                    exact(run, np.array(held) / run.divisor, place) for place in range(run.blocks)
+                ]
                 true += chance * hidden_place_delta(epsilon, [1 / run.blocks] * run.blocks, mus)
             for name, curve in uppers(run):
                 met[name] += 1
                 assert curve.delta(epsilon) >= true - 1e-6, (name, run, hessians)
-    assert set(met) <= {"composition-gdp", *BINS} and met["shifted-interpolation-bins"] == met["composition-gdp"]
+    assert (
+        set(met) <= {"composition-gdp", *BINS}
+        and met["shifted-interpolation-bins"] == met["composition-gdp"]
+    )
     assert met["balls-in-bins-pld"] > 10
 
 
 def test_a_crowded_bin_has_more_curvature():
-    """Six records divided by two: a bin may hold five others, and steps beyond 2/(2.5 smooth) may expand."""
+    """Six records divided by two: a bin may hold five others, and steps beyond 2/(2.5 smooth) may
+    expand."""
     name, base = "shifted-interpolation-bins", dict(n=6, steps=7, noise=li.GradientNoise(1.0))
     for step, crowded in ((0.8, False), (0.81, True), (2.0, True)):
         flat = li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.0))
         run = li.Run(step_size=li.Constant(step), batching=li.BallsInBins(2), loss=flat, **base)
-        blocks = match(TABLE["shifted-interpolation-permuted"], replace(run, batching=li.Permuted(2))).curve.delta(0.1)
+        blocks = match(
+            TABLE["shifted-interpolation-permuted"], replace(run, batching=li.Permuted(2))
+        ).curve.delta(0.1)
         bins = match(TABLE[name], run).curve.delta(0.1)
         assert bins > blocks * (1 + 1e-9) if crowded else bins == pytest.approx(blocks, rel=1e-9)
         # an empty bin has no curvature at all
-        curved = replace(run, loss=li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.3)))
+        curved = replace(
+            run, loss=li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.3))
+        )
         assert match(TABLE[name], curved).curve.delta(0.1) == bins
 
 
@@ -197,13 +246,19 @@ def test_batches_drawn_afresh():
     rng, met, near = np.random.default_rng(74), Counter(), 0.0
     for _ in range(size(60, 150, "AFRESH")):
         run, hessians = draw(rng, li.FixedSize)
-        run = replace(run, steps=min(run.steps, 6)) if not isinstance(run.step_size, li.Steps) and run.constant else run
+        run = (
+            replace(run, steps=min(run.steps, 6))
+            if not isinstance(run.step_size, li.Steps) and run.constant
+            else run
+        )
         if run.steps > 6:
             continue
         etas = run.step_sizes
         stds = run.noise_stds
         later = np.concatenate((np.cumprod((1 - etas * hessians[0])[::-1])[::-1][1:], [1.0]))
-        apart = 2 if run.adjacency == "replace-one" else 1  # one record's pull, or a pull and its opposite
+        apart = (
+            2 if run.adjacency == "replace-one" else 1
+        )  # one record's pull, or a pull and its opposite
         pull = run.facts().sensitivity.value / apart / run.divisor * etas * later
         start = run.start.std**2 if isinstance(run.start, li.GaussianStart) else 0.0
         first = later[0] * (1 - etas[0] * hessians[0])
@@ -220,7 +275,9 @@ def test_batches_drawn_afresh():
                 met[name] += 1
                 assert curve.delta(epsilon) >= true - 1e-5, (name, run, hessians)
                 near = max(near, true / curve.delta(epsilon) if true > 1e-4 else 0.0)
-    assert set(met) == {"composition-gdp", "sgld-strongly-convex-batch", *SAMPLED_PAIR} and near > 0.98
+    assert (
+        set(met) == {"composition-gdp", "sgld-strongly-convex-batch", *SAMPLED_PAIR} and near > 0.98
+    )
 
 
 def changed(run, rng):
@@ -241,13 +298,23 @@ def changed(run, rng):
                 less = tuple(x / 1.7 for x in std) if isinstance(std, tuple) else std / 1.7
                 yield "noise", replace(run, noise=li.GradientNoise(less))
     if given.get("strong"):
-        yield "curvature", replace(run, loss=li.Abstract(li.LossFacts(**given | {"strong": given["strong"] * 0.6})))
+        yield (
+            "curvature",
+            replace(
+                run, loss=li.Abstract(li.LossFacts(**given | {"strong": given["strong"] * 0.6}))
+            ),
+        )
     if given.get("weak_convexity"):
         less = {"weak_convexity": given["weak_convexity"] * 1.3}
         yield "convexity", replace(run, loss=li.Abstract(li.LossFacts(**given | less)))
-    yield "smoothness", replace(run, loss=li.Abstract(li.LossFacts(**given | {"smooth": given["smooth"] * 1.2})))
+    yield (
+        "smoothness",
+        replace(run, loss=li.Abstract(li.LossFacts(**given | {"smooth": given["smooth"] * 1.2}))),
+    )
     whole = isinstance(run.batching, li.FullBatch) or run.n % run.batching.size == 0
-    if run.constant and whole:  # otherwise another step may hide more than it adds, a short block among them
+    if (
+        run.constant and whole
+    ):  # otherwise another step may hide more than it adds, a short block among them
         yield "steps", replace(run, steps=run.steps + int(rng.integers(1, 20)))
     if isinstance(run.domain, li.domains.Ball):
         yield "domain", replace(run, domain=li.domains.Ball(run.domain.radius * 1.3))
@@ -257,7 +324,8 @@ def changed(run, rng):
 
 
 EXEMPT = {("smoothness", "cyclic-weakly-convex"), ("smoothness", "cyclic-weakly-convex-bounded")}
-"""L_lam^2 = 1 + 2 lam m (1 + m / (2 (M + m))) falls as M grows; both constants hold, the smaller one for both."""
+"""L_lam^2 = 1 + 2 lam m (1 + m / (2 (M + m))) falls as M grows; both constants hold, the smaller
+one for both."""
 
 
 CONSTANTS = {
@@ -269,7 +337,8 @@ CONSTANTS = {
 
 
 def test_a_bound_names_every_constant_that_it_uses():
-    """Evidence cannot be lost: where another value of a constant changes a curve, its fact is among the verdict's."""
+    """Evidence cannot be lost: where another value of a constant changes a curve, its fact is among
+    the verdict's."""
     rng, met = np.random.default_rng(76), Counter()
     kinds = [li.Cyclic, lambda b: li.FullBatch(), li.Permuted, li.FixedSize]
     for _ in range(size(120, 400, "NAMED")):
@@ -284,14 +353,24 @@ def test_a_bound_names_every_constant_that_it_uses():
                     assert CONSTANTS[what] in named, (what, name, run)
                     met[name, what] += 1
     assert met["shifted-interpolation", "convexity"] and met["shifted-interpolation", "smoothness"]
-    assert met["shifted-interpolation", "curvature"] and met["sgld-strongly-convex-batch", "curvature"]
+    assert (
+        met["shifted-interpolation", "curvature"] and met["sgld-strongly-convex-batch", "curvature"]
+    )
 
 
 def test_every_upper_bound_is_monotone():
-    """Less noise, more sensitivity, less curvature, more steps, a larger domain, fewer records: no smaller bound."""
+    """Less noise, more sensitivity, less curvature, more steps, a larger domain, fewer records: no
+    smaller bound."""
     rng, met = np.random.default_rng(75), Counter()
     rows = [name for name in UPPER if name not in SAMPLED_PAIR]
-    kinds = [li.Cyclic, lambda b: li.FullBatch(), lambda b: li.FullBatch(), li.Permuted, li.FixedSize, li.Reshuffled]
+    kinds = [
+        li.Cyclic,
+        lambda b: li.FullBatch(),
+        lambda b: li.FullBatch(),
+        li.Permuted,
+        li.FixedSize,
+        li.Reshuffled,
+    ]
     for _ in range(size(300, 600, "MONOTONE")):
         run, _ = draw(rng, kinds[int(rng.integers(len(kinds)))])
         if rng.random() < 0.4:
@@ -299,12 +378,20 @@ def test_every_upper_bound_is_monotone():
         before = dict(uppers(run, rows))
         for what, other in changed(run, rng):
             for name, curve in uppers(other, before):
-                searched = run.blocks > 1 and isinstance(run.domain, li.domains.Ball) and what in ("steps", "domain")
+                searched = (
+                    run.blocks > 1
+                    and isinstance(run.domain, li.domains.Ball)
+                    and what in ("steps", "domain")
+                )
                 if searched and name == "shifted-interpolation":
                     continue  # not every restart is tried
                 if (what, name) not in EXEMPT:
                     met[name, what] += 1
-                    assert curve.delta(0.7) >= before[name].delta(0.7) * (1 - 1e-9) - 1e-15, (what, name, run)
+                    assert curve.delta(0.7) >= before[name].delta(0.7) * (1 - 1e-9) - 1e-15, (
+                        what,
+                        name,
+                        run,
+                    )
     for name in set(UPPER) - POISSON - ROUGH - BINS - ALLOCATED - OTHER_NOISE - SAMPLED_PAIR:
         seen = {what for other, what in met if other == name}
         gibbs = any(a.name in ("gibbs_start", "log_sobolev") for a in TABLE[name].assumptions)

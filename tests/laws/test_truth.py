@@ -1,4 +1,5 @@
-"""No upper bound below the exact law, no lower bound above it: drawn runs inside each theorem's regime."""
+"""No upper bound below the exact law, no lower bound above it: drawn runs inside each theorem's
+regime."""
 
 import math
 import sys
@@ -9,8 +10,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.curves.gaussian import Gdp
-from lastiterate.run.facts import mint
-from lastiterate.run.facts import known
+from lastiterate.run.facts import known, mint
 from lastiterate.run.losses import derived
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, Broken, Fails, match
@@ -27,17 +27,27 @@ def draw(rng, *, batched=True, langevin=False, squared=False, gibbs=False):
     strong = (
         smooth
         if squared
-        else float(0.0 if rng.random() < EDGES["no curvature"] and not gibbs else rng.uniform(0.01, 1) * smooth)
+        else float(
+            0.0
+            if rng.random() < EDGES["no curvature"] and not gibbs
+            else rng.uniform(0.01, 1) * smooth
+        )
     )
     steps = 1 if rng.random() < EDGES["one step"] else int(rng.integers(1, 40))
     top = 1.0 if gibbs else 2.0
-    eta = top / smooth * (0.999 if rng.random() < EDGES["step at 2/smooth"] else float(rng.uniform(0.01, 0.99)))
+    eta = (
+        top
+        / smooth
+        * (0.999 if rng.random() < EDGES["step at 2/smooth"] else float(rng.uniform(0.01, 0.99)))
+    )
     n = int(rng.integers(1, 30))
     b = n if not batched or rng.random() < EDGES["batch = n"] else int(rng.integers(1, n + 1))
     varied = not langevin and rng.random() < 0.5
     etas = rng.uniform(0.2, 1, steps) * eta if varied else np.full(steps, eta)
     stds = rng.uniform(0.1, 1, steps) if varied else np.full(steps, float(rng.uniform(0.1, 1)))
-    noise = li.GradientNoise(tuple(map(float, stds))) if varied else li.GradientNoise(float(stds[0]))
+    noise = (
+        li.GradientNoise(tuple(map(float, stds))) if varied else li.GradientNoise(float(stds[0]))
+    )
     if langevin:
         noise = li.Langevin(float(stds[0]))
         stds = noise.sigma * np.sqrt(2 / etas)
@@ -110,7 +120,8 @@ def test_upper_bounds_lie_above_the_exact_law(name, regime):
 
 
 @pytest.mark.parametrize(
-    "name, regime", [("quadratic-witness", {}), ("langevin-lower-bound", {"batched": False, "langevin": True})]
+    "name, regime",
+    [("quadratic-witness", {}), ("langevin-lower-bound", {"batched": False, "langevin": True})],
 )
 def test_lower_bounds_are_attained(name, regime):
     rng = np.random.default_rng(7)
@@ -136,7 +147,10 @@ def test_permuted_bound_lies_above_the_exact_mixture():
         if run.blocks == 1:
             continue
         run = li.Run(
-            **{**{f: getattr(run, f) for f in run.__dataclass_fields__}, "batching": li.Permuted(run.batching.size)}
+            **{
+                **{f: getattr(run, f) for f in run.__dataclass_fields__},
+                "batching": li.Permuted(run.batching.size),
+            }
         )
         counts = [min(run.batching.size, run.n - j * run.batching.size) for j in range(run.blocks)]
         mus = [exact_mu(curvature, etas, stds, shifts(run, j)) for j in range(run.blocks)]
@@ -165,13 +179,33 @@ def test_contracts_of_the_bounds():
                 return applied(name, li.Run(**other)).mu
 
             now, up = mu(), 1 + 1e-9
-            loss = {"sensitivity": facts.sensitivity.value, "smooth": facts.smooth.value, "strong": facts.strong.value}
+            loss = {
+                "sensitivity": facts.sensitivity.value,
+                "smooth": facts.smooth.value,
+                "strong": facts.strong.value,
+            }
             assert mu(noise=li.GradientNoise(run.noise.std * 2)) == pytest.approx(now / 2)
-            if run.blocks == 1 or run.n % run.batching.size == 0:  # a short block has a contraction of its own
+            if (
+                run.blocks == 1 or run.n % run.batching.size == 0
+            ):  # a short block has a contraction of its own
                 assert mu(steps=run.steps + 1) * up >= now
-            assert mu(loss=li.Abstract(li.LossFacts(**loss | {"sensitivity": loss["sensitivity"] * 1.5}))) * up >= now
-            assert mu(loss=li.Abstract(li.LossFacts(**loss | {"strong": loss["strong"] / 2}))) * up >= now
-            assert mu(loss=li.Abstract(li.LossFacts(**loss | {"smooth": loss["smooth"] * 2}))) * up >= now
+            assert (
+                mu(
+                    loss=li.Abstract(
+                        li.LossFacts(**loss | {"sensitivity": loss["sensitivity"] * 1.5})
+                    )
+                )
+                * up
+                >= now
+            )
+            assert (
+                mu(loss=li.Abstract(li.LossFacts(**loss | {"strong": loss["strong"] / 2}))) * up
+                >= now
+            )
+            assert (
+                mu(loss=li.Abstract(li.LossFacts(**loss | {"smooth": loss["smooth"] * 2}))) * up
+                >= now
+            )
             assert mu(domain=li.domains.Ball(0.5)) <= now * up
 
 
@@ -229,8 +263,13 @@ BREAKS = {
     "perturbed_objective": {"method": li.Descent()},
     "solved_objective": {"step_size": li.Constant(3.0)},
     "snapshots_taken": {"method": li.Descent()},
-    "unmeasured_smoothness": {"loss": derived(li.LossFacts(
-        sensitivity=1.0, smooth=mint(1.0, li.Evidence.PAID, "measured"), strong=1.0))},
+    "unmeasured_smoothness": {
+        "loss": derived(
+            li.LossFacts(
+                sensitivity=1.0, smooth=mint(1.0, li.Evidence.PAID, "measured"), strong=1.0
+            )
+        )
+    },
     "independent_noise": {"noise": li.Correlated(1.0, 2)},
     "correlated_noise": {"noise": li.NoiseMultiplier(1.0)},
     "correlated-gdp: known_noise": {"noise": li.Correlated(1.0, 2)},
@@ -253,10 +292,18 @@ NEEDS = {
     "drawn_anew": {"batching": li.FixedSize(10)},
     "bounded_gradient": {"loss": ROUGH},
     "hoelder_gradient": {"loss": ROUGH},
-    "perturbed_objective": {"noise": li.NoiseMultiplier(1.0), "method": li.PerturbedMinimiser(6),
-                            "loss": li.Logistic(ridge=0.1), "start": li.Fixed()},
-    "snapshots_taken": {"noise": li.NoiseMultiplier(1.0), "method": li.VarianceReduced(3, 1.0), "loss": li.Logistic(),
-                        "batching": li.Poisson(0.1)},
+    "perturbed_objective": {
+        "noise": li.NoiseMultiplier(1.0),
+        "method": li.PerturbedMinimiser(6),
+        "loss": li.Logistic(ridge=0.1),
+        "start": li.Fixed(),
+    },
+    "snapshots_taken": {
+        "noise": li.NoiseMultiplier(1.0),
+        "method": li.VarianceReduced(3, 1.0),
+        "loss": li.Logistic(),
+        "batching": li.Poisson(0.1),
+    },
 }
 IMPLIES = {
     "known_sensitivity": {"bounded_step", "hoelder_gradient"},
@@ -293,27 +340,39 @@ def test_each_assumption_has_a_run_that_breaks_it(theorem, assumption, monkeypat
         return assert_only_noisy_steps(theorem, li.Run(**good))
     change = BREAKS.get(f"{theorem}: {assumption.name}", BREAKS[assumption.name])
     if assumption.name == "known_noise":
-        change = change | {"loss": li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=1.0))}
+        change = change | {
+            "loss": li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=1.0))
+        }
     if assumption.name == "independent_noise" and known(good["loss"].facts(), "lipschitz") is None:
         change = change | {"loss": SCALED}
     run = li.Run(**good | change)
-    fails = {asked.name for asked in TABLE[theorem].assumptions if isinstance(asked.check(run), Broken)}
+    fails = {
+        asked.name for asked in TABLE[theorem].assumptions if isinstance(asked.check(run), Broken)
+    }
     assert assumption.name in fails and fails <= {assumption.name} | IMPLIES.get(
-        f"{theorem}: {assumption.name}", IMPLIES.get(assumption.name, set())), fails
+        f"{theorem}: {assumption.name}", IMPLIES.get(assumption.name, set())
+    ), fails
     broken = match(TABLE[theorem], run)
     if assumption.name == "not_replace_one" and run.loss.facts().sensitivity is None:
         zeroed = match(TABLE[theorem], replace(run, adjacency="zero-out"))
-        assert isinstance(broken, Applies) and broken.curve == zeroed.curve.exchanged(), "one out, one in"
+        assert isinstance(broken, Applies) and broken.curve == zeroed.curve.exchanged(), (
+            "one out, one in"
+        )
         return
     assert isinstance(broken, Fails)
     assert all(len(reason) > 20 for reason in broken.reasons)
 
 
 def assert_only_noisy_steps(theorem, run):
-    """No description has such a method beside all else that a row asks for: it is put there past the checks."""
+    """No description has such a method beside all else that a row asks for: it is put there past
+    the checks."""
     object.__setattr__(run, "method", li.VarianceReduced(3, 1.0))
     broken = match(TABLE[theorem], run)
-    assert isinstance(broken, Fails) and len(broken.reasons) == 1 and "method=Descent()" in broken.reasons[0]
+    assert (
+        isinstance(broken, Fails)
+        and len(broken.reasons) == 1
+        and "method=Descent()" in broken.reasons[0]
+    )
 
 
 def test_a_row_that_names_no_method_cannot_be_written():
@@ -323,7 +382,8 @@ def test_a_row_that_names_no_method_cannot_be_written():
 
 
 def test_clipping_that_rotates_gradients_drops_curvature():
-    """Softmax with per-example clipping: no strong convexity, and the exact expansion of the clipped step."""
+    """Softmax with per-example clipping: no strong convexity, and the exact expansion of the
+    clipped step."""
     loss = li.Softmax(classes=3, row_norm=1.0, ridge=0.1, intercept=0.0)
     run = li.Run(
         n=100,
@@ -339,8 +399,12 @@ def test_clipping_that_rotates_gradients_drops_curvature():
     clipped = applied("shifted-interpolation", run).mu
     free = li.Run(**{**{f: getattr(run, f) for f in run.__dataclass_fields__}, "clip": None})
     scale = run.facts().sensitivity.value / free.facts().sensitivity.value
-    assert clipped > applied("shifted-interpolation", free).mu * scale * (1 + 1e-6), "it expands, so shifts cost more"
-    binary = li.Run(**{**{f: getattr(run, f) for f in run.__dataclass_fields__}, "loss": li.Logistic(ridge=0.1)})
+    assert clipped > applied("shifted-interpolation", free).mu * scale * (1 + 1e-6), (
+        "it expands, so shifts cost more"
+    )
+    binary = li.Run(
+        **{**{f: getattr(run, f) for f in run.__dataclass_fields__}, "loss": li.Logistic(ridge=0.1)}
+    )
     assert binary.facts().strong is not None, "a clamped scalar residual keeps convexity"
 
 
@@ -353,9 +417,13 @@ def test_witness_accounts_for_a_random_start():
         run = replace(run, start=li.GaussianStart(std))
         if run.shares[0] < 1:
             continue
-        factor = np.concatenate(([1.0], np.cumprod((1 - etas * strong)[::-1])))[::-1]  # later products, R_0 first
+        factor = np.concatenate(([1.0], np.cumprod((1 - etas * strong)[::-1])))[
+            ::-1
+        ]  # later products, R_0 first
         variance = ((etas * stds * factor[1:]) ** 2).sum() + (std * factor[0]) ** 2
-        exact = max(abs((shifts(run, j) * etas * factor[1:]).sum()) for j in range(run.blocks)) / math.sqrt(variance)
+        exact = max(
+            abs((shifts(run, j) * etas * factor[1:]).sum()) for j in range(run.blocks)
+        ) / math.sqrt(variance)
         found = applied("quadratic-witness", run).mu
         assert found == pytest.approx(exact, rel=1e-11)
 
@@ -365,61 +433,85 @@ ASKED = {
     "composition-langevin": "full_batch constant_step langevin",
     "langevin-linear": "last_iterate_only full_batch plain_updates constant_step langevin",
     "langevin-lsi": "last_iterate_only full_batch plain_updates constant_step langevin log_sobolev",
-    "langevin-strongly-convex": "last_iterate_only full_batch plain_updates constant_step langevin strongly_convex "
+    "langevin-strongly-convex": "last_iterate_only full_batch plain_updates constant_step langevin "
+    "strongly_convex "
     "short_step gibbs_start",
-    "langevin-squared-norm": "last_iterate_only full_batch plain_updates constant_step langevin everywhere "
+    "langevin-squared-norm": "last_iterate_only full_batch plain_updates constant_step langevin "
+    "everywhere "
     "fixed_start squared_norm",
-    "langevin-lower-bound": "last_iterate_only full_batch plain_updates constant_step langevin released_as_left "
+    "langevin-lower-bound": "last_iterate_only full_batch plain_updates constant_step langevin "
+    "released_as_left "
     "everywhere fixed_start strongly_convex short_step",
     "shifted-interpolation": "last_iterate_only public_order plain_updates lipschitz_step",
-    "shifted-interpolation-permuted": "last_iterate_only secret_blocks plain_updates lipschitz_step",
+    "shifted-interpolation-permuted": "last_iterate_only secret_blocks plain_updates "
+    "lipschitz_step",
     "sgld-lsi": "last_iterate_only full_batch plain_updates langevin log_sobolev",
     "sgld-lsi-sampled": "last_iterate_only sampled_batches plain_updates langevin log_sobolev",
-    "sgld-strongly-convex": "last_iterate_only full_batch plain_updates langevin strongly_convex short_step "
+    "sgld-strongly-convex": "last_iterate_only full_batch plain_updates langevin strongly_convex "
+    "short_step "
     "gibbs_start",
-    "sgld-strongly-convex-sampled": "last_iterate_only sampled_batches plain_updates langevin strongly_convex "
+    "sgld-strongly-convex-sampled": "last_iterate_only sampled_batches plain_updates langevin "
+    "strongly_convex "
     "short_step gibbs_start",
-    "sgld-strongly-convex-batch": "last_iterate_only counted_batches plain_updates langevin strongly_convex "
+    "sgld-strongly-convex-batch": "last_iterate_only counted_batches plain_updates langevin "
+    "strongly_convex "
     "contracting_step",
-    "cyclic-weakly-convex": "last_iterate_only public_order plain_updates constant_schedule weakly_convex_step",
-    "cyclic-weakly-convex-bounded": "last_iterate_only public_order plain_updates constant_schedule bounded_domain "
+    "cyclic-weakly-convex": "last_iterate_only public_order plain_updates constant_schedule "
+    "weakly_convex_step",
+    "cyclic-weakly-convex-bounded": "last_iterate_only public_order plain_updates "
+    "constant_schedule bounded_domain "
     "bounded_step",
-    "pabi-convex": "last_iterate_only public_order plain_updates constant_schedule convex nonexpansive_step",
-    "bounded-domain-convex": "last_iterate_only full_batch plain_updates constant_schedule bounded_domain convex "
+    "pabi-convex": "last_iterate_only public_order plain_updates constant_schedule convex "
     "nonexpansive_step",
-    "smooth-bounded-domain": "last_iterate_only sampled_batches plain_updates constant_schedule bounded_domain "
+    "bounded-domain-convex": "last_iterate_only full_batch plain_updates constant_schedule "
+    "bounded_domain convex "
+    "nonexpansive_step",
+    "smooth-bounded-domain": "last_iterate_only sampled_batches plain_updates constant_schedule "
+    "bounded_domain "
     "lipschitz_step",
-    "shifted-interpolation-reshuffled": "last_iterate_only fresh_permutations plain_updates lipschitz_step",
-    "lipschitz-bounded-domain": "last_iterate_only counted_batches plain_updates constant_schedule bounded_domain "
+    "shifted-interpolation-reshuffled": "last_iterate_only fresh_permutations plain_updates "
+    "lipschitz_step",
+    "lipschitz-bounded-domain": "last_iterate_only counted_batches plain_updates constant_schedule "
+    "bounded_domain "
     "bounded_gradient",
-    "hoelder-bounded-domain": "last_iterate_only counted_batches plain_updates constant_schedule bounded_domain "
+    "hoelder-bounded-domain": "last_iterate_only counted_batches plain_updates constant_schedule "
+    "bounded_domain "
     "hoelder_gradient",
-    "quadratic-witness": "last_iterate_only not_resampled plain_updates released_as_left everywhere idle_clip "
+    "quadratic-witness": "last_iterate_only not_resampled plain_updates released_as_left "
+    "everywhere idle_clip "
     "public_curvature",
     "poisson-rdp": "poisson_batches not_replace_one dp_accounting_installed",
     "poisson-pld": "poisson_batches not_replace_one dp_accounting_installed",
     "fixed-size-amplified": "sampled_batches",
-    "restarted-fixed-size": "sampled_batches last_iterate_only plain_updates no_prox lipschitz_step "
+    "restarted-fixed-size": "sampled_batches last_iterate_only plain_updates no_prox "
+    "lipschitz_step "
     "unmeasured_smoothness",
-    "delayed-shifts-fixed-size": "sampled_batches last_iterate_only plain_updates no_prox lipschitz_step "
+    "delayed-shifts-fixed-size": "sampled_batches last_iterate_only plain_updates no_prox "
+    "lipschitz_step "
     "unmeasured_smoothness",
     "correlated-gdp": "correlated_noise kept_places",
     "balls-in-bins-pld": "secret_bins not_replace_one",
-    "shifted-interpolation-allocated": "last_iterate_only fresh_blocks counted_records plain_updates "
+    "shifted-interpolation-allocated": "last_iterate_only fresh_blocks counted_records "
+    "plain_updates "
     "lipschitz_step",
     "random-allocation-pld": "fresh_blocks not_replace_one",
     "objective-perturbation": "perturbed_objective not_replace_one solved_objective",
     "variance-reduction": "snapshots_taken not_replace_one dp_accounting_installed",
-    "restarted-allocation-pld": "last_iterate_only fresh_blocks counted_records not_replace_one plain_updates no_prox "
+    "restarted-allocation-pld": "last_iterate_only fresh_blocks counted_records not_replace_one "
+    "plain_updates no_prox "
     "lipschitz_step",
-    "delayed-shifts-allocated": "last_iterate_only fresh_blocks counted_records not_replace_one plain_updates no_prox "
+    "delayed-shifts-allocated": "last_iterate_only fresh_blocks counted_records not_replace_one "
+    "plain_updates no_prox "
     "lipschitz_step",
-    "restarted-poisson-pld": "poisson_batches not_replace_one dp_accounting_installed last_iterate_only "
+    "restarted-poisson-pld": "poisson_batches not_replace_one dp_accounting_installed "
+    "last_iterate_only "
     "counted_records plain_updates no_prox lipschitz_step",
-    "delayed-shifts-poisson": "poisson_batches not_replace_one dp_accounting_installed last_iterate_only "
+    "delayed-shifts-poisson": "poisson_batches not_replace_one dp_accounting_installed "
+    "last_iterate_only "
     "counted_records plain_updates no_prox lipschitz_step",
     "shifted-interpolation-bins": "last_iterate_only secret_bins plain_updates lipschitz_step",
-    "linear-witness": "not_averaged drawn_anew plain_updates released_as_left everywhere idle_clip public_curvature",
+    "linear-witness": "not_averaged drawn_anew plain_updates released_as_left everywhere idle_clip "
+    "public_curvature",
 }
 
 
@@ -428,10 +520,16 @@ def test_no_theorem_loses_an_assumption():
     for name in ASKED.keys() - {"correlated-gdp"}:
         always[name] = always[name] | {"independent_noise"}
     always["lipschitz-bounded-domain"] = {"noisy_steps", "known_noise", "independent_noise"}
-    always["objective-perturbation"] = always["variance-reduction"] = set()  # their descriptions fix both
+    always["objective-perturbation"] = always["variance-reduction"] = (
+        set()
+    )  # their descriptions fix both
     assert {t.name: {a.name for a in t.assumptions} for t in TABLE.values()} == {
-        name: always[name] | set(asked.replace("langevin", "langevin_noise no_prox").replace(
-            "last_iterate_only", "last_iterate_only not_averaged").split())
+        name: always[name]
+        | set(
+            asked.replace("langevin", "langevin_noise no_prox")
+            .replace("last_iterate_only", "last_iterate_only not_averaged")
+            .split()
+        )
         for name, asked in ASKED.items()
     }
 
@@ -440,7 +538,8 @@ def test_domains_are_priced_by_their_diameter():
     assert li.domains.Ball(1.5).diameter() == 3.0 and li.domains.Everywhere().diameter() == math.inf
     assert li.domains.Box(-1.0, 2.0, 4).diameter() == pytest.approx(6.0)
     assert li.domains.Box(-1.0, 2.0).diameter() == math.inf, "without a dimension nothing is known"
-    # one step on linear losses from anywhere: a bounded domain of diameter D restarts at D, never below one shift
+    # one step on linear losses from anywhere: a bounded domain of diameter D restarts at D, never
+    # below one shift
     run = li.Run(
         n=10,
         steps=1000,
@@ -465,8 +564,14 @@ def test_permuted_witness_is_the_exact_mixture_and_lies_below_the_bound():
         if (etas * run.facts().strong.value > 1).any() or run.shares[0] < 1:
             continue  # alternating signs, a short block: not the exact mixture
         counts = [min(run.batching.size, run.n - j * run.batching.size) for j in range(run.blocks)]
-        mus = [exact_mu(run.facts().strong.value, etas, stds, shifts(run, j)) for j in range(run.blocks)]
-        lower, upper = applied("quadratic-witness", run), applied("shifted-interpolation-permuted", run)
+        mus = [
+            exact_mu(run.facts().strong.value, etas, stds, shifts(run, j))
+            for j in range(run.blocks)
+        ]
+        lower, upper = (
+            applied("quadratic-witness", run),
+            applied("shifted-interpolation-permuted", run),
+        )
         for epsilon in (0.0, 0.5, 2.0):
             exact = hidden_place_delta(epsilon, np.array(counts) / run.n, mus)
             assert lower.delta(epsilon) == pytest.approx(exact, rel=1e-5, abs=2e-7)
@@ -474,6 +579,9 @@ def test_permuted_witness_is_the_exact_mixture_and_lies_below_the_bound():
             assert lower.epsilon(delta) <= upper.epsilon(delta)
             found = lower.epsilon(delta)
             if found > 0:
-                assert hidden_place_delta(found, np.array(counts) / run.n, mus) >= delta * (1 - 1e-3) - 1e-9
+                assert (
+                    hidden_place_delta(found, np.array(counts) / run.n, mus)
+                    >= delta * (1 - 1e-3) - 1e-9
+                )
                 near.append(found / upper.epsilon(delta))
     assert max(near) > 0.95

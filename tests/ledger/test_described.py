@@ -14,8 +14,8 @@ from lastiterate.accounting.exact_noise import ExactRun
 from lastiterate.accounting.selection import Selection
 from lastiterate.bayes import subject as posterior
 from lastiterate.bayes.linear import LinearModel, RatioDomain
-from lastiterate.bayes.subject import LinearPosterior, RidgePosterior
 from lastiterate.bayes.ridge import ClippedRows
+from lastiterate.bayes.subject import LinearPosterior, RidgePosterior
 from lastiterate.curves.selection import NegativeBinomial, PoissonRuns
 from lastiterate.errors import InputError
 from lastiterate.ledger import GaussianFilter, Ledger
@@ -25,10 +25,19 @@ from lastiterate.report import subject
 from lastiterate.run import facts as evidence
 from lastiterate.run.counts import NoisyCount
 
-RUN = li.Run(n=60, steps=30, step_size=0.3, noise=li.NoiseMultiplier(2.0), batching=li.Cyclic(20), clip=1.0,
-             loss=li.Softmax(classes=3, ridge=1e-2))
+RUN = li.Run(
+    n=60,
+    steps=30,
+    step_size=0.3,
+    noise=li.NoiseMultiplier(2.0),
+    batching=li.Cyclic(20),
+    clip=1.0,
+    loss=li.Softmax(classes=3, ridge=1e-2),
+)
 GIVEN = replace(RUN, loss=li.Abstract(li.LossFacts(lipschitz=0.5, smooth=1.0, strong=0.0)))
-TESTED = replace(RUN, loss=li.Abstract(li.LossFacts(lipschitz=evidence.TestedFact(0.5, "searched").stands_for())))
+TESTED = replace(
+    RUN, loss=li.Abstract(li.LossFacts(lipschitz=evidence.TestedFact(0.5, "searched").stands_for()))
+)
 RUNS = {
     "plain": RUN,
     "replace-one": replace(RUN, adjacency="replace-one"),
@@ -43,12 +52,18 @@ RUNS = {
     "constants": GIVEN,
     "tested constants": TESTED,
 }
-PROBLEM = LinearPosterior(LinearModel(), RatioDomain(n=1001, ratio=5.0, spread=0.7, x_low=0.4, x_high=0.9))
+PROBLEM = LinearPosterior(
+    LinearModel(), RatioDomain(n=1001, ratio=5.0, spread=0.7, x_low=0.4, x_high=0.9)
+)
 RIDGE = RidgePosterior(LinearModel(prior_precision=4.0), ClippedRows(n=40, features=3))
 TRIED = Selection((RUN, replace(RUN, steps=20)), NegativeBinomial(1.0, 0.1), 10, 3.0)
 CERTIFICATES = {
     **{name: li.account(run) for name, run in RUNS.items()},
-    **{f"{name}, exact": li.Certificate(ExactRun(run)) for name, run in RUNS.items() if run not in (GIVEN, TESTED)},
+    **{
+        f"{name}, exact": li.Certificate(ExactRun(run))
+        for name, run in RUNS.items()
+        if run not in (GIVEN, TESTED)
+    },
     "counted": li.account(replace(RUN, counts=(NoisyCount(5.0, 20, "apart"),))),
     "constants, trusted": li.account(GIVEN, at_least=li.Evidence.ASSUMED),
     "tested constants, trusted": li.account(TESTED, at_least=li.Evidence.TESTED),
@@ -69,13 +84,20 @@ def test_no_two_guarantees_have_one_hash():
     for (one, first), (two, second) in combinations(hashes.items(), 2):
         assert first != second, (one, two)
     run = CERTIFICATES["counted"].run
-    assert described_hash(CountCharge(run, run.counts[-1], run.adjacency)) not in hashes.values(), "a count alone"
+    assert described_hash(CountCharge(run, run.counts[-1], run.adjacency)) not in hashes.values(), (
+        "a count alone"
+    )
 
 
 @pytest.mark.parametrize("name", ["plain", "posterior", "constants"])
 def test_what_was_not_told_apart_costs_differently(name):
-    """The same run with rounded and with exact noise, a sample for other neighbours, constants that are believed."""
-    other = {"plain": "plain, exact", "posterior": "posterior, zero-out", "constants": "constants, trusted"}[name]
+    """The same run with rounded and with exact noise, a sample for other neighbours, constants that
+    are believed."""
+    other = {
+        "plain": "plain, exact",
+        "posterior": "posterior, zero-out",
+        "constants": "constants, trusted",
+    }[name]
     assert CERTIFICATES[name].epsilon(1e-5) != CERTIFICATES[other].epsilon(1e-5)
 
 
@@ -88,9 +110,10 @@ def test_a_certificate_that_is_read_back_is_about_the_same(found):
 
 def test_lines_of_ordinary_runs_are_still_about_them():
 
-
     for name in RUNS:
-        before = hashlib.sha256(json.dumps(RUNS[name].to_dict(), sort_keys=True).encode()).hexdigest()
+        before = hashlib.sha256(
+            json.dumps(RUNS[name].to_dict(), sort_keys=True).encode()
+        ).hexdigest()
         assert described_hash(CERTIFICATES[name]) == before
 
 
@@ -101,8 +124,18 @@ def test_a_release_with_exact_noise_is_known_by_its_line(tmp_path: Path) -> None
     x, y = rng.uniform(-1, 1, (60, 4)).astype(np.float32), np.arange(60) % 3
     model = li.train(RUN, (x, y), secure_noise=True, ledger=ledger.path, dataset="a")
     (line,) = ledger.total().releases
-    assert line.run == described_hash(CERTIFICATES["plain, exact"]) != described_hash(CERTIFICATES["plain"])
+    assert (
+        line.run
+        == described_hash(CERTIFICATES["plain, exact"])
+        != described_hash(CERTIFICATES["plain"])
+    )
     assert subject.read(model.save(tmp_path / "m"), ledger=ledger).ledger.number == line.number
     with pytest.raises(InputError, match="was begun by another run"):
-        ledger.reserve("a", CERTIFICATES["plain, exact"].curve(), adjacency="zero-out", purpose="train",
-                       run=described_hash(CERTIFICATES["plain"]), token=line.token)
+        ledger.reserve(
+            "a",
+            CERTIFICATES["plain, exact"].curve(),
+            adjacency="zero-out",
+            purpose="train",
+            run=described_hash(CERTIFICATES["plain"]),
+            token=line.token,
+        )

@@ -1,4 +1,5 @@
-"""Every field of every row is in one chain: any edit is noticed, and a kept head notices what was cut off."""
+"""Every field of every row is in one chain: any edit is noticed, and a kept head notices what was
+cut off."""
 
 import sqlite3
 from contextlib import closing
@@ -21,7 +22,9 @@ ASKED = dict(adjacency="zero-out", run="r" * 64, purpose="test")
 def filled(path: Path) -> Ledger:
     """Two data sets, and a release in each of the four states."""
     ledger = Ledger(path)
-    ledger.add("a", unit="patient", adjacency="zero-out", filter=GaussianFilter(1.0, 1e-7), rows_per_unit=1)
+    ledger.add(
+        "a", unit="patient", adjacency="zero-out", filter=GaussianFilter(1.0, 1e-7), rows_per_unit=1
+    )
     ledger.add("b", unit="record", adjacency="zero-out", filter=GaussianFilter(2.0))
     tokens = [ledger.reserve(name, Gdp(0.3), **ASKED) for name in ("a", "a", "b", "b")]
     for token in tokens[1:3]:
@@ -31,7 +34,11 @@ def filled(path: Path) -> Ledger:
     ledger.release(tokens[1], "f" * 64)
     ledger.cancel(tokens[3])
     assert {release.state for name in "ab" for release in ledger.total(name).releases} == {
-        "reserved", "released", "touched", "cancelled"}
+        "reserved",
+        "released",
+        "touched",
+        "cancelled",
+    }
     return ledger
 
 
@@ -48,21 +55,32 @@ def cells(ledger: Ledger) -> list[tuple[str, int, str, Any]]:
         for table in ("datasets", "releases", "events"):
             rows = other.execute(f"SELECT rowid, * FROM {table}")
             names = [column[0] for column in rows.description]
-            found += [(table, row[0], name, value) for row in rows for name, value in
-                      list(zip(names, row, strict=True))[1:]]
+            found += [
+                (table, row[0], name, value)
+                for row in rows
+                for name, value in list(zip(names, row, strict=True))[1:]
+            ]
     return found
 
 
 def others(name: str, value: Any) -> list[Any]:
-    """Other values of a cell: a number that differs by 1, a character that differs, other words of the same kind."""
+    """Other values of a cell: a number that differs by 1, a character that differs, other words of
+    the same kind."""
     if isinstance(value, int):
         return [value + 1, value - 1] if value else [value + 1]
     if value is None:
         return ["e" * 64]
-    words = [value[:-1], value + " ", ("0" if value[0] != "0" else "1") + value[1:], value[:-1] + "~"]
+    words = [
+        value[:-1],
+        value + " ",
+        ("0" if value[0] != "0" else "1") + value[1:],
+        value[:-1] + "~",
+    ]
     words += ["reserved", "touched", "released", "cancelled"] if name == "state" else []
     words += [value.replace("1.0", "900.0"), value.replace("0.3", "0.1"), value.replace("[", "[1")]
-    return [word for word in dict.fromkeys(words) if word != value] + ([None] if name == "model" else [])
+    return [word for word in dict.fromkeys(words) if word != value] + (
+        [None] if name == "model" else []
+    )
 
 
 def test_every_edit_of_one_field_is_noticed(tmp_path: Path) -> None:
@@ -79,7 +97,9 @@ def test_every_edit_of_one_field_is_noticed(tmp_path: Path) -> None:
             try:
                 with closing(sqlite3.connect(ledger.path)) as connection, connection:
                     connection.execute("PRAGMA foreign_keys = OFF")
-                    connection.execute(f"UPDATE {table} SET {name} = ? WHERE rowid = ?", (other, row))
+                    connection.execute(
+                        f"UPDATE {table} SET {name} = ? WHERE rowid = ?", (other, row)
+                    )
             except sqlite3.IntegrityError:
                 continue  # the table itself refuses the value
             try:
@@ -91,17 +111,24 @@ def test_every_edit_of_one_field_is_noticed(tmp_path: Path) -> None:
     assert tried > 250
 
 
-@pytest.mark.parametrize("statement", [
-    "UPDATE releases SET state = 'cancelled' WHERE number = 2",
-    "UPDATE releases SET state = 'cancelled', model = NULL WHERE number = 2",
-    "UPDATE datasets SET filter = replace(filter, '1.0', '100.0') WHERE name = 'a'",
-    "UPDATE datasets SET unit = 'ward' WHERE name = 'a'",
-    "UPDATE releases SET model = printf('%064d', 0) WHERE number = 2",
-    "DELETE FROM releases WHERE number = 4", "DELETE FROM events WHERE number = 5", "DELETE FROM events",
-    "DELETE FROM datasets WHERE name = 'b'", "INSERT INTO datasets VALUES ('c', 'u', 'zero-out', '{}', '2020-01-01')",
-    "INSERT INTO events VALUES (99, '[\"begun\", {}]', 'x')", "UPDATE events SET event = '[1'",
-    "UPDATE events SET number = number + 1 WHERE number = (SELECT max(number) FROM events)",
-])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE releases SET state = 'cancelled' WHERE number = 2",
+        "UPDATE releases SET state = 'cancelled', model = NULL WHERE number = 2",
+        "UPDATE datasets SET filter = replace(filter, '1.0', '100.0') WHERE name = 'a'",
+        "UPDATE datasets SET unit = 'ward' WHERE name = 'a'",
+        "UPDATE releases SET model = printf('%064d', 0) WHERE number = 2",
+        "DELETE FROM releases WHERE number = 4",
+        "DELETE FROM events WHERE number = 5",
+        "DELETE FROM events",
+        "DELETE FROM datasets WHERE name = 'b'",
+        "INSERT INTO datasets VALUES ('c', 'u', 'zero-out', '{}', '2020-01-01')",
+        "INSERT INTO events VALUES (99, '[\"begun\", {}]', 'x')",
+        "UPDATE events SET event = '[1'",
+        "UPDATE events SET number = number + 1 WHERE number = (SELECT max(number) FROM events)",
+    ],
+)
 def test_what_a_chain_of_charges_alone_missed(statement: str, tmp_path: Path) -> None:
     ledger = filled(tmp_path / "l")
     edited(ledger, "PRAGMA foreign_keys = OFF", statement)
@@ -110,8 +137,11 @@ def test_what_a_chain_of_charges_alone_missed(statement: str, tmp_path: Path) ->
 
 def test_a_line_without_a_charge_hides_no_other_problem(tmp_path: Path) -> None:
     ledger = filled(tmp_path / "l")
-    edited(ledger, "UPDATE releases SET costs = '[]' WHERE number = 3",
-           "UPDATE releases SET purpose = 'x' WHERE number = 1")
+    edited(
+        ledger,
+        "UPDATE releases SET costs = '[]' WHERE number = 3",
+        "UPDATE releases SET purpose = 'x' WHERE number = 1",
+    )
     problems = ledger.verify()
     assert any("line 1 was changed" in problem for problem in problems)
     assert any("line 3 holds no curve" in problem for problem in problems)
@@ -123,8 +153,11 @@ def test_a_kept_head_notices_what_was_cut_off_or_written_anew(tmp_path: Path) ->
     ledger.reserve("b", Gdp(0.1), **ASKED)
     late = ledger.head()
     assert early != late and ledger.verify(early) == ledger.verify(late) == ()
-    edited(ledger, "DELETE FROM events WHERE number = (SELECT max(number) FROM events)",
-           "DELETE FROM releases WHERE number = (SELECT max(number) FROM releases)")
+    edited(
+        ledger,
+        "DELETE FROM events WHERE number = (SELECT max(number) FROM events)",
+        "DELETE FROM releases WHERE number = (SELECT max(number) FROM releases)",
+    )
     assert ledger.verify() == ledger.verify(early) == (), "nothing in the file can show it"
     assert any("head that was kept" in problem for problem in ledger.verify(late))
     with pytest.raises(InputError, match="64 hexadecimal"):
@@ -152,11 +185,16 @@ def test_a_ledger_of_format_1_works_and_is_upgraded_once(tmp_path: Path) -> None
     ledger = older(tmp_path / "l")
     token = ledger.reserve("b", Gdp(0.2), **ASKED)
     ledger.touch(token)
-    with pytest.raises(InputError, match="both would draw noise"):  # it could not tell two beginnings
+    with pytest.raises(
+        InputError, match="both would draw noise"
+    ):  # it could not tell two beginnings
         LineCheckpoints(ledger.path, token).begin("d" * 64, lambda: None)
     before = [ledger.total(name) for name in "ab"]
     (unknown,) = ledger.verify()  # nothing in it says that lines protect a patient
-    assert (ledger.head(), ledger.format()) == (None, 1) and "lines 1, 2 on a were charged for single rows" in unknown
+    assert (ledger.head(), ledger.format()) == (
+        None,
+        1,
+    ) and "lines 1, 2 on a were charged for single rows" in unknown
     assert any("no head" in problem for problem in ledger.verify("0" * 64))
     for command in ("show", "verify"):
         found = CliRunner().invoke(app, ["ledger", command, str(ledger.path)])
@@ -164,7 +202,12 @@ def test_a_ledger_of_format_1_works_and_is_upgraded_once(tmp_path: Path) -> None
     assert CliRunner().invoke(app, ["ledger", "upgrade", str(ledger.path)]).exit_code == 0
     assert ledger.format() == 2 and ledger.head() is not None and ledger.verify() == (unknown,)
     assert [ledger.total(name) for name in "ab"] == before
-    assert CliRunner().invoke(app, ["ledger", "rows", str(ledger.path), "1", "--dataset", "a"]).exit_code == 0
+    assert (
+        CliRunner()
+        .invoke(app, ["ledger", "rows", str(ledger.path), "1", "--dataset", "a"])
+        .exit_code
+        == 0
+    )
     ledger.release(token, "d" * 64)
     assert ledger.verify() == ()
     edited(ledger, "UPDATE releases SET state = 'cancelled', model = NULL WHERE number = 2")
@@ -187,9 +230,14 @@ def test_a_file_that_only_claims_another_format_is_refused(tmp_path: Path) -> No
         ledger.verify()
 
 
-@pytest.mark.parametrize("statement", [
-    "UPDATE datasets SET filter = replace(filter, '1.0', '9.0') WHERE name = 'a'",
-    "UPDATE releases SET state = 'cancelled' WHERE number = 2", "UPDATE datasets SET unit = 'row' WHERE name = 'a'"])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE datasets SET filter = replace(filter, '1.0', '9.0') WHERE name = 'a'",
+        "UPDATE releases SET state = 'cancelled' WHERE number = 2",
+        "UPDATE datasets SET unit = 'row' WHERE name = 'a'",
+    ],
+)
 def test_a_ledger_that_does_not_hold_is_not_charged_and_shown_as_such(tmp_path, statement):
     ledger = filled(tmp_path / "l")
     assert CliRunner().invoke(app, ["ledger", "show", str(ledger.path)]).exit_code == 0
@@ -212,5 +260,6 @@ def test_a_release_is_counted_among_those_of_its_data_set(tmp_path):
         ledger.touch(token)
         ledger.release(token, model)
     ledger.cancel(ledger.reserve("b", Gdp(0.3), **ASKED))
-    assert [(quoted(ledger, each * 64).number, quoted(ledger, each * 64).releases) for each in "abcd"] == [
-        (1, 2), (1, 2), (2, 2), (2, 2)]
+    assert [
+        (quoted(ledger, each * 64).number, quoted(ledger, each * 64).releases) for each in "abcd"
+    ] == [(1, 2), (1, 2), (2, 2), (2, 2)]

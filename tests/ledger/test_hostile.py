@@ -1,4 +1,5 @@
-"""Damaged and hostile ledger files: told in one sentence, or found by verify. The exhaustive tier tries 100,000."""
+"""Damaged and hostile ledger files: told in one sentence, or found by verify. The exhaustive tier
+tries 100,000."""
 
 import random
 from collections import Counter
@@ -35,19 +36,29 @@ def mutant(whole: bytes, chance: random.Random) -> bytes:
             for _ in range(chance.choice([1, 1, 2, 8])):
                 found[chance.choice(used)] ^= 1 << chance.randrange(8)
         case 1:
-            del found[chance.randrange(len(found)):]
+            del found[chance.randrange(len(found)) :]
         case 2:
             at, width = chance.choice(used), chance.randrange(1, 40)
-            found[at:at + width] = found[at:at + width][::-1]
+            found[at : at + width] = found[at : at + width][::-1]
         case _:
-            old, new = chance.choice([(b"released", b"reserved"), (b"0.2", b"1e9"), (b"Gdp", b"Pld"), (b"[", b"{"),
-                                      (b"mu", b"mv"), (b"zero-out", b"zero\xffout"), (b"1e-07", b"-0e99")])
+            old, new = chance.choice(
+                [
+                    (b"released", b"reserved"),
+                    (b"0.2", b"1e9"),
+                    (b"Gdp", b"Pld"),
+                    (b"[", b"{"),
+                    (b"mu", b"mv"),
+                    (b"zero-out", b"zero\xffout"),
+                    (b"1e-07", b"-0e99"),
+                ]
+            )
             found = bytearray(bytes(found).replace(old, new))
     return bytes(found)
 
 
 def outcome(content: bytes, path: Path, honest: Total | None = None) -> tuple[str, Total | None]:
-    """"refused", "found" by verify or "accepted"; what is accepted charges as much as the ``honest`` ledger."""
+    """ "refused", "found" by verify or "accepted"; what is accepted charges as much as the
+    ``honest`` ledger."""
     path.write_bytes(content)
     try:
         problems, total = Ledger(path).verify(), Ledger(path).total("a")
@@ -60,8 +71,12 @@ def outcome(content: bytes, path: Path, honest: Total | None = None) -> tuple[st
         with pytest.raises(InputError):
             Ledger(path).reserve("a", Gdp(0.1), adjacency="zero-out", run="r" * 64, purpose="test")
     # what verify accepts charges as much as before; made, unit and day are the user's own words
-    assert honest is None or problems or total.filter != honest.filter or \
-        (total.spent == honest.spent and total.filter.budget == honest.filter.budget)
+    assert (
+        honest is None
+        or problems
+        or total.filter != honest.filter
+        or (total.spent == honest.spent and total.filter.budget == honest.filter.budget)
+    )
     return "found" if problems else "accepted", total
 
 
@@ -69,5 +84,7 @@ def test_mutants_are_refused_or_found(tmp_path: Path) -> None:
     chance, whole = random.Random(20), made(tmp_path / "whole")
     first, honest = outcome(whole, tmp_path / "l")
     assert first == "accepted" and honest is not None
-    found = Counter(outcome(mutant(whole, chance), tmp_path / "l", honest)[0] for _ in range(MUTANTS))
+    found = Counter(
+        outcome(mutant(whole, chance), tmp_path / "l", honest)[0] for _ in range(MUTANTS)
+    )
     assert found["refused"] > MUTANTS / 10

@@ -26,7 +26,13 @@ ASKED = dict(adjacency="zero-out", run=RUN, purpose="test")
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
     found = Ledger(tmp_path / "budget.ledger")
-    found.add("ward-3", unit="patient", adjacency="zero-out", filter=GaussianFilter(1.0, 1e-7), rows_per_unit=1)
+    found.add(
+        "ward-3",
+        unit="patient",
+        adjacency="zero-out",
+        filter=GaussianFilter(1.0, 1e-7),
+        rows_per_unit=1,
+    )
     return found
 
 
@@ -96,7 +102,9 @@ def test_a_renyi_ledger(tmp_path: Path) -> None:
 def test_a_budget_cannot_be_changed_and_data_sets_are_apart(ledger: Ledger) -> None:
     with pytest.raises(InputError, match="cannot be changed"):
         ledger.add("ward-3", unit="patient", adjacency="zero-out", filter=GaussianFilter(9.0))
-    ledger.add("ward-4", unit="patient", adjacency="zero-out", filter=GaussianFilter(0.1), rows_per_unit=1)
+    ledger.add(
+        "ward-4", unit="patient", adjacency="zero-out", filter=GaussianFilter(0.1), rows_per_unit=1
+    )
     ledger.reserve("ward-3", Gdp(1.0), **ASKED)
     assert ledger.total("ward-4").left[0] == 1.0 and ledger.datasets() == ("ward-3", "ward-4")
     with pytest.raises(InputError, match="must name a data set"):
@@ -116,7 +124,9 @@ def test_the_counter_only_grows(ledger: Ledger) -> None:
         LineCheckpoints(ledger.path, "0" * 32).written()
 
 
-def test_a_ledger_that_is_busy_is_not_called_damaged(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_that_is_busy_is_not_called_damaged(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Who restored an older copy for it would lose what was charged since."""
     monkeypatch.setattr("lastiterate.ledger.database.PATIENCE", 0.01)
     with sqlite3.connect(ledger.path, isolation_level=None) as other:
@@ -128,8 +138,12 @@ def test_a_ledger_that_is_busy_is_not_called_damaged(ledger: Ledger, monkeypatch
 
 
 def test_a_ledger_has_one_name(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two processes that charge it under two hard links do not see one another: half of the lines would be lost."""
-    other, draft = ledger.path.with_name("other"), ledger.path.with_name(f".{ledger.path.name}-12-ab")
+    """Two processes that charge it under two hard links do not see one another: half of the lines
+    would be lost."""
+    other, draft = (
+        ledger.path.with_name("other"),
+        ledger.path.with_name(f".{ledger.path.name}-12-ab"),
+    )
     os.link(ledger.path, draft)  # of a process that was killed while it made the ledger
     other.symlink_to(ledger.path)
     token = Ledger(other).reserve("ward-3", Gdp(0.1), **ASKED)
@@ -145,15 +159,21 @@ def test_a_ledger_has_one_name(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) 
         ledger.total()
 
 
-def test_a_ledger_that_is_mounted_from_its_own_disk_is_seen(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_that_is_mounted_from_its_own_disk_is_seen(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Python compares numbers of disks, which are the same there."""
     inner = Ledger(ledger.path.with_name("a b\\c"))
-    inner.add("ward-3", unit="patient", adjacency="zero-out", filter=GaussianFilter(1.0), rows_per_unit=1)
+    inner.add(
+        "ward-3", unit="patient", adjacency="zero-out", filter=GaussianFilter(1.0), rows_per_unit=1
+    )
     mounts = ledger.path.with_name("mounts")
     monkeypatch.setattr(database, "MOUNTS", mounts)
     written = str(inner.path).replace("\\", "\\134").replace(" ", "\\040")
     for name, one in ((str(ledger.path), ledger), (written, inner)):
-        mounts.write_text(f"22 1 8:1 / / rw - ext4 /dev/sda rw\n43 22 8:1 /home/l {name} rw - ext4 /dev/sda rw\n")
+        mounts.write_text(
+            f"22 1 8:1 / / rw - ext4 /dev/sda rw\n43 22 8:1 /home/l {name} rw - ext4 /dev/sda rw\n"
+        )
         with pytest.raises(InputError, match="mount its whole folder"):
             one.total()
     mounts.unlink()
@@ -170,24 +190,36 @@ def test_files_are_the_owners_alone(ledger: Ledger) -> None:
 
 
 def test_the_file_alone_has_every_charge(ledger: Ledger, tmp_path: Path) -> None:
-    """Somebody else has it open, so that nothing would be moved into the file when the last one closes it."""
+    """Somebody else has it open, so that nothing would be moved into the file when the last one
+    closes it."""
     (tmp_path / "copies").mkdir()
     copy = Ledger(tmp_path / "copies" / "l")
     with closing(sqlite3.connect(ledger.path)) as other:
         other.execute("SELECT * FROM datasets").fetchall()
         token = ledger.reserve("ward-3", Gdp(0.5), **ASKED)
-        for move in (lambda: None, lambda: ledger.touch(token), lambda: ledger.release(token, "f" * 64)):
+        for move in (
+            lambda: None,
+            lambda: ledger.touch(token),
+            lambda: ledger.release(token, "f" * 64),
+        ):
             move()
             copy.path.write_bytes(ledger.path.read_bytes())
-            assert copy.verify() == () and copy.total() == ledger.total() and copy.head() == ledger.head()
+            assert (
+                copy.verify() == ()
+                and copy.total() == ledger.total()
+                and copy.head() == ledger.head()
+            )
 
 
 def written_ahead(ledger: Ledger) -> sqlite3.Connection:
-    """Put a ledger into the form that earlier versions kept, and charge it in a log next to the file."""
+    """Put a ledger into the form that earlier versions kept, and charge it in a log next to the
+    file."""
     other = sqlite3.connect(ledger.path, isolation_level=None)
     assert other.execute("PRAGMA journal_mode = WAL").fetchone() == ("wal",)
     with database.transaction(Unasked(other)):  # type: ignore[arg-type]
-        history.append(other, "dataset", name="b", unit="u", adjacency="zero-out", filter="{}", made="today")
+        history.append(
+            other, "dataset", name="b", unit="u", adjacency="zero-out", filter="{}", made="today"
+        )
         other.execute("INSERT INTO datasets VALUES ('b', 'u', 'zero-out', '{}', 'today')")
     return other
 
@@ -199,7 +231,9 @@ class Unasked:
         self.other, self.in_transaction = other, False
 
     def execute(self, statement: str) -> sqlite3.Cursor:
-        return self.other.execute("SELECT 'delete'" if statement == "PRAGMA journal_mode" else statement)
+        return self.other.execute(
+            "SELECT 'delete'" if statement == "PRAGMA journal_mode" else statement
+        )
 
 
 def test_the_log_of_an_earlier_version_is_put_into_the_file(ledger: Ledger, tmp_path: Path) -> None:
@@ -215,7 +249,9 @@ def test_the_log_of_an_earlier_version_is_put_into_the_file(ledger: Ledger, tmp_
     assert killed.path.read_bytes()[18:20] == b"\x01\x01"
 
 
-def test_a_log_that_another_program_holds_open_is_not_charged(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_another_program_holds_open_is_not_charged(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(database, "PATIENCE", 0.0)
     other = written_ahead(ledger)
     assert len(ledger.datasets()) == 2
@@ -225,7 +261,9 @@ def test_a_log_that_another_program_holds_open_is_not_charged(ledger: Ledger, mo
     ledger.reserve("ward-3", Gdp(0.5), **ASKED)
 
 
-def test_a_disk_without_space_is_told_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_without_space_is_told_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     begin = history.begin
 
     def full(connection: sqlite3.Connection) -> None:
@@ -237,7 +275,9 @@ def test_a_disk_without_space_is_told_and_leaves_nothing(tmp_path: Path, monkeyp
     asked = ["--dataset", "a", "--unit", "u", "--epsilon", "1", "--delta", "1e-6"]
     result = CliRunner().invoke(app, ["ledger", "make", str(tmp_path / "l"), *asked])
     assert result.exit_code == 2 and list(tmp_path.iterdir()) == []
-    assert re.fullmatch(r"error: .*is full.*free some space and run again\.\n", result.stderr), result.stderr
+    assert re.fullmatch(r"error: .*is full.*free some space and run again\.\n", result.stderr), (
+        result.stderr
+    )
 
 
 def test_a_charge_that_cannot_be_written_is_none(ledger: Ledger) -> None:
@@ -248,15 +288,24 @@ def test_a_charge_that_cannot_be_written_is_none(ledger: Ledger) -> None:
             ledger.reserve("ward-3", Gdp(0.5), **ASKED)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert ledger.verify() == () and ledger.total().releases == () and ledger.path.read_bytes() == before
+    assert (
+        ledger.verify() == ()
+        and ledger.total().releases == ()
+        and ledger.path.read_bytes() == before
+    )
 
 
-@pytest.mark.parametrize("statement", [
-    "UPDATE releases SET costs = '[1, 0]' WHERE number = 1", "DELETE FROM releases WHERE number = 1",
-    "UPDATE releases SET curve = '{\"type\": \"Gdp\", \"mu\": 0.1}' WHERE number = 1",
-    "UPDATE releases SET day = '2020-01-01' WHERE number = 2", "UPDATE releases SET state = 'released'",
-    "UPDATE releases SET costs = '[9999999999999, 0]' WHERE number = 2",
-])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE releases SET costs = '[1, 0]' WHERE number = 1",
+        "DELETE FROM releases WHERE number = 1",
+        'UPDATE releases SET curve = \'{"type": "Gdp", "mu": 0.1}\' WHERE number = 1',
+        "UPDATE releases SET day = '2020-01-01' WHERE number = 2",
+        "UPDATE releases SET state = 'released'",
+        "UPDATE releases SET costs = '[9999999999999, 0]' WHERE number = 2",
+    ],
+)
 def test_verify_sees_what_was_changed(ledger: Ledger, statement: str) -> None:
     for mu in (0.3, 0.4):
         ledger.reserve("ward-3", Gdp(mu), **ASKED)
@@ -267,10 +316,16 @@ def test_verify_sees_what_was_changed(ledger: Ledger, statement: str) -> None:
     assert ledger.verify()
 
 
-@pytest.mark.parametrize("statement", [
-    "CREATE TRIGGER t AFTER INSERT ON releases BEGIN DELETE FROM releases; END", "CREATE TABLE other (a)",
-    "CREATE VIEW v AS SELECT * FROM releases", "PRAGMA user_version = 9", "PRAGMA application_id = 1",
-])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TRIGGER t AFTER INSERT ON releases BEGIN DELETE FROM releases; END",
+        "CREATE TABLE other (a)",
+        "CREATE VIEW v AS SELECT * FROM releases",
+        "PRAGMA user_version = 9",
+        "PRAGMA application_id = 1",
+    ],
+)
 def test_other_files_are_refused(ledger: Ledger, statement: str) -> None:
     with sqlite3.connect(ledger.path) as other:
         other.execute(statement)
@@ -284,13 +339,27 @@ def test_nothing_in_the_file_is_a_time_or_a_digest(ledger: Ledger) -> None:
     ledger.touch(token)
     (release,) = ledger.total().releases
     assert len(release.day) == 10 and release.run == RUN and release.model is None
-    assert set(vars(release)) == {"number", "token", "dataset", "purpose", "run", "curve", "costs", "day", "chain",
-                                  "state", "model", "checkpoint"}
+    assert set(vars(release)) == {
+        "number",
+        "token",
+        "dataset",
+        "purpose",
+        "run",
+        "curve",
+        "costs",
+        "day",
+        "chain",
+        "state",
+        "model",
+        "checkpoint",
+    }
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be written"):
-        Ledger(tmp_path / "none" / "l").add("a", unit="u", adjacency="zero-out", filter=GaussianFilter(1.0))
+        Ledger(tmp_path / "none" / "l").add(
+            "a", unit="u", adjacency="zero-out", filter=GaussianFilter(1.0)
+        )
     with pytest.raises(InputError, match="existing file"):
         Ledger(tmp_path / "l").total()
     assert os.listdir(tmp_path) == []

@@ -1,4 +1,5 @@
-"""A line of a ledger has one beginning: one key, on one data set, wherever processes are killed or claims copied."""
+"""A line of a ledger has one beginning: one key, on one data set, wherever processes are killed or
+claims copied."""
 
 import sqlite3
 from collections.abc import Generator
@@ -9,7 +10,8 @@ import pytest
 
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import InputError
-from lastiterate.ledger import GaussianFilter, Ledger, history as line_checkpoints
+from lastiterate.ledger import GaussianFilter, Ledger
+from lastiterate.ledger import history as line_checkpoints
 from lastiterate.ledger.history import LineCheckpoints
 
 ONE, OTHER = "1" * 64, "2" * 64
@@ -74,10 +76,14 @@ def test_whoever_goes_on_first_shuts_the_other_out(first: str, line: LineCheckpo
     assert line.written() == 1 and Ledger(line.path).verify() == ()
 
 
-@pytest.mark.parametrize("digest", [OTHER, ONE], ids=["killed behind its file", "counted, of the same noise"])
-def test_of_two_that_begin_between_one_anothers_words_the_last_counts(digest: str, line: LineCheckpoints,
-                                                                     monkeypatch: pytest.MonkeyPatch) -> None:
-    """The digest of one that was killed behind its file is the line's: it could go on beside the first."""
+@pytest.mark.parametrize(
+    "digest", [OTHER, ONE], ids=["killed behind its file", "counted, of the same noise"]
+)
+def test_of_two_that_begin_between_one_anothers_words_the_last_counts(
+    digest: str, line: LineCheckpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The digest of one that was killed behind its file is the line's: it could go on beside the
+    first."""
     entered, plain = list[int](), line_checkpoints.transaction
 
     @contextmanager
@@ -109,7 +115,9 @@ def test_an_older_file_and_other_noise_are_refused_at_any_number(line: LineCheck
     assert line.written() == 4
 
 
-def test_a_line_of_an_earlier_version_goes_on_with_the_noise_that_comes_first(line: LineCheckpoints) -> None:
+def test_a_line_of_an_earlier_version_goes_on_with_the_noise_that_comes_first(
+    line: LineCheckpoints,
+) -> None:
     with sqlite3.connect(line.path) as other:
         other.execute("UPDATE releases SET checkpoint = 2")
     line.resume(ONE, 2)

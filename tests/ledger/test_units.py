@@ -1,4 +1,5 @@
-"""The unit of a budget: what protects less is charged as a group, or refused, and no total is stated for it."""
+"""The unit of a budget: what protects less is charged as a group, or refused, and no total is
+stated for it."""
 
 from __future__ import annotations
 
@@ -49,17 +50,24 @@ def told(*words: object) -> tuple[int, str]:
 
 def test_a_release_of_rows_is_refused_where_nobody_says_how_many_there_are(tmp_path: Path) -> None:
     ledger = made(tmp_path / "l")
-    with pytest.raises(InputError, match=r"unit must be given: the budget of d is per person.*nothing was charged"):
+    with pytest.raises(
+        InputError, match=r"unit must be given: the budget of d is per person.*nothing was charged"
+    ):
         ledger.reserve("d", Gdp(0.5), **ASKED)
     assert ledger.total().releases == ()
     ledger.reserve("d", Gdp(0.5), rows=None, **ASKED)
     assert ledger.verify() == () and ledger.total().unproven == ()
 
 
-@pytest.mark.parametrize("rows, protected, times", [(7, 1, 7), (7, 3, 3), (7, 7, 1), (7, 9, 1), (7, None, 1),
-                                                    (1, 1, 1), (None, 3, 1)])
-def test_a_group_is_charged(tmp_path: Path, rows: int | None, protected: int | None, times: int) -> None:
-    """The group of as many of the protected rows as one unit can have; mu of a Gaussian mechanism is multiplied."""
+@pytest.mark.parametrize(
+    "rows, protected, times",
+    [(7, 1, 7), (7, 3, 3), (7, 7, 1), (7, 9, 1), (7, None, 1), (1, 1, 1), (None, 3, 1)],
+)
+def test_a_group_is_charged(
+    tmp_path: Path, rows: int | None, protected: int | None, times: int
+) -> None:
+    """The group of as many of the protected rows as one unit can have; mu of a Gaussian mechanism
+    is multiplied."""
     ledger = made(tmp_path / "l", rows)
     ledger.reserve("d", Gdp(0.25), rows=protected, **ASKED)
     assert ledger.total().left[0] == pytest.approx(1 - (times * 0.25 / 4) ** 2)
@@ -74,15 +82,23 @@ def test_what_does_not_fit_as_a_group_is_refused(tmp_path: Path) -> None:
 
 
 def test_no_total_is_stated_for_lines_of_rows(tmp_path: Path) -> None:
-    """Of an older ledger, by show, verify, their JSON, a quotation; and a line that was added today changes nothing."""
+    """Of an older ledger, by show, verify, their JSON, a quotation; and a line that was added today
+    changes nothing."""
     ledger = old(tmp_path / "l")
     ledger.reserve("d", Gdp(0.5), rows=None, **ASKED)
     assert ledger.total().unproven == (1, 2, 3)
     code, shown = told("show", ledger.path)
     assert code == 1 and "together within" not in shown
-    assert "no total is known for a person: releases 1, 2, 3 are not known to protect more than a row" in shown
+    assert (
+        "no total is known for a person: releases 1, 2, 3 are not known to protect more than a row"
+        in shown
+    )
     code, said = told("verify", ledger.path)
-    assert code == 1 and "holds:" not in said and "lines 1, 2, 3 on d were charged for single rows" in said
+    assert (
+        code == 1
+        and "holds:" not in said
+        and "lines 1, 2, 3 on d were charged for single rows" in said
+    )
     assert not json.loads(told("verify", ledger.path, "--json")[1])["holds"]
     (body,) = json.loads(told("show", ledger.path, "--json")[1])["datasets"]
     assert body["releases_of_rows"] == [1, 2, 3] and body["rows_per_unit"] is None
@@ -105,7 +121,9 @@ def test_a_statement_of_rows_cannot_be_edited(tmp_path: Path) -> None:
     ledger = made(tmp_path / "l", 7)
     ledger.reserve("d", Gdp(0.1), **ASKED)
     with closing(sqlite3.connect(ledger.path)) as other, other:
-        other.execute("UPDATE events SET event = replace(event, ': 7', ': 1') WHERE event LIKE '[\"rows%'")
+        other.execute(
+            "UPDATE events SET event = replace(event, ': 7', ': 1') WHERE event LIKE '[\"rows%'"
+        )
     assert any("was changed" in problem for problem in ledger.verify())
 
 
@@ -119,7 +137,17 @@ def test_a_command_makes_it(tmp_path: Path) -> None:
     assert "Only releases" not in told("make", tmp_path / "c", *words, "--unit", "one row")[1]
 
 
-@pytest.mark.parametrize("words, single", [("row", True), ("A Record", True), ("one image", True), ("person", False),
-                                           ("row of tables", False), ("a", False), ("patients", False)])
+@pytest.mark.parametrize(
+    "words, single",
+    [
+        ("row", True),
+        ("A Record", True),
+        ("one image", True),
+        ("person", False),
+        ("row of tables", False),
+        ("a", False),
+        ("patients", False),
+    ],
+)
 def test_words_for_single_rows(words: str, single: bool) -> None:
     assert is_row(words) is single

@@ -1,4 +1,5 @@
-"""Whether mutated descriptions are refused in a sentence, or are runs; for a test and ``tools/fuzz_runs.py``."""
+"""Whether mutated descriptions are refused in a sentence, or are runs; for a test and
+``tools/fuzz_runs.py``."""
 
 from __future__ import annotations
 
@@ -23,17 +24,19 @@ def texts(count: int, seed: int) -> Iterator[str]:
 
 
 def outcome(text: str, *, account: bool = False) -> str:
-    """"refused" or "accepted"; anything else that happens is an error of the reader.
+    """ "refused" or "accepted"; anything else that happens is an error of the reader.
 
-    What is accepted must be written and read back as the same run; with ``account`` it must have verdicts, or be
-    refused in a sentence.
+    What is accepted must be written and read back as the same run; with ``account`` it must have
+    verdicts, or be refused in a sentence.
     """
     try:
         run = li.Run.from_json(text)
     except li.InputError as error:
         _check_sentence(error)
         return "refused"
-    assert type(run) is li.Run and li.Run.from_json(run.to_json()) == run, "what is read is what is written"
+    assert type(run) is li.Run and li.Run.from_json(run.to_json()) == run, (
+        "what is read is what is written"
+    )
     try:
         run.facts()
         if account and run.steps <= SHORT and run.noise is not None:

@@ -1,8 +1,9 @@
-"""Exact laws of the last iterate on explicit losses, by following what the trainer executes record by record.
+"""Exact laws of the last iterate on explicit losses, by following what the trainer executes record
+by record.
 
-One dimension; record i has the gradient ``slopes[i] + bends[i] theta``. A step divides the sum of its batch's gradients
-by the public number, adds the ridge and the noise, and moves. Given the batches both laws are Gaussian; secret batches
-are enumerated.
+One dimension; record i has the gradient ``slopes[i] + bends[i] theta``. A step divides the sum of
+its batch's gradients by the public number, adds the ridge and the noise, and moves. Given the
+batches both laws are Gaussian; secret batches are enumerated.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from scipy.special import ndtr
 
 
 def gaussian(steps, batches, sums, ridge, start):
-    """Mean and variance of the last iterate for fixed batches (lists of records, one for every step).
+    """Mean and variance of the last iterate for fixed batches (lists of records, one for every
+    step).
 
     ``steps``: step size and noise of each; ``sums``: a batch's mean slope and curvature.
     """
@@ -65,7 +67,9 @@ def schedules(run):
         for passed in itertools.product(chosen, repeat=passes):
             yield len(chosen) ** -passes, [part for parts in passed for part in parts][:steps]
     elif kind == "Poisson":
-        subsets = [[i for i in records if taken[i]] for taken in itertools.product((0, 1), repeat=n)]
+        subsets = [
+            [i for i in records if taken[i]] for taken in itertools.product((0, 1), repeat=n)
+        ]
         q = run.batching.rate
         for batches in itertools.product(subsets, repeat=steps):
             drawn = sum(map(len, batches))
@@ -95,14 +99,21 @@ def law(run, slopes, bends, ridge):
 def deltas(epsilons, p, q, points=6001):
     """The larger of both directions of the hockey-stick at every epsilon.
 
-    The masses of where one density exceeds the other are exact; their ends are interpolated between ``points``, and an
-    end that is off by d costs d^2.
+    The masses of where one density exceeds the other are exact; their ends are interpolated between
+    ``points``, and an end that is off by d costs d^2.
     """
     (_, means, stds), sides = parts([*p, *q]), [parts(side) for side in (p, q)]
     x = np.linspace(min(means) - 10 * max(stds), max(means) + 10 * max(stds), points)
-    one, two = (sum(w * np.exp(-(((x - m) / s) ** 2) / 2) / s for w, m, s in zip(*side, strict=True)) for side in sides)
-    return [max(excess(math.exp(e), x, one, two, *sides), excess(math.exp(e), x, two, one, *sides[::-1]))
-            for e in epsilons]
+    one, two = (
+        sum(w * np.exp(-(((x - m) / s) ** 2) / 2) / s for w, m, s in zip(*side, strict=True))
+        for side in sides
+    )
+    return [
+        max(
+            excess(math.exp(e), x, one, two, *sides), excess(math.exp(e), x, two, one, *sides[::-1])
+        )
+        for e in epsilons
+    ]
 
 
 def parts(side):
@@ -112,17 +123,21 @@ def parts(side):
 
 
 def excess(level, x, one, two, p, q):
-    """P(A) - level Q(A) of the set where the density of ``p`` is the larger; ``one``, ``two``: both at the points x."""
+    """P(A) - level Q(A) of the set where the density of ``p`` is the larger; ``one``, ``two``: both
+    at the points x."""
     above = one - level * two
     inside = above > 1e-14 * one
     k = np.flatnonzero(inside[1:] != inside[:-1])
     fall = above[k] - above[k + 1]
     ends = x[k] + (x[k + 1] - x[k]) * np.clip(above[k] / np.where(fall == 0, 1.0, fall), 0.0, 1.0)
     ends = np.concatenate([[-np.inf] * int(inside[0]), ends, [np.inf] * int(inside[-1])])
-    return float((between(ends[::2], ends[1::2], *p) - level * between(ends[::2], ends[1::2], *q)).sum())
+    return float(
+        (between(ends[::2], ends[1::2], *p) - level * between(ends[::2], ends[1::2], *q)).sum()
+    )
 
 
 def between(low, high, weights, means, stds):
-    """A mixture's mass of intervals, by the tail that is the smaller: a large level may stand before it."""
+    """A mixture's mass of intervals, by the tail that is the smaller: a large level may stand
+    before it."""
     a, b = ((ends[:, None] - means) / stds for ends in (low, high))
     return np.where(a > 0, ndtr(-a) - ndtr(-b), ndtr(b) - ndtr(a)) @ weights

@@ -1,4 +1,5 @@
-"""Whether damaged schemas and data files are refused in a sentence, or read as records within their public bounds."""
+"""Whether damaged schemas and data files are refused in a sentence, or read as records within their
+public bounds."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import lastiterate as li
-from lastiterate.data import Schema, encoding as encode, read_table
+from lastiterate.data import Schema, encode, read_table
 from lastiterate.data.encoding import form_of
 from oracles.model_fuzz import check_sentence
 
@@ -35,12 +36,39 @@ values = ["a", "b", "c"]
 kind = "ignore"
 """
 TABLE = "id,age,ward,outcome\n" + "".join(
-    f"{i},{SECRET if i == 3 else 20 + i},{'abc'[i % 3]},{('no', 'yes')[i % 2]}\n" for i in range(12))
+    f"{i},{SECRET if i == 3 else 20 + i},{'abc'[i % 3]},{('no', 'yes')[i % 2]}\n" for i in range(12)
+)
 IMAGES = np.arange(6 * 4 * 4, dtype=np.uint8).reshape(6, 4, 4)
 LABELS = np.array([0, 1, 2, 0, 1, 2], np.uint8)
-WORDS = ('"', "'", "[", "]", "{", "}", "=", ",", "\n", "\r", "\0", "\ufeff", "nan", "inf", "-inf", "1e400", "-1",
-         "1e39", "true", "0x1f", "\u2028", "\ud83d\ude00", "a" * 300, "[[[[", "[columns.age]", "9" * 400,
-         'kind = "number"')
+WORDS = (
+    '"',
+    "'",
+    "[",
+    "]",
+    "{",
+    "}",
+    "=",
+    ",",
+    "\n",
+    "\r",
+    "\0",
+    "\ufeff",
+    "nan",
+    "inf",
+    "-inf",
+    "1e400",
+    "-1",
+    "1e39",
+    "true",
+    "0x1f",
+    "\u2028",
+    "\ud83d\ude00",
+    "a" * 300,
+    "[[[[",
+    "[columns.age]",
+    "9" * 400,
+    'kind = "number"',
+)
 
 
 def idx(array: np.ndarray) -> bytes:
@@ -79,16 +107,20 @@ KINDS = {
     "schema": Kind("s.toml", SCHEMA.encode(), (("d.csv", TABLE.encode()),), text=True),
     "csv": Kind("d.csv", TABLE.encode(), schema=SCHEMA, text=True),
     "csv.gz": Kind("d.csv.gz", gzip.compress(TABLE.encode(), mtime=0), schema=SCHEMA),
-    "idx": Kind("train-images-idx3-ubyte", idx(IMAGES), (("train-labels-idx1-ubyte", idx(LABELS)),), BYTES),
-    "idx labels": Kind("train-labels-idx1-ubyte", idx(LABELS), (("train-images-idx3-ubyte", idx(IMAGES)),), BYTES),
+    "idx": Kind(
+        "train-images-idx3-ubyte", idx(IMAGES), (("train-labels-idx1-ubyte", idx(LABELS)),), BYTES
+    ),
+    "idx labels": Kind(
+        "train-labels-idx1-ubyte", idx(LABELS), (("train-images-idx3-ubyte", idx(IMAGES)),), BYTES
+    ),
     "npz": Kind("d.npz", npz(), schema=UNIT),
     "npy": Kind("d.npy", npy(), (("d.labels.npy", npy(LABELS)),), UNIT),
 }
 
 
 def damaged(kind: Kind, rng: random.Random) -> bytes:
-    """The file with bits flipped, a stretch lost, doubled, turned round, or (text) a word put in; archives also with
-    another content that is packed properly."""
+    """The file with bits flipped, a stretch lost, doubled, turned round, or (text) a word put in;
+    archives also with another content that is packed properly."""
     found = bytearray(kind.whole)
     at, wide = rng.randrange(len(found)), rng.randrange(1, 30)
     choice = rng.randrange(7)
@@ -98,14 +130,16 @@ def damaged(kind: Kind, rng: random.Random) -> bytes:
     elif choice == 1:
         del found[at:]
     elif choice == 2:
-        del found[at:at + wide]
+        del found[at : at + wide]
     elif choice == 3:
-        found[at:at] = found[at:at + wide] * rng.choice((1, 1, 3))
+        found[at:at] = found[at : at + wide] * rng.choice((1, 1, 3))
     elif choice == 4:
-        found[at:at + wide] = found[at:at + wide][::-1]
+        found[at : at + wide] = found[at : at + wide][::-1]
     elif choice == 5 and not kind.text:
         size = rng.choice((1, 2, 4, 8))
-        found[at:at + size] = rng.choice((bytes(size), b"\xff" * size, b"\x7f" + b"\xff" * (size - 1)))
+        found[at : at + size] = rng.choice(
+            (bytes(size), b"\xff" * size, b"\x7f" + b"\xff" * (size - 1))
+        )
     else:
         return _rewritten(kind, rng, at)
     return bytes(found)
@@ -122,18 +156,26 @@ def _rewritten(kind: Kind, rng: random.Random, at: int) -> bytes:
                 archive.writestr(name, damaged(KINDS["npy"], rng))
         return found.getvalue()
     word = rng.choice(WORDS).encode("utf-8", "surrogatepass")
-    return kind.whole[:at] + word + kind.whole[at + rng.choice((0, 0, 1, 5)):]
+    return kind.whole[:at] + word + kind.whole[at + rng.choice((0, 0, 1, 5)) :]
 
 
 def outcome(kind: Kind, content: bytes, home: Path) -> str:
-    """"refused" or "read"; what is read has rows within the public norm, and labels that the schema lists."""
+    """ "refused" or "read"; what is read has rows within the public norm, and labels that the
+    schema lists."""
     for name, beside in kind.beside:
         (home / name).write_bytes(beside)
     (home / kind.name).write_bytes(content)
     try:
-        schema = Schema.read(home / kind.name) if not kind.schema else Schema.from_dict(_toml(kind.schema))
-        data = next(path for path in (home / "d.csv", home / "train-images-idx3-ubyte", home / kind.name)
-                    if path.is_file() and path.suffix != ".toml")
+        schema = (
+            Schema.read(home / kind.name)
+            if not kind.schema
+            else Schema.from_dict(_toml(kind.schema))
+        )
+        data = next(
+            path
+            for path in (home / "d.csv", home / "train-images-idx3-ubyte", home / kind.name)
+            if path.is_file() and path.suffix != ".toml"
+        )
         table = read_table(data, schema)
         form = form_of(table, schema)
         rows, target = encode(table, schema)
@@ -158,4 +200,3 @@ def _toml(text: str) -> dict[str, object]:
     import tomllib
 
     return tomllib.loads(text)
-

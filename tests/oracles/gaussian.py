@@ -10,12 +10,16 @@ from oracles.executed import deltas
 
 
 def exact_mu(curvature, eta, std, shifts, start=0.0):
-    """mu of the pair theta <- (1 - eta h) theta + eta shift + eta std N(0, 1), with shift 0 on the neighbour.
+    """mu of the pair theta <- (1 - eta h) theta + eta shift + eta std N(0, 1), with shift 0 on the
+    neighbour.
 
-    ``curvature``: one number, or one for each step; ``start``: standard deviation of a Gaussian start.
+    ``curvature``: one number, or one for each step; ``start``: standard deviation of a Gaussian
+    start.
     """
     mean, variance = 0.0, start**2
-    for step, noise, shift, bend in zip(eta, std, shifts, np.broadcast_to(curvature, len(eta)), strict=True):
+    for step, noise, shift, bend in zip(
+        eta, std, shifts, np.broadcast_to(curvature, len(eta)), strict=True
+    ):
         factor = 1 - step * bend
         mean = factor * mean + step * shift
         variance = factor**2 * variance + (step * noise) ** 2
@@ -32,7 +36,8 @@ def gdp_delta(epsilon, mu):
 
 
 def hidden_place_delta(epsilon, weights, mus):
-    """Exact max of both directions for sum_j w_j N(mu_j, 1) against N(0, 1): a record in a secret block."""
+    """Exact max of both directions for sum_j w_j N(mu_j, 1) against N(0, 1): a record in a secret
+    block."""
     return mixture_delta(epsilon, (weights, mus), ([1.0], [0.0]), 1.0)
 
 
@@ -45,20 +50,24 @@ def _log_mixture(x, weights, means, std):
 
 
 def mixture_delta(epsilon, p, q, std):
-    """Both directions of the hockey-stick for two mixtures (weights, means) of Gaussians of one std."""
+    """Both directions of the hockey-stick for two mixtures (weights, means) of Gaussians of one
+    std."""
     sides = [[(w, m, std**2) for w, m in zip(*side, strict=True)] for side in (p, q)]
     means = [*p[1], *q[1]]
     return deltas([epsilon], *sides, points=int(2001 + 60 * (max(means) - min(means)) / std))[0]
 
 
 def mixture_renyi(alpha, p, q, std, points=40_001):
-    """Renyi divergence of order alpha of the mixture p from the mixture q, by quadrature in the log domain."""
+    """Renyi divergence of order alpha of the mixture p from the mixture q, by quadrature in the log
+    domain."""
     from scipy.special import logsumexp
 
     means = np.array([*p[1], *q[1]])
     spread = np.ptp(means)
     # the integrand is at most a Gaussian bump around m + alpha (m' - m) for means m, m'
-    x = np.linspace(means.min() - alpha * spread - 12 * std, means.max() + alpha * spread + 12 * std, points)
+    x = np.linspace(
+        means.min() - alpha * spread - 12 * std, means.max() + alpha * spread + 12 * std, points
+    )
     log = alpha * _log_mixture(x, *p, std) + (1 - alpha) * _log_mixture(x, *q, std)
     return float(logsumexp(log) + np.log(x[1] - x[0])) / (alpha - 1)
 
@@ -68,23 +77,35 @@ def projected_mixture_renyi(alpha, p, q, std, low, high, points=40_001):
     from scipy.special import log_ndtr, logsumexp
 
     def sides(weights, means):
-        left = logsumexp([np.log(w) + log_ndtr((low - m) / std) for w, m in zip(weights, means, strict=True)])
-        right = logsumexp([np.log(w) + log_ndtr((m - high) / std) for w, m in zip(weights, means, strict=True)])
+        left = logsumexp(
+            [np.log(w) + log_ndtr((low - m) / std) for w, m in zip(weights, means, strict=True)]
+        )
+        right = logsumexp(
+            [np.log(w) + log_ndtr((m - high) / std) for w, m in zip(weights, means, strict=True)]
+        )
         return np.array([left, right])
 
     x = np.linspace(low, high, points)
-    density = alpha * _log_mixture(x, *p, std) + (1 - alpha) * _log_mixture(x, *q, std) + np.log(x[1] - x[0])
+    density = (
+        alpha * _log_mixture(x, *p, std)
+        + (1 - alpha) * _log_mixture(x, *q, std)
+        + np.log(x[1] - x[0])
+    )
     atoms = alpha * sides(*p) + (1 - alpha) * sides(*q)
     return float(logsumexp(np.concatenate((density, atoms)))) / (alpha - 1)
 
 
 def chain_delta(epsilon, steps, low, high, cells=4001):
-    """Both directions of the hockey-stick for two projected one-dimensional chains, by grid propagation.
+    """Both directions of the hockey-stick for two projected one-dimensional chains, by grid
+    propagation.
 
-    ``steps``: (map, map', variance) each; the law on [low, high] is kept as two atoms at the ends and cell masses.
+    ``steps``: (map, map', variance) each; the law on [low, high] is kept as two atoms at the ends
+    and cell masses.
     """
     grid = np.linspace(low, high, cells)
-    moved = tuple((one(grid).tobytes(), two(grid).tobytes(), variance) for one, two, variance in steps)
+    moved = tuple(
+        (one(grid).tobytes(), two(grid).tobytes(), variance) for one, two, variance in steps
+    )
     p, q = _chain_laws(moved, low, high, cells)
     e = np.exp(epsilon)
     return max(np.maximum(p - e * q, 0).sum(), np.maximum(q - e * p, 0).sum())
@@ -92,7 +113,8 @@ def chain_delta(epsilon, steps, low, high, cells=4001):
 
 @lru_cache(maxsize=4)
 def _chain_laws(steps, low, high, cells):
-    """Both chains' masses, for every epsilon; a map that several steps have in common is integrated once."""
+    """Both chains' masses, for every epsilon; a map that several steps have in common is integrated
+    once."""
     from scipy.special import ndtr
 
     grid = np.linspace(low, high, cells)

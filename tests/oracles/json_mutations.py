@@ -8,17 +8,64 @@ from copy import deepcopy
 from typing import Any
 
 RAW = "raw text \u2603 "
-"""Marks strings whose rest is put into the text as it stands: what no writer of JSON would produce."""
+"""Marks strings whose rest is put into the text as it stands: what no writer of JSON would produce.
+"""
 VALUES: tuple[Any, ...] = (
-    None, True, False, 0, 1, -1, 3, 2**53 + 1, 10**18, 10**400, -(10**400), 0.0, -0.0, 1e-320, 1e-40, 1e-9, 0.5, 1e9,
-    1e30, 1e300, -1.5, "", "1.0", "zero-out", "nan", "\ud800", [], [[]], {}, [1, 2, 3], ["1.0"], [None],
+    None,
+    True,
+    False,
+    0,
+    1,
+    -1,
+    3,
+    2**53 + 1,
+    10**18,
+    10**400,
+    -(10**400),
+    0.0,
+    -0.0,
+    1e-320,
+    1e-40,
+    1e-9,
+    0.5,
+    1e9,
+    1e30,
+    1e300,
+    -1.5,
+    "",
+    "1.0",
+    "zero-out",
+    "nan",
+    "\ud800",
+    [],
+    [[]],
+    {},
+    [1, 2, 3],
+    ["1.0"],
+    [None],
     [[1.0], [2.0, 3.0]],
-    {"type": "Run"}, {"type": "Fact", "value": 1.0}, {"type": "Constant", "value": 0.1}, {"type": "LossFacts"},
-    {"type": "Logistic"}, {"type": "Abstract"}, {"type": "object"}, {"type": ["Constant"]}, {"type": None},
+    {"type": "Run"},
+    {"type": "Fact", "value": 1.0},
+    {"type": "Constant", "value": 0.1},
+    {"type": "LossFacts"},
+    {"type": "Logistic"},
+    {"type": "Abstract"},
+    {"type": "object"},
+    {"type": ["Constant"]},
+    {"type": None},
     {"value": 1.0},
-    RAW + "NaN", RAW + "Infinity", RAW + "-Infinity", RAW + "1e999", RAW + "0x10", RAW + "01", RAW + "1" * 400,
-    RAW + "1" * 5000, RAW + "[" * 10_000 + "]" * 10_000, RAW + '{"type": "Constant", "value": 0.1, "value": 5.0}',
-    RAW + '{"a":' * 10_000 + "1" + "}" * 10_000, RAW + "",
+    RAW + "NaN",
+    RAW + "Infinity",
+    RAW + "-Infinity",
+    RAW + "1e999",
+    RAW + "0x10",
+    RAW + "01",
+    RAW + "1" * 400,
+    RAW + "1" * 5000,
+    RAW + "[" * 10_000 + "]" * 10_000,
+    RAW + '{"type": "Constant", "value": 0.1, "value": 5.0}',
+    RAW + '{"a":' * 10_000 + "1" + "}" * 10_000,
+    RAW + "",
 )
 KEYS = ("evidence", "type", "value", "n", "std", "", "__class__", "surprise")
 
@@ -68,7 +115,13 @@ def _finite(data: Any) -> bool:
 
 def _places(data: Any) -> Any:
     """(list or object, index or key) of everything inside of ``data``."""
-    for key, value in data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ():
+    for key, value in (
+        data.items()
+        if isinstance(data, dict)
+        else enumerate(data)
+        if isinstance(data, list)
+        else ()
+    ):
         yield data, key
         yield from _places(value)
 
@@ -78,12 +131,14 @@ def _raw(text: str) -> str:
     mark = json.dumps(RAW)[:-1]
     while (first := text.find(mark)) >= 0:
         rest, length = json.JSONDecoder().raw_decode(text[first:])
-        text = text[:first] + rest[len(RAW):] + text[first + length:]
+        text = text[:first] + rest[len(RAW) :] + text[first + length :]
     return text
 
 
 def _scratched(text: str, rng: random.Random) -> str:
     """Cut off, or with one character lost, doubled or exchanged."""
     at = rng.randrange(len(text) + 1)
-    kept = text[at + rng.randrange(2):]
-    return rng.choice((text[:at], text[:at] + kept, text[:at] + rng.choice('{}[],:"0x\\\x00') + kept))
+    kept = text[at + rng.randrange(2) :]
+    return rng.choice(
+        (text[:at], text[:at] + kept, text[:at] + rng.choice('{}[],:"0x\\\x00') + kept)
+    )

@@ -1,4 +1,5 @@
-"""Whether mutated certificates and model folders are refused in a sentence, or say what follows from their run."""
+"""Whether mutated certificates and model folders are refused in a sentence, or say what follows
+from their run."""
 
 from __future__ import annotations
 
@@ -14,11 +15,13 @@ from oracles.json_mutations import mutated
 
 LONGEST_SENTENCE = 5000
 SHORT = 1000
-"""Steps up to which a mutated certificate is derived again: longer runs take longer, and show no more."""
+"""Steps up to which a mutated certificate is derived again: longer runs take longer, and show no
+more."""
 
 
 def forge(text: str, **hashes: str) -> str:
-    """A certificate whose content hash fits: what somebody who edits one would write. Other texts as they are."""
+    """A certificate whose content hash fits: what somebody who edits one would write. Other texts
+    as they are."""
     try:
         body = json.loads(text)
         body.update(hashes)
@@ -28,7 +31,8 @@ def forge(text: str, **hashes: str) -> str:
 
 
 def certificate_outcome(text: str, path: Path) -> str:
-    """"refused", "does not hold" or "holds"; what holds is read back, and says what its run or problem says."""
+    """ "refused", "does not hold" or "holds"; what holds is read back, and says what its run or
+    problem says."""
     path.write_text(text, encoding="utf-8", errors="surrogatepass")
     try:
         found = li.verify(path)
@@ -42,18 +46,23 @@ def certificate_outcome(text: str, path: Path) -> str:
         fresh = li.read_certificate(text)
     else:
         fresh = li.account(li.Run.from_dict(body["run"]), at_least=li.Evidence[body["at_least"]])
-    assert abs(fresh.epsilon(found.delta) - found.epsilon) <= 1e-9 * found.epsilon, "it says what its run says"
+    assert abs(fresh.epsilon(found.delta) - found.epsilon) <= 1e-9 * found.epsilon, (
+        "it says what its run says"
+    )
     assert set(fresh.all_caveats()) <= set(body["caveats"]), "no caveat is missing"
     return "holds"
 
 
 def folder_outcome(source: Path, rng: random.Random, place: Path) -> str:
-    """Mutate model.json, with hashes that fit: "refused", or "loaded" with the run that the certificate is about."""
+    """Mutate model.json, with hashes that fit: "refused", or "loaded" with the run that the
+    certificate is about."""
     shutil.rmtree(place, ignore_errors=True)
     shutil.copytree(source, place)
     text = mutated((source / MODEL).read_text(), rng).encode("utf-8", errors="surrogatepass")
     (place / MODEL).write_bytes(text)
-    (place / CERTIFICATE).write_text(forge((source / CERTIFICATE).read_text(), model_sha256=sha256(text)))
+    (place / CERTIFICATE).write_text(
+        forge((source / CERTIFICATE).read_text(), model_sha256=sha256(text))
+    )
     body = json.loads((source / CERTIFICATE).read_text())
     try:
         model = li.load(place)
@@ -61,7 +70,9 @@ def folder_outcome(source: Path, rng: random.Random, place: Path) -> str:
         check_sentence(error)
         return "refused"
     described = model.problem.to_dict() if "problem" in body else model.run.to_dict()  # type: ignore[attr-defined]
-    assert json.loads(json.dumps(described)) == body.get("run", body.get("problem")), "it is what was certified"
+    assert json.loads(json.dumps(described)) == body.get("run", body.get("problem")), (
+        "it is what was certified"
+    )
     return "loaded"
 
 

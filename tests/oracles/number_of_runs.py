@@ -13,7 +13,9 @@ def masses_of(runs: Runs, below: float) -> list[float]:
         ratios = (runs.expected / k for k in count(1))
     else:
         log_stop = math.log(runs.stop)
-        first = -1 / log_stop if runs.shape == 0 else runs.shape / math.expm1(-runs.shape * log_stop)
+        first = (
+            -1 / log_stop if runs.shape == 0 else runs.shape / math.expm1(-runs.shape * log_stop)
+        )
         masses = [0.0, (1 - runs.stop) * first]
         ratios = ((1 - runs.stop) * (k + runs.shape) / (k + 1) for k in count(1))
     while sum(masses) < 1 - below:

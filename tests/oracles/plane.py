@@ -1,4 +1,5 @@
-"""Clipped steps in the plane: a chain whose differences rotate and expand, its exact law near a path, simulation."""
+"""Clipped steps in the plane: a chain whose differences rotate and expand, its exact law near a
+path, simulation."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ def clip(gradients, norm):
 
 
 def projection(angle):
-    """The projection beside the unit vector at ``angle``: the derivative of clipping where gradients just exceed C."""
+    """The projection beside the unit vector at ``angle``: the derivative of clipping where
+    gradients just exceed C."""
     g = np.array([math.cos(angle), math.sin(angle)])
     return np.eye(2) - np.outer(g, g)
 
@@ -41,7 +43,8 @@ class Block:
 
 @dataclass
 class Chain:
-    """One pass: ``blocks`` in order, the record in the last one, pulling along ``pull`` with norm ``clip``."""
+    """One pass: ``blocks`` in order, the record in the last one, pulling along ``pull`` with norm
+    ``clip``."""
 
     blocks: list[Block]
     pull: np.ndarray
@@ -51,7 +54,8 @@ class Chain:
     std: float
 
     def move(self, x, block, *, record):
-        """One step without noise; ``record``: whether the one record of the last block is there (zero-out)."""
+        """One step without noise; ``record``: whether the one record of the last block is there
+        (zero-out)."""
         here = self.blocks[block]
         last = block == len(self.blocks) - 1
         total = (self.size - last) * clip(here.gradient(x), self.clip)
@@ -63,7 +67,8 @@ class Chain:
         """Derivative of a step on the path, by central differences."""
         at, h = self.blocks[block].at, 1e-6
         moves = [
-            self.move(at + h * e, block, record=False) - self.move(at - h * e, block, record=False) for e in np.eye(2)
+            self.move(at + h * e, block, record=False) - self.move(at - h * e, block, record=False)
+            for e in np.eye(2)
         ]
         return np.array(moves).T / (2 * h)
 
@@ -73,7 +78,10 @@ class Chain:
         for step in range(passes * len(self.blocks)):
             block = step % len(self.blocks)
             j = self.jacobian(block)
-            mean, covariance = j @ mean, j @ covariance @ j.T + (self.step * self.std) ** 2 * np.eye(2)
+            mean, covariance = (
+                j @ mean,
+                j @ covariance @ j.T + (self.step * self.std) ** 2 * np.eye(2),
+            )
             if block == len(self.blocks) - 1:
                 mean = mean - self.step * self.clip / self.size * self.pull
         direction = np.linalg.solve(covariance, mean)
@@ -89,22 +97,29 @@ class Chain:
 
 
 def expanding(pairs, *, size, std, above=1.003, norm=1.0, step=1.0):
-    """A pass of ``2 pairs`` clipped steps that expand one difference, 2/sqrt(4 - step) each, and a step back.
+    """A pass of ``2 pairs`` clipped steps that expand one difference, 2/sqrt(4 - step) each, and a
+    step back.
 
-    Smoothness is 1. A clipped step is I - step P H with H of rank one and P the projection beside the gradient. Its
-    mirror image turns the difference back, and opposite gradients bring the path back after four steps (``pairs`` must
-    be even). The last block contracts without clipping, so that every pass is like the one before.
+    Smoothness is 1. A clipped step is I - step P H with H of rank one and P the projection beside
+    the gradient. Its mirror image turns the difference back, and opposite gradients bring the path
+    back after four steps (``pairs`` must be even). The last block contracts without clipping, so
+    that every pass is like the one before.
     """
     bend, angles = np.diag([1.0, 0.0]), np.linspace(0, math.pi, 4001)
     norms = [np.linalg.norm(np.eye(2) - step * projection(a) @ bend, 2) for a in angles]
     angle, most = float(angles[int(np.argmax(norms))]), max(norms)
-    u, found = 0.0, []  # u: direction of the dual vector; it is followed backwards, from the last block to the first
+    u, found = (
+        0.0,
+        [],
+    )  # u: direction of the dual vector; it is followed backwards, from the last block to the first
     for k in range(2 * pairs):
         mirror = 1 if k % 2 == 0 else -1
         left, _, right = np.linalg.svd(np.eye(2) - step * projection(mirror * angle) @ bend)
         turn = u - math.atan2(left[1, 0], left[0, 0])
         g, sign = mirror * angle + turn, 1 if k % 4 < 2 else -1
-        found.append((turned(bend, turn), sign * above * norm * np.array([math.cos(g), math.sin(g)])))
+        found.append(
+            (turned(bend, turn), sign * above * norm * np.array([math.cos(g), math.sin(g)]))
+        )
         u = math.atan2(right[0, 1], right[0, 0]) + turn
     blocks, x = [], np.zeros(2)
     for hessian, slope in reversed(found):

@@ -1,4 +1,5 @@
-"""Exact curves of the Poisson-subsampled Gaussian pair (1 - q) N(0, z^2) + q N(1, z^2) against N(0, z^2)."""
+"""Exact curves of the Poisson-subsampled Gaussian pair (1 - q) N(0, z^2) + q N(1, z^2) against N(0,
+z^2)."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ def one_step(epsilon, q, z):
 
 
 def two_steps(epsilon, q, z1, z2):
-    """The larger of both orders for two steps: delta(eps) = E[delta_1(eps - loss of the other step)]."""
+    """The larger of both orders for two steps: delta(eps) = E[delta_1(eps - loss of the other
+    step)]."""
     x = np.linspace(-12 * z2, 1 + 12 * z2, 20_001)
     h = x[1] - x[0]
     w = np.exp(-((x / z2) ** 2) / 2) / (z2 * math.sqrt(2 * math.pi))
@@ -46,6 +48,8 @@ def renyi(alpha, q, z):
     log_p = log_w + np.logaddexp(math.log1p(-q), math.log(q) + (x - 0.5) / z**2)
 
     def of(a, b):
-        return float(np.log(np.exp(alpha * a + (1 - alpha) * b).sum() * (x[1] - x[0])) / (alpha - 1))
+        return float(
+            np.log(np.exp(alpha * a + (1 - alpha) * b).sum() * (x[1] - x[0])) / (alpha - 1)
+        )
 
     return max(of(log_p, log_w), of(log_w, log_p))

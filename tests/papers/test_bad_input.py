@@ -1,4 +1,5 @@
-"""``lastiterate papers`` on files, folders and settings that cannot be used: one sentence, before any work."""
+"""``lastiterate papers`` on files, folders and settings that cannot be used: one sentence, before
+any work."""
 
 import errno
 import gzip
@@ -19,8 +20,12 @@ from lastiterate_papers.item import by_name
 
 ROWS, TEN, TWO = np.ones((30, 4), np.float16), np.arange(30) % 10, (np.arange(30) % 2)[:, None]
 FEATURES = {"x_train": ROWS, "y_train": TEN, "x_test": ROWS, "y_test": TEN}
-CHESTS = {"train_images": np.ones((30, 28, 28), np.uint8), "train_labels": TWO,
-          "test_images": np.ones((30, 28, 28), np.uint8), "test_labels": TWO}
+CHESTS = {
+    "train_images": np.ones((30, 28, 28), np.uint8),
+    "train_labels": TWO,
+    "test_images": np.ones((30, 28, 28), np.uint8),
+    "test_labels": TWO,
+}
 
 
 def command(*words):
@@ -54,15 +59,25 @@ def reached(monkeypatch):
         done.append(work.given)
         return Result((Row("what", 1.0, 1.0),), (panel,))
 
-    item = Item("bok-toy", "paper", "title", "matches", run, (real.CIFAR, real.PNEUMONIA, *real.MNIST),
-                {"n": Setting(3.0, 1, 9, whole=True)})
+    item = Item(
+        "bok-toy",
+        "paper",
+        "title",
+        "matches",
+        run,
+        (real.CIFAR, real.PNEUMONIA, *real.MNIST),
+        {"n": Setting(3.0, 1, 9, whole=True)},
+    )
     monkeypatch.setattr("lastiterate_papers.ITEMS", (item,))
     return done
 
 
 def test_good_files_are_read(data, reached):
     assert command("bok-toy", "--data-dir", data).exit_code == 0 and reached == [{"n": 3.0}]
-    assert real.pneumonia(data).y.tolist() == TWO.ravel().tolist() and real.cifar(data).x.shape == (30, 4)
+    assert real.pneumonia(data).y.tolist() == TWO.ravel().tolist() and real.cifar(data).x.shape == (
+        30,
+        4,
+    )
     images, labels = real.mnist_images(data, "train", 7)
     assert images.shape == (7, 28, 28) and labels.tolist() == list(range(7))
 
@@ -71,11 +86,15 @@ DAMAGES = {
     "text": lambda at: (at / real.CIFAR).write_text("no archive"),
     "cut": lambda at: (at / real.CIFAR).write_bytes((at / real.CIFAR).read_bytes()[:300]),
     "keys": lambda at: np.savez(at / real.CIFAR, a=ROWS),
-    "objects": lambda at: np.savez(at / real.CIFAR, **FEATURES | {"x_train": np.array([{}], object)}),
+    "objects": lambda at: np.savez(
+        at / real.CIFAR, **FEATURES | {"x_train": np.array([{}], object)}
+    ),
     "count": lambda at: np.savez(at / real.CIFAR, **FEATURES | {"y_train": TEN[:9]}),
     "columns": lambda at: np.savez(at / real.CIFAR, **FEATURES | {"x_test": ROWS[:, :2]}),
     "infinite": lambda at: np.savez(at / real.CIFAR, **FEATURES | {"x_train": ROWS * np.inf}),
-    "none": lambda at: np.savez(at / real.CIFAR, **FEATURES | {"x_train": ROWS[:0], "y_train": TEN[:0]}),
+    "none": lambda at: np.savez(
+        at / real.CIFAR, **FEATURES | {"x_train": ROWS[:0], "y_train": TEN[:0]}
+    ),
     "labels": lambda at: np.savez(at / real.PNEUMONIA, **CHESTS | {"test_labels": TWO + 1}),
     "halves": lambda at: np.savez(at / real.PNEUMONIA, **CHESTS | {"test_labels": TWO + 0.5}),
     "flat": lambda at: np.savez(at / real.PNEUMONIA, **CHESTS | {"train_images": ROWS}),
@@ -90,7 +109,9 @@ DAMAGES = {
 def test_a_damaged_file_is_refused_in_a_sentence_before_any_work(damage, data, reached):
     DAMAGES[damage](data)
     done = command("bok-toy", "--data-dir", data, "--out", data / "out", "--json")
-    assert done.exit_code == 2 and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+    assert (
+        done.exit_code == 2 and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+    )
     assert not reached and not done.stdout and not (data / "out").exists()
 
 
@@ -115,7 +136,11 @@ def test_a_folder_that_cannot_be_written_is_refused_before_any_work(place, data,
     (data / "file").touch()
     for words in (["bok-toy"], ["--all"]):
         done = command(*words, "--data-dir", data, "--out", data / place)
-        assert done.exit_code == 2 and done.stderr.startswith("error: --out must be a folder") and not reached
+        assert (
+            done.exit_code == 2
+            and done.stderr.startswith("error: --out must be a folder")
+            and not reached
+        )
 
 
 def test_a_full_disk_is_one_sentence(tmp_path, monkeypatch):
@@ -134,17 +159,23 @@ def test_all_stops_where_nothing_can_be_written(data, reached, monkeypatch):
     def full(*_):
         raise InputError("out", "must be a folder that can be written")
 
-    monkeypatch.setattr("lastiterate_papers.ITEMS", (*papers.ITEMS, replace(papers.ITEMS[0], name="bok-more")))
+    monkeypatch.setattr(
+        "lastiterate_papers.ITEMS", (*papers.ITEMS, replace(papers.ITEMS[0], name="bok-more"))
+    )
     monkeypatch.setattr("lastiterate_papers.files.write", full)
     done = command("--all", "--out", data / "out", "--data-dir", data)
-    assert done.exit_code == 2 and done.stderr.startswith("error: --out must be") and len(reached) == 1
+    assert (
+        done.exit_code == 2 and done.stderr.startswith("error: --out must be") and len(reached) == 1
+    )
 
 
 def test_settings_outside_their_interval_are_refused(data, reached):
     for bad in ("n=0", "n=10", "n=2.5"):
         done = command("bok-toy", "--data-dir", data, "--set", bad)
         assert done.exit_code == 2 and "from 1 to 9" in done.stderr
-    assert command("bok-toy", "--data-dir", data, "--set", "n=2").exit_code == 0 and reached == [{"n": 2.0}]
+    assert command("bok-toy", "--data-dir", data, "--set", "n=2").exit_code == 0 and reached == [
+        {"n": 2.0}
+    ]
 
 
 def test_a_name_that_is_none_leads_to_the_nearest():
@@ -157,7 +188,9 @@ def test_an_interrupted_item_says_where_its_pieces_are(tmp_path, monkeypatch):
         work.cell("piece", lambda: 1)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lastiterate_papers.ITEMS", (Item("bok-toy", "paper", "title", "matches", run),))
+    monkeypatch.setattr(
+        "lastiterate_papers.ITEMS", (Item("bok-toy", "paper", "title", "matches", run),)
+    )
     done = command("bok-toy", "--out", tmp_path / "out")
     assert done.exit_code == 130 and "finished pieces of bok-toy are kept" in done.stderr
     assert "finished pieces" not in command("bok-toy").stderr
@@ -180,5 +213,7 @@ def test_without_its_package_the_command_says_so_in_one_sentence(monkeypatch):
     monkeypatch.setattr(sys, "meta_path", [Absent, *sys.meta_path])
     done = command()
     assert done.exit_code == 2 and done.stdout == ""
-    assert " ".join(done.stderr.split()) == ("error: papers needs the package lastiterate_papers, which is not there; "
-                                             "install lastiterate again: both come together.")
+    assert " ".join(done.stderr.split()) == (
+        "error: papers needs the package lastiterate_papers, which is not there; "
+        "install lastiterate again: both come together."
+    )

@@ -1,4 +1,5 @@
-"""The interim breach: exact laws, their events, and a problem where the posterior is private and SGLD is not."""
+"""The interim breach: exact laws, their events, and a problem where the posterior is private and
+SGLD is not."""
 
 import dataclasses
 import functools
@@ -31,7 +32,8 @@ def paper(n, ratio):
 
 @pytest.mark.parametrize("n, ratio, epsilon, epoch", KNOWN)
 def test_peaks_of_the_published_bound(n, ratio, epsilon, epoch):
-    """Maxima of Appendix A-E's bound over all epochs (found for this project, to the digits written)."""
+    """Maxima of Appendix A-E's bound over all epochs (found for this project, to the digits
+    written)."""
     chain = paper(n, ratio)
     near = [chernoff_epsilon(chain, (epoch + d) * n, DELTA) for d in (-1, 0, 1)]
     assert near[1] == pytest.approx(epsilon, rel=1e-4) and near[1] >= max(near) * (1 - 1e-9)
@@ -43,7 +45,9 @@ def test_peaks_of_the_published_bound(n, ratio, epsilon, epoch):
 
 
 def test_a_known_point_that_is_not_the_peak():
-    assert chernoff_epsilon(paper(10_000, 3.98e5), 39_399 * 10_000, DELTA) == pytest.approx(5480.4, rel=1e-4)
+    assert chernoff_epsilon(paper(10_000, 3.98e5), 39_399 * 10_000, DELTA) == pytest.approx(
+        5480.4, rel=1e-4
+    )
 
 
 def test_the_median_event_by_hand():
@@ -55,16 +59,27 @@ def test_the_median_event_by_hand():
     found = float(log_tail_neighbour(chain, 22_500, np.array([mean]))[0])
     assert found == pytest.approx(math.log(tails.mean()), rel=1e-10)
     from_tail = math.log((0.5 - DELTA) / tails.mean())
-    assert chernoff_epsilon(chain, 22_500, DELTA) < from_tail < best_witness(chain, 22_500, DELTA).epsilon(DELTA)
+    assert (
+        chernoff_epsilon(chain, 22_500, DELTA)
+        < from_tail
+        < best_witness(chain, 22_500, DELTA).epsilon(DELTA)
+    )
 
 
 def test_the_quadrature_and_the_best_half_line_agree():
     for n, ratio, _, epoch in KNOWN[:2]:
         chain = paper(n, ratio)
         for at in (epoch // 8, epoch, 3 * epoch):
-            grid, shown = pair_on_grid(chain, at * n), best_witness(chain, at * n, DELTA).epsilon(DELTA)
-            # half lines are nearly the best events: what they show is where the exact curve passes delta
-            assert grid.deltas(shown)[0] >= DELTA * (1 - 1e-4) and grid.deltas(shown * 1.01 + 0.01)[0] < DELTA, (n, at)
+            grid, shown = (
+                pair_on_grid(chain, at * n),
+                best_witness(chain, at * n, DELTA).epsilon(DELTA),
+            )
+            # half lines are nearly the best events: what they show is where the exact curve passes
+            # delta
+            assert (
+                grid.deltas(shown)[0] >= DELTA * (1 - 1e-4)
+                and grid.deltas(shown * 1.01 + 0.01)[0] < DELTA
+            ), (n, at)
             assert grid.epsilon(DELTA) >= shown * (1 - 1e-6)
             assert grid.delta(grid.epsilon(DELTA)) == pytest.approx(DELTA, rel=1e-4)
 
@@ -79,7 +94,11 @@ def test_quadrature_against_finer_grids_and_samples():
     means, variances = neighbour_laws(chain, 800)
     theta = mean + math.sqrt(variance) * rng.normal(size=200_000)
     q = np.mean(
-        [np.exp(-((theta - m) ** 2) / (2 * v)) / math.sqrt(v) for m, v in zip(means, variances, strict=True)], 0
+        [
+            np.exp(-((theta - m) ** 2) / (2 * v)) / math.sqrt(v)
+            for m, v in zip(means, variances, strict=True)
+        ],
+        0,
     )
     p = np.exp(-((theta - mean) ** 2) / (2 * variance)) / math.sqrt(variance)
     estimate = np.maximum(1 - np.exp(0.3) * q / p, 0).mean()
@@ -94,28 +113,40 @@ def test_blocks_are_on_the_safe_side():
     exact = log_tail_neighbour(chain, 3_097_000, thresholds)
     for blocks in (1, 3, 64):
         rough = log_tail_neighbour(chain, 3_097_000, thresholds, blocks)
-        assert (rough >= exact - 1e-13).all() and (rough - exact).max() < 0.3 + 1e-3 * np.abs(exact).max()
+        assert (rough >= exact - 1e-13).all() and (rough - exact).max() < 0.3 + 1e-3 * np.abs(
+            exact
+        ).max()
     for differing in ((0.5, 4000.0), (1.2, 5623.0)):  # means and variances monotone the other way
         other = dataclasses.replace(chain, differing=differing)
         at = neighbour_laws(other, 3_000_000)
         near = np.median(at[0]) + np.sqrt(np.median(at[1])) * np.linspace(-6, 6, 25)
-        slack = log_tail_neighbour(other, 3_000_000, near, 16) - log_tail_neighbour(other, 3_000_000, near)
+        slack = log_tail_neighbour(other, 3_000_000, near, 16) - log_tail_neighbour(
+            other, 3_000_000, near
+        )
         assert slack.min() >= -1e-12 and slack.max() < 1
-    inside = log_tail_neighbour(chain, 3_097_500, thresholds, 16)  # inside a pass nothing is grouped
+    inside = log_tail_neighbour(
+        chain, 3_097_500, thresholds, 16
+    )  # inside a pass nothing is grouped
     means, variances = neighbour_laws(chain, 3_097_500)
     by_hand = [np.log(ndtr(-(t - means) / np.sqrt(variances)).mean()) for t in thresholds[:5]]
     assert inside[:5] == pytest.approx(by_hand, rel=1e-9, abs=1e-12)
 
 
-@pytest.mark.parametrize("epsilon, delta, target", unless(
-    lambda case: case[2] < 100, [(1.0, 1e-5, 5.0), (0.01, 1e-6, 100.0)]))
+@pytest.mark.parametrize(
+    "epsilon, delta, target",
+    unless(lambda case: case[2] < 100, [(1.0, 1e-5, 5.0), (0.01, 1e-6, 100.0)]),
+)
 def test_a_breach(epsilon, delta, target):
-    """As large as desired: the second needs more than a million records, and is left to the exhaustive tier."""
+    """As large as desired: the second needs more than a million records, and is left to the
+    exhaustive tier."""
     found = found_for(epsilon, delta, target)
     assert found.posterior_epsilon <= epsilon and found.sgld_epsilon > target and found.verify()
     n, chain = found.chain.n, found.chain
-    assert found.step == found.epochs * n and found.domain.n == n and (n > 10**6) == (target == 100.0)
-    # both data sets are members, the posterior number is the proved bound's, the step that of equation 8
+    assert (
+        found.step == found.epochs * n and found.domain.n == n and (n > 10**6) == (target == 100.0)
+    )
+    # both data sets are members, the posterior number is the proved bound's, the step that of
+    # equation 8
     x = np.full(n, chain.common[0])
     y = np.full(n, chain.common[1])
     found.domain.check(x, y)
@@ -136,7 +167,10 @@ def test_a_breach(epsilon, delta, target):
 
 
 def test_blocks_of_very_different_variances():
-    for differing in ((0.1, 0.3), (2.0, 2.5)):  # its step contracts less, or more: later places end wider, narrower
+    for differing in (
+        (0.1, 0.3),
+        (2.0, 2.5),
+    ):  # its step contracts less, or more: later places end wider, narrower
         chain = Chain(model=LinearModel(), n=16, step_size=0.02, differing=differing)
         means, variances = neighbour_laws(chain, 64)
         assert variances.max() > 1.2 * variances.min()

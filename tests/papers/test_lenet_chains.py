@@ -1,4 +1,5 @@
-"""The quick trainer of many LeNet5: gradients, clips and steps are the run's, and its noise is normal."""
+"""The quick trainer of many LeNet5: gradients, clips and steps are the run's, and its noise is
+normal."""
 
 from dataclasses import replace
 
@@ -18,9 +19,14 @@ from lastiterate_papers.single_noise import normal, streams
 
 N = 6
 DRAWN = np.random.default_rng(5)
-PARAMS = {name: {"w": DRAWN.uniform(-1, 1, shape).astype(np.float32) / np.sqrt(np.prod(shape[1:]), dtype=np.float32),
-                 "b": np.float32(0.1) * DRAWN.uniform(-1, 1, shape[:1]).astype(np.float32)}
-          for name, shape in SHAPES.items()}
+PARAMS = {
+    name: {
+        "w": DRAWN.uniform(-1, 1, shape).astype(np.float32)
+        / np.sqrt(np.prod(shape[1:]), dtype=np.float32),
+        "b": np.float32(0.1) * DRAWN.uniform(-1, 1, shape[:1]).astype(np.float32),
+    }
+    for name, shape in SHAPES.items()
+}
 """Parameters like the first ones, and none of XLA's programs to draw them."""
 START, WHOLE = ravel_pytree(PARAMS)
 SIZE = len(START)
@@ -38,17 +44,21 @@ def data():
 
 @jax.jit
 def slope(theta, image, label):
-    """The gradient of one record's loss: a program for one record compiles sooner than one for all of them."""
+    """The gradient of one record's loss: a program for one record compiles sooner than one for all
+    of them."""
     return jax.grad(lambda theta: with_prior(lenet_loss, N)(WHOLE(theta), image, label))(theta)
 
 
 def slopes(theta, images, labels):
-    return np.array([slope(theta, *record) for record in zip(images, labels, strict=True)], np.float64)
+    return np.array(
+        [slope(theta, *record) for record in zip(images, labels, strict=True)], np.float64
+    )
 
 
 @pytest.fixture(scope="module")
 def records(data):
-    """Parameters of two models, (2, size), and the gradient of every record's loss at them, (2, N, size)."""
+    """Parameters of two models, (2, size), and the gradient of every record's loss at them, (2, N,
+    size)."""
     thetas = (START + np.random.default_rng(1).normal(0, 0.05, (2, SIZE))).astype(np.float32)
     return thetas, np.array([slopes(theta, *data) for theta in thetas])
 
@@ -68,16 +78,28 @@ def test_sums_are_those_of_clipped_gradients(data, records, clip):
 def test_a_gradient_that_is_no_number_counts_as_0(data, records):
     images, broken = data[0], data[0].copy()
     broken[0] = np.inf
-    found, alone = (SUMS(records[0], patches_of(part), data[1], real, 1 / N, 1.0)
-                    for part, real in ((broken, np.ones(N, np.uint8)), (images, np.arange(N, dtype=np.uint8))))
+    found, alone = (
+        SUMS(records[0], patches_of(part), data[1], real, 1 / N, 1.0)
+        for part, real in ((broken, np.ones(N, np.uint8)), (images, np.arange(N, dtype=np.uint8)))
+    )
     np.testing.assert_allclose(found, alone, atol=1e-6)
 
 
 def test_steps_without_noise_are_those_of_the_run(data):
-    """Three steps over blocks in public order, looked at after one and after three, against the same steps in NumPy."""
-    run = replace(langevin_run(N, 2, clip=1.0), steps=3, noise=replace(langevin_run(N, 1).noise, sigma=0.0))
-    ours = fit_networks(run, with_prior(lenet_loss, N), PARAMS, data, seeded_keys(0, 2), checkpoints=[1, 3],
-                        many=lambda *given: chains(PARAMS, 1 / N, *given))
+    """Three steps over blocks in public order, looked at after one and after three, against the
+    same steps in NumPy."""
+    run = replace(
+        langevin_run(N, 2, clip=1.0), steps=3, noise=replace(langevin_run(N, 1).noise, sigma=0.0)
+    )
+    ours = fit_networks(
+        run,
+        with_prior(lenet_loss, N),
+        PARAMS,
+        data,
+        seeded_keys(0, 2),
+        checkpoints=[1, 3],
+        many=lambda *given: chains(PARAMS, 1 / N, *given),
+    )
     found = np.concatenate([np.reshape(leaf, (2, 2, -1)) for leaf in jax.tree.leaves(ours)], axis=2)
     theta, kept = np.asarray(START), []
     for block in (slice(0, 4), slice(4, 6), slice(0, 4)):
@@ -97,13 +119,27 @@ def test_noise_is_normal_and_its_scale_the_runs(data):
     first, second = (np.asarray(normal(jnp.asarray(next(words)), 20_001)) for _ in range(2))
     every = np.concatenate([first.ravel(), second.ravel()])
     assert stats.kstest(every, "norm").pvalue > 1e-3
-    assert abs(np.mean(every**4) - 3) < 0.25 and np.abs(np.corrcoef(np.concatenate([first, second]))
-                                                        - np.eye(4)).max() < 0.04
+    assert (
+        abs(np.mean(every**4) - 3) < 0.25
+        and np.abs(np.corrcoef(np.concatenate([first, second])) - np.eye(4)).max() < 0.04
+    )
     half = first[:, :10_001], first[:, 10_000:]  # the two numbers of a pair
     assert abs(np.corrcoef(half[0].ravel(), half[1].ravel())[0, 1]) < 0.04
-    run = replace(langevin_run(N, 2), steps=1)  # two models and two blocks: the shapes, and the program, of the above
-    kept = [chains(PARAMS, 1 / N, replace(run, noise=noise), data, seeded_keys(4, 2), [1], lambda theta: theta)
-            for noise in (run.noise, replace(run.noise, sigma=0.0))]
+    run = replace(
+        langevin_run(N, 2), steps=1
+    )  # two models and two blocks: the shapes, and the program, of the above
+    kept = [
+        chains(
+            PARAMS,
+            1 / N,
+            replace(run, noise=noise),
+            data,
+            seeded_keys(4, 2),
+            [1],
+            lambda theta: theta,
+        )
+        for noise in (run.noise, replace(run.noise, sigma=0.0))
+    ]
     spread = (kept[0] - kept[1]).std()
     assert spread == pytest.approx((2 * run.first_step / N) ** 0.5, rel=0.02)
 
@@ -120,5 +156,7 @@ def test_an_attack_is_made_on_the_models_of_another_trainer(data):
         return np.stack([look(jnp.asarray([shifted] * len(keys)))] * len(checkpoints), axis=1)
 
     model = ImageModel(lenet_logits, with_prior(lenet_loss, N), PARAMS, shows)
-    report, = attack_network(langevin_run(N, 1), model, pair, effort=Effort(40, 10, 25), checkpoints=[2])
+    (report,) = attack_network(
+        langevin_run(N, 1), model, pair, effort=Effort(40, 10, 25), checkpoints=[2]
+    )
     assert report.lower > 1

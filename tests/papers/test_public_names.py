@@ -21,7 +21,11 @@ def reference():
 
 
 NAMES = {*reference().public_names(), "lastiterate.__version__", "lastiterate.__file__"}
-MODULES = {"lastiterate", *reference().PACKAGES, *(place.replace(".run.", ".") for place in reference().MODULES)}
+MODULES = {
+    "lastiterate",
+    *reference().PACKAGES,
+    *(place.replace(".run.", ".") for place in reference().MODULES),
+}
 
 
 def used(tree):
@@ -48,8 +52,12 @@ def used(tree):
 
 def private(text):
     """What a file uses that is not public, with its line; what a public name holds is public."""
-    return [(name, line) for name, line in used(ast.parse(text)) if name not in MODULES and not any(
-        name == each or name.startswith(f"{each}.") for each in NAMES)]
+    return [
+        (name, line)
+        for name, line in used(ast.parse(text))
+        if name not in MODULES
+        and not any(name == each or name.startswith(f"{each}.") for each in NAMES)
+    ]
 
 
 def test_private_names_are_seen():
@@ -63,9 +71,15 @@ def later():
     li.release.training.train(li.Run.from_json(""), li.domains.Ball(1.0), li.lazy, Trainer(1).fit, audit.law)
 """
     assert [name for name, _ in private(text)] == [
-        "lastiterate.run.run.Run", "lastiterate.engine.loop", "lastiterate.bayes.linear",
-        "lastiterate.release.training.train", "lastiterate.lazy", "lastiterate.audit.exact_distribution",
-        "lastiterate.release.training", "lastiterate.release"]
+        "lastiterate.run.run.Run",
+        "lastiterate.engine.loop",
+        "lastiterate.bayes.linear",
+        "lastiterate.release.training.train",
+        "lastiterate.lazy",
+        "lastiterate.audit.exact_distribution",
+        "lastiterate.release.training",
+        "lastiterate.release",
+    ]
 
 
 @pytest.mark.parametrize("file", sorted(HOME.rglob("*.py")), ids=lambda path: path.stem)
@@ -75,9 +89,19 @@ def test_the_papers_use_public_names_only(file):
 
 def test_the_library_imports_the_papers_in_one_place():
     home = Path(lastiterate.__file__).parent
-    places = [path.relative_to(home).as_posix() for path in sorted(home.rglob("*.py"))
-              if any((isinstance(node, ast.ImportFrom) and (node.module or "").startswith("lastiterate_papers")) or
-                     (isinstance(node, ast.Import) and any(each.name.startswith("lastiterate_papers")
-                                                          for each in node.names))
-                     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))))]
+    places = [
+        path.relative_to(home).as_posix()
+        for path in sorted(home.rglob("*.py"))
+        if any(
+            (
+                isinstance(node, ast.ImportFrom)
+                and (node.module or "").startswith("lastiterate_papers")
+            )
+            or (
+                isinstance(node, ast.Import)
+                and any(each.name.startswith("lastiterate_papers") for each in node.names)
+            )
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        )
+    ]
     assert places == ["cli/papers.py"]

@@ -18,13 +18,21 @@ def chain_of(differing):
 
 
 def stepped(chain, order, steps, one=float):
-    """Mean and variance of theta itself, by the recursion theta + (eta/2)(-alpha theta + n beta x (y - theta x))."""
-    eta, a, b = one(chain.step_size), one(chain.model.prior_precision), one(chain.model.noise_precision)
+    """Mean and variance of theta itself, by the recursion theta + (eta/2)(-alpha theta + n beta x
+    (y - theta x))."""
+    eta, a, b = (
+        one(chain.step_size),
+        one(chain.model.prior_precision),
+        one(chain.model.noise_precision),
+    )
     mean, variance = one(0), 1 / a
     for j in range(steps):
         x, y = (one(v) for v in order[j % len(order)])
         factor = 1 - eta / 2 * (a + chain.n * b * x * x)
-        mean, variance = factor * mean + eta / 2 * chain.n * b * x * y, factor * factor * variance + eta
+        mean, variance = (
+            factor * mean + eta / 2 * chain.n * b * x * y,
+            factor * factor * variance + eta,
+        )
     return mean, variance
 
 
@@ -44,7 +52,8 @@ def test_closed_forms_are_the_recursion(differing, steps):
 
 @pytest.mark.parametrize("n, epochs", [(100, 3), (100, 40)])
 def test_against_sixty_digits(n, epochs):
-    """The paper's problem, where means are c and gaps a millionth of it: relative accuracy of the gap."""
+    """The paper's problem, where means are c and gaps a millionth of it: relative accuracy of the
+    gap."""
     chain = Chain.paper(LinearModel(), n, ratio=n**1.25)
     with mp.workdps(60):
         base = stepped(chain, [chain.common] * n, n * epochs, mp.mpf)
@@ -67,7 +76,9 @@ def test_trillions_of_steps_without_a_loop():
     assert mean == pytest.approx(-3e7 / (1 + 10**6), rel=1e-9)
     assert variance == pytest.approx(1 / (1 + 10**6), rel=1e-9)
     assert (
-        means.shape == variances.shape == (10**6,) and (np.diff(means) <= 0).all() and (np.diff(variances) >= 0).all()
+        means.shape == variances.shape == (10**6,)
+        and (np.diff(means) <= 0).all()
+        and (np.diff(variances) >= 0).all()
     )
 
 

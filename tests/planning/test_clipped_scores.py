@@ -7,9 +7,8 @@ import pytest
 from scipy.special import expit
 
 import lastiterate as li
-from lastiterate.planning.reference import public_slope, slope_of
 from lastiterate.planning.plan_request import Asked
-from lastiterate.planning.reference import MARGIN
+from lastiterate.planning.reference import MARGIN, public_slope, slope_of
 from lastiterate.planning.task import Task
 
 
@@ -25,7 +24,13 @@ def test_the_factor_is_halfway_to_that_of_a_long_training_on_clipped_residuals(c
 
 
 def test_what_is_not_clipped_is_not_steep() -> None:
-    run = li.Run(n=100, steps=3, step_size=0.1, noise=li.NoiseMultiplier(1.0), loss=li.Logistic(intercept=0.0))
+    run = li.Run(
+        n=100,
+        steps=3,
+        step_size=0.1,
+        noise=li.NoiseMultiplier(1.0),
+        loss=li.Logistic(intercept=0.0),
+    )
     assert public_slope(run) == slope_of(1.0) == 1.0
     for close in (replace(run, clip=0.1), replace(run, loss=li.Logistic(cap=0.1))):
         assert public_slope(close) == slope_of(0.1)

@@ -1,4 +1,5 @@
-"""The planner: predictions are exact on their reference problem, plans keep the budget, the best is chosen."""
+"""The planner: predictions are exact on their reference problem, plans keep the budget, the best is
+chosen."""
 
 from __future__ import annotations
 
@@ -16,10 +17,16 @@ from lastiterate.accounting.explain import composition_epsilon, gained
 from lastiterate.errors import InputError
 from lastiterate.planning.families import FAMILIES
 from lastiterate.planning.plan_request import Asked
-from lastiterate.planning.whitened_families import allocation, block_count
 from lastiterate.planning.planner import ENOUGH, NOTICED, WORTH, Plan, best_of, consider, plan
-from lastiterate.planning.reference import (Reference, filtered, output_perturbation, predicted, risk_of_ignorance)
+from lastiterate.planning.reference import (
+    Reference,
+    filtered,
+    output_perturbation,
+    predicted,
+    risk_of_ignorance,
+)
 from lastiterate.planning.task import Task, budget
+from lastiterate.planning.whitened_families import allocation, block_count
 from lastiterate.run.preprocessing import CosineFeatures, PrivateTargetMean, SquareRoots
 
 LOSS = li.Logistic(row_norm=1.0, ridge=0.01)
@@ -31,7 +38,10 @@ RUNS = {
     "heavy ball": {"step_size": FALLING, "update": li.HeavyBall(0.8)},
     "heavy ball, constant": {"step_size": li.Constant(1.5), "update": li.HeavyBall(0.6)},
     "nesterov": {"step_size": FALLING, "update": li.Nesterov()},
-    "varying noise": {"step_size": FALLING, "noise": li.GradientNoise(tuple(0.1 + k / 50 for k in range(12)))},
+    "varying noise": {
+        "step_size": FALLING,
+        "noise": li.GradientNoise(tuple(0.1 + k / 50 for k in range(12))),
+    },
 }
 
 
@@ -39,7 +49,9 @@ def simulate(run: li.Run, curvature: float, pull: float, noises: np.ndarray) -> 
     """The last iterates of a one-dimensional quadratic, step by step; noises (T, chains)."""
     theta = velocity = before = np.zeros(noises.shape[1])
     for k in range(run.steps):
-        point = theta + k / (k + 3) * (theta - before) if isinstance(run.update, li.Nesterov) else theta
+        point = (
+            theta + k / (k + 3) * (theta - before) if isinstance(run.update, li.Nesterov) else theta
+        )
         gradient = (curvature + LOSS.ridge) * point - pull + run.noise_stds[k] * noises[k]
         if isinstance(run.update, li.HeavyBall):
             gradient = velocity = run.update.beta * velocity + gradient
@@ -49,7 +61,9 @@ def simulate(run: li.Run, curvature: float, pull: float, noises: np.ndarray) -> 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_the_response_to_every_step_is_exact(name: str) -> None:
-    run = li.Run(**({"n": 10, "steps": 12, "noise": li.GradientNoise(0.3), "loss": LOSS} | RUNS[name]))
+    run = li.Run(
+        **({"n": 10, "steps": 12, "noise": li.GradientNoise(0.3), "loss": LOSS} | RUNS[name])
+    )
     curvatures = np.array([0.0, 0.03, 0.2])
     pull, noise = filtered(run, curvatures, LOSS.ridge)
     for i, curvature in enumerate(curvatures):
@@ -81,12 +95,20 @@ def test_noise_on_the_minimiser_matters_less_with_more_records() -> None:
     assert risks[0] > risks[1] > risks[2] > 0
 
 
-TASKS = [Task(400, 10, 2), Task(1400, 64, 10, 8.0), Task(45_000, 512, 10, 24.0), Task(300, 8, 0, 3.0)]
+TASKS = [
+    Task(400, 10, 2),
+    Task(1400, 64, 10, 8.0),
+    Task(45_000, 512, 10, 24.0),
+    Task(300, 8, 0, 3.0),
+]
 
 
 # records are exchanged in the same way whatever the size: one task of classes, one of a regression
-@pytest.mark.parametrize(("task", "adjacency"), [*((task, "zero-out") for task in TASKS), (TASKS[0], "replace-one"),
-                                                 (TASKS[3], "replace-one")], ids=str)
+@pytest.mark.parametrize(
+    ("task", "adjacency"),
+    [*((task, "zero-out") for task in TASKS), (TASKS[0], "replace-one"), (TASKS[3], "replace-one")],
+    ids=str,
+)
 def test_every_plan_keeps_the_budget_and_the_best_is_chosen(task: Task, adjacency: str) -> None:
     choice = consider(task, epsilon=1.0, delta=1e-5, adjacency=adjacency)
     names = {"accelerated", "plain", "permuted", "whitened"}
@@ -99,19 +121,29 @@ def test_every_plan_keeps_the_budget_and_the_best_is_chosen(task: Task, adjacenc
         assert found.seconds == task.seconds(found.certificate.run)
         assert [type(part) for part in found.certificate.run.prelude] == prepared(found.name, task)
     least = min(choice.plans, key=lambda p: p.weighed)
-    near = [p for p in choice.plans if p.weighed <= ENOUGH * least.weighed and p.seconds <= least.seconds - NOTICED]
+    near = [
+        p
+        for p in choice.plans
+        if p.weighed <= ENOUGH * least.weighed and p.seconds <= least.seconds - NOTICED
+    ]
     assert choice.best is (min(near, key=lambda p: p.seconds) if near else least)
     assert plan(task, epsilon=1.0, delta=1e-5, adjacency=adjacency) == choice.best.certificate
 
 
 def test_time_decides_where_somebody_notices() -> None:
-    """Of risks within two percent the lower is taken on a small table, and the quicker where it saves seconds."""
+    """Of risks within two percent the lower is taken on a small table, and the quicker where it
+    saves seconds."""
     small = consider(TASKS[1], epsilon=1.0, delta=1e-5)
     risks = {p.name: p.weighed for p in small.plans}
     assert small.best.name == "allocation" and risks["correlated"] < ENOUGH * risks["allocation"]
     large = consider(Task(600_000, 784, 10), epsilon=0.3, delta=1e-8)
-    seconds, risks = ({p.name: getattr(p, key) for p in large.plans} for key in ("seconds", "weighed"))
-    assert large.best.name == "correlated" and risks["allocation"] < risks["correlated"] < ENOUGH * risks["allocation"]
+    seconds, risks = (
+        {p.name: getattr(p, key) for p in large.plans} for key in ("seconds", "weighed")
+    )
+    assert (
+        large.best.name == "correlated"
+        and risks["allocation"] < risks["correlated"] < ENOUGH * risks["allocation"]
+    )
     assert seconds["correlated"] < seconds["allocation"] - NOTICED
 
 
@@ -119,7 +151,10 @@ def test_little_noise_needs_no_secret_batches() -> None:
     """At large budgets a drawn batch hides little, and noise that cancels adds less to the sum."""
     best = consider(TASKS[2], epsilon=8.0, delta=1e-5).best
     assert best.name == "correlated" and type(best.certificate.run.batching) is li.Permuted
-    assert type(consider(TASKS[2], epsilon=8.0, delta=1e-5, stream=True).best.certificate.run.batching) is li.Cyclic
+    assert (
+        type(consider(TASKS[2], epsilon=8.0, delta=1e-5, stream=True).best.certificate.run.batching)
+        is li.Cyclic
+    )
 
 
 def prepared(name: str, task: Task) -> list[type]:
@@ -129,7 +164,8 @@ def prepared(name: str, task: Task) -> list[type]:
 
 
 def test_no_mean_is_released_where_it_would_be_noise() -> None:
-    """The length of its noise is at most half the norm of rows: with 113 records just less, with 111 just more."""
+    """The length of its noise is at most half the norm of rows: with 113 records just less, with
+    111 just more."""
     for n, mean in ((113, True), (111, False)):
         asked = Asked(Task(n, 5, 2, 7.0), 0.5, 1e-5, "zero-out", 20.0)
         noise = 1.01 / (asked.mu * math.sqrt(0.08)) * math.sqrt(5) / n
@@ -140,7 +176,10 @@ def test_no_mean_is_released_where_it_would_be_noise() -> None:
                 assert [type(part) for part in run.prelude] == mean * [li.PrivateMean]
                 epsilon = calibrate(run, epsilon=0.5, delta=1e-5).epsilon(1e-5)
                 assert 0.495 < epsilon <= 0.5
-                if name in ("accelerated", "plain"):  # all of the budget goes to the steps, and no more
+                if name in (
+                    "accelerated",
+                    "plain",
+                ):  # all of the budget goes to the steps, and no more
                     assert 0.49 < li.account(run).epsilon(1e-5) <= 0.5
 
 
@@ -150,14 +189,29 @@ def test_hidden_and_secret_plans_would_cost_more_by_composition() -> None:
     assert composition_epsilon(named["permuted"].certificate, 1e-5) > 2
     assert composition_epsilon(named["accelerated"].certificate, 1e-5) <= 1.0
     sentences = {name: gained(plan.certificate, 1e-5) for name, plan in named.items()}
-    assert sentences["accelerated"].startswith("composition charges epsilon 1: every step counts in full")
-    assert "that the order of the records and the iterates before the last one stay secret" in sentences["permuted"]
-    hidden = calibrate(li.Run(n=500, steps=400, step_size=0.5, loss=replace(LOSS, ridge=0.05)), epsilon=1.0, delta=1e-5)
+    assert sentences["accelerated"].startswith(
+        "composition charges epsilon 1: every step counts in full"
+    )
+    assert (
+        "that the order of the records and the iterates before the last one stay secret"
+        in sentences["permuted"]
+    )
+    hidden = calibrate(
+        li.Run(n=500, steps=400, step_size=0.5, loss=replace(LOSS, ridge=0.05)),
+        epsilon=1.0,
+        delta=1e-5,
+    )
     assert composition_epsilon(hidden, 1e-5) > 1.1
-    assert "for the same run; that the iterates before the last one stay secret brings it to" in gained(hidden, 1e-5)
+    assert (
+        "for the same run; that the iterates before the last one stay secret brings it to"
+        in gained(hidden, 1e-5)
+    )
     charge = composition_epsilon(named["allocation"].certificate, 1e-5)
     assert charge > 3 and f"{charge:.2f}" in sentences["allocation"]
-    assert "that the blocks, drawn anew in every pass, stay secret brings it to" in sentences["allocation"]
+    assert (
+        "that the blocks, drawn anew in every pass, stay secret brings it to"
+        in sentences["allocation"]
+    )
 
 
 def test_more_than_fifty_passes_must_be_worth_it() -> None:
@@ -170,7 +224,9 @@ def test_more_than_fifty_passes_must_be_worth_it() -> None:
     assert adult.best.risk > min(plan.risk for plan in adult.plans if plan.name == "whitened")
 
 
-@pytest.mark.parametrize(("n", "blocks"), [(99, 1), (300, 6), (500, 10), (1437, 10), (2400, 16), (54_000, 20)])
+@pytest.mark.parametrize(
+    ("n", "blocks"), [(99, 1), (300, 6), (500, 10), (1437, 10), (2400, 16), (54_000, 20)]
+)
 def test_blocks_hold_enough_records(n: int, blocks: int) -> None:
     assert block_count(n) == blocks
     if n <= 300:  # one block, and more than one
@@ -179,12 +235,14 @@ def test_blocks_hold_enough_records(n: int, blocks: int) -> None:
 
 
 def test_whitened_plans_are_described_in_full() -> None:
-    run = next(p for p in consider(TASKS[2], epsilon=1.0, delta=1e-5).plans if p.name == "allocation").certificate.run
+    run = next(
+        p for p in consider(TASKS[2], epsilon=1.0, delta=1e-5).plans if p.name == "allocation"
+    ).certificate.run
     assert isinstance(run.step_size, li.StableSteps) and run.batching == li.RandomAllocation(2250)
     assert isinstance(run.prelude[0], li.PrivateMean) and run.prelude[0].row_norm == 24.0
     assert run.clip == pytest.approx(0.1 * math.sqrt(2 * 1.04)) and run.loss.row_norm == 1.0
     mu, sizes = budget(1.0, 1e-5), run.step_sizes
-    paid = sum((part.moved("zero-out") / part.noise_multiplier)**2 for part in run.prelude)
+    paid = sum((part.moved("zero-out") / part.noise_multiplier) ** 2 for part in run.prelude)
     assert paid == pytest.approx(0.12 * mu**2, rel=0.03)
     travelled = (sizes / (1 - 0.9)).sum()
     assert travelled == pytest.approx(3.7 * 45_000 * mu / (math.sqrt(10) * 0.1), rel=0.01)
@@ -197,12 +255,17 @@ def test_whitening_in_the_reference_problem() -> None:
     assert half.eigenvalue == pytest.approx(np.full(len(half.count), 1 / 60)), "flat"
     assert released[:-1].min() == pytest.approx(1.0) and released.size == 61
     assert (half.eigenvalue * half.target**2 / half.width**2) == pytest.approx(
-        plain.eigenvalue * plain.target**2), "logits are those of the same teacher"
+        plain.eigenvalue * plain.target**2
+    ), "logits are those of the same teacher"
     drowned, released = plain.whitened(0.0, 1e6, 0.5)
-    assert drowned.eigenvalue == pytest.approx(plain.eigenvalue / (plain.count * plain.eigenvalue).sum(), rel=1e-4)
+    assert drowned.eigenvalue == pytest.approx(
+        plain.eigenvalue / (plain.count * plain.eigenvalue).sum(), rel=1e-4
+    )
     assert released == pytest.approx(np.ones(61), rel=1e-4)
     moved, _ = plain.whitened(3.0, 1e6, 0.5)
-    assert (moved.count * moved.eigenvalue).sum() == pytest.approx(0.25, rel=1e-4), "the rest is the mean's noise"
+    assert (moved.count * moved.eigenvalue).sum() == pytest.approx(0.25, rel=1e-4), (
+        "the rest is the mean's noise"
+    )
 
 
 def test_a_regression_with_little_noise_keeps_the_norms_of_its_rows() -> None:
@@ -216,10 +279,16 @@ def test_cosine_features_are_a_public_choice() -> None:
     assert task.columns == 16 + 1024 and task.parameters == 3 * 1041
     found = consider(task, epsilon=1.0, delta=1e-6).plans
     names = {p.name for p in found}
-    assert names == {"allocation", "correlated", "whitened", "objective"}, "the others would leave them out"
+    assert names == {"allocation", "correlated", "whitened", "objective"}, (
+        "the others would leave them out"
+    )
     for each in found:
         parts = each.certificate.run.prelude
-        assert [type(part) for part in parts] == [li.PrivateMean, CosineFeatures, li.PrivateCovariance]
+        assert [type(part) for part in parts] == [
+            li.PrivateMean,
+            CosineFeatures,
+            li.PrivateCovariance,
+        ]
         assert parts[1].seed == 0 and parts[1].weight == 0.3 and parts[2].power == 0.25
         assert 0.99 < each.certificate.epsilon(1e-6) <= 1.0
 
@@ -240,14 +309,21 @@ def test_roots_of_features_are_a_public_choice() -> None:
 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_records_that_count_less_are_predicted_to_teach_less(classes: int) -> None:
-    few, half = (Task(3000, 16, classes, class_weights=(weight,) * (classes - 1) + (1.0,)) for weight in (0.1, 0.5))
+    few, half = (
+        Task(3000, 16, classes, class_weights=(weight,) * (classes - 1) + (1.0,))
+        for weight in (0.1, 0.5)
+    )
     for found in consider(Task(3000, 16, classes), epsilon=1.0, delta=1e-6).plans:
         run = found.certificate.run
-        assert predicted(few, run) > predicted(half, run) > predicted(Task(3000, 16, classes), run), found.name
+        assert (
+            predicted(few, run) > predicted(half, run) > predicted(Task(3000, 16, classes), run)
+        ), found.name
 
 
 def test_less_privacy_is_predicted_to_cost_less() -> None:
-    risks = [consider(TASKS[1], epsilon=epsilon, delta=1e-5).best.risk for epsilon in (0.3, 1.0, 8.0)]
+    risks = [
+        consider(TASKS[1], epsilon=epsilon, delta=1e-5).best.risk for epsilon in (0.3, 1.0, 8.0)
+    ]
     assert risks[0] > risks[1] > risks[2]
 
 
@@ -256,27 +332,43 @@ def test_what_is_learnt_is_a_part_of_what_weights_of_zero_miss(classes: int, fea
     task = Task(800, features, classes, math.sqrt(features))
     asked = Asked(task, 1.0, 1e-5, "zero-out", 60.0)
     still = replace(asked.empty, step_size=li.Constant(1e-12), noise=li.NoiseMultiplier(1e-12))
-    assert predicted(task, still) == pytest.approx(risk_of_ignorance(classes), rel=2e-3), "but for groups"
+    assert predicted(task, still) == pytest.approx(risk_of_ignorance(classes), rel=2e-3), (
+        "but for groups"
+    )
     nothing, most = (consider(task, epsilon=epsilon, delta=1e-5).learnt for epsilon in (1e-4, 8.0))
     assert abs(nothing) < 0.01 and 0.9 < most < 1.0, (nothing, most)
 
 
 def test_few_features_pay_noise_for_rows_of_many_norms() -> None:
-    """Rows that are clipped to a quarter of their norm lose .1 of R^2 with one feature, and .01 with 24."""
+    """Rows that are clipped to a quarter of their norm lose .1 of R^2 with one feature, and .01
+    with 24."""
+
     def norm_of(n: int, d: int, classes: int, name: str) -> float:
-        found = {plan.name: plan for plan in consider(Task(n, d, classes, math.sqrt(d)), epsilon=1.0, delta=1e-5).plans}
+        found = {
+            plan.name: plan
+            for plan in consider(Task(n, d, classes, math.sqrt(d)), epsilon=1.0, delta=1e-5).plans
+        }
         return found[name].certificate.run.loss.row_norm
 
     norms = [norm_of(n, d, 0, "accelerated") / d**0.5 for n, d in ((4000, 1), (4000, 4), (1000, 4))]
     assert norms == pytest.approx([1.0, 1.0, 0.5]), norms
-    for classes in (0, 2):  # whitened rows: from three times their root mean square to one norm for all
-        norms = [norm_of(n, d, classes, "allocation") for n, d in ((8000, 3), (2000, 12), (300, 24))]
+    for classes in (
+        0,
+        2,
+    ):  # whitened rows: from three times their root mean square to one norm for all
+        norms = [
+            norm_of(n, d, classes, "allocation") for n, d in ((8000, 3), (2000, 12), (300, 24))
+        ]
         assert norms == sorted(norms, reverse=True) and norms[0] == 3 and norms[-1] == 1, norms
     few = consider(Task(300, 24, 0, math.sqrt(24)), epsilon=1.0, delta=1e-5).best
     assert few.name == "allocation" and few.certificate.run.prelude[-1].row_norm is None
-    part = consider(Task(8000, 12, 0, 2.0), epsilon=1.0, delta=1e-5).best.certificate.run.prelude[-1]
+    part = consider(Task(8000, 12, 0, 2.0), epsilon=1.0, delta=1e-5).best.certificate.run.prelude[
+        -1
+    ]
     assert isinstance(part, li.PrivateCovariance) and part.row_norm == 0.25 * 3 * 2.0
-    classes = [consider(Task(4000, d, 2, math.sqrt(d)), epsilon=1.0, delta=1e-5).best for d in (2, 60)]
+    classes = [
+        consider(Task(4000, d, 2, math.sqrt(d)), epsilon=1.0, delta=1e-5).best for d in (2, 60)
+    ]
     assert classes[0].certificate.run.loss.row_norm == pytest.approx(0.5 * math.sqrt(2))
     assert classes[1].name == "allocation", classes[1].name
 
@@ -294,10 +386,13 @@ def test_data_larger_than_memory_have_a_plan_in_public_order_and_longer_passes()
 
 
 def test_long_runs_are_weighed_against_fewer_passes() -> None:
-    """Of a family's runs within two percent of the lowest risk the quickest is taken, where a fit takes seconds."""
+    """Of a family's runs within two percent of the lowest risk the quickest is taken, where a fit
+    takes seconds."""
     task = Task(60_000, 784, 10, 28.0)
-    found = {epsilon: best_of(Asked(task, epsilon, 1e-5, "zero-out", 60.0), "allocation", allocation)
-             for epsilon in (1.0, 8.0)}
+    found = {
+        epsilon: best_of(Asked(task, epsilon, 1e-5, "zero-out", 60.0), "allocation", allocation)
+        for epsilon in (1.0, 8.0)
+    }
     runs = {epsilon: cast(Plan, best).certificate.run for epsilon, best in found.items()}
     passes = {epsilon: run.steps // run.blocks for epsilon, run in runs.items()}
     assert passes == {1.0: 20, 8.0: 50}, "error outweighs noise at large budgets"
@@ -326,4 +421,6 @@ def test_the_budget_in_mu_is_the_largest() -> None:
 def test_a_prediction_needs_no_data_and_follows_the_noise() -> None:
     task = TASKS[1]
     run = plan(task, epsilon=1.0, delta=1e-5).run
-    assert predicted(task, replace(run, noise=li.NoiseMultiplier(2 * run.noise.z))) > predicted(task, run)
+    assert predicted(task, replace(run, noise=li.NoiseMultiplier(2 * run.noise.z))) > predicted(
+        task, run
+    )

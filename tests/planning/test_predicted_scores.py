@@ -6,11 +6,16 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.planning.reference import STEEP, predicted_scores
-from lastiterate.planning.reference import MARGIN
+from lastiterate.planning.reference import MARGIN, STEEP, predicted_scores
 
-RUN = li.Run(n=1000, steps=3, step_size=0.1, noise=li.NoiseMultiplier(1.0), loss=li.Logistic(),
-             calibration=li.Calibration(5.0))
+RUN = li.Run(
+    n=1000,
+    steps=3,
+    step_size=0.1,
+    noise=li.NoiseMultiplier(1.0),
+    loss=li.Logistic(),
+    calibration=li.Calibration(5.0),
+)
 
 
 def sigma(score: np.ndarray) -> np.ndarray:
@@ -22,16 +27,25 @@ def test_accuracy_is_that_of_scores_with_errors(variance: float) -> None:
     rng = np.random.default_rng(0)
     score = MARGIN * rng.normal(size=10**6)
     error = np.sqrt(variance) * rng.normal(size=10**6)
-    right, best = (np.where(seen > 0, sigma(score), sigma(-score)).mean() for seen in (score + error, score))
+    right, best = (
+        np.where(seen > 0, sigma(score), sigma(-score)).mean() for seen in (score + error, score)
+    )
     found = predicted_scores(RUN, 0.25 / 2 * variance)
     assert found is not None
-    assert found.accuracy == pytest.approx(best - right, abs=6e-4) and found.log_loss == 0.25 / 2 * variance
+    assert (
+        found.accuracy == pytest.approx(best - right, abs=6e-4)
+        and found.log_loss == 0.25 / 2 * variance
+    )
 
 
 def test_probabilities_that_are_not_calibrated_are_too_steep() -> None:
     score = MARGIN * np.random.default_rng(1).normal(size=10**6)
-    loss = [-(sigma(score) * np.log(sigma(c * score)) + sigma(-score) * np.log(sigma(-c * score))).mean()
-            for c in (STEEP, 1.0)]
+    loss = [
+        -(
+            sigma(score) * np.log(sigma(c * score)) + sigma(-score) * np.log(sigma(-c * score))
+        ).mean()
+        for c in (STEEP, 1.0)
+    ]
     found = predicted_scores(replace(RUN, calibration=None), 0.01)
     assert found is not None and found.log_loss - 0.01 == pytest.approx(loss[0] - loss[1], rel=0.02)
 
@@ -40,5 +54,7 @@ def test_less_risk_is_better_answers_and_numbers_have_none() -> None:
     lost = [predicted_scores(RUN, risk).accuracy for risk in (0.0, 1e-3, 1e-2, 0.1, 10.0)]  # type: ignore[union-attr]
     assert lost[0] == 0 and (np.diff(lost) > 0).all() and lost[-1] < 0.5
     many = replace(RUN, loss=li.Softmax(classes=10))
-    assert predicted_scores(many, 0.1).accuracy == pytest.approx(predicted_scores(RUN, 0.025).accuracy)  # type: ignore
+    assert predicted_scores(many, 0.1).accuracy == pytest.approx(
+        predicted_scores(RUN, 0.025).accuracy
+    )  # type: ignore
     assert predicted_scores(replace(RUN, loss=li.HuberRidge(), calibration=None), 0.1) is None

@@ -1,4 +1,5 @@
-"""The named algorithms draw the batches that they are named after, and every one can be certified and executed."""
+"""The named algorithms draw the batches that they are named after, and every one can be certified
+and executed."""
 
 import functools
 import math
@@ -46,15 +47,22 @@ def run_for(name, n=200, classes=2, **more):
 
 @functools.cache
 def fitted(name):
-    """The described run, as an estimator calibrates and executes it; fewer records where steps are as many as n^2."""
+    """The described run, as an estimator calibrates and executes it; fewer records where steps are
+    as many as n^2."""
     n = 40 if name == "noisy-sgd" else 200
-    model = DPLogisticRegression(epsilon=20.0, delta=1e-5, row_norm=2.0, classes=[0, 1], run=run_for(name, n),
-                                 random_state=1)
+    model = DPLogisticRegression(
+        epsilon=20.0, delta=1e-5, row_norm=2.0, classes=[0, 1], run=run_for(name, n), random_state=1
+    )
     return model.fit(X[:n], Y[:n])
 
 
-@pytest.mark.parametrize("name, classes", unless(lambda case: case[0] != "noisy-sgd" or case[1] == 2,
-                                                 [(name, classes) for name in BATCHES for classes in (0, 2, 3)]))
+@pytest.mark.parametrize(
+    "name, classes",
+    unless(
+        lambda case: case[0] != "noisy-sgd" or case[1] == 2,
+        [(name, classes) for name in BATCHES for classes in (0, 2, 3)],
+    ),
+)
 def test_every_algorithm_is_certified_by_a_row_about_its_own_batches(name, classes):
     run = run_for(name, classes=classes)
     batching, theorem = BATCHES[name]
@@ -63,17 +71,24 @@ def test_every_algorithm_is_certified_by_a_row_about_its_own_batches(name, class
         certificate, budget = fitted(name).certificate_, 20.0
     else:
         certificate, budget = li.calibrate(run, epsilon=2.0, delta=1e-5), 2.0
-    assert certificate.epsilon(1e-5) == pytest.approx(budget, rel=1e-2) and certificate.epsilon(1e-5) <= budget
+    assert (
+        certificate.epsilon(1e-5) == pytest.approx(budget, rel=1e-2)
+        and certificate.epsilon(1e-5) <= budget
+    )
     best = certificate.best(1e-5).theorem.name
-    of_last = {"fixed-size-amplified": ("restarted-fixed-size", "delayed-shifts-fixed-size"),
-               "poisson-pld": ("delayed-shifts-poisson",), "random-allocation-pld": ("delayed-shifts-allocated",)}
+    of_last = {
+        "fixed-size-amplified": ("restarted-fixed-size", "delayed-shifts-fixed-size"),
+        "poisson-pld": ("delayed-shifts-poisson",),
+        "random-allocation-pld": ("delayed-shifts-allocated",),
+    }
     assert best in (theorem, *of_last.get(theorem, ())) or name == "noisy-gd"
     assert batching is li.FullBatch or run.n / run.divisor >= 10
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 8.0])
 def test_steps_of_one_record_fall_at_any_budget(epsilon):
-    """A ridge for the noise of the minimiser alone shrinks with the budget, until the steps never fall."""
+    """A ridge for the noise of the minimiser alone shrinks with the budget, until the steps never
+    fall."""
     task = Task(60_000, 784, 10, 28.0)
     run = described(Asked(task, epsilon, 1e-5, "zero-out", 60.0), "noisy-sgd")
     sizes = run.step_sizes
@@ -85,9 +100,15 @@ def test_large_batches_pay_for_their_smoothness(n):
     for name in ("noisy-gd", "permuted-sgd", "cyclic-dp-sgd"):
         run = run_for(name, n)
         paid = isinstance(run.prelude[-1], li.TopEigenvalue)
-        assert paid == (run.divisor >= 250) and paid == isinstance(run.step_size, li.RelativeToSmooth)
+        assert paid == (run.divisor >= 250) and paid == isinstance(
+            run.step_size, li.RelativeToSmooth
+        )
         assert run.loss.cap == 0.1 and run.clip is None and run.update is None
-        assert run.first_step <= 1.9 / run.loss.facts().fact("smooth") if not paid else run.step_size.relative <= 1.9
+        assert (
+            run.first_step <= 1.9 / run.loss.facts().fact("smooth")
+            if not paid
+            else run.step_size.relative <= 1.9
+        )
 
 
 def test_batches_penalties_and_rows_can_be_chosen():
@@ -97,7 +118,9 @@ def test_batches_penalties_and_rows_can_be_chosen():
     for name in set(BATCHES) - set(INEXACT):
         charged = run_for(name, charged=True)
         assert not any(isinstance(part, li.TopEigenvalue) for part in charged.prelude)
-        assert charged.clip is not None and isinstance(charged.step_size, li.run.step_sizes.StableSteps)
+        assert charged.clip is not None and isinstance(
+            charged.step_size, li.run.step_sizes.StableSteps
+        )
     for name in INEXACT:
         with pytest.raises(InputError, match=f"must not be {name} with secure_noise"):
             run_for(name, charged=True)
@@ -110,13 +133,23 @@ def test_a_named_algorithm_that_takes_longer_than_it_may_says_so():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = planned(task, Budget(1.0), one_by_one).certificate
-        assert planned(task, Budget(1.0, time_budget=0.1), Algorithm(run=found.run)).certificate.run.steps == 12_000
-        with pytest.raises(TimeWarning, match=r"correlated-sgd makes 12000 steps here, .* and time_budget is 0\.1 s"):
+        assert (
+            planned(
+                task, Budget(1.0, time_budget=0.1), Algorithm(run=found.run)
+            ).certificate.run.steps
+            == 12_000
+        )
+        with pytest.raises(
+            TimeWarning,
+            match=r"correlated-sgd makes 12000 steps here, .* and time_budget is 0\.1 s",
+        ):
             planned(task, Budget(1.0, time_budget=0.1), one_by_one)
 
 
 def test_what_replaces_a_record_moves_more():
-    one, two = (described(asked(adjacency=a), "permuted-sgd").prelude for a in ("zero-out", "replace-one"))
+    one, two = (
+        described(asked(adjacency=a), "permuted-sgd").prelude for a in ("zero-out", "replace-one")
+    )
     assert two[0].noise_multiplier == 2 * one[0].noise_multiplier
     assert two[1].noise_multiplier == pytest.approx(2**0.5 * one[1].noise_multiplier)
 
@@ -135,7 +168,10 @@ def test_estimators_execute_a_described_run(name):
     "change, word",
     [
         ({"run": run_for("noisy-gd", 100)}, "n = 200"),
-        ({"run": run_for("noisy-gd", classes=3)}, "a loss of 2 classes and 1 outputs, got .Softmax"),
+        (
+            {"run": run_for("noisy-gd", classes=3)},
+            "a loss of 2 classes and 1 outputs, got .Softmax",
+        ),
         ({"run": run_for("noisy-gd"), "adjacency": "replace-one"}, "must be the run's"),
         ({"run": replace(run_for("noisy-gd"), release="all")}, "must be 'last' where a model"),
     ],
@@ -144,27 +180,38 @@ def test_runs_of_other_data_are_refused(change, word):
     with pytest.raises(InputError, match=word):
         DPLogisticRegression(epsilon=1.0, delta=1e-5, classes=[0, 1], **change).fit(X, Y)
     with pytest.raises(InputError, match="a loss of no classes"):
-        DPHuberRidge(epsilon=1.0, delta=1e-5, target_range=(-1, 1), run=run_for("noisy-gd")).fit(X, X[:, 0])
+        DPHuberRidge(epsilon=1.0, delta=1e-5, target_range=(-1, 1), run=run_for("noisy-gd")).fit(
+            X, X[:, 0]
+        )
 
 
 def test_an_objective_is_perturbed_for_classes_and_zero_out_alone():
     run = run_for("objective-perturbation")
     certificate = li.calibrate(run, epsilon=2.0, delta=1e-5)
     assert certificate.best(1e-5).theorem.name == "objective-perturbation"
-    assert run.noise.z == pytest.approx(certificate.run.noise.z, rel=0.03), "near what calibration finds"
-    model = DPLogisticRegression(epsilon=8.0, delta=1e-5, row_norm=2.0, classes=[0, 1], run=certificate.run,
-                                 random_state=1).fit(X, Y)
+    assert run.noise.z == pytest.approx(certificate.run.noise.z, rel=0.03), (
+        "near what calibration finds"
+    )
+    model = DPLogisticRegression(
+        epsilon=8.0, delta=1e-5, row_norm=2.0, classes=[0, 1], run=certificate.run, random_state=1
+    ).fit(X, Y)
     assert model.certificate_.epsilon(1e-5) <= 8.0 and model.score(X, Y) > 0.75
     assert run_for("objective-perturbation", cap=0.3).loss.cap == 0.3
-    for more, word in (({"batching": li.Cyclic(10)}, "batch"), ({"prox": li.penalties.L1(0.1)}, "prox"),
-                       ({"charged": True}, "with secure_noise"),
-                       ({"classes": 0}, "algorithm must not be objective-perturbation for a regression")):
+    for more, word in (
+        ({"batching": li.Cyclic(10)}, "batch"),
+        ({"prox": li.penalties.L1(0.1)}, "prox"),
+        ({"charged": True}, "with secure_noise"),
+        ({"classes": 0}, "algorithm must not be objective-perturbation for a regression"),
+    ):
         with pytest.raises(InputError, match=word):
             run_for("objective-perturbation", **more)
     with pytest.raises(InputError, match="adjacency must be zero-out"):
         described(asked(adjacency="replace-one"), "objective-perturbation")
     with pytest.raises(InputError, match="rows_per_unit must be 1"):
-        described(Asked(Task(200, 5, 2, rows_per_unit=2), 2.0, 1e-5, "zero-out", 60.0), "objective-perturbation")
+        described(
+            Asked(Task(200, 5, 2, rows_per_unit=2), 2.0, 1e-5, "zero-out", 60.0),
+            "objective-perturbation",
+        )
     for epsilon in (1e-4, 1e3):
         with pytest.raises(InputError, match=r"epsilon is too small for .* or above 50"):
             described(asked(epsilon=epsilon), "objective-perturbation")
@@ -174,28 +221,43 @@ def test_a_cap_takes_the_place_of_clipping():
     for name in ALGORITHMS[1:]:
         run = run_for(name, classes=3, cap=0.05)
         assert run.loss.cap == 0.05 and run.clip is None
-        assert run.facts().fact("lipschitz") < run_for(name, classes=3, cap=0.2).facts().fact("lipschitz")
+        assert run.facts().fact("lipschitz") < run_for(name, classes=3, cap=0.2).facts().fact(
+            "lipschitz"
+        )
     with pytest.raises(InputError, match="cap is for classes"):
         run_for("permuted-sgd", classes=0, cap=0.1)
 
 
 def test_output_perturbation_costs_what_its_last_noise_hides():
-    """mu = (L / n) (1 - (1 - eta ridge)^T) / (eta ridge std): the steps that are executed, equal to the exact law."""
+    """mu = (L / n) (1 - (1 - eta ridge)^T) / (eta ridge std): the steps that are executed, equal to
+    the exact law."""
     for adjacency, moved in (("zero-out", 1), ("replace-one", 2)):
-        run = replace(described(asked(classes=0, adjacency=adjacency), "output-perturbation"), prelude=())
+        run = replace(
+            described(asked(classes=0, adjacency=adjacency), "output-perturbation"), prelude=()
+        )
         eta, ridge, lipschitz = run.first_step, run.loss.ridge, run.loss.facts().fact("lipschitz")
         assert not run.noise_stds[:-1].any() and run.noise_stds[-1] == 1 and ridge > 0
         shift = moved * lipschitz / run.n * (1 - (1 - eta * ridge) ** run.steps) / (eta * ridge)
         found = {verdict.theorem.name: verdict.bound for verdict in li.account(run).verdicts}
-        assert found["shifted-interpolation"].mu == pytest.approx(shift * (1 + FLOAT_SLACK), rel=1e-6)
-        assert found["quadratic-witness"].mu == pytest.approx(shift, rel=1e-6), "some loss of the class leaks this much"
-        assert eta * shift < moved * lipschitz / (run.n * ridge), "Chaudhuri et al.: sensitivity / (n ridge)"
+        assert found["shifted-interpolation"].mu == pytest.approx(
+            shift * (1 + FLOAT_SLACK), rel=1e-6
+        )
+        assert found["quadratic-witness"].mu == pytest.approx(shift, rel=1e-6), (
+            "some loss of the class leaks this much"
+        )
+        assert eta * shift < moved * lipschitz / (run.n * ridge), (
+            "Chaudhuri et al.: sensitivity / (n ridge)"
+        )
         assert found["composition-gdp"] is None or math.isinf(found["composition-gdp"].mu)
 
 
 def test_output_perturbation_under_attack():
-    run = replace(described(asked(60, 0), "output-perturbation"), prelude=(), steps=100,
-                  noise=li.GradientNoise((0.0,) * 99 + (0.2,)))
+    run = replace(
+        described(asked(60, 0), "output-perturbation"),
+        prelude=(),
+        steps=100,
+        noise=li.GradientNoise((0.0,) * 99 + (0.2,)),
+    )
     report = li.audit.audit(run, attack="projection", trials=1000, seed=1, batch_models=500)
     assert 0 < report.lower <= report.upper and not report.refuted
     assert report.lower > 1.4, "the attack sees it: noise on the last step alone"

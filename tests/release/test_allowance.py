@@ -17,8 +17,11 @@ from lastiterate.planning.planner import FAIR, consider
 from lastiterate.planning.task import Task
 from lastiterate.release.ledger_charge import charging_of
 
-FILTERS = {"gaussian": GaussianFilter.of(3.0, 1e-5), "no failure": GaussianFilter.of(3.0, 1e-5, 0.0),
-           "renyi": RenyiFilter.of(3.0, 1e-5)}
+FILTERS = {
+    "gaussian": GaussianFilter.of(3.0, 1e-5),
+    "no failure": GaussianFilter.of(3.0, 1e-5, 0.0),
+    "renyi": RenyiFilter.of(3.0, 1e-5),
+}
 TASK = Task(455, 30, 2)
 ASKED: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-6}
 
@@ -31,17 +34,31 @@ def made(path: Path, name: str) -> Ledger:
 
 @pytest.mark.parametrize("name", FILTERS)
 def test_the_default_plan_fits_a_new_ledger_twice(name: str, tmp_path: Path) -> None:
-    """The command that the guide shows, on a table where the plan was refused at 311 % of an empty ledger."""
+    """The command that the guide shows, on a table where the plan was refused at 311 % of an empty
+    ledger."""
     ledger = made(tmp_path, name)
-    words = ["train", "breast_cancer", "--epsilon", "2", "--delta", "1e-6", "--explain-plan", "--ledger",
-             str(ledger.path)]
+    words = [
+        "train",
+        "breast_cancer",
+        "--epsilon",
+        "2",
+        "--delta",
+        "1e-6",
+        "--explain-plan",
+        "--ledger",
+        str(ledger.path),
+    ]
     for out in ("m", "n"):
         found = CliRunner().invoke(app, [*words, "--out", str(tmp_path / out)])
         assert found.exit_code == 0, found.output
         changed = "ledger changed the plan: allocation would take" in " ".join(found.output.split())
         assert changed == (name != "gaussian")
         assert changed != ("The ledger did not change the plan" in " ".join(found.output.split()))
-    assert min(ledger.total().left) >= 0 and len(ledger.total().releases) == 2 and ledger.verify() == ()
+    assert (
+        min(ledger.total().left) >= 0
+        and len(ledger.total().releases) == 2
+        and ledger.verify() == ()
+    )
 
 
 @pytest.mark.parametrize("name", FILTERS)
@@ -52,8 +69,12 @@ def test_plans_are_weighed_with_what_they_take(name: str, tmp_path: Path) -> Non
     shares = {plan.name: plan.share for plan in choice.plans}
     assert all(plan.fits == (plan.share is not None and plan.share <= 1) for plan in choice.plans)
     least = min(share for share in shares.values() if share is not None)
-    admitted = [plan for plan in choice.plans if plan.share is not None and plan.share <= FAIR * least]
-    assert choice.best in admitted and choice.best.weighed <= 1.02 * min(plan.weighed for plan in admitted)
+    admitted = [
+        plan for plan in choice.plans if plan.share is not None and plan.share <= FAIR * least
+    ]
+    assert choice.best in admitted and choice.best.weighed <= 1.02 * min(
+        plan.weighed for plan in admitted
+    )
     assert choice.best.name == ("allocation" if name == "gaussian" else "correlated")
     assert choice.best.risk < 1.05 * alone.best.risk
 
@@ -63,18 +84,32 @@ def test_a_refused_algorithm_names_the_plan_that_fits(name: str, tmp_path: Path)
     ledger = made(tmp_path, name)
     x = np.random.default_rng(0).uniform(-1, 1, (455, 3))
     asked: dict[str, Any] = {"row_norm": 1.0, "classes": [0, 1], "ledger": ledger, **ASKED}
-    with pytest.raises(li.InputError, match=r"refuses this release.*automatic fits: its plan .*, needs \d+(\.\d+)?%"):
+    with pytest.raises(
+        li.InputError,
+        match=r"refuses this release.*automatic fits: its plan .*, needs \d+(\.\d+)?%",
+    ):
         DPLogisticRegression(algorithm="allocation-sgd", **asked).fit(x, (x[:, 0] > 0).astype(int))
     assert ledger.total().releases == ()
     DPLogisticRegression(**asked).fit(x, (x[:, 0] > 0).astype(int))
     assert [release.state for release in ledger.total().releases] == ["released"]
 
 
-def test_a_refused_run_is_told_of_full_batches_and_then_of_the_largest_epsilon(tmp_path: Path) -> None:
+def test_a_refused_run_is_told_of_full_batches_and_then_of_the_largest_epsilon(
+    tmp_path: Path,
+) -> None:
     ledger, rng = made(tmp_path, "renyi"), np.random.default_rng(0)
     data = rng.uniform(-1, 1, (400, 3)).astype(np.float32), rng.integers(0, 2, 400)
-    run = li.Run(n=400, steps=1000, step_size=0.3, clip=1.0, batching=li.RandomAllocation(20), loss=li.Logistic())
-    with pytest.raises(li.InputError, match=r"refuses .* full batches \(batching=FullBatch\(\)\) .* fit, they need"):
+    run = li.Run(
+        n=400,
+        steps=1000,
+        step_size=0.3,
+        clip=1.0,
+        batching=li.RandomAllocation(20),
+        loss=li.Logistic(),
+    )
+    with pytest.raises(
+        li.InputError, match=r"refuses .* full batches \(batching=FullBatch\(\)\) .* fit, they need"
+    ):
         li.train(run, data, ledger=ledger, **ASKED)
     full = li.Run(n=400, steps=20, step_size=0.3, clip=1.0, loss=li.Logistic())
     for _ in range(2):
@@ -91,7 +126,8 @@ def test_a_refused_run_is_told_of_full_batches_and_then_of_the_largest_epsilon(t
 
 
 def test_what_is_left_decides_where_little_is(tmp_path: Path) -> None:
-    """Secret batches take a little more than public ones, and do not fit what a plan without secrets still does."""
+    """Secret batches take a little more than public ones, and do not fit what a plan without
+    secrets still does."""
     ledger = made(tmp_path, "gaussian")
     best = consider(TASK, **ASKED, shared=charging_of(ledger=ledger).allowance)
     shares = {plan.name: plan.share for plan in best.plans}
@@ -107,8 +143,6 @@ def test_what_is_left_decides_where_little_is(tmp_path: Path) -> None:
     assert not choice.best.fits and "no plan fits what is left" in choice.about_sharing
 
 
-
-
 def test_a_resumed_release_is_planned_as_before_it_was_charged(tmp_path: Path) -> None:
     from lastiterate.release.ledger_charge import Allowance
 
@@ -118,4 +152,6 @@ def test_a_resumed_release_is_planned_as_before_it_was_charged(tmp_path: Path) -
     budget, total = FILTERS["gaussian"].budget, ledger.total()
     assert Allowance.of(total, first).left == budget
     assert Allowance.of(total, second).left[0] == budget[0] - total.releases[0].charge.costs[0]
-    assert Allowance.of(total).left == tuple(a - b for a, b in zip(budget, total.spent, strict=True))
+    assert Allowance.of(total).left == tuple(
+        a - b for a, b in zip(budget, total.spent, strict=True)
+    )

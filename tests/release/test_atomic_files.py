@@ -50,11 +50,13 @@ def call(*args: object) -> tuple[int, str]:
 
 def command(*words: str) -> Callable[[Path], None]:
     """Return what runs a command on files of a folder, and raises its error."""
+
     def run(at: Path) -> None:
         code, said = call(*(word.replace("AT", str(at)) for word in words))
         if code:
             assert code == 2 and said.startswith("error: ") and said.count("error:") == 1
             raise OSError(said)
+
     return run
 
 
@@ -62,7 +64,11 @@ def key(at: Path) -> Path:
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
-    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    form = (
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
     if not (at / "key.pem").exists():
         (at / "key.pem").write_bytes(ec.generate_private_key(ec.SECP256R1()).private_bytes(*form))
     return at / "key.pem"
@@ -95,7 +101,10 @@ WRITERS: dict[str, Callable[[Path], None]] = {
 
 
 def contents(at: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(at)): path.read_bytes() if path.is_file() else b"" for path in at.rglob("*")}
+    return {
+        str(path.relative_to(at)): path.read_bytes() if path.is_file() else b""
+        for path in at.rglob("*")
+    }
 
 
 def failing(*_: object, **__: object) -> Any:
@@ -123,9 +132,13 @@ class Full:
 
 
 STEPS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "write": lambda patch: patch.setattr(os, "fdopen", lambda *args, opened=os.fdopen: Full(opened(*args))),
+    "write": lambda patch: patch.setattr(
+        os, "fdopen", lambda *args, opened=os.fdopen: Full(opened(*args))
+    ),
     "fsync": lambda patch: patch.setattr(os, "fsync", failing),
-    "rename": lambda patch: [patch.setattr(os, name, failing) for name in ("link", "replace", "rename")] and None,
+    "rename": lambda patch: (
+        [patch.setattr(os, name, failing) for name in ("link", "replace", "rename")] and None
+    ),
 }
 
 
@@ -164,7 +177,9 @@ def test_a_line_that_finds_no_space_leaves_the_file_as_it_was(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("links", [True, False])
-def test_a_new_file_replaces_nothing(links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_file_replaces_nothing(
+    links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def without(*_: object) -> None:
         raise OSError(errno.EPERM, "Operation not permitted")
 
@@ -178,13 +193,23 @@ def test_a_new_file_replaces_nothing(links: bool, tmp_path: Path, monkeypatch: p
     atomic_files.write_file(tmp_path / "new", b"ours", new=True)
     atomic_files.write_file(tmp_path / "theirs", b"ours")
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == {
-        "theirs": b"ours", "new": b"ours"}
+        "theirs": b"ours",
+        "new": b"ours",
+    }
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize("command", [["train", "iris", "--epsilon", "1"], ["forget", "m", "iris", "--remove", "r",
-                                     "--epsilon", "1"]], ids=lambda words: words[0])
-def test_a_link_that_leads_nowhere_is_noticed_before_training(command: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["train", "iris", "--epsilon", "1"],
+        ["forget", "m", "iris", "--remove", "r", "--epsilon", "1"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_link_that_leads_nowhere_is_noticed_before_training(
+    command: list[str], tmp_path: Path
+) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "gone")
     code, said = call(*command, "--out", tmp_path / "link")
     assert code == 2 and "must not exist yet" in said and not (tmp_path / "gone").exists()
@@ -192,11 +217,17 @@ def test_a_link_that_leads_nowhere_is_noticed_before_training(command: list[str]
 
 def test_what_a_killed_writer_left_is_removed_by_the_next_one(tmp_path: Path) -> None:
     """But not the draft of one that is alive."""
-    child = ("import sys; from pathlib import Path; from lastiterate.atomic_files import whole_file\n"
-             "with whole_file(Path(sys.argv[1])) as file:\n"
-             "    print('open', flush=True); sys.stdin.read()")
-    running = subprocess.Popen([sys.executable, "-c", child, str(tmp_path / "f")], stdin=subprocess.PIPE,
-                               stdout=subprocess.PIPE, text=True)
+    child = (
+        "import sys; from pathlib import Path; from lastiterate.atomic_files import whole_file\n"
+        "with whole_file(Path(sys.argv[1])) as file:\n"
+        "    print('open', flush=True); sys.stdin.read()"
+    )
+    running = subprocess.Popen(
+        [sys.executable, "-c", child, str(tmp_path / "f")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     assert running.stdout is not None and running.stdout.readline() == "open\n"
     atomic_files.write_file(tmp_path / "f", b"first")
     assert len(list(tmp_path.iterdir())) == 2
@@ -208,6 +239,13 @@ def test_what_a_killed_writer_left_is_removed_by_the_next_one(tmp_path: Path) ->
 
 def test_help_on_a_full_disk_is_one_sentence() -> None:
     with open("/dev/full", "w") as output:
-        done = subprocess.run([sys.executable, "-m", "lastiterate", "train", "--help"], stdout=output,
-                              stderr=subprocess.PIPE, text=True)
-    assert done.returncode == 2 and done.stderr == "error: output must be writable, got No space left on device\n"
+        done = subprocess.run(
+            [sys.executable, "-m", "lastiterate", "train", "--help"],
+            stdout=output,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert (
+        done.returncode == 2
+        and done.stderr == "error: output must be writable, got No space left on device\n"
+    )

@@ -1,4 +1,5 @@
-"""Every way to a release compares what would run with its budget before a record is read, whatever a search found."""
+"""Every way to a release compares what would run with its budget before a record is read, whatever
+a search found."""
 
 from dataclasses import replace
 
@@ -7,15 +8,17 @@ import pytest
 from typer.testing import CliRunner
 
 import lastiterate as li
-from lastiterate.accounting import calibration, calibration as exact_calibration
+from lastiterate.accounting import calibration
+from lastiterate.accounting import calibration as exact_calibration
 from lastiterate.accounting.calibration import calibrate_exactly
 from lastiterate.cli import app
 from lastiterate.errors import InputError
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchCV
 from lastiterate.ledger import GaussianFilter, Ledger
-from lastiterate.release import unlearning as forget, posterior, tuning
-from lastiterate.release.ledger_charge import Charging
+from lastiterate.release import posterior, tuning
+from lastiterate.release import unlearning as forget
 from lastiterate.release.datafile import Wanted, fit_file, tune_file
+from lastiterate.release.ledger_charge import Charging
 from lastiterate.release.linear_plans import Algorithm, Budget
 
 RNG = np.random.default_rng(0)
@@ -24,7 +27,9 @@ X, Y = RNG.uniform(-0.5, 0.5, (N, 3)), RNG.integers(0, 2, N)
 RUN = li.Run(n=N, steps=20, step_size=0.5, batching=li.Permuted(60), loss=li.Logistic(ridge=1e-2))
 COSTLY = replace(RUN, batching=li.RandomAllocation(60), clip=1.0)
 BUDGET = {"epsilon": 1.0, "delta": 1e-5}
-FORGETS = li.Run(n=N, steps=4, step_size=0.5, noise=li.NoiseMultiplier(1.0), loss=li.Logistic(ridge=0.1))
+FORGETS = li.Run(
+    n=N, steps=4, step_size=0.5, noise=li.NoiseMultiplier(1.0), loss=li.Logistic(ridge=0.1)
+)
 PLAIN = {"row_norm": 1.0, "classes": [0, 1], "algorithm": "noisy-gd"}
 TRAINED = (FORGETS, np.zeros((1, 4)))
 
@@ -32,42 +37,72 @@ TRAINED = (FORGETS, np.zeros((1, 4)))
 def module():
     torch = pytest.importorskip("torch")
     net = torch.nn.Linear(3, 2)
-    return li.train(replace(RUN, loss=li.Abstract(), clip=1.0), (torch.tensor(X).float(), torch.tensor(Y)), model=net,
-                    loss=torch.nn.functional.cross_entropy, **BUDGET)
+    return li.train(
+        replace(RUN, loss=li.Abstract(), clip=1.0),
+        (torch.tensor(X).float(), torch.tensor(Y)),
+        model=net,
+        loss=torch.nn.functional.cross_entropy,
+        **BUDGET,
+    )
 
 
 TRAININGS = {
     "a linear model": lambda **paid: li.train(RUN, (X, Y), **BUDGET, **paid),
     "a linear model of costly curves": lambda **paid: li.train(COSTLY, (X, Y), **BUDGET, **paid),
     "exact noise": lambda **paid: li.train(RUN, (X, Y), secure_noise=True, **BUDGET, **paid),
-    "a network": lambda **paid: li.train(replace(RUN, loss=li.Abstract(), clip=1.0), (X,), model=np.zeros(3),
-                                         loss=lambda p, x: (p @ x) ** 2, **BUDGET, **paid),
-    "an estimator": lambda **paid: DPLogisticRegression(
-        **BUDGET, **PLAIN, **paid).fit(X, Y),
+    "a network": lambda **paid: li.train(
+        replace(RUN, loss=li.Abstract(), clip=1.0),
+        (X,),
+        model=np.zeros(3),
+        loss=lambda p, x: (p @ x) ** 2,
+        **BUDGET,
+        **paid,
+    ),
+    "an estimator": lambda **paid: DPLogisticRegression(**BUDGET, **PLAIN, **paid).fit(X, Y),
     "an estimator with a run": lambda **paid: DPLogisticRegression(
-        **BUDGET, run=replace(RUN, calibration=li.Calibration(50.0)), classes=[0, 1], **paid).fit(X, Y),
+        **BUDGET, run=replace(RUN, calibration=li.Calibration(50.0)), classes=[0, 1], **paid
+    ).fit(X, Y),
     "an estimator that counts right answers": lambda **paid: DPLogisticRegression(
-        **BUDGET, row_norm=1.0, classes=[0, 1], report_accuracy=0.1, **paid).fit(X, Y),
+        **BUDGET, row_norm=1.0, classes=[0, 1], report_accuracy=0.1, **paid
+    ).fit(X, Y),
     "a regressor": lambda **paid: DPHuberRidge(
-        **BUDGET, row_norm=1.0, target_range=(0, 1), algorithm="noisy-gd", **paid).fit(X, Y),
-    "a search": lambda **paid: DPSearchCV(DPLogisticRegression(**PLAIN), {"row_norm": [1.0]},
-                                          **BUDGET, **paid).fit(X, Y),
+        **BUDGET, row_norm=1.0, target_range=(0, 1), algorithm="noisy-gd", **paid
+    ).fit(X, Y),
+    "a search": lambda **paid: DPSearchCV(
+        DPLogisticRegression(**PLAIN), {"row_norm": [1.0]}, **BUDGET, **paid
+    ).fit(X, Y),
     "forgetting": lambda **paid: li.forget(TRAINED, X, Y, remove=[1, 2], **BUDGET),
 }
 CHEAP = Algorithm("noisy-gd")
 FILES = {
-    "a file": lambda: fit_file(Wanted(data="digits", budget=Budget(1.0, 1e-6), algorithm=CHEAP, features="plain"),
-                               charging=Charging()),
-    "a posterior of a file": lambda: fit_file(Wanted(data="diabetes", budget=Budget(1.0, 1e-6, "replace-one"),
-                                                     model="posterior-sample"), charging=Charging()),
-    "a tuned file": lambda: tune_file("digits", Budget(1.0, 1e-6), algorithms=(CHEAP,), features="plain", law=tuning.law_of(6.0), charging=Charging()),
+    "a file": lambda: fit_file(
+        Wanted(data="digits", budget=Budget(1.0, 1e-6), algorithm=CHEAP, features="plain"),
+        charging=Charging(),
+    ),
+    "a posterior of a file": lambda: fit_file(
+        Wanted(data="diabetes", budget=Budget(1.0, 1e-6, "replace-one"), model="posterior-sample"),
+        charging=Charging(),
+    ),
+    "a tuned file": lambda: tune_file(
+        "digits",
+        Budget(1.0, 1e-6),
+        algorithms=(CHEAP,),
+        features="plain",
+        law=tuning.law_of(6.0),
+        charging=Charging(),
+    ),
 }
 
 
 @pytest.fixture
 def wrong(monkeypatch):
-    """Searches that find a quarter of the noise, or plan for three times the budget, and do not notice."""
-    true, exactly, loudest = calibration.calibrated, exact_calibration.smallest_true, calibration.scale_noise
+    """Searches that find a quarter of the noise, or plan for three times the budget, and do not
+    notice."""
+    true, exactly, loudest = (
+        calibration.calibrated,
+        exact_calibration.smallest_true,
+        calibration.scale_noise,
+    )
 
     def calibrated(run, **asked):
         return loudest(true(run, **asked), 0.25)
@@ -83,7 +118,8 @@ def wrong(monkeypatch):
 
 @pytest.fixture
 def unnoticed(wrong, monkeypatch):
-    """The same, with the comparison at the end of every search left out: the release's own is the last."""
+    """The same, with the comparison at the end of every search left out: the release's own is the
+    last."""
     for module_ in (calibration, exact_calibration):
         monkeypatch.setattr(module_, "check_within", lambda *of: None)
 
@@ -99,8 +135,22 @@ def test_a_calibration_that_found_too_little_is_refused(wrong, run, field):
 def test_an_exact_calibration_and_the_command_are_refused_too(wrong):
     with pytest.raises(InputError, match="epsilon is exceeded by what would run"):
         calibrate_exactly(RUN, **BUDGET)
-    said = CliRunner().invoke(app, ["calibrate", "--n", "300", "--steps", "20", "--step-size", "0.5", "--clip", "1",
-                                    "--epsilon", "1"])
+    said = CliRunner().invoke(
+        app,
+        [
+            "calibrate",
+            "--n",
+            "300",
+            "--steps",
+            "20",
+            "--step-size",
+            "0.5",
+            "--clip",
+            "1",
+            "--epsilon",
+            "1",
+        ],
+    )
     assert said.exit_code == 2 and "--epsilon is exceeded" in " ".join(said.output.split())
 
 
@@ -138,7 +188,17 @@ def test_exact_noise_for_units_of_many_rows_keeps_and_uses_its_budget(rows, epsi
 @pytest.mark.parametrize("epsilon", [708.0, 720.0, 990.0])
 @pytest.mark.filterwarnings("ignore")
 def test_losses_beyond_the_range_of_exponentials_are_calibrated(epsilon):
-    run = li.Run(n=50_000, steps=20, step_size=0.5, clip=1.0, batching=li.Poisson(0.1), adjacency="add-remove",
-                 loss=li.Logistic())
+    run = li.Run(
+        n=50_000,
+        steps=20,
+        step_size=0.5,
+        clip=1.0,
+        batching=li.Poisson(0.1),
+        adjacency="add-remove",
+        loss=li.Logistic(),
+    )
     found = li.calibrate(run, epsilon=epsilon, delta=1e-6)
-    assert 0.99 * epsilon < found.epsilon(1e-6) <= epsilon and found.best(1e-6).theorem.name == "poisson-pld"
+    assert (
+        0.99 * epsilon < found.epsilon(1e-6) <= epsilon
+        and found.best(1e-6).theorem.name == "poisson-pld"
+    )

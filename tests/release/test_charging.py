@@ -1,4 +1,5 @@
-"""Fits that are charged to a ledger and kept in checkpoints: what is charged when, once, and what is refused first."""
+"""Fits that are charged to a ledger and kept in checkpoints: what is charged when, once, and what
+is refused first."""
 
 import json
 import sqlite3
@@ -18,14 +19,15 @@ from lastiterate.engine import checkpoint as sealed
 from lastiterate.engine.checkpoint import FILE_VARIABLE, VARIABLE, Key, claim
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
 from lastiterate.ledger import GaussianFilter, Ledger, RenyiFilter
-from lastiterate.release import composition_reminder, datafile, linear_model as linear, dataset as open_dataset
-from lastiterate.release.predictions import Labels
+from lastiterate.release import composition_reminder, datafile
+from lastiterate.release import dataset as open_dataset
+from lastiterate.release import linear_model as linear
 from lastiterate.release.ledger_charge import charging_of, keyed_digest, weights_hash
-from lastiterate.release.released_model import Fitted
-from lastiterate.release.pipeline import LINEAR
 from lastiterate.release.linear_plans import Algorithm, Budget
+from lastiterate.release.pipeline import LINEAR, executed, finish
+from lastiterate.release.predictions import Labels
+from lastiterate.release.released_model import Fitted
 from lastiterate.release.training_request import Order, Unread
-from lastiterate.release.pipeline import executed, finish
 from lastiterate.run.counts import NoisyCount
 
 RUN = li.Run(n=60, steps=30, step_size=0.3, batching=li.Permuted(20), loss=li.Logistic(ridge=1e-2))
@@ -45,7 +47,8 @@ def ledger(tmp_path: Path) -> Ledger:
 
 @pytest.fixture
 def renyi(tmp_path: Path) -> Ledger:
-    """A ledger whose refusals name what fits at once: under a Gaussian filter that search takes seconds."""
+    """A ledger whose refusals name what fits at once: under a Gaussian filter that search takes
+    seconds."""
     found = Ledger(tmp_path / "r")
     found.add("a", unit="record", adjacency="zero-out", filter=RenyiFilter.of(3.0, 1e-5))
     return found
@@ -73,14 +76,17 @@ def interrupt(done: int, steps: int, seconds: float) -> None:
 def test_a_release_is_charged_and_named(ledger: Ledger, tmp_path: Path) -> None:
     model = li.train(RUN, records(), epsilon=1.0, delta=1e-6, ledger=ledger.path, dataset="a")
     (release,) = ledger.total().releases
-    assert release.state == "released" and 0.5 < ledger.total().left[0] < 1 and ledger.verify() == ()
+    assert (
+        release.state == "released" and 0.5 < ledger.total().left[0] < 1 and ledger.verify() == ()
+    )
     model.save(tmp_path / "m")
     stored = json.loads((tmp_path / "m" / "certificate.json").read_text())
     assert stored["weights_sha256"] == release.model
 
 
 def test_a_release_beyond_the_budget_is_refused_before_a_record_is_read(
-        renyi: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    renyi: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def looked(*_: object, **__: object) -> None:
         raise AssertionError("a record was read")
 
@@ -90,27 +96,44 @@ def test_a_release_beyond_the_budget_is_refused_before_a_record_is_read(
     with pytest.raises(li.InputError, match="refuses this release"):
         li.train(RUN, records(), epsilon=6.0, delta=1e-5, ledger=renyi, dataset="a")
     with pytest.raises(li.InputError, match="refuses this release"):
-        datafile.fit_file(datafile.Wanted(data="iris", budget=Budget(8.0, 1e-5), algorithm=Algorithm("noisy-gd")),
-                          charging=charging_of(ledger=renyi, dataset="a"))
+        datafile.fit_file(
+            datafile.Wanted(data="iris", budget=Budget(8.0, 1e-5), algorithm=Algorithm("noisy-gd")),
+            charging=charging_of(ledger=renyi, dataset="a"),
+        )
     assert renyi.total().releases == () and set(renyi.total().left) == {1.0}
 
 
 def test_an_aborted_fit_stays_charged(ledger: Ledger) -> None:
     with pytest.raises(Interrupted):
         li.train(RUN, records(), epsilon=1.0, ledger=ledger, dataset="a", progress=interrupt)
-    with pytest.raises(li.InputError, match=r"class indices.*; records were read, and the ledger keeps the charge\.$"):
+    with pytest.raises(
+        li.InputError,
+        match=r"class indices.*; records were read, and the ledger keeps the charge\.$",
+    ):
         li.train(RUN, (records()[0], np.full(60, 7)), epsilon=1.0, ledger=ledger, dataset="a")
     assert [release.state for release in ledger.total().releases] == ["touched", "touched"]
 
 
 @pytest.mark.parametrize("more", [{}, {"secure_noise": True}], ids=["plain", "exact"])
-@pytest.mark.parametrize("loss", [lambda p, x, y: p @ x - y, lambda p, x, y: ((p - x) ** 2)[:2], lambda p, x: 0.0],
-                         ids=["shapes", "a vector", "arguments"])
+@pytest.mark.parametrize(
+    "loss",
+    [lambda p, x, y: p @ x - y, lambda p, x, y: ((p - x) ** 2)[:2], lambda p, x: 0.0],
+    ids=["shapes", "a vector", "arguments"],
+)
 def test_a_mistake_in_a_loss_costs_nothing(ledger: Ledger, loss: object, more: dict) -> None:
     run = li.Run(n=60, steps=3, step_size=0.3, clip=1.0)
     with pytest.raises(li.InputError, match="loss must"):
-        li.train(run, records(), model=np.zeros(3), loss=loss, epsilon=1.0, delta=1e-6, ledger=ledger, dataset="a",
-                 **more)
+        li.train(
+            run,
+            records(),
+            model=np.zeros(3),
+            loss=loss,
+            epsilon=1.0,
+            delta=1e-6,
+            ledger=ledger,
+            dataset="a",
+            **more,
+        )
     assert ledger.total().releases == ()
 
 
@@ -122,7 +145,9 @@ def test_accounting_is_free(ledger: Ledger) -> None:
 @pytest.mark.parametrize("made", [DPLogisticRegression, DPHuberRidge])
 def test_estimators_are_charged(made: type, renyi: Ledger) -> None:
     x, y = records()
-    asked: dict[str, Any] = dict(epsilon=1.0, row_norm=1.0, algorithm="noisy-gd", ledger=renyi.path, dataset="a")
+    asked: dict[str, Any] = dict(
+        epsilon=1.0, row_norm=1.0, algorithm="noisy-gd", ledger=renyi.path, dataset="a"
+    )
     if made is DPLogisticRegression:
         fitted = made(classes=[0, 1], **asked).fit(x, y)
     else:
@@ -142,21 +167,41 @@ def test_replace_one_ledgers_charge_replace_one(tmp_path: Path) -> None:
         ledger.add("a", unit="record", adjacency=adjacency, filter=RenyiFilter.of(8.0, 1e-5))
         li.train(run, records(), epsilon=1.0, delta=1e-6, ledger=ledger, dataset="a")
         left[adjacency] = ledger.total().left[0]
-    assert left["replace-one"] < 1 - 2 * (1 - left["zero-out"])  # twice the sensitivity, more than twice the divergence
+    assert left["replace-one"] < 1 - 2 * (
+        1 - left["zero-out"]
+    )  # twice the sensitivity, more than twice the divergence
 
 
-def test_a_resumed_fit_counts_with_the_noise_that_it_had(ledger: Ledger, key: Path, tmp_path: Path) -> None:
-    """A process that is killed between its folder and the ledger's last word is run again: a second number about the
-    same people would cost as much as the first, and one with the same noise about others would show who they are."""
+def test_a_resumed_fit_counts_with_the_noise_that_it_had(
+    ledger: Ledger, key: Path, tmp_path: Path
+) -> None:
+    """A process that is killed between its folder and the ledger's last word is run again: a second
+    number about the same people would cost as much as the first, and one with the same noise about
+    others would show who they are."""
     x, y = records()
     places = np.arange(40), np.arange(40, 60)
-    certificate = li.account(replace(RUN, n=40, noise=li.NoiseMultiplier(20.0),
-                                     counts=(NoisyCount(8.0, 20, drawn="apart"),)))
+    certificate = li.account(
+        replace(
+            RUN, n=40, noise=li.NoiseMultiplier(20.0), counts=(NoisyCount(8.0, 20, drawn="apart"),)
+        )
+    )
 
     def killed(rows: np.ndarray, threshold: float | None = None) -> float:
-        charging = charging_of(ledger=ledger, dataset="a", checkpoint=tmp_path / "c", every=0.0, key_file=key)
-        return executed(LINEAR, Order(certificate=certificate, data=(rows, y), epsilon=None, delta=1e-6, places=places,
-                                      answers=Labels((0, 1), threshold), charging=charging)).counted[0]
+        charging = charging_of(
+            ledger=ledger, dataset="a", checkpoint=tmp_path / "c", every=0.0, key_file=key
+        )
+        return executed(
+            LINEAR,
+            Order(
+                certificate=certificate,
+                data=(rows, y),
+                epsilon=None,
+                delta=1e-6,
+                places=places,
+                answers=Labels((0, 1), threshold),
+                charging=charging,
+            ),
+        ).counted[0]
 
     first = killed(x)
     assert killed(x) == first and len(ledger.total().releases) == 1
@@ -164,14 +209,20 @@ def test_a_resumed_fit_counts_with_the_noise_that_it_had(ledger: Ledger, key: Pa
     others[50] += 1.0
     with pytest.raises(li.InputError, match="other data"):
         killed(others)
-    with pytest.raises(li.InputError, match="another loss or model"):  # the difference of both counts has no noise
+    with pytest.raises(
+        li.InputError, match="another loss or model"
+    ):  # the difference of both counts has no noise
         killed(x, 0.9)
     (tmp_path / "c").unlink()
     assert killed(x) != first and len(ledger.total().releases) == 2
 
 
-def test_a_resumed_fit_is_charged_once_and_releases_the_same_bits(ledger: Ledger, key: Path, tmp_path: Path) -> None:
-    asked = dict(epsilon=1.0, delta=1e-6, checkpoint=tmp_path / "c", checkpoint_every=0.0, checkpoint_key=key)
+def test_a_resumed_fit_is_charged_once_and_releases_the_same_bits(
+    ledger: Ledger, key: Path, tmp_path: Path
+) -> None:
+    asked = dict(
+        epsilon=1.0, delta=1e-6, checkpoint=tmp_path / "c", checkpoint_every=0.0, checkpoint_key=key
+    )
     whole = li.train(RUN, records(), seed=3, **asked)
     assert not (tmp_path / "c").exists()
     with pytest.raises(Interrupted):
@@ -195,9 +246,19 @@ def test_a_resumed_fit_is_charged_once_and_releases_the_same_bits(ledger: Ledger
     assert len(ledger.total().releases) == 1
 
 
-def test_a_fit_that_is_killed_before_it_looked_at_a_record_goes_on(ledger: Ledger, key: Path, tmp_path: Path) -> None:
-    """Reading the data takes longest and needs most memory: whoever dies there has paid, and does not pay again."""
-    asked = dict(epsilon=1.0, delta=1e-6, ledger=ledger, dataset="a", checkpoint=tmp_path / "c", checkpoint_key=key)
+def test_a_fit_that_is_killed_before_it_looked_at_a_record_goes_on(
+    ledger: Ledger, key: Path, tmp_path: Path
+) -> None:
+    """Reading the data takes longest and needs most memory: whoever dies there has paid, and does
+    not pay again."""
+    asked = dict(
+        epsilon=1.0,
+        delta=1e-6,
+        ledger=ledger,
+        dataset="a",
+        checkpoint=tmp_path / "c",
+        checkpoint_key=key,
+    )
 
     def dies() -> None:
         raise Interrupted
@@ -207,7 +268,11 @@ def test_a_fit_that_is_killed_before_it_looked_at_a_record_goes_on(ledger: Ledge
     claim = (tmp_path / "c").read_bytes()
     assert [release.state for release in ledger.total().releases] == ["touched"]
     with pytest.raises(li.InputError, match="begun under a ledger"):
-        li.train(RUN, records(), **{name: value for name, value in asked.items() if name not in ("ledger", "dataset")})
+        li.train(
+            RUN,
+            records(),
+            **{name: value for name, value in asked.items() if name not in ("ledger", "dataset")},
+        )
     with pytest.raises(Interrupted):  # kept now, under a key of its own
         li.train(RUN, records(), progress=interrupt, **asked)
     kept = (tmp_path / "c").read_bytes()
@@ -216,25 +281,50 @@ def test_a_fit_that_is_killed_before_it_looked_at_a_record_goes_on(ledger: Ledge
         li.train(RUN, records(), **asked)
     (tmp_path / "c").write_bytes(kept)
     li.train(RUN, records(), **asked)
-    assert [release.state for release in ledger.total().releases] == ["released"] and not (tmp_path / "c").exists()
+    assert [release.state for release in ledger.total().releases] == ["released"] and not (
+        tmp_path / "c"
+    ).exists()
 
 
 def ordered(before: Callable[[], None], **asked: Any) -> Fitted:
     """``train`` on records that are read when they are paid for, and do something else ``before``."""
-    charging = charging_of(ledger=asked["ledger"], dataset=asked["dataset"], checkpoint=asked["checkpoint"], every=0.0,
-                           key_file=asked["checkpoint_key"])
+    charging = charging_of(
+        ledger=asked["ledger"],
+        dataset=asked["dataset"],
+        checkpoint=asked["checkpoint"],
+        every=0.0,
+        key_file=asked["checkpoint_key"],
+    )
 
     def read() -> Any:
         before()
         return records()
 
     certificate = li.calibrate(RUN, epsilon=asked["epsilon"], delta=asked["delta"])
-    return finish(LINEAR, Order(certificate=certificate, data=Unread(read), epsilon=None, delta=asked["delta"], charging=charging))
+    return finish(
+        LINEAR,
+        Order(
+            certificate=certificate,
+            data=Unread(read),
+            epsilon=None,
+            delta=asked["delta"],
+            charging=charging,
+        ),
+    )
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_two_that_begin_at_once_draw_one_noise(killed: bool, ledger: Ledger, key: Path, tmp_path: Path) -> None:
-    asked = dict(epsilon=1.0, delta=1e-6, ledger=ledger, dataset="a", checkpoint=tmp_path / "c", checkpoint_key=key)
+def test_two_that_begin_at_once_draw_one_noise(
+    killed: bool, ledger: Ledger, key: Path, tmp_path: Path
+) -> None:
+    asked = dict(
+        epsilon=1.0,
+        delta=1e-6,
+        ledger=ledger,
+        dataset="a",
+        checkpoint=tmp_path / "c",
+        checkpoint_key=key,
+    )
 
     def other() -> None:
         if killed:
@@ -251,9 +341,19 @@ def test_two_that_begin_at_once_draw_one_noise(killed: bool, ledger: Ledger, key
     assert [release.state for release in ledger.total().releases] == ["released"]
 
 
-def test_the_ledger_knows_the_data_of_the_process_that_goes_on(ledger: Ledger, key: Path, tmp_path: Path) -> None:
-    """One that comes later, with other data, is refused by the checkpoint: what it read is not what was trained on."""
-    asked = dict(epsilon=1.0, delta=1e-6, ledger=ledger, dataset="a", checkpoint=tmp_path / "c", checkpoint_key=key)
+def test_the_ledger_knows_the_data_of_the_process_that_goes_on(
+    ledger: Ledger, key: Path, tmp_path: Path
+) -> None:
+    """One that comes later, with other data, is refused by the checkpoint: what it read is not what
+    was trained on."""
+    asked = dict(
+        epsilon=1.0,
+        delta=1e-6,
+        ledger=ledger,
+        dataset="a",
+        checkpoint=tmp_path / "c",
+        checkpoint_key=key,
+    )
     rows, y = records()
 
     def other() -> None:
@@ -268,10 +368,12 @@ def test_the_ledger_knows_the_data_of_the_process_that_goes_on(ledger: Ledger, k
 
 
 @pytest.mark.parametrize("first", ["copy", "c"])
-def test_a_copy_of_the_claim_is_no_second_beginning(first: str, ledger: Ledger, key: Path, tmp_path: Path,
-                                                    monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that is killed between its first checkpoint and the ledger's word on it has begun: who copied its claim
-    would draw other noise under the same line. Of both only the one that comes first goes on."""
+def test_a_copy_of_the_claim_is_no_second_beginning(
+    first: str, ledger: Ledger, key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that is killed between its first checkpoint and the ledger's word on it has begun:
+    who copied its claim would draw other noise under the same line. Of both only the one that comes
+    first goes on."""
     asked = dict(epsilon=1.0, delta=1e-6, ledger=ledger, dataset="a", checkpoint_key=key)
     plain = sealed.seal
 
@@ -290,16 +392,27 @@ def test_a_copy_of_the_claim_is_no_second_beginning(first: str, ledger: Ledger, 
     with pytest.raises(Interrupted):
         li.train(RUN, records(), progress=interrupt, checkpoint=tmp_path / first, **asked)
     with pytest.raises(li.InputError, match="both would draw noise"):
-        li.train(RUN, records(), checkpoint=tmp_path / ("c" if first == "copy" else "copy"), **asked)
+        li.train(
+            RUN, records(), checkpoint=tmp_path / ("c" if first == "copy" else "copy"), **asked
+        )
     assert (tmp_path / "c").read_bytes() == begun and ledger.verify() == ()
     li.train(RUN, records(), checkpoint=tmp_path / first, **asked)
 
 
-def test_checkpoints_need_a_ledger_that_can_tell_two_beginnings(ledger: Ledger, key: Path, tmp_path: Path) -> None:
+def test_checkpoints_need_a_ledger_that_can_tell_two_beginnings(
+    ledger: Ledger, key: Path, tmp_path: Path
+) -> None:
     with closing(sqlite3.connect(ledger.path)) as connection, connection:
         connection.execute("DROP TABLE events")
         connection.execute("PRAGMA user_version = 1")
-    asked = dict(epsilon=1.0, delta=1e-6, ledger=ledger, dataset="a", checkpoint=tmp_path / "c", checkpoint_key=key)
+    asked = dict(
+        epsilon=1.0,
+        delta=1e-6,
+        ledger=ledger,
+        dataset="a",
+        checkpoint=tmp_path / "c",
+        checkpoint_key=key,
+    )
     with pytest.raises(li.InputError, match="ledger upgrade"):
         li.train(RUN, records(), **asked)
     assert ledger.total().releases == () and not (tmp_path / "c").exists()
@@ -314,11 +427,22 @@ def test_a_claim_replaces_no_checkpoint(key: Path, tmp_path: Path) -> None:
     assert (tmp_path / "c").read_bytes() == b"another's" and len(list(tmp_path.glob(".c-*"))) == 0
 
 
-def test_a_rolled_back_checkpoint_is_seen_with_a_ledger(ledger: Ledger, key: Path, tmp_path: Path) -> None:
-    asked = dict(epsilon=1.0, ledger=ledger, dataset="a", progress=interrupt, checkpoint=tmp_path / "c",
-                 checkpoint_every=0.0, checkpoint_key=key)
+def test_a_rolled_back_checkpoint_is_seen_with_a_ledger(
+    ledger: Ledger, key: Path, tmp_path: Path
+) -> None:
+    asked = dict(
+        epsilon=1.0,
+        ledger=ledger,
+        dataset="a",
+        progress=interrupt,
+        checkpoint=tmp_path / "c",
+        checkpoint_every=0.0,
+        checkpoint_key=key,
+    )
     with pytest.raises(Interrupted):
-        li.train(RUN, records(), **(asked | dict(progress=lambda done, *_: interrupt(done + 8, 0, 0.0))))
+        li.train(
+            RUN, records(), **(asked | dict(progress=lambda done, *_: interrupt(done + 8, 0, 0.0)))
+        )
     old = (tmp_path / "c").read_bytes()
     with pytest.raises(Interrupted):
         li.train(RUN, records(), **asked)
@@ -345,16 +469,46 @@ def test_the_command_line(ledger: Ledger, key: Path, tmp_path: Path) -> None:
         return found.exit_code, found.output
 
     out = tmp_path / "m"
-    asked = ("train", "iris", "--epsilon", 2, "--ledger", ledger.path, "--dataset", "a", "--algorithm", "noisy-gd",
-             "--checkpoint", tmp_path / "c", "--checkpoint-key", key)
+    asked = (
+        "train",
+        "iris",
+        "--epsilon",
+        2,
+        "--ledger",
+        ledger.path,
+        "--dataset",
+        "a",
+        "--algorithm",
+        "noisy-gd",
+        "--checkpoint",
+        tmp_path / "c",
+        "--checkpoint-key",
+        key,
+    )
     assert call(*asked, "--out", out)[0] == 0
     (release,) = ledger.total().releases
     assert release.state == "released" and not (tmp_path / "c").exists()
     codes = [call(*asked, "--out", tmp_path / f"m{i}")[0] for i in range(2)]
-    assert codes == [0, 2] and ledger.verify() == (), "two fits of epsilon 2 are within 3, three are not"
+    assert codes == [0, 2] and ledger.verify() == (), (
+        "two fits of epsilon 2 are within 3, three are not"
+    )
     assert (tmp_path / "m0").exists() and not (tmp_path / "m1").exists()
     code, said = call("train", "iris", "--epsilon", 1, "--dataset", "a", "--out", tmp_path / "n")
     assert code == 2 and "--dataset" in said
-    code, said = call("train", "diabetes", "--epsilon", 0.05, "--model", "bayes-linear", "--ledger", ledger.path,
-                      "--dataset", "a", "--adjacency", "zero-out", "--out", tmp_path / "p")
+    code, said = call(
+        "train",
+        "diabetes",
+        "--epsilon",
+        0.05,
+        "--model",
+        "bayes-linear",
+        "--ledger",
+        ledger.path,
+        "--dataset",
+        "a",
+        "--adjacency",
+        "zero-out",
+        "--out",
+        tmp_path / "p",
+    )
     assert code in (0, 2), said

@@ -1,5 +1,5 @@
-"""A checkpoint knows its loss: no other one goes on with its key, for the difference of two releases with the same
-noise would be a sum of gradients without any."""
+"""A checkpoint knows its loss: no other one goes on with its key, for the difference of two
+releases with the same noise would be a sum of gradients without any."""
 
 import subprocess
 import sys
@@ -21,7 +21,9 @@ from lastiterate.release.units import UnitLoss
 N = 24
 X = np.random.default_rng(0).normal(size=(N, 4)).astype(np.float32)
 Y = (np.arange(N) % 2).astype(np.float32)
-RUN = li.Run(n=N, steps=8, step_size=0.3, clip=1.0, batching=li.Cyclic(8), noise=li.GradientNoise(0.2))
+RUN = li.Run(
+    n=N, steps=8, step_size=0.3, clip=1.0, batching=li.Cyclic(8), noise=li.GradientNoise(0.2)
+)
 FIRST = {"a": np.zeros(4, np.float32), "b": np.zeros(1, np.float32)}
 
 
@@ -48,6 +50,7 @@ def squares(scale: float = 1.0) -> Callable[..., Any]:
 
 def with_backward(factor: float) -> Callable[..., Any]:
     """The derivative alone differs, and no code of it stands in the traced loss."""
+
     @jax.custom_vjp
     def same(x: Any) -> Any:
         return x
@@ -60,15 +63,27 @@ TABLE = np.arange(4.0, dtype=np.float32)
 OTHERS = {
     "a number": (squares(), squares(1.5)),
     "a function": (squares(), lambda p, x, y: jnp.abs(p["a"] @ x + p["b"][0] - y)),
-    "a constant array": (lambda p, x, y: (p["a"] @ (x * TABLE) + p["b"][0] - y) ** 2,
-                         lambda p, x, y: (p["a"] @ (x * (TABLE + np.float32([0, 0, 0, 1e-6]))) + p["b"][0] - y) ** 2),
-    "a jitted constant": (lambda p, x, y: jax.jit(lambda z: z @ jnp.asarray(TABLE))(p["a"] * x) - y * p["b"][0],
-                          lambda p, x, y: jax.jit(lambda z: z @ jnp.asarray(-TABLE))(p["a"] * x) - y * p["b"][0]),
-    "a long constant": (lambda p, x, y: (p["a"] @ x) * jnp.asarray(np.arange(5000.0) % 7).sum() * y + x[0] * p["b"][0],
-                        lambda p, x, y: (p["a"] @ x) * jnp.asarray(np.arange(5000.0) % 8).sum() * y + x[0] * p["b"][0]),
+    "a constant array": (
+        lambda p, x, y: (p["a"] @ (x * TABLE) + p["b"][0] - y) ** 2,
+        lambda p, x, y: (p["a"] @ (x * (TABLE + np.float32([0, 0, 0, 1e-6]))) + p["b"][0] - y) ** 2,
+    ),
+    "a jitted constant": (
+        lambda p, x, y: jax.jit(lambda z: z @ jnp.asarray(TABLE))(p["a"] * x) - y * p["b"][0],
+        lambda p, x, y: jax.jit(lambda z: z @ jnp.asarray(-TABLE))(p["a"] * x) - y * p["b"][0],
+    ),
+    "a long constant": (
+        lambda p, x, y: (
+            (p["a"] @ x) * jnp.asarray(np.arange(5000.0) % 7).sum() * y + x[0] * p["b"][0]
+        ),
+        lambda p, x, y: (
+            (p["a"] @ x) * jnp.asarray(np.arange(5000.0) % 8).sum() * y + x[0] * p["b"][0]
+        ),
+    ),
     "a derivative": (with_backward(1.0), with_backward(2.0)),
-    "names": (lambda p, x, y: p["a"][0] * x[0] * y + p["b"][0] * y,
-              lambda p, x, y: p["a"][1] * x[0] * y + p["b"][0] * y),
+    "names": (
+        lambda p, x, y: p["a"][0] * x[0] * y + p["b"][0] * y,
+        lambda p, x, y: p["a"][1] * x[0] * y + p["b"][0] * y,
+    ),
 }
 KINDS: dict[str, dict[str, Any]] = {"memory": {}, "exact": {"secure_noise": True}, "stream": {}}
 
@@ -102,7 +117,9 @@ def test_no_other_loss_goes_on(other: str, kept: dict[str, Any]) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_in_every_kind_of_network(kind: str, kept: dict[str, Any]) -> None:
     begun(kept, data_of(kind), model=FIRST, loss=squares(), **KINDS[kind])
-    refused("another loss or model", kept, data_of(kind), model=FIRST, loss=squares(2.0), **KINDS[kind])
+    refused(
+        "another loss or model", kept, data_of(kind), model=FIRST, loss=squares(2.0), **KINDS[kind]
+    )
     li.train(RUN, data_of(kind), model=FIRST, loss=squares(), **kept, **KINDS[kind])
 
 
@@ -110,7 +127,13 @@ def test_neither_does_another_arithmetic_or_structure(kept: dict[str, Any]) -> N
     begun(kept, (X, Y), model=FIRST, loss=squares())
     refused("another", kept, (X, Y), model=FIRST, loss=squares(), secure_noise=True)
     renamed = lambda p, x, y: (p["c"] @ x + p["d"][0] - y) ** 2  # noqa: E731
-    refused("another loss or model", kept, (X, Y), model={"c": FIRST["a"], "d": FIRST["b"]}, loss=renamed)
+    refused(
+        "another loss or model",
+        kept,
+        (X, Y),
+        model={"c": FIRST["a"], "d": FIRST["b"]},
+        loss=renamed,
+    )
     half = {name: array.astype(np.float16) for name, array in FIRST.items()}
     refused("another loss or model", kept, (X, Y), model=half, loss=squares())
 
@@ -160,10 +183,14 @@ assert not path.exists()
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-@pytest.mark.parametrize("more", [["diabetes", "--model", "bayes-linear"],
-                                  ["digits", "--algorithm", "objective-perturbation"]], ids=lambda more: more[-1])
-def test_what_has_no_steps_keeps_no_checkpoint_and_says_so(more: list[str], tmp_path: Path, kept: dict[str, Any]
-                                                                 ) -> None:
+@pytest.mark.parametrize(
+    "more",
+    [["diabetes", "--model", "bayes-linear"], ["digits", "--algorithm", "objective-perturbation"]],
+    ids=lambda more: more[-1],
+)
+def test_what_has_no_steps_keeps_no_checkpoint_and_says_so(
+    more: list[str], tmp_path: Path, kept: dict[str, Any]
+) -> None:
     """Before anything is charged: whoever runs it again to go on would pay twice."""
     from typer.testing import CliRunner
 
@@ -171,8 +198,30 @@ def test_what_has_no_steps_keeps_no_checkpoint_and_says_so(more: list[str], tmp_
 
     books = tmp_path / "l"
     Ledger(books).add("d", unit="record", adjacency="zero-out", filter=GaussianFilter.of(8.0, 1e-5))
-    told = CliRunner().invoke(app, ["train", *more, "--epsilon", "1", "--ledger", str(books), "--dataset", "d", "--out",
-                                    str(tmp_path / "model"), "--checkpoint", str(kept["checkpoint"]),
-                                    "--checkpoint-key", str(kept["checkpoint_key"])])
-    assert told.exit_code == 2 and "checkpoint is not kept of a" in " ".join(told.output.split()), told.output
-    assert not Ledger(books).total().releases and not (tmp_path / "model").exists() and not (tmp_path / "c").exists()
+    told = CliRunner().invoke(
+        app,
+        [
+            "train",
+            *more,
+            "--epsilon",
+            "1",
+            "--ledger",
+            str(books),
+            "--dataset",
+            "d",
+            "--out",
+            str(tmp_path / "model"),
+            "--checkpoint",
+            str(kept["checkpoint"]),
+            "--checkpoint-key",
+            str(kept["checkpoint_key"]),
+        ],
+    )
+    assert told.exit_code == 2 and "checkpoint is not kept of a" in " ".join(told.output.split()), (
+        told.output
+    )
+    assert (
+        not Ledger(books).total().releases
+        and not (tmp_path / "model").exists()
+        and not (tmp_path / "c").exists()
+    )

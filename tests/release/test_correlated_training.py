@@ -1,4 +1,5 @@
-"""A user's few lines with correlated noise: calibrated, executed, certified and verified for every kind of model."""
+"""A user's few lines with correlated noise: calibrated, executed, certified and verified for every
+kind of model."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +10,14 @@ from lastiterate.accounting.explain import gained
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(60, 4)).astype(np.float32), RNG.integers(0, 2, 60)
-RUN = dict(n=60, steps=12, step_size=0.2, clip=1.0, noise=li.Correlated(1.0, 4, 0.6), batching=li.Cyclic(20))
+RUN = dict(
+    n=60,
+    steps=12,
+    step_size=0.2,
+    clip=1.0,
+    noise=li.Correlated(1.0, 4, 0.6),
+    batching=li.Cyclic(20),
+)
 
 
 def linear(run, **more):
@@ -18,12 +26,20 @@ def linear(run, **more):
 
 def network(run, **more):
     first = {"a": np.ones((4, 3), np.float32), "b": np.ones(3, np.float32)}
-    return li.train(run, (X, Y), model=first, loss=lambda p, x, y: (jnp.tanh(x @ p["a"]) @ p["b"] - y) ** 2, **more)
+    return li.train(
+        run,
+        (X, Y),
+        model=first,
+        loss=lambda p, x, y: (jnp.tanh(x @ p["a"]) @ p["b"] - y) ** 2,
+        **more,
+    )
 
 
 def module(run, **more):
     torch = pytest.importorskip("torch")
-    return li.train(run, (X, Y), model=torch.nn.Linear(4, 2), loss=torch.nn.CrossEntropyLoss(), **more)
+    return li.train(
+        run, (X, Y), model=torch.nn.Linear(4, 2), loss=torch.nn.CrossEntropyLoss(), **more
+    )
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -31,7 +47,9 @@ def module(run, **more):
 def test_a_budget_is_kept_and_the_certificate_verified(trained, tmp_path):
     model = trained(li.Run(**RUN), epsilon=2.0, delta=1e-4, seed=1)
     certificate = model.certificate
-    assert certificate.epsilon(1e-4) <= 2.0 and certificate.best(1e-4).theorem.name == "correlated-gdp"
+    assert (
+        certificate.epsilon(1e-4) <= 2.0 and certificate.best(1e-4).theorem.name == "correlated-gdp"
+    )
     assert type(certificate.subject.run.noise) is li.Correlated and certificate.verify()
     model.save(tmp_path / "model")
     assert li.verify(tmp_path / "model")
@@ -39,16 +57,22 @@ def test_a_budget_is_kept_and_the_certificate_verified(trained, tmp_path):
 
 @pytest.mark.parametrize("trained", [linear, network, module])
 def test_exact_noise_is_refused(trained):
-    with pytest.raises((li.InputError, li.NotCertified), match=r"take noise back|is no whole number"):
+    with pytest.raises(
+        (li.InputError, li.NotCertified), match=r"take noise back|is no whole number"
+    ):
         trained(li.Run(**RUN), epsilon=2.0, delta=1e-4, secure_noise=True)
 
 
 @pytest.mark.parametrize("batching", [li.FullBatch(), li.Cyclic(20), li.Permuted(20)], ids=str)
 def test_no_secret_is_said_to_lower_the_price(batching):
-    found = li.calibrate(li.Run(**RUN | {"batching": batching}, loss=li.Logistic()), epsilon=2.0, delta=1e-4)
+    found = li.calibrate(
+        li.Run(**RUN | {"batching": batching}, loss=li.Logistic()), epsilon=2.0, delta=1e-4
+    )
     assert gained(li.account(found.run), 1e-4) == (
-        "correlated-gdp charges epsilon 2: every step counts in full, and all iterates could be published at that "
-        "price")
+        "correlated-gdp charges epsilon 2: every step counts in full, and all iterates could be "
+        "published at that "
+        "price"
+    )
 
 
 def test_sampled_batches_are_not_trained():

@@ -1,4 +1,5 @@
-"""Modules of Equinox as models: trained whole or in halves; layers that keep state are found and refused first."""
+"""Modules of Equinox as models: trained whole or in halves; layers that keep state are found and
+refused first."""
 
 import equinox as eqx
 import jax
@@ -10,7 +11,9 @@ from lastiterate.errors import InputError
 from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.release.network_model import check_stateless
 
-RUN = li.Run(n=40, steps=3, step_size=0.1, clip=1.0, batching=li.Cyclic(20), noise=li.GradientNoise(0.05))
+RUN = li.Run(
+    n=40, steps=3, step_size=0.1, clip=1.0, batching=li.Cyclic(20), noise=li.GradientNoise(0.05)
+)
 X = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32)
 Y = (X[:, 0] > 0).astype(int)
 KEY = jax.random.key(0)
@@ -57,12 +60,21 @@ def test_a_module_is_trained_whole_or_in_halves_and_read_back(tmp_path):
     assert np.array_equal(li.load(tmp_path / "m", like=module).predict(X), expected)
 
 
-@pytest.mark.parametrize("norm, said", [
-    (batch_norm, r"batch normalisation mixes them, got .BatchNorm at .*\.norm'; use equinox.nn.GroupNorm"),
-    (lambda: batch_norm("batch"), "batch normalisation mixes them"),
-    (lambda: eqx.nn.SpectralNorm(eqx.nn.Linear(2, 2, key=KEY), "weight", key=KEY),
-     r"keeps state from one to the next, got 'SpectralNorm at .*\.norm'; freeze"),
-])
+@pytest.mark.parametrize(
+    "norm, said",
+    [
+        (
+            batch_norm,
+            r"batch normalisation mixes them, got .BatchNorm at .*\.norm'; use "
+            r"equinox.nn.GroupNorm",
+        ),
+        (lambda: batch_norm("batch"), "batch normalisation mixes them"),
+        (
+            lambda: eqx.nn.SpectralNorm(eqx.nn.Linear(2, 2, key=KEY), "weight", key=KEY),
+            r"keeps state from one to the next, got 'SpectralNorm at .*\.norm'; freeze",
+        ),
+    ],
+)
 def test_layers_with_state_are_found_before_anything_is_paid(norm, said, tmp_path):
     ledger = Ledger(tmp_path / "l")
     ledger.add("a", unit="record", adjacency="zero-out", filter=GaussianFilter.of(100.0, 1e-3))
@@ -70,12 +82,18 @@ def test_layers_with_state_are_found_before_anything_is_paid(norm, said, tmp_pat
     halves = eqx.partition(module, eqx.is_inexact_array)[0]
     for model in (module, halves, [Normed(None, module)], Normed(None, norm())):
         with pytest.raises(InputError, match=said):
-            trained(model, lambda *_: pytest.fail("the loss was called"), ledger=ledger, dataset="a")
+            trained(
+                model, lambda *_: pytest.fail("the loss was called"), ledger=ledger, dataset="a"
+            )
     assert ledger.total().releases == ()
 
 
 def test_layers_without_state_or_frozen_ones_are_trained():
-    check_stateless(eqx.nn.Sequential([eqx.nn.Linear(4, 2, key=KEY), eqx.nn.GroupNorm(1, 2), eqx.nn.LayerNorm(2)]))
+    check_stateless(
+        eqx.nn.Sequential(
+            [eqx.nn.Linear(4, 2, key=KEY), eqx.nn.GroupNorm(1, 2), eqx.nn.LayerNorm(2)]
+        )
+    )
     module, state = normed(batch_norm)
     frozen = eqx.nn.inference_mode(module)
     found = trained(frozen, lambda module, x, y: -jax.nn.log_softmax(module(x, state))[y])

@@ -1,4 +1,5 @@
-"""Forgetting end to end: what is executed, what is certified and charged, what is refused, and that nothing is left."""
+"""Forgetting end to end: what is executed, what is certified and charged, what is refused, and that
+nothing is left."""
 
 import json
 from dataclasses import replace
@@ -9,8 +10,8 @@ from sklearn.linear_model import LogisticRegression
 from typer.testing import CliRunner
 
 import lastiterate as li
-from lastiterate.accounting.unlearning import Unlearning
 from lastiterate.accounting.subjects import rounded_up
+from lastiterate.accounting.unlearning import Unlearning
 from lastiterate.analysis import perturbed_objective
 from lastiterate.analysis.unlearning import Continued
 from lastiterate.cli import app
@@ -20,9 +21,8 @@ from lastiterate.planning import unlearning_plans
 from lastiterate.planning.unlearning_plans import least_noise, planned
 from lastiterate.release import unlearning as unlearned_model
 from lastiterate.release.ledger_charge import charging_of
+from lastiterate.release.pipeline import UNLEARNED, finish
 from lastiterate.release.unlearning import ordered, planned_for, trained
-from lastiterate.release.pipeline import UNLEARNED
-from lastiterate.release.pipeline import finish
 from lastiterate.run.methods import RidgeMinimiser
 
 N, D = 1500, 6
@@ -47,16 +47,27 @@ def test_a_plain_ridge_model_forgets(classes, tmp_path):
     x, y = table(1, classes)
     names = np.array(["red", "green", "blue"])[y]
     model = fitted(x, names)
-    found = li.forget(model, x, names, remove=[3, 70, 3], epsilon=1.0, delta=1e-5, row_norm=1.0, seed=0)
+    found = li.forget(
+        model, x, names, remove=[3, 70, 3], epsilon=1.0, delta=1e-5, row_norm=1.0, seed=0
+    )
     subject = found.certificate.subject
-    assert isinstance(subject, Unlearning) and subject.removed == 2 and found.certificate.adjacency == "forgotten"
+    assert (
+        isinstance(subject, Unlearning)
+        and subject.removed == 2
+        and found.certificate.adjacency == "forgotten"
+    )
     assert 0.99 < found.certificate.epsilon(1e-5) <= 1.0, "all of the budget, and no more"
-    assert isinstance(subject.training, RidgeMinimiser) and subject.training.loss.ridge == pytest.approx(0.01)
+    assert isinstance(
+        subject.training, RidgeMinimiser
+    ) and subject.training.loss.ridge == pytest.approx(0.01)
     assert abs((found.predict(x) == names).mean() - model.score(x, names)) < 0.02
     found.save(tmp_path / "m")
     assert li.verify(tmp_path / "m").holds
     again = li.load(tmp_path / "m")
-    assert np.array_equal(again.released.weights, found.released.weights) and again.unlearning == subject
+    assert (
+        np.array_equal(again.released.weights, found.released.weights)
+        and again.unlearning == subject
+    )
     assert (again.predict(x) == found.predict(x)).all()
 
 
@@ -75,27 +86,47 @@ def test_what_was_removed_leaves_no_trace_of_its_values():
     """The same weights whatever the removed records hold: only the weights before them remember."""
     other, label = X.copy(), Y.copy()
     other[[4, 8]], label[[4, 8]] = 0.1, 1 - Y[[4, 8]]
-    run = li.Run(n=N, steps=20, step_size=1.0, noise=li.GradientNoise(0.0), loss=li.Logistic(ridge=0.01))
+    run = li.Run(
+        n=N, steps=20, step_size=1.0, noise=li.GradientNoise(0.0), loss=li.Logistic(ridge=0.01)
+    )
     weights = np.full((1, D + 1), 0.3)
-    one, two = (li.forget((run, weights), *data, remove=[4, 8], epsilon=1.0, seed=5)
-                for data in ((X, Y), (other, label)))
+    one, two = (
+        li.forget((run, weights), *data, remove=[4, 8], epsilon=1.0, seed=5)
+        for data in ((X, Y), (other, label))
+    )
     assert np.array_equal(one.released.weights, two.released.weights)
     three = li.forget((run, weights + 0.1), X, Y, remove=[4, 8], epsilon=1.0, seed=5)
     assert not np.array_equal(one.released.weights, three.released.weights)
 
 
 def test_the_law_is_the_one_that_is_certified():
-    """On clamped residuals the mean and the variance of the last weights are those of the linear recursion."""
-    n, run = 40, li.Run(n=40, steps=12, step_size=0.5, noise=li.GradientNoise(0.0), batching=li.Cyclic(10),
-                        loss=li.HuberRidge(row_norm=1.0, residual_clip=1.0, ridge=0.4, intercept=0.0))
+    """On clamped residuals the mean and the variance of the last weights are those of the linear
+    recursion."""
+    n, run = (
+        40,
+        li.Run(
+            n=40,
+            steps=12,
+            step_size=0.5,
+            noise=li.GradientNoise(0.0),
+            batching=li.Cyclic(10),
+            loss=li.HuberRidge(row_norm=1.0, residual_clip=1.0, ridge=0.4, intercept=0.0),
+        ),
+    )
     x, y = np.ones((n, 1)), np.full(n, 1e20)
     start = np.array([[2.0, 0.0]])
     plan = planned(run, (), 3, 1, epsilon=1.0, delta=1e-5, most=1)
-    drawn = np.array([li.forget((run, start), x, y, remove=[0, 1, 2], epsilon=1.0, delta=1e-5, passes=1, seed=seed
-                                ).released.weights[0, 0] for seed in range(200)])
+    drawn = np.array(
+        [
+            li.forget(
+                (run, start), x, y, remove=[0, 1, 2], epsilon=1.0, delta=1e-5, passes=1, seed=seed
+            ).released.weights[0, 0]
+            for seed in range(200)
+        ]
+    )
     mean, variance = 2.0, plan.run.start.std**2
     for k, eta in enumerate(plan.run.step_sizes):
-        block = np.arange(n)[k % plan.run.blocks * int(plan.run.divisor):][:int(plan.run.divisor)]
+        block = np.arange(n)[k % plan.run.blocks * int(plan.run.divisor) :][: int(plan.run.divisor)]
         mean = (1 - 0.4 * eta) * mean + eta * (block > 2).sum() / plan.run.divisor
         variance *= (1 - 0.4 * eta) ** 2
     assert drawn.mean() == pytest.approx(mean, abs=4 * (variance / 200) ** 0.5)
@@ -103,39 +134,62 @@ def test_the_law_is_the_one_that_is_certified():
 
 
 def test_private_trainings_go_on_privately(tmp_path):
-    run = li.Run(n=N, steps=100, step_size=1.0, batching=li.Cyclic(150), loss=li.Logistic(ridge=0.02))
+    run = li.Run(
+        n=N, steps=100, step_size=1.0, batching=li.Cyclic(150), loss=li.Logistic(ridge=0.02)
+    )
     model = li.train(run, (X, Y), epsilon=1.0, delta=1e-5, seed=0)
     found = li.forget(model, X, Y, remove=[5], epsilon=0.5, delta=1e-5, seed=1)
     steps = found.unlearning.requests[-1].run
-    assert planned(model.run, (), 1, D, epsilon=0.5, delta=1e-5).anew == 10, "passes of the training itself"
-    assert steps.noise_stds.min() >= model.run.noise_stds.min() and found.certificate.epsilon(1e-5) <= 0.5
+    assert planned(model.run, (), 1, D, epsilon=0.5, delta=1e-5).anew == 10, (
+        "passes of the training itself"
+    )
+    assert (
+        steps.noise_stds.min() >= model.run.noise_stds.min()
+        and found.certificate.epsilon(1e-5) <= 0.5
+    )
     assert li.account(steps).epsilon(1e-5) < 2.0, "everybody else is still protected"
     assert found.unlearning.training == model.run
     parts = (li.UnitRows(), li.PrivateMean(30.0, 1.0))
     model = li.train(replace(run, prelude=parts), (X, Y), epsilon=4.0, delta=1e-5, seed=0)
     other = X.copy()
     other[5] = np.nan
-    one, two = (li.forget(model, x, Y, remove=[5], epsilon=4.0, delta=1e-5, seed=1) for x in (X, other))
+    one, two = (
+        li.forget(model, x, Y, remove=[5], epsilon=4.0, delta=1e-5, seed=1) for x in (X, other)
+    )
     assert np.array_equal(one.released.weights, two.released.weights)
 
 
 def test_plans_follow_public_numbers_alone():
     loss = li.Logistic(row_norm=1.0, ridge=0.01, intercept=0.0)
     exactly = RidgeMinimiser(n=100_000, loss=loss, residual=1e-8)
-    few, many = (planned(exactly, (), removed, 50, epsilon=1.0, delta=1e-6) for removed in (1, 1000))
+    few, many = (
+        planned(exactly, (), removed, 50, epsilon=1.0, delta=1e-6) for removed in (1, 1000)
+    )
     assert few.run.start.std < many.run.start.std / 500 and few.passes <= many.passes
     assert few.certificate.certifies(1.0, 1e-6) and few.everybody_else() is None
     assert few.excess <= unlearning_plans.GOOD and few.anew is not None
     quiet = replace(few.run, start=li.Fixed())
     std = least_noise(exactly, (), 1, quiet, 1.0, 1e-6)
-    assert not Unlearning(exactly, (Continued(replace(quiet, start=li.GaussianStart(std * 0.999)), 1),)).curves[
-        0].delta(1.0) <= 1e-6
+    assert (
+        not Unlearning(
+            exactly, (Continued(replace(quiet, start=li.GaussianStart(std * 0.999)), 1),)
+        )
+        .curves[0]
+        .delta(1.0)
+        <= 1e-6
+    )
 
 
 def test_others_pay_under_one_adjacency():
     """An exchange of a record that stays moves the steps by twice what its absence does."""
-    training = li.Run(n=N, steps=50, step_size=1.0, noise=li.GradientNoise(0.02), loss=li.Logistic(ridge=0.05),
-                      adjacency="replace-one")
+    training = li.Run(
+        n=N,
+        steps=50,
+        step_size=1.0,
+        noise=li.GradientNoise(0.02),
+        loss=li.Logistic(ridge=0.05),
+        adjacency="replace-one",
+    )
     plan = planned(training, (), 1, D, epsilon=0.5, delta=1e-5)
     assert plan.run.adjacency == "replace-one"
     first, steps = unlearning_plans.private(training), plan.everybody_else()
@@ -145,60 +199,103 @@ def test_others_pay_under_one_adjacency():
     assert both is not None and mixed is not None and mixed.epsilon(1e-5) == both.epsilon(1e-5)
     assert both.epsilon(1e-5) > max(first.epsilon(1e-5), absent.epsilon(1e-5) * 2)
     alone = replace(training, batching=li.Poisson(0.1), adjacency="add-remove")
-    assert unlearning_plans.together(unlearning_plans.private(alone), steps) is None, "other neighbours"
+    assert unlearning_plans.together(unlearning_plans.private(alone), steps) is None, (
+        "other neighbours"
+    )
 
 
 def test_a_solver_that_may_end_farther_away_is_in_delta():
-    """The distance to a perturbed minimiser holds for linear terms of the usual length, and not for all."""
+    """The distance to a perturbed minimiser holds for linear terms of the usual length, and not for
+    all."""
     loss = li.Logistic(row_norm=1.0, ridge=0.05)
-    training = li.Run(n=N, steps=2000, step_size=1.5, noise=li.NoiseMultiplier(1.0), loss=loss,
-                      method=li.PerturbedMinimiser(D + 1))
+    training = li.Run(
+        n=N,
+        steps=2000,
+        step_size=1.5,
+        noise=li.NoiseMultiplier(1.0),
+        loss=loss,
+        method=li.PerturbedMinimiser(D + 1),
+    )
     steps = li.Run(n=N, steps=5, step_size=1.0, noise=li.GradientNoise(0.0), loss=loss)
-    assert Unlearning(training, (Continued(steps, 1),)).curves[0].delta(1e6) >= perturbed_objective.FAILURE
+    assert (
+        Unlearning(training, (Continued(steps, 1),)).curves[0].delta(1e6)
+        >= perturbed_objective.FAILURE
+    )
 
 
 def test_a_model_that_says_more_than_its_certificate_is_refused():
-    run = li.Run(n=N, steps=20, step_size=1.0, noise=li.GradientNoise(0.05), loss=li.Logistic(ridge=0.05))
+    run = li.Run(
+        n=N, steps=20, step_size=1.0, noise=li.GradientNoise(0.05), loss=li.Logistic(ridge=0.05)
+    )
     model = li.train(run, (X, Y), seed=0)
     loud = replace(model, run=replace(run, noise=li.GradientNoise(50.0)))
     with pytest.raises(li.InputError, match="must be described as its certificate says"):
         li.forget(loud, X, Y, remove=[3], epsilon=0.1)
     found = li.forget(model, X, Y, remove=[3], epsilon=1.0, seed=0)
-    more = replace(found, unlearning=Unlearning(replace(run, noise=li.GradientNoise(50.0)), found.unlearning.requests))
+    more = replace(
+        found,
+        unlearning=Unlearning(
+            replace(run, noise=li.GradientNoise(50.0)), found.unlearning.requests
+        ),
+    )
     with pytest.raises(li.InputError, match="must be described as its certificate says"):
         li.forget(more, np.delete(X, 3, axis=0), np.delete(Y, 3), remove=[3], epsilon=0.1)
 
 
 def test_who_was_trained_on_pays_for_what_is_forgotten(tmp_path):
-    """The ledger knows whom a model was charged to and what was certified; nobody else pays, and no other run."""
+    """The ledger knows whom a model was charged to and what was certified; nobody else pays, and no
+    other run."""
     ledger = Ledger(tmp_path / "l")
     for name in "AB":
         ledger.add(name, unit="row", adjacency="zero-out", filter=GaussianFilter(9.0, 1e-5))
-    run = li.Run(n=N, steps=20, step_size=1.0, noise=li.GradientNoise(0.05), loss=li.Logistic(ridge=0.05))
+    run = li.Run(
+        n=N, steps=20, step_size=1.0, noise=li.GradientNoise(0.05), loss=li.Logistic(ridge=0.05)
+    )
     model, head = li.train(run, (X, Y), delta=1e-5, ledger=ledger, dataset="A"), ledger.head()
     louder = replace(run, noise=li.GradientNoise(50.0))
     other = replace(model, run=louder, proof=li.account(louder))
-    for asked, dataset, why in ((model, "B", "dataset must be the one .*give dataset='A'"),
-                                (other, "A", "about another run")):
+    for asked, dataset, why in (
+        (model, "B", "dataset must be the one .*give dataset='A'"),
+        (other, "A", "about another run"),
+    ):
         with pytest.raises(li.InputError, match=why):
-            li.forget(asked, X, Y, remove=[3], epsilon=1.0, delta=1e-5, ledger=ledger, dataset=dataset)
+            li.forget(
+                asked, X, Y, remove=[3], epsilon=1.0, delta=1e-5, ledger=ledger, dataset=dataset
+            )
     assert ledger.head() == head
     found = li.forget(model, X, Y, remove=[3], epsilon=1.0, delta=1e-5, ledger=ledger, dataset="A")
     with pytest.raises(li.InputError, match="give dataset='A'"):
-        li.forget(found, np.delete(X, 3, axis=0), np.delete(Y, 3), remove=[3], epsilon=1.0, ledger=ledger, dataset="B")
+        li.forget(
+            found,
+            np.delete(X, 3, axis=0),
+            np.delete(Y, 3),
+            remove=[3],
+            epsilon=1.0,
+            ledger=ledger,
+            dataset="B",
+        )
     assert [line.purpose for line in ledger.total("A").releases] == ["train", "forget"]
 
 
 def test_as_many_records_are_removed_as_are_certified():
     before = trained(fitted(), X, Y, 1.0)
-    order = ordered(before, planned_for(before, 1, epsilon=1.0, delta=1e-5, most=80), (X, Y), (1, 2, 3), 1.0, 1e-5,
-                    charging_of())
+    order = ordered(
+        before,
+        planned_for(before, 1, epsilon=1.0, delta=1e-5, most=80),
+        (X, Y),
+        (1, 2, 3),
+        1.0,
+        1e-5,
+        charging_of(),
+    )
     with pytest.raises(li.InputError, match="must name the 1 records of the certificate"):
         finish(UNLEARNED, order)
 
 
 def test_a_certificate_says_that_requests_must_not_follow_models():
-    steps = li.Run(n=N, steps=5, step_size=1.0, noise=li.GradientNoise(0.0), loss=li.Logistic(ridge=0.05))
+    steps = li.Run(
+        n=N, steps=5, step_size=1.0, noise=li.GradientNoise(0.0), loss=li.Logistic(ridge=0.05)
+    )
     said = Unlearning(steps, (Continued(replace(steps, start=li.GaussianStart(1.0)), 1),)).caveats
     assert any("nobody chose which records to remove" in text for text in said)
 
@@ -221,11 +318,16 @@ def test_bad_input_is_refused(given, why):
 
 
 def test_an_estimator_forgets_what_it_was_fitted_on():
-    run = li.Run(n=N, steps=40, step_size=0.5, loss=li.Logistic(ridge=0.1), noise=li.GradientNoise(0.01))
-    estimator = li.estimators.DPLogisticRegression(run=run, features="plain", classes=[0, 1], epsilon=50.0,
-                                                   random_state=0).fit(X, Y)
-    one, two = (li.forget(given, X, Y, remove=[1], epsilon=5.0, delta=1e-5, seed=1)
-                for given in (estimator, estimator.fitted_))
+    run = li.Run(
+        n=N, steps=40, step_size=0.5, loss=li.Logistic(ridge=0.1), noise=li.GradientNoise(0.01)
+    )
+    estimator = li.estimators.DPLogisticRegression(
+        run=run, features="plain", classes=[0, 1], epsilon=50.0, random_state=0
+    ).fit(X, Y)
+    one, two = (
+        li.forget(given, X, Y, remove=[1], epsilon=5.0, delta=1e-5, seed=1)
+        for given in (estimator, estimator.fitted_)
+    )
     assert np.array_equal(one.released.weights, two.released.weights)
 
 
@@ -236,24 +338,47 @@ def test_models_that_are_not_known_to_forget():
         other = fitted()
         other.coef_ = other.coef_ * np.nan
         li.forget(other, X, Y, remove=[1], epsilon=1.0, row_norm=1.0)
-    for other in ((X, 1 - Y), (X[::-1], Y), (table(7)[0], Y), (X[:N // 2], Y[:N // 2])):  # another fit would be of them
-        with pytest.raises(li.InputError, match="must be the minimiser of its objective on these data"):
+    for other in (
+        (X, 1 - Y),
+        (X[::-1], Y),
+        (table(7)[0], Y),
+        (X[: N // 2], Y[: N // 2]),
+    ):  # another fit would be of them
+        with pytest.raises(
+            li.InputError, match="must be the minimiser of its objective on these data"
+        ):
             li.forget(fitted(), *other, remove=[1], epsilon=1.0, row_norm=1.0)
-    run = li.Run(n=N, steps=50, step_size=0.5, clip=1.0, loss=li.Logistic(), update=li.HeavyBall(0.9))
+    run = li.Run(
+        n=N, steps=50, step_size=0.5, clip=1.0, loss=li.Logistic(), update=li.HeavyBall(0.9)
+    )
     model = li.train(run, (X, Y), epsilon=1.0, delta=1e-5, seed=0)
-    with pytest.raises(li.NotCertified, match="its own differential privacy gives epsilon 1 at delta"):
+    with pytest.raises(
+        li.NotCertified, match="its own differential privacy gives epsilon 1 at delta"
+    ):
         li.forget(model, X, Y, remove=[1], epsilon=1.0, delta=1e-5)
-    network = li.train(replace(run, loss=li.Abstract(), update=None), (X, Y), model=np.zeros(D), epsilon=1.0,
-                       delta=1e-5, loss=lambda w, x, y: (w @ x - y) ** 2, seed=0)
+    network = li.train(
+        replace(run, loss=li.Abstract(), update=None),
+        (X, Y),
+        model=np.zeros(D),
+        epsilon=1.0,
+        delta=1e-5,
+        loss=lambda w, x, y: (w @ x - y) ** 2,
+        seed=0,
+    )
     for remove, found in (([1], "1"), ([1, 4, 1], rounded_up(network.certificate.group(2, 1e-5)))):
-        with pytest.raises(li.NotCertified, match="network model forgets.*train anew without them; its own "
-                           f"differential privacy gives epsilon {found} at delta 1e-05 for these records together"):
+        with pytest.raises(
+            li.NotCertified,
+            match="network model forgets.*train anew without them; its own "
+            f"differential privacy gives epsilon {found} at delta 1e-05 for these records together",
+        ):
             li.forget(network, X, Y, remove=remove, epsilon=1.0)
 
 
 def test_a_skipped_removal_is_not_what_is_executed(monkeypatch):
     honest = li.forget(fitted(), X, Y, remove=[2], epsilon=1.0, delta=1e-5, row_norm=1.0, seed=0)
-    monkeypatch.setattr(unlearned_model, "without", lambda rows, target, removed, n: (rows, target, []))
+    monkeypatch.setattr(
+        unlearned_model, "without", lambda rows, target, removed, n: (rows, target, [])
+    )
     broken = li.forget(fitted(), X, Y, remove=[2], epsilon=1.0, delta=1e-5, row_norm=1.0, seed=0)
     assert not np.array_equal(honest.released.weights, broken.released.weights)
 
@@ -277,14 +402,44 @@ def released(tmp_path_factory):
     """A folder with a table, its schema, a ledger and a model that can forget."""
     place, rng = tmp_path_factory.mktemp("forget"), np.random.default_rng(0)
     ages = rng.random(600)
-    rows = [f"p{i // 2},{age:.4f},{'yes' if age + rng.normal() / 5 > 0.5 else 'no'}" for i, age in enumerate(ages)]
+    rows = [
+        f"p{i // 2},{age:.4f},{'yes' if age + rng.normal() / 5 > 0.5 else 'no'}"
+        for i, age in enumerate(ages)
+    ]
     (place / "data.csv").write_text("\n".join(["id,age,member", *rows]) + "\n")
     (place / "schema.toml").write_text(SCHEMA)
     (place / "ids.txt").write_text("p5\n\np77\n")
-    command("ledger", "make", place / "budget.db", "--dataset", "members", "--unit", "person", "--rows-per-unit", 2, "--epsilon", 40,
-            "--delta", 1e-4)
-    command("train", place / "data.csv", "--schema", place / "schema.toml", "--epsilon", 1, "--algorithm",
-            "forgetting-sgd", "--out", place / "model", "--ledger", place / "budget.db", "--dataset", "members")
+    command(
+        "ledger",
+        "make",
+        place / "budget.db",
+        "--dataset",
+        "members",
+        "--unit",
+        "person",
+        "--rows-per-unit",
+        2,
+        "--epsilon",
+        40,
+        "--delta",
+        1e-4,
+    )
+    command(
+        "train",
+        place / "data.csv",
+        "--schema",
+        place / "schema.toml",
+        "--epsilon",
+        1,
+        "--algorithm",
+        "forgetting-sgd",
+        "--out",
+        place / "model",
+        "--ledger",
+        place / "budget.db",
+        "--dataset",
+        "members",
+    )
     return place
 
 
@@ -294,32 +449,70 @@ def command(*words, code=0):
     return " ".join(found.output.split())
 
 
-def asked(place, *more, remove="ids.txt", data="data.csv", model="model", ids=("--ids", "id"), epsilon=1):
-    return ("forget", place / model, place / data, "--remove", place / remove, *ids, "--epsilon", epsilon, "--delta",
-            1e-4, *more)
+def asked(
+    place, *more, remove="ids.txt", data="data.csv", model="model", ids=("--ids", "id"), epsilon=1
+):
+    return (
+        "forget",
+        place / model,
+        place / data,
+        "--remove",
+        place / remove,
+        *ids,
+        "--epsilon",
+        epsilon,
+        "--delta",
+        1e-4,
+        *more,
+    )
 
 
 def test_from_the_folder_to_the_next_request(released, tmp_path):
     ledger = ("--ledger", released / "budget.db", "--dataset", "members")
     said = command(*asked(released, "--out", tmp_path / "two", "--reserve", 20, *ledger))
-    assert "4 records, 4 in all of 1 requests" in said and "20 more records" in said and "epsilon" in said
+    assert (
+        "4 records, 4 in all of 1 requests" in said
+        and "20 more records" in said
+        and "epsilon" in said
+    )
     assert "holds" in command("verify", tmp_path / "two")
     assert "about the removed records alone" in command("verify", tmp_path / "two")
     for form in ("model-card", "registry", "scai", "sacro"):
-        said = command("export", tmp_path / "two", "--format", form, "--out", tmp_path / form, code=2)
-        assert "states the differential privacy of every record" in said and not (tmp_path / form).exists()
+        said = command(
+            "export", tmp_path / "two", "--format", form, "--out", tmp_path / form, code=2
+        )
+        assert (
+            "states the differential privacy of every record" in said
+            and not (tmp_path / form).exists()
+        )
     assert "@misc{forgetting," in command("export", tmp_path / "two", "--format", "bibtex")
     page = (tmp_path / "two" / "report.html").read_text()
     assert "Epsilon over passes" in page and "4 removed records together" in page
     stored = json.loads((tmp_path / "two" / "certificate.json").read_text())
-    assert stored["adjacency"] == "forgotten" and stored["unlearning"]["requests"][0]["removed"] == 4
+    assert (
+        stored["adjacency"] == "forgotten" and stored["unlearning"]["requests"][0]["removed"] == 4
+    )
     lines = Ledger(released / "budget.db").total("members").releases
     assert [line.purpose for line in lines] == ["train", "forget"] and lines[-1].state == "released"
     # the file without these people is what the next request is made on, and nothing else
-    kept = [line for line in (released / "data.csv").read_text().splitlines() if not line.startswith(("p5,", "p77,"))]
+    kept = [
+        line
+        for line in (released / "data.csv").read_text().splitlines()
+        if not line.startswith(("p5,", "p77,"))
+    ]
     (tmp_path / "left.csv").write_text("\n".join(kept) + "\n")
     (tmp_path / "more.txt").write_text("1\n")
-    again = ("forget", tmp_path / "two", "--remove", tmp_path / "more.txt", "--epsilon", 1, "--delta", 1e-4, *ledger)
+    again = (
+        "forget",
+        tmp_path / "two",
+        "--remove",
+        tmp_path / "more.txt",
+        "--epsilon",
+        1,
+        "--delta",
+        1e-4,
+        *ledger,
+    )
     refused = command(*again, released / "data.csv", "--out", tmp_path / "three", code=2)
     assert "the ledger knows others" in refused and not (tmp_path / "three").exists()
     said = command(*again, tmp_path / "left.csv", "--out", tmp_path / "three")
@@ -345,12 +538,27 @@ def test_bad_input_ends_with_one_sentence(released, tmp_path, what):
     (released / "none.txt").write_text("p5\nnobody\n")
     (released / "empty.txt").write_text("\n\n")
     (released / "all.txt").write_text("\n".join(f"p{i}" for i in range(300)))
-    (released / "class.txt").write_text("\n".join(str(i) for i, row in enumerate(rows) if row.endswith("yes")))
-    (released / "other.csv").write_text("\n".join([*rows[:5], rows[5].replace(",0.", ",0.9"), *rows[6:]]) + "\n")
+    (released / "class.txt").write_text(
+        "\n".join(str(i) for i, row in enumerate(rows) if row.endswith("yes"))
+    )
+    (released / "other.csv").write_text(
+        "\n".join([*rows[:5], rows[5].replace(",0.", ",0.9"), *rows[6:]]) + "\n"
+    )
     given, why = BAD[what]
     before = Ledger(released / "budget.db").head()
-    said = command(*asked(released, "--out", tmp_path / "m", "--ledger", released / "budget.db", "--dataset", "members",
-                          **given), code=2)
+    said = command(
+        *asked(
+            released,
+            "--out",
+            tmp_path / "m",
+            "--ledger",
+            released / "budget.db",
+            "--dataset",
+            "members",
+            **given,
+        ),
+        code=2,
+    )
     assert why in said and said.count("error:") == 1 and "nobody" not in said
     assert not list(tmp_path.iterdir()) and Ledger(released / "budget.db").head() == before
 
@@ -362,5 +570,7 @@ def test_without_a_ledger_it_says_that_nobody_compared_the_data(released, tmp_pa
 
 def test_an_estimator_and_a_ledger_do_not_go_together(released):
     with pytest.raises(li.InputError, match="cannot be charged for steps without noise"):
-        li.forget(fitted(), X, Y, remove=[1], epsilon=1.0, row_norm=1.0, ledger=released / "budget.db")
+        li.forget(
+            fitted(), X, Y, remove=[1], epsilon=1.0, row_norm=1.0, ledger=released / "budget.db"
+        )
     assert trained(fitted(), X, Y, 1.0).earlier == ()

@@ -1,4 +1,5 @@
-"""A law in small: mutated certificates and model folders are refused in a sentence, or say what follows from their run.
+"""A law in small: mutated certificates and model folders are refused in a sentence, or say what
+follows from their run.
 
 As many as wanted: ``python tools/fuzz_models.py``.
 """
@@ -17,7 +18,9 @@ from oracles.json_mutations import mutated
 from oracles.model_fuzz import certificate_outcome, folder_outcome, forge, short
 from tiers import size
 
-RUN = li.Run(n=40, steps=5, step_size=0.5, batching=li.Cyclic(10), loss=li.Softmax(classes=3, ridge=0.01))
+RUN = li.Run(
+    n=40, steps=5, step_size=0.5, batching=li.Cyclic(10), loss=li.Softmax(classes=3, ridge=0.01)
+)
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(40, 2)), RNG.integers(0, 3, 40)
 
@@ -40,8 +43,15 @@ def fitted(home):
     return {name: model.save(home / name) for name, model in models.items()}
 
 
-@pytest.mark.parametrize("name, count", [("linear", size(200, 400, "MUTANTS")), ("network", size(150, 300, "MUTANTS")),
-                                         ("sample", size(150, 300, "MUTANTS"))], ids=["linear", "network", "sample"])
+@pytest.mark.parametrize(
+    "name, count",
+    [
+        ("linear", size(200, 400, "MUTANTS")),
+        ("network", size(150, 300, "MUTANTS")),
+        ("sample", size(150, 300, "MUTANTS")),
+    ],
+    ids=["linear", "network", "sample"],
+)
 def test_mutated_certificates(folders, tmp_path, name, count):
     text, rng = (folders[name] / "certificate.json").read_text(), random.Random(17)
     assert certificate_outcome(text, tmp_path / "c.json") == "holds"
@@ -49,12 +59,18 @@ def test_mutated_certificates(folders, tmp_path, name, count):
     while found.total() < count:
         changed = mutated(text, rng)
         if short(changed):
-            found[certificate_outcome(forge(changed) if rng.random() < 0.7 else changed, tmp_path / "c.json")] += 1
+            found[
+                certificate_outcome(
+                    forge(changed) if rng.random() < 0.7 else changed, tmp_path / "c.json"
+                )
+            ] += 1
     assert found["refused"] > count / 10 and found["does not hold"] > count / 10, found
     assert found["holds"] < count / 5, "mutations that change nothing are rare"
 
 
-@pytest.mark.parametrize("name, count", [("linear", 300), ("file", 300), ("sample", 200), ("network", 200)])
+@pytest.mark.parametrize(
+    "name, count", [("linear", 300), ("file", 300), ("sample", 200), ("network", 200)]
+)
 def test_mutated_model_folders(folders, tmp_path, name, count):
     rng = random.Random(23)
     found = Counter(folder_outcome(folders[name], rng, tmp_path / "m") for _ in range(count))
@@ -63,4 +79,6 @@ def test_mutated_model_folders(folders, tmp_path, name, count):
 
 def test_forged_texts_have_fitting_hashes(folders):
     text = (folders["linear"] / "certificate.json").read_text()
-    assert forge(text) and json.loads(forge(text)) == json.loads(text), "an unchanged certificate is its own forgery"
+    assert forge(text) and json.loads(forge(text)) == json.loads(text), (
+        "an unchanged certificate is its own forgery"
+    )

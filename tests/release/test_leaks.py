@@ -22,7 +22,10 @@ from lastiterate.cli import app
 from lastiterate.engine import trainer
 from lastiterate.errors import ExposureWarning
 from lastiterate.ledger import GaussianFilter, Ledger
-from lastiterate.release import (composition_reminder, datafile, ledger_charge as exposure, folder, linear_model as linear, dataset as open_dataset)
+from lastiterate.release import composition_reminder, datafile, folder
+from lastiterate.release import dataset as open_dataset
+from lastiterate.release import ledger_charge as exposure
+from lastiterate.release import linear_model as linear
 from lastiterate.release.linear_plans import Budget
 
 SCHEMA = """
@@ -42,7 +45,10 @@ SECRET = "73.0912345"
 
 def write(path: Path, record: str) -> Path:
     rng = np.random.default_rng(0)
-    lines = [f"{rng.integers(20, 90)}.5,{rng.choice(list('abc'))},{rng.choice(['no', 'yes'])}" for _ in range(40)]
+    lines = [
+        f"{rng.integers(20, 90)}.5,{rng.choice(list('abc'))},{rng.choice(['no', 'yes'])}"
+        for _ in range(40)
+    ]
     path.write_text("\n".join(["age,ward,outcome", *lines, record]) + "\n")
     return path
 
@@ -52,11 +58,26 @@ def fit(home: Path, record: str, *more: str, child: bool) -> tuple[int, bytes, b
     home.mkdir()
     write(home / "data.csv", record)
     (home / "schema.toml").write_text(SCHEMA)
-    words = ["train", "data.csv", "--schema", "schema.toml", "--epsilon", "2", "--algorithm", "permuted-sgd", "--out",
-             "model", *more]
+    words = [
+        "train",
+        "data.csv",
+        "--schema",
+        "schema.toml",
+        "--epsilon",
+        "2",
+        "--algorithm",
+        "permuted-sgd",
+        "--out",
+        "model",
+        *more,
+    ]
     if child:
-        run = subprocess.run([sys.executable, "-m", "lastiterate", *words], cwd=home, capture_output=True,
-                             env=os.environ | {"COLUMNS": "100"})
+        run = subprocess.run(
+            [sys.executable, "-m", "lastiterate", *words],
+            cwd=home,
+            capture_output=True,
+            env=os.environ | {"COLUMNS": "100"},
+        )
         return run.returncode, run.stdout, run.stderr
     with contextlib.chdir(home):
         found = CliRunner(env={"COLUMNS": "100"}).invoke(app, words)
@@ -64,16 +85,27 @@ def fit(home: Path, record: str, *more: str, child: bool) -> tuple[int, bytes, b
 
 
 def without_time(output: bytes) -> list[bytes]:
-    return [line for line in output.splitlines() if b":" not in line]  # a progress bar ends with times
+    return [
+        line for line in output.splitlines() if b":" not in line
+    ]  # a progress bar ends with times
 
 
-@pytest.mark.parametrize("more, child", [((), False), (("--adjacency", "replace-one", "--explain-plan"), True)])
-def test_neighbouring_data_sets_look_alike(tmp_path: Path, more: tuple[str, ...], child: bool) -> None:
+@pytest.mark.parametrize(
+    "more, child", [((), False), (("--adjacency", "replace-one", "--explain-plan"), True)]
+)
+def test_neighbouring_data_sets_look_alike(
+    tmp_path: Path, more: tuple[str, ...], child: bool
+) -> None:
     """Once as two processes, with all that a process prints, and once within this one."""
     one = fit(tmp_path / "1", f"{SECRET},a,yes", *more, child=child)
     two = fit(tmp_path / "2", "21.5,c,no", *more, child=child)
-    assert one[0] == two[0] == 0 and one[1] == two[1] and without_time(one[2]) == without_time(two[2])
-    files = [sorted(path.relative_to(home) for path in home.rglob("*")) for home in (tmp_path / "1", tmp_path / "2")]
+    assert (
+        one[0] == two[0] == 0 and one[1] == two[1] and without_time(one[2]) == without_time(two[2])
+    )
+    files = [
+        sorted(path.relative_to(home) for path in home.rglob("*"))
+        for home in (tmp_path / "1", tmp_path / "2")
+    ]
     assert files[0] == files[1]
     for name in ("weights.safetensors", "model.json", "certificate.json"):
         a, b = ((tmp_path / number / "model" / name) for number in "12")
@@ -81,25 +113,56 @@ def test_neighbouring_data_sets_look_alike(tmp_path: Path, more: tuple[str, ...]
         if name == "model.json":
             assert a.read_bytes() == b.read_bytes()
         if name == "certificate.json":
-            told = [{key: value for key, value in json.loads(file.read_text()).items()
-                     if key not in ("weights_sha256", "content_sha256")} for file in (a, b)]
+            told = [
+                {
+                    key: value
+                    for key, value in json.loads(file.read_text()).items()
+                    if key not in ("weights_sha256", "content_sha256")
+                }
+                for file in (a, b)
+            ]
             assert told[0] == told[1]
         assert SECRET[:6].encode() not in a.read_bytes()
     assert SECRET[:6].encode() not in one[1] + one[2]
 
 
 def estimator(x: np.ndarray, y: np.ndarray, home: Path) -> Any:
-    run = li.Run(n=40, steps=20, step_size=0.3, batching=li.Permuted(10), loss=li.Logistic(row_norm=2.0, ridge=1e-2),
-                 noise=li.NoiseMultiplier(1.0))
-    return li.estimators.DPLogisticRegression(epsilon=1.0, delta=1e-3, classes=[0, 1], run=run, verbose=1,
-                                              ledger=made_ledger(home), dataset="d").fit(x, y).fitted_
+    run = li.Run(
+        n=40,
+        steps=20,
+        step_size=0.3,
+        batching=li.Permuted(10),
+        loss=li.Logistic(row_norm=2.0, ridge=1e-2),
+        noise=li.NoiseMultiplier(1.0),
+    )
+    return (
+        li.estimators.DPLogisticRegression(
+            epsilon=1.0,
+            delta=1e-3,
+            classes=[0, 1],
+            run=run,
+            verbose=1,
+            ledger=made_ledger(home),
+            dataset="d",
+        )
+        .fit(x, y)
+        .fitted_
+    )
 
 
 def network(x: np.ndarray, y: np.ndarray, home: Path, **more: Any) -> Any:
     run = li.Run(n=40, steps=20, step_size=0.3, batching=li.Permuted(10), clip=0.5)
-    return li.train(run, (x, y), model={"w": np.zeros(3), "b": np.zeros(1)}, epsilon=2.0, delta=1e-3,
-                    loss=lambda p, row, label: (row @ p["w"] + p["b"][0] - label) ** 2, ledger=made_ledger(home),
-                    progress=lambda done, steps, _: print(f"{done} of {steps}"), **more)
+    return li.train(
+        run,
+        (x, y),
+        model={"w": np.zeros(3), "b": np.zeros(1)},
+        epsilon=2.0,
+        delta=1e-3,
+        loss=lambda p, row, label: (row @ p["w"] + p["b"][0] - label) ** 2,
+        ledger=made_ledger(home),
+        progress=lambda done, steps, _: print(f"{done} of {steps}"),
+        **more,
+    )
 
 
 def exact(x: np.ndarray, y: np.ndarray, home: Path) -> Any:
@@ -107,15 +170,22 @@ def exact(x: np.ndarray, y: np.ndarray, home: Path) -> Any:
 
 
 def made_ledger(home: Path) -> Path:
-    Ledger(home / "l").add("d", unit="record", adjacency="zero-out", filter=GaussianFilter(9.0, 1e-6))
+    Ledger(home / "l").add(
+        "d", unit="record", adjacency="zero-out", filter=GaussianFilter(9.0, 1e-6)
+    )
     return home / "l"
 
 
 @pytest.mark.parametrize("fitted", [estimator, network, exact])
-def test_neighbouring_fits_in_python_look_alike(tmp_path: Path, fitted: Any, capfd: pytest.CaptureFixture[str],
-                                                caplog: pytest.LogCaptureFixture,
-                                                monkeypatch: pytest.MonkeyPatch) -> None:
-    """One record exchanged, for one far beyond the others: the same output, warnings, log, files, ledger."""
+def test_neighbouring_fits_in_python_look_alike(
+    tmp_path: Path,
+    fitted: Any,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One record exchanged, for one far beyond the others: the same output, warnings, log, files,
+    ledger."""
     rng, seen = np.random.default_rng(0), list[Any]()
     jax.devices()  # which says once what it does not find
     x, y = rng.normal(size=(40, 3)), rng.integers(0, 2, 40)
@@ -135,21 +205,36 @@ def test_neighbouring_fits_in_python_look_alike(tmp_path: Path, fitted: Any, cap
         with Ledger(home / "l").path.open("rb") as file:
             content = file.read()
         assert SECRET[:6] not in "".join(said) and SECRET[:6].encode() not in content
-        seen.append((said, [str(one.message) for one in warned], caplog.messages,
-                     {path.name: path.stat().st_size for path in folder.iterdir()},
-                     (folder / "model.json").read_bytes(), {k: v for k, v in stored.items() if k not in hashes},
-                     (line.run, line.curve, line.costs, line.state), len(content)))
+        seen.append(
+            (
+                said,
+                [str(one.message) for one in warned],
+                caplog.messages,
+                {path.name: path.stat().st_size for path in folder.iterdir()},
+                (folder / "model.json").read_bytes(),
+                {k: v for k, v in stored.items() if k not in hashes},
+                (line.run, line.curve, line.costs, line.state),
+                len(content),
+            )
+        )
     assert seen[0] == seen[1]
 
 
 def test_the_number_of_steps_and_of_stretches_is_the_same(tmp_path: Path) -> None:
-    run = li.Run(n=41, steps=37, step_size=0.3, batching=li.Permuted(10), loss=li.Logistic(ridge=1e-2))
+    run = li.Run(
+        n=41, steps=37, step_size=0.3, batching=li.Permuted(10), loss=li.Logistic(ridge=1e-2)
+    )
     seen = []
     for shift in (0.0, 1.0):
         rng, ticks = np.random.default_rng(0), list[tuple[int, int]]()
         x, y = rng.uniform(-1, 1, (41, 3)), rng.integers(0, 2, 41)
         x[5] += shift
-        li.train(run, (x, y), epsilon=1.0, progress=lambda done, steps, _, ticks=ticks: ticks.append((done, steps)))
+        li.train(
+            run,
+            (x, y),
+            epsilon=1.0,
+            progress=lambda done, steps, _, ticks=ticks: ticks.append((done, steps)),
+        )
         seen.append(ticks)
     assert seen[0] == seen[1]
 
@@ -159,27 +244,60 @@ def said_about(error: BaseException) -> str:
     return "".join(traceback.format_exception(error)) + repr(error.__cause__)
 
 
-@pytest.mark.parametrize("record", [f"{SECRET}x,a,yes", f"999{SECRET},a,yes", f"{SECRET},q{SECRET},yes",
-                                    f"{SECRET},a,{SECRET}", f"{SECRET},a", f"{SECRET},\"a,yes"])
+@pytest.mark.parametrize(
+    "record",
+    [
+        f"{SECRET}x,a,yes",
+        f"999{SECRET},a,yes",
+        f"{SECRET},q{SECRET},yes",
+        f"{SECRET},a,{SECRET}",
+        f"{SECRET},a",
+        f'{SECRET},"a,yes',
+    ],
+)
 def test_refused_records_are_not_quoted(tmp_path: Path, record: str) -> None:
-    text = SCHEMA.replace("high = 120", "high = 120\noutside = \"refuse\"")
-    text = text.replace("values =", "outside = \"refuse\"\nvalues =")
+    text = SCHEMA.replace("high = 120", 'high = 120\noutside = "refuse"')
+    text = text.replace("values =", 'outside = "refuse"\nvalues =')
     (tmp_path / "s.toml").write_text(text)
-    found = CliRunner().invoke(app, ["train", str(write(tmp_path / "d.csv", record)), "--schema",
-                                     str(tmp_path / "s.toml"), "--epsilon", "1", "--out", str(tmp_path / "m")])
+    found = CliRunner().invoke(
+        app,
+        [
+            "train",
+            str(write(tmp_path / "d.csv", record)),
+            "--schema",
+            str(tmp_path / "s.toml"),
+            "--epsilon",
+            "1",
+            "--out",
+            str(tmp_path / "m"),
+        ],
+    )
     assert found.exit_code == 2 and "error:" in found.output and SECRET[:6] not in found.output
     with pytest.raises(li.InputError) as error:
         schema = li.data.Schema.read(tmp_path / "s.toml")
-        datafile.fit_file(datafile.Wanted(data=str(tmp_path / "d.csv"), budget=Budget(1.0), schema=schema))
+        datafile.fit_file(
+            datafile.Wanted(data=str(tmp_path / "d.csv"), budget=Budget(1.0), schema=schema)
+        )
     assert SECRET[:6] not in said_about(error.value)
     assert not (tmp_path / "m").exists()
 
 
-@pytest.mark.parametrize("place", [(trainer.Trainer, "trained"), (linear, "execute"), (open_dataset, "encode"),
-                                   (open_dataset, "read_table"), (folder, "write")])
-def test_exceptions_inside_show_no_values(tmp_path: Path, place: tuple[object, str],
-                                          monkeypatch: pytest.MonkeyPatch) -> None:
-    """What raises far inside, with records in its arguments and local variables, shows none of them."""
+@pytest.mark.parametrize(
+    "place",
+    [
+        (trainer.Trainer, "trained"),
+        (linear, "execute"),
+        (open_dataset, "encode"),
+        (open_dataset, "read_table"),
+        (folder, "write"),
+    ],
+)
+def test_exceptions_inside_show_no_values(
+    tmp_path: Path, place: tuple[object, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What raises far inside, with records in its arguments and local variables, shows none of
+    them."""
+
     def broken(*arguments: object, **named: object) -> None:
         local = (arguments, named)
         raise RuntimeError(f"broken with {len(local)} variables around")
@@ -187,8 +305,21 @@ def test_exceptions_inside_show_no_values(tmp_path: Path, place: tuple[object, s
     (tmp_path / "s.toml").write_text(SCHEMA)
     write(tmp_path / "d.csv", f"{SECRET},a,yes")
     monkeypatch.setattr(*place, broken)
-    found = CliRunner().invoke(app, ["train", str(tmp_path / "d.csv"), "--schema", str(tmp_path / "s.toml"),
-                                     "--epsilon", "1", "--algorithm", "permuted-sgd", "--out", str(tmp_path / "m")])
+    found = CliRunner().invoke(
+        app,
+        [
+            "train",
+            str(tmp_path / "d.csv"),
+            "--schema",
+            str(tmp_path / "s.toml"),
+            "--epsilon",
+            "1",
+            "--algorithm",
+            "permuted-sgd",
+            "--out",
+            str(tmp_path / "m"),
+        ],
+    )
     assert found.exit_code == 1 and isinstance(found.exception, RuntimeError)
     assert SECRET[:6] not in found.output + said_about(found.exception)
     assert not list(tmp_path.glob(".m-*")) and not (tmp_path / "m").exists()
@@ -229,10 +360,15 @@ POINTS = 40
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int]]:
-    """Folders in which a save was killed at its first, second, ... call, and how the processes ended."""
+    """Folders in which a save was killed at its first, second, ... call, and how the processes
+    ended."""
     home, rng = tmp_path_factory.mktemp("killed"), np.random.default_rng(0)
-    run = li.Run(n=40, steps=5, step_size=0.3, batching=li.Permuted(10), loss=li.Logistic(ridge=1e-2))
-    li.train(run, (rng.uniform(-1, 1, (40, 3)), rng.integers(0, 2, 40)), epsilon=1.0).save(home / "whole")
+    run = li.Run(
+        n=40, steps=5, step_size=0.3, batching=li.Permuted(10), loss=li.Logistic(ridge=1e-2)
+    )
+    li.train(run, (rng.uniform(-1, 1, (40, 3)), rng.integers(0, 2, 40)), epsilon=1.0).save(
+        home / "whole"
+    )
     for point in range(POINTS):
         (home / str(point)).mkdir()
     command = [sys.executable, "-c", CHILD, str(home / "whole"), str(home), str(POINTS)]
@@ -247,7 +383,9 @@ def test_a_writer_is_killed_at_every_call(killed: tuple[Path, list[int]]) -> Non
 
 
 @pytest.mark.parametrize("point", range(POINTS))
-def test_a_killed_writer_leaves_nothing_that_verifies(killed: tuple[Path, list[int]], point: int) -> None:
+def test_a_killed_writer_leaves_nothing_that_verifies(
+    killed: tuple[Path, list[int]], point: int
+) -> None:
     home, code = killed[0] / str(point), killed[1][point]
     out = home / "m"
     left = [path for path in home.iterdir() if path != out]

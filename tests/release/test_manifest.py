@@ -1,4 +1,5 @@
-"""Every file of a folder is compared, the page too; what nobody listed is named, and links are refused."""
+"""Every file of a folder is compared, the page too; what nobody listed is named, and links are
+refused."""
 
 import contextlib
 import json
@@ -17,7 +18,9 @@ from lastiterate.errors import InputError
 from lastiterate.release.folder import clean, sha256
 from tiers import size
 
-RUN = li.Run(n=60, steps=5, step_size=0.5, noise=li.NoiseMultiplier(12.0), loss=li.Logistic(ridge=0.05))
+RUN = li.Run(
+    n=60, steps=5, step_size=0.5, noise=li.NoiseMultiplier(12.0), loss=li.Logistic(ridge=0.05)
+)
 FILES = ("weights.safetensors", "model.json", "certificate.json", "manifest.json", "report.html")
 
 
@@ -38,7 +41,9 @@ def verify(where):
 def test_a_folder_is_what_was_written(folder):
     assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
     listed = json.loads((folder / "manifest.json").read_text())["sha256"]
-    assert listed == {name: sha256((folder / name).read_bytes()) for name in FILES if name != "manifest.json"}
+    assert listed == {
+        name: sha256((folder / name).read_bytes()) for name in FILES if name != "manifest.json"
+    }
     assert li.verify(folder).holds and li.verify(folder).uncovered == () and verify(folder)[0] == 0
 
 
@@ -80,7 +85,12 @@ def test_what_was_added_is_named(folder, tmp_path):
     found = li.verify(copy)
     assert found.holds and len(found.uncovered) == 2 and "README.md was added" in found.uncovered[0]
     code, said = verify(copy)
-    assert code == 0 and "not covered: README.md was added" in said and "\x1b" not in said and "evil" in said
+    assert (
+        code == 0
+        and "not covered: README.md was added" in said
+        and "\x1b" not in said
+        and "evil" in said
+    )
     shown = CliRunner().invoke(cli.app, ["verify", str(copy), "--json"])
     assert len(json.loads(shown.stdout)["uncovered"]) == 2
 
@@ -109,24 +119,44 @@ def reissued(folder, **changed):
     from lastiterate.release import folder as manifest
 
     for name, content in changed.items():
-        (folder / {"weights": "weights.safetensors", "model": "model.json"}[name]).write_bytes(content)
+        (folder / {"weights": "weights.safetensors", "model": "model.json"}[name]).write_bytes(
+            content
+        )
     body = json.loads((folder / "certificate.json").read_text())
     body["weights_sha256"] = sha256((folder / "weights.safetensors").read_bytes())
     body["model_sha256"] = sha256((folder / "model.json").read_bytes())
-    (folder / "certificate.json").write_text(json.dumps(body | {"content_sha256": content_hash(body)}, indent=2))
-    files = {name: (folder / name).read_bytes() for name in FILES
-             if name != "manifest.json" and (folder / name).exists()}
+    (folder / "certificate.json").write_text(
+        json.dumps(body | {"content_sha256": content_hash(body)}, indent=2)
+    )
+    files = {
+        name: (folder / name).read_bytes()
+        for name in FILES
+        if name != "manifest.json" and (folder / name).exists()
+    }
     (folder / "manifest.json").write_bytes(manifest.written(files))
     return folder
 
 
-@pytest.mark.parametrize("weights", [np.full((1, 3), np.nan), np.array([[1.0, np.inf, 0.0]]), np.ones((1, 3), np.int64),
-                                     np.ones((1, 3), np.float32), np.ones((2, 3)), b"not arrays", b""], ids=repr)
+@pytest.mark.parametrize(
+    "weights",
+    [
+        np.full((1, 3), np.nan),
+        np.array([[1.0, np.inf, 0.0]]),
+        np.ones((1, 3), np.int64),
+        np.ones((1, 3), np.float32),
+        np.ones((2, 3)),
+        b"not arrays",
+        b"",
+    ],
+    ids=repr,
+)
 def test_files_that_fit_one_another_and_make_no_model_do_not_hold(folder, tmp_path, weights):
     from safetensors.numpy import save
 
     copy = shutil.copytree(folder, tmp_path / "c")
-    assert li.verify(reissued(copy)).holds, "an honest re-issue holds, as only a signature could tell"
+    assert li.verify(reissued(copy)).holds, (
+        "an honest re-issue holds, as only a signature could tell"
+    )
     content = weights if isinstance(weights, bytes) else save({"weights": weights})
     found = li.verify(reissued(copy, weights=content))
     assert not found.holds and len(found.problems) == 1 and verify(copy)[0] == 1
@@ -137,8 +167,14 @@ def test_a_preparation_of_another_shape_makes_no_model(tmp_path):
     from safetensors.numpy import load, save
 
     rows = np.random.default_rng(0).normal(size=(40, 3))
-    run = li.Run(n=40, steps=2, step_size=0.3, noise=li.GradientNoise(0.5), loss=li.Logistic(),
-                 prelude=(li.PrivateMean(5.0, 1.0),))
+    run = li.Run(
+        n=40,
+        steps=2,
+        step_size=0.3,
+        noise=li.GradientNoise(0.5),
+        loss=li.Logistic(),
+        prelude=(li.PrivateMean(5.0, 1.0),),
+    )
     where = tmp_path / "model"
     li.train(run, (rows, np.arange(40) % 2)).save(where)
     assert li.verify(reissued(where)).holds
@@ -150,11 +186,20 @@ def test_a_preparation_of_another_shape_makes_no_model(tmp_path):
 
 def test_three_classes_of_a_schema_need_three_answers(folder, tmp_path):
     copy = shutil.copytree(folder, tmp_path / "c")
-    schema = {"target": "y", "source": "", "columns": {}, "classes": ["a", "b", "c"],
-              "array": {"low": 0.0, "high": 1.0, "outside": "clip"}}
+    schema = {
+        "target": "y",
+        "source": "",
+        "columns": {},
+        "classes": ["a", "b", "c"],
+        "array": {"low": 0.0, "high": 1.0, "outside": "clip"},
+    }
     model = json.loads((copy / "model.json").read_text())
-    two = reissued(copy, model=json.dumps(model | {"schema": schema | {"classes": ["0", "1"]},
-                                                   "answers": {"labels": ["0", "1"]}}).encode())
+    two = reissued(
+        copy,
+        model=json.dumps(
+            model | {"schema": schema | {"classes": ["0", "1"]}, "answers": {"labels": ["0", "1"]}}
+        ).encode(),
+    )
     assert li.verify(two).holds
     found = li.verify(reissued(copy, model=json.dumps(model | {"schema": schema}).encode()))
     assert not found.holds and "classes, or the range, of the model's schema" in found.problems[0]
@@ -168,14 +213,22 @@ def test_folders_from_before_there_was_a_list_hold_and_say_what_was_not_compared
     text = (copy / "model.json").read_text().replace('"format": 3', '"format": 2').encode()
     (copy / "model.json").write_bytes(text)
     body = json.loads((copy / "certificate.json").read_text()) | {"model_sha256": sha256(text)}
-    (copy / "certificate.json").write_text(json.dumps(body | {"content_sha256": content_hash(body)}))
+    (copy / "certificate.json").write_text(
+        json.dumps(body | {"content_sha256": content_hash(body)})
+    )
     code, said = verify(copy)
-    assert code == 0 and "before folders had a list of their files: nothing compares report.html" in said
+    assert (
+        code == 0
+        and "before folders had a list of their files: nothing compares report.html" in said
+    )
     assert li.load(copy).predict(np.zeros((1, 2))).shape == (1,)
 
 
-def test_another_process_takes_no_file_out_of_a_folder_that_is_being_written(folder, tmp_path, monkeypatch):
-    """It saves under the same name at this moment, and removes what processes that were killed left there."""
+def test_another_process_takes_no_file_out_of_a_folder_that_is_being_written(
+    folder, tmp_path, monkeypatch
+):
+    """It saves under the same name at this moment, and removes what processes that were killed left
+    there."""
     moved = os.rename
 
     def rename(draft, where):

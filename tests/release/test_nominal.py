@@ -1,4 +1,5 @@
-"""Add-remove: how many records there are is private, so that nothing but the weights follows from it."""
+"""Add-remove: how many records there are is private, so that nothing but the weights follows from
+it."""
 
 import json
 import re
@@ -26,13 +27,21 @@ LENGTHS = (1, 99, 100, 101, 131)
 
 
 def described(batching, **more):
-    fields = dict(n=N, steps=6, step_size=0.1, batching=batching, clip=0.5, adjacency="add-remove",
-                  loss=li.Logistic(row_norm=1.0))
+    fields = dict(
+        n=N,
+        steps=6,
+        step_size=0.1,
+        batching=batching,
+        clip=0.5,
+        adjacency="add-remove",
+        loss=li.Logistic(row_norm=1.0),
+    )
     return li.Run(**(fields | more))
 
 
 def kept(folder):
-    """What a folder says beside the weights: all of its files, without hashes of weights, and the day."""
+    """What a folder says beside the weights: all of its files, without hashes of weights, and the
+    day."""
     kinds = (".json", ".html", ".md", ".bib")
     text = {path.name: path.read_text() for path in folder.iterdir() if path.suffix in kinds}
     return {name: re.sub(r"[0-9a-f]{64}", "HASH", body) for name, body in text.items()}
@@ -41,7 +50,8 @@ def kept(folder):
 @pytest.mark.parametrize("batching", BATCHINGS, ids=lambda one: type(one).__name__)
 @pytest.mark.parametrize("count", LENGTHS)
 def test_records_are_read_as_they_are_and_divided_by_the_nominal_n(batching, count):
-    """Every record in every batch, hardly any noise: a step is what NumPy says, whatever the number of records."""
+    """Every record in every batch, hardly any noise: a step is what NumPy says, whatever the number
+    of records."""
     whole = li.Poisson(1.0) if isinstance(batching, li.Poisson) else li.RandomAllocation(N)
     run = described(whole, noise=li.GradientNoise(1e-9), steps=1, step_size=1.0, clip=None)
     rows = X[:count] * np.minimum(1, 1 / np.linalg.norm(X[:count], axis=1))[:, None]
@@ -54,13 +64,23 @@ def test_records_are_read_as_they_are_and_divided_by_the_nominal_n(batching, cou
 @pytest.mark.parametrize("count", (99, 101, 131))
 def test_a_preparation_is_divided_by_the_nominal_n(count):
     """A mean, and the full gradients of snapshots."""
-    run = described(li.Poisson(1.0), noise=li.GradientNoise(1e-9), steps=1, prelude=(PrivateMean(1e-9, 10.0),))
+    run = described(
+        li.Poisson(1.0), noise=li.GradientNoise(1e-9), steps=1, prelude=(PrivateMean(1e-9, 10.0),)
+    )
     (mean,) = execute(run, X[:count], Y[:count]).released
     np.testing.assert_allclose(mean, X[:count].sum(0) / N, rtol=1e-4, atol=1e-6)
     method = li.VarianceReduced(2, 1.0)
-    snapshots = described(li.Poisson(1.0), noise=li.NoiseMultiplier(1e-9), steps=1, step_size=1.0, clip=None,
-                          method=method)
-    plain = described(li.Poisson(1.0), noise=li.GradientNoise(1e-9), steps=1, step_size=1.0, clip=None)
+    snapshots = described(
+        li.Poisson(1.0),
+        noise=li.NoiseMultiplier(1e-9),
+        steps=1,
+        step_size=1.0,
+        clip=None,
+        method=method,
+    )
+    plain = described(
+        li.Poisson(1.0), noise=li.GradientNoise(1e-9), steps=1, step_size=1.0, clip=None
+    )
     found, wanted = (execute(one, X[:count], Y[:count]).weights for one in (snapshots, plain))
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-6)
 
@@ -73,11 +93,30 @@ def test_both_neighbours_say_the_same(batching, tmp_path, monkeypatch):
     for count in LENGTHS[1:]:
         book, steps = Ledger(tmp_path / f"l{count}"), []
         book.add("d", unit="row", adjacency="add-remove", filter=GaussianFilter(3.0, 1e-6))
-        model = li.train(described(batching), (X[:count], Y[:count]), epsilon=1.0, delta=1e-5, seed=1, ledger=book,
-                         progress=lambda done, steps_in_all, seconds, into=steps: into.append((done, steps_in_all)))
+        model = li.train(
+            described(batching),
+            (X[:count], Y[:count]),
+            epsilon=1.0,
+            delta=1e-5,
+            seed=1,
+            ledger=book,
+            progress=lambda done, steps_in_all, seconds, into=steps: into.append(
+                (done, steps_in_all)
+            ),
+        )
         line = book.total().releases[0]
-        said.append((kept(model.save(tmp_path / f"m{count}")), line.run, line.curve, line.costs, line.purpose, steps,
-                     repr(model), model.certificate.explain(1e-5)))
+        said.append(
+            (
+                kept(model.save(tmp_path / f"m{count}")),
+                line.run,
+                line.curve,
+                line.costs,
+                line.purpose,
+                steps,
+                repr(model),
+                model.certificate.explain(1e-5),
+            )
+        )
         shown.append(model.released.weights)
     assert all(one == said[0] for one in said[1:])
     assert not any((shown[0] == other).all() for other in shown[1:])
@@ -87,13 +126,26 @@ def test_both_neighbours_say_the_same(batching, tmp_path, monkeypatch):
 @pytest.mark.parametrize("batching", BATCHINGS, ids=lambda one: type(one).__name__)
 @pytest.mark.parametrize("count", (99, 100, 131))
 def test_networks_and_modules(batching, count):
-    """Losses written with JAX and modules of torch: sums over the records that are there, over the nominal n."""
+    """Losses written with JAX and modules of torch: sums over the records that are there, over the
+    nominal n."""
     whole = li.Poisson(1.0) if isinstance(batching, li.Poisson) else li.RandomAllocation(N)
-    run = described(whole, noise=li.GradientNoise(1e-9), steps=1, step_size=1.0, clip=1e3,
-                    loss=li.Abstract(li.LossFacts()))
+    run = described(
+        whole,
+        noise=li.GradientNoise(1e-9),
+        steps=1,
+        step_size=1.0,
+        clip=1e3,
+        loss=li.Abstract(li.LossFacts()),
+    )
     data = X[:count].astype(np.float32), Y[:count].astype(np.float32)
     expected = (data[0] * data[1][:, None]).sum(0) / N
-    found = li.train(run, data, model={"w": np.zeros(3)}, loss=lambda p, x, y: -y * jnp.dot(p["w"], x), delta=1e-5)
+    found = li.train(
+        run,
+        data,
+        model={"w": np.zeros(3)},
+        loss=lambda p, x, y: -y * jnp.dot(p["w"], x),
+        delta=1e-5,
+    )
     np.testing.assert_allclose(found.params["w"], expected, rtol=1e-4, atol=1e-6)
     module = torch.nn.Linear(3, 1, bias=False)
     torch.nn.init.zeros_(module.weight)
@@ -105,7 +157,9 @@ def test_networks_and_modules(batching, count):
 
 def test_what_would_follow_from_the_number_of_records_is_refused():
     run = described(li.RandomAllocation(20))
-    with pytest.raises(InputError, match="data must be in the memory of one device under add-remove"):
+    with pytest.raises(
+        InputError, match="data must be in the memory of one device under add-remove"
+    ):
         li.train(run, (X, Y), epsilon=1.0, delta=1e-5, devices=2)
     with pytest.raises(NotCertified, match="add-remove"):
         li.train(run, (X, Y), epsilon=1.0, delta=1e-5, secure_noise=True)
@@ -129,7 +183,10 @@ def test_estimators_ask_for_a_public_n(kind):
         kind(**asked).fit(rows, target)
     with pytest.raises(InputError, match="n is for add-remove"):
         kind(**(asked | dict(adjacency="zero-out")), n=250).fit(rows, target)
-    one, two = (kind(**asked, n=250, algorithm="allocation-sgd").fit(rows[:m], target[:m]) for m in (300, 301))
+    one, two = (
+        kind(**asked, n=250, algorithm="allocation-sgd").fit(rows[:m], target[:m])
+        for m in (300, 301)
+    )
     assert one.run_ == two.run_ and one.run_.n == 250 and one.delta_ == two.delta_
     with pytest.raises(InputError, match="stream must be False under add-remove"):
         kind(**asked, n=250, stream=True).fit(rows, target)
@@ -144,16 +201,29 @@ def test_a_search_keeps_places():
 @pytest.mark.parametrize("algorithm", ["automatic", "allocation-sgd", "poisson-dp-sgd"])
 def test_the_command_line_trains_both_neighbours_alike(algorithm, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "d.toml").write_text('target = "y"\nclasses = ["no", "yes"]\nsource = "synthetic"\n[columns.a]\n'
-                                     'kind = "number"\nlow = -1\nhigh = 1\n')
+    (tmp_path / "d.toml").write_text(
+        'target = "y"\nclasses = ["no", "yes"]\nsource = "synthetic"\n[columns.a]\n'
+        'kind = "number"\nlow = -1\nhigh = 1\n'
+    )
     cells = [f"{value:.3f},{'yes' if value > 0 else 'no'}" for value in np.sin(np.arange(301))]
     folders, screens = [], []
     for count in (301, 300):
         (tmp_path / "d.csv").write_text("\n".join(["a,y", *cells[:count]]) + "\n")
-        words = ["train", "d.csv", "--epsilon", "1", "--adjacency", "add-remove", "--algorithm", algorithm]
+        words = [
+            "train",
+            "d.csv",
+            "--epsilon",
+            "1",
+            "--adjacency",
+            "add-remove",
+            "--algorithm",
+            algorithm,
+        ]
         words += ["--out", "m"]
         found = CliRunner().invoke(app, words)
-        assert found.exit_code == 2 and "--n must be stated under add-remove" in " ".join(found.output.split())
+        assert found.exit_code == 2 and "--n must be stated under add-remove" in " ".join(
+            found.output.split()
+        )
         found = CliRunner().invoke(app, [*words, "--n", "280"])
         assert found.exit_code == 0, found.output
         screens.append(re.sub(r"\d+:\d\d:\d\d|[0-9a-f]{64}", "", found.output))
@@ -163,9 +233,32 @@ def test_the_command_line_trains_both_neighbours_alike(algorithm, tmp_path, monk
         folders[-1] = kept(folders[-1].rename(tmp_path / f"m{count}"))
     assert screens[0] == screens[1]
     for name, text in folders[0].items():
-        one, two = (re.sub(r"<h3>a: .*?</figure>", "", given, flags=re.DOTALL) for given in (text, folders[1][name]))
-        assert re.sub(r"-?\d+\.\d+(e-?\d+)?", "", one) == re.sub(r"-?\d+\.\d+(e-?\d+)?", "", two), name
+        one, two = (
+            re.sub(r"<h3>a: .*?</figure>", "", given, flags=re.DOTALL)
+            for given in (text, folders[1][name])
+        )
+        assert re.sub(r"-?\d+\.\d+(e-?\d+)?", "", one) == re.sub(r"-?\d+\.\d+(e-?\d+)?", "", two), (
+            name
+        )
         assert name == "report.html" or text == folders[1][name]
-    found = CliRunner().invoke(app, ["train", "d.csv", "--epsilon", "1", "--adjacency", "add-remove", "--n", "280",
-                                     "--algorithm", "permuted-sgd", "--out", "n"])
-    assert found.exit_code == 2 and "defined for Poisson batches and random allocation only" in found.output
+    found = CliRunner().invoke(
+        app,
+        [
+            "train",
+            "d.csv",
+            "--epsilon",
+            "1",
+            "--adjacency",
+            "add-remove",
+            "--n",
+            "280",
+            "--algorithm",
+            "permuted-sgd",
+            "--out",
+            "n",
+        ],
+    )
+    assert (
+        found.exit_code == 2
+        and "defined for Poisson batches and random allocation only" in found.output
+    )

@@ -11,7 +11,7 @@ import lastiterate as li
 from lastiterate.bayes import ClippedRows, LinearModel, LinearPosterior, RatioDomain, least_prior
 from lastiterate.bayes.ridge import ridge_curve
 from lastiterate.cli import app
-from lastiterate.data import BUNDLED, Schema, encoding as encode, encode_features, load_bundled, read_table
+from lastiterate.data import BUNDLED, Schema, encode, encode_features, load_bundled, read_table
 from lastiterate.errors import InputError
 from lastiterate.release.datafile import Wanted, fit_file, prediction_rows
 from lastiterate.release.linear_plans import Budget
@@ -47,7 +47,14 @@ def files(tmp_path):
 
 def fitted(files):
     schema = Schema.read(files / "schema.toml")
-    return fit_file(Wanted(data=str(files / "data.csv"), budget=Budget(8.0, 1e-6), schema=schema, model="bayes-linear"))
+    return fit_file(
+        Wanted(
+            data=str(files / "data.csv"),
+            budget=Budget(8.0, 1e-6),
+            schema=schema,
+            model="bayes-linear",
+        )
+    )
 
 
 def test_file_to_folder_to_predictions(files):
@@ -57,13 +64,20 @@ def test_file_to_folder_to_predictions(files):
     certificate, domain = again.certificate, again.certificate.subject.problem.domain
     assert li.verify(files / "model").holds and made.test_score is None
     assert certificate == made.model.certificate and certificate.epsilon(1e-6) <= 8.0
-    assert certificate.adjacency == "zero-out" and certificate.under("replace-one").epsilon(1e-6) <= 8.0
+    assert (
+        certificate.adjacency == "zero-out"
+        and certificate.under("replace-one").epsilon(1e-6) <= 8.0
+    )
     assert domain.n == 3000 and domain.features == 3
     header, rows = prediction_rows(again, str(files / "new.csv"))
     features = encode_features(read_table(str(files / "new.csv")), again.schema)
     design = with_constant(features, 2**0.5)
-    assert again.predict(features) == pytest.approx(5 + 5 * np.clip(design @ made.model.value, -1, 1))
-    assert header == ["prediction"] and [float(x) for (x,) in rows] == pytest.approx(again.predict(features), rel=1e-4)
+    assert again.predict(features) == pytest.approx(
+        5 + 5 * np.clip(design @ made.model.value, -1, 1)
+    )
+    assert header == ["prediction"] and [float(x) for (x,) in rows] == pytest.approx(
+        again.predict(features), rel=1e-4
+    )
     assert (design[:, -1] == 1).all() and np.linalg.norm(design, axis=1).max() <= domain.row_norm
 
 
@@ -89,7 +103,11 @@ def test_a_sample_of_one_coefficient_travels(tmp_path):
     made = sampled(problem, x, 2 * x, delta=1e-5)
     again = li.load(made.save(tmp_path / "m"))
     assert again.predict([1.0, 3.0]) == pytest.approx([made.value[0], 3 * made.value[0]])
-    assert again.certificate == made.certificate and again.problem == problem and "one sample" in repr(again)
+    assert (
+        again.certificate == made.certificate
+        and again.problem == problem
+        and "one sample" in repr(again)
+    )
     with pytest.raises(InputError, match="for networks"):
         li.load(tmp_path / "m", like=np.zeros(1))
 
@@ -110,9 +128,15 @@ def test_the_plan_keeps_the_budget_and_looks_at_all_guesses():
 
 def test_the_command_line(files):
     out = str(files / "out")
-    told = CliRunner().invoke(app, ["train", "diabetes", "--model", "bayes-linear", "--epsilon", "4", "--out", out])
+    told = CliRunner().invoke(
+        app, ["train", "diabetes", "--model", "bayes-linear", "--epsilon", "4", "--out", out]
+    )
     assert told.exit_code == 0, told.output
-    assert "one exact posterior sample" in told.output and "R^2" in told.output and "replace-one" in told.output
+    assert (
+        "one exact posterior sample" in told.output
+        and "R^2" in told.output
+        and "replace-one" in told.output
+    )
     certificate = li.read_certificate((files / "out" / "certificate.json").read_text())
     assert certificate.epsilon(1e-5) <= 4
     assert certificate.subject.problem.domain.n < len(encode(*load_bundled("diabetes"))[0])
@@ -148,5 +172,7 @@ def test_the_commands_know_posterior_folders(tmp_path):
     weights = where / "weights.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
     assert called("verify", where).exit_code == 1
-    both = called("train", "diabetes", "--epsilon", 5, "--model", "bayes-linear", "--algorithm", "noisy-gd")
+    both = called(
+        "train", "diabetes", "--epsilon", 5, "--model", "bayes-linear", "--algorithm", "noisy-gd"
+    )
     assert both.exit_code == 2 and "cannot be combined with bayes-linear" in both.stderr

@@ -15,11 +15,18 @@ from lastiterate.ledger.filters import GaussianFilter
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.task import budget
 from lastiterate.release import linear_model as linear
+from lastiterate.release.noisy_accuracy import (
+    CountCharge,
+    accuracies,
+    accuracy,
+    count_for,
+    noisy_count,
+    noisy_numbers,
+    reserved,
+)
+from lastiterate.release.pipeline import LINEAR, executed
 from lastiterate.release.predictions import Labels
-from lastiterate.release.pipeline import LINEAR
 from lastiterate.release.training_request import Order
-from lastiterate.release.pipeline import executed
-from lastiterate.release.noisy_accuracy import (CountCharge, accuracies, accuracy, count_for, noisy_count, noisy_numbers, reserved)
 from lastiterate.report.evidence import cyclonedx
 from lastiterate.report.guarantee import answers
 from lastiterate.report.subject import read
@@ -29,13 +36,21 @@ DELTA = 1e-5
 RNG = np.random.default_rng(6)
 X = RNG.normal(size=(300, 4))
 Y = (X[:, 0] + 0.3 * RNG.normal(size=300) > 0).astype(int)
-RUN = li.Run(n=270, steps=40, step_size=1.0, loss=li.Logistic(), noise=li.NoiseMultiplier(20.0), clip=0.5)
+RUN = li.Run(
+    n=270, steps=40, step_size=1.0, loss=li.Logistic(), noise=li.NoiseMultiplier(20.0), clip=0.5
+)
 
 
 @pytest.fixture(scope="module")
 def estimator():
-    return DPLogisticRegression(epsilon=3.0, delta=DELTA, run=RUN, classes=["no", "yes"], random_state=4,
-                                report_accuracy=0.2).fit(X, np.array(["no", "yes"])[Y])
+    return DPLogisticRegression(
+        epsilon=3.0,
+        delta=DELTA,
+        run=RUN,
+        classes=["no", "yes"],
+        random_state=4,
+        report_accuracy=0.2,
+    ).fit(X, np.array(["no", "yes"])[Y])
 
 
 def epsilon(run, delta=DELTA):
@@ -45,8 +60,12 @@ def epsilon(run, delta=DELTA):
 def test_every_record_pays_for_what_it_is_part_of():
     alone, mu = li.account(RUN).curve("composition-gdp"), 0.4
     both = li.account(replace(RUN, counts=(NoisyCount(1 / mu, 30),))).curve("composition-gdp")
-    assert both.mu == pytest.approx(math.hypot(alone.mu, mu), rel=1e-2) and both.mu > math.hypot(alone.mu, mu)
-    apart = li.account(replace(RUN, counts=(NoisyCount(1 / mu, 30, drawn="apart"),))).curve("composition-gdp")
+    assert both.mu == pytest.approx(math.hypot(alone.mu, mu), rel=1e-2) and both.mu > math.hypot(
+        alone.mu, mu
+    )
+    apart = li.account(replace(RUN, counts=(NoisyCount(1 / mu, 30, drawn="apart"),))).curve(
+        "composition-gdp"
+    )
     assert isinstance(apart, WorstOf) and apart.curves[0] == alone
     assert apart.epsilon(DELTA) == max(alone.epsilon(DELTA), apart.curves[1].epsilon(DELTA))
     assert Gdp(mu).epsilon(DELTA) <= apart.curves[1].epsilon(DELTA) <= Gdp(1.02 * mu).epsilon(DELTA)
@@ -60,34 +79,51 @@ def test_every_record_pays_for_what_it_is_part_of():
 
 
 def test_several_processes_release_one_count(monkeypatch):
-    """Its noise is drawn under the key of the first of them: two draws for one count would cost twice."""
+    """Its noise is drawn under the key of the first of them: two draws for one count would cost
+    twice."""
     certificate = li.account(replace(RUN, counts=(NoisyCount(50.0, 30, drawn="apart"),)))
     kept, out = reserved(300)
 
     def counted():
-        return executed(LINEAR, Order(certificate=certificate, data=(X, Y), epsilon=None, delta=DELTA, answers=Labels((0, 1)),
-                                      places=(kept, out))).counted
+        return executed(
+            LINEAR,
+            Order(
+                certificate=certificate,
+                data=(X, Y),
+                epsilon=None,
+                delta=DELTA,
+                answers=Labels((0, 1)),
+                places=(kept, out),
+            ),
+        ).counted
 
     assert counted() != counted()
     monkeypatch.setattr(linear.Devices, "same_key", lambda self, key: seeded_keys(5, 1)[0])
     released = linear.execute
-    monkeypatch.setattr(linear, "execute", lambda *given: released(*given[:3], seeded_keys(5, 1)[0], *given[4:]))
+    monkeypatch.setattr(
+        linear, "execute", lambda *given: released(*given[:3], seeded_keys(5, 1)[0], *given[4:])
+    )
     assert counted() == counted()
 
 
 def test_a_count_moves_by_one_whatever_the_neighbours_are():
     for adjacency in ("zero-out", "replace-one"):
-        one = li.account(replace(RUN, adjacency=adjacency, counts=(NoisyCount(0.5, 30, drawn="apart"),)))
+        one = li.account(
+            replace(RUN, adjacency=adjacency, counts=(NoisyCount(0.5, 30, drawn="apart"),))
+        )
         assert one.curve("composition-gdp").curves[1].mu == pytest.approx(2.0, rel=1e-2)
     people = li.account(replace(RUN, rows_per_unit=3, counts=(NoisyCount(0.5, 30),)))
     assert people.curve("composition-gdp").mu > 6.0
 
 
-@pytest.mark.parametrize("change, word", [
-    ({"rows_per_unit": 2}, "cannot be apart"),
-    ({"loss": li.HuberRidge()}, "records whose class"),
-    ({"release": "all"}, "must be 'last'"),
-])
+@pytest.mark.parametrize(
+    "change, word",
+    [
+        ({"rows_per_unit": 2}, "cannot be apart"),
+        ({"loss": li.HuberRidge()}, "records whose class"),
+        ({"release": "all"}, "must be 'last'"),
+    ],
+)
 def test_what_cannot_be_counted_is_refused(change, word):
     with pytest.raises(li.InputError, match=word):
         replace(RUN, counts=(NoisyCount(1.0, 30, drawn="apart"),), **change)
@@ -113,7 +149,9 @@ def test_parts_are_public_and_disjoint():
 def test_noise_is_as_described_and_intervals_cover():
     count, truth = NoisyCount(4.0, 400), 0.8
     drawn = np.array([noisy_count(np.ones(400, bool), count, key) for key in seeded_keys(3, 200)])
-    assert drawn.mean() == pytest.approx(400, abs=1.2) and drawn.std() == pytest.approx(4.0, rel=0.2)
+    assert drawn.mean() == pytest.approx(400, abs=1.2) and drawn.std() == pytest.approx(
+        4.0, rel=0.2
+    )
     rng = np.random.default_rng(0)
     hits, widths = 0, []
     for _ in range(600):
@@ -138,7 +176,8 @@ def test_what_is_counted_is_not_trained_on(estimator):
     again = DPLogisticRegression(**estimator.get_params()).fit(X, np.array(["no", "yes"])[other])
     assert (again.model_.weights == estimator.model_.weights).all()
     assert again.fitted_.counted[0] + estimator.fitted_.counted[0] == pytest.approx(
-        30 + 2 * (estimator.fitted_.counted[0] - round_count(estimator)), abs=1e-6)
+        30 + 2 * (estimator.fitted_.counted[0] - round_count(estimator)), abs=1e-6
+    )
 
 
 def round_count(estimator):
@@ -149,12 +188,23 @@ def round_count(estimator):
 def test_every_further_score_is_charged(estimator, tmp_path):
     model, labels = estimator.fitted_, np.array(["no", "yes"])[Y]
     ledger = Ledger(tmp_path / "book")
-    ledger.add("data", unit="row", adjacency="zero-out", filter=GaussianFilter(1.5 * budget(1.0, DELTA), 1e-7))
+    ledger.add(
+        "data",
+        unit="row",
+        adjacency="zero-out",
+        filter=GaussianFilter(1.5 * budget(1.0, DELTA), 1e-7),
+    )
     scored = model.private_score(X, labels, epsilon=1.0, ledger=ledger, dataset="data")
-    assert len(scored.accuracies) == 2 and scored.accuracies[-1].records == 300 and not scored.accuracies[-1].apart
+    assert (
+        len(scored.accuracies) == 2
+        and scored.accuracies[-1].records == 300
+        and not scored.accuracies[-1].apart
+    )
     assert abs(scored.counted[-1] - (model.predict(X) == labels).sum()) < 8 / budget(1.0, DELTA)
     assert scored.certificate.epsilon(DELTA) > model.certificate.epsilon(DELTA)
-    assert (scored.released.weights == model.released.weights).all() and model.run.counts != scored.run.counts
+    assert (
+        scored.released.weights == model.released.weights
+    ).all() and model.run.counts != scored.run.counts
     with pytest.raises(li.InputError, match="refuses"):
         model.private_score(X, labels, epsilon=1.2, ledger=ledger, dataset="data")
     scored.save(tmp_path / "model")
@@ -162,15 +212,19 @@ def test_every_further_score_is_charged(estimator, tmp_path):
     assert loaded.accuracies == scored.accuracies and li.verify(tmp_path / "model").holds
     text = (tmp_path / "model" / "certificate.json").read_text()
     assert "accuracy: a count over 300 records, which may be trained on too" in text
-    (tmp_path / "model" / "certificate.json").write_text(text.replace('"records": 300', '"records": 301'))
+    (tmp_path / "model" / "certificate.json").write_text(
+        text.replace('"records": 300', '"records": 301')
+    )
     assert not li.verify(tmp_path / "model").holds
 
 
 def test_labels_of_another_kind_are_refused_before_they_are_charged(estimator, tmp_path):
     ledger = Ledger(tmp_path / "book")
     ledger.add("data", unit="row", adjacency="zero-out", filter=GaussianFilter(9.0, 1e-7))
-    for wrong, words in ((Y, "must hold labels of the model, which are texts, got 'numbers'"),
-                         (np.array(["no", "yes"])[Y][:-1], "must be one label for each of 300 records")):
+    for wrong, words in (
+        (Y, "must hold labels of the model, which are texts, got 'numbers'"),
+        (np.array(["no", "yes"])[Y][:-1], "must be one label for each of 300 records"),
+    ):
         with pytest.raises(li.InputError, match=words):
             estimator.fitted_.private_score(X, wrong, epsilon=1.0, ledger=ledger, dataset="data")
     assert ledger.total("data").releases == ()
@@ -183,7 +237,8 @@ def test_a_run_with_a_count_needs_its_records():
 
 
 def test_nobody_may_have_more_counted_rows_than_is_charged(estimator):
-    """``unit`` is looked at: too many rows of one are refused, and where nobody names it the certificate says so."""
+    """``unit`` is looked at: too many rows of one are refused, and where nobody names it the
+    certificate says so."""
     model, labels, person = estimator.fitted_, np.array(["no", "yes"])[Y], np.arange(300)
     assert len(model.private_score(X, labels, epsilon=1.0, unit=person).accuracies) == 2
     with pytest.raises(li.InputError, match=r"unit must have at most rows_per_unit = 1 rows"):
@@ -192,11 +247,16 @@ def test_nobody_may_have_more_counted_rows_than_is_charged(estimator):
         model.private_score(X, labels, epsilon=1.0, unit=person[1:])
     of_two = replace(RUN, n=150, rows_per_unit=2)
     two = li.train(of_two, (X[:150], Y[:150]), unit=person[:150] // 2)
-    assert any("no unit has more rows" in text for text in two.private_score(X, Y, epsilon=1.0).certificate.caveats)
+    assert any(
+        "no unit has more rows" in text
+        for text in two.private_score(X, Y, epsilon=1.0).certificate.caveats
+    )
     asked = two.private_score(X, Y, epsilon=1.0, unit=person // 2)
     assert not any("no unit has more rows" in text for text in asked.certificate.caveats)
-    assert asked.run.counts[-1].noise_multiplier > 1.9 * model.private_score(
-        X, labels, epsilon=1.0).run.counts[-1].noise_multiplier
+    assert (
+        asked.run.counts[-1].noise_multiplier
+        > 1.9 * model.private_score(X, labels, epsilon=1.0).run.counts[-1].noise_multiplier
+    )
     units = li.train(replace(RUN, n=150, rows_per_record=2, clip=None), (X, Y), unit=person // 2)
     with pytest.raises(li.InputError, match="counts must be empty where records are units"):
         units.private_score(X, Y, epsilon=1.0, unit=person // 2)
@@ -206,27 +266,41 @@ def test_nobody_may_have_more_counted_rows_than_is_charged(estimator):
 
 
 def moved_most(exchange):
-    """The farthest, in Euclidean norm, that one record moves how many are right and wrong in three groups, by trying
-    all there are: right or wrong, of a group or of none; zeroed, or exchanged for any other."""
-    silent, records = NoisyGroups(1e-12, 3, ("a", "b", "c")), [(r, g) for r in (True, False) for g in "abcz"]
+    """The farthest, in Euclidean norm, that one record moves how many are right and wrong in three
+    groups, by trying all there are: right or wrong, of a group or of none; zeroed, or exchanged for
+    any other."""
+    silent, records = (
+        NoisyGroups(1e-12, 3, ("a", "b", "c")),
+        [(r, g) for r in (True, False) for g in "abcz"],
+    )
 
     def counts(*rows):
         rows = [*rows, (True, "z"), (False, "z"), (True, "z")][:3]
         right, by = zip(*rows, strict=True)
         return np.array(noisy_numbers(np.array(right), by, silent, seeded_keys(0, 1)[0]))
 
-    others = records if exchange else [(True, "z")]  # of no group: counted nowhere, like a record that is not there
+    others = (
+        records if exchange else [(True, "z")]
+    )  # of no group: counted nowhere, like a record that is not there
     common = (False, "b")
-    return max(np.linalg.norm(counts(one, common) - counts(two, common)) for one in records for two in others)
+    return max(
+        np.linalg.norm(counts(one, common) - counts(two, common))
+        for one in records
+        for two in others
+    )
 
 
 def test_what_groups_cost_is_what_one_record_can_move():
     for adjacency, exchange in (("zero-out", False), ("replace-one", True)):
-        run = replace(RUN, adjacency=adjacency, counts=(NoisyGroups(1 / 0.4, 300, ("a", "b", "c")),))
+        run = replace(
+            RUN, adjacency=adjacency, counts=(NoisyGroups(1 / 0.4, 300, ("a", "b", "c")),)
+        )
         most = moved_most(exchange)
         assert most == pytest.approx(math.sqrt(2) if exchange else 1.0)
-        beside = math.sqrt(li.account(run).curve("composition-gdp").mu ** 2
-                           - li.account(replace(run, counts=())).curve("composition-gdp").mu ** 2)
+        beside = math.sqrt(
+            li.account(run).curve("composition-gdp").mu ** 2
+            - li.account(replace(run, counts=())).curve("composition-gdp").mu ** 2
+        )
         assert 0.4 * most < beside < 0.41 * most, "not less than what is moved"
         charge = CountCharge(run, run.counts[0], adjacency)
         assert charge.curve().mu == pytest.approx(0.4 * most, rel=0.02)
@@ -235,8 +309,14 @@ def test_what_groups_cost_is_what_one_record_can_move():
         assert people.curve().mu == pytest.approx(3 * charge.curve().mu)
 
 
-@pytest.mark.parametrize(("names", "why"), [(("a", "a\0"), "a null character"), (("a\0", "b"), "a null character"),
-                                            (("a", "b\n"), "must be printable")])
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        (("a", "a\0"), "a null character"),
+        (("a\0", "b"), "a null character"),
+        (("a", "b\n"), "must be printable"),
+    ],
+)
 def test_a_record_is_of_one_group(names, why):
     """Arrays of text take "a" and "a\\0" for the same name: such groups would count a record twice."""
     assert np.array(["a"])[0] == np.array(["a\0"])[0]
@@ -249,8 +329,15 @@ def test_groups_are_scored_for_the_price_of_one_count(estimator, tmp_path):
     by = np.where(X[:, 1] > 0, "women", "men")
     by[:9] = "not said"
     ledger = Ledger(tmp_path / "book")
-    ledger.add("data", unit="row", adjacency="zero-out", filter=GaussianFilter(1.2 * budget(2.0, DELTA), 1e-7))
-    scored = model.private_score(X, labels, epsilon=2.0, by=by, groups=("women", "men"), ledger=ledger, dataset="data")
+    ledger.add(
+        "data",
+        unit="row",
+        adjacency="zero-out",
+        filter=GaussianFilter(1.2 * budget(2.0, DELTA), 1e-7),
+    )
+    scored = model.private_score(
+        X, labels, epsilon=2.0, by=by, groups=("women", "men"), ledger=ledger, dataset="data"
+    )
     whole = model.private_score(X, labels, epsilon=2.0)
     assert scored.certificate.epsilon(DELTA) == whole.certificate.epsilon(DELTA)
     assert scored.run.counts[-1].noise_multiplier == whole.run.counts[-1].noise_multiplier
@@ -259,14 +346,24 @@ def test_groups_are_scored_for_the_price_of_one_count(estimator, tmp_path):
     right = model.predict(X) == labels
     for found in (women, men):
         own, reach = by == found.group, 8 * scored.run.counts[-1].noise_multiplier
-        assert abs(found.records - own.sum()) < reach and found.low <= right[own].mean() <= found.high
+        assert (
+            abs(found.records - own.sum()) < reach and found.low <= right[own].mean() <= found.high
+        )
     assert women.records + men.records < 300 + reach, "who is of no group is counted nowhere"
     with pytest.raises(li.InputError, match="refuses"):
-        model.private_score(X, labels, epsilon=2.0, by=by, groups=("women", "men"), ledger=ledger, dataset="data")
+        model.private_score(
+            X, labels, epsilon=2.0, by=by, groups=("women", "men"), ledger=ledger, dataset="data"
+        )
     scored.save(tmp_path / "model")
-    assert li.load(tmp_path / "model").accuracies == scored.accuracies and li.verify(tmp_path / "model").holds
+    assert (
+        li.load(tmp_path / "model").accuracies == scored.accuracies
+        and li.verify(tmp_path / "model").holds
+    )
     shown = read(tmp_path / "model")
-    assert str(women) in "".join(map(str, answers(shown))) and '"slice": "women"' in cyclonedx(shown)["bom.cdx.json"]
+    assert (
+        str(women) in "".join(map(str, answers(shown)))
+        and '"slice": "women"' in cyclonedx(shown)["bom.cdx.json"]
+    )
     again = scored.private_score(X, labels, epsilon=1.0)
     assert len(again.accuracies) == 4 and again.accuracies[:3] == scored.accuracies
 
@@ -287,11 +384,18 @@ def test_intervals_of_groups_cover():
 
 def test_groups_are_named_beforehand(estimator):
     model, labels = estimator.fitted_, np.array(["no", "yes"])[Y]
-    for given, word in (({"by": labels}, "belong together"), ({"groups": ("no", "yes")}, "belong together"),
-                        ({"by": labels, "groups": ("no",)}, "two or more names"),
-                        ({"by": labels, "groups": ("no", "no")}, "all different"),
-                        ({"by": labels[1:], "groups": ("no", "yes")}, "by must have 300 entries")):
+    for given, word in (
+        ({"by": labels}, "belong together"),
+        ({"groups": ("no", "yes")}, "belong together"),
+        ({"by": labels, "groups": ("no",)}, "two or more names"),
+        ({"by": labels, "groups": ("no", "no")}, "all different"),
+        ({"by": labels[1:], "groups": ("no", "yes")}, "by must have 300 entries"),
+    ):
         with pytest.raises(li.InputError, match=word):
             model.private_score(X, labels, epsilon=1.0, **given)
     with pytest.raises(li.InputError, match="counts must be one"):
-        li.train(replace(RUN, counts=(NoisyGroups(1.0, 30, ("a", "b")),)), (X[:270], Y[:270]), delta=DELTA)
+        li.train(
+            replace(RUN, counts=(NoisyGroups(1.0, 30, ("a", "b")),)),
+            (X[:270], Y[:270]),
+            delta=DELTA,
+        )

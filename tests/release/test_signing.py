@@ -1,4 +1,5 @@
-"""Signatures by OpenSSF's library: any later change is found, and so is a folder that was issued again as a whole."""
+"""Signatures by OpenSSF's library: any later change is found, and so is a folder that was issued
+again as a whole."""
 
 import json
 import re
@@ -17,16 +18,26 @@ from lastiterate.errors import InputError
 from lastiterate.release.loading import sign
 from lastiterate.release.provenance import PASSWORD, SIGNATURE
 
-RUN = li.Run(n=60, steps=5, step_size=0.5, noise=li.NoiseMultiplier(12.0), loss=li.Logistic(ridge=0.05))
+RUN = li.Run(
+    n=60, steps=5, step_size=0.5, noise=li.NoiseMultiplier(12.0), loss=li.Logistic(ridge=0.05)
+)
 
 
 def keys(home, name, password=None):
     made = ec.generate_private_key(ec.SECP256R1())
-    sealed = serialization.NoEncryption() if password is None else serialization.BestAvailableEncryption(password)
-    (home / f"{name}.pem").write_bytes(made.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, sealed))
-    (home / f"{name}.pub").write_bytes(made.public_key().public_bytes(
-        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo))
+    sealed = (
+        serialization.NoEncryption()
+        if password is None
+        else serialization.BestAvailableEncryption(password)
+    )
+    (home / f"{name}.pem").write_bytes(
+        made.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, sealed)
+    )
+    (home / f"{name}.pub").write_bytes(
+        made.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+    )
     return home / f"{name}.pem", home / f"{name}.pub"
 
 
@@ -67,7 +78,8 @@ def test_a_folder_that_was_issued_again_as_a_whole_is_found(signed, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "change", ["weights.safetensors", "certificate.json", "added", ".gitignore", "missing", SIGNATURE]
+    "change",
+    ["weights.safetensors", "certificate.json", "added", ".gitignore", "missing", SIGNATURE],
 )
 def test_any_change_after_signing_is_found(signed, tmp_path, change):
     where, _, public = signed
@@ -83,7 +95,9 @@ def test_any_change_after_signing_is_found(signed, tmp_path, change):
         (copy / change).write_bytes((copy / change).read_bytes() + b" ")
     else:
         (copy / change).write_text("x")
-    assert any("not that of these files" in problem for problem in li.verify(copy, key=public).problems)
+    assert any(
+        "not that of these files" in problem for problem in li.verify(copy, key=public).problems
+    )
 
 
 def test_another_key_does_not_verify(signed, tmp_path):
@@ -111,8 +125,13 @@ def test_a_mismatch_is_one_sentence_and_no_dump(signed, tmp_path, wrong):
         (copy / SIGNATURE).write_text('{"a": [1')
     done = CliRunner().invoke(cli.app, ["verify", str(copy), "--key", str(public)])
     said = " ".join((done.stdout + done.stderr).split())
-    assert done.exit_code == 1 and said.count("the signature is not that of these files by this key") == 1
-    assert len(said) < len(str(copy)) + 300 and not re.search(r"[{}\[\]]|[0-9a-f]{16}|Traceback|Error|b'", said), said
+    assert (
+        done.exit_code == 1
+        and said.count("the signature is not that of these files by this key") == 1
+    )
+    assert len(said) < len(str(copy)) + 300 and not re.search(
+        r"[{}\[\]]|[0-9a-f]{16}|Traceback|Error|b'", said
+    ), said
 
 
 def test_what_is_refused_before_signing(signed, tmp_path):
@@ -143,5 +162,7 @@ def test_without_the_library_there_is_a_word_on_it(signed, monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(sys, "path", [])
     monkeypatch.setattr(sys, "meta_path", [])
-    with pytest.raises(InputError, match=r"^key needs the libraries .*pip install 'lastiterate\[sign\]'"):
+    with pytest.raises(
+        InputError, match=r"^key needs the libraries .*pip install 'lastiterate\[sign\]'"
+    ):
         li.verify(where, key=public)

@@ -19,16 +19,19 @@ from lastiterate.accounting.document import content_hash
 from lastiterate.engine import execute, seeded_key
 from lastiterate.engine.network import fit_network
 from lastiterate.errors import InputError, NotCertified
-from lastiterate.release import composition_reminder, pipeline as kinds, network_model as tree
+from lastiterate.release import composition_reminder
+from lastiterate.release import network_model as tree
+from lastiterate.release import pipeline as kinds
 from lastiterate.release.folder import sha256
-from lastiterate.release.pipeline import Kind, register
-from lastiterate.release.pipeline import SEED
+from lastiterate.release.pipeline import SEED, Kind, register
 
 RNG = np.random.default_rng(3)
 N, D = 60, 4
 X = RNG.normal(size=(N, D)).astype(np.float32) / 4
 Y = (X[:, 0] > 0).astype(int)
-LOGISTIC = li.Run(n=N, steps=20, step_size=0.5, batching=li.Permuted(20), loss=li.Logistic(ridge=0.1))
+LOGISTIC = li.Run(
+    n=N, steps=20, step_size=0.5, batching=li.Permuted(20), loss=li.Logistic(ridge=0.1)
+)
 NETWORK = li.Run(n=N, steps=4, step_size=0.2, clip=1.0, batching=li.Cyclic(20))
 FIRST = {"in": RNG.normal(size=(3, D)).astype(np.float32), "out": [np.zeros((2, 3)), np.zeros(2)]}
 
@@ -64,7 +67,9 @@ def test_a_run_without_noise_is_calibrated_and_executed(linear, network):
         assert model.certificate.run.noise is not None and model.certificate.run == model.run
         assert 0.99 * epsilon < model.certificate.epsilon(model.delta) <= epsilon
         assert "60" in repr(model) and len(repr(model)) < 150
-    assert network.delta == 1e-5 and any("first parameters" in text for text in network.certificate.caveats)
+    assert network.delta == 1e-5 and any(
+        "first parameters" in text for text in network.certificate.caveats
+    )
     assert (linear.predict(X) == Y).mean() > 0.7, "it learns"
     assert np.allclose(linear.probabilities(X).sum(1), 1) and set(linear.predict(X)) <= {0, 1}
 
@@ -78,12 +83,19 @@ def test_a_run_without_noise_is_calibrated_and_executed(linear, network):
 )
 def test_every_linear_loss_needs_neither_model_nor_loss(name, y):
     given = {"classes": 3} if name == "Softmax" else {}
-    run = replace(LOGISTIC, loss=getattr(li, name)(ridge=0.1, **given), noise=li.NoiseMultiplier(0.01))
+    run = replace(
+        LOGISTIC, loss=getattr(li, name)(ridge=0.1, **given), noise=li.NoiseMultiplier(0.01)
+    )
     model = li.train(run, (X, y))
-    assert model.run is run and model.certificate.run is run, "a run with noise is executed as it is"
+    assert model.run is run and model.certificate.run is run, (
+        "a run with noise is executed as it is"
+    )
     assert model.predict(X).shape == (N,) and model.delta == 1e-5
     if name == "HuberRidge":
-        assert np.corrcoef(model.predict(X), y)[0, 1] > 0.9 and model.probabilities(X).shape == (N, 0)
+        assert np.corrcoef(model.predict(X), y)[0, 1] > 0.9 and model.probabilities(X).shape == (
+            N,
+            0,
+        )
 
 
 def test_an_epsilon_replaces_the_noise_that_is_described(linear):
@@ -94,14 +106,18 @@ def test_an_epsilon_replaces_the_noise_that_is_described(linear):
 def test_seeds_repeat_and_are_told():
     one, two = (li.train(LOGISTIC, (X, Y), epsilon=5.0, seed=7) for _ in range(2))
     assert (one.scores(X) == two.scores(X)).all() and SEED in one.certificate.caveats
-    three, four = (li.train(NETWORK, (X, Y), model=FIRST, loss=loss, epsilon=5.0, seed=7) for _ in range(2))
+    three, four = (
+        li.train(NETWORK, (X, Y), model=FIRST, loss=loss, epsilon=5.0, seed=7) for _ in range(2)
+    )
     assert (three.params["in"] == four.params["in"]).all() and SEED in three.certificate.caveats
     assert SEED not in li.train(LOGISTIC, (X[::-1], Y), epsilon=5.0).certificate.caveats
 
 
 def test_the_run_that_is_certified_is_the_run_that_is_executed():
     model = li.train(LOGISTIC, (X, Y), epsilon=5.0, seed=7)
-    assert (execute(model.certificate.run, X, Y, seeded_key(7)).weights == model.released.weights).all()
+    assert (
+        execute(model.certificate.run, X, Y, seeded_key(7)).weights == model.released.weights
+    ).all()
     model = li.train(NETWORK, (X, Y), model=FIRST, loss=loss, epsilon=5.0, seed=7, microbatch=3)
     again = fit_network(model.certificate.run, loss, FIRST, (X, Y), seeded_key(7), microbatch=3)
     jax.tree.map(np.testing.assert_array_equal, model.params, again)
@@ -135,12 +151,18 @@ def test_what_cannot_be_trained_is_told_in_one_sentence():
     assert "tuple" in refused(X, epsilon=1.0)
     assert "n = 60" in refused((X[:9], Y[:9]), epsilon=1.0)
     assert "class indices" in refused((X, Y + 1), epsilon=1.0)
-    assert "release must be 'last'" in refused((X, Y), run=replace(LOGISTIC, release="all"), epsilon=1.0)
+    assert "release must be 'last'" in refused(
+        (X, Y), run=replace(LOGISTIC, release="all"), epsilon=1.0
+    )
     for name, value in (("epsilon", "1"), ("epsilon", True), ("delta", "auto"), ("seed", 1.5)):
         assert refused((X, Y), **{"epsilon": 1.0, name: value}).startswith(name)
     assert "run must be a Run" in refused((X, Y), run=LOGISTIC.to_dict(), epsilon=1.0)
-    assert "epsilon" in refused((X, Y), epsilon=-1.0) and "delta" in refused((X, Y), epsilon=1.0, delta=2.0)
-    assert "infinite" in refused((X, Y), run=replace(LOGISTIC, noise=li.NoiseMultiplier(0.0)), kind=NotCertified)
+    assert "epsilon" in refused((X, Y), epsilon=-1.0) and "delta" in refused(
+        (X, Y), epsilon=1.0, delta=2.0
+    )
+    assert "infinite" in refused(
+        (X, Y), run=replace(LOGISTIC, noise=li.NoiseMultiplier(0.0)), kind=NotCertified
+    )
 
 
 class Module:
@@ -155,14 +177,21 @@ def test_models_of_other_libraries_are_refused_until_their_package_registers(mon
     assert "structure of NumPy or JAX arrays" in refused(data, model={"a": 1.0}, **given)
     seen = []
     fitted = li.train(NETWORK, data, model=FIRST, loss=loss, epsilon=1.0)
-    home = SimpleNamespace(knows=lambda model: isinstance(model, Module), check=lambda order: order,
-                           draws=lambda model, loss, augment: [],
-                           fit=lambda order, key: [seen.append(order), fitted][1])
+    home = SimpleNamespace(
+        knows=lambda model: isinstance(model, Module),
+        check=lambda order: order,
+        draws=lambda model, loss, augment: [],
+        fit=lambda order, key: [seen.append(order), fitted][1],
+    )
     monkeypatch.setitem(__import__("sys").modules, "another_package", home)
     register(Kind("module", "another_package"))
     li.train(NETWORK, data, model=Module(), loss=loss, epsilon=1.0, seed=4, microbatch=2)
     (order,) = seen
-    assert order.certificate.epsilon(1e-5) <= 1.0 and order.loss is loss and (order.seed, order.microbatch) == (4, 2)
+    assert (
+        order.certificate.epsilon(1e-5) <= 1.0
+        and order.loss is loss
+        and (order.seed, order.microbatch) == (4, 2)
+    )
     register(Kind("module", "another_package"))
     with pytest.raises(InputError, match="name of its own"):
         register(Kind("linear", "another_package"))
@@ -170,10 +199,20 @@ def test_models_of_other_libraries_are_refused_until_their_package_registers(mon
 
 def test_linear_models_travel(linear, tmp_path):
     where = linear.save(str(tmp_path / "new" / "m"))
-    assert isinstance(where, Path) and li.verify(str(where)).holds and li.verify(where / "certificate.json").holds
+    assert (
+        isinstance(where, Path)
+        and li.verify(str(where)).holds
+        and li.verify(where / "certificate.json").holds
+    )
     for again in (li.load(str(where)), li.load(where), pickle.loads(pickle.dumps(linear))):
-        assert type(again) is type(linear) and again.run == linear.run and again.certificate == linear.certificate
-        assert (again.scores(X) == linear.scores(X)).all() and (again.predict(X) == linear.predict(X)).all()
+        assert (
+            type(again) is type(linear)
+            and again.run == linear.run
+            and again.certificate == linear.certificate
+        )
+        assert (again.scores(X) == linear.scores(X)).all() and (
+            again.predict(X) == linear.predict(X)
+        ).all()
     twice = li.load(where).save(tmp_path / "copy")
     assert (twice / "model.json").read_bytes() == (where / "model.json").read_bytes()
     assert (twice / "certificate.json").read_bytes() == (where / "certificate.json").read_bytes()
@@ -194,7 +233,9 @@ def test_networks_travel(network, tmp_path):
     for again in (plain, shaped):
         assert again.certificate == network.certificate and again.run == network.run
         jax.tree.map(np.testing.assert_array_equal, again.params, network.params)
-        assert jax.tree.map(lambda a: str(a.dtype), again.params) == jax.tree.map(lambda a: str(a.dtype), FIRST)
+        assert jax.tree.map(lambda a: str(a.dtype), again.params) == jax.tree.map(
+            lambda a: str(a.dtype), FIRST
+        )
     found = plain.predict(X, forward)
     assert np.allclose(found, network.predict(X, forward)) and found.shape == (N, 2)
     with pytest.raises(InputError, match="forward is needed"):
@@ -247,7 +288,9 @@ def test_any_structure_of_arrays_is_stored_and_comes_back(params):
     same = tree.into(params, leaves, tensors)
     assert jax.tree.structure(same) == jax.tree.structure(params)
     for one, two in zip(jax.tree.leaves(same), jax.tree.leaves(params), strict=True):
-        assert one is two or (one.dtype == two.dtype and one.shape == np.shape(two) and (one == two).all())
+        assert one is two or (
+            one.dtype == two.dtype and one.shape == np.shape(two) and (one == two).all()
+        )
     plain = tree.rebuilt(leaves, tensors)
     arrays = [leaf for leaf in jax.tree.leaves(params) if hasattr(leaf, "dtype")]
     assert sorted(map(np.size, jax.tree.leaves(plain))) == sorted(map(np.size, arrays))
@@ -256,12 +299,23 @@ def test_any_structure_of_arrays_is_stored_and_comes_back(params):
 def test_attributes_and_gaps_of_lists_are_named():
     params = (Layer(np.ones(2), jnp.tanh), jnp.tanh, np.zeros(1))
     plain = tree.rebuilt(*tree.described(params))
-    assert list(plain[0]) == ["weight"] and plain[1] is None and (plain[2] == 0).all() and len(plain) == 3
+    assert (
+        list(plain[0]) == ["weight"]
+        and plain[1] is None
+        and (plain[2] == 0).all()
+        and len(plain) == 3
+    )
 
 
 def test_parameters_that_are_a_function_predict(tmp_path):
     params = Callable(np.zeros((2, D)), np.zeros(2))
-    model = li.train(NETWORK, (X, Y), model=params, loss=lambda p, x, y: -jax.nn.log_softmax(p(x))[y], epsilon=8.0)
+    model = li.train(
+        NETWORK,
+        (X, Y),
+        model=params,
+        loss=lambda p, x, y: -jax.nn.log_softmax(p(x))[y],
+        epsilon=8.0,
+    )
     where = model.save(tmp_path / "m")
     found = li.load(where, like=params)
     assert np.allclose(found.predict(X), X @ model.params.w.T + model.params.b, atol=1e-5)
@@ -346,7 +400,10 @@ def test_a_folder_that_does_not_fit_together_is_not_loaded(linear, tmp_path, edi
 @pytest.mark.parametrize(
     "name, change",
     [
-        ("certificate.json", lambda text: text.replace(b'"epsilon":', b'"epsilon": 0.01, "epsilon":', 1)),
+        (
+            "certificate.json",
+            lambda text: text.replace(b'"epsilon":', b'"epsilon": 0.01, "epsilon":', 1),
+        ),
         ("model.json", lambda text: text.replace(b'"kind"', b'"kind": "network", "kind"', 1)),
         ("model.json", lambda text: text.replace(b'"format": 3', b'"format": NaN', 1)),
         ("model.json", lambda text: b"[" * 100_000 + b"]" * 100_000),
@@ -379,8 +436,12 @@ def test_missing_and_foreign_files(linear, tmp_path):
     (where / "weights.safetensors").write_bytes(weights)
     with pytest.raises(InputError, match="not the file that was certified"):
         li.load(where)
-    body = json.loads((where / "certificate.json").read_text()) | {"weights_sha256": sha256(weights)}
-    (where / "certificate.json").write_text(json.dumps(body | {"content_sha256": content_hash(body)}))
+    body = json.loads((where / "certificate.json").read_text()) | {
+        "weights_sha256": sha256(weights)
+    }
+    (where / "certificate.json").write_text(
+        json.dumps(body | {"content_sha256": content_hash(body)})
+    )
     with pytest.raises(InputError, match="safetensors"):
         li.load(where)
     for path in (tmp_path / "none", 3, None):
@@ -391,15 +452,20 @@ def test_missing_and_foreign_files(linear, tmp_path):
 
 
 def test_a_loaded_certificate_is_derived_again(linear, tmp_path):
-    """A forged number with fitting hashes is loaded, because nothing relies on it, and refused when it is asked for."""
+    """A forged number with fitting hashes is loaded, because nothing relies on it, and refused when
+    it is asked for."""
     where = linear.save(tmp_path / "m")
     body = json.loads((where / "certificate.json").read_text()) | {"epsilon": 0.01}
-    (where / "certificate.json").write_text(json.dumps(body | {"content_sha256": content_hash(body)}))
+    (where / "certificate.json").write_text(
+        json.dumps(body | {"content_sha256": content_hash(body)})
+    )
     found = li.load(where)
     with pytest.raises(InputError, match="does not hold"):
         _ = found.certificate
-    assert li.verify(where).problems == ("epsilon is not what follows from the run",
-                                         "certificate.json is not the file that manifest.json lists")
+    assert li.verify(where).problems == (
+        "epsilon is not what follows from the run",
+        "certificate.json is not the file that manifest.json lists",
+    )
 
 
 def test_verify_says_what_a_certificate_is_conditional_on(tmp_path):
@@ -407,7 +473,10 @@ def test_verify_says_what_a_certificate_is_conditional_on(tmp_path):
     run = replace(NETWORK, clip=None, loss=li.Abstract(facts), noise=li.GradientNoise(1.0))
     model = li.train(run, (X, Y), model=FIRST, loss=loss, at_least=li.Evidence.ASSUMED)
     found = li.verify(model.save(tmp_path / "m"))
-    assert found.condition.startswith("conditional on: ") and "strong given by the caller (0)" in found.condition
+    assert (
+        found.condition.startswith("conditional on: ")
+        and "strong given by the caller (0)" in found.condition
+    )
     assert found.holds and "lipschitz given by the caller" in found.condition
     plain = li.train(NETWORK, (X, Y), model=FIRST, loss=loss, epsilon=1.0)
     assert li.verify(plain.save(tmp_path / "n")).condition == ""

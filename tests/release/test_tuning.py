@@ -1,4 +1,5 @@
-"""Private selection end to end: the budget, what is drawn, what leaves, and what the certificate must say."""
+"""Private selection end to end: the budget, what is drawn, what leaves, and what the certificate
+must say."""
 
 import json
 import math
@@ -20,11 +21,10 @@ from lastiterate.engine.random import Bits, derived
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchCV
 from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.release import tuning
-from lastiterate.release.predictions import Labels, Range
 from lastiterate.release.ledger_charge import charging_of
-from lastiterate.release.pipeline import SELECTED
+from lastiterate.release.pipeline import SELECTED, executed
+from lastiterate.release.predictions import Labels, Range
 from lastiterate.release.training_request import Order
-from lastiterate.release.pipeline import executed
 from lastiterate.release.tuning import NothingSelected, _draws, _score, parts, planned
 from lastiterate.run.preprocessing import SquareRoots
 from oracles.number_of_runs import masses_of
@@ -33,7 +33,13 @@ N = 200
 
 
 def candidate(step: float) -> "tuning.Candidate":
-    run = li.Run(n=len(parts(N)[0]), steps=20, step_size=step, batching=li.Permuted(40), loss=li.Logistic(ridge=1e-2))
+    run = li.Run(
+        n=len(parts(N)[0]),
+        steps=20,
+        step_size=step,
+        batching=li.Permuted(40),
+        loss=li.Logistic(ridge=1e-2),
+    )
     return lambda epsilon, delta: li.calibrate(run, epsilon=epsilon, delta=delta)
 
 
@@ -44,14 +50,29 @@ def records() -> tuple[np.ndarray, np.ndarray]:
 
 
 def select(certificate: Certificate, **more: object) -> "tuning.FittedSelected":
-    return executed(SELECTED, Order(certificate=certificate, data=records(), epsilon=None, delta=1e-5,
-                                    answers=Labels((0, 1)), **more))
+    return executed(
+        SELECTED,
+        Order(
+            certificate=certificate,
+            data=records(),
+            epsilon=None,
+            delta=1e-5,
+            answers=Labels((0, 1)),
+            **more,
+        ),
+    )
 
 
 @pytest.fixture(scope="module")
 def certificate() -> Certificate:
-    return planned([candidate(0.5), candidate(1e-6)], epsilon=3.0, delta=1e-5, law=NegativeBinomial.with_mean(6.0),
-                   held_out=len(parts(N)[1]), regression=False)
+    return planned(
+        [candidate(0.5), candidate(1e-6)],
+        epsilon=3.0,
+        delta=1e-5,
+        law=NegativeBinomial.with_mean(6.0),
+        held_out=len(parts(N)[1]),
+        regression=False,
+    )
 
 
 def test_the_whole_keeps_the_budget_and_uses_most_of_it(certificate: Certificate) -> None:
@@ -75,8 +96,16 @@ def test_the_good_candidate_wins(certificate: Certificate) -> None:
     assert all("seed" in model.certificate.all_caveats()[0] for model in found)
 
 
-@pytest.mark.parametrize("law", [NegativeBinomial(0.0, 0.2), NegativeBinomial(1.0, 0.3), NegativeBinomial(-0.5, 0.2),
-                                 PoissonRuns(3.0)], ids=str)
+@pytest.mark.parametrize(
+    "law",
+    [
+        NegativeBinomial(0.0, 0.2),
+        NegativeBinomial(1.0, 0.3),
+        NegativeBinomial(-0.5, 0.2),
+        PoissonRuns(3.0),
+    ],
+    ids=str,
+)
 def test_numbers_of_runs_follow_their_law(law: "NegativeBinomial | PoissonRuns") -> None:
     bits = Bits(derived(b"law", "tests"), 0)
     draws = np.array([law.draw(bits.integer(256), 256) for _ in range(3000)])
@@ -90,7 +119,9 @@ def test_numbers_of_runs_follow_their_law(law: "NegativeBinomial | PoissonRuns")
 
 
 def test_candidates_are_drawn_uniformly_and_independently(certificate: Certificate) -> None:
-    counts = Counter(run.step_size.value for seed in range(300) for run, *_ in _draws(certificate.subject, seed))
+    counts = Counter(
+        run.step_size.value for seed in range(300) for run, *_ in _draws(certificate.subject, seed)
+    )
     total = sum(counts.values())
     assert abs(counts[0.5] - total / 2) < 5 * math.sqrt(total) / 2 and abs(total - 300 * 6) < 600
 
@@ -100,7 +131,11 @@ def test_scores_move_by_at_most_the_unit_for_one_record() -> None:
     for answers, unit in ((Labels((0, 1)), 1), (Labels((0, 1, 2)), 1), (Range(0.0, 1.0), 2**16)):
         outputs = 3 if isinstance(answers, Labels) and len(answers.values) == 3 else 1
         found = rng.normal(size=(20, outputs)) * 3
-        target = rng.integers(0, max(2, outputs), 20) if isinstance(answers, Labels) else rng.uniform(-2, 2, 20)
+        target = (
+            rng.integers(0, max(2, outputs), 20)
+            if isinstance(answers, Labels)
+            else rng.uniform(-2, 2, 20)
+        )
         whole = _score(found, target, answers, unit)
         assert 0 <= whole <= 20 * unit
         for i in range(20):
@@ -119,10 +154,17 @@ def test_folders_are_saved_read_and_verified(certificate: Certificate, tmp_path:
     model.save(tmp_path / "m")
     assert li.verify(tmp_path / "m").holds
     again = li.load(tmp_path / "m")
-    assert (again.predict(x) == model.predict(x)).all() and again.certificate.subject == certificate.subject
+    assert (
+        again.predict(x) == model.predict(x)
+    ).all() and again.certificate.subject == certificate.subject
     text = (tmp_path / "m" / "certificate.json").read_text()
     stored = json.loads(text)
-    for change in (dict(epsilon=0.1), dict(adjacency="replace-one"), dict(extra=1), dict(caveats=[])):
+    for change in (
+        dict(epsilon=0.1),
+        dict(adjacency="replace-one"),
+        dict(extra=1),
+        dict(caveats=[]),
+    ):
         (tmp_path / "m" / "certificate.json").write_text(json.dumps(stored | change))
         assert not li.verify(tmp_path / "m").holds
     quieter = stored["selection"] | dict(score_noise=stored["selection"]["score_noise"] * 2)
@@ -130,20 +172,40 @@ def test_folders_are_saved_read_and_verified(certificate: Certificate, tmp_path:
     assert not li.verify(tmp_path / "m").holds
 
 
-@pytest.mark.parametrize("change", [dict(law={"type": "x"}), dict(candidates=[]), dict(held_out=0), dict(held_out="a"),
-                                    dict(score_noise=-1.0), dict(score_noise=None), dict(unit=0), dict(more=1),
-                                    dict(law={"type": "PoissonRuns", "expected": "3"})])
+@pytest.mark.parametrize(
+    "change",
+    [
+        dict(law={"type": "x"}),
+        dict(candidates=[]),
+        dict(held_out=0),
+        dict(held_out="a"),
+        dict(score_noise=-1.0),
+        dict(score_noise=None),
+        dict(unit=0),
+        dict(more=1),
+        dict(law={"type": "PoissonRuns", "expected": "3"}),
+    ],
+)
 def test_descriptions_that_are_refused(certificate: Certificate, change: dict) -> None:
     with pytest.raises(li.InputError):
         Selection.from_dict(certificate.subject.description() | change)
 
 
 def test_neighbours_keep_the_split(certificate: Certificate) -> None:
-    """One record more would be another split: others would be scored that were trained on, and the bound is for one."""
+    """One record more would be another split: others would be scored that were trained on, and the
+    bound is for one."""
     sides = [np.isin(np.arange(N - 1), parts(n)[1]) for n in (N, N - 1)]
     assert (sides[0] != sides[1]).sum() > 1
-    run = li.Run(n=160, steps=5, step_size=0.5, clip=1.0, batching=li.Poisson(0.2), noise=li.NoiseMultiplier(4.0),
-                 adjacency="add-remove", loss=li.Logistic())
+    run = li.Run(
+        n=160,
+        steps=5,
+        step_size=0.5,
+        clip=1.0,
+        batching=li.Poisson(0.2),
+        noise=li.NoiseMultiplier(4.0),
+        adjacency="add-remove",
+        loss=li.Logistic(),
+    )
     with pytest.raises(li.InputError, match="adjacency must keep places"):
         replace(certificate.subject, candidates=(run,))
     assert certificate.subject.under("add-remove") is None
@@ -160,13 +222,22 @@ def test_no_run_at_all_is_said(certificate: Certificate, tmp_path: Path) -> None
     assert release.state == "touched"
 
 
-def test_what_leaves_says_nothing_of_the_losers(certificate: Certificate, tmp_path: Path,
-                                                capfd: pytest.CaptureFixture) -> None:
-    """Two selections with different numbers of runs: the same text on the screen, the same lines in the ledger."""
+def test_what_leaves_says_nothing_of_the_losers(
+    certificate: Certificate, tmp_path: Path, capfd: pytest.CaptureFixture
+) -> None:
+    """Two selections with different numbers of runs: the same text on the screen, the same lines in
+    the ledger."""
     seeds = {}
     for seed in range(40):
-        seeds.setdefault(certificate.subject.law.draw(
-            Bits(derived(derived(seed.to_bytes(16, "big"), "tests"), "selection"), 0).integer(256), 256), seed)
+        seeds.setdefault(
+            certificate.subject.law.draw(
+                Bits(derived(derived(seed.to_bytes(16, "big"), "tests"), "selection"), 0).integer(
+                    256
+                ),
+                256,
+            ),
+            seed,
+        )
     few, many = min(seeds), max(seeds)
     assert many > few
     told = []
@@ -177,8 +248,19 @@ def test_what_leaves_says_nothing_of_the_losers(certificate: Certificate, tmp_pa
         model = select(certificate, seed=seeds[count], charging=charging)
         charging.finish(model)
         (release,) = ledger.total().releases
-        told.append((release.purpose, release.run, release.curve, release.costs, release.day, release.state,
-                     repr(model.certificate), model.certificate.explain(1e-5), capfd.readouterr()))
+        told.append(
+            (
+                release.purpose,
+                release.run,
+                release.curve,
+                release.costs,
+                release.day,
+                release.state,
+                repr(model.certificate),
+                model.certificate.explain(1e-5),
+                capfd.readouterr(),
+            )
+        )
     assert told[0] == told[1]
 
 
@@ -186,17 +268,38 @@ def test_search_over_estimators(tmp_path: Path) -> None:
     x, y = records()
     ledger = Ledger(tmp_path / "l")
     ledger.add("a", unit="record", adjacency="zero-out", filter=GaussianFilter(3.0, 1e-6))
-    search = DPSearchCV(DPLogisticRegression(classes=[0, 1], algorithm="noisy-gd"), {"row_norm": [0.5, 2.0]},
-                        epsilon=3.0, mean_runs=3.0, random_state=1, ledger=ledger, dataset="a").fit(x, y)
-    assert search.best_params_["row_norm"] in (0.5, 2.0) and search.certificate_.epsilon(1e-4) <= 3.0
-    assert search.score(x, y) > 0.5 and ledger.total().releases[0].state == "released" and ledger.verify() == ()
+    search = DPSearchCV(
+        DPLogisticRegression(classes=[0, 1], algorithm="noisy-gd"),
+        {"row_norm": [0.5, 2.0]},
+        epsilon=3.0,
+        mean_runs=3.0,
+        random_state=1,
+        ledger=ledger,
+        dataset="a",
+    ).fit(x, y)
+    assert (
+        search.best_params_["row_norm"] in (0.5, 2.0) and search.certificate_.epsilon(1e-4) <= 3.0
+    )
+    assert (
+        search.score(x, y) > 0.5
+        and ledger.total().releases[0].state == "released"
+        and ledger.verify() == ()
+    )
     assert not hasattr(search, "cv_results_") and not hasattr(search, "best_score_")
-    for bad in (DPSearchCV(DPLogisticRegression(), {}), DPSearchCV("x", {}),
-                DPSearchCV(DPLogisticRegression(classes=[0, 1]), {"epsilon": [1.0, 2.0]})):
+    for bad in (
+        DPSearchCV(DPLogisticRegression(), {}),
+        DPSearchCV("x", {}),
+        DPSearchCV(DPLogisticRegression(classes=[0, 1]), {"epsilon": [1.0, 2.0]}),
+    ):
         with pytest.raises(li.InputError):
             bad.fit(x, y)
-    ridge = DPSearchCV(DPHuberRidge(algorithm="noisy-gd", target_range=(-1, 1)), {"row_norm": [0.5, 2.0]}, epsilon=3.0,
-                       mean_runs=2.0, random_state=2).fit(x, y - 0.5)
+    ridge = DPSearchCV(
+        DPHuberRidge(algorithm="noisy-gd", target_range=(-1, 1)),
+        {"row_norm": [0.5, 2.0]},
+        epsilon=3.0,
+        mean_runs=2.0,
+        random_state=2,
+    ).fit(x, y - 0.5)
     assert ridge.predict(x).shape == (N,)
 
 
@@ -208,8 +311,8 @@ def test_a_ledger_of_the_estimator_is_not_passed_over(tmp_path: Path) -> None:
 
 
 def test_what_the_estimator_says_of_its_answers_and_rows_holds(tmp_path: Path) -> None:
-    """A threshold decides scores, predictions and the folder, features are the run's; a report of accuracy is refused.
-    """
+    """A threshold decides scores, predictions and the folder, features are the run's; a report of
+    accuracy is refused."""
     x, y = records()
 
     def found(**said: object) -> DPSearchCV:
@@ -225,24 +328,55 @@ def test_what_the_estimator_says_of_its_answers_and_rows_holds(tmp_path: Path) -
         np.testing.assert_array_equal(li.load(tmp_path / str(share)).predict(x), expected)
         assert (expected != (search.best_estimator_.predict_proba(x)[:, 1] >= 0.5)).any()
     assert found(features="sqrt").best_estimator_.run_.prelude[0] == SquareRoots()
-    for said, word in ((dict(threshold=7), "threshold"), (dict(report_accuracy=0.05), "report_accuracy"),
-                       (dict(features="curves"), "schema"), (dict(calibrated=1), "calibrated")):
+    for said, word in (
+        (dict(threshold=7), "threshold"),
+        (dict(report_accuracy=0.05), "report_accuracy"),
+        (dict(features="curves"), "schema"),
+        (dict(calibrated=1), "calibrated"),
+    ):
         with pytest.raises(li.InputError, match=word):
             found(**said)
-    assert _score(np.array([[0.1], [3.0], [-3.0]]), np.array([0, 1, 0]), Labels((0, 1), 0.9), 1) == 3
+    assert (
+        _score(np.array([[0.1], [3.0], [-3.0]]), np.array([0, 1, 0]), Labels((0, 1), 0.9), 1) == 3
+    )
 
 
 def test_the_command_line(tmp_path: Path) -> None:
-    found = CliRunner().invoke(app, ["tune", "iris", "--epsilon", "6", "--mean-runs", "2", "--algorithms",
-                                     "noisy-gd,permuted-sgd", "--class-weight", "0=1,1=2,2=4",
-                                     "--features", "curves", "--out", str(tmp_path / "m")])
+    found = CliRunner().invoke(
+        app,
+        [
+            "tune",
+            "iris",
+            "--epsilon",
+            "6",
+            "--mean-runs",
+            "2",
+            "--algorithms",
+            "noisy-gd,permuted-sgd",
+            "--class-weight",
+            "0=1,1=2,2=4",
+            "--features",
+            "curves",
+            "--out",
+            str(tmp_path / "m"),
+        ],
+    )
     assert found.exit_code == 0, found.output
     model = li.load(tmp_path / "m")
     assert model.run.loss.class_weights == (0.25, 0.5, 1.0)
     assert [one.name for one in model.schema.features] == ["curves"]
     assert "secret number of runs" in found.output and li.verify(tmp_path / "m").holds
-    for words in (["--row-norms", "a"], ["--runs", "fixed"], ["--mean-runs", "0.5"], ["--algorithms", "x"],
-                  ["--class-weight", "0=1"], ["--class-weight", "balanced"], ["--features", "scattering"],
-                  ["--features", "sqrt", "--algorithms", "noisy-gd"]):
-        found = CliRunner().invoke(app, ["tune", "iris", "--epsilon", "6", *words, "--out", str(tmp_path / "n")])
+    for words in (
+        ["--row-norms", "a"],
+        ["--runs", "fixed"],
+        ["--mean-runs", "0.5"],
+        ["--algorithms", "x"],
+        ["--class-weight", "0=1"],
+        ["--class-weight", "balanced"],
+        ["--features", "scattering"],
+        ["--features", "sqrt", "--algorithms", "noisy-gd"],
+    ):
+        found = CliRunner().invoke(
+            app, ["tune", "iris", "--epsilon", "6", *words, "--out", str(tmp_path / "n")]
+        )
         assert found.exit_code == 2 and not (tmp_path / "n").exists(), found.output

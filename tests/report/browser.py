@@ -1,4 +1,5 @@
-"""Chromium without a window, driven through its DevTools protocol over two pipes; nothing but the standard library."""
+"""Chromium without a window, driven through its DevTools protocol over two pipes; nothing but the
+standard library."""
 
 import base64
 import json
@@ -57,12 +58,24 @@ class Browser:
         )
         os.close(theirs_in)
         os.close(theirs_out)
-        self.read, self.write, self.buffer, self.count, self.session = ours_in, ours_out, b"", 0, None
+        self.read, self.write, self.buffer, self.count, self.session = (
+            ours_in,
+            ours_out,
+            b"",
+            0,
+            None,
+        )
         self.events = []
         deadline = time.monotonic() + 60
-        while not (targets := [t for t in self.call("Target.getTargets")["targetInfos"] if t["type"] == "page"]):
+        while not (
+            targets := [
+                t for t in self.call("Target.getTargets")["targetInfos"] if t["type"] == "page"
+            ]
+        ):
             assert time.monotonic() < deadline, "the browser opened no page"
-        self.session = self.call("Target.attachToTarget", targetId=targets[0]["targetId"], flatten=True)["sessionId"]
+        self.session = self.call(
+            "Target.attachToTarget", targetId=targets[0]["targetId"], flatten=True
+        )["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log", "DOM"):
             self.call(f"{domain}.enable")
 
@@ -102,36 +115,62 @@ class Browser:
             time.sleep(0.02)
 
     def value(self, script):
-        found = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        found = self.call(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
     def picture(self, path):
-        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", captureBeyondViewport=True)["data"]))
+        path.write_bytes(
+            base64.b64decode(
+                self.call("Page.captureScreenshot", captureBeyondViewport=True)["data"]
+            )
+        )
 
     def choose(self, selector, path):
-        node = self.call("DOM.querySelector", nodeId=self.call("DOM.getDocument")["root"]["nodeId"], selector=selector)
+        node = self.call(
+            "DOM.querySelector",
+            nodeId=self.call("DOM.getDocument")["root"]["nodeId"],
+            selector=selector,
+        )
         self.call("DOM.setFileInputFiles", files=[str(path)], nodeId=node["nodeId"])
 
     def drop(self, selector, path):
-        self.value(f"document.querySelector({json.dumps(selector)}).scrollIntoView({{block: 'center'}})")
-        x, y = self.value(f"(() => {{ const r = document.querySelector({json.dumps(selector)}).getBoundingClientRect();"
-                          " return [r.x + 20, r.y + 10]; })()")
+        self.value(
+            f"document.querySelector({json.dumps(selector)}).scrollIntoView({{block: 'center'}})"
+        )
+        x, y = self.value(
+            "(() => { const r = "
+            f"document.querySelector({json.dumps(selector)}).getBoundingClientRect();"
+            " return [r.x + 20, r.y + 10]; })()"
+        )
         what = {"items": [], "files": [str(path)], "dragOperationsMask": 1}
         for kind in ("dragEnter", "dragOver", "drop"):
             self.call("Input.dispatchDragEvent", type=kind, x=x, y=y, data=what)
 
     def press(self, key, code):
         for kind in ("keyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code)
+            self.call(
+                "Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code
+            )
 
     def complaints(self):
         """Errors of scripts, what the content policy blocked, and requests beyond local files."""
-        found = [event["params"] for event in self.events if event.get("method") in (
-            "Runtime.exceptionThrown", "Log.entryAdded", "Page.javascriptDialogOpening")]
-        return found + [url for event in self.events if event.get("method") == "Network.requestWillBeSent"
-                        and not (url := event["params"]["request"]["url"]).startswith(("file:", "blob:", "data:",
-                                                                                       "about:", "http://127.0.0.1:"))]
+        found = [
+            event["params"]
+            for event in self.events
+            if event.get("method")
+            in ("Runtime.exceptionThrown", "Log.entryAdded", "Page.javascriptDialogOpening")
+        ]
+        return found + [
+            url
+            for event in self.events
+            if event.get("method") == "Network.requestWillBeSent"
+            and not (url := event["params"]["request"]["url"]).startswith(
+                ("file:", "blob:", "data:", "about:", "http://127.0.0.1:")
+            )
+        ]
 
     def close(self):
         self.process.kill()

@@ -1,4 +1,5 @@
-"""The explorer: the accountant's own answers, copies that give the same run, and a server for this machine alone."""
+"""The explorer: the accountant's own answers, copies that give the same run, and a server for this
+machine alone."""
 
 import http.client
 import json
@@ -12,7 +13,8 @@ import pytest
 
 import lastiterate as li
 from lastiterate.errors import InputError
-from lastiterate.report import explore, explore as explorer
+from lastiterate.report import explore
+from lastiterate.report import explore as explorer
 from lastiterate.report.page import part
 
 from . import browser as browsers
@@ -23,7 +25,9 @@ def test_answers_are_the_accountants(batching):
     fields = explore.DEFAULT | {"batching": batching, "n": 600, "batch": 60, "passes": 2}
     asked, found = explore.read(fields), explore.answer(fields, rows="all")
     certificate = li.account(asked.run)
-    assert found["epsilon"] == certificate.epsilon(1e-5) and found["lower"] == certificate.lower(1e-5)
+    assert found["epsilon"] == certificate.epsilon(1e-5) and found["lower"] == certificate.lower(
+        1e-5
+    )
     assert found["theorem"] == certificate.best(1e-5).theorem.name and found["final"]
     assert asked.run.steps == 2 * (1 if batching == "full" else 10) and found["multiplier"] == 3.0
     closed = explore.answer(fields, rows="closed")
@@ -77,7 +81,8 @@ def test_questions_of_another_form_are_refused(change, said):
 
 def test_a_run_that_nothing_certifies_says_why():
     found = explore.answer(
-        explore.DEFAULT | {"clip": 0, "noise": 1e-6, "adjacency": "zero-out", "n": 400}, rows="closed"
+        explore.DEFAULT | {"clip": 0, "noise": 1e-6, "adjacency": "zero-out", "n": 400},
+        rows="closed",
     )
     assert found["epsilon"] is None or found["epsilon"] > 1e3
     assert "error" not in found
@@ -86,8 +91,13 @@ def test_a_run_that_nothing_certifies_says_why():
 def test_a_whole_number_may_be_written_as_a_power_of_ten():
     asked = explore.read(explore.DEFAULT | {"n": 1e12, "batch": 1e10})
     assert asked.run.n == 10**12 and type(asked.run.n) is int
-    assert explore.answer(explore.DEFAULT | {"n": 1e12, "batching": "full"}, rows="closed")["epsilon"] > 0
-    assert explore.read(explore.DEFAULT | {"batch": 6001, "batching": "full"}).run.n == 6000, "which reads no batch"
+    assert (
+        explore.answer(explore.DEFAULT | {"n": 1e12, "batching": "full"}, rows="closed")["epsilon"]
+        > 0
+    )
+    assert explore.read(explore.DEFAULT | {"batch": 6001, "batching": "full"}).run.n == 6000, (
+        "which reads no batch"
+    )
 
 
 @pytest.mark.parametrize("batching", ["permuted", "full", "poisson"])
@@ -110,8 +120,12 @@ def ask(server, method="POST", path="/answer?rows=closed", body=None, host=None,
     port = server.server_address[1]
     link = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     text = json.dumps(explore.DEFAULT) if body is None else body
-    link.request(method, path, text if method == "POST" else None, {
-        "Content-Type": "application/json", "Host": host or f"127.0.0.1:{port}", **headers})
+    link.request(
+        method,
+        path,
+        text if method == "POST" else None,
+        {"Content-Type": "application/json", "Host": host or f"127.0.0.1:{port}", **headers},
+    )
     reply = link.getresponse()
     return reply.status, reply.read(), reply.headers
 
@@ -119,9 +133,16 @@ def ask(server, method="POST", path="/answer?rows=closed", body=None, host=None,
 def test_the_server_listens_on_the_loopback_and_answers_its_own_page(server):
     assert server.server_address[0] == "127.0.0.1"
     status, body, headers = ask(server, "GET", "/")
-    assert status == 200 and b"<script>" in body and "default-src 'none'" in headers["Content-Security-Policy"]
+    assert (
+        status == 200
+        and b"<script>" in body
+        and "default-src 'none'" in headers["Content-Security-Policy"]
+    )
     status, body, _ = ask(server)
-    assert status == 200 and json.loads(body)["epsilon"] == explore.answer(explore.DEFAULT, rows="closed")["epsilon"]
+    assert (
+        status == 200
+        and json.loads(body)["epsilon"] == explore.answer(explore.DEFAULT, rows="closed")["epsilon"]
+    )
     status, body, _ = ask(server, body=json.dumps(explore.DEFAULT | {"n": -1}))
     assert status == 400 and "n must be" in json.loads(body)["error"]
     assert "complete JSON" in json.loads(ask(server, body="{")[1])["error"]
@@ -131,10 +152,19 @@ def test_the_server_listens_on_the_loopback_and_answers_its_own_page(server):
         explorer.serve(server.server_address[1])
 
 
-@pytest.mark.parametrize("wrong", [
-    {"host": "evil.example:80"}, {"Origin": "http://evil.example"}, {"path": "/etc/passwd"}, {"path": "/answer?rows=x"},
-    {"Content-Type": "text/plain"}, {"body": " " * 5000}, {"method": "GET", "path": "/page.css"},
-    {"method": "GET", "path": "/", "host": "evil.example"}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"host": "evil.example:80"},
+        {"Origin": "http://evil.example"},
+        {"path": "/etc/passwd"},
+        {"path": "/answer?rows=x"},
+        {"Content-Type": "text/plain"},
+        {"body": " " * 5000},
+        {"method": "GET", "path": "/page.css"},
+        {"method": "GET", "path": "/", "host": "evil.example"},
+    ],
+)
 def test_other_pages_cannot_ask(server, wrong):
     assert ask(server, **wrong)[0] in (400, 404)
 
@@ -159,28 +189,50 @@ def one_sentence(reply):
 HEAD = "Host: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
 
 
-@pytest.mark.parametrize("first, more, body", [
-    ("GET http://[ HTTP/1.1", "", ""), ("POST http://[ HTTP/1.1", "Content-Length: 2\r\n", "{}"),
-    ("POST /answer?rows=closed HTTP/1.1", "Content-Length: \u00b2\r\n", "{}"),
-    ("POST /answer?rows=closed HTTP/1.1", "Content-Length: -1\r\n", "{}"),
-    ("POST /answer?rows=closed HTTP/1.1", "Content-Length: " + "9" * 5000 + "\r\n", "{}"),
-    ("POST /answer?rows=closed HTTP/1.1", "", "{}"), ("NOTHING", "", ""), ("GET / HTTP/x", "", ""),
-    ("POST /answer?rows=closed HTTP/1.1", "Content-Length: 4\r\n", "\u00ff\u00fe{}")])
+@pytest.mark.parametrize(
+    "first, more, body",
+    [
+        ("GET http://[ HTTP/1.1", "", ""),
+        ("POST http://[ HTTP/1.1", "Content-Length: 2\r\n", "{}"),
+        ("POST /answer?rows=closed HTTP/1.1", "Content-Length: \u00b2\r\n", "{}"),
+        ("POST /answer?rows=closed HTTP/1.1", "Content-Length: -1\r\n", "{}"),
+        ("POST /answer?rows=closed HTTP/1.1", "Content-Length: " + "9" * 5000 + "\r\n", "{}"),
+        ("POST /answer?rows=closed HTTP/1.1", "", "{}"),
+        ("NOTHING", "", ""),
+        ("GET / HTTP/x", "", ""),
+        ("POST /answer?rows=closed HTTP/1.1", "Content-Length: 4\r\n", "\u00ff\u00fe{}"),
+    ],
+)
 def test_requests_of_another_form_are_answered_in_a_sentence(server, first, more, body, capfd):
     text = f"{first}\r\n{HEAD.format(port=server.server_address[1])}{more}\r\n{body}"
     assert one_sentence(send(server, text.encode("latin-1"))) == 400
     assert capfd.readouterr().err == ""
 
 
-@pytest.mark.parametrize("change", [{"n": 10**400}, {"noise": 10**300}, {"step": 2**63},
-                                    {"n": 2**63}, {"passes": 2**64}, {"delta": 5e-324}, {"batch": 1e12}], ids=range(7))
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"n": 10**400},
+        {"noise": 10**300},
+        {"step": 2**63},
+        {"n": 2**63},
+        {"passes": 2**64},
+        {"delta": 5e-324},
+        {"batch": 1e12},
+    ],
+    ids=range(7),
+)
 @pytest.mark.parametrize("rows", ["closed", "curves"])
 def test_numbers_beyond_the_accountant_are_refused(server, change, rows, capfd):
-    status, body, _ = ask(server, path=f"/answer?rows={rows}", body=json.dumps(explore.DEFAULT | change))
+    status, body, _ = ask(
+        server, path=f"/answer?rows={rows}", body=json.dumps(explore.DEFAULT | change)
+    )
     assert status == 400 and list(json.loads(body)) == ["error"] and capfd.readouterr().err == ""
 
 
-@pytest.mark.parametrize("begun", [b"", b"POST /answer", b"POST /answer?rows=closed HTTP/1.1\r\nHost: ", None])
+@pytest.mark.parametrize(
+    "begun", [b"", b"POST /answer", b"POST /answer?rows=closed HTTP/1.1\r\nHost: ", None]
+)
 def test_connections_that_say_nothing_more_end(server, begun, monkeypatch, capfd):
     monkeypatch.setattr(explorer.Handler, "timeout", 0.2)
     head = HEAD.format(port=server.server_address[1]).encode()
@@ -215,41 +267,68 @@ const move = () => listeners.input({ target: { type: "text" } });
 """
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not installed: the page's script is not run")
+@pytest.mark.skipif(
+    shutil.which("node") is None, reason="Node.js is not installed: the page's script is not run"
+)
 def test_after_a_refusal_nothing_can_be_copied_until_the_next_answer(tmp_path):
-    (tmp_path / "run.mjs").write_text(SCRIPT + part("explore.js") + """
+    (tmp_path / "run.mjs").write_text(
+        SCRIPT
+        + part("explore.js")
+        + """
 (async () => { await wait(); note(); for (let i = 0; i < 3; i++) { move(); await wait(); note(); }
-console.log(JSON.stringify(seen)); })();""")
-    done = subprocess.run(["node", str(tmp_path / "run.mjs")], capture_output=True, text=True, check=True)
+console.log(JSON.stringify(seen)); })();"""
+    )
+    done = subprocess.run(
+        ["node", str(tmp_path / "run.mjs")], capture_output=True, text=True, check=True
+    )
     first, refused, gone, again = json.loads(done.stdout)
     assert first == again == ["", [False] * 3, "infinite"]
     assert refused[:2] == ["n must be a whole number", [True] * 3]
     assert "does not answer" in gone[0] and gone[1] == [True] * 3
 
 
-@pytest.mark.skipif(browsers.installed() is None, reason="no Chromium is installed: the explorer's page is not tested")
+@pytest.mark.skipif(
+    browsers.installed() is None,
+    reason="no Chromium is installed: the explorer's page is not tested",
+)
 def test_sliders_ask_the_accountant(server, tmp_path):
     browser = browsers.Browser(tmp_path / "profile")
     try:
         browser.open(f"http://127.0.0.1:{server.server_address[1]}/")
         browser.until(
-            "document.getElementById('answer').className === '' && document.getElementById('epsilon').innerText"
+            "document.getElementById('answer').className === '' && "
+            "document.getElementById('epsilon').innerText"
         )
         before = browser.value("document.getElementById('epsilon').dataset.value")
         assert float(before) == explore.answer(explore.DEFAULT, rows="all")["epsilon"]
-        script = ("(() => { const s = document.querySelector('input[data-mirror=noise]'); s.value = 1; s.dispatchEvent("
-                  "new Event('input', {bubbles: true})); return document.getElementById('answer').className; })()")
+        script = (
+            "(() => { const s = document.querySelector('input[data-mirror=noise]'); s.value = 1; "
+            "s.dispatchEvent("
+            "new Event('input', {bubbles: true})); return "
+            "document.getElementById('answer').className; })()"
+        )
         assert browser.value(script) == "stale", "old values are greyed at once"
-        browser.until(f"document.getElementById('answer').className === '' && "
-                      f"document.getElementById('epsilon').dataset.value !== '{before}'")
+        browser.until(
+            f"document.getElementById('answer').className === '' && "
+            f"document.getElementById('epsilon').dataset.value !== '{before}'"
+        )
         moved = explore.DEFAULT | {"noise": 10.0}
         wanted = explore.answer(moved, rows="all")
-        assert float(browser.value("document.getElementById('epsilon').dataset.value")) == wanted["epsilon"]
+        assert (
+            float(browser.value("document.getElementById('epsilon').dataset.value"))
+            == wanted["epsilon"]
+        )
         assert browser.value("document.getElementById('theorem').innerText") == wanted["theorem"]
-        assert float(browser.value("document.getElementById('lower').dataset.value")) == wanted["lower"]
+        assert (
+            float(browser.value("document.getElementById('lower').dataset.value"))
+            == wanted["lower"]
+        )
         browser.until("document.querySelectorAll('#curves svg[role=img]').length === 2")
         browser.value("document.querySelector('button[data-copy=json]').click()")
-        assert li.Run.from_json(browser.value("document.getElementById('copied').value")) == explore.read(moved).run
+        assert (
+            li.Run.from_json(browser.value("document.getElementById('copied').value"))
+            == explore.read(moved).run
+        )
         assert browser.complaints() == []
     finally:
         browser.close()
@@ -257,7 +336,9 @@ def test_sliders_ask_the_accountant(server, tmp_path):
 
 def test_the_command_prints_its_address_and_ends():
     made = subprocess.Popen(
-        [sys.executable, "-m", "lastiterate", "explore", "--no-browser"], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "lastiterate", "explore", "--no-browser"],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     try:
         assert made.stdout.readline().startswith("http://127.0.0.1:")

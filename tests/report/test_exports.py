@@ -1,4 +1,5 @@
-"""What leaves for registries, hubs and checkers: read back by their own readers, and never a record in it."""
+"""What leaves for registries, hubs and checkers: read back by their own readers, and never a record
+in it."""
 
 import json
 import re
@@ -20,26 +21,52 @@ from lastiterate.accounting.document import entry
 from lastiterate.accounting.subjects import rounded_up
 from lastiterate.data.schema import Schema
 from lastiterate.release.folder import HASHES
-from lastiterate.report import evidence as evidence_sheets, exports
-from lastiterate.report.subject import read
+from lastiterate.report import evidence as evidence_sheets
+from lastiterate.report import exports
 from lastiterate.report.exports import dump
+from lastiterate.report.subject import read
 from lastiterate.theorems import TABLE
 
 HOSTILE = 'a: b\n---\n"quote" \\ # !tag *x &y {z} \u2028\u0085\x07 <script> yes'
 SECRET = 0.731728315
-AUDIT = {"attack": "projection", "trials": 2000, "failure": 0.05, "delta": 1e-5, "lower": 0.4, "ceiling": 5.5,
-         "refuted": False, "verdict": "no contradiction", "rates": [{"fpr_upper": 0.2, "fnr_upper": 0.7}]}
+AUDIT = {
+    "attack": "projection",
+    "trials": 2000,
+    "failure": 0.05,
+    "delta": 1e-5,
+    "lower": 0.4,
+    "ceiling": 5.5,
+    "refuted": False,
+    "verdict": "no contradiction",
+    "rates": [{"fpr_upper": 0.2, "fnr_upper": 0.7}],
+}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     rng = np.random.default_rng(0)
     x = np.append(rng.normal(size=(59, 3)), [[SECRET] * 3], axis=0)
-    run = li.Run(n=60, steps=20, step_size=0.5, noise=li.NoiseMultiplier(12.0), loss=li.Logistic(ridge=0.05))
-    schema = Schema.from_dict({"target": "y", "classes": ["no", "yes"], "source": "manual", "columns": {
-        "a": {"kind": "number", "low": 0, "high": 1}, "id": {"kind": "ignore"},
-        HOSTILE: {"kind": "category", "values": ["p", "q"]}}})
-    model = li.train(run, (x, rng.integers(0, 2, 60)), delta=1e-5, statement={"purpose": HOSTILE, "contact": "dpo"})
+    run = li.Run(
+        n=60, steps=20, step_size=0.5, noise=li.NoiseMultiplier(12.0), loss=li.Logistic(ridge=0.05)
+    )
+    schema = Schema.from_dict(
+        {
+            "target": "y",
+            "classes": ["no", "yes"],
+            "source": "manual",
+            "columns": {
+                "a": {"kind": "number", "low": 0, "high": 1},
+                "id": {"kind": "ignore"},
+                HOSTILE: {"kind": "category", "values": ["p", "q"]},
+            },
+        }
+    )
+    model = li.train(
+        run,
+        (x, rng.integers(0, 2, 60)),
+        delta=1e-5,
+        statement={"purpose": HOSTILE, "contact": "dpo"},
+    )
     where = replace(model, schema=schema).save(tmp_path_factory.mktemp("e") / "m")
     (where / "audit.json").write_text(json.dumps(AUDIT))
     return where
@@ -60,27 +87,46 @@ def test_no_record_and_no_weight_to_its_last_digits_is_exported(folder, form):
     text = "".join(made(folder, form).values())
     weights = load((folder / "weights.safetensors").read_bytes())["weights"].ravel()
     assert str(SECRET)[:8] not in text
-    assert not any(np.format_float_positional(value, precision=6, fractional=False, trim="k") in text
-                   for value in np.abs(weights))  # effects on a card have three digits
+    assert not any(
+        np.format_float_positional(value, precision=6, fractional=False, trim="k") in text
+        for value in np.abs(weights)
+    )  # effects on a card have three digits
 
 
 def test_the_model_card_is_read_by_its_hub(folder):
     text = made(folder, "model-card")["README.md"]
     card, body = ModelCard(text), body_of(folder)
     found = card.data.to_dict()
-    assert found["differential_privacy"] == {"epsilon": body["epsilon"], "delta": 1e-5, "adjacency": "zero-out",
-                                             "certificate_sha256": body["content_sha256"]}
+    assert found["differential_privacy"] == {
+        "epsilon": body["epsilon"],
+        "delta": 1e-5,
+        "adjacency": "zero-out",
+        "certificate_sha256": body["content_sha256"],
+    }
     assert found["library_name"] == "lastiterate" and "<script>" not in card.text
-    assert "of 100 times instead of 50" in card.text and card.text.count("\n# ") + card.text.startswith("# ") <= 2
+    assert (
+        "of 100 times instead of 50" in card.text
+        and card.text.count("\n# ") + card.text.startswith("# ") <= 2
+    )
     assert "(the releaser's statement)" in card.text
 
 
 def test_the_registrys_entry_has_its_third_tier(folder):
     found, body = yaml.safe_load(made(folder, "registry")["deployment.yaml"]), body_of(folder)
     deployment = found["deployment"]
-    assert found["tier"] == 3 and set(deployment) == {"product", "dp_flavor", "privacy_loss", "model", "accounting",
-                                                      "implementation", "resources"}
-    assert deployment["privacy_loss"]["privacy_parameters"] == {"epsilon": body["epsilon"], "delta": 1e-5}
+    assert found["tier"] == 3 and set(deployment) == {
+        "product",
+        "dp_flavor",
+        "privacy_loss",
+        "model",
+        "accounting",
+        "implementation",
+        "resources",
+    }
+    assert deployment["privacy_loss"]["privacy_parameters"] == {
+        "epsilon": body["epsilon"],
+        "delta": 1e-5,
+    }
     assert deployment["dp_flavor"]["name"] == "Approximate DP"
     assert HOSTILE.split("\u2028")[0] in deployment["product"]["intended_use"]
 
@@ -95,28 +141,47 @@ def test_the_attestation_binds_the_weights_to_the_certificate(folder):
     assert found["_type"] == "https://in-toto.io/Statement/v1"
     assert found["predicateType"] == "https://in-toto.io/attestation/scai/v0.3"
     private, audited = found["predicate"]["attributes"]
-    assert private["evidence"]["digest"]["sha256"] == hashlib.sha256((folder / "certificate.json").read_bytes()
-                                                                     ).hexdigest()
-    assert private["conditions"]["epsilon"] == body_of(folder)["epsilon"] and audited["conditions"]["lower"] == 0.4
+    assert (
+        private["evidence"]["digest"]["sha256"]
+        == hashlib.sha256((folder / "certificate.json").read_bytes()).hexdigest()
+    )
+    assert (
+        private["conditions"]["epsilon"] == body_of(folder)["epsilon"]
+        and audited["conditions"]["lower"] == 0.4
+    )
 
 
 def test_the_output_checkers_folder(folder, tmp_path):
-    done = CliRunner().invoke(cli.app, ["export", str(folder), "--format", "sacro", "--out", str(tmp_path / "s")])
-    assert done.exit_code == 0 and sorted(p.name for p in (tmp_path / "s").iterdir()) == ["report.json", "target.yaml"]
+    done = CliRunner().invoke(
+        cli.app, ["export", str(folder), "--format", "sacro", "--out", str(tmp_path / "s")]
+    )
+    assert done.exit_code == 0 and sorted(p.name for p in (tmp_path / "s").iterdir()) == [
+        "report.json",
+        "target.yaml",
+    ]
     target = yaml.safe_load((tmp_path / "s" / "target.yaml").read_text())
     features = {int(key): value for key, value in target["features"].items()}
-    assert [one["indices"] for one in features.values()] == [[0], [1, 2]] and features[1]["encoding"] == "onehot"
-    assert target["X_train_path"] == target["proba_test_path"] == "" and "generalisation_error" not in target
+    assert [one["indices"] for one in features.values()] == [[0], [1, 2]] and features[1][
+        "encoding"
+    ] == "onehot"
+    assert (
+        target["X_train_path"] == target["proba_test_path"] == ""
+        and "generalisation_error" not in target
+    )
     report = json.loads((tmp_path / "s" / "report.json").read_text())
     assert report["metadata"]["global_metrics"]["lower"] == 0.4
-    assert report["attack_experiment_logger"]["attack_instance_logger"]["instance_0"]["fpr_upper"] == 0.2
+    assert (
+        report["attack_experiment_logger"]["attack_instance_logger"]["instance_0"]["fpr_upper"]
+        == 0.2
+    )
 
 
 def test_references_are_those_of_the_theorems(folder):
     text = made(folder, "bibtex")["references.bib"]
     body = body_of(folder)
-    assert f"@misc{{{body['theorem']}," in text and text.count("{") - text.count("\\{") == text.count("}") - text.count(
-        "\\}")
+    assert f"@misc{{{body['theorem']}," in text and text.count("{") - text.count(
+        "\\{"
+    ) == text.count("}") - text.count("\\}")
     assert "author = {Bok and Su and Altschuler}" in text and "year = {2024}" in text
     for theorem in TABLE.values():
         made_of = entry(theorem.name, theorem.citation)
@@ -126,12 +191,21 @@ def test_references_are_those_of_the_theorems(folder):
 
 def test_a_citation_cites(folder):
     root = Path(__file__).parents[2]
-    text, stated = made(folder, "bibtex")["references.bib"], yaml.safe_load((root / "CITATION.cff").read_text())
+    text, stated = (
+        made(folder, "bibtex")["references.bib"],
+        yaml.safe_load((root / "CITATION.cff").read_text()),
+    )
     declared = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     assert f"author = {{{{{cite.AUTHORS}}}}}" in text and f"year = {{{cite.YEAR}}}" in text
     assert f"version = {{{li.__version__}}}" in text
-    assert stated["title"] == cite.TITLE and stated["authors"] == [{"name": cite.AUTHORS}] == declared["authors"]
-    assert stated["version"] == li.__version__ == declared["version"] and stated["license"] == declared["license"]
+    assert (
+        stated["title"] == cite.TITLE
+        and stated["authors"] == [{"name": cite.AUTHORS}] == declared["authors"]
+    )
+    assert (
+        stated["version"] == li.__version__ == declared["version"]
+        and stated["license"] == declared["license"]
+    )
     assert stated["date-released"].year == cite.YEAR and stated["cff-version"] == "1.2.0"
 
 
@@ -142,18 +216,29 @@ def test_the_models_card_is_valid_cyclonedx(folder):
 
     found = json.loads(made(folder, "cyclonedx")["bom.cdx.json"])
     (model,) = found["components"]
-    listed = {one["name"].removeprefix("lastiterate:"): one["value"] for one in model["modelCard"]["properties"]}
-    assert float(listed["epsilon"]) >= body_of(folder)["epsilon"] and listed["adjacency"] == "zero-out"
-    assert {one["content"] for one in model["hashes"]} == {body_of(folder)[name] for name in HASHES.values()}
+    listed = {
+        one["name"].removeprefix("lastiterate:"): one["value"]
+        for one in model["modelCard"]["properties"]
+    }
+    assert (
+        float(listed["epsilon"]) >= body_of(folder)["epsilon"] and listed["adjacency"] == "zero-out"
+    )
+    assert {one["content"] for one in model["hashes"]} == {
+        body_of(folder)[name] for name in HASHES.values()
+    }
     assert made(folder, "cyclonedx") == made(folder, "cyclonedx")
     place = find_spec("cyclonedx")
     if place is None:
         pytest.skip("cyclonedx-python-lib is not installed")
     home = Path(place.submodule_search_locations[0]) / "schema" / "_res"
-    schemas = [json.loads((home / f"{name}.SNAPSHOT.schema.json").read_text()) for name in ("bom-1.7", "jsf-0.82",
-                                                                                          "spdx", "cryptography-defs")
-               if (home / f"{name}.SNAPSHOT.schema.json").is_file()]
-    registry = Registry().with_resources([(one["$id"], Resource.from_contents(one)) for one in schemas])
+    schemas = [
+        json.loads((home / f"{name}.SNAPSHOT.schema.json").read_text())
+        for name in ("bom-1.7", "jsf-0.82", "spdx", "cryptography-defs")
+        if (home / f"{name}.SNAPSHOT.schema.json").is_file()
+    ]
+    registry = Registry().with_resources(
+        [(one["$id"], Resource.from_contents(one)) for one in schemas]
+    )
     validator = Draft7Validator(schemas[0], registry=registry)
     assert [error.message for error in validator.iter_errors(found)] == []
     model["modelCard"]["considerations"]["risk"] = "x"
@@ -171,23 +256,46 @@ def test_the_models_card_is_valid_spdx(folder):
     spdx.JSONLDDeserializer().deserialize_data(json.loads(text), objects)
     (package,) = objects.foreach_type("ai_AIPackage")
     assert package.software_primaryPurpose.endswith("model") and len(package.verifiedUsing) == 2
-    assert not [link for link in objects.missing_ids if not str(link).startswith("https://spdx.org/")]
+    assert not [
+        link for link in objects.missing_ids if not str(link).startswith("https://spdx.org/")
+    ]
     wrong = json.loads(text)
-    next(each for each in wrong["@graph"] if each["type"] == "ai_AIPackage")["ai_autonomyType"] = "perhaps"
+    next(each for each in wrong["@graph"] if each["type"] == "ai_AIPackage")["ai_autonomyType"] = (
+        "perhaps"
+    )
     with pytest.raises((ValueError, TypeError)):
         spdx.JSONLDDeserializer().deserialize_data(wrong, spdx.SHACLObjectSet())
 
 
-@pytest.mark.parametrize("form, rows", [("nist", evidence_sheets.NIST), ("edpb", evidence_sheets.EDPB),
-                                        ("w3c", evidence_sheets.W3C)])
+@pytest.mark.parametrize(
+    "form, rows",
+    [("nist", evidence_sheets.NIST), ("edpb", evidence_sheets.EDPB), ("w3c", evidence_sheets.W3C)],
+)
 def test_evidence_sheets_answer_every_question_and_say_whose_answer_it_is(folder, form, rows):
     (text,) = made(folder, form).values()
     lines = [line for line in text.splitlines() if line.startswith("| ")][1:]
-    assert len(lines) == len(rows) and all(re.split(r"(?<!\\)\|", line)[3].strip() for line in lines)
+    assert len(lines) == len(rows) and all(
+        re.split(r"(?<!\\)\|", line)[3].strip() for line in lines
+    )
     assert f"epsilon {rounded_up(body_of(folder)['epsilon'])}" in text and "<script>" not in text
-    assert {row.whose for row in rows} <= {evidence_sheets.OURS, evidence_sheets.THEIRS, evidence_sheets.BOTH}
-    silent = "".join(exports.FORMATS[form](replace(read(folder), audit=None, body={
-        key: value for key, value in read(folder).body.items() if key not in ("word", "software")})).values())
+    assert {row.whose for row in rows} <= {
+        evidence_sheets.OURS,
+        evidence_sheets.THEIRS,
+        evidence_sheets.BOTH,
+    }
+    silent = "".join(
+        exports.FORMATS[form](
+            replace(
+                read(folder),
+                audit=None,
+                body={
+                    key: value
+                    for key, value in read(folder).body.items()
+                    if key not in ("word", "software")
+                },
+            )
+        ).values()
+    )
     assert "not stated by the releaser" in silent or "not recorded" in silent
 
 
@@ -222,7 +330,11 @@ def test_the_help_names_every_form():
 )
 def test_yaml_reads_back(value):
     again = yaml.safe_load(dump({"k": value}))["k"]
-    wanted = value if not isinstance(value, str) else re.sub("[\u2028\x07]", "\N{REPLACEMENT CHARACTER}", value)
+    wanted = (
+        value
+        if not isinstance(value, str)
+        else re.sub("[\u2028\x07]", "\N{REPLACEMENT CHARACTER}", value)
+    )
     assert again == wanted and type(again) is type(wanted)
 
 
@@ -231,7 +343,10 @@ def test_what_does_not_verify_is_not_exported(folder, tmp_path):
 
     copy = shutil.copytree(folder, tmp_path / "c")
     (copy / "model.json").write_text((copy / "model.json").read_text() + " ")
-    for arguments, said in ((["--format", "scai"], "must verify"), (["--format", "pdf"], "--format must be one of")):
+    for arguments, said in (
+        (["--format", "scai"], "must verify"),
+        (["--format", "pdf"], "--format must be one of"),
+    ):
         done = CliRunner().invoke(cli.app, ["export", str(copy), *arguments])
         assert done.exit_code == 2 and said in done.output
     done = CliRunner().invoke(cli.app, ["export", str(folder), "--format", "sacro"])
@@ -245,4 +360,6 @@ def test_a_releaser_s_unit_stands_beside_the_derived_one(folder, tmp_path):
     wider = model.save(tmp_path / "m")
     for where in (folder, wider):
         assert words in "".join(made(where, "registry").values())
-    assert "one patient with all admissions (the releaser's statement)" in "".join(made(wider, "registry").values())
+    assert "one patient with all admissions (the releaser's statement)" in "".join(
+        made(wider, "registry").values()
+    )

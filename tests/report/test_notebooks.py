@@ -1,4 +1,5 @@
-"""Certificates, plans and audits show themselves in a notebook, as HTML that nothing can break out of."""
+"""Certificates, plans and audits show themselves in a notebook, as HTML that nothing can break out
+of."""
 
 from dataclasses import replace
 
@@ -10,12 +11,17 @@ from lastiterate.accounting.exact_noise import ExactRun
 from lastiterate.audit.report import AuditReport
 from lastiterate.planning.planner import Choice, Plan
 from lastiterate.release.posterior import certified
-from lastiterate.report.plots import epsilon_over_steps
-from lastiterate.report.plots import receiver_curve
 from lastiterate.report.charts import STYLES
+from lastiterate.report.plots import epsilon_over_steps, receiver_curve
 
-RUN = li.Run(n=1000, steps=50, step_size=0.5, noise=li.NoiseMultiplier(12.0), batching=li.Permuted(100),
-             loss=li.Logistic(ridge=0.01))
+RUN = li.Run(
+    n=1000,
+    steps=50,
+    step_size=0.5,
+    noise=li.NoiseMultiplier(12.0),
+    batching=li.Permuted(100),
+    loss=li.Logistic(ridge=0.01),
+)
 AUDIT = AuditReport(
     attack="<b>x</b>",
     neighbours="a",
@@ -41,9 +47,15 @@ AUDIT = AuditReport(
 def test_a_certificate_shows_its_answer():
     found = li.account(RUN)
     text = found._repr_html_()
-    assert li.account(RUN).explain(1e-5).splitlines()[0].split(" at ")[0] in text and "<details>" in text
+    assert (
+        li.account(RUN).explain(1e-5).splitlines()[0].split(" at ")[0] in text
+        and "<details>" in text
+    )
     assert "replace-one" in text and "shifted-interpolation-permuted (upper, enforced)" in text
-    assert "no theorem certifies" in li.account(replace(RUN, noise=li.GradientNoise(0.0)))._repr_html_()
+    assert (
+        "no theorem certifies"
+        in li.account(replace(RUN, noise=li.GradientNoise(0.0)))._repr_html_()
+    )
     assert (
         "conditional on"
         in li.account(
@@ -53,20 +65,32 @@ def test_a_certificate_shows_its_answer():
     )
 
 
-@pytest.mark.parametrize("certificate", [li.Certificate(ExactRun(replace(RUN, batching=li.FullBatch()))), certified(
-    500, 3, row_norm=1.0, epsilon=2.0, delta=1e-5, adjacency="zero-out")])
+@pytest.mark.parametrize(
+    "certificate",
+    [
+        li.Certificate(ExactRun(replace(RUN, batching=li.FullBatch()))),
+        certified(500, 3, row_norm=1.0, epsilon=2.0, delta=1e-5, adjacency="zero-out"),
+    ],
+)
 def test_other_certificates_show_their_words(certificate):
     assert certificate._repr_html_().startswith("<pre>epsilon ")
 
 
 def test_an_audit_shows_its_rows_and_escapes_them():
     text = AUDIT._repr_html_()
-    assert "&lt;b&gt;x" in text and "<script>" not in text and "no contradiction" in text and "color" not in text
+    assert (
+        "&lt;b&gt;x" in text
+        and "<script>" not in text
+        and "no contradiction" in text
+        and "color" not in text
+    )
     assert "color:#a30000" in replace(AUDIT, refuted_at=0.5)._repr_html_()
 
 
 def test_plans_show_their_table():
-    plans = tuple(Plan(name, li.account(RUN), risk, 1.0) for name, risk in (("first", 0.1), ("second", 0.2)))
+    plans = tuple(
+        Plan(name, li.account(RUN), risk, 1.0) for name, risk in (("first", 0.1), ("second", 0.2))
+    )
     text = Choice(plans, 0.5)._repr_html_()
     assert "first (chosen)" in text and text.count("<tr>") == 3 and "Permuted" in text
 
@@ -77,13 +101,19 @@ def test_pictures_say_what_a_line_is_and_differ_without_colour(tmp_path):
     made = epsilon_over_steps(li.account(RUN), 1e-5, tmp_path / "a.png", points=5)
     axes = made.axes[0]
     said = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert any(text.endswith("(upper)") for text in said) and any(text.endswith("(lower)") for text in said)
+    assert any(text.endswith("(upper)") for text in said) and any(
+        text.endswith("(lower)") for text in said
+    )
     drawn = [(line.get_linestyle(), line.get_linewidth(), line.get_marker()) for line in axes.lines]
     assert len(set(drawn)) == len(drawn) > 3, "no two lines look the same in grey"
     assert axes.get_xlabel() == "steps" and "epsilon at delta = 1e-05" in axes.get_ylabel()
-    weak = li.account(replace(RUN, loss=li.Abstract(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.0))),
-                      at_least=li.Evidence.ASSUMED)
+    weak = li.account(
+        replace(RUN, loss=li.Abstract(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.0))),
+        at_least=li.Evidence.ASSUMED,
+    )
     made = epsilon_over_steps(weak, 1e-5, tmp_path / "b.png", points=4)
-    assert any("(upper, assumed)" in text.get_text() for text in made.axes[0].get_legend().get_texts())
+    assert any(
+        "(upper, assumed)" in text.get_text() for text in made.axes[0].get_legend().get_texts()
+    )
     made = receiver_curve(AUDIT, li.account(RUN), tmp_path / "c.png")
     assert "share of models" in made.axes[0].get_xlabel()

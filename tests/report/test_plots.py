@@ -8,8 +8,14 @@ import pytest
 
 import lastiterate as li
 from lastiterate.errors import InputError
-from lastiterate.report.plots import example
-from lastiterate.report.plots import Line, envelope, epsilon_over_steps, lines, theorem_over_steps
+from lastiterate.report.plots import (
+    Line,
+    envelope,
+    epsilon_over_steps,
+    example,
+    lines,
+    theorem_over_steps,
+)
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, match
 
@@ -27,12 +33,18 @@ def test_every_theorem_has_an_example(name):
     assert isinstance(found, Applies), found
     assert 0.1 < found.bound.epsilon(DELTA) < 1000
     before = match(TABLE[name], replace(run, steps=10))
-    if name == "objective-perturbation":  # fewer steps of its solver leave a larger error, which is paid for
+    if (
+        name == "objective-perturbation"
+    ):  # fewer steps of its solver leave a larger error, which is paid for
         return
-    assert isinstance(before, Applies) and before.bound.epsilon(DELTA) <= found.bound.epsilon(DELTA) * (1 + 1e-9)
+    assert isinstance(before, Applies) and before.bound.epsilon(DELTA) <= found.bound.epsilon(
+        DELTA
+    ) * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("name", ["langevin-lower-bound", "shifted-interpolation-permuted", "smooth-bounded-domain"])
+@pytest.mark.parametrize(
+    "name", ["langevin-lower-bound", "shifted-interpolation-permuted", "smooth-bounded-domain"]
+)
 def test_lines_are_what_account_says(name):
     run = example(TABLE[name])
     drawn = {line.name: line for line in lines(assumed(run), DELTA, points=4)}
@@ -54,7 +66,8 @@ def test_the_envelope_is_the_largest_lower_bound():
     floor = envelope(drawn)
     assert floor.steps == (1, 2, 3) and floor.epsilons == (0.1, 0.5, 0.6)
     assert envelope(drawn[2:3]) is None
-    # with a start of its own and no domain two lower bounds apply, and every upper one lies above their maximum
+    # with a start of its own and no domain two lower bounds apply, and every upper one lies above
+    # their maximum
     drawn = lines(assumed(example(TABLE["langevin-lower-bound"])), DELTA, points=10)
     assert sum(line.kind == "lower" for line in drawn) == 2
     floor = dict(zip(envelope(drawn).steps, envelope(drawn).epsilons, strict=True))
@@ -65,7 +78,9 @@ def test_the_envelope_is_the_largest_lower_bound():
 
 def test_the_shaded_region(tmp_path):
     certificate = assumed(example(TABLE["langevin-lower-bound"]))
-    made = epsilon_over_steps(certificate, DELTA, tmp_path / "e.png", points=6, stress="shifted-interpolation")
+    made = epsilon_over_steps(
+        certificate, DELTA, tmp_path / "e.png", points=6, stress="shifted-interpolation"
+    )
     axes, floor = made.axes[0], envelope(lines(certificate, DELTA, points=6))
     (shaded,) = axes.collections
     corners = shaded.get_paths()[0].vertices
@@ -73,11 +88,15 @@ def test_the_shaded_region(tmp_path):
     assert corners[:, 1].min() == 0 and corners[:, 1].max() == max(floor.epsilons)
     names = [text.get_text() for text in axes.get_legend().get_texts()]
     assert (
-        names[0] == floor.name and "quadratic-witness (lower)" in names and "composition-gdp (upper, assumed)" in names
+        names[0] == floor.name
+        and "quadratic-witness (lower)" in names
+        and "composition-gdp (upper, assumed)" in names
     )
     widths = {line.get_label(): line.get_linewidth() for line in axes.lines}
     assert max(widths, key=widths.get).startswith("shifted-interpolation (")
-    bounded = epsilon_over_steps(assumed(example(TABLE["bounded-domain-convex"])), DELTA, tmp_path / "b.svg", points=3)
+    bounded = epsilon_over_steps(
+        assumed(example(TABLE["bounded-domain-convex"])), DELTA, tmp_path / "b.svg", points=3
+    )
     assert not bounded.axes[0].collections, "nothing is known from below inside a domain"
 
 
@@ -104,8 +123,13 @@ def test_a_theorem_in_front(tmp_path):
 
 def test_schedules_of_a_fixed_length_have_no_picture(tmp_path):
     run = replace(example(TABLE["composition-gdp"]), steps=3)
-    for change in ({"step_size": li.Steps((0.1, 0.1, 0.1))}, {"noise": li.GradientNoise((1.0, 1.0, 1.0))}):
+    for change in (
+        {"step_size": li.Steps((0.1, 0.1, 0.1))},
+        {"noise": li.GradientNoise((1.0, 1.0, 1.0))},
+    ):
         with pytest.raises(InputError, match="any number of steps"):
             lines(assumed(replace(run, **change)), DELTA)
     silent = lines(assumed(replace(run, noise=li.GradientNoise(0.0))), DELTA)
-    assert all(math.isfinite(e) for line in silent for e in line.epsilons) and np.all([len(s.steps) for s in silent])
+    assert all(math.isfinite(e) for line in silent for e in line.epsilons) and np.all(
+        [len(s.steps) for s in silent]
+    )

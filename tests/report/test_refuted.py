@@ -1,4 +1,5 @@
-"""The picture of how bounds fail: mistakes lie below the truth somewhere, what certifies never does."""
+"""The picture of how bounds fail: mistakes lie below the truth somewhere, what certifies never
+does."""
 
 import importlib.util
 import re
@@ -28,7 +29,9 @@ def test_order_of_the_lines(make):
     panel = make()
     assert len(panel.x) == len(panel.claimed) == len(panel.true) == len(panel.ours) >= 9
     slack = 1e-3 if make is picture.radius else 1e-9  # that truth comes from a grid
-    assert all(ours >= true * (1 - slack) for ours, true in zip(panel.ours, panel.true, strict=True))
+    assert all(
+        ours >= true * (1 - slack) for ours, true in zip(panel.ours, panel.true, strict=True)
+    )
     below = [true / claimed for claimed, true in zip(panel.claimed, panel.true, strict=True)]
     assert max(below) > 1.03, "somewhere the truth is larger than the claim"
     assert below[-1] > 1.03 and (make is not picture.averaged_drift or min(below) > 20)

@@ -1,4 +1,5 @@
-"""The release document: what it says is the certificate's, what does not verify comes first, nothing runs in it."""
+"""The release document: what it says is the certificate's, what does not verify comes first,
+nothing runs in it."""
 
 import base64
 import hashlib
@@ -21,21 +22,38 @@ from lastiterate.accounting.tradeoff_summary import true_positive_rate
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
-from lastiterate.report import execution as changes, charts, page, execution as protocol, charts as series
+from lastiterate.report import charts, page
+from lastiterate.report import charts as series
+from lastiterate.report import execution as changes
+from lastiterate.report import execution as protocol
 from lastiterate.report.subject import read
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, match
 
 from . import browser as browsers
 
-HOSTILE = ("</script><script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "<!--", "]]>", "' onload='alert(1)",
-           "javascript:alert(1)", "\u202egnp.exe", "a\x00b\u2028c", "&lt;b&gt;", "{{7*7}}")
-RUN = li.Run(n=60, steps=40, step_size=0.5, noise=li.NoiseMultiplier(12.0), loss=li.Logistic(ridge=0.05))
+HOSTILE = (
+    "</script><script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "<!--",
+    "]]>",
+    "' onload='alert(1)",
+    "javascript:alert(1)",
+    "\u202egnp.exe",
+    "a\x00b\u2028c",
+    "&lt;b&gt;",
+    "{{7*7}}",
+)
+RUN = li.Run(
+    n=60, steps=40, step_size=0.5, noise=li.NoiseMultiplier(12.0), loss=li.Logistic(ridge=0.05)
+)
 
 
 def trained(**more):
     rng = np.random.default_rng(0)
-    return li.train(replace(RUN, **more), (rng.normal(size=(60, 2)), rng.integers(0, 2, 60)), delta=1e-5)
+    return li.train(
+        replace(RUN, **more), (rng.normal(size=(60, 2)), rng.integers(0, 2, 60)), delta=1e-5
+    )
 
 
 @pytest.fixture(scope="module")
@@ -69,14 +87,26 @@ def folders(tmp_path_factory):
             "target": HOSTILE[1],
             "classes": [HOSTILE[0], HOSTILE[4]],
             "source": HOSTILE[2],
-            "columns": {name: {"kind": "number", "low": 0, "high": 1} for name in HOSTILE if name != HOSTILE[1]},
+            "columns": {
+                name: {"kind": "number", "low": 0, "high": 1}
+                for name in HOSTILE
+                if name != HOSTILE[1]
+            },
         }
     )
-    word = {"note": " ".join(HOSTILE), "charged": list(HOSTILE), "audit": {"protocol": HOSTILE[0], "result": {
-        HOSTILE[1]: HOSTILE[0]}}, "public_facts": [{"fact": HOSTILE[0], "source": HOSTILE[5]}]}
+    word = {
+        "note": " ".join(HOSTILE),
+        "charged": list(HOSTILE),
+        "audit": {"protocol": HOSTILE[0], "result": {HOSTILE[1]: HOSTILE[0]}},
+        "public_facts": [{"fact": HOSTILE[0], "source": HOSTILE[5]}],
+    }
     replace(model, schema=schema, statement=word).save(home / "hostile")
-    assumed = replace(RUN, loss=li.Abstract(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.1)),
-                      batching=li.Permuted(10), noise=li.GradientNoise(0.5))
+    assumed = replace(
+        RUN,
+        loss=li.Abstract(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.1)),
+        batching=li.Permuted(10),
+        noise=li.GradientNoise(0.5),
+    )
     (home / "run.json").write_text(assumed.to_json())
     return home
 
@@ -126,8 +156,10 @@ def check_numbers(numbers, body):
         assert float(given["value"]) == value, given
         shown = float(re.search(r"\d[\d.e+-]*", text.split("most ")[-1])[0])
         exact = value * 100 if "%" in text or "of 100" in text else value
-        lower = given["data-path"].startswith("verdicts") and body["verdicts"][int(
-            given["data-path"].split(".")[1])]["kind"] == "lower"
+        lower = (
+            given["data-path"].startswith("verdicts")
+            and body["verdicts"][int(given["data-path"].split(".")[1])]["kind"] == "lower"
+        )
         if lower:
             assert exact * 0.998 <= shown <= exact * (1 + 1e-9), given
         elif "of 100" in text:
@@ -156,22 +188,46 @@ def test_a_page_loads_nothing_and_can_be_read_without_eyes(folders):
     parsed = Page(page.page(read(folders / "good")))
     for tag, attributes in parsed.tags:
         assert not {"src", "srcset", "action", "style"} & set(attributes), (tag, attributes)
-        assert attributes.get("href", "#").startswith("#") and not any(key.startswith("on") for key in attributes)
+        assert attributes.get("href", "#").startswith("#") and not any(
+            key.startswith("on") for key in attributes
+        )
         assert tag not in ("link", "img", "iframe", "object", "base")
     tags = [tag for tag, _ in parsed.tags]
-    assert dict(parsed.tags[0][1])["lang"] == "en" and tags.count("h1") == 1 and tags.count("main") == 1
+    assert (
+        dict(parsed.tags[0][1])["lang"] == "en"
+        and tags.count("h1") == 1
+        and tags.count("main") == 1
+    )
     levels = [int(tag[1]) for tag in tags if re.fullmatch("h[1-6]", tag)]
     assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
     labelled = {attributes["for"] for tag, attributes in parsed.tags if tag == "label"}
     assert {attributes["id"] for tag, attributes in parsed.tags if tag == "input"} <= labelled
-    pictures = [attributes for tag, attributes in parsed.tags if tag == "svg" and "aria-hidden" not in attributes]
+    pictures = [
+        attributes
+        for tag, attributes in parsed.tags
+        if tag == "svg" and "aria-hidden" not in attributes
+    ]
     names = {attributes.get("id") for _, attributes in parsed.tags}
-    assert len(pictures) == 2 and all(set(one["aria-labelledby"].split()) <= names for one in pictures)
+    assert len(pictures) == 2 and all(
+        set(one["aria-labelledby"].split()) <= names for one in pictures
+    )
     assert all(attributes.get("scope") for tag, attributes in parsed.tags if tag == "th")
 
 
-QUESTIONS = ("Released", "Trained by", "When", "What for", "Protects", "From", "What epsilon means", "Accuracy",
-             "Charged before", "Rests on", "Must stay secret", "Signed")
+QUESTIONS = (
+    "Released",
+    "Trained by",
+    "When",
+    "What for",
+    "Protects",
+    "From",
+    "What epsilon means",
+    "Accuracy",
+    "Charged before",
+    "Rests on",
+    "Must stay secret",
+    "Signed",
+)
 
 
 def rows_of(text):
@@ -185,17 +241,29 @@ def test_the_first_page_answers_an_officer(folders, tmp_path):
     found = rows_of(page.page(read(folders / "good")))
     assert tuple(found) == QUESTIONS
     assert all(found[name] == "not stated" for name in ("Trained by", "What for", "Accuracy"))
-    assert found["Charged before"].startswith("not stated") and re.search(r"on \d{4}-\d\d-\d\d", found["When"])
-    said = {"trained_by": "the registry", "purpose": "planning beds", "accuracy": "0.91 on public data",
-            "not_charged": ["a histogram"]}
+    assert found["Charged before"].startswith("not stated") and re.search(
+        r"on \d{4}-\d\d-\d\d", found["When"]
+    )
+    said = {
+        "trained_by": "the registry",
+        "purpose": "planning beds",
+        "accuracy": "0.91 on public data",
+        "not_charged": ["a histogram"],
+    }
     place = trained().saying(said).save(tmp_path / "said")
     assert li.verify(place).holds
     found = rows_of(page.page(read(place)))
-    for name, entry in (("Trained by", "trained_by"), ("What for", "purpose"), ("Accuracy", "accuracy")):
+    for name, entry in (
+        ("Trained by", "trained_by"),
+        ("What for", "purpose"),
+        ("Accuracy", "accuracy"),
+    ):
         assert found[name] == f"{said[entry]} (the releaser's statement)"
     assert "not paid for: a histogram" in found["Charged before"]
     (place / "model.sig").write_text("x")
-    assert rows_of(page.page(replace(read(folders / "good"), signed=True)))["Signed"].startswith("a signature lies")
+    assert rows_of(page.page(replace(read(folders / "good"), signed=True)))["Signed"].startswith(
+        "a signature lies"
+    )
     assert read(place).signed is True
 
 
@@ -220,7 +288,10 @@ def test_what_does_not_verify_comes_first_and_alone(folders):
     code, said = report(folders / "edited", "--out", folders / "edited.html")
     text = (folders / "edited.html").read_text()
     assert code == 1 and "does not hold" in said and "<main" in text
-    assert text.index("does NOT verify") < text.index("content hash does not match") and "<h2 id=" not in text
+    assert (
+        text.index("does NOT verify") < text.index("content hash does not match")
+        and "<h2 id=" not in text
+    )
     assert Page(text).numbers == [] and "report-data" not in text
 
 
@@ -235,7 +306,10 @@ def test_a_refuted_certificate_says_so_and_exits_1(folders):
     code, _ = report(folders / "good", "--out", folders / "good.html", "--force")
     assert code == 0 and "Verified" in (folders / "good.html").read_text()
     assert report(folders / "good", "--force")[0] == report(folders / "good", "--force")[0] == 0
-    assert li.verify(folders / "good").holds and report(folders / "good", "--out", folders, "--force")[0] == 2
+    assert (
+        li.verify(folders / "good").holds
+        and report(folders / "good", "--out", folders, "--force")[0] == 2
+    )
     code, said = report(folders / "run.json", "--trust-constants", "--out", folders / "run.html")
     assert code == 0 and "Conditional" in (folders / "run.html").read_text()
     code, said = report(folders / "run.json", "--out", folders / "none.html")
@@ -272,7 +346,9 @@ def test_texts_stay_texts(text):
     made = markup.tag("p", text, title=text)
     parsed = Page(made)
     assert [tag for tag, _ in parsed.tags] == ["p"] and list(parsed.tags[0][1]) == ["title"]
-    assert parsed.tags[0][1]["title"] == markup.plain(text) and not re.search("[\x00\u2028\u202e]", made)
+    assert parsed.tags[0][1]["title"] == markup.plain(text) and not re.search(
+        "[\x00\u2028\u202e]", made
+    )
     for bad in ("onclick", "ON", "a b", "x>"):
         with pytest.raises(ValueError, match="no attribute"):
             markup.tag("p", **{bad: "x"})
@@ -281,16 +357,26 @@ def test_texts_stay_texts(text):
 def test_hostile_names_add_no_element(folders):
     text = page.page(read(folders / "hostile"))
     parsed = Page(text)
-    assert [tag for tag, _ in parsed.tags].count("script") == 2 and "img" not in {tag for tag, _ in parsed.tags}
+    assert [tag for tag, _ in parsed.tags].count("script") == 2 and "img" not in {
+        tag for tag, _ in parsed.tags
+    }
     assert not any(key.startswith("on") for _, attributes in parsed.tags for key in attributes)
     data = re.search(r'id="report-data">(.*?)</script>', text, re.DOTALL)[1]
-    assert "<" not in data and HOSTILE[0] in json.loads(data)["downloads"]["certificate.json"][0].replace("\\", "")
+    assert "<" not in data and HOSTILE[0] in json.loads(data)["downloads"]["certificate.json"][
+        0
+    ].replace("\\", "")
 
 
 @pytest.mark.parametrize("batching", [li.FullBatch(), li.Permuted(100), li.Cyclic(100)])
 def test_what_some_loss_reaches_lies_below_what_is_certified(batching):
-    run = li.Run(n=1000, steps=100, step_size=0.5, noise=li.NoiseMultiplier(4.0), loss=li.Logistic(ridge=0.01),
-                 batching=batching)
+    run = li.Run(
+        n=1000,
+        steps=100,
+        step_size=0.5,
+        noise=li.NoiseMultiplier(4.0),
+        loss=li.Logistic(ridge=0.01),
+        batching=batching,
+    )
     found = li.account(run)
     curve, lower = found.curve(found.best(1e-5)), series.strongest(found, 1e-5)
     tests = series.tests(curve, lower, 1e-5)
@@ -312,13 +398,25 @@ def test_lines_over_steps_end_at_the_certificate():
     run = replace(RUN, steps=300)
     found = li.account(run)
     lines = {line.name: line for line in series.over_steps(found, 1e-5)}
-    assert lines["composition"].steps[-1] == 300 and set(lines) == {"last iterate", "composition", "lower bound"}
-    assert min(line.epsilons[-1] for line in lines.values() if line.kind == "upper") == found.epsilon(1e-5)
+    assert lines["composition"].steps[-1] == 300 and set(lines) == {
+        "last iterate",
+        "composition",
+        "lower bound",
+    }
+    assert min(
+        line.epsilons[-1] for line in lines.values() if line.kind == "upper"
+    ) == found.epsilon(1e-5)
     assert lines["lower bound"].epsilons[-1] == found.lower(1e-5)
 
 
-@pytest.mark.parametrize("name, wanted", [("poisson-pld", "poisson"), ("shifted-interpolation-permuted", "permuted"),
-                                          ("composition-gdp", None)])
+@pytest.mark.parametrize(
+    "name, wanted",
+    [
+        ("poisson-pld", "poisson"),
+        ("shifted-interpolation-permuted", "permuted"),
+        ("composition-gdp", None),
+    ],
+)
 def test_the_change_that_opens_a_theorem_does(name, wanted):
     found = changes.opening(TABLE[name], RUN)
     if wanted is None:
@@ -330,27 +428,43 @@ def test_the_change_that_opens_a_theorem_does(name, wanted):
     assert changes.opening(TABLE["shifted-interpolation"], momentum) == "leave momentum out"
 
 
-@pytest.mark.parametrize("method", [
-    {"method": li.PerturbedMinimiser(3), "loss": li.Logistic(ridge=0.05), "steps": 200, "step_size": 0.4},
-    {"method": li.VarianceReduced(3, 1.0), "loss": li.Logistic(cap=0.3), "batching": li.Poisson(0.2)},
-], ids=["minimiser", "snapshots"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        {
+            "method": li.PerturbedMinimiser(3),
+            "loss": li.Logistic(ridge=0.05),
+            "steps": 200,
+            "step_size": 0.4,
+        },
+        {
+            "method": li.VarianceReduced(3, 1.0),
+            "loss": li.Logistic(cap=0.3),
+            "batching": li.Poisson(0.2),
+        },
+    ],
+    ids=["minimiser", "snapshots"],
+)
 def test_a_run_of_another_method_has_a_page(tmp_path, method):
-    """Rows about other methods are asked for their method alone: what they need of a step is not there."""
+    """Rows about other methods are asked for their method alone: what they need of a step is not
+    there."""
     text = page.page(read(trained(**method).save(tmp_path / "m")))
     assert "it speaks of steps that each have noise of a known size" in text
-
 
 
 def test_a_report_on_steps_that_follow_a_measured_smoothness(tmp_path):
     """Every row's conditions are asked of the run that theorems read."""
     loss = replace(RUN.loss, cap=0.1)
-    trained(step_size=li.RelativeToSmooth(1.5), loss=loss, prelude=(li.TopEigenvalue(20.0),)).save(tmp_path / "model")
+    trained(step_size=li.RelativeToSmooth(1.5), loss=loss, prelude=(li.TopEigenvalue(20.0),)).save(
+        tmp_path / "model"
+    )
     shown = page.page(read(tmp_path / "model"))
     assert "conditions fail" in str(shown) and "langevin-linear" in str(shown)
 
 
 needs_browser = pytest.mark.skipif(
-    browsers.installed() is None, reason="no Chromium is installed: the page's script and what it shows are not tested"
+    browsers.installed() is None,
+    reason="no Chromium is installed: the page's script and what it shows are not tested",
 )
 
 
@@ -370,7 +484,8 @@ def shown(browser, folders, name, **more):
 
 
 NUMBERS = (
-    "[...document.querySelectorAll('data')].map(d => [{'data-path': d.dataset.path, value: d.value}, d.innerText])"
+    "[...document.querySelectorAll('data')]"
+    ".map(d => [{'data-path': d.dataset.path, value: d.value}, d.innerText])"
 )
 
 
@@ -381,7 +496,9 @@ def test_a_good_release_in_the_browser(browser, folders, tmp_path):
     check_numbers(browser.value(NUMBERS), body)
     assert browser.value("document.querySelector('.banner').innerText").startswith("Verified")
     said = browser.value("document.getElementById('recomputed-verdict').innerText")
-    rows = browser.value("[...document.querySelectorAll('#recomputed tr')].map(r => r.lastChild.innerText)")
+    rows = browser.value(
+        "[...document.querySelectorAll('#recomputed tr')].map(r => r.lastChild.innerText)"
+    )
     assert "agree with the certificate" in said and len(rows) >= 6 and set(rows) == {"agrees"}
     browser.picture(tmp_path / "good.png")
     assert (tmp_path / "good.png").stat().st_size > 50_000 and browser.complaints() == []
@@ -403,7 +520,13 @@ BROKEN = """[...document.querySelectorAll('h1, h2, h3, th')].filter(e => e.offse
 @pytest.mark.parametrize("width", [390, 800])
 def test_nothing_is_cut_or_broken_on_a_narrow_screen(browser, folders, width):
     """No row's heading breaks inside a word, and nobody scrolls sideways."""
-    browser.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=True)
+    browser.call(
+        "Emulation.setDeviceMetricsOverride",
+        width=width,
+        height=900,
+        deviceScaleFactor=1,
+        mobile=True,
+    )
     try:
         shown(browser, folders, "good")
         assert browser.value(WIDE) <= width and browser.value(BROKEN) == []
@@ -434,7 +557,11 @@ CONTRAST = """(() => {
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_text_can_be_read_in_both_colour_schemes(browser, folders, scheme):
     """Contrast of 4.5 at least (WCAG 2.1, AA), on what lies behind it."""
-    browser.call("Emulation.setEmulatedMedia", media="", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    browser.call(
+        "Emulation.setEmulatedMedia",
+        media="",
+        features=[{"name": "prefers-color-scheme", "value": scheme}],
+    )
     try:
         shown(browser, folders, "good")
         paper = browser.value("getComputedStyle(document.body).backgroundColor")
@@ -448,17 +575,22 @@ def test_every_text_can_be_read_in_both_colour_schemes(browser, folders, scheme)
 def test_renyi_curves_are_computed_again_from_the_run(browser, folders):
     """Exact noise: noise, sensitivity and steps give epsilon; what a page leaves out it says."""
     shown(browser, folders, "exact")
-    rows = browser.value("[...document.querySelectorAll('#recomputed tr')].map(r => r.lastChild.innerText)")
+    rows = browser.value(
+        "[...document.querySelectorAll('#recomputed tr')].map(r => r.lastChild.innerText)"
+    )
     assert len(rows) >= 6 and set(rows) == {"agrees"}
-    assert "Nothing of epsilon is left out" in browser.value("document.getElementById('not-recomputed').innerText")
+    assert "Nothing of epsilon is left out" in browser.value(
+        "document.getElementById('not-recomputed').innerText"
+    )
     claimed = read(folders / "exact").body["epsilon"]
     again = "window.lastiterateReport.renyiEpsilon(1e-5, {})"
     slope = read(folders / "exact").certificate.curve().slope
     assert browser.value(again.format(slope)) == pytest.approx(claimed, rel=1e-6)
     assert browser.value(again.format(slope * 1.01)) > claimed * 1.001
     shown(browser, folders, "good")
-    assert "derives its curve" in browser.value("document.getElementById('not-recomputed').innerText") or \
-        "left out" in browser.value("document.getElementById('not-recomputed').innerText")
+    assert "derives its curve" in browser.value(
+        "document.getElementById('not-recomputed').innerText"
+    ) or "left out" in browser.value("document.getElementById('not-recomputed').innerText")
 
 
 def test_an_epsilon_beyond_exp_bounds_no_test():
@@ -477,12 +609,18 @@ def test_an_audit_is_compared_with_what_was_fixed_before_training(folders):
         assert found == [f"{name}: {other!r} instead of {settings[name]!r}"]
         assert "DEPARTS" in str(protocol.said(body, audit | {name: other}))
     assert "was not given" in str(protocol.said(body, None)) and protocol.said({}, None) == ""
-    assert protocol.settings_hash(settings) == protocol.settings_hash(dict(reversed(settings.items())))
+    assert protocol.settings_hash(settings) == protocol.settings_hash(
+        dict(reversed(settings.items()))
+    )
     found = trained()
-    model = li.train(RUN, (np.zeros((60, 2)), np.arange(60) % 2), delta=1e-5, statement=body["word"])
+    model = li.train(
+        RUN, (np.zeros((60, 2)), np.arange(60) % 2), delta=1e-5, statement=body["word"]
+    )
     place = model.save(folders / "fixed")
     assert li.verify(place).holds and protocol.settings_hash(settings) in page.page(read(place))
-    assert protocol.command(settings).startswith("lastiterate audit MODEL_DIR --attack projection --trials 2000")
+    assert protocol.command(settings).startswith(
+        "lastiterate audit MODEL_DIR --attack projection --trials 2000"
+    )
     stored = json.loads((place / "certificate.json").read_text())
     stored["word"]["audit"]["settings"]["trials"] = 10
     (place / "certificate.json").write_text(json.dumps(stored))
@@ -504,7 +642,10 @@ def test_the_slider_moves_by_keyboard_and_says_the_certified_rates(browser, fold
     said = float(re.search(r"at most ([\d.]+) %", after)[1])
     assert before != after and 100 * test.at_most * (1 - 1e-9) <= said <= 100 * test.at_most * 1.001
     assert browser.value("document.getElementById('rate').getAttribute('aria-valuetext')") == after
-    assert browser.value("document.getElementById('tradeoff-cursor').getAttribute('visibility')") == "visible"
+    assert (
+        browser.value("document.getElementById('tradeoff-cursor').getAttribute('visibility')")
+        == "visible"
+    )
 
 
 @needs_browser
@@ -514,7 +655,8 @@ def test_dropped_weights_are_recognised(browser, folders, tmp_path):
     browser.drop("#drop", weights)
     browser.until("document.getElementById('drop-said').innerText.includes('SHA-256')")
     said = browser.value(
-        "[document.getElementById('drop-said').innerText, document.getElementById('drop-said').className]"
+        "[document.getElementById('drop-said').innerText, "
+        "document.getElementById('drop-said').className]"
     )
     assert said[0].startswith("This is weights.safetensors") and said[1] == "ok"
     assert hashlib.sha256(weights.read_bytes()).hexdigest() in said[0]
@@ -529,7 +671,9 @@ def test_the_page_counts_like_the_library(browser, folders):
     """Written apart from it: the Gaussian curve, and SHA-256 for browsers without SubtleCrypto."""
     shown(browser, folders, "good")
     grid = [(e, mu) for e in (0.0, 0.1, 1.0, 3.0, 9.0) for mu in (0.05, 0.4, 1.0, 3.0, 8.0)]
-    found = browser.value(f"{json.dumps(grid)}.map(([e, m]) => lastiterateReport.gaussianDelta(e, m))")
+    found = browser.value(
+        f"{json.dumps(grid)}.map(([e, m]) => lastiterateReport.gaussianDelta(e, m))"
+    )
     for (epsilon, mu), delta in zip(grid, found, strict=True):
         assert delta == pytest.approx(Gdp(mu).delta(epsilon), rel=1e-8, abs=1e-15), (epsilon, mu)
     assert browser.value("lastiterateReport.gaussianEpsilon(1e-6, 1)") == pytest.approx(
@@ -537,8 +681,10 @@ def test_the_page_counts_like_the_library(browser, folders):
     )
     for size in (0, 1, 55, 56, 63, 64, 65, 1000):
         data = bytes(i * 7 % 256 for i in range(size))
-        assert browser.value(f"lastiterateReport.plainSha256(new Uint8Array({list(data)}))") == hashlib.sha256(
-            data).hexdigest(), size
+        assert (
+            browser.value(f"lastiterateReport.plainSha256(new Uint8Array({list(data)}))")
+            == hashlib.sha256(data).hexdigest()
+        ), size
 
 
 @needs_browser
@@ -552,15 +698,24 @@ def test_downloads_are_the_files_of_the_release(browser, folders, tmp_path):
             if (tmp_path / name).exists() and (tmp_path / name).stat().st_size:
                 break
             browser.value("new Promise(done => setTimeout(done, 20))")
-    assert (tmp_path / "certificate.json").read_bytes() == (folders / "good" / "certificate.json").read_bytes()
+    assert (tmp_path / "certificate.json").read_bytes() == (
+        folders / "good" / "certificate.json"
+    ).read_bytes()
     assert "@misc{" in (tmp_path / "references.bib").read_text()
 
 
 @needs_browser
-@pytest.mark.parametrize("name, more, words, colour", [
-    ("run.json", {"at_least": li.Evidence.ASSUMED}, "Conditional", "rgb(138, 75, 0)"),
-    ("refuted", {}, "REFUTED", "rgb(163, 0, 0)"), ("edited", {}, "This release does NOT verify", "rgb(163, 0, 0)")])
-def test_warnings_come_first_and_in_their_colour(browser, folders, tmp_path, name, more, words, colour):
+@pytest.mark.parametrize(
+    "name, more, words, colour",
+    [
+        ("run.json", {"at_least": li.Evidence.ASSUMED}, "Conditional", "rgb(138, 75, 0)"),
+        ("refuted", {}, "REFUTED", "rgb(163, 0, 0)"),
+        ("edited", {}, "This release does NOT verify", "rgb(163, 0, 0)"),
+    ],
+)
+def test_warnings_come_first_and_in_their_colour(
+    browser, folders, tmp_path, name, more, words, colour
+):
     shown(browser, folders, name, **more)
     first = "document.querySelector('main').firstElementChild"
     assert browser.value(f"{first}.innerText").startswith(words)
@@ -574,29 +729,45 @@ def test_warnings_come_first_and_in_their_colour(browser, folders, tmp_path, nam
 @needs_browser
 def test_hostile_names_run_nothing(browser, folders):
     shown(browser, folders, "hostile")
-    assert browser.complaints() == [] and browser.value("document.querySelectorAll('img, script').length") == 2
+    assert (
+        browser.complaints() == []
+        and browser.value("document.querySelectorAll('img, script').length") == 2
+    )
     assert HOSTILE[0] in browser.value("document.querySelector('section.word').innerText")
     blocked = browser.value(
-        "new Promise(done => { const s = document.createElement('script'); s.textContent = 'window.x = 1';"
+        "new Promise(done => { const s = document.createElement('script'); s.textContent = "
+        "'window.x = 1';"
         " document.body.append(s); setTimeout(() => done(window.x === undefined), 50); })"
     )
     assert blocked, "the content policy lets no other script run"
     assert math.isfinite(browser.value("document.body.getBoundingClientRect().width"))
 
 
-@pytest.mark.parametrize(("change", "bad"), [({}, False), ({"lower": 9.5}, True), ({"refuted": True}, True)])
+@pytest.mark.parametrize(
+    ("change", "bad"), [({}, False), ({"lower": 9.5}, True), ({"refuted": True}, True)]
+)
 def test_an_audit_that_shows_more_than_the_certificate_refutes_it(tmp_path, change, bad):
     """Whatever it says of itself."""
     where = trained().save(tmp_path / "m")
-    report = {"attack": "projection", "trials": 2000, "failure": 0.05, "delta": 1e-5, "lower": 0.1, "ceiling": 12.0,
-              "refuted": False, "verdict": "no contradiction"}
+    report = {
+        "attack": "projection",
+        "trials": 2000,
+        "failure": 0.05,
+        "delta": 1e-5,
+        "lower": 0.1,
+        "ceiling": 12.0,
+        "refuted": False,
+        "verdict": "no contradiction",
+    }
     (where / "audit.json").write_text(json.dumps(report | change))
     assert read(where).refuted == bad
 
 
 def test_an_audit_of_another_run_is_refused(tmp_path):
     one, other = (trained(steps=steps).save(tmp_path / str(steps)) for steps in (20, 21))
-    told = CliRunner().invoke(cli.app, ["audit", str(one), "--seed", "1", "--trials", "200", "--json"])
+    told = CliRunner().invoke(
+        cli.app, ["audit", str(one), "--seed", "1", "--trials", "200", "--json"]
+    )
     (tmp_path / "audit.json").write_text(told.stdout)
     assert not read(one, audit=tmp_path / "audit.json").refuted
     with pytest.raises(InputError, match="audit is of another run than the certificate's"):

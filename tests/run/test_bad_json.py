@@ -27,27 +27,85 @@ def changed(data, path, value):
 @pytest.mark.parametrize(
     "data, path, value, said",
     [
-        (ABSTRACT, ("loss", "constants"), None, "Abstract.constants must be one of LossFacts, got 'NoneType'"),
-        (ABSTRACT, ("loss", "constants"), 3, "Abstract.constants must be one of LossFacts, got 'int'"),
-        (ABSTRACT, ("loss", "constants"), {"type": "Logistic"}, "Abstract.constants must be .* got 'Logistic'"),
+        (
+            ABSTRACT,
+            ("loss", "constants"),
+            None,
+            "Abstract.constants must be one of LossFacts, got 'NoneType'",
+        ),
+        (
+            ABSTRACT,
+            ("loss", "constants"),
+            3,
+            "Abstract.constants must be one of LossFacts, got 'int'",
+        ),
+        (
+            ABSTRACT,
+            ("loss", "constants"),
+            {"type": "Logistic"},
+            "Abstract.constants must be .* got 'Logistic'",
+        ),
         (ABSTRACT, ("loss", "constants", "smooth"), [1.0], "LossFacts.smooth must be a number"),
-        (ABSTRACT, ("loss", "constants", "smooth"), True, "LossFacts.smooth must be a number, got True"),
-        (ABSTRACT, ("loss", "constants", "smooth", "evidence"), "PROVED", "unknown field, got 'evidence'"),
+        (
+            ABSTRACT,
+            ("loss", "constants", "smooth"),
+            True,
+            "LossFacts.smooth must be a number, got True",
+        ),
+        (
+            ABSTRACT,
+            ("loss", "constants", "smooth", "evidence"),
+            "PROVED",
+            "unknown field, got 'evidence'",
+        ),
         (ABSTRACT, ("loss", "constants", "smooth", "why"), 3, "Fact.why must be text"),
         (ABSTRACT, ("n",), True, "Run.n must be a whole number, got True"),
         (ABSTRACT, ("n",), 10.0, "Run.n must be a whole number, got 10.0"),
         (ABSTRACT, ("clip",), "1", "Run.clip must be a number, got '1'"),
         (ABSTRACT, ("clip",), False, "Run.clip must be a number, got False"),
-        (ABSTRACT, ("step_size",), {"type": "Constant", "value": True}, "Constant.value must be a number"),
+        (
+            ABSTRACT,
+            ("step_size",),
+            {"type": "Constant", "value": True},
+            "Constant.value must be a number",
+        ),
         (ABSTRACT, ("release",), ["last"], "Run.release must be one of last, all"),
-        (ABSTRACT, ("prelude",), {"type": "PrivateMean", "noise_multiplier": 1.0, "row_norm": 1.0}, "must be a list"),
-        (ABSTRACT, ("prelude",), [{"type": "PrivateMean", "noise_multiplier": 1.0, "row_norm": 1.0}] * 101,
-         "prelude must have at most 100 parts, got 101"),
-        (ABSTRACT, ("counts",), [{"type": "NoisyCount", "noise_multiplier": 1.0, "records": 20}] * 101,
-         "counts must have at most 100 parts, got 101"),
-        (ABSTRACT, ("prelude",), [None], "Run.prelude must be one of PrivateMean, .* got 'NoneType'"),
-        (AFFINE, ("domain", "normals"), [["1", "0"]], "AffineBall.normals must be a number, got '1'"),
-        (AFFINE, ("domain", "normals"), ["10"], "AffineBall.normals must be a list or tuple of numbers, got 'str'"),
+        (
+            ABSTRACT,
+            ("prelude",),
+            {"type": "PrivateMean", "noise_multiplier": 1.0, "row_norm": 1.0},
+            "must be a list",
+        ),
+        (
+            ABSTRACT,
+            ("prelude",),
+            [{"type": "PrivateMean", "noise_multiplier": 1.0, "row_norm": 1.0}] * 101,
+            "prelude must have at most 100 parts, got 101",
+        ),
+        (
+            ABSTRACT,
+            ("counts",),
+            [{"type": "NoisyCount", "noise_multiplier": 1.0, "records": 20}] * 101,
+            "counts must have at most 100 parts, got 101",
+        ),
+        (
+            ABSTRACT,
+            ("prelude",),
+            [None],
+            "Run.prelude must be one of PrivateMean, .* got 'NoneType'",
+        ),
+        (
+            AFFINE,
+            ("domain", "normals"),
+            [["1", "0"]],
+            "AffineBall.normals must be a number, got '1'",
+        ),
+        (
+            AFFINE,
+            ("domain", "normals"),
+            ["10"],
+            "AffineBall.normals must be a list or tuple of numbers, got 'str'",
+        ),
         (AFFINE, ("domain", "offsets"), [[0.0]], "AffineBall.offsets must be a number"),
         (AFFINE, ("domain", "dimension"), 3, "unknown field, got 'dimension'"),
     ],
@@ -57,18 +115,28 @@ def test_fields_of_other_types_are_refused(data, path, value, said):
         li.Run.from_json(json.dumps(changed(data, path, value)))
 
 
-@pytest.mark.parametrize("text, said", [
-    ('{"type": "Run", "n": 1, "n": 2}', "every key once"),
-    (BASE.to_json().replace('"value": 0.1', '"value": NaN'), "finite"),
-    (BASE.to_json().replace('"value": 0.1', '"value": -Infinity'), "finite"),
-    (BASE.to_json().replace('"value": 0.1', '"value": 1e999'), "finite"),
-    (BASE.to_json().replace('"value": 0.1', '"value": ' + "1" * 400), "whole numbers of at most"),
-    (BASE.to_json().replace('"n": 100', '"n": ' + "1" * 400), "whole numbers of at most"),
-    (BASE.to_json().replace('"n": 100', '"n": ' + "[" * 10_000 + "]" * 10_000), "deeper"),
-    (BASE.to_json()[:-2], "JSON"),
-    ("", "JSON"), ("3", "type"), ("null", "type"), ("[]", "type"), ('"Run"', "type"),
-    ('{"type": "Constant", "value": 1}', "type"),
-])
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ('{"type": "Run", "n": 1, "n": 2}', "every key once"),
+        (BASE.to_json().replace('"value": 0.1', '"value": NaN'), "finite"),
+        (BASE.to_json().replace('"value": 0.1', '"value": -Infinity'), "finite"),
+        (BASE.to_json().replace('"value": 0.1', '"value": 1e999'), "finite"),
+        (
+            BASE.to_json().replace('"value": 0.1', '"value": ' + "1" * 400),
+            "whole numbers of at most",
+        ),
+        (BASE.to_json().replace('"n": 100', '"n": ' + "1" * 400), "whole numbers of at most"),
+        (BASE.to_json().replace('"n": 100', '"n": ' + "[" * 10_000 + "]" * 10_000), "deeper"),
+        (BASE.to_json()[:-2], "JSON"),
+        ("", "JSON"),
+        ("3", "type"),
+        ("null", "type"),
+        ("[]", "type"),
+        ('"Run"', "type"),
+        ('{"type": "Constant", "value": 1}', "type"),
+    ],
+)
 def test_texts_that_are_not_one_run_are_refused(text, said):
     with pytest.raises(InputError, match=said) as refused:
         li.Run.from_json(text)
@@ -85,6 +153,10 @@ def test_objects_nested_without_end_are_refused_as_well():
 
 def test_mutated_descriptions_are_refused_or_runs():
     """A law in small: 2,000 texts here, as many as wanted by ``python tools/fuzz_runs.py``."""
-    found = Counter(outcome(text, account=index % 100 == 0) for index, text in enumerate(texts(2000, seed=12)))
-    assert found["refused"] > 800 and found["accepted"] > 200, "both happen, or the mutations say nothing"
+    found = Counter(
+        outcome(text, account=index % 100 == 0) for index, text in enumerate(texts(2000, seed=12))
+    )
+    assert found["refused"] > 800 and found["accepted"] > 200, (
+        "both happen, or the mutations say nothing"
+    )
     assert all(outcome(json.dumps(run.to_dict())) == "accepted" for run in RUNS)

@@ -1,4 +1,5 @@
-"""A description is what it is: subclasses and look-alikes are refused wherever a run is put together or used."""
+"""A description is what it is: subclasses and look-alikes are refused wherever a run is put
+together or used."""
 
 from dataclasses import fields, replace
 
@@ -40,7 +41,10 @@ def test_every_kind_of_description_has_an_example():
 def test_liars_are_refused_in_a_run(part, liar):
     field = next(name for name, kinds in DESCRIPTIONS.items() if type(part) in kinds)
     with pytest.raises(InputError, match=rf"Run\.{field} must be one of .*got '(Lying|LookAlike)"):
-        replace(holding(part), **{field: (liar(part),) if field in ("prelude", "counts") else liar(part)})
+        replace(
+            holding(part),
+            **{field: (liar(part),) if field in ("prelude", "counts") else liar(part)},
+        )
 
 
 def test_a_schedule_that_overrides_one_reader_is_refused():
@@ -54,7 +58,9 @@ def test_a_schedule_that_overrides_one_reader_is_refused():
             return np.full(last - first, 5.0)
 
     run = dict(n=1000, steps=100, noise=li.Langevin(0.05), loss=li.Logistic(ridge=0.1))
-    with pytest.raises(InputError, match=r"step_size must be one of Constant, InverseDecay, .* got 'Faster'"):
+    with pytest.raises(
+        InputError, match=r"step_size must be one of Constant, InverseDecay, .* got 'Faster'"
+    ):
         li.Run(step_size=Faster(2.0, 0.1), **run)
     li.account(li.Run(step_size=li.InverseDecay(2.0, 0.1), **run))
 

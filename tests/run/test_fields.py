@@ -26,11 +26,22 @@ def leaves(value):
 
 @pytest.mark.parametrize("value", NUMBERS, ids=lambda value: type(value).__name__)
 def test_numbers_of_numpy_are_stored_as_built_in_ones(value):
-    run = li.Run(n=np.int64(10), steps=np.int32(2), step_size=value, noise=li.GradientNoise(value), clip=value,
-                 batching=li.Cyclic(np.int16(5)), loss=li.Abstract(li.LossFacts(smooth=value, strong=0)))
+    run = li.Run(
+        n=np.int64(10),
+        steps=np.int32(2),
+        step_size=value,
+        noise=li.GradientNoise(value),
+        clip=value,
+        batching=li.Cyclic(np.int16(5)),
+        loss=li.Abstract(li.LossFacts(smooth=value, strong=0)),
+    )
     for leaf in leaves(run):
         assert type(leaf) in (int, float, str, type(None), li.Evidence), leaf
-    assert run.step_size == li.Constant(0.5) and run.noise.std == 0.5 and type(run.loss.constants.smooth) is li.Fact
+    assert (
+        run.step_size == li.Constant(0.5)
+        and run.noise.std == 0.5
+        and type(run.loss.constants.smooth) is li.Fact
+    )
     assert li.Run.from_json(run.to_json()) == run
 
 
@@ -61,7 +72,11 @@ def test_every_field_of_a_run_refuses_other_types(name):
 
 
 def test_numbers_without_end_are_refused_in_a_short_sentence():
-    for part, name in ((li.Constant(0.1), "value"), (li.Cyclic(3), "size"), (li.LossFacts(), "smooth")):
+    for part, name in (
+        (li.Constant(0.1), "value"),
+        (li.Cyclic(3), "size"),
+        (li.LossFacts(), "smooth"),
+    ):
         for value in (10**400, 10**5000):
             with pytest.raises(InputError) as refused:
                 replace(part, **{name: value})
@@ -74,7 +89,13 @@ def test_tables_of_numbers_may_be_arrays():
         AffineBall(2.0, (("1", "0.5"),), (0.25,))
 
 
-@pytest.mark.parametrize("run", RUNS, ids=lambda run: "-".join(type(part).__name__ for part in (
-    run.step_size, run.noise, run.batching, run.domain, run.loss)))
+@pytest.mark.parametrize(
+    "run",
+    RUNS,
+    ids=lambda run: "-".join(
+        type(part).__name__
+        for part in (run.step_size, run.noise, run.batching, run.domain, run.loss)
+    ),
+)
 def test_json_gives_every_description_back(run):
     assert li.Run.from_json(run.to_json()) == run

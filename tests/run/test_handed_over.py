@@ -18,8 +18,13 @@ from lastiterate.run.losses import derived
 RUN = li.Run(n=1000, steps=200, step_size=0.5, noise=li.GradientNoise(0.05))
 CLIPPED = replace(RUN, clip=1.0)
 RIDGE = li.Logistic(row_norm=1.0, intercept=0.0, ridge=0.5)
-PAID = replace(RUN, step_size=li.RelativeToSmooth(1.0), noise=li.NoiseMultiplier(5.0), prelude=(li.TopEigenvalue(5.0),),
-               loss=li.Softmax(classes=3))
+PAID = replace(
+    RUN,
+    step_size=li.RelativeToSmooth(1.0),
+    noise=li.NoiseMultiplier(5.0),
+    prelude=(li.TopEigenvalue(5.0),),
+    loss=li.Softmax(classes=3),
+)
 X = np.random.default_rng(0).normal(size=(20, 3))
 X /= np.linalg.norm(X, axis=1)[:, None]
 Y = np.arange(20) % 2
@@ -32,7 +37,9 @@ def logistic(theta, x, y):
 
 @functools.cache
 def searched(facts):
-    return li.audit.falsify(logistic, np.zeros(3), (X, Y), facts, radius=0.1, pairs=10, climbs=2).facts
+    return li.audit.falsify(
+        logistic, np.zeros(3), (X, Y), facts, radius=0.1, pairs=10, climbs=2
+    ).facts
 
 
 def held(facts):
@@ -53,7 +60,8 @@ SOURCES = {
     "linear run": replace(RUN, loss=RIDGE).facts(),
     "paid run": as_accounted(PAID).loss.facts(),
     "verdict of a certificate": li.LossFacts(
-        lipschitz=li.account(replace(RUN, loss=RIDGE)).verdict("composition-gdp").result.facts[0]),
+        lipschitz=li.account(replace(RUN, loss=RIDGE)).verdict("composition-gdp").result.facts[0]
+    ),
 }
 WAYS = {
     "constructor": li.Abstract,
@@ -65,10 +73,16 @@ WAYS = {
     "a copied loss": lambda facts: copy.copy(derived(facts)),
     "a deep copy of the loss": lambda facts: copy.deepcopy(derived(facts)),
     "a pickled loss": lambda facts: pickle.loads(pickle.dumps(derived(facts))),
-    "a pickled run": lambda facts: pickle.loads(pickle.dumps(asked(replace(RUN, loss=derived(facts))))).loss,
-    "a run's JSON": lambda facts: li.Run.from_json(replace(RUN, loss=derived(facts)).to_json()).loss,
+    "a pickled run": lambda facts: (
+        pickle.loads(pickle.dumps(asked(replace(RUN, loss=derived(facts))))).loss
+    ),
+    "a run's JSON": lambda facts: (
+        li.Run.from_json(replace(RUN, loss=derived(facts)).to_json()).loss
+    ),
     "falsify": lambda facts: li.Abstract(searched(replace(facts, lipschitz=2.0))),
-    "falsify, kept in pieces": lambda facts: li.Abstract(li.LossFacts(**held(searched(replace(facts, lipschitz=2.0))))),
+    "falsify, kept in pieces": lambda facts: li.Abstract(
+        li.LossFacts(**held(searched(replace(facts, lipschitz=2.0))))
+    ),
 }
 
 
@@ -92,7 +106,9 @@ def test_no_way_keeps_more_than_tested(facts, way):
 
 def test_a_ridge_that_is_handed_over_contracts_nothing():
     """It was certified at 0.17, where every step has to be charged."""
-    given = li.LossFacts(**{name: getattr(RIDGE.facts(), name) for name in ("lipschitz", "smooth", "strong")})
+    given = li.LossFacts(
+        **{name: getattr(RIDGE.facts(), name) for name in ("lipschitz", "smooth", "strong")}
+    )
     run = replace(CLIPPED, loss=li.Abstract(given))
     assert li.account(run).epsilon(1e-5) == li.account(CLIPPED).epsilon(1e-5) > 1
     flat = replace(CLIPPED, loss=RIDGE)
@@ -106,26 +122,38 @@ def test_nothing_is_trained_on_facts_of_another_loss():
         li.train(run, (X * 1e9, Y), model=np.zeros(3), loss=logistic)
 
 
-COPIES = {"pickle": lambda held: pickle.loads(pickle.dumps(held)), "copy": copy.copy, "deepcopy": copy.deepcopy}
+COPIES = {
+    "pickle": lambda held: pickle.loads(pickle.dumps(held)),
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+}
 
 
 @pytest.mark.parametrize("again", COPIES.values(), ids=COPIES)
-@pytest.mark.parametrize("run", (replace(RUN, loss=RIDGE), CLIPPED, PAID), ids=("linear", "clipped", "paid"))
+@pytest.mark.parametrize(
+    "run", (replace(RUN, loss=RIDGE), CLIPPED, PAID), ids=("linear", "clipped", "paid")
+)
 def test_copies_of_honest_certificates_are_the_same(run, again):
     found = replace(li.account(run), caveats=("the caller gave the seed",))
     copied = again(found)
-    assert copied == found and copied.verify() and copied.epsilon(1e-5) == found.epsilon(1e-5) < np.inf
+    assert (
+        copied == found and copied.verify() and copied.epsilon(1e-5) == found.epsilon(1e-5) < np.inf
+    )
     assert again(run) == run and again(run.facts()) == run.facts()
 
 
-@pytest.mark.parametrize("again", (COPIES["pickle"], COPIES["deepcopy"]), ids=("pickle", "deepcopy"))
+@pytest.mark.parametrize(
+    "again", (COPIES["pickle"], COPIES["deepcopy"]), ids=("pickle", "deepcopy")
+)
 def test_a_pickled_certificate_says_what_its_json_says(again):
     """Certificates of earlier versions, whose facts were believed, are derived again."""
     run = replace(RUN, loss=derived(RIDGE.facts()))
     laundered = li.account(run)
     assert laundered.epsilon(1e-5) < 1
     copied = again(laundered)
-    assert copied.epsilon(1e-5) == li.account(li.Run.from_json(run.to_json())).epsilon(1e-5) == np.inf
+    assert (
+        copied.epsilon(1e-5) == li.account(li.Run.from_json(run.to_json())).epsilon(1e-5) == np.inf
+    )
     assert copied.verify() and again(copied) == copied
 
 
@@ -134,7 +162,9 @@ def test_what_was_tested_stays_tested_and_can_be_verified():
     run = replace(RUN, loss=li.Abstract(facts))
     found = li.account(run, at_least=li.Evidence.TESTED)
     assert found.epsilon(1e-5) < np.inf == li.account(run).epsilon(1e-5)
-    assert li.Run.from_json(run.to_json()) == run and li.read_certificate(found.to_json(1e-5)) == found
+    assert (
+        li.Run.from_json(run.to_json()) == run and li.read_certificate(found.to_json(1e-5)) == found
+    )
     assert all(again(found) == found and again(run) == run for again in COPIES.values())
     assert "survived 10 random pairs" in found.all_caveats()[0]
     forged = run.to_json().replace('"type": "TestedFact"', '"type": "ProvedFact"')

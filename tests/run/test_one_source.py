@@ -1,4 +1,5 @@
-"""Step sizes and noise come from one place: nobody outside of ``run`` reads the numbers that they are made of."""
+"""Step sizes and noise come from one place: nobody outside of ``run`` reads the numbers that they
+are made of."""
 
 import re
 from pathlib import Path

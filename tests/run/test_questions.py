@@ -16,7 +16,9 @@ from oracles.descriptions import BASE, PARTS
 
 BATCHINGS = [part for part in PARTS.values() if isinstance(part, Batches)]
 MEASURED = RelativeToSmooth | li.StableSteps  # steps that follow what the preparation releases
-SCHEDULES = [part for part in PARTS.values() if isinstance(part, Schedule) and not isinstance(part, MEASURED)]
+SCHEDULES = [
+    part for part in PARTS.values() if isinstance(part, Schedule) and not isinstance(part, MEASURED)
+]
 NOISES = [part for part in PARTS.values() if isinstance(part, Perturbation)]
 N = 64
 
@@ -44,12 +46,17 @@ def test_batches_answer_what_their_definition_says(batching):
     divisor, (fewest, most) = batching.divisor(N), batching.shares(N)
     assert batching.blocks(N) == sizes.shape[1]
     assert sizes.min() >= fewest * divisor - 1e-9 and sizes.max() <= most * divisor + 1e-9
-    assert {"equal": (sizes == divisor).all(), "random": sizes.std() > 0,
-            "last shorter": (sizes[:, :-1] == divisor).all() and (sizes[:, -1] < divisor).all()}[batching.sizes]
+    assert {
+        "equal": (sizes == divisor).all(),
+        "random": sizes.std() > 0,
+        "last shorter": (sizes[:, :-1] == divisor).all() and (sizes[:, -1] < divisor).all(),
+    }[batching.sizes]
     assert sizes[:, 0].mean() == pytest.approx(batching.expected_batch(N), rel=0.02)
     probabilities, chance = batching.place_probabilities(N), batching.inclusion_probability(N)
     if batching.drawn in ("once", "each pass"):
-        assert probabilities.shape == (batching.blocks(N),) and probabilities.sum() == pytest.approx(1)
+        assert probabilities.shape == (
+            batching.blocks(N),
+        ) and probabilities.sum() == pytest.approx(1)
         assert sizes.mean(axis=0) / N == pytest.approx(probabilities, rel=0.05)
     else:
         assert probabilities is None
@@ -60,11 +67,20 @@ def test_batches_answer_what_their_definition_says(batching):
 
 def test_what_is_secret_and_drawn():
     drawn = {type(part).__name__: part.drawn for part in BATCHINGS}
-    assert drawn["FullBatch"] == drawn["Cyclic"] == "never" and drawn["Permuted"] == drawn["BallsInBins"] == "once"
+    assert (
+        drawn["FullBatch"] == drawn["Cyclic"] == "never"
+        and drawn["Permuted"] == drawn["BallsInBins"] == "once"
+    )
     assert drawn["Reshuffled"] == "each pass" == drawn["RandomAllocation"]
     assert drawn["FixedSize"] == drawn["Poisson"] == "each step"
-    assert {type(part) for part in BATCHINGS if part.independent} == {li.BallsInBins, li.RandomAllocation, li.Poisson}
-    assert not any(part.independent for part in BATCHINGS if part.sizes != "random"), "independent draws vary in number"
+    assert {type(part) for part in BATCHINGS if part.independent} == {
+        li.BallsInBins,
+        li.RandomAllocation,
+        li.Poisson,
+    }
+    assert not any(part.independent for part in BATCHINGS if part.sizes != "random"), (
+        "independent draws vary in number"
+    )
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda part: type(part).__name__)
@@ -72,11 +88,17 @@ def test_schedules_say_every_step_once(schedule):
     whole = schedule.sizes(0, 3)
     assert whole.shape == (3,) and not whole.flags.writeable
     for first in range(3):
-        assert (schedule.sizes(first, 3) == whole[first:]).all() and (schedule.sizes(0, first) == whole[:first]).all()
-    assert schedule.constant == (np.ptp(whole) == 0) and (not schedule.falls or (np.diff(whole) <= 0).all())
+        assert (schedule.sizes(first, 3) == whole[first:]).all() and (
+            schedule.sizes(0, first) == whole[:first]
+        ).all()
+    assert schedule.constant == (np.ptp(whole) == 0) and (
+        not schedule.falls or (np.diff(whole) <= 0).all()
+    )
     assert math.fsum(whole) <= schedule.total(3) <= whole.sum() * 1.1
     run = replace(BASE, step_size=schedule)
-    assert (run.first_step, run.longest_step) == (whole[0], whole.max()) and (run.step_sizes == whole).all()
+    assert (run.first_step, run.longest_step) == (whole[0], whole.max()) and (
+        run.step_sizes == whole
+    ).all()
     assert run.total_time == schedule.total(3)
 
 
@@ -85,9 +107,16 @@ def test_schedules_say_every_step_once(schedule):
 def test_noise_says_every_step_once(noise, schedule):
     run = replace(BASE, noise=noise, step_size=schedule, clip=0.7, batching=li.Cyclic(20))
     eta = schedule.sizes(0, 3)
-    expected = {li.GradientNoise: np.array([0.1, 0.2, 0.3]), li.Langevin: 0.1 * np.sqrt(2 / eta),
-                li.NoiseMultiplier: np.full(3, 2.0 * 0.7 / 20), li.Correlated: np.full(3, 2.0 * 0.7 / 20)}[type(noise)]
-    assert run.noise_stds == pytest.approx(expected, rel=1e-15) and run.first_noise == run.noise_stds[0]
+    expected = {
+        li.GradientNoise: np.array([0.1, 0.2, 0.3]),
+        li.Langevin: 0.1 * np.sqrt(2 / eta),
+        li.NoiseMultiplier: np.full(3, 2.0 * 0.7 / 20),
+        li.Correlated: np.full(3, 2.0 * 0.7 / 20),
+    }[type(noise)]
+    assert (
+        run.noise_stds == pytest.approx(expected, rel=1e-15)
+        and run.first_noise == run.noise_stds[0]
+    )
     assert run.same_noise == (np.ptp(run.noise_stds) == 0)
     doubled = replace(run, noise=noise.scaled(2.0))
     assert doubled.noise_stds == pytest.approx(2 * expected, rel=1e-15)
@@ -96,7 +125,9 @@ def test_noise_says_every_step_once(noise, schedule):
 
 OTHERS = {
     "minimiser": dict(loss=li.Logistic(ridge=0.1), method=li.PerturbedMinimiser(6)),
-    "snapshots": dict(loss=li.Logistic(), batching=li.Poisson(0.1), method=li.VarianceReduced(3, 1.5)),
+    "snapshots": dict(
+        loss=li.Logistic(), batching=li.Poisson(0.1), method=li.VarianceReduced(3, 1.5)
+    ),
 }
 
 
@@ -113,12 +144,18 @@ def test_methods_without_noise_of_every_step_do_not_say_its_size(name):
 def test_a_billion_equal_steps_are_one_number():
     for noise in (li.GradientNoise(0.1), li.Langevin(0.1), li.NoiseMultiplier(1.0)):
         run = replace(BASE, steps=10**9, noise=noise)
-        assert run.step_sizes.strides == run.noise_stds.strides == (0,) and run.step_sizes.shape == (10**9,)
-        assert run.step_sizes[-1] == 0.1 and run.longest_step == run.first_step == 0.1 and run.constant
+        assert run.step_sizes.strides == run.noise_stds.strides == (
+            0,
+        ) and run.step_sizes.shape == (10**9,)
+        assert (
+            run.step_sizes[-1] == 0.1 and run.longest_step == run.first_step == 0.1 and run.constant
+        )
 
 
 def test_changing_schedules_are_looked_at_one_by_one_and_so_have_an_end():
-    with pytest.raises(InputError, match="schedule that changes must be a whole number between 1 and 10000000"):
+    with pytest.raises(
+        InputError, match="schedule that changes must be a whole number between 1 and 10000000"
+    ):
         replace(BASE, steps=10**7 + 1, step_size=li.InverseDecay(1.0, 0.1))
     assert replace(BASE, steps=10**7, step_size=li.InverseDecay(1.0, 0.1)).first_step == 0.5
 
@@ -129,27 +166,48 @@ def test_the_first_steps_are_a_run(noise, schedule):
     run = replace(BASE, noise=noise, step_size=schedule)
     short = run.shortened(2)
     assert short.steps == 2 and (short.step_sizes == run.step_sizes[:2]).all()
-    assert (short.noise_stds == run.noise_stds[:2]).all() and replace(run, noise=None).shortened(2).noise is None
+    assert (short.noise_stds == run.noise_stds[:2]).all() and replace(run, noise=None).shortened(
+        2
+    ).noise is None
 
 
 def test_losses_answer():
     losses = {type(part).__name__: part for part in PARTS.values() if isinstance(part, Objective)}
     assert {name: loss.outputs for name, loss in losses.items()} == {
-        "Logistic": 1, "Softmax": 3, "HuberRidge": 1, "Abstract": None}
+        "Logistic": 1,
+        "Softmax": 3,
+        "HuberRidge": 1,
+        "Abstract": None,
+    }
     assert {name: loss.target_classes for name, loss in losses.items()} == {
-        "Logistic": 2, "Softmax": 3, "HuberRidge": 0, "Abstract": None}
-    assert {name for name, loss in losses.items() if loss.scalar_residual} == {"Logistic", "HuberRidge"}
+        "Logistic": 2,
+        "Softmax": 3,
+        "HuberRidge": 0,
+        "Abstract": None,
+    }
+    assert {name for name, loss in losses.items() if loss.scalar_residual} == {
+        "Logistic",
+        "HuberRidge",
+    }
     assert losses["Abstract"].ridge == 0.0 and losses["Logistic"].ridge == 0.1
     facts = replace(BASE, clip=0.01, loss=li.Softmax(classes=3)).facts()
-    assert facts.smooth is None and facts.lipschitz.value == 0.01, "a clipped vector keeps no curvature"
+    assert facts.smooth is None and facts.lipschitz.value == 0.01, (
+        "a clipped vector keeps no curvature"
+    )
     facts = replace(BASE, clip=0.01, loss=li.Logistic()).facts()
     assert facts.smooth is not None and facts.lipschitz.value == 0.01, "a clamped number does"
 
 
 def test_noise_that_is_not_decided_yet():
     open_run = replace(BASE, noise=None)
-    assert li.Run.from_json(open_run.to_json()) == open_run == li.Run(n=100, steps=3, step_size=0.1, clip=1.0)
-    with pytest.raises(InputError, match=r"^noise is not decided yet; calibrate the run, or state its noise\.$"):
+    assert (
+        li.Run.from_json(open_run.to_json())
+        == open_run
+        == li.Run(n=100, steps=3, step_size=0.1, clip=1.0)
+    )
+    with pytest.raises(
+        InputError, match=r"^noise is not decided yet; calibrate the run, or state its noise\.$"
+    ):
         li.account(open_run)
     with pytest.raises(InputError, match="not decided"):
         _ = open_run.noise_stds
@@ -157,9 +215,17 @@ def test_noise_that_is_not_decided_yet():
         li.calibrate(open_run, epsilon=1.0, delta=1e-5, field="steps")
     by_clip = li.calibrate(open_run, epsilon=1.0, delta=1e-5)
     assert type(by_clip.run.noise) is li.NoiseMultiplier and by_clip.epsilon(1e-5) <= 1.0
-    assert by_clip == li.calibrate(replace(BASE, noise=li.NoiseMultiplier(3.0)), epsilon=1.0, delta=1e-5)
+    assert by_clip == li.calibrate(
+        replace(BASE, noise=li.NoiseMultiplier(3.0)), epsilon=1.0, delta=1e-5
+    )
     given = replace(open_run, clip=None, loss=li.Abstract(li.LossFacts(sensitivity=2.0)))
     trusted = li.calibrate(given, epsilon=1.0, delta=1e-5, at_least=li.Evidence.ASSUMED)
     assert type(trusted.run.noise) is li.GradientNoise and trusted.epsilon(1e-5) <= 1.0
-    assert type(li.calibrate(replace(open_run, clip=None, loss=li.Logistic()), epsilon=1.0, delta=1e-5).run.noise
-                ) is li.NoiseMultiplier
+    assert (
+        type(
+            li.calibrate(
+                replace(open_run, clip=None, loss=li.Logistic()), epsilon=1.0, delta=1e-5
+            ).run.noise
+        )
+        is li.NoiseMultiplier
+    )

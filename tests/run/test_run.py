@@ -11,8 +11,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate import InputError
-from lastiterate.run.facts import mint
-from lastiterate.run.facts import FLOAT_SLACK
+from lastiterate.run.facts import FLOAT_SLACK, mint
 
 SOFTMAX = li.Softmax(classes=3, row_norm=2.0, ridge=0.1, intercept=1.0)
 RUNS = [
@@ -69,7 +68,9 @@ def test_json_round_trip(run):
 
 
 def test_json_cannot_forge_evidence():
-    text = json.dumps(RUNS[4].to_dict()).replace('"type": "Fact"', '"type": "Fact", "evidence": "PROVED"')
+    text = json.dumps(RUNS[4].to_dict()).replace(
+        '"type": "Fact"', '"type": "Fact", "evidence": "PROVED"'
+    )
     with pytest.raises(li.Run.from_dict.__globals__["InputError"], match="'evidence'"):
         li.Run.from_json(text)
     assert li.Run.from_json(RUNS[4].to_json()).facts().sensitivity.evidence == li.Evidence.ASSUMED
@@ -106,16 +107,24 @@ def test_bad_descriptions_are_refused(change, word):
         li.Run.from_dict(RUNS[0].to_dict() | change)
 
 
-@pytest.mark.parametrize(("made", "word"), [
-    (lambda: li.Correlated(1.0), r"^Correlated.band must be given; write Correlated\(z, band, power=..., decay=...\)"),
-    (lambda: li.Run(n=10, steps=1, step_size=1, secure_noise=True),
-     "^secure_noise is no argument of Run; give it to train"),
-    (lambda: replace(RUNS[0], batch=3), "^batch is no argument of Run; write Run"),
-    (lambda: li.Run(10), "^Run takes 0 arguments without a name, got 1"),
-    (lambda: li.Run(n=10, step_size=1), "^Run.steps must be given"),
-    (lambda: li.Poisson(), r"^Poisson.rate must be given; write Poisson\(rate\)"),
-    (lambda: li.Logistic(rows=1.0), "^rows is no argument of Logistic"),
-])
+@pytest.mark.parametrize(
+    ("made", "word"),
+    [
+        (
+            lambda: li.Correlated(1.0),
+            r"^Correlated.band must be given; write Correlated\(z, band, power=..., decay=...\)",
+        ),
+        (
+            lambda: li.Run(n=10, steps=1, step_size=1, secure_noise=True),
+            "^secure_noise is no argument of Run; give it to train",
+        ),
+        (lambda: replace(RUNS[0], batch=3), "^batch is no argument of Run; write Run"),
+        (lambda: li.Run(10), "^Run takes 0 arguments without a name, got 1"),
+        (lambda: li.Run(n=10, step_size=1), "^Run.steps must be given"),
+        (lambda: li.Poisson(), r"^Poisson.rate must be given; write Poisson\(rate\)"),
+        (lambda: li.Logistic(rows=1.0), "^rows is no argument of Logistic"),
+    ],
+)
 def test_arguments_that_a_description_does_not_have(made, word):
     with pytest.raises(InputError, match=word) as caught:
         made()
@@ -133,11 +142,13 @@ def test_loss_constants():
     assert facts.lipschitz.value == pytest.approx(math.sqrt(2 * b2)) and facts.strong.value == 0.1
     assert facts.smooth.value == pytest.approx(b2 / 2 + 0.1)
     logistic = li.Logistic(row_norm=2.0, ridge=0.1, intercept=1.0).facts()
-    assert logistic.lipschitz.value == pytest.approx(math.sqrt(b2)) and logistic.smooth.value == pytest.approx(
-        b2 / 4 + 0.1
-    )
+    assert logistic.lipschitz.value == pytest.approx(
+        math.sqrt(b2)
+    ) and logistic.smooth.value == pytest.approx(b2 / 4 + 0.1)
     huber = li.HuberRidge(row_norm=2.0, residual_clip=0.5, ridge=0.1, intercept=1.0).facts()
-    assert huber.lipschitz.value == pytest.approx(0.5 * math.sqrt(b2)) and huber.smooth.value == pytest.approx(b2 + 0.1)
+    assert huber.lipschitz.value == pytest.approx(
+        0.5 * math.sqrt(b2)
+    ) and huber.smooth.value == pytest.approx(b2 + 0.1)
 
 
 def test_sensitivity_follows_adjacency_and_batching():
@@ -154,12 +165,21 @@ def test_sensitivity_follows_adjacency_and_batching():
         return run.facts().sensitivity.value
 
     assert of(lipschitz=3.0) == 3 and of("replace-one", lipschitz=3.0) == 6
-    assert of(lipschitz=3.0, batching=li.FixedSize(2)) == 3 and of("replace-one", li.FixedSize(2), lipschitz=3.0) == 6
-    assert of("replace-one", sensitivity=5.0) == 5, "a given sensitivity is for the run's own adjacency"
+    assert (
+        of(lipschitz=3.0, batching=li.FixedSize(2)) == 3
+        and of("replace-one", li.FixedSize(2), lipschitz=3.0) == 6
+    )
+    assert of("replace-one", sensitivity=5.0) == 5, (
+        "a given sensitivity is for the run's own adjacency"
+    )
     assert of(sensitivity=5.0, lipschitz=3.0) == 3 and of(sensitivity=2.0, lipschitz=3.0) == 2
     assert of(sensitivity=5.0, batching=li.FixedSize(2)) == 5, "the drawn sets are conditioned on"
     enforced = li.Run(
-        n=10, steps=1, step_size=li.Constant(1.0), noise=li.GradientNoise(1.0), loss=li.Logistic(intercept=0.0)
+        n=10,
+        steps=1,
+        step_size=li.Constant(1.0),
+        noise=li.GradientNoise(1.0),
+        loss=li.Logistic(intercept=0.0),
     )
     assert enforced.facts().sensitivity.value == pytest.approx(1 + FLOAT_SLACK)
 
@@ -167,7 +187,9 @@ def test_sensitivity_follows_adjacency_and_batching():
 def test_noise_conventions():
     base = dict(n=100, steps=2, loss=SOFTMAX)
     assert li.Run(step_size=li.Constant(0.5), noise=li.Langevin(3.0), **base).first_noise == 6.0
-    z = li.Run(step_size=li.Constant(0.5), noise=li.NoiseMultiplier(3.0), batching=li.Cyclic(30), **base)
+    z = li.Run(
+        step_size=li.Constant(0.5), noise=li.NoiseMultiplier(3.0), batching=li.Cyclic(30), **base
+    )
     assert z.first_noise == pytest.approx(3 * math.sqrt(10) / 30)
     clipped = li.Run(
         step_size=li.Constant(0.5),
@@ -177,8 +199,18 @@ def test_noise_conventions():
         adjacency="add-remove",
         **base,
     )
-    assert clipped.noise_stds[1] == pytest.approx(3 * 0.7 / 20), "the expected batch size divides, never the drawn one"
-    assert li.Run(step_size=li.Constant(1.0), noise=li.NoiseMultiplier(1.0), batching=li.Cyclic(33), **base).blocks == 4
+    assert clipped.noise_stds[1] == pytest.approx(3 * 0.7 / 20), (
+        "the expected batch size divides, never the drawn one"
+    )
+    assert (
+        li.Run(
+            step_size=li.Constant(1.0),
+            noise=li.NoiseMultiplier(1.0),
+            batching=li.Cyclic(33),
+            **base,
+        ).blocks
+        == 4
+    )
     assert li.InverseDecay(2.0, 0.5).sizes(4, 5)[0] == pytest.approx(1 / (4 + 1))
 
 

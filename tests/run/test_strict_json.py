@@ -1,4 +1,5 @@
-"""JSON that two readers could understand differently, or that breaks a reader, is refused in one sentence."""
+"""JSON that two readers could understand differently, or that breaks a reader, is refused in one
+sentence."""
 
 import json
 
@@ -15,8 +16,8 @@ from lastiterate.run import serialization as strict_json
         ('{"epsilon": 0.01, "epsilon": 1.0}', "every key once"),
         ('{"run": {"n": 1, "\\u006e": 2}}', "every key once"),
         ('{"a": NaN}', "finite numbers"),
-        ('[Infinity]', "finite numbers"),
-        ('[-Infinity]', "finite numbers"),
+        ("[Infinity]", "finite numbers"),
+        ("[-Infinity]", "finite numbers"),
         ("[1e400]", "finite numbers"),
         ("[" + "9" * 400 + "]", "2\\^63"),
         ("[-" + "9" * 19 + "9]", "2\\^63"),
@@ -39,12 +40,22 @@ def test_refused(text, word):
 
 
 def test_what_json_writes_is_read_back():
-    for value in ({"a": [1, 2.5, -3e-300, True, None, "ü \U0001f600 [[[ \\ \" "], "b": {}}, [2**63, -(2**63)], "text"):
-        for text in (json.dumps(value), json.dumps(value, ensure_ascii=False), json.dumps(value).encode()):
+    for value in (
+        {"a": [1, 2.5, -3e-300, True, None, 'ü \U0001f600 [[[ \\ " '], "b": {}},
+        [2**63, -(2**63)],
+        "text",
+    ):
+        for text in (
+            json.dumps(value),
+            json.dumps(value, ensure_ascii=False),
+            json.dumps(value).encode(),
+        ):
             assert strict_json.loads(text, "x") == value
     deep = "[" * limits.NESTING + "]" * limits.NESTING
     assert strict_json.loads(deep, "x") == json.loads(deep)
-    assert strict_json.loads('"' + "[" * 100 + '"', "x") == "[" * 100, "brackets in a text nest nothing"
+    assert strict_json.loads('"' + "[" * 100 + '"', "x") == "[" * 100, (
+        "brackets in a text nest nothing"
+    )
 
 
 def test_files(tmp_path):

@@ -1,4 +1,5 @@
-"""Everything here needs torch, which has no build for some machines: then these tests are skipped, and say so."""
+"""Everything here needs torch, which has no build for some machines: then these tests are skipped,
+and say so."""
 
 import pytest
 

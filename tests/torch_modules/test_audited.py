@@ -1,7 +1,8 @@
-"""The audit stands by a right trainer of modules and refutes broken ones, at failure probability 1e-6 each.
+"""The audit stands by a right trainer of modules and refutes broken ones, at failure probability
+1e-6 each.
 
-All data gradients are constant, the canary's is four times the clip and orthogonal to all others, so that the released
-law is exactly Gaussian and composition is tight.
+All data gradients are constant, the canary's is four times the clip and orthogonal to all others,
+so that the released law is exactly Gaussian and composition is tight.
 """
 
 from dataclasses import replace
@@ -22,7 +23,9 @@ X = np.zeros((N, 2), np.float32)
 X[0, 0] = 4.0
 X[1:, 1] = np.resize([1.0, -1.0], N - 1)
 Y = np.ones(N, np.float32)
-NEIGHBOURS = Neighbours(DataSet(X, Y), DataSet(X, Y, 0), 0, "orthogonal records", np.array([1.0, 0.0]), True)
+NEIGHBOURS = Neighbours(
+    DataSet(X, Y), DataSet(X, Y, 0), 0, "orthogonal records", np.array([1.0, 0.0]), True
+)
 RUN = li.calibrate(li.Run(n=N, steps=6, step_size=0.5, clip=1.0), epsilon=4.0, delta=1e-5).run
 
 
@@ -33,13 +36,23 @@ def linear(out, y):
 def attacked(run=RUN, **changes):
     module = torch.nn.Linear(2, 1, bias=False)
     torch.nn.init.zeros_(module.weight)
-    return audit(run, neighbours=NEIGHBOURS, train=trainer(run, module, linear), trials=TRIALS, failure=FAILURE,
-                 delta=1e-5, seed=3, batch_models=TRIALS, attack="projection")
+    return audit(
+        run,
+        neighbours=NEIGHBOURS,
+        train=trainer(run, module, linear),
+        trials=TRIALS,
+        failure=FAILURE,
+        delta=1e-5,
+        seed=3,
+        batch_models=TRIALS,
+        attack="projection",
+    )
 
 
 @pytest.mark.parametrize("batching, shown", [(li.FullBatch(), 0.6), (li.Cyclic(2), 0.2)], ids=str)
 def test_a_right_trainer_stands(batching, shown):
-    """The last iterate of blocks carries the noise of steps that the record has no part in, which no theorem uses."""
+    """The last iterate of blocks carries the noise of steps that the record has no part in, which
+    no theorem uses."""
     run = li.calibrate(replace(RUN, batching=batching), epsilon=4.0, delta=1e-5).run
     report = attacked(run)
     assert not report.refuted and report.lower_gaussian <= report.upper
@@ -58,9 +71,14 @@ def clipped_mean(summed, theta, constants, records, real):
 
 BROKEN = {
     "noise halved": NOISE_HALVED,
-    "one noise for all steps, of both signs": of_unit(lambda k, unit: unit * (1 - 2.0 * (k % 2)), lambda k: 0 * k),
-    "clipping forgotten": (gradient_sums.PerRecord, "chunk_sum",
-                           lambda summed, *rest: chunk_sum(replace(summed, clip=None), *rest)),
+    "one noise for all steps, of both signs": of_unit(
+        lambda k, unit: unit * (1 - 2.0 * (k % 2)), lambda k: 0 * k
+    ),
+    "clipping forgotten": (
+        gradient_sums.PerRecord,
+        "chunk_sum",
+        lambda summed, *rest: chunk_sum(replace(summed, clip=None), *rest),
+    ),
     "clipping after averaging": (gradient_sums.PerRecord, "chunk_sum", clipped_mean),
     "one norm for every layer": (gradient_sums, "CLIP_SHRINK", 2.0),
 }
@@ -70,9 +88,14 @@ BROKEN = {
 def test_broken_trainers_are_refuted(name, patched):
     patched(*BROKEN[name])
     report = attacked()
-    silent = name.startswith("one noise")  # which cancels: scores without any noise are not what is described
+    silent = name.startswith(
+        "one noise"
+    )  # which cancels: scores without any noise are not what is described
     assert report.refuted and (report.lower_gaussian is None) == silent
-    assert (report.lower if silent else report.lower_gaussian) > 1.3 * report.upper, (name, report.lower)
+    assert (report.lower if silent else report.lower_gaussian) > 1.3 * report.upper, (
+        name,
+        report.lower,
+    )
 
 
 def test_records_in_the_wrong_batches_are_refuted(monkeypatch):

@@ -1,4 +1,5 @@
-"""A checkpoint knows the module and the loss that it was begun with; what torch cannot trace has none."""
+"""A checkpoint knows the module and the loss that it was begun with; what torch cannot trace has
+none."""
 
 from pathlib import Path
 
@@ -14,7 +15,9 @@ from lastiterate.ledger import GaussianFilter, Ledger
 N = 12
 X = np.random.default_rng(0).normal(size=(N, 4)).astype(np.float32)
 Y = np.arange(N) % 3
-RUN = li.Run(n=N, steps=6, step_size=0.3, noise=li.GradientNoise(0.2), clip=1.0, batching=li.Cyclic(6))
+RUN = li.Run(
+    n=N, steps=6, step_size=0.3, noise=li.GradientNoise(0.2), clip=1.0, batching=li.Cyclic(6)
+)
 
 
 class Interrupted(Exception):
@@ -27,7 +30,8 @@ def interrupt(done, *_):
 
 
 class Scaled(torch.nn.Module):
-    """Its forward pass follows a number, a tensor that is no buffer, and a mode, none of them a parameter."""
+    """Its forward pass follows a number, a tensor that is no buffer, and a mode, none of them a
+    parameter."""
 
     def __init__(self, factor=1.0, held=1.0, twice=False):
         super().__init__()
@@ -69,7 +73,10 @@ def by_straight(factor):
 
 ENTROPY = functional.cross_entropy
 OTHERS = {
-    "loss": ((Scaled(), ENTROPY), (Scaled(), lambda out, y: functional.cross_entropy(out, y, label_smoothing=0.1))),
+    "loss": (
+        (Scaled(), ENTROPY),
+        (Scaled(), lambda out, y: functional.cross_entropy(out, y, label_smoothing=0.1)),
+    ),
     "factor": ((Scaled(), ENTROPY), (Scaled(factor=1.01), ENTROPY)),
     "held tensor": ((Scaled(), ENTROPY), (Scaled(held=1.01), ENTROPY)),
     "buffer": ((Scaled(), ENTROPY), (shifted(), ENTROPY)),
@@ -86,8 +93,10 @@ def kept(tmp_path):
     return dict(checkpoint=tmp_path / "c", checkpoint_every=0.0, checkpoint_key=tmp_path / "key")
 
 
-@pytest.mark.parametrize("other, kind", [(other, "memory") for other in OTHERS] + [("factor", "exact"),
-                                                                                   ("factor", "stream")])
+@pytest.mark.parametrize(
+    "other, kind",
+    [(other, "memory") for other in OTHERS] + [("factor", "exact"), ("factor", "stream")],
+)
 def test_no_other_module_or_loss_goes_on(other, kind, kept):
     data, more = Arrays((X, Y)) if kind == "stream" else (X, Y), KINDS[kind] | kept
     (module, loss), (second, another) = OTHERS[other]
@@ -111,7 +120,10 @@ def test_what_has_no_trace_has_no_checkpoint(kept, tmp_path):
 
     ledger = Ledger(tmp_path / "l")
     ledger.add("a", unit="record", adjacency="zero-out", filter=GaussianFilter.of(100.0, 1e-3))
-    with pytest.raises(li.InputError, match=r"checkpoint needs a module and a loss that torch can trace.*leave it out"):
+    with pytest.raises(
+        li.InputError,
+        match=r"checkpoint needs a module and a loss that torch can trace.*leave it out",
+    ):
         li.train(RUN, (X, Y), model=Untraced(), loss=ENTROPY, ledger=ledger, dataset="a", **kept)
     assert ledger.total().releases == () and not Path(kept["checkpoint"]).exists()
     li.train(RUN, (X, Y), model=Untraced(), loss=ENTROPY, ledger=ledger, dataset="a")

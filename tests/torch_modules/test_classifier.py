@@ -36,16 +36,22 @@ def made(shape, classes):
 
 
 def classifier(**given):
-    return DPNetClassifier(made, **{"epsilon": 50.0, "classes": ["no", "yes"], "batch_size": 40, "passes": 5, **given})
+    return DPNetClassifier(
+        made, **{"epsilon": 50.0, "classes": ["no", "yes"], "batch_size": 40, "passes": 5, **given}
+    )
 
 
 def test_it_learns_and_answers_as_scikit_learn_asks():
     net = classifier(random_state=1).fit(X, Y)
-    assert net.score(X, Y) > 0.8 and set(net.predict(X)) <= {"no", "yes"} and net.n_features_in_ == 2
+    assert (
+        net.score(X, Y) > 0.8 and set(net.predict(X)) <= {"no", "yes"} and net.n_features_in_ == 2
+    )
     proba = net.predict_proba(X)
     np.testing.assert_allclose(proba.sum(1), 1.0)
     assert ((net.decision_function(X) > 0) == (net.predict(X) == "yes")).all()
-    assert net.certificate_.epsilon(net.delta_) <= 50.0 and net.run_.batching == li.RandomAllocation(40)
+    assert net.certificate_.epsilon(
+        net.delta_
+    ) <= 50.0 and net.run_.batching == li.RandomAllocation(40)
     assert net.run_.steps == 15 and net.run_.n == N
     again = clone(net)
     assert again.get_params()["epsilon"] == 50.0 and not hasattr(again, "fitted_")
@@ -56,20 +62,29 @@ def test_a_refused_fit_leaves_the_classifier_as_it_was():
     before, places = net.predict(X), net.predict_proba(X)
     with pytest.raises(InputError, match="epsilon"):
         net.set_params(epsilon=-1.0, classes=["a", "b", "no", "yes"]).fit(np.tile(X, 2), Y)
-    assert (net.predict(X) == before).all() and (net.predict_proba(X) == places).all() and net.n_features_in_ == 2
+    assert (
+        (net.predict(X) == before).all()
+        and (net.predict_proba(X) == places).all()
+        and net.n_features_in_ == 2
+    )
 
 
 def test_three_classes_of_images_in_a_pipeline(tmp_path):
     images, labels = RNG.normal(size=(60, 1, 4, 4)), np.arange(60) % 3
-    module = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.Flatten(), torch.nn.Linear(8, 3))
+    module = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 2, 3), torch.nn.Flatten(), torch.nn.Linear(8, 3)
+    )
     net = classifier(classes=None, passes=1)
     net.set_params(module=Grouped(module, {"2": 1.0}))
     with pytest.warns(UserWarning, match="labels found in y are treated as public"):
         pipeline = make_pipeline(FunctionTransformer(np.tanh), net).fit(images, labels)
-    assert pipeline.predict_proba(images).shape == (60, 3) and pipeline[-1].decision_function(images).shape == (60, 3)
+    assert pipeline.predict_proba(images).shape == (60, 3) and pipeline[-1].decision_function(
+        images
+    ).shape == (60, 3)
     assert "set of labels" in " ".join(net.certificate_.caveats)
-    assert torch.equal(net.module_[0].weight, module[0].weight) and not torch.equal(net.module_[2].weight,
-                                                                                    module[2].weight)
+    assert torch.equal(net.module_[0].weight, module[0].weight) and not torch.equal(
+        net.module_[2].weight, module[2].weight
+    )
     assert li.verify(net.fitted_.save(tmp_path / "m")).holds
 
 
@@ -80,7 +95,10 @@ def test_cross_validation_says_that_fits_compose():
 
 
 def test_what_draws_records_around_a_net_is_refused_and_what_learns_from_it_is_named():
-    for refused in (BaggingClassifier(classifier(passes=1), 2), OneVsOneClassifier(classifier(passes=1))):
+    for refused in (
+        BaggingClassifier(classifier(passes=1), 2),
+        OneVsOneClassifier(classifier(passes=1)),
+    ):
         with pytest.raises(InputError, match=r"^(estimator|random_state) must "):
             refused.fit(X, Y)
     net = FrozenEstimator(classifier(passes=1).fit(X, Y))
@@ -90,16 +108,22 @@ def test_what_draws_records_around_a_net_is_refused_and_what_learns_from_it_is_n
 
 def test_bad_input():
     run = li.Run(n=5, steps=2, step_size=0.1, clip=1.0)
-    for given, said in (({"classes": ["yes"]}, "public classes"), ({"module": 3}, "function that makes one"),
-                        ({"run": run}, "n = 5"), ({"module": torch.nn.Linear(2, 1)}, "one output for each of 2"),
-                        ({"epsilon": -1.0}, "epsilon")):
+    for given, said in (
+        ({"classes": ["yes"]}, "public classes"),
+        ({"module": 3}, "function that makes one"),
+        ({"run": run}, "n = 5"),
+        ({"module": torch.nn.Linear(2, 1)}, "one output for each of 2"),
+        ({"epsilon": -1.0}, "epsilon"),
+    ):
         with pytest.raises(InputError, match=said):
             classifier().set_params(**given).fit(X, Y)
     with pytest.raises(InputError, match="sample_weight is not supported"):
         classifier().fit(X, Y, sample_weight=np.ones(N))
 
 
-@pytest.mark.parametrize("bad, word", [(np.ma.masked_array(X, X > 1), "mask"), (X + 1j, "imaginary")])
+@pytest.mark.parametrize(
+    "bad, word", [(np.ma.masked_array(X, X > 1), "mask"), (X + 1j, "imaginary")]
+)
 def test_masks_and_imaginary_parts_are_refused(bad, word):
     net = DPNetClassifier(made, classes=["no", "yes"], passes=1)
     with pytest.raises(InputError, match=word):

@@ -1,4 +1,5 @@
-"""A Dataset that is read in pieces, by any number of threads, trains the very module that arrays in memory do."""
+"""A Dataset that is read in pieces, by any number of threads, trains the very module that arrays in
+memory do."""
 
 import threading
 from typing import Any
@@ -15,7 +16,14 @@ from lastiterate.torch import DatasetPieces
 N = 30
 X = np.random.default_rng(0).normal(size=(N, 4)).astype(np.float32)
 Y = np.arange(N) % 3
-RUN = li.Run(n=N, steps=9, step_size=0.5, noise=li.GradientNoise(0.05), clip=1.0, batching=li.RandomAllocation(7))
+RUN = li.Run(
+    n=N,
+    steps=9,
+    step_size=0.5,
+    noise=li.GradientNoise(0.05),
+    clip=1.0,
+    batching=li.RandomAllocation(7),
+)
 
 
 class Decoded(torch.utils.data.Dataset[Any]):

@@ -1,4 +1,5 @@
-"""A training changes the parameters that were clipped and noised, and no other bit of a module; a model shows that."""
+"""A training changes the parameters that were clipped and noised, and no other bit of a module; a
+model shows that."""
 
 import ctypes
 import json
@@ -17,16 +18,22 @@ N = 12
 WORDS = np.random.default_rng(0).integers(0, 9, (N, 6))
 SEEN = (np.arange(6) < 4 + np.arange(N)[:, None] % 3).astype(np.int64)
 Y = np.arange(N) % 3
-RUN = li.Run(n=N, steps=3, step_size=0.3, noise=li.NoiseMultiplier(2.0), clip=0.5, batching=li.Cyclic(4))
+RUN = li.Run(
+    n=N, steps=3, step_size=0.3, noise=li.NoiseMultiplier(2.0), clip=0.5, batching=li.Cyclic(4)
+)
 
 
 class Adapted(torch.nn.Module):
-    """A frozen layer beside a low-rank one that is trained (Hu et al. 2021): the second factor is 0 at the start."""
+    """A frozen layer beside a low-rank one that is trained (Hu et al. 2021): the second factor is 0
+    at the start."""
 
     def __init__(self, size):
         super().__init__()
         self.base = torch.nn.Linear(size, size).requires_grad_(False)
-        self.down, self.up = torch.nn.Linear(size, 2, bias=False), torch.nn.Linear(2, size, bias=False)
+        self.down, self.up = (
+            torch.nn.Linear(size, 2, bias=False),
+            torch.nn.Linear(2, size, bias=False),
+        )
         torch.nn.init.zeros_(self.up.weight)
 
     def forward(self, x):
@@ -34,7 +41,8 @@ class Adapted(torch.nn.Module):
 
 
 class Reader(torch.nn.Module):
-    """Attention over words that are there, adapted; one table reads words and is tied to what it predicts."""
+    """Attention over words that are there, adapted; one table reads words and is tied to what it
+    predicts."""
 
     def __init__(self, hook=lambda own: None):
         super().__init__()
@@ -52,16 +60,33 @@ class Reader(torch.nn.Module):
         self.hook(self)
         held = self.words(input_ids)
         scores = self.query(held) @ held.transpose(1, 2) * self.scale
-        if torch.compiler.is_compiling() or not attention_mask.all():  # as attention in libraries saves work
+        if (
+            torch.compiler.is_compiling() or not attention_mask.all()
+        ):  # as attention in libraries saves work
             scores = scores.masked_fill(attention_mask[:, None] == 0, -1e9)
         mixed = scores.softmax(-1) @ self.value(held)
-        found = {"next": self.said(mixed), "logits": self.classes(mixed.mean(1)), "cache": object(), "nothing": None}
-        return found if labels is None else found | {"loss": functional.cross_entropy(found["logits"], labels)}
+        found = {
+            "next": self.said(mixed),
+            "logits": self.classes(mixed.mean(1)),
+            "cache": object(),
+            "nothing": None,
+        }
+        return (
+            found
+            if labels is None
+            else found | {"loss": functional.cross_entropy(found["logits"], labels)}
+        )
 
 
 RECORDS = {"input_ids": WORDS, "attention_mask": SEEN}
-TRAINED = {"query.down.weight", "query.up.weight", "value.down.weight", "value.up.weight", "classes.weight",
-           "classes.bias"}
+TRAINED = {
+    "query.down.weight",
+    "query.up.weight",
+    "value.down.weight",
+    "value.up.weight",
+    "classes.weight",
+    "classes.bias",
+}
 
 
 def classified(output, y):
@@ -77,23 +102,40 @@ def test_what_was_clipped_and_noised_changed_and_nothing_else(tmp_path):
     before = {name: tensor.clone() for name, tensor in first.state_dict().items()}
     model = trained(first)
     after = model.state_dict()
-    assert {name for name in before if not torch.equal(before[name], after[name])} == TRAINED == set(model.state)
+    assert (
+        {name for name in before if not torch.equal(before[name], after[name])}
+        == TRAINED
+        == set(model.state)
+    )
     assert all(torch.equal(before[name], tensor) for name, tensor in first.state_dict().items())
     numbers = sum(tensor.numel() for tensor in model.state.values())
-    assert (model.effect.trained, model.effect.numbers, model.effect.changed) == (6, numbers, numbers)
+    assert (model.effect.trained, model.effect.numbers, model.effect.changed) == (
+        6,
+        numbers,
+        numbers,
+    )
     assert model.effect.kept == 6 and "6 others as they were" in repr(model)
     said = f"the training changed {numbers} of {numbers} numbers in the 6 tensors"
-    assert any(said in caveat and model.effect.digest in caveat for caveat in model.certificate.caveats)
+    assert any(
+        said in caveat and model.effect.digest in caveat for caveat in model.certificate.caveats
+    )
     where = model.save(tmp_path / "m")
     assert li.verify(where).holds
     written = json.loads((where / "model.json").read_text())["effect"]
-    assert written == {"trained": {"tensors": 6, "numbers": numbers, "changed": numbers},
-                       "kept": {"tensors": 6, "sha256": model.effect.digest}}
+    assert written == {
+        "trained": {"tensors": 6, "numbers": numbers, "changed": numbers},
+        "kept": {"tensors": 6, "sha256": model.effect.digest},
+    }
     again = li.load(where, like=first)
-    np.testing.assert_array_equal(again.predict(RECORDS)["logits"], model.predict(RECORDS)["logits"])
+    np.testing.assert_array_equal(
+        again.predict(RECORDS)["logits"], model.predict(RECORDS)["logits"]
+    )
     with torch.no_grad():
         first.query.base.bias[0] += 1e-6
-    with pytest.raises(InputError, match="like must hold the frozen parameters and buffers that were trained beside"):
+    with pytest.raises(
+        InputError,
+        match="like must hold the frozen parameters and buffers that were trained beside",
+    ):
         li.load(where, like=first)
 
 
@@ -102,11 +144,16 @@ def test_a_forward_pass_that_writes_is_refused_before_it_sees_a_record(part):
     def hook(own):
         (dict(own.named_parameters()) | dict(own.named_buffers()))[part].data.mul_(1.5)
 
-    with pytest.raises(InputError, match=f"must not write to its parameters or buffers in a forward pass, got '{part}"):
+    with pytest.raises(
+        InputError,
+        match=f"must not write to its parameters or buffers in a forward pass, got '{part}",
+    ):
         trained(Reader(hook))
 
 
-LONG = li.Run(n=N, steps=40, step_size=0.3, noise=li.NoiseMultiplier(2.0), clip=0.5, batching=li.Cyclic(4))
+LONG = li.Run(
+    n=N, steps=40, step_size=0.3, noise=li.NoiseMultiplier(2.0), clip=0.5, batching=li.Cyclic(4)
+)
 
 
 @pytest.fixture
@@ -117,8 +164,8 @@ def executed_at_every_step(monkeypatch):
 
 @pytest.mark.parametrize("copies", [False, True])
 def test_one_that_writes_later_releases_nothing(copies, executed_at_every_step):
-    """When all that is looked at beforehand has passed, and past torch: to the numbers that the forward pass is handed,
-    or to the caller's own module."""
+    """When all that is looked at beforehand has passed, and past torch: to the numbers that the
+    forward pass is handed, or to the caller's own module."""
     module = Reader()
     own = module.query.base.bias
 
@@ -128,7 +175,9 @@ def test_one_that_writes_later_releases_nothing(copies, executed_at_every_step):
             ctypes.c_float.from_address(address).value += 1.0
 
     module.hook = hook
-    with pytest.raises(InputError, match=r"must change in its trained parameters alone, .* got 'a frozen parameter"):
+    with pytest.raises(
+        InputError, match=r"must change in its trained parameters alone, .* got 'a frozen parameter"
+    ):
         trained(module, run=LONG)
     assert module.calls > 60
 
@@ -146,8 +195,13 @@ class Copied(Reader):
         return self.copied()
 
 
-@pytest.mark.parametrize(("part", "said"), [("scale", "change in its trained parameters alone"),
-                                            ("classes.weight", "hold what was trained, .* got 'classes.weight'")])
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        ("scale", "change in its trained parameters alone"),
+        ("classes.weight", "hold what was trained, .* got 'classes.weight'"),
+    ],
+)
 def test_a_copy_that_is_not_what_was_trained_is_not_released(part, said, monkeypatch):
     """A frozen number that differs in it alone, or a trained tensor that it does not take."""
     module, copied = Copied(), Reader()
@@ -162,11 +216,15 @@ def test_a_copy_that_is_not_what_was_trained_is_not_released(part, said, monkeyp
 
 
 def test_a_parameter_that_no_loss_depends_on_is_refused():
-    """It would be given noise alone. One whose first gradient is 0, as a low-rank factor's, is trained."""
+    """It would be given noise alone. One whose first gradient is 0, as a low-rank factor's, is
+    trained."""
+
     def guessed(output, words):
         return functional.cross_entropy(output["next"], words)
 
-    with pytest.raises(InputError, match=r"would be given noise alone, got 'classes.weight'; freeze it"):
+    with pytest.raises(
+        InputError, match=r"would be given noise alone, got 'classes.weight'; freeze it"
+    ):
         trained(data=(RECORDS, WORDS), loss=guessed)
     module = Reader()
     module.classes.requires_grad_(False)
@@ -187,7 +245,11 @@ def test_a_tensor_that_rounding_keeps_as_it_was_is_refused():
 def test_dictionaries_are_records_for_all():
     """A dictionary alone, or of a class of its own; predictions of the very records of ``train``."""
     own = trained(seed=3)
-    for data in (RECORDS | {"labels": Y}, UserDict(RECORDS | {"labels": Y}), (UserDict(RECORDS | {"labels": Y}),)):
+    for data in (
+        RECORDS | {"labels": Y},
+        UserDict(RECORDS | {"labels": Y}),
+        (UserDict(RECORDS | {"labels": Y}),),
+    ):
         model = trained(data=data, loss=lambda output: output["loss"], seed=3)
         assert all(torch.equal(tensor, own.state[name]) for name, tensor in model.state.items())
         found = model.predict(data)

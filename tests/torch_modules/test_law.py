@@ -1,7 +1,8 @@
-"""The law of the released parameters on quadratics, many runs each, against the exact Gaussian of the recurrences.
+"""The law of the released parameters on quadratics, many runs each, against the exact Gaussian of
+the recurrences.
 
-Each comparison asks for z-scores of means and covariances below 6 and a Kolmogorov-Smirnov p-value above 1e-7, as the
-tests of the JAX engine do; seeds are fixed.
+Each comparison asks for z-scores of means and covariances below 6 and a Kolmogorov-Smirnov p-value
+above 1e-7, as the tests of the JAX engine do; seeds are fixed.
 """
 
 from dataclasses import replace
@@ -20,7 +21,9 @@ MODELS = 4000
 RNG = np.random.default_rng(42)
 N = 7
 X, Y = RNG.normal(size=(N, 2)) * 0.5, RNG.normal(size=N)
-RUN = li.Run(n=N, steps=6, step_size=0.5, noise=li.GradientNoise(0.4), batching=li.Cyclic(3), clip=1e6)
+RUN = li.Run(
+    n=N, steps=6, step_size=0.5, noise=li.GradientNoise(0.4), batching=li.Cyclic(3), clip=1e6
+)
 QUADRATIC = li.HuberRidge(row_norm=50.0, residual_clip=1e6, ridge=0.0, intercept=1.0)
 
 
@@ -41,8 +44,14 @@ def agrees(draws, run):
 
 CHANGES = {
     "blocks": {},
-    "full batch, decaying steps": {"batching": li.FullBatch(), "step_size": li.InverseDecay(1.0, 0.5)},
-    "a random start": {"start": li.GaussianStart(0.6), "noise": li.GradientNoise(tuple(np.linspace(0.9, 0.1, 6)))},
+    "full batch, decaying steps": {
+        "batching": li.FullBatch(),
+        "step_size": li.InverseDecay(1.0, 0.5),
+    },
+    "a random start": {
+        "start": li.GaussianStart(0.6),
+        "noise": li.GradientNoise(tuple(np.linspace(0.9, 0.1, 6))),
+    },
 }
 
 
@@ -67,5 +76,3 @@ def test_many_runs_at_once_are_the_runs_one_by_one():
         prepared = prepare(run, torch.nn.Linear(2, 1), squares, (X, Y))
         one_by_one = np.stack([prepared.execute(key) for key in keys])
         np.testing.assert_allclose(prepared.many(keys), one_by_one, atol=1e-6)
-
-

@@ -17,11 +17,15 @@ from lastiterate.torch import FittedModule, Grouped
 N = 12
 X = np.random.default_rng(0).normal(size=(N, 4)).astype(np.float32)
 Y = np.arange(N) % 3
-RUN = li.Run(n=N, steps=3, step_size=0.3, noise=li.NoiseMultiplier(2.0), clip=0.5, batching=li.Cyclic(4))
+RUN = li.Run(
+    n=N, steps=3, step_size=0.3, noise=li.NoiseMultiplier(2.0), clip=0.5, batching=li.Cyclic(4)
+)
 
 
 def network(dtype=torch.float32):
-    module = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.BatchNorm1d(5), torch.nn.Linear(5, 3)).to(dtype)
+    module = torch.nn.Sequential(
+        torch.nn.Linear(4, 5), torch.nn.BatchNorm1d(5), torch.nn.Linear(5, 3)
+    ).to(dtype)
     module[0].requires_grad_(False)
     return module.eval()
 
@@ -39,7 +43,9 @@ def test_a_folder_travels(model, tmp_path):
     where = model.save(tmp_path / "m")
     assert li.verify(where).holds
     plain, shaped = li.load(where), li.load(where, like=model.module)
-    assert type(plain) is FittedModule and plain.run == RUN and plain.certificate == model.certificate
+    assert (
+        type(plain) is FittedModule and plain.run == RUN and plain.certificate == model.certificate
+    )
     for name, tensor in plain.state_dict().items():
         assert torch.equal(tensor, model.state[name])
     assert shaped.state_dict().keys() == model.module.state_dict().keys()
@@ -65,10 +71,14 @@ def test_precisions_are_kept(dtype, tmp_path):
 
 
 def test_all_iterates(tmp_path):
-    run = li.Run(n=N, steps=3, step_size=0.3, noise=li.NoiseMultiplier(2.0), clip=0.5, release="all")
+    run = li.Run(
+        n=N, steps=3, step_size=0.3, noise=li.NoiseMultiplier(2.0), clip=0.5, release="all"
+    )
     model = trained(run)
     assert model.state["2.weight"].shape == (3, 3, 5) and model.module is None
-    assert torch.equal(li.load(model.save(tmp_path / "m")).state["2.weight"], model.state["2.weight"])
+    assert torch.equal(
+        li.load(model.save(tmp_path / "m")).state["2.weight"], model.state["2.weight"]
+    )
     with pytest.raises(InputError, match="with the last iterate"):
         model.predict(X)
 
@@ -87,8 +97,13 @@ def test_a_checkpoint_goes_on_with_the_same_bits(tmp_path):
     key = tmp_path / "key"
     key.write_text("7" * 64)
     key.chmod(0o600)
-    given = dict(model=network(), loss=functional.cross_entropy, checkpoint=tmp_path / "c", checkpoint_every=0.0,
-                 checkpoint_key=key)
+    given = dict(
+        model=network(),
+        loss=functional.cross_entropy,
+        checkpoint=tmp_path / "c",
+        checkpoint_every=0.0,
+        checkpoint_key=key,
+    )
 
     class Stop(Exception):
         pass
@@ -113,14 +128,17 @@ def test_groups_are_released_in_their_own_units(tmp_path):
     module = network()
     from lastiterate.torch.module_training import fit_module
 
-    parameters, theta = fit_module(run, Grouped(module, {"2": 9.0}), functional.cross_entropy, (X, Y))
+    parameters, theta = fit_module(
+        run, Grouped(module, {"2": 9.0}), functional.cross_entropy, (X, Y)
+    )
     again = parameters.released(parameters.vector(module))
     torch.testing.assert_close(again["2.weight"], module[2].weight.detach())
     assert parameters.names == ("2.weight", "2.bias") and theta.size == 18
 
 
 def test_only_such_models_need_torch(model, tmp_path):
-    """Without torch: everything is imported, a run is accounted, a folder of this kind verified, and not loaded."""
+    """Without torch: everything is imported, a run is accounted, a folder of this kind verified,
+    and not loaded."""
     where = model.save(tmp_path / "m")
     code = f"""
 import sys

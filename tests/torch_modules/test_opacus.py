@@ -1,4 +1,5 @@
-"""What Opacus executes, accounted and described: Poisson loaders, shuffling ones, events of dp-accounting."""
+"""What Opacus executes, accounted and described: Poisson loaders, shuffling ones, events of
+dp-accounting."""
 
 import warnings
 from dataclasses import dataclass, replace
@@ -19,17 +20,33 @@ opacus = pytest.importorskip("opacus", reason="Opacus is not installed")
 N, BATCH, Z, DELTA = 60, 6, 1.2, 1e-5
 
 
-def private(poisson=True, optimizer=torch.optim.SGD, passes=2, accountant="lastiterate", drop_last=False, **options):
+def private(
+    poisson=True,
+    optimizer=torch.optim.SGD,
+    passes=2,
+    accountant="lastiterate",
+    drop_last=False,
+    **options,
+):
     data = torch.utils.data.TensorDataset(torch.randn(N, 3), torch.randn(N, 1))
-    loader = torch.utils.data.DataLoader(data, batch_size=options.pop("batch", BATCH), drop_last=drop_last,
-                                         shuffle=options.pop("shuffle", True))
+    loader = torch.utils.data.DataLoader(
+        data,
+        batch_size=options.pop("batch", BATCH),
+        drop_last=drop_last,
+        shuffle=options.pop("shuffle", True),
+    )
     module = torch.nn.Linear(3, 1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         engine = opacus.PrivacyEngine(accountant=accountant)
         module, steps, loader = engine.make_private(
-            module=module, optimizer=optimizer(module.parameters(), lr=0.1, **options), data_loader=loader,
-            noise_multiplier=Z, max_grad_norm=0.5, poisson_sampling=poisson)
+            module=module,
+            optimizer=optimizer(module.parameters(), lr=0.1, **options),
+            data_loader=loader,
+            noise_multiplier=Z,
+            max_grad_norm=0.5,
+            poisson_sampling=poisson,
+        )
         for _ in range(passes):
             for x, y in loader:
                 steps.zero_grad()
@@ -55,8 +72,15 @@ def test_poisson_batches_by_privacy_loss_distributions():
     expected = reference(BATCH / N, 20)
     assert found == assumed and expected < found < 1.03 * expected
     run = describe(engine, optimizer=steps, data_loader=loader)
-    assert run == li.Run(n=N, steps=20, step_size=0.1, noise=li.NoiseMultiplier(Z), clip=0.5,
-                         batching=li.Poisson(BATCH / N), adjacency="add-remove")
+    assert run == li.Run(
+        n=N,
+        steps=20,
+        step_size=0.1,
+        noise=li.NoiseMultiplier(Z),
+        clip=0.5,
+        batching=li.Poisson(BATCH / N),
+        adjacency="add-remove",
+    )
     assert li.account(run).epsilon(DELTA) == pytest.approx(found, rel=1e-3)
 
 
@@ -69,12 +93,15 @@ def test_a_loader_that_shuffles_is_charged_in_full():
     assert run.batching == li.Reshuffled(BATCH) and run.adjacency == "zero-out"
     assert li.account(run).epsilon(DELTA) == pytest.approx(found, rel=1e-6)
     assert engine.accountant.claimed(DELTA) == pytest.approx(reference(BATCH / N, 20), rel=0.03)
-    assert found > 2 * engine.accountant.claimed(DELTA), "the common practice understates by that much"
+    assert found > 2 * engine.accountant.claimed(DELTA), (
+        "the common practice understates by that much"
+    )
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_a_pass_of_which_few_batches_are_read_is_charged(shuffle):
-    """Each of 15 passes may have begun with the same record: 15 steps cost what they cost without batches."""
+    """Each of 15 passes may have begun with the same record: 15 steps cost what they cost without
+    batches."""
     engine, steps, loader = private(poisson=False, passes=0, shuffle=shuffle)
     engine.accountant.watch(loader).watch(loader)
     resumed = OpacusAccountant()
@@ -87,7 +114,11 @@ def test_a_pass_of_which_few_batches_are_read_is_charged(shuffle):
     with pytest.raises(InputError, match="whole passes"):
         describe(engine, optimizer=steps, data_loader=loader)
     for accountant in (engine.accountant, resumed):
-        assert accountant.curve().mu == full_curve([(Z, 0.1, 15)], 1).mu > 2.7 * full_curve([(Z, 0.1, 15)], 10).mu
+        assert (
+            accountant.curve().mu
+            == full_curve([(Z, 0.1, 15)], 1).mu
+            > 2.7 * full_curve([(Z, 0.1, 15)], 10).mu
+        )
     for _ in range(2):
         for _ in loader:
             engine.accountant.step(noise_multiplier=Z, sample_rate=BATCH / N)
@@ -98,7 +129,8 @@ def test_a_pass_of_which_few_batches_are_read_is_charged(shuffle):
 
 
 def test_passes_side_by_side_are_charged_and_refused():
-    """Both may begin with the same record, in one step, or in two: of noise Z they cost at most what Z / 2 costs."""
+    """Both may begin with the same record, in one step, or in two: of noise Z they cost at most
+    what Z / 2 costs."""
     engine, steps, loader = private(poisson=False, passes=0)
     engine.accountant.watch(loader)
     pairs = zip(loader, loader, strict=True)
@@ -149,11 +181,19 @@ def test_another_noise_in_the_middle():
         accountant.step(noise_multiplier=z, sample_rate=0.5)
     assert accountant.history == [(1.0, 0.5, 2), (2.0, 0.5, 3)] and len(accountant) == 5
     full = full_curve(accountant.history, 2)
-    assert full.mu == pytest.approx(np.sqrt(1 + 1 / 4 + 1 / 4) * 1.0098, rel=1e-4), "passes (1, 1), (2, 2), (2,)"
-    assert full_curve([(2.0, 0.5, 1), (1.0, 0.5, 3)], 2).mu == pytest.approx(np.sqrt(2) * 1.0098, rel=1e-4)
+    assert full.mu == pytest.approx(np.sqrt(1 + 1 / 4 + 1 / 4) * 1.0098, rel=1e-4), (
+        "passes (1, 1), (2, 2), (2,)"
+    )
+    assert full_curve([(2.0, 0.5, 1), (1.0, 0.5, 3)], 2).mu == pytest.approx(
+        np.sqrt(2) * 1.0098, rel=1e-4
+    )
     two = poisson_curve([(2.0, 0.5, 1), (4.0, 0.25, 1)]).epsilon(DELTA)  # two rates are convolved
     assert two > poisson_curve([(2.0, 0.5, 1)]).epsilon(DELTA)
-    assert poisson_curve([(0.0, 0.5, 1)]).epsilon(DELTA) == np.inf == full_curve([(0.0, 0.5, 1)], 2).epsilon(DELTA)
+    assert (
+        poisson_curve([(0.0, 0.5, 1)]).epsilon(DELTA)
+        == np.inf
+        == full_curve([(0.0, 0.5, 1)], 2).epsilon(DELTA)
+    )
     assert poisson_curve([]).epsilon(DELTA) == full_curve([], 2).epsilon(DELTA) == 0
     again = OpacusAccountant()
     again.load_state_dict(accountant.state_dict())
@@ -165,8 +205,14 @@ def test_opacus_calibrates_with_it():
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        z = get_noise_multiplier(target_epsilon=3.0, target_delta=DELTA, sample_rate=0.1, steps=20,
-                                 accountant="lastiterate", epsilon_tolerance=0.3)
+        z = get_noise_multiplier(
+            target_epsilon=3.0,
+            target_delta=DELTA,
+            sample_rate=0.1,
+            steps=20,
+            accountant="lastiterate",
+            epsilon_tolerance=0.3,
+        )
     assert 2.6 < reference(0.1, 20, z) <= 3.0
 
 
@@ -183,8 +229,16 @@ def test_events_of_dp_accounting_and_plans_that_hold_them():
         dp_event: object
 
     step = dp.PoissonSampledDpEvent(0.1, dp.GaussianDpEvent(2.0))
-    run = li.Run(n=500, steps=30, step_size=1.0, noise=li.NoiseMultiplier(2.0), clip=1.0, batching=li.Poisson(0.1),
-                 release="all", adjacency="add-remove")
+    run = li.Run(
+        n=500,
+        steps=30,
+        step_size=1.0,
+        noise=li.NoiseMultiplier(2.0),
+        clip=1.0,
+        batching=li.Poisson(0.1),
+        release="all",
+        adjacency="add-remove",
+    )
     assert describe(Plan(dp.SelfComposedDpEvent(step, 30)), n=500) == run
     assert describe(dp.ComposedDpEvent([step] * 30), n=500) == run
     full = describe(dp.SelfComposedDpEvent(dp.GaussianDpEvent(2.0), 5), n=500)
@@ -219,18 +273,25 @@ def test_what_is_not_known_is_refused():
     with pytest.raises(InputError, match="optimizer must be what make_private returned"):
         describe(engine, optimizer=steps.original_optimizer, data_loader=loader)
     data = loader.dataset
-    for sampler in (torch.utils.data.RandomSampler(data, replacement=True),
-                    torch.utils.data.SubsetRandomSampler(range(5))):
+    for sampler in (
+        torch.utils.data.RandomSampler(data, replacement=True),
+        torch.utils.data.SubsetRandomSampler(range(5)),
+    ):
         with pytest.raises(InputError, match="every record once in a pass"):
-            engine.accountant.watch(torch.utils.data.DataLoader(data, batch_size=2, sampler=sampler))
+            engine.accountant.watch(
+                torch.utils.data.DataLoader(data, batch_size=2, sampler=sampler)
+            )
     with pytest.raises(InputError, match="must be a torch DataLoader"):
         engine.accountant.watch([1, 2])
     engine.accountant.watch(private(passes=0, batch=10)[2])
     with pytest.raises(InputError, match="rates that were counted"):
         engine.get_epsilon(DELTA)
     step = dp.GaussianDpEvent(1.0)
-    for event, said in ((dp.LaplaceDpEvent(1.0), "Gaussian steps"), (object(), "PrivacyEngine"),
-                        (dp.ComposedDpEvent([step, dp.GaussianDpEvent(2.0)]), "equal steps")):
+    for event, said in (
+        (dp.LaplaceDpEvent(1.0), "Gaussian steps"),
+        (object(), "PrivacyEngine"),
+        (dp.ComposedDpEvent([step, dp.GaussianDpEvent(2.0)]), "equal steps"),
+    ):
         with pytest.raises(InputError, match=said):
             describe(event, n=5)
     with pytest.raises(InputError, match="n is needed"):

@@ -1,4 +1,5 @@
-"""Optimizers and schedules of torch on a module: post-processing of noisy gradients, stated, kept and charged."""
+"""Optimizers and schedules of torch on a module: post-processing of noisy gradients, stated, kept
+and charged."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -21,18 +22,34 @@ from tiers import unless
 N = 24
 X = np.random.default_rng(0).normal(size=(N, 4)).astype(np.float32)
 Y = np.arange(N) % 3
-PLAIN = li.Run(n=N, steps=8, step_size=1.0, noise=li.GradientNoise(0.2), clip=0.7, batching=li.RandomAllocation(8))
+PLAIN = li.Run(
+    n=N,
+    steps=8,
+    step_size=1.0,
+    noise=li.GradientNoise(0.2),
+    clip=0.7,
+    batching=li.RandomAllocation(8),
+)
 LOSS = torch.nn.functional.cross_entropy
 
 
 def module() -> torch.nn.Module:
     torch.manual_seed(0)
-    return torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3)).double()
+    return torch.nn.Sequential(
+        torch.nn.Linear(4, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3)
+    ).double()
 
 
 def train(optimizer: Any, run: li.Run = PLAIN, **more: Any) -> Any:
-    return li.train(run, more.pop("data", (X, Y)), model=more.pop("model", module()), loss=LOSS, seed=2,
-                    optimizer=optimizer, **more)
+    return li.train(
+        run,
+        more.pop("data", (X, Y)),
+        model=more.pop("model", module()),
+        loss=LOSS,
+        seed=2,
+        optimizer=optimizer,
+        **more,
+    )
 
 
 def adamw(p: Any) -> torch.optim.Optimizer:
@@ -43,12 +60,22 @@ def scheduled(p: Any) -> Any:
     return lr_scheduler.LambdaLR(torch.optim.SGD(p, lr=0.5, momentum=0.9), lambda k: 1 / (1 + k))
 
 
-@pytest.mark.parametrize("update, optimizer", [
-    (li.Adam(), lambda p: torch.optim.Adam(p, lr=1.0)), (li.HeavyBall(0.9), lambda p: torch.optim.SGD(p, 1.0, 0.9)),
-], ids=["adam", "heavy ball"])
-@pytest.mark.parametrize("change", [{}, {"release": "all"}, {"domain": li.domains.Ball(2.0)}], ids=str)
+@pytest.mark.parametrize(
+    "update, optimizer",
+    [
+        (li.Adam(), lambda p: torch.optim.Adam(p, lr=1.0)),
+        (li.HeavyBall(0.9), lambda p: torch.optim.SGD(p, 1.0, 0.9)),
+    ],
+    ids=["adam", "heavy ball"],
+)
+@pytest.mark.parametrize(
+    "change", [{}, {"release": "all"}, {"domain": li.domains.Ball(2.0)}], ids=str
+)
 def test_an_optimizer_is_the_rule_of_its_name(update: Any, optimizer: Any, change: dict[str, Any]):
-    ours, theirs = train(None, replace(PLAIN, update=update, **change)), train(optimizer, replace(PLAIN, **change))
+    ours, theirs = (
+        train(None, replace(PLAIN, update=update, **change)),
+        train(optimizer, replace(PLAIN, **change)),
+    )
     for name, tensor in ours.state.items():
         np.testing.assert_allclose(theirs.state[name].numpy(), tensor.numpy(), rtol=1e-7, atol=1e-9)
 
@@ -56,14 +83,18 @@ def test_an_optimizer_is_the_rule_of_its_name(update: Any, optimizer: Any, chang
 def test_a_schedule_is_that_of_the_run():
     rates = tuple(0.5 / (1 + k) for k in range(PLAIN.steps))
     ours = train(None, replace(PLAIN, step_size=li.Steps(rates)))
-    theirs = train(lambda p: lr_scheduler.LambdaLR(torch.optim.SGD(p, lr=0.5), lambda k: 1 / (1 + k)))
+    theirs = train(
+        lambda p: lr_scheduler.LambdaLR(torch.optim.SGD(p, lr=0.5), lambda k: 1 / (1 + k))
+    )
     for name, tensor in ours.state.items():
         np.testing.assert_allclose(theirs.state[name].numpy(), tensor.numpy(), rtol=1e-7, atol=1e-9)
 
 
 def test_every_run_of_a_rule_begins_at_the_beginning_of_its_schedule():
     """An optimizer that remembers no numbers looks the same after a run as before it."""
-    rule = ModuleOptimizer(lambda p: lr_scheduler.StepLR(torch.optim.SGD(p, lr=1.0), 1, 0.1), ((2,),))
+    rule = ModuleOptimizer(
+        lambda p: lr_scheduler.StepLR(torch.optim.SGD(p, lr=1.0), 1, 0.1), ((2,),)
+    )
     for _ in range(2):
         theta, memory, moved = np.zeros(2), rule.init(np.zeros(2)), []
         for k in range(3):
@@ -79,8 +110,10 @@ def test_the_run_says_it_and_it_is_calibrated_saved_verified_and_loaded(tmp_path
     folder = model.save(tmp_path / "model")
     assert li.verify(folder).holds
     again = li.load(folder, like=module())
-    assert any(text.startswith("update: post-processing, stated: SGD, LambdaLR")
-               for text in again.certificate.all_caveats())
+    assert any(
+        text.startswith("update: post-processing, stated: SGD, LambdaLR")
+        for text in again.certificate.all_caveats()
+    )
     assert again.run == model.run and again.certificate.epsilon(1e-5) <= 2.0
 
 
@@ -101,22 +134,34 @@ def kept(tmp_path: Path) -> dict[str, Any]:
 
 
 OPTIMIZERS = {
-    "adamw": adamw, "schedule": scheduled, "nadam": lambda p: torch.optim.NAdam(p, lr=0.01),
-    "one cycle": lambda p: lr_scheduler.OneCycleLR(torch.optim.SGD(p, lr=0.1, momentum=0.9), 0.5, total_steps=8),
-    "chained": lambda p: lr_scheduler.SequentialLR(o := torch.optim.RAdam(p, lr=0.1), [
-        lr_scheduler.LinearLR(o, 0.1, total_iters=3), lr_scheduler.CosineAnnealingLR(o, 5)], milestones=[3]),
-    "groups": lambda p: torch.optim.SGD([{"params": p[:2], "lr": 0.5}, {"params": p[2:], "lr": 0.1}], momentum=0.5),
-    "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1), "asgd": lambda p: torch.optim.ASGD(p, lr=0.1, t0=2),
+    "adamw": adamw,
+    "schedule": scheduled,
+    "nadam": lambda p: torch.optim.NAdam(p, lr=0.01),
+    "one cycle": lambda p: lr_scheduler.OneCycleLR(
+        torch.optim.SGD(p, lr=0.1, momentum=0.9), 0.5, total_steps=8
+    ),
+    "chained": lambda p: lr_scheduler.SequentialLR(
+        o := torch.optim.RAdam(p, lr=0.1),
+        [lr_scheduler.LinearLR(o, 0.1, total_iters=3), lr_scheduler.CosineAnnealingLR(o, 5)],
+        milestones=[3],
+    ),
+    "groups": lambda p: torch.optim.SGD(
+        [{"params": p[:2], "lr": 0.5}, {"params": p[2:], "lr": 0.1}], momentum=0.5
+    ),
+    "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1),
+    "asgd": lambda p: torch.optim.ASGD(p, lr=0.1, t0=2),
 }
 
 
 KEPT = ("adamw", "chained", "groups", "asgd")
-"""Tensors of every parameter, schedules within a schedule, groups, and numbers that change the step; others have no
-other kind of state."""
+"""Tensors of every parameter, schedules within a schedule, groups, and numbers that change the
+step; others have no other kind of state."""
 
 
 @pytest.mark.parametrize("name", unless(lambda name: name in KEPT, OPTIMIZERS))
-def test_an_interrupted_run_goes_on_with_the_state_of_its_optimizer(kept: dict[str, Any], name: str):
+def test_an_interrupted_run_goes_on_with_the_state_of_its_optimizer(
+    kept: dict[str, Any], name: str
+):
     make = OPTIMIZERS[name]
     whole = train(make)
     with pytest.raises(Interrupted):
@@ -143,7 +188,9 @@ def test_exact_noise_takes_one():
 
 def test_a_schedule_that_differs_at_one_step_is_another_one(kept: dict[str, Any]):
     def later(p: Any) -> Any:
-        return lr_scheduler.LambdaLR(torch.optim.SGD(p, lr=0.5, momentum=0.9), lambda k: 1 / (1 + k) + (k == 7) / 10)
+        return lr_scheduler.LambdaLR(
+            torch.optim.SGD(p, lr=0.5, momentum=0.9), lambda k: 1 / (1 + k) + (k == 7) / 10
+        )
 
     with pytest.raises(Interrupted):
         train(scheduled, progress=interrupt, **kept)
@@ -154,8 +201,11 @@ def test_a_schedule_that_differs_at_one_step_is_another_one(kept: dict[str, Any]
 def test_so_is_one_whose_tensor_differs_in_digits_that_torch_does_not_show():
     def identity(rate: float) -> str:
         parameters = Parameters.of(module())
-        made = ModuleOptimizer.of(lambda p: torch.optim.Adam(p, lr=torch.tensor(rate)), parameters,
-                                  parameters.vector(module()))
+        made = ModuleOptimizer.of(
+            lambda p: torch.optim.Adam(p, lr=torch.tensor(rate)),
+            parameters,
+            parameters.vector(module()),
+        )
         assert made is not None
         return made.identity(3)
 
@@ -181,23 +231,37 @@ def hooked(p: Any) -> torch.optim.Optimizer:
 
 REFUSED = {
     "closures": (lambda p: torch.optim.LBFGS(p), "gradients alone"),
-    "a measured loss": (lambda p: lr_scheduler.ReduceLROnPlateau(torch.optim.SGD(p, 0.1)), "must not follow"),
-    "an optimizer that is bound": (torch.optim.SGD(module().parameters(), 0.1), "must be a function"),
+    "a measured loss": (
+        lambda p: lr_scheduler.ReduceLROnPlateau(torch.optim.SGD(p, 0.1)),
+        "must not follow",
+    ),
+    "an optimizer that is bound": (
+        torch.optim.SGD(module().parameters(), 0.1),
+        "must be a function",
+    ),
     "a class": (torch.optim.SGD, "must be a function"),
-    "other parameters": (lambda p: torch.optim.SGD(module().parameters(), 0.1), "every parameter that it is handed"),
+    "other parameters": (
+        lambda p: torch.optim.SGD(module().parameters(), 0.1),
+        "every parameter that it is handed",
+    ),
     "some of them": (lambda p: torch.optim.SGD(p[:2], 0.1), "every parameter that it is handed"),
     "no optimizer": (lambda p: None, "must be a torch.optim.Optimizer"),
     "coupled decay": (lambda p: torch.optim.Adam(p, lr=0.1, weight_decay=0.1), "coupled"),
-    "coupled decay in momentum": (lambda p: torch.optim.SGD(p, 0.1, 0.9, weight_decay=0.1), "coupled"),
+    "coupled decay in momentum": (
+        lambda p: torch.optim.SGD(p, 0.1, 0.9, weight_decay=0.1),
+        "coupled",
+    ),
     "random numbers": (lambda p: Random(p, 0.1), "no random numbers"),
     "hooks": (hooked, "no hooks"),
     "sparse": (lambda p: torch.optim.SparseAdam(p), "gradients alone"),
     "a schedule that ends before the run": (
         lambda p: lr_scheduler.OneCycleLR(torch.optim.SGD(p, 0.1), 0.1, PLAIN.steps - 3),
-        "each of the run's 8 steps, and OneCycleLR ends, got 'an error after step 6'"),
+        "each of the run's 8 steps, and OneCycleLR ends, got 'an error after step 6'",
+    ),
     "a table of rates that is too short": (
         lambda p: lr_scheduler.LambdaLR(torch.optim.SGD(p, 0.1), [1.0, 0.5, 0.2, 0.1].__getitem__),
-        "each of the run's 8 steps, and LambdaLR ends, got 'an error after step 4'"),
+        "each of the run's 8 steps, and LambdaLR ends, got 'an error after step 4'",
+    ),
 }
 
 
@@ -210,19 +274,31 @@ def test_what_is_refused_before_anything_is_trained(refused: str):
 
 def test_a_schedule_as_long_as_the_run_is_taken_and_a_refused_one_is_not_paid_for(tmp_path: Path):
     for each in (PLAIN.steps - 1, PLAIN.steps):  # torch looks up one rate more than it uses
-        assert train(lambda p, each=each: lr_scheduler.OneCycleLR(torch.optim.SGD(p, 0.1), 0.1, total_steps=each + 1))
+        assert train(
+            lambda p, each=each: lr_scheduler.OneCycleLR(
+                torch.optim.SGD(p, 0.1), 0.1, total_steps=each + 1
+            )
+        )
     ledger = Ledger(tmp_path / "l")
     ledger.add("d", unit="record", adjacency="zero-out", filter=GaussianFilter(900.0))
     before = (tmp_path / "l").read_bytes()
     with pytest.raises(InputError, match="OneCycleLR ends"):
-        train(lambda p: lr_scheduler.OneCycleLR(torch.optim.SGD(p, 0.1), 0.1, 3), ledger=ledger, dataset="d")
+        train(
+            lambda p: lr_scheduler.OneCycleLR(torch.optim.SGD(p, 0.1), 0.1, 3),
+            ledger=ledger,
+            dataset="d",
+        )
     assert (tmp_path / "l").read_bytes() == before
 
 
 def test_an_optimizer_is_named_and_tried_for_the_parameters_that_it_gets():
     matrices = torch.nn.Linear(4, 3, bias=False).double()
-    assert train(lambda p: torch.optim.SGD([each for each in p if each.ndim == 2], 0.1), model=matrices).certificate
-    assert train(lambda p: torch.optim.SGD([{"params": [p[0], p[3]]}, {"params": p[1:3], "lr": 0.05}], 0.1)).certificate
+    assert train(
+        lambda p: torch.optim.SGD([each for each in p if each.ndim == 2], 0.1), model=matrices
+    ).certificate
+    assert train(
+        lambda p: torch.optim.SGD([{"params": [p[0], p[3]]}, {"params": p[1:3], "lr": 0.05}], 0.1)
+    ).certificate
 
 
 def test_what_the_run_says_is_taken_and_what_is_harmless(kept: dict[str, Any]):
@@ -230,7 +306,9 @@ def test_what_the_run_says_is_taken_and_what_is_harmless(kept: dict[str, Any]):
     assert train(lambda p: torch.optim.Adam(p, lr=0.1, weight_decay=0.1), coupled).run == coupled
     assert train(lambda p: torch.optim.SGD(p, lr=0.1, weight_decay=0.1))  # the same as decay apart
     assert train(lambda p: torch.optim.AdamW(p, lr=0.1, weight_decay=0.1))
-    assert train(lambda p: torch.optim.Rprop(p, lr=0.1)).run.update == li.PostProcessing("Rprop")  # state
+    assert train(lambda p: torch.optim.Rprop(p, lr=0.1)).run.update == li.PostProcessing(
+        "Rprop"
+    )  # state
     assert train(lambda p: Own(p, lr=0.1)).run.update == li.PostProcessing("Own")
     with pytest.raises(InputError, match="needs an optimizer of torch"):
         train(lambda p: Own(p, lr=0.1), **kept)

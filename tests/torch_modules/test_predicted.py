@@ -43,10 +43,15 @@ def entropy(out, y):
 
 
 INPUTS = {
-    "array": (lambda: torch.nn.Linear(4, 3), X), "tensor": (lambda: torch.nn.Linear(4, 3), torch.from_numpy(X)),
-    "double": (lambda: torch.nn.Linear(4, 3), X.astype(np.float64)), "ids": (Words, IDS),
-    "short ids": (Words, IDS.astype(np.int32)), "tuple": (Both, (X, IDS)), "dictionary": (Both, {"x": X, "ids": IDS}),
-    "tensors": (Both, {"ids": torch.from_numpy(IDS), "x": torch.from_numpy(X)}), "named": (Named, {"x": X, "ids": IDS}),
+    "array": (lambda: torch.nn.Linear(4, 3), X),
+    "tensor": (lambda: torch.nn.Linear(4, 3), torch.from_numpy(X)),
+    "double": (lambda: torch.nn.Linear(4, 3), X.astype(np.float64)),
+    "ids": (Words, IDS),
+    "short ids": (Words, IDS.astype(np.int32)),
+    "tuple": (Both, (X, IDS)),
+    "dictionary": (Both, {"x": X, "ids": IDS}),
+    "tensors": (Both, {"ids": torch.from_numpy(IDS), "x": torch.from_numpy(X)}),
+    "named": (Named, {"x": X, "ids": IDS}),
 }
 
 
@@ -60,7 +65,9 @@ def test_what_is_trained_on_is_predicted(name):
     parts = x if isinstance(x, tuple) else x.values() if isinstance(x, dict) else (x,)
     names = x if isinstance(x, dict) else range(len(parts))
     given = {name: torch.as_tensor(part)[3:4] for name, part in zip(names, parts, strict=True)}
-    given = {name: part.float() if part.is_floating_point() else part for name, part in given.items()}
+    given = {
+        name: part.float() if part.is_floating_point() else part for name, part in given.items()
+    }
     with torch.no_grad():
         alone = model.module(**given) if isinstance(x, dict) else model.module(*given.values())
     np.testing.assert_allclose(found[3:4], alone["logits"] if name == "named" else alone, atol=1e-6)
@@ -77,12 +84,21 @@ def linear():
     return li.train(RUN, (X, Y), model=torch.nn.Linear(4, 3), loss=entropy)
 
 
-@pytest.mark.parametrize("x, said", [
-    ("text", "tensors or arrays of numbers"), (X[0, 0], "along the first axis"), ({}, "along the first axis"),
-    (X[:, :2], "records that the module takes"), (((X, X), Y), "hold the 1 parts"),
-    ({"other": X}, "records that the module takes"), ((X, Y[:3]), "as many in every part"), (None, "of numbers"),
-    ((), "along the first axis"), ((X, np.array(["a"] * N)), "of numbers"),
-])
+@pytest.mark.parametrize(
+    "x, said",
+    [
+        ("text", "tensors or arrays of numbers"),
+        (X[0, 0], "along the first axis"),
+        ({}, "along the first axis"),
+        (X[:, :2], "records that the module takes"),
+        (((X, X), Y), "hold the 1 parts"),
+        ({"other": X}, "records that the module takes"),
+        ((X, Y[:3]), "as many in every part"),
+        (None, "of numbers"),
+        ((), "along the first axis"),
+        ((X, np.array(["a"] * N)), "of numbers"),
+    ],
+)
 def test_what_cannot_be_predicted_is_said(linear, x, said):
     with pytest.raises(li.InputError, match=said) as caught:
         linear.predict(x)
@@ -105,21 +121,34 @@ class Items(torch.utils.data.Dataset):
 
 
 Z = np.roll(IDS, 1)
-PIECES = li.data.Generated(N, lambda first, count: (X[first:first + count], Y[first:first + count]))
+PIECES = li.data.Generated(
+    N, lambda first, count: (X[first : first + count], Y[first : first + count])
+)
 STORED = TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))
 SAME = {
-    "one part": (lambda: torch.nn.Linear(4, 3), X, [(X, Y), (torch.from_numpy(X), Y), (X,), STORED, PIECES,
-                                                    DatasetPieces(STORED)]),
+    "one part": (
+        lambda: torch.nn.Linear(4, 3),
+        X,
+        [(X, Y), (torch.from_numpy(X), Y), (X,), STORED, PIECES, DatasetPieces(STORED)],
+    ),
     "two parts": (Masked, (X, Z), [((X, Z), Y), ((torch.from_numpy(X), Z),)]),
-    "by name": (Masked, {"x": X, "ids": Z}, [({"x": X, "ids": Z}, Y), ({"ids": Z, "x": X},), Items()]),
+    "by name": (
+        Masked,
+        {"x": X, "ids": Z},
+        [({"x": X, "ids": Z}, Y), ({"ids": Z, "x": X},), Items()],
+    ),
 }
-WRONG = {"one part": [], "two parts": [X, (X, Z, Y), ((X, Z, Y), Y)], "by name": [X, (X, Y), (X, Z)]}
+WRONG = {
+    "one part": [],
+    "two parts": [X, (X, Z, Y), ((X, Z, Y), Y)],
+    "by name": [X, (X, Y), (X, Z)],
+}
 
 
 @pytest.mark.parametrize("name", SAME)
 def test_records_are_predicted_as_the_training_took_them_or_without_the_rest(name, tmp_path):
-    """What a tuple of arrays is follows from the training, in a folder as well; what could be read in two ways is
-    refused: a module with an optional input would answer without it."""
+    """What a tuple of arrays is follows from the training, in a folder as well; what could be read
+    in two ways is refused: a module with an optional input would answer without it."""
     made, x, others = SAME[name]
     model = li.train(RUN, (x, Y), model=made(), loss=entropy)
     again = li.load(model.save(tmp_path / "m"), like=made())
@@ -128,14 +157,20 @@ def test_records_are_predicted_as_the_training_took_them_or_without_the_rest(nam
         for given in others:
             assert np.array_equal(one.predict(given), found)
         for given in WRONG[name]:
-            with pytest.raises(li.InputError, match=r"that the module was trained on|by whose names"):
+            with pytest.raises(
+                li.InputError, match=r"that the module was trained on|by whose names"
+            ):
                 one.predict(given)
 
 
 def test_a_classifier_keeps_whole_numbers_for_a_table_alone():
-    words = DPNetClassifier(Words(), run=RUN, epsilon=5.0, classes=[0, 1, 2], random_state=0).fit(IDS, Y)
+    words = DPNetClassifier(Words(), run=RUN, epsilon=5.0, classes=[0, 1, 2], random_state=0).fit(
+        IDS, Y
+    )
     assert words.predict(IDS).shape == (N,)
-    plain = DPNetClassifier(torch.nn.Linear(2, 3), run=RUN, epsilon=5.0, classes=[0, 1, 2], random_state=0)
+    plain = DPNetClassifier(
+        torch.nn.Linear(2, 3), run=RUN, epsilon=5.0, classes=[0, 1, 2], random_state=0
+    )
     assert plain.fit(IDS, Y).predict(IDS).shape == (N,)
 
 

@@ -1,4 +1,5 @@
-"""Modules with batch normalisation become ones that can be trained, and it is said what was changed."""
+"""Modules with batch normalisation become ones that can be trained, and it is said what was
+changed."""
 
 import copy
 
@@ -17,8 +18,16 @@ Y = np.arange(12) % 2
 
 
 def net() -> nn.Sequential:
-    return nn.Sequential(nn.Conv2d(3, 64, 3), nn.BatchNorm2d(64), nn.ReLU(), nn.Dropout(0.3), nn.Flatten(),
-                         nn.Linear(64 * 16, 10), nn.BatchNorm1d(10), nn.Linear(10, 2))
+    return nn.Sequential(
+        nn.Conv2d(3, 64, 3),
+        nn.BatchNorm2d(64),
+        nn.ReLU(),
+        nn.Dropout(0.3),
+        nn.Flatten(),
+        nn.Linear(64 * 16, 10),
+        nn.BatchNorm1d(10),
+        nn.Linear(10, 2),
+    )
 
 
 def test_what_is_changed_is_said_and_can_be_trained():
@@ -28,11 +37,20 @@ def test_what_is_changed_is_said_and_can_be_trained():
     with pytest.raises(InputError, match="batch normalisation mixes"):
         check_parts(module)
     found = private_version(module)
-    assert found.changed == ("1: BatchNorm2d is GroupNorm(16, 64)", "3: Dropout is switched off",
-                             "6: BatchNorm1d is GroupNorm(1, 10)")
-    assert torch.equal(found.module[1].weight, module[1].weight) and module[1].training and module[3].training
+    assert found.changed == (
+        "1: BatchNorm2d is GroupNorm(16, 64)",
+        "3: Dropout is switched off",
+        "6: BatchNorm1d is GroupNorm(1, 10)",
+    )
+    assert (
+        torch.equal(found.module[1].weight, module[1].weight)
+        and module[1].training
+        and module[3].training
+    )
     assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
-    run = li.Run(n=12, steps=3, step_size=0.1, noise=li.GradientNoise(0.1), clip=1.0, batching=li.Cyclic(6))
+    run = li.Run(
+        n=12, steps=3, step_size=0.1, noise=li.GradientNoise(0.1), clip=1.0, batching=li.Cyclic(6)
+    )
     model = li.train(run, (X, Y), model=found.module, loss=nn.functional.cross_entropy, seed=1)
     assert set(model.state) == {name for name, _ in module.named_parameters()}
 
@@ -44,15 +62,27 @@ def test_numbers_of_one_channel_are_not_normalised_to_nothing():
 
 def test_parts_that_are_shared_stay_shared_and_others_stay_as_they_are():
     part = nn.BatchNorm2d(8)
-    found = private_version(nn.ModuleDict({"a": part, "b": nn.Sequential(part, nn.InstanceNorm2d(
-        8, track_running_stats=True)), "c": nn.Linear(2, 2)}))
+    found = private_version(
+        nn.ModuleDict(
+            {
+                "a": part,
+                "b": nn.Sequential(part, nn.InstanceNorm2d(8, track_running_stats=True)),
+                "c": nn.Linear(2, 2),
+            }
+        )
+    )
     assert found.module["a"] is found.module["b"][0] and isinstance(found.module["a"], nn.GroupNorm)
-    assert found.changed == ("a: BatchNorm2d is GroupNorm(2, 8)", "b.1: InstanceNorm2d collects no statistics")
+    assert found.changed == (
+        "a: BatchNorm2d is GroupNorm(2, 8)",
+        "b.1: InstanceNorm2d collects no statistics",
+    )
     check_parts(found.module)
     assert private_version(nn.Linear(2, 2)).changed == ()
     assert isinstance(private_version(nn.BatchNorm2d(8)).module, nn.GroupNorm)
     inside = private_version(nn.DataParallel(nn.Linear(2, 2)))
-    assert type(inside.module) is nn.Linear and inside.changed == ("DataParallel: the module inside of it",)
+    assert type(inside.module) is nn.Linear and inside.changed == (
+        "DataParallel: the module inside of it",
+    )
     with pytest.raises(InputError, match=r"must be a torch\.nn\.Module, got 'type'"):
         private_version(nn.Linear)
     with pytest.raises(InputError, match="seen a batch"):

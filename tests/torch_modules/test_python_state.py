@@ -1,4 +1,5 @@
-"""A gradient follows from a record and the parameters: modules and losses that keep or draw anything are refused."""
+"""A gradient follows from a record and the parameters: modules and losses that keep or draw
+anything are refused."""
 
 import functools
 import random
@@ -49,31 +50,68 @@ class Listed(list):
 
 WAYS = {
     "a counter": (Keeping(counts, calls=0), r"model\.calls"),
-    "an answer": (Keeping(lambda own, x: setattr(own, "last", x.detach().clone()), last=None), r"model\.last"),
+    "an answer": (
+        Keeping(lambda own, x: setattr(own, "last", x.detach().clone()), last=None),
+        r"model\.last",
+    ),
     "a list": (Keeping(lambda own, x: own.seen.append(1), seen=[]), r"model\.seen\.length"),
-    "a table of sizes": (Keeping(lambda own, x: own.seen.update({len(own.seen): 1}), seen={}), r"model\.seen\.length"),
-    "numbers of numpy": (Keeping(lambda own, x: own.total.__iadd__(1), total=np.zeros(2)), r"model\.total"),
-    "a generator": (Keeping(lambda own, x: own.rng.random(), rng=np.random.default_rng(0)), r"model\.rng"),
-    "one of torch": (Keeping(lambda own, x: torch.rand(1, generator=own.rng), rng=torch.Generator()), r"model\.rng"),
-    "one of Python": (Keeping(lambda own, x: own.rng.random(), rng=random.Random(0)), r"model\.rng"),
+    "a table of sizes": (
+        Keeping(lambda own, x: own.seen.update({len(own.seen): 1}), seen={}),
+        r"model\.seen\.length",
+    ),
+    "numbers of numpy": (
+        Keeping(lambda own, x: own.total.__iadd__(1), total=np.zeros(2)),
+        r"model\.total",
+    ),
+    "a generator": (
+        Keeping(lambda own, x: own.rng.random(), rng=np.random.default_rng(0)),
+        r"model\.rng",
+    ),
+    "one of torch": (
+        Keeping(lambda own, x: torch.rand(1, generator=own.rng), rng=torch.Generator()),
+        r"model\.rng",
+    ),
+    "one of Python": (
+        Keeping(lambda own, x: own.rng.random(), rng=random.Random(0)),
+        r"model\.rng",
+    ),
     "Python's own": (Keeping(lambda own, x: random.random()), "random"),
     "numpy's own": (Keeping(lambda own, x: np.random.rand()), r"numpy\.random"),
-    "the last few": (Keeping(lambda own, x: own.seen.append(own.seen[-1] + 1), seen=deque([5], 1)),
-                     r"model\.seen\[0\]"),
-    "a closure": (Keeping((lambda seen: lambda own, x: seen.append(1))([])), r"model\.keep\.seen\.length"),
-    "a set of as many": (Keeping(lambda own, x: own.seen.add(own.seen.pop() + 1), seen={5}), r"model\.seen"),
-    "a slot": (Keeping(lambda own, x: setattr(own.box, "last", len(own.box.last) * [0] + [1]), box=Slotted()),
-               r"model\.box\.last"),
-    "a list's attribute": (Keeping(lambda own, x: setattr(own.seen, "last", own.seen.last + 1), seen=Listed()),
-                           r"model\.seen\.last"),
-    "a part of it": (torch.nn.Sequential(Keeping(counts, calls=0)), r"model\._modules\['0'\]\.calls"),
+    "the last few": (
+        Keeping(lambda own, x: own.seen.append(own.seen[-1] + 1), seen=deque([5], 1)),
+        r"model\.seen\[0\]",
+    ),
+    "a closure": (
+        Keeping((lambda seen: lambda own, x: seen.append(1))([])),
+        r"model\.keep\.seen\.length",
+    ),
+    "a set of as many": (
+        Keeping(lambda own, x: own.seen.add(own.seen.pop() + 1), seen={5}),
+        r"model\.seen",
+    ),
+    "a slot": (
+        Keeping(
+            lambda own, x: setattr(own.box, "last", len(own.box.last) * [0] + [1]), box=Slotted()
+        ),
+        r"model\.box\.last",
+    ),
+    "a list's attribute": (
+        Keeping(lambda own, x: setattr(own.seen, "last", own.seen.last + 1), seen=Listed()),
+        r"model\.seen\.last",
+    ),
+    "a part of it": (
+        torch.nn.Sequential(Keeping(counts, calls=0)),
+        r"model\._modules\['0'\]\.calls",
+    ),
 }
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_module_that_keeps_something_is_refused(way):
     module, place = WAYS[way]
-    with pytest.raises(li.InputError, match=f"must keep nothing of a forward pass, .* got .{place}"):
+    with pytest.raises(
+        li.InputError, match=f"must keep nothing of a forward pass, .* got .{place}"
+    ):
         prepare(RUN, module, functional.cross_entropy, (X, Y))
 
 
@@ -99,11 +137,18 @@ def keeping(out, y, *, seen=SEEN):
     return functional.cross_entropy(out, y)
 
 
-@pytest.mark.parametrize("loss, place", [(Remembering(), r"loss\.last"),
-                                         (keeping, r"loss\.__kwdefaults__\['seen'\]"),
-                                         (functools.partial(scaled, [0]), r"loss\.args")])
+@pytest.mark.parametrize(
+    "loss, place",
+    [
+        (Remembering(), r"loss\.last"),
+        (keeping, r"loss\.__kwdefaults__\['seen'\]"),
+        (functools.partial(scaled, [0]), r"loss\.args"),
+    ],
+)
 def test_so_is_a_loss(loss, place):
-    with pytest.raises(li.InputError, match=f"must keep nothing of a forward pass, .* got .{place}"):
+    with pytest.raises(
+        li.InputError, match=f"must keep nothing of a forward pass, .* got .{place}"
+    ):
         prepare(RUN, torch.nn.Linear(4, 3), loss, (X, Y))
 
 

@@ -1,4 +1,5 @@
-"""Augmentations of what a module takes, under keys of the record's own: the mean over copies is clipped."""
+"""Augmentations of what a module takes, under keys of the record's own: the mean over copies is
+clipped."""
 
 from dataclasses import replace
 from typing import Any
@@ -15,16 +16,22 @@ from lastiterate.engine.random import ORDER, stream
 from lastiterate.engine.record_loss import keys_of_batch
 from lastiterate.engine.streaming.buffers import Arrays
 from lastiterate.errors import InputError
-from lastiterate.torch.released import exactly
-from lastiterate.torch.module_training import fit_module, prepare
+from lastiterate.torch.module_training import fit_in_pieces, fit_module, prepare
 from lastiterate.torch.randomness import RecordKey, as_words
-from lastiterate.torch.module_training import fit_in_pieces
+from lastiterate.torch.released import exactly
 
 N, CLIP = 20, 0.7
 X = np.random.default_rng(0).normal(size=(N, 1, 5, 5)).astype(np.float32)
 Y = np.arange(N) % 3
-RUN = li.Run(n=N, steps=4, step_size=0.5, noise=li.GradientNoise(0.01), clip=CLIP, batching=li.RandomAllocation(5),
-             record_draws=li.RecordDraws("shaken", 3))
+RUN = li.Run(
+    n=N,
+    steps=4,
+    step_size=0.5,
+    noise=li.GradientNoise(0.01),
+    clip=CLIP,
+    batching=li.RandomAllocation(5),
+    record_draws=li.RecordDraws("shaken", 3),
+)
 
 
 def shaken(key: RecordKey, x: torch.Tensor) -> torch.Tensor:
@@ -47,7 +54,9 @@ def entropy(out: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
 
 
 def flat(state: dict[str, torch.Tensor]) -> np.ndarray:
-    return np.concatenate([tensor.double().numpy().reshape(len(tensor), -1) for tensor in state.values()], axis=1)
+    return np.concatenate(
+        [tensor.double().numpy().reshape(len(tensor), -1) for tensor in state.values()], axis=1
+    )
 
 
 @pytest.mark.parametrize("exact", [False, True])
@@ -57,7 +66,7 @@ def test_the_mean_over_copies_is_clipped_and_then_added(copies: int, exact: bool
     module = net()
     prepared = prepare(run, module, entropy, (X, Y), augment=shaken)
     key = seeded_key(3)
-    summed = (exactly(prepared, key)[0] if exact else prepared)
+    summed = exactly(prepared, key)[0] if exact else prepared
     keys = np.random.default_rng(1).integers(0, 2**32, (N, 2), dtype=np.uint32)
     constants = summed.summed.parameters.fixed(summed.summed.dtype)
     found = summed.total(prepared.initial, constants, torch.arange(N), None, keys)
@@ -79,13 +88,27 @@ def test_one_record_moves_no_sum_by_more_than_the_clip_whatever_is_drawn(exact: 
     without = X.copy()
     without[3] = 0
     module = nn.Sequential(nn.Flatten(), nn.Linear(25, 1, bias=False))
-    one, other = (flat(parameters.released(theta)) for parameters, theta in (
-        fit_module(run, module, lambda out, _: out.sum(), (rows, Y), seeded_key(1), augment=violent,
-                   executed_as=exactly if exact else None) for rows in (X, without)))
+    one, other = (
+        flat(parameters.released(theta))
+        for parameters, theta in (
+            fit_module(
+                run,
+                module,
+                lambda out, _: out.sum(),
+                (rows, Y),
+                seeded_key(1),
+                augment=violent,
+                executed_as=exactly if exact else None,
+            )
+            for rows in (X, without)
+        )
+    )
     moved = np.diff(one - other, axis=0, prepend=0) * run.divisor / 0.5
     norms = np.linalg.norm(moved, axis=1)
     assert 0.9 * CLIP < norms.max() <= CLIP * (1 + 1e-5)
-    assert len({tuple(np.round(step, 4) + 0) for step in moved[norms > 0.1]}) > 1, "draws of two steps differ"
+    assert len({tuple(np.round(step, 4) + 0) for step in moved[norms > 0.1]}) > 1, (
+        "draws of two steps differ"
+    )
 
 
 @pytest.mark.parametrize("batching", [li.Cyclic(6), li.RandomAllocation(5)], ids=str)
@@ -100,29 +123,58 @@ def test_what_a_record_draws_follows_from_its_number_and_not_from_its_place(batc
 
 @pytest.mark.parametrize("microbatch", [None, 3])
 def test_dropout_drops_by_the_record_and_the_step(microbatch: int | None):
-    run = replace(RUN, batching=li.FullBatch(), step_size=1.0, noise=li.GradientNoise(1e-9), clip=1e3, release="all",
-                  record_draws=li.RecordDraws("dropout", 1))
+    run = replace(
+        RUN,
+        batching=li.FullBatch(),
+        step_size=1.0,
+        noise=li.GradientNoise(1e-9),
+        clip=1e3,
+        release="all",
+        record_draws=li.RecordDraws("dropout", 1),
+    )
     module = nn.Sequential(nn.Dropout(0.5), nn.Linear(N, 1, bias=False))
     data = (np.eye(N, dtype=np.float32), Y)
-    theta = fit_module(run, module, lambda out, _: out.sum(), data, seeded_key(1), microbatch=microbatch)[1]
-    kept = -np.diff(theta, axis=0) * N  # record i moves entry i alone, twice as far where it is kept
+    theta = fit_module(
+        run, module, lambda out, _: out.sum(), data, seeded_key(1), microbatch=microbatch
+    )[1]
+    kept = (
+        -np.diff(theta, axis=0) * N
+    )  # record i moves entry i alone, twice as far where it is kept
     with jax.enable_x64(True):
-        keys = [keys_of_batch(stream(seeded_key(1), ORDER), np.arange(N), k) for k in range(1, run.steps)]
-    wanted = [[2.0 * float(RecordKey(word).fold_in(0).fold_in(1).fold_in(1).uniform(1, N)[0, i] >= 0.5)
-               for i, word in enumerate(as_words(each))] for each in keys]
+        keys = [
+            keys_of_batch(stream(seeded_key(1), ORDER), np.arange(N), k)
+            for k in range(1, run.steps)
+        ]
+    wanted = [
+        [
+            2.0 * float(RecordKey(word).fold_in(0).fold_in(1).fold_in(1).uniform(1, N)[0, i] >= 0.5)
+            for i, word in enumerate(as_words(each))
+        ]
+        for each in keys
+    ]
     np.testing.assert_allclose(kept, wanted, atol=1e-4)
     assert len({tuple(row) for row in wanted}) == len(wanted) and 0.3 < np.mean(wanted) < 1.7
 
 
 def test_train_gives_keys_to_dropout_that_is_switched_on_and_says_so():
-    module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Dropout2d(0.5), nn.Flatten(), nn.Dropout(0.3), nn.Linear(18, 3))
+    module = nn.Sequential(
+        nn.Conv2d(1, 2, 3), nn.Dropout2d(0.5), nn.Flatten(), nn.Dropout(0.3), nn.Linear(18, 3)
+    )
     run = replace(RUN, record_draws=None)
     model = li.train(run, (X, Y), model=module, loss=entropy, augment=shaken, copies=2)
     assert model.certificate.run.record_draws == li.RecordDraws("shaken and dropout", 2)  # type: ignore[union-attr]
     np.testing.assert_array_equal(model.predict(X), model.predict(X))
-    assert li.train(run, (X, Y), model=module.eval(), loss=entropy).certificate.run.record_draws is None
+    assert (
+        li.train(run, (X, Y), model=module.eval(), loss=entropy).certificate.run.record_draws
+        is None
+    )
     with pytest.raises(InputError, match="AlphaDropout"):
-        li.train(run, (X, Y), model=nn.Sequential(nn.AlphaDropout(0.5), nn.Flatten(), nn.Linear(25, 3)), loss=entropy)
+        li.train(
+            run,
+            (X, Y),
+            model=nn.Sequential(nn.AlphaDropout(0.5), nn.Flatten(), nn.Linear(25, 3)),
+            loss=entropy,
+        )
 
 
 def test_a_table_of_embeddings_adds_up_what_several_copies_look_up():
@@ -139,7 +191,8 @@ def test_a_table_of_embeddings_adds_up_what_several_copies_look_up():
     constants = prepared.summed.parameters.fixed(prepared.summed.dtype)
     quick = prepared.total(prepared.initial, constants, torch.arange(N), None, keys)
     slow = replace(prepared, summed=replace(prepared.summed, layers=())).total(
-        prepared.initial, constants, torch.arange(N), None, keys)
+        prepared.initial, constants, torch.arange(N), None, keys
+    )
     assert prepared.summed.layers and np.abs(slow).max() > 0.1
     np.testing.assert_allclose(quick, slow, atol=1e-5)
 
@@ -151,10 +204,16 @@ def test_numbers_of_a_key_are_uniform_and_those_of_other_keys_are_others():
     assert abs(float(every.mean()) - 0.5) < 0.005 and abs(float(every.var()) - 1 / 12) < 0.002
     assert float(torch.corrcoef(every).fill_diagonal_(0).abs().max()) < 0.07
     normal = keys[0].normal(40000)
-    assert abs(float(normal.mean())) < 0.02 and abs(float(normal.std()) - 1) < 0.02 and bool(normal.isfinite().all())
+    assert (
+        abs(float(normal.mean())) < 0.02
+        and abs(float(normal.std()) - 1) < 0.02
+        and bool(normal.isfinite().all())
+    )
     counts = torch.bincount(keys[1].integers(2, 5, 30000), minlength=5)
     assert counts[:2].sum() == 0 and int(counts[2:].min()) > 9700
-    many = torch.func.vmap(lambda word: RecordKey(word).uniform(3))(torch.stack([each.word for each in keys]))
+    many = torch.func.vmap(lambda word: RecordKey(word).uniform(3))(
+        torch.stack([each.word for each in keys])
+    )
     assert all(torch.equal(row, each.uniform(3)) for row, each in zip(many, keys, strict=True))
 
 
@@ -165,7 +224,10 @@ REFUSED = {
     "average": (lambda key, x: x - HELD.mean(0), "one entry for every record"),
     "if": (lambda key, x: x if float(x.sum()) > 0 else -x, "vmap"),
     "form": (lambda key, x: (x, x), "form"),
-    "shape": (lambda key, x: x.reshape(-1)[:5], "^augment must give a record that the model and the loss take"),
+    "shape": (
+        lambda key, x: x.reshape(-1)[:5],
+        "^augment must give a record that the model and the loss take",
+    ),
     "arguments": (lambda x: x, "key and one record"),
 }
 
@@ -182,9 +244,13 @@ def test_train_says_what_is_drawn_and_a_checkpoint_knows_it():
     plain = replace(RUN, record_draws=None)
     model = li.train(plain, (X, Y), model=net(), loss=entropy, augment=shaken, copies=3)
     assert model.certificate.run.record_draws == RUN.record_draws  # type: ignore[union-attr]
-    once = replace(RUN, record_draws=li.RecordDraws("shaken", 1))  # one copy: each is traced for itself
-    first, other, again = (prepare(once, net(), entropy, (X, Y), augment=one).identity
-                           for one in (shaken, violent, shaken))
+    once = replace(
+        RUN, record_draws=li.RecordDraws("shaken", 1)
+    )  # one copy: each is traced for itself
+    first, other, again = (
+        prepare(once, net(), entropy, (X, Y), augment=one).identity
+        for one in (shaken, violent, shaken)
+    )
     assert first == again != other
     with pytest.raises(InputError, match="record_draws"):
         li.torch.trainer(RUN, net(), entropy)(X, Y, np.asarray(seeded_key(1))[None])

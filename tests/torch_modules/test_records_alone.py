@@ -1,4 +1,5 @@
-"""A module whose vectorised gradients mix records is refused, whichever way it does, before a ledger is charged."""
+"""A module whose vectorised gradients mix records is refused, whichever way it does, before a
+ledger is charged."""
 
 import numpy as np
 import pytest
@@ -7,8 +8,8 @@ import torch.nn.functional as functional
 
 import lastiterate as li
 from lastiterate.ledger import GaussianFilter, Ledger
-from lastiterate.torch.module_training import prepare
 from lastiterate.torch.layers import NoOwnRules
+from lastiterate.torch.module_training import prepare
 
 N = 6
 X = np.random.default_rng(0).normal(size=(N, 4)).astype(np.float32)
@@ -94,13 +95,25 @@ def test_functions_with_a_rule_of_their_own_are_refused(way, more, tmp_path):
 
 
 def test_a_loss_with_a_rule_of_its_own_is_refused(tmp_path):
-    refused("says itself", tmp_path, torch.nn.Linear(4, 3),
-            lambda out, y: functional.cross_entropy(Mixed.apply(out), y))
+    refused(
+        "says itself",
+        tmp_path,
+        torch.nn.Linear(4, 3),
+        lambda out, y: functional.cross_entropy(Mixed.apply(out), y),
+    )
 
 
 def test_functions_without_one_are_taken():
-    found = li.train(RUN, (X, Y), model=Within(Generated.apply), loss=functional.cross_entropy, seed=0)
-    plain = li.train(RUN, (X, Y), model=torch.nn.Sequential(found.module.own), loss=functional.cross_entropy, seed=0)
+    found = li.train(
+        RUN, (X, Y), model=Within(Generated.apply), loss=functional.cross_entropy, seed=0
+    )
+    plain = li.train(
+        RUN,
+        (X, Y),
+        model=torch.nn.Sequential(found.module.own),
+        loss=functional.cross_entropy,
+        seed=0,
+    )
     assert found.run == plain.run
 
 
@@ -139,7 +152,9 @@ def test_what_rounding_could_hide_shows_in_the_bits(tmp_path):
     refused("depends on those that it is vectorised with", tmp_path, Short())
 
 
-@pytest.mark.parametrize("module", [Peeking(1e-6), Short(1e-4)], ids=["single precision", "bfloat16"])
+@pytest.mark.parametrize(
+    "module", [Peeking(1e-6), Short(1e-4)], ids=["single precision", "bfloat16"]
+)
 def test_loud_records_show_what_little_is_mixed(module):
     with pytest.raises(li.InputError, match="depends on those that it is vectorised with"):
         prepare(RUN, module, functional.cross_entropy, (X, Y))
@@ -147,16 +162,22 @@ def test_loud_records_show_what_little_is_mixed(module):
 
 @pytest.mark.parametrize("way", ["of the records", "of records without a derivative"])
 def test_made_up_records_show_it_where_functions_are_not_looked_at(way, monkeypatch):
-    monkeypatch.setattr(NoOwnRules, "__torch_function__", lambda self, func, types, args=(), kwargs=None:
-                        func(*args, **(kwargs or {})))
+    monkeypatch.setattr(
+        NoOwnRules,
+        "__torch_function__",
+        lambda self, func, types, args=(), kwargs=None: func(*args, **(kwargs or {})),
+    )
     with pytest.raises(li.InputError, match="depends on those that it is vectorised with"):
         prepare(RUN, WAYS[way], functional.cross_entropy, (X, Y))
 
 
 def test_integers_vary_among_made_up_records(monkeypatch):
     """A table that mixes what it has looked up is caught, though made-up integers were all 0 once."""
-    monkeypatch.setattr(NoOwnRules, "__torch_function__", lambda self, func, types, args=(), kwargs=None:
-                        func(*args, **(kwargs or {})))
+    monkeypatch.setattr(
+        NoOwnRules,
+        "__torch_function__",
+        lambda self, func, types, args=(), kwargs=None: func(*args, **(kwargs or {})),
+    )
 
     class Words(torch.nn.Module):
         def __init__(self):

@@ -1,4 +1,5 @@
-"""What is no private training is refused in one sentence, by name and with a remedy, before anything is executed."""
+"""What is no private training is refused in one sentence, by name and with a remedy, before
+anything is executed."""
 
 from dataclasses import replace
 from functools import partial
@@ -91,20 +92,35 @@ def frozen():
 
 
 MODULES = {
-    "batch norm": (dense(torch.nn.BatchNorm1d(3)), "BatchNorm1d at '1'\"; use lastiterate.torch.private"),
-    "batch norm without statistics": (dense(torch.nn.BatchNorm1d(3, track_running_stats=False)).eval(), "BatchNorm1d"),
+    "batch norm": (
+        dense(torch.nn.BatchNorm1d(3)),
+        "BatchNorm1d at '1'\"; use lastiterate.torch.private",
+    ),
+    "batch norm without statistics": (
+        dense(torch.nn.BatchNorm1d(3, track_running_stats=False)).eval(),
+        "BatchNorm1d",
+    ),
     "synchronised": (dense(torch.nn.SyncBatchNorm(3)), "SyncBatchNorm"),
-    "instance norm": (dense(torch.nn.InstanceNorm1d(3, track_running_stats=True)), "must not collect statistics"),
+    "instance norm": (
+        dense(torch.nn.InstanceNorm1d(3, track_running_stats=True)),
+        "must not collect statistics",
+    ),
     "dropout": (dense(torch.nn.AlphaDropout(0.5)), "AlphaDropout at '1'"),
     "random slopes": (dense(torch.nn.RReLU()), "must draw no random numbers"),
-    "dropout in attention": (torch.nn.TransformerEncoderLayer(4, 2, 8), "MultiheadAttention at 'self_attn'"),
+    "dropout in attention": (
+        torch.nn.TransformerEncoderLayer(4, 2, 8),
+        "MultiheadAttention at 'self_attn'",
+    ),
     "dropout in a recurrent layer": (torch.nn.LSTM(4, 3, 2, dropout=0.1), "LSTM"),
     "recurrent without a rule": (Last(), "private_version"),
     "random pooling": (dense(torch.nn.FractionalMaxPool2d(2, 2)).eval(), "FractionalMaxPool2d"),
     "own noise": (Noisy(), "must draw no random numbers"),
     "centred by the batch": (Centred(), "a record's output depends on its batch"),
     "a mean inside": (Averaged(), "must answer for each record of a batch"),
-    "counts": (Counting(), "must not write to its parameters or buffers in a forward pass, got 'seen'"),
+    "counts": (
+        Counting(),
+        "must not write to its parameters or buffers in a forward pass, got 'seen'",
+    ),
     "no gradient": (Detached(), "finite gradient"),
     "integers": (integers(), "table is none, got 'torch.int64'"),
     "not finite": (infinite(), "must have finite parameters"),
@@ -133,14 +149,19 @@ def test_losses_are_of_one_record():
     assert "floating-point scalar" in refused(loss=lambda out, y: y)
     assert "must be a function" in refused(loss="cross_entropy")
     assert "not finite" in refused(loss=lambda out, y: torch.log(0 * out.sum()))
-    assert "must have a gradient on one made-up record" in refused(loss=lambda out, y: functional.nll_loss(
-        out.expand(7, 3).log_softmax(-1).T.reshape(1, 3, 7, 1), y.expand(1, 7, 1))), "strides that torch cannot take"
+    assert "must have a gradient on one made-up record" in refused(
+        loss=lambda out, y: functional.nll_loss(
+            out.expand(7, 3).log_softmax(-1).T.reshape(1, 3, 7, 1), y.expand(1, 7, 1)
+        )
+    ), "strides that torch cannot take"
 
 
 def test_data_are_n_finite_records():
     module = dense()
     assert "n = 6 records" in refused(module, data=(X[:4], Y[:4]))
-    long = torch.utils.data.TensorDataset(torch.from_numpy(np.tile(X, (2, 1))), torch.from_numpy(np.tile(Y, 2)))
+    long = torch.utils.data.TensorDataset(
+        torch.from_numpy(np.tile(X, (2, 1))), torch.from_numpy(np.tile(Y, 2))
+    )
     assert "n = 6 records, got 12" in refused(module, data=long)
     broken = X.copy()
     broken[3, 1] = np.nan
@@ -150,7 +171,9 @@ def test_data_are_n_finite_records():
     assert "arrays of numbers" in refused(module, data=(X, np.array(list("abcdef"))))
 
     for lists in ({"input_ids": X.tolist()}, (X.tolist(), Y), (X, Y.tolist())):
-        assert "must be tensors or arrays with the records along their first axis" in refused(module, data=lists)
+        assert "must be tensors or arrays with the records along their first axis" in refused(
+            module, data=lists
+        )
 
     class Stream(torch.utils.data.IterableDataset):
         def __iter__(self):
@@ -164,16 +187,29 @@ def test_data_are_n_finite_records():
 def test_other_spellings_are_answered_in_a_sentence():
     """Tensors, state dicts and losses of torch where a module, or arrays, are asked for."""
     module, own = dense(), np.zeros((3, 4), np.float32)
-    own_tensors = module[0].weight, module.state_dict(), list(module.parameters()), module.parameters()
+    own_tensors = (
+        module[0].weight,
+        module.state_dict(),
+        list(module.parameters()),
+        module.parameters(),
+    )
     for model in (*own_tensors, torch.nn.Linear):
         assert "give a torch.nn.Module itself" in refused(model, loss=lambda p, x, y: 0.0)
     assert "must take the parameters and one record" in refused(
-        own, loss=lambda p, x, y: functional.cross_entropy(torch.as_tensor(p) @ x, y))
-    assert "must take the parameters and one record" in refused(own, loss=torch.nn.CrossEntropyLoss())
+        own, loss=lambda p, x, y: functional.cross_entropy(torch.as_tensor(p) @ x, y)
+    )
+    assert "must take the parameters and one record" in refused(
+        own, loss=torch.nn.CrossEntropyLoss()
+    )
     narrow = torch.from_numpy(X).bfloat16()
-    assert "tensors that NumPy can read, got 'torch.bfloat16 on cpu'" in refused(own, lambda p, x, y: 0.0, (narrow, Y))
+    assert "tensors that NumPy can read, got 'torch.bfloat16 on cpu'" in refused(
+        own, lambda p, x, y: 0.0, (narrow, Y)
+    )
     with pytest.raises(InputError, match="must be a tuple"):
-        li.train(replace(RUN, loss=li.Logistic()), torch.utils.data.TensorDataset(narrow, torch.from_numpy(Y)))
+        li.train(
+            replace(RUN, loss=li.Logistic()),
+            torch.utils.data.TensorDataset(narrow, torch.from_numpy(Y)),
+        )
     assert "must have parameters" in refused(torch.nn.ReLU())
 
 
@@ -192,7 +228,10 @@ def test_nothing_is_paid_for_a_module_that_is_refused(tmp_path):
     ledger = Ledger(tmp_path / "l")
     ledger.add("d", unit="record", adjacency="zero-out", filter=GaussianFilter(900.0))
     before = (tmp_path / "l").read_bytes()
-    for module, said in ((dense(torch.nn.BatchNorm1d(3)), "BatchNorm1d"), (frozen(), "are trained")):
+    for module, said in (
+        (dense(torch.nn.BatchNorm1d(3)), "BatchNorm1d"),
+        (frozen(), "are trained"),
+    ):
         assert said in refused(module, ledger=ledger, dataset="d")
     assert (tmp_path / "l").read_bytes() == before
 
@@ -203,10 +242,17 @@ def test_shapes_are_looked_at_before_anything_is_paid(tmp_path):
     before = (tmp_path / "l").read_bytes()
     to_it = {"ledger": book, "dataset": "d", "epsilon": 1.0, "run": replace(RUN, noise=None)}
     tensors = torch.from_numpy(X[:4]), torch.from_numpy(Y[:4])
-    for data in ((X[:4], Y[:4]), tensors, (X, Y[:4]), torch.utils.data.TensorDataset(*tensors),
-                 torch.utils.data.Subset(torch.utils.data.TensorDataset(*tensors), [0, 1])):
+    for data in (
+        (X[:4], Y[:4]),
+        tensors,
+        (X, Y[:4]),
+        torch.utils.data.TensorDataset(*tensors),
+        torch.utils.data.Subset(torch.utils.data.TensorDataset(*tensors), [0, 1]),
+    ):
         assert "must have the run's n = 6 records" in refused(data=data, **to_it)
-    net = DPNetClassifier(torch.nn.Linear(4, 2), classes=[0, 1, 2], passes=1, ledger=book, dataset="d")
+    net = DPNetClassifier(
+        torch.nn.Linear(4, 2), classes=[0, 1, 2], passes=1, ledger=book, dataset="d"
+    )
     with pytest.raises(InputError, match="one output for each of 3 classes, got \\(2,\\)"):
         net.fit(X, Y)
     np.save(tmp_path / "x.npy", X)
@@ -214,18 +260,30 @@ def test_shapes_are_looked_at_before_anything_is_paid(tmp_path):
     said = refused(data=li.data.stream(tmp_path / "x.npy"), scratch=tmp_path / "none", **to_it)
     assert said.startswith("scratch must be a folder that can be written to")
     with pytest.raises(InputError, match="target must be numbers, or class indices"):
-        li.train(li.Run(n=N, steps=2, step_size=0.3, loss=li.Softmax(classes=3)), (X, Y.astype(str)), epsilon=1.0,
-                 ledger=book, dataset="d")
+        li.train(
+            li.Run(n=N, steps=2, step_size=0.3, loss=li.Softmax(classes=3)),
+            (X, Y.astype(str)),
+            epsilon=1.0,
+            ledger=book,
+            dataset="d",
+        )
     assert (tmp_path / "l").read_bytes() == before
 
 
 def test_weights_of_classes_that_a_mean_divides_out_are_refused():
     weight = torch.tensor([1.0, 5.0, 1.0])
-    for loss in (torch.nn.CrossEntropyLoss(weight=weight), partial(functional.cross_entropy, weight=weight)):
+    for loss in (
+        torch.nn.CrossEntropyLoss(weight=weight),
+        partial(functional.cross_entropy, weight=weight),
+    ):
         assert "must not take a mean where classes have weights" in refused(loss=loss)
     summed = torch.nn.CrossEntropyLoss(weight=weight, reduction="sum")
-    assert not torch.equal(*(li.train(RUN, (X, Y), model=dense_of_zeros(), loss=one, seed=0).state["weight"]
-                             for one in (summed, functional.cross_entropy)))
+    assert not torch.equal(
+        *(
+            li.train(RUN, (X, Y), model=dense_of_zeros(), loss=one, seed=0).state["weight"]
+            for one in (summed, functional.cross_entropy)
+        )
+    )
 
 
 def dense_of_zeros():
@@ -236,7 +294,9 @@ def dense_of_zeros():
 
 
 def test_what_torch_says_of_shapes_and_types_of_targets_has_a_remedy():
-    said = refused(torch.nn.Linear(4, 1), torch.nn.BCEWithLogitsLoss(), (X, (Y > 1).astype(np.float32)))
+    said = refused(
+        torch.nn.Linear(4, 1), torch.nn.BCEWithLogitsLoss(), (X, (Y > 1).astype(np.float32))
+    )
     assert "of one output give targets of shape (n, 1)" in said
     assert "class indices are whole numbers" in refused(data=(X, Y.astype(np.float32)))
     assert refused(devices=2).startswith("devices must be 1 for torch models, got 2")
@@ -248,7 +308,9 @@ def test_runs_that_say_something_else_are_refused():
     assert "must have parameters 0" in refused(run=replace(RUN, start=li.GaussianStart(1.0)))
     assert "microbatch" in refused(microbatch=0) and "microbatch" in refused(microbatch=True)
     boxed = replace(RUN, domain=li.domains.Ball(1.0))
-    assert "must be 1 where the run has a domain" in refused(Grouped(dense(), {"0": 2.0}), run=boxed)
+    assert "must be 1 where the run has a domain" in refused(
+        Grouped(dense(), {"0": 2.0}), run=boxed
+    )
     for speeds, said in (({"head": 1.0}, "must name parameters"), ({"0": -1.0}, "numbers >= 0")):
         with pytest.raises(InputError, match=said):
             Grouped(dense(), speeds)
@@ -260,4 +322,9 @@ def test_facts_of_a_linear_model_certify_no_module():
     """They were believed, and a row of 1e9 moved the module by 1e7."""
     given = li.Abstract(li.Logistic(row_norm=1.0, intercept=0.0).facts())
     with pytest.raises(li.NotCertified):
-        li.train(replace(RUN, clip=None, loss=given), (X * 1e9, Y), model=dense(), loss=functional.cross_entropy)
+        li.train(
+            replace(RUN, clip=None, loss=given),
+            (X * 1e9, Y),
+            model=dense(),
+            loss=functional.cross_entropy,
+        )

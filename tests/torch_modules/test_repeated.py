@@ -1,4 +1,5 @@
-"""Chunks of one form are repeated from a trace: the bits are those of the code, which is asked where it must be."""
+"""Chunks of one form are repeated from a trace: the bits are those of the code, which is asked
+where it must be."""
 
 from dataclasses import replace
 
@@ -12,12 +13,15 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn.functional import cross_entropy  # noqa: E402
 
-from lastiterate.torch import module_training, recorded_operations as repeated
-from lastiterate.torch.recorded_operations import Repeated
+from lastiterate.torch import module_training  # noqa: E402
+from lastiterate.torch import recorded_operations as repeated  # noqa: E402
+from lastiterate.torch.recorded_operations import Repeated  # noqa: E402
 
 rng = np.random.default_rng(0)
 X, Y = rng.normal(size=(40, 6)).astype(np.float32), rng.integers(0, 3, 40)
-RUN = li.Run(n=40, steps=12, step_size=0.5, clip=0.3, batching=li.Cyclic(10), noise=li.GradientNoise(0.01))
+RUN = li.Run(
+    n=40, steps=12, step_size=0.5, clip=0.3, batching=li.Cyclic(10), noise=li.GradientNoise(0.01)
+)
 
 
 class Switched(nn.Module):
@@ -35,17 +39,31 @@ class Switched(nn.Module):
 def modules():
     torch.manual_seed(0)
     yield "dense", nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)), RUN
-    yield "dropout", nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3)), \
-        replace(RUN, record_draws=li.RecordDraws("dropout"))
-    yield "convolution", nn.Sequential(nn.Unflatten(1, (1, 6)), nn.Conv1d(1, 4, 3), nn.GroupNorm(2, 4), nn.Flatten(),
-                                       nn.Linear(16, 3)), replace(RUN, batching=li.Poisson(0.25))
+    yield (
+        "dropout",
+        nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3)),
+        replace(RUN, record_draws=li.RecordDraws("dropout")),
+    )
+    yield (
+        "convolution",
+        nn.Sequential(
+            nn.Unflatten(1, (1, 6)),
+            nn.Conv1d(1, 4, 3),
+            nn.GroupNorm(2, 4),
+            nn.Flatten(),
+            nn.Linear(16, 3),
+        ),
+        replace(RUN, batching=li.Poisson(0.25)),
+    )
     yield "code that looks at numbers", Switched(), RUN
 
 
 @pytest.mark.parametrize("name, module, run", list(modules()), ids=[name for name, *_ in modules()])
 def test_a_run_that_repeats_releases_the_same_bits(name, module, run, monkeypatch):
     made = list[Repeated]()
-    monkeypatch.setattr(module_training, "Repeated", lambda steps: made.append(Repeated(steps)) or made[-1])
+    monkeypatch.setattr(
+        module_training, "Repeated", lambda steps: made.append(Repeated(steps)) or made[-1]
+    )
     prepared = module_training.prepare(run, module, cross_entropy, (X, Y))
     monkeypatch.setattr(repeated, "OFTEN", 100)
     plain = prepared.execute(seeded_key(1))
@@ -65,18 +83,30 @@ def test_a_trace_that_gives_other_bits_is_not_used():
 
     given = {"w": torch.ones(3)}, {}, (torch.zeros(3),)
     assert repeated.traced_on(counting, *given) is None
-    assert repeated.traced_on(lambda own, held, records: {"found": own["w"] + records[0]}, *given) is not None
+    assert (
+        repeated.traced_on(lambda own, held, records: {"found": own["w"] + records[0]}, *given)
+        is not None
+    )
 
 
 def traced_alone(function):
     """What a trace gives at other numbers than those it was made with, or None."""
-    found = repeated.traced_on(lambda own, held, records: function(own["w"], records[0]), {"w": torch.ones(3)}, {},
-                               (torch.zeros(3),))
-    return None if found is None else [part.tolist() for part in found[0](torch.full((3,), 2.0), torch.ones(3))]
+    found = repeated.traced_on(
+        lambda own, held, records: function(own["w"], records[0]),
+        {"w": torch.ones(3)},
+        {},
+        (torch.zeros(3),),
+    )
+    return (
+        None
+        if found is None
+        else [part.tolist() for part in found[0](torch.full((3,), 2.0), torch.ones(3))]
+    )
 
 
 def test_what_python_could_decide_by_is_not_traced():
-    """Numbers that leave the tensors, shapes that follow from them, and numbers that become constants of the trace."""
+    """Numbers that leave the tensors, shapes that follow from them, and numbers that become
+    constants of the trace."""
     assert traced_alone(lambda w, x: w if (w > 0).all() else x) is None
     assert traced_alone(lambda w, x: w * float(w.sum())) is None
     assert traced_alone(lambda w, x: w if torch.equal(w, torch.full((3,), 2.0)) else x) is None
@@ -91,14 +121,23 @@ def test_a_trace_repeats_what_is_written_in_place_and_what_has_several_results()
         held = w.clone()
         held[1:].mul_(3).add_(x[1:])
         largest, at = held.max(0)
-        return [held.view(3, 1), largest, at, torch.ones(2), *torch.linalg.qr(torch.outer(held, held) + torch.eye(3))]
+        return [
+            held.view(3, 1),
+            largest,
+            at,
+            torch.ones(2),
+            *torch.linalg.qr(torch.outer(held, held) + torch.eye(3)),
+        ]
 
-    assert traced_alone(function) == [part.tolist() for part in function(torch.full((3,), 2.0), torch.ones(3))]
+    assert traced_alone(function) == [
+        part.tolist() for part in function(torch.full((3,), 2.0), torch.ones(3))
+    ]
 
 
 @pytest.mark.parametrize("steps, traced", [(0, 12), (20, 12), (400, 1), (30, 1)])
 def test_a_form_is_traced_when_enough_repetitions_are_expected(steps, traced, monkeypatch):
-    """Of a long run at once; of a short one, or where nothing is known of the run, when it came often; and once."""
+    """Of a long run at once; of a short one, or where nothing is known of the run, when it came
+    often; and once."""
     tried, calls = list[int](), list[int]()
     monkeypatch.setattr(repeated, "traced_on", lambda *_: tried.append(len(calls)))
     again = Repeated(steps)
@@ -113,5 +152,10 @@ def test_a_form_that_comes_seldom_is_not_traced(monkeypatch):
     monkeypatch.setattr(repeated, "traced_on", lambda *given: tried.append(len(given[-1][0])))
     again = Repeated(400)
     for k in range(400):
-        again(lambda own, held, records: own, torch.ones(3), {}, (torch.zeros(3 if k % 50 == 40 else 2),))
+        again(
+            lambda own, held, records: own,
+            torch.ones(3),
+            {},
+            (torch.zeros(3 if k % 50 == 40 else 2),),
+        )
     assert tried == [2]

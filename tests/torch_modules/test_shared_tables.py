@@ -1,4 +1,5 @@
-"""Tables that all records look up: nobody writes there, and a padding row is left out wherever a record stands."""
+"""Tables that all records look up: nobody writes there, and a padding row is left out wherever a
+record stands."""
 
 import numpy as np
 import pytest
@@ -45,11 +46,18 @@ LOOKUPS = {
 def test_every_place_has_the_gradient_of_its_record_alone(way):
     summed = prepare(RUN, Tied(LOOKUPS[way]), functional.cross_entropy, (WORDS, CLASSES)).summed
     theta = as_theta(np.random.default_rng(1).normal(size=20), torch.device("cpu"))
-    trained, records = summed.parameters.tensors(theta, summed.dtype), (torch.tensor(WORDS), torch.tensor(CLASSES))
-    found = summed.contributions(trained, summed.parameters.fixed(summed.dtype), records)["table"].each()
+    trained, records = (
+        summed.parameters.tensors(theta, summed.dtype),
+        (torch.tensor(WORDS), torch.tensor(CLASSES)),
+    )
+    found = summed.contributions(trained, summed.parameters.fixed(summed.dtype), records)[
+        "table"
+    ].each()
     for i in range(N):
         leaf = trained["table"].detach().clone().requires_grad_()
-        functional.cross_entropy(summed.call({"table": leaf}, (records[0][i:i + 1],), {})[0], records[1][i]).backward()
+        functional.cross_entropy(
+            summed.call({"table": leaf}, (records[0][i : i + 1],), {})[0], records[1][i]
+        ).backward()
         slope = leaf.grad.to_dense()
         assert float(slope[PAD].norm()) > 0, "the other reading trains the row"
         torch.testing.assert_close(found[i].reshape(5, 4).float(), slope)
@@ -58,16 +66,25 @@ def test_every_place_has_the_gradient_of_its_record_alone(way):
 WRITES = {  # none changes a number for records of words 0 and 1
     "renormalised": lambda table, x: functional.embedding(x, table, max_norm=50.0),
     "bag": lambda table, x: functional.embedding_bag(x, table, max_norm=50.0)[:, None],
-    "filled": lambda table, x: functional.embedding(x, table.detach().masked_fill_((x > 2).any().expand(5, 4), 9.0)),
-    "put": lambda table, x: functional.embedding(x, table.detach().index_put_(
-        (x[0],), (x[0] > 2).to(table.dtype)[:, None].expand(4, 4), accumulate=True)),
+    "filled": lambda table, x: functional.embedding(
+        x, table.detach().masked_fill_((x > 2).any().expand(5, 4), 9.0)
+    ),
+    "put": lambda table, x: functional.embedding(
+        x,
+        table.detach().index_put_(
+            (x[0],), (x[0] > 2).to(table.dtype)[:, None].expand(4, 4), accumulate=True
+        ),
+    ),
     "scaled": lambda table, x: functional.embedding(x, table.detach().mul_(1 + (x > 2).any())),
 }
 
 
 @pytest.mark.parametrize("way", WRITES)
 def test_what_writes_to_a_table_is_refused_though_no_number_changes(way):
-    with pytest.raises(li.InputError, match="must not write to its parameters or buffers in a forward pass, got 'tab"):
+    with pytest.raises(
+        li.InputError,
+        match="must not write to its parameters or buffers in a forward pass, got 'tab",
+    ):
         prepare(RUN, Tied(WRITES[way]), functional.cross_entropy, (WORDS, CLASSES))
 
 
@@ -80,14 +97,19 @@ def test_what_starts_to_write_in_the_middle_of_a_training_is_refused():
 
 
 def test_compiled_code_whose_lookups_cannot_be_exchanged_is_refused():
-    compiled = torch.jit.trace(lambda table, x: torch.embedding(table, x, 3), (torch.zeros(5, 4), torch.tensor(WORDS)))
-    with pytest.raises(li.InputError, match=r"embedding with padding_idx in compiled code'; leave torch.jit out"):
+    compiled = torch.jit.trace(
+        lambda table, x: torch.embedding(table, x, 3), (torch.zeros(5, 4), torch.tensor(WORDS))
+    )
+    with pytest.raises(
+        li.InputError, match=r"embedding with padding_idx in compiled code'; leave torch.jit out"
+    ):
         prepare(RUN, Tied(compiled), functional.cross_entropy, (WORDS, CLASSES))
 
 
 @pytest.mark.parametrize("padding", [0, 1, PAD])
 def test_the_usual_text_classifier_trains_whatever_its_padding(padding):
-    module = torch.nn.Sequential(torch.nn.Embedding(5, 4, padding_idx=padding), torch.nn.Flatten(),
-                                 torch.nn.Linear(16, 5))
+    module = torch.nn.Sequential(
+        torch.nn.Embedding(5, 4, padding_idx=padding), torch.nn.Flatten(), torch.nn.Linear(16, 5)
+    )
     found = li.train(RUN, (WORDS, CLASSES), model=module, loss=functional.cross_entropy, seed=1)
     assert found.certificate.epsilon(1e-5) > 0

@@ -1,4 +1,5 @@
-"""Modules on records that come in pieces: the model of a run in memory, its checkpoints and its refusals."""
+"""Modules on records that come in pieces: the model of a run in memory, its checkpoints and its
+refusals."""
 
 import numpy as np
 import pytest
@@ -6,18 +7,22 @@ import torch
 
 import lastiterate as li
 from lastiterate.engine import seeded_key
-from lastiterate.engine.checkpoint import Checkpoint
-from lastiterate.engine.checkpoint import Key
+from lastiterate.engine.checkpoint import Checkpoint, Key
 from lastiterate.errors import InputError
-from lastiterate.torch.module_training import fit_module
-from lastiterate.torch.module_training import fit_in_pieces
+from lastiterate.torch.module_training import fit_in_pieces, fit_module
 from tiers import unless
 
 N, RNG = 61, np.random.default_rng(0)
 X, Y = RNG.normal(size=(N, 4)).astype(np.float32), RNG.integers(0, 3, N)
 LOSS = torch.nn.functional.cross_entropy
-BATCHINGS = [li.FullBatch(), li.Cyclic(15), li.Permuted(15), li.Reshuffled(15), li.RandomAllocation(15),
-             li.BallsInBins(15)]
+BATCHINGS = [
+    li.FullBatch(),
+    li.Cyclic(15),
+    li.Permuted(15),
+    li.Reshuffled(15),
+    li.RandomAllocation(15),
+    li.BallsInBins(15),
+]
 
 
 @pytest.fixture
@@ -34,25 +39,43 @@ def small(monkeypatch):
 
 
 def made(first, count):
-    return X[first:first + count], Y[first:first + count]
+    return X[first : first + count], Y[first : first + count]
 
 
 def run_of(batching, **more):
     steps = 3 if batching == li.FullBatch() else 9
-    given = dict(n=N, steps=steps, step_size=0.3, noise=li.GradientNoise(0.01), batching=batching, clip=1.0)
+    given = dict(
+        n=N, steps=steps, step_size=0.3, noise=li.GradientNoise(0.01), batching=batching, clip=1.0
+    )
     return li.Run(**given | more)
 
 
-@pytest.mark.parametrize("noise, batching", unless(
-    lambda case: isinstance(case[0], li.GradientNoise) or case[1] in (li.Cyclic(15), li.RandomAllocation(15)),
-    [(each, batching) for each in (li.GradientNoise(0.01), li.Correlated(0.1, 4)) for batching in BATCHINGS]), ids=str)
+@pytest.mark.parametrize(
+    "noise, batching",
+    unless(
+        lambda case: (
+            isinstance(case[0], li.GradientNoise)
+            or case[1] in (li.Cyclic(15), li.RandomAllocation(15))
+        ),
+        [
+            (each, batching)
+            for each in (li.GradientNoise(0.01), li.Correlated(0.1, 4))
+            for batching in BATCHINGS
+        ],
+    ),
+    ids=str,
+)
 def test_the_model_is_the_one_of_a_run_in_memory(batching, noise, module, tmp_path):
     """A single record elsewhere moves it by far more than rounding."""
     source, run = li.data.Generated(N, made), run_of(batching, noise=noise)
     held = fit_module(run, module, LOSS, (X, Y), seeded_key(3), microbatch=8)[1]
-    found = fit_in_pieces(run, module, LOSS, source, seeded_key(3), microbatch=8, folder=tmp_path)[1]
+    found = fit_in_pieces(run, module, LOSS, source, seeded_key(3), microbatch=8, folder=tmp_path)[
+        1
+    ]
     np.testing.assert_allclose(found, held, rtol=0, atol=2e-6)
-    other = li.data.Generated(N, lambda first, count: (np.roll(X, 1, 0)[first:first + count], made(first, count)[1]))
+    other = li.data.Generated(
+        N, lambda first, count: (np.roll(X, 1, 0)[first : first + count], made(first, count)[1])
+    )
     assert np.abs(fit_in_pieces(run, module, LOSS, other, seeded_key(3))[1] - held).max() > 1e-4
     assert not list(tmp_path.iterdir())
 
@@ -80,20 +103,35 @@ def test_a_resumed_run_releases_the_same_bits(module, tmp_path):
 
 def test_train_takes_sources_and_refuses_what_they_cannot(module, tmp_path):
     source = li.data.Generated(N, made)
-    found = li.train(run_of(li.Cyclic(15)), source, model=module, loss=LOSS, seed=1, delta=1e-5, scratch=tmp_path)
+    found = li.train(
+        run_of(li.Cyclic(15)), source, model=module, loss=LOSS, seed=1, delta=1e-5, scratch=tmp_path
+    )
     assert found.predict(X).shape == (N, 3)
 
     def refused(match, run=None, data=source, **more):
         with pytest.raises(InputError, match=match):
-            li.train(run_of(li.Cyclic(15)) if run is None else run, data, model=module, loss=LOSS, delta=1e-5, **more)
+            li.train(
+                run_of(li.Cyclic(15)) if run is None else run,
+                data,
+                model=module,
+                loss=LOSS,
+                delta=1e-5,
+                **more,
+            )
 
     refused("needs random access", run_of(li.Poisson(0.2)))
     refused("must be 'last'", run_of(li.Cyclic(15), release="all"))
     refused("devices must be 1 for torch models", devices=2)
     refused("n = 61 records", data=li.data.Generated(60, made))
-    refused("finite numbers", data=li.data.Generated(N, lambda first, count: (made(first, count)[0] * np.inf,
-                                                                              made(first, count)[1])))
+    refused(
+        "finite numbers",
+        data=li.data.Generated(
+            N, lambda first, count: (made(first, count)[0] * np.inf, made(first, count)[1])
+        ),
+    )
 
     changed = li.data.Generated(N, made)
-    object.__setattr__(changed, "check", lambda: (_ for _ in ()).throw(InputError("data file", "changed")))
+    object.__setattr__(
+        changed, "check", lambda: (_ for _ in ()).throw(InputError("data file", "changed"))
+    )
     refused("changed", data=changed)

@@ -1,4 +1,5 @@
-"""Sums of clipped per-record gradients: against gradients one by one, and where arithmetic is at its worst."""
+"""Sums of clipped per-record gradients: against gradients one by one, and where arithmetic is at
+its worst."""
 
 from dataclasses import replace
 
@@ -11,8 +12,8 @@ import lastiterate as li
 from lastiterate.engine import seeded_key
 from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.torch.gradient_sums import CLIP_SHRINK, as_theta, full_precision
-from lastiterate.torch.released import exactly
 from lastiterate.torch.module_training import prepare
+from lastiterate.torch.released import exactly
 
 N = 6
 Y = np.arange(N) % 3
@@ -25,7 +26,10 @@ class Functional(torch.nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.once, self.twice = torch.nn.Parameter(torch.randn(5, 4)), torch.nn.Parameter(torch.randn(5, 5))
+        self.once, self.twice = (
+            torch.nn.Parameter(torch.randn(5, 4)),
+            torch.nn.Parameter(torch.randn(5, 5)),
+        )
         self.scale = torch.nn.Parameter(torch.randn(5))
 
     def forward(self, x):
@@ -37,7 +41,10 @@ class Functional(torch.nn.Module):
 class Attention(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.embedding, self.attention = torch.nn.Embedding(7, 4), torch.nn.MultiheadAttention(4, 2, batch_first=True)
+        self.embedding, self.attention = (
+            torch.nn.Embedding(7, 4),
+            torch.nn.MultiheadAttention(4, 2, batch_first=True),
+        )
         self.norm, self.out = torch.nn.LayerNorm(4), torch.nn.Linear(4, 3)
 
     def forward(self, tokens):
@@ -49,7 +56,9 @@ class Attention(torch.nn.Module):
 class Encoder(torch.nn.Module):
     def __init__(self, frozen=False):
         super().__init__()
-        self.body = torch.nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True).requires_grad_(not frozen)
+        self.body = torch.nn.TransformerEncoderLayer(
+            4, 2, 8, dropout=0.0, batch_first=True
+        ).requires_grad_(not frozen)
         self.out = torch.nn.Linear(4, 3)
 
     def forward(self, x):
@@ -76,21 +85,65 @@ MODULES = {
     "dense": (lambda: sequential(torch.nn.Linear(4, 5), torch.nn.ReLU()), (4,), 2),
     "no bias": (lambda: sequential(torch.nn.Linear(4, 5, bias=False), torch.nn.Tanh()), (4,), 2),
     "sequences": (lambda: sequential(torch.nn.Linear(4, 5), torch.nn.GELU()), (3, 4), 2),
-    "images": (lambda: sequential(torch.nn.Conv2d(2, 4, 3, stride=2, padding=1), torch.nn.GroupNorm(2, 4),
-                                  torch.nn.ReLU(), torch.nn.Conv2d(4, 4, (1, 2), dilation=(1, 2)),
-                                  torch.nn.MaxPool2d(2)), (2, 9, 8), 4),
-    "groups of channels": (lambda: sequential(torch.nn.Conv2d(4, 6, 3, groups=2, padding="same"), torch.nn.Tanh(),
-                                              torch.nn.Conv2d(6, 2, 1, stride=2, bias=False)), (4, 5, 6), 3),
-    "signals": (lambda: sequential(torch.nn.Conv1d(2, 3, 4, stride=2, padding=1, dilation=2, padding_mode="reflect"),
-                                   torch.nn.Tanh(), torch.nn.Conv1d(3, 2, 2, padding="same")), (2, 16), 3),
-    "transposed, frozen batch norm": (lambda: sequential(
-        torch.nn.ConvTranspose2d(2, 3, 2), torch.nn.BatchNorm2d(3).eval(), torch.nn.SiLU()), (2, 4, 4), 3),
-    "transposed, in groups, normalised by instance": (lambda: sequential(
-        torch.nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1, output_padding=1, groups=2, dilation=2), torch.nn.Tanh(),
-        torch.nn.InstanceNorm2d(6, affine=True)), (4, 3, 2), 3),
-    "signals that become longer": (lambda: sequential(
-        torch.nn.ConvTranspose1d(2, 3, 4, stride=3, bias=False), torch.nn.LayerNorm([3, 13])), (2, 4), 3),
-    "words with a filler": (lambda: sequential(torch.nn.Embedding(7, 4, padding_idx=3), torch.nn.Tanh()), None, 2),
+    "images": (
+        lambda: sequential(
+            torch.nn.Conv2d(2, 4, 3, stride=2, padding=1),
+            torch.nn.GroupNorm(2, 4),
+            torch.nn.ReLU(),
+            torch.nn.Conv2d(4, 4, (1, 2), dilation=(1, 2)),
+            torch.nn.MaxPool2d(2),
+        ),
+        (2, 9, 8),
+        4,
+    ),
+    "groups of channels": (
+        lambda: sequential(
+            torch.nn.Conv2d(4, 6, 3, groups=2, padding="same"),
+            torch.nn.Tanh(),
+            torch.nn.Conv2d(6, 2, 1, stride=2, bias=False),
+        ),
+        (4, 5, 6),
+        3,
+    ),
+    "signals": (
+        lambda: sequential(
+            torch.nn.Conv1d(2, 3, 4, stride=2, padding=1, dilation=2, padding_mode="reflect"),
+            torch.nn.Tanh(),
+            torch.nn.Conv1d(3, 2, 2, padding="same"),
+        ),
+        (2, 16),
+        3,
+    ),
+    "transposed, frozen batch norm": (
+        lambda: sequential(
+            torch.nn.ConvTranspose2d(2, 3, 2), torch.nn.BatchNorm2d(3).eval(), torch.nn.SiLU()
+        ),
+        (2, 4, 4),
+        3,
+    ),
+    "transposed, in groups, normalised by instance": (
+        lambda: sequential(
+            torch.nn.ConvTranspose2d(
+                4, 6, 3, stride=2, padding=1, output_padding=1, groups=2, dilation=2
+            ),
+            torch.nn.Tanh(),
+            torch.nn.InstanceNorm2d(6, affine=True),
+        ),
+        (4, 3, 2),
+        3,
+    ),
+    "signals that become longer": (
+        lambda: sequential(
+            torch.nn.ConvTranspose1d(2, 3, 4, stride=3, bias=False), torch.nn.LayerNorm([3, 13])
+        ),
+        (2, 4),
+        3,
+    ),
+    "words with a filler": (
+        lambda: sequential(torch.nn.Embedding(7, 4, padding_idx=3), torch.nn.Tanh()),
+        None,
+        2,
+    ),
     "functions": (Functional, (4,), 1),
     "attention": (Attention, None, 3),
     "volumes": (lambda: sequential(torch.nn.Conv3d(1, 2, 2), torch.nn.Tanh()), (1, 2, 2, 3), 2),
@@ -102,7 +155,11 @@ MODULES = {
 
 def data_for(shape):
     rng = np.random.default_rng(2)
-    x = rng.integers(0, 7, (N, 5)) if shape is None else rng.normal(size=(N, *shape)).astype(np.float32)
+    x = (
+        rng.integers(0, 7, (N, 5))
+        if shape is None
+        else rng.normal(size=(N, *shape)).astype(np.float32)
+    )
     return torch.from_numpy(x), torch.from_numpy(Y)
 
 
@@ -114,8 +171,12 @@ def one_by_one(module, loss, data, clip, dtype=torch.float64):
         x = x.to(dtype) if x.is_floating_point() else x
         trained = [each for each in module.parameters() if each.requires_grad]
         found = torch.autograd.grad(loss(module(x[None])[0], y), trained, allow_unused=True)
-        flat = torch.cat([(torch.zeros_like(p) if g is None else g).reshape(-1)
-                          for g, p in zip(found, trained, strict=True)])
+        flat = torch.cat(
+            [
+                (torch.zeros_like(p) if g is None else g).reshape(-1)
+                for g, p in zip(found, trained, strict=True)
+            ]
+        )
         total = total + flat * min(1.0, clip / float(flat.norm()))
     return total
 
@@ -125,7 +186,9 @@ def summed(prepared, real=None, records=None):
     constants = prepared.summed.parameters.fixed(prepared.summed.dtype)
     records = prepared.records if records is None else records
     with full_precision(device):
-        return prepared.summed.chunk_sum(as_theta(prepared.initial, device), constants, records, real)
+        return prepared.summed.chunk_sum(
+            as_theta(prepared.initial, device), constants, records, real
+        )
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -158,7 +221,9 @@ def test_the_norm_of_one_clipped_gradient_stays_below_the_clip():
             module(x)
         prepared = prepare(RUN, module, functional.cross_entropy, (x, y))
         for scale in (1e-3, 1.0, 1e3, 1e10):
-            own = replace(prepared.summed, loss=lambda out, y, s=scale: s * functional.cross_entropy(out, y))
+            own = replace(
+                prepared.summed, loss=lambda out, y, s=scale: s * functional.cross_entropy(out, y)
+            )
             for place in range(3):
                 norm = float(summed(replace(prepared, summed=own), torch.arange(N) == place).norm())
                 assert norm <= 0.1 and (scale < 1 or norm > 0.1 * (1 - 2.0**-16))
@@ -173,11 +238,15 @@ def test_a_gradient_that_is_not_finite_counts_as_zero():
     for clip in (0.1, None):
         run = replace(RUN, clip=clip, loss=li.Abstract(li.LossFacts(lipschitz=1.0)))
         prepared = prepare(run, torch.nn.Linear(4, 3), loss, (x, y))
-        # finite itself, and its gradient is not, or not even the output; or a sum of many such gradients is not
+        # finite itself, and its gradient is not, or not even the output; or a sum of many such
+        # gradients is not
         for size in (1e30, 3e38) if clip else (1e30, 3e38, 1e18):
             hurt = x.clone()
             hurt[2] = size
-            found, expected = summed(prepared, records=(hurt, y)), summed(prepared, torch.arange(N) != 2)
+            found, expected = (
+                summed(prepared, records=(hurt, y)),
+                summed(prepared, torch.arange(N) != 2),
+            )
             assert torch.isfinite(found).all()
             torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
@@ -190,7 +259,8 @@ def test_records_that_are_not_in_the_batch_add_nothing():
 
 
 def test_sums_keep_single_precision_whatever_the_process_has_set():
-    """With automatic casts switched on every bit stays the same; bfloat16 would be wrong by one part in 500."""
+    """With automatic casts switched on every bit stays the same; bfloat16 would be wrong by one
+    part in 500."""
     prepared = prepare(RUN, dense(), functional.cross_entropy, data_for((4,)))
     quiet, cast = summed(prepared), torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("medium")
@@ -201,14 +271,17 @@ def test_sums_keep_single_precision_whatever_the_process_has_set():
                 assert torch.get_float32_matmul_precision() == "highest"
                 assert not torch.is_autocast_enabled("cpu")
             assert torch.is_autocast_enabled("cpu")
-        assert torch.get_float32_matmul_precision() == "medium", "what the process had set is put back"
+        assert torch.get_float32_matmul_precision() == "medium", (
+            "what the process had set is put back"
+        )
     finally:
         torch.set_float32_matmul_precision(cast)
     assert torch.equal(quiet, hurried)
 
 
 def test_scales_below_single_precision_do_not_round_up():
-    """Gradients near the end of single precision under a small clip: subnormal scales would be too large."""
+    """Gradients near the end of single precision under a small clip: subnormal scales would be too
+    large."""
     x, y = data_for((4,))
     prepared = prepare(RUN, torch.nn.Linear(4, 3), functional.cross_entropy, (x, y))
     for slope, record in ((3e37, 1.0), (1e-30, 1e30)):
@@ -224,7 +297,8 @@ def test_scales_below_single_precision_do_not_round_up():
 
 
 class Sly(torch.nn.Module):
-    """Mixes records only in batches of three and more, where the check on made-up records does not look."""
+    """Mixes records only in batches of three and more, where the check on made-up records does not
+    look."""
 
     def __init__(self):
         super().__init__()
@@ -243,18 +317,24 @@ def test_no_module_can_mix_records():
     other[1:] *= -3
     one = torch.arange(N) == 0
     assert torch.equal(summed(prepared, one), summed(prepared, one, (other.double(), y)))
-    torch.testing.assert_close(summed(prepared), one_by_one(module, functional.cross_entropy, (x, y),
-                                                            0.1 * CLIP_SHRINK))
+    torch.testing.assert_close(
+        summed(prepared), one_by_one(module, functional.cross_entropy, (x, y), 0.1 * CLIP_SHRINK)
+    )
 
 
 def test_a_long_chunk_is_summed_within_the_allowance():
-    """256 clipped gradients that nearly cancel: the error of the sum is far below the allowance for one record."""
+    """256 clipped gradients that nearly cancel: the error of the sum is far below the allowance for
+    one record."""
     n = 256
     x = torch.from_numpy(np.random.default_rng(0).normal(size=(n, 64)).astype(np.float32))
     data, run = (x, torch.arange(n) % 2), replace(RUN, n=n)
     module = torch.nn.Linear(64, 2)
     prepared = prepare(run, module, functional.cross_entropy, data)
-    assert prepared.most == n == prepare(run, module, functional.cross_entropy, data, microbatch=1000).most
+    assert (
+        prepared.most
+        == n
+        == prepare(run, module, functional.cross_entropy, data, microbatch=1000).most
+    )
     found = summed(prepared, torch.ones(n, dtype=torch.bool))
     expected = one_by_one(module, functional.cross_entropy, data, 0.1 * CLIP_SHRINK)
     assert float((found - expected).norm()) < 0.1 * FLOAT_SLACK / 10
@@ -283,7 +363,11 @@ def test_clipped_gradients_are_multiplied_by_the_weights_of_classes(name, exact)
     counted = np.array(weights)[target]
     np.testing.assert_allclose(sums[0], sums[1] * counted[:, None], rtol=1e-5, atol=1e-6)
     lengths = np.linalg.norm(sums[0], axis=1)
-    assert (lengths <= 2 * counted + 1e-6).all() and (lengths < 1.9 * counted).any() and lengths[5] > 0.09
+    assert (
+        (lengths <= 2 * counted + 1e-6).all()
+        and (lengths < 1.9 * counted).any()
+        and lengths[5] > 0.09
+    )
 
 
 def test_weights_of_classes_are_refused_where_a_record_has_none():
@@ -291,17 +375,40 @@ def test_weights_of_classes_are_refused_where_a_record_has_none():
     x, module = np.ones((N, 4), np.float32), torch.nn.Linear(4, 3)
     for second in (np.linspace(0, 1, N), np.arange(N), np.eye(3)[Y]):
         with pytest.raises(li.InputError, match="class ind"):
-            li.train(RUN, (x, second), model=module, loss=lambda out, y: (out * y).sum(), delta=1e-3,
-                     class_weight={0: 1, 1: 2, 2: 3})
+            li.train(
+                RUN,
+                (x, second),
+                model=module,
+                loss=lambda out, y: (out * y).sum(),
+                delta=1e-3,
+                class_weight={0: 1, 1: 2, 2: 3},
+            )
     with pytest.raises(li.InputError, match="class ind"):
-        li.train(RUN, {"input": x}, model=module, loss=lambda out: out.sum(), delta=1e-3, class_weight={0: 1, 1: 2})
-    model = li.train(RUN, torch.utils.data.TensorDataset(torch.from_numpy(x), torch.from_numpy(Y)), model=module,
-                     loss=functional.cross_entropy, delta=1e-3, class_weight={0: 1, 1: 2, 2: 4})
+        li.train(
+            RUN,
+            {"input": x},
+            model=module,
+            loss=lambda out: out.sum(),
+            delta=1e-3,
+            class_weight={0: 1, 1: 2},
+        )
+    model = li.train(
+        RUN,
+        torch.utils.data.TensorDataset(torch.from_numpy(x), torch.from_numpy(Y)),
+        model=module,
+        loss=functional.cross_entropy,
+        delta=1e-3,
+        class_weight={0: 1, 1: 2, 2: 4},
+    )
     assert model.run.loss.class_weights == (0.25, 0.5, 1.0)
-    for short in (torch.uint8, torch.int8, torch.int32, torch.uint16):  # bytes are no mask, and torch takes few others
+    for short in (
+        torch.uint8,
+        torch.int8,
+        torch.int32,
+        torch.uint16,
+    ):  # bytes are no mask, and torch takes few others
         data = torch.from_numpy(x), torch.from_numpy(Y).to(short)
-        again = li.train(model.run, data, model=module, loss=functional.cross_entropy,
-                         delta=1e-3)
+        again = li.train(model.run, data, model=module, loss=functional.cross_entropy, delta=1e-3)
         assert again.run == model.run
 
 
@@ -323,26 +430,41 @@ class Short(torch.nn.Module):
 @pytest.mark.parametrize("batching", [li.Cyclic(3), li.Poisson(0.5)], ids=["in order", "drawn"])
 @pytest.mark.parametrize("automatic", [True, False])
 @pytest.mark.parametrize("name", ["dense", "images"])
-def test_a_forward_pass_in_bfloat16_is_clipped_and_added_in_single_precision(name, automatic, batching):
+def test_a_forward_pass_in_bfloat16_is_clipped_and_added_in_single_precision(
+    name, automatic, batching
+):
     make, shape, _ = MODULES[name]
     torch.manual_seed(0)
     inner, x = make(), torch.randn(N, *shape) * 3
     inner(x)
     run = replace(RUN, clip=0.5, batching=batching)
-    made, plain = (prepare(run, module, functional.cross_entropy, (x, Y))
-                   for module in (Short(inner, automatic=automatic), inner))
+    made, plain = (
+        prepare(run, module, functional.cross_entropy, (x, Y))
+        for module in (Short(inner, automatic=automatic), inner)
+    )
     if automatic:
-        assert len(made.summed.layers) == len(plain.summed.layers)  # no gradient is stored that was not
+        assert len(made.summed.layers) == len(
+            plain.summed.layers
+        )  # no gradient is stored that was not
     sums = []
     for one in (made, plain):
         constants = one.summed.parameters.fixed(one.summed.dtype)
         with torch.no_grad():
-            each = np.array([one.total(one.initial, constants, torch.tensor([i])).copy() for i in range(N)])
+            each = np.array(
+                [one.total(one.initial, constants, torch.tensor([i])).copy() for i in range(N)]
+            )
             whole = one.total(one.initial, constants, torch.arange(N)).copy()
-            parts = one.summed.contributions(one.summed.parameters.tensors(as_theta(one.initial, torch.device("cpu")),
-                                                                           one.summed.dtype), constants, one.records)
+            parts = one.summed.contributions(
+                one.summed.parameters.tensors(
+                    as_theta(one.initial, torch.device("cpu")), one.summed.dtype
+                ),
+                constants,
+                one.records,
+            )
         assert all(part.dtype == torch.float32 for held in parts.values() for part in held.parts)
-        assert (np.linalg.norm(each, axis=1) <= 0.5).all() and np.linalg.norm(each, axis=1).max() > 0.499
+        assert (np.linalg.norm(each, axis=1) <= 0.5).all() and np.linalg.norm(
+            each, axis=1
+        ).max() > 0.499
         np.testing.assert_allclose(whole, each.sum(0), atol=3e-7)
         sums.append(each)
     assert 0 < np.abs(sums[0] - sums[1]).max() < 0.03
@@ -351,7 +473,12 @@ def test_a_forward_pass_in_bfloat16_is_clipped_and_added_in_single_precision(nam
 def test_bfloat16_is_refused_where_everything_must_be_double_precision():
     torch.manual_seed(0)
     with pytest.raises(li.InputError, match="casts to fewer bits"):
-        prepare(EXACT, Short(torch.nn.Linear(4, 3), automatic=False), functional.cross_entropy, (torch.ones(N, 4), Y))
+        prepare(
+            EXACT,
+            Short(torch.nn.Linear(4, 3), automatic=False),
+            functional.cross_entropy,
+            (torch.ones(N, 4), Y),
+        )
 
 
 @pytest.mark.parametrize("short", [torch.float32, torch.complex64], ids=["real", "complex"])

@@ -1,4 +1,5 @@
-"""The table of what works and what is refused is executed: every row of it, on a module that has the part."""
+"""The table of what works and what is refused is executed: every row of it, on a module that has
+the part."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -78,7 +79,9 @@ def fully_sharded() -> nn.Module:
 
 
 def cut() -> nn.Module:
-    return parallelize_module(around(nn.Linear(4, 4)), init_device_mesh("cpu", (1,)), {"0": ColwiseParallel()})
+    return parallelize_module(
+        around(nn.Linear(4, 4)), init_device_mesh("cpu", (1,)), {"0": ColwiseParallel()}
+    )
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -90,20 +93,26 @@ def job() -> Iterator[None]:
 
 
 def weighted(out: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    return nn.functional.cross_entropy(out, target, weight=torch.tensor([0.2, 1.0]), reduction="sum")
+    return nn.functional.cross_entropy(
+        out, target, weight=torch.tensor([0.2, 1.0]), reduction="sum"
+    )
 
 
 CASES: dict[str, Callable[[], nn.Module]] = {
     "`BatchNorm` that trains": lambda: around(nn.BatchNorm1d(3)),
     "`BatchNorm` in `.eval()`": lambda: around(nn.BatchNorm1d(3).eval()),
-    "`BatchNorm` after `private_version`": lambda: private_version(nn.Sequential(
-        nn.BatchNorm1d(3), nn.Flatten(), nn.Linear(12, 2))).module,
+    "`BatchNorm` after `private_version`": lambda: (
+        private_version(nn.Sequential(nn.BatchNorm1d(3), nn.Flatten(), nn.Linear(12, 2))).module
+    ),
     "`GroupNorm`, `LayerNorm`": lambda: around(nn.GroupNorm(1, 3), nn.LayerNorm(4)),
     "`Dropout`, `Dropout1d` to `3d`": lambda: around(nn.Dropout(0.5), nn.Dropout1d(0.5)),
     "`AlphaDropout`, `RReLU`, dropout inside of attention": lambda: around(nn.AlphaDropout(0.5)),
     "`LSTM`, `GRU`, `RNN`": lambda: around(Read(nn.LSTM(4, 4, batch_first=True))),
-    "`LSTM`, `GRU`, `RNN` after `private_version`": lambda: private_version(nn.Sequential(
-        Read(nn.GRU(4, 3, batch_first=True)), nn.Flatten(), nn.Linear(9, 2))).module,
+    "`LSTM`, `GRU`, `RNN` after `private_version`": lambda: (
+        private_version(
+            nn.Sequential(Read(nn.GRU(4, 3, batch_first=True)), nn.Flatten(), nn.Linear(9, 2))
+        ).module
+    ),
     "tied weights": lambda: around(Tied()),
     "layers under `torch.utils.checkpoint`": lambda: around(Checkpointed()),
     "`bfloat16` parameters": lambda: around(nn.Linear(4, 4)).to(torch.bfloat16),
@@ -112,13 +121,16 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     "`class_weight={0: 1, 1: 5}` of `train`": lambda: around(),
     "`DataParallel`": lambda: around(nn.DataParallel(nn.Linear(4, 4))),
     "`DistributedDataParallel`": lambda: around(DistributedDataParallel(nn.Linear(4, 4))),
-    "`FSDP`, `FullyShardedDataParallel`": lambda: around(FullyShardedDataParallel(
-        nn.Linear(4, 4), device_id=torch.device("cpu"))),
+    "`FSDP`, `FullyShardedDataParallel`": lambda: around(
+        FullyShardedDataParallel(nn.Linear(4, 4), device_id=torch.device("cpu"))
+    ),
     "`fully_shard`": fully_sharded,
     "`replicate`": lambda: replicate(around(nn.Linear(4, 4))),
     "layers cut by `parallelize_module`, and other packed tensors": cut,
 }
-SPREAD = {row for row in CASES if row.startswith(("`FSDP`", "`fully_shard`", "`replicate`", "layers cut"))}
+SPREAD = {
+    row for row in CASES if row.startswith(("`FSDP`", "`fully_shard`", "`replicate`", "layers cut"))
+}
 
 
 def test_every_row_has_a_case():

@@ -1,4 +1,5 @@
-"""Models of `transformers`, adapted by `peft`, made from small configurations: nothing is downloaded."""
+"""Models of `transformers`, adapted by `peft`, made from small configurations: nothing is
+downloaded."""
 
 import copy
 
@@ -11,15 +12,30 @@ import lastiterate as li
 from lastiterate.errors import InputError
 from lastiterate.torch.module_training import fit_module
 
-transformers = pytest.importorskip("transformers", reason="transformers and peft are installed beside torch")
+transformers = pytest.importorskip(
+    "transformers", reason="transformers and peft are installed beside torch"
+)
 peft = pytest.importorskip("peft", reason="transformers and peft are installed beside torch")
 
 N, LENGTH, WORDS = 12, 7, 40
 IDS = np.random.default_rng(0).integers(0, WORDS, (N, LENGTH))
 SEEN = (np.arange(LENGTH) < 4 + np.arange(N)[:, None] % 4).astype(np.int64)
 Y = np.arange(N) % 3
-SMALL = dict(vocab_size=WORDS, max_position_embeddings=16, hidden_size=16, num_hidden_layers=2, num_attention_heads=2)
-RUN = li.Run(n=N, steps=2, step_size=0.1, noise=li.NoiseMultiplier(1.0), clip=0.5, batching=li.RandomAllocation(6))
+SMALL = dict(
+    vocab_size=WORDS,
+    max_position_embeddings=16,
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+)
+RUN = li.Run(
+    n=N,
+    steps=2,
+    step_size=0.1,
+    noise=li.NoiseMultiplier(1.0),
+    clip=0.5,
+    batching=li.RandomAllocation(6),
+)
 
 
 def adapted(model, task):
@@ -31,8 +47,15 @@ def adapted(model, task):
 def writer():
     """Predicts the next word; its table is tied to its head."""
     torch.manual_seed(0)
-    config = transformers.GPT2Config(vocab_size=WORDS, n_positions=16, n_embd=16, n_layer=2, n_head=2, bos_token_id=0,
-                                     eos_token_id=0)
+    config = transformers.GPT2Config(
+        vocab_size=WORDS,
+        n_positions=16,
+        n_embd=16,
+        n_layer=2,
+        n_head=2,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
     return adapted(transformers.GPT2LMHeadModel(config), "CAUSAL_LM")
 
 
@@ -62,16 +85,20 @@ def test_one_step_is_the_sum_of_gradients_that_were_clipped_one_by_one(make, rec
     trained = {name: each for name, each in model.named_parameters() if each.requires_grad}
     total = dict.fromkeys(trained, 0.0)
     for i in range(N):
-        one = {name: torch.from_numpy(part[i:i + 1]) for name, part in records.items()}
+        one = {name: torch.from_numpy(part[i : i + 1]) for name, part in records.items()}
         slopes = torch.autograd.grad(model(**one).loss, list(trained.values()))
-        scales.append(min(1.0, clip / float(torch.sqrt(sum((slope.double() ** 2).sum() for slope in slopes)))))
+        scales.append(
+            min(1.0, clip / float(torch.sqrt(sum((slope.double() ** 2).sum() for slope in slopes))))
+        )
         for name, slope in zip(trained, slopes, strict=True):
             total[name] = total[name] + scales[-1] * slope
     assert min(scales) < 1.0
     run = li.Run(n=N, steps=1, step_size=0.7, noise=li.GradientNoise(0.0), clip=clip)
     parameters, theta = fit_module(run, model, own_loss, records)
     for name, tensor in parameters.released(theta).items():
-        torch.testing.assert_close(tensor, trained[name].detach() - 0.7 * total[name] / N, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(
+            tensor, trained[name].detach() - 0.7 * total[name] / N, rtol=1e-4, atol=1e-6
+        )
 
 
 @pytest.mark.parametrize(("make", "records"), [(writer, TEXTS), (reader, ANSWERS)])
@@ -81,7 +108,9 @@ def test_what_was_adapted_changed_and_the_model_answers(make, records, tmp_path)
     model = li.train(RUN, records, model=first, loss=own_loss)
     after = model.module.state_dict()
     changed = {name for name in before if not torch.equal(before[name], after[name])}
-    assert changed == set(model.state) and all("lora_" in name or "modules_to_save" in name for name in changed)
+    assert changed == set(model.state) and all(
+        "lora_" in name or "modules_to_save" in name for name in changed
+    )
     assert any("bit for bit" in caveat for caveat in model.certificate.caveats)
     found = model.predict(records)
     assert set(found) == {"logits"} and len(found["logits"]) == N
@@ -91,13 +120,18 @@ def test_what_was_adapted_changed_and_the_model_answers(make, records, tmp_path)
 
 
 def test_all_parameters_of_a_tied_model_and_authors_of_several_texts():
-    """A table that is also the head has one gradient; an author's texts are bounded, and charged as a group."""
+    """A table that is also the head has one gradient; an author's texts are bounded, and charged as
+    a group."""
     model = writer().merge_and_unload().requires_grad_(True)
-    run = li.Run(n=N, steps=2, step_size=0.1, noise=li.NoiseMultiplier(1.0), clip=0.5, rows_per_unit=3)
+    run = li.Run(
+        n=N, steps=2, step_size=0.1, noise=li.NoiseMultiplier(1.0), clip=0.5, rows_per_unit=3
+    )
     loss = lambda output, ids: functional.cross_entropy(output["logits"][:-1], ids[1:])  # noqa: E731
     data = {"input_ids": IDS, "attention_mask": SEEN}, IDS
     found = li.train(run, data, model=model, loss=loss, unit=np.arange(N) // 3)
     tied = found.module.get_output_embeddings().weight
-    assert tied is found.module.get_input_embeddings().weight and "lm_head.weight" not in found.state
+    assert (
+        tied is found.module.get_input_embeddings().weight and "lm_head.weight" not in found.state
+    )
     with pytest.raises(InputError, match="at most rows_per_unit = 3 rows"):
         li.train(run, data, model=model, loss=loss, unit=np.arange(N) // 4)

@@ -5,11 +5,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import lastiterate as li  # noqa: E402
-from lastiterate.errors import InputError
-from lastiterate.torch import Grouped, private_version
-from lastiterate.torch.gradient_sums import PerRecord, as_theta
-from lastiterate.torch.gradient_graphs import gradient_graph, unmoved
-from lastiterate.torch.module_checks import checked
+from lastiterate.errors import InputError  # noqa: E402
+from lastiterate.torch import Grouped, private_version  # noqa: E402
+from lastiterate.torch.gradient_graphs import gradient_graph, unmoved  # noqa: E402
+from lastiterate.torch.gradient_sums import PerRecord, as_theta  # noqa: E402
+from lastiterate.torch.module_checks import checked  # noqa: E402
 
 CROSS = torch.nn.functional.cross_entropy
 RUN = li.Run(n=4, steps=1, step_size=0.1, noise=li.GradientNoise(1.0), clip=1.0, loss=li.Abstract())
@@ -25,7 +25,9 @@ class Net(torch.nn.Module):
         self.layer, self.v, self.how = torch.nn.Linear(3, 2), torch.nn.Parameter(torch.ones(3)), how
 
     def forward(self, x):
-        return self.layer(x) + torch.stack([self.how(self.v, x), self.layer.weight.sum().expand(len(x))], 1)
+        return self.layer(x) + torch.stack(
+            [self.how(self.v, x), self.layer.weight.sum().expand(len(x))], 1
+        )
 
 
 UNMOVED = {
@@ -80,20 +82,32 @@ def test_the_graph_tells_which_gradients_follow_from_a_record():
             module = Net(how)
             parameters = checked(RUN, module, None)
             summed = PerRecord(module, CROSS, parameters, (), 1.0, False)
-            graph = gradient_graph(summed, as_theta(parameters.vector(module), parameters.device), records)
+            graph = gradient_graph(
+                summed, as_theta(parameters.vector(module), parameters.device), records
+            )
             assert unmoved(graph, 2, parameters.names) == wanted, which
             if wanted:
-                assert unmoved(graph, 0, parameters.names) == list(parameters.names), "without a record"
+                assert unmoved(graph, 0, parameters.names) == list(parameters.names), (
+                    "without a record"
+                )
 
 
 def test_hooks_on_gradients_are_refused():
     ways = {
         "a parameter's": lambda net: net.layer.weight.register_hook(lambda slope: 0 * slope),
         "after accumulation": lambda net: net.v.register_post_accumulate_grad_hook(lambda p: None),
-        "of several": lambda net: torch.autograd.graph.register_multi_grad_hook((net.v,), lambda slopes: None),
-        "of a part": lambda net: net.layer.register_full_backward_hook(lambda part, given, made: None),
-        "before a part": lambda net: net.layer.register_full_backward_pre_hook(lambda part, made: None),
-        "of all": lambda net: torch.nn.modules.module.register_module_full_backward_hook(lambda *_: None),
+        "of several": lambda net: torch.autograd.graph.register_multi_grad_hook(
+            (net.v,), lambda slopes: None
+        ),
+        "of a part": lambda net: net.layer.register_full_backward_hook(
+            lambda part, given, made: None
+        ),
+        "before a part": lambda net: net.layer.register_full_backward_pre_hook(
+            lambda part, made: None
+        ),
+        "of all": lambda net: torch.nn.modules.module.register_module_full_backward_hook(
+            lambda *_: None
+        ),
     }
     for which, register in ways.items():
         module = Net()

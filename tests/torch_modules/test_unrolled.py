@@ -28,12 +28,21 @@ def test_outputs_states_and_gradients_are_those_of_torch(name: str):
         ours.load_state_dict(theirs.state_dict())
         assert list(ours.state_dict()) == list(theirs.state_dict())
         states = theirs(values)[1]
-        states = tuple(torch.randn_like(each) for each in states) if name == "lstm" else torch.randn_like(states)
+        states = (
+            tuple(torch.randn_like(each) for each in states)
+            if name == "lstm"
+            else torch.randn_like(states)
+        )
         for given in ((values,), (values, states), (values[0],)):
-            found, wanted = (torch.cat([part.flatten() for part in (out, *(end if name == "lstm" else (end,)))])
-                             for out, end in (layer(*given) for layer in (ours, theirs)))
+            found, wanted = (
+                torch.cat([part.flatten() for part in (out, *(end if name == "lstm" else (end,)))])
+                for out, end in (layer(*given) for layer in (ours, theirs))
+            )
             torch.testing.assert_close(found, wanted, atol=1e-6, rtol=1e-5)
-            slopes = [torch.autograd.grad((out**2).sum(), list(theirs.parameters())) for out in (found, wanted)]
+            slopes = [
+                torch.autograd.grad((out**2).sum(), list(theirs.parameters()))
+                for out in (found, wanted)
+            ]
             for one, other in zip(*slopes, strict=True):
                 torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
 
@@ -41,8 +50,11 @@ def test_outputs_states_and_gradients_are_those_of_torch(name: str):
 class Reader(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.words, self.read, self.out = nn.Embedding(5, 3), nn.LSTM(3, 4, 2, batch_first=True, dropout=0.3), \
-            nn.Linear(4, 2)
+        self.words, self.read, self.out = (
+            nn.Embedding(5, 3),
+            nn.LSTM(3, 4, 2, batch_first=True, dropout=0.3),
+            nn.Linear(4, 2),
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.out(self.read(self.words(x))[0][:, -1])
@@ -50,17 +62,29 @@ class Reader(nn.Module):
 
 def test_a_reader_is_trained_and_its_state_goes_back_into_the_module_that_was_given():
     torch.manual_seed(0)
-    module, words, target = Reader(), np.random.default_rng(0).integers(0, 5, (12, 4)), np.arange(12) % 2
-    run = li.Run(n=12, steps=2, step_size=0.5, noise=li.GradientNoise(0.05), clip=1.0, batching=li.Cyclic(6))
-    with pytest.raises(InputError, match=r"recurrent layers are none.*LSTM at 'read'.*private_version"):
+    module, words, target = (
+        Reader(),
+        np.random.default_rng(0).integers(0, 5, (12, 4)),
+        np.arange(12) % 2,
+    )
+    run = li.Run(
+        n=12, steps=2, step_size=0.5, noise=li.GradientNoise(0.05), clip=1.0, batching=li.Cyclic(6)
+    )
+    with pytest.raises(
+        InputError, match=r"recurrent layers are none.*LSTM at 'read'.*private_version"
+    ):
         li.train(run, (words, target), model=module, loss=nn.functional.cross_entropy)
     found = private_version(module)
-    assert found.changed == ("read: LSTM is made of ordinary operations, one time step after the other, without its "
-                             "dropout",)
+    assert found.changed == (
+        "read: LSTM is made of ordinary operations, one time step after the other, without its "
+        "dropout",
+    )
     model = li.train(run, (words, target), model=found.module, loss=nn.functional.cross_entropy)
     module.load_state_dict(model.state_dict())
     module.eval()
-    np.testing.assert_allclose(model.predict(words), module(torch.from_numpy(words)).detach().numpy(), atol=1e-6)
+    np.testing.assert_allclose(
+        model.predict(words), module(torch.from_numpy(words)).detach().numpy(), atol=1e-6
+    )
 
 
 def test_packed_sequences_and_subclasses_are_not_exchanged_silently():

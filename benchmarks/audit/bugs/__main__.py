@@ -1,9 +1,11 @@
-"""Which one-line bugs does an audit find? python -m benchmarks.audit.bugs [NAME ...] [--right] [--trials N] [--seed S]
+"""Which one-line bugs does an audit find? python -m benchmarks.audit.bugs [NAME ...] [--right]
+[--trials N] [--seed S]
 
-Every bug stands in a small run of certified epsilon 1 at delta 1e-5 and is audited as a user audits it, with a failure
-probability of 0.05; what no attack refutes is compared with its exact law (``lastiterate audit --law``). One JSON line
-per bug: whether it is caught and by what, the models that were trained, seconds with compilation. ``--right`` audits
-the same runs without a bug, each with several seeds: none should be refuted.
+Every bug stands in a small run of certified epsilon 1 at delta 1e-5 and is audited as a user audits
+it, with a failure probability of 0.05; what no attack refutes is compared with its exact law
+(``lastiterate audit --law``). One JSON line per bug: whether it is caught and by what, the models
+that were trained, seconds with compilation. ``--right`` audits the same runs without a bug, each
+with several seeds: none should be refuted.
 """
 
 from __future__ import annotations
@@ -35,11 +37,20 @@ def audited(bug: Bug, *, right: bool, **settings: Any) -> tuple[AuditReport, boo
 def row(bug: Bug, report: AuditReport, follows: bool, seconds: float) -> dict[str, Any]:
     """What is printed about one audit."""
     first = next((one for one in report.seen if one.refuted_at is not None), report.seen[0])
-    by = f"{first.attack}: {first.neighbours}" if report.refuted_at is not None else \
-        "".join(report.violations[:1]) or ("" if follows else "the exact law")
+    by = (
+        f"{first.attack}: {first.neighbours}"
+        if report.refuted_at is not None
+        else "".join(report.violations[:1]) or ("" if follows else "the exact law")
+    )
     pairs = len({one.neighbours for one in report.seen})
-    return {"bug": bug.name, "caught": bool(by), "by": by, "lower": round(report.lower, 3),
-            "models": 2 * (report.pilot * report.pairs + report.trials * pairs), "seconds": round(seconds, 1)}
+    return {
+        "bug": bug.name,
+        "caught": bool(by),
+        "by": by,
+        "lower": round(report.lower, 3),
+        "models": 2 * (report.pilot * report.pairs + report.trials * pairs),
+        "seconds": round(seconds, 1),
+    }
 
 
 def main() -> None:
@@ -47,10 +58,14 @@ def main() -> None:
     given.add_argument("names", nargs="*", help="parts of names; default: all")
     given.add_argument("--right", action="store_true", help="the same runs without their bugs")
     given.add_argument("--seeds", type=int, default=1, help="audits of each")
-    given.add_argument("--trials", type=int, help="models per data set that count; default: as the audit chooses")
+    given.add_argument(
+        "--trials", type=int, help="models per data set that count; default: as the audit chooses"
+    )
     given.add_argument("--seed", type=int, default=1)
     asked = given.parse_args()
-    chosen = [bug for bug in BUGS if not asked.names or any(name in bug.name for name in asked.names)]
+    chosen = [
+        bug for bug in BUGS if not asked.names or any(name in bug.name for name in asked.names)
+    ]
     if asked.right:
         chosen = list({str(bug.run): bug for bug in chosen}.values())
     caught = 0

@@ -9,13 +9,19 @@ import jax.numpy as jnp
 
 from benchmarks.audit.bugs import runs
 from benchmarks.audit.bugs.bug import Bug
-from lastiterate.engine import minibatch_gather as gathered, loop, trainer as many_models, trainer
+from lastiterate.engine import loop, trainer
+from lastiterate.engine import minibatch_gather as gathered
+from lastiterate.engine import trainer as many_models
 from lastiterate.engine.host_permutation import words
-from lastiterate.engine.samplers import PoissonDraws
-from lastiterate.engine.samplers import AllocatedEachPass
+from lastiterate.engine.samplers import AllocatedEachPass, PoissonDraws
 from lastiterate.engine.sampling import taken, until_end
 
-step_at, summed, drawn, for_pass = loop.step_at, loop.batch_sum, PoissonDraws.batch_sum, loop.drawn_for_pass
+step_at, summed, drawn, for_pass = (
+    loop.step_at,
+    loop.batch_sum,
+    PoissonDraws.batch_sum,
+    loop.drawn_for_pass,
+)
 
 
 def repeated(program, state, data, *rest):
@@ -33,8 +39,13 @@ def own_size(program, theta, data, order, k):
 def drawn_count(sampler, read, data, key, k):
     """The drawn number divides the sum, instead of the expected one."""
     total = drawn(sampler, read, data, key, k)
-    held = drawn(sampler, lambda chunk: (jnp.abs(chunk[0]).sum(-1) > 0).sum()[None, None].astype(jnp.float64), data,
-                 key, k)[0, 0]
+    held = drawn(
+        sampler,
+        lambda chunk: (jnp.abs(chunk[0]).sum(-1) > 0).sum()[None, None].astype(jnp.float64),
+        data,
+        key,
+        k,
+    )[0, 0]
     return total * sampler.rate * sampler.layout.size / jnp.maximum(held, 1.0)
 
 
@@ -45,7 +56,9 @@ def overlapping(sampler, read, data, key, k):
 
     def at(place):
         places = jax.lax.dynamic_slice_in_dim(order, place, sampler.count)
-        return read(taken(records, jnp.where(place + jnp.arange(sampler.count) < end, places, n), n))
+        return read(
+            taken(records, jnp.where(place + jnp.arange(sampler.count) < end, places, n), n)
+        )
 
     return until_end(jnp.maximum(first - 1, 0), end, sampler.count, at)
 
@@ -53,23 +66,65 @@ def overlapping(sampler, read, data, key, k):
 TWO_BATCHES = (loop, "step_at", repeated)
 PUBLIC_ORDER = (many_models, "drawn_once", lambda program, data, key: data)
 IN_PLACE = ((trainer, "drawn_once", PUBLIC_ORDER[2]), (trainer, "places", lambda run, key: None))
-ONE_DRAW = ((loop, "drawn_for_pass", lambda program, data, key, number: for_pass(program, data, key, 0 * number)),
-            (many_models, "drawn_for_pass",
-             lambda program, data, key, number: for_pass(program, data, key, 0 * jnp.asarray(number))),
-            (gathered, "words", lambda key, first, last, n: (next(words(key, 0, 1, n)) for _ in range(first, last))))
+ONE_DRAW = (
+    (
+        loop,
+        "drawn_for_pass",
+        lambda program, data, key, number: for_pass(program, data, key, 0 * number),
+    ),
+    (
+        many_models,
+        "drawn_for_pass",
+        lambda program, data, key, number: for_pass(program, data, key, 0 * jnp.asarray(number)),
+    ),
+    (
+        gathered,
+        "words",
+        lambda key, first, last, n: (next(words(key, 0, 1, n)) for _ in range(first, last)),
+    ),
+)
 
 BUGS = (
-    Bug("a short last block divided by its own size", runs.SHORT_BLOCK, ((loop, "batch_sum", own_size),)),
+    Bug(
+        "a short last block divided by its own size",
+        runs.SHORT_BLOCK,
+        ((loop, "batch_sum", own_size),),
+    ),
     Bug("one record in two batches", runs.TWO_BLOCKS, (TWO_BATCHES,)),
-    Bug("one Poisson batch for all steps", runs.RARE,
-        ((PoissonDraws, "batch_sum", lambda sampler, read, data, key, k: drawn(sampler, read, data, key, 0 * k)),)),
-    Bug("Poisson batches divided by their drawn size", replace(runs.RARE, n=20, steps=16),
-        ((PoissonDraws, "batch_sum", drawn_count),)),
-    Bug("Poisson batches of twice the rate", runs.RARE,
-        ((PoissonDraws, "places", lambda sampler, key, number, begin, places=PoissonDraws.places:
-          places(replace(sampler, rate=2 * sampler.rate), key, number, begin)),)),
+    Bug(
+        "one Poisson batch for all steps",
+        runs.RARE,
+        (
+            (
+                PoissonDraws,
+                "batch_sum",
+                lambda sampler, read, data, key, k: drawn(sampler, read, data, key, 0 * k),
+            ),
+        ),
+    ),
+    Bug(
+        "Poisson batches divided by their drawn size",
+        replace(runs.RARE, n=20, steps=16),
+        ((PoissonDraws, "batch_sum", drawn_count),),
+    ),
+    Bug(
+        "Poisson batches of twice the rate",
+        runs.RARE,
+        (
+            (
+                PoissonDraws,
+                "places",
+                lambda sampler, key, number, begin, places=PoissonDraws.places: places(
+                    replace(sampler, rate=2 * sampler.rate), key, number, begin
+                ),
+            ),
+        ),
+    ),
     Bug("public order instead of a permutation", runs.CONTRACTING, (PUBLIC_ORDER, *IN_PLACE)),
     Bug("one allocation for all passes", runs.ALLOCATED, ONE_DRAW),
-    Bug("a secret block that begins with its neighbour's last record", runs.ALLOCATED,
-        ((AllocatedEachPass, "batch_sum", overlapping),)),
+    Bug(
+        "a secret block that begins with its neighbour's last record",
+        runs.ALLOCATED,
+        ((AllocatedEachPass, "batch_sum", overlapping),),
+    ),
 )

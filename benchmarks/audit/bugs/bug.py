@@ -10,10 +10,14 @@ from typing import Any
 import jax
 
 import lastiterate as li
-from lastiterate.engine import (random as cipher, external as external_gradients, external as external_steps, random as gaussian_noise, loop, trainer as many_models, noise as noise_ahead, trainer)
-from lastiterate.engine.samplers import by_bin, sorted_by_bin
-from lastiterate.engine.samplers import by_words
-from lastiterate.engine.samplers import into_fresh_blocks
+from lastiterate.engine import external as external_gradients
+from lastiterate.engine import external as external_steps
+from lastiterate.engine import loop, trainer
+from lastiterate.engine import noise as noise_ahead
+from lastiterate.engine import random as cipher
+from lastiterate.engine import random as gaussian_noise
+from lastiterate.engine import trainer as many_models
+from lastiterate.engine.samplers import by_bin, by_words, into_fresh_blocks, sorted_by_bin
 
 Patch = tuple[Any, str, Any]
 """Where, which name, and what stands there instead."""
@@ -21,16 +25,31 @@ NOISE = gaussian_noise.numbered, gaussian_noise.gaussian
 """Compiled programs that draw noise, and nothing else."""
 DRAWING = gaussian_noise, cipher
 """The modules whose lines those hold."""
-STEPS = (loop.advance, many_models.advance_many, many_models._begun, many_models._drawn, many_models._drawn_for_pass,
-         by_words, into_fresh_blocks, by_bin, sorted_by_bin, external_gradients._point, external_gradients._places,
-         external_gradients._asked_many, external_gradients._ended_many, external_steps.external_ended,
-         external_steps.external_noise, external_steps.noise_of_models)
+STEPS = (
+    loop.advance,
+    many_models.advance_many,
+    many_models._begun,
+    many_models._drawn,
+    many_models._drawn_for_pass,
+    by_words,
+    into_fresh_blocks,
+    by_bin,
+    sorted_by_bin,
+    external_gradients._point,
+    external_gradients._places,
+    external_gradients._asked_many,
+    external_gradients._ended_many,
+    external_steps.external_ended,
+    external_steps.external_noise,
+    external_steps.noise_of_models,
+)
 """Compiled programs that hold the trainer's other lines."""
 
 
 @dataclass(frozen=True)
 class Bug:
-    """A mistake in one line; ``run``: without the noise of its budget, or an estimator; ``about``: what is wrong."""
+    """A mistake in one line; ``run``: without the noise of its budget, or an estimator; ``about``:
+    what is wrong."""
 
     name: str
     run: Any
@@ -39,17 +58,27 @@ class Bug:
 
     def subject(self, delta: float = 1e-5) -> Any:
         """The run with the least noise that its certificate needs, or the estimator."""
-        return li.calibrate(self.run, epsilon=self.budget, delta=delta).run if type(self.run) is li.Run else self.run
+        return (
+            li.calibrate(self.run, epsilon=self.budget, delta=delta).run
+            if type(self.run) is li.Run
+            else self.run
+        )
 
 
 def stepping(function: Any) -> tuple[Patch, ...]:
     """``function`` in the place of a stretch of steps, of one model and of many."""
-    return (many_models, "advanced", function), (trainer, "advance", jax.jit(function, static_argnums=8))
+    return (many_models, "advanced", function), (
+        trainer,
+        "advance",
+        jax.jit(function, static_argnums=8),
+    )
 
 
 def forget(patches: tuple[Patch, ...]) -> None:
     """Compile the programs anew that hold what is replaced; all others are kept."""
-    compiled = [module for module, _, _ in patches if module is not noise_ahead]  # whose lines call programs
+    compiled = [
+        module for module, _, _ in patches if module is not noise_ahead
+    ]  # whose lines call programs
     drawing = [module for module in compiled if any(module is each for each in DRAWING)]
     for program in (NOISE if drawing else ()) + (STEPS if compiled else ()):
         program.clear_cache()
@@ -58,8 +87,10 @@ def forget(patches: tuple[Patch, ...]) -> None:
 @contextmanager
 def patched(*patches: Patch) -> Iterator[None]:
     """A trainer with some lines replaced; they stand again afterwards."""
-    before = [(module, name, module[name] if isinstance(module, dict) else module.__dict__[name])
-              for module, name, _ in patches]
+    before = [
+        (module, name, module[name] if isinstance(module, dict) else module.__dict__[name])
+        for module, name, _ in patches
+    ]
     forget(patches)
     try:
         for patch in patches:

@@ -10,7 +10,9 @@ import numpy as np
 
 from benchmarks.audit.bugs import runs
 from benchmarks.audit.bugs.bug import Bug
-from lastiterate.engine import linear_gradients as gradients, loop, linear_gradients as prepare
+from lastiterate.engine import linear_gradients as gradients
+from lastiterate.engine import linear_gradients as prepare
+from lastiterate.engine import loop
 
 summed, residuals = loop.batch_sum, gradients.residuals
 SHRINK = 1 - 2.0**-20
@@ -19,14 +21,20 @@ SHRINK = 1 - 2.0**-20
 def clipped_mean(program, *rest):
     """The sum of the unclipped gradients, clipped as if it were one record's mean."""
     total = summed(replace(program, objective=replace(program.objective, clip=None)), *rest)
-    return total * jnp.minimum(1.0, program.objective.clip * program.divisor / jnp.linalg.norm(total))
+    return total * jnp.minimum(
+        1.0, program.objective.clip * program.divisor / jnp.linalg.norm(total)
+    )
 
 
 def by(norm):
     """Gradients clipped by another measure of rows (m, d) and residuals (k, m)."""
+
     def clipped(rows, found, clip, *lengths):
-        return found if clip is None else found * jnp.minimum(1.0, clip * SHRINK / jnp.maximum(norm(rows, found),
-                                                                                               1e-300))
+        return (
+            found
+            if clip is None
+            else found * jnp.minimum(1.0, clip * SHRINK / jnp.maximum(norm(rows, found), 1e-300))
+        )
 
     return clipped
 
@@ -63,7 +71,9 @@ def unclipped_above_a_quantile(features, row_norm):
     rows = np.asarray(features, np.float32)
     norms = np.linalg.norm(rows, axis=1)
     scale = np.minimum(1, row_norm * SHRINK / np.maximum(norms, 1e-30))
-    return (rows * np.where(norms > np.quantile(norms, 0.75), 1.0, scale)[:, None]).astype(np.float32)
+    return (rows * np.where(norms > np.quantile(norms, 0.75), 1.0, scale)[:, None]).astype(
+        np.float32
+    )
 
 
 def rows_unclipped(features, row_norm):
@@ -84,7 +94,9 @@ def uncapped(loss, scores, target):
 
 
 def capped_but_for_the_first_class(loss, scores, target):
-    return jnp.where(target[None, :] == 0, uncapped(loss, scores, target), residuals(loss, scores, target))
+    return jnp.where(
+        target[None, :] == 0, uncapped(loss, scores, target), residuals(loss, scores, target)
+    )
 
 
 def weighted(loss, scores, target):
@@ -100,22 +112,57 @@ SHORT_ROWS = replace(runs.BASE, loss=replace(runs.LOSS, row_norm=0.25, intercept
 BUGS = (
     Bug("clipping forgotten", runs.FAR_CLIP, (UNCLIPPED,)),
     Bug("clipping after averaging", runs.FAR_CLIP, (CLIPPED_MEAN,)),
-    Bug("gradients clipped by the largest coordinate", runs.FAR_CLIP, ((gradients, "clip_residuals", by(largest)),)),
-    Bug("rows clipped by the largest coordinate", runs.BASE, ((prepare, "clip_rows", rows_by_the_largest),)),
+    Bug(
+        "gradients clipped by the largest coordinate",
+        runs.FAR_CLIP,
+        ((gradients, "clip_residuals", by(largest)),),
+    ),
+    Bug(
+        "rows clipped by the largest coordinate",
+        runs.BASE,
+        ((prepare, "clip_rows", rows_by_the_largest),),
+    ),
     Bug("rows not clipped", runs.BASE, ((prepare, "clip_rows", rows_unclipped),)),
-    Bug("intercept left out of the clipping norm", runs.FAR_CLIP_INTERCEPT,
-        ((gradients, "clip_residuals", by(without_intercept)),)),
-    Bug("gradients clipped by their squared norm", replace(runs.FAR_CLIP, clip=0.1),
-        ((gradients, "clip_residuals", by(squared)),)),
-    Bug("gradients clipped by the length of another row", runs.FAR_CLIP,
-        ((prepare, "norms_of", lengths_of_neighbours),)),
-    Bug("short rows clipped by their squared norm", SHORT_ROWS, ((prepare, "clip_rows", rows_by_squares),)),
-    Bug("rows above a quantile unclipped", runs.BASE, ((prepare, "clip_rows", unclipped_above_a_quantile),)),
-    Bug("rows above a quantile unclipped, logistic", runs.LOGISTIC,
-        ((prepare, "clip_rows", unclipped_above_a_quantile),)),
-    Bug("softmax clipped per class", runs.SOFTMAX_CLIPPED, ((gradients, "clip_residuals", per_class),)),
+    Bug(
+        "intercept left out of the clipping norm",
+        runs.FAR_CLIP_INTERCEPT,
+        ((gradients, "clip_residuals", by(without_intercept)),),
+    ),
+    Bug(
+        "gradients clipped by their squared norm",
+        replace(runs.FAR_CLIP, clip=0.1),
+        ((gradients, "clip_residuals", by(squared)),),
+    ),
+    Bug(
+        "gradients clipped by the length of another row",
+        runs.FAR_CLIP,
+        ((prepare, "norms_of", lengths_of_neighbours),),
+    ),
+    Bug(
+        "short rows clipped by their squared norm",
+        SHORT_ROWS,
+        ((prepare, "clip_rows", rows_by_squares),),
+    ),
+    Bug(
+        "rows above a quantile unclipped",
+        runs.BASE,
+        ((prepare, "clip_rows", unclipped_above_a_quantile),),
+    ),
+    Bug(
+        "rows above a quantile unclipped, logistic",
+        runs.LOGISTIC,
+        ((prepare, "clip_rows", unclipped_above_a_quantile),),
+    ),
+    Bug(
+        "softmax clipped per class",
+        runs.SOFTMAX_CLIPPED,
+        ((gradients, "clip_residuals", per_class),),
+    ),
     Bug("a cap that is ignored", runs.CAPPED, ((gradients, "residuals", uncapped),)),
-    Bug("a cap that leaves the first class out", runs.CAPPED,
-        ((gradients, "residuals", capped_but_for_the_first_class),)),
+    Bug(
+        "a cap that leaves the first class out",
+        runs.CAPPED,
+        ((gradients, "residuals", capped_but_for_the_first_class),),
+    ),
     Bug("class weights", runs.LOGISTIC, ((gradients, "residuals", weighted),)),
 )

@@ -20,7 +20,9 @@ def best_of_two(program, state, data, order, plan, noise, first, last, every):
     """Of the last two iterates, the one nearer to the origin."""
     one, _ = advanced(program, state, data, order, plan, noise, first, last - 1, every)
     two, iterates = advanced(program, one, data, order, plan, noise, last - 1, last, every)
-    return State(jnp.where((one.theta**2).sum() < (two.theta**2).sum(), one.theta, two.theta), two.memory), iterates
+    return State(
+        jnp.where((one.theta**2).sum() < (two.theta**2).sum(), one.theta, two.theta), two.memory
+    ), iterates
 
 
 def averaged(program, state, data, order, plan, noise, first, last, every):
@@ -49,18 +51,34 @@ BEST_ITERATE = stepping(best_of_two)
 
 def half_the_noise(self, features, target, key=None, *rest, **named):
     """Only what a user calls is wrong; what audits call is right."""
-    return fit(trainer.Trainer(replace(self.run, noise=self.run.noise.scaled(0.5))), features, target, key, *rest,
-               **named)
+    return fit(
+        trainer.Trainer(replace(self.run, noise=self.run.noise.scaled(0.5))),
+        features,
+        target,
+        key,
+        *rest,
+        **named,
+    )
 
 
 BUGS = (
-    Bug("averaged iterates", replace(runs.BASE, steps=AVERAGED, batching=li.Cyclic(2)),
-        stepping(averaged)),
-    Bug("the best iterate instead of the last", replace(runs.BASE, loss=replace(runs.LOSS, ridge=0.1)),
-        BEST_ITERATE),
+    Bug(
+        "averaged iterates",
+        replace(runs.BASE, steps=AVERAGED, batching=li.Cyclic(2)),
+        stepping(averaged),
+    ),
+    Bug(
+        "the best iterate instead of the last",
+        replace(runs.BASE, loss=replace(runs.LOSS, ridge=0.1)),
+        BEST_ITERATE,
+    ),
     Bug("Nesterov's momentum left on", runs.BASE, with_momentum(li.Nesterov())),
     Bug("heavy ball left on", runs.BASE, with_momentum(li.HeavyBall(0.3))),
     Bug("a projection that is skipped", runs.IN_A_BALL, (UNPROJECTED,)),
     Bug("refused because of a record", runs.ORTHOGONAL, (LOST_WITH_THE_RECORD,)),
-    Bug("fit with half the noise of fit_many", runs.BASE, ((trainer.Trainer, "fit", half_the_noise),)),
+    Bug(
+        "fit with half the noise of fit_many",
+        runs.BASE,
+        ((trainer.Trainer, "fit", half_the_noise),),
+    ),
 )

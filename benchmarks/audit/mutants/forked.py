@@ -1,7 +1,9 @@
-"""Executes the bank under one change of the sources, in a fork of a process that has imported everything else.
+"""Executes the bank under one change of the sources, in a fork of a process that has imported
+everything else.
 
-Third-party packages are imported once; the library itself is imported in every fork, with the changed text in the
-place of one file. No fork shares a compiled program with another except through JAX's persistent cache.
+Third-party packages are imported once; the library itself is imported in every fork, with the
+changed text in the place of one file. No fork shares a compiled program with another except through
+JAX's persistent cache.
 """
 
 from __future__ import annotations
@@ -22,8 +24,21 @@ from typing import Any
 
 from benchmarks.audit.mutants.sites import ROOMS
 
-AHEAD = ("numpy", "scipy.stats", "scipy.optimize", "scipy.signal", "jax", "jax.numpy", "jax.scipy.special",
-         "sklearn.linear_model", "sklearn.preprocessing", "torch", "torch.func", "typer", "cryptography.fernet")
+AHEAD = (
+    "numpy",
+    "scipy.stats",
+    "scipy.optimize",
+    "scipy.signal",
+    "jax",
+    "jax.numpy",
+    "jax.scipy.special",
+    "sklearn.linear_model",
+    "sklearn.preprocessing",
+    "torch",
+    "torch.func",
+    "typer",
+    "cryptography.fernet",
+)
 SECONDS, WALL = 30, 300
 """Processor seconds of a fork, and seconds on the clock."""
 Lines = set[tuple[str, int]]
@@ -36,8 +51,14 @@ def ahead() -> None:
             importlib.import_module(name)
 
 
-def forked(what: Callable[[], Any], out: Path, changed: tuple[Path, str] | None = None, seconds: int = SECONDS) -> Any:
-    """What a function returns in a process of its own, or why it returned nothing; ``changed``: a file and its text."""
+def forked(
+    what: Callable[[], Any],
+    out: Path,
+    changed: tuple[Path, str] | None = None,
+    seconds: int = SECONDS,
+) -> Any:
+    """What a function returns in a process of its own, or why it returned nothing; ``changed``: a
+    file and its text."""
     out.unlink(missing_ok=True)
     child = os.fork()
     if child == 0:
@@ -55,7 +76,9 @@ def forked(what: Callable[[], Any], out: Path, changed: tuple[Path, str] | None 
     return pickle.loads(out.read_bytes()) if out.exists() else "too slow, or killed"
 
 
-def _alone(what: Callable[[], Any], out: Path, changed: tuple[Path, str] | None, seconds: int) -> None:
+def _alone(
+    what: Callable[[], Any], out: Path, changed: tuple[Path, str] | None, seconds: int
+) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
@@ -119,12 +142,15 @@ class Traced:
 
     def _called(self, frame: Any, event: str, given: Any) -> Any:
         name = frame.f_code.co_filename
-        if not name.startswith(self._sources) or name[len(self._sources):].split("/")[0] not in ROOMS:
+        if (
+            not name.startswith(self._sources)
+            or name[len(self._sources) :].split("/")[0] not in ROOMS
+        ):
             return None
         self._line(frame, "line", None)
         return self._line
 
     def _line(self, frame: Any, event: str, given: Any) -> Any:
         if event == "line":
-            self.lines.add((frame.f_code.co_filename[len(self._sources):], frame.f_lineno))
+            self.lines.add((frame.f_code.co_filename[len(self._sources) :], frame.f_lineno))
         return self._line

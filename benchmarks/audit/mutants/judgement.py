@@ -1,10 +1,11 @@
 """What a change of the sources does to what cases show, judged against the unchanged sources.
 
-``leaks``: a record moves what is released further, in standard deviations of its noise, than under the unchanged
-sources with the same keys; or data are refused, or models not finite, because of a record. The certificate is not
-asked: where it has room, such a change may stay within it. ``other law``: the distribution differs otherwise. ``other
-bits``: what comes out differs, and its distribution does not visibly. Spreads are estimates: what is called a leak lies
-more than ``MORE`` (of many models) or ``MUCH_MORE`` (of few) above.
+``leaks``: a record moves what is released further, in standard deviations of its noise, than under
+the unchanged sources with the same keys; or data are refused, or models not finite, because of a
+record. The certificate is not asked: where it has room, such a change may stay within it. ``other
+law``: the distribution differs otherwise. ``other bits``: what comes out differs, and its
+distribution does not visibly. Spreads are estimates: what is called a leak lies more than ``MORE``
+(of many models) or ``MUCH_MORE`` (of few) above.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ def judged(reference: Any, found: Any) -> tuple[str, float]:
         return "fails", 1.0
     if _same(reference, found):
         return "same", 1.0
-    finite = [[np.isfinite(side).all() for side in pair if not isinstance(side, str)] for pair in found["pairs"]]
+    finite = [
+        [np.isfinite(side).all() for side in pair if not isinstance(side, str)]
+        for pair in found["pairs"]
+    ]
     if any(len(set(pair)) > 1 for pair in finite):
         return "leaks", np.inf
     if not all(map(all, finite)) or not np.isfinite(found["many"]).all():
@@ -41,8 +45,10 @@ def judged(reference: Any, found: Any) -> tuple[str, float]:
     most = MORE if len(found["many"]) > ENOUGH else MUCH_MORE
     if not ratio <= most:
         return "leaks", float(ratio)
-    differs = any(ks_2samp(one, two).pvalue < LIKELY for one, two in zip(found["many"].T, reference["many"].T,
-                                                                         strict=True))
+    differs = any(
+        ks_2samp(one, two).pvalue < LIKELY
+        for one, two in zip(found["many"].T, reference["many"].T, strict=True)
+    )
     return ("other law" if differs else "other bits"), float(ratio)
 
 
@@ -50,12 +56,21 @@ def moved(shown: Any) -> float:
     """How far a record moves the released numbers at most, in standard deviations of their noise."""
     many = shown["many"]
     whole = len(many) > ENOUGH
-    spread = np.cov(many.T).reshape(many.shape[1], -1) if whole else np.diag(many.var(axis=0, ddof=1))
+    spread = (
+        np.cov(many.T).reshape(many.shape[1], -1) if whole else np.diag(many.var(axis=0, ddof=1))
+    )
     values, vectors = np.linalg.eigh(spread)
     scale = np.sqrt(np.maximum(values, 1e-9 * max(values.max(), 1e-300)))
-    found = [np.abs((one - two) @ vectors / scale) for one, two in shown["pairs"] if not isinstance(one, str)]
+    found = [
+        np.abs((one - two) @ vectors / scale)
+        for one, two in shown["pairs"]
+        if not isinstance(one, str)
+    ]
     # where few models say what the noise is, a typical key: the largest of a few would be chance
-    each = [np.linalg.norm(part, axis=1).max() if whole else np.median(part.max(axis=1)) for part in found]
+    each = [
+        np.linalg.norm(part, axis=1).max() if whole else np.median(part.max(axis=1))
+        for part in found
+    ]
     return float(max(each, default=0.0))
 
 
@@ -64,7 +79,15 @@ def _shapes(shown: Any) -> list[Any]:
 
 
 def _same(one: Any, two: Any) -> bool:
-    every = [(one["many"], two["many"]), *((a, b) for p, q in zip(one["pairs"], two["pairs"], strict=True)
-                                           for a, b in zip(p, q, strict=True))]
-    return all(a == b if isinstance(a, str) else np.allclose(a, b, rtol=SAME, atol=SAME * np.abs(a).max())
-               for a, b in every)
+    every = [
+        (one["many"], two["many"]),
+        *(
+            (a, b)
+            for p, q in zip(one["pairs"], two["pairs"], strict=True)
+            for a, b in zip(p, q, strict=True)
+        ),
+    ]
+    return all(
+        a == b if isinstance(a, str) else np.allclose(a, b, rtol=SAME, atol=SAME * np.abs(a).max())
+        for a, b in every
+    )

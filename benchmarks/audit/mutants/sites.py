@@ -1,7 +1,8 @@
 """Places where a line of the sources could be wrong, and what would stand there instead.
 
-Operators, comparisons, constants, conditions, signs and slices, found in the syntax tree; texts, annotations, the
-arguments of errors and declarations are left alone. Every change is one replaced piece of one line.
+Operators, comparisons, constants, conditions, signs and slices, found in the syntax tree; texts,
+annotations, the arguments of errors and declarations are left alone. Every change is one replaced
+piece of one line.
 """
 
 from __future__ import annotations
@@ -15,11 +16,32 @@ import numpy as np
 
 ROOMS = ("engine", "torch", "release")
 ARITHMETIC: dict[type[ast.operator], str] = {
-    ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.Div: "*", ast.FloorDiv: "*", ast.Mod: "*", ast.Pow: "*",
-    ast.BitAnd: "|", ast.BitOr: "&", ast.BitXor: "&", ast.LShift: ">>", ast.RShift: "<<", ast.MatMult: "*"}
+    ast.Add: "-",
+    ast.Sub: "+",
+    ast.Mult: "/",
+    ast.Div: "*",
+    ast.FloorDiv: "*",
+    ast.Mod: "*",
+    ast.Pow: "*",
+    ast.BitAnd: "|",
+    ast.BitOr: "&",
+    ast.BitXor: "&",
+    ast.LShift: ">>",
+    ast.RShift: "<<",
+    ast.MatMult: "*",
+}
 COMPARISONS: dict[type[ast.cmpop], str] = {
-    ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==", ast.Is: "is not",
-    ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in"}
+    ast.Lt: "<=",
+    ast.LtE: "<",
+    ast.Gt: ">=",
+    ast.GtE: ">",
+    ast.Eq: "!=",
+    ast.NotEq: "==",
+    ast.Is: "is not",
+    ast.IsNot: "is",
+    ast.In: "not in",
+    ast.NotIn: "in",
+}
 
 
 @dataclass(frozen=True)
@@ -45,7 +67,7 @@ class Mutant:
 
     def applied(self, whole: str) -> str:
         """The file's text with the change."""
-        return whole[:self.first] + self.text + whole[self.last:]
+        return whole[: self.first] + self.text + whole[self.last :]
 
 
 @dataclass(frozen=True)
@@ -56,17 +78,21 @@ class _File:
     def place(self, line: int, column: int) -> int:
         """The character at a line (from 1) and a column in bytes."""
         lines = self.text.splitlines(keepends=True)
-        return sum(map(len, lines[:line - 1])) + len(lines[line - 1].encode()[:column].decode())
+        return sum(map(len, lines[: line - 1])) + len(lines[line - 1].encode()[:column].decode())
 
     def ends(self, node: ast.expr) -> tuple[int, int]:
         assert node.end_lineno is not None and node.end_col_offset is not None
-        return self.place(node.lineno, node.col_offset), self.place(node.end_lineno, node.end_col_offset)
+        return self.place(node.lineno, node.col_offset), self.place(
+            node.end_lineno, node.end_col_offset
+        )
 
     def changed(self, node: ast.expr, text: str, kind: str) -> Mutant:
         first, last = self.ends(node)
         return Mutant(self.name, node.lineno, first, last, self.text[first:last], text, kind)
 
-    def between(self, one: ast.expr, two: ast.expr, old: str, new: str, kind: str) -> Iterator[Mutant]:
+    def between(
+        self, one: ast.expr, two: ast.expr, old: str, new: str, kind: str
+    ) -> Iterator[Mutant]:
         """The operator ``old`` between two expressions, where it is found once."""
         first, last = self.ends(one)[1], self.ends(two)[0]
         piece = self.text[first:last]
@@ -76,10 +102,30 @@ class _File:
 
 
 SYMBOLS: dict[type[ast.AST], str] = {
-    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",
-    ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.LShift: "<<", ast.RShift: ">>", ast.MatMult: "@",
-    ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=", ast.Is: "is",
-    ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in"}
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.FloorDiv: "//",
+    ast.Mod: "%",
+    ast.Pow: "**",
+    ast.BitAnd: "&",
+    ast.BitOr: "|",
+    ast.BitXor: "^",
+    ast.LShift: "<<",
+    ast.RShift: ">>",
+    ast.MatMult: "@",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Is: "is",
+    ast.IsNot: "is not",
+    ast.In: "in",
+    ast.NotIn: "not in",
+}
 
 
 def mutants(sources: Path, rooms: tuple[str, ...] = ROOMS) -> list[Mutant]:
@@ -94,9 +140,10 @@ def mutants(sources: Path, rooms: tuple[str, ...] = ROOMS) -> list[Mutant]:
 
 
 def halves(every: list[Mutant], seed: int, count: int) -> tuple[list[Mutant], list[Mutant]]:
-    """``count`` mutants by a seed, in two halves: the first is to be looked at, the second is a measure."""
+    """``count`` mutants by a seed, in two halves: the first is to be looked at, the second is a
+    measure."""
     order = np.random.default_rng(seed).permutation(len(every))[:count]
-    return [every[i] for i in order[:count // 2]], [every[i] for i in order[count // 2:]]
+    return [every[i] for i in order[: count // 2]], [every[i] for i in order[count // 2 :]]
 
 
 def _executed(tree: ast.AST) -> Iterator[ast.AST]:
@@ -105,8 +152,9 @@ def _executed(tree: ast.AST) -> Iterator[ast.AST]:
         if name in ("annotation", "returns", "decorator_list", "bases"):
             continue
         for node in value if isinstance(value, list) else [value]:
-            if not isinstance(node, ast.AST) or isinstance(node, (ast.Raise, ast.JoinedStr, ast.Assert, ast.Import,
-                                                                  ast.ImportFrom)):
+            if not isinstance(node, ast.AST) or isinstance(
+                node, (ast.Raise, ast.JoinedStr, ast.Assert, ast.Import, ast.ImportFrom)
+            ):
                 continue
             yield node
             yield from _executed(node)
@@ -115,9 +163,13 @@ def _executed(tree: ast.AST) -> Iterator[ast.AST]:
 def _of(file: _File, node: ast.AST) -> Iterator[Mutant]:
     match node:
         case ast.BinOp(left, operator, right) if not _text(left) and not _text(right):
-            yield from file.between(left, right, SYMBOLS[type(operator)], ARITHMETIC[type(operator)], "operator")
+            yield from file.between(
+                left, right, SYMBOLS[type(operator)], ARITHMETIC[type(operator)], "operator"
+            )
         case ast.Compare(left, [operator], [right]):
-            yield from file.between(left, right, SYMBOLS[type(operator)], COMPARISONS[type(operator)], "comparison")
+            yield from file.between(
+                left, right, SYMBOLS[type(operator)], COMPARISONS[type(operator)], "comparison"
+            )
         case ast.BoolOp(operator, [left, right, *_]):
             old, new = ("and", "or") if isinstance(operator, ast.And) else ("or", "and")
             yield from file.between(left, right, old, new, "condition")
@@ -144,4 +196,6 @@ def _of(file: _File, node: ast.AST) -> Iterator[Mutant]:
 
 
 def _text(node: ast.expr) -> bool:
-    return isinstance(node, ast.JoinedStr | ast.List) or isinstance(getattr(node, "value", None), str)
+    return isinstance(node, ast.JoinedStr | ast.List) or isinstance(
+        getattr(node, "value", None), str
+    )

@@ -1,4 +1,5 @@
-"""Ways to release a model that users take, one model per key: in pieces, exact noise, resumed, by units."""
+"""Ways to release a model that users take, one model per key: in pieces, exact noise, resumed, by
+units."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ def trained(run: Any, data: Any, seed: int, **given: Any) -> np.ndarray:
 def _numbers(model: Any) -> np.ndarray:
     if hasattr(model, "released"):
         return flat(model.released)
-    parts = next(getattr(model, name) for name in ("params", "state", "weights") if hasattr(model, name))
+    parts = next(
+        getattr(model, name) for name in ("params", "state", "weights") if hasattr(model, name)
+    )
     return np.concatenate([np.ravel(np.asarray(parts[name], np.float64)) for name in sorted(parts)])
 
 
@@ -47,11 +50,20 @@ def kept(run: Any, x: Any, y: Any, seed: int) -> np.ndarray:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         ledger = Ledger(place / "l")
-        ledger.add("d", unit="record", adjacency=run.adjacency, filter=GaussianFilter.of(100.0, 1e-3))
+        ledger.add(
+            "d", unit="record", adjacency=run.adjacency, filter=GaussianFilter.of(100.0, 1e-3)
+        )
         (place / "k").write_text(bytes(range(32)).hex())
         (place / "k").chmod(0o600)
-        given: dict[str, Any] = {"checkpoint": place / "c", "checkpoint_every": 0.0, "checkpoint_key": place / "k",
-                                     "ledger": ledger, "dataset": "d", "seed": seed, "at_least": li.Evidence.ASSUMED}
+        given: dict[str, Any] = {
+            "checkpoint": place / "c",
+            "checkpoint_every": 0.0,
+            "checkpoint_key": place / "k",
+            "ledger": ledger,
+            "dataset": "d",
+            "seed": seed,
+            "at_least": li.Evidence.ASSUMED,
+        }
 
         def stop(done: int, *_: Any) -> None:
             if done >= run.steps // 2:
@@ -67,7 +79,12 @@ def kept(run: Any, x: Any, y: Any, seed: int) -> np.ndarray:
 
 def by_units(run: Any, x: Any, y: Any, seed: int) -> np.ndarray:
     who = np.repeat(np.arange(run.n), 2)
-    return trained(replace(run, rows_per_record=2, clip=None), (np.repeat(x, 2, 0), np.repeat(y, 2)), seed, unit=who)
+    return trained(
+        replace(run, rows_per_record=2, clip=None),
+        (np.repeat(x, 2, 0), np.repeat(y, 2)),
+        seed,
+        unit=who,
+    )
 
 
 def squared(params: Any, row: Any, label: Any) -> Any:
@@ -78,8 +95,11 @@ def squared(params: Any, row: Any, label: Any) -> Any:
 
 
 def first(x: Any) -> dict[str, np.ndarray]:
-    return {"a": np.full((np.shape(x)[1], 2), 0.3, np.float32), "b": np.ones(2, np.float32),
-            "c": np.ones(2, np.float32)}
+    return {
+        "a": np.full((np.shape(x)[1], 2), 0.3, np.float32),
+        "b": np.ones(2, np.float32),
+        "c": np.ones(2, np.float32),
+    }
 
 
 def by_network(run: Any, x: Any, y: Any, seed: int, **given: Any) -> np.ndarray:
@@ -110,19 +130,31 @@ def by_module(run: Any, x: Any, y: Any, seed: int) -> np.ndarray:
     import torch
 
     torch.manual_seed(0)
-    module = torch.nn.Sequential(torch.nn.Linear(np.shape(x)[1], 6), torch.nn.LayerNorm(6),
-                                 torch.nn.Unflatten(1, (1, -1)),
-                                 torch.nn.Conv1d(1, 2, 2, stride=2, padding=1), torch.nn.GroupNorm(1, 2),
-                                 torch.nn.Tanh(), torch.nn.Flatten(), torch.nn.LazyLinear(1))
+    module = torch.nn.Sequential(
+        torch.nn.Linear(np.shape(x)[1], 6),
+        torch.nn.LayerNorm(6),
+        torch.nn.Unflatten(1, (1, -1)),
+        torch.nn.Conv1d(1, 2, 2, stride=2, padding=1),
+        torch.nn.GroupNorm(1, 2),
+        torch.nn.Tanh(),
+        torch.nn.Flatten(),
+        torch.nn.LazyLinear(1),
+    )
     data = bounded(x, y)
     module(torch.from_numpy(data[0]))
     return trained(run, data, seed, model=module, loss=lambda out, y: (out[0] - y) ** 2)
 
 
 WAYS: dict[str, tuple[str, Callable[..., np.ndarray]]] = {
-    "streamed": ("reshuffled", streamed), "streamed, bins": ("bins", streamed),
-    "exact": ("poisson", exactly), "kept": ("cyclic", kept), "units": ("full", by_units),
-    "exact, prepared": ("prepared", exactly), "exact network": ("network", by_exact_network),
+    "streamed": ("reshuffled", streamed),
+    "streamed, bins": ("bins", streamed),
+    "exact": ("poisson", exactly),
+    "kept": ("cyclic", kept),
+    "units": ("full", by_units),
+    "exact, prepared": ("prepared", exactly),
+    "exact network": ("network", by_exact_network),
     "streamed network": ("network, reshuffled", by_network_in_pieces),
-    "units of a network": ("network", by_units_of_a_network), "trained network": ("network", by_network),
-    "trained module": ("network, reshuffled", by_module)}
+    "units of a network": ("network", by_units_of_a_network),
+    "trained network": ("network", by_network),
+    "trained module": ("network, reshuffled", by_module),
+}

@@ -1,4 +1,5 @@
-"""A run as the subject of a certificate: every theorem's verdict, and the curves of those that certify."""
+"""A run as the subject of a certificate: every theorem's verdict, and the curves of those that
+certify."""
 
 from __future__ import annotations
 
@@ -7,14 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self, final
 
 from lastiterate.accounting.composed_parts import after_steps, prepared_curves, with_later_parts
-from lastiterate.accounting.subjects import FORMAT, FORMATS, OneRun
-from lastiterate.accounting.subjects import Verdict
-from lastiterate.accounting.subjects import CAVEATS
+from lastiterate.accounting.subjects import CAVEATS, FORMAT, FORMATS, OneRun, Verdict
 from lastiterate.analysis.step_map import as_accounted
 from lastiterate.curves.composition import compose
-from lastiterate.curves.curve import BestOf, Curve
-from lastiterate.curves.curve import Exchanged
-from lastiterate.curves.curve import Grouped
+from lastiterate.curves.curve import BestOf, Curve, Exchanged, Grouped
 from lastiterate.curves.lower_bound import LowerBound
 from lastiterate.errors import InputError
 from lastiterate.run.adjacency import convertible, one_by_one
@@ -23,6 +20,7 @@ from lastiterate.run.run import Run, check_run
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.assumptions import released_as_left
 from lastiterate.theorems.theorem import Applies, Broken, Fails, Theorem, match
+
 
 def certifying_theorems() -> tuple[Theorem, ...]:
     """Return the theorems of the table that can certify: all that a search asks."""
@@ -36,7 +34,8 @@ def _all() -> tuple[Theorem, ...]:
 @final
 @dataclass(frozen=True)
 class AccountedRun(OneRun):
-    """``executed``, certified by facts of ``evidence`` or stronger. ``theorems``: those that are asked."""
+    """``executed``, certified by facts of ``evidence`` or stronger. ``theorems``: those that are
+    asked."""
 
     entry: ClassVar[str] = "run"
     word: ClassVar[str] = "run"
@@ -48,18 +47,31 @@ class AccountedRun(OneRun):
 
     @classmethod
     def read(cls, stored: dict[str, Any]) -> Self:
-        """One of an older format by the theorems that it lists: later ones were not known when it was written.
+        """One of an older format by the theorems that it lists: later ones were not known when it
+        was written.
 
-        **Guarantee:** fewer theorems certify no less than they did, so nothing is believed that does not follow.
+        **Guarantee:** fewer theorems certify no less than they did, so nothing is believed that
+        does not follow.
         """
         evidence, listed = stored.get("at_least"), stored.get("verdicts")
         if not isinstance(evidence, str) or evidence not in Evidence.__members__:
-            raise InputError("certificate", "must be one that lastiterate wrote, with a proper 'at_least'", evidence)
+            raise InputError(
+                "certificate",
+                "must be one that lastiterate wrote, with a proper 'at_least'",
+                evidence,
+            )
         accounted = cls(Run.from_dict(stored.get("run")), Evidence[evidence])
-        if stored.get("format") == FORMAT or stored.get("format") not in FORMATS or not isinstance(listed, list):
+        if (
+            stored.get("format") == FORMAT
+            or stored.get("format") not in FORMATS
+            or not isinstance(listed, list)
+        ):
             return accounted
         names = {row.get("theorem") for row in listed if isinstance(row, dict)}  # pyright: ignore
-        return replace(accounted, theorems=tuple(theorem for theorem in accounted.theorems if theorem.name in names))
+        return replace(
+            accounted,
+            theorems=tuple(theorem for theorem in accounted.theorems if theorem.name in names),
+        )
 
     def described(self) -> dict[str, Any]:
         """The run, and the evidence that sufficed where it is weaker."""
@@ -77,15 +89,23 @@ class AccountedRun(OneRun):
 
     def all_verdicts(self) -> tuple[Verdict, ...]:
         accounted = as_accounted(self.run)
-        return tuple(Verdict(theorem, self._matched(theorem, accounted), self.run) for theorem in self.theorems)
+        return tuple(
+            Verdict(theorem, self._matched(theorem, accounted), self.run)
+            for theorem in self.theorems
+        )
 
     def _matched(self, theorem: Theorem, accounted: Run) -> Applies | Fails:
-        """What a theorem says of the run as it is accounted, from which what follows the last step is left out."""
+        """What a theorem says of the run as it is accounted, from which what follows the last step
+        is left out."""
         answer = match(theorem, accounted)
         if accounted is self.run or released_as_left not in theorem.assumptions:
             return answer
         lost = released_as_left.check(self.run)
-        return Fails((lost.reason,)) if isinstance(answer, Applies) and isinstance(lost, Broken) else answer
+        return (
+            Fails((lost.reason,))
+            if isinstance(answer, Applies) and isinstance(lost, Broken)
+            else answer
+        )
 
     def all_curves(self) -> tuple[Curve, ...]:
         return tuple(self.curve_of(verdict) for verdict in self.certifying)
@@ -98,22 +118,39 @@ class AccountedRun(OneRun):
     def curve_of(self, verdict: Verdict, coarser: int = 0) -> Curve:
         """The curve of an applying verdict, with private preparation and counts composed in."""
         if verdict.run is not self.run and verdict.run != self.run:
-            raise InputError("run", "must be the one that the verdict is about", None,
-                             "account it: lastiterate.account(run)")
+            raise InputError(
+                "run",
+                "must be the one that the verdict is about",
+                None,
+                "account it: lastiterate.account(run)",
+            )
         if not isinstance(verdict.result, Applies):
-            raise InputError("theorem", "does not apply to this run", verdict.theorem.name, "; ".join(verdict.reasons))
+            raise InputError(
+                "theorem",
+                "does not apply to this run",
+                verdict.theorem.name,
+                "; ".join(verdict.reasons),
+            )
         bound = verdict.result.bound
         if isinstance(bound, LowerBound):
-            raise InputError("theorem", "gives a lower bound, by which nothing is certified", verdict.theorem.name,
-                             "read the bound of its verdict")
+            raise InputError(
+                "theorem",
+                "gives a lower bound, by which nothing is certified",
+                verdict.theorem.name,
+                "read the bound of its verdict",
+            )
         for _ in range(coarser):
             bound = bound.coarser()
-        return self._prepared(bound, self.run) if self.run.prelude or after_steps(self.run) else bound
+        return (
+            self._prepared(bound, self.run) if self.run.prelude or after_steps(self.run) else bound
+        )
 
     def _prepared(self, curve: Curve, run: Run) -> Curve:
-        """``curve``, which speaks of ``run``'s units and neighbours, with the preparation and counts composed in.
+        """``curve``, which speaks of ``run``'s units and neighbours, with the preparation and
+        counts composed in.
 
-        Where several rows of a unit or an exchange follow from what holds for one row, they join that.
+        Where several rows of a unit or an exchange follow from what holds for one row, they join
+        that.
         """
         match curve:
             case BestOf():
@@ -128,7 +165,9 @@ class AccountedRun(OneRun):
     def under(self, adjacency: str) -> AccountedRun | None:
         if adjacency == self.run.adjacency:
             return self
-        if self.run.loss.facts().sensitivity is not None or not convertible(self.run.adjacency, adjacency):
+        if self.run.loss.facts().sensitivity is not None or not convertible(
+            self.run.adjacency, adjacency
+        ):
             return None
         return AccountedRun(replace(self.run, adjacency=adjacency), self.at_least)  # pyright: ignore[reportArgumentType]
 
@@ -137,7 +176,9 @@ class AccountedRun(OneRun):
         known = OneRun.replace_one_epsilon(self, delta)
         if not convertible(self.run.adjacency, "replace-one"):
             return known
-        for one, curve in sorted(((c.epsilon(delta), c) for c in self.curves), key=lambda pair: pair[0]):
+        for one, curve in sorted(
+            ((c.epsilon(delta), c) for c in self.curves), key=lambda pair: pair[0]
+        ):
             if one >= known:  # an exchange costs more than one record
                 break
             known = min(known, _exchanged(curve, delta))
@@ -145,19 +186,36 @@ class AccountedRun(OneRun):
 
     @property
     def condition(self) -> str:
-        used = {fact for v in self.certifying if isinstance(v.result, Applies) for fact in v.result.facts}
-        weak = sorted(f"{fact.why} ({fact.value:g})" for fact in used if not fact.evidence.satisfies(Evidence.ENFORCED))
+        used = {
+            fact
+            for v in self.certifying
+            if isinstance(v.result, Applies)
+            for fact in v.result.facts
+        }
+        weak = sorted(
+            f"{fact.why} ({fact.value:g})"
+            for fact in used
+            if not fact.evidence.satisfies(Evidence.ENFORCED)
+        )
         return "conditional on: " + "; ".join(weak) if weak else ""
 
     @property
     def caveats(self) -> tuple[str, ...]:
         condition = (self.condition,) if self.condition else ()
-        return (*condition, *self.of_the_run, "holds if the run is executed exactly as described", *CAVEATS)
+        return (
+            *condition,
+            *self.of_the_run,
+            "holds if the run is executed exactly as described",
+            *CAVEATS,
+        )
 
     def sources(self) -> tuple[tuple[Theorem, ...], tuple[str, ...]]:
         """Theorems that certify the run, and those whose lower bounds it is compared with."""
-        return tuple(v.theorem for v in self.verdicts if isinstance(v.result, Applies)
-                     and v.theorem.kind != "claimed"), ()
+        return tuple(
+            v.theorem
+            for v in self.verdicts
+            if isinstance(v.result, Applies) and v.theorem.kind != "claimed"
+        ), ()
 
 
 def _exchanged(curve: Curve, delta: float) -> float:

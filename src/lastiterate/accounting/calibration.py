@@ -4,37 +4,34 @@ from __future__ import annotations
 
 import math
 import warnings
-from lastiterate.accounting.guarantee import Guarantee
-from lastiterate.accounting.subjects import rounded_up
-from lastiterate.curves.curve import check_delta
-from lastiterate.errors import BudgetWarning, InputError, outside
-from lastiterate.run.validation import number
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
 from typing import Literal
+
 from lastiterate.accounting.accounted_run import certifying_theorems
 from lastiterate.accounting.certificate import Certificate, account
-from lastiterate.curves.roots import Excess, Root, falling_root
-from lastiterate.errors import InputError, NotCertified
+from lastiterate.accounting.exact_noise import ExactRun, preparation_squared
+from lastiterate.accounting.guarantee import Guarantee
+from lastiterate.accounting.subjects import rounded_up
+from lastiterate.curves.curve import check_delta
+from lastiterate.curves.renyi import Rdp
+from lastiterate.curves.roots import Excess, Root, falling_root, smallest_true
+from lastiterate.errors import BudgetWarning, InputError, NotCertified, outside
 from lastiterate.run.facts import Evidence
 from lastiterate.run.losses import Abstract
 from lastiterate.run.noise import GradientNoise, NoiseMultiplier
 from lastiterate.run.run import Run, check_described, check_run
-from lastiterate.theorems.theorem import Theorem
-from lastiterate.accounting.certificate import Certificate
-from lastiterate.accounting.exact_noise import ExactRun, preparation_squared
-from lastiterate.curves.renyi import Rdp
-from lastiterate.curves.roots import smallest_true
-from lastiterate.errors import InputError
-from lastiterate.run.run import Run, check_run
+from lastiterate.run.validation import number
 from lastiterate.theorems.composition import composition_mu
+from lastiterate.theorems.theorem import Theorem
 
-
-# Budgets that mean something, and certificates that exceed theirs: both are refused before a record is read.
+# Budgets that mean something, and certificates that exceed theirs: both are refused before a record
+# is read.
 
 LARGEST_EPSILON, LARGEST_DELTA = 1e3, 0.5
-"""Beyond them a guarantee rules out nothing that anybody could observe: odds of e^1000, or every second release."""
+"""Beyond them a guarantee rules out nothing that anybody could observe: odds of e^1000, or every
+second release."""
 LARGE_EPSILON = 20.0
 """Beyond this epsilon next to nothing is promised: e^20 is half a billion."""
 
@@ -42,12 +39,20 @@ LARGE_EPSILON = 20.0
 def check_range(epsilon: float, delta: float, n: int | None = None) -> None:
     """Refuse what no budget can be; ``n``: the number of records, where it is known."""
     if not 0 < number("epsilon", epsilon) <= LARGEST_EPSILON:
-        raise InputError("epsilon", f"must be a positive number, at most {LARGEST_EPSILON:g}", epsilon,
-                         "1 is a common choice, and beyond 10 little is promised")
+        raise InputError(
+            "epsilon",
+            f"must be a positive number, at most {LARGEST_EPSILON:g}",
+            epsilon,
+            "1 is a common choice, and beyond 10 little is promised",
+        )
     check_delta(number("delta", delta))
     if delta >= LARGEST_DELTA:
-        raise InputError("delta", f"must lie below {LARGEST_DELTA:g}", delta,
-                         "choose less than 1/n" + ("" if n is None else f" = {1 / n:.1g}"))
+        raise InputError(
+            "delta",
+            f"must lie below {LARGEST_DELTA:g}",
+            delta,
+            "choose less than 1/n" + ("" if n is None else f" = {1 / n:.1g}"),
+        )
 
 
 def check_budget(epsilon: float, delta: float, n: int) -> None:
@@ -60,36 +65,51 @@ def check_budget(epsilon: float, delta: float, n: int) -> None:
 def check_within(guarantee: Guarantee, epsilon: float, delta: float) -> None:
     """Refuse what is certified with more than the budget that it was planned for.
 
-    Every search for a noise ends here, and every release passes here before it is charged: a search that found too
-    little is refused, whatever went wrong in it.
+    Every search for a noise ends here, and every release passes here before it is charged: a search
+    that found too little is refused, whatever went wrong in it.
     """
     reached = guarantee.epsilon(delta)
     if not reached <= epsilon:
         found = f"epsilon {rounded_up(reached)}" if reached < math.inf else "no epsilon at all"
-        raise InputError("epsilon", f"is exceeded by what would run, which is certified with {found} at delta = "
-                         f"{delta:g}", epsilon, "ask for a larger epsilon or delta; no record was read")
+        raise InputError(
+            "epsilon",
+            f"is exceeded by what would run, which is certified with {found} at delta = {delta:g}",
+            epsilon,
+            "ask for a larger epsilon or delta; no record was read",
+        )
 
 
 def warn_of_epsilon(epsilon: float) -> None:
     """Warn where next to nothing is promised."""
     if LARGE_EPSILON < epsilon < math.inf:
-        warnings.warn(f"epsilon = {epsilon:.4g} promises next to nothing: somebody's odds of guessing right may grow "
-                      f"by a factor of e^{epsilon:.4g}; beyond {LARGE_EPSILON:g} it is a number for comparisons, not a "
-                      "protection", BudgetWarning, stacklevel=outside())
+        warnings.warn(
+            f"epsilon = {epsilon:.4g} promises next to nothing: somebody's odds of guessing right "
+            f"may grow "
+            f"by a factor of e^{epsilon:.4g}; beyond {LARGE_EPSILON:g} it is a number for "
+            f"comparisons, not a "
+            "protection",
+            BudgetWarning,
+            stacklevel=outside(),
+        )
 
 
 def warn_of_delta(delta: float, n: int) -> None:
     """Warn where delta exceeds 1/n."""
     if delta > 1 / n:
-        warnings.warn(f"delta = {delta:g} exceeds 1/n = {1 / n:.2g}: a mechanism that publishes one random record in "
-                      "full keeps such a budget; choose a delta far below 1/n", BudgetWarning, stacklevel=outside())
+        warnings.warn(
+            f"delta = {delta:g} exceeds 1/n = {1 / n:.2g}: a mechanism that publishes one random "
+            f"record in "
+            "full keeps such a budget; choose a delta far below 1/n",
+            BudgetWarning,
+            stacklevel=outside(),
+        )
 
 
-# Ask every theorem about a run, keep all verdicts, and find the noise or the steps that a budget allows.
+# Ask every theorem about a run, keep all verdicts, and find the noise or the steps that a budget
+# allows.
 
 # arguments are checked because callers are not
 # pyright: reportUnnecessaryIsInstance=false
-
 
 
 MOST_STEPS = 10**7
@@ -99,7 +119,8 @@ NEARLY = 1 + 1e-6
 CLOSE = 5e-3
 """Theorems are compared where their noises differ by more, relatively, and curves are costly."""
 NEAR = 0.01
-"""Theorems whose coarse curves exceed the best one's by more are asked for their exact ones alone."""
+"""Theorems whose coarse curves exceed the best one's by more are asked for their exact ones alone.
+"""
 FARTHEST = 40 * math.log(4)
 """The logarithm of the largest factor of noise, or number of steps, that is tried."""
 
@@ -114,9 +135,9 @@ def calibrate(
 ) -> Certificate:
     """The least noise (or the most steps) with which ``run`` is certified (epsilon, delta)-DP.
 
-    The returned certificate's ``run`` is the calibrated one; its epsilon(delta) is at most ``epsilon``. Errors:
-    ``NotCertified`` when no theorem can certify the run at any noise, ``InputError`` for a bad budget, or one that no
-    noise keeps.
+    The returned certificate's ``run`` is the calibrated one; its epsilon(delta) is at most
+    ``epsilon``. Errors: ``NotCertified`` when no theorem can certify the run at any noise,
+    ``InputError`` for a bad budget, or one that no noise keeps.
     """
     found = calibrated(run, epsilon=epsilon, delta=delta, field=field, at_least=at_least)
     certificate = account(found, at_least=at_least)
@@ -124,8 +145,14 @@ def calibrate(
     return certificate
 
 
-def calibrated(run: Run, *, epsilon: float, delta: float, field: Literal["noise", "steps"] = "noise",
-               at_least: Evidence = Evidence.ENFORCED) -> Run:
+def calibrated(
+    run: Run,
+    *,
+    epsilon: float,
+    delta: float,
+    field: Literal["noise", "steps"] = "noise",
+    at_least: Evidence = Evidence.ENFORCED,
+) -> Run:
     """The run of ``calibrate``'s certificate, for those who compare many and certify one."""
     check_run(run)
     check_budget(epsilon, delta, run.n)
@@ -145,7 +172,9 @@ def calibrated(run: Run, *, epsilon: float, delta: float, field: Literal["noise"
         return excess_of(Certificate.of(candidate, theorems, at_least).delta(epsilon), delta)
 
     def over(candidate: Run) -> float:
-        return excess_of_epsilon(Certificate.of(candidate, certifying_theorems(), at_least).epsilon(delta), epsilon)
+        return excess_of_epsilon(
+            Certificate.of(candidate, certifying_theorems(), at_least).epsilon(delta), epsilon
+        )
 
     probe = _certifiable(run, at_least, delta)
     holding = tuple(verdict.theorem for verdict in probe.certifying)
@@ -154,13 +183,15 @@ def calibrated(run: Run, *, epsilon: float, delta: float, field: Literal["noise"
     elif field == "steps":
         found = _most_steps(run, lambda longer: excess(longer) <= 0, epsilon, delta)
     else:
-        # what a theorem assumes seldom depends on the noise's size: those that hold for the probe decide, all confirm
+        # what a theorem assumes seldom depends on the noise's size: those that hold for the probe
+        # decide, all confirm
         found = _least_noise(run, partial(excess, theorems=holding), epsilon, delta)
         if excess(scale_noise(found, 1 / NEARLY)) <= 0:
             found = _least_noise(run, excess, epsilon, delta)
     if over(found) <= 0:
         return found
-    # a bound that rises again beyond epsilon keeps delta there and states a larger epsilon: what is stated decides
+    # a bound that rises again beyond epsilon keeps delta there and states a larger epsilon: what is
+    # stated decides
     if field == "steps":
         return _most_steps(run, lambda longer: over(longer) <= 0, epsilon, delta)
     return _least_noise(found, over, epsilon, delta, least=1e-3 if probe.expensive else 9e-7)
@@ -169,20 +200,23 @@ def calibrated(run: Run, *, epsilon: float, delta: float, field: Literal["noise"
 def excess_of(reached: float, delta: float) -> float:
     """-log(log(reached) / log(delta)), positive exactly where ``reached`` is above ``delta``.
 
-    Gaussian tails make it nearly a line in the logarithm of the noise: log(reached) grows with the noise's square.
+    Gaussian tails make it nearly a line in the logarithm of the noise: log(reached) grows with the
+    noise's square.
     """
     value = -math.log(math.log(min(max(reached, 1e-300), 1 - 1e-9)) / math.log(delta))
     return min(value, 0.0) if reached <= delta else max(value, 1e-300)
 
 
 def excess_of_epsilon(reached: float, epsilon: float) -> float:
-    """Return log(reached / epsilon) between -700 and 700, positive exactly where ``reached`` is above ``epsilon``."""
+    """Return log(reached / epsilon) between -700 and 700, positive exactly where ``reached`` is
+    above ``epsilon``."""
     ratio = min(max(reached / epsilon, 1e-300), 1e300)
     return min(math.log(ratio), 0.0) if reached <= epsilon else max(math.log(ratio), 1e-300)
 
 
 def with_kind_of_noise(run: Run) -> Run:
-    """The run, one unit of noise in it where it is not decided: of what a multiplier multiplies, if there is that."""
+    """The run, one unit of noise in it where it is not decided: of what a multiplier multiplies, if
+    there is that."""
     if run.noise is not None:
         return run
     return replace(run, noise=NoiseMultiplier(1.0) if run.noise_unit else GradientNoise(1.0))
@@ -208,12 +242,19 @@ def _certifiable(run: Run, at_least: Evidence, delta: float) -> Certificate:
     return probe
 
 
-def _costly_search(run: Run, field: str, epsilon: float, delta: float, at_least: Evidence,
-                   holding: tuple[Theorem, ...]) -> Run:
-    """The search where curves are costly: roots of ``excess_of`` on ever finer curves, the last exact.
+def _costly_search(
+    run: Run,
+    field: str,
+    epsilon: float,
+    delta: float,
+    at_least: Evidence,
+    holding: tuple[Theorem, ...],
+) -> Run:
+    """The search where curves are costly: roots of ``excess_of`` on ever finer curves, the last
+    exact.
 
-    Of those that hold with noise 1 the theorem that wins on coarse curves is searched on its exact one, and of the
-    others those whose exact curve needs less; the answer is confirmed.
+    Of those that hold with noise 1 the theorem that wins on coarse curves is searched on its exact
+    one, and of the others those whose exact curve needs less; the answer is confirmed.
     """
     if field == "steps":
         _require_free_schedule(run)
@@ -225,12 +266,26 @@ def _costly_search(run: Run, field: str, epsilon: float, delta: float, at_least:
         return replace(run, steps=min(max(math.floor(math.exp(-x) * (1 + 1e-12)), 1), MOST_STEPS))
 
     def excess(times: int, asked: tuple[Theorem, ...]) -> Callable[[float], float]:
-        return lambda x: excess_of(Certificate.of(candidate(x), asked, at_least).coarse_delta(epsilon, times), delta)
+        return lambda x: excess_of(
+            Certificate.of(candidate(x), asked, at_least).coarse_delta(epsilon, times), delta
+        )
 
-    near, far, root = holding, tuple[Theorem, ...](), Root(0.0 if field == "noise" else -math.log(run.steps), 2.0)
+    near, far, root = (
+        holding,
+        tuple[Theorem, ...](),
+        Root(0.0 if field == "noise" else -math.log(run.steps), 2.0),
+    )
     for times, enough, tries, longest in ((2, 0.02, 60, 4.0), (1, 1.5e-3, 40, 0.1)):
-        nearer = falling_root(excess(times, near), root.at, root.slope, enough=enough, tries=tries,
-                              longest=longest, farthest=FARTHEST, least=1e-7)
+        nearer = falling_root(
+            excess(times, near),
+            root.at,
+            root.slope,
+            enough=enough,
+            tries=tries,
+            longest=longest,
+            farthest=FARTHEST,
+            least=1e-7,
+        )
         root = root if nearer is None else nearer
         ranked = Certificate.of(candidate(root.at), near, at_least).by_coarse_delta(epsilon, times)
         most = excess_of(ranked[0][0], delta) + NEAR if ranked else 0.0
@@ -239,34 +294,61 @@ def _costly_search(run: Run, field: str, epsilon: float, delta: float, at_least:
     excesses = tuple((theorem, cache(excess(0, (theorem,)))) for theorem in (*near, *far))
     asked, root = _least_root(excesses, root)
     for theorems in (asked, certifying_theorems()):
-        for more in (0.0, 1e-9, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1):  # rounding decides between 0 and a little more
-            if Certificate.of(chosen := candidate(root.at + more), theorems, at_least).certifies(epsilon, delta):
+        for more in (
+            0.0,
+            1e-9,
+            1e-6,
+            1e-4,
+            1e-3,
+            1e-2,
+            1e-1,
+        ):  # rounding decides between 0 and a little more
+            if Certificate.of(chosen := candidate(root.at + more), theorems, at_least).certifies(
+                epsilon, delta
+            ):
                 if field == "noise":
                     return chosen
-                return _longer(chosen, lambda n: Certificate.of(n, asked, at_least).certifies(epsilon, delta))
+                return _longer(
+                    chosen, lambda n: Certificate.of(n, asked, at_least).certifies(epsilon, delta)
+                )
     raise out_of_reach(epsilon, delta) if field == "noise" else _too_short(epsilon, delta)
 
 
-def _least_root(excesses: tuple[tuple[Theorem, Excess], ...], root: Root) -> tuple[tuple[Theorem, ...], Root]:
-    """The theorem with the least root of all, within ``CLOSE``, and that root; the first is searched from ``root`` on.
+def _least_root(
+    excesses: tuple[tuple[Theorem, Excess], ...], root: Root
+) -> tuple[tuple[Theorem, ...], Root]:
+    """The theorem with the least root of all, within ``CLOSE``, and that root; the first is
+    searched from ``root`` on.
 
-    Coarse curves do not decide between theorems: their allowances for rounding, or the orders that they leave out, are
-    more than a small delta. Exact ones are flat where that allowance is all that is left, and then the bracket decides.
+    Coarse curves do not decide between theorems: their allowances for rounding, or the orders that
+    they leave out, are more than a small delta. Exact ones are flat where that allowance is all
+    that is left, and then the bracket decides.
     """
     winner, best = tuple[Theorem, ...](), root
     for theorem, excess in excesses:
-        if winner and excess(best.at) > -CLOSE * best.slope:  # what is computed there, the certificate needs as well
+        if (
+            winner and excess(best.at) > -CLOSE * best.slope
+        ):  # what is computed there, the certificate needs as well
             continue
         longest = 1.0 if winner else 0.1
-        found = falling_root(excess, best.at, best.slope, enough=min(4e-4, CLOSE * best.slope / 2), tries=100,
-                             longest=longest, farthest=FARTHEST, least=CLOSE / 250)
+        found = falling_root(
+            excess,
+            best.at,
+            best.slope,
+            enough=min(4e-4, CLOSE * best.slope / 2),
+            tries=100,
+            longest=longest,
+            farthest=FARTHEST,
+            least=CLOSE / 250,
+        )
         if found is not None:
             winner, best = (theorem,), found
     return winner, best
 
 
 def _longer(run: Run, within: Callable[[Run], bool]) -> Run:
-    """The longest run from ``run`` on that is still certified, by strides that double and then halve."""
+    """The longest run from ``run`` on that is still certified, by strides that double and then
+    halve."""
     low, stride = run.steps, 1
     while low + stride <= MOST_STEPS and within(replace(run, steps=low + stride)):
         low, stride = low + stride, 2 * stride
@@ -277,12 +359,22 @@ def _longer(run: Run, within: Callable[[Run], bool]) -> Run:
     return replace(run, steps=low)
 
 
-def _least_noise(run: Run, excess: Callable[[Run], float], epsilon: float, delta: float, least: float = 9e-7) -> Run:
+def _least_noise(
+    run: Run, excess: Callable[[Run], float], epsilon: float, delta: float, least: float = 9e-7
+) -> Run:
     """The run with the least noise, within ``NEARLY`` (or 1 + ``least``), that is certified."""
     base = with_unit_noise(run)
     # a little below 0: ``epsilon(delta)`` of the run is rounded up further than ``delta(epsilon)``
-    root = falling_root(lambda x: excess(scale_noise(base, math.exp(x))) + 1e-8, 0.0, 2.0, enough=0.0, tries=400,
-                        longest=4.0, farthest=FARTHEST, least=least)
+    root = falling_root(
+        lambda x: excess(scale_noise(base, math.exp(x))) + 1e-8,
+        0.0,
+        2.0,
+        enough=0.0,
+        tries=400,
+        longest=4.0,
+        farthest=FARTHEST,
+        least=least,
+    )
     if root is None:
         raise out_of_reach(epsilon, delta)
     return scale_noise(base, math.exp(root.at))
@@ -290,8 +382,12 @@ def _least_noise(run: Run, excess: Callable[[Run], float], epsilon: float, delta
 
 def out_of_reach(epsilon: float, delta: float) -> InputError:
     """Return the refusal of a budget that no noise keeps."""
-    return InputError("epsilon", "cannot be reached by noise alone", epsilon,
-                      f"delta = {delta:g} leaves nothing: raise epsilon, or spend less on the preparation")
+    return InputError(
+        "epsilon",
+        "cannot be reached by noise alone",
+        epsilon,
+        f"delta = {delta:g} leaves nothing: raise epsilon, or spend less on the preparation",
+    )
 
 
 def _most_steps(run: Run, within: Callable[[Run], bool], epsilon: float, delta: float) -> Run:
@@ -304,22 +400,30 @@ def _most_steps(run: Run, within: Callable[[Run], bool], epsilon: float, delta: 
 
 def _require_free_schedule(run: Run) -> None:
     if not run.for_any_length:
-        raise InputError("field", "'steps' needs a schedule that is defined for any number of steps", "steps",
-                         "use a constant step size or inverse-decay")
+        raise InputError(
+            "field",
+            "'steps' needs a schedule that is defined for any number of steps",
+            "steps",
+            "use a constant step size or inverse-decay",
+        )
 
 
 def _too_short(epsilon: float, delta: float) -> InputError:
-    return InputError("epsilon", f"is exceeded by the first step at delta = {delta:g}", epsilon, "add noise")
+    return InputError(
+        "epsilon", f"is exceeded by the first step at delta = {delta:g}", epsilon, "add noise"
+    )
 
 
 # Find the least exact noise that a budget allows.
 
 LARGEST = 1e60
-"""The inverse of the smallest Renyi slope that is looked for: less than any budget and any unit of rows allows."""
+"""The inverse of the smallest Renyi slope that is looked for: less than any budget and any unit of
+rows allows."""
 
 
 def calibrate_exactly(run: Run, *, epsilon: float, delta: float) -> Certificate:
-    """Return the certificate of this schedule with the least exact noise that keeps (epsilon, delta)."""
+    """Return the certificate of this schedule with the least exact noise that keeps (epsilon,
+    delta)."""
     check_run(run)
     check_budget(epsilon, delta, run.n)
     unit = with_unit_noise(with_kind_of_noise(run))
@@ -336,8 +440,14 @@ def calibrate_exactly(run: Run, *, epsilon: float, delta: float) -> Certificate:
     slope = 1 / inverse
     left = 2 * slope / (1 + 1e-9) - preparation_squared(run)
     if left <= 0:
-        raise InputError("epsilon", "does not suffice for the preparation alone", epsilon,
-                         "give its parts more noise, or ask for a larger epsilon")
-    certificate = Certificate(ExactRun(scale_noise(unit, composition_mu(unit) / math.sqrt(left) * (1 + 1e-9))))
+        raise InputError(
+            "epsilon",
+            "does not suffice for the preparation alone",
+            epsilon,
+            "give its parts more noise, or ask for a larger epsilon",
+        )
+    certificate = Certificate(
+        ExactRun(scale_noise(unit, composition_mu(unit) / math.sqrt(left) * (1 + 1e-9)))
+    )
     check_within(certificate, epsilon, delta)
     return certificate

@@ -1,4 +1,5 @@
-"""A certificate: what it is about, the numbers that follow, and the words and the JSON that state them."""
+"""A certificate: what it is about, the numbers that follow, and the words and the JSON that state
+them."""
 
 # arguments are checked because callers are not
 # pyright: reportUnnecessaryIsInstance=false
@@ -10,23 +11,26 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, TypeVar, final
 
-from lastiterate.accounting import document, explain, guarantee as theorem_rows
+from lastiterate.accounting import document, explain
+from lastiterate.accounting import guarantee as theorem_rows
 from lastiterate.accounting.accounted_run import AccountedRun
-from lastiterate.accounting.document import bibtex
 from lastiterate.accounting.comparison import Checked, differences, proper_delta
+from lastiterate.accounting.document import bibtex
 from lastiterate.accounting.exact_noise import ExactRun
 from lastiterate.accounting.guarantee import Guarantee
 from lastiterate.accounting.selection import Selection
-from lastiterate.accounting.subjects import Subject
+from lastiterate.accounting.subjects import Subject, as_unit_name
 from lastiterate.accounting.unlearning import Unlearning
-from lastiterate.accounting.subjects import as_unit_name
 from lastiterate.errors import InputError
 from lastiterate.run import serialization as strict_json
 from lastiterate.run.facts import Evidence
 from lastiterate.run.run import Run, check_described
 
-SUBJECTS: dict[str, type[Subject]] = {kind.entry: kind for kind in (AccountedRun, ExactRun, Selection, Unlearning)}
-"""What a written certificate can be about, by the entry that describes it; ``register`` adds others."""
+SUBJECTS: dict[str, type[Subject]] = {
+    kind.entry: kind for kind in (AccountedRun, ExactRun, Selection, Unlearning)
+}
+"""What a written certificate can be about, by the entry that describes it; ``register`` adds
+others."""
 LATE = {"problem": "lastiterate.bayes.subject"}
 """Entries whose kind of subject is registered when its module is imported."""
 
@@ -42,23 +46,30 @@ def register(kind: type[Kind]) -> type[Kind]:
 
 
 def entry_of(stored: Mapping[str, Any]) -> str:
-    """The entry that says what a written certificate is about; one that says two things, or none, is refused."""
+    """The entry that says what a written certificate is about; one that says two things, or none,
+    is refused."""
     entries = [entry for entry in dict.fromkeys((*SUBJECTS, *LATE)) if entry in stored]
     if len(entries) != 1:
-        raise InputError("certificate", "must be one that lastiterate wrote: about a run, or a posterior's problem",
-                         " and ".join(entries) or None)
+        raise InputError(
+            "certificate",
+            "must be one that lastiterate wrote: about a run, or a posterior's problem",
+            " and ".join(entries) or None,
+        )
     return entries[0]
 
 
 @final
 @dataclass(frozen=True, repr=False)
 class Certificate(Guarantee):
-    """The privacy of one release: ``epsilon(delta)``, ``best(delta)``, ``explain(delta)``, ``verify()``.
+    """The privacy of one release: ``epsilon(delta)``, ``best(delta)``, ``explain(delta)``,
+    ``verify()``.
 
-    ``verdicts``: one per theorem, with the facts it used or why it fails. ``caveats``: what no theorem covers.
+    ``verdicts``: one per theorem, with the facts it used or why it fails. ``caveats``: what no
+    theorem covers.
 
-    **Guarantee:** ``epsilon(delta)`` is an upper bound under the subject's adjacency, if what it describes was executed
-    as described and its facts of evidence below ``ENFORCED`` (if any were admitted) are true.
+    **Guarantee:** ``epsilon(delta)`` is an upper bound under the subject's adjacency, if what it
+    describes was executed as described and its facts of evidence below ``ENFORCED`` (if any were
+    admitted) are true.
     """
 
     @classmethod
@@ -71,13 +82,20 @@ class Certificate(Guarantee):
 
     @classmethod
     def check(cls, stored: dict[str, Any]) -> Checked:
-        """Derive the facts again and recompute everything from the subject; compare with what is written.
+        """Derive the facts again and recompute everything from the subject; compare with what is
+        written.
 
-        A certificate that was re-issued as a whole cannot be distinguished from an honest one without a signature.
+        A certificate that was re-issued as a whole cannot be distinguished from an honest one
+        without a signature.
         """
         delta, fresh = proper_delta(stored), cls.derived(stored)
-        return Checked(tuple(differences(stored, fresh, delta)), stored.get("epsilon"), delta, fresh.condition,
-                       limit=fresh.subject.limit)
+        return Checked(
+            tuple(differences(stored, fresh, delta)),
+            stored.get("epsilon"),
+            delta,
+            fresh.condition,
+            limit=fresh.subject.limit,
+        )
 
     @classmethod
     def from_dict(cls, stored: dict[str, Any]) -> Certificate:
@@ -90,10 +108,15 @@ class Certificate(Guarantee):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Certificate:
-        """The certificate written in ``text`` (JSON); ``InputError`` when anything in it does not follow."""
+        """The certificate written in ``text`` (JSON); ``InputError`` when anything in it does not
+        follow."""
         stored = strict_json.loads(text, "certificate")
         if not isinstance(stored, dict):
-            raise InputError("certificate", "must be one that lastiterate wrote, a JSON object", type(stored).__name__)
+            raise InputError(
+                "certificate",
+                "must be one that lastiterate wrote, a JSON object",
+                type(stored).__name__,
+            )
         return cls.from_dict(stored)  # pyright: ignore[reportUnknownArgumentType]
 
     def why_not(self) -> str:
@@ -105,19 +128,25 @@ class Certificate(Guarantee):
         return explain.nearest(self)
 
     def explain(self, delta: float, *, all: bool = False) -> str:
-        """The answer in words: epsilon, what a record is, the theorem and its conditions, what else applies.
+        """The answer in words: epsilon, what a record is, the theorem and its conditions, what else
+        applies.
 
         ``all``: also the theorems that do not apply, and why.
         """
         return explain.in_words(self, delta, all)
 
     def cite(self) -> str:
-        """BibTeX of what the certificate rests on, and of the theorems whose lower bounds it is compared with."""
+        """BibTeX of what the certificate rests on, and of the theorems whose lower bounds it is
+        compared with."""
         return bibtex(*self.subject.sources())
 
     def __repr__(self) -> str:
         names, words = len(self.certifying), self.subject.words
-        said = f"{names} of {len(self.verdicts)} theorems certify it" if names else "no theorem certifies it"
+        said = (
+            f"{names} of {len(self.verdicts)} theorems certify it"
+            if names
+            else "no theorem certifies it"
+        )
         return f"<Certificate of {words.short}: {said if self.verdicts else words.by}>"
 
     def _repr_html_(self) -> str:
@@ -132,7 +161,8 @@ class Certificate(Guarantee):
         return document.answer(self, delta)
 
     def to_dict(self, delta: float, *, files: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The certificate as it is stored; ``content_sha256`` covers everything else, ``files`` a model's hashes."""
+        """The certificate as it is stored; ``content_sha256`` covers everything else, ``files`` a
+        model's hashes."""
         return document.document(self, delta, files or {})
 
     def to_json(self, delta: float) -> str:
@@ -151,7 +181,9 @@ def _unit_of(stored: Mapping[str, Any]) -> str:
         case {"unit": {"name": str(name)}} if as_unit_name(name) == name:
             return name
         case {"unit": {"name": name}}:
-            raise InputError("certificate", "must call its unit by a printable name", type(name).__name__)
+            raise InputError(
+                "certificate", "must call its unit by a printable name", type(name).__name__
+            )
         case _:
             return ""
 
@@ -160,15 +192,23 @@ read_certificate = Certificate.from_json
 
 
 def account(run: Run, *, at_least: Evidence = Evidence.ENFORCED) -> Certificate:
-    """Every theorem's verdict on ``run``; certificates rest on facts of evidence ``at_least`` or stronger.
+    """Every theorem's verdict on ``run``; certificates rest on facts of evidence ``at_least`` or
+    stronger.
 
-    Looks at public numbers only. Where no theorem certifies the run, epsilon is infinite and ``why_not()`` lists the
-    reasons. Errors: ``InputError`` where the run's noise is still to be calibrated, or is no ``Run``.
+    Looks at public numbers only. Where no theorem certifies the run, epsilon is infinite and
+    ``why_not()`` lists the reasons. Errors: ``InputError`` where the run's noise is still to be
+    calibrated, or is no ``Run``.
 
-    **Guarantee:** only theorems of kind ``upper`` or ``exact`` whose assumptions all hold can certify.
+    **Guarantee:** only theorems of kind ``upper`` or ``exact`` whose assumptions all hold can
+    certify.
     """
     if not isinstance(at_least, Evidence):
-        raise InputError("at_least", "must be an Evidence", at_least, "use lastiterate.Evidence.ENFORCED or ASSUMED")
+        raise InputError(
+            "at_least",
+            "must be an Evidence",
+            at_least,
+            "use lastiterate.Evidence.ENFORCED or ASSUMED",
+        )
     check_described(run)
     certificate = Certificate(AccountedRun(run, at_least))
     _ = certificate.verdicts  # what cannot be accounted is refused here

@@ -3,40 +3,51 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
-from lastiterate.errors import InputError
-from lastiterate.run import serialization as strict_json, strict_toml
 import math
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
 from lastiterate.accounting.document import content_hash, derived
 from lastiterate.accounting.guarantee import ROUNDING, Guarantee
-from lastiterate.accounting.tradeoff_summary import stated
 from lastiterate.accounting.subjects import FORMATS
+from lastiterate.accounting.tradeoff_summary import stated
+from lastiterate.errors import InputError
+from lastiterate.run import serialization as strict_json
+from lastiterate.run import strict_toml
 from lastiterate.run.serialization import in_todays_words
 
-
-# The releaser's statement: what a release document needs and no computation can derive.
-#
-# It is stored in a certificate beside what is derived, covered by its hash, and shown as a statement everywhere.
+# The releaser's statement: what a release document needs and no computation can derive.  It is
+# stored in a certificate beside what is derived, covered by its hash, and shown as a statement
+# everywhere.
 
 # pyright: basic
 # what a file holds is checked here, not known
 
 
-
 TEXTS = {
-    "unit": "what a unit is, such as one patient", "purpose": "what the model is for",
-    "trained_by": "who trained the model", "accuracy": "a score on public data", "contact": "who answers",
+    "unit": "what a unit is, such as one patient",
+    "purpose": "what the model is for",
+    "trained_by": "who trained the model",
+    "accuracy": "a score on public data",
+    "contact": "who answers",
     "note": "anything else",
 }
 """Entries that hold a text."""
-LISTS = {"charged": "other releases and tunings that a budget paid for", "not_charged": "those that none paid for"}
+LISTS = {
+    "charged": "other releases and tunings that a budget paid for",
+    "not_charged": "those that none paid for",
+}
 """Entries that hold a list of texts."""
 FACTS = ("fact", "source")
 AUDIT = ("protocol", "fixed_on", "result", "settings")
 SETTINGS: dict[str, type[str | int | float]] = {
-    "attack": str, "trials": int, "failure": float, "delta": float, "seed": int}
+    "attack": str,
+    "trials": int,
+    "failure": float,
+    "delta": float,
+    "seed": int,
+}
 """What fixes an audit before training, so that it can be repeated and its report compared."""
 ENTRIES = (*TEXTS, *LISTS, "public_facts", "audit")
 """All that a statement may hold."""
@@ -47,16 +58,19 @@ LONGEST = 64_000
 def check_statement(statement: object) -> dict[str, Any]:
     """``statement`` itself, if it holds known entries of the right form; ``InputError`` otherwise.
 
-    Those of ``TEXTS``: texts; ``public_facts``: objects with ``fact`` and ``source``; ``charged``, ``not_charged``:
-    lists of texts; ``audit``: an object with ``protocol``, ``fixed_on`` (a day before training), ``result``, a text or
-    what ``lastiterate audit --json`` wrote, and ``settings``, what is given to it: ``attack``, ``trials``, ``seed``,
-    and perhaps ``failure`` and ``delta``.
+    Those of ``TEXTS``: texts; ``public_facts``: objects with ``fact`` and ``source``; ``charged``,
+    ``not_charged``: lists of texts; ``audit``: an object with ``protocol``, ``fixed_on`` (a day
+    before training), ``result``, a text or what ``lastiterate audit --json`` wrote, and
+    ``settings``, what is given to it: ``attack``, ``trials``, ``seed``, and perhaps ``failure`` and
+    ``delta``.
     """
     if not isinstance(statement, dict):
         raise InputError("statement", "must be a table of entries", type(statement).__name__)
     extra = sorted(str(key) for key in set(statement) - set(ENTRIES))
     if extra:
-        raise InputError("statement", "has an unknown entry", extra[0], "the entries are " + ", ".join(ENTRIES))
+        raise InputError(
+            "statement", "has an unknown entry", extra[0], "the entries are " + ", ".join(ENTRIES)
+        )
     for name in TEXTS:
         _text(name, statement.get(name, ""))
     for name in LISTS:
@@ -71,13 +85,17 @@ def check_statement(statement: object) -> dict[str, Any]:
         _text("audit: protocol", statement["audit"].get("protocol"))
         _text("audit: fixed_on", statement["audit"].get("fixed_on", ""))
         if not isinstance(statement["audit"].get("result", ""), str | dict):
-            raise InputError("audit: result", "must be a text, or what lastiterate audit --json wrote", None)
+            raise InputError(
+                "audit: result", "must be a text, or what lastiterate audit --json wrote", None
+            )
         if "settings" in statement["audit"]:
             _settings(statement["audit"]["settings"])
     try:
         size = len(json.dumps(statement, allow_nan=False))
     except (TypeError, ValueError, RecursionError):
-        raise InputError("statement", "must hold what JSON can hold", None, "write dates as text") from None
+        raise InputError(
+            "statement", "must hold what JSON can hold", None, "write dates as text"
+        ) from None
     if size > LONGEST:
         raise InputError("statement", f"must be shorter than {LONGEST} characters of JSON", size)
     return statement
@@ -100,9 +118,15 @@ def _settings(settings: Any) -> None:
     _object("audit: settings", settings, tuple(SETTINGS))
     for name, kind in SETTINGS.items():
         if name not in settings and name in ("attack", "trials", "seed"):
-            raise InputError(f"statement: audit: settings: {name}", "is needed to repeat an audit", None)
+            raise InputError(
+                f"statement: audit: settings: {name}", "is needed to repeat an audit", None
+            )
         if name in settings and type(settings[name]) is not kind:
-            raise InputError(f"statement: audit: settings: {name}", f"must be of type {kind.__name__}", settings[name])
+            raise InputError(
+                f"statement: audit: settings: {name}",
+                f"must be of type {kind.__name__}",
+                settings[name],
+            )
 
 
 def _list(name: str, value: object) -> list[Any]:
@@ -122,10 +146,18 @@ def _object(name: str, value: object, entries: tuple[str, ...]) -> None:
 # what JSON holds is checked here, not known
 
 
-
 ADDED = ("stated", "word", "software")
 """What formats from 2 on have and format 1 has not."""
-RECORDED = {"delta", "caveats", "format", "library", "weights_sha256", "model_sha256", "content_sha256", *ADDED}
+RECORDED = {
+    "delta",
+    "caveats",
+    "format",
+    "library",
+    "weights_sha256",
+    "model_sha256",
+    "content_sha256",
+    *ADDED,
+}
 """Entries that may be written and do not follow from the subject, or not in these words."""
 UPPER_BOUNDS = ("epsilon", "epsilon_replace_one", "verdicts", "stated")
 """Entries that may be a little larger in older formats (see ``allowance``)."""
@@ -133,8 +165,9 @@ UPPER_BOUNDS = ("epsilon", "epsilon_replace_one", "verdicts", "stated")
 
 @dataclass(frozen=True)
 class Checked:
-    """Outcome of a verification: the problems found (none when it holds), what was claimed, on what condition, and what
-    of a folder nobody vouches for (``uncovered``). ``limit``: see ``Subject``."""
+    """Outcome of a verification: the problems found (none when it holds), what was claimed, on what
+    condition, and what of a folder nobody vouches for (``uncovered``). ``limit``: see ``Subject``.
+    """
 
     problems: tuple[str, ...]
     epsilon: float | None
@@ -152,41 +185,58 @@ def proper_delta(stored: dict[str, Any]) -> float:
     """The delta that is written, or an error."""
     delta = stored.get("delta")
     if not isinstance(delta, float) or not 0 < delta < 1:
-        raise InputError("certificate", "must be one that lastiterate wrote, with a proper 'delta'", delta)
+        raise InputError(
+            "certificate", "must be one that lastiterate wrote, with a proper 'delta'", delta
+        )
     return delta
 
 
 def differences(stored: dict[str, Any], guarantee: Guarantee, delta: float) -> list[str]:
-    """What of a written certificate is not what ``guarantee``, derived again from its subject, says.
+    """What of a written certificate is not what ``guarantee``, derived again from its subject,
+    says.
 
-    Everything that follows must be what is written, and nothing else may be. A caveat may be added, none be missing.
+    Everything that follows must be what is written, and nothing else may be. A caveat may be added,
+    none be missing.
     """
     entry, word, wanted = guarantee.subject.entry, guarantee.subject.word, derived(guarantee, delta)
     known = stored | {entry: completed(in_todays_words(stored.get(entry)), wanted[entry])}
     expected = wanted
     if stored.get("format") in FORMATS[:-1]:
         known, expected = _without_reasons(known), _without_reasons(wanted)
+    known, expected = _by_name(known), _by_name(expected)
     follows = [key for key in wanted if key not in RECORDED]
-    problems = [f"{key} is not what follows from the {word}" for key in follows
-                if not same(known.get(key), expected[key], allowed=allowance(stored, key))]
+    problems = [
+        f"{key} is not what follows from the {word}"
+        for key in follows
+        if not same(known.get(key), expected[key], allowed=allowance(stored, key))
+    ]
     problems += [f"unknown entry {key!r}" for key in sorted(set(stored) - set(follows) - RECORDED)]
     caveats = stored.get("caveats")
-    listed = caveats if isinstance(caveats, list) and all(isinstance(text, str) for text in caveats) else []
-    problems += [f"the caveat {text!r} is missing" for text in wanted["caveats"] if text not in listed]
+    listed = (
+        caveats
+        if isinstance(caveats, list) and all(isinstance(text, str) for text in caveats)
+        else []
+    )
+    problems += [
+        f"the caveat {text!r} is missing" for text in wanted["caveats"] if text not in listed
+    ]
     return problems + _problems_of_form(stored, guarantee, delta)
 
 
 def _problems_of_form(stored: dict[str, Any], guarantee: Guarantee, delta: float) -> list[str]:
-    """What is wrong with the format, what it states beside epsilon (computed only where there is that), what is
-    recorded, and the hash over everything."""
+    """What is wrong with the format, what it states beside epsilon (computed only where there is
+    that), what is recorded, and the hash over everything."""
     problems: list[str] = []
     form = stored.get("format")
     if isinstance(form, bool) or form not in FORMATS:
         problems.append(f"the format is one of {', '.join(map(str, FORMATS))}, not {form!r}")
     elif form == 1:
         problems += [f"unknown entry {key!r}" for key in ADDED if key in stored]
-    elif not same(in_todays_words(stored.get("stated")), json.loads(json.dumps(stated(guarantee, delta))),
-                  allowed=allowance(stored, "stated")):
+    elif not same(
+        in_todays_words(stored.get("stated")),
+        json.loads(json.dumps(stated(guarantee, delta))),
+        allowed=allowance(stored, "stated"),
+    ):
         problems.append(f"stated is not what follows from the {guarantee.subject.word}")
     if form in FORMATS[1:] and "word" in stored:
         try:
@@ -200,12 +250,22 @@ def _problems_of_form(stored: dict[str, Any], guarantee: Guarantee, delta: float
     return problems
 
 
+def _by_name(body: dict[str, Any]) -> dict[str, Any]:
+    """Sort the verdicts by theorem: their order in the table says nothing."""
+    verdicts = body.get("verdicts")
+    if not isinstance(verdicts, list) or not all(isinstance(row, dict) for row in verdicts):
+        return body
+    return body | {"verdicts": sorted(verdicts, key=lambda row: str(row.get("theorem")))}
+
+
 def _without_reasons(body: dict[str, Any]) -> dict[str, Any]:
     """Without the sentences that say why theorems fail: a later version may word them otherwise."""
     verdicts = body.get("verdicts")
     if not isinstance(verdicts, list):
         return body
-    return body | {"verdicts": [{**row, "reasons": []} if isinstance(row, dict) else row for row in verdicts]}
+    return body | {
+        "verdicts": [{**row, "reasons": []} if isinstance(row, dict) else row for row in verdicts]
+    }
 
 
 def _texts(value: object) -> bool:
@@ -213,7 +273,8 @@ def _texts(value: object) -> bool:
 
 
 def completed(description: object, fresh: object) -> Any:
-    """A description as it was written, with fields that it did not have then: readers took their defaults."""
+    """A description as it was written, with fields that it did not have then: readers took their
+    defaults."""
     if isinstance(description, dict) and isinstance(fresh, dict):
         return fresh | {key: completed(value, fresh.get(key)) for key, value in description.items()}
     if isinstance(description, list) and isinstance(fresh, list) and len(description) == len(fresh):
@@ -221,7 +282,9 @@ def completed(description: object, fresh: object) -> Any:
     return description
 
 
-def same(stored: object, wanted: object, allowed: tuple[float, float] = (ROUNDING, ROUNDING)) -> bool:
+def same(
+    stored: object, wanted: object, allowed: tuple[float, float] = (ROUNDING, ROUNDING)
+) -> bool:
     """Equal, numbers up to ``allowed``; a bool or infinity equals no number.
 
     ``allowed``: how much smaller, and how much larger, relatively, a stored number may be.
@@ -230,21 +293,31 @@ def same(stored: object, wanted: object, allowed: tuple[float, float] = (ROUNDIN
         return stored is wanted
     if isinstance(stored, int | float) and isinstance(wanted, int | float):
         size, (smaller, larger) = max(abs(stored), abs(wanted)), allowed
-        return math.isfinite(stored) and math.isfinite(wanted) and -smaller * size <= stored - wanted <= larger * size
+        return (
+            math.isfinite(stored)
+            and math.isfinite(wanted)
+            and -smaller * size <= stored - wanted <= larger * size
+        )
     if isinstance(stored, list) and isinstance(wanted, list):
-        return len(stored) == len(wanted) and all(same(x, y, allowed) for x, y in zip(stored, wanted, strict=True))
+        return len(stored) == len(wanted) and all(
+            same(x, y, allowed) for x, y in zip(stored, wanted, strict=True)
+        )
     if isinstance(stored, dict) and isinstance(wanted, dict):
-        return stored.keys() == wanted.keys() and all(same(stored[key], wanted[key], allowed) for key in stored)
+        return stored.keys() == wanted.keys() and all(
+            same(stored[key], wanted[key], allowed) for key in stored
+        )
     return type(stored) is type(wanted) and stored == wanted
 
 
 def allowance(stored: dict[str, Any], entry: str) -> tuple[float, float]:
     """How much smaller, and how much larger, an entry's numbers may be than today's.
 
-    In older formats upper bounds may be a little larger, since bounds become tighter, and all numbers smaller by what
-    grids moved them, whose nodes followed the last bits of a processor: each was an upper bound of its own.
+    In older formats upper bounds may be a little larger, since bounds become tighter, and all
+    numbers smaller by what grids moved them, whose nodes followed the last bits of a processor:
+    each was an upper bound of its own.
 
-    **Guarantee:** an upper bound that is larger than one that holds, holds; none may be smaller, but for rounding.
+    **Guarantee:** an upper bound that is larger than one that holds, holds; none may be smaller,
+    but for rounding.
     """
     if stored.get("format") == FORMATS[-1]:
         return ROUNDING, ROUNDING

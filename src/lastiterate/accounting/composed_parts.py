@@ -1,26 +1,27 @@
-"""What a run measures beside its steps costs: its private preparation, its calibration, noisy counts."""
+"""What a run measures beside its steps costs: its private preparation, its calibration, noisy
+counts."""
 
 from __future__ import annotations
 
 from lastiterate.curves.composition import compose
-from lastiterate.curves.curve import Curve
-from lastiterate.curves.curve import WithFailure
+from lastiterate.curves.curve import Curve, WithFailure
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.selection import WorstOf
 from lastiterate.run.counts import Count
 from lastiterate.run.facts import FLOAT_SLACK
-from lastiterate.run.stability import by_block
 from lastiterate.run.preprocessing import Preparation
 from lastiterate.run.probability_calibration import measured
 from lastiterate.run.run import Run
+from lastiterate.run.stability import by_block
 
 
 def prepared_curves(run: Run) -> tuple[Curve, ...]:
     """The curves of all parts that release something, in order.
 
-    **Guarantee:** each is the Gaussian mechanism on what the part sums up, under the run's own adjacency; a part whose
-    result later steps rely on fails with its own probability (twice, where drawn batches follow by a second bound).
-    Where a unit has several rows, each is the unit's, by group privacy.
+    **Guarantee:** each is the Gaussian mechanism on what the part sums up, under the run's own
+    adjacency; a part whose result later steps rely on fails with its own probability (twice, where
+    drawn batches follow by a second bound). Where a unit has several rows, each is the unit's, by
+    group privacy.
     """
     return tuple(_curve(part, run) for part in run.prelude if part.noise_multiplier is not None)
 
@@ -33,8 +34,9 @@ def after_steps(run: Run) -> bool:
 def calibration_curve(run: Run) -> Curve:
     """The curve of the rounds of calibration together, under the run's own adjacency.
 
-    **Guarantee:** each is a Gaussian mechanism on the records and on what was released before (docs/theorems/
-    probabilities); their mu add in squares. A unit's rows move them by their number.
+    **Guarantee:** each is a Gaussian mechanism on the records and on what was released before
+    (docs/theorems/ probabilities); their mu add in squares. A unit's rows move them by their
+    number.
     """
     rounds = measured(run.calibration)
     if rounds is None:
@@ -46,31 +48,54 @@ def calibration_curve(run: Run) -> Curve:
 def with_later_parts(curve: Curve, run: Run) -> Curve:
     """``curve`` of the training with the calibration and the noisy counts that follow it.
 
-    **Guarantee:** a count moves by what it says at most, whatever model it is of. A record that was trained on may be
-    counted too: costs add. One of a part that the library split off by public places is only counted, there alone: such
-    counts are charged to it, and the training to the others, so that every record pays the worse of the two.
+    **Guarantee:** a count moves by what it says at most, whatever model it is of. A record that was
+    trained on may be counted too: costs add. One of a part that the library split off by public
+    places is only counted, there alone: such counts are charged to it, and the training to the
+    others, so that every record pays the worse of the two.
     """
     if measured(run.calibration) is not None:
         curve = compose(curve, calibration_curve(run))
-    both = tuple(counted_curve(count, run, run.adjacency) for count in run.counts if not count.apart)
+    both = tuple(
+        counted_curve(count, run, run.adjacency) for count in run.counts if not count.apart
+    )
     alone = tuple(counted_curve(count, run, run.adjacency) for count in run.counts if count.apart)
     trained = compose(curve, *both) if both else curve
     return WorstOf((trained, compose(*alone, *both))) if alone else trained
 
 
 def charged_beside(run: Run) -> tuple[str, ...]:
-    """What the run's preparation is charged for, and counts that are released beside the model, in words."""
-    counted = tuple(f"accuracy: {count.words}, noise multiplier {count.noise_multiplier:g}" for count in run.counts)
+    """What the run's preparation is charged for, and counts that are released beside the model, in
+    words."""
+    counted = tuple(
+        f"accuracy: {count.words}, noise multiplier {count.noise_multiplier:g}"
+        for count in run.counts
+    )
     fit = measured(run.calibration)
-    rounds = () if fit is None else (
-        f"calibration of probabilities: {fit.rounds} rounds, noise multiplier {fit.noise_multiplier:g}",)
-    return tuple(f"private preparation: {type(part).__name__}, noise multiplier {part.noise_multiplier:g}"
-                 for part in run.prelude if part.noise_multiplier is not None) + rounds + counted
+    rounds = (
+        ()
+        if fit is None
+        else (
+            f"calibration of probabilities: {fit.rounds} rounds, noise multiplier "
+            f"{fit.noise_multiplier:g}",
+        )
+    )
+    return (
+        tuple(
+            f"private preparation: {type(part).__name__}, noise multiplier "
+            f"{part.noise_multiplier:g}"
+            for part in run.prelude
+            if part.noise_multiplier is not None
+        )
+        + rounds
+        + counted
+    )
 
 
 def counted_curve(count: Count, run: Run, adjacency: str) -> Curve:
     """The curve of one count by itself; a unit's rows move it by their number times what one does."""
-    return Gdp(run.rows_per_unit * count.moved(adjacency) * (1 + FLOAT_SLACK) / count.noise_multiplier)
+    return Gdp(
+        run.rows_per_unit * count.moved(adjacency) * (1 + FLOAT_SLACK) / count.noise_multiplier
+    )
 
 
 def _curve(part: Preparation, run: Run) -> Curve:

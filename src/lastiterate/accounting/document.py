@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
-from lastiterate.theorems.theorem import Theorem
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any
-from lastiterate.accounting.guarantee import Guarantee
-from lastiterate.accounting.tradeoff_summary import stated
-from lastiterate.accounting.subjects import FORMAT
-from lastiterate.accounting.guarantee import rows
-from lastiterate.accounting.subjects import finite
-from lastiterate.curves.curve import check_delta
 
+from lastiterate.accounting.guarantee import Guarantee, rows
+from lastiterate.accounting.subjects import FORMAT, finite
+from lastiterate.accounting.tradeoff_summary import stated
+from lastiterate.curves.curve import check_delta
+from lastiterate.theorems.theorem import Theorem
 
 # Citations of what a certificate rests on, as BibTeX made from the theorems' own rows.
 
@@ -24,9 +21,12 @@ AUTHORS = "The lastiterate authors"
 YEAR = 2026
 """What a citation of the library says; CITATION.cff says the same."""
 OTHERS = {
-    "exact": "Canonne, Kamath, Steinke: The discrete Gaussian for differential privacy, NeurIPS 2020, Theorem 4",
-    "selection": "Papernot, Steinke: Hyperparameter tuning with Renyi differential privacy, ICLR 2022, Theorems 2, 6",
-    "forgetting": "Bok, Su, Altschuler: Shifted interpolation for differential privacy, ICML 2024 (arXiv:2403.00278)",
+    "exact": "Canonne, Kamath, Steinke: The discrete Gaussian for differential privacy, NeurIPS "
+    "2020, Theorem 4",
+    "selection": "Papernot, Steinke: Hyperparameter tuning with Renyi differential privacy, ICLR "
+    "2022, Theorems 2, 6",
+    "forgetting": "Bok, Su, Altschuler: Shifted interpolation for differential privacy, ICML 2024 "
+    "(arXiv:2403.00278)",
 }
 """Sources of certificates that no row of the table gives."""
 
@@ -41,8 +41,17 @@ def library() -> str:
     """The library's own entry."""
     from lastiterate import __version__
 
-    return "\n".join(["@software{lastiterate,", f"  author = {{{{{AUTHORS}}}}},", f"  title = {{{TITLE}}},",
-                      f"  year = {{{YEAR}}},", f"  version = {{{__version__}}},", "}", ""])
+    return "\n".join(
+        [
+            "@software{lastiterate,",
+            f"  author = {{{{{AUTHORS}}}}},",
+            f"  title = {{{TITLE}}},",
+            f"  year = {{{YEAR}}},",
+            f"  version = {{{__version__}}},",
+            "}",
+            "",
+        ]
+    )
 
 
 def entry(key: str, citation: str) -> str:
@@ -66,15 +75,20 @@ def _plain(text: str) -> str:
 
 # A certificate as JSON, the one form of it: what is printed, and what lies beside a released model.
 
+
 def answer(guarantee: Guarantee, delta: float) -> dict[str, Any]:
-    """What ``lastiterate account`` prints as JSON: the number, what it rests on, every verdict, the subject."""
+    """What ``lastiterate account`` prints as JSON: the number, what it rests on, every verdict, the
+    subject."""
     check_delta(delta)
     subject = guarantee.subject
     return {
-        "epsilon": finite(guarantee.epsilon(delta)), "delta": delta, "adjacency": guarantee.adjacency,
+        "epsilon": finite(guarantee.epsilon(delta)),
+        "delta": delta,
+        "adjacency": guarantee.adjacency,
         "epsilon_replace_one": finite(guarantee.replace_one_epsilon(delta)),
         **(_by_theorems(guarantee, delta) if guarantee.verdicts else {}),
-        subject.entry: subject.description(), "caveats": list(guarantee.all_caveats()),
+        subject.entry: subject.description(),
+        "caveats": list(guarantee.all_caveats()),
     }
 
 
@@ -84,24 +98,33 @@ def _by_theorems(guarantee: Guarantee, delta: float) -> dict[str, Any]:
         "epsilon_at_least": finite(guarantee.lower(delta)),
         "theorem": None if best is None else best.theorem.name,
         "evidence": None if best is None or best.evidence is None else best.evidence.name,
-        "verdicts": sorted(rows(guarantee, delta), key=lambda row: (row["epsilon"] is None, row["epsilon"] or 0.0)),
+        "verdicts": sorted(
+            rows(guarantee, delta), key=lambda row: (row["epsilon"] is None, row["epsilon"] or 0.0)
+        ),
     }
 
 
 def derived(guarantee: Guarantee, delta: float) -> dict[str, Any]:
-    """All of a written certificate that follows from its subject, apart from what is ``stated`` beside."""
+    """All of a written certificate that follows from its subject, apart from what is ``stated``
+    beside."""
     return json.loads(json.dumps(answer(guarantee, delta) | guarantee.subject.details()))
 
 
 def document(guarantee: Guarantee, delta: float, recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """The certificate as it is stored: what is derived, format, library, what was recorded, a hash of all of it.
+    """The certificate as it is stored: what is derived, format, library, what was recorded, a hash
+    of all of it.
 
     ``recorded``: SHA-256 of a model's files, by their entries, and what else nobody can derive.
     """
     from lastiterate import __version__
 
-    whole = derived(guarantee, delta) | {"stated": stated(guarantee, delta), "format": FORMAT,
-                                         "library": f"lastiterate {__version__}", "weights_sha256": None, **recorded}
+    whole = derived(guarantee, delta) | {
+        "stated": stated(guarantee, delta),
+        "format": FORMAT,
+        "library": f"lastiterate {__version__}",
+        "weights_sha256": None,
+        **recorded,
+    }
     whole = json.loads(json.dumps(whole))
     return whole | {"content_sha256": content_hash(whole)}
 
@@ -109,4 +132,6 @@ def document(guarantee: Guarantee, delta: float, recorded: Mapping[str, Any]) ->
 def content_hash(body: dict[str, Any]) -> str:
     """SHA-256 of the canonical JSON of a certificate without its own hash."""
     kept = {key: value for key, value in body.items() if key != "content_sha256"}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()
+    ).hexdigest()

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 from typing import Any
-from lastiterate.accounting.guarantee import Guarantee
-from lastiterate.accounting.guarantee import rows
+
+from lastiterate.accounting.guarantee import Guarantee, rows
 from lastiterate.accounting.subjects import NEIGHBOURS, UNNAMED, Text, rounded_down, rounded_up
 from lastiterate.curves.curve import check_delta
 from lastiterate.markup import Markup, table, tag
 from lastiterate.run.adjacency import says_exchanges
-from lastiterate.theorems.theorem import Broken, about_method, by_reason
-from lastiterate.accounting.subjects import rounded_up
 from lastiterate.run.run import Run
-
+from lastiterate.theorems.theorem import Broken, about_method, by_reason
 
 # A certificate in words: the answer first, then what it rests on, then what else is known.
+
 
 def headline(certificate: Guarantee, delta: float) -> str:
     """The answer in a sentence or two; the reasons where nothing is certified."""
@@ -25,12 +24,16 @@ def headline(certificate: Guarantee, delta: float) -> str:
     by = certificate.subject.words.by if best is None else f"by {best.theorem.name}"
     text = f"epsilon {rounded_up(certificate.epsilon(delta))} at delta {delta:g} ({certificate.adjacency}), {by}"
     lower = certificate.lower(delta)
-    return text + (f"; and no less than {rounded_down(lower)} for the worst loss in this class." if lower > 0 else ".")
+    return text + (
+        f"; and no less than {rounded_down(lower)} for the worst loss in this class."
+        if lower > 0
+        else "."
+    )
 
 
 def in_words(certificate: Guarantee, delta: float, every: bool = False) -> Text:
-    """The answer, what a record and a neighbour is, what it rests on, and the other theorems that apply, or (where no
-    theorem of the table is asked) the caveats.
+    """The answer, what a record and a neighbour is, what it rests on, and the other theorems that
+    apply, or (where no theorem of the table is asked) the caveats.
 
     ``every``: also the theorems that do not apply, every reason once.
     """
@@ -53,13 +56,22 @@ def _meaning(certificate: Guarantee, delta: float) -> list[str]:
     adjacency, best, run = certificate.adjacency, certificate.best(delta), certificate.subject.run
     most = 1 if run is None else max(run.rows_per_unit, run.rows_per_record)
     protected = certificate.subject.protected(certificate.unit)["words"]
-    lines = [f"Neighbours ({adjacency}): {NEIGHBOURS[adjacency]}. Protected is {protected}."] if most == 1 else [
-        f"Neighbours ({adjacency}): {NEIGHBOURS[adjacency]}, for all rows of one unit"
-        + (f" ({name})" if (name := certificate.unit) not in ("", UNNAMED) else "") + f", {most} at most."]
+    lines = (
+        [f"Neighbours ({adjacency}): {NEIGHBOURS[adjacency]}. Protected is {protected}."]
+        if most == 1
+        else [
+            f"Neighbours ({adjacency}): {NEIGHBOURS[adjacency]}, for all rows of one unit"
+            + (f" ({name})" if (name := certificate.unit) not in ("", UNNAMED) else "")
+            + f", {most} at most."
+        ]
+    )
     if says_exchanges(adjacency):
         other = certificate.replace_one_epsilon(delta)
-        lines.append(f"Under replace-one: epsilon {rounded_up(other)}." if math.isfinite(other)
-                     else "Under replace-one nothing is claimed.")
+        lines.append(
+            f"Under replace-one: epsilon {rounded_up(other)}."
+            if math.isfinite(other)
+            else "Under replace-one nothing is claimed."
+        )
     if best is not None and best.evidence is not None:
         lines.append(f"Theorem: {best.theorem.citation}, on {best.evidence.name.lower()} facts.")
     lines += certificate.subject.because(delta)
@@ -70,12 +82,17 @@ def _meaning(certificate: Guarantee, delta: float) -> list[str]:
 
 def _others(certificate: Guarantee, delta: float) -> list[str]:
     best = certificate.best(delta)
-    others = [row for row in rows(certificate, delta) if row["applies"]
-              and (best is None or row["theorem"] != best.theorem.name)]
+    others = [
+        row
+        for row in rows(certificate, delta)
+        if row["applies"] and (best is None or row["theorem"] != best.theorem.name)
+    ]
     if not others:
         return []
-    shown = [f"  {row['theorem']} ({row['kind']}, {row['evidence'].lower()} facts): {_charged(row)}"
-             for row in sorted(others, key=_by_epsilon)]
+    shown = [
+        f"  {row['theorem']} ({row['kind']}, {row['evidence'].lower()} facts): {_charged(row)}"
+        for row in sorted(others, key=_by_epsilon)
+    ]
     return ["Other theorems that apply:" if best is not None else "Theorems that apply:", *shown]
 
 
@@ -86,8 +103,11 @@ def _by_epsilon(row: dict[str, Any]) -> float:
 def _charged(row: dict[str, Any]) -> str:
     if row["epsilon"] is None:
         return "epsilon is infinite"
-    return f"epsilon >= {rounded_down(row['epsilon'])}" if row["kind"] == "lower" else \
-        f"epsilon {rounded_up(row['epsilon'])}"
+    return (
+        f"epsilon >= {rounded_down(row['epsilon'])}"
+        if row["kind"] == "lower"
+        else f"epsilon {rounded_up(row['epsilon'])}"
+    )
 
 
 def for_notebooks(certificate: Guarantee) -> Markup:
@@ -101,15 +121,31 @@ def for_notebooks(certificate: Guarantee) -> Markup:
         return tag("div", head, tag("pre", why_not(certificate)))
     facts: list[tuple[object, object]] = [
         ("neighbours", f"{certificate.adjacency}: {NEIGHBOURS[certificate.adjacency]}"),
-        ("under replace-one", f"epsilon {rounded_up(other)}" if math.isfinite(other) else "nothing is claimed"),
-        ("rests on", certificate.condition or f"{best.evidence.name.lower() if best.evidence else 'no'} facts"),
-        ("run", f"{certificate.run.steps} steps on {certificate.run.n} records, "
-                f"{type(certificate.run.batching).__name__}")]
+        (
+            "under replace-one",
+            f"epsilon {rounded_up(other)}" if math.isfinite(other) else "nothing is claimed",
+        ),
+        (
+            "rests on",
+            certificate.condition
+            or f"{best.evidence.name.lower() if best.evidence else 'no'} facts",
+        ),
+        (
+            "run",
+            f"{certificate.run.steps} steps on {certificate.run.n} records, "
+            f"{type(certificate.run.batching).__name__}",
+        ),
+    ]
     listed = sorted((row for row in rows(certificate, delta) if row["applies"]), key=_by_epsilon)
     theorems = table(
-        [(f"{row['theorem']} ({row['kind']}, {row['evidence'].lower()})", _charged(row)) for row in listed]
+        [
+            (f"{row['theorem']} ({row['kind']}, {row['evidence'].lower()})", _charged(row))
+            for row in listed
+        ]
     )
-    return tag("div", head, table(facts), tag("details", tag("summary", "theorems that apply"), theorems))
+    return tag(
+        "div", head, table(facts), tag("details", tag("summary", "theorems that apply"), theorems)
+    )
 
 
 NEAREST = 3  #: theorems that a sentence speaks of
@@ -117,23 +153,34 @@ NEAREST = 3  #: theorems that a sentence speaks of
 
 def why_not(certificate: Guarantee) -> str:
     """Why nothing certifies the run: every reason, and the theorems it concerns."""
-    refusals = {verdict.theorem.name: verdict.refusal(certificate.at_least) for verdict in certificate.verdicts
-                 if verdict.theorem.kind in ("upper", "exact")}
+    refusals = {
+        verdict.theorem.name: verdict.refusal(certificate.at_least)
+        for verdict in certificate.verdicts
+        if verdict.theorem.kind in ("upper", "exact")
+    }
     return "no theorem certifies this run:\n" + by_reason(refusals)
 
 
 def nearest(certificate: Guarantee) -> str:
     """Why those theorems about the run's method fail that lack least, in one sentence."""
-    refusals = {verdict.theorem.name: verdict.refusal(certificate.at_least) for verdict in certificate.verdicts
-                if verdict.theorem.kind in ("upper", "exact") and not any(
-                    isinstance(checked, Broken) for checked in about_method(verdict.theorem, certificate.run))}
+    refusals = {
+        verdict.theorem.name: verdict.refusal(certificate.at_least)
+        for verdict in certificate.verdicts
+        if verdict.theorem.kind in ("upper", "exact")
+        and not any(
+            isinstance(checked, Broken)
+            for checked in about_method(verdict.theorem, certificate.run)
+        )
+    }
     if not refusals:
         return why_not(certificate)
     least, firsts = min(map(len, refusals.values())), dict[tuple[str, ...], str]()
     for name, reasons in refusals.items():
         if len(reasons) == least:
             firsts.setdefault(reasons, name)
-    said = "; ".join(f"{name}: {', and '.join(reasons)}" for reasons, name in list(firsts.items())[:NEAREST])
+    said = "; ".join(
+        f"{name}: {', and '.join(reasons)}" for reasons, name in list(firsts.items())[:NEAREST]
+    )
     return f"no theorem certifies this run ({said}); account(run).why_not() says it of all"
 
 
@@ -143,7 +190,8 @@ COMPOSITION = "composition-gdp"
 
 
 def composition_epsilon(certificate: Guarantee, delta: float) -> float:
-    """What plain composition charges for the same run, as if every batch and every iterate were known."""
+    """What plain composition charges for the same run, as if every batch and every iterate were
+    known."""
     verdicts = [v for v in certificate.certifying if v.theorem.name == COMPOSITION]
     return min((certificate.curve(v).epsilon(delta) for v in verdicts), default=math.inf)
 
@@ -153,24 +201,48 @@ def secrets(run: Run) -> str:
     if run.batching.drawn == "never":
         return ""
     blocks = "the blocks" if run.blocks > 1 else "the batches"
-    what = blocks if run.batching.independent or run.batching.drawn == "each step" else "the order of the records"
-    return what + {"once": "", "each pass": ", drawn anew in every pass,", "each step": ", drawn anew at every step,"}[
-        run.batching.drawn]
+    what = (
+        blocks
+        if run.batching.independent or run.batching.drawn == "each step"
+        else "the order of the records"
+    )
+    return (
+        what
+        + {
+            "once": "",
+            "each pass": ", drawn anew in every pass,",
+            "each step": ", drawn anew at every step,",
+        }[run.batching.drawn]
+    )
 
 
 def gained(certificate: Guarantee, delta: float) -> str:
-    """One sentence: what composition would charge for the same run, and which secrecy makes it cost less."""
+    """One sentence: what composition would charge for the same run, and which secrecy makes it cost
+    less."""
     best = certificate.best(delta)
     assert best is not None
     if (beyond := certificate.run.method.beyond_composition) is not None:
         return beyond.format(secret=secrets(certificate.run))
     hidden = any(assumption.name == "last_iterate_only" for assumption in best.theorem.assumptions)
-    kept = [part for part in (secrets(certificate.run), "the iterates before the last one" if hidden else "") if part]
+    kept = [
+        part
+        for part in (secrets(certificate.run), "the iterates before the last one" if hidden else "")
+        if part
+    ]
     charged = rounded_up(certificate.epsilon(delta))
-    if best.theorem.name == COMPOSITION or not kept or not certificate.run.decided_noise.independent:
+    if (
+        best.theorem.name == COMPOSITION
+        or not kept
+        or not certificate.run.decided_noise.independent
+    ):
         who = "composition" if best.theorem.name == COMPOSITION else best.theorem.name
-        return (f"{who} charges epsilon {charged}: every step counts in full, and all iterates could be published at "
-                "that price")
+        return (
+            f"{who} charges epsilon {charged}: every step counts in full, and all iterates could "
+            f"be published at "
+            "that price"
+        )
     composed = composition_epsilon(certificate, delta)
-    says = f"charge epsilon {rounded_up(composed)}" if math.isfinite(composed) else "promise nothing"
-    return (f"composition would {says} for the same run; that {' and '.join(kept)} stay secret brings it to {charged}")
+    says = (
+        f"charge epsilon {rounded_up(composed)}" if math.isfinite(composed) else "promise nothing"
+    )
+    return f"composition would {says} for the same run; that {' and '.join(kept)} stay secret brings it to {charged}"

@@ -1,32 +1,31 @@
-"""What a certificate is about, a theorem's verdict on it, and the words that all certificates share."""
+"""What a certificate is about, a theorem's verdict on it, and the words that all certificates
+share."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from lastiterate.curves.curve import Curve
-from lastiterate.curves.lower_bound import LowerBound
-from lastiterate.run.facts import Evidence, weakest
-from lastiterate.run.run import Run
-from lastiterate.theorems.theorem import Applies, Fails, Theorem, holds_with_zeroed_records
 import math
-from typing import Any
 from abc import ABC, abstractmethod
 from copy import copy
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar, Self
-from lastiterate.accounting.composed_parts import charged_beside
-from lastiterate.errors import InputError
-from lastiterate.run.facts import Evidence
-from lastiterate.run.losses import Abstract
-from lastiterate.theorems.theorem import Theorem
 
+from lastiterate.accounting.composed_parts import charged_beside
+from lastiterate.curves.curve import Curve
+from lastiterate.curves.lower_bound import LowerBound
+from lastiterate.errors import InputError
+from lastiterate.run.facts import Evidence, weakest
+from lastiterate.run.losses import Abstract
+from lastiterate.run.run import Run
+from lastiterate.theorems.theorem import Applies, Fails, Theorem, holds_with_zeroed_records
 
 # What one theorem says about a run: a row of a certificate.
 
+
 @dataclass(frozen=True, repr=False)
 class Verdict:
-    """A theorem, and whether it applies to the run: with which curve on which facts, or why it fails."""
+    """A theorem, and whether it applies to the run: with which curve on which facts, or why it
+    fails."""
 
     theorem: Theorem
     result: Applies | Fails
@@ -38,7 +37,8 @@ class Verdict:
 
     @property
     def bound(self) -> Curve | LowerBound | None:
-        """What the theorem says about the steps, without the private preparation; ``None`` where it does not apply."""
+        """What the theorem says about the steps, without the private preparation; ``None`` where it
+        does not apply."""
         return self.result.bound if isinstance(self.result, Applies) else None
 
     @property
@@ -53,34 +53,48 @@ class Verdict:
 
     def groups(self, run: Run) -> bool:
         """Whether what it says of one record of ``run`` holds for several, one after the other."""
-        return isinstance(self.result, Applies) and holds_with_zeroed_records(run, self.result.facts)
+        return isinstance(self.result, Applies) and holds_with_zeroed_records(
+            run, self.result.facts
+        )
 
     def refusal(self, at_least: Evidence) -> tuple[str, ...]:
-        """Why the theorem does not certify the run: reasons, weak facts, or (the rest) an infinite epsilon."""
+        """Why the theorem does not certify the run: reasons, weak facts, or (the rest) an infinite
+        epsilon."""
         if isinstance(self.result, Fails):
             return self.result.reasons
         if self.certifies(at_least):
             return ("its epsilon is infinite (no noise)",)
-        weak = "; ".join(fact.why for fact in self.result.facts if not fact.evidence.satisfies(at_least))
-        return (f"rests on {weakest(*self.result.facts).name} facts ({weak}): "
-                "pass at_least=Evidence.ASSUMED to rely on them",)
+        weak = "; ".join(
+            fact.why for fact in self.result.facts if not fact.evidence.satisfies(at_least)
+        )
+        return (
+            f"rests on {weakest(*self.result.facts).name} facts ({weak}): "
+            "pass at_least=Evidence.ASSUMED to rely on them",
+        )
 
     def __repr__(self) -> str:
         said = "applies" if isinstance(self.result, Applies) else "fails"
         return f"<Verdict {self.theorem.name} ({self.theorem.kind}): {said}>"
 
 
-# What certificates of all kinds say in the same words: neighbours, units, caveats, numbers rounded safely.
+# What certificates of all kinds say in the same words: neighbours, units, caveats, numbers rounded
+# safely.
 
 NEIGHBOURS = {
     "zero-out": "one record's contribution is set to zero; the number of records is public",
     "replace-one": "one record is exchanged for any other; the number of records is public",
     "add-remove": "one record is added or removed",
-    "forgotten": "the removed records' contributions are zero from the beginning; the number of records is public",
+    "forgotten": "the removed records' contributions are zero from the beginning; the number of "
+    "records is public",
 }
-ROW = "one row of the training data; somebody with several rows is protected as a group of that many"
-READ = ("what the loss takes as one record, a row of the training data or all rows of a unit (a caveat then says so); "
-        "somebody with several records is protected as a group of that many")
+ROW = (
+    "one row of the training data; somebody with several rows is protected as a group of that many"
+)
+READ = (
+    "what the loss takes as one record, a row of the training data or all rows of a unit (a caveat "
+    "then says so); "
+    "somebody with several records is protected as a group of that many"
+)
 """What a record is: of a linear model, and where only the caller's loss knows."""
 
 
@@ -103,24 +117,41 @@ def as_unit_name(text: str) -> str:
 
 
 def unit(rows: int, record: int = 1, *, read: bool = False, name: str = "") -> dict[str, Any]:
-    """The privacy unit in words, and how many rows of it can be in the data; ``record``: rows of one record; ``read``:
-    whether only the caller's loss knows what a record is; ``name``: what the unit is called, whose rows were bounded
-    before the training."""
+    """The privacy unit in words, and how many rows of it can be in the data; ``record``: rows of
+    one record; ``read``: whether only the caller's loss knows what a record is; ``name``: what the
+    unit is called, whose rows were bounded before the training."""
     whose = "one unit" if name in ("", UNNAMED) else f"one unit ({name})"
     named = {"name": name} if name else {}
     if record > 1:
-        return named | {"rows": record, "words": (
-            f"{whose} with at most {record} rows of the training data, all of them together; a public bound, applied "
-            "before training; batches draw units, n counts units, and a unit's gradient is the mean over its places, "
-            "so that the sensitivity is the unit's")}
+        return named | {
+            "rows": record,
+            "words": (
+                f"{whose} with at most {record} rows of the training data, all of them together; a "
+                f"public bound, applied "
+                "before training; batches draw units, n counts units, and a unit's gradient is the "
+                "mean over its places, "
+                "so that the sensitivity is the unit's"
+            ),
+        }
     if rows > 1:
-        return named | {"rows": rows, "words": (
-            f"{whose} with at most {rows} rows of the training data, all of them together; a public bound, applied "
-            "before training; theorems speak of one row, and group privacy makes epsilon the unit's")}
+        return named | {
+            "rows": rows,
+            "words": (
+                f"{whose} with at most {rows} rows of the training data, all of them together; a "
+                f"public bound, applied "
+                "before training; theorems speak of one row, and group privacy makes epsilon the "
+                "unit's"
+            ),
+        }
     if name:
-        return named | {"rows": 1, "words": (
-            f"{whose} with at most 1 row of the training data; a public bound, applied before training: further rows "
-            "of a unit are not in it")}
+        return named | {
+            "rows": 1,
+            "words": (
+                f"{whose} with at most 1 row of the training data; a public bound, applied before "
+                f"training: further rows "
+                "of a unit are not in it"
+            ),
+        }
     return {"rows": 1, "words": f"one record: {READ if read else ROW}"}
 
 
@@ -173,8 +204,9 @@ FORMATS = (1, 2, FORMAT)
 
 @dataclass(frozen=True)
 class Words:
-    """Of a subject: what it is, in ``short``; how epsilon comes about, where no theorem of the table says so (``by``);
-    what epsilon pays for beside the steps; what must stay secret beside iterates, gradients, noise and seed."""
+    """Of a subject: what it is, in ``short``; how epsilon comes about, where no theorem of the
+    table says so (``by``); what epsilon pays for beside the steps; what must stay secret beside
+    iterates, gradients, noise and seed."""
 
     short: str
     by: str = ""
@@ -184,13 +216,16 @@ class Words:
 
 @dataclass(frozen=True)
 class Subject(ABC):
-    """A description from which every number of a certificate follows; kinds of subjects answer what differs.
+    """A description from which every number of a certificate follows; kinds of subjects answer what
+    differs.
 
-    ``entry``: of a written certificate that describes it; ``word``: what it is called. ``composes_steps``:
-    whether its curve is that of all steps together, one after the other. ``limit``: what epsilon is, where it is not
-    the differential privacy of every record ("" where it is).
+    ``entry``: of a written certificate that describes it; ``word``: what it is called.
+    ``composes_steps``: whether its curve is that of all steps together, one after the other.
+    ``limit``: what epsilon is, where it is not the differential privacy of every record ("" where
+    it is).
 
-    **Guarantee:** its fields are the description alone: copies and pickles derive everything else again.
+    **Guarantee:** its fields are the description alone: copies and pickles derive everything else
+    again.
     """
 
     entry: ClassVar[str]
@@ -257,7 +292,11 @@ class Subject(ABC):
     def replace_one_epsilon(self, delta: float) -> float:
         """Epsilon at ``delta`` under replace-one; infinite where nothing is known."""
         other = self.under("replace-one")
-        return math.inf if other is None else min((curve.epsilon(delta) for curve in other.curves), default=math.inf)
+        return (
+            math.inf
+            if other is None
+            else min((curve.epsilon(delta) for curve in other.curves), default=math.inf)
+        )
 
     @property
     def at_least(self) -> Evidence:
@@ -279,7 +318,8 @@ class Subject(ABC):
         return tuple(verdict for verdict in self.verdicts if verdict.certifies(self.at_least))
 
     def curve_of(self, verdict: Verdict, coarser: int = 0) -> Curve:
-        """The curve of one of the ``verdicts``, made coarser that many times; ``InputError`` where it has none."""
+        """The curve of one of the ``verdicts``, made coarser that many times; ``InputError`` where
+        it has none."""
         raise InputError("theorem", f"says nothing about a {self.word}", verdict.theorem.name)
 
     @property
@@ -298,14 +338,19 @@ class Subject(ABC):
         """What is said of it."""
 
     def protected(self, name: str = "") -> dict[str, Any]:
-        """The privacy unit, JSON-ready: the most ``rows`` of the data that it has, and what it is in ``words``.
+        """The privacy unit, JSON-ready: the most ``rows`` of the data that it has, and what it is
+        in ``words``.
 
         ``name``: of a unit whose rows were bounded before the training.
         """
         if self.run is None:
             return unit(1, name=name)
-        return unit(self.run.rows_per_unit, self.run.rows_per_record, read=isinstance(self.run.loss, Abstract),
-                    name=name)
+        return unit(
+            self.run.rows_per_unit,
+            self.run.rows_per_record,
+            read=isinstance(self.run.loss, Abstract),
+            name=name,
+        )
 
     def because(self, delta: float) -> tuple[str, ...]:
         """Lines that say what the numbers rest on, where no theorem of the table does."""
@@ -338,11 +383,20 @@ class OneRun(Subject):
     def of_the_run(self) -> tuple[str, ...]:
         """Caveats that the run itself brings."""
         several = (units(self.run.rows_per_unit),) if self.run.rows_per_unit > 1 else ()
-        stated = (part.stated for part in (self.run.update, self.run.record_draws) if part is not None and part.stated)
+        stated = (
+            part.stated
+            for part in (self.run.update, self.run.record_draws)
+            if part is not None and part.stated
+        )
         return (*self.words.secret, *several, *stated)
 
     @property
     def words(self) -> Words:
         run = self.run
-        return Words(f"{run.steps} steps on {run.n} records, {type(run.batching).__name__}, {self.adjacency}", self.by,
-                     charged=charged_beside(run), secret=(run.batching.secret,) if run.batching.secret else ())
+        return Words(
+            f"{run.steps} steps on {run.n} records, {type(run.batching).__name__}, "
+            f"{self.adjacency}",
+            self.by,
+            charged=charged_beside(run),
+            secret=(run.batching.secret,) if run.batching.secret else (),
+        )

@@ -1,14 +1,18 @@
-"""Executed noise ends 36 standard deviations from 0: what a release says whose guarantee needs longer draws.
+"""Executed noise ends 36 standard deviations from 0: what a release says whose guarantee needs
+longer draws.
 
-Let all draws of a release be pairs of normals without those of a radius beyond R. A pair of a step is moved by s_i
-standard deviations where the data differ. With P and Q the laws that proofs speak of, and a the probability (the same
-for both) that no draw is too long, the executed laws are those of draws that are not, and for every event E
+Let all draws of a release be pairs of normals without those of a radius beyond R. A pair of a step
+is moved by s_i standard deviations where the data differ. With P and Q the laws that proofs speak
+of, and a the probability (the same for both) that no draw is too long, the executed laws are those
+of draws that are not, and for every event E
 
-    P'(E) - e^eps Q'(E) <= (delta(eps) + Pr_P[no draw is too long, but some moved pair lies outside of Q's]) / a.
+    P'(E) - e^eps Q'(E) <= (delta(eps) + Pr_P[no draw is too long, but some moved pair lies outside
+    of Q's]) / a.
 
-A pair that is moved by s does so with probability at most e^{-(R - s)^2/2} - e^{-R^2/2}: by convexity at most
-4.5 R s e^{-R^2/2} up to s = 2.5/R, and above at most (s/m)^2 e^{-(R - m)^2/2} for s <= m < R - 1/4, as (R - s) s > 2
-there (R >= 10). So T steps that are moved by at most m each, of N pairs each, lose at most
+A pair that is moved by s does so with probability at most e^{-(R - s)^2/2} - e^{-R^2/2}: by
+convexity at most 4.5 R s e^{-R^2/2} up to s = 2.5/R, and above at most (s/m)^2 e^{-(R - m)^2/2} for
+s <= m < R - 1/4, as (R - s) s > 2 there (R >= 10). So T steps that are moved by at most m each, of
+N pairs each, lose at most
 
     T (4.5 R m sqrt(N) e^{-R^2/2} + e^{-(R - m)^2/2}).
 """
@@ -18,18 +22,22 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from lastiterate.accounting.composed_parts import calibration_curve, prepared_curves, with_later_parts
 from lastiterate.accounting.certificate import Certificate
-from lastiterate.curves.curve import BestOf, Curve
-from lastiterate.curves.curve import WithFailure
-from lastiterate.curves.gaussian import Gdp
-from lastiterate.curves.gaussian import GdpMixture
+from lastiterate.accounting.composed_parts import (
+    calibration_curve,
+    prepared_curves,
+    with_later_parts,
+)
+from lastiterate.curves.curve import BestOf, Curve, WithFailure
+from lastiterate.curves.gaussian import Gdp, GdpMixture
 from lastiterate.curves.selection import WorstOf
 
 REACH = 36.6
-"""Radius up to which every pair of draws is as the normal law says: the generator's last 2^-969 lie beyond 36.65."""
+"""Radius up to which every pair of draws is as the normal law says: the generator's last 2^-969 lie
+beyond 36.65."""
 SHARE = 0.01
-"""Part of delta that may be lost: enforced sensitivities are counted 1 % too long, which is worth more."""
+"""Part of delta that may be lost: enforced sensitivities are counted 1 % too long, which is worth
+more."""
 PAIRS = 2.0**32
 """More than a step draws."""
 
@@ -42,19 +50,25 @@ def beyond_support(certificate: Certificate, delta: float) -> float:
     if run.calibration is not None:
         lost += run.calibration.rounds * lost_by_one(_mu(calibration_curve(run)))
     alone = replace(run, calibration=None)
-    return lost + sum(lost_by_one(_mu(with_later_parts(Gdp(0.0), replace(alone, counts=(count,)))))
-                      for count in run.counts)
+    return lost + sum(
+        lost_by_one(_mu(with_later_parts(Gdp(0.0), replace(alone, counts=(count,)))))
+        for count in run.counts
+    )
 
 
 def lost_by_one(moved: float, reach: float = REACH) -> float:
-    """Of the draws of one step, which hide ``moved`` standard deviations together and end at ``reach`` of them."""
+    """Of the draws of one step, which hide ``moved`` standard deviations together and end at
+    ``reach`` of them."""
     if moved >= reach - 0.25:
         return 1.0
-    return 4.5 * reach * moved * math.sqrt(PAIRS) * math.exp(-(reach**2) / 2) + math.exp(-((reach - moved) ** 2) / 2)
+    return 4.5 * reach * moved * math.sqrt(PAIRS) * math.exp(-(reach**2) / 2) + math.exp(
+        -((reach - moved) ** 2) / 2
+    )
 
 
 def support_caveats(certificate: Certificate, delta: float) -> tuple[str, ...]:
-    """What a release must say whose guarantee needs longer draws than the generator has; public numbers only."""
+    """What a release must say whose guarantee needs longer draws than the generator has; public
+    numbers only."""
     return _caveats(beyond_support(certificate, delta), delta)
 
 
@@ -67,12 +81,17 @@ def _caveats(lost: float, delta: float) -> tuple[str, ...]:
     if lost <= SHARE * delta:
         return ()
     worst = min(1.0, lost * (1 + 1e-3))
-    return (f"executed draws of noise end at 36 standard deviations, but a record is hidden by longer ones: delta is "
-            f"up to {worst:.3g} larger than {delta:g}; use more noise in every step, or secure_noise=True",)
+    return (
+        "executed draws of noise end at 36 standard deviations, but a record is hidden by longer "
+        f"ones: delta is "
+        f"up to {worst:.3g} larger than {delta:g}; use more noise in every step, or "
+        f"secure_noise=True",
+    )
 
 
 def _farthest_step(certificate: Certificate, delta: float) -> float:
-    """How many standard deviations a step's noise hides, at most; of steps without noise, those behind them do."""
+    """How many standard deviations a step's noise hides, at most; of steps without noise, those
+    behind them do."""
     run = certificate.run
     if not run.method.noisy_steps or float(run.noise_stds.min()) > 0:
         return run.method.farthest_draw(run)

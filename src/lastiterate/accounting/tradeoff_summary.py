@@ -1,7 +1,8 @@
 """What a certificate states beside epsilon, in numbers and words that readers of a release ask for.
 
-Everything here is derived from what is certified, so that ``verify`` derives it again. What cannot be derived is the
-releaser's statement (``word.py``), and what the process that trained recorded of itself (``software``).
+Everything here is derived from what is certified, so that ``verify`` derives it again. What cannot
+be derived is the releaser's statement (``word.py``), and what the process that trained recorded of
+itself (``software``).
 """
 
 from __future__ import annotations
@@ -14,9 +15,8 @@ from typing import Any
 from lastiterate.accounting.guarantee import Guarantee
 from lastiterate.accounting.subjects import CAVEATS, NEIGHBOURS, finite
 from lastiterate.curves.curve import UP, Curve
-from lastiterate.curves.gaussian import Gdp
+from lastiterate.curves.gaussian import Gdp, gdp_delta
 from lastiterate.curves.roots import smallest_true
-from lastiterate.curves.gaussian import gdp_delta
 from lastiterate.run.facts import Fact
 from lastiterate.run.run import Run
 from lastiterate.theorems.theorem import Applies
@@ -32,21 +32,34 @@ POINTS = 32
 def stated(guarantee: Guarantee, delta: float) -> dict[str, Any]:
     """JSON-ready: unit, neighbours, the guarantee in several forms, and how a run makes it hold.
 
-    Where something certifies, by the curve of the smallest epsilon at ``delta``, and by what its theorem rests on.
+    Where something certifies, by the curve of the smallest epsilon at ``delta``, and by what its
+    theorem rests on.
     """
     run, curve, best = guarantee.subject.run, guarantee.best_curve(delta), guarantee.best(delta)
     facts = best.result.facts if best is not None and isinstance(best.result, Applies) else ()
     body: dict[str, Any] = {
-        "unit": guarantee.subject.protected(guarantee.unit), "neighbours": NEIGHBOURS[guarantee.adjacency],
-        "guarantees": [{"delta": d, "epsilon": finite(guarantee.epsilon(d))}
-                       for d in sorted({*DELTAS, delta}, reverse=True)],
+        "unit": guarantee.subject.protected(guarantee.unit),
+        "neighbours": NEIGHBOURS[guarantee.adjacency],
+        "guarantees": [
+            {"delta": d, "epsilon": finite(guarantee.epsilon(d))}
+            for d in sorted({*DELTAS, delta}, reverse=True)
+        ],
         "mu": None if curve is None else closest_gaussian(curve, delta),
-        "right_guesses": None if curve is None else min(1.0, (1 + (
-            curve if isinstance(curve, Gdp) else curve.coarser()).delta(0.0)) / 2 * UP),
-        "true_positive_rates": [] if curve is None else [
-            {"false_positive_rate": rate, "at_most": true_positive_rate(curve, rate, delta)} for rate in RATES],
-        "rests_on": [{"what": fact.why, "value": finite(fact.value), "evidence": fact.evidence.name}
-                     for fact in sorted(facts, key=lambda fact: (-fact.evidence, fact.why, fact.value))],
+        "right_guesses": None
+        if curve is None
+        else min(
+            1.0, (1 + (curve if isinstance(curve, Gdp) else curve.coarser()).delta(0.0)) / 2 * UP
+        ),
+        "true_positive_rates": []
+        if curve is None
+        else [
+            {"false_positive_rate": rate, "at_most": true_positive_rate(curve, rate, delta)}
+            for rate in RATES
+        ],
+        "rests_on": [
+            {"what": fact.why, "value": finite(fact.value), "evidence": fact.evidence.name}
+            for fact in sorted(facts, key=lambda fact: (-fact.evidence, fact.why, fact.value))
+        ],
         "secret": [*guarantee.subject.words.secret, CAVEATS[2]],
         "charged": [*([] if run is None else [_steps(run)]), *guarantee.subject.words.charged],
         "not_charged": [CAVEATS[0]],
@@ -61,15 +74,26 @@ def execution(run: Run) -> dict[str, Any]:
     assert sensitivity is None or isinstance(sensitivity, Fact)
     return {
         "contributions": {
-            "clipping_norm": run.clip, "bounded_by": scale, "sensitivity": None if sensitivity is None else
-            finite(sensitivity.value), "divisor": run.divisor,
-            "divisor_is": "a public number, the same at every step, never the number of records that were drawn",
+            "clipping_norm": run.clip,
+            "bounded_by": scale,
+            "sensitivity": None if sensitivity is None else finite(sensitivity.value),
+            "divisor": run.divisor,
+            "divisor_is": "a public number, the same at every step, never the number of records "
+            "that were drawn",
         },
-        "batches": {"kind": type(batching).__name__, "drawn": batching.drawn, "sizes": batching.sizes,
-                    "expected_size": batching.expected_batch(run.n), "blocks": run.blocks,
-                    "place_secret": bool(batching.secret), "words": DRAWN[batching.drawn]},
+        "batches": {
+            "kind": type(batching).__name__,
+            "drawn": batching.drawn,
+            "sizes": batching.sizes,
+            "expected_size": batching.expected_batch(run.n),
+            "blocks": run.blocks,
+            "place_secret": bool(batching.secret),
+            "words": DRAWN[batching.drawn],
+        },
         "noise": run.method.stated_noise(run),
-        "release": run.release, "steps": run.steps, "records": run.n,
+        "release": run.release,
+        "steps": run.steps,
+        "records": run.n,
     }
 
 
@@ -88,18 +112,19 @@ def _steps(run: Run) -> str:
 
 @lru_cache(maxsize=64)
 def profile(curve: Curve, delta: float) -> tuple[tuple[float, float], ...]:
-    """(epsilon, delta) pairs of ``curve`` on a grid, 0 first, the last one at ``delta``: from a coarser, looser curve
-    where its own numbers are expensive."""
+    """(epsilon, delta) pairs of ``curve`` on a grid, 0 first, the last one at ``delta``: from a
+    coarser, looser curve where its own numbers are expensive."""
     top, cheap = curve.epsilon(delta), curve.coarser()
     grid = [top * (i / (POINTS - 1)) ** 1.5 for i in range(POINTS)] if math.isfinite(top) else [0.0]
     return tuple((epsilon, cheap.delta(epsilon)) for epsilon in grid)
 
 
 def true_positive_rate(curve: Curve, rate: float, delta: float) -> float:
-    """The largest true-positive rate at a false-positive rate that ``curve`` leaves to any test, rounded up.
+    """The largest true-positive rate at a false-positive rate that ``curve`` leaves to any test,
+    rounded up.
 
-    For every epsilon: TPR <= e^epsilon FPR + delta, and TPR <= 1 - e^-epsilon (1 - delta - FPR), at the points of its
-    ``profile``; for a Gaussian curve Phi(Phi^-1(FPR) + mu).
+    For every epsilon: TPR <= e^epsilon FPR + delta, and TPR <= 1 - e^-epsilon (1 - delta - FPR), at
+    the points of its ``profile``; for a Gaussian curve Phi(Phi^-1(FPR) + mu).
     """
     if isinstance(curve, Gdp):
         from scipy.special import ndtr, ndtri  # pyright: ignore
@@ -117,16 +142,29 @@ def test_bound(epsilon: float, delta: float, rate: float) -> float:
 
 
 def closest_gaussian(curve: Curve, delta: float) -> dict[str, Any] | None:
-    """mu of a Gaussian curve, or the least found whose curve lies above ``curve`` for every delta from ``delta`` up.
+    """mu of a Gaussian curve, or the least found whose curve lies above ``curve`` for every delta
+    from ``delta`` up.
 
-    Between two points of a grid e < e' of epsilon, delta(e) of the curve is not above delta_mu(e'): both fall.
+    Between two points of a grid e < e' of epsilon, delta(e) of the curve is not above delta_mu(e'):
+    both fall.
     """
     if isinstance(curve, Gdp):
-        return {"value": curve.mu, "exact": True, "for_delta_of_at_least": 0.0} if math.isfinite(curve.mu) else None
+        return (
+            {"value": curve.mu, "exact": True, "for_delta_of_at_least": 0.0}
+            if math.isfinite(curve.mu)
+            else None
+        )
     if not math.isfinite(curve.epsilon(delta)):
         return None
-    value = max((_least_mu(above, height) for (_, height), (above, _) in pairwise(profile(curve, delta))), default=0.0)
-    return {"value": value, "exact": False, "for_delta_of_at_least": delta} if math.isfinite(value) else None
+    value = max(
+        (_least_mu(above, height) for (_, height), (above, _) in pairwise(profile(curve, delta))),
+        default=0.0,
+    )
+    return (
+        {"value": value, "exact": False, "for_delta_of_at_least": delta}
+        if math.isfinite(value)
+        else None
+    )
 
 
 @lru_cache(maxsize=4096)

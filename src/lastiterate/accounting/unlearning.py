@@ -1,4 +1,5 @@
-"""A model that forgot records as the subject of a certificate: the training, and the steps without them after it."""
+"""A model that forgot records as the subject of a certificate: the training, and the steps without
+them after it."""
 
 from __future__ import annotations
 
@@ -6,53 +7,63 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
 from lastiterate.accounting.composed_parts import prepared_curves
-from lastiterate.accounting.subjects import Subject, Words
-from lastiterate.accounting.subjects import CAVEATS
-from lastiterate.analysis.unlearning import Continued, Training, forgotten_curve
+from lastiterate.accounting.subjects import CAVEATS, Subject, Words
 from lastiterate.analysis.restart import LONGEST
+from lastiterate.analysis.unlearning import Continued, Training, forgotten_curve
 from lastiterate.curves.composition import compose
 from lastiterate.curves.curve import Curve
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.run.losses import Abstract
-from lastiterate.run.methods import Descent
-from lastiterate.run.methods import minimiser_of
-from lastiterate.run.methods import RidgeMinimiser
+from lastiterate.run.methods import Descent, RidgeMinimiser, minimiser_of
 from lastiterate.run.run import Run, check_described
 from lastiterate.run.step_sizes import RelativeToSmooth, StableSteps
 from lastiterate.run.validation import whole
-from lastiterate.theorems.assumptions import NOISY_STEPS, last_iterate_only, plain_updates, released_as_left
-from lastiterate.theorems.assumptions import lipschitz_step
-from lastiterate.theorems.assumptions import solved_objective
+from lastiterate.theorems.assumptions import (
+    NOISY_STEPS,
+    last_iterate_only,
+    lipschitz_step,
+    plain_updates,
+    released_as_left,
+    solved_objective,
+)
 from lastiterate.theorems.theorem import Assumption, Broken, Theorem
 
 ADJACENCY = "forgotten"
 STEPS = (*NOISY_STEPS, last_iterate_only, plain_updates, released_as_left, lipschitz_step)
 """What the steps of a training, and those after a request, must be like."""
 SILENT = (
-    "speaks of this model alone: not of earlier models that were handed out, of their predictions, or of other data "
+    "speaks of this model alone: not of earlier models that were handed out, of their predictions, "
+    "or of other data "
     "that mention the same people",
     "is no differential privacy for the records that stay",
-    "holds if the data are those that the model was trained on, and the removed records took part in nothing else",
-    "holds if nobody chose which records to remove, or how often to ask, by looking at a model that had seen them",
+    "holds if the data are those that the model was trained on, and the removed records took part "
+    "in nothing else",
+    "holds if nobody chose which records to remove, or how often to ask, by looking at a model "
+    "that had seen them",
 )
 
 
 @final
 @dataclass(frozen=True)
 class Unlearning(Subject):
-    """``training`` on all records, then for every one of ``requests`` steps without the records removed so far.
+    """``training`` on all records, then for every one of ``requests`` steps without the records
+    removed so far.
 
-    Errors: ``NotCertified`` where nothing is known about how far apart records move the weights, with the reasons.
+    Errors: ``NotCertified`` where nothing is known about how far apart records move the weights,
+    with the reasons.
 
-    **Guarantee:** its curve bounds, in both orders, how well these weights are distinguished from those that the same
-    training, followed by the same steps, gives where the removed records' contributions are zero from the
-    beginning (n stays public), if everything is executed as described. It says nothing about anybody else's privacy.
+    **Guarantee:** its curve bounds, in both orders, how well these weights are distinguished from
+    those that the same training, followed by the same steps, gives where the removed records'
+    contributions are zero from the beginning (n stays public), if everything is executed as
+    described. It says nothing about anybody else's privacy.
     """
 
     entry: ClassVar[str] = "unlearning"
     word: ClassVar[str] = "forgetting"
-    limit: ClassVar[str] = ("it is about the removed records alone, against a model that never saw them, and no "
-                            "differential privacy of the others")
+    limit: ClassVar[str] = (
+        "it is about the removed records alone, against a model that never saw them, and no "
+        "differential privacy of the others"
+    )
 
     training: Training
     requests: tuple[Continued, ...]
@@ -65,9 +76,17 @@ class Unlearning(Subject):
         for part in self.requests:
             whole("removed", part.removed, most=self.training.n)
             _check_steps(part.run, STEPS)
-            if part.run.n != self.training.n or part.run.batching.drawn == "each step" or part.run.prelude:
-                raise InputError("requests", "must continue on the same public n, in passes, without a preparation of "
-                                 "their own", part.run.n)
+            if (
+                part.run.n != self.training.n
+                or part.run.batching.drawn == "each step"
+                or part.run.prelude
+            ):
+                raise InputError(
+                    "requests",
+                    "must continue on the same public n, in passes, without a preparation of "
+                    "their own",
+                    part.run.n,
+                )
             whole("steps after a request", part.run.steps, most=LONGEST)
         whole("removed", self.removed, most=self.training.n - 1)
 
@@ -77,8 +96,12 @@ class Unlearning(Subject):
         return sum(part.removed for part in self.requests)
 
     def description(self) -> dict[str, Any]:
-        return {"training": self.training.to_dict(),
-                "requests": [{"removed": part.removed, "run": part.run.to_dict()} for part in self.requests]}
+        return {
+            "training": self.training.to_dict(),
+            "requests": [
+                {"removed": part.removed, "run": part.run.to_dict()} for part in self.requests
+            ],
+        }
 
     def charged_as(self) -> dict[str, Any]:
         """The last steps alone, for those who stay: what was before them was charged before."""
@@ -88,10 +111,16 @@ class Unlearning(Subject):
     def from_dict(cls, data: Any) -> Unlearning:
         """What ``description`` described; ``InputError`` for anything else."""
         match data:
-            case {"training": {"type": kind} as training, "requests": [*requests], **rest} if not rest:
+            case {"training": {"type": kind} as training, "requests": [*requests], **rest} if (
+                not rest
+            ):
                 parts = tuple(_request(each) for each in requests)
-                return cls(RidgeMinimiser.from_dict(training) if kind == "RidgeMinimiser" else Run.from_dict(training),
-                           parts)
+                return cls(
+                    RidgeMinimiser.from_dict(training)
+                    if kind == "RidgeMinimiser"
+                    else Run.from_dict(training),
+                    parts,
+                )
             case _:
                 raise InputError("unlearning", "must hold training and requests", None)
 
@@ -104,12 +133,15 @@ class Unlearning(Subject):
         return ADJACENCY
 
     def all_curves(self) -> tuple[Curve, ...]:
-        """Given what a private preparation released, and the preparation's own curve for all removed records."""
+        """Given what a private preparation released, and the preparation's own curve for all
+        removed records."""
         forgotten = forgotten_curve(self.training, self.requests)
         if isinstance(self.training, RidgeMinimiser):
             return (forgotten,)
-        prepared = (curve.group(self.removed) if self.removed > 1 else curve
-                    for curve in prepared_curves(self.training))
+        prepared = (
+            curve.group(self.removed) if self.removed > 1 else curve
+            for curve in prepared_curves(self.training)
+        )
         return (compose(forgotten, *prepared),)
 
     def under(self, adjacency: str) -> Unlearning | None:
@@ -117,7 +149,10 @@ class Unlearning(Subject):
 
     def protected(self, name: str = "") -> dict[str, Any]:
         count = self.removed
-        return {"rows": count, "words": f"the {_counted(count, 'removed record')} together, and nobody else"}
+        return {
+            "rows": count,
+            "words": f"the {_counted(count, 'removed record')} together, and nobody else",
+        }
 
     @property
     def caveats(self) -> tuple[str, ...]:
@@ -127,21 +162,30 @@ class Unlearning(Subject):
     def reference(self) -> str:
         """The procedure whose outcome the model is compared with, in words."""
         after = sum(part.run.steps for part in self.requests)
-        how = "the minimiser of the ridge problem" if isinstance(self.training, RidgeMinimiser) else \
-            self.training.method.words(self.training)
+        how = (
+            "the minimiser of the ridge problem"
+            if isinstance(self.training, RidgeMinimiser)
+            else self.training.method.words(self.training)
+        )
         return f"the same training without the removed records ({how}), followed by the same {after} steps"
 
     @property
     def words(self) -> Words:
         last = self.requests[-1].run
         said = f"{_counted(self.removed, 'record')} forgotten in {_counted(len(self.requests), 'request')}"
-        return Words(f"{said}, the last in {last.steps} steps", by=f"against {self.reference}",
-                     charged=(f"{said}; compared with {self.reference}",))
+        return Words(
+            f"{said}, the last in {last.steps} steps",
+            by=f"against {self.reference}",
+            charged=(f"{said}; compared with {self.reference}",),
+        )
 
     def because(self, delta: float) -> tuple[str, ...]:
-        return (f"Compared with {self.reference}.",
-                "Theorem: shifted interpolation of one long run (Bok, Su, Altschuler 2024) in whose last steps the "
-                "removed records have no part: docs/theorems/forgetting.")
+        return (
+            f"Compared with {self.reference}.",
+            "Theorem: shifted interpolation of one long run (Bok, Su, Altschuler 2024) in whose "
+            "last steps the "
+            "removed records have no part: docs/theorems/forgetting.",
+        )
 
     def sources(self) -> tuple[tuple[Theorem, ...], tuple[str, ...]]:
         return (), ("forgetting",)
@@ -153,7 +197,9 @@ def _counted(count: int, what: str) -> str:
 
 def _request(data: Any) -> Continued:
     match data:
-        case {"removed": int() as removed, "run": run, **rest} if not rest and not isinstance(removed, bool):
+        case {"removed": int() as removed, "run": run, **rest} if not rest and not isinstance(
+            removed, bool
+        ):
             return Continued(Run.from_dict(run), removed)
         case _:
             raise InputError("requests", "must each hold removed and run", None)
@@ -169,16 +215,34 @@ def _check_training(run: Run) -> None:
 
 def _check_steps(run: Run, assumptions: tuple[Assumption, ...]) -> None:
     check_described(run)
-    reasons = [checked.reason for checked in (one.check(run) for one in assumptions) if isinstance(checked, Broken)] \
-        if type(run.method) is Descent or minimiser_of(run.method) else ["its method follows more than its weights"]
+    reasons = (
+        [
+            checked.reason
+            for checked in (one.check(run) for one in assumptions)
+            if isinstance(checked, Broken)
+        ]
+        if type(run.method) is Descent or minimiser_of(run.method)
+        else ["its method follows more than its weights"]
+    )
     if isinstance(run.loss, Abstract):
-        reasons.append("a network, or a loss known only by its constants, may move by any distance for one record: "
-                       "only linear models are known to forget")
+        reasons.append(
+            "a network, or a loss known only by its constants, may move by any distance for one "
+            "record: "
+            "only linear models are known to forget"
+        )
     if isinstance(run.step_size, RelativeToSmooth | StableSteps):
-        reasons.append("its steps follow what was measured on the records, so that none of them can be followed alone")
+        reasons.append(
+            "its steps follow what was measured on the records, so that none of them can be "
+            "followed alone"
+        )
     if run.rows_per_unit > 1 or run.rows_per_record > 1:
-        raise InputError("rows_per_unit", "must be 1: records are forgotten row by row",
-                         max(run.rows_per_unit, run.rows_per_record),
-                         "name all rows of a person")
+        raise InputError(
+            "rows_per_unit",
+            "must be 1: records are forgotten row by row",
+            max(run.rows_per_unit, run.rows_per_record),
+            "name all rows of a person",
+        )
     if reasons:
-        raise NotCertified("nothing says that this training forgets: " + "; ".join(dict.fromkeys(reasons)))
+        raise NotCertified(
+            "nothing says that this training forgets: " + "; ".join(dict.fromkeys(reasons))
+        )

@@ -5,36 +5,36 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise, product
-import numpy as np
-from lastiterate.analysis.shifts import allowance
-from lastiterate.run.validation import Array
 from functools import lru_cache
-from itertools import pairwise
+from itertools import pairwise, product
+
+import numpy as np
 from numpy.typing import NDArray
-from lastiterate.analysis.shifts import constant_mus
-from lastiterate.analysis.shifts import best_restart, optimal_mu
+
+from lastiterate.analysis.shifts import allowance, best_restart, constant_mus, optimal_mu
 from lastiterate.analysis.step_map import StepMap, shrinkage, step_map
 from lastiterate.run.batching import Batching
 from lastiterate.run.facts import known
 from lastiterate.run.run import Run
+from lastiterate.run.validation import Array
 
-
-# mu of the last iterate for a record whose place is drawn anew in every pass: groups of places, each at its worst.
-#
-# The optimal shift allocation grows when a participation moves to a later step u of its pass with the shift
-# max_w s_w c_{w+1} ... c_u over the steps w that it stands for: the allocation of the later one, capped, serves the
-# earlier one. So places are grouped, each group counts with its last place, and delta is averaged over the groups. The
-# last passes, which matter most, get the finest groups; in all earlier passes the record participates at the very end.
-# Proof: docs/theorems/shifted-interpolation-reshuffled.
+# mu of the last iterate for a record whose place is drawn anew in every pass: groups of places,
+# each at its worst.  The optimal shift allocation grows when a participation moves to a later step
+# u of its pass with the shift max_w s_w c_{w+1} ... c_u over the steps w that it stands for: the
+# allocation of the later one, capped, serves the earlier one. So places are grouped, each group
+# counts with its last place, and delta is averaged over the groups. The last passes, which matter
+# most, get the finest groups; in all earlier passes the record participates at the very end. Proof:
+# docs/theorems/shifted-interpolation-reshuffled.
 
 MOST_ATOMS, FINEST, COARSER = 1024, 64, (8, 4)
-"""Groups in all, in the last pass, and in the passes before it (the last entry holds for all earlier ones)."""
+"""Groups in all, in the last pass, and in the passes before it (the last entry holds for all
+earlier ones)."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Places ``first`` to ``last`` of a pass and their probability; ``last`` < 0: it does not participate."""
+    """Places ``first`` to ``last`` of a pass and their probability; ``last`` < 0: it does not
+    participate."""
 
     weight: float
     first: int
@@ -42,9 +42,18 @@ class Group:
 
 
 def groups(weights: Array, reached: int, most: int, *, towards_end: bool) -> list[Group]:
-    """At most ``most`` groups of the places 0 .. reached - 1, and the places that are not reached as one more."""
-    share = np.geomspace(1, reached + 1, most + 1) - 1 if towards_end else np.linspace(0, reached, most + 1)
-    from_end = range(reached + 1) if most >= reached else sorted({0, *np.round(share).astype(int).tolist(), reached})
+    """At most ``most`` groups of the places 0 .. reached - 1, and the places that are not reached
+    as one more."""
+    share = (
+        np.geomspace(1, reached + 1, most + 1) - 1
+        if towards_end
+        else np.linspace(0, reached, most + 1)
+    )
+    from_end = (
+        range(reached + 1)
+        if most >= reached
+        else sorted({0, *np.round(share).astype(int).tolist(), reached})
+    )
     edges = [reached - place for place in reversed(from_end)]
     grouped = [Group(math.fsum(weights[a:b]), a, b - 1) for a, b in pairwise(edges)]
     if reached < weights.size:
@@ -53,7 +62,8 @@ def groups(weights: Array, reached: int, most: int, *, towards_end: bool) -> lis
 
 
 def tail_groups(weights: Array, steps: int, most_atoms: int = MOST_ATOMS) -> list[list[Group]]:
-    """Groups of the last few passes, in the order of time; their product has about ``most_atoms`` elements."""
+    """Groups of the last few passes, in the order of time; their product has about ``most_atoms``
+    elements."""
     blocks = weights.size
     passes = -(-steps // blocks)
     reached = steps - (passes - 1) * blocks
@@ -100,7 +110,8 @@ def _log_geometric(log_c: float, count: int) -> float:
 
 
 def _pulse(log_c: float, count: int) -> float:
-    """The cost of one unit shift spread over ``count`` steps: c^(2 count - 2) / (1 + c^2 + ... + c^(2 count - 2))."""
+    """The cost of one unit shift spread over ``count`` steps: c^(2 count - 2) / (1 + c^2 + ... +
+    c^(2 count - 2))."""
     return math.exp(2 * (count - 1) * log_c - _log_geometric(2 * log_c, count))
 
 
@@ -110,7 +121,9 @@ def constant_atoms(c: float, s: float, v: float, steps: int, weights: Array) -> 
     if c == 0:  # only a participation in the very last step survives
         place = (steps - 1) % blocks
         mu = s / math.sqrt(v) * (1 + allowance(1))
-        return np.array([float(weights[place]), math.fsum(np.delete(weights, place))]), np.array([mu, 0.0])
+        return np.array([float(weights[place]), math.fsum(np.delete(weights, place))]), np.array(
+            [mu, 0.0]
+        )
     log_c, log_s, log_v = math.log(c), math.log(s), math.log(v)
     grows = max(log_c, 0.0)
 
@@ -125,13 +138,19 @@ def constant_atoms(c: float, s: float, v: float, steps: int, weights: Array) -> 
     apart, pending = 0.0, None
     if early:
         pending = ((early - 1) * blocks + blocks - 1, blocks - 1)
-        if c > 1 and early > 1:  # every gap pays for itself (beyond all bounds, maybe); with c <= 1 all of them pool
+        if (
+            c > 1 and early > 1
+        ):  # every gap pays for itself (beyond all bounds, maybe); with c <= 1 all of them pool
             apart = (early - 1) * _pulse(log_c, blocks) * _cost(log_s + (blocks - 1) * grows, log_v)
         elif c <= 1 and early > 1:
             span = (early - 1) * blocks
             dS = log_s + (steps - 1 - (pending[0] - blocks)) * log_c
-            stack = (dS + _log_geometric(blocks * log_c, early - 1),
-                     log_v + 2 * (steps - pending[0]) * log_c + _log_geometric(2 * log_c, span), 0.0, None)
+            stack = (
+                dS + _log_geometric(blocks * log_c, early - 1),
+                log_v + 2 * (steps - pending[0]) * log_c + _log_geometric(2 * log_c, span),
+                0.0,
+                None,
+            )
     found_weights: list[float] = []
     costs: list[float] = []
 
@@ -146,15 +165,20 @@ def constant_atoms(c: float, s: float, v: float, steps: int, weights: Array) -> 
                 visit(depth + 1, weight * group.weight, stack, pending)
                 continue
             step = (early + depth) * blocks + group.last
-            before = stack if pending is None else _push(stack, *block(pending[0], step, pending[1]))
+            before = (
+                stack if pending is None else _push(stack, *block(pending[0], step, pending[1]))
+            )
             visit(depth + 1, weight * group.weight, before, (step, group.last - group.first))
 
     visit(0, 1.0, stack, pending)
     return np.array(found_weights), np.sqrt(costs) * (1 + allowance(steps, steps * grows))
 
 
-def scheduled_shifts(c: Array, s: Array, weights: Array, most_atoms: int) -> Iterator[tuple[float, Array]]:
-    """The same for any schedule: weight and shifts of every group; c, s (shifts of the record's steps) of length T."""
+def scheduled_shifts(
+    c: Array, s: Array, weights: Array, most_atoms: int
+) -> Iterator[tuple[float, Array]]:
+    """The same for any schedule: weight and shifts of every group; c, s (shifts of the record's
+    steps) of length T."""
     blocks, steps = weights.size, c.size
     tail = tail_groups(weights, steps, most_atoms)
     early = -(-steps // blocks) - len(tail)
@@ -165,7 +189,9 @@ def scheduled_shifts(c: Array, s: Array, weights: Array, most_atoms: int) -> Ite
         shifts = fixed.copy()
         for begin, group in zip(range(early * blocks, steps, blocks), choice, strict=True):
             if group.last >= 0:
-                shifts[begin + group.last] = latest_shift(c, s, begin + group.first, begin + group.last)
+                shifts[begin + group.last] = latest_shift(
+                    c, s, begin + group.first, begin + group.last
+                )
         yield math.prod(group.weight for group in choice), shifts
 
 
@@ -179,23 +205,26 @@ def latest_shift(c: Array, s: Array, first: int, last: int) -> float:
 
 # mu of the last iterate for every place that a record can have in the order of the batches.
 
+
 @lru_cache(maxsize=256)
 def _unit_mus(c: float, steps: int, blocks: int, diameter: float) -> Array:
-    """``constant_mus`` for shifts and noise of size 1 and a diameter in units of the shift: mu is proportional to the
-    shift and inversely to the noise, so that a search computes this once."""
+    """``constant_mus`` for shifts and noise of size 1 and a diameter in units of the shift: mu is
+    proportional to the shift and inversely to the noise, so that a search computes this once."""
     return constant_mus(c, 1.0, 1.0, steps, blocks, diameter)
 
 
 MOST_WORK = 2_000_000
-"""Steps times places up to which a constant schedule with a short block is followed block by block; a fiftieth of it
-where restarts are searched as well."""
+"""Steps times places up to which a constant schedule with a short block is followed block by block;
+a fiftieth of it where restarts are searched as well."""
 
 
 @lru_cache(maxsize=64)
 def place_mus(run: Run, shares: tuple[float, float] | None = None) -> Array:
-    """mu for a record in block 0, ..., run.blocks - 1, by the optimal shift allocation; shape (blocks,).
+    """mu for a record in block 0, ..., run.blocks - 1, by the optimal shift allocation; shape
+    (blocks,).
 
-    ``shares``: the fewest and the most records of every batch over the divisor, if not what the run can have at worst.
+    ``shares``: the fewest and the most records of every batch over the divisor, if not what the run
+    can have at worst.
     """
     curvature, sensitivity = step_map(run, shares), known(run.facts(), "sensitivity")
     assert curvature is not None and sensitivity is not None
@@ -211,7 +240,9 @@ def place_mus(run: Run, shares: tuple[float, float] | None = None) -> Array:
         unit = _unit_mus(any_block, run.steps, run.blocks, diameter / s) * (s / eta)
         work = run.steps * run.blocks * (50 if math.isfinite(diameter) else 1)
         if whole < any_block and work <= MOST_WORK:  # both bounds hold for every place
-            unit = np.minimum(unit, _unit_by_block(whole, any_block, s, eta, run.steps, run.blocks, diameter))
+            unit = np.minimum(
+                unit, _unit_by_block(whole, any_block, s, eta, run.steps, run.blocks, diameter)
+            )
         std = run.first_noise
         return unit / std if std > 0 else np.where(unit > 0, np.inf, 0.0)
     eta = run.step_sizes
@@ -221,7 +252,8 @@ def place_mus(run: Run, shares: tuple[float, float] | None = None) -> Array:
 
 
 def full_map(run: Run) -> StepMap:
-    """What is known about the map of a full block; all that is known about a short last one is ``step_map(run)``."""
+    """What is known about the map of a full block; all that is known about a short last one is
+    ``step_map(run)``."""
     curvature = step_map(run, (1.0, 1.0) if run.batching.sizes == "last shorter" else None)
     assert curvature is not None
     return curvature
@@ -237,14 +269,17 @@ def block_constants(run: Run) -> Array:
 
 
 @lru_cache(maxsize=64)
-def _unit_by_block(full: float, last: float, s: float, eta: float, steps: int, blocks: int, diameter: float) -> Array:
+def _unit_by_block(
+    full: float, last: float, s: float, eta: float, steps: int, blocks: int, diameter: float
+) -> Array:
     """mu at noise std 1 for a constant schedule whose last block has its own Lipschitz constant."""
     c = np.where(np.arange(steps) % blocks == blocks - 1, last, full)
     return _each_place(c, np.full(steps, s), np.full(steps, eta * eta), blocks, diameter)
 
 
 def _each_place(c: Array, s: Array, v: Array, blocks: int, diameter: float) -> Array:
-    """mu of every place, step by step; where that is too much work, of groups of places, each at its worst."""
+    """mu of every place, step by step; where that is too much work, of groups of places, each at
+    its worst."""
     mus = np.zeros(blocks)  # a block that the run never reaches leaks nothing
     reached = min(blocks, c.size)
     searched = 50 if math.isfinite(diameter) else 1
@@ -257,17 +292,21 @@ def _each_place(c: Array, s: Array, v: Array, blocks: int, diameter: float) -> A
             at = min(begin + last, c.size - 1)
             shifts[at] = latest_shift(c, s, begin + first, at)
         mu = optimal_mu(c, shifts, v)
-        mus[first : last + 1] = min(mu, best_restart(c, shifts, v, diameter)) if math.isfinite(diameter) else mu
+        mus[first : last + 1] = (
+            min(mu, best_restart(c, shifts, v, diameter)) if math.isfinite(diameter) else mu
+        )
     return mus
 
 
 MOST_FOLLOWED, FEWEST_GROUPS = 20_000_000, 64
-"""Steps times places (a fiftieth where restarts are searched) up to which places are followed alone; fewest groups."""
+"""Steps times places (a fiftieth where restarts are searched) up to which places are followed
+alone; fewest groups."""
 
 
 def _groups(reached: int, end: int, most: int) -> list[tuple[int, int]]:
-    """First and last place of at most about ``most`` groups of places 0 .. reached - 1, finer before the places where
-    the run and its passes end: a group counts with its last place (docs/theorems/shifted-interpolation-reshuffled)."""
+    """First and last place of at most about ``most`` groups of places 0 .. reached - 1, finer
+    before the places where the run and its passes end: a group counts with its last place
+    (docs/theorems/shifted-interpolation-reshuffled)."""
     if reached <= most:
         return [(place, place) for place in range(reached)]
     near = np.geomspace(1, reached + 1, most // 3 + 1) - 1
@@ -284,14 +323,17 @@ def place_weights(batching: Batching, n: int) -> Array:
 
 
 MOST_MERGED, PER_OCTAVE = 4096, 1024
-"""Places up to which every one is kept, and the marks that mus are rounded to, beyond, whenever mu doubles."""
+"""Places up to which every one is kept, and the marks that mus are rounded to, beyond, whenever mu
+doubles."""
 
 
 def merged(weights: Array, mus: Array, *, up: bool) -> tuple[Array, Array]:
-    """The mixture over places with few different mus: at most ``PER_OCTAVE`` of them whenever mu doubles.
+    """The mixture over places with few different mus: at most ``PER_OCTAVE`` of them whenever mu
+    doubles.
 
-    With more than ``MOST_MERGED`` places mus >= 0 are rounded up (or down) to marks that do not depend on the run, by
-    less than 0.07 %, so that a larger mu never becomes a smaller one. A larger mu dominates: delta_mu grows with mu.
+    With more than ``MOST_MERGED`` places mus >= 0 are rounded up (or down) to marks that do not
+    depend on the run, by less than 0.07 %, so that a larger mu never becomes a smaller one. A
+    larger mu dominates: delta_mu grows with mu.
     """
     if mus.size <= MOST_MERGED:
         return weights, mus
@@ -309,7 +351,8 @@ def merged(weights: Array, mus: Array, *, up: bool) -> tuple[Array, Array]:
 
 
 def _sums(level: NDArray[np.int64], weights: Array) -> Array:
-    """The sums of the weights on every level; all blocks but the last are alike, so that few roundings happen."""
+    """The sums of the weights on every level; all blocks but the last are alike, so that few
+    roundings happen."""
     alike = weights == weights[0]
     sums: Array = np.bincount(level[alike], minlength=int(level.max()) + 1) * np.float64(weights[0])
     np.add.at(sums, level[~alike], weights[~alike])

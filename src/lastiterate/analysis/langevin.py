@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
+
+import numpy as np
+
 from lastiterate.curves.renyi import Rdp
 from lastiterate.run.facts import known
-from lastiterate.run.run import Run
-from functools import lru_cache
-import numpy as np
-from lastiterate.run.validation import Array
 from lastiterate.run.noise import Correlated
+from lastiterate.run.run import Run
+from lastiterate.run.validation import Array
 
-
-# What the bounds of Chourasia, Ye and Shokri (2021) share: S_g, sigma^2 and Renyi curves linear in the order.
-#
-# Their noisy gradient descent is theta - eta/n sum of gradients + sqrt(2 eta) sigma N(0, I), projected; every bound is
-# alpha times a number. They hold for any neighbours, S_g being the sensitivity under the run's own adjacency.
+# What the bounds of Chourasia, Ye and Shokri (2021) share: S_g, sigma^2 and Renyi curves linear in
+# the order.  Their noisy gradient descent is theta - eta/n sum of gradients + sqrt(2 eta) sigma
+# N(0, I), projected; every bound is alpha times a number. They hold for any neighbours, S_g being
+# the sensitivity under the run's own adjacency.
 
 ROUNDING = 1 + 1e-12
-"""Each closed form is a dozen correctly rounded operations on well-conditioned terms (expm1 for the decay)."""
+"""Each closed form is a dozen correctly rounded operations on well-conditioned terms (expm1 for the
+decay)."""
 
 
 def squared_ratio(run: Run) -> float:
@@ -38,25 +40,27 @@ def decay(rate: float) -> float:
     return -math.expm1(-rate)
 
 
-# How far one record moves the draws of correlated noise, all steps of a run together.
-#
-# The record's contributions u_e, |u_e| <= 1, at the steps j, j + l, j + 2l, ... of a run over l blocks move C^{-1} Z by
-# what moves Z by sum_e u_e C_{j+el}, C_t the columns of C. Whatever the past makes of the u_e, its square is at most
-#
-#     s^2 = max_j sum_{e, f} |<C_{j+el}, C_{j+fl}>|.
-#
-# Proof: docs/theorems/correlated-noise.
+# How far one record moves the draws of correlated noise, all steps of a run together.  The record's
+# contributions u_e, |u_e| <= 1, at the steps j, j + l, j + 2l, ... of a run over l blocks move
+# C^{-1} Z by what moves Z by sum_e u_e C_{j+el}, C_t the columns of C. Whatever the past makes of
+# the u_e, its square is at most      s^2 = max_j sum_{e, f} |<C_{j+el}, C_{j+fl}>|.  Proof:
+# docs/theorems/correlated-noise.
+
 
 def moved_draws(noise: Correlated, blocks: int, steps: int) -> float:
-    """s, in draws for each contribution of length 1; to rounding, which ``shift_allocation.allowance`` covers."""
+    """s, in draws for each contribution of length 1; to rounding, which
+    ``shift_allocation.allowance`` covers."""
     return _moved(noise.with_unit(), blocks, steps)
 
 
 @lru_cache(maxsize=1024)
 def _moved(noise: Correlated, blocks: int, steps: int) -> float:
     column = noise.column(steps)
-    return math.sqrt(of_equal_signs(column, blocks, steps) if column.min() >= 0 else
-                     of_any_signs(column, blocks, steps))
+    return math.sqrt(
+        of_equal_signs(column, blocks, steps)
+        if column.min() >= 0
+        else of_any_signs(column, blocks, steps)
+    )
 
 
 def of_equal_signs(column: Array, blocks: int, steps: int) -> float:
@@ -85,11 +89,12 @@ def of_any_signs(column: Array, blocks: int, steps: int) -> float:
     return float(squares.reshape(-1, blocks).sum(axis=0).max())
 
 
-# What the bounds of Ryffel, Bach and Pointcheval (2022) share: DP-SGLD with any step sizes.
-#
-# Their noisy stochastic gradient descent is theta - eta_k/m (sum of gradients over a batch of m records) +
-# sqrt(2 eta_k) sigma N(0, I), projected. With full batches the proofs hold for any neighbours (S the sensitivity under
-# the run's own adjacency; 2 L in the paper). For m < n they are false as published: docs/theorems/sgld.
+# What the bounds of Ryffel, Bach and Pointcheval (2022) share: DP-SGLD with any step sizes.  Their
+# noisy stochastic gradient descent is theta - eta_k/m (sum of gradients over a batch of m records)
+# + sqrt(2 eta_k) sigma N(0, I), projected. With full batches the proofs hold for any neighbours (S
+# the sensitivity under the run's own adjacency; 2 L in the paper). For m < n they are false as
+# published: docs/theorems/sgld.
+
 
 def lsi(run: Run, constant: float) -> Rdp:
     """alpha S^2 / (2 c sigma^4 n^2) (1 - exp(-sigma^2 c sum eta_k)), S = 2 L in the paper."""

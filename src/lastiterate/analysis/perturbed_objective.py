@@ -1,13 +1,16 @@
-"""How close a fixed number of accelerated steps comes to the minimiser of a perturbed objective, for every data set.
+"""How close a fixed number of accelerated steps comes to the minimiser of a perturbed objective,
+for every data set.
 
-f is the mean objective, m-strongly convex and b-smooth, with the random linear term; gradients are computed with an
-error of at most e. Steps y = x_k + c (x_k - x_{k-1}), x_{k+1} = y - h g(y) with 1/h > b, a = sqrt(7/8 m h) and c =
-(1 - a) / (1 + a) keep E_k = f(x_k) - f* + 7/16 m |v_k - x*|^2, v_{k+1} = x_k + (x_{k+1} - x_k) / a, at
+f is the mean objective, m-strongly convex and b-smooth, with the random linear term; gradients are
+computed with an error of at most e. Steps y = x_k + c (x_k - x_{k-1}), x_{k+1} = y - h g(y) with
+1/h > b, a = sqrt(7/8 m h) and c = (1 - a) / (1 + a) keep E_k = f(x_k) - f* + 7/16 m |v_k - x*|^2,
+v_{k+1} = x_k + (x_{k+1} - x_k) / a, at
 
     E_{k+1} <= (1 - a) E_k + e^2 / (2 (1/h - b)) + 4 e^2 / m,      |x_k - x*|^2 <= 2 E_k / m.
 
-Proof: docs/theorems/objective-perturbation. Errors of single operations are u = 2^-53 relative; sums of j terms in any
-order are good to j u / (1 - j u) of the sum of their sizes (Higham 2002, section 3.1).
+Proof: docs/theorems/objective-perturbation. Errors of single operations are u = 2^-53 relative;
+sums of j terms in any order are good to j u / (1 - j u) of the sum of their sizes (Higham 2002,
+section 3.1).
 """
 
 from __future__ import annotations
@@ -15,8 +18,7 @@ from __future__ import annotations
 import math
 
 from lastiterate.run.losses import Abstract, Logistic, Softmax
-from lastiterate.run.methods import last_noise, minimiser_of
-from lastiterate.run.methods import KEPT, contraction, linear_term
+from lastiterate.run.methods import KEPT, contraction, last_noise, linear_term, minimiser_of
 from lastiterate.run.run import Run
 
 TAIL = 14.0
@@ -25,7 +27,8 @@ FAILURE = 1e-42
 SUMMED = 1024
 """Rows whose gradients are added before their sums are: no fewer than the trainer takes at once."""
 ELEMENTARY = 64 * 2.0**-53
-"""Relative error allowed to residuals of exact scores, per class: a few exponentials, sums and quotients."""
+"""Relative error allowed to residuals of exact scores, per class: a few exponentials, sums and
+quotients."""
 U = 2.0**-53
 
 
@@ -43,9 +46,11 @@ def curvature(run: Run) -> tuple[int, float]:
 
 
 def log_determinants(run: Run) -> float:
-    """D >= log det(A) - log det(A - H) for the Hessian H of any record and any A >= H + n ridge I, rounded up.
+    """D >= log det(A) - log det(A - H) for the Hessian H of any record and any A >= H + n ridge I,
+    rounded up.
 
-    The determinants' quotient is at most prod (1 + h_i / (n ridge)): largest where the eigenvalues h_i are equal.
+    The determinants' quotient is at most prod (1 + h_i / (n ridge)): largest where the eigenvalues
+    h_i are equal.
     """
     count, trace = curvature(run)
     return count * math.log1p(trace / (count * run.n * run.loss.ridge)) * (1 + 1e-12)
@@ -74,7 +79,9 @@ def first_gap(run: Run) -> float:
     classes = run.loss.target_classes
     assert classes is not None
     strong = run.loss.ridge
-    return (math.log(classes) + perturbation(run) ** 2 / (2 * strong) + strong / 2 * radius(run) ** 2) * (1 + 1e-12)
+    return (
+        math.log(classes) + perturbation(run) ** 2 / (2 * strong) + strong / 2 * radius(run) ** 2
+    ) * (1 + 1e-12)
 
 
 def farthest(run: Run) -> float:
@@ -83,10 +90,12 @@ def farthest(run: Run) -> float:
 
 
 def gradient_error(run: Run) -> float:
-    """A bound on the error of a computed gradient of the mean objective, the rounding of the step itself included.
+    """A bound on the error of a computed gradient of the mean objective, the rounding of the step
+    itself included.
 
-    Scores are sums of ``columns`` products; residuals are as steep as the loss is smooth; gradients of chunks are
-    added; the ridge, the linear term, looking ahead and the step round a few times. All of it is doubled.
+    Scores are sums of ``columns`` products; residuals are as steep as the loss is smooth; gradients
+    of chunks are added; the ridge, the linear term, looking ahead and the step round a few times.
+    All of it is doubled.
     """
     assert not isinstance(run.loss, Abstract)
     outputs, away = run.loss.outputs, farthest(run)
@@ -107,7 +116,8 @@ def floor(run: Run) -> float:
 
 
 def distance(run: Run) -> float:
-    """A bound on the distance between what the solver ends at and the minimiser; infinite where there is none."""
+    """A bound on the distance between what the solver ends at and the minimiser; infinite where
+    there is none."""
     gap, rounded = first_gap(run), floor(run)
     if rounded > gap:
         return math.inf
@@ -121,7 +131,8 @@ def last_mu(run: Run) -> float:
 
 
 def steps_for(run: Run, mu: float) -> int | None:
-    """The fewest steps after which ``last_mu`` is about ``mu``; ``None`` where rounding does not allow it."""
+    """The fewest steps after which ``last_mu`` is about ``mu``; ``None`` where rounding does not
+    allow it."""
     left = run.loss.ridge / 2 * (mu * last_noise(run.method, run) / 2) ** 2 - floor(run)
     if left <= 0:
         return None

@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
+
 import numpy as np
-from lastiterate.analysis.blocks import block_constants, full_map, place_weights
-from lastiterate.analysis.blocks import constant_atoms, scheduled_shifts
+
+from lastiterate.analysis.blocks import (
+    block_constants,
+    constant_atoms,
+    full_map,
+    merged,
+    place_mus,
+    place_weights,
+    scheduled_shifts,
+)
 from lastiterate.analysis.shifts import best_restart, optimal_mu
 from lastiterate.analysis.step_map import shrinkage, step_map
-from lastiterate.curves.curve import BestOf, Curve
-from lastiterate.curves.gaussian import Gdp
-from lastiterate.curves.gaussian import GdpMixture
+from lastiterate.curves.curve import BestOf, Curve, WithFailure
+from lastiterate.curves.gaussian import Gdp, GdpMixture
+from lastiterate.run.adjacency import records_moved
 from lastiterate.run.batching import Batching
 from lastiterate.run.facts import known
 from lastiterate.run.run import Run
-from collections.abc import Callable
-from typing import Any
-from lastiterate.analysis.blocks import merged, place_mus, place_weights
-from lastiterate.analysis.step_map import step_map
-from lastiterate.curves.curve import WithFailure
-from lastiterate.run.adjacency import records_moved
 
-
-# mu averaged over places that are drawn anew in every pass, as a curve: what theorems about the last iterate share.
-#
-# Proofs: docs/theorems/shifted-interpolation-reshuffled, and random-allocation for loads.
+# mu averaged over places that are drawn anew in every pass, as a curve: what theorems about the
+# last iterate share.  Proofs: docs/theorems/shifted-interpolation-reshuffled, and random-allocation
+# for loads.
 
 LONGEST_WINDOW = 4096
-"""Steps from the end within which restarts in a bounded domain are looked for, if it holds a pass."""
+"""Steps from the end within which restarts in a bounded domain are looked for, if it holds a pass.
+"""
 LONGEST_FOLLOWED = 100_000
 """Steps of a constant run that are followed one by one where the last block of a pass is short."""
 FEW_ATOMS = 16
@@ -40,34 +45,47 @@ def _mixture(weights: list[float], mus: list[float]) -> GdpMixture:
 
 
 @lru_cache(maxsize=64)
-def _unit_mixture(c: float, s: float, v: float, steps: int, n: int, batching: Batching) -> GdpMixture:
+def _unit_mixture(
+    c: float, s: float, v: float, steps: int, n: int, batching: Batching
+) -> GdpMixture:
     weights, mus = constant_atoms(c, s, v, steps, place_weights(batching, n))
     return _mixture(weights.tolist(), mus.tolist())
 
 
 @lru_cache(maxsize=64)
-def _unit_restarts(c: float, s: float, v: float, steps: int, n: int, batching: Batching, diameter: float
-                   ) -> GdpMixture | None:
+def _unit_restarts(
+    c: float, s: float, v: float, steps: int, n: int, batching: Batching, diameter: float
+) -> GdpMixture | None:
     """Shifts restarted at the diameter of the domain, somewhere in the last passes."""
     weights = place_weights(batching, n)
-    window = steps - max(steps - LONGEST_WINDOW, 0) // weights.size * weights.size  # begins with a pass
+    window = (
+        steps - max(steps - LONGEST_WINDOW, 0) // weights.size * weights.size
+    )  # begins with a pass
     if window > 2 * LONGEST_WINDOW:
         return None
     full_c, full_v = np.full(window, c), np.full(window, v)
     atoms = list(scheduled_shifts(full_c, np.full(window, s), weights, FEW_ATOMS))
-    return _mixture([w for w, _ in atoms], [best_restart(full_c, shifts, full_v, diameter) for _, shifts in atoms])
+    return _mixture(
+        [w for w, _ in atoms],
+        [best_restart(full_c, shifts, full_v, diameter) for _, shifts in atoms],
+    )
 
 
 def _scaled(mixture: GdpMixture, std: float) -> GdpMixture:
-    """mu is inversely proportional to the noise, so that a search computes the mixture at noise std 1 once."""
-    return GdpMixture(mixture.weights, tuple(mu / std if std > 0 else math.inf if mu > 0 else 0.0
-                                             for mu in mixture.mus))
+    """mu is inversely proportional to the noise, so that a search computes the mixture at noise std
+    1 once."""
+    return GdpMixture(
+        mixture.weights,
+        tuple(mu / std if std > 0 else math.inf if mu > 0 else 0.0 for mu in mixture.mus),
+    )
 
 
 def mean_over_fresh_places(run: Run, shares: tuple[float, float] | None = None) -> Curve:
-    """The mean over the places of a record that are drawn anew in every pass, grouped; the best of what is known.
+    """The mean over the places of a record that are drawn anew in every pass, grouped; the best of
+    what is known.
 
-    ``shares``: the fewest and the most records of every batch over the divisor, if not what the run can have at worst.
+    ``shares``: the fewest and the most records of every batch over the divisor, if not what the run
+    can have at worst.
     """
     curvature, sensitivity = step_map(run, shares), known(run.facts(), "sensitivity")
     assert curvature is not None and sensitivity is not None
@@ -91,7 +109,9 @@ def mean_over_fresh_places(run: Run, shares: tuple[float, float] | None = None) 
 
 
 @lru_cache(maxsize=16)
-def _scheduled(run: Run, delta: float, diameter: float, shares: tuple[float, float] | None = None) -> GdpMixture:
+def _scheduled(
+    run: Run, delta: float, diameter: float, shares: tuple[float, float] | None = None
+) -> GdpMixture:
     """Step by step, for any schedule."""
     curvature, k = step_map(run, shares), shrinkage(run, run.step_sizes)
     assert curvature is not None
@@ -100,37 +120,39 @@ def _scheduled(run: Run, delta: float, diameter: float, shares: tuple[float, flo
     v = (eta * run.noise_stds) ** 2
     weights: list[float] = []
     mus: list[float] = []
-    for weight, shifts in scheduled_shifts(c, eta * delta, place_weights(run.batching, run.n), FEW_ATOMS):
+    for weight, shifts in scheduled_shifts(
+        c, eta * delta, place_weights(run.batching, run.n), FEW_ATOMS
+    ):
         mu = optimal_mu(c, shifts, v)
         weights.append(weight)
         mus.append(min(mu, best_restart(c, shifts, v, diameter)) if math.isfinite(diameter) else mu)
     return _mixture(weights, mus)
 
 
-# How many records fall into secret bins: what holds for all bins at once except with a stated probability.
-#
-# The other records' bins are independent and uniform, so a bin holds Bin(n - 1, 1/l) of them. Proof that maps may count
-# with such loads: docs/theorems/balls-in-bins.
+# How many records fall into secret bins: what holds for all bins at once except with a stated
+# probability.  The other records' bins are independent and uniform, so a bin holds Bin(n - 1, 1/l)
+# of them. Proof that maps may count with such loads: docs/theorems/balls-in-bins.
 
 FAILURES = (0.0, 1e-30, 1e-20, 1e-15, 1e-12, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
-"""Probabilities that some bin's load is outside of its range; the first one costs nothing and says nothing."""
+"""Probabilities that some bin's load is outside of its range; the first one costs nothing and says
+nothing."""
 FEW = (0.0, 1e-20, 1e-10, 1e-7)
 """The same where every place of every schedule is a computation of its own."""
 
 
 def usual_loads(others: int, bins: int, failure: float, times: int = 1) -> tuple[int, int]:
-    """The fewest and the most of ``others`` records in each of ``bins`` bins, each of the ``times`` that they are
-    drawn, except with probability ``failure``."""
+    """The fewest and the most of ``others`` records in each of ``bins`` bins, each of the ``times``
+    that they are drawn, except with probability ``failure``."""
     return usual_counts(others, 1 / bins, failure, bins * times)
 
 
 @lru_cache(maxsize=512)
 def usual_counts(others: int, chance: float, failure: float, draws: int) -> tuple[int, int]:
-    """The fewest and the most of ``others`` records, each there with probability ``chance``, in each of ``draws``
-    batches, except with probability ``failure``.
+    """The fewest and the most of ``others`` records, each there with probability ``chance``, in
+    each of ``draws`` batches, except with probability ``failure``.
 
-    Exact binomial tails (incomplete beta functions, enlarged for their rounding), half of ``failure`` for each end,
-    shared by all batches (union bound).
+    Exact binomial tails (incomplete beta functions, enlarged for their rounding), half of
+    ``failure`` for each end, shared by all batches (union bound).
     """
     if failure == 0 or others == 0:
         return 0, others
@@ -157,7 +179,8 @@ def _first(holds: Callable[[int], bool], most: int) -> int:
 
 
 def mean_over_bins(run: Run, failures: tuple[float, ...] = ()) -> Curve:
-    """delta(eps) <= (1/l) sum_j delta_{mu_j}(eps) + failure, mu_j for a record in bin j and loads that are usual.
+    """delta(eps) <= (1/l) sum_j delta_{mu_j}(eps) + failure, mu_j for a record in bin j and loads
+    that are usual.
 
     The best of several ``failures``.
     """
@@ -171,16 +194,21 @@ def mean_over_bins(run: Run, failures: tuple[float, ...] = ()) -> Curve:
 
 
 def mean_over_fresh_blocks(run: Run, failures: tuple[float, ...] = ()) -> Curve:
-    """The same for a record and others that fall into blocks anew in every pass: the loads of all passes are usual."""
+    """The same for a record and others that fall into blocks anew in every pass: the loads of all
+    passes are usual."""
     passes = -(-run.steps // run.blocks)
     return _best(run, failures, passes, lambda shares: mean_over_fresh_places(run, shares))
 
 
-def _best(run: Run, failures: tuple[float, ...], times: int, curve: Callable[[tuple[float, float]], Curve]) -> Curve:
-    """The best over ``failures`` of the curve for usual loads, except with the probability that they are not.
+def _best(
+    run: Run, failures: tuple[float, ...], times: int, curve: Callable[[tuple[float, float]], Curve]
+) -> Curve:
+    """The best over ``failures`` of the curve for usual loads, except with the probability that
+    they are not.
 
-    One map of each pair must have the constants, and without the record it has the other records' alone. Under
-    replace-one both maps of the record's own bin hold one more, and every other bin the others alone.
+    One map of each pair must have the constants, and without the record it has the other records'
+    alone. Under replace-one both maps of the record's own bin hold one more, and every other bin
+    the others alone.
     """
     own = records_moved(run.adjacency) - 1
     by_maps: dict[Any, Curve] = {}

@@ -1,42 +1,46 @@
-"""The optimal allocation of shifts along the steps: any schedule, constant ones, weakly convex losses."""
+"""The optimal allocation of shifts along the steps: any schedule, constant ones, weakly convex
+losses."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from lastiterate.run.validation import Array as Array_of_arrays
+
 from lastiterate.analysis.step_map import StepMap
 from lastiterate.run.facts import known
 from lastiterate.run.run import Run
-
+from lastiterate.run.validation import Array as Array_of_arrays
 
 # The optimal allocation of shifts: mu of the last iterate for any schedule, in the log domain.
-#
-# Proof: docs/theorems/shifted-interpolation.
-#
-# With R_t the product of the later Lipschitz constants, write S_t, X_t for the running sums of s_u R_u and
-# v_u R_u^2. The optimum is the greatest convex minorant of (0, 0), (X_1, S_1), ..., (X_T, S_T): pool adjacent
-# violators until the slopes dS/dX increase; mu^2 is the sum of dS^2 / dX over the pools.
+# Proof: docs/theorems/shifted-interpolation.  With R_t the product of the later Lipschitz
+# constants, write S_t, X_t for the running sums of s_u R_u and v_u R_u^2. The optimum is the
+# greatest convex minorant of (0, 0), (X_1, S_1), ..., (X_T, S_T): pool adjacent violators until the
+# slopes dS/dX increase; mu^2 is the sum of dS^2 / dX over the pools.
 
 Array = NDArray[np.float64]
 
 
 def allowance(steps: int, growth: float = 0.0) -> float:
-    """Relative rounding allowance of mu: below 1e-12 up to 1,000 non-expanding steps, growing with the length.
+    """Relative rounding allowance of mu: below 1e-12 up to 1,000 non-expanding steps, growing with
+    the length.
 
-    A factor R_t of k steps carries a relative error of at most k u (1 + |log R_t|), u = 2^-53; where R_t decays, the
-    term's weight R_t |log R_t| <= 1/e absorbs the logarithm, where it grows (``growth`` = largest log R_t) it stays.
-    Square roots and pools halve relative errors, so 2^-52 k (1 + growth) covers S and X together.
+    A factor R_t of k steps carries a relative error of at most k u (1 + |log R_t|), u = 2^-53;
+    where R_t decays, the term's weight R_t |log R_t| <= 1/e absorbs the logarithm, where it grows
+    (``growth`` = largest log R_t) it stays. Square roots and pools halve relative errors, so 2^-52
+    k (1 + growth) covers S and X together.
     """
     return 1e-13 + 2.0**-52 * steps * (1.0 + max(growth, 0.0))
 
 
 def pool(log_shift: Array, log_noise: Array) -> tuple[Array, Array]:
-    """Pools of the greatest convex minorant, given log dS and log dX of consecutive blocks in common coordinates.
+    """Pools of the greatest convex minorant, given log dS and log dX of consecutive blocks in
+    common coordinates.
 
-    Every maximal run of non-increasing slopes is pooled at once; the order of pooling does not matter.
+    Every maximal run of non-increasing slopes is pooled at once; the order of pooling does not
+    matter.
     """
     while log_shift.size > 1:
         slope = log_shift - log_noise
@@ -49,10 +53,11 @@ def pool(log_shift: Array, log_noise: Array) -> tuple[Array, Array]:
 
 
 def optimal_mu(c: ArrayLike, s: ArrayLike, v: ArrayLike, start: float = 0.0) -> float:
-    """The optimal mu for Lipschitz constants ``c``, sensitivities ``s`` and noise variances ``v`` (each length T).
+    """The optimal mu for Lipschitz constants ``c``, sensitivities ``s`` and noise variances ``v``
+    (each length T).
 
-    ``start``: distance of the two starts, or the diameter after a restart. Steps without noise absorb no shift and
-    are folded into the next noisy one.
+    ``start``: distance of the two starts, or the diameter after a restart. Steps without noise
+    absorb no shift and are folded into the next noisy one.
     """
     c, s, v = (np.asarray(x, dtype=np.float64) for x in (c, s, v))
     last = np.flatnonzero(c == 0)
@@ -72,8 +77,8 @@ def optimal_mu(c: ArrayLike, s: ArrayLike, v: ArrayLike, start: float = 0.0) -> 
         dS, dX = np.log(s) + later, np.log(v) + 2 * later
     if not (dS.max() < math.inf and dX.max() < math.inf):  # a nan is its own maximum
         return math.inf  # outside double precision: no statement
-    # noise without a shift helps the block before (the first: nothing is there to absorb); a shift without noise has an
-    # infinite slope, and is pooled with the noise that follows
+    # noise without a shift helps the block before (the first: nothing is there to absorb); a shift
+    # without noise has an infinite slope, and is pooled with the noise that follows
     shifted = np.flatnonzero(dS > -math.inf)
     dS, dX = pool(dS[shifted], np.logaddexp.reduceat(dX, shifted))
     mu = math.sqrt(float(np.exp(2 * dS - dX).sum()))
@@ -85,10 +90,12 @@ ALL = 2**15
 
 
 def best_restart(c: Array, s: Array, v: Array, diameter: float) -> float:
-    """The smallest mu over restarts at distance ``diameter``; any subset of restart times is a valid bound.
+    """The smallest mu over restarts at distance ``diameter``; any subset of restart times is a
+    valid bound.
 
-    A restart at an earlier step without the record costs no more where that step's map does not expand: it begins at
-    most as far apart, and more noise hides the distance. So restarts right behind the record's steps are all.
+    A restart at an earlier step without the record costs no more where that step's map does not
+    expand: it begins at most as far apart, and more noise hides the distance. So restarts right
+    behind the record's steps are all.
     """
     steps = c.size
 
@@ -100,12 +107,15 @@ def best_restart(c: Array, s: Array, v: Array, diameter: float) -> float:
 
     behind = steps - 1 - np.flatnonzero(s > 0)[::-1]
     windows = np.append(behind[behind > 0], steps).tolist()
-    least = min(map(cost, windows)) if len(windows) * steps <= ALL else search(numbered, len(windows))
+    least = (
+        min(map(cost, windows)) if len(windows) * steps <= ALL else search(numbered, len(windows))
+    )
     return min(least, search(cost, steps)) if len(windows) < steps and (c > 1).any() else least
 
 
 def search(cost: Callable[[int], float], longest: int) -> float:
-    """Smallest value of ``cost(w)`` found on a geometric grid of 1 <= w <= longest, then around its best point."""
+    """Smallest value of ``cost(w)`` found on a geometric grid of 1 <= w <= longest, then around its
+    best point."""
     grid = sorted({round(longest ** (i / 24)) for i in range(25)})
     values = {w: cost(w) for w in grid}
     best = min(grid, key=values.__getitem__)
@@ -119,28 +129,37 @@ def search(cost: Callable[[int], float], longest: int) -> float:
     return min(values.values())
 
 
-# The optimal shift allocation for constant schedules in closed form, for every place of the record at once.
-#
-# A record in block j of l participates every l steps. With a constant map (c <= 1) the segments from one participation to
-# the next have falling slopes, so all but the last pool into one geometric sum; with c > 1 they never pool. Both agree
-# with ``shift_allocation.optimal_mu`` and contain the closed forms of Bok, Su and Altschuler (2024).
+# The optimal shift allocation for constant schedules in closed form, for every place of the record
+# at once.  A record in block j of l participates every l steps. With a constant map (c <= 1) the
+# segments from one participation to the next have falling slopes, so all but the last pool into one
+# geometric sum; with c > 1 they never pool. Both agree with ``shift_allocation.optimal_mu`` and
+# contain the closed forms of Bok, Su and Altschuler (2024).
 
 MOST_PLACES = 256
-"""Blocks for which restarts in a bounded domain are searched, place by place; with more, one restart is tried."""
+"""Blocks for which restarts in a bounded domain are searched, place by place; with more, one
+restart is tried."""
 
 
-def constant_mus(c: float, s: float, v: float, steps: int, blocks: int, diameter: float = math.inf) -> Array_of_arrays:
+def constant_mus(
+    c: float, s: float, v: float, steps: int, blocks: int, diameter: float = math.inf
+) -> Array_of_arrays:
     """mu for a record in block 0, ..., blocks - 1 of every pass; shape (blocks,)."""
     places = np.arange(blocks)
     participations = np.maximum((steps - 1 - places) // blocks + 1, 0)
     reached = participations > 0
     if v == 0:
         return np.where(reached & (s > 0), math.inf, 0.0)
-    tail = np.where(reached, steps - places - (participations - 1) * blocks, 1)  # steps from the last one on
+    tail = np.where(
+        reached, steps - places - (participations - 1) * blocks, 1
+    )  # steps from the last one on
     if c == 0:  # only a participation in the very last step survives
         mu = np.where(tail == 1, s / math.sqrt(v), 0.0)
     elif c > 1:
-        mu = np.sqrt(np.maximum(participations - 1, 0) * _pulse(c, blocks) + _pulse(c, tail)) * s / math.sqrt(v)
+        mu = (
+            np.sqrt(np.maximum(participations - 1, 0) * _pulse(c, blocks) + _pulse(c, tail))
+            * s
+            / math.sqrt(v)
+        )
     else:
         mu = _pooled(c, s, v, tail, np.maximum(participations - 1, 0), blocks)
     growth = steps * max(math.log(c), 0.0) if c > 0 else 0.0
@@ -160,12 +179,15 @@ def _geometric(log_c: float, count: Array_of_arrays) -> Array_of_arrays:
 
 
 def _pulse(c: float, count: Array_of_arrays | int) -> Array_of_arrays:
-    """theta_c(k) = c^(2k-2) / (1 + c^2 + ... + c^(2k-2)): the cost of one shift spread over k steps, c > 1."""
+    """theta_c(k) = c^(2k-2) / (1 + c^2 + ... + c^(2k-2)): the cost of one shift spread over k
+    steps, c > 1."""
     count = np.asarray(count, dtype=np.float64)
     return -np.expm1(-2 * math.log(c)) / -np.expm1(-2 * count * math.log(c))
 
 
-def _pooled(c: float, s: float, v: float, tail: Array_of_arrays, earlier: Array_of_arrays, blocks: int) -> Array_of_arrays:
+def _pooled(
+    c: float, s: float, v: float, tail: Array_of_arrays, earlier: Array_of_arrays, blocks: int
+) -> Array_of_arrays:
     log_c = math.log(c)
     dS_last = math.log(s) + (tail - 1) * log_c if s > 0 else np.full(tail.shape, -math.inf)
     dX_last = math.log(v) + _geometric(2 * log_c, tail)
@@ -176,8 +198,11 @@ def _pooled(c: float, s: float, v: float, tail: Array_of_arrays, earlier: Array_
     return np.sqrt(_two_pools(dS, dX, dS_last, dX_last))
 
 
-def _two_pools(dS: Array_of_arrays, dX: Array_of_arrays, dS_last: Array_of_arrays, dX_last: Array_of_arrays) -> Array_of_arrays:
-    """Cost of two blocks in order, pooled where their slopes do not increase; a block with dS = -inf is empty."""
+def _two_pools(
+    dS: Array_of_arrays, dX: Array_of_arrays, dS_last: Array_of_arrays, dX_last: Array_of_arrays
+) -> Array_of_arrays:
+    """Cost of two blocks in order, pooled where their slopes do not increase; a block with dS =
+    -inf is empty."""
     with np.errstate(invalid="ignore"):
         merged = dS - dX >= dS_last - dX_last
         apart = _cost(dS, dX) + _cost(dS_last, dX_last)
@@ -190,8 +215,11 @@ def _cost(dS: Array_of_arrays, dX: Array_of_arrays) -> Array_of_arrays:
         return np.where(np.isneginf(dS), 0.0, np.exp(2 * dS - dX))
 
 
-def _restarted(c: float, s: float, v: float, steps: int, blocks: int, diameter: float) -> Array_of_arrays:
-    """The best restart for every place; full batches search all windows, blocks at most the last 4,096 steps."""
+def _restarted(
+    c: float, s: float, v: float, steps: int, blocks: int, diameter: float
+) -> Array_of_arrays:
+    """The best restart for every place; full batches search all windows, blocks at most the last
+    4,096 steps."""
     if blocks == 1 and 0 < c <= 1:
         # full batches: start and pulses pool, because slopes fall
         def cost(window: int) -> float:
@@ -203,21 +231,27 @@ def _restarted(c: float, s: float, v: float, steps: int, blocks: int, diameter: 
             return float(np.exp(dS - dX / 2)) * (1 + allowance(window))
 
         return np.array([search(cost, steps)])
-    if blocks > MOST_PLACES:  # one restart only, before the last step; the bound is larger, and still a bound
+    if (
+        blocks > MOST_PLACES
+    ):  # one restart only, before the last step; the bound is larger, and still a bound
         return np.full(blocks, (c * diameter + s) / math.sqrt(v) * (1 + allowance(1)))
     window = min(steps, 4096)
     shape = np.arange(steps - window, steps) % blocks
     full_c, full_v = np.full(window, c), np.full(window, v)
-    return np.array([
-        best_restart(full_c, np.where(shape == place, s, 0.0), full_v, diameter) for place in range(blocks)
-    ])
+    return np.array(
+        [
+            best_restart(full_c, np.where(shape == place, s, 0.0), full_v, diameter)
+            for place in range(blocks)
+        ]
+    )
 
 
-# What the bounds of Kong and Ribero (2025) share: Lipschitz constants of weakly convex steps, and a shift's cost.
-#
-# Proposition 2.1, as restored in docs/theorems/cyclic-weakly-convex, for Hessians in [-m, M] and step lam:
-# L_lam^2 = 1 + 2 lam m (1 + m / (2 (M + m))) without clipping, lam <= 1/(M + m); sqrt(2) L_lam with clipping,
-# lam <= 1/(2 (M + m)). Both hold, and neither is the best constant: shifted-interpolation uses the exact one.
+# What the bounds of Kong and Ribero (2025) share: Lipschitz constants of weakly convex steps, and a
+# shift's cost.  Proposition 2.1, as restored in docs/theorems/cyclic-weakly-convex, for Hessians in
+# [-m, M] and step lam: L_lam^2 = 1 + 2 lam m (1 + m / (2 (M + m))) without clipping, lam <= 1/(M +
+# m); sqrt(2) L_lam with clipping, lam <= 1/(2 (M + m)). Both hold, and neither is the best
+# constant: shifted-interpolation uses the exact one.
+
 
 def excess(step: float, weak: float, smooth: float) -> float:
     """L_lam^2 - 1 = 2 lam m (1 + m / (2 (M + m))), equation (13)."""
@@ -227,10 +261,14 @@ def excess(step: float, weak: float, smooth: float) -> float:
 def longest_weakly_convex_step(curvature: StepMap) -> float:
     """The longest step that Proposition 2.1 covers: 1/(M + m), or half of it where clips can act.
 
-    A ridge outside the clip shrinks the map to (1 - lam ridge) times a clipped step of length lam / (1 - lam ridge).
+    A ridge outside the clip shrinks the map to (1 - lam ridge) times a clipped step of length lam /
+    (1 - lam ridge).
     """
     if not curvature.clipped:
-        weak, smooth = max(0.0, -(curvature.ridge + curvature.lowest)), max(0.0, curvature.ridge + curvature.highest)
+        weak, smooth = (
+            max(0.0, -(curvature.ridge + curvature.lowest)),
+            max(0.0, curvature.ridge + curvature.highest),
+        )
         return 1 / (smooth + weak) if smooth + weak > 0 else math.inf
     total = 2 * (max(0.0, curvature.highest) + max(0.0, -curvature.lowest)) + curvature.ridge
     return 1 / total if total > 0 else math.inf
@@ -239,7 +277,10 @@ def longest_weakly_convex_step(curvature: StepMap) -> float:
 def log_square(curvature: StepMap, step: float) -> float:
     """log of the squared Lipschitz constant of Proposition 2.1, never below 0."""
     if not curvature.clipped:
-        weak, smooth = max(0.0, -(curvature.ridge + curvature.lowest)), max(0.0, curvature.ridge + curvature.highest)
+        weak, smooth = (
+            max(0.0, -(curvature.ridge + curvature.lowest)),
+            max(0.0, curvature.ridge + curvature.highest),
+        )
         return math.log1p(excess(step, weak, smooth))
     shrink = 1 - step * curvature.ridge
     if shrink <= 0:  # only where the data term is linear, and then the map is constant
@@ -249,8 +290,11 @@ def log_square(curvature: StepMap, step: float) -> float:
 
 
 def theta(log_square: float, steps: int) -> float:
-    """theta_L(k) = L^(2k-2) / (1 + L^2 + ... + L^(2k-2)), equation (15): the cost of a shift spread over k steps."""
-    return math.expm1(-log_square) / math.expm1(-steps * log_square) if log_square > 0 else 1 / steps
+    """theta_L(k) = L^(2k-2) / (1 + L^2 + ... + L^(2k-2)), equation (15): the cost of a shift spread
+    over k steps."""
+    return (
+        math.expm1(-log_square) / math.expm1(-steps * log_square) if log_square > 0 else 1 / steps
+    )
 
 
 def unit_shift(run: Run) -> float:
@@ -262,11 +306,13 @@ def unit_shift(run: Run) -> float:
 
 
 def cyclic_mu(run: Run, log_square: float) -> float:
-    """mu for the worst place: mu^2 = (s^2/v) ((E - 1) theta_L(l) + 1), E = ceil(T/l) the passes that were started.
+    """mu for the worst place: mu^2 = (s^2/v) ((E - 1) theta_L(l) + 1), E = ceil(T/l) the passes
+    that were started.
 
-    A record in the block of the last step participates E times, the last time with no step to follow; at every other
-    place it participates no more often, and later steps hide it. The longest step allowed is itself rounded, so a map
-    may expand by 1 + 2^-52: the allowance grows with the number of steps.
+    A record in the block of the last step participates E times, the last time with no step to
+    follow; at every other place it participates no more often, and later steps hide it. The longest
+    step allowed is itself rounded, so a map may expand by 1 + 2^-52: the allowance grows with the
+    number of steps.
     """
     passes = -(-run.steps // run.blocks)
     mu = unit_shift(run) * math.sqrt((passes - 1) * theta(log_square, run.blocks) + 1)

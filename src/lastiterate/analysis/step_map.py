@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import numpy as np
-from lastiterate.run.validation import Array
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from lastiterate.run.run import Run
-from dataclasses import replace
-from lastiterate.run.facts import Evidence, mint
-from lastiterate.run.facts import LossFacts, known
+
+import numpy as np
+
+from lastiterate.run.facts import Evidence, Fact, LossFacts, known, mint
 from lastiterate.run.losses import derived
 from lastiterate.run.noise import GradientNoise
+from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import Constant, RelativeToSmooth
-from lastiterate.run.facts import Evidence, Fact
-from lastiterate.run.facts import known
+from lastiterate.run.validation import Array
 
+# What clipping per-example gradients does to the map of one step
+# (docs/theorems/shifted-interpolation).
 
-# What clipping per-example gradients does to the map of one step (docs/theorems/shifted-interpolation).
 
 def clipped_step_lipschitz(step: Array, lowest: float, highest: float) -> Array:
-    """Exact Lipschitz constants of ``x - step clip(grad f(x))`` over all f with Hessian in [lowest, highest], d >= 2.
+    """Exact Lipschitz constants of ``x - step clip(grad f(x))`` over all f with Hessian in [lowest,
+    highest], d >= 2.
 
-    One for every entry of ``step``. For lowest = 0 and step * highest <= 3 it is 2 / sqrt(4 - step * highest), so
-    clipping a convex smooth loss *expands*.
+    One for every entry of ``step``. For lowest = 0 and step * highest <= 3 it is 2 / sqrt(4 - step
+    * highest), so clipping a convex smooth loss *expands*.
     """
     a, b = step * highest, step * lowest
     largest = np.maximum(1.0, step_lipschitz(step, lowest, highest))
@@ -34,19 +34,22 @@ def clipped_step_lipschitz(step: Array, lowest: float, highest: float) -> Array:
     with np.errstate(over="ignore"):
         q = 1 + (a - b) ** 2 / (inside * (4 - inside))
         turning = 1 - q * (2 - inside) / 2
-    return np.where(rotates & (b <= turning) & (turning <= a), np.maximum(largest, np.sqrt(q)), largest)
+    return np.where(
+        rotates & (b <= turning) & (turning <= a), np.maximum(largest, np.sqrt(q)), largest
+    )
 
 
 def step_lipschitz(step: Array, lowest: float, highest: float) -> Array:
-    """Lipschitz constants of ``x - step grad f(x)`` over all f with Hessian in [lowest, highest], for every step."""
+    """Lipschitz constants of ``x - step grad f(x)`` over all f with Hessian in [lowest, highest],
+    for every step."""
     return np.maximum(abs(1 - step * lowest), abs(1 - step * highest))
 
 
-# Shift allocations in a bounded domain for steps with a modulus of continuity instead of a Lipschitz constant.
-#
-# Two states at distance z are at most w(z) apart after the two maps of any step, w(z) >= z nondecreasing. Restarted at
-# the diameter, z_tau = D, or from z_0 = 0, every path to z_T = 0 with a_t = w(z_{t-1}) - z_t >= 0 gives
-# mu^2 = sum_t a_t^2 / v. Proof: docs/theorems/bounded-domain.
+# Shift allocations in a bounded domain for steps with a modulus of continuity instead of a
+# Lipschitz constant.  Two states at distance z are at most w(z) apart after the two maps of any
+# step, w(z) >= z nondecreasing. Restarted at the diameter, z_tau = D, or from z_0 = 0, every path
+# to z_T = 0 with a_t = w(z_{t-1}) - z_t >= 0 gives mu^2 = sum_t a_t^2 / v. Proof:
+# docs/theorems/bounded-domain.
 
 LONGEST = 2000
 """Steps from the end among which a path is looked for."""
@@ -56,7 +59,8 @@ PATHS = 80
 
 @dataclass(frozen=True)
 class Modulus:
-    """w(z) = z + min(growth z^exponent + shift, most); 0 < exponent <= 1, ``most`` infinite if unknown."""
+    """w(z) = z + min(growth z^exponent + shift, most); 0 < exponent <= 1, ``most`` infinite if
+    unknown."""
 
     growth: float
     exponent: float
@@ -73,7 +77,8 @@ class Modulus:
             return 1 + np.where(rises, self.growth * self.exponent * z ** (self.exponent - 1), 0.0)
 
     def inverse(self, y: Array) -> Array:
-        """About the z >= 0 with w(z) = y, by Newton's method in a bracket; no bound rests on its precision."""
+        """About the z >= 0 with w(z) = y, by Newton's method in a bracket; no bound rests on its
+        precision."""
         low, high, z = np.zeros_like(y), y, y
         for _ in range(12):
             value = self(z) - y
@@ -92,19 +97,23 @@ def scaled_mu(modulus: Modulus, run: Run) -> float:
 
 @lru_cache(maxsize=64)
 def _unit_mu(modulus: Modulus, steps: int, diameter: float) -> float:
-    """At noise 1 on the iterate: mu is inversely proportional to it, so that a search computes this once.
+    """At noise 1 on the iterate: mu is inversely proportional to it, so that a search computes this
+    once.
 
-    Without a restart the path z_t = 0 absorbs w(0) at every step; it is the better one for short runs.
+    Without a restart the path z_t = 0 absorbs w(0) at every step; it is the better one for short
+    runs.
     """
     charged = math.sqrt(steps) * float(modulus(np.array(0.0))) * (1 + 1e-14)
     return min(restarted_mu(modulus, 1.0, steps, diameter), charged)
 
 
 def restarted_mu(modulus: Modulus, v: float, steps: int, diameter: float) -> float:
-    """The least mu over the paths that are tried; v > 0. The last step alone, from D to 0, is among them.
+    """The least mu over the paths that are tried; v > 0. The last step alone, from D to 0, is among
+    them.
 
-    Backwards from the last shift a_T the best path obeys a_t = a_{t+1} w'(z_t) (one more unit of shift at t saves w'
-    units at t + 1), so that paths differ in a_T only; the first state that would lie beyond D is put at D.
+    Backwards from the last shift a_T the best path obeys a_t = a_{t+1} w'(z_t) (one more unit of
+    shift at t saves w' units at t + 1), so that paths differ in a_T only; the first state that
+    would lie beyond D is put at D.
     """
     top = float(modulus(np.array(diameter)))
     best, low, high = top * top, _least_shift(modulus, diameter), top
@@ -118,14 +127,19 @@ def restarted_mu(modulus: Modulus, v: float, steps: int, diameter: float) -> flo
 
 
 def _least_shift(modulus: Modulus, diameter: float) -> float:
-    """A last shift so small that paths which end with less are longer than ``LONGEST``, or begin below D."""
+    """A last shift so small that paths which end with less are longer than ``LONGEST``, or begin
+    below D."""
     return max(float(modulus(np.array(diameter / LONGEST))) / 4, 1e-12 * diameter)
 
 
-def _costs(modulus: Modulus, last_shifts: Array, steps: int, diameter: float, worth: float) -> Array:
-    """sum of a_t^2 of every path; infinite where it does not begin at D within the run, or exceeds ``worth``.
+def _costs(
+    modulus: Modulus, last_shifts: Array, steps: int, diameter: float, worth: float
+) -> Array:
+    """sum of a_t^2 of every path; infinite where it does not begin at D within the run, or exceeds
+    ``worth``.
 
-    Every a_t is computed forwards from the states, and w is inflated for the rounding of a difference that may cancel.
+    Every a_t is computed forwards from the states, and w is inflated for the rounding of a
+    difference that may cancel.
     """
     z, shift = np.zeros_like(last_shifts), last_shifts.copy()
     cost, open_ = np.zeros_like(z), np.ones(z.shape, dtype=bool)
@@ -135,7 +149,9 @@ def _costs(modulus: Modulus, last_shifts: Array, steps: int, diameter: float, wo
         paid = np.maximum(modulus(before) * (1 + 1e-14) - z, 0.0)
         cost = np.where(open_, cost + paid**2, cost)
         worth = min(worth, float(cost[~open_].min(initial=math.inf)))
-        stuck = open_ & ((before <= z) | (cost > worth))  # a shift that does not even make up for what w adds
+        stuck = open_ & (
+            (before <= z) | (cost > worth)
+        )  # a shift that does not even make up for what w adds
         cost = np.where(stuck, math.inf, cost)
         open_ = open_ & (before < diameter) & ~stuck
         if not open_.any():
@@ -144,41 +160,49 @@ def _costs(modulus: Modulus, last_shifts: Array, steps: int, diameter: float, wo
     return np.where(open_, math.inf, cost)
 
 
-# What theorems see of a run whose steps follow a smoothness that is measured and paid for.
-#
-# In units of 1/smooth every step is ``relative`` long, whatever is measured. The run that theorems read has steps of 1
-# and a data term that is ``relative``-smooth, by a fact of evidence ``PAID``: shifts and noise are scaled alike, so
-# that its curve is that of the executed run for every released value. What is released beside the
-# steps is not in it. The ridge is only used to be not negative.
-# Statement and proof: docs/theorems/paid-smoothness.
+# What theorems see of a run whose steps follow a smoothness that is measured and paid for.  In
+# units of 1/smooth every step is ``relative`` long, whatever is measured. The run that theorems
+# read has steps of 1 and a data term that is ``relative``-smooth, by a fact of evidence ``PAID``:
+# shifts and noise are scaled alike, so that its curve is that of the executed run for every
+# released value. What is released beside the steps is not in it. The ridge is only used to be not
+# negative. Statement and proof: docs/theorems/paid-smoothness.
 
 WHY = "the largest eigenvalue of the rows' second moments is measured with noise, and the steps follow it"
 
 
 def as_accounted(run: Run) -> Run:
-    """The run that theorems speak of: ``run`` itself, unless its steps are relative to a measured smoothness."""
+    """The run that theorems speak of: ``run`` itself, unless its steps are relative to a measured
+    smoothness."""
     if type(run.step_size) is not RelativeToSmooth:
         return run
     own = run.facts()
-    convex = known(own, "smooth") is not None  # a clip that can act on a vector leaves nothing to measure
+    convex = (
+        known(own, "smooth") is not None
+    )  # a clip that can act on a vector leaves nothing to measure
     facts = LossFacts(
         lipschitz=own.lipschitz,
         smooth=mint(run.step_size.relative, Evidence.PAID, WHY) if convex else None,
         strong=mint(0.0, Evidence.PROVED, "the data term is convex") if convex else None,
         weak_convexity=mint(0.0, Evidence.PROVED, "the data term is convex") if convex else None,
     )
-    plain = replace(run, step_size=Constant(1.0), loss=derived(facts), clip=None, prelude=(),
-                   calibration=None)
+    plain = replace(
+        run, step_size=Constant(1.0), loss=derived(facts), clip=None, prelude=(), calibration=None
+    )
     if not run.decided_noise.independent:
         return replace(plain, noise=run.decided_noise.scaled(run.first_noise / plain.first_noise))
-    return replace(plain, noise=GradientNoise(run.first_noise if run.same_noise else tuple(run.noise_stds.tolist())))
+    return replace(
+        plain,
+        noise=GradientNoise(run.first_noise if run.same_noise else tuple(run.noise_stds.tolist())),
+    )
 
 
 # What is known about the map of one step: its Lipschitz constant for every data set.
 
+
 @dataclass(frozen=True)
 class StepMap:
-    """Bounds on the Hessian of a step's data term, the ridge outside it, and whether per-example clips can act."""
+    """Bounds on the Hessian of a step's data term, the ridge outside it, and whether per-example
+    clips can act."""
 
     ridge: float
     lowest: float
@@ -204,7 +228,8 @@ class StepMap:
         short = shrink > 0
         rest = np.where(short, shrink, 1.0)
         rotated = rest * clipped_step_lipschitz(steps / rest, self.lowest, self.highest)
-        # the decomposition into a shrunk clipped step needs step * ridge < 1; by the triangle inequality instead
+        # the decomposition into a shrunk clipped step needs step * ridge < 1; by the triangle
+        # inequality instead
         return np.where(short, rotated, -shrink + steps * max(abs(self.lowest), abs(self.highest)))
 
 
@@ -213,17 +238,19 @@ UP = 1 + 2.0**-50
 
 
 def shrinkage(run: Run, steps: Array) -> Array:
-    """What a proximal term does to a step's map, its shift and its noise alike: factors 1 / (1 + step w) for the part
-    w/2 |theta|^2 of the penalty (docs/theorems/shifted-interpolation). Rounded up, as if w were smaller."""
+    """What a proximal term does to a step's map, its shift and its noise alike: factors 1 / (1 +
+    step w) for the part w/2 |theta|^2 of the penalty (docs/theorems/shifted-interpolation). Rounded
+    up, as if w were smaller."""
     return np.minimum(1.0, UP / (1 + steps * (0.0 if run.prox is None else run.prox.quadratic)))
 
 
 def step_map(run: Run, shares: tuple[float, float] | None = None) -> StepMap | None:
     """What is known about the map of every step; ``None`` when no smoothness constant is known.
 
-    The constants speak of means over records. A step divides its batch's sum by a public number, so that a short block
-    has less curvature than they say, and a bin that many records fell into has more. ``shares``: the fewest and the
-    most records of a batch over that number, if not the run's own.
+    The constants speak of means over records. A step divides its batch's sum by a public number, so
+    that a short block has less curvature than they say, and a bin that many records fell into has
+    more. ``shares``: the fewest and the most records of a batch over that number, if not the run's
+    own.
     """
     given = run.loss.facts()
     smooth, strong, weak = (known(given, name) for name in ("smooth", "strong", "weak_convexity"))
@@ -238,6 +265,14 @@ def step_map(run: Run, shares: tuple[float, float] | None = None) -> StepMap | N
         lowest, used = -weak.value, (smooth, weak)  # steeper than smooth, if that is what is stated
     clipped = run.clip is not None and known(run.facts(), "smooth") is None
     fewest, most = run.shares if shares is None else shares
-    if smooth.evidence is Evidence.PAID:  # measured on the batches themselves, however many records they hold
+    if (
+        smooth.evidence is Evidence.PAID
+    ):  # measured on the batches themselves, however many records they hold
         most = 1.0
-    return StepMap(ridge, lowest * (fewest if lowest > 0 else most), (smooth.value - ridge) * most, clipped, used)
+    return StepMap(
+        ridge,
+        lowest * (fewest if lowest > 0 else most),
+        (smooth.value - ridge) * most,
+        clipped,
+        used,
+    )

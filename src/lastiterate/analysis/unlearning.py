@@ -1,8 +1,10 @@
-"""How far apart two last iterates are of which one never saw certain records, where late steps are without them.
+"""How far apart two last iterates are of which one never saw certain records, where late steps are
+without them.
 
-Both are trained with the same draws and then continued alike on the records that stay: during the training the records
-to be forgotten move it, in the steps after the last request they do not. Distances contract, and the noise of all steps
-hides what is left: the optimal allocation of shifts of one long run. Proof: docs/theorems/forgetting.
+Both are trained with the same draws and then continued alike on the records that stay: during the
+training the records to be forgotten move it, in the steps after the last request they do not.
+Distances contract, and the noise of all steps hides what is left: the optimal allocation of shifts
+of one long run. Proof: docs/theorems/forgetting.
 """
 
 from __future__ import annotations
@@ -16,15 +18,13 @@ from lastiterate.analysis import perturbed_objective
 from lastiterate.analysis.blocks import latest_shift
 from lastiterate.analysis.restart import Followed, distances_of_draws, last_steps
 from lastiterate.analysis.shifts import best_restart, optimal_mu
-from lastiterate.curves.curve import BestOf, Curve
-from lastiterate.curves.curve import WithFailure
+from lastiterate.curves.curve import BestOf, Curve, WithFailure
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.run.adjacency import of_single_records
-from lastiterate.run.validation import Array
 from lastiterate.run.facts import FLOAT_SLACK
-from lastiterate.run.methods import last_noise, minimiser_of
-from lastiterate.run.methods import NORM_SLACK, RidgeMinimiser
+from lastiterate.run.methods import NORM_SLACK, RidgeMinimiser, last_noise, minimiser_of
 from lastiterate.run.run import Run
+from lastiterate.run.validation import Array
 
 FAILURES = (1e-30, 1e-20, 1e-12, 1e-9, 1e-7)
 """Probabilities that batches are larger than usual, or that a record is drawn more often."""
@@ -43,8 +43,8 @@ class Continued:
 
 @dataclass(frozen=True, eq=False)
 class Moves:
-    """Of some steps: Lipschitz constants, how far apart one record moves them, variances of their noise. ``before``:
-    how far apart it moved what lies before; each of shape (steps,)."""
+    """Of some steps: Lipschitz constants, how far apart one record moves them, variances of their
+    noise. ``before``: how far apart it moved what lies before; each of shape (steps,)."""
 
     c: Array
     s: Array
@@ -53,13 +53,19 @@ class Moves:
 
 
 def forgotten_curve(training: Training, requests: tuple[Continued, ...]) -> Curve:
-    """The curve between the last weights and those of the same procedure without all removed records; both orders.
+    """The curve between the last weights and those of the same procedure without all removed
+    records; both orders.
 
     What a private preparation of the training released is taken as given.
     """
-    curves = [_curve(training, requests, failure) for failure in (FAILURES if _drawn(training, requests) else (0.0,))]
+    curves = [
+        _curve(training, requests, failure)
+        for failure in (FAILURES if _drawn(training, requests) else (0.0,))
+    ]
     curve = curves[0] if len(curves) == 1 else BestOf(tuple(curves))
-    if isinstance(training, Run) and minimiser_of(training.method):  # the solver's distance holds for usual terms
+    if isinstance(training, Run) and minimiser_of(
+        training.method
+    ):  # the solver's distance holds for usual terms
         return WithFailure(curve, perturbed_objective.FAILURE)
     return curve
 
@@ -83,7 +89,11 @@ def _curve(training: Training, requests: tuple[Continued, ...], failure: float) 
     v = np.concatenate([part.v for part in parts])
     begun = present[0] * parts[0].before
     diameter = _diameter(training, requests)
-    mu = optimal_mu(c, s, v, min(begun, diameter)) if math.isfinite(min(begun, diameter)) else math.inf
+    mu = (
+        optimal_mu(c, s, v, min(begun, diameter))
+        if math.isfinite(min(begun, diameter))
+        else math.inf
+    )
     if math.isfinite(diameter):
         mu = min(mu, best_restart(c, s, v, diameter))
     return WithFailure(Gdp(mu), failure) if failure else Gdp(mu)
@@ -110,7 +120,10 @@ def _trained(training: Training, total: int, failure: float) -> Moves:
     if minimiser_of(training.method) is not None:
         facts = training.loss.facts()
         moved = facts.fact("lipschitz") * (1 + FLOAT_SLACK) / training.n / facts.fact("strong")
-        return _ended(moved + 2 * perturbed_objective.distance(training) / total, last_noise(training.method, training))
+        return _ended(
+            moved + 2 * perturbed_objective.distance(training) / total,
+            last_noise(training.method, training),
+        )
     if training.batching.drawn != "each step":
         return _steps(training, failure)
     steps = _followed(training, failure / 2)
@@ -121,7 +134,8 @@ def _trained(training: Training, total: int, failure: float) -> Moves:
 
 
 def _ended(apart: float, std: float) -> Moves:
-    """Weights that one record moves by ``apart`` at most, whatever lies before, with noise of ``std`` on them."""
+    """Weights that one record moves by ``apart`` at most, whatever lies before, with noise of
+    ``std`` on them."""
     return Moves(np.zeros(1), np.array([apart * UP]), np.array([std**2]))
 
 
@@ -129,7 +143,9 @@ def _followed(run: Run, failure: float) -> Followed:
     """The run's last steps for a record that is zeroed, with batches of usual sizes."""
     alone = replace(run, adjacency=of_single_records(run.adjacency))
     chance = run.batching.inclusion_probability(run.n) or 1 / run.blocks
-    return last_steps(alone, chance, failure, run.blocks, None if run.batching.sizes == "random" else run.shares)
+    return last_steps(
+        alone, chance, failure, run.blocks, None if run.batching.sizes == "random" else run.shares
+    )
 
 
 def _steps(run: Run, failure: float) -> Moves:

@@ -6,33 +6,35 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import final
+
 import numpy as np
-from lastiterate.run.validation import Array
-from dataclasses import dataclass
 from numpy.typing import NDArray
+
 from lastiterate.run.adjacency import records_moved
 from lastiterate.run.facts import known
 from lastiterate.run.run import Run
+from lastiterate.run.validation import Array
 
-
-# Laws of sums of independent draws, rounded down: how far a record moves the last iterate of linear losses.
-#
-# A law on a lattice stands for any random variable that is never smaller: what is rounded is rounded down, what is cut
-# off above moves to the cut, and mass that is cut off below or lost to rounding is only known to lie between ``least``
-# and ``most``. Such laws may be added and scaled, and every half line to the right is at least as likely as they say.
+# Laws of sums of independent draws, rounded down: how far a record moves the last iterate of linear
+# losses.  A law on a lattice stands for any random variable that is never smaller: what is rounded
+# is rounded down, what is cut off above moves to the cut, and mass that is cut off below or lost to
+# rounding is only known to lie between ``least`` and ``most``. Such laws may be added and scaled,
+# and every half line to the right is at least as likely as they say.
 
 MOST = 2**14
 """Points of a lattice; where sums need more, its spacing grows."""
 CUT = 1e-16
 """Mass that is cut off on either side of a law."""
 GUARD = 1e-9
-"""Part of a spacing by which positions are lowered before they are rounded down, for their own rounding."""
+"""Part of a spacing by which positions are lowered before they are rounded down, for their own
+rounding."""
 
 
 @final
 @dataclass(frozen=True)
 class Law:
-    """Probability ``masses[k]`` at ``low + k spacing``, and ``rest`` somewhere between ``least`` and ``most``."""
+    """Probability ``masses[k]`` at ``low + k spacing``, and ``rest`` somewhere between ``least``
+    and ``most``."""
 
     low: float
     spacing: float
@@ -48,7 +50,9 @@ class Law:
     def points(self) -> tuple[Array, Array]:
         """Probabilities, which sum to 1, and positions; the rest at ``least``."""
         masses = np.append(self.rest, self.masses)
-        return masses / math.fsum(masses), np.append(self.least, self.low + self.spacing * np.arange(self.masses.size))
+        return masses / math.fsum(masses), np.append(
+            self.least, self.low + self.spacing * np.arange(self.masses.size)
+        )
 
 
 def of_values(values: Array, weights: Array) -> Law:
@@ -60,7 +64,9 @@ def of_values(values: Array, weights: Array) -> Law:
     points = MOST // 4 if between.any() else 2
     spacing = (most - least) / (points - 1)
     place = np.where(values == most, points - 1, np.floor((values - least) / spacing - GUARD))
-    masses = np.asarray(np.bincount(np.maximum(place, 0).astype(np.int64), weights=weights, minlength=points), float)
+    masses = np.asarray(
+        np.bincount(np.maximum(place, 0).astype(np.int64), weights=weights, minlength=points), float
+    )
     return _sound(Law(least, spacing, masses, 0.0, least, most))
 
 
@@ -69,8 +75,13 @@ def scaled(law: Law, factor: float) -> Law:
     if law.spacing * factor == 0:
         lowest = min(law.least, law.low) * factor
         return Law(lowest, 0.0, np.array([1.0]), 0.0, lowest, max(law.most * factor, lowest))
-    return replace(law, low=law.low * factor, spacing=law.spacing * factor, least=law.least * factor,
-                   most=law.most * factor)
+    return replace(
+        law,
+        low=law.low * factor,
+        spacing=law.spacing * factor,
+        least=law.least * factor,
+        most=law.most * factor,
+    )
 
 
 def add(one: Law, two: Law) -> Law:
@@ -78,15 +89,27 @@ def add(one: Law, two: Law) -> Law:
     if one.spacing == 0 or two.spacing == 0:
         point, other = (one, two) if one.spacing == 0 else (two, one)
         rest = point.rest + other.rest
-        shifted = replace(other, low=other.low + point.low, masses=other.masses * float(point.masses[0]), rest=rest,
-                          least=other.least + point.least, most=other.most + point.most)
+        shifted = replace(
+            other,
+            low=other.low + point.low,
+            masses=other.masses * float(point.masses[0]),
+            rest=rest,
+            least=other.least + point.least,
+            most=other.most + point.most,
+        )
         return _sound(shifted)
     size = one.masses.size + two.masses.size - 1
     if one.spacing != two.spacing or size > MOST:
         spacing = (one.width + two.width) / (MOST - 3)
         one, two = _coarser(one, spacing), _coarser(two, spacing)
-    total = Law(one.low + two.low, one.spacing, _convolved(one.masses, two.masses), 0.0, one.least + two.least,
-                one.most + two.most)
+    total = Law(
+        one.low + two.low,
+        one.spacing,
+        _convolved(one.masses, two.masses),
+        0.0,
+        one.least + two.least,
+        one.most + two.most,
+    )
     return _sound(_cut(total))
 
 
@@ -95,13 +118,15 @@ def _coarser(law: Law, spacing: float) -> Law:
     if law.spacing == spacing:
         return law
     places = np.floor(np.arange(law.masses.size) * (law.spacing / spacing) - GUARD)
-    masses = np.asarray(np.bincount(np.maximum(places, 0).astype(np.int64), weights=law.masses), float)
+    masses = np.asarray(
+        np.bincount(np.maximum(places, 0).astype(np.int64), weights=law.masses), float
+    )
     return replace(law, spacing=spacing, masses=masses)
 
 
 def _convolved(one: Array, two: Array) -> Array:
-    """The convolution, rounded down: entries that come from transforms of size N are good to 8 u log2(N) |one| |two|,
-    sums of at most k products to 2 k u relatively (u = 2^-53)."""
+    """The convolution, rounded down: entries that come from transforms of size N are good to 8 u
+    log2(N) |one| |two|, sums of at most k products to 2 k u relatively (u = 2^-53)."""
     if min(one.size, two.size) <= 32:
         return np.convolve(one, two) * (1 - 2.0**-52 * min(one.size, two.size))
     size = one.size + two.size - 1
@@ -154,19 +179,23 @@ def _doubled(one: Law, factor: float, times: int) -> Law:
 def tree(laws: list[Law]) -> Law:
     """The law of a sum of independent variables, added in pairs."""
     while len(laws) > 1:
-        laws = [add(*laws[k : k + 2]) if k + 1 < len(laws) else laws[k] for k in range(0, len(laws), 2)]
+        laws = [
+            add(*laws[k : k + 2]) if k + 1 < len(laws) else laws[k] for k in range(0, len(laws), 2)
+        ]
     return laws[0]
 
 
-# The losses whose exact laws are lower bounds: linear data terms of one record, and curvature that all steps share.
-#
-# All other records' data terms have no gradient that distinguishes the neighbours. The record's gradient is constant: as
-# long as its Lipschitz constant and its sensitivity allow, which are taken as they are. An allowance for floating-point
-# sums makes upper bounds larger; no loss of the class attains it.
+# The losses whose exact laws are lower bounds: linear data terms of one record, and curvature that
+# all steps share.  All other records' data terms have no gradient that distinguishes the
+# neighbours. The record's gradient is constant: as long as its Lipschitz constant and its
+# sensitivity allow, which are taken as they are. An allowance for floating-point sums makes upper
+# bounds larger; no loss of the class attains it.
+
 
 @dataclass(frozen=True)
 class RecordGradient:
-    """Length of the record's gradient, and of the opposite one that its neighbour has in its place (0: none)."""
+    """Length of the record's gradient, and of the opposite one that its neighbour has in its place
+    (0: none)."""
 
     ahead: float
     behind: float
@@ -187,16 +216,19 @@ def largest_gradient(run: Run) -> RecordGradient:
 
 
 def curvature(run: Run) -> tuple[float, float]:
-    """The ridge outside the records, and the curvature that strong convexity puts into their data terms.
+    """The ridge outside the records, and the curvature that strong convexity puts into their data
+    terms.
 
-    Clipping comes after the loss: what it does to the constants of a class does not make the class larger.
+    Clipping comes after the loss: what it does to the constants of a class does not make the class
+    larger.
     """
     strong, ridge = known(run.loss.facts(), "strong"), run.loss.ridge
     return ridge, max(0.0, strong.value - ridge) if strong is not None else 0.0
 
 
 def unequal_batches(run: Run) -> bool:
-    """Whether steps can differ in how many records they read, so that curvature in the records differs as well."""
+    """Whether steps can differ in how many records they read, so that curvature in the records
+    differs as well."""
     return run.shares != (1.0, 1.0)
 
 

@@ -1,4 +1,5 @@
-"""Audits: attack a trainer, and put a lower bound on its epsilon beside the certificate's upper bound.
+"""Audits: attack a trainer, and put a lower bound on its epsilon beside the certificate's upper
+bound.
 
 Names are looked up on first use, so that the statistics alone never load the engine.
 """

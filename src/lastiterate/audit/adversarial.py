@@ -2,45 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
+
 import jax
 import jax.numpy as jnp
 import numpy as np
-from lastiterate.engine.tracing import quick
-from lastiterate.errors import InputError
-from dataclasses import dataclass
-from typing import Any, cast
-from lastiterate.audit.networks import Many, fit_networks
+
 from lastiterate.audit.canaries import is_replace_one
-from lastiterate.engine import seeded_keys
-from lastiterate.run.run import Run
-import hashlib
-import time
-from collections.abc import Sequence
-from pathlib import Path
+from lastiterate.audit.networks import Many, fit_networks, trainer
+from lastiterate.audit.report import AuditReport, Judged, conclude
 from lastiterate.audit.runner import certificate_of
-from lastiterate.audit.networks import trainer
-from lastiterate.audit.report import Judged, conclude
-from lastiterate.audit.report import AuditReport
 from lastiterate.audit.scores import Progress, Results
 from lastiterate.audit.statistics import require_statement
+from lastiterate.engine import seeded_keys
 from lastiterate.engine.parameters import Form
+from lastiterate.engine.tracing import quick
+from lastiterate.errors import InputError
 from lastiterate.run.facts import Evidence
+from lastiterate.run.run import Run
 
-
-# DeepFool (Moosavi-Dezfooli, Fawzi, Frossard 2016) for several models: one small change that fools all of them.
-#
-# Where a model says class c, its class k overtakes c, to first order, after the move f_k w_k / |w_k|^2 of length
-# f_k / |w_k|, f_k = logit_c - logit_k, w_k = grad (logit_k - logit_c). The paper moves to the nearest class and repeats.
-# Here all models share the class that is nearest on average at the start, and the direction, the mean of their w_k: moves
-# of single models would undo one another. With one model this is the paper's algorithm, its first class kept.
+# DeepFool (Moosavi-Dezfooli, Fawzi, Frossard 2016) for several models: one small change that fools
+# all of them.  Where a model says class c, its class k overtakes c, to first order, after the move
+# f_k w_k / |w_k|^2 of length f_k / |w_k|, f_k = logit_c - logit_k, w_k = grad (logit_k - logit_c).
+# The paper moves to the nearest class and repeats. Here all models share the class that is nearest
+# on average at the start, and the direction, the mean of their w_k: moves of single models would
+# undo one another. With one model this is the paper's algorithm, its first class kept.
 
 # pyright: basic
 # what JAX makes of functions has no types
-
-
 
 
 Logits = Callable[[Any, jax.Array], jax.Array]
@@ -49,15 +44,28 @@ OVERSHOOT = 0.02
 """Moves are this much longer than the linearised boundary is far, as in the paper."""
 
 
-def fool_all(logits: Logits, models: object, image: np.ndarray, label: int, low: float, high: float, *,
-             most: int = 200) -> tuple[np.ndarray, np.ndarray]:
-    """The image moved until no model says ``label``, within low .. high; and what each model says instead, (models,).
+def fool_all(
+    logits: Logits,
+    models: object,
+    image: np.ndarray,
+    label: int,
+    low: float,
+    high: float,
+    *,
+    most: int = 200,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The image moved until no model says ``label``, within low .. high; and what each model says
+    instead, (models,).
 
     ``models``: parameters, every leaf with the models as its first axis. At most ``most`` moves.
     """
     if not ((low <= image) & (image <= high)).all():
-        raise InputError("image", f"must lie within the pixel range {low:g} .. {high:g}",
-                         (float(np.min(image)), float(np.max(image))), "state the range after normalisation")
+        raise InputError(
+            "image",
+            f"must lie within the pixel range {low:g} .. {high:g}",
+            (float(np.min(image)), float(np.max(image))),
+            "state the range after normalisation",
+        )
     moved = jnp.asarray(image)
     target = int(_nearest(logits, models, moved, label))
     for _ in range(most):
@@ -66,13 +74,20 @@ def fool_all(logits: Logits, models: object, image: np.ndarray, label: int, low:
             return np.asarray(moved), np.asarray(said)
         moved = after
     right = int((np.asarray(said) == label).sum())
-    raise InputError("record", f"cannot be made adversarial in {most} moves: {right} of {len(said)} models still know "
-                     "its label", None, "choose another record, or fewer models")
+    raise InputError(
+        "record",
+        f"cannot be made adversarial in {most} moves: {right} of {len(said)} models still know "
+        "its label",
+        None,
+        "choose another record, or fewer models",
+    )
 
 
-def _linearised(logits: Logits, models: object, image: jax.Array, label: jax.Array | int
-                ) -> tuple[jax.Array, jax.Array]:
-    """Logits (models, classes), and the slopes of their rise over the label's, (models, classes, ...)."""
+def _linearised(
+    logits: Logits, models: object, image: jax.Array, label: jax.Array | int
+) -> tuple[jax.Array, jax.Array]:
+    """Logits (models, classes), and the slopes of their rise over the label's, (models, classes,
+    ...)."""
     values = jax.vmap(lambda model: quick(logits)(model, image))(models)
     slopes = jax.vmap(lambda model: jax.jacrev(partial(quick(logits), model))(image))(models)
     return values, slopes - slopes[:, label][:, None]
@@ -88,9 +103,17 @@ def _nearest(logits: Logits, models: object, image: jax.Array, label: jax.Array 
 
 
 @partial(jax.jit, static_argnums=0)
-def _moved(logits: Logits, models: Any, image: jax.Array, label: jax.Array | int, target: jax.Array | int, low: float,
-           high: float) -> tuple[jax.Array, jax.Array]:
-    """What the models say of ``image``, and the image moved as far as those that say ``label`` need on average."""
+def _moved(
+    logits: Logits,
+    models: Any,
+    image: jax.Array,
+    label: jax.Array | int,
+    target: jax.Array | int,
+    low: float,
+    high: float,
+) -> tuple[jax.Array, jax.Array]:
+    """What the models say of ``image``, and the image moved as far as those that say ``label`` need
+    on average."""
     values, slopes = _linearised(logits, models, image, label)
     said = values.argmax(axis=1)
     right = (said == label).astype(values.dtype)
@@ -99,9 +122,13 @@ def _moved(logits: Logits, models: Any, image: jax.Array, label: jax.Array | int
     gains = each @ together  # what each model gains by a move of length |together|, to first order
     least = 0.1 * jnp.linalg.norm(each, axis=1) * jnp.linalg.norm(together)
     # a move that ends exactly on the boundary changes no answer: a little more, however near it is
-    lengths = (values[:, label] - values[:, target] + 1e-4) / jnp.maximum(jnp.maximum(gains, least), 1e-30)
+    lengths = (values[:, label] - values[:, target] + 1e-4) / jnp.maximum(
+        jnp.maximum(gains, least), 1e-30
+    )
     length = (right * lengths).sum() / jnp.maximum(right.sum(), 1)
-    return said, jnp.clip(image + (1 + OVERSHOOT) * length * together.reshape(image.shape), low, high)
+    return said, jnp.clip(
+        image + (1 + OVERSHOOT) * length * together.reshape(image.shape), low, high
+    )
 
 
 # Two image sets that differ in one record, which was made adversarial for models that never saw it.
@@ -112,9 +139,11 @@ AT_ONCE = 32
 
 @dataclass(frozen=True)
 class ImageModel:
-    """``logits(params, image)``, ``loss(params, image, label)`` of one record, and the public first parameters.
+    """``logits(params, image)``, ``loss(params, image, label)`` of one record, and the public first
+    parameters.
 
-    ``many``: what trains many such networks, where it is not the library's trainer; it is then what is attacked.
+    ``many``: what trains many such networks, where it is not the library's trainer; it is then what
+    is attacked.
     """
 
     logits: Logits
@@ -125,7 +154,8 @@ class ImageModel:
 
 @dataclass(frozen=True, eq=False)
 class ImageNeighbours:
-    """``with_record`` holds the crafted image where ``without_record`` holds the original; labels (n,) are shared."""
+    """``with_record`` holds the crafted image where ``without_record`` holds the original; labels
+    (n,) are shared."""
 
     without_record: np.ndarray
     with_record: np.ndarray
@@ -134,18 +164,34 @@ class ImageNeighbours:
     adversarial: int  #: the class that models which never saw the crafted image take it for
 
     def __post_init__(self) -> None:
-        if self.without_record.shape != self.with_record.shape or len(self.labels) != len(self.without_record):
-            raise InputError("neighbours", "must have the same shape",
-                             (self.without_record.shape, self.with_record.shape, self.labels.shape))
-        differing = np.flatnonzero((self.without_record != self.with_record).reshape(len(self.labels), -1).any(axis=1))
+        if self.without_record.shape != self.with_record.shape or len(self.labels) != len(
+            self.without_record
+        ):
+            raise InputError(
+                "neighbours",
+                "must have the same shape",
+                (self.without_record.shape, self.with_record.shape, self.labels.shape),
+            )
+        differing = np.flatnonzero(
+            (self.without_record != self.with_record).reshape(len(self.labels), -1).any(axis=1)
+        )
         if differing.size != 1:
-            raise InputError("neighbours", f"must differ in one record, not in {differing.size}",
-                             [int(place) for place in differing[:5]], "neighbours differ in a single record")
+            raise InputError(
+                "neighbours",
+                f"must differ in one record, not in {differing.size}",
+                [int(place) for place in differing[:5]],
+                "neighbours differ in a single record",
+            )
         if int(differing[0]) != self.record:
-            raise InputError("record", f"must be the one in which the neighbours differ, {int(differing[0])}",
-                             self.record)
+            raise InputError(
+                "record",
+                f"must be the one in which the neighbours differ, {int(differing[0])}",
+                self.record,
+            )
         if self.adversarial == self.original:
-            raise InputError("adversarial", "must be another class than the record's label", self.adversarial)
+            raise InputError(
+                "adversarial", "must be another class than the record's label", self.adversarial
+            )
 
     @property
     def original(self) -> int:
@@ -155,9 +201,13 @@ class ImageNeighbours:
     @property
     def about(self) -> str:
         """In words."""
-        moved = float(np.linalg.norm(self.with_record[self.record] - self.without_record[self.record]))
-        return (f"record {self.record} of class {self.original}, moved by {moved:.3g} to look like "
-                f"{self.adversarial}, replaces the original")
+        moved = float(
+            np.linalg.norm(self.with_record[self.record] - self.without_record[self.record])
+        )
+        return (
+            f"record {self.record} of class {self.original}, moved by {moved:.3g} to look like "
+            f"{self.adversarial}, replaces the original"
+        )
 
     @property
     def pair(self) -> np.ndarray:
@@ -168,59 +218,101 @@ class ImageNeighbours:
 def check_replace_one(run: Run) -> None:
     """Refuse a run that is accounted under another adjacency than these neighbours have."""
     if not is_replace_one(run):
-        raise InputError("adjacency", "must be 'replace-one': the crafted image replaces a record", run.adjacency,
-                         "account the run under replace-one")
+        raise InputError(
+            "adjacency",
+            "must be 'replace-one': the crafted image replaces a record",
+            run.adjacency,
+            "account the run under replace-one",
+        )
 
 
-def instantiate(run: Run, model: ImageModel, images: np.ndarray, labels: np.ndarray, *, low: float, high: float,
-                record: int | None = None, models: int = 30, batch_models: int = 30, seed: int = 0) -> ImageNeighbours:
-    """Train ``models`` on the images (n, ...), and move one of them until all say another class (Heller, Fetaya 2023).
+def instantiate(
+    run: Run,
+    model: ImageModel,
+    images: np.ndarray,
+    labels: np.ndarray,
+    *,
+    low: float,
+    high: float,
+    record: int | None = None,
+    models: int = 30,
+    batch_models: int = 30,
+    seed: int = 0,
+) -> ImageNeighbours:
+    """Train ``models`` on the images (n, ...), and move one of them until all say another class
+    (Heller, Fetaya 2023).
 
-    ``record``: which (default: the last whose label all models know; where blocks are read in order, later steps hide
-    it least). ``low``, ``high``: the range of pixels. The record keeps its label.
+    ``record``: which (default: the last whose label all models know; where blocks are read in
+    order, later steps hide it least). ``low``, ``high``: the range of pixels. The record keeps its
+    label.
     """
     check_replace_one(run)
     if models < 1:
-        raise InputError("models", "must be a whole number >= 1", models, "30 is the paper's number")
+        raise InputError(
+            "models", "must be a whole number >= 1", models, "30 is the paper's number"
+        )
     if not ((low <= images) & (images <= high)).all():
-        raise InputError("images", f"must lie within the pixel range {low:g} .. {high:g}",
-                         (float(np.min(images)), float(np.max(images))), "state the range after normalisation")
+        raise InputError(
+            "images",
+            f"must lie within the pixel range {low:g} .. {high:g}",
+            (float(np.min(images)), float(np.max(images))),
+            "state the range after normalisation",
+        )
     if record is not None and not 0 <= record < len(labels):
         raise InputError("record", f"must lie within 0 .. {len(labels) - 1}", record)
-    trained = fit_networks(run, model.loss, model.params, (images, labels), seeded_keys(seed, models),
-                           batch_models=batch_models, many=model.many)
+    trained = fit_networks(
+        run,
+        model.loss,
+        model.params,
+        (images, labels),
+        seeded_keys(seed, models),
+        batch_models=batch_models,
+        many=model.many,
+    )
     record = _known(model, trained, images, labels, record)
     crafted, said = fool_all(model.logits, trained, images[record], int(labels[record]), low, high)
     present = np.array(images)
     present[record] = crafted
     values, votes = np.unique(said, return_counts=True)
-    return ImageNeighbours(np.asarray(images), present, np.asarray(labels), record, int(values[votes.argmax()]))
+    return ImageNeighbours(
+        np.asarray(images), present, np.asarray(labels), record, int(values[votes.argmax()])
+    )
 
 
 def all_logits(model: ImageModel, trained: object, images: np.ndarray) -> np.ndarray:
     """Logits (images, models, classes); leaves of ``trained`` have the models as their first axis."""
+
     def one(image: jax.Array) -> jax.Array:
         return jax.vmap(lambda params: quick(model.logits)(params, image))(trained)  # pyright: ignore
 
-    return np.asarray(cast(jax.Array, jax.lax.map(one, images, batch_size=min(AT_ONCE, len(images)))))  # pyright: ignore
+    return np.asarray(
+        cast(jax.Array, jax.lax.map(one, images, batch_size=min(AT_ONCE, len(images))))
+    )  # pyright: ignore
 
 
-def _known(model: ImageModel, trained: object, images: np.ndarray, labels: np.ndarray, record: int | None) -> int:
+def _known(
+    model: ImageModel, trained: object, images: np.ndarray, labels: np.ndarray, record: int | None
+) -> int:
     """The record that is to be changed: all models must know its label."""
     places = np.arange(len(labels)) if record is None else np.array([record])
     said = all_logits(model, trained, images[places]).argmax(axis=2)
     agreed = np.flatnonzero((said == labels[places][:, None]).all(axis=1))
     if agreed.size == 0:
         which = "of any record" if record is None else f"of record {record}"
-        raise InputError("models", f"do not all know the label {which}", None, "train longer, or take fewer models")
+        raise InputError(
+            "models",
+            f"do not all know the label {which}",
+            None,
+            "train longer, or take fewer models",
+        )
     return int(places[agreed[-1]])
 
 
-# Adversary instantiation for networks (Heller, Fetaya 2023, section V; Nasr et al. 2021): can one record be seen?
-#
-# Models are trained on both neighbours. Each is known by four numbers: its logits of the adversarial and of the original
-# class on the crafted image and on the original one. Standardised, they go into a linear classifier that was fitted on
-# other models; its errors give the lower bound (their equations 10 to 12), after every number of passes.
+# Adversary instantiation for networks (Heller, Fetaya 2023, section V; Nasr et al. 2021): can one
+# record be seen?  Models are trained on both neighbours. Each is known by four numbers: its logits
+# of the adversarial and of the original class on the crafted image and on the original one.
+# Standardised, they go into a linear classifier that was fitted on other models; its errors give
+# the lower bound (their equations 10 to 12), after every number of passes.
 
 NAME = "adversarial-record"
 LEAST = 10
@@ -229,7 +321,8 @@ LEAST = 10
 
 @dataclass(frozen=True)
 class Effort:
-    """``trials`` models per data set that count, ``pilot`` further ones to fit the classifier on; at least 10 each.
+    """``trials`` models per data set that count, ``pilot`` further ones to fit the classifier on;
+    at least 10 each.
 
     ``batch_models``: models trained at once, which bounds memory. ``seed``: of the models' keys.
     """
@@ -242,46 +335,77 @@ class Effort:
     def __post_init__(self) -> None:
         for name in ("trials", "pilot"):
             if getattr(self, name) < LEAST:
-                raise InputError(name, f"must be at least {LEAST} models per data set", getattr(self, name))
+                raise InputError(
+                    name, f"must be at least {LEAST} models per data set", getattr(self, name)
+                )
         if self.batch_models < 1:
             raise InputError("batch_models", "must be a whole number >= 1", self.batch_models)
 
     def keys(self, data_set: int) -> Any:
-        """One key per model, the pilot's first; the data sets share none with one another or with ``instantiate``."""
+        """One key per model, the pilot's first; the data sets share none with one another or with
+        ``instantiate``."""
         words = np.random.SeedSequence([self.seed, 1 + data_set]).generate_state(1)
         return seeded_keys(int(words[0]) & 0x7FFFFFFF, self.pilot + self.trials)
 
 
-def attack_network(run: Run, model: ImageModel, neighbours: ImageNeighbours, *, effort: Effort | None = None,
-                   checkpoints: Sequence[int] | None = None, failure: float = 0.05, delta: float = 1e-5,
-                   results: str | Path | None = None, at_least: Evidence = Evidence.ENFORCED,
-                   progress: Progress | None = None) -> list[AuditReport]:
-    """One report per number of steps in ``checkpoints`` (default: after every pass), each of the run of that length.
+def attack_network(
+    run: Run,
+    model: ImageModel,
+    neighbours: ImageNeighbours,
+    *,
+    effort: Effort | None = None,
+    checkpoints: Sequence[int] | None = None,
+    failure: float = 0.05,
+    delta: float = 1e-5,
+    results: str | Path | None = None,
+    at_least: Evidence = Evidence.ENFORCED,
+    progress: Progress | None = None,
+) -> list[AuditReport]:
+    """One report per number of steps in ``checkpoints`` (default: after every pass), each of the
+    run of that length.
 
-    **Guarantee:** all reports hold together except with probability ``failure``, which is split evenly over them; each
-    report states its share. ``results``: a file to resume from.
+    **Guarantee:** all reports hold together except with probability ``failure``, which is split
+    evenly over them; each report states its share. ``results``: a file to resume from.
     """
     check_replace_one(run)
     effort = Effort() if effort is None else effort
     checkpoints = _checked(run, checkpoints)
     share = failure / len(checkpoints)
     require_statement(effort.trials, share, delta)
-    about = {"run": run.to_dict(), "attack": NAME, "effort": vars(effort), "checkpoints": checkpoints,
-             "neighbours": _digest(model, neighbours)}
+    about = {
+        "run": run.to_dict(),
+        "attack": NAME,
+        "effort": vars(effort),
+        "checkpoints": checkpoints,
+        "neighbours": _digest(model, neighbours),
+    }
     kept = Results(None if results is None else Path(results), about)
-    present, without = (_features(run, model, neighbours, data_set, effort, checkpoints, kept, progress)
-                        for data_set in (0, 1))
+    present, without = (
+        _features(run, model, neighbours, data_set, effort, checkpoints, kept, progress)
+        for data_set in (0, 1)
+    )
     reports = list[AuditReport]()
     for place, steps in enumerate(checkpoints):
         scores = classified(present[:, place], without[:, place], effort.pilot)
         certificate = certificate_of(run.shortened(steps), at_least)
-        reports.append(conclude(certificate, [Judged(NAME, neighbours, (0.0,), 1.0, scores)], failure=share,
-                                delta=delta, pilot=effort.pilot, seed=effort.seed))
+        reports.append(
+            conclude(
+                certificate,
+                [Judged(NAME, neighbours, (0.0,), 1.0, scores)],
+                failure=share,
+                delta=delta,
+                pilot=effort.pilot,
+                seed=effort.seed,
+            )
+        )
     return reports
 
 
-def classified(present: np.ndarray, without: np.ndarray, pilot: int) -> tuple[np.ndarray, np.ndarray]:
-    """Scores of the models behind the pilot's, positive where the crafted image seems present; features (models, 4)."""
+def classified(
+    present: np.ndarray, without: np.ndarray, pilot: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Scores of the models behind the pilot's, positive where the crafted image seems present;
+    features (models, 4)."""
     from sklearn.linear_model import LogisticRegression  # pyright: ignore
     from sklearn.pipeline import make_pipeline  # pyright: ignore
     from sklearn.preprocessing import StandardScaler  # pyright: ignore
@@ -297,13 +421,24 @@ def _checked(run: Run, checkpoints: Sequence[int] | None) -> list[int]:
         return sorted({*range(run.blocks, run.steps, run.blocks), run.steps})
     counts = [int(steps) for steps in checkpoints]
     if not counts or counts[0] < 1 or counts[-1] > run.steps or counts != sorted(set(counts)):
-        raise InputError("checkpoints", f"must be increasing numbers of steps within 1 .. {run.steps}", counts)
+        raise InputError(
+            "checkpoints", f"must be increasing numbers of steps within 1 .. {run.steps}", counts
+        )
     return counts
 
 
-def _features(run: Run, model: ImageModel, neighbours: ImageNeighbours, data_set: int, effort: Effort,
-              checkpoints: list[int], kept: Results, progress: Progress | None) -> np.ndarray:
-    """Features (models, checkpoints, 4) of one data set: 0 with the crafted image, 1 with the original."""
+def _features(
+    run: Run,
+    model: ImageModel,
+    neighbours: ImageNeighbours,
+    data_set: int,
+    effort: Effort,
+    checkpoints: list[int],
+    kept: Results,
+    progress: Progress | None,
+) -> np.ndarray:
+    """Features (models, checkpoints, 4) of one data set: 0 with the crafted image, 1 with the
+    original."""
     images = neighbours.without_record if data_set else neighbours.with_record
     form, pair = Form.of(model.params), neighbours.pair
     classes = np.array([neighbours.adversarial, neighbours.original])
@@ -316,11 +451,15 @@ def _features(run: Run, model: ImageModel, neighbours: ImageNeighbours, data_set
 
         return jax.vmap(one)(thetas)
 
-    keys, parts, clock = effort.keys(data_set), list[np.ndarray](), _Clock(data_set, effort, progress)
+    keys, parts, clock = (
+        effort.keys(data_set),
+        list[np.ndarray](),
+        _Clock(data_set, effort, progress),
+    )
     with jax.enable_x64(True):
         trained = trainer(run, model.loss, model.params, (images, neighbours.labels), model.many)
         for begin in range(0, len(keys), effort.batch_models):
-            part = keys[begin:begin + effort.batch_models]
+            part = keys[begin : begin + effort.batch_models]
             values = kept.get(data_set, begin, len(part))
             if values is None:
                 values = np.asarray(trained(part, checkpoints, look), np.float64)

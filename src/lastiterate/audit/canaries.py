@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from inspect import Parameter, signature
-import numpy as np
-from lastiterate.errors import InputError
-from lastiterate.run.run import Run
 import math
-from lastiterate.engine.linear_gradients import linear_loss
-from lastiterate.run.domains import Box, Everywhere
-from lastiterate.run.losses import LinearLoss
-from lastiterate.theorems.witnesses import witness_mus
-from dataclasses import replace
-from lastiterate.run.domains import AffineBall
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from inspect import Parameter, signature
 
+import numpy as np
+
+from lastiterate.engine.linear_gradients import linear_loss
+from lastiterate.errors import InputError
+from lastiterate.run.domains import AffineBall, Box, Everywhere
+from lastiterate.run.losses import LinearLoss
+from lastiterate.run.run import Run
+from lastiterate.theorems.witnesses import witness_mus
 
 # Two neighbouring data sets, and how a trainer is given the one without the record.
 
 Train = Callable[..., np.ndarray]
-"""(features, target, keys) -> released parameters, one model per key, as ``Trainer(run).fit_many`` does.
+"""(features, target, keys) -> released parameters, one model per key, as ``Trainer(run).fit_many``
+does.
 
 Where the data sets differ by a zeroed record it is called with ``absent=(record,)`` besides.
 """
@@ -28,7 +28,8 @@ Where the data sets differ by a zeroed record it is called with ``absent=(record
 
 @dataclass(frozen=True, eq=False)
 class DataSet:
-    """Features (n, d) and target (n,), in public order; the record ``absent`` (if any) is in no sum."""
+    """Features (n, d) and target (n,), in public order; the record ``absent`` (if any) is in no
+    sum."""
 
     features: np.ndarray
     target: np.ndarray
@@ -37,11 +38,13 @@ class DataSet:
 
 @dataclass(frozen=True, eq=False)
 class Neighbours:
-    """Neighbouring data sets: ``without_record`` lacks the record that ``with_record`` holds, or holds another instead.
+    """Neighbouring data sets: ``without_record`` lacks the record that ``with_record`` holds, or
+    holds another instead.
 
-    ``direction``: (k, d + 1), in which the record's gradient moves the parameters, where it is known.
-    ``gaussian``: given their batches, both released laws are exactly Gaussian with one covariance, a multiple of I, if
-    the trainer is right; only the directions of constant gradients are moved.
+    ``direction``: (k, d + 1), in which the record's gradient moves the parameters, where it is
+    known. ``gaussian``: given their batches, both released laws are exactly Gaussian with one
+    covariance, a multiple of I, if the trainer is right; only the directions of constant gradients
+    are moved.
     """
 
     with_record: DataSet
@@ -54,37 +57,56 @@ class Neighbours:
     def __post_init__(self) -> None:
         one, two = self.with_record, self.without_record
         if one.features.shape != two.features.shape or one.target.shape != two.target.shape:
-            raise InputError("neighbours", "must have the same shape", (one.features.shape, two.features.shape))
+            raise InputError(
+                "neighbours", "must have the same shape", (one.features.shape, two.features.shape)
+            )
         if one.absent is not None:
             raise InputError("neighbours", "must hold the record in the first data set", one.absent)
         if two.absent is not None and not 0 <= two.absent < len(one.target):
-            raise InputError("neighbours", f"hold the records 0 .. {len(one.target) - 1}", two.absent)
+            raise InputError(
+                "neighbours", f"hold the records 0 .. {len(one.target) - 1}", two.absent
+            )
         moved = (one.features != two.features).any(axis=1) | (one.target != two.target)
         if two.absent is not None:
             moved[two.absent] = True
         differing = np.flatnonzero(moved)
         if differing.size != 1:
-            raise InputError("neighbours", f"must differ in one record, not in {differing.size}",
-                             [int(place) for place in differing[:5]], "neighbours differ in a single record")
+            raise InputError(
+                "neighbours",
+                f"must differ in one record, not in {differing.size}",
+                [int(place) for place in differing[:5]],
+                "neighbours differ in a single record",
+            )
         if int(differing[0]) != self.record:
-            raise InputError("record", f"must be the one in which the data sets differ, {int(differing[0])}",
-                             self.record)
+            raise InputError(
+                "record",
+                f"must be the one in which the data sets differ, {int(differing[0])}",
+                self.record,
+            )
 
 
 def is_replace_one(run: Run) -> bool:
-    """Whether neighbours hold another record in the place of one, instead of none: by the word, not by what the
-    accountant makes of it."""
+    """Whether neighbours hold another record in the place of one, instead of none: by the word, not
+    by what the accountant makes of it."""
     return run.adjacency == "replace-one"
 
 
 def check_adjacency(neighbours: Neighbours, run: Run) -> None:
     """Refuse neighbours of another adjacency than the run is accounted under."""
     if is_replace_one(run) and neighbours.without_record.absent is not None:
-        raise InputError("neighbours", "zero out a record, but the run is accounted under replace-one",
-                         neighbours.record, "put another record in its place")
+        raise InputError(
+            "neighbours",
+            "zero out a record, but the run is accounted under replace-one",
+            neighbours.record,
+            "put another record in its place",
+        )
     if not is_replace_one(run) and neighbours.without_record.absent is None:
-        raise InputError("neighbours", f"replace a record, but the run is accounted under {run.adjacency}",
-                         neighbours.record, "mark it as absent, or account the run under replace-one")
+        raise InputError(
+            "neighbours",
+            f"replace a record, but the run is accounted under {run.adjacency}",
+            neighbours.record,
+            "mark it as absent, or account the run under replace-one",
+        )
 
 
 def execute(run: Run, data_set: DataSet, train: Train, keys: np.ndarray | None) -> np.ndarray:
@@ -92,8 +114,12 @@ def execute(run: Run, data_set: DataSet, train: Train, keys: np.ndarray | None) 
     if data_set.absent is None:
         return np.asarray(train(data_set.features, data_set.target, keys))
     if not takes_absent(train):
-        raise InputError("train", "takes no absent=, the records whose gradients are zeroed", None,
-                         "add it, or account the run under replace-one, and give two full data sets")
+        raise InputError(
+            "train",
+            "takes no absent=, the records whose gradients are zeroed",
+            None,
+            "add it, or account the run under replace-one, and give two full data sets",
+        )
     return np.asarray(train(data_set.features, data_set.target, keys, absent=(data_set.absent,)))
 
 
@@ -103,20 +129,21 @@ def takes_absent(train: Train) -> bool:
     return any(one.name == "absent" or one.kind is Parameter.VAR_KEYWORD for one in taken)
 
 
-# Worst-case records: neighbours on which a correct trainer leaks as much as its theorems allow, or close to it.
-#
-# Squared error with clamped residuals: all targets are so far away that every residual is clamped. Every data gradient is
-# then constant, the curvature is the ridge's alone, and one record contributes its full sensitivity, in one direction, at
-# every participation: the exactly tight pair of docs/theorems/quadratic-witness, a crafted gradient (Cebere, Bellet,
-# Papernot 2024) made of data.
-#
-# Logistic and softmax: all records share the canary's row with the opposite label. They drive its score far to the wrong
-# side, where its residual is near its bound and the curvature near the ridge alone.
+# Worst-case records: neighbours on which a correct trainer leaks as much as its theorems allow, or
+# close to it.  Squared error with clamped residuals: all targets are so far away that every
+# residual is clamped. Every data gradient is then constant, the curvature is the ridge's alone, and
+# one record contributes its full sensitivity, in one direction, at every participation: the exactly
+# tight pair of docs/theorems/quadratic-witness, a crafted gradient (Cebere, Bellet, Papernot 2024)
+# made of data.  Logistic and softmax: all records share the canary's row with the opposite label.
+# They drive its score far to the wrong side, where its residual is near its bound and the curvature
+# near the ridge alone.
 
 FAR = 1e30
-"""A target beyond every score, so that residuals are clamped; far below the end of single precision."""
+"""A target beyond every score, so that residuals are clamped; far below the end of single
+precision."""
 LONG = 4.0
-"""Canary rows are this many times longer than ``row_norm``: clipping brings them to it, and its absence shows."""
+"""Canary rows are this many times longer than ``row_norm``: clipping brings them to it, and its
+absence shows."""
 LEAN = math.pi / 6
 """Angle between the shared row's normal and a leaning record."""
 
@@ -124,8 +151,8 @@ LEAN = math.pi / 6
 def worst_case(run: Run, features: int | None = None) -> Neighbours:
     """The neighbours that the strongest attack on ``run`` uses: made-up data, no private record.
 
-    ``features``: columns (default: as few as show the worst case, or what the domain's dimension says). Errors:
-    ``InputError`` for a loss that the linear trainer cannot execute.
+    ``features``: columns (default: as few as show the worst case, or what the domain's dimension
+    says). Errors: ``InputError`` for a loss that the linear trainer cannot execute.
     """
     loss = linear_loss(run)
     width = columns(run, features)
@@ -143,7 +170,8 @@ def stated(run: Run) -> list[tuple[str, int]]:
 
 
 def columns(run: Run, features: int | None) -> int:
-    """Columns of the made-up data: as asked, else as the domain's dimension or the noise says, else 1."""
+    """Columns of the made-up data: as asked, else as the domain's dimension or the noise says, else
+    1."""
     loss = linear_loss(run)
     outputs = loss.outputs
     for what, dimension in stated(run):
@@ -160,14 +188,16 @@ def columns(run: Run, features: int | None) -> int:
 
 
 def without(present: DataSet, record: int) -> DataSet:
-    """The data set without a record: its gradient is zeroed, and nothing of its row and answer is left to be read."""
+    """The data set without a record: its gradient is zeroed, and nothing of its row and answer is
+    left to be read."""
     features, target = present.features.copy(), present.target.copy()
     features[record], target[record] = 0.0, 0
     return DataSet(features, target, record)
 
 
 def place(run: Run) -> int:
-    """The record that leaks most: in public order the first of the worst block, with a secret order any."""
+    """The record that leaks most: in public order the first of the worst block, with a secret order
+    any."""
     if run.batching.drawn != "never" or run.blocks == 1:
         return 0
     size = int(run.divisor)
@@ -179,8 +209,8 @@ def place(run: Run) -> int:
 
 
 def linear_in_noise(run: Run) -> bool:
-    """Whether what is released is linear in the noise where gradients are constant, so that it is Gaussian given the
-    batches: neither domain, penalty nor update rule bends it."""
+    """Whether what is released is linear in the noise where gradients are constant, so that it is
+    Gaussian given the batches: neither domain, penalty nor update rule bends it."""
     return isinstance(run.domain, Everywhere) and run.prox is None and run.rule.linear
 
 
@@ -189,22 +219,39 @@ def _clamped(run: Run, loss: LinearLoss, width: int) -> Neighbours:
     rows[record, 0] = LONG * loss.row_norm
     target = np.full(run.n, FAR)
     if run.batching.drawn == "never":
-        # the other records' gradients alternate in sign, so that the parameters stay in the middle of a domain; with a
-        # secret order they have one sign, so that all blocks are alike
+        # the other records' gradients alternate in sign, so that the parameters stay in the middle
+        # of a domain; with a secret order they have one sign, so that all blocks are alike
         target[np.arange(run.n) % 2 != record % 2] = -FAR
     direction = np.zeros((1, width + 1))
     direction[0, 0] = loss.row_norm
-    if not run.batching.independent:  # else how many others a batch holds is noise along the intercept
+    if (
+        not run.batching.independent
+    ):  # else how many others a batch holds is noise along the intercept
         direction[0, -1] = loss.intercept
     exact = linear_in_noise(run)
-    present, about = DataSet(rows, target), "one record contributes its largest gradient, the others no curvature"
+    present, about = (
+        DataSet(rows, target),
+        "one record contributes its largest gradient, the others no curvature",
+    )
     if is_replace_one(run):
         opposite = target.copy()
         opposite[record] = -FAR
-        return Neighbours(present, DataSet(rows, opposite), record, f"{about}; the other one has the opposite gradient",
-                          direction, exact)
-    return Neighbours(present, without(present, record), record, f"{about}; the other data set zeroes it",
-                      direction, exact)
+        return Neighbours(
+            present,
+            DataSet(rows, opposite),
+            record,
+            f"{about}; the other one has the opposite gradient",
+            direction,
+            exact,
+        )
+    return Neighbours(
+        present,
+        without(present, record),
+        record,
+        f"{about}; the other data set zeroes it",
+        direction,
+        exact,
+    )
 
 
 def _opposed(run: Run, loss: LinearLoss, width: int) -> Neighbours:
@@ -212,8 +259,11 @@ def _opposed(run: Run, loss: LinearLoss, width: int) -> Neighbours:
     rows, target = np.zeros((run.n, width), np.float32), np.zeros(run.n, np.int64)
     own, others = _classes(loss)
     target[:], target[record] = others, own
-    signs = np.array([float(own - others)]) if loss.outputs == 1 else \
-        np.eye(loss.outputs)[own] - np.eye(loss.outputs)[others]
+    signs = (
+        np.array([float(own - others)])
+        if loss.outputs == 1
+        else np.eye(loss.outputs)[own] - np.eye(loss.outputs)[others]
+    )
     if is_replace_one(run):
         return _leaning(run, rows, target, record, signs, radius)
     rows[:, 0] = radius
@@ -231,11 +281,13 @@ def _classes(loss: LinearLoss) -> tuple[int, int]:
     return own, int(own == 0)
 
 
-def _leaning(run: Run, rows: np.ndarray, target: np.ndarray, record: int, signs: np.ndarray, radius: float
-             ) -> Neighbours:
+def _leaning(
+    run: Run, rows: np.ndarray, target: np.ndarray, record: int, signs: np.ndarray, radius: float
+) -> Neighbours:
     """Two records of one label, rows to the left and to the right of the row that all others share.
 
-    Both scores are driven to the wrong side, so both gradients are near their bound, and they differ by 2 cos(LEAN) R.
+    Both scores are driven to the wrong side, so both gradients are near their bound, and they
+    differ by 2 cos(LEAN) R.
     """
     row, other = rows.copy(), rows.copy()
     for made, side in ((row, 1.0), (other, -1.0)):
@@ -247,18 +299,21 @@ def _leaning(run: Run, rows: np.ndarray, target: np.ndarray, record: int, signs:
     across = np.zeros(rows.shape[1] + 1)
     across[0] = 1.0
     about = "two records of one label that lean to both sides of the row that all others share, with the opposite label"
-    return Neighbours(DataSet(row, target), DataSet(other, target), record, about, np.outer(signs, across))
+    return Neighbours(
+        DataSet(row, target), DataSet(other, target), record, about, np.outer(signs, across)
+    )
 
 
-# The same pair of data sets seen otherwise: classes, columns, signs and places drawn anew for every audit.
-#
-# Linear models treat classes, columns and signs alike, and so does a right trainer: it leaks on a pair that is turned as
-# it leaks on the pair. A wrong one may be right for the last class, the first column or the record that comes first,
-# which are what a pair that somebody wrote down happens to use.
+# The same pair of data sets seen otherwise: classes, columns, signs and places drawn anew for every
+# audit.  Linear models treat classes, columns and signs alike, and so does a right trainer: it
+# leaks on a pair that is turned as it leaks on the pair. A wrong one may be right for the last
+# class, the first column or the record that comes first, which are what a pair that somebody wrote
+# down happens to use.
+
 
 def turned(run: Run, loss: LinearLoss, pair: Neighbours, rng: np.random.Generator) -> Neighbours:
-    """``pair`` with its classes (for numbers: their sign), columns, their signs, and its record's place drawn by
-    ``rng``; as it is where the run's domain is no symmetric one."""
+    """``pair`` with its classes (for numbers: their sign), columns, their signs, and its record's
+    place drawn by ``rng``; as it is where the run's domain is no symmetric one."""
     if isinstance(run.domain, AffineBall):
         return pair
     width = pair.with_record.features.shape[1]
@@ -275,25 +330,32 @@ def turned(run: Run, loss: LinearLoss, pair: Neighbours, rng: np.random.Generato
 
     direction = pair.direction
     if direction is not None:
-        direction = np.concatenate((direction[:, columns][:, :width] * signs, direction[:, width:]), axis=1)
+        direction = np.concatenate(
+            (direction[:, columns][:, :width] * signs, direction[:, width:]), axis=1
+        )
         if loss.target_classes == 0 or loss.outputs == 1:
             direction = direction * (sign if loss.target_classes == 0 else 1.0 - 2.0 * classes[0])
         else:
             direction = direction[np.argsort(classes)]
-    image = replace(pair, with_record=seen(pair.with_record), without_record=seen(pair.without_record),
-                    direction=direction)
+    image = replace(
+        pair,
+        with_record=seen(pair.with_record),
+        without_record=seen(pair.without_record),
+        direction=direction,
+    )
     return placed(run, image, rng)
 
 
 def placed(run: Run, pair: Neighbours, rng: np.random.Generator) -> Neighbours:
-    """``pair`` with its record in another place, where it leaks as much from every one: where batches are drawn, or
-    hold all records."""
+    """``pair`` with its record in another place, where it leaks as much from every one: where
+    batches are drawn, or hold all records."""
     blind = run.batching.drawn != "never" or run.blocks == 1
     return moved(pair, int(rng.choice(places(run)))) if blind else pair
 
 
 def places(run: Run) -> list[int]:
-    """The first record, the last one, those at the ends of the first and the last block, and any other."""
+    """The first record, the last one, those at the ends of the first and the last block, and any
+    other."""
     size = int(run.divisor)
     edges = {0, run.n - 1, size - 1, size, run.n - size, run.n - size - 1}
     return [place for place in sorted(edges) if 0 <= place < run.n] + [run.n // 2]
@@ -305,6 +367,13 @@ def moved(pair: Neighbours, record: int) -> Neighbours:
     order[[record, pair.record]] = order[[pair.record, record]]
 
     def there(data: DataSet) -> DataSet:
-        return DataSet(data.features[order], data.target[order], None if data.absent is None else record)
+        return DataSet(
+            data.features[order], data.target[order], None if data.absent is None else record
+        )
 
-    return replace(pair, with_record=there(pair.with_record), without_record=there(pair.without_record), record=record)
+    return replace(
+        pair,
+        with_record=there(pair.with_record),
+        without_record=there(pair.without_record),
+        record=record,
+    )

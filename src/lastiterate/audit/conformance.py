@@ -1,19 +1,20 @@
-"""Check facts that hold with certainty for a correct trainer, the generator of random bits included."""
+"""Check facts that hold with certainty for a correct trainer, the generator of random bits
+included."""
 
 from __future__ import annotations
 
-import jax
-import numpy as np
-from lastiterate.engine import seeded_keys
-from lastiterate.engine.random import FEW, encrypted
 from collections.abc import Callable
 from dataclasses import replace
+
+import jax
+import numpy as np
+
 from lastiterate.audit import attacks as replay
-from lastiterate.audit.exact_distribution import ROWS, TARGET, P, compare, on_a_quadratic
 from lastiterate.audit.canaries import DataSet, Neighbours, execute
-from lastiterate.audit.exact_distribution import noise_p
+from lastiterate.audit.exact_distribution import ROWS, TARGET, P, compare, noise_p, on_a_quadratic
 from lastiterate.audit.scores import in_batches, sides
 from lastiterate.engine import Trainer, seeded_keys
+from lastiterate.engine.random import FEW, encrypted
 from lastiterate.engine.trainer import Diverged
 from lastiterate.errors import InputError
 from lastiterate.run.domains import AffineBall, Ball, Box, Everywhere, Simplex
@@ -22,12 +23,10 @@ from lastiterate.run.run import Run
 from lastiterate.run.stability import without_preparation
 from lastiterate.run.step_sizes import Fixed
 
-
-# Whether random bits are those of Threefry-4x32-20, which is written out again here, in the audit's own code.
-#
-# No attack on released numbers distinguishes a cipher with fewer rounds, or another rotation, from the right one; who
-# knows the difference may. Source: Salmon, Moraes, Dror, Shaw 2011, table 2, and the key schedule of Threefish
-# (section 4).
+# Whether random bits are those of Threefry-4x32-20, which is written out again here, in the audit's
+# own code.  No attack on released numbers distinguishes a cipher with fewer rounds, or another
+# rotation, from the right one; who knows the difference may. Source: Salmon, Moraes, Dror, Shaw
+# 2011, table 2, and the key schedule of Threefish (section 4).
 
 WORDS = "the random bits are not those of Threefry-4x32-20"
 ROTATIONS = ((10, 26), (11, 21), (13, 27), (23, 5), (6, 20), (17, 11), (25, 10), (18, 20))
@@ -43,15 +42,25 @@ def cipher_violations() -> tuple[str, ...]:
         first, second = rng.integers(0, 2**64, (2, count), np.uint64)
         with jax.enable_x64(True):
             blocks: list[np.ndarray] = [np.asarray(part) for part in encrypted(key, first, second)]  # pyright: ignore
-        if not all(np.array_equal(one, two) for one, two in zip(blocks, threefry(key, first, second), strict=True)):
+        if not all(
+            np.array_equal(one, two)
+            for one, two in zip(blocks, threefry(key, first, second), strict=True)
+        ):
             return (WORDS,)
     return ()
 
 
-def threefry(key: np.ndarray, first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def threefry(
+    key: np.ndarray, first: np.ndarray, second: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Both halves of every block, uint64, as the paper has it; ``key``: four words of 32 bits."""
-    words = [part.astype(np.uint32) for pair in (first, second) for part in (pair, pair >> np.uint64(32))]
-    schedule = [*key.astype(np.uint32), np.bitwise_xor.reduce(key.astype(np.uint32)) ^ np.uint32(0x1BD11BDA)]
+    words = [
+        part.astype(np.uint32) for pair in (first, second) for part in (pair, pair >> np.uint64(32))
+    ]
+    schedule = [
+        *key.astype(np.uint32),
+        np.bitwise_xor.reduce(key.astype(np.uint32)) ^ np.uint32(0x1BD11BDA),
+    ]
     with np.errstate(over="ignore"):
         words = [word + part for word, part in zip(words, schedule, strict=False)]
         for number in range(20):
@@ -74,26 +83,28 @@ def _rolled(word: np.ndarray, bits: int) -> np.ndarray:
     return word << np.uint32(bits) | word >> np.uint32(32 - bits)
 
 
-# Whether what an audit executes is what a user executes: facts that hold with certainty for a right trainer.
-#
-# A right trainer's ``fit`` and ``fit_many`` answer one key with one model; a record that is absent leaves no trace; what
-# is released lies in the domain; and two fits without a key differ, from each other and from models of guessed keys.
+# Whether what an audit executes is what a user executes: facts that hold with certainty for a right
+# trainer.  A right trainer's ``fit`` and ``fit_many`` answer one key with one model; a record that
+# is absent leaves no trace; what is released lies in the domain; and two fits without a key differ,
+# from each other and from models of guessed keys.
 
 SAME = 1e-5
-"""Relative distance below which two models are the same: sums of another shape round differently, by 1.2e-6 where five
-thousand equal rows were added in single precision."""
+"""Relative distance below which two models are the same: sums of another shape round differently,
+by 1.2e-6 where five thousand equal rows were added in single precision."""
 JUNK = 3.0
 """What stands in the row of a record that is absent."""
 REPLAYED = 2
 PLACES = 40
-"""Binary places of a draw that single precision does not have beyond 2^-16, and double precision has up to 2^12."""
+"""Binary places of a draw that single precision does not have beyond 2^-16, and double precision
+has up to 2^12."""
 NOISE_SEED = 17
 SNAPSHOTS = 4000
 """Models whose law is looked at where steps follow snapshots."""
 
 
 def violations(run: Run, pair: Neighbours, size: int) -> tuple[str, ...]:
-    """What does not hold of the run's steps (private preparation is left out), in words; ``size``: models at once."""
+    """What does not hold of the run's steps (private preparation is left out), in words; ``size``:
+    models at once."""
     run = replace(without_preparation(run), rows_per_record=1)
     return tuple(words for words, holds in CHECKS.items() if not holds(run, pair, size))
 
@@ -102,7 +113,9 @@ def _one_model(run: Run, pair: Neighbours, size: int) -> bool:
     """``fit`` and ``fit_many`` under one key, on both data sets."""
     keys = seeded_keys(11, 1)
 
-    def fit(features: np.ndarray, target: np.ndarray, keys: np.ndarray, absent: tuple[int, ...] = ()) -> np.ndarray:
+    def fit(
+        features: np.ndarray, target: np.ndarray, keys: np.ndarray, absent: tuple[int, ...] = ()
+    ) -> np.ndarray:
         return Trainer(run).fit(features, target, keys[0], absent=absent)[None]
 
     for data_set in (pair.with_record, pair.without_record):
@@ -125,13 +138,16 @@ def _no_trace(run: Run, pair: Neighbours, size: int) -> bool:
     features, target = empty.features.copy(), empty.target.copy()
     features[empty.absent], target[empty.absent] = JUNK, 1
     keys = seeded_keys(12, 1)
-    one, two = (in_batches(run, data_set, Trainer(run).fit_many, keys, size)
-                for data_set in (empty, DataSet(features, target, empty.absent)))
+    one, two = (
+        in_batches(run, data_set, Trainer(run).fit_many, keys, size)
+        for data_set in (empty, DataSet(features, target, empty.absent))
+    )
     return np.array_equal(one, two, equal_nan=True)
 
 
 def _fresh(run: Run, pair: Neighbours, size: int) -> bool:
-    """Two fits without a key, neither of them from a key that can be guessed; without noise all are alike."""
+    """Two fits without a key, neither of them from a key that can be guessed; without noise all are
+    alike."""
     if not noisy(run):
         return True
     try:
@@ -152,8 +168,9 @@ def _inside(run: Run, pair: Neighbours, size: int) -> bool:
 
 
 def _noise_as_described(run: Run, pair: Neighbours, size: int) -> bool:
-    """Where later steps take noise back, the noise of all steps together has the described covariance: a strategy that
-    is another one shows in no single step, and need not show on any pair."""
+    """Where later steps take noise back, the noise of all steps together has the described
+    covariance: a strategy that is another one shows in no single step, and need not show on any
+    pair."""
     if run.decided_noise.independent:
         return True
     try:
@@ -163,13 +180,15 @@ def _noise_as_described(run: Run, pair: Neighbours, size: int) -> bool:
 
 
 def _law_of_snapshots(run: Run, pair: Neighbours, size: int) -> bool:
-    """Variance-reduced steps follow their law on squared error: what stays within its clip shows on no pair."""
+    """Variance-reduced steps follow their law on squared error: what stays within its clip shows on
+    no pair."""
     return snapshots_of(run.method) is None or compare(run, models=SNAPSHOTS, seed=NOISE_SEED).holds
 
 
 def _fine_noise(run: Run, pair: Neighbours, size: int) -> bool:
-    """The noise of a first step alone, in units of its deviation, is no multiple of 2^-``PLACES``: draws in single
-    precision are, and whoever knows what they were added to reads off whether a guess of it is right."""
+    """The noise of a first step alone, in units of its deviation, is no multiple of 2^-``PLACES``:
+    draws in single precision are, and whoever knows what they were added to reads off whether a
+    guess of it is right."""
     try:
         small = replace(on_a_quadratic(run), start=Fixed()).shortened(1)
     except InputError:
@@ -203,7 +222,10 @@ def inside(run: Run, released: np.ndarray) -> bool:
         case Box(low, high):
             return bool(((flat >= low - slack) & (flat <= high + slack)).all())
         case Simplex(total):
-            return bool((flat >= -slack).all() and (np.abs(flat.sum(1) - total) <= slack * max(total, 1.0)).all())
+            return bool(
+                (flat >= -slack).all()
+                and (np.abs(flat.sum(1) - total) <= slack * max(total, 1.0)).all()
+            )
         case AffineBall(radius):
             normals, offsets = np.asarray(run.domain.normals), np.asarray(run.domain.offsets)
             on = np.abs(flat @ normals.T - offsets) <= slack * (1 + np.abs(offsets))

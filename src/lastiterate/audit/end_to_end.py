@@ -2,46 +2,40 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, cast
-import numpy as np
-from lastiterate.accounting.certificate import Certificate
-from lastiterate.accounting.exact_noise import ExactRun
-from lastiterate.audit.canaries import Train
-from lastiterate.engine import Model, execute
-from lastiterate.engine.exact_linear import execute_exactly
-from lastiterate.engine.random import Key
-from lastiterate.engine.linear_gradients import linear_loss
-from lastiterate.engine.linear_gradients import UnitRecords
-from lastiterate.engine.unit_gradients import execute_units
-from lastiterate.errors import InputError
-from lastiterate.run.preprocessing import TopEigenvalue
-from lastiterate.run.run import Run
-from lastiterate.run.stability import StableSteps
 import contextlib
 import tempfile
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+import numpy as np
+
+from lastiterate.accounting.certificate import Certificate
+from lastiterate.accounting.exact_noise import ExactRun
 from lastiterate.audit.canaries import Neighbours, Train
-from lastiterate.engine import seeded_key
+from lastiterate.engine import Model, execute, seeded_key
+from lastiterate.engine.exact_linear import execute_exactly
+from lastiterate.engine.linear_gradients import UnitRecords, linear_loss
+from lastiterate.engine.random import Key
 from lastiterate.engine.streaming.buffers import Arrays
+from lastiterate.engine.unit_gradients import execute_units
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.ledger.filters import GaussianFilter
 from lastiterate.ledger.store import Ledger
-from lastiterate.release.released_model import Fitted
 from lastiterate.release.linear_model import FittedLinear
+from lastiterate.release.released_model import Fitted
 from lastiterate.release.training import train
 from lastiterate.run.facts import Evidence
+from lastiterate.run.preprocessing import TopEigenvalue
+from lastiterate.run.run import Run
+from lastiterate.run.stability import StableSteps
 
-
-# What users call, audited as a whole: private preparation with its noise, planning, encoding, and the steps.
-#
-# Models are trained one by one. What is attacked is everything that is released: weights, and what the preparation found.
+# What users call, audited as a whole: private preparation with its noise, planning, encoding, and
+# the steps.  Models are trained one by one. What is attacked is everything that is released:
+# weights, and what the preparation found.
 
 AT_ONCE = 64
 """Models in a batch, which are trained one after the other."""
@@ -56,15 +50,21 @@ EXACT = "the exact noise was attacked as it is drawn, model by model"
 
 
 def audited_whole(run: Run) -> bool:
-    """Whether models are trained with their preparation: where that is quick enough for hundreds, and an absent record
-    can be kept out of every part (the eigenvalue's intercept cannot)."""
+    """Whether models are trained with their preparation: where that is quick enough for hundreds,
+    and an absent record can be kept out of every part (the eigenvalue's intercept cannot)."""
     measured = any(isinstance(part, TopEigenvalue) for part in run.prelude)
-    return run.n * run.steps * run.rows_per_record <= QUICK and type(run.step_size) is not StableSteps and not measured
+    return (
+        run.n * run.steps * run.rows_per_record <= QUICK
+        and type(run.step_size) is not StableSteps
+        and not measured
+    )
 
 
 def flat(model: Model) -> np.ndarray:
     """All released numbers, (p,)."""
-    return np.concatenate([np.ravel(part).astype(np.float64) for part in (model.weights, *model.released)])
+    return np.concatenate(
+        [np.ravel(part).astype(np.float64) for part in (model.weights, *model.released)]
+    )
 
 
 def alone(run: Run) -> bool:
@@ -73,30 +73,41 @@ def alone(run: Run) -> bool:
 
 
 def one_by_one(run: Run, *, exact: bool = False) -> Train:
-    """The whole run, private preparation and calibration included; (models, p). A record that is a unit has its row in
-    all of its places; ``exact``: on exact sums with exact noise."""
+    """The whole run, private preparation and calibration included; (models, p). A record that is a
+    unit has its row in all of its places; ``exact``: on exact sums with exact noise."""
+
     def model(features: np.ndarray, target: np.ndarray, key: Key, absent: Sequence[int]) -> Model:
         if run.rows_per_record > 1:
             return execute_units(run, as_units(run, features, target, absent), key)
         return (execute_exactly if exact else execute)(run, features, target, key, absent=absent)
 
-    def train(features: np.ndarray, target: np.ndarray, keys: np.ndarray, absent: Sequence[int] = ()) -> np.ndarray:
+    def train(
+        features: np.ndarray, target: np.ndarray, keys: np.ndarray, absent: Sequence[int] = ()
+    ) -> np.ndarray:
         return np.stack([flat(model(features, target, np.asarray(key), absent)) for key in keys])
 
     return train
 
 
-def as_units(run: Run, features: np.ndarray, target: np.ndarray, absent: Sequence[int]) -> UnitRecords:
+def as_units(
+    run: Run, features: np.ndarray, target: np.ndarray, absent: Sequence[int]
+) -> UnitRecords:
     """Records whose places hold one row each; those that are absent have no place."""
     present = np.ones((run.n, run.rows_per_record), bool)
     present[list(absent)] = False
-    rows, answers = (np.repeat(np.asarray(part)[:, None], run.rows_per_record, axis=1) for part in (features, target))
-    return UnitRecords(np.where(present[..., None], rows, 0), np.where(present, answers, 0), present)
+    rows, answers = (
+        np.repeat(np.asarray(part)[:, None], run.rows_per_record, axis=1)
+        for part in (features, target)
+    )
+    return UnitRecords(
+        np.where(present[..., None], rows, 0), np.where(present, answers, 0), present
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class EndToEnd:
-    """An estimator of this library on made-up data: its run, its certificate, and its ``fit`` as what is audited."""
+    """An estimator of this library on made-up data: its run, its certificate, and its ``fit`` as
+    what is audited."""
 
     run: Run
     certificate: Certificate
@@ -109,8 +120,12 @@ def exactly(subject: ExactRun, features: int | None) -> EndToEnd:
     """A linear run on exact sums with exact noise, one model after the other."""
     run = subject.run
     if run.n * run.steps > QUICK:
-        raise InputError("exact noise", f"is audited for at most {QUICK} records times steps", run.n * run.steps,
-                         "audit the same run with fewer records or steps")
+        raise InputError(
+            "exact noise",
+            f"is audited for at most {QUICK} records times steps",
+            run.n * run.steps,
+            "audit the same run with fewer records or steps",
+        )
     linear_loss(run)
     return EndToEnd(run, Certificate(subject), features, one_by_one(run, exact=True), EXACT)
 
@@ -118,42 +133,57 @@ def exactly(subject: ExactRun, features: int | None) -> EndToEnd:
 def end_to_end(estimator: Any, n: int | None, features: int | None) -> EndToEnd:
     """``estimator`` as it is fitted on ``n`` records: planning, preparation, encoding and training.
 
-    It is audited under replace-one: a record that is zeroed is no row that could be handed to ``fit``.
+    It is audited under replace-one: a record that is zeroed is no row that could be handed to
+    ``fit``.
     """
     from sklearn.base import clone  # pyright: ignore
 
     if not hasattr(estimator, "fit") or not hasattr(estimator, "adjacency"):
-        raise InputError("audit", "needs a Run or one of lastiterate's estimators", type(estimator).__name__,
-                         "models and certificates have a .run, and lastiterate.load(folder).run is a folder's")
+        raise InputError(
+            "audit",
+            "needs a Run or one of lastiterate's estimators",
+            type(estimator).__name__,
+            "models and certificates have a .run, and lastiterate.load(folder).run is a folder's",
+        )
     n, columns = RECORDS if n is None else n, COLUMNS if features is None else features
     labels = None
     if hasattr(estimator, "classes"):
         if estimator.classes is None:
-            raise InputError("classes", "must be given: labels taken from the data are no part of the claim", None,
-                             "pass the public labels with classes=")
+            raise InputError(
+                "classes",
+                "must be given: labels taken from the data are no part of the claim",
+                None,
+                "pass the public labels with classes=",
+            )
         labels = np.unique(np.asarray(estimator.classes))
 
     def fitted(rows: np.ndarray, target: np.ndarray, seed: int) -> Any:
-        made = cast(Any, clone(estimator)).set_params(adjacency="replace-one", random_state=seed, ledger=None)
+        made = cast(Any, clone(estimator)).set_params(
+            adjacency="replace-one", random_state=seed, ledger=None
+        )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return made.fit(rows, target if labels is None else labels[np.asarray(target)])
 
     def train(rows: np.ndarray, target: np.ndarray, keys: np.ndarray) -> np.ndarray:
-        return np.stack([flat(fitted(rows, target, int(key[0]) >> 1).model_) for key in np.asarray(keys)])
+        return np.stack(
+            [flat(fitted(rows, target, int(key[0]) >> 1).model_) for key in np.asarray(keys)]
+        )
 
     target = np.arange(n) % (1 if labels is None else len(labels))
     first = fitted(np.ones((n, columns)), target, 0)
     if type(first.run_) is not Run:
-        raise InputError("estimator", "must plan a run of steps", type(first.run_).__name__, "give it run=")
+        raise InputError(
+            "estimator", "must plan a run of steps", type(first.run_).__name__, "give it run="
+        )
     return EndToEnd(first.run_, first.certificate_, columns, train, WHOLE)
 
 
-# Ways in which users call ``train``, executed beside what is attacked: each gives the very model, under its key.
-#
-# What is attacked is a vectorised program over many keys. Here the public function is called on the same made-up records:
-# in memory, on records that are read in pieces, stopped half way and resumed under a ledger, and without a key of the
-# caller's. Whatever of its parameters no call has used is what an audit does not execute.
+# Ways in which users call ``train``, executed beside what is attacked: each gives the very model,
+# under its key.  What is attacked is a vectorised program over many keys. Here the public function
+# is called on the same made-up records: in memory, on records that are read in pieces, stopped half
+# way and resumed under a ledger, and without a key of the caller's. Whatever of its parameters no
+# call has used is what an audit does not execute.
 
 SEED = 11
 QUICK_WAYS = 1_000_000
@@ -170,9 +200,9 @@ class _Stopped(Exception):
 class Public:
     """Calls of ``train`` for one run; ``given``: the parameters that they have used.
 
-    ``data``: what users give, ``extra``: what this kind of model needs beside it, ``numbers``: of a released model, as
-    the vectorised program has them. ``close``: relative distance below which two models are the same, because programs
-    of another shape may round differently.
+    ``data``: what users give, ``extra``: what this kind of model needs beside it, ``numbers``: of a
+    released model, as the vectorised program has them. ``close``: relative distance below which two
+    models are the same, because programs of another shape may round differently.
     """
 
     run: Run
@@ -192,7 +222,9 @@ class Public:
     def same(self, one: np.ndarray, two: np.ndarray) -> bool:
         """Whether two models are one up to rounding."""
         scale = max(float(np.abs(two).max(initial=0.0)), 1e-300)
-        return one.size == two.size and bool((np.abs(np.ravel(one) - np.ravel(two)) <= self.close * scale).all())
+        return one.size == two.size and bool(
+            (np.abs(np.ravel(one) - np.ravel(two)) <= self.close * scale).all()
+        )
 
 
 @dataclass(frozen=True)
@@ -202,8 +234,9 @@ class Executed:
     train: Train
     call: Callable[[Neighbours], Public]
 
-    def __call__(self, features: np.ndarray, target: np.ndarray, keys: np.ndarray,
-                 absent: Sequence[int] = ()) -> np.ndarray:
+    def __call__(
+        self, features: np.ndarray, target: np.ndarray, keys: np.ndarray, absent: Sequence[int] = ()
+    ) -> np.ndarray:
         return self.train(features, target, keys, absent=absent)
 
 
@@ -218,6 +251,7 @@ def in_pieces(call: Public, folder: Path) -> np.ndarray:
 
 def resumed(call: Public, folder: Path) -> np.ndarray:
     """Stopped half way, and resumed from the sealed checkpoint; charged to a ledger once."""
+
     def halfway(done: int, steps: int, seconds: float) -> None:
         if 2 * done >= steps:
             raise _Stopped
@@ -226,22 +260,34 @@ def resumed(call: Public, folder: Path) -> np.ndarray:
     ledger.add("made up", unit="record", adjacency=call.run.adjacency, filter=BUDGET)
     key.write_text(bytes(range(32)).hex())
     key.chmod(0o600)
-    kept: dict[str, Any] = {"seed": SEED, "ledger": ledger, "dataset": "made up", "checkpoint": folder / "checkpoint",
-                                "checkpoint_every": 0.0, "checkpoint_key": key}
+    kept: dict[str, Any] = {
+        "seed": SEED,
+        "ledger": ledger,
+        "dataset": "made up",
+        "checkpoint": folder / "checkpoint",
+        "checkpoint_every": 0.0,
+        "checkpoint_key": key,
+    }
     with contextlib.suppress(_Stopped):
         call(progress=halfway, **kept)
     return call(**kept)
 
 
 WAYS: dict[str, Callable[[Public, Path], np.ndarray]] = {
-    "train": in_memory, "train on records in pieces": in_pieces, "train, stopped and resumed": resumed}
+    "train": in_memory,
+    "train on records in pieces": in_pieces,
+    "train, stopped and resumed": resumed,
+}
 
 
 def linear(run: Run, pair: Neighbours, *, exact: bool = False) -> Public:
-    """Calls for a linear model on the data set with the record; a unit's places hold the same row. ``exact``: with
-    exact noise."""
+    """Calls for a linear model on the data set with the record; a unit's places hold the same row.
+    ``exact``: with exact noise."""
     places = run.rows_per_record
-    rows, target = (np.repeat(part, places, axis=0) for part in (pair.with_record.features, pair.with_record.target))
+    rows, target = (
+        np.repeat(part, places, axis=0)
+        for part in (pair.with_record.features, pair.with_record.target)
+    )
     extra: dict[str, Any] = {} if places == 1 else {"unit": np.repeat(np.arange(run.n), places)}
     extra |= {"secure_noise": True} if exact else {}
     return Public(run, (rows, target), _of_linear, extra)
@@ -252,12 +298,13 @@ def _of_linear(model: Fitted) -> np.ndarray:
     return flat(model.released)
 
 
-def checked(call: Public, attacked: Callable[[Any], np.ndarray], *, noisy: bool = True
-            ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def checked(
+    call: Public, attacked: Callable[[Any], np.ndarray], *, noisy: bool = True
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What does not hold of the public ways, and what was not executed, in words.
 
-    ``attacked``: the models (keys, ...) that the attacked program trains on the same records; ``noisy``: whether two
-    keys give two models.
+    ``attacked``: the models (keys, ...) that the attacked program trains on the same records;
+    ``noisy``: whether two keys give two models.
     """
     broken, refused = list[str](), dict[str, list[str]]()
     if call.run.n * call.run.steps > QUICK_WAYS:
@@ -272,9 +319,16 @@ def checked(call: Public, attacked: Callable[[Any], np.ndarray], *, noisy: bool 
                 continue
         if not call.same(model, known):
             broken.append(f"{words} gives another model than the one that is attacked")
-    if noisy and not any("train" in ways for ways in refused.values()) and call.same(call(), call()):
+    if (
+        noisy
+        and not any("train" in ways for ways in refused.values())
+        and call.same(call(), call())
+    ):
         broken.append("two calls of train give one model")
-    return tuple(broken), (*(f"{', '.join(ways)} ({reason})" for reason, ways in refused.items()), *_unused(call))
+    return tuple(broken), (
+        *(f"{', '.join(ways)} ({reason})" for reason, ways in refused.items()),
+        *_unused(call),
+    )
 
 
 def _reason(error: Exception) -> str:

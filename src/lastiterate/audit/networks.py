@@ -2,75 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from math import prod
 from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
-from lastiterate.engine.trainer import Models
-from lastiterate.engine.network import prepared
-from lastiterate.engine.parameters import Form
+
+from lastiterate.audit.canaries import (
+    LONG,
+    DataSet,
+    Neighbours,
+    Train,
+    is_replace_one,
+    linear_in_noise,
+    moved,
+    place,
+    placed,
+    without,
+)
+from lastiterate.audit.end_to_end import Public
+from lastiterate.engine import seeded_keys
 from lastiterate.engine.linear_gradients import arrange, readable
+from lastiterate.engine.network import fit_network, prepared
+from lastiterate.engine.parameters import Form
+from lastiterate.engine.random import Key
 from lastiterate.engine.record_loss import RecordLoss
-from lastiterate.engine.trainer import Loop, Trainer
+from lastiterate.engine.trainer import Diverged, Loop, Models, Trainer
 from lastiterate.errors import InputError
+from lastiterate.run.losses import Abstract
 from lastiterate.run.methods import Descent
 from lastiterate.run.run import Run
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from math import prod
-from lastiterate.audit.canaries import LONG, linear_in_noise, place, without
-from lastiterate.audit.canaries import DataSet, Neighbours, Train, is_replace_one
-from lastiterate.audit.end_to_end import Public
-from lastiterate.audit.canaries import moved, placed
-from lastiterate.engine import seeded_keys
-from lastiterate.engine.random import Key
-from lastiterate.engine.trainer import Diverged
-from lastiterate.engine.network import fit_network, prepared
-from lastiterate.run.losses import Abstract
 
-
-# Many models of one run, looked at after several numbers of steps while they train.
-#
-# The first k steps of a run are what the run of k steps does with the same key, so that every look is at the last iterate
-# of a shorter run. Only the features that are asked for are kept.
+# Many models of one run, looked at after several numbers of steps while they train.  The first k
+# steps of a run are what the run of k steps does with the same key, so that every look is at the
+# last iterate of a shorter run. Only the features that are asked for are kept.
 
 Look = Callable[[jax.Array], Any]
 """Parameters (models, size) float64 to features (models, ...)."""
 Many = Callable[[Run, tuple[Any, ...], Any, Sequence[int], Look], np.ndarray]
-"""What trains many networks: (run, data, keys, checkpoints, look) to features (models, checkpoints, ...), by the law of
-the run; a pure function of the data and of every model's key."""
+"""What trains many networks: (run, data, keys, checkpoints, look) to features (models, checkpoints,
+...), by the law of the run; a pure function of the data and of every model's key."""
 
 
-def fit_networks(run: Run, loss: RecordLoss, params: object, data: tuple[Any, ...], keys: np.ndarray, *,
-                 checkpoints: Sequence[int] | None = None, batch_models: int = 30, many: Many | None = None) -> Any:
-    """One network per key, for audits and experiments: parameters structured like ``params``, arrays (models, ...).
+def fit_networks(
+    run: Run,
+    loss: RecordLoss,
+    params: object,
+    data: tuple[Any, ...],
+    keys: np.ndarray,
+    *,
+    checkpoints: Sequence[int] | None = None,
+    batch_models: int = 30,
+    many: Many | None = None,
+) -> Any:
+    """One network per key, for audits and experiments: parameters structured like ``params``,
+    arrays (models, ...).
 
-    ``loss``, ``params``, ``data``: as ``lastiterate.engine.fit_network`` takes them. ``checkpoints``: increasing
-    numbers of steps after which every network is looked at, (models, checkpoints, ...); the last iterate without them.
-    ``batch_models``: how many train together in one program. ``many``: what trains them in the library's place.
+    ``loss``, ``params``, ``data``: as ``lastiterate.engine.fit_network`` takes them.
+    ``checkpoints``: increasing numbers of steps after which every network is looked at, (models,
+    checkpoints, ...); the last iterate without them. ``batch_models``: how many train together in
+    one program. ``many``: what trains them in the library's place.
     """
     form, parts = Form.of(params), list[np.ndarray]()
     with jax.enable_x64(True):
         trained = trainer(run, loss, params, data, many)
         for begin in range(0, len(keys), batch_models):
-            part, after = keys[begin:begin + batch_models], [run.steps] if checkpoints is None else checkpoints
+            part, after = (
+                keys[begin : begin + batch_models],
+                [run.steps] if checkpoints is None else checkpoints,
+            )
             parts.append(np.asarray(trained(part, after, lambda theta: theta), np.float64))
     thetas = np.concatenate(parts)
     return form.whole(form.released(thetas[:, 0] if checkpoints is None else thetas))
 
 
-def weights_after(run: Run, features: np.ndarray, target: np.ndarray, keys: np.ndarray,
-                  checkpoints: Sequence[int]) -> np.ndarray:
-    """Linear models after several numbers of steps, one per key, in one program: (models, checkpoints, k, d + 1).
+def weights_after(
+    run: Run, features: np.ndarray, target: np.ndarray, keys: np.ndarray, checkpoints: Sequence[int]
+) -> np.ndarray:
+    """Linear models after several numbers of steps, one per key, in one program: (models,
+    checkpoints, k, d + 1).
 
-    As ``Trainer(run).fit_many`` trains them; a shorter run's last iterate with the same key is the longer one's. For
-    audits and experiments. Errors: ``InputError`` for a method whose shorter runs are other ones, such as an average.
+    As ``Trainer(run).fit_many`` trains them; a shorter run's last iterate with the same key is the
+    longer one's. For audits and experiments. Errors: ``InputError`` for a method whose shorter runs
+    are other ones, such as an average.
     """
     if not isinstance(run.method, Descent):
-        raise InputError("method", "must be plain descent: what others release depends on how long they run",
-                         type(run.method).__name__, "train the shorter runs by themselves")
+        raise InputError(
+            "method",
+            "must be plain descent: what others release depends on how long they run",
+            type(run.method).__name__,
+            "train the shorter runs by themselves",
+        )
     rows, *rest = readable(run, *arrange(run, features, target))
     with jax.enable_x64(True):
         one = Trainer(run)
@@ -78,17 +104,26 @@ def weights_after(run: Run, features: np.ndarray, target: np.ndarray, keys: np.n
         return looked_at(one.loop, start, tuple(data), held, checkpoints, lambda weights: weights)
 
 
-def trainer(run: Run, loss: RecordLoss, params: object, data: tuple[Any, ...], many: Many | None = None
-            ) -> Callable[[Any, Sequence[int], Look], np.ndarray]:
-    """What trains networks for keys, and looks at them: ``many``, or the library's loop; under 64-bit JAX."""
+def trainer(
+    run: Run, loss: RecordLoss, params: object, data: tuple[Any, ...], many: Many | None = None
+) -> Callable[[Any, Sequence[int], Look], np.ndarray]:
+    """What trains networks for keys, and looks at them: ``many``, or the library's loop; under
+    64-bit JAX."""
     if many is not None:
         return partial(many, run, data)
     return partial(looked_at, *prepared(run, loss, params, data))
 
 
-def looked_at(loop: Loop, first: jax.Array, arranged: object, keys: jax.Array, checkpoints: Sequence[int], look: Look
-              ) -> np.ndarray:
-    """Features of one model per key after every number of steps, (models, checkpoints, ...); under 64-bit JAX."""
+def looked_at(
+    loop: Loop,
+    first: jax.Array,
+    arranged: object,
+    keys: jax.Array,
+    checkpoints: Sequence[int],
+    look: Look,
+) -> np.ndarray:
+    """Features of one model per key after every number of steps, (models, checkpoints, ...); under
+    64-bit JAX."""
     begun, looks = jnp.broadcast_to(first, (len(keys), *first.shape)), list[np.ndarray]()
     models = Models.begun(loop.run, loop.program, begun, arranged, keys)
     for checkpoint in checkpoints:
@@ -96,17 +131,21 @@ def looked_at(loop: Loop, first: jax.Array, arranged: object, keys: jax.Array, c
         theta = models.state.theta
         features = np.array(look(theta))  # copied: later steps write where ``theta`` lies
         if not (np.isfinite(np.asarray(theta)).all() and np.isfinite(features).all()):
-            raise InputError("step_size", f"makes models diverge before step {checkpoint}", None,
-                             "audit a run with a smaller step size")
+            raise InputError(
+                "step_size",
+                f"makes models diverge before step {checkpoint}",
+                None,
+                "audit a run with a smaller step size",
+            )
         looks.append(features)
     return np.stack(looks, axis=1)
 
 
-# Audits of runs whose loss is a function: a stand-in loss whose gradients are the records themselves.
-#
-# A network's loss and forward pass are the user's code, and no folder holds them. What the run describes beside them
-# (clips over all arrays at once, batches, noise, steps) is executed on -<parameters, record>: every record then has the
-# gradient that it is made of, worst cases included (crafted gradients: Cebere, Bellet, Papernot 2024).
+# Audits of runs whose loss is a function: a stand-in loss whose gradients are the records
+# themselves.  A network's loss and forward pass are the user's code, and no folder holds them. What
+# the run describes beside them (clips over all arrays at once, batches, noise, steps) is executed
+# on -<parameters, record>: every record then has the gradient that it is made of, worst cases
+# included (crafted gradients: Cebere, Bellet, Papernot 2024).
 
 SHAPES = {"first": (3,), "second": (2, 2)}
 """Arrays of the stand-in's parameters: several, so that a clip for each of them shows."""
@@ -128,11 +167,15 @@ def loss(params: Mapping[str, jax.Array], record: jax.Array) -> jax.Array:
 
 
 def train_many(run: Run, shapes: Mapping[str, tuple[int, ...]] = SHAPES) -> Train:
-    """The library's network trainer on the stand-in: (features, target, keys) -> (models, size), or all iterates.
+    """The library's network trainer on the stand-in: (features, target, keys) -> (models, size), or
+    all iterates.
 
     Absent records have no gradient because their rows become 0.
     """
-    def train(features: np.ndarray, target: np.ndarray, keys: np.ndarray, absent: Sequence[int] = ()) -> np.ndarray:
+
+    def train(
+        features: np.ndarray, target: np.ndarray, keys: np.ndarray, absent: Sequence[int] = ()
+    ) -> np.ndarray:
         rows = np.array(features, np.float32)
         rows[list(absent)] = 0.0
         with jax.enable_x64(True):
@@ -149,17 +192,25 @@ def start(shapes: Mapping[str, tuple[int, ...]] = SHAPES) -> dict[str, np.ndarra
 
 def public(run: Run, pair: Neighbours) -> Public:
     """What a user calls, on the stand-in; a few records at a time."""
+
     def numbers(model: Any) -> np.ndarray:
-        """Parameters of one model, or of every iterate that is released, as long as a record: (iterates, SIZE)."""
-        parts = [np.asarray(model.params[name], np.float64).reshape(-1, prod(shape)) for name, shape in SHAPES.items()]
+        """Parameters of one model, or of every iterate that is released, as long as a record:
+        (iterates, SIZE)."""
+        parts = [
+            np.asarray(model.params[name], np.float64).reshape(-1, prod(shape))
+            for name, shape in SHAPES.items()
+        ]
         return np.concatenate(parts, axis=1)
 
     data = (np.asarray(pair.with_record.features, np.float32),)
-    return Public(run, data, numbers, {"model": start(), "loss": loss, "microbatch": 2}, close=1e-5)  # float32
+    return Public(
+        run, data, numbers, {"model": start(), "loss": loss, "microbatch": 2}, close=1e-5
+    )  # float32
 
 
 def violations(run: Run, pair: Neighbours, size: int) -> tuple[str, ...]:
     """Whether a record whose gradient is no number leaves a trace, beyond that of an absent one."""
+
     def grown(params: Mapping[str, jax.Array], record: jax.Array) -> jax.Array:
         return loss(params, jnp.expm1(record))
 
@@ -173,7 +224,8 @@ def violations(run: Run, pair: Neighbours, size: int) -> tuple[str, ...]:
 
 
 def _released(run: Run, loss: RecordLoss, rows: np.ndarray, key: Key) -> dict[str, np.ndarray]:
-    """The arrays of the model, none where the run diverges; whatever else it is refused for is no matter of records."""
+    """The arrays of the model, none where the run diverges; whatever else it is refused for is no
+    matter of records."""
     try:
         return fit_network(run, loss, start(), (rows,), key)
     except Diverged:
@@ -181,29 +233,47 @@ def _released(run: Run, loss: RecordLoss, rows: np.ndarray, key: Key) -> dict[st
 
 
 def families(run: Run, seed: int = 0) -> tuple[Neighbours, ...]:
-    """Pairs of data sets whose rows are gradients, the tight one first; the others' places are drawn by ``seed``."""
+    """Pairs of data sets whose rows are gradients, the tight one first; the others' places are
+    drawn by ``seed``."""
     assert run.clip is not None
     n, record, clip = run.n, place(run), run.clip
     axis, dense = np.eye(SIZE)[0], np.ones(SIZE) / np.sqrt(SIZE)
     ends = np.zeros(SIZE)
     ends[[0, -1]] = np.sqrt(0.5)
-    nothing, ordinary = np.zeros((n, SIZE)), np.outer(np.resize([0.3, -0.5, 2.0], n), np.eye(SIZE)[1]) * clip
-    pairs = [_pair(run, "one record has a long gradient, the others none", nothing, record, LONG * axis),
-             _pair(run, "a gradient along all parameters", nothing, record, LONG * dense),
-             _pair(run, "a gradient in two arrays", nothing, record, LONG * ends),
-             _pair(run, "an extreme gradient among ordinary ones", ordinary, record, 1e3 * axis),
-             _pair(run, "all other gradients on the other side", np.tile(-LONG * clip * axis, (n, 1)), record,
-                   LONG * axis)]
-    pairs += [_pair(run, f"a gradient of {length:g} times the clip", nothing, record, length * axis)
-              for length in LENGTHS]
+    nothing, ordinary = (
+        np.zeros((n, SIZE)),
+        np.outer(np.resize([0.3, -0.5, 2.0], n), np.eye(SIZE)[1]) * clip,
+    )
+    pairs = [
+        _pair(run, "one record has a long gradient, the others none", nothing, record, LONG * axis),
+        _pair(run, "a gradient along all parameters", nothing, record, LONG * dense),
+        _pair(run, "a gradient in two arrays", nothing, record, LONG * ends),
+        _pair(run, "an extreme gradient among ordinary ones", ordinary, record, 1e3 * axis),
+        _pair(
+            run,
+            "all other gradients on the other side",
+            np.tile(-LONG * clip * axis, (n, 1)),
+            record,
+            LONG * axis,
+        ),
+    ]
+    pairs += [
+        _pair(run, f"a gradient of {length:g} times the clip", nothing, record, length * axis)
+        for length in LENGTHS
+    ]
     if run.batching.drawn == "never" and run.blocks > 1:
-        pairs[1:1] = [replace(moved(pairs[0], where), about=f"{about} has a long gradient, the others none")
-                      for where, about in ((n - 1, "the last record"), (0, "the first record")) if where != record]
+        pairs[1:1] = [
+            replace(moved(pairs[0], where), about=f"{about} has a long gradient, the others none")
+            for where, about in ((n - 1, "the last record"), (0, "the first record"))
+            if where != record
+        ]
     rng = np.random.default_rng(seed)
     return (pairs[0], *(placed(run, pair, rng) for pair in pairs[1:]))
 
 
-def _pair(run: Run, about: str, others: np.ndarray, record: int, gradient: np.ndarray) -> Neighbours:
+def _pair(
+    run: Run, about: str, others: np.ndarray, record: int, gradient: np.ndarray
+) -> Neighbours:
     features = others.astype(np.float32).copy()
     features[record] = gradient * (run.clip or 1.0)
     present = DataSet(features, np.zeros(run.n))

@@ -2,43 +2,45 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+import math
+import os
+from dataclasses import asdict, dataclass
+from typing import Any
+
 import numpy as np
+
 from lastiterate.audit import networks
-from lastiterate.audit.canaries import FAR, LONG, columns
-from lastiterate.audit.canaries import Train
+from lastiterate.audit.canaries import (
+    FAR,
+    LONG,
+    Train,
+    columns,
+    is_replace_one,
+    linear_in_noise,
+    takes_absent,
+)
+from lastiterate.audit.learned_scores import shift
+from lastiterate.audit.one_run_statistics import impossible, of_deltas, one_run_epsilon
+from lastiterate.audit.report import OTHER, Claim, claimed, shown, shown_in_notebooks, verdict_of
+from lastiterate.audit.runner import auditable, certificate_of
+from lastiterate.audit.statistics import check_failure, gaussian_epsilon
+from lastiterate.curves.gaussian import Gdp
 from lastiterate.engine import Trainer, seeded_keys
 from lastiterate.engine.linear_gradients import linear_loss
 from lastiterate.errors import InputError
 from lastiterate.run.domains import Box
-from lastiterate.run.run import Run
-import math
-from typing import Any
-from lastiterate.audit.learned_scores import shift
-from lastiterate.run.methods import Descent
-import json
-import os
-from dataclasses import asdict, dataclass
-from lastiterate.audit.runner import auditable
-from lastiterate.audit.runner import certificate_of
-from lastiterate.audit.canaries import linear_in_noise
-from lastiterate.audit.report import Claim
-from lastiterate.audit.canaries import Train, is_replace_one, takes_absent
-from lastiterate.audit.one_run_statistics import impossible, of_deltas
-from lastiterate.audit.one_run_statistics import one_run_epsilon
-from lastiterate.audit.report import OTHER, claimed, shown, shown_in_notebooks, verdict_of
-from lastiterate.audit.statistics import check_failure, gaussian_epsilon
-from lastiterate.curves.gaussian import Gdp
 from lastiterate.run.facts import Evidence
+from lastiterate.run.methods import Descent
+from lastiterate.run.run import Run
 
-
-# Canaries of one training run: orthogonal rows, each of which moves the model along a direction of its own.
-#
-# For squared error with clamped residuals, and for the networks' stand-in, each contributes its largest gradient at every
-# participation, and no other record bends its direction.
+# Canaries of one training run: orthogonal rows, each of which moves the model along a direction of
+# its own.  For squared error with clamped residuals, and for the networks' stand-in, each
+# contributes its largest gradient at every participation, and no other record bends its direction.
 
 MOST, ENTRIES = 4000, 2**26
-"""Canaries by default, at most, and entries of the made-up table, which has a column for each of them."""
+"""Canaries by default, at most, and entries of the made-up table, which has a column for each of
+them."""
 
 
 def how_many(run: Run, asked: int | None) -> int:
@@ -59,7 +61,8 @@ def trainer(run: Run, count: int) -> Train:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Made-up records, the canaries last in public order, and along which sign each moves its own direction.
+    """Made-up records, the canaries last in public order, and along which sign each moves its own
+    direction.
 
     ``constant``: whether the canaries' gradients are, wherever the model is.
     """
@@ -75,9 +78,11 @@ class Table:
         """One model's numbers along every canary's direction; (outputs, canaries)."""
         others = np.setdiff1d(np.arange(run.n), self.places)
         absent = tuple(int(i) for i in np.concatenate((others, self.places[~present])))
-        iterates = np.asarray(train(self.features, self.target, seeded_keys(seed, 1), absent=absent))[0]
+        iterates = np.asarray(
+            train(self.features, self.target, seeded_keys(seed, 1), absent=absent)
+        )[0]
         last = iterates[-1] if run.release == "all" else iterates
-        return np.atleast_2d(last)[:, :len(self.places)]
+        return np.atleast_2d(last)[:, : len(self.places)]
 
     def scores(self, run: Run, present: np.ndarray, train: Train, seed: int) -> np.ndarray:
         """How far the model lies in every canary's direction; (canaries,)."""
@@ -90,7 +95,8 @@ class Table:
 
 
 def table(run: Run, count: int) -> Table:
-    """Records for ``count`` canaries; an absent record is a row of zeros where the loss is a stand-in."""
+    """Records for ``count`` canaries; an absent record is a row of zeros where the loss is a
+    stand-in."""
     places, turn = run.n - count + np.arange(count), np.arange(count)
     if networks.stands_in(run):
         rows = np.zeros((run.n, count), np.float32)
@@ -114,22 +120,24 @@ def _fixed_width(run: Run) -> bool:
 
 
 # One training run whose canaries' scores are Gaussian: a lower bound on mu from a regression.
-#
-# Where every step is linear in what was drawn, canary i has the score a + theta w_i u_i + sigma z_i: u_i says whether it
-# is in, w_i how far it moves the model by the description (1 at most), z_i are independent. Least squares then give a
-# noncentral t whose noncentrality is theta / sigma = mu of the records with w = 1, times what the table of u and w says:
-# an exact confidence bound.
+# Where every step is linear in what was drawn, canary i has the score a + theta w_i u_i + sigma
+# z_i: u_i says whether it is in, w_i how far it moves the model by the description (1 at most), z_i
+# are independent. Least squares then give a noncentral t whose noncentrality is theta / sigma = mu
+# of the records with w = 1, times what the table of u and w says: an exact confidence bound.
 
 MISFIT = 1e-6
-"""A right trainer's scores look less Gaussian, or differ more in spread, with a smaller probability than this."""
+"""A right trainer's scores look less Gaussian, or differ more in spread, with a smaller probability
+than this."""
 WORK = 200_000
-"""Steps that are followed on a line to learn how far every block's records move the model, for all blocks together."""
+"""Steps that are followed on a line to learn how far every block's records move the model, for all
+blocks together."""
 
 
 def shares_of_move(run: Run) -> np.ndarray | None:
     """How far each record moves the released model, by theory, as a share of the farthest; (n,).
 
-    ``None`` where no line says it: blocks of a method with another result than its last iterate, and long runs.
+    ``None`` where no line says it: blocks of a method with another result than its last iterate,
+    and long runs.
     """
     if run.blocks == 1:
         return np.ones(run.n)
@@ -139,11 +147,14 @@ def shares_of_move(run: Run) -> np.ndarray | None:
     moves = np.array([shift(run, block * size) for block in range(run.blocks)])
     if not np.isfinite(moves).all() or not moves.any():
         return None
-    return np.repeat(moves / moves[np.abs(moves).argmax()], size)[:run.n]
+    return np.repeat(moves / moves[np.abs(moves).argmax()], size)[: run.n]
 
 
-def gaussian_mu(scores: np.ndarray, present: np.ndarray, shares: np.ndarray, failure: float) -> float | None:
-    """Lower bound on mu, except with probability ``failure``; ``None`` where the scores cannot be what is described."""
+def gaussian_mu(
+    scores: np.ndarray, present: np.ndarray, shares: np.ndarray, failure: float
+) -> float | None:
+    """Lower bound on mu, except with probability ``failure``; ``None`` where the scores cannot be
+    what is described."""
     from scipy.optimize import brentq  # pyright: ignore
     from scipy.special import nctdtr  # pyright: ignore
     from scipy.stats import kstest, levene  # pyright: ignore
@@ -172,25 +183,29 @@ def gaussian_mu(scores: np.ndarray, present: np.ndarray, shares: np.ndarray, fai
     return max(0.0, least - 1e-8 * max(t, 1.0)) / math.sqrt(square)
 
 
-# An audit of a single training run: every canary is included with probability 1/2, and the attack guesses which.
-#
-# The number of right guesses bounds epsilon for any trainer (Steinke, Nasr, Jagielski 2023) and is held against the whole
-# certified curve (Mahloujifar, Melis, Chaudhuri 2024); where a right trainer's scores are Gaussian, they say much more.
+# An audit of a single training run: every canary is included with probability 1/2, and the attack
+# guesses which.  The number of right guesses bounds epsilon for any trainer (Steinke, Nasr,
+# Jagielski 2023) and is held against the whole certified curve (Mahloujifar, Melis, Chaudhuri
+# 2024); where a right trainer's scores are Gaussian, they say much more.
 
 NAME = "one-run"
 GAUSSIAN = 0.8
-"""Share of the failure probability that the Gaussian bound takes where there is one; guesses keep the rest."""
-NOT_GAUSSIAN = "the canaries' scores do not look as the description says: there is no Gaussian bound"
+"""Share of the failure probability that the Gaussian bound takes where there is one; guesses keep
+the rest."""
+NOT_GAUSSIAN = (
+    "the canaries' scores do not look as the description says: there is no Gaussian bound"
+)
 
 
 @dataclass(frozen=True)
 class OneRunReport:
     """A lower bound on epsilon from one training run, beside the certificate's upper bound.
 
-    **Guarantee:** with probability at least 1 - ``failure``, ``lower`` does not exceed the audited trainer's true
-    epsilon at ``delta``, ``curve_refuted`` is set only if the certificate is wrong, and ``lower_gaussian`` holds if the
-    canaries' scores are Gaussian with one spread, as a right trainer's are on these records; it is ``None`` where they
-    need not be. The random inclusions are the attack's own; how many guesses are made was fixed before the training.
+    **Guarantee:** with probability at least 1 - ``failure``, ``lower`` does not exceed the audited
+    trainer's true epsilon at ``delta``, ``curve_refuted`` is set only if the certificate is wrong,
+    and ``lower_gaussian`` holds if the canaries' scores are Gaussian with one spread, as a right
+    trainer's are on these records; it is ``None`` where they need not be. The random inclusions are
+    the attack's own; how many guesses are made was fixed before the training.
     """
 
     canaries: int
@@ -206,11 +221,14 @@ class OneRunReport:
     seed: int
     caveats: tuple[str, ...] = ()
     lower_gaussian: float | None = None
-    curve_refuted: bool = False  #: so many right guesses contradict the certified deltas, taken together
+    curve_refuted: bool = (
+        False  #: so many right guesses contradict the certified deltas, taken together
+    )
 
     @property
     def refuted(self) -> bool:
-        """Whether a lower bound lies above the certificate's upper bound, or the guesses contradict its whole curve."""
+        """Whether a lower bound lies above the certificate's upper bound, or the guesses contradict
+        its whole curve."""
         return self._whoever_trained or (self.lower_gaussian or 0.0) > self.upper
 
     @property
@@ -219,7 +237,8 @@ class OneRunReport:
 
     @property
     def verdict(self) -> str:
-        """In words; the Gaussian bound alone says that not the described run was executed, or that it leaks."""
+        """In words; the Gaussian bound alone says that not the described run was executed, or that
+        it leaks."""
         if self.refuted and not self._whoever_trained:
             return OTHER
         return verdict_of(refuted=self.refuted, upper=self.upper, ceiling=self.ceiling)
@@ -227,8 +246,16 @@ class OneRunReport:
     def to_json(self) -> str:
         """JSON text; an infinite upper bound is ``null``."""
         upper = self.upper if math.isfinite(self.upper) else None
-        return json.dumps({"attack": NAME, **asdict(self), "upper": upper, "refuted": self.refuted,
-                           "verdict": self.verdict}, indent=2)
+        return json.dumps(
+            {
+                "attack": NAME,
+                **asdict(self),
+                "upper": upper,
+                "refuted": self.refuted,
+                "verdict": self.verdict,
+            },
+            indent=2,
+        )
 
     def _repr_html_(self) -> str:
         return shown_in_notebooks(self.rows(), self.caveats, refuted=self.refuted)
@@ -236,31 +263,58 @@ class OneRunReport:
     def rows(self) -> list[tuple[str, str]]:
         """Label and text, in the order in which they are read."""
         return [
-            ("attack", NAME), ("canaries", f"{self.canaries}, each in or out with probability 1/2 ({self.adjacency})"),
-            ("guesses", f"{self.correct} of {self.guesses} are correct"), ("failure probability", f"{self.failure:g}"),
-            ("epsilon at delta", f"{self.delta:g}"), ("at least", f"{shown(self.lower, math.floor)} (any trainer)"),
-            *([("at least", f"{shown(self.lower_gaussian, math.floor)} (all scores are Gaussian)")]
-              if self.lower_gaussian is not None else []),
+            ("attack", NAME),
+            (
+                "canaries",
+                f"{self.canaries}, each in or out with probability 1/2 ({self.adjacency})",
+            ),
+            ("guesses", f"{self.correct} of {self.guesses} are correct"),
+            ("failure probability", f"{self.failure:g}"),
+            ("epsilon at delta", f"{self.delta:g}"),
+            ("at least", f"{shown(self.lower, math.floor)} (any trainer)"),
+            *(
+                [
+                    (
+                        "at least",
+                        f"{shown(self.lower_gaussian, math.floor)} (all scores are Gaussian)",
+                    )
+                ]
+                if self.lower_gaussian is not None
+                else []
+            ),
             ("at most, certified", claimed(self.upper, self.theorem)),
-            ("ceiling of this attack", shown(self.ceiling, math.ceil)), ("verdict", self.verdict),
+            ("ceiling of this attack", shown(self.ceiling, math.ceil)),
+            ("verdict", self.verdict),
         ]
 
 
-def audit_one_run(run: Run, *, canaries: int | None = None, guesses: int | None = None, failure: float = 0.05,
-                  delta: float = 1e-5, seed: int | None = None, train: Train | None = None,
-                  at_least: Evidence = Evidence.ENFORCED) -> OneRunReport:
+def audit_one_run(
+    run: Run,
+    *,
+    canaries: int | None = None,
+    guesses: int | None = None,
+    failure: float = 0.05,
+    delta: float = 1e-5,
+    seed: int | None = None,
+    train: Train | None = None,
+    at_least: Evidence = Evidence.ENFORCED,
+) -> OneRunReport:
     """Audit the trainer of ``run`` by training one model on made-up data.
 
-    ``canaries``: records that are included at random (default: up to 4,000; the last ones in public order, which later
-    steps hide least); the other records are zeroed. ``guesses``: how many are guessed (default: the best number
-    if the certificate were exact). ``train``: as for ``audit``, with ``absent=``. Errors:
-    ``InputError`` under replace-one, or where even perfect guesses would show nothing.
+    ``canaries``: records that are included at random (default: up to 4,000; the last ones in public
+    order, which later steps hide least); the other records are zeroed. ``guesses``: how many are
+    guessed (default: the best number if the certificate were exact). ``train``: as for ``audit``,
+    with ``absent=``. Errors: ``InputError`` under replace-one, or where even perfect guesses would
+    show nothing.
 
     **Guarantee:** that of ``OneRunReport``. Source: Steinke, Nasr, Jagielski 2023.
     """
     check_failure(failure)
     attacked = auditable(run, steps_only=True)
-    run, caveats = attacked.run, (*attacked.caveats, *(f"not executed: {name}" for name in attacked.lacking))
+    run, caveats = (
+        attacked.run,
+        (*attacked.caveats, *(f"not executed: {name}" for name in attacked.lacking)),
+    )
     count = how_many(run, canaries)
     train = trainer(run, count) if train is None else train
     _check_inclusion(run, train)
@@ -272,29 +326,55 @@ def audit_one_run(run: Run, *, canaries: int | None = None, guesses: int | None 
     guesses = _guesses(count, upper, delta, of_guesses) if guesses is None else guesses
     ceiling = one_run_epsilon(guesses, guesses, count, delta, of_guesses)
     if ceiling <= 0:
-        raise InputError("canaries", "are too few for any statement, even if every guess were correct", count,
-                         "take more canaries, a smaller delta or a larger failure probability, or audit by many runs")
+        raise InputError(
+            "canaries",
+            "are too few for any statement, even if every guess were correct",
+            count,
+            "take more canaries, a smaller delta or a larger failure probability, or audit by many "
+            "runs",
+        )
     seed = int.from_bytes(os.urandom(4), "little") if seed is None else seed
     present = np.random.default_rng(seed).random(count) < 0.5
     scores = made.scores(run, present, train, seed)
     correct = _correct(scores, present, guesses)
-    gaussian = None if shares is None else gaussian_mu(scores, present, shares[made.places], GAUSSIAN * failure)
+    gaussian = (
+        None
+        if shares is None
+        else gaussian_mu(scores, present, shares[made.places], GAUSSIAN * failure)
+    )
     if shares is not None and gaussian is None and run.noise_stds.any():
         caveats = (*caveats, NOT_GAUSSIAN)
-    return OneRunReport(count, guesses, correct, failure, delta,
-                        one_run_epsilon(correct, guesses, count, delta, of_guesses), ceiling, upper,
-                        None if best is None else best.theorem.name, run.adjacency, seed, caveats,
-                        None if gaussian is None else gaussian_epsilon(gaussian, delta),
-                        impossible(of_deltas(Claim.of(certificate).deltas), correct, guesses, count, of_guesses))
+    return OneRunReport(
+        count,
+        guesses,
+        correct,
+        failure,
+        delta,
+        one_run_epsilon(correct, guesses, count, delta, of_guesses),
+        ceiling,
+        upper,
+        None if best is None else best.theorem.name,
+        run.adjacency,
+        seed,
+        caveats,
+        None if gaussian is None else gaussian_epsilon(gaussian, delta),
+        impossible(of_deltas(Claim.of(certificate).deltas), correct, guesses, count, of_guesses),
+    )
 
 
 def _check_inclusion(run: Run, train: Train) -> None:
     """Refuse where canaries cannot be left out."""
     if is_replace_one(run):
-        raise InputError("adjacency", "must be zero-out or add-remove: canaries are included or left out",
-                         run.adjacency, "describe the run under zero-out")
+        raise InputError(
+            "adjacency",
+            "must be zero-out or add-remove: canaries are included or left out",
+            run.adjacency,
+            "describe the run under zero-out",
+        )
     if not takes_absent(train):
-        raise InputError("train", "takes no absent=, the records whose gradients are zeroed", None, "add it")
+        raise InputError(
+            "train", "takes no absent=, the records whose gradients are zeroed", None, "add it"
+        )
 
 
 def _correct(scores: np.ndarray, present: np.ndarray, guesses: int) -> int:
@@ -305,9 +385,11 @@ def _correct(scores: np.ndarray, present: np.ndarray, guesses: int) -> int:
 
 
 def _guesses(count: int, upper: float, delta: float, failure: float) -> int:
-    """The number whose expected outcome shows most, if scores were Gaussian with the certified mu between in and out.
+    """The number whose expected outcome shows most, if scores were Gaussian with the certified mu
+    between in and out.
 
-    Nothing but the run's description decides it, so that it needs no share of the failure probability.
+    Nothing but the run's description decides it, so that it needs no share of the failure
+    probability.
     """
     from scipy.optimize import brentq  # pyright: ignore
     from scipy.special import ndtr, ndtri  # pyright: ignore
@@ -321,6 +403,8 @@ def _guesses(count: int, upper: float, delta: float, failure: float) -> int:
         at = -float(ndtri(size / (2 * count)))  # near enough to the score that so many exceed
         accuracy = float(ndtr(mu / 2 - at) / (ndtr(mu / 2 - at) + ndtr(-mu / 2 - at)))
         expected = one_run_epsilon(int(size * accuracy), size, count, delta, failure)
-        return expected, (accuracy - 0.5) * math.sqrt(size)  # where nothing is expected: most standard deviations
+        return expected, (accuracy - 0.5) * math.sqrt(
+            size
+        )  # where nothing is expected: most standard deviations
 
     return max(sizes, key=shows)

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-import numpy as np
-from lastiterate.audit.statistics import EPSILONS
 import math
-from lastiterate.audit.statistics import check_failure
+from collections.abc import Callable
+
+import numpy as np
+
+from lastiterate.audit.statistics import EPSILONS, check_failure
 from lastiterate.errors import InputError
 
-
-# Auditing with a single training run, against a whole privacy curve (Mahloujifar, Melis, Chaudhuri 2024).
-#
-# Every record is in with probability 1/2, and r of m are guessed. p_j is the probability that j guesses are right, f the
-# trade-off function of one record. Given the others' guesses, a guess is right no more often than f allows where it is
-# wrong; averaged over the records, for every i
-#
-#     sum_{j >= i} j p_j / m  <=  1 - f(sum_{j >= i} (r - j + 1) p_{j-1} / m).
-#
-# Among all p with P[at least c right] = tau, the one with all of tau at c, and then as little as these inequalities allow
-# at c - 1, c - 2, ..., has the least mass in all: (r - i) right_i - i wrong_i is r / m times the sum of all tails beyond
-# i, so that larger tails beyond i and more wrong guesses from i on mean larger tails from i on. If even that mass exceeds
-# 1, a run of this curve has c right guesses with a probability below tau.
+# Auditing with a single training run, against a whole privacy curve (Mahloujifar, Melis, Chaudhuri
+# 2024).  Every record is in with probability 1/2, and r of m are guessed. p_j is the probability
+# that j guesses are right, f the trade-off function of one record. Given the others' guesses, a
+# guess is right no more often than f allows where it is wrong; averaged over the records, for every
+# i      sum_{j >= i} j p_j / m  <=  1 - f(sum_{j >= i} (r - j + 1) p_{j-1} / m).  Among all p with
+# P[at least c right] = tau, the one with all of tau at c, and then as little as these inequalities
+# allow at c - 1, c - 2, ..., has the least mass in all: (r - i) right_i - i wrong_i is r / m times
+# the sum of all tails beyond i, so that larger tails beyond i and more wrong guesses from i on mean
+# larger tails from i on. If even that mass exceeds 1, a run of this curve has c right guesses with
+# a probability below tau.
 
 Inverse = Callable[[float], float]
 """The smallest x with 1 - f(x) >= y, or less: f is a trade-off function."""
@@ -30,7 +28,8 @@ SLACK = 1e-9
 
 
 def impossible(allowed: Inverse, correct: int, guesses: int, records: int, failure: float) -> bool:
-    """Whether ``correct`` or more of ``guesses`` about ``records`` have a probability below ``failure``."""
+    """Whether ``correct`` or more of ``guesses`` about ``records`` have a probability below
+    ``failure``."""
     share = guesses / records
     right, wrong = failure * correct / records, failure * (guesses - correct) / records
     for i in range(correct - 1, -1, -1):
@@ -44,7 +43,8 @@ def impossible(allowed: Inverse, correct: int, guesses: int, records: int, failu
 
 
 def of_deltas(deltas: np.ndarray) -> Inverse:
-    """Of a claim with these deltas at ``EPSILONS``: each of them bounds f from below, so that any few of them do."""
+    """Of a claim with these deltas at ``EPSILONS``: each of them bounds f from below, so that any
+    few of them do."""
     shrunk, grown = np.exp(-EPSILONS), np.exp(EPSILONS)
 
     def allowed(y: float) -> float:
@@ -55,13 +55,17 @@ def of_deltas(deltas: np.ndarray) -> Inverse:
 
 
 # Auditing with a single training run: many canaries at once, each included with probability 1/2.
-#
-# Steinke, Nasr, Jagielski 2023: if the run is (eps, delta)-DP, the number of correct guesses among r is at least v with
-# probability at most P[W >= v] + 2 m delta max_{1 <= i <= m} P[v - i <= W < v] / i, W ~ Bin(r, e^eps / (1 + e^eps)).
-# Guesses may abstain (r < m). Neighbours add or remove one record; so does zero-out, where n is public.
+# Steinke, Nasr, Jagielski 2023: if the run is (eps, delta)-DP, the number of correct guesses among
+# r is at least v with probability at most P[W >= v] + 2 m delta max_{1 <= i <= m} P[v - i <= W < v]
+# / i, W ~ Bin(r, e^eps / (1 + e^eps)). Guesses may abstain (r < m). Neighbours add or remove one
+# record; so does zero-out, where n is public.
 
-def one_run_p_value(correct: int, guesses: int, records: int, epsilon: float, delta: float) -> float:
-    """Upper bound on the probability that an (epsilon, delta)-DP run makes ``correct`` or more of ``guesses``."""
+
+def one_run_p_value(
+    correct: int, guesses: int, records: int, epsilon: float, delta: float
+) -> float:
+    """Upper bound on the probability that an (epsilon, delta)-DP run makes ``correct`` or more of
+    ``guesses``."""
     from scipy.special import bdtr, expit  # pyright: ignore
 
     _check(correct, guesses, records, delta)
@@ -73,7 +77,9 @@ def one_run_p_value(correct: int, guesses: int, records: int, epsilon: float, de
         return np.where(v <= 0, 0.0, bdtr(np.maximum(v - 1, 0), guesses, q))
 
     least = below(correct)
-    steps = np.arange(1, max(1, min(records, correct)) + 1)  # beyond i = correct the probability grows no more
+    steps = np.arange(
+        1, max(1, min(records, correct)) + 1
+    )  # beyond i = correct the probability grows no more
     spread = float(np.max((least - below(correct - steps)) / steps)) if correct > 0 else 0.0
     tail = float(_upper_tail(correct, guesses, q))
     return min(1.0, (tail + 2 * records * delta * spread) * (1 + 1e-9))
@@ -86,11 +92,14 @@ def _upper_tail(correct: int, guesses: int, q: float) -> float:
     return 1.0 if correct <= 0 else float(bdtrc(correct - 1, guesses, q))
 
 
-def one_run_epsilon(correct: int, guesses: int, records: int, delta: float, failure: float) -> float:
-    """Lower bound on epsilon at ``delta`` from ``correct`` of ``guesses`` about ``records`` records, in one run.
+def one_run_epsilon(
+    correct: int, guesses: int, records: int, delta: float, failure: float
+) -> float:
+    """Lower bound on epsilon at ``delta`` from ``correct`` of ``guesses`` about ``records``
+    records, in one run.
 
-    The p-value grows with epsilon where it matters; any epsilon that it excludes on the way up is a lower bound, so the
-    search stops at the first one that is not excluded.
+    The p-value grows with epsilon where it matters; any epsilon that it excludes on the way up is a
+    lower bound, so the search stops at the first one that is not excluded.
     """
     _check(correct, guesses, records, delta)
     check_failure(failure)
@@ -103,14 +112,20 @@ def one_run_epsilon(correct: int, guesses: int, records: int, delta: float, fail
             return low
     while high - low > 1e-9 * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if one_run_p_value(correct, guesses, records, middle, delta) <= failure else (
-            low, middle)
+        low, high = (
+            (middle, high)
+            if one_run_p_value(correct, guesses, records, middle, delta) <= failure
+            else (low, middle)
+        )
     return math.nextafter(low, 0.0)
 
 
 def _check(correct: int, guesses: int, records: int, delta: float) -> None:
     if not 0 <= correct <= guesses <= records or guesses < 1:
-        raise InputError("guesses", "must satisfy 0 <= correct <= guesses <= records, guesses >= 1",
-                         (correct, guesses, records))
+        raise InputError(
+            "guesses",
+            "must satisfy 0 <= correct <= guesses <= records, guesses >= 1",
+            (correct, guesses, records),
+        )
     if not 0 <= delta < 1:
         raise InputError("delta", "must lie in [0, 1)", delta, "choose less than 1/n, such as 1e-6")

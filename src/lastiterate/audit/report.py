@@ -2,42 +2,47 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-import numpy as np
-from lastiterate.accounting.certificate import Certificate
-from lastiterate.audit.statistics import EPSILONS
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
-from lastiterate.markup import Markup, table, tag
-from collections.abc import Sequence
 from functools import cached_property
-from typing import Protocol
-from lastiterate.audit.attacks import count
-from lastiterate.audit.score_distributions import ScoreLaws
-from lastiterate.audit.statistics import CombinedBounds, ceiling
-from lastiterate.curves.curve import Curve
-from dataclasses import dataclass, replace
-from lastiterate.audit.attacks import ATTACKS, PORTFOLIO, Attack, Score, choose_thresholds, strongest
+from typing import Any, Protocol
+
+import numpy as np
+
+from lastiterate.accounting.certificate import Certificate
+from lastiterate.audit.attacks import (
+    ATTACKS,
+    PORTFOLIO,
+    Attack,
+    Score,
+    choose_thresholds,
+    count,
+    strongest,
+)
 from lastiterate.audit.canaries import Neighbours
+from lastiterate.audit.score_distributions import ScoreLaws
+from lastiterate.audit.statistics import EPSILONS, CombinedBounds, ceiling
+from lastiterate.curves.curve import Curve
 from lastiterate.errors import InputError
+from lastiterate.markup import Markup, table, tag
 from lastiterate.run.run import Run
 
-
-# What a certificate claims, as error rates that it excludes; and the threshold of an attack that contradicts it most.
-#
-# An (eps, delta) claim excludes error rates p, q when 1 - min(e^eps p + q, p + e^eps q) > delta. Pilot models show where
-# that is furthest from chance: in standard errors of the pilot, so that rare events and frequent ones compare.
+# What a certificate claims, as error rates that it excludes; and the threshold of an attack that
+# contradicts it most.  An (eps, delta) claim excludes error rates p, q when 1 - min(e^eps p + q, p
+# + e^eps q) > delta. Pilot models show where that is furthest from chance: in standard errors of
+# the pilot, so that rare events and frequent ones compare.
 
 INNER, EXTREME = 120, 12
-"""Thresholds that are looked at: quantiles of the pilot, and its most extreme scores on both sides."""
+"""Thresholds that are looked at: quantiles of the pilot, and its most extreme scores on both sides.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class Claim:
-    """The certified delta at ``EPSILONS``, the smallest of all curves that certify; 1 where nothing does."""
+    """The certified delta at ``EPSILONS``, the smallest of all curves that certify; 1 where nothing
+    does."""
 
     deltas: np.ndarray
 
@@ -46,17 +51,22 @@ class Claim:
         return cls(np.array([certificate.delta(float(epsilon)) for epsilon in EPSILONS]))
 
     def refuted(self, fpr: float, fnr: float) -> float | None:
-        """An epsilon at which upper bounds on both error rates contradict the claim; ``None`` if they do not."""
+        """An epsilon at which upper bounds on both error rates contradict the claim; ``None`` if
+        they do not."""
         excess = self._excess(np.array([fpr]), np.array([fnr]))[0] - 1e-12
         return float(EPSILONS[int(excess.argmax())]) if excess.max() > 0 else None
 
     def distances(self, fpr: np.ndarray, fnr: np.ndarray, pilot: int) -> np.ndarray:
-        """How far rates of a pilot lie beyond the claim, in standard errors; negative where they do not."""
+        """How far rates of a pilot lie beyond the claim, in standard errors; negative where they do
+        not."""
         grown = np.exp(EPSILONS)
         spread = [fpr * (1 - fpr) / pilot, fnr * (1 - fnr) / pilot]
         errors = [np.sqrt(grown**2 * a[:, None] + b[:, None]) for a, b in (spread, spread[::-1])]
         needed = [1 - grown * a[:, None] - b[:, None] for a, b in ((fpr, fnr), (fnr, fpr))]
-        return np.max([(one - self.deltas) / error for one, error in zip(needed, errors, strict=True)], axis=(0, 2))
+        return np.max(
+            [(one - self.deltas) / error for one, error in zip(needed, errors, strict=True)],
+            axis=(0, 2),
+        )
 
     def _excess(self, fpr: np.ndarray, fnr: np.ndarray) -> np.ndarray:
         grown = np.exp(EPSILONS)
@@ -65,13 +75,20 @@ class Claim:
 
 
 def best_threshold(claim: Claim, present: np.ndarray, without: np.ndarray) -> tuple[float, float]:
-    """The threshold of pilot scores that contradicts the claim most, and by how many standard errors."""
+    """The threshold of pilot scores that contradicts the claim most, and by how many standard
+    errors."""
     one, two = np.sort(np.nan_to_num(present)), np.sort(np.nan_to_num(without))
     both = np.sort(np.concatenate((one, two)))
-    ends = [part[piece] for part in (one, two) for piece in (slice(None, EXTREME), slice(-EXTREME, None))]
+    ends = [
+        part[piece]
+        for part in (one, two)
+        for piece in (slice(None, EXTREME), slice(-EXTREME, None))
+    ]
     cuts = np.unique(np.concatenate((np.quantile(both, np.linspace(0.005, 0.995, INNER)), *ends)))
     # atoms on either side, and half way between two scores, where nothing may lie
-    cuts = np.unique(np.concatenate((cuts, np.nextafter(cuts, -np.inf), (cuts[1:] + cuts[:-1]) / 2)))
+    cuts = np.unique(
+        np.concatenate((cuts, np.nextafter(cuts, -np.inf), (cuts[1:] + cuts[:-1]) / 2))
+    )
     fpr = (len(two) - np.searchsorted(two, cuts, side="right") + 0.5) / (len(two) + 1)
     fnr = (np.searchsorted(one, cuts, side="right") + 0.5) / (len(one) + 1)
     distances = claim.distances(fpr, fnr, min(len(one), len(two)))
@@ -85,10 +102,16 @@ def best_threshold(claim: Claim, present: np.ndarray, without: np.ndarray) -> tu
 NO_CONTRADICTION = "no contradiction"
 BUG = "BUG: the certificate is refuted"
 OTHER = "BUG: what is executed is not the run that is described"
-SEEN = ("on these data sets: noise that is too small, missing, bounded or repeated; contributions beyond their bound; "
-        "what is read off the data and not paid for; runs that are refused because of a record")
-UNSEEN = ("what no made-up data set sets off; random bits that only look random; what happens to data and model "
-          "outside of the trainer (docs/guides/audit.md)")
+SEEN = (
+    "on these data sets: noise that is too small, missing, bounded or repeated; contributions "
+    "beyond their bound; "
+    "what is read off the data and not paid for; runs that are refused because of a record"
+)
+UNSEEN = (
+    "what no made-up data set sets off; random bits that only look random; what happens to data "
+    "and model "
+    "outside of the trainer (docs/guides/audit.md)"
+)
 CEILING = "this attack cannot show more than its ceiling"
 UNCERTIFIED = "nothing certifies this run: there is a lower bound only"
 
@@ -116,17 +139,24 @@ def claimed(upper: float, theorem: str | None) -> str:
     return "none" if math.isinf(upper) else f"{shown(upper, math.ceil)} by {theorem}"
 
 
-def shown_in_notebooks(rows: list[tuple[str, str]], caveats: tuple[str, ...], *, refuted: bool) -> Markup:
+def shown_in_notebooks(
+    rows: list[tuple[str, str]], caveats: tuple[str, ...], *, refuted: bool
+) -> Markup:
     """An audit's rows as a table, a refuted certificate in red and in words."""
     cells: list[tuple[object, object]] = [
-        (label, tag("strong", text, style="color:#a30000") if refuted and label == "verdict" else text)
-        for label, text in rows]
+        (
+            label,
+            tag("strong", text, style="color:#a30000") if refuted and label == "verdict" else text,
+        )
+        for label, text in rows
+    ]
     return tag("div", table(cells), tag("ul", [tag("li", text) for text in caveats]))
 
 
 @dataclass(frozen=True)
 class Rate:
-    """Errors at one threshold, fixed before these models were trained, and their upper confidence bounds."""
+    """Errors at one threshold, fixed before these models were trained, and their upper confidence
+    bounds."""
 
     threshold: float
     false_positives: int
@@ -160,15 +190,16 @@ def _saw(one: Seen) -> str:
 class AuditReport:
     """A lower bound on epsilon beside the certificate's upper bound.
 
-    ``attack``, ``neighbours``, ``rates`` and ``scores`` are the favourite's, chosen before the models were counted;
-    ``seen`` has them all, the favourite first. ``violations``: what a right trainer does with certainty, and this
-    one did not.
+    ``attack``, ``neighbours``, ``rates`` and ``scores`` are the favourite's, chosen before the
+    models were counted; ``seen`` has them all, the favourite first. ``violations``: what a right
+    trainer does with certainty, and this one did not.
 
-    **Guarantee:** with probability at least 1 - ``failure``, ``lower`` does not exceed the audited trainer's true
-    epsilon at ``delta``, and ``refuted_at`` is set only if the certificate is wrong: every attack has its share of
-    ``failure``. ``lower_gaussian`` shares that budget; it holds if, given the batches, both released laws are Gaussian
-    with one covariance, and batches are drawn as described, as a correct trainer's are on these data sets (``taken``
-    says it in words); it is ``None`` where they need not be, or the scores do not look so.
+    **Guarantee:** with probability at least 1 - ``failure``, ``lower`` does not exceed the audited
+    trainer's true epsilon at ``delta``, and ``refuted_at`` is set only if the certificate is wrong:
+    every attack has its share of ``failure``. ``lower_gaussian`` shares that budget; it holds if,
+    given the batches, both released laws are Gaussian with one covariance, and batches are drawn as
+    described, as a correct trainer's are on these data sets (``taken`` says it in words); it is
+    ``None`` where they need not be, or the scores do not look so.
     """
 
     attack: str
@@ -198,7 +229,8 @@ class AuditReport:
 
     @property
     def refuted(self) -> bool:
-        """Whether error rates contradict the certificate at some epsilon, or the trainer does not execute its run."""
+        """Whether error rates contradict the certificate at some epsilon, or the trainer does not
+        execute its run."""
         return self.refuted_at is not None or bool(self.violations)
 
     @property
@@ -210,7 +242,11 @@ class AuditReport:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; infinite numbers are ``None``, scores are left out."""
-        body = {key: value for key, value in asdict(replace(self, scores=None)).items() if key != "scores"}
+        body = {
+            key: value
+            for key, value in asdict(replace(self, scores=None)).items()
+            if key != "scores"
+        }
         body["upper"] = self.upper if math.isfinite(self.upper) else None
         return body | {"refuted": self.refuted, "verdict": self.verdict}
 
@@ -233,22 +269,38 @@ class AuditReport:
         return [
             ("attack", self.attack + (f", the favourite of {len(self.seen)}" if several else "")),
             ("neighbours", f"{self.neighbours} ({self.adjacency})"),
-            ("models", f"{self.trials} per data set, {self.pilot} more to choose thresholds" +
-             (f" and pairs (of {self.pairs})" if self.pairs > 1 else "")),
-            ("failure probability", f"{self.failure:g}" + (", split over all attacks" if several else "")),
+            (
+                "models",
+                f"{self.trials} per data set, {self.pilot} more to choose thresholds"
+                + (f" and pairs (of {self.pairs})" if self.pairs > 1 else ""),
+            ),
+            (
+                "failure probability",
+                f"{self.failure:g}" + (", split over all attacks" if several else ""),
+            ),
             ("epsilon at delta", f"{self.delta:g}"),
-            ("at least", f"{shown(self.lower, math.floor)} (any trainer)"), ("at least", shape),
-            *((("tried", f"on '{pair}': " + ", ".join(map(_saw, attacks))) for pair, attacks in tried.items())
-              if several else ()),
+            ("at least", f"{shown(self.lower, math.floor)} (any trainer)"),
+            ("at least", shape),
+            *(
+                (
+                    ("tried", f"on '{pair}': " + ", ".join(map(_saw, attacks)))
+                    for pair, attacks in tried.items()
+                )
+                if several
+                else ()
+            ),
             *(("does not hold", words) for words in self.violations),
             *(("not executed", words) for words in self.not_executed),
             *((("would have been seen", SEEN), ("cannot be seen", UNSEEN)) if several else ()),
             ("at most, certified", claimed(self.upper, self.theorem)),
-            ("ceiling of this attack", shown(self.ceiling, math.ceil)), ("verdict", self.verdict),
+            ("ceiling of this attack", shown(self.ceiling, math.ceil)),
+            ("verdict", self.verdict),
         ]
 
 
-# From scores of the models that count to a report: error counts, their confidence bounds, and what they contradict.
+# From scores of the models that count to a report: error counts, their confidence bounds, and what
+# they contradict.
+
 
 class Pair(Protocol):
     """The two data sets, in words."""
@@ -262,8 +314,8 @@ MISFIT = "scores of '{}' do not look as the description says: no bound takes the
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """One attack on one pair: thresholds fixed before, its share of the failure probability, and both sets' scores;
-    ``laws``: the scores' laws if the trainer is right, where they are known."""
+    """One attack on one pair: thresholds fixed before, its share of the failure probability, and
+    both sets' scores; ``laws``: the scores' laws if the trainer is right, where they are known."""
 
     attack: str
     pair: Pair
@@ -277,7 +329,9 @@ class Judged:
         """Whether there are laws, and the scores look like theirs."""
         return self.laws is not None and self.laws.fit(*self.scores)
 
-    def seen(self, delta: float, failure: float, claim: Claim, curves: Sequence[Curve] = ()) -> Seen:
+    def seen(
+        self, delta: float, failure: float, claim: Claim, curves: Sequence[Curve] = ()
+    ) -> Seen:
         """What the errors prove at this share; ``curves`` are searched beside the claim's grid."""
         counts = tuple(count(*self.scores, threshold) for threshold in self.thresholds)
         proof = CombinedBounds(counts, failure * self.share)
@@ -288,48 +342,101 @@ class Judged:
             refuted = proof.refuted(curves)
         laws = self.laws if delta > 0 and self.fits else None
         return Seen(
-            attack=self.attack, neighbours=self.pair.about, share=self.share, lower=proof.epsilon(delta),
-            lower_gaussian=None if laws is None else laws.lower(pairs, delta), mu_lower=proof.mu(), refuted_at=refuted,
-            rates=tuple(Rate(threshold, int(np.asarray(c.false_positives)), int(np.asarray(c.false_negatives)), *pair)
-                        for threshold, c, pair in zip(self.thresholds, counts, pairs, strict=True)))
+            attack=self.attack,
+            neighbours=self.pair.about,
+            share=self.share,
+            lower=proof.epsilon(delta),
+            lower_gaussian=None if laws is None else laws.lower(pairs, delta),
+            mu_lower=proof.mu(),
+            refuted_at=refuted,
+            rates=tuple(
+                Rate(
+                    threshold,
+                    int(np.asarray(c.false_positives)),
+                    int(np.asarray(c.false_negatives)),
+                    *pair,
+                )
+                for threshold, c, pair in zip(self.thresholds, counts, pairs, strict=True)
+            ),
+        )
 
 
-def conclude(certificate: Certificate, judged: Sequence[Judged], *, failure: float, delta: float, pilot: int,
-             seed: int | None, caveats: tuple[str, ...] = (), claim: Claim | None = None,
-             violations: tuple[str, ...] = (), pairs: int = 1, not_executed: tuple[str, ...] = ()) -> AuditReport:
+def conclude(
+    certificate: Certificate,
+    judged: Sequence[Judged],
+    *,
+    failure: float,
+    delta: float,
+    pilot: int,
+    seed: int | None,
+    caveats: tuple[str, ...] = (),
+    claim: Claim | None = None,
+    violations: tuple[str, ...] = (),
+    pairs: int = 1,
+    not_executed: tuple[str, ...] = (),
+) -> AuditReport:
     """The report; the favourite is judged first. ``pairs``: how many were tried on pilot models."""
     curves = certificate.subject.curves
     claim = Claim.of(certificate) if claim is None else claim
-    seen = tuple(one.seen(delta, failure, claim, () if place else curves) for place, one in enumerate(judged))
+    seen = tuple(
+        one.seen(delta, failure, claim, () if place else curves) for place, one in enumerate(judged)
+    )
     first = seen[0]
-    gaussian, taken = max(((bound.lower_gaussian, one.laws.words) for bound, one in zip(seen, judged, strict=True)
-                           if bound.lower_gaussian is not None and one.laws is not None), default=(None, ""))
-    caveats += tuple(MISFIT.format(one.attack) for one in judged if one.laws is not None and not one.fits)
+    gaussian, taken = max(
+        (
+            (bound.lower_gaussian, one.laws.words)
+            for bound, one in zip(seen, judged, strict=True)
+            if bound.lower_gaussian is not None and one.laws is not None
+        ),
+        default=(None, ""),
+    )
+    caveats += tuple(
+        MISFIT.format(one.attack) for one in judged if one.laws is not None and not one.fits
+    )
     trials = min(len(part) for part in judged[0].scores)
     return AuditReport(
-        attack=first.attack, neighbours=first.neighbours, adjacency=certificate.adjacency, trials=trials,
-        pilot=pilot, failure=failure, delta=delta, lower=max(one.lower for one in seen),
-        lower_gaussian=gaussian, taken=taken, mu_lower=max(one.mu_lower for one in seen),
+        attack=first.attack,
+        neighbours=first.neighbours,
+        adjacency=certificate.adjacency,
+        trials=trials,
+        pilot=pilot,
+        failure=failure,
+        delta=delta,
+        lower=max(one.lower for one in seen),
+        lower_gaussian=gaussian,
+        taken=taken,
+        mu_lower=max(one.mu_lower for one in seen),
         ceiling=max(ceiling(trials, failure * one.share, delta, len(one.rates)) for one in seen),
-        upper=certificate.epsilon(delta), theorem=_source(certificate, delta),
-        refuted_at=next((one.refuted_at for one in seen if one.refuted_at is not None), None), rates=first.rates,
-        seed=seed, caveats=caveats, seen=seen, violations=violations, pairs=pairs,
-        not_executed=not_executed, scores=judged[0].scores)
+        upper=certificate.epsilon(delta),
+        theorem=_source(certificate, delta),
+        refuted_at=next((one.refuted_at for one in seen if one.refuted_at is not None), None),
+        rates=first.rates,
+        seed=seed,
+        caveats=caveats,
+        seen=seen,
+        violations=violations,
+        pairs=pairs,
+        not_executed=not_executed,
+        scores=judged[0].scores,
+    )
 
 
 def _source(certificate: Certificate, delta: float) -> str | None:
     """What certifies: a theorem of the table, or a proof of the subject's own."""
     best = certificate.best(delta)
-    own = certificate.subject.word if certificate.subject.curves and not certificate.verdicts else None
+    own = (
+        certificate.subject.word
+        if certificate.subject.curves and not certificate.verdicts
+        else None
+    )
     return own if best is None else best.theorem.name
 
 
-# Which attacks on which pairs of data sets are counted: chosen on pilot models that are not.
-#
-# A pilot of every pair shows every attack. The models go to the tight pair and to the pair on which some attack
-# contradicts the claim most; all attacks on both are counted, each with its share of the failure probability. Half of it
-# goes to the favourite: the attack that contradicts the claim most, or, where none does, the one that theory says is
-# strongest.
+# Which attacks on which pairs of data sets are counted: chosen on pilot models that are not.  A
+# pilot of every pair shows every attack. The models go to the tight pair and to the pair on which
+# some attack contradicts the claim most; all attacks on both are counted, each with its share of
+# the failure probability. Half of it goes to the favourite: the attack that contradicts the claim
+# most, or, where none does, the one that theory says is strongest.
 
 CLEAR = 5.0
 """Standard errors of the pilot beyond which a contradiction is taken for one."""
@@ -341,7 +448,8 @@ Pilots = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class Statement:
-    """An attack on one pair (its number), fitted; its thresholds; its share of the failure probability.
+    """An attack on one pair (its number), fitted; its thresholds; its share of the failure
+    probability.
 
     ``distance``: how far the pilot lies beyond the claim, in standard errors.
     """
@@ -362,9 +470,16 @@ class Statement:
         return replace(self, thresholds=thresholds, pilot=None)
 
 
-def fitted(run: Run, number: int, pair: Neighbours, pilots: Pilots, claim: Claim,
-           names: Sequence[str] = PORTFOLIO) -> list[Statement]:
-    """Every attack that fits the pair: learned on one half of the pilot, its threshold chosen on the other."""
+def fitted(
+    run: Run,
+    number: int,
+    pair: Neighbours,
+    pilots: Pilots,
+    claim: Claim,
+    names: Sequence[str] = PORTFOLIO,
+) -> list[Statement]:
+    """Every attack that fits the pair: learned on one half of the pilot, its threshold chosen on
+    the other."""
     statements = list[Statement]()
     half = len(pilots[0]) // 2
     for name in names:
@@ -376,7 +491,9 @@ def fitted(run: Run, number: int, pair: Neighbours, pilots: Pilots, claim: Claim
     return statements
 
 
-def _learn(attack: Attack, run: Run, pair: Neighbours, present: np.ndarray, without: np.ndarray) -> Score | None:
+def _learn(
+    attack: Attack, run: Run, pair: Neighbours, present: np.ndarray, without: np.ndarray
+) -> Score | None:
     """The fitted score, or ``None`` where the attack does not apply to these models."""
     try:
         return attack.scorer(run, pair, present, without)
@@ -384,11 +501,16 @@ def _learn(attack: Attack, run: Run, pair: Neighbours, present: np.ndarray, with
         return None
 
 
-def chosen(run: Run, pairs: Sequence[Neighbours], statements: Sequence[Statement]) -> list[Statement]:
-    """Statements on the first pair and on the most decisive other one, the favourite first, with their shares."""
+def chosen(
+    run: Run, pairs: Sequence[Neighbours], statements: Sequence[Statement]
+) -> list[Statement]:
+    """Statements on the first pair and on the most decisive other one, the favourite first, with
+    their shares."""
     numbers = sorted({one.pair for one in statements})
-    decisive = sorted(numbers[1:], key=lambda number: -max(s.distance for s in statements if s.pair == number))
-    kept = {numbers[0], *decisive[:PAIRS - 1]}
+    decisive = sorted(
+        numbers[1:], key=lambda number: -max(s.distance for s in statements if s.pair == number)
+    )
+    kept = {numbers[0], *decisive[: PAIRS - 1]}
     left = [one for one in statements if one.pair in kept]
     best = max(left, key=lambda one: one.distance)
     if best.distance <= CLEAR:
@@ -396,4 +518,7 @@ def chosen(run: Run, pairs: Sequence[Neighbours], statements: Sequence[Statement
         best = next((one for one in left if one.pair == numbers[0] and one.attack == name), best)
     others = [one for one in left if one is not best]
     share = 0.5 if others else 1.0
-    return [replace(best, share=share), *(replace(one, share=0.5 / len(others), pilot=None) for one in others)]
+    return [
+        replace(best, share=share),
+        *(replace(one, share=0.5 / len(others), pilot=None) for one in others),
+    ]

@@ -2,62 +2,84 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from typing import cast
-from lastiterate.audit import networks, learned_scores as trajectory
-from lastiterate.audit.end_to_end import audited_whole
-from lastiterate.run.losses import Abstract
-from lastiterate.run.run import Run
-from lastiterate.run.stability import without_preparation
-import time
-from lastiterate.audit.canaries import Neighbours, Train, execute
-from lastiterate.engine import seeded_keys
-from lastiterate.audit.canaries import Neighbours, Train
-from lastiterate.audit.report import PAIRS
-from lastiterate.audit.scores import TrialPlan
-from lastiterate.audit.end_to_end import alone
-from lastiterate.errors import InputError
 import os
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
 import numpy as np
+
 from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.accounting.exact_noise import ExactRun
-from lastiterate.audit import (conformance as cipher_check, conformance as executed, networks, end_to_end as public_ways, attacks as replay)
-from lastiterate.audit.attacks import PORTFOLIO, by_name
-from lastiterate.audit.canaries import worst_case
-from lastiterate.audit.report import Claim
-from lastiterate.audit.score_distributions import described
-from lastiterate.audit.canary_families import families
-from lastiterate.audit.report import Judged, conclude
-from lastiterate.audit.canaries import Neighbours, Train, check_adjacency
-from lastiterate.audit.report import AuditReport
-from lastiterate.audit.report import Statement, chosen, fitted
-from lastiterate.audit.scores import (Progress, Results, TrialPlan, batch_size, check_pure, collect, in_batches, pilots_of, settings)
-from lastiterate.audit.score_distributions import on_devices
-from lastiterate.audit.statistics import require_statement
-from lastiterate.audit.end_to_end import AT_ONCE, alone, end_to_end, exactly, one_by_one
-from lastiterate.engine import Trainer
-from lastiterate.run import validation as validate
-from lastiterate.run.facts import Evidence
 from lastiterate.accounting.unlearning import Unlearning
+from lastiterate.audit import attacks as replay
+from lastiterate.audit import conformance as cipher_check
+from lastiterate.audit import conformance as executed
+from lastiterate.audit import end_to_end as public_ways
+from lastiterate.audit import learned_scores as trajectory
+from lastiterate.audit import networks
+from lastiterate.audit.attacks import PORTFOLIO, by_name
+from lastiterate.audit.canaries import Neighbours, Train, check_adjacency, execute, worst_case
+from lastiterate.audit.canary_families import families
+from lastiterate.audit.end_to_end import (
+    AT_ONCE,
+    alone,
+    audited_whole,
+    end_to_end,
+    exactly,
+    one_by_one,
+)
+from lastiterate.audit.report import (
+    PAIRS,
+    AuditReport,
+    Claim,
+    Judged,
+    Statement,
+    chosen,
+    conclude,
+    fitted,
+)
+from lastiterate.audit.score_distributions import described, on_devices
+from lastiterate.audit.scores import (
+    Progress,
+    Results,
+    TrialPlan,
+    batch_size,
+    check_pure,
+    collect,
+    in_batches,
+    pilots_of,
+    settings,
+)
+from lastiterate.audit.statistics import require_statement
+from lastiterate.engine import Trainer, seeded_keys
+from lastiterate.errors import InputError
 from lastiterate.release import folder, loading
 from lastiterate.release.linear_model import FittedLinear
 from lastiterate.run import serialization as strict_json
+from lastiterate.run import validation as validate
+from lastiterate.run.facts import Evidence
+from lastiterate.run.losses import Abstract
+from lastiterate.run.run import Run
+from lastiterate.run.stability import without_preparation
 
+# What of a described run an audit executes, and what is left: by comparing two descriptions, not by
+# a list.
 
-# What of a described run an audit executes, and what is left: by comparing two descriptions, not by a list.
-
-STAND_IN = "the loss is a stand-in whose gradients are the records: a user's own loss is not looked at"
-AS_THEY_ARE = "all iterates are attacked as they are: what single steps added cannot be read off them"
+STAND_IN = (
+    "the loss is a stand-in whose gradients are the records: a user's own loss is not looked at"
+)
+AS_THEY_ARE = (
+    "all iterates are attacked as they are: what single steps added cannot be read off them"
+)
 
 
 @dataclass(frozen=True)
 class Attacked:
-    """The part of a run that is attacked and held against its certificate; which fields of the description it lacks;
-    and what else is to be said."""
+    """The part of a run that is attacked and held against its certificate; which fields of the
+    description it lacks; and what else is to be said."""
 
     run: Run
     lacking: tuple[str, ...] = ()
@@ -69,7 +91,9 @@ def auditable(run: Run, *, steps_only: bool = False) -> Attacked:
     attacked = replace(run, counts=(), rows_per_unit=1, record_draws=None)
     if steps_only or not audited_whole(run) or networks.stands_in(run):
         attacked = without_preparation(replace(attacked, calibration=None, rows_per_record=1))
-    if networks.stands_in(run) and isinstance(run.loss, Abstract):  # whose records have no class: each counts fully
+    if networks.stands_in(run) and isinstance(
+        run.loss, Abstract
+    ):  # whose records have no class: each counts fully
         attacked = replace(attacked, loss=replace(run.loss, class_weights=None))
     caveats: tuple[str, ...] = (STAND_IN,) if networks.stands_in(run) else ()
     if run.release == "all" and not trajectory.readable(run):
@@ -78,11 +102,16 @@ def auditable(run: Run, *, steps_only: bool = False) -> Attacked:
 
 
 def lacking(run: Run, attacked: Run) -> tuple[str, ...]:
-    """The fields of ``run`` that ``attacked`` does not have as they are described, with what is described there; and a
-    loss that is known by its constants alone, which nothing can execute."""
-    differing = [item.name for item in fields(Run) if getattr(run, item.name) != getattr(attacked, item.name)]
+    """The fields of ``run`` that ``attacked`` does not have as they are described, with what is
+    described there; and a loss that is known by its constants alone, which nothing can execute."""
+    differing = [
+        item.name for item in fields(Run) if getattr(run, item.name) != getattr(attacked, item.name)
+    ]
     named = [f"{name} ({_words(getattr(run, name))})" for name in differing]
-    return (*named, *(("loss (a function of the user's)",) if isinstance(run.loss, Abstract) else ()))
+    return (
+        *named,
+        *(("loss (a function of the user's)",) if isinstance(run.loss, Abstract) else ()),
+    )
 
 
 def _words(value: object) -> str:
@@ -92,29 +121,36 @@ def _words(value: object) -> str:
     return str(value) if isinstance(value, int | float | str) else type(value).__name__
 
 
-# How fast models are trained, measured on the audit's own made-up data, and how many of them a minute holds.
+# How fast models are trained, measured on the audit's own made-up data, and how many of them a
+# minute holds.
 
 MINUTE = 60.0
 """Seconds that an audit takes by default, about."""
 FEWEST, MOST_SECONDS = 100, 50_000
 """Trials by default, at least and at most."""
 FIRST, GROWTH, GAIN = 16, 4, 1.15
-"""Models at once in the first measurement, the factor to the next, and how much faster that must be to go on: large
-batches save calls, small ones stay in the processor's cache."""
+"""Models at once in the first measurement, the factor to the next, and how much faster that must be
+to go on: large batches save calls, small ones stay in the processor's cache."""
 LONG_ENOUGH, AT_MOST, SOON = 0.2, 2.0, 10.0
-"""Seconds after which a measurement counts; that a batch may take, so that progress is shown so often; that are soon
-over, so that another program is not worth its compilation."""
+"""Seconds after which a measurement counts; that a batch may take, so that progress is shown so
+often; that are soon over, so that another program is not worth its compilation."""
 
 
-def measured(run: Run, neighbours: Neighbours, train: Train, most: int, models: int | None) -> tuple[float, int]:
-    """Models per second, and how many at once are trained fastest; at most ``most``. Compilation is left out.
+def measured(
+    run: Run, neighbours: Neighbours, train: Train, most: int, models: int | None
+) -> tuple[float, int]:
+    """Models per second, and how many at once are trained fastest; at most ``most``. Compilation is
+    left out.
 
-    ``models``: how many there will be, if that is known; where they are done soon, nothing faster is looked for. The
-    keys are of no use to the audit: models that are counted take no part in what is decided here.
+    ``models``: how many there will be, if that is known; where they are done soon, nothing faster
+    is looked for. The keys are of no use to the audit: models that are counted take no part in what
+    is decided here.
     """
     size = min(FIRST, most)
     best, kept = rate(run, neighbours, train, size), size
-    while size < most and GROWTH * size < best * AT_MOST and (models is None or models > SOON * best):
+    while (
+        size < most and GROWTH * size < best * AT_MOST and (models is None or models > SOON * best)
+    ):
         size = min(GROWTH * size, most)
         speed = rate(run, neighbours, train, size)
         if speed < GAIN * best:
@@ -143,18 +179,27 @@ def trials_for(speed: float) -> int:
 # How many models an audit trains: pilots of every pair, those that count, and how many at once.
 
 PILOTS, COUNTED = 15.0, 30.0
-"""Seconds that pilots and the models that count may take by default, about, at the speed that is measured."""
+"""Seconds that pilots and the models that count may take by default, about, at the speed that is
+measured."""
 FEW, MANY, MOST_AT_ONCE = 200, 8000, 100_000
-"""Models per data set of a pilot, at least and at most, and models that count, at most, where many pairs are tried."""
+"""Models per data set of a pilot, at least and at most, and models that count, at most, where many
+pairs are tried."""
 LEAST = 4
 """Pairs that are tried even where models are slow."""
 WORK, SMALLEST, LARGEST = 2e8, 16, 4096
-"""Multiplications in one batch of models, about, and the models in it, at least and at most: one size for everything,
-because every size is compiled anew."""
+"""Multiplications in one batch of models, about, and the models in it, at least and at most: one
+size for everything, because every size is compiled anew."""
 
 
-def planned(run: Run, pairs: tuple[Neighbours, ...], train: Train, trials: int | None, batch_models: int | None,
-            seed: int, most: int) -> tuple[TrialPlan, tuple[Neighbours, ...]]:
+def planned(
+    run: Run,
+    pairs: tuple[Neighbours, ...],
+    train: Train,
+    trials: int | None,
+    batch_models: int | None,
+    seed: int,
+    most: int,
+) -> tuple[TrialPlan, tuple[Neighbours, ...]]:
     """The plan, and the pairs that there is time for; ``most``: models at once, at most."""
     if batch_models is not None and batch_models < 1:
         raise InputError("batch_models", "must be a whole number >= 1", batch_models)
@@ -167,7 +212,7 @@ def planned(run: Run, pairs: tuple[Neighbours, ...], train: Train, trials: int |
         return TrialPlan(trials, pilot, min(size, trials), seed), pairs
     size = min(most, at_once(run, pairs[0])) if batch_models is None else batch_models
     per_minute = rate(run, pairs[0], train, size)
-    pairs = pairs[:max(LEAST, int(per_minute * PILOTS / (2 * FEW)))]
+    pairs = pairs[: max(LEAST, int(per_minute * PILOTS / (2 * FEW)))]
     pilot = int(min(max(per_minute * PILOTS / (2 * len(pairs)), FEW // 2), MANY))
     count = int(min(max(per_minute * COUNTED / (2 * PAIRS), FEWEST), MOST_AT_ONCE))
     return TrialPlan(int(float(f"{count:.2g}")), pilot, size, seed), pairs
@@ -176,12 +221,24 @@ def planned(run: Run, pairs: tuple[Neighbours, ...], train: Train, trials: int |
 def at_once(run: Run, pair: Neighbours) -> int:
     """Models in a batch: long runs on many records few, short ones many."""
     records, width = pair.with_record.features.shape
-    each = run.steps * min(records, run.batching.expected_batch(run.n)) * (width + 1) * (run.loss.outputs or 1)
+    each = (
+        run.steps
+        * min(records, run.batching.expected_batch(run.n))
+        * (width + 1)
+        * (run.loss.outputs or 1)
+    )
     return int(min(max(WORK / each, SMALLEST), LARGEST))
 
 
-def _of_one(run: Run, pair: Neighbours, train: Train, trials: int | None, batch_models: int | None, seed: int,
-            most: int) -> TrialPlan:
+def _of_one(
+    run: Run,
+    pair: Neighbours,
+    train: Train,
+    trials: int | None,
+    batch_models: int | None,
+    seed: int,
+    most: int,
+) -> TrialPlan:
     """One pair: a pilot of a tenth of the trials, at least 200 (or half of them) and at most 4,000."""
     size = most if batch_models is None else batch_models
     if trials is None:
@@ -193,7 +250,8 @@ def _of_one(run: Run, pair: Neighbours, train: Train, trials: int | None, batch_
     return TrialPlan(trials, pilot, min(size, trials), seed)
 
 
-# ``audit``: train many models on pairs of neighbouring data sets, attack them, and compare with the certificate.
+# ``audit``: train many models on pairs of neighbouring data sets, attack them, and compare with the
+# certificate.
 
 THRESHOLDS = 2
 SINGLE = "the public ways to train: one attack was asked for"
@@ -205,7 +263,8 @@ REPLAYED = 100
 class Interrupted(KeyboardInterrupt):
     """An audit was interrupted: ``report`` is what the models say that were counted by then.
 
-    Its statements hold as if no more had been planned, because nothing but time and speed is shown before the end.
+    Its statements hold as if no more had been planned, because nothing but time and speed is shown
+    before the end.
     """
 
     def __init__(self, report: AuditReport) -> None:
@@ -213,37 +272,60 @@ class Interrupted(KeyboardInterrupt):
         self.report = report
 
 
-def audit(run: Any, *, attack: str | None = None, trials: int | None = None, failure: float = 0.05, delta: float = 1e-5,
-          batch_models: int | None = None, results: str | Path | None = None, seed: int | None = None,
-          neighbours: Neighbours | None = None, n: int | None = None, features: int | None = None,
-          train: Train | None = None, at_least: Evidence = Evidence.ENFORCED, progress: Progress | None = None
-          ) -> AuditReport:
-    """Attack the trainer of ``run``: a lower bound on epsilon at ``delta`` beside the certificate's upper bound.
+def audit(
+    run: Any,
+    *,
+    attack: str | None = None,
+    trials: int | None = None,
+    failure: float = 0.05,
+    delta: float = 1e-5,
+    batch_models: int | None = None,
+    results: str | Path | None = None,
+    seed: int | None = None,
+    neighbours: Neighbours | None = None,
+    n: int | None = None,
+    features: int | None = None,
+    train: Train | None = None,
+    at_least: Evidence = Evidence.ENFORCED,
+    progress: Progress | None = None,
+) -> AuditReport:
+    """Attack the trainer of ``run``: a lower bound on epsilon at ``delta`` beside the certificate's
+    upper bound.
 
-    ``run``: a Run, an ``ExactRun`` with its exact noise, or one of the library's estimators, which is attacked as a
-    whole on ``n`` made-up records.
+    ``run``: a Run, an ``ExactRun`` with its exact noise, or one of the library's estimators, which
+    is attacked as a whole on ``n`` made-up records.
 
-    ``attack``: one of ``ATTACKS``, or replay, on the tight pair; by default a portfolio on the two most decisive of
-    many pairs, and a look at whether ``fit`` does what is audited. ``trials``: models per data set that count; by
-    default as many as a minute holds, which is measured first. ``failure``: probability that any statement
-    of the report is wrong. ``neighbours``: the one pair to attack (default: made-up ones, with ``features``
-    columns). ``train``: what is audited, (features, target, keys) -> released parameters (default:
-    ``Trainer(run).fit_many``). ``results``: a file to resume from, with the trials, batches and seed that it was begun
-    with. Errors: ``InputError`` for numbers too small for any statement, neighbours of another adjacency, or a trainer
-    that is not a pure function of data and key. ``progress(done, total, models_per_minute, seconds_left)`` is called
-    first with the estimate, and then now and then; ``Interrupted`` has the report of what was counted by then.
+    ``attack``: one of ``ATTACKS``, or replay, on the tight pair; by default a portfolio on the two
+    most decisive of many pairs, and a look at whether ``fit`` does what is audited. ``trials``:
+    models per data set that count; by default as many as a minute holds, which is measured first.
+    ``failure``: probability that any statement of the report is wrong. ``neighbours``: the one pair
+    to attack (default: made-up ones, with ``features`` columns). ``train``: what is audited,
+    (features, target, keys) -> released parameters (default: ``Trainer(run).fit_many``).
+    ``results``: a file to resume from, with the trials, batches and seed that it was begun with.
+    Errors: ``InputError`` for numbers too small for any statement, neighbours of another adjacency,
+    or a trainer that is not a pure function of data and key. ``progress(done, total,
+    models_per_minute, seconds_left)`` is called first with the estimate, and then now and then;
+    ``Interrupted`` has the report of what was counted by then.
 
     **Guarantee:** that of ``AuditReport``; nothing is chosen on the models that are counted.
     """
     exact = type(run) is ExactRun
-    whole = None if type(run) is Run else exactly(run, features) if exact else end_to_end(run, n, features)
+    whole = (
+        None
+        if type(run) is Run
+        else exactly(run, features)
+        if exact
+        else end_to_end(run, n, features)
+    )
     attacked = auditable(run) if whole is None else Attacked(whole.run, (), (whole.said,))
     run, caveats, left = attacked.run, attacked.caveats, attacked.lacking
     if seed is not None:
         validate.whole("seed", seed, least=0)
     begun = settings(results)
-    trials, batch_models, seed = (begun.get(name) if value is None else value for name, value in (
-        ("trials", trials), ("batch_models", batch_models), ("seed", seed)))
+    trials, batch_models, seed = (
+        begun.get(name) if value is None else value
+        for name, value in (("trials", trials), ("batch_models", batch_models), ("seed", seed))
+    )
     if attack != replay.NAME and trials is not None:
         require_statement(trials, failure, delta, THRESHOLDS)
     seed = int.from_bytes(os.urandom(4), "little") if seed is None else seed
@@ -256,7 +338,11 @@ def audit(run: Any, *, attack: str | None = None, trials: int | None = None, fai
     own = train is None and whole is None and attack is None
     if (own and alone(run)) or whole is not None:
         batch_models = AT_ONCE if batch_models is None else batch_models
-    most = batch_size(run, pairs[0].with_record.features.shape[1]) if batch_models is None else batch_models
+    most = (
+        batch_size(run, pairs[0].with_record.features.shape[1])
+        if batch_models is None
+        else batch_models
+    )
     trained = train or (default_train(run) if whole is None else whole.train)
     plan, pairs = planned(run, pairs, trained, trials, batch_models, seed, most)
     require_statement(plan.trials, failure, delta, THRESHOLDS)
@@ -270,8 +356,19 @@ def audit(run: Any, *, attack: str | None = None, trials: int | None = None, fai
     short = len(judged[0].scores[0]) < plan.trials
     if short:
         caveats = (*caveats, f"interrupted: {plan.trials} models per data set were planned")
-    report = conclude(certificate, judged, failure=failure, delta=delta, pilot=plan.pilot, seed=seed, caveats=caveats,
-                      claim=task.claim, violations=broken, pairs=len(pairs), not_executed=(*left, *unused))
+    report = conclude(
+        certificate,
+        judged,
+        failure=failure,
+        delta=delta,
+        pilot=plan.pilot,
+        seed=seed,
+        caveats=caveats,
+        claim=task.claim,
+        violations=broken,
+        pairs=len(pairs),
+        not_executed=(*left, *unused),
+    )
     if short:
         raise Interrupted(report)
     return report
@@ -301,10 +398,21 @@ class _Task:
         if isinstance(self.train, public_ways.Executed):
             call = self.train.call(pair)
         else:
-            call = networks.public(run, pair) if network else public_ways.linear(run, pair, exact=exact)
-        broken, left = public_ways.checked(call, lambda keys: in_batches(run, pair.with_record, self.train, keys, size),
-                                           noisy=executed.noisy(run))
-        steps = () if exact or handed else (networks if network else executed).violations(run, pair, size)
+            call = (
+                networks.public(run, pair)
+                if network
+                else public_ways.linear(run, pair, exact=exact)
+            )
+        broken, left = public_ways.checked(
+            call,
+            lambda keys: in_batches(run, pair.with_record, self.train, keys, size),
+            noisy=executed.noisy(run),
+        )
+        steps = (
+            ()
+            if exact or handed
+            else (networks if network else executed).violations(run, pair, size)
+        )
         return (*cipher_check.cipher_violations(), *steps, *broken), left
 
     def piloted(self, attack: str | None) -> list[Statement]:
@@ -315,7 +423,9 @@ class _Task:
             pilots = pilots_of(run, number, pair, self.train, plan)
             if number == 0:
                 check_pure(run, pair, self.train, plan, pilots[0])
-            attacks += fitted(run, number, pair, pilots, self.claim, PORTFOLIO if attack is None else (attack,))
+            attacks += fitted(
+                run, number, pair, pilots, self.claim, PORTFOLIO if attack is None else (attack,)
+            )
         if not attacks:
             raise InputError("attack", "does not fit these neighbours", attack, "leave it out")
         attacks = chosen(run, self.pairs, attacks)
@@ -323,22 +433,51 @@ class _Task:
             rate = 2 * plan.pilot * len(self.pairs) / (time.perf_counter() - began)
             total = 2 * plan.trials * len({one.pair for one in attacks})
             self.progress(0, total, 60 * rate, total / rate)
-        return [attacks[0].with_thresholds(plan.trials, self.delta, self.failure * attacks[0].share), *attacks[1:]]
+        return [
+            attacks[0].with_thresholds(plan.trials, self.delta, self.failure * attacks[0].share),
+            *attacks[1:],
+        ]
 
-    def counted(self, statements: list[Statement], attack: str | None, results: str | Path | None) -> list[Judged]:
+    def counted(
+        self, statements: list[Statement], attack: str | None, results: str | Path | None
+    ) -> list[Judged]:
         """Scores of the models that count, the favourite's first."""
         kept = {one.pair: self.pairs[one.pair] for one in statements}
-        about = identity(self.run, tuple(kept.values()), attack, self.plan, self.delta, self.failure)
-        scores = {number: [one.score for one in statements if one.pair == number] for number in kept}
-        store = collect(self.run, kept, scores, self.train, self.plan,
-                        Results(None if results is None else Path(results), about), self.progress)
-        columns = [(one, store.of(one.pair, scores[one.pair].index(one.score))) for one in statements]
-        return [Judged(one.attack, kept[one.pair], one.thresholds, one.share, values,
-                       described(self.run, kept[one.pair], one.attack)) for one, values in columns if len(values[0])]
+        about = identity(
+            self.run, tuple(kept.values()), attack, self.plan, self.delta, self.failure
+        )
+        scores = {
+            number: [one.score for one in statements if one.pair == number] for number in kept
+        }
+        store = collect(
+            self.run,
+            kept,
+            scores,
+            self.train,
+            self.plan,
+            Results(None if results is None else Path(results), about),
+            self.progress,
+        )
+        columns = [
+            (one, store.of(one.pair, scores[one.pair].index(one.score))) for one in statements
+        ]
+        return [
+            Judged(
+                one.attack,
+                kept[one.pair],
+                one.thresholds,
+                one.share,
+                values,
+                described(self.run, kept[one.pair], one.attack),
+            )
+            for one, values in columns
+            if len(values[0])
+        ]
 
 
-def _pairs(run: Run, neighbours: Neighbours | None, attack: str | None, columns: int | None,
-           seed: int) -> tuple[Neighbours, ...]:
+def _pairs(
+    run: Run, neighbours: Neighbours | None, attack: str | None, columns: int | None, seed: int
+) -> tuple[Neighbours, ...]:
     if neighbours is not None:
         check_adjacency(neighbours, run)
         return (neighbours,)
@@ -348,21 +487,38 @@ def _pairs(run: Run, neighbours: Neighbours | None, attack: str | None, columns:
     return families(run, columns, seed) if attack is None else (worst_case(run, columns),)
 
 
-def _replayed(run: Run, pair: Neighbours, certificate: Certificate, trials: int | None, failure: float, delta: float,
-              caveats: tuple[str, ...], progress: Progress | None) -> AuditReport:
+def _replayed(
+    run: Run,
+    pair: Neighbours,
+    certificate: Certificate,
+    trials: int | None,
+    failure: float,
+    delta: float,
+    caveats: tuple[str, ...],
+    progress: Progress | None,
+) -> AuditReport:
     trials = REPLAYED if trials is None else trials
     require_statement(trials, failure, delta)
     signs = replay.scores(run, pair, trials, progress)
-    return conclude(certificate, [Judged(replay.NAME, pair, (0.0,), 1.0, signs)], failure=failure, delta=delta, pilot=0,
-                    seed=None, caveats=caveats)
+    return conclude(
+        certificate,
+        [Judged(replay.NAME, pair, (0.0,), 1.0, signs)],
+        failure=failure,
+        delta=delta,
+        pilot=0,
+        seed=None,
+        caveats=caveats,
+    )
 
 
 def default_train(run: Run) -> Train:
-    """What the library itself does with the run, on all devices; one model after the other where rows are prepared
-    privately."""
+    """What the library itself does with the run, on all devices; one model after the other where
+    rows are prepared privately."""
     if alone(run) and not networks.stands_in(run):
         return one_by_one(run)
-    return on_devices(networks.train_many(run) if networks.stands_in(run) else Trainer(run).fit_many)
+    return on_devices(
+        networks.train_many(run) if networks.stands_in(run) else Trainer(run).fit_many
+    )
 
 
 def certificate_of(run: Run, at_least: Evidence = Evidence.ENFORCED) -> Certificate:
@@ -370,8 +526,14 @@ def certificate_of(run: Run, at_least: Evidence = Evidence.ENFORCED) -> Certific
     return account(auditable(run).run, at_least=at_least)
 
 
-def identity(run: Run, pairs: tuple[Neighbours, ...], attack: str | None, plan: TrialPlan, delta: float, failure: float
-             ) -> dict[str, Any]:
+def identity(
+    run: Run,
+    pairs: tuple[Neighbours, ...],
+    attack: str | None,
+    plan: TrialPlan,
+    delta: float,
+    failure: float,
+) -> dict[str, Any]:
     """Everything that scores on disk depend on, apart from the code."""
     import hashlib
 
@@ -381,12 +543,21 @@ def identity(run: Run, pairs: tuple[Neighbours, ...], attack: str | None, plan: 
             for array in (data_set.features, data_set.target):
                 digest.update(np.ascontiguousarray(array).tobytes())
             digest.update(str(data_set.absent).encode())
-    return {"run": run.to_dict(), "neighbours": digest.hexdigest(), "attack": attack, "trials": plan.trials,
-            "pilot": plan.pilot, "batch_models": plan.batch_models, "seed": plan.seed, "delta": delta,
-            "failure": failure}
+    return {
+        "run": run.to_dict(),
+        "neighbours": digest.hexdigest(),
+        "attack": attack,
+        "trials": plan.trials,
+        "pilot": plan.pilot,
+        "batch_models": plan.batch_models,
+        "seed": plan.seed,
+        "delta": delta,
+        "failure": failure,
+    }
 
 
 # What a path on the command line names: a run, or the run of a released model.
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -409,18 +580,27 @@ class Subject:
         """Of all that is described, what is attacked and what is not."""
         if self.forgetting is not None:
             return self.forgetting
-        return Certificate(ExactRun(self.run)) if self.exact else account(self.run, at_least=self.at_least)
+        return (
+            Certificate(ExactRun(self.run))
+            if self.exact
+            else account(self.run, at_least=self.at_least)
+        )
 
     @property
     def certificate(self) -> Certificate:
         """Of what is attacked."""
-        return Certificate(ExactRun(self.run)) if self.exact else certificate_of(self.run, self.at_least)
+        return (
+            Certificate(ExactRun(self.run))
+            if self.exact
+            else certificate_of(self.run, self.at_least)
+        )
 
 
 def read(path: Path) -> Subject:
     """The run in a JSON file, or in the certificate of a folder that train wrote.
 
-    Only the description is used: the model's own data are not touched. Errors: a folder that does not verify.
+    Only the description is used: the model's own data are not touched. Errors: a folder that does
+    not verify.
     """
     if not path.exists():
         raise InputError("audit", "needs an existing run file or model folder", str(path))
@@ -428,19 +608,38 @@ def read(path: Path) -> Subject:
         return Subject(Run.from_dict(strict_json.read(path, "run")))
     whole = folder.read(path)
     if problems := loading.verify(path).problems:
-        raise InputError("model", "does not fit its certificate, whose numbers an audit would be beside", problems[0],
-                         "lastiterate verify lists everything")
+        raise InputError(
+            "model",
+            "does not fit its certificate, whose numbers an audit would be beside",
+            problems[0],
+            "lastiterate verify lists everything",
+        )
     stored, model = whole.certificate, whole.model
     delta, evidence = stored.get("delta"), str(stored.get("at_least"))
     if "exact_run" in stored:
         if model.get("kind") != FittedLinear.exact_kind:
-            raise InputError("audit", "attacks exact noise of linear models only, and this release has exact noise",
-                             str(model.get("kind")), "write the run to a file and audit that")
-        return Subject(Run.from_dict(stored["exact_run"]), delta, kind=str(model.get("kind")), exact=True)
+            raise InputError(
+                "audit",
+                "attacks exact noise of linear models only, and this release has exact noise",
+                str(model.get("kind")),
+                "write the run to a file and audit that",
+            )
+        return Subject(
+            Run.from_dict(stored["exact_run"]), delta, kind=str(model.get("kind")), exact=True
+        )
     if "unlearning" in stored:
         subject = Unlearning.read(stored)
-        return Subject(subject.requests[-1].run, delta, kind=str(model.get("kind")), forgetting=Certificate(subject))
+        return Subject(
+            subject.requests[-1].run,
+            delta,
+            kind=str(model.get("kind")),
+            forgetting=Certificate(subject),
+        )
     if "run" not in stored or not isinstance(delta, float) or evidence not in Evidence.__members__:
-        raise InputError("certificate", "must be one of a run that lastiterate wrote, complete", None,
-                         "check it with lastiterate verify")
+        raise InputError(
+            "certificate",
+            "must be one of a run that lastiterate wrote, complete",
+            None,
+            "check it with lastiterate verify",
+        )
     return Subject(Run.from_dict(stored["run"]), delta, Evidence[evidence], str(model.get("kind")))

@@ -2,49 +2,51 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-import numpy as np
-from lastiterate.audit import learned_scores as trajectory
-from lastiterate.run.batching import Batching, FixedSize, Poisson
-from lastiterate.run.methods import Descent
-from lastiterate.run.run import Run
 import hashlib
 import json
+import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+
 from lastiterate import interrupts
 from lastiterate.atomic_files import SHARED, append_line, write_file
+from lastiterate.audit import learned_scores as trajectory
 from lastiterate.audit.canaries import DataSet, Neighbours, Train, execute
 from lastiterate.engine import seeded_keys
 from lastiterate.engine.linear_gradients import AT_ONCE
 from lastiterate.engine.samplers import sampler_of
 from lastiterate.errors import InputError
 from lastiterate.run import serialization as strict_json
+from lastiterate.run.batching import Batching, FixedSize, Poisson
+from lastiterate.run.methods import Descent
+from lastiterate.run.run import Run
 
-
-# How far a record moves a score, by the description: the sum of what it adds in the steps whose batches hold it.
-#
-# Where every step is linear, a step that holds the record adds a number that the description says; which steps do is
-# drawn. Draws are written out again here, and so is their arithmetic: the accountant's mistakes are not to be shared.
-# Sums are put on a grid: a sum between two points of it is split between them so that its mean stays, and the variance
-# that splitting adds is counted.
+# How far a record moves a score, by the description: the sum of what it adds in the steps whose
+# batches hold it.  Where every step is linear, a step that holds the record adds a number that the
+# description says; which steps do is drawn. Draws are written out again here, and so is their
+# arithmetic: the accountant's mistakes are not to be shared. Sums are put on a grid: a sum between
+# two points of it is split between them so that its mean stays, and the variance that splitting
+# adds is counted.
 
 GRID = 2**14
 LONGEST = 4096
 """Steps whose moves are followed one by one, at most."""
 BEYOND = 32.2
-"""A sum exceeds the grid with probability exp(-BEYOND) at most, by Bernstein's inequality; what does is counted."""
+"""A sum exceeds the grid with probability exp(-BEYOND) at most, by Bernstein's inequality; what
+does is counted."""
 Choice = tuple[np.ndarray, np.ndarray]
 """One draw: what it may add, and with which probabilities; what is left of 1 adds nothing."""
 
 
 @dataclass(frozen=True, eq=False)
 class Moves:
-    """``values`` >= 0 and their ``weights``, (c,) each, in units that mean nothing; ``variance``: what the grid has
-    added to the sum's; ``lost``: probability that is not on it."""
+    """``values`` >= 0 and their ``weights``, (c,) each, in units that mean nothing; ``variance``:
+    what the grid has added to the sum's; ``lost``: probability that is not on it."""
 
     values: np.ndarray
     weights: np.ndarray
@@ -63,7 +65,12 @@ def moves(run: Run, *, all_steps: bool) -> Moves | None:
     """
     if run.batching.drawn == "never":
         return CERTAIN
-    if type(run.method) is not Descent or run.steps > LONGEST or run.prelude or run.rows_per_record > 1:
+    if (
+        type(run.method) is not Descent
+        or run.steps > LONGEST
+        or run.prelude
+        or run.rows_per_record > 1
+    ):
         return None
     added = trajectory.weights(run, 0) if all_steps else added_to_last(run)
     added = added * (-1.0 if added.sum() < 0 else 1.0)
@@ -73,7 +80,8 @@ def moves(run: Run, *, all_steps: bool) -> Moves | None:
 
 
 def added_to_last(run: Run) -> np.ndarray:
-    """By how much a gradient of 1 in step k, and nowhere else, lets the last iterate go against it; (T,)."""
+    """By how much a gradient of 1 in step k, and nowhere else, lets the last iterate go against it;
+    (T,)."""
     theta, rule = np.zeros(run.steps), run.rule
     memory = rule.init(theta)
     for k, step in enumerate(np.eye(run.steps)):
@@ -88,13 +96,16 @@ def choices(run: Run, added: np.ndarray) -> list[Choice]:
     batching, blocks = run.batching, run.blocks
     if batching.drawn == "each step":
         share = np.array([_share(batching, run.n)])
-        return [(added[k:k + 1], share) for k in range(run.steps)]
+        return [(added[k : k + 1], share) for k in range(run.steps)]
     passes = np.pad(added, (0, -run.steps % blocks)).reshape(-1, blocks)
     size = int(run.divisor)
     held = np.full(blocks, float(size))
     held[-1] = run.n - size * (blocks - 1)
     places = np.full(blocks, 1 / blocks) if batching.independent else held / run.n
-    return [(row, places) for row in (passes.sum(0, keepdims=True) if batching.drawn == "once" else passes)]
+    return [
+        (row, places)
+        for row in (passes.sum(0, keepdims=True) if batching.drawn == "once" else passes)
+    ]
 
 
 def _share(batching: Batching, n: int) -> float:
@@ -113,8 +124,12 @@ def summed(drawn: list[Choice]) -> Moves:
     spread = sum(float(v**2 @ p) for v, p in drawn)
     most = max(float(v.max()) for v, _ in drawn)
     far = BEYOND * most / 3
-    top = min(sum(float(v.max()) for v, _ in drawn), mean + far + math.sqrt(far**2 + 2 * BEYOND * spread))
-    width = most / math.ceil(most * (GRID - 2) / top) if top > 0 else 1.0  # the largest addend lies on the grid
+    top = min(
+        sum(float(v.max()) for v, _ in drawn), mean + far + math.sqrt(far**2 + 2 * BEYOND * spread)
+    )
+    width = (
+        most / math.ceil(most * (GRID - 2) / top) if top > 0 else 1.0
+    )  # the largest addend lies on the grid
     mass, variance = np.zeros(math.ceil(top / width) + 2), 0.0
     mass[0] = 1.0
     for values, shares in drawn:
@@ -127,16 +142,22 @@ def summed(drawn: list[Choice]) -> Moves:
             variance += float(share) * rest * (1 - rest) * width**2
         mass = np.maximum(after, 0.0)
     kept = mass > 1e-18
-    return Moves(np.flatnonzero(kept) * width, mass[kept], variance, max(0.0, 1 - float(mass[kept].sum())) + 1e-15)
+    return Moves(
+        np.flatnonzero(kept) * width,
+        mass[kept],
+        variance,
+        max(0.0, 1 - float(mass[kept].sum())) + 1e-15,
+    )
 
 
 def _shifted(onto: np.ndarray, mass: np.ndarray, by: int, weight: float) -> None:
     """Add so much of ``mass``, moved by so many points; what leaves the grid is lost."""
     if weight > 0 and by < mass.size:
-        onto[by:] += weight * mass[:mass.size - by]
+        onto[by:] += weight * mass[: mass.size - by]
 
 
-# Many models on both data sets: trained in batches, scored as they come, resumed from a file after an interruption.
+# Many models on both data sets: trained in batches, scored as they come, resumed from a file after
+# an interruption.
 
 Progress = Callable[[int, int, float, float], None]
 """Called with models done, models in all, models per minute and seconds left."""
@@ -146,7 +167,8 @@ MEMORY = 2**29
 
 @dataclass(frozen=True)
 class TrialPlan:
-    """How many models, from which seed, in which batches; every data set has keys of its own, and so has its pilot."""
+    """How many models, from which seed, in which batches; every data set has keys of its own, and
+    so has its pilot."""
 
     trials: int
     pilot: int
@@ -155,14 +177,16 @@ class TrialPlan:
     rate: float = 0.0  #: models per second, 0 where it was not measured
 
     def keys(self, data_set: int, *, counted: bool) -> Any:
-        """One key per model. Spare ones at the end fill up batches, so that programs are compiled for one size only."""
+        """One key per model. Spare ones at the end fill up batches, so that programs are compiled
+        for one size only."""
         words = np.random.SeedSequence([self.seed, data_set, int(counted)]).generate_state(1)
         count = (self.trials if counted else self.pilot) + self.batch_models
         return seeded_keys(int(words[0]) & 0x7FFFFFFF, count)
 
 
 def batch_size(run: Run, width: int) -> int:
-    """Models whose training fits in ``MEMORY``, about: scores and residuals of a chunk, parameters, a secret order."""
+    """Models whose training fits in ``MEMORY``, about: scores and residuals of a chunk, parameters,
+    a secret order."""
     plan, k = sampler_of(run.batching, run.n, AT_ONCE).layout, run.loss.outputs or 1
     numbers = 6 * k * (plan.rows + width + 1)
     if run.release == "all":
@@ -172,24 +196,36 @@ def batch_size(run: Run, width: int) -> int:
     return int(min(max(MEMORY // (8 * numbers), 16), 2**16))
 
 
-def require_pure(run: Run, data_set: DataSet, train: Train, keys: np.ndarray, released: np.ndarray) -> None:
-    """Refuse a trainer that does not answer ``keys`` as it did before, when they were the first of ``released``.
+def require_pure(
+    run: Run, data_set: DataSet, train: Train, keys: np.ndarray, released: np.ndarray
+) -> None:
+    """Refuse a trainer that does not answer ``keys`` as it did before, when they were the first of
+    ``released``.
 
     Batches of another size may round differently; other noise is far above the tolerance of 1e-6.
     """
     again = execute(run, data_set, train, keys)
     if again.ndim < 2 or released.shape[1:] != again.shape[1:] or len(again) != len(keys):
-        raise InputError("train", "must return one model per key", again.shape, "as Trainer(run).fit_many does")
+        raise InputError(
+            "train", "must return one model per key", again.shape, "as Trainer(run).fit_many does"
+        )
     count = min(len(again), len(released))
     if not np.allclose(released[:count], again[:count], rtol=1e-6, atol=1e-9, equal_nan=True):
-        raise InputError("train", "is not a pure function of (data, key): the same keys gave two answers", None,
-                         "audit a trainer that takes all its randomness from the key")
+        raise InputError(
+            "train",
+            "is not a pure function of (data, key): the same keys gave two answers",
+            None,
+            "audit a trainer that takes all its randomness from the key",
+        )
 
 
 def settings(results: str | Path | None) -> dict[str, Any]:
-    """What the first line of a file of results says about its audit; nothing where there is no such file yet."""
+    """What the first line of a file of results says about its audit; nothing where there is no such
+    file yet."""
     if results is not None and not Path(results).parent.is_dir():
-        raise InputError("results", "must lie in an existing folder", str(results), "make the folder first")
+        raise InputError(
+            "results", "must lie in an existing folder", str(results), "make the folder first"
+        )
     if results is None or not Path(results).is_file():
         return {}
     with Path(results).open(encoding="utf-8") as file:
@@ -211,7 +247,12 @@ class Results:
         if path.exists():
             self._read(path, digest)
         else:
-            write_file(path, (json.dumps({"audit": digest, **about}) + "\n").encode(), new=True, mode=SHARED)
+            write_file(
+                path,
+                (json.dumps({"audit": digest, **about}) + "\n").encode(),
+                new=True,
+                mode=SHARED,
+            )
 
     def _read(self, path: Path, digest: str) -> None:
         lines = path.read_text(encoding="utf-8").split("\n")
@@ -219,13 +260,21 @@ class Results:
         try:
             owner, *entries = map(json.loads, whole)
             owner = owner["audit"]
-            self._scores = {(entry["data_set"], entry["first"]): np.array(entry["scores"], dtype=np.float64)
-                           for entry in entries}
+            self._scores = {
+                (entry["data_set"], entry["first"]): np.array(entry["scores"], dtype=np.float64)
+                for entry in entries
+            }
         except (ValueError, KeyError, TypeError):
-            raise InputError("results", "must be a file that an audit wrote", str(path), "choose a new name") from None
+            raise InputError(
+                "results", "must be a file that an audit wrote", str(path), "choose a new name"
+            ) from None
         if owner != digest:
-            raise InputError("results", "belong to another audit: a run, attack, number or seed differs", str(path),
-                             "choose a new name, or repeat that audit")
+            raise InputError(
+                "results",
+                "belong to another audit: a run, attack, number or seed differs",
+                str(path),
+                "choose a new name, or repeat that audit",
+            )
         write_file(path, ("\n".join(whole) + "\n").encode(), mode=SHARED)
 
     def get(self, data_set: int, first: int, size: int) -> np.ndarray | None:
@@ -234,7 +283,9 @@ class Results:
 
     def put(self, data_set: int, first: int, scores: np.ndarray) -> None:
         if self._path is not None:
-            line = json.dumps({"data_set": data_set, "first": first, "scores": scores.tolist()}) + "\n"
+            line = (
+                json.dumps({"data_set": data_set, "first": first, "scores": scores.tolist()}) + "\n"
+            )
             with interrupts.later():
                 append_line(self._path, line.encode())
 
@@ -244,56 +295,79 @@ def sides(pair: Neighbours) -> tuple[DataSet, DataSet]:
     return pair.with_record, pair.without_record
 
 
-def pilots_of(run: Run, number: int, pair: Neighbours, train: Train, plan: TrialPlan) -> tuple[np.ndarray, np.ndarray]:
+def pilots_of(
+    run: Run, number: int, pair: Neighbours, train: Train, plan: TrialPlan
+) -> tuple[np.ndarray, np.ndarray]:
     """Models of both data sets of a pair that are not counted, with the record and without."""
     pilots = list[np.ndarray]()
     for place, data_set in enumerate(sides(pair)):
         keys = plan.keys(2 * number + place, counted=False)
-        parts = [_released(run, data_set, train, keys[first:first + plan.batch_models])
-                 for first in range(0, plan.pilot, plan.batch_models)]
-        pilots.append(np.concatenate(parts)[:plan.pilot])
+        parts = [
+            _released(run, data_set, train, keys[first : first + plan.batch_models])
+            for first in range(0, plan.pilot, plan.batch_models)
+        ]
+        pilots.append(np.concatenate(parts)[: plan.pilot])
     return pilots[0], pilots[1]
 
 
-def in_batches(run: Run, data_set: DataSet, train: Train, keys: np.ndarray, size: int) -> np.ndarray:
-    """One model per key, from batches of ``size``: the last one is filled up, so that no other size is compiled."""
+def in_batches(
+    run: Run, data_set: DataSet, train: Train, keys: np.ndarray, size: int
+) -> np.ndarray:
+    """One model per key, from batches of ``size``: the last one is filled up, so that no other size
+    is compiled."""
     filled = np.concatenate((keys, np.repeat(keys[:1], -len(keys) % size, axis=0)))
     parts = list[np.ndarray]()
     for first in range(0, len(filled), size):
         interrupts.check()
-        parts.append(execute(run, data_set, train, filled[first:first + size]))
-    return np.concatenate(parts)[:len(keys)]
+        parts.append(execute(run, data_set, train, filled[first : first + size]))
+    return np.concatenate(parts)[: len(keys)]
 
 
 def _released(run: Run, data_set: DataSet, train: Train, keys: np.ndarray) -> np.ndarray:
     models = execute(run, data_set, train, keys)
     if models.ndim < 2 or len(models) != len(keys):
-        raise InputError("train", "must return one model per key", models.shape, "as Trainer(run).fit_many does")
+        raise InputError(
+            "train", "must return one model per key", models.shape, "as Trainer(run).fit_many does"
+        )
     return models
 
 
-def check_pure(run: Run, pair: Neighbours, train: Train, plan: TrialPlan, present: np.ndarray) -> None:
+def check_pure(
+    run: Run, pair: Neighbours, train: Train, plan: TrialPlan, present: np.ndarray
+) -> None:
     """Refuse a trainer that answers the pilot's first keys in another way than it did."""
-    keys = plan.keys(0, counted=False)[:plan.batch_models]  # a size that is compiled already
+    keys = plan.keys(0, counted=False)[: plan.batch_models]  # a size that is compiled already
     require_pure(run, pair.with_record, train, keys, present)
 
 
 class Collected:
-    """Scores of the models that count: for every pair and data set, batch by batch, one column per statement."""
+    """Scores of the models that count: for every pair and data set, batch by batch, one column per
+    statement."""
 
     def __init__(self, numbers: list[int]) -> None:
-        self.parts: dict[tuple[int, int], list[np.ndarray]] = {(n, place): [] for n in numbers for place in (0, 1)}
+        self.parts: dict[tuple[int, int], list[np.ndarray]] = {
+            (n, place): [] for n in numbers for place in (0, 1)
+        }
 
     def of(self, pair: int, column: int) -> tuple[np.ndarray, np.ndarray]:
         """Scores with the record and without, as many of both as there are."""
         both = [self.parts[pair, place] for place in (0, 1)]
         count = min(map(len, both))
-        scores = [np.concatenate(parts[:count])[:, column] if count else np.zeros(0) for parts in both]
+        scores = [
+            np.concatenate(parts[:count])[:, column] if count else np.zeros(0) for parts in both
+        ]
         return scores[0], scores[1]
 
 
-def collect(run: Run, pairs: dict[int, Neighbours], scores: dict[int, list[Callable[[np.ndarray], np.ndarray]]],
-            train: Train, plan: TrialPlan, results: Results, progress: Progress | None) -> Collected:
+def collect(
+    run: Run,
+    pairs: dict[int, Neighbours],
+    scores: dict[int, list[Callable[[np.ndarray], np.ndarray]]],
+    train: Train,
+    plan: TrialPlan,
+    results: Results,
+    progress: Progress | None,
+) -> Collected:
     """Train and score ``trials`` models of every data set; only scores are kept.
 
     An interruption ends it with what is complete by then, if the first pair has anything.
@@ -308,12 +382,23 @@ def collect(run: Run, pairs: dict[int, Neighbours], scores: dict[int, list[Calla
     return store
 
 
-def _fill(store: Collected, run: Run, pairs: dict[int, Neighbours],
-          scores: dict[int, list[Callable[[np.ndarray], np.ndarray]]], train: Train, plan: TrialPlan, results: Results,
-          progress: Progress | None) -> None:
+def _fill(
+    store: Collected,
+    run: Run,
+    pairs: dict[int, Neighbours],
+    scores: dict[int, list[Callable[[np.ndarray], np.ndarray]]],
+    train: Train,
+    plan: TrialPlan,
+    results: Results,
+    progress: Progress | None,
+) -> None:
     began, trained, done = time.perf_counter(), 0, 0
     total = 2 * plan.trials * len(pairs)
-    keys = {place: plan.keys(place, counted=True) for number in pairs for place in (2 * number, 2 * number + 1)}
+    keys = {
+        place: plan.keys(place, counted=True)
+        for number in pairs
+        for place in (2 * number, 2 * number + 1)
+    }
     for first in range(0, plan.trials, plan.batch_models):
         size = min(plan.batch_models, plan.trials - first)
         for (number, place), parts in store.parts.items():
@@ -321,8 +406,16 @@ def _fill(store: Collected, run: Run, pairs: dict[int, Neighbours],
             which = 2 * number + place
             values = results.get(which, first, size)
             if values is None:
-                models = _released(run, sides(pairs[number])[place], train, keys[which][first:][:plan.batch_models])
-                values = np.stack([np.asarray(score(models[:size]), np.float64) for score in scores[number]], axis=1)
+                models = _released(
+                    run,
+                    sides(pairs[number])[place],
+                    train,
+                    keys[which][first:][: plan.batch_models],
+                )
+                values = np.stack(
+                    [np.asarray(score(models[:size]), np.float64) for score in scores[number]],
+                    axis=1,
+                )
                 results.put(which, first, values)
                 trained += size
             parts.append(values)

@@ -1,9 +1,10 @@
-"""What error counts of an attack prove about privacy, with one failure budget and no hidden multiplicity.
+"""What error counts of an attack prove about privacy, with one failure budget and no hidden
+multiplicity.
 
-An attack says "in" or "out"; a false positive is "in" for a model of the data set without the record. If the mechanism
-is (eps, delta)-DP, every attack has FPR + e^eps FNR >= 1 - delta and e^eps FPR + FNR >= 1 - delta (Kairouz, Oh,
-Viswanath 2015), so upper confidence bounds on both rates (Clopper, Pearson 1934) give a lower bound on eps.
-Counts may be arrays: everything is elementwise.
+An attack says "in" or "out"; a false positive is "in" for a model of the data set without the
+record. If the mechanism is (eps, delta)-DP, every attack has FPR + e^eps FNR >= 1 - delta and e^eps
+FPR + FNR >= 1 - delta (Kairouz, Oh, Viswanath 2015), so upper confidence bounds on both rates
+(Clopper, Pearson 1934) give a lower bound on eps. Counts may be arrays: everything is elementwise.
 """
 
 from __future__ import annotations
@@ -24,21 +25,26 @@ from lastiterate.run.validation import Array
 EPSILONS = np.concatenate(([0.0], np.geomspace(0.02, 14.0, 60)))
 """Where curves are read; any of them may refute, and none is chosen on the models that count."""
 ROUND = 1e-9
-"""Relative allowance for the rounding of incomplete beta functions, far above it; always on the safe side."""
+"""Relative allowance for the rounding of incomplete beta functions, far above it; always on the
+safe side."""
 
 
 def rate_upper(errors: ArrayLike, trials: ArrayLike, failure: ArrayLike) -> Array:
-    """Clopper and Pearson's one-sided bound: the true rate exceeds it with probability at most ``failure``."""
+    """Clopper and Pearson's one-sided bound: the true rate exceeds it with probability at most
+    ``failure``."""
     from scipy.special import betaincinv  # pyright: ignore
 
-    k, n = np.broadcast_arrays(np.asarray(errors, dtype=np.float64), np.asarray(trials, dtype=np.float64))
+    k, n = np.broadcast_arrays(
+        np.asarray(errors, dtype=np.float64), np.asarray(trials, dtype=np.float64)
+    )
     upper = betaincinv(k + 1, np.maximum(n - k, 1.0), 1 - np.asarray(failure))
     return np.minimum(np.where(k >= n, 1.0, upper * (1 + ROUND)), 1.0)
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Errors of one attack at one threshold; the threshold was fixed without looking at these models."""
+    """Errors of one attack at one threshold; the threshold was fixed without looking at these
+    models."""
 
     false_positives: ArrayLike
     negatives: ArrayLike  #: models of the data set without the record
@@ -47,8 +53,10 @@ class Counts:
 
     def bounds(self, failure: float) -> tuple[Array, Array]:
         """Upper bounds on both rates that hold together, except with probability ``failure``."""
-        return (rate_upper(self.false_positives, self.negatives, failure / 2),
-                rate_upper(self.false_negatives, self.positives, failure / 2))
+        return (
+            rate_upper(self.false_positives, self.negatives, failure / 2),
+            rate_upper(self.false_negatives, self.positives, failure / 2),
+        )
 
 
 def epsilon_lower(counts: Counts, delta: float, failure: float) -> Array:
@@ -65,9 +73,11 @@ def epsilon_at(fpr: Array | float, fnr: Array | float, delta: float) -> Array:
 
 
 def mu_lower(counts: Counts, failure: float) -> Array:
-    """Lower bound on mu if the mechanism is mu-GDP: it is not, for any smaller mu (Nasr et al. 2023).
+    """Lower bound on mu if the mechanism is mu-GDP: it is not, for any smaller mu (Nasr et al.
+    2023).
 
-    No statement about (eps, delta) follows unless the mechanism's trade-off function is known to be Gaussian.
+    No statement about (eps, delta) follows unless the mechanism's trade-off function is known to be
+    Gaussian.
     """
     return mu_at(*counts.bounds(failure))
 
@@ -87,10 +97,12 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def refutes(curve: Curve, fpr: float, fnr: float) -> float | None:
-    """An epsilon at which the curve's guarantee excludes rates as small as these; ``None`` if it allows them.
+    """An epsilon at which the curve's guarantee excludes rates as small as these; ``None`` if it
+    allows them.
 
-    The rates exclude (eps, delta) when delta < 1 - e^eps fpr - fnr or delta < 1 - fpr - e^eps fnr. Any epsilon that is
-    looked at may refute; the search (a grid, then finer around its best point) only decides how sharp the test is.
+    The rates exclude (eps, delta) when delta < 1 - e^eps fpr - fnr or delta < 1 - fpr - e^eps fnr.
+    Any epsilon that is looked at may refute; the search (a grid, then finer around its best point)
+    only decides how sharp the test is.
     """
     low, high = 0.0, max(1e-3, math.log(1 / max(min(fpr, fnr), 1e-12)))
     for _ in range(3):
@@ -109,14 +121,17 @@ def _margin(curve: Curve, epsilon: float, fpr: float, fnr: float) -> float:
 
 
 def ceiling(trials: int, failure: float, delta: float, thresholds: int = 1) -> float:
-    """The largest lower bound that any attack can show: ``trials`` models per data set and no error at all."""
+    """The largest lower bound that any attack can show: ``trials`` models per data set and no error
+    at all."""
     bound = rate_upper(0, trials, failure / (2 * thresholds))
     return float(epsilon_at(bound, bound, delta))
 
 
 def check_failure(failure: float) -> None:
     if not 0 < failure < 1:
-        raise InputError("failure", "must lie strictly between 0 and 1", failure, "0.05 is a common choice")
+        raise InputError(
+            "failure", "must lie strictly between 0 and 1", failure, "0.05 is a common choice"
+        )
 
 
 def require_statement(trials: int, failure: float, delta: float, thresholds: int = 1) -> None:
@@ -127,11 +142,19 @@ def require_statement(trials: int, failure: float, delta: float, thresholds: int
     if trials < 1 or ceiling(trials, failure, 0.0, thresholds) <= 0:
         # one error-free data set needs failure / (2 thresholds) < 2^-trials
         least = math.ceil(math.log2(2 * thresholds / failure)) + 1
-        raise InputError("trials", f"are too few for any statement at failure probability {failure:g}", trials,
-                         f"take at least {least} models per data set")
+        raise InputError(
+            "trials",
+            f"are too few for any statement at failure probability {failure:g}",
+            trials,
+            f"take at least {least} models per data set",
+        )
     if ceiling(trials, failure, delta, thresholds) <= 0:
-        raise InputError("delta", "is above what the trials resolve: even an attack without errors would prove nothing",
-                         delta, "take a smaller delta, or more trials")
+        raise InputError(
+            "delta",
+            "is above what the trials resolve: even an attack without errors would prove nothing",
+            delta,
+            "take a smaller delta, or more trials",
+        )
 
 
 @dataclass(frozen=True)
@@ -142,7 +165,8 @@ class CombinedBounds:
     failure: float
 
     def rates(self) -> list[tuple[float, float]]:
-        """Upper bounds (fpr, fnr) at every threshold; all of them hold at once, except with ``failure``."""
+        """Upper bounds (fpr, fnr) at every threshold; all of them hold at once, except with
+        ``failure``."""
         share = self.failure / len(self.counts)
         return [(float(a), float(b)) for a, b in (counts.bounds(share) for counts in self.counts)]
 

@@ -1,8 +1,9 @@
 """An attack on forgetting: models that forgot made-up records against models that never saw them.
 
-The made-up records have their largest gradient, all in one direction, and the others the opposite one. Every model is
-made as a release is: trained, and continued without the removed records by the function that removes them for users.
-Pilot models give the direction in which the two kinds differ and the threshold; the others count.
+The made-up records have their largest gradient, all in one direction, and the others the opposite
+one. Every model is made as a release is: trained, and continued without the removed records by the
+function that removes them for users. Pilot models give the direction in which the two kinds differ
+and the threshold; the others count.
 """
 
 from __future__ import annotations
@@ -14,9 +15,7 @@ import numpy as np
 
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.unlearning import Unlearning
-from lastiterate.audit.report import Claim, best_threshold
-from lastiterate.audit.report import Judged, conclude
-from lastiterate.audit.report import AuditReport
+from lastiterate.audit.report import AuditReport, Claim, Judged, best_threshold, conclude
 from lastiterate.audit.statistics import require_statement
 from lastiterate.engine import Trainer, seeded_keys
 from lastiterate.engine.linear_gradients import linear_loss
@@ -43,12 +42,20 @@ class Pulling:
     about: str
 
 
-def audit_forgetting(certificate: Certificate, *, trials: int = TRIALS, pilot: int = PILOT, failure: float = 0.05,
-                     delta: float = 1e-5, seed: int | None = None) -> AuditReport:
+def audit_forgetting(
+    certificate: Certificate,
+    *,
+    trials: int = TRIALS,
+    pilot: int = PILOT,
+    failure: float = 0.05,
+    delta: float = 1e-5,
+    seed: int | None = None,
+) -> AuditReport:
     """A lower bound on the epsilon between forgotten and never seen, beside the certificate's.
 
-    ``trials``: models of each kind that count, ``pilot``: that choose the attack; ``failure``: probability that the
-    report is wrong. A private preparation is not attacked. Errors: ``InputError`` for a certificate of something else.
+    ``trials``: models of each kind that count, ``pilot``: that choose the attack; ``failure``:
+    probability that the report is wrong. A private preparation is not attacked. Errors:
+    ``InputError`` for a certificate of something else.
 
     **Guarantee:** that of ``AuditReport``; nothing is chosen on the models that are counted.
     """
@@ -57,32 +64,61 @@ def audit_forgetting(certificate: Certificate, *, trials: int = TRIALS, pilot: i
         raise InputError("certificate", "must be about forgetting", subject.word)
     require_statement(trials, failure, delta, 1)
     seed = int.from_bytes(os.urandom(4), "little") if seed is None else seed
-    kinds = [_made(subject, pilot + trials, seed + number, never=bool(number)) for number in range(2)]
+    kinds = [
+        _made(subject, pilot + trials, seed + number, never=bool(number)) for number in range(2)
+    ]
     direction = kinds[0][:pilot].mean(axis=0) - kinds[1][:pilot].mean(axis=0)
     scores = [(kind * direction).sum(axis=(1, 2)) for kind in kinds]
     threshold, _ = best_threshold(Claim.of(certificate), scores[0][:pilot], scores[1][:pilot])
-    pair = Pulling(f"{subject.removed} records with one largest gradient, removed; the other models never saw them")
+    pair = Pulling(
+        f"{subject.removed} records with one largest gradient, removed; the other models never saw "
+        f"them"
+    )
     judged = Judged("projection", pair, (threshold,), 1.0, (scores[0][pilot:], scores[1][pilot:]))
     training = subject.training
-    said = ("the private preparation is not attacked",) if isinstance(training, Run) and training.prelude else ()
-    return conclude(certificate, [replace(judged, attack=NAME)], failure=failure, delta=delta, pilot=pilot, seed=seed,
-                    caveats=said)
+    said = (
+        ("the private preparation is not attacked",)
+        if isinstance(training, Run) and training.prelude
+        else ()
+    )
+    return conclude(
+        certificate,
+        [replace(judged, attack=NAME)],
+        failure=failure,
+        delta=delta,
+        pilot=pilot,
+        seed=seed,
+        caveats=said,
+    )
 
 
 def _made(subject: Unlearning, models: int, seed: int, *, never: bool) -> np.ndarray:
-    """The last weights of so many models, (models, k, d + 1); ``never``: of those that never saw the records."""
+    """The last weights of so many models, (models, k, d + 1); ``never``: of those that never saw
+    the records."""
     rows, target = records(subject)
     size = max(1, int(AT_ONCE / rows.size))
     keys = seeded_keys(seed, models * (1 + len(subject.requests)))
     weights: list[np.ndarray] = []
     for first in range(0, models, size):
         part = slice(first, min(first + size, models))
-        weights.append(_some(subject, rows, target, [keys[i * models:(i + 1) * models][part] for i in range(
-            1 + len(subject.requests))], never))
+        weights.append(
+            _some(
+                subject,
+                rows,
+                target,
+                [
+                    keys[i * models : (i + 1) * models][part]
+                    for i in range(1 + len(subject.requests))
+                ],
+                never,
+            )
+        )
     return np.concatenate(weights)
 
 
-def _some(subject: Unlearning, rows: np.ndarray, target: np.ndarray, keys: list[np.ndarray], never: bool) -> np.ndarray:
+def _some(
+    subject: Unlearning, rows: np.ndarray, target: np.ndarray, keys: list[np.ndarray], never: bool
+) -> np.ndarray:
     n, training = subject.training.n, subject.training
     everyone = tuple(range(n - subject.removed, n))
     if never:  # by code of its own, so that a bug of what is attacked does not hide itself
@@ -90,8 +126,15 @@ def _some(subject: Unlearning, rows: np.ndarray, target: np.ndarray, keys: list[
         rows[list(everyone)], target[list(everyone)] = 0, 0
     x, y, gone = rows, target, everyone if never else ()
     if isinstance(training, RidgeMinimiser):
-        exact = polished(training, x, y.astype(np.int64), np.zeros((linear_loss_of(training).outputs or 1, x.shape[1])))
-        weights = np.repeat(np.column_stack((exact, np.zeros(len(exact))))[None], len(keys[0]), axis=0)
+        exact = polished(
+            training,
+            x,
+            y.astype(np.int64),
+            np.zeros((linear_loss_of(training).outputs or 1, x.shape[1])),
+        )
+        weights = np.repeat(
+            np.column_stack((exact, np.zeros(len(exact))))[None], len(keys[0]), axis=0
+        )
     else:
         weights = Trainer(_alone(training)).fit_many(x, y, keys[0], absent=gone)
     place = n - subject.removed
@@ -114,7 +157,8 @@ def _alone(run: Run) -> Run:
 
 
 def records(subject: Unlearning) -> tuple[np.ndarray, np.ndarray]:
-    """Rows (n, 1) and targets (n,): the last ones are to be removed, and have their largest gradient."""
+    """Rows (n, 1) and targets (n,): the last ones are to be removed, and have their largest
+    gradient."""
     loss, n = linear_loss_of(subject.training), subject.training.n
     gone = slice(n - subject.removed, n)
     rows = np.full((n, 1), loss.row_norm)
@@ -123,6 +167,6 @@ def records(subject: Unlearning) -> tuple[np.ndarray, np.ndarray]:
         target[gone] = 1
         return rows, target
     target = np.where(np.arange(n) % 2, FAR, -FAR)
-    rows[:n - subject.removed] = 0.0
+    rows[: n - subject.removed] = 0.0
     target[gone] = FAR
     return rows, target

@@ -6,14 +6,40 @@ Without JAX, except for the samplers in ``kernel``.
 from __future__ import annotations
 
 from lastiterate.bayes.clipped_sgld import clipped_sgld_run
-from lastiterate.bayes.linear import LinearModel, RatioDomain, corner_bound, lemma_bound, posterior_curve
-from lastiterate.bayes.subject import LinearPosterior, Posterior, RidgePosterior, certify
-from lastiterate.bayes.sample import Outcome, ProposeTestSample, propose_test_sample
+from lastiterate.bayes.linear import (
+    LinearModel,
+    RatioDomain,
+    corner_bound,
+    lemma_bound,
+    posterior_curve,
+)
 from lastiterate.bayes.ridge import ClippedRows, least_prior
-from lastiterate.bayes.subject import PosteriorSample, sample_posterior
+from lastiterate.bayes.sample import Outcome, ProposeTestSample, propose_test_sample
+from lastiterate.bayes.subject import (
+    LinearPosterior,
+    Posterior,
+    PosteriorSample,
+    RidgePosterior,
+    certify,
+    sample_posterior,
+)
 
 __all__ = [
-    "ClippedRows", "LinearModel", "LinearPosterior", "Outcome", "Posterior", "PosteriorSample",
-    "ProposeTestSample", "RatioDomain", "RidgePosterior", "certify", "clipped_sgld_run", "corner_bound",
-    "least_prior", "lemma_bound", "posterior_curve", "propose_test_sample", "sample_posterior",
+    "ClippedRows",
+    "LinearModel",
+    "LinearPosterior",
+    "Outcome",
+    "Posterior",
+    "PosteriorSample",
+    "ProposeTestSample",
+    "RatioDomain",
+    "RidgePosterior",
+    "certify",
+    "clipped_sgld_run",
+    "corner_bound",
+    "least_prior",
+    "lemma_bound",
+    "posterior_curve",
+    "propose_test_sample",
+    "sample_posterior",
 ]

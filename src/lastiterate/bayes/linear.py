@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import math
-import numpy as np
-from numpy.typing import ArrayLike
-from lastiterate.run.validation import Array
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
-from lastiterate.errors import InputError
-from lastiterate.run.validation import positive, whole
-from typing import Literal
-from lastiterate.curves.renyi import Rdp
-from lastiterate.run.adjacency import records_moved
-from lastiterate.run.validation import Array, check_kept
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
+import numpy as np
+from numpy.typing import ArrayLike
+
+from lastiterate.curves.renyi import Rdp
+from lastiterate.errors import InputError
+from lastiterate.run.adjacency import records_moved
+from lastiterate.run.validation import Array, check_kept, positive, whole
 
 # How far two Gaussians are apart: Renyi divergences in one dimension.
 
-def renyi(order: float, mean1: float, precision1: float, mean2: float, precision2: float) -> float:
-    """Renyi divergence of order > 1 of N(mean1, 1/precision1) from N(mean2, 1/precision2); may be infinite.
 
-    Gil, Alajaji, Linder 2013, Table 2. With A = order * precision1 - (order - 1) * precision2 > 0 (else infinite) it is
-    [order log precision1 - (order - 1) log precision2 - log A] / (2 (order - 1)) + order gap^2 precision1 precision2
-    / (2 A).
+def renyi(order: float, mean1: float, precision1: float, mean2: float, precision2: float) -> float:
+    """Renyi divergence of order > 1 of N(mean1, 1/precision1) from N(mean2, 1/precision2); may be
+    infinite.
+
+    Gil, Alajaji, Linder 2013, Table 2. With A = order * precision1 - (order - 1) * precision2 > 0
+    (else infinite) it is [order log precision1 - (order - 1) log precision2 - log A] / (2 (order -
+    1)) + order gap^2 precision1 precision2 / (2 A).
     """
     share = (order - 1) * (precision2 - precision1) / precision1
     if share >= 1:
@@ -34,23 +34,23 @@ def renyi(order: float, mean1: float, precision1: float, mean2: float, precision
 
 
 def log_part(order: ArrayLike, change: ArrayLike) -> Array:
-    """Renyi divergence between centred Gaussians whose precisions are A and A (1 + change), (order - 1) change < 1.
+    """Renyi divergence between centred Gaussians whose precisions are A and A (1 + change), (order
+    - 1) change < 1.
 
-    It falls for change < 0 and grows for change > 0: its derivative is order change / (2 (1 + change) (1 - (order - 1)
-    change)).
+    It falls for change < 0 and grows for change > 0: its derivative is order change / (2 (1 +
+    change) (1 - (order - 1) change)).
     """
     above, moved = np.asarray(order, dtype=np.float64) - 1, np.asarray(change, dtype=np.float64)
     return -(np.log1p(moved) + np.log1p(-above * moved) / above) / 2
 
 
-# SGLD and cyclic SGLD as samplers for any log-density, on JAX: a kernel is a pair ``init``, ``step``.
-#
-# Welling and Teh 2011; the cyclic form as in Heller and Fetaya 2023. **No privacy**: an iterate of unclipped SGLD has no
-# guarantee, whatever the posterior has (see ``interim_breach``); ``clipped_sgld`` describes a run that has one.
+# SGLD and cyclic SGLD as samplers for any log-density, on JAX: a kernel is a pair ``init``,
+# ``step``.  Welling and Teh 2011; the cyclic form as in Heller and Fetaya 2023. **No privacy**: an
+# iterate of unclipped SGLD has no guarantee, whatever the posterior has (see ``interim_breach``);
+# ``clipped_sgld`` describes a run that has one.
 
 # pyright: basic
 # jax leaves the types of its trees open
-
 
 
 if TYPE_CHECKING:
@@ -61,7 +61,8 @@ Tree = object
 
 
 class ChainState(NamedTuple):
-    """theta (any pytree), the number of steps done, the order of the records, shape (n,) (empty if drawn afresh)."""
+    """theta (any pytree), the number of steps done, the order of the records, shape (n,) (empty if
+    drawn afresh)."""
 
     theta: Tree
     done: Array_of_jax
@@ -70,7 +71,8 @@ class ChainState(NamedTuple):
 
 @dataclass(frozen=True)
 class Kernel:
-    """``init(theta, key) -> ChainState``, ``step(state, key, data) -> ChainState``; data has the leading axis n."""
+    """``init(theta, key) -> ChainState``, ``step(state, key, data) -> ChainState``; data has the
+    leading axis n."""
 
     init: Callable[[Tree, Array_of_jax], ChainState]
     step: Callable[[ChainState, Array_of_jax, Tree], ChainState]
@@ -79,10 +81,13 @@ class Kernel:
 Density = Callable[..., "Array"]
 
 
-def sgld(log_prior: Density, log_likelihood: Density, *, n: int, step_size: float, batch: int = 1) -> Kernel:
+def sgld(
+    log_prior: Density, log_likelihood: Density, *, n: int, step_size: float, batch: int = 1
+) -> Kernel:
     """Batches drawn afresh at every step, uniformly with replacement.
 
-    ``log_prior(theta)`` and ``log_likelihood(theta, record)`` are scalars, the latter for one record of the data.
+    ``log_prior(theta)`` and ``log_likelihood(theta, record)`` are scalars, the latter for one
+    record of the data.
     """
     import jax
     import jax.numpy as jnp
@@ -100,21 +105,28 @@ def sgld(log_prior: Density, log_likelihood: Density, *, n: int, step_size: floa
     return Kernel(init, step)
 
 
-def cyclic_sgld(log_prior: Density, log_likelihood: Density, *, n: int, step_size: float, batch: int = 1) -> Kernel:
-    """One random order of the records, drawn by ``init``, then the same batches in that order in every pass."""
+def cyclic_sgld(
+    log_prior: Density, log_likelihood: Density, *, n: int, step_size: float, batch: int = 1
+) -> Kernel:
+    """One random order of the records, drawn by ``init``, then the same batches in that order in
+    every pass."""
     import jax
     import jax.numpy as jnp
 
     move = _move(log_prior, log_likelihood, n, step_size, batch)
     if n % batch:
-        raise InputError("batch", f"must divide n = {n}", batch, "every pass must hold every record once")
+        raise InputError(
+            "batch", f"must divide n = {n}", batch, "every pass must hold every record once"
+        )
 
     def init(theta: Tree, key: Array_of_jax) -> ChainState:
         return ChainState(theta, jnp.int32(0), jax.random.permutation(key, n))
 
     def step(state: ChainState, key: Array_of_jax, data: Tree) -> ChainState:
         places = (state.done % (n // batch)) * batch + jnp.arange(batch)
-        return ChainState(move(state.theta, state.order[places], key, data), state.done + 1, state.order)
+        return ChainState(
+            move(state.theta, state.order[places], key, data), state.done + 1, state.order
+        )
 
     return Kernel(init, step)
 
@@ -125,11 +137,14 @@ def sample(kernel: Kernel, theta: Tree, data: Tree, steps: int, key: Array_of_ja
 
     first, rest = jax.random.split(key)
     keys = jax.random.split(rest, steps)
-    return jax.lax.scan(lambda state, each: (kernel.step(state, each, data), None), kernel.init(theta, first), keys)[0]
+    return jax.lax.scan(
+        lambda state, each: (kernel.step(state, each, data), None), kernel.init(theta, first), keys
+    )[0]
 
 
-def _move(log_prior: Density, log_likelihood: Density, n: int, step_size: float,
-          batch: int) -> Callable[[Tree, Array_of_jax, Array_of_jax, Tree], Tree]:
+def _move(
+    log_prior: Density, log_likelihood: Density, n: int, step_size: float, batch: int
+) -> Callable[[Tree, Array_of_jax, Array_of_jax, Tree], Tree]:
     """theta + (eta/2) (grad log prior + (n/b) sum of grad log likelihood) + sqrt(eta) N(0, I)."""
     import jax
     import jax.numpy as jnp
@@ -139,7 +154,9 @@ def _move(log_prior: Density, log_likelihood: Density, n: int, step_size: float,
     positive("step_size", step_size)
 
     def total(theta: Tree, records: Tree) -> Array_of_jax:
-        return log_prior(theta) + n / batch * jax.vmap(log_likelihood, (None, 0))(theta, records).sum()
+        return (
+            log_prior(theta) + n / batch * jax.vmap(log_likelihood, (None, 0))(theta, records).sum()
+        )
 
     def move(theta: Tree, chosen: Array_of_jax, key: Array_of_jax, data: Tree) -> Tree:
         gradient = jax.grad(total)(theta, jax.tree.map(lambda values: values[chosen], data))
@@ -155,10 +172,9 @@ def _move(log_prior: Density, log_likelihood: Density, n: int, step_size: float,
     return move
 
 
-# Bayesian linear regression with one feature and known precision: its posterior, and what one sample of it leaks.
-#
-# y = theta x + noise, noise ~ N(0, 1/beta), theta ~ N(0, 1/alpha) (Heller and Fetaya 2023, equation 4). Proofs:
-# docs/theorems/posterior-sample.md.
+# Bayesian linear regression with one feature and known precision: its posterior, and what one
+# sample of it leaks.  y = theta x + noise, noise ~ N(0, 1/beta), theta ~ N(0, 1/alpha) (Heller and
+# Fetaya 2023, equation 4). Proofs: docs/theorems/posterior-sample.md.
 
 Neighbours = Literal["replace-one", "zero-out"]
 NEIGHBOURS: tuple[Neighbours, ...] = ("replace-one", "zero-out")
@@ -179,14 +195,16 @@ class LinearModel:
         positive("noise_precision", self.noise_precision)
 
     def posterior(self, x: Array, y: Array) -> tuple[float, float]:
-        """Mean and variance of theta given records x, y of shape (n,) (Heller and Fetaya 2023, Lemma IV.2)."""
+        """Mean and variance of theta given records x, y of shape (n,) (Heller and Fetaya 2023,
+        Lemma IV.2)."""
         precision = self.prior_precision + self.noise_precision * float(x @ x)
         return self.noise_precision * float(x @ y) / precision, 1 / precision
 
 
 @dataclass(frozen=True, kw_only=True)
 class RatioDomain:
-    """All sets of n records with x_low <= x <= x_high and |y/x - ratio| <= spread (Heller and Fetaya 2023, equation 5).
+    """All sets of n records with x_low <= x <= x_high and |y/x - ratio| <= spread (Heller and
+    Fetaya 2023, equation 5).
 
     All five are public numbers: choosing them by looking at the data voids every guarantee.
     """
@@ -207,50 +225,70 @@ class RatioDomain:
             raise InputError("x_low", f"cannot exceed x_high = {self.x_high:g}", self.x_low)
 
     @classmethod
-    def paper(cls, *, n: int, exponent: float, ratio: float, x_low: float = 0.5, x_high: float = 1.0) -> RatioDomain:
-        """The domain D(n, gamma_1, x_h, x_l, c) of the paper: spread = n^exponent, 0 < exponent < 1/2."""
+    def paper(
+        cls, *, n: int, exponent: float, ratio: float, x_low: float = 0.5, x_high: float = 1.0
+    ) -> RatioDomain:
+        """The domain D(n, gamma_1, x_h, x_l, c) of the paper: spread = n^exponent, 0 < exponent <
+        1/2."""
         if not 0 < exponent < 0.5:
             raise InputError("exponent", "must lie strictly between 0 and 1/2", exponent)
         return cls(n=n, ratio=ratio, spread=float(n) ** exponent, x_low=x_low, x_high=x_high)
 
     def check(self, x: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
-        """The records as arrays of shape (n,), or ``InputError`` if they are not a member of the domain."""
+        """The records as arrays of shape (n,), or ``InputError`` if they are not a member of the
+        domain."""
         check_kept("data", (x, y))
         arrays = tuple(np.asarray(values, dtype=np.float64) for values in (x, y))
         if any(values.shape != (self.n,) for values in arrays):
-            raise InputError("data", f"must be x and y of shape ({self.n},)", [v.shape for v in arrays])
+            raise InputError(
+                "data", f"must be x and y of shape ({self.n},)", [v.shape for v in arrays]
+            )
         inside = (arrays[0] >= self.x_low) & (arrays[0] <= self.x_high)
         with np.errstate(invalid="ignore", over="ignore"):
             inside &= np.abs(arrays[1] - self.ratio * arrays[0]) <= self.spread * arrays[0]
         if not inside.all():
-            raise InputError("data", "hold a record outside the public domain, so nothing is sampled", None,
-                             "clip or drop such records by a public rule, or see propose_test_sample")
+            raise InputError(
+                "data",
+                "hold a record outside the public domain, so nothing is sampled",
+                None,
+                "clip or drop such records by a public rule, or see propose_test_sample",
+            )
         return arrays[0], arrays[1]
 
 
 def lemma_bound(order: ArrayLike, model: LinearModel, domain: RatioDomain) -> Array:
-    """Heller and Fetaya 2023, Lemma IV.3 (as restored in docs/theorems/posterior-sample.md), replace or remove one.
+    """Heller and Fetaya 2023, Lemma IV.3 (as restored in docs/theorems/posterior-sample.md),
+    replace or remove one.
 
     With h = x_high^2, kappa = (n - 1) x_low^2, for order <= kappa / (2 h), else infinite:
     (3/2) h / kappa + order beta h^2 / kappa (3 spread + ratio alpha / (alpha + beta kappa))^2.
     """
     alpha, beta, (spread, ratio) = model.prior_precision, model.noise_precision, _rounded(domain)
-    high, kappa, orders = domain.x_high**2, (domain.n - 1) * domain.x_low**2, np.asarray(order, dtype=np.float64)
+    high, kappa, orders = (
+        domain.x_high**2,
+        (domain.n - 1) * domain.x_low**2,
+        np.asarray(order, dtype=np.float64),
+    )
     if kappa == 0:
         return np.full(orders.shape, np.inf)
     mean = beta * high**2 / kappa * (3 * spread + ratio * alpha / (alpha + beta * kappa)) ** 2
-    return np.where(2 * orders * high <= kappa, (1.5 * high / kappa + orders * mean) * SLACK, np.inf)
+    return np.where(
+        2 * orders * high <= kappa, (1.5 * high / kappa + orders * mean) * SLACK, np.inf
+    )
 
 
-def corner_bound(order: ArrayLike, model: LinearModel, domain: RatioDomain,
-                 adjacency: Neighbours = "replace-one") -> Array:
-    """The largest Renyi divergence between posteriors of neighbours in the domain, from its worst pair.
+def corner_bound(
+    order: ArrayLike, model: LinearModel, domain: RatioDomain, adjacency: Neighbours = "replace-one"
+) -> Array:
+    """The largest Renyi divergence between posteriors of neighbours in the domain, from its worst
+    pair.
 
-    With A = alpha + beta (n - 1) x_low^2 + beta low, d = x_high^2 - low, t = beta d / A, g = max(ratio - spread, 0):
-    log_part(t) + (order/2) beta^2 (2 spread x_high^2 + g alpha d / A)^2 / ((A + beta d) (1 - (order - 1) t)),
-    infinite unless max(order - 1, sqrt(order)) beta x_high^2 <= alpha + beta (n - 1) x_low^2 and (order - 1) t <=
-    0.999. low = x_low^2 under replace-one; under zero-out one record counts for nothing (the same as removed) and
-    low = 0. Exact for ratio >= spread: Theorem 2 of docs/theorems/posterior-sample.md.
+    With A = alpha + beta (n - 1) x_low^2 + beta low, d = x_high^2 - low, t = beta d / A, g =
+    max(ratio - spread, 0): log_part(t) + (order/2) beta^2 (2 spread x_high^2 + g alpha d / A)^2 /
+    ((A + beta d) (1 - (order - 1) t)), infinite unless max(order - 1, sqrt(order)) beta x_high^2 <=
+    alpha + beta (n - 1) x_low^2 and (order - 1) t <= 0.999. low = x_low^2 under replace-one; under
+    zero-out one record counts for nothing (the same as removed) and low = 0. Exact for ratio >=
+    spread: Theorem 2 of docs/theorems/posterior-sample.md.
     """
     alpha, beta, (spread, ratio) = model.prior_precision, model.noise_precision, _rounded(domain)
     orders = np.asarray(order, dtype=np.float64)
@@ -260,24 +298,35 @@ def corner_bound(order: ArrayLike, model: LinearModel, domain: RatioDomain,
     t = width / lighter
     gap = beta * 2 * spread * high + max(ratio - spread, 0.0) * alpha * t
     with np.errstate(all="ignore"):
-        bound = log_part(orders, t) + orders / 2 * gap**2 / ((lighter + width) * (1 - (orders - 1) * t))
+        bound = log_part(orders, t) + orders / 2 * gap**2 / (
+            (lighter + width) * (1 - (orders - 1) * t)
+        )
     allowed = np.maximum(orders - 1, np.sqrt(orders)) * beta * high <= rest
     allowed &= (orders - 1) * t <= 0.999  # so that 1 - (order - 1) t is good to twelve digits
     # both logarithms of log_part are off by a few units in the last place of t
     return np.where(allowed, bound * SLACK + 1e-14 * t, np.inf)
 
 
-def posterior_curve(model: LinearModel, domain: RatioDomain, adjacency: Neighbours = "replace-one") -> Rdp:
+def posterior_curve(
+    model: LinearModel, domain: RatioDomain, adjacency: Neighbours = "replace-one"
+) -> Rdp:
     """What one posterior sample of any data set in the domain leaks: a Renyi curve at 200 orders.
 
-    **Guarantee:** an upper bound at every order; ``InputError`` where n is too small for any order above 1.05.
+    **Guarantee:** an upper bound at every order; ``InputError`` where n is too small for any order
+    above 1.05.
     """
     high, rest = domain.x_high**2, (domain.n - 1) * domain.x_low**2
     least = model.prior_precision / model.noise_precision + rest
     if least < 1.05 * high:
-        needed = 2 + math.floor((1.05 * high - model.prior_precision / model.noise_precision) / domain.x_low**2)
-        raise InputError("n", f"is too small for the lemma, which needs at least {needed} records here", domain.n,
-                         "use more records or a larger prior_precision")
+        needed = 2 + math.floor(
+            (1.05 * high - model.prior_precision / model.noise_precision) / domain.x_low**2
+        )
+        raise InputError(
+            "n",
+            f"is too small for the lemma, which needs at least {needed} records here",
+            domain.n,
+            "use more records or a larger prior_precision",
+        )
     orders = 1 + np.geomspace(0.01, min(least / high, MOST_ORDER), 200)
     values = corner_bound(orders, model, domain, adjacency)
     if records_moved(adjacency) == 2:

@@ -1,8 +1,8 @@
 """Bayesian ridge regression on clipped records: its posterior, and what one sample of it leaks.
 
-theta ~ N(0, I/alpha), y = x . theta + N(0, 1/beta): the posterior is N(beta A^-1 X'y, A^-1), A = alpha I + beta X'X.
-Rows are scaled down to |x| <= row_norm and labels clamped to |y| <= label_bound first. Proof:
-docs/theorems/ridge-posterior.md.
+theta ~ N(0, I/alpha), y = x . theta + N(0, 1/beta): the posterior is N(beta A^-1 X'y, A^-1), A =
+alpha I + beta X'X. Rows are scaled down to |x| <= row_norm and labels clamped to |y| <= label_bound
+first. Proof: docs/theorems/ridge-posterior.md.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lastiterate.bayes.linear import log_part
-from lastiterate.bayes.linear import MOST_ORDER, SLACK, LinearModel
+from lastiterate.bayes.linear import MOST_ORDER, SLACK, LinearModel, log_part
 from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
-from lastiterate.run.validation import Array, check_kept
-from lastiterate.run.validation import positive, whole
+from lastiterate.run.validation import Array, check_kept, positive, whole
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClippedRows:
-    """All sets of n records with ``features`` features, |x| <= row_norm and |y| <= label_bound: public numbers."""
+    """All sets of n records with ``features`` features, |x| <= row_norm and |y| <= label_bound:
+    public numbers."""
 
     n: int
     features: int
@@ -37,24 +36,36 @@ class ClippedRows:
         positive("label_bound", self.label_bound)
 
     def clip(self, rows: ArrayLike, labels: ArrayLike) -> tuple[Array, Array]:
-        """Rows of shape (n, features) and labels of shape (n,), each record moved into the domain by itself."""
+        """Rows of shape (n, features) and labels of shape (n,), each record moved into the domain
+        by itself."""
         check_kept("data", (rows, labels))
         x, y = np.array(rows, dtype=np.float64), np.array(labels, dtype=np.float64)
         if x.shape != (self.n, self.features) or y.shape != (self.n,):
-            raise InputError("data", f"must be rows of shape ({self.n}, {self.features}) and {self.n} labels",
-                             (x.shape, y.shape))
+            raise InputError(
+                "data",
+                f"must be rows of shape ({self.n}, {self.features}) and {self.n} labels",
+                (x.shape, y.shape),
+            )
         if not (np.isfinite(x).all() and np.isfinite(y).all()):
-            raise InputError("data", "must be finite numbers, so nothing is sampled", None, "fill in missing values")
+            raise InputError(
+                "data",
+                "must be finite numbers, so nothing is sampled",
+                None,
+                "fill in missing values",
+            )
         top = np.abs(x).max(axis=1, initial=0.0, keepdims=True)
         scaled = x / np.where(top > 0, top, 1.0)  # squares neither overflow nor vanish
         inner = np.linalg.norm(scaled, axis=1, keepdims=True)  # at least 1, or 0 for a row of zeros
         with np.errstate(over="ignore"):  # nobody may learn from a warning that a record is large
-            x = np.where(top * inner > self.row_norm, scaled / np.maximum(inner, 1.0) * self.row_norm, x)
+            x = np.where(
+                top * inner > self.row_norm, scaled / np.maximum(inner, 1.0) * self.row_norm, x
+            )
         return x, np.clip(y, -self.label_bound, self.label_bound)
 
 
 def posterior(model: LinearModel, rows: Array, labels: Array) -> tuple[Array, Array]:
-    """Mean, shape (d,), and precision matrix A, shape (d, d), of theta given rows (n, d) and labels (n,)."""
+    """Mean, shape (d,), and precision matrix A, shape (d, d), of theta given rows (n, d) and labels
+    (n,)."""
     precision = model.noise_precision * rows.T @ rows
     precision[np.diag_indices_from(precision)] += model.prior_precision
     mean = np.linalg.solve(precision, model.noise_precision * rows.T @ labels)
@@ -62,16 +73,19 @@ def posterior(model: LinearModel, rows: Array, labels: Array) -> tuple[Array, Ar
 
 
 def ridge_bound(order: ArrayLike, model: LinearModel, domain: ClippedRows) -> Array:
-    """An upper bound on the Renyi divergence between posteriors of replace-one neighbours in the domain.
+    """An upper bound on the Renyi divergence between posteriors of replace-one neighbours in the
+    domain.
 
-    With H = beta row_norm^2 / alpha (the largest leverage beyond the prior), T = (n - 1) H, for (order - 1) H < 1, else
-    infinite:
+    With H = beta row_norm^2 / alpha (the largest leverage beyond the prior), T = (n - 1) H, for
+    (order - 1) H < 1, else infinite:
 
       [order log(1 + H) - log(1 + order H)] / (2 (order - 1)) + log_part(H)
-      + (order/2) (1 + H) / (1 - (order - 1) H) beta label_bound^2 (2 f + sqrt(H T) sqrt(T / (1 + T)) / (1 + H))^2,
+      + (order/2) (1 + H) / (1 - (order - 1) H) beta label_bound^2 (2 f + sqrt(H T) sqrt(T / (1 +
+        T)) / (1 + H))^2,
 
-    f the maximum of sqrt(a) / (1 + a) over a <= H. The second term of the square is how far the other records' labels
-    can move the mean: the prior's precision has to grow with n. Zero-out is the special case of a record (0, 0).
+    f the maximum of sqrt(a) / (1 + a) over a <= H. The second term of the square is how far the
+    other records' labels can move the mean: the prior's precision has to grow with n. Zero-out is
+    the special case of a record (0, 0).
     """
     orders, clipped = np.asarray(order, dtype=np.float64), SLACK
     beta = model.noise_precision
@@ -89,7 +103,8 @@ def ridge_bound(order: ArrayLike, model: LinearModel, domain: ClippedRows) -> Ar
 
 
 def ridge_curve(model: LinearModel, domain: ClippedRows) -> Rdp:
-    """What one posterior sample of clipped records leaks under replace-one (and zero-out): a Renyi curve.
+    """What one posterior sample of clipped records leaks under replace-one (and zero-out): a Renyi
+    curve.
 
     **Guarantee:** an upper bound at every order; nothing is claimed beyond order 1 + 1/H.
     """
@@ -101,13 +116,18 @@ def ridge_curve(model: LinearModel, domain: ClippedRows) -> Rdp:
     return Rdp(orders=tuple(map(float, orders[kept])), values=tuple(map(float, values[kept])))
 
 
-def least_prior(domain: ClippedRows, *, epsilon: float, delta: float, noise_precision: float = 1.0) -> LinearModel:
-    """The model with the least prior precision (to 1e-6) whose posterior sample is certified (epsilon, delta)-DP.
+def least_prior(
+    domain: ClippedRows, *, epsilon: float, delta: float, noise_precision: float = 1.0
+) -> LinearModel:
+    """The model with the least prior precision (to 1e-6) whose posterior sample is certified
+    (epsilon, delta)-DP.
 
     Every term of the bound falls as the prior's precision grows. It looks at public numbers only.
     """
     if not 0 < epsilon < math.inf:
-        raise InputError("epsilon", "must be a positive finite number", epsilon, "1 is a common choice")
+        raise InputError(
+            "epsilon", "must be a positive finite number", epsilon, "1 is a common choice"
+        )
 
     def within(log_prior: float) -> LinearModel | None:
         model = LinearModel(prior_precision=math.exp(log_prior), noise_precision=noise_precision)
@@ -118,8 +138,12 @@ def least_prior(domain: ClippedRows, *, epsilon: float, delta: float, noise_prec
     least = within(high)
     while least is None:
         if high >= 60:
-            raise InputError("epsilon", "cannot be reached by a prior of any sensible precision", epsilon,
-                             "raise epsilon, or lower noise_precision")
+            raise InputError(
+                "epsilon",
+                "cannot be reached by a prior of any sensible precision",
+                epsilon,
+                "raise epsilon, or lower noise_precision",
+            )
         low, high = high, min(high + 7, 60.0)
         least = within(high)
     while high - low > 1e-6:

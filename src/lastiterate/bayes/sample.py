@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import math
-from random import SystemRandom
-from typing import Protocol
-import numpy as np
-from lastiterate.run.validation import Array
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from random import SystemRandom
+from typing import Protocol
+
+import numpy as np
 from numpy.typing import ArrayLike
+
 from lastiterate.bayes.linear import SLACK, LinearModel, RatioDomain, corner_bound
 from lastiterate.curves.composition import compose
 from lastiterate.curves.curve import Curve, EpsDelta
 from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
-from lastiterate.run.validation import Array, check_kept
-from lastiterate.run.validation import positive
+from lastiterate.run.validation import Array, check_kept, positive
 
-
-# Where a released sample's randomness comes from: the operating system, or a generator that the caller gave.
+# Where a released sample's randomness comes from: the operating system, or a generator that the
+# caller gave.
 
 GIVEN = "the caller gave the generator: whoever knows its state can subtract the noise"
 """The caveat of a certificate whose sample was drawn from a caller's generator."""
@@ -38,7 +38,8 @@ class Source(Protocol):
 
 
 class System:
-    """The operating system's generator: every number from fresh secret bits, nothing kept between calls."""
+    """The operating system's generator: every number from fresh secret bits, nothing kept between
+    calls."""
 
     def normal(self, count: int) -> Array:
         # Box and Muller with 53 bits: no number beyond 8.6 standard deviations, a tail of 1e-17
@@ -70,10 +71,10 @@ def source_of(generator: np.random.Generator | None) -> tuple[Source, tuple[str,
 
 
 # Propose, test, sample: one posterior sample without knowing the ratio beforehand, or nothing.
-#
-# Heller and Fetaya 2023, Algorithm 1, as restored in this project: the published listing is lost, so constants, the order
-# of the tests and the accounting are our own, and so is the proof (docs/theorems/propose-test-sample.md). Status: proved
-# for replace-one, and for one record removed or added, over real numbers.
+# Heller and Fetaya 2023, Algorithm 1, as restored in this project: the published listing is lost,
+# so constants, the order of the tests and the accounting are our own, and so is the proof
+# (docs/theorems/propose-test-sample.md). Status: proved for replace-one, and for one record removed
+# or added, over real numbers.
 
 PRECISION = "noise and arithmetic have double precision; the proof is about real numbers"
 ORDERS = 1 + np.geomspace(0.01, 400.0, 120)
@@ -84,10 +85,11 @@ ORDERS = 1 + np.geomspace(0.01, 400.0, 120)
 class ProposeTestSample:
     """The public numbers of the algorithm.
 
-    ``ratio_bound``: ratios are clamped to [-ratio_bound, ratio_bound] for the average; ``spread``: records whose ratio
-    lies farther from the noisy average are dropped. ``count_epsilon`` pays for each of two counts, ``ratio_epsilon``
-    for the average, ``failure`` bounds the probability that one count is too large, and the sample is released only if
-    its Renyi divergence is at most ``slope`` * order at every order in ``ORDERS``.
+    ``ratio_bound``: ratios are clamped to [-ratio_bound, ratio_bound] for the average; ``spread``:
+    records whose ratio lies farther from the noisy average are dropped. ``count_epsilon`` pays for
+    each of two counts, ``ratio_epsilon`` for the average, ``failure`` bounds the probability that
+    one count is too large, and the sample is released only if its Renyi divergence is at most
+    ``slope`` * order at every order in ``ORDERS``.
     """
 
     model: LinearModel
@@ -101,18 +103,36 @@ class ProposeTestSample:
     slope: float = 0.02
 
     def __post_init__(self) -> None:
-        for name in ("ratio_bound", "spread", "x_low", "x_high", "count_epsilon", "ratio_epsilon", "slope"):
+        for name in (
+            "ratio_bound",
+            "spread",
+            "x_low",
+            "x_high",
+            "count_epsilon",
+            "ratio_epsilon",
+            "slope",
+        ):
             positive(name, getattr(self, name))
         if self.x_low > self.x_high:
             raise InputError("x_low", f"cannot exceed x_high = {self.x_high:g}", self.x_low)
         if not 0 < self.failure < 0.1:
-            raise InputError("failure", "must lie strictly between 0 and 0.1", self.failure, "1e-7 is a common choice")
+            raise InputError(
+                "failure",
+                "must lie strictly between 0 and 0.1",
+                self.failure,
+                "1e-7 is a common choice",
+            )
 
     @property
     def curve(self) -> Curve:
         """What everything that is released leaks as long as neither count is too large."""
-        pure = (EpsDelta(each, 0.0) for each in (self.count_epsilon, self.ratio_epsilon, self.count_epsilon))
-        sample = Rdp(orders=tuple(map(float, ORDERS)), values=tuple(map(float, self.slope * ORDERS * SLACK)))
+        pure = (
+            EpsDelta(each, 0.0)
+            for each in (self.count_epsilon, self.ratio_epsilon, self.count_epsilon)
+        )
+        sample = Rdp(
+            orders=tuple(map(float, ORDERS)), values=tuple(map(float, self.slope * ORDERS * SLACK))
+        )
         return compose(sample, *pure)  # in this order each is composed by its Renyi curve
 
     def delta(self, epsilon: float) -> float:
@@ -121,7 +141,9 @@ class ProposeTestSample:
 
     def epsilon(self, delta: float) -> float:
         """Upper bound on epsilon at ``delta``; infinite at or below twice ``failure``."""
-        return self.curve.epsilon(delta - 2 * self.failure) if delta > 2 * self.failure else math.inf
+        return (
+            self.curve.epsilon(delta - 2 * self.failure) if delta > 2 * self.failure else math.inf
+        )
 
     @property
     def margin(self) -> float:
@@ -131,23 +153,32 @@ class ProposeTestSample:
     def ratio_scale(self, count: float) -> float:
         """Scale of the Laplace noise on the average when at least ``count`` records are there.
 
-        A record's weight x^2 is at most a share x_high^2 / (x_high^2 + (count - 1) x_low^2) of all, and exchanging
-        it moves the average by at most twice ratio_bound times that share.
+        A record's weight x^2 is at most a share x_high^2 / (x_high^2 + (count - 1) x_low^2) of all,
+        and exchanging it moves the average by at most twice ratio_bound times that share.
         """
         high, low = self.x_high**2, self.x_low**2
         return 2 * self.ratio_bound * high / (high + (count - 1) * low) / self.ratio_epsilon * SLACK
 
     def passes(self, count: float, centre: float) -> bool:
-        """Whether posteriors of ``count`` or more records around the ratio ``centre`` keep the promise: public."""
+        """Whether posteriors of ``count`` or more records around the ratio ``centre`` keep the
+        promise: public."""
         if not count >= 2:
             return False
-        # the bound grows with |ratio| and is the same for a ratio and its negative (flip all labels)
+        # the bound grows with |ratio| and is the same for a ratio and its negative (flip all
+        # labels)
         ratio = max(abs(centre), 1e-12)
-        domain = RatioDomain(n=math.floor(count), ratio=ratio, spread=self.spread * SLACK, x_low=self.x_low,
-                             x_high=self.x_high)
+        domain = RatioDomain(
+            n=math.floor(count),
+            ratio=ratio,
+            spread=self.spread * SLACK,
+            x_low=self.x_low,
+            x_high=self.x_high,
+        )
         # replace-one with n records leaves n - 1 in common, one record more or less leaves n
-        curve = np.maximum(corner_bound(ORDERS, self.model, domain),
-                           corner_bound(ORDERS, self.model, domain, "zero-out"))
+        curve = np.maximum(
+            corner_bound(ORDERS, self.model, domain),
+            corner_bound(ORDERS, self.model, domain, "zero-out"),
+        )
         return bool((curve <= self.slope * ORDERS).all())
 
 
@@ -171,12 +202,17 @@ Last = Callable[[Array, Array, Source], float]
 """The last line: a number from the kept records x, y and a source of randomness."""
 
 
-def propose_test_sample(settings: ProposeTestSample, x: ArrayLike, y: ArrayLike, *,
-                        generator: np.random.Generator | None = None) -> Outcome:
+def propose_test_sample(
+    settings: ProposeTestSample,
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    generator: np.random.Generator | None = None,
+) -> Outcome:
     """Run the algorithm on records x, y of shape (n,); n itself is treated as private.
 
-    **Guarantee:** the outcome as a whole is (``settings.epsilon(delta)``, delta)-DP for one record replaced, removed or
-    added, when the randomness is the operating system's.
+    **Guarantee:** the outcome as a whole is (``settings.epsilon(delta)``, delta)-DP for one record
+    replaced, removed or added, when the randomness is the operating system's.
     """
     source, caveats = source_of(generator)
 
@@ -187,28 +223,45 @@ def propose_test_sample(settings: ProposeTestSample, x: ArrayLike, y: ArrayLike,
     return run(settings, x, y, source, exact, (*caveats, PRECISION))
 
 
-def run(settings: ProposeTestSample, x: ArrayLike, y: ArrayLike, source: Source, last: Last,
-        caveats: tuple[str, ...] = ()) -> Outcome:
-    """The algorithm with a last line of one's own: only that of ``propose_test_sample`` is certified."""
+def run(
+    settings: ProposeTestSample,
+    x: ArrayLike,
+    y: ArrayLike,
+    source: Source,
+    last: Last,
+    caveats: tuple[str, ...] = (),
+) -> Outcome:
+    """The algorithm with a last line of one's own: only that of ``propose_test_sample`` is
+    certified."""
     rows, ratios = _clipped(settings, x, y)
     count = rows.size - settings.margin + source.laplace(1 / settings.count_epsilon)
     if count < 2:
         return Outcome(count, None, None, None, settings, caveats)
     weights = rows * rows
-    average = float(weights @ np.clip(ratios, -settings.ratio_bound, settings.ratio_bound)) / max(weights.sum(), 1e-300)
+    average = float(weights @ np.clip(ratios, -settings.ratio_bound, settings.ratio_bound)) / max(
+        weights.sum(), 1e-300
+    )
     centre = average + source.laplace(settings.ratio_scale(count))
     near = np.abs(ratios - centre) <= settings.spread
     kept = int(near.sum()) - settings.margin + source.laplace(1 / settings.count_epsilon)
     if not settings.passes(kept, centre):
         return Outcome(count, centre, kept, None, settings, caveats)
-    return Outcome(count, centre, kept, last(rows[near], (rows * ratios)[near], source), settings, caveats)
+    return Outcome(
+        count, centre, kept, last(rows[near], (rows * ratios)[near], source), settings, caveats
+    )
 
 
 def _clipped(settings: ProposeTestSample, x: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
     """x clamped to [x_low, x_high], and the ratio y/x of what is left: each record by itself."""
     check_kept("data", (x, y))
     one, two = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
-    if one.ndim != 1 or one.shape != two.shape or not (np.isfinite(one).all() and np.isfinite(two).all()):
-        raise InputError("data", "must be finite numbers x and y of the same shape (n,)", (one.shape, two.shape))
+    if (
+        one.ndim != 1
+        or one.shape != two.shape
+        or not (np.isfinite(one).all() and np.isfinite(two).all())
+    ):
+        raise InputError(
+            "data", "must be finite numbers x and y of the same shape (n,)", (one.shape, two.shape)
+        )
     kept = np.clip(one, settings.x_low, settings.x_high)
     return kept, two / kept

@@ -5,24 +5,29 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, cast, final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
 from lastiterate.accounting.certificate import Certificate, register
 from lastiterate.accounting.subjects import Subject, Words
-from lastiterate.bayes.linear import NEIGHBOURS, LinearModel, Neighbours, RatioDomain, posterior_curve
+from lastiterate.bayes import ridge
+from lastiterate.bayes.linear import (
+    NEIGHBOURS,
+    LinearModel,
+    Neighbours,
+    RatioDomain,
+    posterior_curve,
+)
 from lastiterate.bayes.ridge import ClippedRows, ridge_curve
+from lastiterate.bayes.sample import source_of
 from lastiterate.curves.curve import Curve
 from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
-from dataclasses import dataclass
-import numpy as np
-from numpy.typing import ArrayLike
-from lastiterate.accounting.certificate import Certificate
-from lastiterate.bayes import ridge
-from lastiterate.bayes.linear import Neighbours
-from lastiterate.bayes.sample import source_of
 from lastiterate.run.validation import Array
 
-
-# One exact posterior sample as the subject of a certificate: the public problem, and its Renyi curve.
+# One exact posterior sample as the subject of a certificate: the public problem, and its Renyi
+# curve.
 
 CAVEATS = (
     "covers one sample only: further samples, and other releases from the same data, compose",
@@ -34,14 +39,19 @@ CAVEATS = (
 
 @dataclass(frozen=True)
 class LinearPosterior:
-    """One sample of the posterior of linear regression with one feature, on a public domain of ratios."""
+    """One sample of the posterior of linear regression with one feature, on a public domain of
+    ratios."""
 
     model: LinearModel
     domain: RatioDomain
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready form; ``problem_from_dict`` reads it back."""
-        return {"type": type(self).__name__, "model": asdict(self.model), "domain": asdict(self.domain)}
+        return {
+            "type": type(self).__name__,
+            "model": asdict(self.model),
+            "domain": asdict(self.domain),
+        }
 
     def curve(self, adjacency: Neighbours) -> Rdp:
         """The proved bound (docs/theorems/posterior-sample.md, Theorems 1 and 2)."""
@@ -57,7 +67,11 @@ class RidgePosterior:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready form; ``problem_from_dict`` reads it back."""
-        return {"type": type(self).__name__, "model": asdict(self.model), "domain": asdict(self.domain)}
+        return {
+            "type": type(self).__name__,
+            "model": asdict(self.model),
+            "domain": asdict(self.domain),
+        }
 
     def curve(self, adjacency: Neighbours) -> Rdp:
         """The proved bound (docs/theorems/ridge-posterior.md); a zeroed record lies in the domain."""
@@ -73,8 +87,8 @@ Problem = LinearPosterior | RidgePosterior
 class Posterior(Subject):
     """One exact sample of ``problem``'s posterior; ``InputError`` where no proved bound exists.
 
-    **Guarantee:** its curve is an upper bound for every pair of neighbours in the problem's domain, if the sample was
-    drawn exactly and the problem chosen without looking at the data.
+    **Guarantee:** its curve is an upper bound for every pair of neighbours in the problem's domain,
+    if the sample was drawn exactly and the problem chosen without looking at the data.
     """
 
     entry: ClassVar[str] = "problem"
@@ -90,8 +104,11 @@ class Posterior(Subject):
     @classmethod
     def read(cls, stored: dict[str, Any]) -> Posterior:
         if not isinstance(stored.get("adjacency"), str):
-            raise InputError("certificate", "must be one that lastiterate wrote, with a proper 'adjacency'",
-                             stored.get("adjacency"))
+            raise InputError(
+                "certificate",
+                "must be one that lastiterate wrote, with a proper 'adjacency'",
+                stored.get("adjacency"),
+            )
         return cls(problem_from_dict(stored.get("problem")), stored["adjacency"])
 
     def description(self) -> dict[str, Any]:
@@ -124,12 +141,18 @@ class Posterior(Subject):
 
     @property
     def words(self) -> Words:
-        return Words(f"a {type(self.problem).__name__}, n = {self.problem.domain.n}, {self.adjacency}",
-                     by="by an exact sample of the posterior", charged=("one exact posterior sample",))
+        return Words(
+            f"a {type(self.problem).__name__}, n = {self.problem.domain.n}, {self.adjacency}",
+            by="by an exact sample of the posterior",
+            charged=("one exact posterior sample",),
+        )
 
 
-def certify(problem: Problem, adjacency: Neighbours = "replace-one", *, extra: tuple[str, ...] = ()) -> Certificate:
-    """The certificate of one exact sample of ``problem``'s posterior; ``InputError`` where no proved bound exists."""
+def certify(
+    problem: Problem, adjacency: Neighbours = "replace-one", *, extra: tuple[str, ...] = ()
+) -> Certificate:
+    """The certificate of one exact sample of ``problem``'s posterior; ``InputError`` where no
+    proved bound exists."""
     return Certificate(Posterior(problem, adjacency), extra)
 
 
@@ -139,7 +162,9 @@ def problem_from_dict(stored: Any) -> Problem:
         case {"type": kind, "model": model, "domain": domain, **rest} if not rest:
             pass
         case _:
-            raise InputError("problem", "must be an object with the entries type, model and domain", None)
+            raise InputError(
+                "problem", "must be an object with the entries type, model and domain", None
+            )
     try:
         match kind:
             case "LinearPosterior":
@@ -149,10 +174,13 @@ def problem_from_dict(stored: Any) -> Problem:
             case _:
                 raise InputError("problem", "must be a LinearPosterior or a RidgePosterior", kind)
     except TypeError as error:
-        raise InputError("problem", "has an entry that does not belong there", str(error)[:120]) from None
+        raise InputError(
+            "problem", "has an entry that does not belong there", str(error)[:120]
+        ) from None
 
 
 # One sample of a posterior, released with its own certificate.
+
 
 @dataclass(frozen=True, eq=False)
 class PosteriorSample:
@@ -162,14 +190,23 @@ class PosteriorSample:
     certificate: Certificate
 
 
-def sample_posterior(problem: Problem, x: ArrayLike, y: ArrayLike, *, adjacency: Neighbours = "replace-one",
-                     generator: np.random.Generator | None = None) -> PosteriorSample:
-    """One exact sample of the posterior given records x (shape (n,), or (n, d) for ridge) and y (shape (n,)).
+def sample_posterior(
+    problem: Problem,
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    adjacency: Neighbours = "replace-one",
+    generator: np.random.Generator | None = None,
+) -> PosteriorSample:
+    """One exact sample of the posterior given records x (shape (n,), or (n, d) for ridge) and y
+    (shape (n,)).
 
-    For ``LinearPosterior`` data outside the domain are refused; for ``RidgePosterior`` every record is clipped into it.
+    For ``LinearPosterior`` data outside the domain are refused; for ``RidgePosterior`` every record
+    is clipped into it.
 
-    **Guarantee:** nothing is sampled unless the certificate exists and the data lie in its domain; the noise comes from
-    the operating system unless the caller gives a ``generator``, which is then a caveat on the certificate.
+    **Guarantee:** nothing is sampled unless the certificate exists and the data lie in its domain;
+    the noise comes from the operating system unless the caller gives a ``generator``, which is then
+    a caveat on the certificate.
     """
     source, caveat = source_of(generator)
     certificate = certify(problem, adjacency, extra=caveat)
@@ -180,5 +217,7 @@ def sample_posterior(problem: Problem, x: ArrayLike, y: ArrayLike, *, adjacency:
         case RidgePosterior(model, domain):
             centre, precision = ridge.posterior(model, *domain.clip(x, y))
             # with A = L L', L'^-1 z has covariance A^-1
-            value = centre + np.linalg.solve(np.linalg.cholesky(precision).T, source.normal(domain.features))
+            value = centre + np.linalg.solve(
+                np.linalg.cholesky(precision).T, source.normal(domain.features)
+            )
     return PosteriorSample(value, certificate)

@@ -8,16 +8,43 @@ import warnings
 from functools import cache
 
 from lastiterate import interrupts
-from lastiterate.cli import (audit as audits, models as backbones, explore as explore_command, models as fits, forget as forget_command, ledger as ledgers, plan as plans, papers as published, release as releases, release as reports, account as runs, train as trainings, train as tunings)
-from lastiterate.cli.app import in_flags
-from lastiterate.cli.app import app
+from lastiterate.cli import account as runs
+from lastiterate.cli import audit as audits
+from lastiterate.cli import explore as explore_command
+from lastiterate.cli import forget as forget_command
+from lastiterate.cli import ledger as ledgers
+from lastiterate.cli import models as backbones
+from lastiterate.cli import models as fits
+from lastiterate.cli import papers as published
+from lastiterate.cli import plan as plans
+from lastiterate.cli import release as releases
+from lastiterate.cli import release as reports
+from lastiterate.cli import train as trainings
+from lastiterate.cli import train as tunings
+from lastiterate.cli.app import app, in_flags
 
-__all__ = ["app", "audits", "backbones", "explore_command", "fits", "forget_command", "ledgers", "main", "plans",
-           "published", "releases", "reports", "runs", "trainings", "tunings"]
+__all__ = [
+    "app",
+    "audits",
+    "backbones",
+    "explore_command",
+    "fits",
+    "forget_command",
+    "ledgers",
+    "main",
+    "plans",
+    "published",
+    "releases",
+    "reports",
+    "runs",
+    "trainings",
+    "tunings",
+]
 
 
 def main() -> None:
-    """The command, as ``__main__`` starts it; warnings are sentences, each once, without the line they come from."""
+    """The command, as ``__main__`` starts it; warnings are sentences, each once, without the line
+    they come from."""
     shown = cache(lambda text: print(f"warning: {in_flags(text)}", file=sys.stderr))
     warnings.showwarning = lambda message, *_, **__: shown(str(message))
     try:

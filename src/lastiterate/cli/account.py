@@ -3,53 +3,72 @@
 from __future__ import annotations
 
 import csv
-import io
-import re
-from collections.abc import Sequence
-from typing import Annotated
-import typer
-from lastiterate.errors import InputError
 import inspect
+import io
 import json
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, cast
-from lastiterate.cli.train import flagged
-from lastiterate.cli.flags import NUMBERS, WORDS
-from lastiterate.cli.app import FLAG_HELP, Delta, Json, RunFile, Trust, app, console, reports_errors
-from typing import Any
+
+import typer
 from rich.console import Console
 from rich.markup import escape
-from lastiterate.theorems.theorem import Theorem
 from rich.table import Table
+
 from lastiterate.accounting import explain
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.subjects import rounded_down, rounded_up
-from lastiterate.cli.app import in_flags
+from lastiterate.cli.app import (
+    FLAG_HELP,
+    Delta,
+    Json,
+    RunFile,
+    Trust,
+    app,
+    console,
+    in_flags,
+    reports_errors,
+)
+from lastiterate.cli.flags import NUMBERS, WORDS
+from lastiterate.cli.train import flagged
 from lastiterate.curves.curve import check_delta
-from lastiterate.theorems.theorem import by_reason
-
+from lastiterate.errors import InputError
+from lastiterate.theorems.theorem import Theorem, by_reason
 
 # Tables for other programs and papers: comma-separated values, and LaTeX with the package booktabs.
 
-Csv = Annotated[bool, typer.Option("--csv", help="the table as comma-separated values, numbers in full")]
+Csv = Annotated[
+    bool, typer.Option("--csv", help="the table as comma-separated values, numbers in full")
+]
 Latex = Annotated[bool, typer.Option("--latex", help="the table as LaTeX (package booktabs)")]
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""What a formula begins with, the wide forms of East Asian keyboards too; spreadsheets skip a tab or an end of line."""
+"""What a formula begins with, the wide forms of East Asian keyboards too; spreadsheets skip a tab
+or an end of line."""
 _PLAIN_NUMBER = re.compile(r"[-+](?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII)
 Header = Sequence[str]
 Rows = Sequence[Sequence[object]]
-_ESCAPES = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
-            ">": r"\textgreater{}", **{letter: "\\" + letter for letter in "&%$#_{}"}}
+_ESCAPES = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    **{letter: "\\" + letter for letter in "&%$#_{}"},
+}
 
 
 def one_form(**asked: bool) -> None:
     """Refuse two forms at once."""
     given = [name for name, wanted in asked.items() if wanted]
     if len(given) > 1:
-        raise InputError(given[1], "cannot be combined with another form of output", None,
-                         "name one of " + ", ".join(f"--{name}" for name in asked))
+        raise InputError(
+            given[1],
+            "cannot be combined with another form of output",
+            None,
+            "name one of " + ", ".join(f"--{name}" for name in asked),
+        )
 
 
 def as_csv(header: Header, rows: Rows) -> str:
@@ -58,26 +77,43 @@ def as_csv(header: Header, rows: Rows) -> str:
 
 
 def _line(cells: Sequence[object]) -> str:
-    """The cells of one line; one with a carriage return in it is quoted, or it would end the line for some readers."""
+    """The cells of one line; one with a carriage return in it is quoted, or it would end the line
+    for some readers."""
     text = io.StringIO(newline="")
-    csv.writer(text, lineterminator="\r\n").writerow(cells)  # what is in the terminator is quoted in cells
+    csv.writer(text, lineterminator="\r\n").writerow(
+        cells
+    )  # what is in the terminator is quoted in cells
     return text.getvalue().removesuffix("\r\n") + "\n"
 
 
 def _inert(cell: object) -> object:
-    """A cell that a spreadsheet shows and does not execute: a text that begins like a formula gets an apostrophe."""
+    """A cell that a spreadsheet shows and does not execute: a text that begins like a formula gets
+    an apostrophe."""
     if isinstance(cell, str) and cell.startswith(_FORMULA) and not _PLAIN_NUMBER.fullmatch(cell):
         return "'" + cell
     return cell
 
 
 def as_latex(header: Header, rows: Rows) -> str:
-    """A ``tabular`` of texts; columns of numbers are aligned right, and every character is printed as it is."""
+    """A ``tabular`` of texts; columns of numbers are aligned right, and every character is printed
+    as it is."""
     body = [list(row) for row in rows]
-    columns = "".join("r" if all(_number(row[i]) for row in body) else "l" for i in range(len(header)))
+    columns = "".join(
+        "r" if all(_number(row[i]) for row in body) else "l" for i in range(len(header))
+    )
     lines = [" & ".join(map(_cell, row)) + r" \\" for row in body]
-    return "\n".join([rf"\begin{{tabular}}{{{columns}}}", r"\toprule", " & ".join(map(_cell, header)) + r" \\",
-                      r"\midrule", *lines, r"\bottomrule", r"\end{tabular}", ""])
+    return "\n".join(
+        [
+            rf"\begin{{tabular}}{{{columns}}}",
+            r"\toprule",
+            " & ".join(map(_cell, header)) + r" \\",
+            r"\midrule",
+            *lines,
+            r"\bottomrule",
+            r"\end{tabular}",
+            "",
+        ]
+    )
 
 
 def _number(value: object) -> bool:
@@ -92,47 +128,67 @@ def _cell(value: object) -> str:
     return "".join(_ESCAPES.get(letter, letter) for letter in text)
 
 
-# ``lastiterate account``, ``calibrate`` and ``theorems``: what holds for a run that is described, not executed.
+# ``lastiterate account``, ``calibrate`` and ``theorems``: what holds for a run that is described,
+# not executed.
+
 
 def _run_flags(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the flags that describe a run."""
     described = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[
-            (str if name in WORDS else float) | None,
-            typer.Option("--" + name.replace("_", "-"), help=FLAG_HELP.get(name, ""))])
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[
+                (str if name in WORDS else float) | None,
+                typer.Option("--" + name.replace("_", "-"), help=FLAG_HELP.get(name, "")),
+            ],
+        )
         for name in (*WORDS[:3], *NUMBERS[:3], *WORDS[3:], *NUMBERS[3:])
     ]
-    own = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-           for each in inspect.signature(command, eval_str=True).parameters.values()
-           if each.kind != inspect.Parameter.VAR_KEYWORD]
+    own = [
+        each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for each in inspect.signature(command, eval_str=True).parameters.values()
+        if each.kind != inspect.Parameter.VAR_KEYWORD
+    ]
     return flagged(command, command, [*own, *described])
 
 
 @app.command("account")
 @_run_flags
 @reports_errors
-def account_command(run: RunFile = None, delta: Delta = 1e-5, json_: Json = False, csv: Csv = False,
-            latex: Latex = False, trust_constants: Trust = False,
-            every: Annotated[bool, typer.Option("--all", help="also sources, and why the other theorems do not apply")
-                             ] = False,
-            plot: Annotated[Path | None, typer.Option("--plot", help="epsilon over steps, as a picture")] = None,
-            renyi: Annotated[str | None, typer.Option("--renyi", help="orders such as 1.5,2,8: Renyi divergences too"
-                                                      )] = None,
-            **flags: object) -> None:
-    """What a run is certified with, by the theorems that apply, best first; exit code 1 where none certifies it."""
+def account_command(
+    run: RunFile = None,
+    delta: Delta = 1e-5,
+    json_: Json = False,
+    csv: Csv = False,
+    latex: Latex = False,
+    trust_constants: Trust = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="also sources, and why the other theorems do not apply")
+    ] = False,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="epsilon over steps, as a picture")
+    ] = None,
+    renyi: Annotated[
+        str | None, typer.Option("--renyi", help="orders such as 1.5,2,8: Renyi divergences too")
+    ] = None,
+    **flags: object,
+) -> None:
+    """What a run is certified with, by the theorems that apply, best first; exit code 1 where none
+    certifies it."""
     one_form(json=json_, csv=csv, latex=latex)
     from lastiterate.accounting import calibration as accounting
-    from lastiterate.accounting import guarantee as theorem_rows_of_accounting
     from lastiterate.accounting.calibration import warn_of_delta, warn_of_epsilon
+    from lastiterate.accounting.guarantee import renyi as renyi_rows
     from lastiterate.cli import flags as grammar
-    pass
     from lastiterate.run.facts import Evidence
 
     at_least = Evidence.ASSUMED if trust_constants else Evidence.ENFORCED
     orders = [] if renyi is None else [grammar.number("--renyi", part) for part in renyi.split(",")]
     certificate = accounting.account(grammar.describe(run, flags), at_least=at_least)
     warn_of_delta(delta, certificate.run.n)
-    divergences = theorem_rows_of_accounting.renyi(certificate, orders) if orders else []
+    moments = renyi_rows(certificate, orders) if orders else []
     if plot is not None:
         from lastiterate.report.plots import epsilon_over_steps
 
@@ -142,12 +198,12 @@ def account_command(run: RunFile = None, delta: Delta = 1e-5, json_: Json = Fals
         header, rows = verdict_rows(certificate, delta)
         print(as_csv(header, rows) if csv else as_latex(header, rounded(rows)), end="")
     elif json_:
-        more = {"renyi": {"orders": orders, "theorems": divergences}} if orders else {}
+        more = {"renyi": {"orders": orders, "theorems": moments}} if orders else {}
         print(json.dumps(certificate.answer(delta) | more, indent=2))
     else:
         accounted(console, certificate, delta, every=every)
         if orders:
-            console.print(divergences(orders, divergences))
+            console.print(divergences(orders, moments))
     if math.isinf(certificate.epsilon(delta)):
         raise typer.Exit(1)
 
@@ -155,19 +211,26 @@ def account_command(run: RunFile = None, delta: Delta = 1e-5, json_: Json = Fals
 @app.command("calibrate")
 @_run_flags
 @reports_errors
-def calibrate_command(run: RunFile = None, *, epsilon: Annotated[float, typer.Option("--epsilon", help="the budget")],
-              delta: Delta = 1e-5,
-              field: Annotated[str, typer.Option("--field", help="noise or steps")] = "noise", json_: Json = False,
-              trust_constants: Trust = False, **flags: object) -> None:
+def calibrate_command(
+    run: RunFile = None,
+    *,
+    epsilon: Annotated[float, typer.Option("--epsilon", help="the budget")],
+    delta: Delta = 1e-5,
+    field: Annotated[str, typer.Option("--field", help="noise or steps")] = "noise",
+    json_: Json = False,
+    trust_constants: Trust = False,
+    **flags: object,
+) -> None:
     """The least noise, or the most steps, that a budget allows."""
     from lastiterate.accounting import calibration as accounting
     from lastiterate.cli import flags as grammar
-    pass
     from lastiterate.run.facts import Evidence
 
     described = grammar.describe(run, flags, searched=field)
     at_least = Evidence.ASSUMED if trust_constants else Evidence.ENFORCED
-    certified = accounting.calibrate(described, epsilon=epsilon, delta=delta, field=cast(Any, field), at_least=at_least)
+    certified = accounting.calibrate(
+        described, epsilon=epsilon, delta=delta, field=cast(Any, field), at_least=at_least
+    )
     if json_:
         print(json.dumps(certified.answer(delta), indent=2))
         return
@@ -177,13 +240,18 @@ def calibrate_command(run: RunFile = None, *, epsilon: Annotated[float, typer.Op
 
 @app.command("theorems")
 @reports_errors
-def theorems_command(name: Annotated[str | None, typer.Argument(help="one theorem in full")] = None,
-                     delta: Delta = 1e-5, json_: Json = False, csv: Csv = False, latex: Latex = False,
-                     plot: Annotated[Path | None, typer.Option("--plot", help="a picture of it on an example")] = None
-                     ) -> None:
+def theorems_command(
+    name: Annotated[str | None, typer.Argument(help="one theorem in full")] = None,
+    delta: Delta = 1e-5,
+    json_: Json = False,
+    csv: Csv = False,
+    latex: Latex = False,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="a picture of it on an example")
+    ] = None,
+) -> None:
     """The table of theorems, a line each; with a name, one of them in full."""
     one_form(json=json_, csv=csv, latex=latex)
-    pass
     from lastiterate.theorems import TABLE, find_theorem
 
     if name is None and plot is not None:
@@ -198,7 +266,9 @@ def theorems_command(name: Annotated[str | None, typer.Argument(help="one theore
         return
     if name is None:
         theorems(console, TABLE)
-        console.print("lastiterate theorems NAME: formula, assumptions and source in full", style="dim")
+        console.print(
+            "lastiterate theorems NAME: formula, assumptions and source in full", style="dim"
+        )
         return
     named = find_theorem(name)
     theorem(console, named)
@@ -206,34 +276,61 @@ def theorems_command(name: Annotated[str | None, typer.Argument(help="one theore
         from lastiterate.report.plots import theorem_over_steps
 
         certificate = theorem_over_steps(named, delta, plot)
-        console.print(f"\n{plot} shows it beside the others that apply to this run:", highlight=False, markup=False)
+        console.print(
+            f"\n{plot} shows it beside the others that apply to this run:",
+            highlight=False,
+            markup=False,
+        )
         console.print(certificate.run.to_json(), style="dim", highlight=False)
 
 
 # What ``theorems`` shows: a line each, or one of them in full.
 
+
 def as_json(entry: Theorem) -> dict[str, Any]:
     """One theorem, JSON-ready."""
     title, text = entry.title, entry.text
-    return {"name": entry.name, "kind": entry.kind, "title": title, "text": text, "formula": entry.formula,
-            "assumptions": [assumption.needs for assumption in entry.assumptions], "remark": entry.remark,
-            "citation": entry.citation}
+    return {
+        "name": entry.name,
+        "kind": entry.kind,
+        "title": title,
+        "text": text,
+        "formula": entry.formula,
+        "assumptions": [assumption.needs for assumption in entry.assumptions],
+        "remark": entry.remark,
+        "citation": entry.citation,
+    }
 
 
-def theorem_rows(table: dict[str, Theorem]) -> tuple[list[str], list[list[object]]]:
+def theorem_rows(table: Mapping[str, Theorem]) -> tuple[list[str], list[list[object]]]:
     """Header and rows: name, kind, what it says, what it needs, its source."""
     return ["theorem", "kind", "statement", "needs", "source"], [
-        [entry.name, entry.kind, entry.title, "; ".join(a.needs for a in entry.assumptions), entry.citation]
-        for entry in table.values()]
+        [
+            entry.name,
+            entry.kind,
+            entry.title,
+            "; ".join(a.needs for a in entry.assumptions),
+            entry.citation,
+        ]
+        for entry in table.values()
+    ]
 
 
-def theorems(console: Console, table: dict[str, Theorem]) -> None:
+def theorems(console: Console, table: Mapping[str, Theorem]) -> None:
     """The table of theorems, one line each: what does not fit is cut."""
     wide = max(map(len, table))
-    lines = [("theorem", "kind", "statement"), *((one.name, one.kind, one.title) for one in table.values())]
+    lines = [
+        ("theorem", "kind", "statement"),
+        *((one.name, one.kind, one.title) for one in table.values()),
+    ]
     for name, kind, statement in lines:
-        console.print(f"{name:<{wide}}  {kind:<7}  {statement}", overflow="ellipsis", no_wrap=True, highlight=False,
-                      markup=False)
+        console.print(
+            f"{name:<{wide}}  {kind:<7}  {statement}",
+            overflow="ellipsis",
+            no_wrap=True,
+            highlight=False,
+            markup=False,
+        )
 
 
 def theorem(console: Console, entry: Theorem) -> None:
@@ -253,9 +350,13 @@ def theorem(console: Console, entry: Theorem) -> None:
 
 # What ``account`` shows: the answer, the theorems that apply, and what is folded away.
 
+
 def verdicts(certificate: Certificate, delta: float) -> Table:
     """The theorems that apply, best first."""
-    table = Table(title=f"epsilon at delta = {delta:g}, {certificate.run.adjacency} adjacency", title_justify="left")
+    table = Table(
+        title=f"epsilon at delta = {delta:g}, {certificate.run.adjacency} adjacency",
+        title_justify="left",
+    )
     table.add_column("theorem", no_wrap=True)
     table.add_column("kind")
     table.add_column("epsilon", justify="right")
@@ -264,25 +365,44 @@ def verdicts(certificate: Certificate, delta: float) -> Table:
     for row in sorted(rows, key=lambda r: (r["epsilon"] is None, r["epsilon"] or 0.0)):
         epsilon: float | None = row["epsilon"]
         lower = row["kind"] == "lower" and epsilon is not None
-        shown = f">= {rounded_down(epsilon)}" if lower and epsilon is not None else rounded_up(epsilon)
+        shown = (
+            f">= {rounded_down(epsilon)}" if lower and epsilon is not None else rounded_up(epsilon)
+        )
         table.add_row(row["theorem"], row["kind"], shown, row["evidence"].lower())
     return table
 
 
 def verdict_rows(certificate: Certificate, delta: float) -> tuple[list[str], list[list[object]]]:
-    """Header and rows of every theorem's verdict, those that apply first; epsilon in full, as a float."""
-    rows = sorted(certificate.rows(delta), key=lambda row: (not row["applies"], row["epsilon"] is None,
-                                                            row["epsilon"] or 0.0))
+    """Header and rows of every theorem's verdict, those that apply first; epsilon in full, as a
+    float."""
+    rows = sorted(
+        certificate.rows(delta),
+        key=lambda row: (not row["applies"], row["epsilon"] is None, row["epsilon"] or 0.0),
+    )
     return ["theorem", "kind", "applies", "epsilon", "facts", "reasons"], [
-        [row["theorem"], row["kind"], "yes" if row["applies"] else "no", row["epsilon"],
-         (row["evidence"] or "").lower(), "; ".join(map(in_flags, row["reasons"]))] for row in rows]
+        [
+            row["theorem"],
+            row["kind"],
+            "yes" if row["applies"] else "no",
+            row["epsilon"],
+            (row["evidence"] or "").lower(),
+            "; ".join(map(in_flags, row["reasons"])),
+        ]
+        for row in rows
+    ]
 
 
 def rounded(rows: list[list[object]]) -> list[list[object]]:
     """The same for people to read: upper bounds up, lower bounds down, four digits."""
+
     def shown(kind: object, epsilon: object) -> object:
-        return epsilon if not isinstance(epsilon, float) else rounded_down(epsilon) if kind == "lower" else \
-            rounded_up(epsilon)
+        return (
+            epsilon
+            if not isinstance(epsilon, float)
+            else rounded_down(epsilon)
+            if kind == "lower"
+            else rounded_up(epsilon)
+        )
 
     return [[*row[:3], shown(row[1], row[3]), *row[4:]] for row in rows]
 
@@ -293,20 +413,29 @@ def sources(console: Console, certificate: Certificate, delta: float) -> None:
     console.print("sources:", style="dim")
     for verdict in certificate.verdicts:
         if verdict.theorem.name in applies:
-            console.print(f"- {verdict.theorem.name}: {verdict.theorem.citation}", style="dim", highlight=False,
-                          markup=False)
+            console.print(
+                f"- {verdict.theorem.name}: {verdict.theorem.citation}",
+                style="dim",
+                highlight=False,
+                markup=False,
+            )
 
 
 def refusals(console: Console, certificate: Certificate, delta: float) -> None:
     """The theorems that do not apply, and why."""
-    failures = {row["theorem"]: row["reasons"] for row in certificate.rows(delta) if not row["applies"]}
+    failures = {
+        row["theorem"]: row["reasons"] for row in certificate.rows(delta) if not row["applies"]
+    }
     if failures:
         console.print("does not apply:", style="dim")
         console.print(in_flags(by_reason(failures)), style="dim", highlight=False, markup=False)
 
 
-def accounted(console: Console, certificate: Certificate, delta: float, *, every: bool = False) -> None:
-    """The screen of ``account``: the answer, then what it is made of; ``every``: sources and refusals too."""
+def accounted(
+    console: Console, certificate: Certificate, delta: float, *, every: bool = False
+) -> None:
+    """The screen of ``account``: the answer, then what it is made of; ``every``: sources and
+    refusals too."""
     check_delta(delta)
     certified = math.isfinite(certificate.epsilon(delta))
     console.print(in_flags(explain.headline(certificate, delta)), highlight=False, markup=False)
@@ -321,8 +450,11 @@ def accounted(console: Console, certificate: Certificate, delta: float, *, every
         refusals(console, certificate, delta)
     elif certified:
         fails = sum(not row["applies"] for row in certificate.rows(delta))
-        console.print(f"{fails} theorems do not apply: --all says why, and where the others are proved", style="dim",
-                      highlight=False)
+        console.print(
+            f"{fails} theorems do not apply: --all says why, and where the others are proved",
+            style="dim",
+            highlight=False,
+        )
     for caveat in certificate.all_caveats():
         console.print(in_flags(f"- {caveat}"), style="dim", highlight=False)
 

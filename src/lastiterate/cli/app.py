@@ -2,35 +2,42 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection
-from functools import partial
-from lastiterate.cli.flags import BATCHES, NUMBERS, UPDATES, WORDS, form
-from typing import Any
-from rich.console import Console
-from rich.text import Text
 import inspect
 import os
+import re
 import sys
-from collections.abc import Callable
-from functools import wraps
+from collections.abc import Callable, Collection
+from functools import partial, wraps
 from pathlib import Path
 from typing import Annotated, Any, get_args
+
 import typer
+from rich.console import Console
 from rich.markup import escape
+from rich.text import Text
 from typer.models import ArgumentInfo
+
 from lastiterate import __version__, interrupts
 from lastiterate.atomic_files import SHARED, is_taken, write_file
+from lastiterate.cli.flags import BATCHES, NUMBERS, UPDATES, WORDS, form
 from lastiterate.data.decompression import unpacked_limit
 from lastiterate.errors import InputError, NotCertified
 
-
-# The one table between names in Python, which all messages of the library use, and flags, which the terminal shows.
+# The one table between names in Python, which all messages of the library use, and flags, which the
+# terminal shows.
 
 ARGUMENTS = {
-    "folder": "out", "batching": "batch", "batch size": "batch", "rate of poisson batches": "batch",
-    "start std": "start", "update": "momentum", "noise std": "noise_std", "weight of l1": "prox",
-    "mean number of runs": "mean_runs", "Run.release": "release", "Run.adjacency": "adjacency",
+    "folder": "out",
+    "batching": "batch",
+    "batch size": "batch",
+    "rate of poisson batches": "batch",
+    "start std": "start",
+    "update": "momentum",
+    "noise std": "noise_std",
+    "weight of l1": "prox",
+    "mean number of runs": "mean_runs",
+    "Run.release": "release",
+    "Run.adjacency": "adjacency",
     "strong of inverse-decay": "step_size",
 }
 """Arguments whose flag has another name; all others have a flag of their own name, or none."""
@@ -46,22 +53,30 @@ VALUES = {
     "noise=NoiseMultiplier(Z)": "--noise-multiplier Z",
     "noise=Correlated(Z, BAND)": "--noise-multiplier Z --correlated BAND",
     "filter=GaussianFilter(MU, FAILURE)": "--filter gaussian --failure FAILURE",
-    "schema_template(file, header=False, columns=NAME:KIND,...)":
-        "lastiterate schema FILE --header no --columns NAME:KIND,...",
+    "schema_template(file, header=False, columns=NAME:KIND,...)": "lastiterate schema FILE "
+    "--header no --columns "
+    "NAME:KIND,...",
     "header=True": "--header yes",
     "header=False": "--header no",
     "unpacked_limit(BYTES)": "--unpacked-limit BYTES",
-} | {f"{name}={kind.__name__}({','.join(written.split(':')[1:])})": f"{flag} {written}"
-     for name, flag, kinds in (("batching", "--batch", BATCHES), ("update", "--momentum", UPDATES))
-     for kind in kinds.values() for written in [form(kind)]}
+} | {
+    f"{name}={kind.__name__}({','.join(written.split(':')[1:])})": f"{flag} {written}"
+    for name, flag, kinds in (("batching", "--batch", BATCHES), ("update", "--momentum", UPDATES))
+    for kind in kinds.values()
+    for written in [form(kind)]
+}
 """What is said in another way on the command line; words in capitals stand for any value."""
 
 
 def _pattern(written: str) -> re.Pattern[str]:
     """What matches an entry of ``VALUES``, with a named group for each word in capitals."""
     head, opening, rest = written.partition("(")
-    return re.compile(r"(?<!\w)" + re.escape(head + opening) + re.sub(r"[A-Z]+", lambda word: f"(?P<{word[0]}>[^(),]+)",
-                                                         rest.replace(")", r"\)")) + r"(?!\w)")
+    return re.compile(
+        r"(?<!\w)"
+        + re.escape(head + opening)
+        + re.sub(r"[A-Z]+", lambda word: f"(?P<{word[0]}>[^(),]+)", rest.replace(")", r"\)"))
+        + r"(?!\w)"
+    )
 
 
 _PATTERNS = [(_pattern(written), flag) for written, flag in VALUES.items()]
@@ -76,11 +91,13 @@ def _filled(written: str, match: re.Match[str]) -> str:
 def in_flags(text: str, given: Collection[str] = ()) -> str:
     """Words for Python callers in those of the command line: ``clip=1.0`` is ``--clip 1.0``.
 
-    ``given``: the parameters of the command that speaks, which have flags beside those that describe a run.
+    ``given``: the parameters of the command that speaks, which have flags beside those that
+    describe a run.
     """
     for pattern, written in _PATTERNS:
         text = pattern.sub(partial(_filled, written), text)
     flags = {*given, *WORDS, *NUMBERS}
+
     def flag(match: re.Match[str]) -> str:
         name, value = match.groups()
         if name not in flags:
@@ -91,13 +108,18 @@ def in_flags(text: str, given: Collection[str] = ()) -> str:
 
 
 def flag_of(argument: str, given: Collection[str]) -> str:
-    """The flag that gives an argument, where the command has one; ``given``: the names of the command's parameters."""
+    """The flag that gives an argument, where the command has one; ``given``: the names of the
+    command's parameters."""
     name = ARGUMENTS.get(argument, argument)
-    flag = next((known for known in (name, f"{name}s") if known in given), None)  # or one that lists several
+    flag = next(
+        (known for known in (name, f"{name}s") if known in given), None
+    )  # or one that lists several
     return argument if flag is None else f"--{flag.replace('_', '-')}"
 
 
-# Text on a terminal: whatever files and arguments hold, no character of it steers the terminal or turns its text.
+# Text on a terminal: whatever files and arguments hold, no character of it steers the terminal or
+# turns its text.
+
 
 class Terminal(Console):
     """A console whose texts are ``visible``: everything that is printed on it goes through here."""
@@ -107,46 +129,62 @@ class Terminal(Console):
 
 
 def visible(text: str) -> str:
-    """The text with every character that is not printable as an escape, such as ``\\x1b``; line breaks and tabs stay.
+    """The text with every character that is not printable as an escape, such as ``\\x1b``; line
+    breaks and tabs stay.
 
     Escape sequences, bells and overrides of the direction of text are not printable.
     """
     if text.isascii() and text.isprintable():
         return text
-    return "".join(letter if letter.isprintable() or letter in "\n\t" else ascii(letter)[1:-1] for letter in text)
+    return "".join(
+        letter if letter.isprintable() or letter in "\n\t" else ascii(letter)[1:-1]
+        for letter in text
+    )
 
 
 # What every command shares: the application, the console, how errors are shown, the words of flags.
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False,
-                  context_settings={"help_option_names": ["-h", "--help"]},
-                  help="Train under differential privacy and release only the final model.")
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Train under differential privacy and release only the final model.",
+)
 console = Terminal()
 FILES = "a .csv (.gz; - for standard input), .parquet, .npz, .npy, IDX or CIFAR-10 file, or a CIFAR-10 folder"
 FLAG_HELP = {
-    "n": "public number of records", "steps": "number of steps",
+    "n": "public number of records",
+    "steps": "number of steps",
     "step_size": "NUMBER, inverse-decay:BETA,STRONG, relative:C or @FILE",
-    "noise_std": "noise std per coordinate of the mean gradient", "sigma": "Langevin: noise sqrt(2 step) sigma",
+    "noise_std": "noise std per coordinate of the mean gradient",
+    "sigma": "Langevin: noise sqrt(2 step) sigma",
     "noise_multiplier": "noise in units of clip (or lipschitz) / b",
-    "correlated": "BAND, BAND,POWER or BAND,POWER,DECAY: later steps take back a part of that noise",
-    "batch": "full, or a kind and its size or rate: cyclic:B, permuted:B, poisson:Q ...; any other word lists all",
+    "correlated": "BAND, BAND,POWER or BAND,POWER,DECAY: later steps take back a part of that "
+    "noise",
+    "batch": "full, or a kind and its size or rate: cyclic:B, permuted:B, poisson:Q ...; any other "
+    "word lists all",
     "start": "fixed or gaussian:STD",
     "prox": "l1:W, l2-squared:W, elastic-net:L1,L2, group-lasso:W or nuclear-norm:W",
-    "momentum": "update rule: none, nesterov, heavy-ball:BETA or adam", "release": "last (default) or all iterates",
+    "momentum": "update rule: none, nesterov, heavy-ball:BETA or adam",
+    "release": "last (default) or all iterates",
     "adjacency": "zero-out (default), replace-one or add-remove",
     "sensitivity": "largest change of the summed data gradient between neighbours",
     "lipschitz": "bound on the norm of a record's gradient",
-    "smooth": "Lipschitz constant of the gradient of the mean loss", "strong": "strong convexity of the mean loss",
+    "smooth": "Lipschitz constant of the gradient of the mean loss",
+    "strong": "strong convexity of the mean loss",
     "weak_convexity": "the mean loss plus half of this times |theta|^2 is convex",
     "log_sobolev": "log-Sobolev constant of the law of every iterate",
-    "hoelder": "Hoelder constant of a record's gradient", "hoelder_exponent": "its exponent, between 0 and 1",
+    "hoelder": "Hoelder constant of a record's gradient",
+    "hoelder_exponent": "its exponent, between 0 and 1",
     "radius": "radius of the ball around 0 that iterates are projected onto",
     "clip": "norm to which every record's gradient is clipped",
 }
 
-ALGORITHM_HELP = ("automatic: planned; or noisy-gd, dp-sgld, cyclic-dp-sgd, permuted-sgd, bins-sgd, "
-                  "allocation-sgd, poisson-dp-sgd, correlated-sgd, noisy-sgd, dp-svrg, objective-perturbation, "
-                  "output-perturbation, forgetting-sgd with usual settings")
+ALGORITHM_HELP = (
+    "automatic: planned; or noisy-gd, dp-sgld, cyclic-dp-sgd, permuted-sgd, bins-sgd, "
+    "allocation-sgd, poisson-dp-sgd, correlated-sgd, noisy-sgd, dp-svrg, objective-perturbation, "
+    "output-perturbation, forgetting-sgd with usual settings"
+)
 
 
 def _version(asked: bool) -> None:
@@ -156,16 +194,23 @@ def _version(asked: bool) -> None:
 
 
 @app.callback()
-def options(_: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version")
-                         ] = False) -> None:
+def options(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version")
+    ] = False,
+) -> None:
     """Train under differential privacy and release only the final model."""
 
 
 def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
-    """Errors are one sentence on standard error and exit code 2; arguments are called by the flags that give them."""
+    """Errors are one sentence on standard error and exit code 2; arguments are called by the flags
+    that give them."""
     own = inspect.signature(command, eval_str=True).parameters
-    arguments = {name for name, parameter in own.items() if any(
-        isinstance(part, ArgumentInfo) for part in get_args(parameter.annotation))}
+    arguments = {
+        name
+        for name, parameter in own.items()
+        if any(isinstance(part, ArgumentInfo) for part in get_args(parameter.annotation))
+    }
 
     @wraps(command)
     def called(*args: object, **kwargs: Any) -> None:
@@ -176,7 +221,9 @@ def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
         except KeyboardInterrupt:
             raise _stopped() from None
         except Exception as error:
-            if interrupts.pending():  # another library's error, made of the exception that a Ctrl-C raised in it
+            if (
+                interrupts.pending()
+            ):  # another library's error, made of the exception that a Ctrl-C raised in it
                 raise _stopped() from None
             ending = _ended(error, kwargs, arguments)
             if ending is error:
@@ -188,15 +235,19 @@ def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
 
 def _stopped() -> typer.Exit:
     """The end of a command that its user stopped: one sentence."""
-    Terminal(stderr=True).print(interrupts.sentence(), highlight=False, markup=False, soft_wrap=True)
+    Terminal(stderr=True).print(
+        interrupts.sentence(), highlight=False, markup=False, soft_wrap=True
+    )
     return typer.Exit(interrupts.CODE)
 
 
 def _ended(error: Exception, given: dict[str, Any], arguments: set[str]) -> Exception:
-    """Say an error that users can do something about, and how the command ends; another one as it is."""
+    """Say an error that users can do something about, and how the command ends; another one as it
+    is."""
     flags = given.keys() - arguments
     match error:
-        case BrokenPipeError():  # the reader has seen enough, as head does; Python would complain once more at its end
+        # the reader has seen enough, as head does; Python would complain once more at its end
+        case BrokenPipeError():
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return typer.Exit(141)
         case OSError():
@@ -210,26 +261,57 @@ def _ended(error: Exception, given: dict[str, Any], arguments: set[str]) -> Exce
             said = str(error)
         case _:
             return error
-    Terminal(stderr=True).print(f"[bold red]error:[/bold red] {escape(in_flags(said, flags))}", highlight=False,
-                               soft_wrap=True)
+    Terminal(stderr=True).print(
+        f"[bold red]error:[/bold red] {escape(in_flags(said, flags))}",
+        highlight=False,
+        soft_wrap=True,
+    )
     return typer.Exit(2)
 
 
 Json = Annotated[bool, typer.Option("--json", help="machine-readable output")]
-UnpackedLimit = Annotated[int | None, typer.Option("--unpacked-limit", help="bytes that a compressed file may unpack "
-                                                   "to; 2 GiB by default")]
-Header = Annotated[str | None, typer.Option("--header", help="whether the first row of a CSV file names its columns: "
-                                            "yes or no, where that is ambiguous")]
+UnpackedLimit = Annotated[
+    int | None,
+    typer.Option(
+        "--unpacked-limit", help="bytes that a compressed file may unpack to; 2 GiB by default"
+    ),
+]
+Header = Annotated[
+    str | None,
+    typer.Option(
+        "--header",
+        help="whether the first row of a CSV file names its columns: "
+        "yes or no, where that is ambiguous",
+    ),
+]
 Out = Annotated[Path | None, typer.Option("--out", help="where to write")]
 RunFile = Annotated[Path | None, typer.Argument(help="a run as JSON; or describe it with flags")]
-Trust = Annotated[bool, typer.Option("--trust-constants", help="rely on constants that nothing enforces")]
+Trust = Annotated[
+    bool, typer.Option("--trust-constants", help="rely on constants that nothing enforces")
+]
 Delta = Annotated[float, typer.Option("--delta", help="the delta at which epsilon is stated")]
-Calibrated = Annotated[bool, typer.Option("--calibrated/--no-calibrated", help="whether a classifier spends 5 % "
-                                         "of mu^2 on probabilities that are frequencies")]
-Threshold = Annotated[str | None, typer.Option("--threshold", help="of two classes: the probability from which on the "
-                                               "second is predicted, or A:M, the costs of a false alarm and of a miss")]
-TimeBudget = Annotated[float, typer.Option("--time-budget", help="seconds that steps may take, estimated on two cores; "
-                                           "compiling is not counted")]
+Calibrated = Annotated[
+    bool,
+    typer.Option(
+        "--calibrated/--no-calibrated",
+        help="whether a classifier spends 5 % of mu^2 on probabilities that are frequencies",
+    ),
+]
+Threshold = Annotated[
+    str | None,
+    typer.Option(
+        "--threshold",
+        help="of two classes: the probability from which on the "
+        "second is predicted, or A:M, the costs of a false alarm and of a miss",
+    ),
+]
+TimeBudget = Annotated[
+    float,
+    typer.Option(
+        "--time-budget",
+        help="seconds that steps may take, estimated on two cores; compiling is not counted",
+    ),
+]
 
 
 def emit(text: str, out: Path | None) -> None:

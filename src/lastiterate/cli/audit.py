@@ -7,23 +7,21 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+
+import jax
+import numpy as np
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
+
+from lastiterate.audit import AuditReport, Effort, ImageModel, attack_network, instantiate
+from lastiterate.audit.runner import Subject
+from lastiterate.cli.app import Json, Terminal, app, console, in_flags, reports_errors
 from lastiterate.cli.train import bundled
-from lastiterate.cli.app import in_flags
-from lastiterate.cli.app import Json, app, console, reports_errors
-from lastiterate.cli.app import Terminal
+from lastiterate.data.readers import load_bundled
 from lastiterate.errors import InputError
 from lastiterate.release.ledger_charge import hash_of
 from lastiterate.run.validation import whole
-from typing import Any
-import jax
-import numpy as np
-from lastiterate.audit import AuditReport, Effort, ImageModel, attack_network, instantiate
-from lastiterate.audit.runner import Subject
-from lastiterate.data.readers import load_bundled
-
 
 # ``lastiterate audit``: flags in, one table out.
 
@@ -38,35 +36,65 @@ if TYPE_CHECKING:
 class Auditing:
     """What ``audit`` is asked for."""
 
-    subject: Annotated[Path, typer.Argument(metavar="RUN.json|MODEL_DIR", help="a run, or a folder that train wrote")]
-    attack: Annotated[str | None, typer.Option("--attack", help="projection, trajectory, learned, "
-                                               "covariance, likelihood, coordinate, tails, nearest, loss-threshold, "
-                                               "refusals, replay, one-run or adversarial-record; default: a "
-                                               "portfolio of them")] = None
-    trials: Annotated[int | None, typer.Option("--trials", help="models per data set that count; default: what about "
-                                               "a minute holds")] = None
-    batch_models: Annotated[int | None, typer.Option("--batch-models", help="models trained at once: bounds memory"
-                                                     )] = None
-    failure: Annotated[float, typer.Option("--failure", help="probability that a statement is wrong")] = 0.05
-    delta: Annotated[float | None, typer.Option("--delta", help="default: the certificate's, else 1e-5")] = None
-    features: Annotated[int | None, typer.Option("--features", help="columns of the made-up data")] = None
+    subject: Annotated[
+        Path,
+        typer.Argument(metavar="RUN.json|MODEL_DIR", help="a run, or a folder that train wrote"),
+    ]
+    attack: Annotated[
+        str | None,
+        typer.Option(
+            "--attack",
+            help="projection, trajectory, learned, "
+            "covariance, likelihood, coordinate, tails, nearest, loss-threshold, "
+            "refusals, replay, one-run or adversarial-record; default: a "
+            "portfolio of them",
+        ),
+    ] = None
+    trials: Annotated[
+        int | None,
+        typer.Option(
+            "--trials", help="models per data set that count; default: what about a minute holds"
+        ),
+    ] = None
+    batch_models: Annotated[
+        int | None, typer.Option("--batch-models", help="models trained at once: bounds memory")
+    ] = None
+    failure: Annotated[
+        float, typer.Option("--failure", help="probability that a statement is wrong")
+    ] = 0.05
+    delta: Annotated[
+        float | None, typer.Option("--delta", help="default: the certificate's, else 1e-5")
+    ] = None
+    features: Annotated[
+        int | None, typer.Option("--features", help="columns of the made-up data")
+    ] = None
     seed: Annotated[int | None, typer.Option("--seed", help="repeat an audit")] = None
-    results: Annotated[Path | None, typer.Option("--results", help="a file to resume from after an interruption")
-                       ] = None
-    law: Annotated[bool, typer.Option("--law", help="compare the last iterate with its exact law on squared error "
-                                      "instead of attacking it")] = False
+    results: Annotated[
+        Path | None, typer.Option("--results", help="a file to resume from after an interruption")
+    ] = None
+    law: Annotated[
+        bool,
+        typer.Option(
+            "--law",
+            help="compare the last iterate with its exact law on squared error "
+            "instead of attacking it",
+        ),
+    ] = False
     json_: Json = False
-    plot: Annotated[Path | None, typer.Option("--plot", help="error rates beside what the certificate allows")] = None
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="error rates beside what the certificate allows")
+    ] = None
 
 
 @app.command("audit")
 @reports_errors
 @bundled
 def audit_command(asked: Auditing) -> None:
-    """Attack the trainer of a run: a lower bound on epsilon beside the certificate's; exit code 1 if it is refuted."""
-    from lastiterate.audit import adversarial as adversary, one_run
+    """Attack the trainer of a run: a lower bound on epsilon beside the certificate's; exit code 1
+    if it is refuted."""
+    from lastiterate.audit import adversarial as adversary
+    from lastiterate.audit import one_run
     from lastiterate.audit import runner as subjects
-    pass
     from lastiterate.report.plots import figure_for
 
     subject = subjects.read(asked.subject)
@@ -79,20 +107,35 @@ def audit_command(asked: Auditing) -> None:
         what = "comparisons with a law" if asked.law else f"the attack '{asked.attack}'"
         for name, value in (("plot", asked.plot), ("results", asked.results)):
             if value is not None:
-                raise InputError(f"--{name}", f"has no meaning for {what}", str(value), "leave it out")
+                raise InputError(
+                    f"--{name}", f"has no meaning for {what}", str(value), "leave it out"
+                )
         if subject.exact:
-            raise InputError("audit", f"knows {what} for noise in floating point only", None, "leave the flag out")
+            raise InputError(
+                "audit",
+                f"knows {what} for noise in floating point only",
+                None,
+                "leave the flag out",
+            )
     if subject.forgetting is not None:
         _forgotten(asked, subject.forgetting, delta)
     elif asked.law:
         _show_law(subject.run, asked.trials, asked.seed, asked.json_)
     elif asked.attack == one_run.NAME:
-        once = one_run.audit_one_run(subject.run, failure=asked.failure, delta=delta, seed=asked.seed,
-                                     at_least=subject.at_least)
+        once = one_run.audit_one_run(
+            subject.run,
+            failure=asked.failure,
+            delta=delta,
+            seed=asked.seed,
+            at_least=subject.at_least,
+        )
         _show_report(once, asked.json_, subject.whole)
     elif asked.attack == adversary.NAME:
-        _show_report(on_digits(subject, asked.trials, asked.failure, delta, asked.seed), asked.json_,
-                     subject.whole)
+        _show_report(
+            on_digits(subject, asked.trials, asked.failure, delta, asked.seed),
+            asked.json_,
+            subject.whole,
+        )
     else:
         _attack(asked, subject, delta)
 
@@ -101,13 +144,29 @@ def _forgotten(asked: Auditing, certificate: Certificate, delta: float) -> None:
     """Forgotten against never seen: one attack, on made-up records."""
     from lastiterate.audit import unlearning_attack as forgotten_records
 
-    for name, value in (("attack", asked.attack), ("plot", asked.plot), ("results", asked.results),
-                        ("batch_models", asked.batch_models), ("features", asked.features), ("law", asked.law or None)):
+    for name, value in (
+        ("attack", asked.attack),
+        ("plot", asked.plot),
+        ("results", asked.results),
+        ("batch_models", asked.batch_models),
+        ("features", asked.features),
+        ("law", asked.law or None),
+    ):
         if value is not None:
-            raise InputError(name, "has no meaning for a model that forgot, which has one attack", None, "leave it out")
+            raise InputError(
+                name,
+                "has no meaning for a model that forgot, which has one attack",
+                None,
+                "leave it out",
+            )
     trials = forgotten_records.TRIALS if asked.trials is None else asked.trials
-    _show_report(forgotten_records.audit_forgetting(certificate, trials=trials, failure=asked.failure, delta=delta,
-                                                    seed=asked.seed), asked.json_, certificate)
+    _show_report(
+        forgotten_records.audit_forgetting(
+            certificate, trials=trials, failure=asked.failure, delta=delta, seed=asked.seed
+        ),
+        asked.json_,
+        certificate,
+    )
 
 
 def _attack(asked: Auditing, subject: Subject, delta: float) -> None:
@@ -120,17 +179,35 @@ def _attack(asked: Auditing, subject: Subject, delta: float) -> None:
 
         def tick(done: int, total: int, per_minute: float, left: float) -> None:
             if done == 0:
-                bar.console.print(f"{total:,} models, about {max(left, 1):.0f} s; Ctrl-C reports "
-                                  "what is counted by then", highlight=False)
-            bar.update(task, completed=done, total=total, speed=f"{per_minute:,.0f} models/min",
-                       left=f"{left:.0f} s left")
+                bar.console.print(
+                    f"{total:,} models, about {max(left, 1):.0f} s; Ctrl-C reports "
+                    "what is counted by then",
+                    highlight=False,
+                )
+            bar.update(
+                task,
+                completed=done,
+                total=total,
+                speed=f"{per_minute:,.0f} models/min",
+                left=f"{left:.0f} s left",
+            )
 
         code = 0
         try:
-            report = auditing.audit(subject.attacked, attack=asked.attack, trials=asked.trials, failure=asked.failure,
-                                    delta=delta, batch_models=asked.batch_models, results=asked.results,
-                                    seed=asked.seed, features=asked.features, at_least=subject.at_least,
-                                    train=_train_of(subject), progress=tick)
+            report = auditing.audit(
+                subject.attacked,
+                attack=asked.attack,
+                trials=asked.trials,
+                failure=asked.failure,
+                delta=delta,
+                batch_models=asked.batch_models,
+                results=asked.results,
+                seed=asked.seed,
+                features=asked.features,
+                at_least=subject.at_least,
+                train=_train_of(subject),
+                progress=tick,
+            )
         except auditing.Interrupted as early:
             report, code = early.report, 130
     if asked.plot is not None:
@@ -150,7 +227,9 @@ def _train_of(subject: Subject) -> Any:
 def _show_law(run: Run, models: int | None, seed: int | None, json_: bool) -> None:
     from lastiterate.audit import exact_distribution as law
 
-    report = law.compare(run, models=law.MODELS if models is None else models, seed=0 if seed is None else seed)
+    report = law.compare(
+        run, models=law.MODELS if models is None else models, seed=0 if seed is None else seed
+    )
     if json_:
         print(report.to_json())
     else:
@@ -166,8 +245,11 @@ def _table(rows: list[tuple[str, str]], *, bad: bool) -> None:
     console.print(table, highlight=False)
 
 
-def _show_report(report: AuditReport | OneRunReport, json_: bool, certificate: Certificate, code: int = 0) -> None:
-    """Print the report; exit code 1 if the certificate is refuted, 130 if the audit was interrupted.
+def _show_report(
+    report: AuditReport | OneRunReport, json_: bool, certificate: Certificate, code: int = 0
+) -> None:
+    """Print the report; exit code 1 if the certificate is refuted, 130 if the audit was
+    interrupted.
 
     A page shows the JSON only beside the certificate that it is about.
     """
@@ -184,23 +266,38 @@ def _show_report(report: AuditReport | OneRunReport, json_: bool, certificate: C
 
 def _bar() -> Progress:
 
-    return Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-                    TextColumn("{task.fields[speed]}"), TextColumn("{task.fields[left]}"),
-                    console=Terminal(stderr=True), transient=True)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[speed]}"),
+        TextColumn("{task.fields[left]}"),
+        console=Terminal(stderr=True),
+        transient=True,
+    )
 
 
-# ``lastiterate audit RUN.json --attack adversarial-record``: one adversarial image among the bundled digits.
+# ``lastiterate audit RUN.json --attack adversarial-record``: one adversarial image among the
+# bundled digits.
 
-def on_digits(subject: Subject, trials: int | None, failure: float, delta: float, seed: int | None) -> AuditReport:
-    """One adversarial image among the bundled digits, for a linear softmax model trained by the run."""
+
+def on_digits(
+    subject: Subject, trials: int | None, failure: float, delta: float, seed: int | None
+) -> AuditReport:
+    """One adversarial image among the bundled digits, for a linear softmax model trained by the
+    run."""
     run = subject.run
     table, _ = load_bundled("digits")
     assert table.array is not None and table.answers is not None
     pixels, labels = (table.array / 16).astype(np.float32), table.answers.astype(np.int32)
     if not 2 <= run.n <= len(labels):
-        raise InputError("n", f"must lie within 2 .. {len(labels)}, the bundled digits", run.n,
-                         "or use lastiterate.audit.attack_network on images of your own")
-    images = pixels[:run.n].reshape(-1, 1, 8, 8)
+        raise InputError(
+            "n",
+            f"must lie within 2 .. {len(labels)}, the bundled digits",
+            run.n,
+            "or use lastiterate.audit.attack_network on images of your own",
+        )
+    images = pixels[: run.n].reshape(-1, 1, 8, 8)
 
     def logits(params: Any, image: Any) -> Any:
         return params["out"] @ image.ravel()
@@ -210,8 +307,16 @@ def on_digits(subject: Subject, trials: int | None, failure: float, delta: float
 
     model = ImageModel(logits, loss, {"out": np.zeros((10, 64), np.float32)})
     start = 0 if seed is None else seed
-    pair = instantiate(run, model, images, labels[:run.n], low=0.0, high=1.0, seed=start)
+    pair = instantiate(run, model, images, labels[: run.n], low=0.0, high=1.0, seed=start)
     count = 100 if trials is None else trials
     effort = Effort(trials=count, pilot=max(count // 2, 10), seed=start)
-    return attack_network(run, model, pair, effort=effort, checkpoints=[run.steps], failure=failure, delta=delta,
-                          at_least=subject.at_least)[0]
+    return attack_network(
+        run,
+        model,
+        pair,
+        effort=effort,
+        checkpoints=[run.steps],
+        failure=failure,
+        delta=delta,
+        at_least=subject.at_least,
+    )[0]

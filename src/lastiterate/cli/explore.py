@@ -16,7 +16,8 @@ def explore_command(
     port: Annotated[int, typer.Option("--port", help="0: a free one")] = 0,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="open the page")] = True,
 ) -> None:
-    """A local page where a run is described with sliders and the accountant answers; end it with Ctrl-C."""
+    """A local page where a run is described with sliders and the accountant answers; end it with
+    Ctrl-C."""
     import webbrowser
 
     from lastiterate.report.explore import serve, warm

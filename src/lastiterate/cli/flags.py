@@ -12,21 +12,51 @@ from lastiterate import limits
 from lastiterate.errors import InputError
 from lastiterate.run import serialization as strict_json
 from lastiterate.run.batching import Batching
-from lastiterate.run.noise import Correlated
 from lastiterate.run.domains import Ball, Everywhere
 from lastiterate.run.facts import LossFacts
 from lastiterate.run.losses import Abstract
-from lastiterate.run.noise import GradientNoise, Langevin, Noise, NoiseMultiplier
+from lastiterate.run.noise import Correlated, GradientNoise, Langevin, Noise, NoiseMultiplier
 from lastiterate.run.penalties import L1, ElasticNet, GroupLasso, L2Squared, NuclearNorm, Prox
 from lastiterate.run.run import Run
-from lastiterate.run.step_sizes import Fixed, GaussianStart, Start
-from lastiterate.run.step_sizes import Constant, InverseDecay, RelativeToSmooth, Steps, StepSize
+from lastiterate.run.step_sizes import (
+    Constant,
+    Fixed,
+    GaussianStart,
+    InverseDecay,
+    RelativeToSmooth,
+    Start,
+    Steps,
+    StepSize,
+)
 from lastiterate.run.updates import Update
 
-WORDS = ("n", "steps", "step_size", "batch", "start", "momentum", "prox", "release", "adjacency",
-         "correlated")
-NUMBERS = ("noise_std", "sigma", "noise_multiplier", "sensitivity", "lipschitz", "smooth", "strong", "weak_convexity",
-           "log_sobolev", "hoelder", "hoelder_exponent", "radius", "clip")
+WORDS = (
+    "n",
+    "steps",
+    "step_size",
+    "batch",
+    "start",
+    "momentum",
+    "prox",
+    "release",
+    "adjacency",
+    "correlated",
+)
+NUMBERS = (
+    "noise_std",
+    "sigma",
+    "noise_multiplier",
+    "sensitivity",
+    "lipschitz",
+    "smooth",
+    "strong",
+    "weak_convexity",
+    "log_sobolev",
+    "hoelder",
+    "hoelder_exponent",
+    "radius",
+    "clip",
+)
 """The flags that describe a run."""
 
 
@@ -46,7 +76,11 @@ def threshold(text: str | None) -> float | tuple[float, float] | None:
     if text is None:
         return None
     first, costs, second = text.partition(":")
-    return (number("--threshold", first), number("--threshold", second)) if costs else number("--threshold", first)
+    return (
+        (number("--threshold", first), number("--threshold", second))
+        if costs
+        else number("--threshold", first)
+    )
 
 
 def header(text: str | None) -> bool | None:
@@ -61,8 +95,12 @@ def class_weight(text: str | None) -> dict[str, float] | None:
     if text is None:
         return None
     if "=" not in text:
-        raise InputError("--class-weight", "must be LABEL=WEIGHT,LABEL=WEIGHT, of public numbers (balanced would count "
-                         "private labels)", text)
+        raise InputError(
+            "--class-weight",
+            "must be LABEL=WEIGHT,LABEL=WEIGHT, of public numbers (balanced would count "
+            "private labels)",
+            text,
+        )
     parts = [part.rpartition("=") for part in text.split(",")]
     return {label.strip(): number("--class-weight", weight) for label, _, weight in parts}
 
@@ -80,12 +118,14 @@ def _words(path: Path) -> list[str]:
     try:
         return limits.content(path, "--step-size", limits.TEXT).decode().split()
     except UnicodeDecodeError:
-        raise InputError("--step-size", "must name a file of UTF-8 text after @", str(path)) from None
+        raise InputError(
+            "--step-size", "must name a file of UTF-8 text after @", str(path)
+        ) from None
 
 
 def step_size(text: str) -> StepSize:
-    """``NUMBER``, ``inverse-decay:BETA,STRONG``, ``relative:C`` (to a measured 1/smooth) or ``@FILE`` with one
-    number per line."""
+    """``NUMBER``, ``inverse-decay:BETA,STRONG``, ``relative:C`` (to a measured 1/smooth) or
+    ``@FILE`` with one number per line."""
     if text.startswith("@"):
         path = Path(text[1:])
         if not path.is_file():
@@ -108,7 +148,11 @@ _LETTERS = {"size": "B", "rate": "Q"}
 
 def form(kind: type[Batching] | type[Update]) -> str:
     """How a part is written: its word and its numbers: ``cyclic:B``."""
-    names = ",".join(_LETTERS.get(item.name, item.name.upper()) for item in fields(kind) if item.default is MISSING)
+    names = ",".join(
+        _LETTERS.get(item.name, item.name.upper())
+        for item in fields(kind)
+        if item.default is MISSING
+    )
     return f"{kind.word}:{names}" if names else kind.word
 
 
@@ -121,14 +165,26 @@ def _part(flag: str, text: str, kinds: Mapping[str, Any], forms: list[str]) -> A
     word, _, rest = text.partition(":")
     given = rest.split(",") if rest else []
     of = fields(kinds[word]) if word in kinds else ()
-    if word not in kinds or not sum(item.default is MISSING for item in of) <= len(given) <= len(of):
+    if word not in kinds or not sum(item.default is MISSING for item in of) <= len(given) <= len(
+        of
+    ):
         raise InputError(flag, f"must be {', '.join(forms[:-1])} or {forms[-1]}", text)
     readers: dict[str, Callable[[str, str], Any]] = {
-        "int": whole_number, "float": number, "float | None": number, "str": lambda _, part: part}
+        "int": whole_number,
+        "float": number,
+        "float | None": number,
+        "str": lambda _, part: part,
+    }
     if any(str(item.type) not in readers for item, _ in zip(of, given, strict=False)):
-        raise InputError(flag, f"takes at most {sum(str(item.type) in readers for item in of)} entries after {word}",
-                         text, "a JSON file of the run says the others")
-    return kinds[word](*(readers[str(item.type)](flag, part) for item, part in zip(of, given, strict=False)))
+        raise InputError(
+            flag,
+            f"takes at most {sum(str(item.type) in readers for item in of)} entries after {word}",
+            text,
+            "a JSON file of the run says the others",
+        )
+    return kinds[word](
+        *(readers[str(item.type)](flag, part) for item, part in zip(of, given, strict=False))
+    )
 
 
 def batching(text: str) -> Batching:
@@ -150,8 +206,13 @@ def start(text: str) -> Start:
     raise InputError("--start", "must be fixed or gaussian:STD", text)
 
 
-PROXES = {"l1": L1, "l2-squared": L2Squared, "elastic-net": ElasticNet, "group-lasso": GroupLasso,
-          "nuclear-norm": NuclearNorm}
+PROXES = {
+    "l1": L1,
+    "l2-squared": L2Squared,
+    "elastic-net": ElasticNet,
+    "group-lasso": GroupLasso,
+    "nuclear-norm": NuclearNorm,
+}
 
 
 def prox(text: str | None) -> Prox | None:
@@ -161,25 +222,41 @@ def prox(text: str | None) -> Prox | None:
     kind, _, rest = text.partition(":")
     weights = [number("--prox", part) for part in rest.split(",")] if rest else []
     if kind not in PROXES or len(weights) != (2 if kind == "elastic-net" else 1):
-        raise InputError("--prox", "must be l1:W, l2-squared:W, elastic-net:L1,L2, group-lasso:W or nuclear-norm:W",
-                         text)
+        raise InputError(
+            "--prox",
+            "must be l1:W, l2-squared:W, elastic-net:L1,L2, group-lasso:W or nuclear-norm:W",
+            text,
+        )
     return PROXES[kind](*weights)
 
 
 def correlated(text: str, multiplier: float | None, *, needed: bool) -> Correlated:
-    """``BAND``, ``BAND,POWER`` or ``BAND,POWER,DECAY``, of a noise multiplier (that a search may find)."""
+    """``BAND``, ``BAND,POWER`` or ``BAND,POWER,DECAY``, of a noise multiplier (that a search may
+    find)."""
     band, *rest = text.split(",")
     if len(rest) > 2:
         raise InputError("--correlated", "must be BAND, BAND,POWER or BAND,POWER,DECAY", text)
     if multiplier is None and needed:
-        raise InputError("--correlated", "needs the size of its draws", text, "add --noise-multiplier Z")
-    return Correlated(1.0 if multiplier is None else multiplier, whole_number("--correlated", band),
-                      *(number("--correlated", part) for part in rest))
+        raise InputError(
+            "--correlated", "needs the size of its draws", text, "add --noise-multiplier Z"
+        )
+    return Correlated(
+        1.0 if multiplier is None else multiplier,
+        whole_number("--correlated", band),
+        *(number("--correlated", part) for part in rest),
+    )
 
 
-def noise(std: float | None, sigma: float | None, multiplier: float | None, band: str | None = None, *,
-          needed: bool) -> Noise | None:
-    """Exactly one of the three noise flags (or none, where a search will find it); ``band``: of correlated noise."""
+def noise(
+    std: float | None,
+    sigma: float | None,
+    multiplier: float | None,
+    band: str | None = None,
+    *,
+    needed: bool,
+) -> Noise | None:
+    """Exactly one of the three noise flags (or none, where a search will find it); ``band``: of
+    correlated noise."""
     given: list[Noise] = []
     if std is not None:
         given.append(GradientNoise(std))
@@ -192,45 +269,83 @@ def noise(std: float | None, sigma: float | None, multiplier: float | None, band
     if not given and not needed:
         return None
     if len(given) != 1:
-        raise InputError("noise", "takes exactly one of --noise-std, --sigma and --noise-multiplier",
-                         f"{len(given)} of them")
+        raise InputError(
+            "noise",
+            "takes exactly one of --noise-std, --sigma and --noise-multiplier",
+            f"{len(given)} of them",
+        )
     return given[0]
 
 
 def _read(file: Path) -> Run:
     body = strict_json.loads(strict_json.content(file, "run file"), "run")
     if isinstance(body, dict) and "verdicts" in body:
-        raise InputError("run file", "must describe a run and nothing else, and this is a certificate", str(file),
-                         "lastiterate verify and report read certificates; its entry \"run\" is a run")
+        raise InputError(
+            "run file",
+            "must describe a run and nothing else, and this is a certificate",
+            str(file),
+            'lastiterate verify and report read certificates; its entry "run" is a run',
+        )
     return Run.from_dict(body)
 
 
 def describe(file: Path | None, flags: dict[str, Any], *, searched: str = "") -> Run:
-    """The run in a JSON file, or the one that the flags describe; ``searched`` (noise or steps) may be left out."""
+    """The run in a JSON file, or the one that the flags describe; ``searched`` (noise or steps) may
+    be left out."""
     if searched == "steps" and flags.get("steps") is None and file is None:
         flags = flags | {"steps": "1"}
     given = sorted(name for name, value in flags.items() if value is not None)
     if file is not None:
         if given:
-            raise InputError(f"--{given[0].replace('_', '-')}", "cannot be combined with a run file", None,
-                             "edit the file, or use flags alone")
+            raise InputError(
+                f"--{given[0].replace('_', '-')}",
+                "cannot be combined with a run file",
+                None,
+                "edit the file, or use flags alone",
+            )
         if not file.is_file():
             raise InputError("run file", "must be an existing file", str(file))
         return _read(file)
     for name in ("n", "steps", "step_size"):
         if flags.get(name) is None:
-            raise InputError(f"--{name.replace('_', '-')}", "is needed to describe a run", None,
-                             "give it, or pass a run's JSON file")
-    constants = {name: flags.get(name) for name in ("sensitivity", "lipschitz", "smooth", "strong", "weak_convexity",
-                                                    "log_sobolev", "hoelder", "hoelder_exponent")}
+            raise InputError(
+                f"--{name.replace('_', '-')}",
+                "is needed to describe a run",
+                None,
+                "give it, or pass a run's JSON file",
+            )
+    constants = {
+        name: flags.get(name)
+        for name in (
+            "sensitivity",
+            "lipschitz",
+            "smooth",
+            "strong",
+            "weak_convexity",
+            "log_sobolev",
+            "hoelder",
+            "hoelder_exponent",
+        )
+    }
     radius = flags.get("radius")
     return Run(
-        n=whole_number("--n", flags["n"]), steps=whole_number("--steps", flags["steps"]),
+        n=whole_number("--n", flags["n"]),
+        steps=whole_number("--steps", flags["steps"]),
         step_size=step_size(flags["step_size"]),
-        noise=noise(flags.get("noise_std"), flags.get("sigma"), flags.get("noise_multiplier"),
-                    flags.get("correlated"), needed=searched != "noise"),
-        batching=batching(flags.get("batch") or "full"), start=start(flags.get("start") or "fixed"),
-        domain=Everywhere() if radius is None else Ball(radius), clip=flags.get("clip"),
-        update=update(flags.get("momentum")), prox=prox(flags.get("prox")), release=flags.get("release") or "last",
-        adjacency=flags.get("adjacency") or "zero-out", loss=Abstract(LossFacts(**constants)),
+        noise=noise(
+            flags.get("noise_std"),
+            flags.get("sigma"),
+            flags.get("noise_multiplier"),
+            flags.get("correlated"),
+            needed=searched != "noise",
+        ),
+        batching=batching(flags.get("batch") or "full"),
+        start=start(flags.get("start") or "fixed"),
+        domain=Everywhere() if radius is None else Ball(radius),
+        clip=flags.get("clip"),
+        update=update(flags.get("momentum")),
+        prox=prox(flags.get("prox")),
+        release=flags.get("release") or "last",
+        adjacency=flags.get("adjacency") or "zero-out",
+        loss=Abstract(LossFacts(**constants)),
     )

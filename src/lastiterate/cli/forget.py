@@ -1,4 +1,5 @@
-"""``lastiterate forget``: a model, its data and a list of ids in, a model as if it had never seen them out."""
+"""``lastiterate forget``: a model, its data and a list of ids in, a model as if it had never seen
+them out."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ from rich.panel import Panel
 from rich.table import Table
 
 from lastiterate.accounting.subjects import rounded_up
-from lastiterate.cli.train import Charged, bundled
 from lastiterate.cli.app import FILES, Header, Json, Out, app, console, reports_errors
+from lastiterate.cli.train import Charged, bundled
 from lastiterate.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,17 +26,37 @@ if TYPE_CHECKING:
 class Forgetting(Charged):
     """What ``forget`` is asked for."""
 
-    model: Annotated[Path, typer.Argument(metavar="MODEL_DIR", help="a folder that train or forget wrote")]
-    data: Annotated[str, typer.Argument(help="the data that it was trained on, without what it forgot before: "
-                                        f"{FILES}")]
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL_DIR", help="a folder that train or forget wrote")
+    ]
+    data: Annotated[
+        str,
+        typer.Argument(
+            help=f"the data that it was trained on, without what it forgot before: {FILES}"
+        ),
+    ]
     remove: Annotated[Path, typer.Option("--remove", help="a text file with one id a line")]
-    epsilon: Annotated[float, typer.Option("--epsilon", help="how close to a model that never saw the records")]
-    delta: Annotated[str, typer.Option("--delta", help="a number, or auto: at most 1/(10 n)")] = "auto"
-    ids: Annotated[str | None, typer.Option("--ids", help="the column that ids are of; default: the numbers of "
-                                            "records, 1 for the first")] = None
+    epsilon: Annotated[
+        float, typer.Option("--epsilon", help="how close to a model that never saw the records")
+    ]
+    delta: Annotated[str, typer.Option("--delta", help="a number, or auto: at most 1/(10 n)")] = (
+        "auto"
+    )
+    ids: Annotated[
+        str | None,
+        typer.Option(
+            "--ids",
+            help="the column that ids are of; default: the numbers of records, 1 for the first",
+        ),
+    ] = None
     passes: Annotated[int, typer.Option("--passes", help="passes over the data, at most")] = 80
-    reserve: Annotated[int, typer.Option("--reserve", help="records that may have to be forgotten later: what that is "
-                                         "predicted to take")] = 0
+    reserve: Annotated[
+        int,
+        typer.Option(
+            "--reserve",
+            help="records that may have to be forgotten later: what that is predicted to take",
+        ),
+    ] = 0
     header: Header = None
     out: Out = None
     json_: Json = False
@@ -47,8 +68,8 @@ class Forgetting(Charged):
 def forget_command(asked: Forgetting) -> None:
     """Forget records: go on without them until the model is certified as if it had never seen them."""
     from lastiterate.cli import flags
-    from lastiterate.cli.train import committed
     from lastiterate.cli.app import Terminal
+    from lastiterate.cli.train import committed
     from lastiterate.release.datafile import unused_folder
     from lastiterate.release.forget_file import Request, forget_file
     from lastiterate.release.linear_plans import parse_delta
@@ -58,9 +79,17 @@ def forget_command(asked: Forgetting) -> None:
         raise InputError("reserve", "must be a whole number of records", asked.reserve)
     where, earlier = unused_folder(asked.data) if asked.out is None else (asked.out, None)
     delta = parse_delta(asked.delta)
-    wanted = Request(model=asked.model, data=asked.data, remove=asked.remove, epsilon=asked.epsilon, ids=asked.ids,
-                     delta=None if delta == "auto" else delta, passes=asked.passes, reserve=asked.reserve,
-                     header=flags.header(asked.header))
+    wanted = Request(
+        model=asked.model,
+        data=asked.data,
+        remove=asked.remove,
+        epsilon=asked.epsilon,
+        ids=asked.ids,
+        delta=None if delta == "auto" else delta,
+        passes=asked.passes,
+        reserve=asked.reserve,
+        header=flags.header(asked.header),
+    )
     shown = Terminal(stderr=True)
     charging = asked.charging(purpose="forget", place=where, earlier=earlier)
     with charging, steps_bar("forgetting", shown) as tick:
@@ -77,37 +106,76 @@ def forget_command(asked: Forgetting) -> None:
 def as_json(forgot: Forgot, where: str) -> dict[str, Any]:
     """All of its numbers."""
     plan, model = forgot.plan, forgot.model
-    return {"model": where, "kind": model.form, "epsilon": model.certificate.epsilon(model.delta), "delta": model.delta,
-            "adjacency": model.certificate.adjacency, "removed": plan.subject.requests[-1].removed,
-            "removed_in_all": plan.subject.removed, "requests": len(plan.subject.requests),
-            "reference": plan.subject.reference, "passes": plan.passes, "steps": plan.run.steps,
-            "noise_before": plan.run.start.std, "predicted_excess": plan.excess, "passes_anew": plan.anew,
-            "epsilon_of_others": forgot.whole, "epsilon_of_others_by_these_steps": forgot.steps,
-            "adjacency_of_others": plan.run.adjacency,
-            "later": None if forgot.later is None else {"records": forgot.reserve, "passes": forgot.later.passes,
-                                                        "predicted_excess": forgot.later.excess},
-            "caveats": list(model.certificate.all_caveats())}
+    return {
+        "model": where,
+        "kind": model.form,
+        "epsilon": model.certificate.epsilon(model.delta),
+        "delta": model.delta,
+        "adjacency": model.certificate.adjacency,
+        "removed": plan.subject.requests[-1].removed,
+        "removed_in_all": plan.subject.removed,
+        "requests": len(plan.subject.requests),
+        "reference": plan.subject.reference,
+        "passes": plan.passes,
+        "steps": plan.run.steps,
+        "noise_before": plan.run.start.std,
+        "predicted_excess": plan.excess,
+        "passes_anew": plan.anew,
+        "epsilon_of_others": forgot.whole,
+        "epsilon_of_others_by_these_steps": forgot.steps,
+        "adjacency_of_others": plan.run.adjacency,
+        "later": None
+        if forgot.later is None
+        else {
+            "records": forgot.reserve,
+            "passes": forgot.later.passes,
+            "predicted_excess": forgot.later.excess,
+        },
+        "caveats": list(model.certificate.all_caveats()),
+    }
 
 
 def _show(forgot: Forgot, where: str) -> None:
     model, plan = forgot.model, forgot.plan
     subject, table = plan.subject, Table.grid(padding=(0, 3))
-    table.add_row("forgot", f"[bold]{subject.requests[-1].removed} records[/bold], {subject.removed} in all of "
-                            f"{len(subject.requests)} requests")
-    table.add_row("certified", f"[bold]epsilon {rounded_up(model.certificate.epsilon(model.delta))}[/bold] at delta "
-                               f"{model.delta:g}, against a model that never saw them")
+    table.add_row(
+        "forgot",
+        f"[bold]{subject.requests[-1].removed} records[/bold], {subject.removed} in all of "
+        f"{len(subject.requests)} requests",
+    )
+    table.add_row(
+        "certified",
+        f"[bold]epsilon {rounded_up(model.certificate.epsilon(model.delta))}[/bold] at delta "
+        f"{model.delta:g}, against a model that never saw them",
+    )
     table.add_row("that model", escape(subject.reference))
-    table.add_row("took", f"{plan.passes} passes, {plan.run.steps} steps; predicted excess loss "
-                          f"{rounded_up(plan.excess)}")
+    table.add_row(
+        "took",
+        f"{plan.passes} passes, {plan.run.steps} steps; predicted excess loss "
+        f"{rounded_up(plan.excess)}",
+    )
     table.add_row("training anew", _anew(plan.anew, plan.worth_it))
     if forgot.later is not None:
-        table.add_row("later", f"{forgot.reserve} more records: {forgot.later.passes} passes, predicted excess loss "
-                               f"{rounded_up(forgot.later.excess)}")
-    table.add_row("everybody else", "nothing is promised to the records that stay: training or steps had no noise, "
-                  "or are about other neighbours" if forgot.whole is None else f"epsilon {rounded_up(forgot.whole)} "
-                  f"({plan.run.adjacency}) for all of it, of which these steps alone {rounded_up(forgot.steps)}")
-    table.add_row("now", "delete these records from the data, and every copy of the old model that you can reach; the "
-                         "next request is made on what is left")
+        table.add_row(
+            "later",
+            f"{forgot.reserve} more records: {forgot.later.passes} passes, predicted excess loss "
+            f"{rounded_up(forgot.later.excess)}",
+        )
+    table.add_row(
+        "everybody else",
+        "nothing is promised to the records that stay: training or steps had no noise, "
+        "or are about other neighbours"
+        if forgot.whole is None
+        else f"epsilon {rounded_up(forgot.whole)} "
+        f"({plan.run.adjacency}) for all of it, of which these steps alone "
+        f"{rounded_up(forgot.steps)}",
+    )
+    table.add_row(
+        "now",
+        "delete these records from the data, and every copy of the old model that you can reach; "
+        "the "
+        "next request is made on what is left",
+    )
     table.add_row("model", escape(where))
     notes = "\n".join(f"- {escape(text)}" for text in model.certificate.all_caveats())
     console.print(Panel(table, title="forgotten", expand=False))
@@ -118,4 +186,5 @@ def _anew(passes: int | None, worth_it: bool) -> str:
     if passes is None:
         return "would take more passes than were looked at"
     return f"would take about {passes} passes" + (
-        "" if worth_it else ": no more than this, and it leaves nothing to certify; consider it")
+        "" if worth_it else ": no more than this, and it leaves nothing to certify; consider it"
+    )

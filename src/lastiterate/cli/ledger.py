@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 ledgers = typer.Typer(no_args_is_help=True, help="Budgets that no sequence of releases exceeds.")
 app.add_typer(ledgers, name="ledger")
 LedgerFile = Annotated[Path, typer.Argument(help="a ledger file")]
-Dataset = Annotated[str | None, typer.Option("--dataset", help="one data set, where the file has several")]
+Dataset = Annotated[
+    str | None, typer.Option("--dataset", help="one data set, where the file has several")
+]
 
 
 @ledgers.command("make")
@@ -31,16 +33,38 @@ def ledger_make(
     unit: Annotated[str, typer.Option("--unit", help="whom a record belongs to, such as person")],
     epsilon: Annotated[float, typer.Option("--epsilon", help="for all releases together")],
     delta: Annotated[float, typer.Option("--delta", help="for all releases together")],
-    rows_per_unit: Annotated[int | None, typer.Option("--rows-per-unit", help="most rows that one unit has in the "
-                                                      "data: fits of single rows are charged for so many")] = None,
-    adjacency: Annotated[str, typer.Option("--adjacency", help="zero-out, replace-one or add-remove")] = "zero-out",
-    filter: Annotated[str, typer.Option("--filter", help="gaussian or renyi; fixed for ever")] = "gaussian",
-    failure: Annotated[float | None, typer.Option("--failure", help="gaussian: failure probability for releases that "
-                                                  "are no Gaussian mechanisms; a tenth of delta by default")] = None,
-    orders: Annotated[str | None, typer.Option("--orders", help="renyi: orders such as 4,8,16; by default the best "
-                                               "one for Gaussian releases")] = None,
+    rows_per_unit: Annotated[
+        int | None,
+        typer.Option(
+            "--rows-per-unit",
+            help="most rows that one unit has in the "
+            "data: fits of single rows are charged for so many",
+        ),
+    ] = None,
+    adjacency: Annotated[
+        str, typer.Option("--adjacency", help="zero-out, replace-one or add-remove")
+    ] = "zero-out",
+    filter: Annotated[
+        str, typer.Option("--filter", help="gaussian or renyi; fixed for ever")
+    ] = "gaussian",
+    failure: Annotated[
+        float | None,
+        typer.Option(
+            "--failure",
+            help="gaussian: failure probability for releases that "
+            "are no Gaussian mechanisms; a tenth of delta by default",
+        ),
+    ] = None,
+    orders: Annotated[
+        str | None,
+        typer.Option(
+            "--orders",
+            help="renyi: orders such as 4,8,16; by default the best one for Gaussian releases",
+        ),
+    ] = None,
 ) -> None:
-    """Fix the budget of a data set. It cannot be changed afterwards: make it before the first release."""
+    """Fix the budget of a data set. It cannot be changed afterwards: make it before the first
+    release."""
     from lastiterate.accounting.subjects import rounded_up
     from lastiterate.ledger import Ledger
     from lastiterate.ledger.history import is_row
@@ -49,19 +73,31 @@ def ledger_make(
         raise InputError("adjacency", "must be zero-out, replace-one or add-remove", adjacency)
     budget = _filter(filter, epsilon, delta, failure, orders)
     with interrupts.later():
-        Ledger(file).add(dataset, unit=unit, adjacency=adjacency, filter=budget, rows_per_unit=rows_per_unit)
+        Ledger(file).add(
+            dataset, unit=unit, adjacency=adjacency, filter=budget, rows_per_unit=rows_per_unit
+        )
         interrupts.say(f"{file} is made")
     shown = f"{delta:g}"
-    console.print(f"{file}: all releases on {dataset} together stay within epsilon "
-                  f"{rounded_up(budget.total().epsilon(float(shown)))} at delta {shown} "
-                  f"({adjacency}, per {unit}).", highlight=False, markup=False)
+    console.print(
+        f"{file}: all releases on {dataset} together stay within epsilon "
+        f"{rounded_up(budget.total().epsilon(float(shown)))} at delta {shown} "
+        f"({adjacency}, per {unit}).",
+        highlight=False,
+        markup=False,
+    )
     if rows_per_unit is None and not is_row(unit):
-        console.print(f"Only releases that say whose a row is are charged (train --unit COLUMN). If you know the most "
-                      f"rows that one {unit} has, state it: lastiterate ledger rows {file} NUMBER",
-                      highlight=False, markup=False)
+        console.print(
+            "Only releases that say whose a row is are charged (train --unit COLUMN). If you know "
+            f"the most "
+            f"rows that one {unit} has, state it: lastiterate ledger rows {file} NUMBER",
+            highlight=False,
+            markup=False,
+        )
 
 
-def _filter(kind: str, epsilon: float, delta: float, failure: float | None, orders: str | None) -> Filter:
+def _filter(
+    kind: str, epsilon: float, delta: float, failure: float | None, orders: str | None
+) -> Filter:
     from lastiterate.ledger import GaussianFilter, RenyiFilter
 
     match kind:
@@ -69,12 +105,18 @@ def _filter(kind: str, epsilon: float, delta: float, failure: float | None, orde
             return GaussianFilter.of(epsilon, delta, failure)
         case "renyi" if failure is None:
             try:
-                listed = () if orders is None else tuple(float(order) for order in orders.split(","))
+                listed = (
+                    () if orders is None else tuple(float(order) for order in orders.split(","))
+                )
             except ValueError:
                 raise InputError("orders", "must be numbers such as 4,8,16", orders) from None
             return RenyiFilter.of(epsilon, delta, listed)
         case "gaussian" | "renyi":
-            name, value, other = ("orders", orders, "renyi") if kind == "gaussian" else ("failure", failure, "gaussian")
+            name, value, other = (
+                ("orders", orders, "renyi")
+                if kind == "gaussian"
+                else ("failure", failure, "gaussian")
+            )
             raise InputError(name, f"is for the {other} filter", value, "leave it out")
         case _:
             raise InputError("filter", "must be gaussian or renyi", kind)
@@ -92,55 +134,120 @@ def ledger_show(file: LedgerFile, dataset: Dataset = None, json_: Json = False) 
     head, problems = ledger.head(), ledger.verify()
     totals = [ledger.total(name) for name in (ledger.datasets() if dataset is None else (dataset,))]
     if json_:
-        print(json.dumps({"format": ledger.format(), "head": head, "problems": problems,
-                          "datasets": [_as_json(total) for total in totals]}, indent=2))
+        print(
+            json.dumps(
+                {
+                    "format": ledger.format(),
+                    "head": head,
+                    "problems": problems,
+                    "datasets": [_as_json(total) for total in totals],
+                },
+                indent=2,
+            )
+        )
         raise typer.Exit(1 if problems else 0)
     for total in totals:
         rows = "" if total.rows is None else f" of at most {total.rows} row{'s' * (total.rows > 1)}"
-        console.print(f"[bold]{escape(total.dataset)}[/bold] (per {escape(total.unit)}{rows}, "
-                      f"{escape(total.adjacency)}): {escape(together(total))}", highlight=False)
+        console.print(
+            f"[bold]{escape(total.dataset)}[/bold] (per {escape(total.unit)}{rows}, "
+            f"{escape(total.adjacency)}): {escape(together(total))}",
+            highlight=False,
+        )
         for name, left in zip(total.filter.dimensions, total.left, strict=True):
             console.print(f"  left: {rounded_down(100 * left)}% of the {name}", highlight=False)
         for release in total.releases:
-            console.print(f"  {release.number}  {release.day}  {release.state:9}  {release.purpose}  {release.token}",
-                          highlight=False, markup=False, soft_wrap=True)
-    console.print(OLD_FORMAT if head is None else f"head {head}", highlight=False, markup=False, soft_wrap=True)
+            console.print(
+                f"  {release.number}  {release.day}  {release.state:9}  {release.purpose}  "
+                f"{release.token}",
+                highlight=False,
+                markup=False,
+                soft_wrap=True,
+            )
+    console.print(
+        OLD_FORMAT if head is None else f"head {head}",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
     for problem in problems:
-        console.print(f"does not hold: {problem}", style="bold red", highlight=False, markup=False, soft_wrap=True)
+        console.print(
+            f"does not hold: {problem}",
+            style="bold red",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
     if problems:
         raise typer.Exit(1)
 
 
-OLD_FORMAT = ("format 1: budgets and states are in no chain, and it has no head; lastiterate ledger upgrade FILE "
-              "changes that")
+OLD_FORMAT = (
+    "format 1: budgets and states are in no chain, and it has no head; lastiterate ledger upgrade "
+    "FILE "
+    "changes that"
+)
 
 
 def _as_json(total: Total) -> dict[str, Any]:
-    return {"dataset": total.dataset, "unit": total.unit, "rows_per_unit": total.rows, "adjacency": total.adjacency,
-            "releases_of_rows": list(total.unproven),
-            "filter": total.filter.to_dict(), "left": dict(zip(total.filter.dimensions, total.left, strict=True)),
-            "releases": [{"number": r.number, "token": r.token, "day": r.day, "state": r.state, "purpose": r.purpose,
-                          "model_sha256": r.model} for r in total.releases]}
+    return {
+        "dataset": total.dataset,
+        "unit": total.unit,
+        "rows_per_unit": total.rows,
+        "adjacency": total.adjacency,
+        "releases_of_rows": list(total.unproven),
+        "filter": total.filter.to_dict(),
+        "left": dict(zip(total.filter.dimensions, total.left, strict=True)),
+        "releases": [
+            {
+                "number": r.number,
+                "token": r.token,
+                "day": r.day,
+                "state": r.state,
+                "purpose": r.purpose,
+                "model_sha256": r.model,
+            }
+            for r in total.releases
+        ],
+    }
 
 
 @ledgers.command("verify")
 @reports_errors
-def ledger_verify(file: LedgerFile, head: Annotated[str | None, typer.Option("--head", help="a head that was kept in "
-                  "another place: the ledger must still contain it")] = None, json_: Json = False) -> None:
+def ledger_verify(
+    file: LedgerFile,
+    head: Annotated[
+        str | None,
+        typer.Option(
+            "--head", help="a head that was kept in another place: the ledger must still contain it"
+        ),
+    ] = None,
+    json_: Json = False,
+) -> None:
     """Recompute the chain, every charge and the sums; exit code 1 when something does not hold."""
     from lastiterate.ledger import Ledger
 
     ledger = Ledger(file)
     problems, now = ledger.verify(head), ledger.head()
     if json_:
-        print(json.dumps({"holds": not problems, "problems": list(problems), "format": ledger.format(), "head": now},
-                         indent=2))
+        print(
+            json.dumps(
+                {
+                    "holds": not problems,
+                    "problems": list(problems),
+                    "format": ledger.format(),
+                    "head": now,
+                },
+                indent=2,
+            )
+        )
     elif problems:
         console.print("[bold red]the ledger does not hold[/bold red]")
         for problem in problems:
             console.print(f"- {problem}", highlight=False, markup=False)
     else:
-        console.print("holds: every charge covers its curve, and no budget is exceeded.", highlight=False)
+        console.print(
+            "holds: every charge covers its curve, and no budget is exceeded.", highlight=False
+        )
         console.print(_covered(head, now), style="dim", highlight=False)
     if problems:
         raise typer.Exit(1)
@@ -152,39 +259,58 @@ def _covered(kept: str | None, now: str | None) -> str:
         return OLD_FORMAT + "."
     if kept is not None:
         return f"It contains the head that was kept: nothing before it was deleted or changed. Head now: {now}"
-    return ("Every field is in the chain. An older copy of the file, one whose last lines were deleted, or one written "
-            f"anew as a whole looks the same: keep the head in another place, and give it with --head. Head now: {now}")
+    return (
+        "Every field is in the chain. An older copy of the file, one whose last lines were "
+        "deleted, or one written "
+        "anew as a whole looks the same: keep the head in another place, and give it with --head. "
+        f"Head now: {now}"
+    )
 
 
 @ledgers.command("upgrade")
 @reports_errors
 def ledger_upgrade(file: LedgerFile) -> None:
-    """Chain every field of a ledger that an older version made; what was changed before is not noticed any more."""
+    """Chain every field of a ledger that an older version made; what was changed before is not
+    noticed any more."""
     from lastiterate.ledger import Ledger
 
     ledger = Ledger(file)
     ledger.upgrade()
-    console.print(f"upgraded: from now on every field is in the chain; head {ledger.head()}", highlight=False,
-                  soft_wrap=True)
+    console.print(
+        f"upgraded: from now on every field is in the chain; head {ledger.head()}",
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 @ledgers.command("rows")
 @reports_errors
-def ledger_rows(file: LedgerFile, rows_per_unit: Annotated[int, typer.Argument(
-        help="most rows that one unit has in the data")], dataset: Dataset = None) -> None:
-    """State the most rows that one unit has: fits of single rows are then charged for so many. It cannot be changed."""
+def ledger_rows(
+    file: LedgerFile,
+    rows_per_unit: Annotated[int, typer.Argument(help="most rows that one unit has in the data")],
+    dataset: Dataset = None,
+) -> None:
+    """State the most rows that one unit has: fits of single rows are then charged for so many. It
+    cannot be changed."""
     from lastiterate.ledger import Ledger
 
     ledger = Ledger(file)
     ledger.state_rows(dataset, rows_per_unit)
     total = ledger.total(dataset)
-    console.print(f"{total.dataset}: one {total.unit} has at most {total.rows} row{'s' * (rows_per_unit > 1)}, by your "
-                  "word", highlight=False, markup=False)
+    console.print(
+        f"{total.dataset}: one {total.unit} has at most {total.rows} "
+        f"row{'s' * (rows_per_unit > 1)}, by your "
+        "word",
+        highlight=False,
+        markup=False,
+    )
 
 
 @ledgers.command("cancel")
 @reports_errors
-def ledger_cancel(file: LedgerFile, token: Annotated[str, typer.Argument(help="of the release")]) -> None:
+def ledger_cancel(
+    file: LedgerFile, token: Annotated[str, typer.Argument(help="of the release")]
+) -> None:
     """Give back what was reserved for a run that was killed before it read a record."""
     from lastiterate.ledger import Ledger
 

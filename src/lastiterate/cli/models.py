@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-import typer
-from lastiterate.atomic_files import SHARED, is_taken, whole_file, write_file
-from lastiterate.cli.app import app, console, reports_errors
-from lastiterate.errors import InputError
-import json
-from collections.abc import Sequence
-from lastiterate.cli.app import (FILES, Header, Json, Out, Threshold, UnpackedLimit, app, console, emit, reports_errors)
-from lastiterate.cli.account import as_csv
 
+import typer
+
+from lastiterate.atomic_files import SHARED, is_taken, whole_file, write_file
+from lastiterate.cli.account import as_csv
+from lastiterate.cli.app import (
+    FILES,
+    Header,
+    Json,
+    Out,
+    Threshold,
+    UnpackedLimit,
+    app,
+    console,
+    emit,
+    reports_errors,
+)
+from lastiterate.errors import InputError
 
 # ``lastiterate features``: images to features with a public backbone.
 
@@ -28,27 +38,47 @@ OWN = "scattering"
 @app.command("features")
 @reports_errors
 def features_command(
-    images: Annotated[Path, typer.Argument(metavar="IMAGES", help="a .npz, .npy or IDX file of images")],
-    out: Annotated[Path, typer.Option("--out", help="a new .npz file: X and y, or x_PART and y_PART; "
-                                    "its schema is written beside it")],
-    backbone: Annotated[str, typer.Option("--backbone", help="scattering (wavelets, nothing to load), "
-                                          "torchvision:NAME or timm:NAME (need the library and --weights) or a "
-                                          "TorchScript file")] = OWN,
-    weights: Annotated[Path | None, typer.Option("--weights", help="local weights of torchvision's or timm's network")
-                       ] = None,
+    images: Annotated[
+        Path, typer.Argument(metavar="IMAGES", help="a .npz, .npy or IDX file of images")
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            help="a new .npz file: X and y, or x_PART and y_PART; its schema is written beside it",
+        ),
+    ],
+    backbone: Annotated[
+        str,
+        typer.Option(
+            "--backbone",
+            help="scattering (wavelets, nothing to load), "
+            "torchvision:NAME or timm:NAME (need the library and --weights) or a "
+            "TorchScript file",
+        ),
+    ] = OWN,
+    weights: Annotated[
+        Path | None,
+        typer.Option("--weights", help="local weights of torchvision's or timm's network"),
+    ] = None,
 ) -> None:
     """Features of images by a public backbone, for ``train``: every image is mapped by itself."""
     import numpy as np
 
     from lastiterate.data.numpy_files import read_images
-    from lastiterate.data.table import FormatFacts
     from lastiterate.data.schema_template import array_template
+    from lastiterate.data.table import FormatFacts
     from lastiterate.features import Scattering
 
     _check_target(out)
     if weights is not None and not backbone.startswith(("torchvision:", "timm:")):
-        raise InputError("weights", "are for a backbone of torchvision or timm", str(weights), "leave it out")
-    sets, run = read_images(images), Scattering().apply if backbone == OWN else _of_torch(backbone, weights)
+        raise InputError(
+            "weights", "are for a backbone of torchvision or timm", str(weights), "leave it out"
+        )
+    sets, run = (
+        read_images(images),
+        Scattering().apply if backbone == OWN else _of_torch(backbone, weights),
+    )
 
     arrays: dict[str, np.ndarray] = {}
     for each in sets:
@@ -57,13 +87,25 @@ def features_command(
         if each.labels is not None:
             arrays[f"y{tail}"] = each.labels
         norm = float(np.linalg.norm(rows, axis=1).max())
-        console.print(f"{each.part or 'images'}: {len(rows)} of {rows.shape[1]} features, largest norm {norm:.3g}"
-                      + (" by construction" if backbone == OWN else ": measured on these images, choose --row-norm "
-                         "without looking"), highlight=False)
-    facts = FormatFacts(-1, 1, "coefficients of a scattering transform, of norm 1 by construction", norm=1.0)
+        console.print(
+            f"{each.part or 'images'}: {len(rows)} of {rows.shape[1]} features, largest norm "
+            f"{norm:.3g}"
+            + (
+                " by construction"
+                if backbone == OWN
+                else ": measured on these images, choose --row-norm without looking"
+            ),
+            highlight=False,
+        )
+    facts = FormatFacts(
+        -1, 1, "coefficients of a scattering transform, of norm 1 by construction", norm=1.0
+    )
     _write(out, arrays, array_template(facts if backbone == OWN else None))
-    console.print(f"{out.with_suffix('.toml')}: the schema that train reads; facts marked \"?\" are left "
-                  "to fill in", highlight=False)
+    console.print(
+        f'{out.with_suffix(".toml")}: the schema that train reads; facts marked "?" are left '
+        "to fill in",
+        highlight=False,
+    )
 
 
 def _write(out: Path, arrays: dict[str, np.ndarray], schema: str) -> None:
@@ -86,7 +128,12 @@ def _check_target(out: Path) -> None:
         raise InputError("out", "must end in .npz", out.name)
     for path in (out, out.with_suffix(".toml")):
         if is_taken(path):
-            raise InputError("out", "must not exist yet, nor the schema beside it", str(path), "choose another name")
+            raise InputError(
+                "out",
+                "must not exist yet, nor the schema beside it",
+                str(path),
+                "choose another name",
+            )
     if not out.parent.is_dir():
         raise InputError("out", "must lie in an existing folder", str(out), "make the folder first")
 
@@ -96,7 +143,9 @@ def _of_torch(backbone: str, weights: Path | None) -> Callable[..., np.ndarray]:
     try:
         torch = import_module("lastiterate.torch.backbone")
     except ImportError:
-        raise InputError("backbone", f"other than {OWN} needs torch", backbone, "pip install torch") from None
+        raise InputError(
+            "backbone", f"other than {OWN} needs torch", backbone, "pip install torch"
+        ) from None
     return partial(torch.features, torch.backbone_of(backbone, weights))
 
 
@@ -110,33 +159,59 @@ if TYPE_CHECKING:
 @reports_errors
 def schema_command(
     file: Annotated[str, typer.Argument(help=FILES)],
-    columns: Annotated[str | None, typer.Option("--columns", help="kinds: NAME:number,NAME:category,NAME:ignore,...")
-                       ] = None,
-    target: Annotated[str | None, typer.Option("--target", help="the column to predict; by default the last")] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option("--columns", help="kinds: NAME:number,NAME:category,NAME:ignore,..."),
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option("--target", help="the column to predict; by default the last")
+    ] = None,
     header: Header = None,
-    no_header: Annotated[bool, typer.Option("--no-header", help="as --header no: --columns names all columns, in order")
-                         ] = False,
-    like: Annotated[Path | None, typer.Option("--like", help="a filled-in schema to take entries from")] = None,
-    from_public_sample: Annotated[str | None, typer.Option("--from-public-sample", help="a public file with the same "
-                                  "columns, whose cells may show which columns are numbers")] = None,
-    wizard: Annotated[bool, typer.Option("--wizard", help="ask for every public fact; no cell is ever read")] = False,
+    no_header: Annotated[
+        bool,
+        typer.Option("--no-header", help="as --header no: --columns names all columns, in order"),
+    ] = False,
+    like: Annotated[
+        Path | None, typer.Option("--like", help="a filled-in schema to take entries from")
+    ] = None,
+    from_public_sample: Annotated[
+        str | None,
+        typer.Option(
+            "--from-public-sample",
+            help="a public file with the same "
+            "columns, whose cells may show which columns are numbers",
+        ),
+    ] = None,
+    wizard: Annotated[
+        bool, typer.Option("--wizard", help="ask for every public fact; no cell is ever read")
+    ] = False,
     out: Out = None,
     unpacked_limit: UnpackedLimit = None,
 ) -> None:
-    """Write a schema to fill in: names of columns, and the types that Parquet states; records say nothing in it."""
+    """Write a schema to fill in: names of columns, and the types that Parquet states; records say
+    nothing in it."""
     from lastiterate.cli import flags
     from lastiterate.data import Schema, schema_template
     from lastiterate.run import strict_toml
 
     known = strict_toml.read(like, "schema") if like is not None and Schema.read(like) else None
     stated = False if no_header else flags.header(header)
-    text = schema_template(file, columns=columns, header=stated, like=known, sample=from_public_sample,
-                           ask=_asked if wizard else None, target=target)
+    text = schema_template(
+        file,
+        columns=columns,
+        header=stated,
+        like=known,
+        sample=from_public_sample,
+        ask=_asked if wizard else None,
+        target=target,
+    )
     emit(text, out)
     if out is not None:
         left = sum(line.split("#")[0].count('"?"') for line in text.splitlines())
-        console.print(f"{out}: " + (f"{left} public facts are left to fill in" if left else "complete"),
-                      highlight=False)
+        console.print(
+            f"{out}: " + (f"{left} public facts are left to fill in" if left else "complete"),
+            highlight=False,
+        )
 
 
 def _asked(question: str, choices: Sequence[str]) -> str:
@@ -150,24 +225,48 @@ def _asked(question: str, choices: Sequence[str]) -> str:
 
 @app.command("predict")
 @reports_errors
-def predict_command(model: Annotated[Path, typer.Argument(help="a folder that train wrote")],
-                    file: Annotated[str, typer.Argument(help=f"new records: {FILES}")],
-                    ids: Annotated[str | None, typer.Option("--ids", help="a column of the file that is written beside "
-                                                            "each prediction; by default the schema's id")] = None,
-                    threshold: Threshold = None, header: Header = None,
-                    probabilities: Annotated[bool, typer.Option("--probabilities", help="rely on the probabilities, "
-                                             "which are written anyway: a model of numbers is refused, and a warning "
-                                             "says where they are not calibrated")] = False,
-                    out: Out = None, json_: Json = False, unpacked_limit: UnpackedLimit = None) -> None:
-    """Predictions as CSV: the label (or number), and the probability of each class; frequencies where the model is
-    calibrated (train --calibrated)."""
-    from lastiterate.cli import show as as_json, flags
+def predict_command(
+    model: Annotated[Path, typer.Argument(help="a folder that train wrote")],
+    file: Annotated[str, typer.Argument(help=f"new records: {FILES}")],
+    ids: Annotated[
+        str | None,
+        typer.Option(
+            "--ids",
+            help="a column of the file that is written beside "
+            "each prediction; by default the schema's id",
+        ),
+    ] = None,
+    threshold: Threshold = None,
+    header: Header = None,
+    probabilities: Annotated[
+        bool,
+        typer.Option(
+            "--probabilities",
+            help="rely on the probabilities, "
+            "which are written anyway: a model of numbers is refused, and a warning "
+            "says where they are not calibrated",
+        ),
+    ] = False,
+    out: Out = None,
+    json_: Json = False,
+    unpacked_limit: UnpackedLimit = None,
+) -> None:
+    """Predictions as CSV: the label (or number), and the probability of each class; frequencies
+    where the model is calibrated (train --calibrated)."""
+    from lastiterate.cli import flags
+    from lastiterate.cli import show as as_json
     from lastiterate.cli.flags import threshold as threshold_from
     from lastiterate.release import datafile
     from lastiterate.release.loading import load
 
-    titles, rows = datafile.prediction_rows(load(model), file, ids=ids, threshold=threshold_from(threshold),
-                                            probabilities=probabilities, header=flags.header(header))
+    titles, rows = datafile.prediction_rows(
+        load(model),
+        file,
+        ids=ids,
+        threshold=threshold_from(threshold),
+        probabilities=probabilities,
+        header=flags.header(header),
+    )
     if json_:
         emit(json.dumps(as_json.predictions(titles, rows), indent=2) + "\n", out)
         return
@@ -176,43 +275,76 @@ def predict_command(model: Annotated[Path, typer.Argument(help="a folder that tr
 
 @app.command("verify")
 @reports_errors
-def verify_command(path: Annotated[Path, typer.Argument(help="a model folder, or a certificate")],
-                   key: Annotated[Path | None, typer.Option("--key", help="a public key: the folder must be signed by "
-                                                            "its holder")] = None,
-                   chain: Annotated[list[Path] | None, typer.Option("--chain", help="certificates: the folder must be "
-                                                                    "signed below them")] = None,
-                   json_: Json = False) -> None:
+def verify_command(
+    path: Annotated[Path, typer.Argument(help="a model folder, or a certificate")],
+    key: Annotated[
+        Path | None,
+        typer.Option("--key", help="a public key: the folder must be signed by its holder"),
+    ] = None,
+    chain: Annotated[
+        list[Path] | None,
+        typer.Option("--chain", help="certificates: the folder must be signed below them"),
+    ] = None,
+    json_: Json = False,
+) -> None:
     """Recompute a certificate from its run; exit code 1 when it does not hold."""
-    from lastiterate.release.loading import verify
     from lastiterate.release.folder import PAGE
+    from lastiterate.release.loading import verify
 
     checked = verify(path, key=key, chain=chain or ())
     if json_:
-        print(json.dumps({"holds": checked.holds, "problems": list(checked.problems), "epsilon": checked.epsilon,
-                          "delta": checked.delta, "condition": checked.condition,
-                          "uncovered": list(checked.uncovered)} | ({"limit": checked.limit} if checked.limit else {}),
-                         indent=2))
+        print(
+            json.dumps(
+                {
+                    "holds": checked.holds,
+                    "problems": list(checked.problems),
+                    "epsilon": checked.epsilon,
+                    "delta": checked.delta,
+                    "condition": checked.condition,
+                    "uncovered": list(checked.uncovered),
+                }
+                | ({"limit": checked.limit} if checked.limit else {}),
+                indent=2,
+            )
+        )
     elif checked.problems:
         console.print("[bold red]the certificate does not hold[/bold red]")
         for problem in checked.problems:
             console.print(f"- {problem}", highlight=False, markup=False)
     else:
-        what = "weights, model and certificate agree" if path.is_dir() else "the certificate is consistent"
+        what = (
+            "weights, model and certificate agree"
+            if path.is_dir()
+            else "the certificate is consistent"
+        )
         console.print(f"holds: {claim(checked)}; {what}.", highlight=False, markup=False)
         if checked.limit:
-            console.print(f"What epsilon is: {checked.limit}.", style="bold", highlight=False, markup=False)
+            console.print(
+                f"What epsilon is: {checked.limit}.", style="bold", highlight=False, markup=False
+            )
         for what in checked.uncovered:
-            console.print(f"not covered: {what}.", style="bold yellow", highlight=False, markup=False)
+            console.print(
+                f"not covered: {what}.", style="bold yellow", highlight=False, markup=False
+            )
         if checked.condition:
             console.print(checked.condition, style="bold yellow", highlight=False, markup=False)
         if key is not None or chain:
-            console.print(f"Every file is signed by the holder of {key or 'a certificate below the chain'}.",
-                          highlight=False, markup=False)
+            console.print(
+                f"Every file is signed by the holder of {key or 'a certificate below the chain'}.",
+                highlight=False,
+                markup=False,
+            )
         else:
-            unsigned = "Its signature was not checked (--key)" if path.is_dir() else "It is not signed"
+            unsigned = (
+                "Its signature was not checked (--key)" if path.is_dir() else "It is not signed"
+            )
             page = " Its page is the one that manifest.json lists, and was not made again (lastiterate report --force)."
-            console.print(f"{unsigned}: one that was re-issued as a whole looks the same."
-                          f"{page if (path / PAGE).exists() else ''}", style="dim", highlight=False)
+            console.print(
+                f"{unsigned}: one that was re-issued as a whole looks the same."
+                f"{page if (path / PAGE).exists() else ''}",
+                style="dim",
+                highlight=False,
+            )
     if checked.problems:
         raise typer.Exit(1)
 

@@ -1,5 +1,5 @@
-"""``lastiterate papers``: figures and tables, the published value beside ours; the one door to ``lastiterate_papers``.
-"""
+"""``lastiterate papers``: figures and tables, the published value beside ours; the one door to
+``lastiterate_papers``."""
 
 from __future__ import annotations
 
@@ -8,28 +8,44 @@ from typing import Annotated
 
 import typer
 
-from lastiterate.cli.flags import number
 from lastiterate.cli.app import Json, app, console, reports_errors
+from lastiterate.cli.flags import number
 from lastiterate.errors import InputError
 
 
 @app.command("papers")
 @reports_errors
 def papers_command(
-    item: Annotated[str | None, typer.Argument(metavar="ITEM", help="its name; without one all are listed")] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="a folder for NAME.png and NAME.json")] = None,
-    all_: Annotated[bool, typer.Option("--all", help="every item; finished ones in --out are kept")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="reduced sizes: all items in minutes")] = False,
+    item: Annotated[
+        str | None, typer.Argument(metavar="ITEM", help="its name; without one all are listed")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="a folder for NAME.png and NAME.json")
+    ] = None,
+    all_: Annotated[
+        bool, typer.Option("--all", help="every item; finished ones in --out are kept")
+    ] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="reduced sizes: all items in minutes")
+    ] = False,
     seed: Annotated[int, typer.Option("--seed", help="of everything that is drawn")] = 0,
-    data_dir: Annotated[Path | None, typer.Option("--data-dir", help="real data; items that need them are listed "
-                                                  "with the file names")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="a setting of the item's own")
-                    ] = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--data-dir", help="real data; items that need them are listed with the file names"
+        ),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="a setting of the item's own"),
+    ] = None,
     json_: Json = False,
 ) -> None:
-    """Figures and tables of the papers: the published value beside ours, their difference and its tolerance.
+    """Figures and tables of the papers: the published value beside ours, their difference and its
+    tolerance.
 
-    Without ITEM all are listed; with one it is made, as in: lastiterate papers chourasia-fig1 --out figs
+    Without ITEM all are listed; with one it is made, as in: lastiterate papers chourasia-fig1 --out
+    figs
     """
     try:
         from lastiterate_papers.command import papers
@@ -37,9 +53,21 @@ def papers_command(
     except ModuleNotFoundError as missing:
         if missing.name != "lastiterate_papers":
             raise
-        raise InputError("papers", "needs the package lastiterate_papers, which is not there", None,
-                         "install lastiterate again: both come together") from None
-    if not papers(console, item, Work(quick, seed, data_dir), _chosen(set_ or []), out=out, every=all_, as_json=json_):
+        raise InputError(
+            "papers",
+            "needs the package lastiterate_papers, which is not there",
+            None,
+            "install lastiterate again: both come together",
+        ) from None
+    if not papers(
+        console,
+        item,
+        Work(quick, seed, data_dir),
+        _chosen(set_ or []),
+        out=out,
+        every=all_,
+        as_json=json_,
+    ):
         raise typer.Exit(2)
 
 

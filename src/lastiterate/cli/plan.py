@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lastiterate.cli.train import Budgeted, Charged, bundled
 from lastiterate.cli.app import Calibrated, Json, Out, app, console, emit, reports_errors
+from lastiterate.cli.train import Budgeted, Charged, bundled
 from lastiterate.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,11 +23,19 @@ class Planning(Charged, Budgeted):
     """What ``plan`` is asked for."""
 
     n: Annotated[int, typer.Option("--n", help="public number of records")]
-    features: Annotated[int | None, typer.Option("--features", help="columns; or by --schema")] = None
-    classes: Annotated[int | None, typer.Option("--classes", help="0 for regression; 2 by default")] = None
-    schema: Annotated[Path | None, typer.Option("--schema", help="takes features, classes and row norm from a schema"
-                                                )] = None
-    row_norm: Annotated[float | None, typer.Option("--row-norm", help="public bound on a row's norm")] = None
+    features: Annotated[int | None, typer.Option("--features", help="columns; or by --schema")] = (
+        None
+    )
+    classes: Annotated[
+        int | None, typer.Option("--classes", help="0 for regression; 2 by default")
+    ] = None
+    schema: Annotated[
+        Path | None,
+        typer.Option("--schema", help="takes features, classes and row norm from a schema"),
+    ] = None
+    row_norm: Annotated[
+        float | None, typer.Option("--row-norm", help="public bound on a row's norm")
+    ] = None
     stream: Annotated[bool, typer.Option("--stream", help="data that do not fit in memory")] = False
     calibrated: Calibrated = True
     out: Out = None
@@ -35,7 +43,8 @@ class Planning(Charged, Budgeted):
 
     @property
     def rows(self) -> tuple[Task, FeatureChoice | None]:
-        """The public numbers, from flags or from a schema (whose array does not say how wide it is), and its maps."""
+        """The public numbers, from flags or from a schema (whose array does not say how wide it
+        is), and its maps."""
         from lastiterate.data import Schema
         from lastiterate.planning.task import Task
         from lastiterate.release.linear_plans import AUTO, chosen
@@ -43,9 +52,17 @@ class Planning(Charged, Budgeted):
         features, classes, row_norm, maps = self.features, self.classes, self.row_norm, None
         if self.schema is not None:
             facts = Schema.read(self.schema)
-            for name, value in (("features", None if facts.array is not None else features), ("classes", classes)):
+            for name, value in (
+                ("features", None if facts.array is not None else features),
+                ("classes", classes),
+            ):
                 if value is not None:
-                    raise InputError(name, "cannot be combined with a schema, which says it", value, "leave it out")
+                    raise InputError(
+                        name,
+                        "cannot be combined with a schema, which says it",
+                        value,
+                        "leave it out",
+                    )
             classes = len(facts.classes)
             if features is not None or facts.array is None:
                 shape = (1 if features is None else features,)
@@ -53,10 +70,19 @@ class Planning(Charged, Budgeted):
                 form = maps.schema.form(shape)
                 features, row_norm = form.width, form.norm if row_norm is None else row_norm
         if features is None:
-            raise InputError("features", "is needed: how many columns of numbers a row has", None,
-                             "give it, or the --schema of a table")
-        return Task(self.n, features, 2 if classes is None else classes, 1.0 if row_norm is None else row_norm,
-                    calibrated=self.calibrated), maps
+            raise InputError(
+                "features",
+                "is needed: how many columns of numbers a row has",
+                None,
+                "give it, or the --schema of a table",
+            )
+        return Task(
+            self.n,
+            features,
+            2 if classes is None else classes,
+            1.0 if row_norm is None else row_norm,
+            calibrated=self.calibrated,
+        ), maps
 
 
 @app.command("plan")
@@ -64,13 +90,21 @@ class Planning(Charged, Budgeted):
 @bundled
 def plan_command(asked: Planning) -> None:
     """What train would do with such data, and why; --out writes the chosen run as JSON."""
-    from lastiterate.cli import show as as_json, show
+    from lastiterate.cli import show
+    from lastiterate.cli import show as as_json
     from lastiterate.planning.planner import consider
 
     (task, maps), budget = asked.rows, asked.budget
     delta = budget.delta_for(asked.n)
-    choice = consider(task, epsilon=budget.epsilon, delta=delta, adjacency=budget.adjacency,
-                      time_budget=budget.time_budget, stream=asked.stream, shared=asked.charging().allowance)
+    choice = consider(
+        task,
+        epsilon=budget.epsilon,
+        delta=delta,
+        adjacency=budget.adjacency,
+        time_budget=budget.time_budget,
+        stream=asked.stream,
+        shared=asked.charging().allowance,
+    )
     if asked.json_:
         print(json.dumps(as_json.plans_as_json(choice, delta), indent=2))
     else:

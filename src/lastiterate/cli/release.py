@@ -5,20 +5,21 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from typing import Annotated
+
 import typer
+
 from lastiterate import interrupts
 from lastiterate.atomic_files import SHARED, is_taken, whole_folder, write_file
-from lastiterate.cli.app import Out, app, console, reports_errors
-from lastiterate.cli.app import visible
+from lastiterate.cli.app import Delta, Out, Trust, app, console, reports_errors, visible
 from lastiterate.errors import InputError
-from lastiterate.atomic_files import is_taken, write_file
-from lastiterate.cli.app import Delta, Out, Trust, app, console, reports_errors
-
 
 # ``lastiterate export`` and ``sign``: a release in other people's forms, and under somebody's name.
 
-FORMS = ("model-card (Hugging Face), registry (OpenDP), scai (in-toto), sacro, bibtex, cyclonedx, spdx; evidence for "
-         "guidelines: nist (SP 800-226), edpb (Opinion 28/2024), w3c")
+FORMS = (
+    "model-card (Hugging Face), registry (OpenDP), scai (in-toto), sacro, bibtex, cyclonedx, spdx; "
+    "evidence for "
+    "guidelines: nist (SP 800-226), edpb (Opinion 28/2024), w3c"
+)
 """What ``report.exports.FORMATS`` holds, in words."""
 
 
@@ -28,11 +29,18 @@ def export_command(
     model: Annotated[Path, typer.Argument(metavar="MODEL_DIR", help="a folder that train wrote")],
     form: Annotated[str, typer.Option("--format", help=FORMS)],
     out: Out = None,
-    audit: Annotated[Path | None, typer.Option("--audit", help="what audit --json printed; default: audit.json in the "
-                                               "folder")] = None,
-    ledger: Annotated[Path | None, typer.Option("--ledger", help="the ledger that the model was charged to")] = None,
+    audit: Annotated[
+        Path | None,
+        typer.Option(
+            "--audit", help="what audit --json printed; default: audit.json in the folder"
+        ),
+    ] = None,
+    ledger: Annotated[
+        Path | None, typer.Option("--ledger", help="the ledger that the model was charged to")
+    ] = None,
 ) -> None:
-    """The release in other people's forms: cards, entries of registries, bills of materials, evidence for guidelines.
+    """The release in other people's forms: cards, entries of registries, bills of materials,
+    evidence for guidelines.
 
     One file goes to standard output, or to --out; sacro writes a folder.
     """
@@ -43,13 +51,22 @@ def export_command(
         raise InputError("--format", "must be one of " + ", ".join(FORMATS), form)
     subject = read(model, audit=audit, ledger=ledger)
     if not subject.checked.holds:
-        raise InputError("model", "must verify before it is exported", subject.checked.problems[0],
-                         "lastiterate verify lists everything")
+        raise InputError(
+            "model",
+            "must verify before it is exported",
+            subject.checked.problems[0],
+            "lastiterate verify lists everything",
+        )
     if subject.body["epsilon"] is None:
         raise InputError("model", "must be certified before it is exported", None)
     made = exported(subject, form)
     if len(made) > 1 and out is None:
-        raise InputError("out", "is needed: the form has several files", ", ".join(made), "name a folder with --out")
+        raise InputError(
+            "out",
+            "is needed: the form has several files",
+            ", ".join(made),
+            "name a folder with --out",
+        )
     if out is None:
         sys.stdout.write(visible(next(iter(made.values()))))
         sys.stdout.flush()
@@ -74,13 +91,20 @@ def sign_command(
     key: Annotated[
         Path,
         typer.Option(
-            "--key", help="a private key, PEM, elliptic curve; its password, if it has one, in LASTITERATE_KEY_PASSWORD"
+            "--key",
+            help="a private key, PEM, elliptic curve; its password, if it has one, in "
+            "LASTITERATE_KEY_PASSWORD",
         ),
     ],
-    certificate: Annotated[Path | None, typer.Option("--certificate", help="a certificate of the key")] = None,
-    chain: Annotated[list[Path] | None, typer.Option("--chain", help="certificates that vouch for it")] = None,
+    certificate: Annotated[
+        Path | None, typer.Option("--certificate", help="a certificate of the key")
+    ] = None,
+    chain: Annotated[
+        list[Path] | None, typer.Option("--chain", help="certificates that vouch for it")
+    ] = None,
 ) -> None:
-    """Sign a folder through model-signing, with a key of your own; verify --key finds any later change."""
+    """Sign a folder through model-signing, with a key of your own; verify --key finds any later
+    change."""
     from lastiterate.release.loading import sign
 
     where = sign(model, key=key, certificate=certificate, chain=chain or [])
@@ -89,21 +113,36 @@ def sign_command(
 
 # ``lastiterate report``: the release document as one HTML file.
 
+
 @app.command("report")
 @reports_errors
 def report_command(
-    path: Annotated[Path, typer.Argument(metavar="MODEL_DIR|CERT.json|RUN.json", help="a folder that train wrote, a "
-                                         "certificate, or a run")],
+    path: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MODEL_DIR|CERT.json|RUN.json",
+            help="a folder that train wrote, a certificate, or a run",
+        ),
+    ],
     out: Out = None,
-    audit: Annotated[Path | None, typer.Option("--audit", help="what audit --json printed; default: audit.json in the "
-                                               "folder")] = None,
-    ledger: Annotated[Path | None, typer.Option("--ledger", help="the ledger that the model was charged to: its line "
-                                                "is quoted")] = None,
+    audit: Annotated[
+        Path | None,
+        typer.Option(
+            "--audit", help="what audit --json printed; default: audit.json in the folder"
+        ),
+    ] = None,
+    ledger: Annotated[
+        Path | None,
+        typer.Option(
+            "--ledger", help="the ledger that the model was charged to: its line is quoted"
+        ),
+    ] = None,
     delta: Delta = 1e-5,
     trust_constants: Trust = False,
     force: Annotated[bool, typer.Option("--force", help="replace a page that is there")] = False,
 ) -> None:
-    """One offline HTML page about a release; exit code 1 when it does not verify, or an audit refutes it.
+    """One offline HTML page about a release; exit code 1 when it does not verify, or an audit
+    refutes it.
 
     --delta and --trust-constants are for a run; a certificate has its own.
     """
@@ -114,10 +153,19 @@ def report_command(
 
     where = out if out is not None else path / PAGE if path.is_dir() else path.with_suffix(".html")
     if is_taken(where) and not (force and where.is_file()):
-        raise InputError("out", "must not exist yet", str(where), "name another file with --out, or replace this one "
-                         "with --force")
-    subject = read(path, audit=audit, delta=delta, ledger=ledger,
-                   at_least=Evidence.ASSUMED if trust_constants else Evidence.ENFORCED)
+        raise InputError(
+            "out",
+            "must not exist yet",
+            str(where),
+            "name another file with --out, or replace this one with --force",
+        )
+    subject = read(
+        path,
+        audit=audit,
+        delta=delta,
+        ledger=ledger,
+        at_least=Evidence.ASSUMED if trust_constants else Evidence.ENFORCED,
+    )
     text = page.page(subject).encode()
     if path.is_dir() and where.parent.resolve() / where.name == path.resolve() / PAGE:
         add(path, PAGE, text, replacing=force)
@@ -125,6 +173,9 @@ def report_command(
         write_file(where, text, new=not force)
     console.print(f"{where}: {len(text) / 1000:.0f} kB", highlight=False, markup=False)
     if subject.refuted or not subject.checked.holds:
-        console.print("[bold red]the certificate does not hold[/bold red]" if not subject.refuted else
-                      "[bold red]an audit refutes the certificate[/bold red]")
+        console.print(
+            "[bold red]the certificate does not hold[/bold red]"
+            if not subject.refuted
+            else "[bold red]an audit refutes the certificate[/bold red]"
+        )
         raise typer.Exit(1)

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-from lastiterate.accounting.subjects import finite
-from lastiterate.planning.planner import Choice
-from lastiterate.planning.reference import predicted_scores
-from lastiterate.run.noise import Correlated
-from lastiterate.run.noise import NoiseMultiplier
 import math
+from typing import TYPE_CHECKING, Any
+
 from rich.console import Console, Group
 from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
+
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.explain import gained
-from lastiterate.accounting.subjects import UNNAMED, rounded_up
+from lastiterate.accounting.subjects import UNNAMED, finite, rounded_up
 from lastiterate.cli.app import in_flags
 from lastiterate.features.map_table import described
 from lastiterate.planning.planner import Choice, share_words
+from lastiterate.planning.reference import predicted_scores
+from lastiterate.run.noise import Correlated, NoiseMultiplier
 from lastiterate.run.probability_calibration import AssumedSlope, Calibration
 from lastiterate.run.updates import HeavyBall
-
 
 # What ``--json`` prints: the numbers of the screens, pure functions of what they are given.
 
@@ -31,27 +29,40 @@ if TYPE_CHECKING:
 
 
 def trained_as_json(result: Released, where: str) -> dict[str, Any]:
-    """A released model in short: its budget, what certifies it, scores on data that are public (``null`` where there
-    are none), the run in a few numbers. The folder's ``certificate.json`` has all of it."""
+    """A released model in short: its budget, what certifies it, scores on data that are public
+    (``null`` where there are none), the run in a few numbers. The folder's ``certificate.json`` has
+    all of it."""
     model, certificate, delta = result.model, result.model.certificate, result.model.delta
     best, run = certificate.best(delta), certificate.subject.run
-    return {"model": where, "kind": model.form, "epsilon": finite(certificate.epsilon(delta)), "delta": delta,
-            "adjacency": certificate.adjacency,
-            "replace_one_epsilon": finite(certificate.replace_one_epsilon(delta)),
-            "theorem": None if best is None else best.theorem.name,
-            "accuracies": [vars(score) for score in getattr(model, "accuracies", ())], "test_score": result.test_score,
-            "plain_score": result.plain_score,
-            "run": None if run is None else summary(run), "features": result.features or None,
-            "plan": None if result.choice is None else result.choice.best.name,
-            "caveats": list(certificate.all_caveats())}
+    return {
+        "model": where,
+        "kind": model.form,
+        "epsilon": finite(certificate.epsilon(delta)),
+        "delta": delta,
+        "adjacency": certificate.adjacency,
+        "replace_one_epsilon": finite(certificate.replace_one_epsilon(delta)),
+        "theorem": None if best is None else best.theorem.name,
+        "accuracies": [vars(score) for score in getattr(model, "accuracies", ())],
+        "test_score": result.test_score,
+        "plain_score": result.plain_score,
+        "run": None if run is None else summary(run),
+        "features": result.features or None,
+        "plan": None if result.choice is None else result.choice.best.name,
+        "caveats": list(certificate.all_caveats()),
+    }
 
 
 def summary(run: Run) -> dict[str, Any]:
     """A run in a few numbers."""
     noise = run.noise
-    return {"n": run.n, "steps": run.steps, "batching": run.batching.word, "expected_batch":
-            run.batching.expected_batch(run.n), "noise_multiplier": noise.z if isinstance(
-                noise, NoiseMultiplier | Correlated) else None, "method": run.method.words(run)}
+    return {
+        "n": run.n,
+        "steps": run.steps,
+        "batching": run.batching.word,
+        "expected_batch": run.batching.expected_batch(run.n),
+        "noise_multiplier": noise.z if isinstance(noise, NoiseMultiplier | Correlated) else None,
+        "method": run.method.words(run),
+    }
 
 
 def plans_as_json(choice: Choice, delta: float) -> dict[str, Any]:
@@ -60,40 +71,70 @@ def plans_as_json(choice: Choice, delta: float) -> dict[str, Any]:
     for plan in choice.plans:
         certificate = plan.certificate
         noise = certificate.run.noise
-        charged = {row["theorem"]: row["epsilon"] for row in certificate.rows(delta)
-                   if row["applies"] and row["kind"] == "upper" and row["epsilon"] is not None}
+        charged = {
+            row["theorem"]: row["epsilon"]
+            for row in certificate.rows(delta)
+            if row["applies"] and row["kind"] == "upper" and row["epsilon"] is not None
+        }
         scores = predicted_scores(certificate.run, plan.risk)
-        listed.append({"plan": plan.name, "predicted_risk": finite(plan.risk),
-                       "predicted_log_loss_above_best": None if scores is None else finite(scores.log_loss),
-                       "predicted_accuracy_below_best": None if scores is None else finite(scores.accuracy),
-                       "seconds": plan.seconds,
-                       "noise_multiplier": noise.z if isinstance(noise, NoiseMultiplier | Correlated) else None,
-                       "ledger_share": None if plan.share is None else finite(plan.share), "fits_ledger": plan.fits,
-                       "epsilon_by_theorem": charged, "run": certificate.run.to_dict()})
-    return {"delta": delta, "chosen": choice.best.name, "without_ledger": choice.alone, "plans": listed,
-            "output_perturbation_risk": finite(choice.floor)}
+        listed.append(
+            {
+                "plan": plan.name,
+                "predicted_risk": finite(plan.risk),
+                "predicted_log_loss_above_best": None
+                if scores is None
+                else finite(scores.log_loss),
+                "predicted_accuracy_below_best": None
+                if scores is None
+                else finite(scores.accuracy),
+                "seconds": plan.seconds,
+                "noise_multiplier": noise.z
+                if isinstance(noise, NoiseMultiplier | Correlated)
+                else None,
+                "ledger_share": None if plan.share is None else finite(plan.share),
+                "fits_ledger": plan.fits,
+                "epsilon_by_theorem": charged,
+                "run": certificate.run.to_dict(),
+            }
+        )
+    return {
+        "delta": delta,
+        "chosen": choice.best.name,
+        "without_ledger": choice.alone,
+        "plans": listed,
+        "output_perturbation_risk": finite(choice.floor),
+    }
 
 
 def predictions(header: list[str], rows: list[list[str]]) -> list[dict[str, Any]]:
-    """One object per record: what stands beside it as text, the prediction as text or number, and the probability of
-    every class."""
+    """One object per record: what stands beside it as text, the prediction as text or number, and
+    the probability of every class."""
     at = header.index("prediction")
     numbers = [place > at or place == at == len(header) - 1 for place in range(len(header))]
-    return [{name: float(cell) if number else cell for name, number, cell in zip(header, numbers, row, strict=True)}
-            for row in rows]
+    return [
+        {
+            name: float(cell) if number else cell
+            for name, number, cell in zip(header, numbers, row, strict=True)
+        }
+        for row in rows
+    ]
 
 
-# What the terminal shows: tables and short texts from certificates; pure functions of what they are given.
+# What the terminal shows: tables and short texts from certificates; pure functions of what they are
+# given.
 
 if TYPE_CHECKING:
     from lastiterate.release.pipeline import Released
     from lastiterate.run.run import Run
 
 
-HIDES = {"zero-out": "Zero-out hides whether it was used at all, replace-one also which values it had",
-         "replace-one": "Replace-one hides which values it had, and whether it was used at all",
-         "add-remove": "Add-remove hides whether it is among the data, and how many they are; of which values it had "
-                       "this run says nothing"}
+HIDES = {
+    "zero-out": "Zero-out hides whether it was used at all, replace-one also which values it had",
+    "replace-one": "Replace-one hides which values it had, and whether it was used at all",
+    "add-remove": "Add-remove hides whether it is among the data, and how many they are; of which "
+    "values it had "
+    "this run says nothing",
+}
 """What the numbers above it are about, by adjacency."""
 
 
@@ -102,16 +143,27 @@ def trained(console: Console, result: Released, where: str) -> None:
     model = result.model
     certificate, delta = model.certificate, model.delta
     table = Table.grid(padding=(0, 3))
-    table.add_row("privacy", f"[bold]epsilon {rounded_up(certificate.epsilon(delta))}[/bold] at delta {delta:g}, "
-                             f"{certificate.adjacency} adjacency")
+    table.add_row(
+        "privacy",
+        f"[bold]epsilon {rounded_up(certificate.epsilon(delta))}[/bold] at delta {delta:g}, "
+        f"{certificate.adjacency} adjacency",
+    )
     other = certificate.replace_one_epsilon(delta)
     if other != certificate.epsilon(delta):
-        table.add_row("", f"epsilon {rounded_up(other)} under replace-one" if math.isfinite(other)
-                      else "nothing is known under replace-one")
-    table.add_row("protects", _protected(getattr(model, "run", None), certificate.adjacency,
-                                              certificate.unit))
-    kinds = {"linear": lambda: _run_rows(certificate, delta), "selected": lambda: _selected_rows(model),
-             "exact": lambda: _exact_rows(model)}
+        table.add_row(
+            "",
+            f"epsilon {rounded_up(other)} under replace-one"
+            if math.isfinite(other)
+            else "nothing is known under replace-one",
+        )
+    table.add_row(
+        "protects", _protected(getattr(model, "run", None), certificate.adjacency, certificate.unit)
+    )
+    kinds = {
+        "linear": lambda: _run_rows(certificate, delta),
+        "selected": lambda: _selected_rows(model),
+        "exact": lambda: _exact_rows(model),
+    }
     for row in kinds.get(model.form, lambda: _sample_rows(model))():
         table.add_row(*row)
     if model.schema is not None and model.schema.features:
@@ -122,46 +174,73 @@ def trained(console: Console, result: Released, where: str) -> None:
     for accuracy in getattr(model, "accuracies", ()):
         table.add_row("accuracy", str(accuracy))
     if result.plain_score is not None:
-        table.add_row("", f"{result.plain_score:.3f} without privacy (shown because this set is public)")
+        table.add_row(
+            "", f"{result.plain_score:.3f} without privacy (shown because this set is public)"
+        )
     table.add_row("model", escape(where))
     notes = "\n".join(f"- {escape(in_flags(caveat))}" for caveat in certificate.all_caveats())
-    console.print(Panel(Group(table, "", f"[dim]{notes}[/dim]"), title="released: the last iterate, once",
-                        expand=False))
+    console.print(
+        Panel(
+            Group(table, "", f"[dim]{notes}[/dim]"),
+            title="released: the last iterate, once",
+            expand=False,
+        )
+    )
 
 
 def measure(model: object) -> str:
     """What the scores of a model are."""
-    from lastiterate.release.predictions import Labels
     from lastiterate.release.linear_model import FittedLinear
+    from lastiterate.release.predictions import Labels
 
-    return "accuracy" if isinstance(model, FittedLinear) and isinstance(model.answers, Labels) else "R^2"
+    return (
+        "accuracy"
+        if isinstance(model, FittedLinear) and isinstance(model.answers, Labels)
+        else "R^2"
+    )
 
 
 def _protected(run: Run | None, adjacency: str, unit: str = "") -> str:
-    """Whom the numbers are about, and what is hidden of them; ``unit``: what a unit is called whose rows are known."""
+    """Whom the numbers are about, and what is hidden of them; ``unit``: what a unit is called whose
+    rows are known."""
     rows = 1 if run is None else max(run.rows_per_unit, run.rows_per_record)
     if unit:
         whose = "one unit" if unit == UNNAMED else escape(f"one {unit}")
         counted = f"{rows} rows, all of them together" if rows > 1 else "1 row"
         return f"{whose} with at most {counted}. {HIDES[adjacency]}"
     if rows == 1:
-        return (f"one record: a row of the data. {HIDES[adjacency]}; "
-                "a person with k rows needs more than k times as much")
+        return (
+            f"one record: a row of the data. {HIDES[adjacency]}; "
+            "a person with k rows needs more than k times as much"
+        )
     return f"one unit with at most {rows} rows, all of them together. {HIDES[adjacency]}"
 
 
 def _run_rows(certificate: Certificate, delta: float) -> list[tuple[str, str]]:
     best, run = certificate.best(delta), certificate.run
     assert best is not None and best.evidence is not None
-    return [("certified by", f"{best.theorem.name} ({best.evidence.name.lower()} facts)"),
-            ("secrecy", gained(certificate, delta)), ("run", run.method.words(run)), *_probabilities(run)]
+    return [
+        ("certified by", f"{best.theorem.name} ({best.evidence.name.lower()} facts)"),
+        ("secrecy", gained(certificate, delta)),
+        ("run", run.method.words(run)),
+        *_probabilities(run),
+    ]
 
 
 def _probabilities(run: Run) -> list[tuple[str, str]]:
     """Whether probabilities are calibrated, of a classifier."""
     weights = run.loss.class_weights
-    counted = [] if weights is None else [("class weights", ", ".join(f"{weight:.4g}" for weight in weights)
-                                           + " of a record, in the order of the classes")]
+    counted = (
+        []
+        if weights is None
+        else [
+            (
+                "class weights",
+                ", ".join(f"{weight:.4g}" for weight in weights)
+                + " of a record, in the order of the classes",
+            )
+        ]
+    )
     if not run.loss.target_classes:
         return counted
     match run.calibration:
@@ -176,43 +255,90 @@ def _probabilities(run: Run) -> list[tuple[str, str]]:
 
 def _exact_rows(model: Any) -> list[tuple[str, str]]:
     run = model.run
-    return [("certified by", "exact sums, exact discrete Gaussian noise, every step charged"),
-            ("run", run.method.words(run)), *_probabilities(run)]
+    return [
+        ("certified by", "exact sums, exact discrete Gaussian noise, every step charged"),
+        ("run", run.method.words(run)),
+        *_probabilities(run),
+    ]
 
 
 def _selected_rows(model: Any) -> list[tuple[str, str]]:
     chosen, run = model.selection, model.run
     return [
-        ("selected", f"the best of a secret number of runs, {chosen.law.mean:.3g} on average, by a noisy score"),
-        ("from", f"{len(chosen.candidates)} candidates, {chosen.held_out} records held out for their scores"),
-        ("run", f"{run.steps} steps on {run.n} records, {type(run.batching).__name__}, row norm {run.loss.row_norm:g}"),
+        (
+            "selected",
+            f"the best of a secret number of runs, {chosen.law.mean:.3g} on average, by a noisy "
+            f"score",
+        ),
+        (
+            "from",
+            f"{len(chosen.candidates)} candidates, {chosen.held_out} records held out for their "
+            f"scores",
+        ),
+        (
+            "run",
+            f"{run.steps} steps on {run.n} records, {type(run.batching).__name__}, row norm "
+            f"{run.loss.row_norm:g}",
+        ),
     ]
 
 
 def _sample_rows(model: Any) -> list[tuple[str, str]]:
     prior = model.problem.model
-    return [("one exact posterior sample", f"prior precision {prior.prior_precision:.4g}, "
-                                           f"noise precision {prior.noise_precision:.4g}")]
+    return [
+        (
+            "one exact posterior sample",
+            f"prior precision {prior.prior_precision:.4g}, "
+            f"noise precision {prior.noise_precision:.4g}",
+        )
+    ]
 
 
 def plans(console: Console, choice: Choice, delta: float) -> None:
     """The plans that were considered, what the theorems charge for each, and why the first won."""
-    shared, classes = choice.alone is not None, bool(choice.best.certificate.run.loss.target_classes)
+    shared, classes = (
+        choice.alone is not None,
+        bool(choice.best.certificate.run.loss.target_classes),
+    )
     console.print(_plan_table(choice, shared, classes))
-    console.print("predicted: excess loss on a public reference problem; no data are read." + (
-        " Log loss, of calibrated or of too steep probabilities, and accuracy are against the best possible ones."
-        if classes else ""), style="dim")
+    console.print(
+        "predicted: excess loss on a public reference problem; no data are read."
+        + (
+            " Log loss, of calibrated or of too steep probabilities, and accuracy are against the "
+            "best possible ones."
+            if classes
+            else ""
+        ),
+        style="dim",
+    )
     charges: list[str] = []
     for plan in choice.plans:
-        charged = [(row["epsilon"], row["theorem"]) for row in plan.certificate.rows(delta)
-                   if row["applies"] and row["kind"] == "upper" and row["epsilon"] is not None]
-        charges.append(f"  {plan.name}: " + ", ".join(f"{name} {rounded_up(value)}" for value, name in sorted(charged)))
-    console.print(f"epsilon at delta = {delta:g} that each theorem charges:", *charges, sep="\n", highlight=False)
+        charged = [
+            (row["epsilon"], row["theorem"])
+            for row in plan.certificate.rows(delta)
+            if row["applies"] and row["kind"] == "upper" and row["epsilon"] is not None
+        ]
+        charges.append(
+            f"  {plan.name}: "
+            + ", ".join(f"{name} {rounded_up(value)}" for value, name in sorted(charged))
+        )
+    console.print(
+        f"epsilon at delta = {delta:g} that each theorem charges:",
+        *charges,
+        sep="\n",
+        highlight=False,
+    )
     first, *others = choice.plans
     rival = min(others, key=lambda plan: plan.risk, default=None)
-    reason = "the only family that fits" if rival is None else (
-        f"predicted {rounded_up(first.risk)} in {first.seconds:.2g} s once the data are read, against "
-        f"{rounded_up(rival.risk)} in {rival.seconds:.2g} s by {rival.name}")
+    reason = (
+        "the only family that fits"
+        if rival is None
+        else (
+            f"predicted {rounded_up(first.risk)} in {first.seconds:.2g} s once the data are read, "
+            f"against "
+            f"{rounded_up(rival.risk)} in {rival.seconds:.2g} s by {rival.name}"
+        )
+    )
     console.print(f"chosen: [bold]{first.name}[/bold], {reason}.", highlight=False)
     for said in filter(None, (choice.about_noise, choice.about_sharing if shared else "")):
         console.print(said[0].upper() + said[1:] + ".", highlight=False)
@@ -221,22 +347,49 @@ def plans(console: Console, choice: Choice, delta: float) -> None:
 
 
 def _plan_table(choice: Choice, shared: bool, classes: bool) -> Table:
-    """A row for every plan, the chosen one first; with what the ledger is charged, and with scores of classifiers."""
+    """A row for every plan, the chosen one first; with what the ledger is charged, and with scores
+    of classifiers."""
     table = Table(title="plans considered", title_justify="left")
-    means, ledger = ("log loss", "accuracy") if classes else ("predicted",), ("ledger",) if shared else ()
+    means, ledger = (
+        ("log loss", "accuracy") if classes else ("predicted",),
+        ("ledger",) if shared else (),
+    )
     for name in ("plan", *means, "run", "noise multiplier", "seconds", *ledger):
         table.add_column(name, justify="left" if name in ("plan", "run") else "right")
     for place, plan in enumerate(choice.plans):
         run = plan.certificate.run
         momentum = f", momentum {run.update.beta:.3g}" if isinstance(run.update, HeavyBall) else ""
-        blocks = f"{run.steps // run.blocks} passes of {run.blocks} blocks" if run.blocks > 1 else f"{run.steps} steps"
+        blocks = (
+            f"{run.steps // run.blocks} passes of {run.blocks} blocks"
+            if run.blocks > 1
+            else f"{run.steps} steps"
+        )
         ridge = f", ridge {strong:.3g}" if (strong := run.loss.facts().fact("strong")) else ""
-        multiplier = f"{run.noise.z:.4g}" if isinstance(run.noise, NoiseMultiplier | Correlated) else ""
+        multiplier = (
+            f"{run.noise.z:.4g}" if isinstance(run.noise, NoiseMultiplier | Correlated) else ""
+        )
         scores = predicted_scores(run, plan.risk)
-        means = (rounded_up(plan.risk),) if scores is None else (f"+{scores.log_loss:.3g}", f"-{scores.accuracy:.2g}")
+        means = (
+            (rounded_up(plan.risk),)
+            if scores is None
+            else (f"+{scores.log_loss:.3g}", f"-{scores.accuracy:.2g}")
+        )
         share = (share_words(plan.share),) if shared else ()
-        table.add_row(plan.name, *means, blocks + momentum + ridge, multiplier,
-                      f"{plan.seconds:.2g}", *share, style="bold" if place == 0 else "")
-    table.add_row("output perturbation", *(("+" if classes else "") + rounded_up(choice.floor), "")[:len(means)],
-                  "for comparison, not executed", "", "", style="dim")
+        table.add_row(
+            plan.name,
+            *means,
+            blocks + momentum + ridge,
+            multiplier,
+            f"{plan.seconds:.2g}",
+            *share,
+            style="bold" if place == 0 else "",
+        )
+    table.add_row(
+        "output perturbation",
+        *(("+" if classes else "") + rounded_up(choice.floor), "")[: len(means)],
+        "for comparison, not executed",
+        "",
+        "",
+        style="dim",
+    )
     return table

@@ -3,33 +3,44 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
-import typer
-from lastiterate.cli.app import FILES, Header, Out, TimeBudget, UnpackedLimit
-from lastiterate.features.map_table import TABLE
-import tempfile
-from lastiterate import interrupts
-from lastiterate.cli.app import Terminal
-from lastiterate.errors import InputError
-from lastiterate.ledger.store import Ledger
-from lastiterate.release import folder, folder as manifest
-from lastiterate.release.ledger_charge import Charging, weights_hash
-from lastiterate.release.released_model import Fitted
 import json
 import sys
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+import tempfile
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
+
+import typer
+
+from lastiterate import interrupts
 from lastiterate.accounting.comparison import ENTRIES
-from lastiterate.cli.app import (ALGORITHM_HELP, FLAG_HELP, Calibrated, Json, Threshold, app, console, reports_errors)
-from dataclasses import dataclass
-from typing import Annotated
-from lastiterate.cli.app import ALGORITHM_HELP, TimeBudget, app, console, reports_errors
+from lastiterate.cli.app import (
+    ALGORITHM_HELP,
+    FILES,
+    FLAG_HELP,
+    Calibrated,
+    Header,
+    Json,
+    Out,
+    Terminal,
+    Threshold,
+    TimeBudget,
+    UnpackedLimit,
+    app,
+    console,
+    reports_errors,
+)
+from lastiterate.errors import InputError
+from lastiterate.features.map_table import TABLE
+from lastiterate.ledger.store import Ledger
+from lastiterate.release import folder
+from lastiterate.release import folder as manifest
+from lastiterate.release.ledger_charge import Charging, weights_hash
+from lastiterate.release.released_model import Fitted
 
-
-# Flags in bundles: a command takes one frozen dataclass, whose fields are its flags; shared ones are declared once.
+# Flags in bundles: a command takes one frozen dataclass, whose fields are its flags; shared ones
+# are declared once.
 
 if TYPE_CHECKING:
     from lastiterate.release.ledger_charge import Charging
@@ -44,14 +55,24 @@ def bundled(command: Callable[[Any], None]) -> Callable[..., None]:
     def called(**given: object) -> None:
         command(bundle.annotation(**given))
 
-    return flagged(called, command, [
-        inspect.Parameter(item.name, inspect.Parameter.KEYWORD_ONLY, annotation=hints[item.name],
-                          default=inspect.Parameter.empty if item.default is MISSING else item.default)
-        for item in fields(bundle.annotation)])
+    return flagged(
+        called,
+        command,
+        [
+            inspect.Parameter(
+                item.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                annotation=hints[item.name],
+                default=inspect.Parameter.empty if item.default is MISSING else item.default,
+            )
+            for item in fields(bundle.annotation)
+        ],
+    )
 
 
-def flagged(called: Callable[..., None], command: Callable[..., None], flags: list[inspect.Parameter]
-            ) -> Callable[..., None]:
+def flagged(
+    called: Callable[..., None], command: Callable[..., None], flags: list[inspect.Parameter]
+) -> Callable[..., None]:
     """``called`` under the name of ``command``, with these parameters as typer reads them."""
     called.__name__, called.__doc__ = command.__name__, command.__doc__
     cast(Any, called).__signature__ = inspect.Signature(flags)
@@ -64,28 +85,48 @@ class Budgeted:
     """What a fit may cost."""
 
     epsilon: Annotated[float, typer.Option("--epsilon", help="the privacy budget")]
-    delta: Annotated[str, typer.Option("--delta", help="a number, or auto: at most 1/(10 n)")] = "auto"
-    adjacency: Annotated[str, typer.Option("--adjacency", help="zero-out, replace-one, or add-remove for batches of "
-                                           "secret sizes")] = "zero-out"
+    delta: Annotated[str, typer.Option("--delta", help="a number, or auto: at most 1/(10 n)")] = (
+        "auto"
+    )
+    adjacency: Annotated[
+        str,
+        typer.Option(
+            "--adjacency", help="zero-out, replace-one, or add-remove for batches of secret sizes"
+        ),
+    ] = "zero-out"
     time_budget: TimeBudget = 60.0
-    n: Annotated[int | None, typer.Option("--n", help="add-remove: the public number that stands for how many records "
-                                          "there are, which is private")] = None
+    n: Annotated[
+        int | None,
+        typer.Option(
+            "--n",
+            help="add-remove: the public number that stands for how many records "
+            "there are, which is private",
+        ),
+    ] = None
 
     @property
     def budget(self) -> Budget:
         """The same, read."""
         from lastiterate.release.linear_plans import Budget, parse_delta
 
-        return Budget(self.epsilon, parse_delta(self.delta), self.adjacency, self.time_budget, self.n)
+        return Budget(
+            self.epsilon, parse_delta(self.delta), self.adjacency, self.time_budget, self.n
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Charged:
     """Which budget a release is charged to."""
 
-    ledger: Annotated[Path | None, typer.Option("--ledger", help="the ledger file that the release is charged to, "
-                                                "once there is one")] = None
-    dataset: Annotated[str | None, typer.Option("--dataset", help="the data set's name in the ledger")] = None
+    ledger: Annotated[
+        Path | None,
+        typer.Option(
+            "--ledger", help="the ledger file that the release is charged to, once there is one"
+        ),
+    ] = None
+    dataset: Annotated[
+        str | None, typer.Option("--dataset", help="the data set's name in the ledger")
+    ] = None
 
     def charging(self, **more: Any) -> Charging:
         """What pays, with settings of the command's own."""
@@ -98,12 +139,25 @@ class Charged:
 class FromFile(Charged, Budgeted):
     """A file, what is public of it, and where its model goes."""
 
-    data: Annotated[str, typer.Argument(help=f"{FILES}; or digits, breast_cancer, wine, iris, diabetes")]
-    schema: Annotated[Path | None, typer.Option("--schema", help="public facts: lastiterate schema FILE; by default "
-                                                     "the file's name with .toml")] = None
-    features: Annotated[str, typer.Option("--features", help="public maps of single records: auto (by the kinds of "
-                                          f"columns, the records and the budget), plain, {', '.join(TABLE)}; or in the "
-                                          "run: sqrt (for counts, ReLU features), fourier (random cosines)")] = "auto"
+    data: Annotated[
+        str, typer.Argument(help=f"{FILES}; or digits, breast_cancer, wine, iris, diabetes")
+    ]
+    schema: Annotated[
+        Path | None,
+        typer.Option(
+            "--schema",
+            help="public facts: lastiterate schema FILE; by default the file's name with .toml",
+        ),
+    ] = None
+    features: Annotated[
+        str,
+        typer.Option(
+            "--features",
+            help="public maps of single records: auto (by the kinds of "
+            f"columns, the records and the budget), plain, {', '.join(TABLE)}; or in the "
+            "run: sqrt (for counts, ReLU features), fourier (random cosines)",
+        ),
+    ] = "auto"
     header: Header = None
     out: Out = None
     unpacked_limit: UnpackedLimit = None
@@ -115,12 +169,16 @@ class FromFile(Charged, Budgeted):
         return datafile.unused_folder(self.data) if self.out is None else (self.out, None)
 
 
-# A model that was paid for is never lost: where its folder cannot be written, it goes to a temporary one.
+# A model that was paid for is never lost: where its folder cannot be written, it goes to a
+# temporary one.
+
 
 def committed(model: Fitted, where: Path, charging: Charging) -> Path:
-    """Write the model, call it released, write its report: all of it, whatever is pressed meanwhile; the place.
+    """Write the model, call it released, write its report: all of it, whatever is pressed
+    meanwhile; the place.
 
-    What the ledger would refuse is not written. A ledger that cannot be written at the moment does not cost the model.
+    What the ledger would refuse is not written. A ledger that cannot be written at the moment does
+    not cost the model.
     """
     interrupts.check()
     with interrupts.later():
@@ -129,9 +187,13 @@ def committed(model: Fitted, where: Path, charging: Charging) -> Path:
             place = saved(model, where)
         else:
             place = charging.finished
-            Terminal(stderr=True).print(f"{place} was written by an earlier run of this command, which was stopped "
-                                        "before it ended: nothing was trained or charged again", highlight=False,
-                                        markup=False, soft_wrap=True)
+            Terminal(stderr=True).print(
+                f"{place} was written by an earlier run of this command, which was stopped "
+                "before it ended: nothing was trained or charged again",
+                highlight=False,
+                markup=False,
+                soft_wrap=True,
+            )
         complete = f"the model is complete, at {place}"
         interrupts.say(complete)
         try:
@@ -145,7 +207,8 @@ def committed(model: Fitted, where: Path, charging: Charging) -> Path:
 
 
 def saved(model: Fitted, where: Path) -> Path:
-    """Write the model to ``where``, or else to a new temporary folder; returns the place and says what happened.
+    """Write the model to ``where``, or else to a new temporary folder; returns the place and says
+    what happened.
 
     A folder with these weights is left as it is: an earlier process of this fit wrote it.
     """
@@ -155,17 +218,25 @@ def saved(model: Fitted, where: Path) -> Path:
     try:
         return model.save(where)
     except (OSError, InputError) as error:
-        why = error.strerror or str(error) if isinstance(error, OSError) else error.rule.removesuffix(".")
+        why = (
+            error.strerror or str(error)
+            if isinstance(error, OSError)
+            else error.rule.removesuffix(".")
+        )
         other = Path(tempfile.mkdtemp(prefix="lastiterate-")) / where.name
         model.save(other)
-        Terminal(stderr=True).print(f"[bold red]error:[/bold red] --out {where} could not be written ({why}); the "
-                                    f"model was saved at {other}: move it from there", highlight=False, soft_wrap=True)
+        Terminal(stderr=True).print(
+            f"[bold red]error:[/bold red] --out {where} could not be written ({why}); the "
+            f"model was saved at {other}: move it from there",
+            highlight=False,
+            soft_wrap=True,
+        )
         return other
 
 
 def reported(place: Path, model: Fitted, ledger: Ledger | None = None) -> None:
-    """Write the report into a model's folder, with the line of the ledger that was charged; where there is no space
-    left for it the model is complete without."""
+    """Write the report into a model's folder, with the line of the ledger that was charged; where
+    there is no space left for it the model is complete without."""
     from lastiterate.report import page, subject
 
     if manifest.holds(place, manifest.PAGE):
@@ -174,8 +245,12 @@ def reported(place: Path, model: Fitted, ledger: Ledger | None = None) -> None:
         text = page.page(subject.of_release(place, model.certificate, ledger))
         manifest.add(place, manifest.PAGE, text.encode(), replacing=True)
     except OSError as error:
-        Terminal(stderr=True).print(f"the model is complete, but its report could not be written ({error.strerror}): "
-                                   f"lastiterate report {place}", highlight=False, soft_wrap=True)
+        Terminal(stderr=True).print(
+            f"the model is complete, but its report could not be written ({error.strerror}): "
+            f"lastiterate report {place}",
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 def show_head(ledger: Ledger | None) -> None:
@@ -183,9 +258,14 @@ def show_head(ledger: Ledger | None) -> None:
     head = None if ledger is None else ledger.head()
     if ledger is not None and head is not None:
         said = f"lastiterate ledger verify {ledger.path} --head {head}"
-        Terminal(stderr=True).print(f"the ledger's head is {head}: keep it in another place, and see later that "
-                                    f"nothing was lost with: {said}", style="dim", highlight=False, markup=False,
-                                    soft_wrap=True)
+        Terminal(stderr=True).print(
+            f"the ledger's head is {head}: keep it in another place, and see later that "
+            f"nothing was lost with: {said}",
+            style="dim",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
 
 
 # ``lastiterate train``: a file in, a released model out.
@@ -199,41 +279,107 @@ if TYPE_CHECKING:
 class Training(FromFile):
     """What ``train`` is asked for."""
 
-    model: Annotated[str | None, typer.Option("--model", help="logistic, huber-ridge or bayes-linear")] = None
-    target: Annotated[str | None, typer.Option("--target", help="the column to predict, if not the schema's")] = None
-    classes: Annotated[str | None, typer.Option("--classes", help="public labels a,b,c, if not the schema's")] = None
-    row_norm: Annotated[float | None, typer.Option("--row-norm", help="public bound on a scaled row's norm")] = None
+    model: Annotated[
+        str | None, typer.Option("--model", help="logistic, huber-ridge or bayes-linear")
+    ] = None
+    target: Annotated[
+        str | None, typer.Option("--target", help="the column to predict, if not the schema's")
+    ] = None
+    classes: Annotated[
+        str | None, typer.Option("--classes", help="public labels a,b,c, if not the schema's")
+    ] = None
+    row_norm: Annotated[
+        float | None, typer.Option("--row-norm", help="public bound on a scaled row's norm")
+    ] = None
     test: Annotated[str | None, typer.Option("--test", help="a test file to score on")] = None
-    test_is_public: Annotated[bool, typer.Option("--test-is-public", help="scores may be shown")] = False
-    explain_plan: Annotated[bool, typer.Option("--explain-plan", help="the plans considered, and why one won")] = False
+    test_is_public: Annotated[
+        bool, typer.Option("--test-is-public", help="scores may be shown")
+    ] = False
+    explain_plan: Annotated[
+        bool, typer.Option("--explain-plan", help="the plans considered, and why one won")
+    ] = False
     algorithm: Annotated[str, typer.Option("--algorithm", help=ALGORITHM_HELP)] = "automatic"
-    batch: Annotated[str | None, typer.Option("--batch", help="batches of --algorithm: " + FLAG_HELP["batch"])] = None
-    prox: Annotated[str | None, typer.Option("--prox", help="a penalty for --algorithm: " + FLAG_HELP["prox"])] = None
-    cap: Annotated[float | None, typer.Option("--cap", help="cap of --algorithm's loss on 1 - p_y")] = None
-    checkpoint: Annotated[Path | None, typer.Option("--checkpoint", help="an encrypted file to go on from")] = None
+    batch: Annotated[
+        str | None, typer.Option("--batch", help="batches of --algorithm: " + FLAG_HELP["batch"])
+    ] = None
+    prox: Annotated[
+        str | None, typer.Option("--prox", help="a penalty for --algorithm: " + FLAG_HELP["prox"])
+    ] = None
+    cap: Annotated[
+        float | None, typer.Option("--cap", help="cap of --algorithm's loss on 1 - p_y")
+    ] = None
+    checkpoint: Annotated[
+        Path | None, typer.Option("--checkpoint", help="an encrypted file to go on from")
+    ] = None
     checkpoint_every: Annotated[float, typer.Option("--checkpoint-every", help="seconds")] = 60.0
-    checkpoint_key: Annotated[Path | None, typer.Option("--checkpoint-key", help="a file of mode 0600 with 64 "
-                                                        "hexadecimal digits; or LASTITERATE_CHECKPOINT_KEY")] = None
-    secure_noise: Annotated[bool, typer.Option("--secure-noise", help="exact sums and exact noise; every step "
-                                               "is charged")] = False
-    unit: Annotated[str | None, typer.Option("--unit", help="the column that says which person a row is of")] = None
-    rows_per_unit: Annotated[int, typer.Option("--rows-per-unit", help="most rows of one unit that are used; a public "
-                                               "number")] = 1
-    purpose: Annotated[str | None, typer.Option("--purpose", help="what the model is for; shown in the report")] = None
-    trained_by: Annotated[str | None, typer.Option("--trained-by", help="who trains it; shown in the report")] = None
-    statement: Annotated[Path | None, typer.Option("--statement", help="a TOML file with the releaser's statement: "
-                                                   f"{', '.join(ENTRIES)}")] = None
-    stream: Annotated[bool, typer.Option("--stream", help="read the file piece by piece, also where its values would "
-                                         "fit in memory")] = False
-    scratch: Annotated[Path | None, typer.Option("--scratch", help="a folder for encrypted scratch files without a "
-                                                 "name, where a file is read piece by piece")] = None
-    devices: Annotated[int, typer.Option("--devices", help="how many of JAX's devices share every batch")] = 1
-    report_accuracy: Annotated[float | None, typer.Option("--report-accuracy", help="show the accuracy on a tenth of "
-                               "the records, held out, counted with noise; the part of the budget mu^2 it costs, such "
-                               "as 0.05")] = None
+    checkpoint_key: Annotated[
+        Path | None,
+        typer.Option(
+            "--checkpoint-key",
+            help="a file of mode 0600 with 64 hexadecimal digits; or LASTITERATE_CHECKPOINT_KEY",
+        ),
+    ] = None
+    secure_noise: Annotated[
+        bool,
+        typer.Option("--secure-noise", help="exact sums and exact noise; every step is charged"),
+    ] = False
+    unit: Annotated[
+        str | None, typer.Option("--unit", help="the column that says which person a row is of")
+    ] = None
+    rows_per_unit: Annotated[
+        int,
+        typer.Option(
+            "--rows-per-unit", help="most rows of one unit that are used; a public number"
+        ),
+    ] = 1
+    purpose: Annotated[
+        str | None, typer.Option("--purpose", help="what the model is for; shown in the report")
+    ] = None
+    trained_by: Annotated[
+        str | None, typer.Option("--trained-by", help="who trains it; shown in the report")
+    ] = None
+    statement: Annotated[
+        Path | None,
+        typer.Option(
+            "--statement", help=f"a TOML file with the releaser's statement: {', '.join(ENTRIES)}"
+        ),
+    ] = None
+    stream: Annotated[
+        bool,
+        typer.Option(
+            "--stream",
+            help="read the file piece by piece, also where its values would fit in memory",
+        ),
+    ] = False
+    scratch: Annotated[
+        Path | None,
+        typer.Option(
+            "--scratch",
+            help="a folder for encrypted scratch files without a "
+            "name, where a file is read piece by piece",
+        ),
+    ] = None
+    devices: Annotated[
+        int, typer.Option("--devices", help="how many of JAX's devices share every batch")
+    ] = 1
+    report_accuracy: Annotated[
+        float | None,
+        typer.Option(
+            "--report-accuracy",
+            help="show the accuracy on a tenth of "
+            "the records, held out, counted with noise; the part of the budget mu^2 it costs, such "
+            "as 0.05",
+        ),
+    ] = None
     calibrated: Calibrated = True
-    class_weight: Annotated[str | None, typer.Option("--class-weight", help="public weights LABEL=WEIGHT,LABEL=WEIGHT "
-                                                     "of the records of every class; only ratios matter")] = None
+    class_weight: Annotated[
+        str | None,
+        typer.Option(
+            "--class-weight",
+            help="public weights LABEL=WEIGHT,LABEL=WEIGHT "
+            "of the records of every class; only ratios matter",
+        ),
+    ] = None
     threshold: Threshold = None
     json_: Json = False
 
@@ -244,7 +390,9 @@ class Training(FromFile):
         said = {} if self.statement is None else read_statement(self.statement)
         for name, text in (("purpose", self.purpose), ("trained_by", self.trained_by)):
             if text is not None and said.get(name, text) != text:
-                raise InputError(name, "differs from what the releaser's statement says", text, "say it once")
+                raise InputError(
+                    name, "differs from what the releaser's statement says", text, "say it once"
+                )
             said |= {} if text is None else {name: text}
         return check_statement(said)
 
@@ -252,25 +400,52 @@ class Training(FromFile):
         """The same, read and checked."""
         from lastiterate.cli import flags
         from lastiterate.release.datafile import Wanted
-        from lastiterate.release.linear_plans import Algorithm
         from lastiterate.release.dataset import schema_for
+        from lastiterate.release.linear_plans import Algorithm
         from lastiterate.release.units import Units
 
-        schema = schema_for(self.data, self.schema, target=self.target, classes=self.classes, model=self.model,
-                            header=flags.header(self.header))
+        schema = schema_for(
+            self.data,
+            self.schema,
+            target=self.target,
+            classes=self.classes,
+            model=self.model,
+            header=flags.header(self.header),
+        )
         if self.test is not None and not self.test_is_public:
-            raise InputError("test", "scores are shown only when the test file is declared public", self.test,
-                             "add --test-is-public, or leave --test out")
+            raise InputError(
+                "test",
+                "scores are shown only when the test file is declared public",
+                self.test,
+                "add --test-is-public, or leave --test out",
+            )
         if self.unit is None and self.rows_per_unit != 1:
-            raise InputError("rows_per_unit", "needs the column that says who a row is of", self.rows_per_unit,
-                             "name --unit")
+            raise InputError(
+                "rows_per_unit",
+                "needs the column that says who a row is of",
+                self.rows_per_unit,
+                "name --unit",
+            )
         batching = None if self.batch is None else flags.batching(self.batch)
-        return Wanted(data=self.data, budget=self.budget, model=self.model, schema=schema, test=self.test,
-                      algorithm=Algorithm(self.algorithm, batching, flags.prox(self.prox), self.cap),
-                      row_norm=self.row_norm, units=None if self.unit is None else Units(self.unit, self.rows_per_unit),
-                      features=self.features, secure_noise=self.secure_noise, stream=self.stream, scratch=self.scratch,
-                      devices=self.devices, report_accuracy=self.report_accuracy, calibrated=self.calibrated,
-                      class_weight=flags.class_weight(self.class_weight), threshold=flags.threshold(self.threshold))
+        return Wanted(
+            data=self.data,
+            budget=self.budget,
+            model=self.model,
+            schema=schema,
+            test=self.test,
+            algorithm=Algorithm(self.algorithm, batching, flags.prox(self.prox), self.cap),
+            row_norm=self.row_norm,
+            units=None if self.unit is None else Units(self.unit, self.rows_per_unit),
+            features=self.features,
+            secure_noise=self.secure_noise,
+            stream=self.stream,
+            scratch=self.scratch,
+            devices=self.devices,
+            report_accuracy=self.report_accuracy,
+            calibrated=self.calibrated,
+            class_weight=flags.class_weight(self.class_weight),
+            threshold=flags.threshold(self.threshold),
+        )
 
 
 @app.command("train")
@@ -278,24 +453,34 @@ class Training(FromFile):
 @bundled
 def train_command(asked: Training) -> None:
     """Train a model, certify it, write it to a folder."""
-    pass
     from lastiterate.cli.show import measure
-    from lastiterate.release import datafile, dataset as open_dataset
+    from lastiterate.release import datafile
+    from lastiterate.release import dataset as open_dataset
     from lastiterate.release.training import steps_bar
 
     wanted = asked.wanted()
     (where, earlier), said = asked.folders(), asked.stated()
-    charging = asked.charging(checkpoint=asked.checkpoint, every=asked.checkpoint_every, key_file=asked.checkpoint_key,
-                              place=where, earlier=earlier)
+    charging = asked.charging(
+        checkpoint=asked.checkpoint,
+        every=asked.checkpoint_every,
+        key_file=asked.checkpoint_key,
+        place=where,
+        earlier=earlier,
+    )
     why = None if wanted.stream else open_dataset.too_large(wanted.data)
     if why is not None:
         wanted = replace(wanted, stream=True)
-        Terminal(stderr=True).print(f"the data are read piece by piece: {why}", highlight=False, soft_wrap=True)
+        Terminal(stderr=True).print(
+            f"the data are read piece by piece: {why}", highlight=False, soft_wrap=True
+        )
     with charging, steps_bar("training", Terminal(stderr=True)) as tick:
         result = datafile.fit_file(wanted, progress=tick, charging=charging)
     if result.test_score is not None:
         what = "" if measure(result.model) == "accuracy" else "R^2 "
-        said.setdefault("accuracy", f"{what}{result.test_score:.3f} on {asked.test or 'a bundled public test set'}")
+        said.setdefault(
+            "accuracy",
+            f"{what}{result.test_score:.3f} on {asked.test or 'a bundled public test set'}",
+        )
     if said and charging.finished is None:
         result = replace(result, model=result.model.saying(said))
     place = committed(result.model, where, charging)
@@ -311,7 +496,8 @@ def train_command(asked: Training) -> None:
 
 def _show(result: Released, where: str, asked: Training) -> None:
     """The one screen that a fit ends with, or all of its numbers as JSON."""
-    from lastiterate.cli import show as as_json, show
+    from lastiterate.cli import show
+    from lastiterate.cli import show as as_json
 
     if asked.json_:
         print(json.dumps(as_json.trained_as_json(result, where), indent=2))
@@ -330,29 +516,51 @@ def _show(result: Released, where: str, asked: Training) -> None:
 
 # ``lastiterate tune``: a secret number of candidates, one release.
 
+
 @dataclass(frozen=True, kw_only=True)
 class Tuning(FromFile):
     """What ``tune`` is asked for."""
 
-    epsilon: Annotated[float, typer.Option("--epsilon", help="the budget of all candidates, scores and the release")]
-    mean_runs: Annotated[float, typer.Option("--mean-runs", help="candidates trained on average")] = 10.0
-    runs: Annotated[str, typer.Option("--runs", help="law of their number: logarithmic, geometric or poisson")
-                    ] = "logarithmic"
-    row_norms: Annotated[str | None, typer.Option("--row-norms", help="candidates, such as 0.5,1,2")] = None
-    algorithms: Annotated[str, typer.Option("--algorithms", help="candidates, by commas; " + ALGORITHM_HELP)
-                          ] = "automatic"
-    class_weight: Annotated[str | None, typer.Option("--class-weight", help="public weights LABEL=WEIGHT,LABEL=WEIGHT "
-                                                    "that candidates are trained with; their scores count all answers "
-                                                    "alike")] = None
+    epsilon: Annotated[
+        float,
+        typer.Option("--epsilon", help="the budget of all candidates, scores and the release"),
+    ]
+    mean_runs: Annotated[
+        float, typer.Option("--mean-runs", help="candidates trained on average")
+    ] = 10.0
+    runs: Annotated[
+        str, typer.Option("--runs", help="law of their number: logarithmic, geometric or poisson")
+    ] = "logarithmic"
+    row_norms: Annotated[
+        str | None, typer.Option("--row-norms", help="candidates, such as 0.5,1,2")
+    ] = None
+    algorithms: Annotated[
+        str, typer.Option("--algorithms", help="candidates, by commas; " + ALGORITHM_HELP)
+    ] = "automatic"
+    class_weight: Annotated[
+        str | None,
+        typer.Option(
+            "--class-weight",
+            help="public weights LABEL=WEIGHT,LABEL=WEIGHT "
+            "that candidates are trained with; their scores count all answers "
+            "alike",
+        ),
+    ] = None
     time_budget: TimeBudget = 10.0
 
     @property
     def norms(self) -> tuple[float, ...]:
         """The candidates' row norms."""
         try:
-            return () if self.row_norms is None else tuple(float(norm) for norm in self.row_norms.split(","))
+            return (
+                ()
+                if self.row_norms is None
+                else tuple(float(norm) for norm in self.row_norms.split(","))
+            )
         except ValueError:
-            raise InputError("row_norms", "must be numbers such as 0.5,1,2", self.row_norms) from None
+            raise InputError(
+                "row_norms", "must be numbers such as 0.5,1,2", self.row_norms
+            ) from None
 
 
 @app.command("tune")
@@ -361,21 +569,36 @@ class Tuning(FromFile):
 def tune_command(asked: Tuning) -> None:
     """Train a secret number of candidates, score them on held-out records, release the best one.
 
-    What is shown while it runs says nothing: neither how many candidates there are, nor their scores.
+    What is shown while it runs says nothing: neither how many candidates there are, nor their
+    scores.
     """
     from lastiterate.cli import flags, show
-    pass
-    from lastiterate.release import datafile, dataset as open_dataset, tuning
+    from lastiterate.release import datafile, tuning
+    from lastiterate.release import dataset as open_dataset
     from lastiterate.release.linear_plans import Algorithm
 
-    schema = open_dataset.schema_for(asked.data, asked.schema, target=None, classes=None, model=None,
-                                     header=flags.header(asked.header))
+    schema = open_dataset.schema_for(
+        asked.data,
+        asked.schema,
+        target=None,
+        classes=None,
+        model=None,
+        header=flags.header(asked.header),
+    )
     (where, earlier), norms = asked.folders(), asked.norms
     algorithms = tuple(Algorithm(name.strip()) for name in asked.algorithms.split(","))
     with asked.charging(purpose="tune", place=where, earlier=earlier) as charging:
-        result = datafile.tune_file(asked.data, asked.budget, schema=schema, row_norms=norms, algorithms=algorithms,
-                                    law=tuning.law_of(asked.mean_runs, asked.runs), charging=charging,
-                                    class_weight=flags.class_weight(asked.class_weight), features=asked.features)
+        result = datafile.tune_file(
+            asked.data,
+            asked.budget,
+            schema=schema,
+            row_norms=norms,
+            algorithms=algorithms,
+            law=tuning.law_of(asked.mean_runs, asked.runs),
+            charging=charging,
+            class_weight=flags.class_weight(asked.class_weight),
+            features=asked.features,
+        )
     place = committed(result.model, where, charging)
     show.trained(console, result, str(place))
     if place not in (where, charging.finished):

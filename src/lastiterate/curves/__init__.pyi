@@ -5,9 +5,9 @@ from lastiterate.curves.curve import BestOf as BestOf
 from lastiterate.curves.curve import Curve as Curve
 from lastiterate.curves.curve import EpsDelta as EpsDelta
 from lastiterate.curves.gaussian import Gdp as Gdp
+from lastiterate.curves.gaussian import GdpMixture as GdpMixture
 from lastiterate.curves.lower_bound import LowerBound as LowerBound
 from lastiterate.curves.lower_bound import MixturePair as MixturePair
-from lastiterate.curves.gaussian import GdpMixture as GdpMixture
 from lastiterate.curves.pld import Pld as Pld
 from lastiterate.curves.renyi import Rdp as Rdp
 

@@ -6,36 +6,38 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import final
+
 import numpy as np
+
 from lastiterate.curves import ratio_law as ratio_powers
 from lastiterate.curves.curve import UP
 from lastiterate.curves.fixed_size import DominatingPair
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.ratio_grid import UNIT, RatioGrid, mean_of_copies
-from lastiterate.curves.ratio_law import Ratio
+from lastiterate.curves.ratio_law import COARSE, FINE, Ratio, certain, joined, mean_of
 from lastiterate.curves.subsampled import merged as merged_of_subsampled
 from lastiterate.errors import InputError
 from lastiterate.run.validation import Array
-from lastiterate.curves.ratio_law import COARSE, FINE, Ratio, certain, joined, mean_of
 
-
-# Fresh secret blocks in every pass: the composition of the exact pairs of single passes.
-#
-# In every pass every record draws one of l blocks, uniformly, independently, anew. With sigma' the noise of a step in
-# units of what one record adds to it, one pass is dominated in both directions by P = (1/l) sum_j N(e_j / sigma', I)
-# against Q = N(0, I), given everything before it, and dominating pairs compose adaptively. Under Q the likelihood ratio
-# of a pass is the mean of l independent exp(x / sigma' - 1 / (2 sigma'^2)), x ~ N(0, 1); of a pass that ends after r
-# blocks, (r/l) of the mean of r of them plus 1 - r/l. Proof: docs/theorems/random-allocation.
+# Fresh secret blocks in every pass: the composition of the exact pairs of single passes.  In every
+# pass every record draws one of l blocks, uniformly, independently, anew. With sigma' the noise of
+# a step in units of what one record adds to it, one pass is dominated in both directions by P =
+# (1/l) sum_j N(e_j / sigma', I) against Q = N(0, I), given everything before it, and dominating
+# pairs compose adaptively. Under Q the likelihood ratio of a pass is the mean of l independent
+# exp(x / sigma' - 1 / (2 sigma'^2)), x ~ N(0, 1); of a pass that ends after r blocks, (r/l) of the
+# mean of r of them plus 1 - r/l. Proof: docs/theorems/random-allocation.
 
 LEAST, LARGEST, LONGEST = 0.04, 1e6, 10**7
-"""Noise multipliers below ``LEAST`` (ratios beyond floating point) or above ``LARGEST``, and more passes than
-``LONGEST``, are charged as if the blocks were known."""
+"""Noise multipliers below ``LEAST`` (ratios beyond floating point) or above ``LARGEST``, and more
+passes than ``LONGEST``, are charged as if the blocks were known."""
 NODES, VARIED_NODES, COARSE_NODES = 1000, 400, 300
 """Nodes of the ratios' grids; the second where more than ``FEW`` noises differ."""
 SHARE, COARSE_SHARE = 50, 20
-"""Points of the losses' grid per standard deviation of one pass: each pass adds 1/6 of a squared interval."""
+"""Points of the losses' grid per standard deviation of one pass: each pass adds 1/6 of a squared
+interval."""
 MOST, LEAST_GRID = 2**20, 1e-13
-"""Points of the losses' grid in one pass, and its smallest interval: nodes nearer to each other have no digits left.
+"""Points of the losses' grid in one pass, and its smallest interval: nodes nearer to each other
+have no digits left.
 """
 FEW, FINE_LEVELS, COARSE_LEVELS = 4, 64, 8
 """Different noise multipliers that are distinguished."""
@@ -44,8 +46,9 @@ FEW, FINE_LEVELS, COARSE_LEVELS = 4, 64, 8
 @final
 @dataclass(frozen=True)
 class AllocationPld(DominatingPair):
-    """``counts[i]`` full passes of noise multiplier ``multipliers[i]`` (the least within the pass) over ``blocks``
-    fresh secret blocks, and one pass of ``last_multiplier`` that ends after ``last_reached`` blocks (0: none).
+    """``counts[i]`` full passes of noise multiplier ``multipliers[i]`` (the least within the pass)
+    over ``blocks`` fresh secret blocks, and one pass of ``last_multiplier`` that ends after
+    ``last_reached`` blocks (0: none).
 
     ``multipliers`` are sorted; many different ones are rounded down to a few.
     """
@@ -61,14 +64,18 @@ class AllocationPld(DominatingPair):
         if len(self.multipliers) != len(self.counts) or any(count < 1 for count in self.counts):
             raise InputError("counts", "need one positive entry for every multiplier", self.counts)
         if self.blocks < 1 or not 0 <= self.last_reached < self.blocks:
-            raise InputError("last_reached", "must lie between 0 and the number of blocks", self.last_reached)
+            raise InputError(
+                "last_reached", "must lie between 0 and the number of blocks", self.last_reached
+            )
         if not all(z >= 0 for z in (*self.multipliers, self.last_multiplier)):
             raise InputError("multipliers", "must be numbers >= 0", self.multipliers)
 
     @property
     def passes(self) -> tuple[tuple[float, int, int], ...]:
         """(noise multiplier, blocks that are reached, passes)."""
-        full = tuple((z, self.blocks, n) for z, n in zip(self.multipliers, self.counts, strict=True))
+        full = tuple(
+            (z, self.blocks, n) for z, n in zip(self.multipliers, self.counts, strict=True)
+        )
         return (*full, (self.last_multiplier, self.last_reached, 1)) if self.last_reached else full
 
     @property
@@ -93,17 +100,27 @@ class AllocationPld(DominatingPair):
 
     def _laws(self, *, far: bool) -> tuple[tuple[RatioGrid, int], ...]:
         """The likelihood ratios of passes, and how many are alike."""
-        full = merged_of_subsampled(tuple(zip(self.multipliers, self.counts, strict=True)),
-                      COARSE_LEVELS if self.coarse or far else FINE_LEVELS) if self.counts else ()
-        passes = [(z, self.blocks, n) for z, n in full] + [one for one in self.passes if one[1] < self.blocks]
+        full = (
+            merged_of_subsampled(
+                tuple(zip(self.multipliers, self.counts, strict=True)),
+                COARSE_LEVELS if self.coarse or far else FINE_LEVELS,
+            )
+            if self.counts
+            else ()
+        )
+        passes = [(z, self.blocks, n) for z, n in full] + [
+            one for one in self.passes if one[1] < self.blocks
+        ]
         nodes = COARSE_NODES if self.coarse else VARIED_NODES if far or len(passes) > FEW else NODES
-        return tuple((pass_ratio(self.blocks, z, reached, nodes, far=far), n) for z, reached, n in passes)
+        return tuple(
+            (pass_ratio(self.blocks, z, reached, nodes, far=far), n) for z, reached, n in passes
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class ComposedFar:
-    """Deltas of all passes, with what floating point may have done: ``mass_error`` relative to the masses,
-    ``loss_error`` to e^loss."""
+    """Deltas of all passes, with what floating point may have done: ``mass_error`` relative to the
+    masses, ``loss_error`` to e^loss."""
 
     law: Ratio | ratio_powers.Chernoff
     mass_error: float
@@ -131,8 +148,11 @@ class Composed(ComposedFar):
 
 
 @lru_cache(maxsize=128)
-def pass_ratio(blocks: int, multiplier: float, reached: int, nodes: int = NODES, *, far: bool = False) -> RatioGrid:
-    """The likelihood ratio of one pass that ends after ``reached`` of its ``blocks``; noise is rounded down."""
+def pass_ratio(
+    blocks: int, multiplier: float, reached: int, nodes: int = NODES, *, far: bool = False
+) -> RatioGrid:
+    """The likelihood ratio of one pass that ends after ``reached`` of its ``blocks``; noise is
+    rounded down."""
     law = mean_of_copies(1 / (multiplier * (1 - 1e-12)), reached, nodes, far=far)
     return law if reached == blocks else law.mixed(reached / blocks)
 
@@ -149,15 +169,18 @@ def composed_far(laws: tuple[tuple[RatioGrid, int], ...]) -> ComposedFar:
     return ComposedFar(ratio_powers.chernoff(parts), *errors)
 
 
-def _on_one_grid(laws: tuple[tuple[RatioGrid, int], ...], share: float
-                 ) -> tuple[ratio_powers.Parts, float, float]:
+def _on_one_grid(
+    laws: tuple[tuple[RatioGrid, int], ...], share: float
+) -> tuple[ratio_powers.Parts, float, float]:
     """The ratios on one grid of losses, and the errors of masses and of losses of all of them."""
     spreads = [(law.variances(), n) for law, n in laws]
     variance = min(sum(n * spread[order] for spread, n in spreads) for order in (0, 1))
     grid = math.sqrt(variance / sum(n for _, n in laws)) / share
     parts = tuple((on_losses(law, grid), n) for law, n in laws)
     last = max(abs(part.low) + part.q.size for part, _ in parts) * grid
-    mass_error = sum(n * (law.mass_error + law.ratio_error + 2 * law.value.size * UNIT) for law, n in laws)
+    mass_error = sum(
+        n * (law.mass_error + law.ratio_error + 2 * law.value.size * UNIT) for law, n in laws
+    )
     return parts, mass_error, sum(n * (law.ratio_error + (8 + 2 * last) * UNIT) for law, n in laws)
 
 
@@ -166,7 +189,9 @@ def on_losses(law: RatioGrid, grid: float) -> Ratio:
     positive = law.value > 0
     value, q = law.value[positive], law.mass[positive]
     losses: Array = np.log(value)
-    if not (grid >= LEAST_GRID and losses[-1] - losses[0] <= MOST * grid):  # before anything is a whole number
+    if not (
+        grid >= LEAST_GRID and losses[-1] - losses[0] <= MOST * grid
+    ):  # before anything is a whole number
         raise ValueError("too many nodes")
     cell = np.floor(losses / grid).astype(np.int64)
     first = int(cell[0])
@@ -179,18 +204,18 @@ def on_losses(law: RatioGrid, grid: float) -> Ratio:
     return Ratio(grid, first, mass, mass * nodes, float(law.mass[~positive].sum()), law.lost)
 
 
-# Secret independent bins, the same in every pass, whatever is released: the exact pair and its likelihood ratio.
-#
-# Every record falls into one of l bins, independently and uniformly, and bins are used in a public order. With sigma'_t
-# the noise of step t in units of what one record adds to it, and a_j^2 = sum over the steps of bin j of 1 / sigma'_t^2,
-# the run is dominated in both directions by P = (1/l) sum_j N(a_j e_j, I) against Q = N(0, I), and equals it for linear
-# losses. Under Q the likelihood ratio is the mean of l independent Y_j = exp(a_j Z_j - a_j^2 / 2).
-#
-# Proof: docs/theorems/balls-in-bins. One pass of blocks drawn anew is the same pair with a_j = 1 / sigma'.
+# Secret independent bins, the same in every pass, whatever is released: the exact pair and its
+# likelihood ratio.  Every record falls into one of l bins, independently and uniformly, and bins
+# are used in a public order. With sigma'_t the noise of step t in units of what one record adds to
+# it, and a_j^2 = sum over the steps of bin j of 1 / sigma'_t^2, the run is dominated in both
+# directions by P = (1/l) sum_j N(a_j e_j, I) against Q = N(0, I), and equals it for linear losses.
+# Under Q the likelihood ratio is the mean of l independent Y_j = exp(a_j Z_j - a_j^2 / 2).  Proof:
+# docs/theorems/balls-in-bins. One pass of blocks drawn anew is the same pair with a_j = 1 / sigma'.
 
 BIN_LEAST, BIN_LARGEST, RATIO = 1e-6, 64.0, 32.0
-"""Strengths that are distinguished: smaller ones are rounded up to ``BIN_LEAST`` and to a ``RATIO``-th of the largest (a
-larger one makes Y_j a spread); beyond ``BIN_LARGEST`` the bins hide next to nothing, and the curve is that of one bin."""
+"""Strengths that are distinguished: smaller ones are rounded up to ``BIN_LEAST`` and to a
+``RATIO``-th of the largest (a larger one makes Y_j a spread); beyond ``BIN_LARGEST`` the bins hide
+next to nothing, and the curve is that of one bin."""
 BIN_FINE_LEVELS, BIN_COARSE_LEVELS = 12, 4
 """Different strengths that are distinguished; others are rounded up."""
 
@@ -228,11 +253,18 @@ class SecretBins(DominatingPair):
 
 
 @lru_cache(maxsize=32)
-def likelihood_ratio(strengths: tuple[float, ...], counts: tuple[int, ...], coarse: bool = False, *,
-                     far: bool = False) -> Ratio:
-    """The law of (1/l) sum_j Y_j, rounded so that both directions only get worse; strengths up to ``BIN_LARGEST``.
-    ``far``: for deltas as small as what is cut otherwise."""
-    levels = merged(tuple(zip(strengths, counts, strict=True)), BIN_COARSE_LEVELS if coarse else BIN_FINE_LEVELS)
+def likelihood_ratio(
+    strengths: tuple[float, ...],
+    counts: tuple[int, ...],
+    coarse: bool = False,
+    *,
+    far: bool = False,
+) -> Ratio:
+    """The law of (1/l) sum_j Y_j, rounded so that both directions only get worse; strengths up to
+    ``BIN_LARGEST``. ``far``: for deltas as small as what is cut otherwise."""
+    levels = merged(
+        tuple(zip(strengths, counts, strict=True)), BIN_COARSE_LEVELS if coarse else BIN_FINE_LEVELS
+    )
     resolution, top = COARSE if coarse else FINE, max(a for a, _ in levels)
     if top == 0:
         return certain(1.0)
@@ -247,8 +279,8 @@ def likelihood_ratio(strengths: tuple[float, ...], counts: tuple[int, ...], coar
 
 
 def merged(bins: tuple[tuple[float, int], ...], most: int) -> tuple[tuple[float, int], ...]:
-    """Strengths and their numbers of bins, of at most ``most`` positive strengths, rounded up: more is never more
-    private."""
+    """Strengths and their numbers of bins, of at most ``most`` positive strengths, rounded up: more
+    is never more private."""
     top = max(a for a, _ in bins)
     floor = max(BIN_LEAST, top / RATIO)
     positive = sorted({max(a, floor) for a, _ in bins if a > 0})

@@ -1,4 +1,5 @@
-"""What has to know every kind of curve: several mechanisms on the same data, and curves read back from JSON."""
+"""What has to know every kind of curve: several mechanisms on the same data, and curves read back
+from JSON."""
 
 from __future__ import annotations
 
@@ -6,34 +7,27 @@ import math
 from dataclasses import fields
 from typing import Any, cast
 
-from lastiterate.curves.delayed_shifts import AllocatedShifts
-from lastiterate.curves.allocation import AllocationPld
-from lastiterate.curves.curve import UP, BestOf, Curve, EpsDelta
-from lastiterate.curves.delayed_shifts import DelayedShifts
-from lastiterate.curves.fixed_size import BesideGaussian
-from lastiterate.curves.curve import Exchanged
-from lastiterate.curves.curve import WithFailure
-from lastiterate.curves.fixed_size import FixedSizeSteps
-from lastiterate.curves.gaussian import Gdp
-from lastiterate.curves.curve import Grouped
-from lastiterate.curves.gaussian import GdpMixture
-from lastiterate.curves.selection import NegativeBinomial, PoissonRuns
+from lastiterate.curves.allocation import AllocationPld, SecretBins
+from lastiterate.curves.curve import UP, BestOf, Curve, EpsDelta, Exchanged, Grouped, WithFailure
+from lastiterate.curves.delayed_shifts import AllocatedShifts, DelayedShifts
+from lastiterate.curves.fixed_size import BesideGaussian, FixedSizeSteps
+from lastiterate.curves.gaussian import Gdp, GdpMixture
 from lastiterate.curves.perturbed_minimum import PerturbedObjective
 from lastiterate.curves.pld import Pld
-from lastiterate.curves.selection import Selected, WorstOf
-from lastiterate.curves.renyi import Rdp, renyi_sum
-from lastiterate.curves.renyi import SampledRenyi
-from lastiterate.curves.allocation import SecretBins
+from lastiterate.curves.renyi import Rdp, SampledRenyi, renyi_sum
+from lastiterate.curves.selection import NegativeBinomial, PoissonRuns, Selected, WorstOf
 from lastiterate.errors import InputError
 from lastiterate.run import serialization as codec
 
 
 def compose(*curves: Curve) -> Curve:
-    """One curve for several mechanisms on the same data, run one after the other, chosen adaptively.
+    """One curve for several mechanisms on the same data, run one after the other, chosen
+    adaptively.
 
-    All curves must hold for the same adjacency. mu adds in squares (Dong, Roth and Su 2022, Corollary 3.3), single
-    (epsilon, delta) points add, a Gaussian mechanism joins a sampled one's distribution, other pairs add their Renyi
-    divergences. Errors: ``InputError`` for an (epsilon, delta) point with a curve of another kind.
+    All curves must hold for the same adjacency. mu adds in squares (Dong, Roth and Su 2022,
+    Corollary 3.3), single (epsilon, delta) points add, a Gaussian mechanism joins a sampled one's
+    distribution, other pairs add their Renyi divergences. Errors: ``InputError`` for an (epsilon,
+    delta) point with a curve of another kind.
     """
     if not curves:
         return Gdp(0.0)
@@ -63,16 +57,26 @@ def _pair(one: Curve, two: Curve) -> Curve:
         case (GdpMixture(), Gdp()) | (Gdp(), GdpMixture()):
             mixture, single = (one, two) if isinstance(one, GdpMixture) else (two, one)
             assert isinstance(mixture, GdpMixture) and isinstance(single, Gdp)
-            return GdpMixture(mixture.weights, tuple(math.hypot(mu, single.mu) * UP for mu in mixture.mus))
+            return GdpMixture(
+                mixture.weights, tuple(math.hypot(mu, single.mu) * UP for mu in mixture.mus)
+            )
         case (BesideGaussian() | PerturbedObjective() as exact, Gdp(mu)) | (
-              Gdp(mu), BesideGaussian() | PerturbedObjective() as exact):
+            Gdp(mu),
+            BesideGaussian() | PerturbedObjective() as exact,
+        ):
             return exact.with_gaussian(mu)
         case EpsDelta(), EpsDelta():
-            return EpsDelta((one.at_epsilon + two.at_epsilon) * UP, min(1.0, one.at_delta + two.at_delta))
+            return EpsDelta(
+                (one.at_epsilon + two.at_epsilon) * UP, min(1.0, one.at_delta + two.at_delta)
+            )
         case (EpsDelta(), _) | (_, EpsDelta()):
             if (one if isinstance(one, EpsDelta) else two).rdp(2.0) == math.inf:
-                raise InputError("curves", "with a single (epsilon, delta) point compose only with one another",
-                                 type(two if isinstance(one, EpsDelta) else one).__name__, "convert the other first")
+                raise InputError(
+                    "curves",
+                    "with a single (epsilon, delta) point compose only with one another",
+                    type(two if isinstance(one, EpsDelta) else one).__name__,
+                    "convert the other first",
+                )
         case _:
             pass
     return renyi_sum(one, two)
@@ -85,13 +89,39 @@ def _failing(curve: Curve, failure: float) -> WithFailure:
     return WithFailure(curve, failure)
 
 
-KINDS: dict[str, type] = {kind.__name__: kind for kind in (
-    Gdp, GdpMixture, Rdp, EpsDelta, Pld, SampledRenyi, SecretBins, FixedSizeSteps, AllocationPld, DelayedShifts,
-    AllocatedShifts, PerturbedObjective, BestOf, WorstOf, WithFailure, Exchanged, Grouped, Selected, NegativeBinomial,
-    PoissonRuns)}
+KINDS: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (
+        Gdp,
+        GdpMixture,
+        Rdp,
+        EpsDelta,
+        Pld,
+        SampledRenyi,
+        SecretBins,
+        FixedSizeSteps,
+        AllocationPld,
+        DelayedShifts,
+        AllocatedShifts,
+        PerturbedObjective,
+        BestOf,
+        WorstOf,
+        WithFailure,
+        Exchanged,
+        Grouped,
+        Selected,
+        NegativeBinomial,
+        PoissonRuns,
+    )
+}
 """What a stored curve is made of."""
-STORED: dict[str, type | tuple[type, ...]] = {"float": (float, int), "int": int, "bool": bool, "Curve": Curve,
-                                              "Runs": (NegativeBinomial, PoissonRuns)}
+STORED: dict[str, type | tuple[type, ...]] = {
+    "float": (float, int),
+    "int": int,
+    "bool": bool,
+    "Curve": Curve,
+    "Runs": (NegativeBinomial, PoissonRuns),
+}
 """What fields hold, by their annotations."""
 DEEPEST = 64
 """Levels of curves and lists in each other that are read."""
@@ -101,23 +131,35 @@ def curve_from_dict(data: object) -> Curve:
     """The curve that ``to_dict`` described; ``InputError`` for anything else."""
     curve = codec.decode(data, "curve", KINDS, DEEPEST)
     if not isinstance(curve, Curve):
-        raise InputError("curve", "must be a JSON object with the type of a curve", type(curve).__name__)
+        raise InputError(
+            "curve", "must be a JSON object with the type of a curve", type(curve).__name__
+        )
     _check_fields(curve)
     return curve
 
 
 def _check_fields(described: object) -> None:
-    """Refuse what is not of the type of its field, and numbers below 0: no group has a thousandth of a record."""
+    """Refuse what is not of the type of its field, and numbers below 0: no group has a thousandth
+    of a record."""
     for item in fields(described):  # type: ignore[arg-type]
         value, stated = getattr(described, item.name), str(item.type)
-        allowed, several = STORED[stated.removeprefix("tuple[").removesuffix(", ...]")], stated.startswith("tuple")
+        allowed, several = (
+            STORED[stated.removeprefix("tuple[").removesuffix(", ...]")],
+            stated.startswith("tuple"),
+        )
         entries = cast(tuple[Any, ...], value) if isinstance(value, tuple) else (value,)
         for entry in entries:
             number = isinstance(entry, int | float)
-            if several != isinstance(value, tuple) or not isinstance(entry, allowed) or (
-                    type(entry) is bool) != (stated == "bool") or (
-                    number and not entry >= (-1 if item.name == "shape" else 0)):
-                raise InputError("curve", f"must have a field {item.name!r} of type {stated}, not below 0",
-                                 type(entry).__name__)
+            if (
+                several != isinstance(value, tuple)
+                or not isinstance(entry, allowed)
+                or (type(entry) is bool) != (stated == "bool")
+                or (number and not entry >= (-1 if item.name == "shape" else 0))
+            ):
+                raise InputError(
+                    "curve",
+                    f"must have a field {item.name!r} of type {stated}, not below 0",
+                    type(entry).__name__,
+                )
             if not number:
                 _check_fields(entry)

@@ -4,34 +4,34 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, final
+
 import numpy as np
+
+from lastiterate.curves.roots import first_within
 from lastiterate.errors import InputError
 from lastiterate.run import serialization as codec
 from lastiterate.run.validation import Array
-from collections.abc import Callable
-from functools import lru_cache
-from typing import final
-from lastiterate.curves.roots import first_within
-from dataclasses import dataclass, replace
 
-
-# Privacy curves: what an adversary may learn, as delta(epsilon), epsilon(delta) and Renyi divergence.
-#
-# **Guarantee:** every number returned is an upper end; searches return the side on which the guarantee holds.
+# Privacy curves: what an adversary may learn, as delta(epsilon), epsilon(delta) and Renyi
+# divergence.  **Guarantee:** every number returned is an upper end; searches return the side on
+# which the guarantee holds.
 
 UP = 1 + 1e-12
 """Inflation of closed forms made of a few correctly rounded, well-conditioned operations."""
 LEAST_DELTA = 1e-300
 """The smallest delta that is asked for: below it doubles lose their digits."""
 TINY = 1e-305
-"""What a positive delta counts as where it is smaller still. Curves that add up many of them stay below
-``LEAST_DELTA``, so that an epsilon is found there too."""
+"""What a positive delta counts as where it is smaller still. Curves that add up many of them stay
+below ``LEAST_DELTA``, so that an epsilon is found there too."""
 
 
 class Curve(ABC):
-    """An upper bound on the privacy loss of a mechanism, in both directions of the neighbouring pair.
+    """An upper bound on the privacy loss of a mechanism, in both directions of the neighbouring
+    pair.
 
     Every number is rounded up; logarithms are natural.
     """
@@ -41,7 +41,8 @@ class Curve(ABC):
         """Upper bound on delta at ``epsilon`` >= 0."""
 
     def directions(self, epsilon: float) -> tuple[float, float]:
-        """The same for each order of the pair: the record is in the first data set alone, and in the second alone."""
+        """The same for each order of the pair: the record is in the first data set alone, and in
+        the second alone."""
         delta = self.delta(epsilon)
         return delta, delta
 
@@ -50,8 +51,8 @@ class Curve(ABC):
         return np.array([self.directions(float(epsilon)) for epsilon in epsilons])
 
     def log_profile(self, epsilons: Array) -> Array:
-        """Logarithms of ``profile``: what groups multiply by e^epsilon. Curves whose deltas fall below ``TINY`` where
-        they still count give the logarithms themselves."""
+        """Logarithms of ``profile``: what groups multiply by e^epsilon. Curves whose deltas fall
+        below ``TINY`` where they still count give the logarithms themselves."""
         return log_of(np.maximum(self.profile(epsilons), TINY))
 
     def log_delta(self, epsilon: float) -> float:
@@ -71,13 +72,13 @@ class Curve(ABC):
         """A curve that holds for neighbours ``size`` records apart."""
 
     def exchanged(self) -> Curve:
-        """A curve for neighbours that differ by the exchange of one record, where this one is for a record that is
-        zeroed, added or removed."""
+        """A curve for neighbours that differ by the exchange of one record, where this one is for a
+        record that is zeroed, added or removed."""
         return self.group(2)
 
     def coarser(self) -> Curve:
-        """A looser bound on the same mechanism that is cheaper to evaluate, for searches; the curve itself if it is
-        cheap. Twice coarser is cheaper still."""
+        """A looser bound on the same mechanism that is cheaper to evaluate, for searches; the curve
+        itself if it is cheap. Twice coarser is cheaper still."""
         return self
 
     def to_dict(self) -> dict[str, Any]:
@@ -102,8 +103,8 @@ class EpsDelta(Curve):
         check_epsilon(epsilon)
         if epsilon >= self.at_epsilon:
             return self.at_delta
-        # a pair at (e0, d0): P(A) - e^e Q(A) <= d0 + (e^e0 - e^e) Q(A), and Q(A) <= (1 - d0)/(1 + e^e0) at the corner;
-        # both powers are divided by e^e0, which may be beyond a double
+        # a pair at (e0, d0): P(A) - e^e Q(A) <= d0 + (e^e0 - e^e) Q(A), and Q(A) <= (1 - d0)/(1 +
+        # e^e0) at the corner; both powers are divided by e^e0, which may be beyond a double
         share = -math.expm1(epsilon - self.at_epsilon) / (1 + math.exp(-self.at_epsilon))
         return min(1.0, (self.at_delta + share * (1 - self.at_delta)) * UP)
 
@@ -116,7 +117,11 @@ class EpsDelta(Curve):
 
     def rdp(self, alpha: float) -> float:
         # Bun and Steinke 2016, Proposition 3.3: pure epsilon-DP is epsilon^2/2-zCDP
-        return min(self.at_epsilon, alpha * self.at_epsilon**2 / 2) * UP if self.at_delta == 0 else math.inf
+        return (
+            min(self.at_epsilon, alpha * self.at_epsilon**2 / 2) * UP
+            if self.at_delta == 0
+            else math.inf
+        )
 
     def group(self, size: int) -> EpsDelta:
         total = log_powers(self.at_epsilon, size)
@@ -159,10 +164,11 @@ class BestOf(Curve):
 
 
 def log_powers(epsilon: float, size: int) -> float:
-    """log(1 + e^epsilon + ... + e^((size - 1) epsilon)), rounded up: what a group multiplies delta by.
+    """log(1 + e^epsilon + ... + e^((size - 1) epsilon)), rounded up: what a group multiplies delta
+    by.
 
-    (e^(size epsilon) - 1) / (e^epsilon - 1) with e^((size - 1) epsilon) taken out of it; no power overflows. Exponents
-    are good to 2^-52 of themselves.
+    (e^(size epsilon) - 1) / (e^epsilon - 1) with e^((size - 1) epsilon) taken out of it; no power
+    overflows. Exponents are good to 2^-52 of themselves.
     """
     if epsilon <= 0:
         return math.log(size) + 1e-14
@@ -172,7 +178,8 @@ def log_powers(epsilon: float, size: int) -> float:
 
 
 def log_of(deltas: Array) -> Array:
-    """Logarithms of deltas, rounded up by more than their last bits: of deltas above ``TINY`` they are below 1000."""
+    """Logarithms of deltas, rounded up by more than their last bits: of deltas above ``TINY`` they
+    are below 1000."""
     with np.errstate(divide="ignore"):
         return np.minimum(np.log(deltas) + 2e-13, 0.0)
 
@@ -193,12 +200,23 @@ def check_epsilon(epsilon: float) -> None:
 def check_delta(delta: float) -> None:
     """Refuse a delta outside (0, 1), and one that is too small for arithmetic."""
     if not 0 < delta < 1:
-        raise InputError("delta", "must lie strictly between 0 and 1", delta, "choose less than 1/n, such as 1e-6")
+        raise InputError(
+            "delta",
+            "must lie strictly between 0 and 1",
+            delta,
+            "choose less than 1/n, such as 1e-6",
+        )
     if delta < LEAST_DELTA:
-        raise InputError("delta", f"must be at least {LEAST_DELTA:g}", delta, "choose less than 1/n, such as 1e-6")
+        raise InputError(
+            "delta",
+            f"must be at least {LEAST_DELTA:g}",
+            delta,
+            "choose less than 1/n, such as 1e-6",
+        )
 
 
-# Groups of records, and records that are exchanged, by the triangle inequality; epsilon by a confirmed search.
+# Groups of records, and records that are exchanged, by the triangle inequality; epsilon by a
+# confirmed search.
 
 NEARBY = 1e-3
 """How far below an epsilon it is seen, relatively, whether the bound rises there."""
@@ -209,9 +227,11 @@ FARTHEST = 1e7
 @final
 @dataclass(frozen=True)
 class Grouped(Curve):
-    """Group privacy by the triangle inequality: delta_k(k e) <= delta(e) (1 + e^e + ... + e^((k - 1) e)).
+    """Group privacy by the triangle inequality: delta_k(k e) <= delta(e) (1 + e^e + ... + e^((k -
+    1) e)).
 
-    Where delta falls more slowly than powers of e^e rise, what holds at a smaller epsilon holds as well.
+    Where delta falls more slowly than powers of e^e rise, what holds at a smaller epsilon holds as
+    well.
     """
 
     curve: Curve
@@ -235,7 +255,8 @@ class Grouped(Curve):
         return np.stack([logs, logs], axis=1)
 
     def at_parts(self, parts: Array) -> Array:
-        """log of the bound, which may exceed 1, where each of the ``size`` records has an epsilon of ``parts``."""
+        """log of the bound, which may exceed 1, where each of the ``size`` records has an epsilon
+        of ``parts``."""
         powers = np.array([log_powers(float(part), self.size) for part in parts])
         # a power and what it multiplies may both be far beyond doubles: their logarithms add up
         return self.curve.log_profile(parts).max(axis=1) + powers
@@ -254,7 +275,8 @@ class Grouped(Curve):
 
 @lru_cache(maxsize=256)
 def _lowest(curve: Grouped) -> tuple[float, float]:
-    """About where the bound of one record's epsilon is least, and its log there; it holds at every larger epsilon."""
+    """About where the bound of one record's epsilon is least, and its log there; it holds at every
+    larger epsilon."""
     grid, lowest = np.geomspace(1e-3, FARTHEST, 160), (0.0, 0.0)
     for _ in range(4):
         logs = curve.at_parts(grid)
@@ -266,7 +288,8 @@ def _lowest(curve: Grouped) -> tuple[float, float]:
 
 
 def confirmed_epsilon(curve: Curve, delta: float) -> float:
-    """An epsilon that was itself seen to have at most ``delta``; infinite where none is found below ``FARTHEST``."""
+    """An epsilon that was itself seen to have at most ``delta``; infinite where none is found below
+    ``FARTHEST``."""
     return search_epsilon(curve.delta, delta)
 
 
@@ -280,20 +303,23 @@ def search_epsilon(deltas: Callable[[float], float], delta: float) -> float:
     return first_within(deltas, delta, low, high, 1e-9)
 
 
-# Replace-one from zero-out (or add-remove): one record is removed and another one added, through the best split.
-#
-# For any x, H_eps(A || C) <= H_x(A || B) + e^x H_{eps - x}(B || C): with B the data without either record, delta(eps)
-# <= min over 0 <= x <= eps of removed(x) + e^x added(eps - x). Each order of a pair counts with its own curve; for a
-# Gaussian mechanism 2 mu is exact and better.
+# Replace-one from zero-out (or add-remove): one record is removed and another one added, through
+# the best split.  For any x, H_eps(A || C) <= H_x(A || B) + e^x H_{eps - x}(B || C): with B the
+# data without either record, delta(eps) <= min over 0 <= x <= eps of removed(x) + e^x added(eps -
+# x). Each order of a pair counts with its own curve; for a Gaussian mechanism 2 mu is exact and
+# better.
 
 POINTS = 400
-"""Epsilons in a part of the table of both orders; between them the curves lie below their chords in e^epsilon."""
+"""Epsilons in a part of the table of both orders; between them the curves lie below their chords in
+e^epsilon."""
 REACH = 3.0
 """The first part reaches to this many times the epsilon of one record at a typical delta."""
 PARTS = 4
-"""The table ends after so many parts, which are computed where they are asked for: beyond it the last value counts."""
+"""The table ends after so many parts, which are computed where they are asked for: beyond it the
+last value counts."""
 TYPICAL = (1e-6, 1e-3, 0.1, 0.5)
-"""Deltas of which the first that has an epsilon says how wide the table is: a curve has one, whatever it is asked."""
+"""Deltas of which the first that has an epsilon says how wide the table is: a curve has one,
+whatever it is asked."""
 
 
 @final
@@ -314,8 +340,14 @@ class Exchanged(Curve):
         return np.array([[from_log(log) for log in logs] for logs in self.log_profile(epsilons)])
 
     def log_profile(self, epsilons: Array) -> Array:
-        logs = np.array([_through_best_split(_table(self.curve, _parts(self.curve, float(epsilon))), float(epsilon))
-                         for epsilon in epsilons])
+        logs = np.array(
+            [
+                _through_best_split(
+                    _table(self.curve, _parts(self.curve, float(epsilon))), float(epsilon)
+                )
+                for epsilon in epsilons
+            ]
+        )
         return np.stack([logs, logs], axis=1)
 
     def epsilon(self, delta: float) -> float:
@@ -363,7 +395,8 @@ def _parts(curve: Curve, epsilon: float) -> int:
 
 @lru_cache(maxsize=128)
 def _part(curve: Curve, number: int) -> tuple[Array, Array]:
-    """Epsilons i^1.5, i in units of a part, and log delta of both orders; shapes (POINTS,), (POINTS, 2)."""
+    """Epsilons i^1.5, i in units of a part, and log delta of both orders; shapes (POINTS,),
+    (POINTS, 2)."""
     grid = _width(curve) * (number + np.arange(1, POINTS + 1) / POINTS) ** 1.5
     return grid, curve.log_profile(grid)
 
@@ -379,8 +412,9 @@ def _table(curve: Curve, parts: int) -> tuple[Array, Array, Array]:
 
 
 def _through_best_split(table: tuple[Array, Array, Array], epsilon: float) -> float:
-    """log of the min over tabled x <= epsilon of removed(x) + e^x added(epsilon - x), and with the roles of the grid
-    exchanged. All in logarithms: neither e^x overflows nor what it multiplies underflows."""
+    """log of the min over tabled x <= epsilon of removed(x) + e^x added(epsilon - x), and with the
+    roles of the grid exchanged. All in logarithms: neither e^x overflows nor what it multiplies
+    underflows."""
     grid, removed, added = table
     first = grid[: int(np.searchsorted(grid, epsilon, side="right"))]
     rest = np.maximum(epsilon * (1 - 1e-15) - first, 0.0)  # rounded down, where delta is larger
@@ -404,13 +438,15 @@ def _chord(grid: Array, logs: Array, at: Array) -> Array:
 
 # Guarantees that hold except with a stated probability.
 
+
 @final
 @dataclass(frozen=True)
 class WithFailure(Curve):
     """``curve``, except with probability ``failure``.
 
-    **Guarantee:** for both neighbours the mechanism differs on an event of probability at most ``failure`` from one
-    that ``curve`` bounds. Hence delta(epsilon) <= curve's + failure, and failures of several mechanisms add up.
+    **Guarantee:** for both neighbours the mechanism differs on an event of probability at most
+    ``failure`` from one that ``curve`` bounds. Hence delta(epsilon) <= curve's + failure, and
+    failures of several mechanisms add up.
     """
 
     curve: Curve

@@ -6,30 +6,32 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Protocol, Self
+from typing import Protocol, Self, final
+
 import numpy as np
-from lastiterate.curves.curve import UP, BestOf, Curve, check_delta, check_epsilon
-from lastiterate.curves.curve import Exchanged
-from lastiterate.curves.gaussian import Gdp
-from lastiterate.curves.curve import Grouped, confirmed_epsilon, search_epsilon
-from lastiterate.curves.renyi import renyi_divergence
+
+from lastiterate.curves import subsampled
+from lastiterate.curves.curve import (
+    UP,
+    BestOf,
+    Curve,
+    Exchanged,
+    Grouped,
+    check_delta,
+    check_epsilon,
+    confirmed_epsilon,
+    search_epsilon,
+)
+from lastiterate.curves.gaussian import Gdp, drawn_delta, gdp_delta
+from lastiterate.curves.ratio_law import Chernoff, Ratio, chernoff, composed
+from lastiterate.curves.renyi import check_sampled, divergence_of, renyi_divergence
 from lastiterate.errors import InputError
 from lastiterate.run.validation import Array
-from dataclasses import dataclass
-from typing import final
-from lastiterate.curves import subsampled
-from lastiterate.curves.curve import UP
-from lastiterate.curves.renyi import divergence_of
-from lastiterate.curves.ratio_law import Ratio
-from lastiterate.curves.ratio_law import Chernoff, chernoff, composed
-from lastiterate.curves.renyi import check_sampled
-from lastiterate.curves.gaussian import drawn_delta, gdp_delta
 
+# Curves of mechanisms that a Gaussian mechanism on the same data joins exactly, and of those, one
+# dominating pair's.  A dominating pair's likelihood ratio is composed once, without the Gaussian
+# mechanism, and kept: whatever asks for numbers, in both orders of the pair, asks its law.
 
-# Curves of mechanisms that a Gaussian mechanism on the same data joins exactly, and of those, one dominating pair's.
-#
-# A dominating pair's likelihood ratio is composed once, without the Gaussian mechanism, and kept: whatever asks for
-# numbers, in both orders of the pair, asks its law.
 
 class Law(Protocol):
     """The law of a likelihood ratio."""
@@ -40,7 +42,8 @@ class Law(Protocol):
 
 
 class LawWithFloors(Law, Protocol):
-    """A law by sums whose rounding errors, and what its grid leaves out, count in full in every delta."""
+    """A law by sums whose rounding errors, and what its grid leaves out, count in full in every
+    delta."""
 
     @property
     def floors(self) -> tuple[float, float]:
@@ -49,12 +52,14 @@ class LawWithFloors(Law, Protocol):
 
 
 NEAR_FLOOR = 10.0
-"""Deltas below so many floors are looked for by the far law as well; above, it is looser than a law with its floor."""
+"""Deltas below so many floors are looked for by the far law as well; above, it is looser than a law
+with its floor."""
 
 
 @dataclass(frozen=True)
 class BesideGaussian(Curve):
-    """A mechanism, and a Gaussian mechanism ``mu`` (0: none) on the same data; ``coarse``: computed on wider grids."""
+    """A mechanism, and a Gaussian mechanism ``mu`` (0: none) on the same data; ``coarse``: computed
+    on wider grids."""
 
     mu: float = field(default=0.0, kw_only=True)
     coarse: bool = field(default=False, kw_only=True)
@@ -75,8 +80,8 @@ class BesideGaussian(Curve):
 class DominatingPair(BesideGaussian):
     """A mechanism with secret draws, by the exact pair that dominates it.
 
-    It holds the description; the law is computed when a number is asked for, so that equal curves always give equal
-    numbers.
+    It holds the description; the law is computed when a number is asked for, so that equal curves
+    always give equal numbers.
     """
 
     @property
@@ -86,7 +91,8 @@ class DominatingPair(BesideGaussian):
 
     @abstractmethod
     def law(self) -> tuple[LawWithFloors, float] | None:
-        """The law without ``mu``, and mu of what counts as certain beside it; ``None`` where there are no numbers."""
+        """The law without ``mu``, and mu of what counts as certain beside it; ``None`` where there
+        are no numbers."""
 
     @abstractmethod
     def far_law(self) -> Law:
@@ -102,12 +108,16 @@ class DominatingPair(BesideGaussian):
         return min(removed, known), min(added, known)
 
     def _deltas(self, law: LawWithFloors, epsilon: float, mu: float) -> tuple[float, float]:
-        """Those of ``law``; near its floors the smaller of them and the far law's, both of which are upper ends.
+        """Those of ``law``; near its floors the smaller of them and the far law's, both of which
+        are upper ends.
 
         Both fall, and a delta that is near its floor stays there: what is returned falls too.
         """
         removed, added = law.deltas(epsilon, mu)
-        near = [delta <= NEAR_FLOOR * floor for delta, floor in zip((removed, added), law.floors, strict=True)]
+        near = [
+            delta <= NEAR_FLOOR * floor
+            for delta, floor in zip((removed, added), law.floors, strict=True)
+        ]
         if not any(near):
             return removed, added
         far = _far_law(replace(self, mu=0.0)).deltas(epsilon, mu)
@@ -122,7 +132,8 @@ class DominatingPair(BesideGaussian):
         return np.minimum(known, [self._deltas(law, float(epsilon), mu) for epsilon in epsilons])
 
     def log_profile(self, epsilons: Array) -> Array:
-        """Where masses of the law are too small for doubles, the Gaussian curve has logarithms all the same."""
+        """Where masses of the law are too small for doubles, the Gaussian curve has logarithms all
+        the same."""
         return np.minimum(super().log_profile(epsilons), self.known.log_profile(epsilons))
 
     def epsilon(self, delta: float) -> float:
@@ -161,23 +172,25 @@ def _epsilon(curve: DominatingPair, delta: float) -> float:
     law, certain = parts
     if delta <= NEAR_FLOOR * max(law.floors):
         return min(known.epsilon(delta), confirmed_epsilon(curve, delta))
-    mu = math.hypot(curve.mu, certain) * UP  # the far law lowers no delta that is as large as this one
-    found = search_epsilon(lambda epsilon: min(known.delta(epsilon), max(law.deltas(epsilon, mu))), delta)
+    mu = (
+        math.hypot(curve.mu, certain) * UP
+    )  # the far law lowers no delta that is as large as this one
+    found = search_epsilon(
+        lambda epsilon: min(known.delta(epsilon), max(law.deltas(epsilon, mu))), delta
+    )
     return min(known.epsilon(delta), found)
 
 
-# Batches of a fixed size drawn afresh at every step: the composition of amplified steps.
-#
-# A step draws b of the n records without replacement, q = b/n, and adds noise of standard deviation z times the largest
-# gradient of one record (under replace-one: the largest difference of two) to their sum. With delta_m the curve of the
-# m-Gaussian mechanism and e^eps = 1 + (e^e - 1)/q, one step has at e >= 0
-#
-#     replace-one, both orders:                        q delta_{1/z}(eps)
-#     zero-out, the record removed (P with, Q without): that of q N(2/z) + (1 - q) N(0) against q N(1/z) + (1 - q) N(0)
-#     zero-out, the record added:                      q delta_{1/z}(eps)
-#
-# Proof: docs/theorems/fixed-size. Both orders together bound E_Q[(Y - g)_+] for all g > 0, and chords between nodes
-# e^{kh} (their convex hull) are the curve of a pair on these nodes: the pairs of all steps compose.
+# Batches of a fixed size drawn afresh at every step: the composition of amplified steps.  A step
+# draws b of the n records without replacement, q = b/n, and adds noise of standard deviation z
+# times the largest gradient of one record (under replace-one: the largest difference of two) to
+# their sum. With delta_m the curve of the m-Gaussian mechanism and e^eps = 1 + (e^e - 1)/q, one
+# step has at e >= 0      replace-one, both orders:                        q delta_{1/z}(eps)
+# zero-out, the record removed (P with, Q without): that of q N(2/z) + (1 - q) N(0) against q N(1/z)
+# + (1 - q) N(0)     zero-out, the record added:                      q delta_{1/z}(eps)  Proof:
+# docs/theorems/fixed-size. Both orders together bound E_Q[(Y - g)_+] for all g > 0, and chords
+# between nodes e^{kh} (their convex hull) are the curve of a pair on these nodes: the pairs of all
+# steps compose.
 
 LEAST, LARGEST = 0.1, 1e6
 """Noise multipliers below, and runs whose least one is above, get no amplification."""
@@ -187,13 +200,15 @@ FINE_LEVELS, COARSE_LEVELS = 16, 4
 """Different noise multipliers that are distinguished; others are rounded down."""
 MOST_NODES = 2**18
 REACH = 9.7
-"""Standard deviations of a Gaussian of twice the mu beyond which delta counts as lost: below 1e-50."""
+"""Standard deviations of a Gaussian of twice the mu beyond which delta counts as lost: below 1e-50.
+"""
 
 
 @final
 @dataclass(frozen=True)
 class FixedSizeSteps(DominatingPair):
-    """``counts[i]`` steps of noise multiplier ``multipliers[i]``, all with batches of ``rate`` n records drawn afresh.
+    """``counts[i]`` steps of noise multiplier ``multipliers[i]``, all with batches of ``rate`` n
+    records drawn afresh.
 
     ``replaced``: a record is exchanged for another (replace-one); otherwise its gradient becomes 0.
     """
@@ -229,11 +244,15 @@ class FixedSizeSteps(DominatingPair):
 
     def _parts(self, resolution: int) -> tuple[tuple[Ratio, int], ...]:
         """The pairs of single steps, and how many are alike."""
-        given = tuple(sorted((z * (1 - 1e-9), n) for z, n in zip(self.multipliers, self.counts, strict=True)))
+        given = tuple(
+            sorted((z * (1 - 1e-9), n) for z, n in zip(self.multipliers, self.counts, strict=True))
+        )
         levels = subsampled.merged(given, COARSE_LEVELS if self.coarse else FINE_LEVELS)
         steps = sum(n for _, n in levels)
         # about the variance of the losses: Y - 1 = q (e^{m Z - m^2/2} - 1)
-        variance = sum(n * min(self.rate**2 * math.expm1(min(z**-2, 700.0)), z**-2) for z, n in levels)
+        variance = sum(
+            n * min(self.rate**2 * math.expm1(min(z**-2, 700.0)), z**-2) for z, n in levels
+        )
         largest = max(_largest_loss(z, self.rate) for z, _ in levels)
         h = max(math.sqrt(variance / steps) / resolution, largest / MOST_NODES)
         return tuple((one_step(self.rate, z, self.replaced, h), n) for z, n in levels)
@@ -242,13 +261,16 @@ class FixedSizeSteps(DominatingPair):
         if min(self.multipliers) < LEAST:
             return self.known.rdp(alpha)
         apart = 1 if self.replaced else 2
-        total = sum(n * divergence_of(_profile(self.rate, z, self.replaced), alpha, apart / z, self.rate)
-                    for z, n in zip(self.multipliers, self.counts, strict=True))
+        total = sum(
+            n * divergence_of(_profile(self.rate, z, self.replaced), alpha, apart / z, self.rate)
+            for z, n in zip(self.multipliers, self.counts, strict=True)
+        )
         return min(self.known.rdp(alpha), (total + alpha * self.mu**2 / 2) * UP)
 
 
 def _largest_loss(z: float, rate: float) -> float:
-    """The loss of one step beyond which nothing counts: of a record whose shift is twice the largest."""
+    """The loss of one step beyond which nothing counts: of a record whose shift is twice the
+    largest."""
     mu = 2 / z
     return math.log1p(rate * math.expm1(REACH * mu + mu * mu / 2))
 
@@ -257,16 +279,19 @@ def _largest_loss(z: float, rate: float) -> float:
 def one_step(rate: float, z: float, replaced: bool, h: float) -> Ratio:
     """The pair of one step on the nodes e^{k h}: chords of both orders' curves, their convex hull.
 
-    E_Q[(Y - g)_+] is ``removed`` for g >= 1 and 1 - g + g ``added``(1/g) below. Masses under Q are the increases of the
-    chords' slopes, which are good to a few ulp: by partial summation they move no delta by more, relatively. The curves
-    themselves are rounded up by 1e-14, and increases that this makes negative are raised to 0.
+    E_Q[(Y - g)_+] is ``removed`` for g >= 1 and 1 - g + g ``added``(1/g) below. Masses under Q are
+    the increases of the chords' slopes, which are good to a few ulp: by partial summation they move
+    no delta by more, relatively. The curves themselves are rounded up by 1e-14, and increases that
+    this makes negative are raised to 0.
     """
     last = math.ceil(_largest_loss(z, rate) / h) + 1
     losses = np.arange(last + 1, dtype=np.float64) * h
     nodes = np.exp(losses)
     removed, added = _orders(losses, rate, z, replaced)
     falling = _hull_slopes(nodes, removed)
-    rising = np.append(np.diff(added / nodes) / np.diff(1 / nodes), added[-1])  # of g added(1/g), from g = 1 down to 0
+    rising = np.append(
+        np.diff(added / nodes) / np.diff(1 / nodes), added[-1]
+    )  # of g added(1/g), from g = 1 down to 0
     above = np.maximum(np.diff(np.append(falling, 0.0)), 0.0)
     below = np.maximum(-np.diff(rising), 0.0)
     middle = max(0.0, 1 + float(falling[0]) - float(rising[0]))
@@ -302,7 +327,8 @@ def _hull_slopes(x: Array, y: Array) -> Array:
     kept = [0]
     for point in range(1, x.size):
         while len(kept) > 1 and (y[kept[-1]] - y[kept[-2]]) * (x[point] - x[kept[-1]]) >= (
-                (y[point] - y[kept[-1]]) * (x[kept[-1]] - x[kept[-2]])):
+            (y[point] - y[kept[-1]]) * (x[kept[-1]] - x[kept[-2]])
+        ):
             kept.pop()
         kept.append(point)
     return np.repeat(np.diff(y[kept]) / np.diff(x[kept]), np.diff(kept))

@@ -1,21 +1,28 @@
-"""Gaussian differential privacy, mixtures over secret positions, and tails rounded to the safe side."""
+"""Gaussian differential privacy, mixtures over secret positions, and tails rounded to the safe
+side."""
 
 from __future__ import annotations
 
 import math
-from typing import cast
-import numpy as np
-from lastiterate.curves.curve import TINY, log_of
-from lastiterate.run.validation import Array
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import final
-from lastiterate.curves.curve import UP, Curve, check_delta, check_epsilon
+from typing import cast, final
+
+import numpy as np
+
+from lastiterate.curves.curve import (
+    TINY,
+    UP,
+    BestOf,
+    Curve,
+    Exchanged,
+    check_delta,
+    check_epsilon,
+    log_of,
+)
 from lastiterate.curves.roots import first_within
 from lastiterate.errors import InputError
-from lastiterate.curves.curve import UP, BestOf, Curve, check_delta, check_epsilon
-from lastiterate.curves.curve import Exchanged
-
+from lastiterate.run.validation import Array
 
 # Gaussian tails with stated error bounds, rounded to the safe side.
 
@@ -25,13 +32,14 @@ FAR, FARTHEST = 36.0, 1e5
 
 
 def gdp_delta(epsilon: float | Array, mu: Array) -> Array:
-    """Upper ends of delta_mu(eps) = Phi(a) - e^eps Phi(b), a = mu/2 - eps/mu, b = a - mu, for finite mu > 0.
+    """Upper ends of delta_mu(eps) = Phi(a) - e^eps Phi(b), a = mu/2 - eps/mu, b = a - mu, for
+    finite mu > 0.
 
-    e^eps phi(b) = phi(a), so both tails share one exponential and e^eps never appears:
-    delta = exp(-a^2/2)/2 (erfcx(p) - erfcx(p + q)), p = -a/sqrt 2, q = mu/sqrt 2, for a <= 0. erfcx is good to a few
-    u = 2^-53, so the difference is off by less than 1e-14 erfcx(p), however much of it cancels; exp(-a^2/2) is good
-    to 4 u (1 + a^2 + eps). For a > 0 the first term is Phi(a) >= 1/2 and errors are absolute, below 8 u. A delta that
-    is smaller than ``TINY`` counts as ``TINY``.
+    e^eps phi(b) = phi(a), so both tails share one exponential and e^eps never appears: delta =
+    exp(-a^2/2)/2 (erfcx(p) - erfcx(p + q)), p = -a/sqrt 2, q = mu/sqrt 2, for a <= 0. erfcx is good
+    to a few u = 2^-53, so the difference is off by less than 1e-14 erfcx(p), however much of it
+    cancels; exp(-a^2/2) is good to 4 u (1 + a^2 + eps). For a > 0 the first term is Phi(a) >= 1/2
+    and errors are absolute, below 8 u. A delta that is smaller than ``TINY`` counts as ``TINY``.
     """
     from scipy.special import erfcx, ndtr  # pyright: ignore
 
@@ -48,12 +56,15 @@ def gdp_delta(epsilon: float | Array, mu: Array) -> Array:
 
 
 def gdp_log_delta(epsilon: float | Array, mu: Array) -> Array:
-    """Logarithms of ``gdp_delta``, by the same formula and with the same errors where delta is below a double."""
+    """Logarithms of ``gdp_delta``, by the same formula and with the same errors where delta is
+    below a double."""
     from scipy.special import erfcx  # pyright: ignore
 
     near = gdp_delta(epsilon, mu)
     with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
-        a = np.maximum(_place(epsilon, mu), -1e150)  # its square stays finite, and delta never increases
+        a = np.maximum(
+            _place(epsilon, mu), -1e150
+        )  # its square stays finite, and delta never increases
         p, q = np.maximum(-a / _SQRT2, 0.0), mu / _SQRT2
         first: Array = erfcx(p)
         rounding = 1e-15 * (1 + a * a + np.minimum(epsilon, 1e300))
@@ -67,34 +78,41 @@ def _place(epsilon: float | Array, mu: Array) -> Array:
 
 
 def drawn_delta(loss: Array, rate: float, mu: float) -> Array:
-    """Upper ends of delta of q N(2 mu) + (1 - q) N(0) against q N(mu) + (1 - q) N(0) at losses e >= 0, q = ``rate``.
+    """Upper ends of delta of q N(2 mu) + (1 - q) N(0) against q N(mu) + (1 - q) N(0) at losses e >=
+    0, q = ``rate``.
 
-    With k = (e^e - 1)(1 - q)/q the best half line begins at x + 2 mu, mu x = log u - mu^2 / 2, u the root of u^2 =
-    e^e u + k e^(-mu^2); there delta = q (Phi(-x) - (e^e / u) exp(-x^2/2)/2 erfcx((x + mu)/sqrt 2) - ...). Rounding is
-    that of ``gdp_delta``, which this is at q = 1.
+    With k = (e^e - 1)(1 - q)/q the best half line begins at x + 2 mu, mu x = log u - mu^2 / 2, u
+    the root of u^2 = e^e u + k e^(-mu^2); there delta = q (Phi(-x) - (e^e / u) exp(-x^2/2)/2
+    erfcx((x + mu)/sqrt 2) - ...). Rounding is that of ``gdp_delta``, which this is at q = 1.
     """
     from scipy.special import erfcx, ndtr  # pyright: ignore
 
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         grown, others = np.exp(loss), np.expm1(loss) * (1 - rate) / rate * math.exp(-mu * mu)
-        root = np.where(loss < 300, np.sqrt(grown * grown + 4 * others), np.hypot(grown, 2 * np.sqrt(others)))
+        root = np.where(
+            loss < 300, np.sqrt(grown * grown + 4 * others), np.hypot(grown, 2 * np.sqrt(others))
+        )
         u = (grown + root) / 2  # squares overflow: losses reach 470
         x = np.log(u) / mu - mu / 2
         p, gauss = x / _SQRT2, np.exp(-x * x / 2) / 2
         first: Array = erfcx(np.maximum(p, 0.0))
-        behind: Array = grown / u * erfcx(p + mu / _SQRT2) + others / u / u * erfcx(p + 2 * mu / _SQRT2)
+        behind: Array = grown / u * erfcx(p + mu / _SQRT2) + others / u / u * erfcx(
+            p + 2 * mu / _SQRT2
+        )
         low = gauss * (first - behind + 2e-14 * first) * (1 + 2e-15 * (1 + x * x + np.log(u)))
         high = (ndtr(-x) - gauss * behind) * (1 + 2e-14) + 4e-15
     return rate * np.clip(cast(Array, np.where(p >= 0, low, high)), 0.0, 1.0)
 
 
 def log_sum_exp(values: Array) -> float:
-    """log of the sum of exp(values), without overflow; relative error of the sum at most 2^-50 size(values)."""
+    """log of the sum of exp(values), without overflow; relative error of the sum at most 2^-50
+    size(values)."""
     top = float(values.max())
     return top if math.isinf(top) else top + math.log(float(np.exp(values - top).sum()))
 
 
 # Gaussian differential privacy.
+
 
 @final
 @dataclass(frozen=True)
@@ -140,22 +158,25 @@ class Gdp(Curve):
 
 @lru_cache(maxsize=4096)
 def _epsilon(curve: Gdp, delta: float) -> float:
-    """A certificate, what is stated beside it and whoever verifies both ask for the same numbers again."""
+    """A certificate, what is stated beside it and whoever verifies both ask for the same numbers
+    again."""
     return first_within(curve.delta, delta, 0.0, ceiling(curve.mu, delta))
 
 
-
 def ceiling(mu: float, delta: float) -> float:
-    """An epsilon at which mu-GDP surely has at most ``delta`` (zCDP conversion, Bun and Steinke 2016)."""
+    """An epsilon at which mu-GDP surely has at most ``delta`` (zCDP conversion, Bun and Steinke
+    2016)."""
     return mu * mu / 2 + mu * math.sqrt(2 * math.log(1 / delta)) + mu * 1e-6 + 1e-300
 
 
 # Mixtures of Gaussian pairs over a place that stays secret.
 
+
 @final
 @dataclass(frozen=True)
 class GdpMixture(Curve):
-    """The pair (J, N(mu_J, 1)) against (J, N(0, 1)) with P[J = j] = weights[j] (docs: one secret permutation)."""
+    """The pair (J, N(mu_J, 1)) against (J, N(0, 1)) with P[J = j] = weights[j] (docs: one secret
+    permutation)."""
 
     weights: tuple[float, ...]
     mus: tuple[float, ...]
@@ -164,7 +185,9 @@ class GdpMixture(Curve):
         if len(self.weights) != len(self.mus) or not self.mus:
             raise InputError("weights", "need one entry for every mu", len(self.weights))
         if min(self.weights) < 0 or abs(math.fsum(self.weights) - 1) > 1e-12:
-            raise InputError("weights", "must be non-negative and sum to 1", math.fsum(self.weights))
+            raise InputError(
+                "weights", "must be non-negative and sum to 1", math.fsum(self.weights)
+            )
         if not all(mu >= 0 for mu in self.mus):
             raise InputError("mus", "must be numbers >= 0", self.mus)
 
@@ -192,7 +215,10 @@ class GdpMixture(Curve):
         rest = [0.0] if lost > 0 else []
         if not terms.size:
             return np.full((epsilons.size, 2), -math.inf)
-        logs = [log_sum_exp(terms + np.append(gdp_log_delta(float(epsilon), mu), rest)) for epsilon in epsilons]
+        logs = [
+            log_sum_exp(terms + np.append(gdp_log_delta(float(epsilon), mu), rest))
+            for epsilon in epsilons
+        ]
         least = np.minimum(np.array(logs) + 1e-12, 0.0)
         return np.stack([least, least], axis=1)
 
@@ -213,7 +239,9 @@ class GdpMixture(Curve):
         if lost > 0:
             return math.inf
         rest = max(0.0, 1 - float(w.sum()))
-        terms = np.log(np.append(w, rest + 1e-300)) + np.append((alpha - 1) * alpha * mu**2 / 2, 0.0)
+        terms = np.log(np.append(w, rest + 1e-300)) + np.append(
+            (alpha - 1) * alpha * mu**2 / 2, 0.0
+        )
         return max(0.0, log_sum_exp(terms) / (alpha - 1)) * UP + 1e-12 / (alpha - 1)
 
     def exchanged(self) -> BestOf:

@@ -17,15 +17,18 @@ from lastiterate.run import serialization as codec
 from lastiterate.run.validation import Array
 
 ROUNDING = 1e-9
-"""Relative accuracy to which mus are known: more than the rounding of products of 200,000 factors."""
+"""Relative accuracy to which mus are known: more than the rounding of products of 200,000 factors.
+"""
 MOST_STEPS = 100
 """Steps to a threshold; Newton needs five or ten, halving a bracket fifty."""
 
 
 class LowerBound(ABC):
-    """Numbers that the privacy of a class of losses cannot fall below, because one of its losses attains them.
+    """Numbers that the privacy of a class of losses cannot fall below, because one of its losses
+    attains them.
 
-    It is not a ``Curve``: nothing is certified by it, and there is nothing to compose, to group or to convert.
+    It is not a ``Curve``: nothing is certified by it, and there is nothing to compose, to group or
+    to convert.
     """
 
     @abstractmethod
@@ -34,7 +37,8 @@ class LowerBound(ABC):
 
     @abstractmethod
     def epsilon(self, delta: float) -> float:
-        """An epsilon that the pair exceeds or attains at ``delta`` in (0, 1); 0 where nothing is known."""
+        """An epsilon that the pair exceeds or attains at ``delta`` in (0, 1); 0 where nothing is
+        known."""
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready form."""
@@ -46,13 +50,13 @@ class LowerBound(ABC):
 class MixturePair(LowerBound):
     """P = sum_j weights[j] N(mus[j], 1) against Q = sum_j weights[j] N(-opposed mus[j], 1).
 
-    ``opposed`` is 0 where the neighbour has no such record (zero-out: Q = N(0, 1)), and 1 where a record of the
-    opposite gradient stands in its place.
+    ``opposed`` is 0 where the neighbour has no such record (zero-out: Q = N(0, 1)), and 1 where a
+    record of the opposite gradient stands in its place.
 
-    **Guarantee:** delta >= P(A) - e^epsilon Q(A) for every event A. The events here are half lines, whose probabilities
-    are rounded against the claim (mus by ``ROUNDING``), so every threshold gives a true lower bound; the best one is
-    looked for (it is the best event where no mu is negative, because the likelihood ratio then increases). Smaller mus
-    only make the claim smaller.
+    **Guarantee:** delta >= P(A) - e^epsilon Q(A) for every event A. The events here are half lines,
+    whose probabilities are rounded against the claim (mus by ``ROUNDING``), so every threshold
+    gives a true lower bound; the best one is looked for (it is the best event where no mu is
+    negative, because the likelihood ratio then increases). Smaller mus only make the claim smaller.
     """
 
     weights: tuple[float, ...]
@@ -63,7 +67,9 @@ class MixturePair(LowerBound):
         if len(self.weights) != len(self.mus) or not self.mus:
             raise InputError("weights", "need one entry for every mu", len(self.weights))
         if min(self.weights) < 0 or abs(math.fsum(self.weights) - 1) > 1e-12:
-            raise InputError("weights", "must be non-negative and sum to 1", math.fsum(self.weights))
+            raise InputError(
+                "weights", "must be non-negative and sum to 1", math.fsum(self.weights)
+            )
         if any(map(math.isnan, self.mus)) or not 0 <= self.opposed <= 1:
             raise InputError("mus", "must be numbers, opposed by a share in [0, 1]", self.opposed)
 
@@ -76,7 +82,9 @@ class MixturePair(LowerBound):
     def mu(self) -> float:
         """The distance of a pair of two Gaussians."""
         if len(self.mus) != 1:
-            raise InputError("mu", "is defined for a pair of Gaussians, not of mixtures", len(self.mus))
+            raise InputError(
+                "mu", "is defined for a pair of Gaussians, not of mixtures", len(self.mus)
+            )
         return self.mus[0] * (1 + self.opposed)
 
     @cached_property
@@ -112,9 +120,13 @@ class _Side:
 
     def __init__(self, weights: Array, mus: Array, opposed: float) -> None:
         near = np.isfinite(mus)
-        if opposed > 0 and np.isneginf(mus).any():  # without noise the neighbour is far to the right as well
+        if (
+            opposed > 0 and np.isneginf(mus).any()
+        ):  # without noise the neighbour is far to the right as well
             near, mus = np.zeros(mus.shape, dtype=bool), np.zeros(mus.shape)
-        self.lost = float(weights[np.isposinf(mus)].sum()) * (1 - 1e-12)  # without noise: distinguished for certain
+        self.lost = float(weights[np.isposinf(mus)].sum()) * (
+            1 - 1e-12
+        )  # without noise: distinguished for certain
         self.logs, self.opposed = np.log(weights[near]), opposed
         self.mus = mus[near] - np.abs(mus[near]) * ROUNDING
         self.others = -opposed * mus[near] + opposed * np.abs(mus[near]) * ROUNDING
@@ -129,7 +141,8 @@ class _Side:
         return max(self.lost, ahead - math.exp(min(epsilon + log_behind + 1e-15 * epsilon, 1.0)))
 
     def epsilon(self, delta: float) -> float:
-        """The largest log((P(x, inf) - delta) / Q(x, inf)) over x: it rises while it exceeds the log of the ratio."""
+        """The largest log((P(x, inf) - delta) / Q(x, inf)) over x: it rises while it exceeds the
+        log of the ratio."""
         if self.lost > delta:
             return math.inf
         if not self.top > 0:
@@ -148,13 +161,18 @@ class _Side:
     def _tails(self, x: float) -> tuple[float, float]:
         """P(x, inf), rounded down, and log Q(x, inf), rounded up.
 
-        log_ndtr is good to a few u = 2^-53 (relative, absolute near 0), so a tail at z is good to a few u (1 + z^2).
+        log_ndtr is good to a few u = 2^-53 (relative, absolute near 0), so a tail at z is good to a
+        few u (1 + z^2).
         """
         from scipy.special import log_ndtr  # pyright: ignore
 
         error = 1e-12 + 1e-14 * (x * x + self.reach * self.reach)
         ahead = math.exp(log_sum_exp(self.logs + log_ndtr(self.mus - x)) - error)
-        behind: float = log_ndtr(-x) if self.opposed == 0 else log_sum_exp(self.logs + log_ndtr(self.others - x))
+        behind: float = (
+            log_ndtr(-x)
+            if self.opposed == 0
+            else log_sum_exp(self.logs + log_ndtr(self.others - x))
+        )
         return self.lost + ahead, float(behind) + error
 
     def _log_ratio(self, x: float) -> tuple[float, float]:
@@ -169,7 +187,8 @@ class _Side:
         return value - below, slope - float((self.others * np.exp(terms - below)).sum())
 
     def _threshold(self, wanted: float) -> float:
-        """x with log P/Q = ``wanted``, by Newton's steps inside of a bracket (any x gives a true bound)."""
+        """x with log P/Q = ``wanted``, by Newton's steps inside of a bracket (any x gives a true
+        bound)."""
         most = self.mus == self.top
         high = (wanted - log_sum_exp(self.logs[most]) + self.top * self.top / 2) / self.top
         low, x = -40.0 - self.reach, high

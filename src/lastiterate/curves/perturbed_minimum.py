@@ -1,7 +1,8 @@
-"""Objective perturbation: a loss that is at most D + max(0, mu^2/2 + mu M), and Gaussian mechanisms beside it.
+"""Objective perturbation: a loss that is at most D + max(0, mu^2/2 + mu M), and Gaussian mechanisms
+beside it.
 
-M is the largest of J standard normals, any two of correlation 1/2 (one normal for two classes). With X ~ N(nu^2/2,
-nu^2) for all Gaussian mechanisms together, in both orders of the pair,
+M is the largest of J standard normals, any two of correlation 1/2 (one normal for two classes).
+With X ~ N(nu^2/2, nu^2) for all Gaussian mechanisms together, in both orders of the pair,
 
     delta(eps) = E[(1 - e^(eps - D - max(0, mu^2/2 + mu M) - X))_+].
 
@@ -17,9 +18,15 @@ from typing import cast, final
 
 import numpy as np
 
-from lastiterate.curves.curve import UP, Curve, check_delta, check_epsilon
-from lastiterate.curves.curve import Exchanged
-from lastiterate.curves.curve import Grouped, confirmed_epsilon
+from lastiterate.curves.curve import (
+    UP,
+    Curve,
+    Exchanged,
+    Grouped,
+    check_delta,
+    check_epsilon,
+    confirmed_epsilon,
+)
 from lastiterate.curves.gaussian import gdp_delta
 from lastiterate.errors import InputError
 from lastiterate.run.validation import Array
@@ -31,9 +38,11 @@ LOW, HIGH, CELLS = -9.0, 11.5, 8192
 @final
 @dataclass(frozen=True)
 class PerturbedObjective(Curve):
-    """``mu``: the largest change of the summed gradient over the noise. ``others``: J. ``shift``: D.
+    """``mu``: the largest change of the summed gradient over the noise. ``others``: J. ``shift``:
+    D.
 
-    ``gaussian``: nu. ``failure``: with this probability, for either neighbour, the release is another one.
+    ``gaussian``: nu. ``failure``: with this probability, for either neighbour, the release is
+    another one.
     """
 
     mu: float
@@ -56,7 +65,8 @@ class PerturbedObjective(Curve):
         if not math.isfinite(self.mu + self.shift + self.gaussian):
             return 1.0
         total = self.sum_at(epsilon)
-        # the failure grows with e^epsilon, and the sum, convex in e^epsilon, with it: delta never increases
+        # the failure grows with e^epsilon, and the sum, convex in e^epsilon, with it: delta never
+        # increases
         if self.failure > 0 and self._failed(epsilon) > 0.01 * total:
             lowest = _lowest(self)
             return self.sum_at(lowest) if epsilon > lowest else total
@@ -64,15 +74,24 @@ class PerturbedObjective(Curve):
 
     def _failed(self, epsilon: float) -> float:
         """failure (1 + e^epsilon), at most 1."""
-        return math.exp(min(0.0, math.log(self.failure) + float(np.logaddexp(0.0, epsilon)))) if self.failure else 0.0
+        return (
+            math.exp(min(0.0, math.log(self.failure) + float(np.logaddexp(0.0, epsilon))))
+            if self.failure
+            else 0.0
+        )
 
     def sum_at(self, epsilon: float) -> float:
         """The sum of both parts at this very epsilon."""
         losses = np.maximum(0.0, self.mu**2 / 2 + self.mu * _ends()) * UP
         beyond = _survival(self.others)
-        deltas = np.maximum.accumulate(_gaussian_delta(epsilon - self.shift * UP - losses, self.gaussian * UP))
+        deltas = np.maximum.accumulate(
+            _gaussian_delta(epsilon - self.shift * UP - losses, self.gaussian * UP)
+        )
         rises = np.append(np.diff(deltas), 1 - deltas[-1])
-        return min(1.0, float(deltas[0] + (beyond * rises).sum()) * (1 + 1e-11) + self._failed(epsilon) * UP)
+        return min(
+            1.0,
+            float(deltas[0] + (beyond * rises).sum()) * (1 + 1e-11) + self._failed(epsilon) * UP,
+        )
 
     def epsilon(self, delta: float) -> float:
         check_delta(delta)
@@ -103,7 +122,8 @@ def _lowest(curve: PerturbedObjective) -> float:
 
 
 def _gaussian_delta(epsilon: Array, mu: float) -> Array:
-    """Upper ends of the Gaussian mechanism's delta at any real epsilon: delta(-e) = 1 - e^-e (1 - delta(e))."""
+    """Upper ends of the Gaussian mechanism's delta at any real epsilon: delta(-e) = 1 - e^-e (1 -
+    delta(e))."""
     size = np.abs(epsilon)
     there: Array = gdp_delta(size, np.full(size.shape, mu)) if mu > 0 else np.zeros(size.shape)
     below: Array = np.minimum(1.0, 1 - np.exp(-size) * (1 - there) + 1e-15)
@@ -116,8 +136,9 @@ def _ends() -> Array:
 
 @lru_cache(maxsize=64)
 def _survival(others: int) -> Array:
-    """P[M > x] at the ends of the cells, rounded up: with iid normals g, M = max_k (g_0 - g_k) / sqrt 2, so it is the
-    integral of phi(y) (1 - Phi(sqrt 2 x - y)^J), by the trapezoidal rule; terms are positive and smooth."""
+    """P[M > x] at the ends of the cells, rounded up: with iid normals g, M = max_k (g_0 - g_k) /
+    sqrt 2, so it is the integral of phi(y) (1 - Phi(sqrt 2 x - y)^J), by the trapezoidal rule;
+    terms are positive and smooth."""
     from scipy.special import log_ndtr, ndtr  # pyright: ignore
 
     x = _ends()
@@ -125,5 +146,7 @@ def _survival(others: int) -> Array:
         return np.minimum(1.0, np.asarray(ndtr(-x)) * (1 + 1e-12))
     y = np.linspace(-14.0, 18.0, 641)
     weights = np.exp(-y * y / 2) * (y[1] - y[0]) / math.sqrt(2 * math.pi)
-    tails = np.array([-(weights * np.expm1(others * log_ndtr(math.sqrt(2) * value - y))).sum() for value in x])
+    tails = np.array(
+        [-(weights * np.expm1(others * log_ndtr(math.sqrt(2) * value - y))).sum() for value in x]
+    )
     return np.minimum(1.0, tails * (1 + 1e-9))

@@ -10,18 +10,25 @@ from typing import Any, final
 import numpy as np
 
 from lastiterate.curves import subsampled
-from lastiterate.curves.curve import LEAST_DELTA, UP, BestOf, Curve, check_delta, check_epsilon
+from lastiterate.curves.curve import (
+    LEAST_DELTA,
+    UP,
+    BestOf,
+    Curve,
+    Exchanged,
+    Grouped,
+    check_delta,
+    check_epsilon,
+    confirmed_epsilon,
+)
 from lastiterate.curves.fixed_size import NEAR_FLOOR, BesideGaussian
-from lastiterate.curves.curve import Exchanged
 from lastiterate.curves.gaussian import Gdp
-from lastiterate.curves.curve import Grouped, confirmed_epsilon
-from lastiterate.curves.renyi import renyi_sum
-from lastiterate.curves.renyi import SampledRenyi, check_sampled
+from lastiterate.curves.renyi import SampledRenyi, check_sampled, renyi_sum
 from lastiterate.run.validation import Array
 
 LEAST, LONGEST = 1e-2, 10**7
-"""Noise multipliers below ``LEAST`` (losses of thousands in one step) and runs longer than ``LONGEST`` steps (rounding
-that adds up to 2e-6) get no statement."""
+"""Noise multipliers below ``LEAST`` (losses of thousands in one step) and runs longer than
+``LONGEST`` steps (rounding that adds up to 2e-6) get no statement."""
 FINE_LEVELS, COARSE_LEVELS = 64, 8
 """Different noise multipliers that are distinguished."""
 
@@ -29,11 +36,12 @@ FINE_LEVELS, COARSE_LEVELS = 64, 8
 @final
 @dataclass(frozen=True)
 class Pld(BesideGaussian):
-    """``counts[i]`` Poisson-sampled Gaussian steps of noise multiplier ``multipliers[i]``, all with sampling ``rate``.
+    """``counts[i]`` Poisson-sampled Gaussian steps of noise multiplier ``multipliers[i]``, all with
+    sampling ``rate``.
 
-    It holds the description and not the distribution: that is computed when a number is asked for, on a grid chosen
-    from the description, so that equal curves always give equal numbers. ``multipliers`` are
-    sorted; many different ones are rounded down to a few.
+    It holds the description and not the distribution: that is computed when a number is asked for,
+    on a grid chosen from the description, so that equal curves always give equal numbers.
+    ``multipliers`` are sorted; many different ones are rounded down to a few.
     """
 
     rate: float
@@ -45,15 +53,20 @@ class Pld(BesideGaussian):
         check_sampled(self.rate, self.multipliers, self.counts)
 
     def _losses(self) -> tuple[Any, float]:
-        """The distribution, and the allowance for its rounding; ``None`` where there is no statement."""
+        """The distribution, and the allowance for its rounding; ``None`` where there is no
+        statement."""
         if min(self.multipliers) < LEAST or self.mu > 1 / LEAST or sum(self.counts) > LONGEST:
             return None, 1.0
-        given = tuple((z * (1 - 1e-9), n) for z, n in zip(self.multipliers, self.counts, strict=True))
+        given = tuple(
+            (z * (1 - 1e-9), n) for z, n in zip(self.multipliers, self.counts, strict=True)
+        )
         levels = subsampled.merged(given, COARSE_LEVELS if self.coarse else FINE_LEVELS)
         mu = max(self.mu, subsampled.NARROWEST) * UP if self.mu > 0 else 0.0
         grid = subsampled.interval(levels, self.rate, mu, coarse=self.coarse)
         try:
-            return subsampled.losses(levels, self.rate, mu, grid), subsampled.allowance(levels, self.rate, grid)
+            return subsampled.losses(levels, self.rate, mu, grid), subsampled.allowance(
+                levels, self.rate, grid
+            )
         except (ValueError, OverflowError, MemoryError):  # outside what the library can compute
             return None, 1.0
 
@@ -67,7 +80,8 @@ class Pld(BesideGaussian):
 
     @property
     def far(self) -> BestOf:
-        """What bounds deltas that rounding hides: the same mechanism's divergences, and the batches known."""
+        """What bounds deltas that rounding hides: the same mechanism's divergences, and the batches
+        known."""
         return BestOf((self.renyi(coarse=self.coarse), self.known))
 
     def directions(self, epsilon: float) -> tuple[float, float]:
@@ -79,9 +93,12 @@ class Pld(BesideGaussian):
         removed, added = (min(1.0, value) if value >= 0 else 1.0 for value in values)
         if min(removed, added) > NEAR_FLOOR * rounding:
             return removed, added
-        # all are upper ends and fall, and a delta near the allowance stays there: what is returned falls too
+        # all are upper ends and fall, and a delta near the allowance stays there: what is returned
+        # falls too
         far = self.far.delta(epsilon)
-        removed, added = (min(x, far) if x <= NEAR_FLOOR * rounding else x for x in (removed, added))
+        removed, added = (
+            min(x, far) if x <= NEAR_FLOOR * rounding else x for x in (removed, added)
+        )
         return removed, added
 
     def profile(self, epsilons: Array) -> Array:
@@ -113,7 +130,8 @@ class Pld(BesideGaussian):
         return delta <= NEAR_FLOOR * self._losses()[1]
 
     def guess(self, delta: float) -> float:
-        """Return dp-accounting's own epsilon, not checked; 0 where losses above 709 overflow its exponentials."""
+        """Return dp-accounting's own epsilon, not checked; 0 where losses above 709 overflow its
+        exponentials."""
         pld, rounding = self._losses()
         if pld is None or delta <= rounding:
             return math.inf
@@ -129,8 +147,10 @@ class Pld(BesideGaussian):
             return math.inf
         # the next whole order bounds it too, and always converges
         orders = (alpha, float(math.floor(alpha) + 1))
-        total = sum(n * float(subsampled.renyi(z, self.rate, orders)[1].min())
-                    for z, n in zip(self.multipliers, self.counts, strict=True))
+        total = sum(
+            n * float(subsampled.renyi(z, self.rate, orders)[1].min())
+            for z, n in zip(self.multipliers, self.counts, strict=True)
+        )
         return (total + alpha * self.mu**2 / 2) * UP
 
     def renyi(self, *, coarse: bool = False) -> Curve:
@@ -145,7 +165,8 @@ class Pld(BesideGaussian):
         return BestOf((Exchanged(self), self.renyi().group(2)))
 
     def group(self, size: int) -> BestOf:
-        # the triangle inequality multiplies the allowance for rounding by e^epsilon: there Renyi curves do better
+        # the triangle inequality multiplies the allowance for rounding by e^epsilon: there Renyi
+        # curves do better
         return BestOf((Grouped(self, size), self.renyi().group(size)))
 
 
@@ -153,11 +174,16 @@ class Pld(BesideGaussian):
 def _sampled_epsilon(curve: Pld, delta: float) -> float:
     """dp-accounting's epsilon if the curve confirms it, otherwise what a search confirms.
 
-    Near the allowance for rounding the guess is far too large, and is not asked for; below it only ``far`` counts.
+    Near the allowance for rounding the guess is far too large, and is not asked for; below it only
+    ``far`` counts.
     """
     if curve.near_floor(delta):
         guess = curve.far.epsilon(delta) if curve.near_floor(NEAR_FLOOR * delta) else math.inf
-        return guess if not math.isinf(guess) and curve.delta(guess) <= delta else confirmed_epsilon(curve, delta)
+        return (
+            guess
+            if not math.isinf(guess) and curve.delta(guess) <= delta
+            else confirmed_epsilon(curve, delta)
+        )
     guess = curve.guess(delta)
     if not math.isinf(guess) and curve.delta(guess) <= delta:
         return guess

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import math
-from typing import Protocol
-import numpy as np
-from lastiterate.run.validation import Array
 from dataclasses import dataclass, replace
+from typing import Protocol
 
+import numpy as np
 
-# Where the nodes of a grid for likelihood ratios go: which they are matters to accuracy and speed alone.
-#
-# Numbers of a law are rounded to ``DIGITS`` binary digits before nodes are placed by them: where the last bits of another
-# processor's logarithms decided between two places, its bounds differed by parts in a million, and no certificate of the
-# one could be verified on the other.
+from lastiterate.run.validation import Array
+
+# Where the nodes of a grid for likelihood ratios go: which they are matters to accuracy and speed
+# alone.  Numbers of a law are rounded to ``DIGITS`` binary digits before nodes are placed by them:
+# where the last bits of another processor's logarithms decided between two places, its bounds
+# differed by parts in a million, and no certificate of the one could be verified on the other.
 
 TRIMMED = 1e-19
-"""About the Q-mass below a grid and the P-mass above it, which become losses of -infinity and +infinity."""
+"""About the Q-mass below a grid and the P-mass above it, which become losses of -infinity and
++infinity."""
 TAIL = 9.5
 """Standard deviations of the normal law on the first grid; beyond it lie 1e-21."""
 FAR_TRIMMED, FAR_TAIL = 1e-40, 13.5
 """Both for deltas that are as small as what is trimmed."""
 POWER, EVEN = 0.18, 0.3
-"""Nodes per interval go with mass^POWER (1/3 is best for the variance, less is better for tails); a share ``EVEN`` is
-spread evenly over the logarithms."""
+"""Nodes per interval go with mass^POWER (1/3 is best for the variance, less is better for tails); a
+share ``EVEN`` is spread evenly over the logarithms."""
 RARE, SPARED = 1e-7, 16
 _GROUPS, _PAIRS, _EVENLY = 128, 40, 200
 DIGITS = 20
@@ -44,10 +45,14 @@ def first_nodes(a: float, count: int, size: int, *, far: bool = False) -> Array:
     tail = FAR_TAIL if far else TAIL
     z = np.linspace(-tail, tail + a, 1025)
     middle = (z[1:] + z[:-1]) / 2
-    return _refined(a * z - a * a / 2, np.exp(-(middle**2) / 2), np.exp(-((middle - a) ** 2) / 2), count, size)
+    return _refined(
+        a * z - a * a / 2, np.exp(-(middle**2) / 2), np.exp(-((middle - a) ** 2) / 2), count, size
+    )
 
 
-def nodes_of_mean(one: Law, two: Law, weight: float, rest: float, size: int, trimmed: float = TRIMMED) -> Array:
+def nodes_of_mean(
+    one: Law, two: Law, weight: float, rest: float, size: int, trimmed: float = TRIMMED
+) -> Array:
     """For the mean of two ratios, from some hundred groups of either law."""
     (y, q, low, high), (v, r, down, top) = _grouped(one), _grouped(two)
     at = np.add.outer(weight * y, (1 - weight) * v).ravel()
@@ -67,17 +72,24 @@ def nodes_of_mean(one: Law, two: Law, weight: float, rest: float, size: int, tri
 
 
 def _grouped(law: Law) -> tuple[Array, Array, Array, Array]:
-    """Mean ratios and masses of groups of neighbouring positive nodes, and the ends of the groups, all rounded."""
+    """Mean ratios and masses of groups of neighbouring positive nodes, and the ends of the groups,
+    all rounded."""
     value, mass = law.value[1:], np.maximum(law.mass[1:], 1e-300)
     starts = np.arange(0, value.size, max(1, value.size // _GROUPS))
     total = np.add.reduceat(mass, starts)
     last = np.append(starts[1:], value.size) - 1
     means = np.add.reduceat(mass * value, starts) / total
-    return _short_ratios(means), _short(total), _short_ratios(value[starts]), _short_ratios(value[last])
+    return (
+        _short_ratios(means),
+        _short(total),
+        _short_ratios(value[starts]),
+        _short_ratios(value[last]),
+    )
 
 
 def _short_ratios(ratios: Array) -> Array:
-    """Near 1 the digits of what they are away from it: many copies with much noise have all of their means there."""
+    """Near 1 the digits of what they are away from it: many copies with much noise have all of
+    their means there."""
     near = np.abs(ratios - 1) < 0.5
     return np.where(near, 1 + _short(ratios - 1), _short(ratios))
 
@@ -88,11 +100,12 @@ def _short(numbers: Array) -> Array:
 
 
 def _refined(edges: Array, q: Array, p: Array, rest: float, size: int) -> Array:
-    """``size`` nodes from the first to the last of ``edges`` (logarithms of ratios), by what rounding costs there.
+    """``size`` nodes from the first to the last of ``edges`` (logarithms of ratios), by what
+    rounding costs there.
 
-    Of the ratio the mean of ``rest`` copies will be taken: beside others of total t, a move of log y moves the loss by
-    y / (t + y); ``rest`` copies are drawn under Q, one of them under P instead. ``q``, ``p``: masses of the intervals,
-    in any unit.
+    Of the ratio the mean of ``rest`` copies will be taken: beside others of total t, a move of log
+    y moves the loss by y / (t + y); ``rest`` copies are drawn under Q, one of them under P instead.
+    ``q``, ``p``: masses of the intervals, in any unit.
     """
     middle = (edges[1:] + edges[:-1]) / 2
     moves = 1 / (1 + np.exp(np.clip(_others(middle, q, rest) - middle, -350.0, 350.0)))
@@ -106,8 +119,8 @@ def _refined(edges: Array, q: Array, p: Array, rest: float, size: int) -> Array:
 
 
 def _others(x: Array, q: Array, rest: float) -> float:
-    """Logarithm of a total of ``rest`` - 1 copies that they hardly ever stay below: their largest, or the sum of those
-    without the ``SPARED`` largest."""
+    """Logarithm of a total of ``rest`` - 1 copies that they hardly ever stay below: their largest,
+    or the sum of those without the ``SPARED`` largest."""
     if rest <= 1:
         return -math.inf
     below: Array = np.cumsum(q) / q.sum()
@@ -116,19 +129,21 @@ def _others(x: Array, q: Array, rest: float) -> float:
     if rest <= 2 * SPARED:
         return largest
     kept = below <= 1 - SPARED / rest
-    return max(largest, math.log(float((q[kept] * np.exp(x[kept])).sum()) / float(q.sum()) * rest + 1e-300))
+    return max(
+        largest, math.log(float((q[kept] * np.exp(x[kept])).sum()) / float(q.sum()) * rest + 1e-300)
+    )
 
 
 # Laws of likelihood ratios on free grids: means of many copies, rounded by mean-preserving spreads.
-#
-# A pair (P, Q) is the law of Y = dP/dQ under Q, and delta in either order is the mean of a convex function of Y: of
-# (Y - e^eps)_+ for P against Q, of (1 - e^eps Y)_+ for Q against P. Moving the mass of a point to its two neighbours on a
-# grid with its mean preserved raises the mean of every convex function: the rounded pair dominates in both orders at
-# once, and dominance survives averages of independent ratios and adaptive composition (Jensen, one factor at a time).
-#
-# **Guarantee:** every law here dominates the exact one up to floating point: masses up to a relative ``mass_error``, and
-# the ratios at which they stand up to a relative ``ratio_error``. All sums are of non-negative terms, so that no
-# cancellation makes the errors larger; a weight that is slightly wrong is the right one of a ratio slightly moved.
+# A pair (P, Q) is the law of Y = dP/dQ under Q, and delta in either order is the mean of a convex
+# function of Y: of (Y - e^eps)_+ for P against Q, of (1 - e^eps Y)_+ for Q against P. Moving the
+# mass of a point to its two neighbours on a grid with its mean preserved raises the mean of every
+# convex function: the rounded pair dominates in both orders at once, and dominance survives
+# averages of independent ratios and adaptive composition (Jensen, one factor at a time).
+# **Guarantee:** every law here dominates the exact one up to floating point: masses up to a
+# relative ``mass_error``, and the ratios at which they stand up to a relative ``ratio_error``. All
+# sums are of non-negative terms, so that no cancellation makes the errors larger; a weight that is
+# slightly wrong is the right one of a ratio slightly moved.
 
 UNIT = 2.0**-53
 _ROWS = 16
@@ -137,9 +152,11 @@ _ROWS = 16
 
 @dataclass(frozen=True, eq=False)
 class RatioGrid:
-    """Law of dP/dQ: Q-mass ``mass[i]`` at ``value[i]`` (increasing), P-mass ``lost`` where the ratio is infinite.
+    """Law of dP/dQ: Q-mass ``mass[i]`` at ``value[i]`` (increasing), P-mass ``lost`` where the
+    ratio is infinite.
 
-    sum(mass) = 1 and sum(mass value) + lost = 1, up to the errors. ``trimmed``: what means of it lose at either end.
+    sum(mass) = 1 and sum(mass value) + lost = 1, up to the errors. ``trimmed``: what means of it
+    lose at either end.
     """
 
     value: Array
@@ -151,8 +168,12 @@ class RatioGrid:
 
     def mixed(self, share: float) -> RatioGrid:
         """The law of ``share`` Y + 1 - ``share``."""
-        return replace(self, value=share * self.value + (1 - share), lost=share * self.lost,
-                       ratio_error=self.ratio_error + 4 * UNIT)
+        return replace(
+            self,
+            value=share * self.value + (1 - share),
+            lost=share * self.lost,
+            ratio_error=self.ratio_error + 4 * UNIT,
+        )
 
     def variances(self) -> tuple[float, float]:
         """Of the finite losses log(dP/dQ), under P and under Q."""
@@ -160,7 +181,9 @@ class RatioGrid:
         loss, q = np.log(self.value[keep]), self.mass[keep]
         p = q * self.value[keep]
         p, q = p / p.sum(), q / q.sum()
-        return float((p * (loss - (p * loss).sum()) ** 2).sum()), float((q * (loss - (q * loss).sum()) ** 2).sum())
+        return float((p * (loss - (p * loss).sum()) ** 2).sum()), float(
+            (q * (loss - (q * loss).sum()) ** 2).sum()
+        )
 
 
 def lognormal(a: float, nodes: Array, trimmed: float = TRIMMED) -> RatioGrid:
@@ -181,9 +204,11 @@ def lognormal(a: float, nodes: Array, trimmed: float = TRIMMED) -> RatioGrid:
 
 
 def _cells(at: Array, z: Array, a: float, trimmed: float) -> tuple[Array, float]:
-    """Normal masses below, between and above ``at``, and the largest relative error of those between.
+    """Normal masses below, between and above ``at``, and the largest relative error of those
+    between.
 
-    Differences of tails on the nearer side; scipy's are good to 8 u (1 + z^2), and ``at`` to what rounding moves it.
+    Differences of tails on the nearer side; scipy's are good to 8 u (1 + z^2), and ``at`` to what
+    rounding moves it.
     """
     from scipy.special import ndtr  # pyright: ignore
 
@@ -200,21 +225,27 @@ def _cells(at: Array, z: Array, a: float, trimmed: float) -> tuple[Array, float]
 
 
 def mean_of_copies(a: float, count: int, size: int, *, far: bool = False) -> RatioGrid:
-    """The mean of ``count`` independent exp(a x - a^2/2), x normal, on grids of about ``size`` nodes.
+    """The mean of ``count`` independent exp(a x - a^2/2), x normal, on grids of about ``size``
+    nodes.
 
-    Means of 1, 2, 4, ... copies along the binary digits of ``count``, each rounded to a grid of its own.
+    Means of 1, 2, 4, ... copies along the binary digits of ``count``, each rounded to a grid of its
+    own.
     """
     one = lognormal(a, first_nodes(a, count, size, far=far), FAR_TRIMMED if far else TRIMMED)
     total, have = one, 1
     for digit in bin(count)[3:]:
         total, have = mean_of_two(total, total, 0.5, count / (2 * have), size), 2 * have
         if digit == "1":
-            total, have = mean_of_two(total, one, have / (have + 1), count / (have + 1), size), have + 1
+            total, have = (
+                mean_of_two(total, one, have / (have + 1), count / (have + 1), size),
+                have + 1,
+            )
     return total
 
 
 def mean_of_two(one: RatioGrid, two: RatioGrid, weight: float, rest: float, size: int) -> RatioGrid:
-    """``weight`` Y + (1 - ``weight``) Y' for independent Y and Y', on a grid for a mean of ``rest`` copies of it."""
+    """``weight`` Y + (1 - ``weight``) Y' for independent Y and Y', on a grid for a mean of ``rest``
+    copies of it."""
     trimmed = max(one.trimmed, two.trimmed)
     value = np.concatenate([[0.0], np.exp(nodes_of_mean(one, two, weight, rest, size, trimmed))])
     gap, count, top = np.diff(value), value.size, value[-1]
@@ -237,5 +268,11 @@ def mean_of_two(one: RatioGrid, two: RatioGrid, weight: float, rest: float, size
         if above.any():
             lost += float((mass[above] * (at[above] - top)).sum()) * (1 + 1e-6)
     terms = _ROWS * two.value.size + 2 * one.value.size / _ROWS + 16
-    return RatioGrid(value, total, lost, one.mass_error + two.mass_error + terms * UNIT,
-                     max(one.ratio_error, two.ratio_error) + 8 * UNIT, trimmed)
+    return RatioGrid(
+        value,
+        total,
+        lost,
+        one.mass_error + two.mass_error + terms * UNIT,
+        max(one.ratio_error, two.ratio_error) + 8 * UNIT,
+        trimmed,
+    )

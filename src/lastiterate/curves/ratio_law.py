@@ -5,25 +5,24 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+
 import numpy as np
-from lastiterate.curves.gaussian import gdp_delta
-from lastiterate.run.validation import Array
 from numpy.typing import NDArray
-from lastiterate.curves.gaussian import log_sum_exp
 
+from lastiterate.curves.gaussian import gdp_delta, log_sum_exp
+from lastiterate.run.validation import Array
 
-# The law of a likelihood ratio Y = dP/dQ on a geometric grid, rounded so that both directions only get worse.
-#
-# Rounding a value to its two neighbouring nodes with its mean preserved is a mean-preserving spread of the law of Y under
-# Q: it raises E[f(Y)] for every convex f, so delta in both directions, and stays a spread when independent ratios are
-# averaged or multiplied afterwards (Jensen's inequality, one factor at a time).
-#
-# Every node e^{k h} carries its mass under Q and, apart from it, its mass under P (the first times the node), so that
-# neither tail is lost where the other underflows. All sums have positive terms.
+# The law of a likelihood ratio Y = dP/dQ on a geometric grid, rounded so that both directions only
+# get worse.  Rounding a value to its two neighbouring nodes with its mean preserved is a
+# mean-preserving spread of the law of Y under Q: it raises E[f(Y)] for every convex f, so delta in
+# both directions, and stays a spread when independent ratios are averaged or multiplied afterwards
+# (Jensen's inequality, one factor at a time).  Every node e^{k h} carries its mass under Q and,
+# apart from it, its mass under P (the first times the node), so that neither tail is lost where the
+# other underflows. All sums have positive terms.
 
 FINE, COARSE = 64, 20
-"""Nodes per standard deviation of log Y that grids aim at, more where averages follow on one another: each adds about
-h^2 / 6 to the variance."""
+"""Nodes per standard deviation of log Y that grids aim at, more where averages follow on one
+another: each adds about h^2 / 6 to the variance."""
 MOST_NODES = 3000
 """Nodes beyond which a grid is not refined any more."""
 REACH = 9.5
@@ -36,19 +35,21 @@ NEGLIGIBLE = 1e-20
 FAR_REACH, FAR_LOST, FAR_NEGLIGIBLE = 13.5, 8e-42, 1e-40
 """The same three for deltas that are as small as what is cut."""
 SLACK = 1e-9
-"""Relative allowance for rounding errors of masses: sums of at most 10^4 positive terms, good to a few ulp each, some
-forty times over."""
+"""Relative allowance for rounding errors of masses: sums of at most 10^4 positive terms, good to a
+few ulp each, some forty times over."""
 
 
 @lru_cache
 def _rule() -> tuple[Array, Array]:
-    """Points and weights of Gauss and Legendre on [-1, 1]; NumPy's polynomials are imported when first needed."""
+    """Points and weights of Gauss and Legendre on [-1, 1]; NumPy's polynomials are imported when
+    first needed."""
     return np.polynomial.legendre.leggauss(12)
 
 
 @dataclass(frozen=True, eq=False)
 class Ratio:
-    """Masses of Y at the nodes e^{(low + k) h} under Q and under P; at 0 under Q, at infinity under P.
+    """Masses of Y at the nodes e^{(low + k) h} under Q and under P; at 0 under Q, at infinity under
+    P.
 
     ``cut``: the mass that averages of it lose at either end.
     """
@@ -79,9 +80,10 @@ class Ratio:
     def deltas(self, epsilon: float, mu: float = 0.0) -> tuple[float, float]:
         """Upper ends of delta_{P||Q} and delta_{Q||P}, composed with a ``mu``-GDP mechanism.
 
-        Given Y, a Gaussian mechanism multiplies it by e^{mu Z - mu^2/2}: delta_{P||Q} = sum_k p_k delta_mu(eps - log
-        y_k), delta_{Q||P} = sum_k q_k delta_mu(eps + log y_k), delta_mu(e) = (1 - e^e)_+ for mu = 0. Means are
-        preserved up to a relative error of 1e-11 in all: scaling the nodes by as much costs as much in epsilon.
+        Given Y, a Gaussian mechanism multiplies it by e^{mu Z - mu^2/2}: delta_{P||Q} = sum_k p_k
+        delta_mu(eps - log y_k), delta_{Q||P} = sum_k q_k delta_mu(eps + log y_k), delta_mu(e) = (1
+        - e^e)_+ for mu = 0. Means are preserved up to a relative error of 1e-11 in all: scaling the
+        nodes by as much costs as much in epsilon.
         """
         epsilon -= 1e-11 * (1 + abs(epsilon))
         removed = self.infinite + float((self.p * _gaussian_delta(epsilon - self.logs, mu)).sum())
@@ -105,10 +107,11 @@ def _std(logs: Array, masses: Array) -> float:
 
 
 def lognormal(a: float, h: float, *, far: bool = False) -> Ratio:
-    """Y = exp(a Z - a^2 / 2), Z ~ N(0, 1): the ratio of N(a, 1) to N(0, 1), rounded to nodes e^{k h}.
+    """Y = exp(a Z - a^2 / 2), Z ~ N(0, 1): the ratio of N(a, 1) to N(0, 1), rounded to nodes e^{k
+    h}.
 
-    Cells are integrated by 12 Gauss points each, which is exact to rounding for (20 + a) h / a <= 8: the integrands are
-    Gaussians times exponentials over a width h / a.
+    Cells are integrated by 12 Gauss points each, which is exact to rounding for (20 + a) h / a <=
+    8: the integrands are Gaussians times exponentials over a width h / a.
     """
     reach = (FAR_REACH if far else REACH) * a + a * a / 2
     low, high = math.floor(-reach / h), math.ceil(reach / h)
@@ -128,17 +131,24 @@ def lognormal(a: float, h: float, *, far: bool = False) -> Ratio:
 
 
 def average(one: Ratio, two: Ratio, share: float, finer: int = 1) -> Ratio:
-    """share Y_1 + (1 - share) Y_2 for independent ratios, on a grid of two.h / ``finer``; one.h is a multiple of two.h.
+    """share Y_1 + (1 - share) Y_2 for independent ratios, on a grid of two.h / ``finer``; one.h is
+    a multiple of two.h.
 
-    share e^{i h} + (1 - share) e^{j h} = e^{i h} (share + (1 - share) e^{-(i - j) h}): where it falls between two
-    nodes depends on i - j alone, so that each difference is one product of shifted vectors.
+    share e^{i h} + (1 - share) e^{j h} = e^{i h} (share + (1 - share) e^{-(i - j) h}): where it
+    falls between two nodes depends on i - j alone, so that each difference is one product of
+    shifted vectors.
     """
     coarser, other = round(one.h / two.h), 1 - share
     alike = one is two and share == 0.5  # i - j and j - i fall on the same nodes
-    ends = [(law.low * times, (law.low + law.q.size - 1) * times) for law, times in ((one, coarser), (two, 1))]
+    ends = [
+        (law.low * times, (law.low + law.q.size - 1) * times)
+        for law, times in ((one, coarser), (two, 1))
+    ]
     lowest = ends[0][0] * two.h + math.log(share), ends[1][0] * two.h + math.log(other)
     bottom = float(np.logaddexp(*lowest)) / two.h
-    nodes = _Nodes(two.h / finer, math.floor(bottom * finer) - 1, max(ends[0][1], ends[1][1]) * finer + 2)
+    nodes = _Nodes(
+        two.h / finer, math.floor(bottom * finer) - 1, max(ends[0][1], ends[1][1]) * finer + 2
+    )
     for d in range(0 if alike else ends[0][0] - ends[1][1], ends[0][1] - ends[1][0] + 1):
         i = max(one.low, -(-(two.low + d) // coarser))
         count = min(one.low + one.q.size - 1, (ends[1][1] + d) // coarser) - i + 1
@@ -147,19 +157,27 @@ def average(one: Ratio, two: Ratio, share: float, finer: int = 1) -> Ratio:
         begin = i * coarser - d - two.low
         of_one = slice(i - one.low, i - one.low + count)
         of_two = slice(begin, begin + (count - 1) * coarser + 1, coarser)
-        offset = math.log(share + other * math.exp(-d * two.h)) if d >= 0 else (
-            math.log(share * math.exp(d * two.h) + other) - d * two.h)
+        offset = (
+            math.log(share + other * math.exp(-d * two.h))
+            if d >= 0
+            else (math.log(share * math.exp(d * two.h) + other) - d * two.h)
+        )
         q = one.q[of_one] * two.q[of_two]
         p = share * (one.p[of_one] * two.q[of_two]) + other * (one.q[of_one] * two.p[of_two])
         weight = 2.0 if alike and d else 1.0
         nodes.add(i * coarser * finer, coarser * finer, offset, weight * q, weight * p)
     # where one of them is 0 the rest is far below all nodes: to 0 under Q and to infinity under P
     lost = other * one.zero * float(two.p.sum()) + share * two.zero * float(one.p.sum())
-    return nodes.law(one.zero + two.zero, share * one.infinite + other * two.infinite + lost, max(one.cut, two.cut))
+    return nodes.law(
+        one.zero + two.zero,
+        share * one.infinite + other * two.infinite + lost,
+        max(one.cut, two.cut),
+    )
 
 
 class _Nodes:
-    """Masses that fall between the nodes of a grid, shared by the two around them with the mean preserved."""
+    """Masses that fall between the nodes of a grid, shared by the two around them with the mean
+    preserved."""
 
     def __init__(self, h: float, low: int, high: int) -> None:
         self.h, self.low = h, low
@@ -173,18 +191,29 @@ class _Nodes:
         place = min(max(offset - node * self.h, 0.0), self.h)
         up = math.expm1(place) / math.expm1(self.h)
         begin = first + node - self.low
-        for at, share, under_p in ((begin, 1 - up, math.exp(-place)), (begin + 1, up, math.exp(self.h - place))):
+        for at, share, under_p in (
+            (begin, 1 - up, math.exp(-place)),
+            (begin + 1, up, math.exp(self.h - place)),
+        ):
             nodes = slice(at, at + (q.size - 1) * stride + 1, stride)
             self.q[nodes] += share * q
             self.p[nodes] += share * under_p * p
 
     def law(self, zero: float, infinite: float, cut: float) -> Ratio:
-        """The law, cut at both ends where less than ``cut`` lies: to 0 under Q and to infinity under P."""
+        """The law, cut at both ends where less than ``cut`` lies: to 0 under Q and to infinity
+        under P."""
         both = self.q + self.p
         first = int(np.searchsorted(np.cumsum(both), cut))
         last = both.size - int(np.searchsorted(np.cumsum(both[::-1]), cut))
-        return Ratio(self.h, self.low + first, self.q[first:last], self.p[first:last], zero + 2 * cut,
-                     infinite + 2 * cut, cut)
+        return Ratio(
+            self.h,
+            self.low + first,
+            self.q[first:last],
+            self.p[first:last],
+            zero + 2 * cut,
+            infinite + 2 * cut,
+            cut,
+        )
 
 
 def certain(h: float, *, far: bool = False) -> Ratio:
@@ -193,10 +222,11 @@ def certain(h: float, *, far: bool = False) -> Ratio:
 
 
 def mean_of(a: float, count: int, h: float, resolution: int = FINE, *, far: bool = False) -> Ratio:
-    """The mean of ``count`` independent ratios of N(a, 1) to N(0, 1), on grids that begin at ``h`` and get finer.
-    ``far``: for deltas that are as small as what is cut otherwise.
+    """The mean of ``count`` independent ratios of N(a, 1) to N(0, 1), on grids that begin at ``h``
+    and get finer. ``far``: for deltas that are as small as what is cut otherwise.
 
-    Fewer ratios have a mean that is a spread of the mean of more: ``count`` is rounded down to ``BITS`` binary digits.
+    Fewer ratios have a mean that is a spread of the mean of more: ``count`` is rounded down to
+    ``BITS`` binary digits.
     """
     if a == 0:
         return certain(h, far=far)
@@ -205,7 +235,9 @@ def mean_of(a: float, count: int, h: float, resolution: int = FINE, *, far: bool
     power, total, size, held = lognormal(a, h, far=far), None, 1, 0
     while True:
         if count & size:
-            total = power if total is None else joined(total, power, held / (held + size), resolution)
+            total = (
+                power if total is None else joined(total, power, held / (held + size), resolution)
+            )
             held += size
         size *= 2
         if size > count:
@@ -238,10 +270,10 @@ def coarsened(law: Ratio) -> Ratio:
     return nodes.law(law.zero, law.infinite, law.cut)
 
 
-# Several independent likelihood ratios at once: products of laws on one geometric grid, by fast Fourier transforms.
-#
-# Dominating pairs compose adaptively, each order by itself (Zhu, Dong, Wang 2022, Theorem 10), and the likelihood ratio
-# of a product is the product of the factors' ratios: their losses add up on the grid, under Q and under P.
+# Several independent likelihood ratios at once: products of laws on one geometric grid, by fast
+# Fourier transforms.  Dominating pairs compose adaptively, each order by itself (Zhu, Dong, Wang
+# 2022, Theorem 10), and the likelihood ratio of a product is the product of the factors' ratios:
+# their losses add up on the grid, under Q and under P.
 
 CUT = 1e-18
 """Bound on the mass outside of the window of a product, which is lost."""
@@ -255,18 +287,29 @@ Parts = tuple[tuple[Ratio, int], ...]
 
 
 def product(parts: Parts) -> Ratio:
-    """The law of the product of ``count`` independent copies of every part; all on grids of the same h.
+    """The law of the product of ``count`` independent copies of every part; all on grids of the
+    same h.
 
     ``ValueError`` where it needs more than ``LARGEST`` nodes.
     """
-    under_p, low_p, lost_p = _convolved([(law.low, law.p, count) for law, count in parts], parts[0][0].h)
-    under_q, low_q, lost_q = _convolved([(law.low, law.q, count) for law, count in parts], parts[0][0].h)
+    under_p, low_p, lost_p = _convolved(
+        [(law.low, law.p, count) for law, count in parts], parts[0][0].h
+    )
+    under_q, low_q, lost_q = _convolved(
+        [(law.low, law.q, count) for law, count in parts], parts[0][0].h
+    )
     low, high = min(low_p, low_q), max(low_p + under_p.size, low_q + under_q.size)
     p, q = np.zeros(high - low), np.zeros(high - low)
     p[low_p - low : low_p - low + under_p.size] = under_p
     q[low_q - low : low_q - low + under_q.size] = under_q
-    return Ratio(parts[0][0].h, low, q, p, lost_q + sum(count * law.zero for law, count in parts),
-                 lost_p + sum(count * law.infinite for law, count in parts))
+    return Ratio(
+        parts[0][0].h,
+        low,
+        q,
+        p,
+        lost_q + sum(count * law.zero for law, count in parts),
+        lost_p + sum(count * law.infinite for law, count in parts),
+    )
 
 
 def _convolved(parts: list[tuple[int, Array, int]], h: float) -> tuple[Array, int, float]:
@@ -278,18 +321,25 @@ def _convolved(parts: list[tuple[int, Array, int]], h: float) -> tuple[Array, in
     size = 2 ** max(1, math.ceil(math.log2(high - low + 1)))
     if size > LARGEST:
         raise ValueError("too many nodes")
-    transforms = [np.fft.rfft(np.bincount((first + np.arange(masses.size)) % size, masses, size))
-                  for first, masses, _ in parts]
+    transforms = [
+        np.fft.rfft(np.bincount((first + np.arange(masses.size)) % size, masses, size))
+        for first, masses, _ in parts
+    ]
     counts = [count for _, _, count in parts]
     total = np.ones(size // 2 + 1, dtype=np.complex128)
     for transform, count in zip(transforms, counts, strict=True):
         total = total * _raised(transform, count)
     masses = np.roll(np.fft.irfft(total, size), -(low % size))
-    return np.maximum(masses[: high - low + 1], 0.0), low, 2 * CUT + _rounding(transforms, counts, total, size)
+    return (
+        np.maximum(masses[: high - low + 1], 0.0),
+        low,
+        2 * CUT + _rounding(transforms, counts, total, size),
+    )
 
 
 def composed(parts: tuple[tuple[Ratio, int], ...], resolution: float) -> Ratio:
-    """The product, on ``resolution`` to four times as many nodes for each standard deviation of its loss."""
+    """The product, on ``resolution`` to four times as many nodes for each standard deviation of its
+    loss."""
     law = parts[0][0] if len(parts) == 1 and parts[0][1] == 1 else product(parts)
     while law.h * 4 * resolution < law.spread:
         law = coarsened(law)
@@ -298,12 +348,14 @@ def composed(parts: tuple[tuple[Ratio, int], ...], resolution: float) -> Ratio:
 
 @dataclass(frozen=True, eq=False)
 class Chernoff:
-    """A product by the moments of its factors, for deltas that rounding would hide: every error is relative.
+    """A product by the moments of its factors, for deltas that rounding would hide: every error is
+    relative.
 
-    (1 - e^-x)_+ <= c e^{t x} for t > 0, c = t^t / (1 + t)^{1 + t} (their largest ratio): E_P[(1 - e^{eps - L})_+] is at
-    most c e^{-t eps} times the product of the factors' E_P[e^{t L}] (Canonne, Kamath, Steinke 2020, Proposition 12).
-    ``removed`` and ``added``: logarithms of c and the product at ``rates`` t, of finite losses alone; ``infinite`` and
-    ``zero``: sums of what the factors lose, in full. All is rounded up.
+    (1 - e^-x)_+ <= c e^{t x} for t > 0, c = t^t / (1 + t)^{1 + t} (their largest ratio): E_P[(1 -
+    e^{eps - L})_+] is at most c e^{-t eps} times the product of the factors' E_P[e^{t L}] (Canonne,
+    Kamath, Steinke 2020, Proposition 12). ``removed`` and ``added``: logarithms of c and the
+    product at ``rates`` t, of finite losses alone; ``infinite`` and ``zero``: sums of what the
+    factors lose, in full. All is rounded up.
     """
 
     rates: Array
@@ -313,20 +365,25 @@ class Chernoff:
     zero: float
 
     def deltas(self, epsilon: float, mu: float = 0.0) -> tuple[float, float]:
-        """Upper ends of delta in both orders, with a ``mu``-Gaussian mechanism, of loss N(mu^2/2, mu^2) in either."""
+        """Upper ends of delta in both orders, with a ``mu``-Gaussian mechanism, of loss N(mu^2/2,
+        mu^2) in either."""
         epsilon = min(epsilon, 1e100)  # delta never increases, and products with rates stay finite
         epsilon -= 1e-11 * (1 + abs(epsilon))  # as ``Ratio.deltas``
         gauss = self.rates * (1 + self.rates) * (mu * mu / 2) * (1 + 1e-14)
         removed, added = (self.infinite, self.removed), (self.zero, self.added)
-        one, two = (lost + math.exp(min(0.0, float((logs + gauss - self.rates * epsilon).min())))
-                    for lost, logs in (removed, added))
+        one, two = (
+            lost + math.exp(min(0.0, float((logs + gauss - self.rates * epsilon).min())))
+            for lost, logs in (removed, added)
+        )
         return min(1.0, one * (1 + 1e-11)), min(1.0, two * (1 + 1e-11))
 
 
 def chernoff(parts: Parts) -> Chernoff:
-    """``product`` by moments, of ``count`` independent copies of every part; grids need not be alike.
+    """``product`` by moments, of ``count`` independent copies of every part; grids need not be
+    alike.
 
-    A moment is a sum of positive terms: their exponents are good to 2^-52 of themselves, their sum to 1e-13.
+    A moment is a sum of positive terms: their exponents are good to 2^-52 of themselves, their sum
+    to 1e-13.
     """
     variance = sum(count * law.spread**2 for law, count in parts)
     rates = RATES / math.sqrt(max(variance, 1e-300))
@@ -340,26 +397,38 @@ def chernoff(parts: Parts) -> Chernoff:
                 return Chernoff(rates[:1], np.zeros(1), np.zeros(1), 1.0, 1.0)
             seen, x = np.log(masses[kept]), losses[kept]
             size = float(np.abs(x).max())
-            logs += count * np.array([log_sum_exp(seen + t * x) + 1e-13 + 4 * UNIT * t * size for t in rates])
+            logs += count * np.array(
+                [log_sum_exp(seen + t * x) + 1e-13 + 4 * UNIT * t * size for t in rates]
+            )
         orders.append(logs)
     infinite = sum(count * law.infinite for law, count in parts) * (1 + 1e-12)
     zero = sum(count * law.zero for law, count in parts) * (1 + 1e-12)
     return Chernoff(rates, orders[0], orders[1], infinite, zero)
 
 
-def _rounding(transforms: list[NDArray[np.complex128]], counts: list[int], total: NDArray[np.complex128],
-              size: int) -> float:
+def _rounding(
+    transforms: list[NDArray[np.complex128]],
+    counts: list[int],
+    total: NDArray[np.complex128],
+    size: int,
+) -> float:
     """Bound on the error of any delta.
 
-    A coefficient of a transform of masses that sum to 1 is off by at most r = 8 u log2(size); a power multiplies that
-    by its exponent and the modulus to the power before. A delta weighs masses by a function of total variation 2 on the
-    circle, whose k-th coefficient is at most 1/k. The inverse transform adds r times the mean modulus to each mass.
+    A coefficient of a transform of masses that sum to 1 is off by at most r = 8 u log2(size); a
+    power multiplies that by its exponent and the modulus to the power before. A delta weighs masses
+    by a function of total variation 2 on the circle, whose k-th coefficient is at most 1/k. The
+    inverse transform adds r times the mean modulus to each mass.
     """
     one = 8 * UNIT * math.log2(size)
     sizes = [np.abs(transform) + one for transform in transforms]
     with np.errstate(under="ignore"):
-        whole = np.prod([modulus**count for modulus, count in zip(sizes, counts, strict=True)], axis=0)
-    wrong = sum(count * (one + 4 * UNIT) * whole / modulus for modulus, count in zip(sizes, counts, strict=True))
+        whole = np.prod(
+            [modulus**count for modulus, count in zip(sizes, counts, strict=True)], axis=0
+        )
+    wrong = sum(
+        count * (one + 4 * UNIT) * whole / modulus
+        for modulus, count in zip(sizes, counts, strict=True)
+    )
     weights = 1 / np.maximum(np.arange(total.size), 1.0)
     return 2 * float((weights * wrong).sum()) + 2 * one * float(np.abs(total).sum())
 
@@ -376,11 +445,15 @@ def _raised(base: NDArray[np.complex128], count: int) -> NDArray[np.complex128]:
 
 
 def _window(parts: list[tuple[int, Array, int]], h: float) -> tuple[int, int]:
-    """Indices between which the sum of losses lies but for a mass of ``CUT`` at either end (Chernoff)."""
+    """Indices between which the sum of losses lies but for a mass of ``CUT`` at either end
+    (Chernoff)."""
     low = sum(count * first for first, _, count in parts)
     high = sum(count * (first + masses.size - 1) for first, masses, count in parts)
     values = [(first + np.arange(masses.size)) * h for first, masses, _ in parts]
-    variance = sum(count * float((masses * x * x).sum()) for (_, masses, count), x in zip(parts, values, strict=True))
+    variance = sum(
+        count * float((masses * x * x).sum())
+        for (_, masses, count), x in zip(parts, values, strict=True)
+    )
     for step in 2.0 ** np.arange(-3, 7, 0.5):
         for sign in (1, -1):
             rate = sign * step / math.sqrt(variance + h * h)
@@ -388,7 +461,9 @@ def _window(parts: list[tuple[int, Array, int]], h: float) -> tuple[int, int]:
             for (_, masses, count), x in zip(parts, values, strict=True):
                 exponents = rate * x
                 top = float(exponents.max())
-                moment = max(float((masses * np.exp(exponents - top)).sum()), 1e-300)  # above what underflows
+                moment = max(
+                    float((masses * np.exp(exponents - top)).sum()), 1e-300
+                )  # above what underflows
                 bound += count * (top + math.log(moment))
             if sign > 0:
                 high = min(high, math.ceil(bound / rate / h) + 1)

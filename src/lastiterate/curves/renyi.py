@@ -3,41 +3,41 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
-import numpy as np
-from lastiterate.curves.curve import UP, Curve
-from lastiterate.curves.gaussian import log_sum_exp
-from lastiterate.run.validation import Array
-from dataclasses import dataclass
-from typing import ClassVar, final
-from lastiterate.curves.curve import UP, Curve, check_delta, check_epsilon, from_log
-from lastiterate.curves.gaussian import Gdp
-from lastiterate.errors import InputError
 from dataclasses import dataclass, replace
-from typing import final
+from functools import lru_cache
+from typing import ClassVar, final
+
+import numpy as np
+
 from lastiterate.curves import subsampled
+from lastiterate.curves.curve import UP, Curve, check_delta, check_epsilon, from_log
+from lastiterate.curves.gaussian import Gdp, log_sum_exp
+from lastiterate.errors import InputError
+from lastiterate.run.validation import Array
 
-
-# Renyi divergences from the curve delta(epsilon), for mechanisms that are known by it.
-#
-# With both directions, f''-divergences are integrals of hockey sticks (Sason and Verdu 2016, Theorem 11), for t^alpha
-#     D_alpha(P || Q) = log(1 + alpha (alpha - 1) int_0^inf (e^{(alpha-1) e} delta_{P||Q}(e) + e^{-alpha e}
-#     delta_{Q||P}(e)) de) / (alpha - 1).
-# delta decreases and is convex in e^e (in e it need not be): chords in e^e lie above it.
+# Renyi divergences from the curve delta(epsilon), for mechanisms that are known by it.  With both
+# directions, f''-divergences are integrals of hockey sticks (Sason and Verdu 2016, Theorem 11), for
+# t^alpha     D_alpha(P || Q) = log(1 + alpha (alpha - 1) int_0^inf (e^{(alpha-1) e} delta_{P||Q}(e)
+# + e^{-alpha e}     delta_{Q||P}(e)) de) / (alpha - 1). delta decreases and is convex in e^e (in e
+# it need not be): chords in e^e lie above it.
 
 POINTS = 400
 LEAST_DELTA = 1e-15
-"""Where a curve's own numbers end; further out the ``mu``-GDP mechanism that dominates it takes over."""
+"""Where a curve's own numbers end; further out the ``mu``-GDP mechanism that dominates it takes
+over."""
 
 
 def renyi_divergence(curve: Curve, alpha: float, mu: float) -> float:
-    """Upper end of both directions' divergence of order ``alpha`` > 1 for a curve that is ``mu``-GDP besides."""
+    """Upper end of both directions' divergence of order ``alpha`` > 1 for a curve that is
+    ``mu``-GDP besides."""
     if mu == 0 or math.isinf(mu) or alpha <= 1:
         return 0.0 if mu == 0 else math.inf
     return divergence_of(_profile(curve, mu), alpha, mu)
 
 
-def divergence_of(profile: tuple[Array, Array, Array], alpha: float, mu: float, rate: float = 1.0) -> float:
+def divergence_of(
+    profile: tuple[Array, Array, Array], alpha: float, mu: float, rate: float = 1.0
+) -> float:
     """The same for a grid of epsilons from 0 on, and upper ends of delta in both orders there.
 
     Beyond the grid delta(e) <= ``rate`` delta_mu(log(1 + (e^e - 1) / rate)).
@@ -51,28 +51,39 @@ def divergence_of(profile: tuple[Array, Array, Array], alpha: float, mu: float, 
 def _log_tail(end: float, alpha: float, mu: float, rate: float) -> float:
     """log of alpha (alpha - 1) int_E^inf e^{(alpha-1) e} delta(e) de, rounded up.
 
-    The integral with delta_mu is at most E[e^{(alpha-1) L}; L > E], L ~ N(mu^2/2, mu^2); log(1 + (e^e - 1) / rate) is
-    at least e + s, s = log((1 - (1 - rate) e^-E) / rate).
+    The integral with delta_mu is at most E[e^{(alpha-1) L}; L > E], L ~ N(mu^2/2, mu^2); log(1 +
+    (e^e - 1) / rate) is at least e + s, s = log((1 - (1 - rate) e^-E) / rate).
     """
     from scipy.special import log_ndtr  # pyright: ignore
 
     s = math.log1p(-(1 - rate) * math.exp(-end)) - math.log(rate)
     beyond = float(log_ndtr((mu * mu * (alpha - 0.5) - end - s) / mu))
-    return math.log(rate) - (alpha - 1) * s + alpha * (alpha - 1) * mu * mu / 2 + beyond + 1e-12 * alpha * alpha
+    return (
+        math.log(rate)
+        - (alpha - 1) * s
+        + alpha * (alpha - 1) * mu * mu / 2
+        + beyond
+        + 1e-12 * alpha * alpha
+    )
 
 
 def _order(grid: Array, forward: Array, backward: Array, alpha: float, tail: float) -> float:
     end, factor = float(grid[-1]), math.log(alpha * (alpha - 1))
     rest = math.log(max(float(backward[-1]), 1e-300)) - alpha * end + math.log(alpha - 1)
-    terms = [0.0, factor + _log_integral(grid, forward, alpha - 1), factor + _log_integral(grid, backward, -alpha)]
+    terms = [
+        0.0,
+        factor + _log_integral(grid, forward, alpha - 1),
+        factor + _log_integral(grid, backward, -alpha),
+    ]
     return log_sum_exp(np.array([*terms, tail, rest])) / (alpha - 1) + 1e-12 / (alpha - 1)
 
 
 def _log_integral(grid: Array, values: Array, rate: float) -> float:
     """log of the integral of e^{rate e} against the chords of ``values`` in e^e, rounded up.
 
-    A chord in e^e weighs the next value by (e^t - 1)/(e^w - 1) >= (t/w) (1 - 0.6 (w - t)) for t <= w <= 1, and 0 at
-    least: a chord in e, with weights that are smaller by the factor 1 - 0.6 w, lies above it.
+    A chord in e^e weighs the next value by (e^t - 1)/(e^w - 1) >= (t/w) (1 - 0.6 (w - t)) for t <=
+    w <= 1, and 0 at least: a chord in e, with weights that are smaller by the factor 1 - 0.6 w,
+    lies above it.
     """
     width = np.diff(grid)
     x = rate * width
@@ -83,10 +94,14 @@ def _log_integral(grid: Array, values: Array, rate: float) -> float:
         top = np.maximum(safe, 0.0)
         whole = (np.exp(safe - top) - np.exp(-top)) / safe
         rising = np.exp(safe - top) / safe - whole / safe
-        rising = np.where(small, np.exp(-np.maximum(x, 0.0)) * (0.5 + x / 3 + x * x / 8 + 1e-9), rising)
+        rising = np.where(
+            small, np.exp(-np.maximum(x, 0.0)) * (0.5 + x / 3 + x * x / 8 + 1e-9), rising
+        )
         whole = np.where(small, np.exp(-np.maximum(x, 0.0)) * (1 + x / 2 + x * x / 6 + 1e-9), whole)
     rising = rising * np.maximum(1 - 0.6 * width, 0.0)
-    each = (np.maximum(whole - rising, 0.0) * values[:-1] + np.maximum(rising, 0.0) * values[1:]) * width
+    each = (
+        np.maximum(whole - rising, 0.0) * values[:-1] + np.maximum(rising, 0.0) * values[1:]
+    ) * width
     with np.errstate(divide="ignore"):
         return log_sum_exp(np.log(each) + rate * grid[:-1] + np.maximum(x, 0.0)) + 1e-9
 
@@ -113,7 +128,8 @@ LARGEST_EPSILON, MOST_GAP = 1e100, 1e100
 @final
 @dataclass(frozen=True)
 class Rdp(Curve):
-    """Renyi curve: at most ``slope * alpha`` at every order, and at most ``values[i]`` at ``orders[i]``.
+    """Renyi curve: at most ``slope * alpha`` at every order, and at most ``values[i]`` at
+    ``orders[i]``.
 
     **Guarantee:** ``delta(epsilon(d))`` is at most d.
     """
@@ -136,7 +152,9 @@ class Rdp(Curve):
 
     def rdp(self, alpha: float) -> float:
         # Renyi divergence does not decrease with the order: any tabled order >= alpha bounds it
-        tabled = [value for order, value in zip(self.orders, self.values, strict=True) if order >= alpha]
+        tabled = [
+            value for order, value in zip(self.orders, self.values, strict=True) if order >= alpha
+        ]
         return min([self.slope * alpha * UP if self.slope else 0.0, *tabled])
 
     def epsilon(self, delta: float) -> float:
@@ -149,7 +167,8 @@ class Rdp(Curve):
         return self._confirmed(max(0.0, best), delta)
 
     def _confirmed(self, epsilon: float, delta: float) -> float:
-        """``epsilon``, raised by what rounding takes until ``delta`` is seen there: both rules round up."""
+        """``epsilon``, raised by what rounding takes until ``delta`` is seen there: both rules
+        round up."""
         step = 2.0**-50
         while epsilon < math.inf and self.delta(epsilon) > delta:
             epsilon, step = epsilon * (1 + step) + step, 2 * step
@@ -169,9 +188,12 @@ class Rdp(Curve):
         best = 0.0
         epsilon = min(epsilon, LARGEST_EPSILON)  # delta never increases
         if math.isfinite(self.slope):
-            # exp((alpha - 1)(slope alpha - eps)) is least near alpha - 1 = (eps/slope - 1)/2, where that is positive;
-            # below, slope (alpha - 1)^2 - log(alpha - 1) decides
-            gaps = min(max((epsilon / self.slope - 1) / 2, 1e-6), MOST_GAP), max(self.slope**-0.5, LEAST_GAP)
+            # exp((alpha - 1)(slope alpha - eps)) is least near alpha - 1 = (eps/slope - 1)/2, where
+            # that is positive; below, slope (alpha - 1)^2 - log(alpha - 1) decides
+            gaps = (
+                min(max((epsilon / self.slope - 1) / 2, 1e-6), MOST_GAP),
+                max(self.slope**-0.5, LEAST_GAP),
+            )
             rest = np.concatenate([gap * self._GRID for gap in gaps])
             for width in (0.012, 2.5e-4, 5e-6, 0.0):  # beside the best so far
                 logs = rdp_log_delta(1 + rest, self.slope * (1 + rest), epsilon)
@@ -187,7 +209,13 @@ class Rdp(Curve):
         if math.isfinite(self.slope):
             gap = max(math.sqrt(log_inverse_delta / self.slope), LEAST_GAP)
             coarse = 1 + gap * self._GRID
-            at = coarse[int(np.argmin(rdp_epsilon(coarse, self.slope * coarse, math.exp(-log_inverse_delta))))]
+            at = coarse[
+                int(
+                    np.argmin(
+                        rdp_epsilon(coarse, self.slope * coarse, math.exp(-log_inverse_delta))
+                    )
+                )
+            ]
             fine = 1 + (at - 1) * np.exp(np.linspace(-0.02, 0.02, 401))
             tables.append((fine, self.slope * fine))
         if self.orders:
@@ -197,22 +225,25 @@ class Rdp(Curve):
     def group(self, size: int) -> Rdp:
         """Return the curve of ``size`` records that change together.
 
-        A line through 0 at all orders, slope * alpha, becomes size^2 * slope * alpha (Bun and Steinke 2016,
-        Proposition 1.9). A tabled order alpha becomes alpha / 2^c at 3^c times the divergence, size rounded up to 2^c
-        (Mironov 2017, Proposition 2).
+        A line through 0 at all orders, slope * alpha, becomes size^2 * slope * alpha (Bun and
+        Steinke 2016, Proposition 1.9). A tabled order alpha becomes alpha / 2^c at 3^c times the
+        divergence, size rounded up to 2^c (Mironov 2017, Proposition 2).
         """
         c = max(0, math.ceil(math.log2(size)))
         kept = [alpha for alpha in self.orders if alpha >= 2 ** (c + 1)]
-        return Rdp(self.slope * size**2 * UP if self.slope else 0.0, tuple(alpha / 2**c for alpha in kept),
-                   tuple(3**c * self.rdp(alpha) * UP for alpha in kept))
+        return Rdp(
+            self.slope * size**2 * UP if self.slope else 0.0,
+            tuple(alpha / 2**c for alpha in kept),
+            tuple(3**c * self.rdp(alpha) * UP for alpha in kept),
+        )
 
 
 def rdp_epsilon(orders: Array, values: Array, delta: float) -> Array:
     """(epsilon, delta) at each order: the smaller of the improved rule and Mironov's, rounded up.
 
-    Canonne, Kamath, Steinke 2020, Proposition 12 (also Balle et al. 2020, Theorem 21):
-    r + log((alpha-1)/alpha) - (log delta + log alpha)/(alpha-1); Mironov 2017, Proposition 3: r + log(1/delta) /
-    (alpha-1).
+    Canonne, Kamath, Steinke 2020, Proposition 12 (also Balle et al. 2020, Theorem 21): r +
+    log((alpha-1)/alpha) - (log delta + log alpha)/(alpha-1); Mironov 2017, Proposition 3: r +
+    log(1/delta) / (alpha-1).
     """
     gap = orders - 1
     mironov = values - math.log(delta) / gap
@@ -229,8 +260,12 @@ def rdp_log_delta(orders: Array, values: Array, epsilon: float) -> Array:
 
 
 def renyi_sum(one: Curve, two: Curve) -> Rdp:
-    """Both mechanisms on the same data: divergences of an order add up (Mironov 2017, Proposition 1)."""
-    slopes = [c.slope if isinstance(c, Rdp) else c.mu**2 / 2 if isinstance(c, Gdp) else math.inf for c in (one, two)]
+    """Both mechanisms on the same data: divergences of an order add up (Mironov 2017, Proposition
+    1)."""
+    slopes = [
+        c.slope if isinstance(c, Rdp) else c.mu**2 / 2 if isinstance(c, Gdp) else math.inf
+        for c in (one, two)
+    ]
     orders = {order for curve in (one, two) if isinstance(curve, Rdp) for order in curve.orders}
     if not math.isfinite(sum(slopes)):
         orders |= {float(1 + gap) for gap in np.geomspace(0.01, 1e4, 300)}
@@ -250,9 +285,11 @@ FEW_LEVELS = 8
 @final
 @dataclass(frozen=True)
 class SampledRenyi(Curve):
-    """``counts[i]`` Poisson-sampled Gaussian steps of noise multiplier ``multipliers[i]``, all with sampling ``rate``.
+    """``counts[i]`` Poisson-sampled Gaussian steps of noise multiplier ``multipliers[i]``, all with
+    sampling ``rate``.
 
-    The Renyi curve at dp-accounting's own orders (``coarse``: at few); a multiplier of 0 says nothing.
+    The Renyi curve at dp-accounting's own orders (``coarse``: at few); a multiplier of 0 says
+    nothing.
     """
 
     rate: float
@@ -303,6 +340,8 @@ def _table(curve: SampledRenyi) -> Rdp:
     levels = tuple(zip(curve.multipliers, curve.counts, strict=True))
     asked = FEW if curve.coarse else None
     orders = subsampled.renyi(curve.multipliers[0], curve.rate, asked)[0]
-    values = sum(n * subsampled.renyi(z, curve.rate, asked)[1]
-                 for z, n in (subsampled.merged(levels, FEW_LEVELS) if curve.coarse else levels))
+    values = sum(
+        n * subsampled.renyi(z, curve.rate, asked)[1]
+        for z, n in (subsampled.merged(levels, FEW_LEVELS) if curve.coarse else levels)
+    )
     return Rdp(orders=orders, values=tuple(float(v) for v in values * UP))  # pyright: ignore

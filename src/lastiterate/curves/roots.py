@@ -20,26 +20,38 @@ class Root:
     slope: float
 
 
-def smallest_true(holds: Callable[[float], bool], low: float, high: float, tolerance: float = 1e-12) -> float:
-    """A point where ``holds`` is true, within ``tolerance`` (relative, and absolute near 0) of where it turns true.
+def smallest_true(
+    holds: Callable[[float], bool], low: float, high: float, tolerance: float = 1e-12
+) -> float:
+    """A point where ``holds`` is true, within ``tolerance`` (relative, and absolute near 0) of
+    where it turns true.
 
-    The returned point was itself evaluated as true; infinite where ``holds(high)`` is false. Nothing is known but the
-    side: it is found by halves.
+    The returned point was itself evaluated as true; infinite where ``holds(high)`` is false.
+    Nothing is known but the side: it is found by halves.
     """
     if holds(low):
         return low
     if not holds(high):
         return math.inf
     ends = (low, math.inf), (high, -math.inf)
-    return _closed_in(lambda x: -math.inf if holds(x) else math.inf, *ends, relative=tolerance, absolute=1e-300)[1][0]
+    return _closed_in(
+        lambda x: -math.inf if holds(x) else math.inf, *ends, relative=tolerance, absolute=1e-300
+    )[1][0]
 
 
-def first_within(values: Callable[[float], float], level: float, low: float, high: float, tolerance: float = 1e-12
-                 ) -> float:
-    """Return where ``values``, which fall, are at most ``level``; infinite where they exceed it at ``high``.
+def first_within(
+    values: Callable[[float], float],
+    level: float,
+    low: float,
+    high: float,
+    tolerance: float = 1e-12,
+) -> float:
+    """Return where ``values``, which fall, are at most ``level``; infinite where they exceed it at
+    ``high``.
 
     It is ``smallest_true`` of that, evaluated a third as often.
     """
+
     def excess(x: float) -> float:
         value = values(x)
         away = math.log(max(value, 1e-300) / max(level, 1e-300))
@@ -55,12 +67,23 @@ def first_within(values: Callable[[float], float], level: float, low: float, hig
     return _closed_in(excess, *ends, relative=tolerance, absolute=1e-300)[1][0]
 
 
-def falling_root(excess: Excess, start: float, slope: float, *, enough: float, tries: int, longest: float,
-                 farthest: float, least: float) -> Root | None:
-    """Search from ``start`` until -enough < excess <= 0, the bracket is ``least`` wide, or ``tries`` are used up.
+def falling_root(
+    excess: Excess,
+    start: float,
+    slope: float,
+    *,
+    enough: float,
+    tries: int,
+    longest: float,
+    farthest: float,
+    least: float,
+) -> Root | None:
+    """Search from ``start`` until -enough < excess <= 0, the bracket is ``least`` wide, or
+    ``tries`` are used up.
 
-    ``slope``: a guess of how steeply it falls. Secants until both signs were seen, no step longer than ``longest`` (all
-    half longer at each), between -``farthest`` and ``farthest``. ``None`` where no point with excess <= 0 was seen.
+    ``slope``: a guess of how steeply it falls. Secants until both signs were seen, no step longer
+    than ``longest`` (all half longer at each), between -``farthest`` and ``farthest``. ``None``
+    where no point with excess <= 0 was seen.
     """
     seen: dict[bool, Point] = {}  # by whether the excess is <= 0
     x, stretch = start, 1.0
@@ -71,7 +94,9 @@ def falling_root(excess: Excess, start: float, slope: float, *, enough: float, t
             slope = (last[1] - value) / (x - last[0])
         seen[value <= 0] = last = x, value
         if len(seen) == 2:
-            low, high = _closed_in(excess, seen[False], seen[True], absolute=least, enough=enough, tries=tries - tried)
+            low, high = _closed_in(
+                excess, seen[False], seen[True], absolute=least, enough=enough, tries=tries - tried
+            )
             return Root(high[0], (low[1] - high[1]) / (high[0] - low[0]))
         move = (value + enough / 2) / slope + (-least if value <= 0 else least)
         x = min(max(x + stretch * min(max(move, -longest), longest), -farthest), farthest)
@@ -81,13 +106,22 @@ def falling_root(excess: Excess, start: float, slope: float, *, enough: float, t
     return Root(seen[True][0], slope) if True in seen else None
 
 
-def _closed_in(excess: Excess, low: Point, high: Point, *, relative: float = 0.0, absolute: float, enough: float = 0.0,
-               tries: int = 10_000) -> tuple[Point, Point]:
-    """Both ends of a bracket, ``low`` above 0 and ``high`` not, drawn together around where the excess is -enough / 2.
+def _closed_in(
+    excess: Excess,
+    low: Point,
+    high: Point,
+    *,
+    relative: float = 0.0,
+    absolute: float,
+    enough: float = 0.0,
+    tries: int = 10_000,
+) -> tuple[Point, Point]:
+    """Both ends of a bracket, ``low`` above 0 and ``high`` not, drawn together around where the
+    excess is -enough / 2.
 
-    Secants. The end that stays counts half (the Illinois rule); a point keeps half the tolerance away from both ends,
-    so that the second of two next to the root closes the bracket; where four points have not halved the bracket, or
-    the excess is infinite, its middle comes next.
+    Secants. The end that stays counts half (the Illinois rule); a point keeps half the tolerance
+    away from both ends, so that the second of two next to the root closes the bracket; where four
+    points have not halved the bracket, or the excess is infinite, its middle comes next.
     """
     weights = [low[1] + enough / 2, -high[1] - enough / 2]
     widths, stayed = [high[0] - low[0]], -1

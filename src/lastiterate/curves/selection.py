@@ -5,43 +5,45 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from decimal import Context, Decimal, localcontext
-from typing import final
-from lastiterate.curves.curve import UP
-from lastiterate.curves.roots import smallest_true
-from lastiterate.errors import InputError
 from functools import lru_cache
+from typing import final
+
 import numpy as np
-from lastiterate.curves.curve import UP, Curve, check_delta, check_epsilon
+
+from lastiterate.curves.curve import UP, Curve, Grouped, check_delta, check_epsilon
 from lastiterate.curves.gaussian import Gdp
-from lastiterate.curves.curve import Grouped
 from lastiterate.curves.renyi import Rdp
-from lastiterate.curves.roots import first_within
+from lastiterate.curves.roots import first_within, smallest_true
+from lastiterate.errors import InputError
 from lastiterate.run.validation import Array
 
-
-# How often a private selection repeats its candidate runs: random numbers whose law is public and whose value is not.
-#
-# With f the probability generating function, selection is as private as the ratio of f' at two probabilities is small
-# (docs/theorems/private-selection.md); the two families here are those of Papernot and Steinke 2022 (arXiv:2110.03620).
+# How often a private selection repeats its candidate runs: random numbers whose law is public and
+# whose value is not.  With f the probability generating function, selection is as private as the
+# ratio of f' at two probabilities is small (docs/theorems/private-selection.md); the two families
+# here are those of Papernot and Steinke 2022 (arXiv:2110.03620).
 
 MOST_MEAN = 1e6
 DIGITS = 90
-"""Of the weights that a number of runs is drawn by: what they miss of the law is below 1e-70, beside 2^-bits."""
+"""Of the weights that a number of runs is drawn by: what they miss of the law is below 1e-70,
+beside 2^-bits."""
 
 
 @final
 @dataclass(frozen=True)
 class NegativeBinomial:
-    """The negative binomial law of ``shape`` > -1 without zero; at each number the weight is multiplied by about
-    1 - ``stop``. Shape 1 is geometric, 0 logarithmic."""
+    """The negative binomial law of ``shape`` > -1 without zero; at each number the weight is
+    multiplied by about 1 - ``stop``. Shape 1 is geometric, 0 logarithmic."""
 
     shape: float
     stop: float
 
     def __post_init__(self) -> None:
         if not (-1 < self.shape <= 100 and 1e-7 <= self.stop <= 1 - 1e-7):
-            raise InputError("runs", "need a shape in (-1, 100] and a stopping probability inside (0, 1)",
-                             (self.shape, self.stop))
+            raise InputError(
+                "runs",
+                "need a shape in (-1, 100] and a stopping probability inside (0, 1)",
+                (self.shape, self.stop),
+            )
 
     @property
     def mean(self) -> float:
@@ -57,7 +59,8 @@ class NegativeBinomial:
         return 0.0
 
     def draw(self, uniform: int, bits: int) -> int:
-        """The number of runs at a uniform whole number of so many ``bits`` (at least 128), by inversion."""
+        """The number of runs at a uniform whole number of so many ``bits`` (at least 128), by
+        inversion."""
         with localcontext(Context(prec=DIGITS)):
             stop, shape = Decimal(self.stop), Decimal(self.shape)
             first = -1 / stop.ln() if shape == 0 else shape / ((-shape * stop.ln()).exp() - 1)
@@ -73,13 +76,16 @@ class NegativeBinomial:
     def with_mean(cls, mean: float, shape: float = 0.0) -> NegativeBinomial:
         """The law of this shape with (at most) the mean number of runs."""
         _check_mean(mean, 1.0)
-        return cls(shape, smallest_true(lambda stop: cls(shape, stop).mean <= mean, 1e-7, 1 - 1e-7, 1e-12))
+        return cls(
+            shape, smallest_true(lambda stop: cls(shape, stop).mean <= mean, 1e-7, 1 - 1e-7, 1e-12)
+        )
 
 
 @final
 @dataclass(frozen=True)
 class PoissonRuns:
-    """A Poisson number of runs; with probability e^-``expected`` there is none, and nothing is released."""
+    """A Poisson number of runs; with probability e^-``expected`` there is none, and nothing is
+    released."""
 
     expected: float
 
@@ -95,7 +101,8 @@ class PoissonRuns:
         return math.exp(-self.expected) * UP
 
     def draw(self, uniform: int, bits: int) -> int:
-        """The number of runs at a uniform whole number of so many ``bits`` (at least 128), by inversion."""
+        """The number of runs at a uniform whole number of so many ``bits`` (at least 128), by
+        inversion."""
         with localcontext(Context(prec=DIGITS)):
             expected = Decimal(self.expected)
             k, weight, rest = 0, (-expected).exp(), Decimal(uniform) / 2**bits
@@ -112,7 +119,9 @@ Runs = NegativeBinomial | PoissonRuns
 
 def _check_mean(mean: float, least: float) -> None:
     if not least < mean <= MOST_MEAN:
-        raise InputError("mean number of runs", f"must exceed {least:g} and be at most {MOST_MEAN:g}", mean)
+        raise InputError(
+            "mean number of runs", f"must exceed {least:g} and be at most {MOST_MEAN:g}", mean
+        )
 
 
 def _check_end(k: int) -> None:
@@ -120,9 +129,8 @@ def _check_end(k: int) -> None:
     assert k < 10**8, "the uniform number is too close to 1"
 
 
-# The privacy of releasing the best of a random number of runs, and of runs that are chosen from a list.
-#
-# Proofs: docs/theorems/private-selection.md.
+# The privacy of releasing the best of a random number of runs, and of runs that are chosen from a
+# list.  Proofs: docs/theorems/private-selection.md.
 
 ORDERS = tuple(1 + 10 ** (i / 12 - 1.5) for i in range(50))
 """Renyi orders, from 1.03 to about 385."""
@@ -134,7 +142,8 @@ LARGEST_EPSILON = 1e4
 @final
 @dataclass(frozen=True)
 class WorstOf(Curve):
-    """One of several mechanisms, whichever: drawn with public probabilities, or the one that a record is part of."""
+    """One of several mechanisms, whichever: drawn with public probabilities, or the one that a
+    record is part of."""
 
     curves: tuple[Curve, ...]
 
@@ -155,10 +164,13 @@ class WorstOf(Curve):
         return max(curve.rdp(alpha) for curve in self.curves)
 
     def group(self, size: int) -> Curve:
-        """Records of a group may be part of different mechanisms: each is charged with the worst of them."""
+        """Records of a group may be part of different mechanisms: each is charged with the worst of
+        them."""
         first, *others = self.curves
         if isinstance(first, Gdp) and all(isinstance(curve, Gdp) for curve in others):
-            return max((curve for curve in self.curves if isinstance(curve, Gdp)), key=lambda one: one.mu).group(size)
+            return max(
+                (curve for curve in self.curves if isinstance(curve, Gdp)), key=lambda one: one.mu
+            ).group(size)
         return Grouped(self, size)
 
     def exchanged(self) -> WorstOf:
@@ -171,10 +183,12 @@ class WorstOf(Curve):
 @final
 @dataclass(frozen=True)
 class Selected(Curve):
-    """The best, by what it outputs, of a random number of independent runs of a mechanism with ``curve``.
+    """The best, by what it outputs, of a random number of independent runs of a mechanism with
+    ``curve``.
 
-    **Guarantee:** how many runs there were, and what the others gave, stays secret. delta(epsilon) is the smaller of
-    the statement on profiles (for any curve) and the one on Renyi divergences (where the curve has them).
+    **Guarantee:** how many runs there were, and what the others gave, stays secret. delta(epsilon)
+    is the smaller of the statement on profiles (for any curve) and the one on Renyi divergences
+    (where the curve has them).
     """
 
     curve: Curve
@@ -185,7 +199,9 @@ class Selected(Curve):
         shift = _shift(self.curve, self.runs)
         profile = 1.0
         if epsilon >= shift:
-            profile = min(1.0, self.runs.mean * self.curve.delta((epsilon - shift) * (1 - 1e-12)) * UP)
+            profile = min(
+                1.0, self.runs.mean * self.curve.delta((epsilon - shift) * (1 - 1e-12)) * UP
+            )
         return min(profile, _table(self.curve, self.runs).delta(epsilon))
 
     def epsilon(self, delta: float) -> float:
@@ -203,14 +219,17 @@ class Selected(Curve):
         return selected_rdp(self.curve, self.runs, alpha)
 
     def group(self, size: int) -> Curve:
-        return Selected(self.curve.group(size), self.runs)  # a group of records is one record of another unit
+        return Selected(
+            self.curve.group(size), self.runs
+        )  # a group of records is one record of another unit
 
     def coarser(self) -> Selected:
         return Selected(self.curve.coarser(), self.runs)
 
 
 def selected_rdp(curve: Curve, runs: Runs, alpha: float) -> float:
-    """Upper end of the Renyi divergence of order ``alpha`` (Papernot and Steinke 2022, Theorems 2 and 6)."""
+    """Upper end of the Renyi divergence of order ``alpha`` (Papernot and Steinke 2022, Theorems 2
+    and 6)."""
     if not alpha > 1:
         raise InputError("alpha", "must exceed 1", alpha)
     base = curve.rdp(alpha)
@@ -250,5 +269,7 @@ def _shift(curve: Curve, runs: Runs) -> float:
             top = min(20.0, curve.epsilon(min(0.5, stop)))
             points = [top * i / SHIFTS for i in range(2 * SHIFTS)] if math.isfinite(top) else [0.0]
             odds = (1 - stop) / stop
-            least = min(point + math.log1p(odds * curve.delta(point) * math.exp(-point)) for point in points)
+            least = min(
+                point + math.log1p(odds * curve.delta(point) * math.exp(-point)) for point in points
+            )
             return (1 + shape) * least * UP + 1e-14

@@ -13,11 +13,10 @@ from typing import final
 
 import numpy as np
 
-from lastiterate.data.numpy_files import BYTES, labels_beside, read_head
-from lastiterate.data.numpy_files import NPY, labels_file
-from lastiterate.data.file_stream import Stream, Watched
-from lastiterate.data.table import FormatFacts, Table, array_table, check_features, damaged
 from lastiterate.data.decompression import opened
+from lastiterate.data.file_stream import Stream, Watched
+from lastiterate.data.numpy_files import BYTES, NPY, labels_beside, labels_file, read_head
+from lastiterate.data.table import FormatFacts, Table, array_table, check_features, damaged
 from lastiterate.errors import InputError
 
 
@@ -32,7 +31,8 @@ class Lying:
     shape: tuple[int, ...]
 
     def parts(self, most: int, first: int) -> Iterator[np.ndarray]:
-        """Records from ``first`` on, ``most`` at a time, in the machine's byte order; read, not mapped."""
+        """Records from ``first`` on, ``most`` at a time, in the machine's byte order; read, not
+        mapped."""
         size = self.dtype.itemsize * math.prod(self.shape[1:])
         with opened(self.path) as file:
             try:
@@ -63,17 +63,34 @@ class ArrayFile(Stream):
 
     dear = False
 
-    def __init__(self, features: Lying, labels: Lying | None, answers_in: str, facts: FormatFacts | None) -> None:
-        self._features, self._labels, self._answers_in, self.facts = features, labels, answers_in, facts
+    def __init__(
+        self, features: Lying, labels: Lying | None, answers_in: str, facts: FormatFacts | None
+    ) -> None:
+        self._features, self._labels, self._answers_in, self.facts = (
+            features,
+            labels,
+            answers_in,
+            facts,
+        )
         self.watched = Watched.of(features.path, *(() if labels is None else (labels.path,)))
         if len(features.shape) < 2 or 0 in features.shape or features.dtype.kind not in "biuf":
-            raise InputError("data file", "needs a numeric array of features of shape (n, d)",
-                             f"{features.dtype} of shape {features.shape}")
-        if labels is not None and (labels.shape[:1] != features.shape[:1] or math.prod(labels.shape[1:]) != 1):
-            raise InputError("data file", f"needs one label for each of {features.shape[0]} rows in {answers_in}",
-                             labels.shape)
+            raise InputError(
+                "data file",
+                "needs a numeric array of features of shape (n, d)",
+                f"{features.dtype} of shape {features.shape}",
+            )
+        if labels is not None and (
+            labels.shape[:1] != features.shape[:1] or math.prod(labels.shape[1:]) != 1
+        ):
+            raise InputError(
+                "data file",
+                f"needs one label for each of {features.shape[0]} rows in {answers_in}",
+                labels.shape,
+            )
         if labels is not None and labels.dtype.kind not in "biufU":
-            raise InputError("data file", f"needs numbers or text as labels in {answers_in}", str(labels.dtype))
+            raise InputError(
+                "data file", f"needs numbers or text as labels in {answers_in}", str(labels.dtype)
+            )
         self.shape = check_features(features.shape)
         self.names = tuple(f"x{i}" for i in range(math.prod(self.shape)))
 
@@ -82,12 +99,19 @@ class ArrayFile(Stream):
 
     @property
     def head(self) -> Table:
-        return Table(self.names, array=np.zeros((0, len(self.names)), self._features.dtype),
-                     answers=None if self._labels is None else np.zeros(0, self._labels.dtype),
-                     answers_in=self._answers_in, facts=self.facts, shape=self.shape)
+        return Table(
+            self.names,
+            array=np.zeros((0, len(self.names)), self._features.dtype),
+            answers=None if self._labels is None else np.zeros(0, self._labels.dtype),
+            answers_in=self._answers_in,
+            facts=self.facts,
+            shape=self.shape,
+        )
 
     def _tables(self, most: int, first: int, numbers: frozenset[str]) -> Iterator[Table]:
-        for at, (features, labels) in zip(range(first, len(self), most), self.arrays(most, first), strict=True):
+        for at, (features, labels) in zip(
+            range(first, len(self), most), self.arrays(most, first), strict=True
+        ):
             table = array_table(features, labels, answers_in=self._answers_in, facts=self.facts)
             yield replace(table, first=at)
 
@@ -112,12 +136,20 @@ def _npy(path: Path) -> Lying:
     try:
         with path.open("rb") as file:
             version = np.lib.format.read_magic(file)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            read = (
+                np.lib.format.read_array_header_1_0
+                if version == (1, 0)
+                else np.lib.format.read_array_header_2_0
+            )
             shape, by_column, dtype = read(file)
             begin = file.seek(0, 1)
     except Exception as error:  # whatever NumPy's header parser raises on damaged bytes
         raise damaged(path, NPY, error) from None
-    if dtype.hasobject or by_column or begin + dtype.itemsize * math.prod(shape) != path.stat().st_size:
+    if (
+        dtype.hasobject
+        or by_column
+        or begin + dtype.itemsize * math.prod(shape) != path.stat().st_size
+    ):
         raise damaged(path, "must be a .npy file of one plain array, row by row, and nothing more")
     return Lying(path, begin, dtype, shape)
 
@@ -127,7 +159,9 @@ def open_idx(path: Path) -> ArrayFile:
     features, beside = _idx(path), labels_beside(path)
     facts = BYTES if features.dtype == np.uint8 else None
     labels = None if beside is None else _idx(beside)
-    return ArrayFile(features, labels, "a file beside it, named like train-labels-idx1-ubyte", facts)
+    return ArrayFile(
+        features, labels, "a file beside it, named like train-labels-idx1-ubyte", facts
+    )
 
 
 def _idx(path: Path) -> Lying:

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import pickle
+import re
 from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
 import numpy as np
+
 from lastiterate import limits
-from lastiterate.data.table import damaged
-from lastiterate.errors import InputError
-import math
-import re
-from typing import cast
 from lastiterate.data.table import FormatFacts, Table, array_table, damaged
+from lastiterate.errors import InputError
 from lastiterate.run.serialization import is_list
 
-
-# Pickles of plain data and byte arrays, read without running anything that they ask for.
-#
-# A pickle is a program: it may name any function and call it. Here every name that NumPy's array pickles use stands for
-# a note of what was asked, and every other name is refused before anything happens.
+# Pickles of plain data and byte arrays, read without running anything that they ask for.  A pickle
+# is a program: it may name any function and call it. Here every name that NumPy's array pickles use
+# stands for a note of what was asked, and every other name is refused before anything happens.
 
 # pyright: basic
 # Python's own unpickler has no types
-
-
-
 
 
 class ArrayNote:
@@ -40,7 +35,8 @@ class ArrayNote:
 
 
 class TypeNote:
-    """An element type that a pickle describes, by its code; its state (byte order) says nothing about bytes."""
+    """An element type that a pickle describes, by its code; its state (byte order) says nothing
+    about bytes."""
 
     def __init__(self, code: object = None, *_: object) -> None:
         self.code = code
@@ -50,7 +46,8 @@ class TypeNote:
 
 
 class _Latin1:
-    """Stands for ``_codecs.encode``, with which Python 3 writes bytes in protocol 2. Holds nothing to overwrite."""
+    """Stands for ``_codecs.encode``, with which Python 3 writes bytes in protocol 2. Holds nothing
+    to overwrite."""
 
     __slots__ = ()
 
@@ -69,21 +66,39 @@ _NAMES: dict[tuple[str, str], Any] = {
 }
 
 
-_NEVER = {code[0] for code in (pickle.EXT1, pickle.EXT2, pickle.EXT4, pickle.PERSID, pickle.BINPERSID,
-                               pickle.BYTEARRAY8, pickle.NEXT_BUFFER, pickle.READONLY_BUFFER, pickle.EMPTY_SET,
-                               pickle.ADDITEMS, pickle.FROZENSET)}
+_NEVER = {
+    code[0]
+    for code in (
+        pickle.EXT1,
+        pickle.EXT2,
+        pickle.EXT4,
+        pickle.PERSID,
+        pickle.BINPERSID,
+        pickle.BYTEARRAY8,
+        pickle.NEXT_BUFFER,
+        pickle.READONLY_BUFFER,
+        pickle.EMPTY_SET,
+        pickle.ADDITEMS,
+        pickle.FROZENSET,
+    )
+}
 _KEYS = (bytes, str, int)
 
 
 class _Counted(dict[int, Any]):
-    """Instructions by their codes, of which a pickle may look up so many: one byte each can make an object."""
+    """Instructions by their codes, of which a pickle may look up so many: one byte each can make an
+    object."""
 
     left = limits.OPCODES
 
     def __getitem__(self, code: int) -> Any:
         self.left -= 1
         if self.left < 0:
-            raise InputError("data file", f"must have at most {limits.OPCODES:,} instructions in its pickle", None)
+            raise InputError(
+                "data file",
+                f"must have at most {limits.OPCODES:,} instructions in its pickle",
+                None,
+            )
         return super().__getitem__(code)
 
 
@@ -91,14 +106,17 @@ _PYTHONS: Any = pickle._Unpickler  # pyright: ignore[reportAttributeAccessIssue]
 
 
 class _Unpickler(_PYTHONS):
-    """Python's own unpickler in Python: the one in C allocates whatever size a damaged file invents.
+    """Python's own unpickler in Python: the one in C allocates whatever size a damaged file
+    invents.
 
-    Codes for registered or outside objects, which need not pass ``find_class``, for buffers and for sets are left out.
-    Keys are plain: to find the place of a tuple of tuples, Python visits every one of them, which may be 2^60.
+    Codes for registered or outside objects, which need not pass ``find_class``, for buffers and for
+    sets are left out. Keys are plain: to find the place of a tuple of tuples, Python visits every
+    one of them, which may be 2^60.
     """
 
     dispatch = {  # noqa: RUF012
-        code: act for code, act in _PYTHONS.dispatch.items() if code not in _NEVER}
+        code: act for code, act in _PYTHONS.dispatch.items() if code not in _NEVER
+    }
 
     def __init__(self, file: BufferedReader) -> None:
         super().__init__(file, encoding="bytes")
@@ -120,17 +138,26 @@ class _Unpickler(_PYTHONS):
         self._plain_keys(self.stack[::2])
         super().load_dict()
 
-    dispatch |= {pickle.SETITEM[0]: load_setitem, pickle.SETITEMS[0]: load_setitems, pickle.DICT[0]: load_dict}
+    dispatch |= {
+        pickle.SETITEM[0]: load_setitem,
+        pickle.SETITEMS[0]: load_setitems,
+        pickle.DICT[0]: load_dict,
+    }
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _NAMES:
-            raise InputError("data file", "may name nothing but NumPy's plain arrays in its pickle",
-                             f"{module}.{name}"[:80], "it was refused before anything in it ran")
+            raise InputError(
+                "data file",
+                "may name nothing but NumPy's plain arrays in its pickle",
+                f"{module}.{name}"[:80],
+                "it was refused before anything in it ran",
+            )
         return _NAMES[module, name]
 
 
 def read_plain_pickle(path: Path) -> Any:
-    """What the pickle holds: numbers, text, bytes (Python 2 strings too), lists, dicts and notes of arrays."""
+    """What the pickle holds: numbers, text, bytes (Python 2 strings too), lists, dicts and notes of
+    arrays."""
     if path.stat().st_size > limits.PICKLE:
         raise limits.too_large("data file", limits.PICKLE, path)
     with path.open("rb") as file:
@@ -147,24 +174,30 @@ def read_plain_pickle(path: Path) -> Any:
 
 
 def byte_array(note: object) -> np.ndarray | None:
-    """The two-dimensional array of bytes that a note describes, without a copy; ``None`` if it is anything else."""
+    """The two-dimensional array of bytes that a note describes, without a copy; ``None`` if it is
+    anything else."""
     match note:
-        case ArrayNote(state=(1, (int(n), int(d)), TypeNote(code="u1" | b"u1"), int(fortran), bytes(raw))) if (
-                n > 0 and d > 0 and len(raw) == n * d):
+        case ArrayNote(
+            state=(1, (int(n), int(d)), TypeNote(code="u1" | b"u1"), int(fortran), bytes(raw))
+        ) if n > 0 and d > 0 and len(raw) == n * d:
             return np.frombuffer(raw, dtype=np.uint8).reshape((n, d), order="F" if fortran else "C")
         case _:
             return None
 
 
-# CIFAR-10 as its authors distribute it: binary batches, Python batches, and the folder of either (Krizhevsky 2009).
-#
-# A binary record is a label byte and 3072 pixel bytes (32 x 32 red, then green, then blue). A Python batch is a pickled
-# dict with ``b"data"``, (n, 3072) bytes, and ``b"labels"``, a list of n numbers.
+# CIFAR-10 as its authors distribute it: binary batches, Python batches, and the folder of either
+# (Krizhevsky 2009).  A binary record is a label byte and 3072 pixel bytes (32 x 32 red, then green,
+# then blue). A Python batch is a pickled dict with ``b"data"``, (n, 3072) bytes, and ``b"labels"``,
+# a list of n numbers.
 
 SHAPE, CLASSES = (3, 32, 32), 10
 PIXELS = math.prod(SHAPE)
-FACTS = FormatFacts(0, 255, "CIFAR-10: a pixel is one byte, and its ten classes are numbered 0 to 9",
-                    tuple(str(i) for i in range(CLASSES)))
+FACTS = FormatFacts(
+    0,
+    255,
+    "CIFAR-10: a pixel is one byte, and its ten classes are numbered 0 to 9",
+    tuple(str(i) for i in range(CLASSES)),
+)
 _PYTHON = re.compile(r"data_batch_\d+|test_batch")
 _TRAIN = re.compile(r"data_batch_(\d+)(\.bin)?")
 
@@ -185,33 +218,56 @@ def read_python_batch(path: Path) -> Table:
 
 
 def read_folder(path: Path) -> Table:
-    """All training batches of ``cifar-10-batches-bin`` or ``cifar-10-batches-py``, in order of their numbers."""
-    files = sorted((int(match[1]), match[2] or "", file) for file in path.iterdir()
-                   if (match := _TRAIN.fullmatch(file.name)) and file.is_file())
+    """All training batches of ``cifar-10-batches-bin`` or ``cifar-10-batches-py``, in order of
+    their numbers."""
+    files = sorted(
+        (int(match[1]), match[2] or "", file)
+        for file in path.iterdir()
+        if (match := _TRAIN.fullmatch(file.name)) and file.is_file()
+    )
     if not files:
-        raise InputError("data folder", "must hold .parquet files, or CIFAR-10's data_batch_1, "
-                         "data_batch_2, ... (with .bin or without)",
-                         path.name)
+        raise InputError(
+            "data folder",
+            "must hold .parquet files, or CIFAR-10's data_batch_1, "
+            "data_batch_2, ... (with .bin or without)",
+            path.name,
+        )
     if len({suffix for _, suffix, _ in files}) > 1:
-        raise InputError("data folder", "holds binary and Python batches side by side", path.name, "keep one kind")
+        raise InputError(
+            "data folder",
+            "holds binary and Python batches side by side",
+            path.name,
+            "keep one kind",
+        )
     numbers = [number for number, _, _ in files]
     if numbers != list(range(1, len(files) + 1)):
-        raise InputError("data folder", "must hold the batches from data_batch_1 on without a gap or a double", numbers)
+        raise InputError(
+            "data folder",
+            "must hold the batches from data_batch_1 on without a gap or a double",
+            numbers,
+        )
     return _table([_binary(file) if suffix else _python(file) for _, suffix, file in files])
 
 
 def _table(batches: list[tuple[np.ndarray, np.ndarray]]) -> Table:
-    images, labels = (parts[0] if len(parts) == 1 else np.concatenate(parts) for parts in zip(*batches, strict=True))
+    images, labels = (
+        parts[0] if len(parts) == 1 else np.concatenate(parts)
+        for parts in zip(*batches, strict=True)
+    )
     return array_table(images.reshape(-1, *SHAPE), labels, answers_in="each batch", facts=FACTS)
 
 
 def _binary(path: Path) -> tuple[np.ndarray, np.ndarray]:
     size = path.stat().st_size
     if size == 0 or size % (PIXELS + 1):
-        raise damaged(path, f"must consist of CIFAR-10 records of {PIXELS + 1} bytes", f"{size} bytes")
+        raise damaged(
+            path, f"must consist of CIFAR-10 records of {PIXELS + 1} bytes", f"{size} bytes"
+        )
     records = np.fromfile(path, dtype=np.uint8).reshape(-1, PIXELS + 1)
     if (records[:, 0] >= CLASSES).any():
-        raise damaged(path, f"must hold CIFAR-10 records, whose first byte is a label below {CLASSES}")
+        raise damaged(
+            path, f"must hold CIFAR-10 records, whose first byte is a label below {CLASSES}"
+        )
     return records[:, 1:], records[:, 0]
 
 
@@ -220,9 +276,15 @@ def _python(path: Path) -> tuple[np.ndarray, np.ndarray]:
     entries = cast("dict[object, object]", content) if isinstance(content, dict) else {}
     images, labels = byte_array(entries.get(b"data")), entries.get(b"labels")
     if images is None or images.shape[1] != PIXELS:
-        raise damaged(path, f"must hold CIFAR-10's b'data', an array of bytes of shape (n, {PIXELS})")
+        raise damaged(
+            path, f"must hold CIFAR-10's b'data', an array of bytes of shape (n, {PIXELS})"
+        )
     if not is_list(labels) or not all(type(x) is int and 0 <= x < CLASSES for x in labels):
-        raise damaged(path, f"must hold CIFAR-10's b'labels', a list of whole numbers below {CLASSES}")
+        raise damaged(
+            path, f"must hold CIFAR-10's b'labels', a list of whole numbers below {CLASSES}"
+        )
     if len(labels) != len(images):
-        raise damaged(path, "must hold one label per image", f"{len(labels)} labels, {len(images)} images")
+        raise damaged(
+            path, "must hold one label per image", f"{len(labels)} labels, {len(images)} images"
+        )
     return images, np.array(labels, dtype=np.uint8)

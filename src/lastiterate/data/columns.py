@@ -4,24 +4,42 @@ from __future__ import annotations
 
 import math
 from abc import ABC
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import ClassVar, final
-import numpy as np
-from lastiterate.data.table import number_text
-from lastiterate.errors import InputError
-from lastiterate.features.record_fields import Choice, Field, Grid, Number, Text
-from collections.abc import Iterable, Sequence
-from lastiterate.data.table import Cells, canonical_text
-from lastiterate.features.record_fields import Values
 
+import numpy as np
+
+from lastiterate.data.table import Cells, canonical_text, number_text
+from lastiterate.errors import InputError
+from lastiterate.features.record_fields import Choice, Field, Grid, Number, Text, Values
 
 # What is public about a column: the range of a number or of a date, the values of a category.
 
-MISSING = frozenset({"", "?", "na", "n/a", "#n/a", "#n/a n/a", "#na", "<na>", "nan", "-nan", "1.#ind", "-1.#ind",
-                     "1.#qnan", "-1.#qnan", "null", "none", "nat"})
-"""Cells (lower case, stripped) that count as missing, as in pandas. A category of that very name is kept."""
+MISSING = frozenset(
+    {
+        "",
+        "?",
+        "na",
+        "n/a",
+        "#n/a",
+        "#n/a n/a",
+        "#na",
+        "<na>",
+        "nan",
+        "-nan",
+        "1.#ind",
+        "-1.#ind",
+        "1.#qnan",
+        "-1.#qnan",
+        "null",
+        "none",
+        "nat",
+    }
+)
+"""Cells (lower case, stripped) that count as missing, as in pandas. A category of that very name is
+kept."""
 UNKNOWN = "?"
 """What stands in a schema for a public fact that is still to be stated."""
 INDICATOR = "indicator"
@@ -32,7 +50,9 @@ DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 def _finite(value: object) -> bool:
     """Whether it is a number that a float holds; whole numbers may be longer."""
     try:
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        return (
+            isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        )
     except OverflowError:
         return False
 
@@ -54,8 +74,9 @@ class Described(ABC):
 class Numeric(Described):
     """A number with a public range; scaled to [-1, 1], by its logarithm where ``scale`` is "log".
 
-    ``missing``: "refuse", the number to put in its place, or "indicator": a feature of its own. ``scale`` "log" suits
-    what has a heavy tail: log(x / low) where low is positive, log(1 + x - low) otherwise.
+    ``missing``: "refuse", the number to put in its place, or "indicator": a feature of its own.
+    ``scale`` "log" suits what has a heavy tail: log(x / low) where low is positive, log(1 + x -
+    low) otherwise.
     """
 
     name: str
@@ -70,20 +91,33 @@ class Numeric(Described):
         where = f"column {self.name!r}"
         for side, value in (("low", self.low), ("high", self.high)):
             if not _finite(value):
-                raise InputError(f"{where}: {side}", "must be a finite number", value,
-                                 "state the public range, from the meaning of the column and not from your data")
+                raise InputError(
+                    f"{where}: {side}",
+                    "must be a finite number",
+                    value,
+                    "state the public range, from the meaning of the column and not from your data",
+                )
         if not self.low < self.high:
-            raise InputError(f"{where}: low", "must lie below high", (self.low, self.high),
-                             "leave a column that is constant by definition out with kind = \"ignore\"")
+            raise InputError(
+                f"{where}: low",
+                "must lie below high",
+                (self.low, self.high),
+                'leave a column that is constant by definition out with kind = "ignore"',
+            )
         if not math.isfinite(float(self.high) - float(self.low)):
-            raise InputError(f"{where}: low", "must lie a finite distance below high", (self.low, self.high))
+            raise InputError(
+                f"{where}: low", "must lie a finite distance below high", (self.low, self.high)
+            )
         if self.outside not in ("clip", "refuse"):
-            raise InputError(f"{where}: outside", "must be \"clip\" or \"refuse\"", self.outside)
+            raise InputError(f"{where}: outside", 'must be "clip" or "refuse"', self.outside)
         if self.missing not in ("refuse", INDICATOR) and not _finite(self.missing):
-            raise InputError(f"{where}: missing", "must be \"refuse\", \"indicator\" or a public number to fill in",
-                             self.missing)
+            raise InputError(
+                f"{where}: missing",
+                'must be "refuse", "indicator" or a public number to fill in',
+                self.missing,
+            )
         if self.scale not in ("linear", "log"):
-            raise InputError(f"{where}: scale", "must be \"linear\" or \"log\"", self.scale)
+            raise InputError(f"{where}: scale", 'must be "linear" or "log"', self.scale)
         if self.scale == "log" and self.low > 0 and not math.log(self.low) < math.log(self.high):
             raise InputError(f"{where}: low", "must lie further below high", (self.low, self.high))
 
@@ -93,7 +127,8 @@ class Numeric(Described):
 
     @property
     def origin(self) -> float | None:
-        """What logarithms count from: the scaled number is linear in log(x - origin); ``None`` without a logarithm."""
+        """What logarithms count from: the scaled number is linear in log(x - origin); ``None``
+        without a logarithm."""
         return None if self.scale == "linear" else 0.0 if self.low > 0 else float(self.low) - 1
 
     def scaled(self, values: np.ndarray) -> np.ndarray:
@@ -116,17 +151,20 @@ class Numeric(Described):
 
 
 def as_texts(argument: str, values: Iterable[object]) -> tuple[str, ...]:
-    """Categories or classes as a file writes them: 1 and 1.0 are "1". Refuses one text, whose letters are no list."""
+    """Categories or classes as a file writes them: 1 and 1.0 are "1". Refuses one text, whose
+    letters are no list."""
     if isinstance(values, str):
-        raise InputError(argument, "must be a list of texts", values, f"write {[values]!r} for a single one")
+        raise InputError(
+            argument, "must be a list of texts", values, f"write {[values]!r} for a single one"
+        )
     return tuple(number_text(value) if isinstance(value, float) else str(value) for value in values)
 
 
 @final
 @dataclass(frozen=True)
 class Category(Described):
-    """One of some public values; one column each. "zero" leaves unknown or missing cells without a one, "indicator"
-    gives missing ones a column of their own."""
+    """One of some public values; one column each. "zero" leaves unknown or missing cells without a
+    one, "indicator" gives missing ones a column of their own."""
 
     name: str
     values: tuple[str, ...]
@@ -138,25 +176,36 @@ class Category(Described):
         where = f"column {self.name!r}"
         object.__setattr__(self, "values", as_texts(f"{where}: values", self.values))
         if not self.values or len(set(self.values)) != len(self.values):
-            raise InputError(f"{where}: values", "must be a list of different public categories", list(self.values),
-                             "state every category the column can have")
+            raise InputError(
+                f"{where}: values",
+                "must be a list of different public categories",
+                list(self.values),
+                "state every category the column can have",
+            )
         if self.outside not in ("zero", "refuse"):
-            raise InputError(f"{where}: outside", "must be \"zero\" or \"refuse\"", self.outside)
+            raise InputError(f"{where}: outside", 'must be "zero" or "refuse"', self.outside)
         if self.missing not in ("zero", "refuse", INDICATOR):
-            raise InputError(f"{where}: missing", "must be \"zero\", \"refuse\" or \"indicator\"", self.missing)
+            raise InputError(
+                f"{where}: missing", 'must be "zero", "refuse" or "indicator"', self.missing
+            )
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        return (Choice(self.name, (*self.values, *(("(missing)",) if self.missing == INDICATOR else ()))),)
+        return (
+            Choice(
+                self.name, (*self.values, *(("(missing)",) if self.missing == INDICATOR else ()))
+            ),
+        )
 
 
 @final
 @dataclass(frozen=True)
 class Date(Described):
-    """A day with a public range, written as 2026-01-31 (a time behind it is not read): its place between the ends, its
-    month and its weekday.
+    """A day with a public range, written as 2026-01-31 (a time behind it is not read): its place
+    between the ends, its month and its weekday.
 
-    ``outside``: "clip" moves the day's place to the nearer end. ``missing``: "refuse", or "indicator".
+    ``outside``: "clip" moves the day's place to the nearer end. ``missing``: "refuse", or
+    "indicator".
     """
 
     name: str
@@ -172,14 +221,20 @@ class Date(Described):
             if isinstance(value, date):  # as TOML reads it
                 object.__setattr__(self, side, value.isoformat()[:10])
             elif day_number(value) is None:
-                raise InputError(f"{where}: {side}", "must be a day such as \"2026-01-31\"", value,
-                                 "state the public range, from the meaning of the column and not from your data")
+                raise InputError(
+                    f"{where}: {side}",
+                    'must be a day such as "2026-01-31"',
+                    value,
+                    "state the public range, from the meaning of the column and not from your data",
+                )
         if not self.ends[0] < self.ends[1]:
-            raise InputError(f"{where}: first", "must be an earlier day than last", (self.first, self.last))
+            raise InputError(
+                f"{where}: first", "must be an earlier day than last", (self.first, self.last)
+            )
         if self.outside not in ("clip", "refuse"):
-            raise InputError(f"{where}: outside", "must be \"clip\" or \"refuse\"", self.outside)
+            raise InputError(f"{where}: outside", 'must be "clip" or "refuse"', self.outside)
         if self.missing not in ("refuse", INDICATOR):
-            raise InputError(f"{where}: missing", "must be \"refuse\" or \"indicator\"", self.missing)
+            raise InputError(f"{where}: missing", 'must be "refuse" or "indicator"', self.missing)
 
     @property
     def ends(self) -> tuple[int, int]:
@@ -188,8 +243,11 @@ class Date(Described):
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        return (Number(self.name, self.missing == INDICATOR), Choice(f"{self.name}.month", MONTHS),
-                Choice(f"{self.name}.weekday", DAYS))
+        return (
+            Number(self.name, self.missing == INDICATOR),
+            Choice(f"{self.name}.month", MONTHS),
+            Choice(f"{self.name}.weekday", DAYS),
+        )
 
 
 @final
@@ -217,7 +275,8 @@ class Ignore(Described):
 @final
 @dataclass(frozen=True)
 class Id(Described):
-    """A number or name of the record, which is never trained on; ``predict`` writes it beside the prediction."""
+    """A number or name of the record, which is never trained on; ``predict`` writes it beside the
+    prediction."""
 
     name: str
     kind: ClassVar[str] = "id"
@@ -226,7 +285,11 @@ class Id(Described):
 def day_number(text: object) -> int | None:
     """The number of a day, from its ISO form, with or without a time; ``None`` where it is none."""
     try:
-        return date.fromisoformat(text[:10]).toordinal() if isinstance(text, str) and _plain_day(text) else None
+        return (
+            date.fromisoformat(text[:10]).toordinal()
+            if isinstance(text, str) and _plain_day(text)
+            else None
+        )
     except ValueError:
         return None
 
@@ -237,9 +300,10 @@ def _plain_day(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Array:
-    """All columns of a numeric array share one public range. ``shape``: of one record, where a map depends on it; a
-    flat record of as many numbers is read as one of this shape. ``norm``: largest Euclidean norm of a record, where it
-    is less than the range allows; longer records are scaled down to it."""
+    """All columns of a numeric array share one public range. ``shape``: of one record, where a map
+    depends on it; a flat record of as many numbers is read as one of this shape. ``norm``: largest
+    Euclidean norm of a record, where it is less than the range allows; longer records are scaled
+    down to it."""
 
     low: float
     high: float
@@ -248,13 +312,21 @@ class Array:
     norm: float | None = None
 
     def __post_init__(self) -> None:
-        if self.norm is not None and not (_finite(self.norm) and self.norm > 0 and self.low == -self.high):
-            raise InputError("[array]: norm", "must be a positive number, of an array with low = -high", self.norm,
-                             "leave it out, or state low = -high")
+        if self.norm is not None and not (
+            _finite(self.norm) and self.norm > 0 and self.low == -self.high
+        ):
+            raise InputError(
+                "[array]: norm",
+                "must be a positive number, of an array with low = -high",
+                self.norm,
+                "leave it out, or state low = -high",
+            )
         if self.shape is not None:
             sides = tuple(self.shape) if isinstance(self.shape, list | tuple) else ()  # pyright: ignore[reportUnnecessaryIsInstance]
             if not sides or not all(type(side) is int and side > 0 for side in sides):
-                raise InputError("[array]: shape", "must be a list of positive whole numbers", self.shape)
+                raise InputError(
+                    "[array]: shape", "must be a list of positive whole numbers", self.shape
+                )
             object.__setattr__(self, "shape", sides)
         Numeric("(all columns of the array)", self.low, self.high, self.outside)
 
@@ -266,19 +338,23 @@ class Array:
 Column = Numeric | Category | Date | Words | Id | Ignore
 
 
-# From the cells of a column to the values of its fields; every rule is public, every record is read by itself.
+# From the cells of a column to the values of its fields; every rule is public, every record is read
+# by itself.
 
-RANGE = "correct the cell, or train with another public range or outside = \"clip\" in the schema"
-"""Remedies hold before training and for the new records of a trained model, whose schema is fixed."""
+RANGE = 'correct the cell, or train with another public range or outside = "clip" in the schema'
+"""Remedies hold before training and for the new records of a trained model, whose schema is fixed.
+"""
 TRUTHS = {"true": 1.0, "false": 0.0}
-"""Cells (lower case, stripped) that a number column reads as numbers, as arrays have true and false."""
+"""Cells (lower case, stripped) that a number column reads as numbers, as arrays have true and
+false."""
 
 
 class Positions(dict[str, int]):
-    """Positions of public values in their list, by the cell as it is written or else by its canonical form.
+    """Positions of public values in their list, by the cell as it is written or else by its
+    canonical form.
 
-    Cells that are no value are -1, or ``missing`` where they are a mark of that. Values that are one number, such as
-    1.1 and 1.10, are known by their own text alone.
+    Cells that are no value are -1, or ``missing`` where they are a mark of that. Values that are
+    one number, such as 1.1 and 1.10, are known by their own text alone.
     """
 
     def __init__(self, values: Sequence[str], missing: int = -1) -> None:
@@ -311,30 +387,45 @@ def values_of(column: Column, cells: Cells, first: int) -> tuple[Values, ...]:
         case Date():
             return _days(column, cells, first)
         case Words():
-            return (["" if str(cell).lower() in MISSING else canonical_text(str(cell)) for cell in cells],)
+            return (
+                [
+                    "" if str(cell).lower() in MISSING else canonical_text(str(cell))
+                    for cell in cells
+                ],
+            )
         case Id() | Ignore():
             return ()
 
 
 def numbers(column: Numeric, cells: Cells, first: int) -> np.ndarray:
-    """Numbers on their way from -1 to 1 (n,) float64, NaN where one is missing and the schema keeps that."""
+    """Numbers on their way from -1 to 1 (n,) float64, NaN where one is missing and the schema keeps
+    that."""
     try:
         values = np.array(cells, dtype=np.float64)
         if not isinstance(cells, np.ndarray) and any("_" in cell for cell in cells):
             raise ValueError  # Python reads 1_0 as a number; each cell is looked at
     except ValueError:
-        values = np.array([_parse(column, cell, number) for number, cell in enumerate(cells, start=first + 1)])
+        values = np.array(
+            [_parse(column, cell, number) for number, cell in enumerate(cells, start=first + 1)]
+        )
     missing = np.isnan(values)
     if missing.any() and column.missing == "refuse":
-        raise InputError(f"column {column.name!r}", "has a missing value",
-                         f"record {first + int(np.argmax(missing)) + 1}",
-                         "fill the cell, or train with missing = a public number or \"indicator\" in the schema")
+        raise InputError(
+            f"column {column.name!r}",
+            "has a missing value",
+            f"record {first + int(np.argmax(missing)) + 1}",
+            'fill the cell, or train with missing = a public number or "indicator" in the schema',
+        )
     if column.missing not in ("refuse", INDICATOR):
         values = np.where(missing, float(column.missing), values)
     outside = (values < column.low) | (values > column.high)
     if column.outside == "refuse" and outside.any():
-        raise InputError(f"column {column.name!r}", f"must lie in [{column.low:g}, {column.high:g}]",
-                         f"record {first + int(np.argmax(outside)) + 1}", RANGE)
+        raise InputError(
+            f"column {column.name!r}",
+            f"must lie in [{column.low:g}, {column.high:g}]",
+            f"record {first + int(np.argmax(outside)) + 1}",
+            RANGE,
+        )
     return column.scaled(np.clip(values, column.low, column.high))
 
 
@@ -348,21 +439,42 @@ def _parse(column: Numeric, cell: str, number: int) -> float:
             raise ValueError
         return float(cell)
     except ValueError:
-        raise InputError(f"column {column.name!r}", "must hold numbers", f"other text in record {number}",
-                         "write 1000 and not 1,000, 30.5 and not 30,5; or train with kind = \"category\" or \"text\" "
-                         "in the schema") from None
+        raise InputError(
+            f"column {column.name!r}",
+            "must hold numbers",
+            f"other text in record {number}",
+            'write 1000 and not 1,000, 30.5 and not 30,5; or train with kind = "category" or '
+            '"text" '
+            "in the schema",
+        ) from None
 
 
 def _places(column: Category, cells: Cells, first: int) -> np.ndarray:
     """Places of categories in their list (n,), -1 for none of them."""
-    codes = Positions(column.values, len(column.values) if column.missing == INDICATOR else -2).of(cells)
+    codes = Positions(column.values, len(column.values) if column.missing == INDICATOR else -2).of(
+        cells
+    )
     for code, rule, what, remedy in (
-            (-2, column.missing, "a missing value", "fill the cell, or train with missing = \"indicator\" or \"zero\""),
-            (-1, column.outside, "an unknown category",
-             "correct the cell, or train with it in values, or with outside = \"zero\"")):
+        (
+            -2,
+            column.missing,
+            "a missing value",
+            'fill the cell, or train with missing = "indicator" or "zero"',
+        ),
+        (
+            -1,
+            column.outside,
+            "an unknown category",
+            'correct the cell, or train with it in values, or with outside = "zero"',
+        ),
+    ):
         if rule == "refuse" and (codes == code).any():
-            raise InputError(f"column {column.name!r}", f"has {what}",
-                             f"record {first + int(np.argmax(codes == code)) + 1}", f"{remedy} in the schema")
+            raise InputError(
+                f"column {column.name!r}",
+                f"has {what}",
+                f"record {first + int(np.argmax(codes == code)) + 1}",
+                f"{remedy} in the schema",
+            )
     return codes
 
 
@@ -374,20 +486,35 @@ def _days(column: Date, cells: Cells, first: int) -> tuple[np.ndarray, np.ndarra
         if number is not None:
             dates[i] = number
         elif cell.lower() not in MISSING:
-            raise InputError(f"column {column.name!r}", "must hold days such as 2026-01-31",
-                             f"other text in record {first + i + 1}",
-                             "correct the cell, or train with kind = \"category\" or \"text\" in the schema")
+            raise InputError(
+                f"column {column.name!r}",
+                "must hold days such as 2026-01-31",
+                f"other text in record {first + i + 1}",
+                'correct the cell, or train with kind = "category" or "text" in the schema',
+            )
     missing, (low, high) = np.isnan(dates), column.ends
     if missing.any() and column.missing == "refuse":
-        raise InputError(f"column {column.name!r}", "has a missing value",
-                         f"record {first + int(np.argmax(missing)) + 1}",
-                         "fill the cell, or train with missing = \"indicator\" in the schema")
+        raise InputError(
+            f"column {column.name!r}",
+            "has a missing value",
+            f"record {first + int(np.argmax(missing)) + 1}",
+            'fill the cell, or train with missing = "indicator" in the schema',
+        )
     outside = (dates < low) | (dates > high)
     if column.outside == "refuse" and outside.any():
-        raise InputError(f"column {column.name!r}", f"must lie from {column.first} to {column.last}",
-                         f"record {first + int(np.argmax(outside)) + 1}", RANGE)
+        raise InputError(
+            f"column {column.name!r}",
+            f"must lie from {column.first} to {column.last}",
+            f"record {first + int(np.argmax(outside)) + 1}",
+            RANGE,
+        )
     days = np.where(missing, 0, dates).astype(np.int64)
-    calendar = np.datetime64("0001-01-01", "D") + (days - 1).astype("timedelta64[D]")  # day 1 is a Monday
+    calendar = np.datetime64("0001-01-01", "D") + (days - 1).astype(
+        "timedelta64[D]"
+    )  # day 1 is a Monday
     month = calendar.astype("datetime64[M]").astype(np.int64) % 12
-    return ((np.clip(dates, low, high) - low) / (high - low) * 2 - 1,
-            np.where(missing, -1, month), np.where(missing, -1, (days - 1) % 7))
+    return (
+        (np.clip(dates, low, high) - low) / (high - low) * 2 - 1,
+        np.where(missing, -1, month),
+        np.where(missing, -1, (days - 1) % 7),
+    )

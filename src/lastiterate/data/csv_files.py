@@ -1,8 +1,10 @@
-"""CSV: UTF-8 text, one record per line, as many cells in each as in the header; gzip and standard input as well.
+"""CSV: UTF-8 text, one record per line, as many cells in each as in the header; gzip and standard
+input as well.
 
-The cells are separated by what separates the names in the header: a comma, semicolon, tab or bar. The first row is a
-header if it names the columns of a schema. Without a schema it is one only if it cannot be a record; otherwise somebody
-has to say what it is, so that no record is ever taken for names.
+The cells are separated by what separates the names in the header: a comma, semicolon, tab or bar.
+The first row is a header if it names the columns of a schema. Without a schema it is one only if it
+cannot be a record; otherwise somebody has to say what it is, so that no record is ever taken for
+names.
 """
 
 from __future__ import annotations
@@ -20,25 +22,29 @@ from pathlib import Path
 
 from lastiterate import limits
 from lastiterate.data.columns import MISSING, day_number
-from lastiterate.data.table import Cells, Table, check_header, column_names, misses, not_in_memory
 from lastiterate.data.decompression import most_unpacked, opened, refuse_beyond
+from lastiterate.data.table import Cells, Table, check_header, column_names, misses, not_in_memory
 from lastiterate.errors import InputError
 
 STANDARD_INPUT = Path("-")
 SEPARATORS = ",;\t|"
 NEAR = 256
 """Records behind the first row that are compared with it."""
-SAY = ("say header=True if it names the columns; for a file without a header schema_template(file, header=False, "
-       "columns=NAME:KIND,...) makes a schema")
+SAY = (
+    "say header=True if it names the columns; for a file without a header schema_template(file, "
+    "header=False, "
+    "columns=NAME:KIND,...) makes a schema"
+)
 
 
 @dataclass(frozen=True)
 class HeaderRule:
     """What is publicly known about the first row of a file.
 
-    ``stated``: whether it is a header, where somebody says so. ``names``: the columns, in order, of a file without a
-    header. ``described``: the columns that a schema describes, and ``needed``: those of them that a header must name.
-    ``target``: the column that is missing where records have one cell fewer, as new records have no target.
+    ``stated``: whether it is a header, where somebody says so. ``names``: the columns, in order, of
+    a file without a header. ``described``: the columns that a schema describes, and ``needed``:
+    those of them that a header must name. ``target``: the column that is missing where records have
+    one cell fewer, as new records have no target.
     """
 
     stated: bool | None = None
@@ -47,10 +53,14 @@ class HeaderRule:
     needed: tuple[str, ...] = ()
     target: str = ""
 
-    def read(self, first: list[str], near: list[list[str]], path: Path) -> tuple[tuple[str, ...], bool]:
-        """Return the names of the columns, and whether the first row is a header; ``near``: the records behind it.
+    def read(
+        self, first: list[str], near: list[list[str]], path: Path
+    ) -> tuple[tuple[str, ...], bool]:
+        """Return the names of the columns, and whether the first row is a header; ``near``: the
+        records behind it.
 
-        Errors: a first row that may be either. Its cells are never shown: they may be those of a record.
+        Errors: a first row that may be either. Its cells are never shown: they may be those of a
+        record.
         """
         cells = [cell.strip() for cell in first]
         if not cells and (not self.names or not near):
@@ -58,8 +68,12 @@ class HeaderRule:
         if self.names:
             return self._with_names(cells, path)
         if self.stated is False:
-            raise InputError("header", "must be the names of the columns, in order, where a file has none", None,
-                             f"write header = [NAME, NAME, ...] into the schema; {SAY}")
+            raise InputError(
+                "header",
+                "must be the names of the columns, in order, where a file has none",
+                None,
+                f"write header = [NAME, NAME, ...] into the schema; {SAY}",
+            )
         if self.described:
             return self._described(cells, near, path), True
         if self.stated is None:
@@ -74,20 +88,30 @@ class HeaderRule:
         if absent is not None:
             raise misses(absent)
         if self.stated is None and _recurs(cells, near):
-            raise InputError("data file", "must have a first row whose cells do not stand below it as well, as those "
-                             "of a record would", path.name, "say header=True, or header = \"yes\" in the schema, if "
-                             "it names the columns; for a record write header = [NAME, NAME, ...] into the schema")
+            raise InputError(
+                "data file",
+                "must have a first row whose cells do not stand below it as well, as those "
+                "of a record would",
+                path.name,
+                'say header=True, or header = "yes" in the schema, if '
+                "it names the columns; for a record write header = [NAME, NAME, ...] into the "
+                "schema",
+            )
         return names
 
     def _with_names(self, cells: list[str], path: Path) -> tuple[tuple[str, ...], bool]:
-        """Names and form of a file that the schema says to have no header, where its first row does not name them."""
+        """Names and form of a file that the schema says to have no header, where its first row does
+        not name them."""
         names = self.names
         known = [set(names), set(names) - {self.target}]
         if self.stated is None and set(cells) in known:
             if all(map(_is_number, cells)):
                 raise _either(path, "holds the names of the columns, which are numbers")
             return column_names(cells), True
-        if self.stated is None and 2 * sum(cell in names and not _is_number(cell) for cell in cells) >= len(cells) > 0:
+        if (
+            self.stated is None
+            and 2 * sum(cell in names and not _is_number(cell) for cell in cells) >= len(cells) > 0
+        ):
             raise _either(path, "holds names of columns, and not all of them")
         if len(cells) == len(names) - 1:
             names = tuple(name for name in names if name != self.target)
@@ -95,28 +119,50 @@ class HeaderRule:
 
 
 def _either(path: Path, why: str) -> InputError:
-    return InputError("data file", f"must begin with a record, as the schema says, and its first row {why}", path.name,
-                      "say header=True if it is a header, or header=False if it is a record")
+    return InputError(
+        "data file",
+        f"must begin with a record, as the schema says, and its first row {why}",
+        path.name,
+        "say header=True if it is a header, or header=False if it is a record",
+    )
 
 
 def _check_no_record(cells: list[str], near: list[list[str]], path: Path) -> None:
-    """Refuse a first row that may be a record: a header is text over a column that holds mostly numbers or days, and
-    nothing of it recurs."""
+    """Refuse a first row that may be a record: a header is text over a column that holds mostly
+    numbers or days, and nothing of it recurs."""
     if any(map(_is_number, cells)):
-        raise InputError("data file", "must begin with a header of column names, and its first row holds a number",
-                         path.name, SAY)
-    below = [[row[i].strip() for row in near if len(row) > i and row[i].strip().lower() not in MISSING]
-             for i in range(len(cells))]
-    typed = any(cell.lower() not in MISSING and not _is_typed(cell) and 2 * sum(map(_is_typed, column)) > len(column)
-                for cell, column in zip(cells, below, strict=True))
+        raise InputError(
+            "data file",
+            "must begin with a header of column names, and its first row holds a number",
+            path.name,
+            SAY,
+        )
+    below = [
+        [row[i].strip() for row in near if len(row) > i and row[i].strip().lower() not in MISSING]
+        for i in range(len(cells))
+    ]
+    typed = any(
+        cell.lower() not in MISSING
+        and not _is_typed(cell)
+        and 2 * sum(map(_is_typed, column)) > len(column)
+        for cell, column in zip(cells, below, strict=True)
+    )
     if near and (not typed or _recurs(cells, near)):
-        raise InputError("data file", "must begin with a header of column names, and its first row may be a record: "
-                         "all is text, as below, or stands there as well", path.name, SAY)
+        raise InputError(
+            "data file",
+            "must begin with a header of column names, and its first row may be a record: "
+            "all is text, as below, or stands there as well",
+            path.name,
+            SAY,
+        )
 
 
 def _recurs(cells: list[str], near: list[list[str]]) -> bool:
     """Whether a cell of the first row stands below it in its own column."""
-    return any(cell and any(len(row) > i and row[i].strip() == cell for row in near) for i, cell in enumerate(cells))
+    return any(
+        cell and any(len(row) > i and row[i].strip() == cell for row in near)
+        for i, cell in enumerate(cells)
+    )
 
 
 def _is_typed(cell: str) -> bool:
@@ -133,14 +179,19 @@ def read_csv(path: Path, rule: HeaderRule = HeaderRule()) -> Table:
         columns = list(zip(*_fitting(records, path), strict=True))
     if not columns:
         raise InputError("data file", "must hold a header and at least one record", path.name)
-    cells: dict[str, Cells] = {name: [cell.strip() for cell in column]
-                               for name, column in zip(header, columns, strict=True)}
+    cells: dict[str, Cells] = {
+        name: [cell.strip() for cell in column]
+        for name, column in zip(header, columns, strict=True)
+    }
     return Table(header, cells)
 
 
 @contextmanager
-def records_of(path: Path, rule: HeaderRule) -> Generator[tuple[tuple[str, ...], Iterator[list[str]]]]:
-    """The names of the columns, and the records one after the other, each with as many cells; see ``read_csv``."""
+def records_of(
+    path: Path, rule: HeaderRule
+) -> Generator[tuple[tuple[str, ...], Iterator[list[str]]]]:
+    """The names of the columns, and the records one after the other, each with as many cells; see
+    ``read_csv``."""
     with _text(path) as file:
         rows = _rows(file)
         first = next(rows, list[str]())
@@ -150,7 +201,8 @@ def records_of(path: Path, rule: HeaderRule) -> Generator[tuple[tuple[str, ...],
 
 
 def _fitting(records: Iterator[list[str]], path: Path) -> Iterator[list[str]]:
-    """The records, refused where their lists alone take more than all memory, as millions of empty cells would."""
+    """The records, refused where their lists alone take more than all memory, as millions of empty
+    cells would."""
     most, taken = limits.memory(), 0
     for record in records:
         taken += limits.LEAST * (len(record) + 4)  # a list takes as much as four of its cells
@@ -167,12 +219,19 @@ def _whole(rows: Iterable[list[str]], width: int) -> Iterator[list[str]]:
             empty += 1
             continue
         if not empty and len(row) > width:
-            raise InputError("data file", f"needs {width} cells in every record", f"{len(row)} in record {number}",
-                             "a cell with a separator in it needs quotation marks, such as \"1,000\"")
+            raise InputError(
+                "data file",
+                f"needs {width} cells in every record",
+                f"{len(row)} in record {number}",
+                'a cell with a separator in it needs quotation marks, such as "1,000"',
+            )
         if empty or len(row) != width:
-            raise InputError("data file", f"needs {width} cells in every record",
-                             f"0 in record {number - empty}" if empty else f"{len(row)} in record {number}",
-                             "the file may be cut off, or a line be empty")
+            raise InputError(
+                "data file",
+                f"needs {width} cells in every record",
+                f"0 in record {number - empty}" if empty else f"{len(row)} in record {number}",
+                "the file may be cut off, or a line be empty",
+            )
         yield row
 
 
@@ -192,19 +251,21 @@ def _is_number(cell: str) -> bool:
 
 
 def _rows(file: io.TextIOBase) -> Iterator[list[str]]:
-    """The cells of each record; what separates the names in the first line, the one that stands there most often, does
-    in all others."""
+    """The cells of each record; what separates the names in the first line, the one that stands
+    there most often, does in all others."""
     lines = _Lines(file)
     first = next(lines, "")
     separator = max(SEPARATORS, key=first.count)
-    for row in csv.reader(chain([first], lines) if first else lines, delimiter=separator, strict=True):
+    for row in csv.reader(
+        chain([first], lines) if first else lines, delimiter=separator, strict=True
+    ):
         lines.taken = 0
         yield row
 
 
 class _Lines:
-    """The lines of a file, refused where the record that they belong to is too long; the reader of records starts the
-    count again, and a cell may hold ends of lines."""
+    """The lines of a file, refused where the record that they belong to is too long; the reader of
+    records starts the count again, and a cell may hold ends of lines."""
 
     def __init__(self, file: io.TextIOBase) -> None:
         self._file, self.taken = file, 0
@@ -218,14 +279,19 @@ class _Lines:
             raise StopIteration
         self.taken += len(line)
         if self.taken > limits.RECORD:
-            raise InputError("data file", f"must have at most {limits.RECORD:,} characters in a record", None,
-                             "a quotation mark may be missing")
+            raise InputError(
+                "data file",
+                f"must have at most {limits.RECORD:,} characters in a record",
+                None,
+                "a quotation mark may be missing",
+            )
         return line
 
 
 @contextmanager
 def _text(path: Path) -> Generator[io.TextIOBase]:
-    # a text may be longer than the 131,072 characters that Python takes; of the whole process: never lowered
+    # a text may be longer than the 131,072 characters that Python takes; of the whole process:
+    # never lowered
     csv.field_size_limit(max(limits.CELL, csv.field_size_limit()))
     try:
         if path == STANDARD_INPUT:
@@ -238,7 +304,13 @@ def _text(path: Path) -> Generator[io.TextIOBase]:
     except UnicodeDecodeError:
         raise InputError("data file", "must be UTF-8 text", path.name, "save it as UTF-8") from None
     except csv.Error as error:
-        raise InputError("data file", "must be a CSV table", f"{path.name} ({error})",
-                         "it may be cut off, or a quotation mark be missing") from None
+        raise InputError(
+            "data file",
+            "must be a CSV table",
+            f"{path.name} ({error})",
+            "it may be cut off, or a quotation mark be missing",
+        ) from None
     except (gzip.BadGzipFile, EOFError, zlib.error):
-        raise InputError("data file", "must be a complete gzip file", path.name, "it may be damaged") from None
+        raise InputError(
+            "data file", "must be a complete gzip file", path.name, "it may be damaged"
+        ) from None

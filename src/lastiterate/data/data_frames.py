@@ -1,4 +1,5 @@
-"""Tables in memory as cells: data frames of any library that speaks Arrow, dictionaries of columns, arrays."""
+"""Tables in memory as cells: data frames of any library that speaks Arrow, dictionaries of columns,
+arrays."""
 
 from __future__ import annotations
 
@@ -15,30 +16,43 @@ from lastiterate.data.table import Cells, Table, array_table, as_doubles, column
 from lastiterate.errors import InputError
 from lastiterate.run.validation import check_kept
 
-NEEDED = ("must be a data frame of pandas, polars or pyarrow, a dictionary of columns, or an array whose columns are "
-          "those of the schema")
+NEEDED = (
+    "must be a data frame of pandas, polars or pyarrow, a dictionary of columns, or an array whose "
+    "columns are "
+    "those of the schema"
+)
 
 
 def frame_table(data: object, schema: Schema) -> Table:
-    """The cells of a table in memory; ``schema`` says which columns hold numbers, and names the columns of an array.
+    """The cells of a table in memory; ``schema`` says which columns hold numbers, and names the
+    columns of an array.
 
-    Columns that the schema does not name as numbers become text as in a file: 3.0 is "3", what is missing is "".
-    Errors: other kinds of data, columns of unequal length, nested columns.
+    Columns that the schema does not name as numbers become text as in a file: 3.0 is "3", what is
+    missing is "". Errors: other kinds of data, columns of unequal length, nested columns.
     """
     check_kept("X", data)
     if isinstance(data, np.ndarray):
         return _array(cast(np.ndarray, data), schema)
     sparse = sys.modules.get("scipy.sparse")
     if sparse is not None and sparse.issparse(data):
-        raise InputError("X", "must not be sparse: " + NEEDED, type(data).__name__, "use its toarray()")
+        raise InputError(
+            "X", "must not be sparse: " + NEEDED, type(data).__name__, "use its toarray()"
+        )
     columns = cast("Mapping[Any, Any]", data) if isinstance(data, Mapping) else _arrow_columns(data)
     if not columns:
         raise InputError("X", NEEDED, type(cast(object, data)).__name__)
     names = column_names(list(map(str, columns)))
     numbers = {column.name for column in schema.columns if isinstance(column, Numeric)}
-    cells = {name: _cells(name, column, name in numbers) for name, column in zip(names, columns.values(), strict=True)}
+    cells = {
+        name: _cells(name, column, name in numbers)
+        for name, column in zip(names, columns.values(), strict=True)
+    }
     if len({len(column) for column in cells.values()}) != 1:
-        raise InputError("X", "must have columns of one length", sorted({len(column) for column in cells.values()}))
+        raise InputError(
+            "X",
+            "must have columns of one length",
+            sorted({len(column) for column in cells.values()}),
+        )
     return Table(names, cells)
 
 
@@ -47,19 +61,31 @@ def _arrow_columns(data: Any) -> dict[str, Any]:
     try:
         import pyarrow as module  # pyright: ignore
     except ImportError:
-        raise InputError("X", "as a data frame needs pyarrow", type(data).__name__,
-                         "install it with: pip install lastiterate[parquet]") from None
+        raise InputError(
+            "X",
+            "as a data frame needs pyarrow",
+            type(data).__name__,
+            "install it with: pip install lastiterate[parquet]",
+        ) from None
     pyarrow, pandas = cast(Any, module), sys.modules.get("pandas")
     try:
         if pandas is None or not isinstance(data, pandas.DataFrame):
             table = pyarrow.table(data)
-            return {name: column.combine_chunks() for name, column in zip(table.column_names, table.columns,
-                                                                          strict=True)}
+            return {
+                name: column.combine_chunks()
+                for name, column in zip(table.column_names, table.columns, strict=True)
+            }
         names = column_names(list(map(str, data.columns)))  # an index is no column
-        # of untyped columns Arrow would look for a type that holds all of their values, which changes some
-        return {name: one.to_numpy() if one.dtype == object else pyarrow.Table.from_pandas(
-            one.to_frame(), preserve_index=False).column(0).combine_chunks()
-            for name, one in ((name, data.iloc[:, i]) for i, name in enumerate(names))}
+        # of untyped columns Arrow would look for a type that holds all of their values, which
+        # changes some
+        return {
+            name: one.to_numpy()
+            if one.dtype == object
+            else pyarrow.Table.from_pandas(one.to_frame(), preserve_index=False)
+            .column(0)
+            .combine_chunks()
+            for name, one in ((name, data.iloc[:, i]) for i, name in enumerate(names))
+        }
     except (TypeError, ValueError, pyarrow.ArrowException) as error:  # their texts show values
         if isinstance(error, InputError):
             raise
@@ -72,7 +98,9 @@ def _cells(name: str, column: object, number: bool) -> Cells:
     # of a list every value as it is: one of another kind would make others text, or true a 1
     values = np.asarray(column, object if isinstance(column, list | tuple) else None)
     held = set(map(type, values.tolist())) if values.ndim == 1 and values.dtype.kind == "O" else ()
-    if values.ndim != 1 or any(issubclass(kind, Iterable) and not issubclass(kind, str) for kind in held):
+    if values.ndim != 1 or any(
+        issubclass(kind, Iterable) and not issubclass(kind, str) for kind in held
+    ):
         raise InputError(f"column {name!r}", "must be a list of single values", values.shape)
     return _values(values, number)
 
@@ -83,10 +111,19 @@ def _values(values: np.ndarray, number: bool) -> Cells:
         return as_doubles(values)
     if values.dtype.kind == "M":  # as Arrow writes days and times
         unit = np.datetime_data(values.dtype)[0]
-        times = values.astype("M8[D]" if unit in "YMWD" else "M8[s]") if unit in "YMWDhm" else values
-        return ["" if text == "NaT" else text.replace("T", " ") for text in np.datetime_as_string(times).tolist()]
-    listed = list(values) if values.dtype.kind == "f" and values.dtype.itemsize < 8 else values.tolist()
-    cells: list[object] = [value.item() if isinstance(value, np.integer | np.bool_) else value for value in listed]
+        times = (
+            values.astype("M8[D]" if unit in "YMWD" else "M8[s]") if unit in "YMWDhm" else values
+        )
+        return [
+            "" if text == "NaT" else text.replace("T", " ")
+            for text in np.datetime_as_string(times).tolist()
+        ]
+    listed = (
+        list(values) if values.dtype.kind == "f" and values.dtype.itemsize < 8 else values.tolist()
+    )
+    cells: list[object] = [
+        value.item() if isinstance(value, np.integer | np.bool_) else value for value in listed
+    ]
     return [_text(int(cell) if number and isinstance(cell, bool) else cell) for cell in cells]
 
 
@@ -104,7 +141,16 @@ def _array(data: np.ndarray, schema: Schema) -> Table:
         return array_table(data, None, answers_in="y")
     names = tuple(column.name for column in schema.columns)
     if data.ndim != 2 or data.shape[1] != len(names):
-        raise InputError("X", f"must have the {len(names)} columns of the schema", data.shape,
-                         "give a data frame, whose columns have names")
-    return Table(names, {column.name: _values(data[:, i], isinstance(column, Numeric))
-                         for i, column in enumerate(schema.columns)})
+        raise InputError(
+            "X",
+            f"must have the {len(names)} columns of the schema",
+            data.shape,
+            "give a data frame, whose columns have names",
+        )
+    return Table(
+        names,
+        {
+            column.name: _values(data[:, i], isinstance(column, Numeric))
+            for i, column in enumerate(schema.columns)
+        },
+    )

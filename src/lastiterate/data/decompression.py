@@ -1,4 +1,5 @@
-"""Compressed files, unpacked up to a stated size: a few bytes can stand for more than any memory holds."""
+"""Compressed files, unpacked up to a stated size: a few bytes can stand for more than any memory
+holds."""
 
 from __future__ import annotations
 
@@ -35,8 +36,12 @@ def most_unpacked() -> int:
 def refuse_beyond(size: int, path: Path) -> None:
     """Refuse ``size`` unpacked bytes of a file where they are more than the limit."""
     if size > most_unpacked():
-        raise InputError("data file", f"must not unpack to more than {most_unpacked()} bytes", path.name,
-                         "unpack it yourself, or raise the limit with unpacked_limit(BYTES)")
+        raise InputError(
+            "data file",
+            f"must not unpack to more than {most_unpacked()} bytes",
+            path.name,
+            "unpack it yourself, or raise the limit with unpacked_limit(BYTES)",
+        )
 
 
 class Unpacked(gzip.GzipFile):
@@ -47,7 +52,11 @@ class Unpacked(gzip.GzipFile):
         self._path, self._count = path, 0
 
     def read(self, size: int | None = -1) -> bytes:
-        chunk = super().read(min(size, most_unpacked() + 1) if size is not None and size >= 0 else most_unpacked() + 1)
+        chunk = super().read(
+            min(size, most_unpacked() + 1)
+            if size is not None and size >= 0
+            else most_unpacked() + 1
+        )
         self._counted(len(chunk))
         return chunk
 

@@ -1,4 +1,5 @@
-"""From a table and its schema to rows and targets: public scaling to [-1, 1], public maps, class indices."""
+"""From a table and its schema to rows and targets: public scaling to [-1, 1], public maps, class
+indices."""
 
 from __future__ import annotations
 
@@ -7,10 +8,28 @@ from typing import Any, cast
 
 import numpy as np
 
-from lastiterate.data.columns import RANGE, Positions, numbers, values_of
-from lastiterate.data.columns import MISSING, Category, Column, Date, Numeric, day_number
+from lastiterate.data.columns import (
+    MISSING,
+    RANGE,
+    Category,
+    Column,
+    Date,
+    Numeric,
+    Positions,
+    day_number,
+    numbers,
+    values_of,
+)
 from lastiterate.data.schema import Schema
-from lastiterate.data.table import Cells, Table, as_doubles, canonical_text, check_header, misses, number_text
+from lastiterate.data.table import (
+    Cells,
+    Table,
+    as_doubles,
+    canonical_text,
+    check_header,
+    misses,
+    number_text,
+)
 from lastiterate.errors import InputError
 from lastiterate.features.row_form import SLICE, RowForm
 from lastiterate.limits import memory
@@ -20,20 +39,26 @@ TIMES = 3
 
 
 def encode_features(table: Table, schema: Schema) -> np.ndarray:
-    """Rows, shape (n, d), float32: the columns in the schema's order, scaled to [-1, 1], and through its maps."""
+    """Rows, shape (n, d), float32: the columns in the schema's order, scaled to [-1, 1], and
+    through its maps."""
     form = form_of(table, schema)
     if table.array is not None:
         return _encode_array(table, schema, form)
     cells = table.cells
     assert cells is not None
-    return form.rows(values for column in schema.columns if column.fields
-                     for values in values_of(column, cells[column.name], table.first))
+    return form.rows(
+        values
+        for column in schema.columns
+        if column.fields
+        for values in values_of(column, cells[column.name], table.first)
+    )
 
 
 def form_of(table: Table, schema: Schema) -> RowForm:
     """How a table's records become rows, from the columns' names alone: no value is looked at.
 
-    Errors: columns that the schema does not know, maps that fit none of them, and more features than memory holds.
+    Errors: columns that the schema does not know, maps that fit none of them, and more features
+    than memory holds.
     """
     form = schema.form(table.shape or (len(table.names),))
     if table.array is not None:
@@ -42,9 +67,14 @@ def form_of(table: Table, schema: Schema) -> RowForm:
         _check_columns(table, schema)
     width = form.width
     if TIMES * 4 * len(table) * width > memory():
-        raise InputError("schema", f"makes {width} features of {len(table)} records, which need about "
-                         f"{TIMES * 4e-9 * len(table) * width:.0f} GB of memory", None,
-                         "list fewer categories and let outside = \"zero\" take the rare ones, or ignore the column")
+        raise InputError(
+            "schema",
+            f"makes {width} features of {len(table)} records, which need about "
+            f"{TIMES * 4e-9 * len(table) * width:.0f} GB of memory",
+            None,
+            'list fewer categories and let outside = "zero" take the rare ones, or ignore the '
+            "column",
+        )
     return form
 
 
@@ -52,7 +82,12 @@ def _check_columns(table: Table, schema: Schema) -> None:
     """Refuse cells whose columns are not those of the schema."""
     assert table.cells is not None
     if schema.array is not None:
-        raise InputError("schema", "has an [array] entry, which speaks of numeric arrays", None, "describe the columns")
+        raise InputError(
+            "schema",
+            "has an [array] entry, which speaks of numeric arrays",
+            None,
+            "describe the columns",
+        )
     check_header(table.names, schema.described)
     used = [column for column in schema.columns if column.fields]
     for column in used:
@@ -60,21 +95,27 @@ def _check_columns(table: Table, schema: Schema) -> None:
             raise misses(column.name)
     unknown = sorted(set(table.names) - schema.described)
     if unknown:
-        raise InputError("data file", "has a column that the schema does not describe", unknown[0],
-                         "leave it out of the file, or train with an entry for it in the schema (kind = \"ignore\")")
+        raise InputError(
+            "data file",
+            "has a column that the schema does not describe",
+            unknown[0],
+            "leave it out of the file, or train with an entry for it in the schema (kind = "
+            '"ignore")',
+        )
     if not used:
         raise InputError("schema", "ignores every column", None, "describe at least one feature")
 
 
 def encode(table: Table, schema: Schema) -> tuple[np.ndarray, np.ndarray]:
-    """Features and target: class indices (n,) int32, or for regression numbers scaled to [-1, 1] (n,) float32."""
+    """Features and target: class indices (n,) int32, or for regression numbers scaled to [-1, 1]
+    (n,) float32."""
     features = encode_features(table, schema)
     return features, _target(_answers(table, schema), schema, table.first)
 
 
 def check_stated(table: Table, schema: Schema) -> None:
-    """Refuse what a table's names and types contradict, before a cell is looked at: a target that is not there, and
-    columns of another kind than the schema says."""
+    """Refuse what a table's names and types contradict, before a cell is looked at: a target that
+    is not there, and columns of another kind than the schema says."""
     answers = _answers(table, schema)
     stated = table.types.get(schema.target)
     if table.cells is None and isinstance(answers, np.ndarray):
@@ -83,8 +124,13 @@ def check_stated(table: Table, schema: Schema) -> None:
         if column.name in table.types:
             _check_type(f"column {column.name!r}", column, table.types[column.name])
     if stated is not None:
-        _check_type(f"target {schema.target!r}", Category(schema.target, schema.classes) if schema.target_range is None
-                    else Numeric(schema.target, *schema.target_range), stated)
+        _check_type(
+            f"target {schema.target!r}",
+            Category(schema.target, schema.classes)
+            if schema.target_range is None
+            else Numeric(schema.target, *schema.target_range),
+            stated,
+        )
 
 
 _OF_ARRAYS = {"b": "true/false", "i": "integers", "u": "integers", "f": "numbers", "U": "text"}
@@ -99,15 +145,21 @@ def _check_type(where: str, column: Column, stated: str) -> None:
         case Date(missing=missing):
             wanted = "" if stated in ("days", "text", "nothing") else "days"
         case Category(values=values, outside=outside, missing=missing):
-            possible = stated == "nothing" or any(_can_be(stated, canonical_text(value)) for value in values)
+            possible = stated == "nothing" or any(
+                _can_be(stated, canonical_text(value)) for value in values
+            )
             wanted = "" if possible or outside != "refuse" else "one of " + ", ".join(values)
         case _:
             return
     if stated == "nothing" and missing == "refuse":
         wanted = "a value in every record"
     if wanted:
-        raise InputError(where, f"must hold {wanted}, and by its type in the file it holds {stated}", None,
-                         "change the schema, or write the file with another type")
+        raise InputError(
+            where,
+            f"must hold {wanted}, and by its type in the file it holds {stated}",
+            None,
+            "change the schema, or write the file with another type",
+        )
 
 
 def _can_be(stated: str, value: str) -> bool:
@@ -138,11 +190,17 @@ def _is_number(value: str) -> bool:
 def _answers(table: Table, schema: Schema) -> Cells:
     if table.cells is not None:
         if schema.target not in table.cells:
-            raise InputError("target", "must be a column of the data file", schema.target,
-                             "the columns are " + ", ".join(table.names))
+            raise InputError(
+                "target",
+                "must be a column of the data file",
+                schema.target,
+                "the columns are " + ", ".join(table.names),
+            )
         return table.cells[schema.target]
     if table.answers is None:
-        raise InputError("data file", "has no labels to learn from", None, f"they belong in {table.answers_in}")
+        raise InputError(
+            "data file", "has no labels to learn from", None, f"they belong in {table.answers_in}"
+        )
     return table.answers
 
 
@@ -155,7 +213,9 @@ def _target(answers: Cells, schema: Schema, first: int) -> np.ndarray:
             cells = [str(x) for x in answers]
         return numbers(column, cells, first).astype(np.float32)
     place = Positions(schema.classes)
-    if isinstance(answers, np.ndarray) and answers.dtype.kind in "biu":  # few labels, each looked up once
+    if (
+        isinstance(answers, np.ndarray) and answers.dtype.kind in "biu"
+    ):  # few labels, each looked up once
         labels, which = np.unique(answers, return_inverse=True)
         indices = place.of(map(label_text, labels)).astype(np.int32)[which]
     else:
@@ -163,14 +223,18 @@ def _target(answers: Cells, schema: Schema, first: int) -> np.ndarray:
     if (indices < 0).any():
         wrong = int(np.argmin(indices))
         what = "another label" if label_text(answers[wrong]).lower() not in MISSING else "no label"
-        raise InputError(f"target {schema.target!r}", "must hold only the classes " + ", ".join(schema.classes),
-                         f"{what} in record {first + wrong + 1}",
-                         "correct the label or the classes")
+        raise InputError(
+            f"target {schema.target!r}",
+            "must hold only the classes " + ", ".join(schema.classes),
+            f"{what} in record {first + wrong + 1}",
+            "correct the label or the classes",
+        )
     return indices
 
 
 def label_text(value: object) -> str:
-    """Return a label as a file writes it; 3, 3.0, Decimal("3.00") and "3.0" are the same class, "3"."""
+    """Return a label as a file writes it; 3, 3.0, Decimal("3.00") and "3.0" are the same class,
+    "3"."""
     if isinstance(value, float | np.floating):
         return canonical_text(number_text(cast("float | np.floating[Any]", value)))
     return canonical_text(str(value).strip())
@@ -181,13 +245,22 @@ def _array_columns(table: Table, schema: Schema) -> tuple[np.ndarray, np.ndarray
     assert table.array is not None
     if schema.array is not None:
         low = np.full(table.array.shape[1], schema.array.low, dtype=np.float64)
-        high, refuse = np.full_like(low, schema.array.high), np.full(low.shape, schema.array.outside == "refuse")
+        high, refuse = (
+            np.full_like(low, schema.array.high),
+            np.full(low.shape, schema.array.outside == "refuse"),
+        )
     else:
         columns = _numeric(schema)
         if tuple(column.name for column in columns) != table.names:
-            raise InputError("schema", f"must describe x0 ... x{len(table.names) - 1} as numbers, or give one [array]",
-                             f"{len(columns)} numbers")
-        low, high = np.array([c.low for c in columns], dtype=np.float64), np.array([c.high for c in columns])
+            raise InputError(
+                "schema",
+                f"must describe x0 ... x{len(table.names) - 1} as numbers, or give one [array]",
+                f"{len(columns)} numbers",
+            )
+        low, high = (
+            np.array([c.low for c in columns], dtype=np.float64),
+            np.array([c.high for c in columns]),
+        )
         refuse = np.array([c.outside == "refuse" for c in columns])
     return low, high, refuse
 
@@ -201,15 +274,25 @@ def _encode_array(table: Table, schema: Schema, form: RowForm) -> np.ndarray:
     low, high, refuse = _array_columns(table, schema)
     out = np.empty((len(table.array), form.width), dtype=np.float32)
     for start in range(0, len(out), SLICE):
-        values = table.array[start:start + SLICE]
-        # named columns may be those of a file as well, whose cells are the shortest text of their numbers
+        values = table.array[start : start + SLICE]
+        # named columns may be those of a file as well, whose cells are the shortest text of their
+        # numbers
         values = values.astype(np.float64) if schema.array is not None else as_doubles(values)
         bad = ((values < low) | (values > high)).any(axis=0) & refuse
         if bad.any():
-            raise InputError(f"column {table.names[int(np.argmax(bad))]!r}", "has a value outside its public range",
-                             None, RANGE)
+            raise InputError(
+                f"column {table.names[int(np.argmax(bad))]!r}",
+                "has a value outside its public range",
+                None,
+                RANGE,
+            )
         values = np.clip(values, low, high)
-        out[start:start + SLICE] = form.rows(
-            [((values - low) / (high - low) * 2 - 1).astype(np.float32)] if schema.array is not None
-            else [column.scaled(cells) for column, cells in zip(_numeric(schema), values.T, strict=True)])
+        out[start : start + SLICE] = form.rows(
+            [((values - low) / (high - low) * 2 - 1).astype(np.float32)]
+            if schema.array is not None
+            else [
+                column.scaled(cells)
+                for column, cells in zip(_numeric(schema), values.T, strict=True)
+            ]
+        )
     return out

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
+
 import numpy as np
-from lastiterate.data.table import FormatFacts, Table
+
+from lastiterate.data.parquet import (
+    cells_by_kind,
+    opened_parquet,
+    parts_of,
+    same_columns,
+    stated_types,
+)
+from lastiterate.data.table import FormatFacts, Table, column_names, damaged
 from lastiterate.errors import InputError
-from dataclasses import replace
-from typing import Any
-from lastiterate.data.parquet import cells_by_kind, opened_parquet, parts_of, same_columns, stated_types
-from lastiterate.data.table import Table, column_names, damaged
 
-
-# What every kind of file gives when it is read piece by piece, and what notices that it changed meanwhile.
+# What every kind of file gives when it is read piece by piece, and what notices that it changed
+# meanwhile.
 
 PIECE = 2**20
 """Bytes of a file that are digested at once."""
@@ -24,7 +29,8 @@ PIECE = 2**20
 
 @dataclass(frozen=True)
 class Watched:
-    """Files as they were found: which ones their names led to, their sizes and the times of their last change."""
+    """Files as they were found: which ones their names led to, their sizes and the times of their
+    last change."""
 
     paths: tuple[Path, ...]
     states: tuple[tuple[int, ...], ...]
@@ -37,8 +43,12 @@ class Watched:
         """Refuse files that are not as they were found."""
         for path, before in zip(self.paths, self.states, strict=True):
             if _state(path) != before:
-                raise InputError("data file", "changed while it was read", path.name,
-                                 "nothing was released; copy it first, and train on the copy")
+                raise InputError(
+                    "data file",
+                    "changed while it was read",
+                    path.name,
+                    "nothing was released; copy it first, and train on the copy",
+                )
 
     def digested(self) -> Iterator[np.ndarray]:
         """The bytes of all files."""
@@ -58,15 +68,17 @@ def _state(path: Path) -> tuple[int, ...]:
     try:
         status = path.stat()
     except OSError as error:
-        raise InputError("data file", "must be readable", f"{path.name} ({error.strerror})") from None
+        raise InputError(
+            "data file", "must be readable", f"{path.name} ({error.strerror})"
+        ) from None
     return status.st_size, status.st_mtime_ns, status.st_dev, status.st_ino
 
 
 class Stream(ABC):
     """A file (or a folder of parts) that is read piece by piece.
 
-    ``dear``: whether reading it again costs much more than reading bytes. ``watched``: its files. ``names``: of its
-    columns. ``shape``: of one record of an array; ``None`` for a table.
+    ``dear``: whether reading it again costs much more than reading bytes. ``watched``: its files.
+    ``names``: of its columns. ``shape``: of one record of an array; ``None`` for a table.
     """
 
     dear: ClassVar[bool]
@@ -83,10 +95,14 @@ class Stream(ABC):
     def _tables(self, most: int, first: int, numbers: frozenset[str]) -> Iterator[Table]:
         """As ``tables``, without looking whether the files changed."""
 
-    def tables(self, most: int, first: int = 0, numbers: frozenset[str] = frozenset()) -> Iterator[Table]:
-        """Records from number ``first`` on, 1 .. ``most`` at a time; ``numbers``: columns that may come as float64.
+    def tables(
+        self, most: int, first: int = 0, numbers: frozenset[str] = frozenset()
+    ) -> Iterator[Table]:
+        """Records from number ``first`` on, 1 .. ``most`` at a time; ``numbers``: columns that may
+        come as float64.
 
-        Errors: files that changed since they were found, before the first piece and behind the last one.
+        Errors: files that changed since they were found, before the first piece and behind the last
+        one.
         """
         self.watched.check()
         yield from self._tables(most, first, numbers)
@@ -99,6 +115,7 @@ class Stream(ABC):
 
 
 # Parquet: one file, or a folder of parts that are read in the order of their names.
+
 
 class ParquetParts(Stream):
     """Parquet files with the same columns, one behind the other."""
@@ -142,8 +159,10 @@ def _part(path: Path, most: int, at: int, numbers: frozenset[str]) -> Iterator[T
         batches = file.iter_batches(batch_size=most, use_threads=False)
         while (batch := _next(batches, path)) is not None:
             names = column_names(list(batch.schema.names))
-            cells = {name: cells_by_kind(name, column, name in numbers)
-                     for name, column in zip(names, batch.columns, strict=True)}
+            cells = {
+                name: cells_by_kind(name, column, name in numbers)
+                for name, column in zip(names, batch.columns, strict=True)
+            }
             yield Table(names, cells, first=at)
             at += batch.num_rows
 
@@ -156,7 +175,9 @@ def _next(batches: Iterator[Any], path: Path) -> Any:
         if batch is not None:
             batch.validate(full=True)
         return batch
-    except Exception as error:  # pyarrow raises OSError, ValueError and its own kinds on damaged bytes
+    except (
+        Exception
+    ) as error:  # pyarrow raises OSError, ValueError and its own kinds on damaged bytes
         raise damaged(path, "must be a complete Parquet file", error) from None
 
 
@@ -165,4 +186,8 @@ def _behind(table: Table, first: int) -> Table:
     cut = max(0, first - table.first)
     if cut == 0 or table.cells is None:
         return table
-    return Table(table.names, {name: cells[cut:] for name, cells in table.cells.items()}, first=table.first + cut)
+    return Table(
+        table.names,
+        {name: cells[cut:] for name, cells in table.cells.items()},
+        first=table.first + cut,
+    )

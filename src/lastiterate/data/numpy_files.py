@@ -7,22 +7,20 @@ import math
 import re
 import struct
 import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from io import BufferedIOBase, BufferedReader
 from pathlib import Path
+
 import numpy as np
-from lastiterate.data.table import FormatFacts, Table, array_table, damaged
+
 from lastiterate.data.decompression import opened, refuse_beyond
+from lastiterate.data.table import FormatFacts, Table, array_table, damaged
 from lastiterate.errors import InputError
-from collections.abc import Callable, Iterable
-from lastiterate.data.table import Table, array_table, damaged
-from lastiterate.data.decompression import refuse_beyond
-from dataclasses import dataclass
 
-
-# IDX files, gzipped or not: the format of MNIST and its relatives (LeCun, Cortes and Burges, "The MNIST database").
-#
-# Two zero bytes, a type, the number of dimensions, then each size as a big-endian 32-bit integer, then the values,
-# big-endian, the last index running fastest.
+# IDX files, gzipped or not: the format of MNIST and its relatives (LeCun, Cortes and Burges, "The
+# MNIST database").  Two zero bytes, a type, the number of dimensions, then each size as a
+# big-endian 32-bit integer, then the values, big-endian, the last index running fastest.
 
 TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 BYTES = FormatFacts(0, 255, "a pixel is one byte")
@@ -31,7 +29,9 @@ DIMENSIONS = 32
 _NAME = re.compile(r"[-.]idx\d")
 _IMAGES = re.compile(r"images([-.])idx\d-\w+?(\.gz)?$")
 _BROKEN = (gzip.BadGzipFile, EOFError, zlib.error)
-_DEFLATE = 1040  # DEFLATE makes at most 258 bytes of 2 bits: no file grows by more than a factor 1032
+_DEFLATE = (
+    1040  # DEFLATE makes at most 258 bytes of 2 bits: no file grows by more than a factor 1032
+)
 
 
 def is_idx(path: Path) -> bool:
@@ -47,11 +47,16 @@ def is_idx(path: Path) -> bool:
 
 
 def read_idx(path: Path) -> Table:
-    """Rows or images (n, ...) of raw values; labels from the file beside it that the name leads to, if it exists."""
+    """Rows or images (n, ...) of raw values; labels from the file beside it that the name leads to,
+    if it exists."""
     images = read_idx_shaped(path)
     if images.ndim < 2:
-        raise InputError("data file", "must hold images (or rows), and not their labels", path.name,
-                         "name the ...-images-idx3-ubyte file; the labels beside it are found")
+        raise InputError(
+            "data file",
+            "must hold images (or rows), and not their labels",
+            path.name,
+            "name the ...-images-idx3-ubyte file; the labels beside it are found",
+        )
     beside = labels_beside(path)
     answers = None if beside is None else read_idx_array(beside)
     known = BYTES if images.dtype == np.uint8 else None
@@ -66,7 +71,8 @@ def _labels_name(path: Path) -> str | None:
 
 
 def labels_beside(path: Path) -> Path | None:
-    """``P-labels-idx1-ubyte[.gz]`` beside ``P-images-idx3-ubyte[.gz]``; the same kind first, None if there is none."""
+    """``P-labels-idx1-ubyte[.gz]`` beside ``P-images-idx3-ubyte[.gz]``; the same kind first, None
+    if there is none."""
     name = _labels_name(path)
     if name is None:
         return None
@@ -77,7 +83,8 @@ def labels_beside(path: Path) -> Path | None:
 
 
 def read_idx_array(path: Path) -> np.ndarray:
-    """The array of an IDX file, in the machine's byte order; (n,) or, with all further dimensions as one, (n, d)."""
+    """The array of an IDX file, in the machine's byte order; (n,) or, with all further dimensions
+    as one, (n, d)."""
     array = read_idx_shaped(path)
     return array if array.ndim == 1 else array.reshape(len(array), -1)
 
@@ -92,10 +99,15 @@ def read_idx_shaped(path: Path) -> np.ndarray:
 
 
 def read_head(file: gzip.GzipFile | BufferedReader, path: Path) -> tuple[np.dtype, tuple[int, ...]]:
-    """Type and shape of the array behind an IDX header; sizes that the file cannot hold are refused."""
+    """Type and shape of the array behind an IDX header; sizes that the file cannot hold are
+    refused."""
     head = file.read(4)
     if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in TYPES or head[3] == 0:
-        raise damaged(path, "must be an IDX file: two zero bytes, a type, the number of dimensions", head.hex(" "))
+        raise damaged(
+            path,
+            "must be an IDX file: two zero bytes, a type, the number of dimensions",
+            head.hex(" "),
+        )
     if head[3] > DIMENSIONS:
         raise damaged(path, f"must state at most {DIMENSIONS} sizes in its IDX header", head[3])
     sizes = file.read(4 * head[3])
@@ -109,7 +121,10 @@ def read_head(file: gzip.GzipFile | BufferedReader, path: Path) -> tuple[np.dtyp
 
 
 def _other_size(path: Path, count: int) -> InputError:
-    return damaged(path, f"must hold the values that its IDX header states ({count} bytes), no more and no less")
+    return damaged(
+        path,
+        f"must hold the values that its IDX header states ({count} bytes), no more and no less",
+    )
 
 
 def _parse(file: gzip.GzipFile | BufferedReader, path: Path) -> np.ndarray:
@@ -119,7 +134,9 @@ def _parse(file: gzip.GzipFile | BufferedReader, path: Path) -> np.ndarray:
         refuse_beyond(count, path)
     values = np.empty(count, dtype=np.uint8)
     filled = _fill(file, values)
-    if filled < count or file.read(1):  # asking for one more byte also makes gzip check its checksum
+    if filled < count or file.read(
+        1
+    ):  # asking for one more byte also makes gzip check its checksum
         raise _other_size(path, count)
     return values.view(dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)
 
@@ -127,7 +144,9 @@ def _parse(file: gzip.GzipFile | BufferedReader, path: Path) -> np.ndarray:
 def _fill(file: BufferedIOBase, values: np.ndarray) -> int:
     """Read into an array of bytes, piece by piece and without a second array; how many came."""
     buffer, filled = values.data, 0
-    while filled < len(buffer) and (got := file.readinto(buffer[filled:filled + 2**20])):  # gzip passes each piece on
+    while filled < len(buffer) and (
+        got := file.readinto(buffer[filled : filled + 2**20])
+    ):  # gzip passes each piece on
         filled += got
     return filled
 
@@ -136,11 +155,17 @@ def _fill(file: BufferedIOBase, values: np.ndarray) -> int:
 
 FEATURES, LABELS = ("X", "x", "x_train", "train_images"), ("y", "y_train", "train_labels")
 """Names of arrays, the first that is there counts; the last as MedMNIST has them."""
-NPZ, NPY = "must be a complete .npz archive of plain arrays", "must be a complete .npy file of one plain array"
+NPZ, NPY = (
+    "must be a complete .npz archive of plain arrays",
+    "must be a complete .npy file of one plain array",
+)
 
 
-def read_archive(path: Path, chosen: Callable[[list[str]], Iterable[str]] = list) -> dict[str, np.ndarray]:
-    """The arrays of a .npz file that ``chosen`` picks from the names inside; all of them by default."""
+def read_archive(
+    path: Path, chosen: Callable[[list[str]], Iterable[str]] = list
+) -> dict[str, np.ndarray]:
+    """The arrays of a .npz file that ``chosen`` picks from the names inside; all of them by
+    default."""
     _starts(path, b"PK", NPZ)
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
@@ -153,17 +178,24 @@ def read_archive(path: Path, chosen: Callable[[list[str]], Iterable[str]] = list
 
 
 def read_npz(path: Path) -> Table:
-    """``X`` (or ``x``, ``x_train``, ``train_images``), shape (n, ...), and ``y`` (or ``y_train``, ``train_labels``), n
-    labels; the rest is not read."""
+    """``X`` (or ``x``, ``x_train``, ``train_images``), shape (n, ...), and ``y`` (or ``y_train``,
+    ``train_labels``), n labels; the rest is not read."""
+
     def chosen(inside: list[str]) -> list[str]:
         names = [next((key for key in keys if key in inside), None) for keys in (FEATURES, LABELS)]
         if names[0] is None:
-            raise InputError("data file", "needs an array 'X' (or 'x', 'x_train', 'train_images')", sorted(inside),
-                             "write it with numpy.savez(file, X=..., y=...)")
+            raise InputError(
+                "data file",
+                "needs an array 'X' (or 'x', 'x_train', 'train_images')",
+                sorted(inside),
+                "write it with numpy.savez(file, X=..., y=...)",
+            )
         return [key for key in names if key is not None]
 
     features, *answers = read_archive(path, chosen).values()
-    return array_table(features, answers[0] if answers else None, answers_in="the array 'y' (or 'y_train')")
+    return array_table(
+        features, answers[0] if answers else None, answers_in="the array 'y' (or 'y_train')"
+    )
 
 
 def labels_file(path: Path) -> Path:
@@ -191,21 +223,25 @@ def plain_array(path: Path) -> np.ndarray:
 
 
 def _starts(path: Path, magic: bytes, rule: str) -> None:
-    """What does not even start as its kind does; NumPy would take it for a pickle, and say how to run it."""
+    """What does not even start as its kind does; NumPy would take it for a pickle, and say how to
+    run it."""
     with path.open("rb") as file:
         if file.read(len(magic)) != magic:
             raise damaged(path, rule)
 
 
-# Files of images, their shape kept: an array (n, height, width[, channels]) of .npz or .npy, or IDX.
+# Files of images, their shape kept: an array (n, height, width[, channels]) of .npz or .npy, or
+# IDX.
 
 IMAGE_LABELS = {"X": "y", "x": "y", "images": "labels"}
-"""Names of images and of their labels in an archive; PART_images has PART_labels, x_PART has y_PART."""
+"""Names of images and of their labels in an archive; PART_images has PART_labels, x_PART has
+y_PART."""
 
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """Pixels (n, height, width, channels) float32 in [0, 1], and labels (n,) or ``None``; ``part``: "" or train ..."""
+    """Pixels (n, height, width, channels) float32 in [0, 1], and labels (n,) or ``None``; ``part``:
+    "" or train ..."""
 
     part: str
     pixels: np.ndarray
@@ -213,7 +249,8 @@ class Images:
 
 
 def read_images(path: Path) -> list[Images]:
-    """All sets of images in a file. Errors: ``InputError`` for files that hold none, or other shapes."""
+    """All sets of images in a file. Errors: ``InputError`` for files that hold none, or other
+    shapes."""
     if not path.is_file():
         raise InputError("images", "must be an existing file", str(path))
     if path.suffix == ".npz":
@@ -223,7 +260,9 @@ def read_images(path: Path) -> list[Images]:
         return [_checked("", plain_array(path), plain_array(beside) if beside.is_file() else None)]
     if is_idx(path):
         beside = labels_beside(path)
-        return [_checked("", read_idx_shaped(path), None if beside is None else read_idx_array(beside))]
+        return [
+            _checked("", read_idx_shaped(path), None if beside is None else read_idx_array(beside))
+        ]
     raise InputError("images", "must be a .npz, .npy or IDX file of images", path.name)
 
 
@@ -232,13 +271,24 @@ def _archive(path: Path) -> list[Images]:
     images = list[Images]()
     for name, array in arrays.items():
         if array.ndim >= 3:
-            part = name.removesuffix("_images").removeprefix("x_") if name not in IMAGE_LABELS else ""
-            labels = next((arrays[key] for key in (IMAGE_LABELS.get(name, ""), f"{part}_labels", f"y_{part}")
-                           if key in arrays), None)
+            part = (
+                name.removesuffix("_images").removeprefix("x_") if name not in IMAGE_LABELS else ""
+            )
+            labels = next(
+                (
+                    arrays[key]
+                    for key in (IMAGE_LABELS.get(name, ""), f"{part}_labels", f"y_{part}")
+                    if key in arrays
+                ),
+                None,
+            )
             images.append(_checked(part, array, labels))
     if not images:
-        raise InputError("images", "must hold an array of shape (n, height, width) or with channels behind",
-                         sorted(arrays))
+        raise InputError(
+            "images",
+            "must hold an array of shape (n, height, width) or with channels behind",
+            sorted(arrays),
+        )
     return images
 
 
@@ -246,7 +296,11 @@ def _checked(part: str, array: np.ndarray, labels: np.ndarray | None) -> Images:
     if array.ndim == 3:
         array = array[..., None]
     if array.ndim != 4 or array.shape[3] > 4 or min(array.shape) < 1:
-        raise InputError("images", "must have shape (n, height, width) or (n, height, width, channels)", array.shape)
+        raise InputError(
+            "images",
+            "must have shape (n, height, width) or (n, height, width, channels)",
+            array.shape,
+        )
     if array.dtype == np.uint8:
         array = array / np.float32(255)
     pixels = np.asarray(array, dtype=np.float32)

@@ -1,4 +1,5 @@
-"""Parquet, through pyarrow: every column becomes text cells as a CSV file has them, so one schema fits both."""
+"""Parquet, through pyarrow: every column becomes text cells as a CSV file has them, so one schema
+fits both."""
 
 # pyright: basic
 # Arrow has no types
@@ -13,16 +14,24 @@ from typing import Any
 import numpy as np
 
 from lastiterate import limits
-from lastiterate.data.table import Cells, Table, as_doubles, column_names, damaged, not_in_memory, number_text
 from lastiterate.data.schema_template import TRUTH
+from lastiterate.data.table import (
+    Cells,
+    Table,
+    as_doubles,
+    column_names,
+    damaged,
+    not_in_memory,
+    number_text,
+)
 from lastiterate.errors import InputError
 
 
 def read_parquet(path: Path, numbers: Container[str] = ()) -> Table:
     """The records of a file, or of all parts in a folder, one part behind the other.
 
-    Numbers, text, categories, true/false, dates; a missing value is an empty cell. Nested columns are refused.
-    ``numbers``: columns that may come as float64, a tenth of what their text takes.
+    Numbers, text, categories, true/false, dates; a missing value is an empty cell. Nested columns
+    are refused. ``numbers``: columns that may come as float64, a tenth of what their text takes.
     """
     parts = parts_of(path)
     names = column_names(list(same_columns(parts)))
@@ -34,7 +43,11 @@ def read_parquet(path: Path, numbers: Container[str] = ()) -> Table:
 
 
 def _joined(parts: list[Cells]) -> Cells:
-    return np.concatenate(parts) if isinstance(parts[0], np.ndarray) else [cell for part in parts for cell in part]
+    return (
+        np.concatenate(parts)
+        if isinstance(parts[0], np.ndarray)
+        else [cell for part in parts for cell in part]
+    )
 
 
 def _read(path: Path, names: tuple[str, ...], numbers: Container[str]) -> dict[str, Cells]:
@@ -46,21 +59,29 @@ def _read(path: Path, names: tuple[str, ...], numbers: Container[str]) -> dict[s
         table.validate(full=True)
     except InputError:
         raise
-    except Exception as error:  # pyarrow raises OSError, ValueError and its own kinds on damaged bytes
+    except (
+        Exception
+    ) as error:  # pyarrow raises OSError, ValueError and its own kinds on damaged bytes
         raise damaged(path, "must be a complete Parquet file", error) from None
-    return {name: cells_by_kind(name, column, name in numbers)
-            for name, column in zip(names, table.columns, strict=True)}
+    return {
+        name: cells_by_kind(name, column, name in numbers)
+        for name, column in zip(names, table.columns, strict=True)
+    }
 
 
 def same_columns(parts: list[Path]) -> dict[str, str]:
-    """Names and types of the columns of all parts. Errors: parts that differ in them: 3 of one type and 3.00 of another
-    are two categories, or two persons."""
+    """Names and types of the columns of all parts. Errors: parts that differ in them: 3 of one type
+    and 3.00 of another are two categories, or two persons."""
     first, *others = parts
     types = column_types(first)
     different = next((part for part in others if column_types(part) != types), None)
     if different is not None:
-        raise InputError("data folder", "must hold parts with the same columns, of the same types", different.name,
-                         f"those of {first.name} are others")
+        raise InputError(
+            "data folder",
+            "must hold parts with the same columns, of the same types",
+            different.name,
+            f"those of {first.name} are others",
+        )
     return types
 
 
@@ -82,8 +103,11 @@ def opened_parquet(path: Path) -> Generator[Any]:
         with path.open("rb") as start:
             if start.read(4) != b"PAR1":  # pyarrow looks at the end only
                 raise damaged(path, "must be a complete Parquet file, which starts with PAR1")
-        # ParquetFile, and not read_table: the latter makes columns of folder names such as year=2020
-        file = parquet.ParquetFile(path, page_checksum_verification=True, pre_buffer=False, buffer_size=2**16)
+        # ParquetFile, and not read_table: the latter makes columns of folder names such as
+        # year=2020
+        file = parquet.ParquetFile(
+            path, page_checksum_verification=True, pre_buffer=False, buffer_size=2**16
+        )
     except InputError:
         raise
     except Exception as error:
@@ -96,8 +120,12 @@ def _library(path: Path) -> Any:
     try:
         import pyarrow.parquet as parquet
     except ImportError:
-        raise InputError("data file", "in Parquet needs pyarrow", path.name,
-                         "install it with: pip install lastiterate[parquet]") from None
+        raise InputError(
+            "data file",
+            "in Parquet needs pyarrow",
+            path.name,
+            "install it with: pip install lastiterate[parquet]",
+        ) from None
     return parquet
 
 
@@ -109,7 +137,8 @@ def column_types(path: Path) -> dict[str, str]:
 
 
 def read_types(path: Path) -> dict[str, str]:
-    """Names of the columns, and the kinds that the file's own schema states for what they hold; no cell is read."""
+    """Names of the columns, and the kinds that the file's own schema states for what they hold; no
+    cell is read."""
     first = parts_of(path)[0]
     with opened_parquet(first) as file:
         schema = file.schema_arrow
@@ -118,13 +147,16 @@ def read_types(path: Path) -> dict[str, str]:
     def kind(of: object) -> str:
         number = types.is_floating(of) or types.is_integer(of) or types.is_decimal(of)
         day = types.is_date(of) or types.is_timestamp(of)
-        return "number" if number else "date" if day else TRUTH if types.is_boolean(of) else "category"
+        return (
+            "number" if number else "date" if day else TRUTH if types.is_boolean(of) else "category"
+        )
 
     return dict(zip(column_names(list(schema.names)), map(kind, schema.types), strict=True))
 
 
 def stated_types(path: Path) -> dict[str, str]:
-    """Return what every column holds by the file's own schema, in the words of ``STATED``; no cell is read.
+    """Return what every column holds by the file's own schema, in the words of ``STATED``; no cell
+    is read.
 
     Errors: columns that are no cells, and times in a zone that this machine does not know.
     """
@@ -135,15 +167,29 @@ def stated_types(path: Path) -> dict[str, str]:
         if types.is_dictionary(of):
             return stated(of.value_type)
         day = types.is_date(of) or types.is_timestamp(of)
-        return ("integers" if types.is_integer(of) else "numbers" if types.is_floating(of) or types.is_decimal(of) else
-                "days" if day else "times of day" if types.is_time(of) else "true/false" if types.is_boolean(of) else
-                "nothing" if types.is_null(of) else "text")
+        return (
+            "integers"
+            if types.is_integer(of)
+            else "numbers"
+            if types.is_floating(of) or types.is_decimal(of)
+            else "days"
+            if day
+            else "times of day"
+            if types.is_time(of)
+            else "true/false"
+            if types.is_boolean(of)
+            else "nothing"
+            if types.is_null(of)
+            else "text"
+        )
 
     with opened_parquet(path) as file:
         schema = file.schema_arrow
     names = column_names(list(schema.names))
     for name, kind in zip(names, schema.types, strict=True):
-        cells_of(name, pyarrow.array([0], kind) if types.is_timestamp(kind) else pyarrow.nulls(0, kind))
+        cells_of(
+            name, pyarrow.array([0], kind) if types.is_timestamp(kind) else pyarrow.nulls(0, kind)
+        )
     return dict(zip(names, map(stated, schema.types), strict=True))
 
 
@@ -152,10 +198,14 @@ def cells_by_kind(name: str, column: Any, number: bool) -> Cells:
     from pyarrow import types
 
     kind = column.type
-    if number and types.is_boolean(kind):  # true is 1, as in an untyped column, which one missing value makes of it
+    if number and types.is_boolean(
+        kind
+    ):  # true is 1, as in an untyped column, which one missing value makes of it
         column, kind = column.cast("int8"), "int8"
     if number and (kind == "int8" or types.is_float64(kind) or types.is_integer(kind)):
-        return np.asarray(column.cast("float64", safe=False).to_numpy(zero_copy_only=False), np.float64)
+        return np.asarray(
+            column.cast("float64", safe=False).to_numpy(zero_copy_only=False), np.float64
+        )
     if number and types.is_floating(kind):
         return as_doubles(np.asarray(column.to_numpy(zero_copy_only=False)))
     return cells_of(name, column)
@@ -166,32 +216,53 @@ def cells_of(name: str, column: Any) -> list[str]:
     from pyarrow import ArrowException, ChunkedArray, string, types
 
     kind = column.type
-    if types.is_dictionary(kind):  # a categorical: its values, and not their codes; Arrow cannot cast all of them
-        return [cell for part in (column.chunks if isinstance(column, ChunkedArray) else [column])
-                for cell in _decoded(cells_of(name, part.dictionary), part.indices.to_pylist())]
+    if types.is_dictionary(
+        kind
+    ):  # a categorical: its values, and not their codes; Arrow cannot cast all of them
+        return [
+            cell
+            for part in (column.chunks if isinstance(column, ChunkedArray) else [column])
+            for cell in _decoded(cells_of(name, part.dictionary), part.indices.to_pylist())
+        ]
     if types.is_float16(kind) or types.is_float32(kind):
         return _single_texts(np.asarray(column.to_numpy(zero_copy_only=False)))
     if types.is_floating(kind):
         return [number_text(value) for value in column.to_pylist()]
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_integer(kind) or types.is_boolean(kind) \
-            or types.is_decimal(kind) or types.is_null(kind) or str(kind) == "string_view":
+    if (
+        types.is_string(kind)
+        or types.is_large_string(kind)
+        or types.is_integer(kind)
+        or types.is_boolean(kind)
+        or types.is_decimal(kind)
+        or types.is_null(kind)
+        or str(kind) == "string_view"
+    ):
         return ["" if value is None else str(value).strip() for value in column.to_pylist()]
     if types.is_date(kind) or types.is_time(kind) or types.is_timestamp(kind):
         try:
             return ["" if value is None else value for value in column.cast(string()).to_pylist()]
         except ArrowException as error:  # a time zone that this machine does not know
-            raise InputError(f"column {name!r}", "must hold dates and times that can be written as text",
-                             str(error).split("\n")[0][:120]) from None
-    raise InputError(f"column {name!r}", "must hold numbers, text, categories, true/false or dates", str(kind),
-                     "leave nested and binary columns out, or spread a list over columns of its own")
+            raise InputError(
+                f"column {name!r}",
+                "must hold dates and times that can be written as text",
+                str(error).split("\n")[0][:120],
+            ) from None
+    raise InputError(
+        f"column {name!r}",
+        "must hold numbers, text, categories, true/false or dates",
+        str(kind),
+        "leave nested and binary columns out, or spread a list over columns of its own",
+    )
 
 
 def _single_texts(values: np.ndarray) -> list[str]:
-    """Write numbers of less than double precision; those beyond it have an exponent, which says that they are rounded.
-    """
-    beyond = np.abs(values.astype(np.float64)) >= 2.0**(np.finfo(values.dtype).nmant + 1)
-    return [f"{value:.8e}" if large and math.isfinite(value) else number_text(value)
-            for value, large in zip(as_doubles(values).tolist(), beyond.tolist(), strict=True)]
+    """Write numbers of less than double precision; those beyond it have an exponent, which says
+    that they are rounded."""
+    beyond = np.abs(values.astype(np.float64)) >= 2.0 ** (np.finfo(values.dtype).nmant + 1)
+    return [
+        f"{value:.8e}" if large and math.isfinite(value) else number_text(value)
+        for value, large in zip(as_doubles(values).tolist(), beyond.tolist(), strict=True)
+    ]
 
 
 def _decoded(values: list[str], codes: list[int | None]) -> list[str]:

@@ -3,32 +3,49 @@
 from __future__ import annotations
 
 import re
-from typing import Any, cast
-import numpy as np
-from lastiterate.data.columns import Array, Numeric
-from lastiterate.data.schema import Schema
-from lastiterate.data.table import Table
-from lastiterate.errors import InputError
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from lastiterate.data.cifar import is_python_batch, read_binary_batch, read_folder, read_python_batch
-from lastiterate.data.columns import MISSING
-from lastiterate.data.csv_files import STANDARD_INPUT, HeaderRule, read_csv, read_header
-from lastiterate.data.numpy_files import is_idx, read_idx
-from lastiterate.data.numpy_files import read_npy, read_npz
-from lastiterate.data.parquet import is_parts, read_parquet, read_types
-from lastiterate.data.schema_template import array_template, parsed_columns, template
+from typing import Any, cast
 
+import numpy as np
+
+from lastiterate.data.cifar import (
+    is_python_batch,
+    read_binary_batch,
+    read_folder,
+    read_python_batch,
+)
+from lastiterate.data.columns import MISSING, Array, Numeric
+from lastiterate.data.csv_files import STANDARD_INPUT, HeaderRule, read_csv, read_header
+from lastiterate.data.numpy_files import is_idx, read_idx, read_npy, read_npz
+from lastiterate.data.parquet import is_parts, read_parquet, read_types
+from lastiterate.data.schema import Schema
+from lastiterate.data.schema_template import array_template, parsed_columns, template
+from lastiterate.data.table import Table
+from lastiterate.errors import InputError
 
 # Public sets that come with scikit-learn, with their published ranges.
 
 BUNDLED = ("digits", "breast_cancer", "wine", "iris", "diabetes")
-_ON_THE_SET = "ranges as printed in the set's description; they were measured on the set itself, " \
-              "which is fine for a public set and not for yours"
-# age, sex code, body mass index, blood pressure, s1..s6 of the unscaled set (Efron et al. 2004), rounded outwards
-_DIABETES = ((19, 79), (1, 2), (18, 43), (62, 133), (97, 301), (41, 243), (22, 100), (2, 10), (3.2, 6.2), (58, 124))
+_ON_THE_SET = (
+    "ranges as printed in the set's description; they were measured on the set itself, "
+    "which is fine for a public set and not for yours"
+)
+# age, sex code, body mass index, blood pressure, s1..s6 of the unscaled set (Efron et al. 2004),
+# rounded outwards
+_DIABETES = (
+    (19, 79),
+    (1, 2),
+    (18, 43),
+    (62, 133),
+    (97, 301),
+    (41, 243),
+    (22, 100),
+    (2, 10),
+    (3.2, 6.2),
+    (58, 124),
+)
 
 
 def load_bundled(name: str) -> tuple[Table, Schema]:
@@ -37,18 +54,32 @@ def load_bundled(name: str) -> tuple[Table, Schema]:
 
     if name not in BUNDLED:
         raise InputError("data set", "must be a file or one of " + ", ".join(BUNDLED), name)
-    bunch = cast(Any, datasets.load_diabetes(scaled=False) if name == "diabetes" else
-                 getattr(datasets, f"load_{name}")())
-    table = Table(tuple(f"x{i}" for i in range(bunch.data.shape[1])), array=bunch.data, answers=bunch.target,
-                  shape=(8, 8) if name == "digits" else None)
+    bunch = cast(
+        Any,
+        datasets.load_diabetes(scaled=False)
+        if name == "diabetes"
+        else getattr(datasets, f"load_{name}")(),
+    )
+    table = Table(
+        tuple(f"x{i}" for i in range(bunch.data.shape[1])),
+        array=bunch.data,
+        answers=bunch.target,
+        shape=(8, 8) if name == "digits" else None,
+    )
     if name == "diabetes":
         columns = tuple(Numeric(f"x{i}", *pair) for i, pair in enumerate(_DIABETES))
         return table, Schema(columns, target_range=(25.0, 346.0), source=_ON_THE_SET)
     classes = tuple(str(i) for i in range(len(bunch.target_names)))
     if name == "digits":
-        return table, Schema(array=Array(0.0, 16.0), classes=classes, source="pixels count 0 to 16 by construction")
-    printed = re.findall(r"^[^:\n]+:\s+([\d.]+)\s+([\d.]+)", bunch.DESCR, re.MULTILINE)[: bunch.data.shape[1]]
-    columns = tuple(Numeric(f"x{i}", float(low), float(high)) for i, (low, high) in enumerate(printed))
+        return table, Schema(
+            array=Array(0.0, 16.0), classes=classes, source="pixels count 0 to 16 by construction"
+        )
+    printed = re.findall(r"^[^:\n]+:\s+([\d.]+)\s+([\d.]+)", bunch.DESCR, re.MULTILINE)[
+        : bunch.data.shape[1]
+    ]
+    columns = tuple(
+        Numeric(f"x{i}", float(low), float(high)) for i, (low, high) in enumerate(printed)
+    )
     return table, Schema(columns, classes=classes, source=_ON_THE_SET)
 
 
@@ -61,15 +92,18 @@ def split(n: int, seed: int, test_fraction: float = 0.2) -> tuple[np.ndarray, np
 
 # The kinds of files that are read, one row each, and the schema to fill in for any of them.
 
+
 @dataclass(frozen=True)
 class Format:
-    """A kind of file: what it is called in a refusal, how it is recognised, its reader, and its header."""
+    """A kind of file: what it is called in a refusal, how it is recognised, its reader, and its
+    header."""
 
     called: str
     matches: Callable[[Path], bool]
     read: Callable[[Path], Table]
     header: Callable[[Path], dict[str, str]] | None = None
-    """Names of the columns and the kinds that the format states ("?": none); ``None`` for arrays."""
+    """Names of the columns and the kinds that the format states ("?": none); ``None`` for arrays.
+    """
 
 
 def _ends(suffix: str) -> Callable[[Path], bool]:
@@ -102,27 +136,41 @@ def header_rule(schema: Schema | None, header: bool | None = None) -> HeaderRule
     if schema is None:
         return HeaderRule(header)
     needed = tuple(column.name for column in schema.columns if column.fields)
-    return HeaderRule(schema.headed if header is None else header, schema.header, schema.described, needed,
-                      schema.target)
+    return HeaderRule(
+        schema.headed if header is None else header,
+        schema.header,
+        schema.described,
+        needed,
+        schema.target,
+    )
 
 
 def read_table(path: str | Path, schema: Schema | None = None, header: bool | None = None) -> Table:
-    """The table in a file (or in a folder of CIFAR-10 batches); the first row of ``FORMATS`` that matches reads it.
+    """The table in a file (or in a folder of CIFAR-10 batches); the first row of ``FORMATS`` that
+    matches reads it.
 
-    ``schema``: names the columns of a CSV file, in its header or without one (the target may be missing from new
-    records). ``header``: whether its first row is a header, where the schema does not decide. "-" reads a CSV table
-    from standard input.
+    ``schema``: names the columns of a CSV file, in its header or without one (the target may be
+    missing from new records). ``header``: whether its first row is a header, where the schema does
+    not decide. "-" reads a CSV table from standard input.
     """
     path = Path(path)
     kind = _format_of(path)
     if schema is not None and schema.header and kind.read is not read_csv:
-        raise InputError("header", "belongs to CSV files without one", path.name, "leave it out of the schema")
+        raise InputError(
+            "header", "belongs to CSV files without one", path.name, "leave it out of the schema"
+        )
     try:
         if schema is not None and kind.read is read_parquet:
             return read_parquet(path, schema.numbers)
-        return read_csv(path, header_rule(schema, header)) if kind.read is read_csv else kind.read(path)
+        return (
+            read_csv(path, header_rule(schema, header))
+            if kind.read is read_csv
+            else kind.read(path)
+        )
     except MemoryError:
-        raise InputError("data file", "must fit into memory", path.name, "its header may be damaged") from None
+        raise InputError(
+            "data file", "must fit into memory", path.name, "its header may be damaged"
+        ) from None
     except OSError as error:
         raise _unreadable(path, error) from None
 
@@ -140,15 +188,22 @@ def check_readable(path: str | Path) -> None:
 
 def _format_of(path: Path) -> Format:
     if path != STANDARD_INPUT and not (path.is_file() or path.is_dir()):
-        raise InputError("data file", "must be an existing file, or a folder of Parquet files or CIFAR-10 batches",
-                         str(path))
+        raise InputError(
+            "data file",
+            "must be an existing file, or a folder of Parquet files or CIFAR-10 batches",
+            str(path),
+        )
     try:
         reader = next((kind for kind in FORMATS if kind.matches(path)), None)
     except OSError as error:
         raise _unreadable(path, error) from None
     if reader is None:
-        raise InputError("data file", "must be one of: " + ", ".join(kind.called for kind in FORMATS), path.name,
-                         "unpack an archive first")
+        raise InputError(
+            "data file",
+            "must be one of: " + ", ".join(kind.called for kind in FORMATS),
+            path.name,
+            "unpack an archive first",
+        )
     return reader
 
 
@@ -156,44 +211,88 @@ def _unreadable(path: Path, error: OSError) -> InputError:
     return InputError("data file", "must be readable", f"{path.name} ({error.strerror or error})")
 
 
-def schema_template(path: str | Path, *, columns: str | None = None, header: bool | None = None,
-                    like: dict[str, Any] | None = None, sample: str | Path | None = None,
-                    ask: Callable[[str, Sequence[str]], str] | None = None, target: str | None = None) -> str:
-    """A schema to fill in for a file, of which only the header is read (and the types that a Parquet file states).
+def schema_template(
+    path: str | Path,
+    *,
+    columns: str | None = None,
+    header: bool | None = None,
+    like: dict[str, Any] | None = None,
+    sample: str | Path | None = None,
+    ask: Callable[[str, Sequence[str]], str] | None = None,
+    target: str | None = None,
+) -> str:
+    """A schema to fill in for a file, of which only the header is read (and the types that a
+    Parquet file states).
 
-    ``header``: whether its first row is a header, where that is ambiguous. ``columns``: kinds by name,
-    "a:number,b:category"; with ``header`` False the names of a file without a header, in order.
-    ``sample``: another file with the same columns that is public, whose cells may say what is a number.
-    ``like``: a schema (as read from TOML) whose entries are taken over. ``ask``: answers questions about what is left.
-    ``target``: the column to predict; otherwise the last one that is read.
+    ``header``: whether its first row is a header, where that is ambiguous. ``columns``: kinds by
+    name, "a:number,b:category"; with ``header`` False the names of a file without a header, in
+    order. ``sample``: another file with the same columns that is public, whose cells may say what
+    is a number. ``like``: a schema (as read from TOML) whose entries are taken over. ``ask``:
+    answers questions about what is left. ``target``: the column to predict; otherwise the last one
+    that is read.
     """
     path = Path(path)
     kind = _format_of(path)
     given = {} if columns is None else parsed_columns(columns)
     if header is False and not given:
-        raise InputError("columns", "must name the columns in order where there is no header", None,
-                         "such as columns=NAME:KIND,...")
+        raise InputError(
+            "columns",
+            "must name the columns in order where there is no header",
+            None,
+            "such as columns=NAME:KIND,...",
+        )
     try:
         if kind.header is None:
             if target is not None:
-                raise InputError("target", "is a column of a table", target, "leave it out: arrays have labels")
+                raise InputError(
+                    "target", "is a column of a table", target, "leave it out: arrays have labels"
+                )
             return array_template(kind.read(path).facts)
-        types = (dict.fromkeys(given, "?") if header is False else kind.header(path) if kind.read is not read_csv else
-                 dict.fromkeys(read_header(path, header), "?"))
+        types = (
+            dict.fromkeys(given, "?")
+            if header is False
+            else kind.header(path)
+            if kind.read is not read_csv
+            else dict.fromkeys(read_header(path, header), "?")
+        )
     except OSError as error:
         raise _unreadable(path, error) from None
     strange = [name for name in given if name not in types]
     if strange:
-        listed = ", ".join(types) if set(types) & set(given) else "those of its first row, which has to be a header"
-        raise InputError("columns", "must name columns of the file", strange[0], f"they are {listed}")
+        listed = (
+            ", ".join(types)
+            if set(types) & set(given)
+            else "those of its first row, which has to be a header"
+        )
+        raise InputError(
+            "columns", "must name columns of the file", strange[0], f"they are {listed}"
+        )
     if target is not None and (target not in types or given.get(target) in ("id", "ignore")):
-        raise InputError("target", "must be a column of the file that is neither an id nor ignored", target,
-                         "give it another kind" if target in types else "its first row must be a header with that name")
-    guessed = {} if sample is None else _kinds(read_csv(Path(sample), HeaderRule(names=tuple(types)))
-                                               if header is False else read_table(sample, header=header))
-    kinds = {name: given.get(name, "?") if given.get(name, "?") != "?" else
-             guessed.get(name, stated) if stated in ("?", "category") else stated  # cells say less than a type does
-             for name, stated in types.items()}
+        raise InputError(
+            "target",
+            "must be a column of the file that is neither an id nor ignored",
+            target,
+            "give it another kind"
+            if target in types
+            else "its first row must be a header with that name",
+        )
+    guessed = (
+        {}
+        if sample is None
+        else _kinds(
+            read_csv(Path(sample), HeaderRule(names=tuple(types)))
+            if header is False
+            else read_table(sample, header=header)
+        )
+    )
+    kinds = {
+        name: given.get(name, "?")
+        if given.get(name, "?") != "?"
+        else guessed.get(name, stated)
+        if stated in ("?", "category")
+        else stated  # cells say less than a type does
+        for name, stated in types.items()
+    }
     return template(kinds, header=header, known=like, ask=ask, predicted=target)
 
 
@@ -201,8 +300,10 @@ def _kinds(table: Table) -> dict[str, str]:
     """Numbers and categories by the cells of a public table."""
     if table.cells is None:
         raise InputError("from_public_sample", "must be a table with a header")
-    return {name: "number" if all(_looks_numeric(cell) for cell in table.cells[name]) else "category"
-            for name in table.names}
+    return {
+        name: "number" if all(_looks_numeric(cell) for cell in table.cells[name]) else "category"
+        for name in table.names
+    }
 
 
 def _looks_numeric(cell: str) -> bool:

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
-from pathlib import Path
-from lastiterate.data.csv_files import STANDARD_INPUT, HeaderRule, records_of
-from lastiterate.data.file_stream import Stream, Watched
-from lastiterate.data.table import Cells, Table
-from lastiterate.errors import InputError
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
 from typing import Any, cast, final
+
 import numpy as np
+
+from lastiterate.data.binary_source import ArrayFile, open_idx, open_npy
+from lastiterate.data.csv_files import STANDARD_INPUT, HeaderRule, records_of
 from lastiterate.data.encoding import encode, form_of
+from lastiterate.data.file_stream import ParquetParts, Stream, Watched
 from lastiterate.data.numpy_files import is_idx
 from lastiterate.data.parquet import is_parts
 from lastiterate.data.readers import header_rule
 from lastiterate.data.schema import Schema
-from lastiterate.data.binary_source import ArrayFile, open_idx, open_npy
-from lastiterate.data.file_stream import ParquetParts
-from lastiterate.data.file_stream import Stream
+from lastiterate.data.table import Cells, Table
+from lastiterate.errors import InputError
 from lastiterate.features.row_form import RowForm
 from lastiterate.run.validation import whole
 
-
 # CSV files, parsed record by record.
+
 
 class TextFile(Stream):
     """A CSV file; it is read once to count its records, and every reading parses it anew."""
@@ -35,7 +34,12 @@ class TextFile(Stream):
 
     def __init__(self, path: Path, rule: HeaderRule = HeaderRule()) -> None:  # noqa: B008
         if path == STANDARD_INPUT:
-            raise InputError("data file", "must be a file to be read piece by piece", "-", "write it to a file first")
+            raise InputError(
+                "data file",
+                "must be a file to be read piece by piece",
+                "-",
+                "write it to a file first",
+            )
         self._path, self._rule, self.watched = path, rule, Watched.of(path)
         with records_of(path, rule) as (self.names, records):
             self._n = sum(1 for _ in records)
@@ -49,8 +53,10 @@ class TextFile(Stream):
         with records_of(self._path, self._rule) as (names, records):
             at = sum(1 for _ in islice(records, first))
             while rows := list(islice(records, most)):
-                cells: dict[str, Cells] = {name: [cell.strip() for cell in column]
-                                           for name, column in zip(names, zip(*rows, strict=True), strict=True)}
+                cells: dict[str, Cells] = {
+                    name: [cell.strip() for cell in column]
+                    for name, column in zip(names, zip(*rows, strict=True), strict=True)
+                }
                 yield Table(names, cells, first=at)
                 at += len(rows)
 
@@ -59,8 +65,9 @@ class TextFile(Stream):
 
 Piece = tuple[np.ndarray, ...]
 TEXT, PACKED, CELL, ARRAY = 12.0, 5.0, 130.0, 12.0
-"""Bytes of memory for a byte of text (packed: times ``PACKED``), a cell of a table, a number of an array: a cell of 8
-characters is an object of 57 bytes that two lists point to; arrays are scaled and arranged in single precision."""
+"""Bytes of memory for a byte of text (packed: times ``PACKED``), a cell of a table, a number of an
+array: a cell of 8 characters is an object of 57 bytes that two lists point to; arrays are scaled
+and arranged in single precision."""
 CELLS = 2**20
 """Cells of text that are parsed at once, about."""
 
@@ -90,7 +97,11 @@ class Encoded:
 
     def pieces(self, most: int, first: int = 0) -> Iterator[Piece]:
         """Records from number ``first`` on, 1 .. ``most`` of them at a time."""
-        once = most if self.stream.shape is not None else min(most, max(1, CELLS // len(self.stream.names)))
+        once = (
+            most
+            if self.stream.shape is not None
+            else min(most, max(1, CELLS // len(self.stream.names)))
+        )
         for table in self.stream.tables(once, first, self.schema.numbers):
             yield encode(table, self.schema)
 
@@ -134,10 +145,12 @@ class Plain:
 @final
 @dataclass(frozen=True)
 class Generated:
-    """``n`` records that ``make(first, count)`` gives, a tuple of arrays with ``count`` records along their first axis.
+    """``n`` records that ``make(first, count)`` gives, a tuple of arrays with ``count`` records
+    along their first axis.
 
-    ``make`` is a function of its arguments alone: a run that reads records again reads the same ones. ``dear``: whether
-    it takes long, so that a run that reads them several times keeps them in an encrypted scratch file.
+    ``make`` is a function of its arguments alone: a run that reads records again reads the same
+    ones. ``dear``: whether it takes long, so that a run that reads them several times keeps them in
+    an encrypted scratch file.
     """
 
     n: int
@@ -147,8 +160,11 @@ class Generated:
     def __post_init__(self) -> None:
         whole("n", self.n)
         if not callable(self.make):
-            raise InputError("make", "must be a function of the first record's number and how many are wanted",
-                             type(self.make).__name__)
+            raise InputError(
+                "make",
+                "must be a function of the first record's number and how many are wanted",
+                type(self.make).__name__,
+            )
 
     def __len__(self) -> int:
         return self.n
@@ -159,11 +175,16 @@ class Generated:
             count = min(most, self.n - begin)
             made = self.make(begin, count)
             if not isinstance(made, tuple):
-                raise InputError("make", f"must return a tuple of arrays of {count} records", type(made).__name__)
+                raise InputError(
+                    "make", f"must return a tuple of arrays of {count} records", type(made).__name__
+                )
             piece: Piece = tuple(np.asarray(part) for part in cast("tuple[Any, ...]", made))
             if any(part.shape[:1] != (count,) for part in piece) or not piece:
-                raise InputError("make", f"must return a tuple of arrays of {count} records",
-                                 tuple(part.shape for part in piece))
+                raise InputError(
+                    "make",
+                    f"must return a tuple of arrays of {count} records",
+                    tuple(part.shape for part in piece),
+                )
             yield piece
 
     def digested(self) -> Iterator[np.ndarray]:
@@ -173,22 +194,31 @@ class Generated:
 
 
 def stream(path: str | Path, schema: Schema | str | Path | None = None) -> Encoded | Plain:
-    """The records of a file, read piece by piece: .npy, IDX, CSV, Parquet, or a folder of Parquet parts.
+    """The records of a file, read piece by piece: .npy, IDX, CSV, Parquet, or a folder of Parquet
+    parts.
 
-    ``schema``: public facts of its columns (or the TOML file that holds them), which scale features to [-1, 1]; without
-    one an array's records are as they are in the file. Only headers are looked at, and the records of a CSV file are
-    counted.
+    ``schema``: public facts of its columns (or the TOML file that holds them), which scale features
+    to [-1, 1]; without one an array's records are as they are in the file. Only headers are looked
+    at, and the records of a CSV file are counted.
     """
     if not isinstance(path, str | Path):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InputError("path", "must be a file, or a folder of Parquet files", type(path).__name__,
-                         "arrays in memory need no stream: give train the tuple itself")
+        raise InputError(
+            "path",
+            "must be a file, or a folder of Parquet files",
+            type(path).__name__,
+            "arrays in memory need no stream: give train the tuple itself",
+        )
     facts = Schema.read(schema) if isinstance(schema, str | Path) else schema
     source = open_stream(path, facts)
     if facts is not None:
         return Encoded(source, facts)
     if not isinstance(source, ArrayFile):
-        raise InputError("schema", "is needed: the public ranges, categories and classes of the columns", None,
-                         f"write one to fill in with: lastiterate schema {path}")
+        raise InputError(
+            "schema",
+            "is needed: the public ranges, categories and classes of the columns",
+            None,
+            f"write one to fill in with: lastiterate schema {path}",
+        )
     return Plain(source)
 
 
@@ -196,7 +226,9 @@ def open_stream(path: str | Path, schema: Schema | None = None) -> Stream:
     """The file as it is read piece by piece. Errors: a kind of file that cannot be."""
     path = Path(path)
     if not path.exists():
-        raise InputError("data file", "must be an existing file, or a folder of Parquet files", str(path))
+        raise InputError(
+            "data file", "must be an existing file, or a folder of Parquet files", str(path)
+        )
     try:
         if is_parts(path) or path.suffix.lower() == ".parquet":
             return ParquetParts(path)
@@ -207,9 +239,15 @@ def open_stream(path: str | Path, schema: Schema | None = None) -> Stream:
         if path.is_file() and is_idx(path):
             return open_idx(path)
     except OSError as error:
-        raise InputError("data file", "must be readable", f"{path.name} ({error.strerror or error})") from None
-    raise InputError("data file", "cannot be read piece by piece", path.name,
-                     "write it as .npy, IDX, .csv or .parquet (or a folder of .parquet files)")
+        raise InputError(
+            "data file", "must be readable", f"{path.name} ({error.strerror or error})"
+        ) from None
+    raise InputError(
+        "data file",
+        "cannot be read piece by piece",
+        path.name,
+        "write it as .npy, IDX, .csv or .parquet (or a folder of .parquet files)",
+    )
 
 
 def needed(path: str | Path) -> float:

@@ -2,37 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import fields
-from types import UnionType
-from typing import Any, cast
-from lastiterate.data.columns import UNKNOWN, Category, Column, Date, Id, Ignore, Numeric, Words
-from lastiterate.errors import InputError
-from lastiterate.run.serialization import is_object
 import math
 from collections import Counter
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
-from lastiterate.data.columns import Array, Category, Column, Ignore, Numeric, as_texts
-from lastiterate.features.map_table import as_data, check_maps, maps_from, names_in
+from types import UnionType
+from typing import Any, cast
+
+from lastiterate.data.columns import (
+    UNKNOWN,
+    Array,
+    Category,
+    Column,
+    Date,
+    Id,
+    Ignore,
+    Numeric,
+    Words,
+    as_texts,
+)
+from lastiterate.errors import InputError
 from lastiterate.features.columns import RecordMap
+from lastiterate.features.map_table import as_data, check_maps, maps_from, names_in
 from lastiterate.features.row_form import RowForm
 from lastiterate.run import strict_toml
-
+from lastiterate.run.serialization import is_object
 
 # Entries of a schema as TOML or JSON holds them: checked, complete, and read into columns.
 
 ENTRIES: dict[str, tuple[type | UnionType, str]] = {
-    "columns": (dict, "tables such as [columns.age]"), "target": (str, "the name of a column"),
-    "classes": (list, "a list of labels"), "target_range": (list, "[low, high]"),
-    "array": (dict, "a table with low and high"), "source": (str, "text"),
-    "header": (list | str, "a list of names, or \"yes\""),  # pyright: ignore
-    "features": (str | list, "the name of a map, or a list of maps")}  # pyright: ignore
+    "columns": (dict, "tables such as [columns.age]"),
+    "target": (str, "the name of a column"),
+    "classes": (list, "a list of labels"),
+    "target_range": (list, "[low, high]"),
+    "array": (dict, "a table with low and high"),
+    "source": (str, "text"),
+    "header": (list | str, 'a list of names, or "yes"'),  # pyright: ignore
+    "features": (str | list, "the name of a map, or a list of maps"),  # pyright: ignore
+}
 
 
-NEEDS = {"number": ("low", "high"), "count": ("high",), "date": ("first", "last"), "category": ("values",),
-         "text": (), "id": (), "ignore": ()}
+NEEDS = {
+    "number": ("low", "high"),
+    "count": ("high",),
+    "date": ("first", "last"),
+    "category": ("values",),
+    "text": (),
+    "id": (),
+    "ignore": (),
+}
 """The kinds of columns, and what each has to state."""
 UNFILLED: tuple[object, ...] = (UNKNOWN, [], [UNKNOWN])
 LISTED = ("classes", "target_range")
@@ -40,36 +59,54 @@ LISTED = ("classes", "target_range")
 
 
 def check_entries(data: object, *, partly: bool = False) -> None:
-    """Refuse what is no schema: entries that do not exist or have another type, and all that is not filled in.
+    """Refuse what is no schema: entries that do not exist or have another type, and all that is not
+    filled in.
 
-    ``partly``: lists with a question mark in them, too, as in a file that somebody fills in; models that were trained
-    before this was refused may have a category of that name.
+    ``partly``: lists with a question mark in them, too, as in a file that somebody fills in; models
+    that were trained before this was refused may have a category of that name.
     """
     if not isinstance(data, dict):
         raise InputError("schema", "must be a table of entries", type(data).__name__)
     given = cast("dict[str, Any]", data)
     extra = sorted(set(given) - set(ENTRIES))
     if extra:
-        raise InputError("schema", "has an unknown entry", extra[0], "the entries are " + ", ".join(sorted(ENTRIES)))
+        raise InputError(
+            "schema",
+            "has an unknown entry",
+            extra[0],
+            "the entries are " + ", ".join(sorted(ENTRIES)),
+        )
     for name, value in given.items():
         kind, meaning = ENTRIES[name]
         if not isinstance(value, kind) and (value != UNKNOWN or name not in LISTED):
-            raise InputError(f"schema: {name}", f"must be {meaning}", value)  # not of the flag of the same name
-    missing = [name for name in ("target", "classes", "target_range") if _asks(given.get(name), partly)]
+            raise InputError(
+                f"schema: {name}", f"must be {meaning}", value
+            )  # not of the flag of the same name
+    missing = [
+        name for name in ("target", "classes", "target_range") if _asks(given.get(name), partly)
+    ]
     for name, entry in given.get("columns", {}).items():
         missing += [f"{name}: {item}" for item in _unfilled(entry, partly)]
     array: dict[str, Any] = given.get("array") or {}
-    missing += [f"[array]: {item}" for item, value in array.items() if value == [] or _asks(value, partly)]
+    missing += [
+        f"[array]: {item}" for item, value in array.items() if value == [] or _asks(value, partly)
+    ]
     if missing:
-        raise InputError("schema", "leaves public facts open", "; ".join(missing),
-                         "fill each in from the meaning of the column, not from your data"
-                         + "; cells \"?\" get a place of their own by missing = \"indicator\"" * partly)
+        raise InputError(
+            "schema",
+            "leaves public facts open",
+            "; ".join(missing),
+            "fill each in from the meaning of the column, not from your data"
+            + '; cells "?" get a place of their own by missing = "indicator"' * partly,
+        )
     bounds = given.get("target_range")
     if bounds is not None and (len(bounds) != 2 or not all(_is_number(bound) for bound in bounds)):
         raise InputError("target_range", "must be [low, high], two numbers", bounds)
     header = given.get("header", ())
     if isinstance(header, str) and header != "yes":
-        raise InputError("schema: header", "must be \"yes\", or a list of names for files without one", header)
+        raise InputError(
+            "schema: header", 'must be "yes", or a list of names for files without one', header
+        )
     if not all(isinstance(name, str) for name in header):
         raise InputError("header", "must be a list of names", header)
     if not all(isinstance(label, str | int | float) for label in given.get("classes", ())):
@@ -89,37 +126,52 @@ def _unfilled(entry: object, partly: bool) -> list[str]:
         return ["kind"]
     if not isinstance(kind, str):
         return []
-    return [item for item in NEEDS.get(kind, ()) if entry.get(item, []) == [] or _asks(entry[item], partly)]
+    return [
+        item
+        for item in NEEDS.get(kind, ())
+        if entry.get(item, []) == [] or _asks(entry[item], partly)
+    ]
 
 
 def _asks(value: object, partly: bool) -> bool:
     """Whether a question mark stands for it, or with ``partly`` for a part of it."""
-    return value in (UNKNOWN, [UNKNOWN]) or (partly and isinstance(value, list | tuple) and UNKNOWN in value)
+    return value in (UNKNOWN, [UNKNOWN]) or (
+        partly and isinstance(value, list | tuple) and UNKNOWN in value
+    )
 
 
 def column_from(name: str, entry: object) -> Column:
     where = f"column {name!r}"
     if not is_object(entry):
-        raise InputError(where, "must be a table such as { kind = \"number\", low = 0, high = 1 }", entry)
+        raise InputError(
+            where, 'must be a table such as { kind = "number", low = 0, high = 1 }', entry
+        )
     kind = entry.get("kind")
     if not isinstance(kind, str) or kind not in NEEDS:
         raise InputError(f"{where}: kind", "must be one of " + ", ".join(NEEDS), kind)
     # what an empty schema offers to the other kinds may stand there unfilled
     others = {item for needed in NEEDS.values() for item in needed} - set(NEEDS[kind])
-    rest: dict[str, Any] = {key: value for key, value in entry.items()
-                            if key != "kind" and not (key in others and value in UNFILLED)}
+    rest: dict[str, Any] = {
+        key: value
+        for key, value in entry.items()
+        if key != "kind" and not (key in others and value in UNFILLED)
+    }
     try:
         if kind == "category":
             listed: Any = rest["values"]
             if not isinstance(listed, list | tuple) or not all(
-                    isinstance(value, str | int | float) for value in cast("list[object]", listed)):
+                isinstance(value, str | int | float) for value in cast("list[object]", listed)
+            ):
                 raise InputError(f"{where}: values", "must be a list of categories", rest["values"])
             return Category(name, tuple(rest.pop("values")), **rest)
         return MAKE[kind](name, **rest)
     except TypeError as error:
-        raise InputError(where, f"has an entry that columns of kind {kind!r} have not",
-                         str(error).rsplit(" ", 1)[-1].strip("'"),
-                         "`lastiterate schema` writes the entries of every kind") from None
+        raise InputError(
+            where,
+            f"has an entry that columns of kind {kind!r} have not",
+            str(error).rsplit(" ", 1)[-1].strip("'"),
+            "`lastiterate schema` writes the entries of every kind",
+        ) from None
 
 
 def _count(name: str, high: float, **rest: Any) -> Numeric:
@@ -127,18 +179,29 @@ def _count(name: str, high: float, **rest: Any) -> Numeric:
     return Numeric(name, 0, high, **({"scale": "log"} | rest))
 
 
-MAKE: dict[str, Callable[..., Column]] = {"number": Numeric, "count": _count, "date": Date, "text": Words,
-                                          "id": Id, "ignore": Ignore}
+MAKE: dict[str, Callable[..., Column]] = {
+    "number": Numeric,
+    "count": _count,
+    "date": Date,
+    "text": Words,
+    "id": Id,
+    "ignore": Ignore,
+}
 """What makes a column of an entry, by its kind; a count is a number."""
 
 
 def as_entry(column: Column) -> dict[str, Any]:
-    """What ``column_from`` reads, without the name; a linear scale is not written, as before there was another."""
-    entry = {item.name: getattr(column, item.name) for item in fields(column) if item.name != "name"}
+    """What ``column_from`` reads, without the name; a linear scale is not written, as before there
+    was another."""
+    entry = {
+        item.name: getattr(column, item.name) for item in fields(column) if item.name != "name"
+    }
     return {key: value for key, value in entry.items() if (key, value) != ("scale", "linear")}
 
 
-# The public facts about a table: columns, ranges, categories, classes. Never measured on private data.
+# The public facts about a table: columns, ranges, categories, classes. Never measured on private
+# data.
+
 
 def check_classes(argument: str, classes: tuple[str, ...]) -> None:
     """Refuse what is no list of classes; ``argument``: what lists them."""
@@ -150,11 +213,12 @@ def check_classes(argument: str, classes: tuple[str, ...]) -> None:
 class Schema:
     """Public facts about a table. ``classes`` for classification, ``target_range`` for regression.
 
-    ``header``: the names of all columns, in order, of a file that has no header. ``headed``: whether the first row of a
-    file is said to be a header, ``header = "yes"`` in TOML. ``features``: the public maps that
-    make rows of records, each the first one for the fields that it speaks of; without one, numbers are scaled to
-    [-1, 1] and every category becomes a 0 or a 1. ``unsized``: those that were given by name alone; a fit makes them as
-    large as its records and budget carry.
+    ``header``: the names of all columns, in order, of a file that has no header. ``headed``:
+    whether the first row of a file is said to be a header, ``header = "yes"`` in TOML.
+    ``features``: the public maps that make rows of records, each the first one for the fields that
+    it speaks of; without one, numbers are scaled to [-1, 1] and every category becomes a 0 or a 1.
+    ``unsized``: those that were given by name alone; a fit makes them as large as its records and
+    budget carry.
     """
 
     columns: tuple[Column, ...] = ()
@@ -172,25 +236,43 @@ class Schema:
         check_maps(self.features)
         object.__setattr__(self, "classes", as_texts("schema: classes", self.classes))
         if bool(self.classes) == (self.target_range is not None):
-            raise InputError("schema", "needs either classes (classification) or target_range (regression)", None,
-                             f"state which values {self.target!r} can have")
+            raise InputError(
+                "schema",
+                "needs either classes (classification) or target_range (regression)",
+                None,
+                f"state which values {self.target!r} can have",
+            )
         if self.classes:
             check_classes("schema: classes", self.classes)
         if self.target_range is not None:
             Numeric(f"target {self.target}", *self.target_range)
         if not self.columns and self.array is None:
-            raise InputError("schema", "describes no columns", None, "add a [columns.NAME] table for every column")
+            raise InputError(
+                "schema",
+                "describes no columns",
+                None,
+                "add a [columns.NAME] table for every column",
+            )
         names = [column.name for column in self.columns]
         counts = Counter(names)
-        twice = sorted({name for name, many in counts.items() if many > 1} | ({self.target} & set(names)))
+        twice = sorted(
+            {name for name, many in counts.items() if many > 1} | ({self.target} & set(names))
+        )
         if twice:
-            raise InputError("schema", "describes a column twice", twice[0],
-                             "keep one entry; the target is described by classes or target_range")
+            raise InputError(
+                "schema",
+                "describes a column twice",
+                twice[0],
+                "keep one entry; the target is described by classes or target_range",
+            )
         described = self.described
         strange = [name for name in self.header if name not in described]
         if len(set(self.header)) != len(self.header) or strange:
-            raise InputError("header", "must name every column once, each described or the target",
-                             strange[0] if strange else None)
+            raise InputError(
+                "header",
+                "must name every column once, each described or the target",
+                strange[0] if strange else None,
+            )
 
     def form(self, shape: tuple[int, ...] | None = None) -> RowForm:
         """How records become rows. ``shape``: of one record of an array, which says so itself.
@@ -199,14 +281,21 @@ class Schema:
         """
         known = None if self.array is None else self.array.shape
         if known is not None and shape is not None and math.prod(known) != math.prod(shape):
-            raise InputError("data file", f"must have {math.prod(known)} features, as the schema's arrays have",
-                             math.prod(shape))
-        fields = (self.array.field(shape or (1,)),) if self.array is not None else tuple(
-            field for column in self.columns for field in column.fields)
+            raise InputError(
+                "data file",
+                f"must have {math.prod(known)} features, as the schema's arrays have",
+                math.prod(shape),
+            )
+        fields = (
+            (self.array.field(shape or (1,)),)
+            if self.array is not None
+            else tuple(field for column in self.columns for field in column.fields)
+        )
         return RowForm(fields, self.features)
 
     def shaped(self, shape: tuple[int, ...] | None) -> Schema:
-        """The same schema with the shape of one record of its arrays, where it has maps, which may depend on it."""
+        """The same schema with the shape of one record of its arrays, where it has maps, which may
+        depend on it."""
         if self.array is None or not self.features or shape is None or self.array.shape is not None:
             return self
         return replace(self, array=replace(self.array, shape=shape))
@@ -218,7 +307,8 @@ class Schema:
 
     @property
     def numbers(self) -> frozenset[str]:
-        """Names of the columns of which only the numbers count, the target of a regression among them."""
+        """Names of the columns of which only the numbers count, the target of a regression among
+        them."""
         names = (column.name for column in self.columns if isinstance(column, Numeric))
         return frozenset((*names, self.target) if self.regression else names)
 
@@ -229,10 +319,15 @@ class Schema:
 
     @classmethod
     def read(cls, path: str | Path, classes: tuple[str, ...] = ()) -> Schema:
-        """Read a TOML schema; everything that was not filled in is listed at once. ``classes``: instead of its own."""
+        """Read a TOML schema; everything that was not filled in is listed at once. ``classes``:
+        instead of its own."""
         data = strict_toml.read(Path(path), "schema", "lastiterate schema writes one")
-        data = data if not classes else {
-            name: entry for name, entry in data.items() if name != "target_range"} | {"classes": list(classes)}
+        data = (
+            data
+            if not classes
+            else {name: entry for name, entry in data.items() if name != "target_range"}
+            | {"classes": list(classes)}
+        )
         check_entries(data, partly=True)
         return cls.from_dict(data)
 
@@ -245,23 +340,40 @@ class Schema:
         try:
             array = Array(**data["array"]) if data.get("array") else None
         except TypeError:
-            raise InputError("[array]", "takes low, high, outside, shape and norm", sorted(data["array"])) from None
+            raise InputError(
+                "[array]", "takes low, high, outside, shape and norm", sorted(data["array"])
+            ) from None
         maps, headed = data.get("features", ()), data.get("header") == "yes"
-        return cls(columns, data.get("target", "y"), data.get("classes", ()),
-                   None if bounds is None else (bounds[0], bounds[1]), array, data.get("source", ""),
-                   () if headed else tuple(data.get("header", ())), maps_from(maps), names_in(maps), headed or None)
+        return cls(
+            columns,
+            data.get("target", "y"),
+            data.get("classes", ()),
+            None if bounds is None else (bounds[0], bounds[1]),
+            array,
+            data.get("source", ""),
+            () if headed else tuple(data.get("header", ())),
+            maps_from(maps),
+            names_in(maps),
+            headed or None,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; reads back with ``from_dict``."""
-        body: dict[str, Any] = {"target": self.target, "source": self.source, "columns": {
-            column.name: {"kind": column.kind} | as_entry(column) for column in self.columns
-        }}
+        body: dict[str, Any] = {
+            "target": self.target,
+            "source": self.source,
+            "columns": {
+                column.name: {"kind": column.kind} | as_entry(column) for column in self.columns
+            },
+        }
         if self.classes:
             body["classes"] = list(self.classes)
         if self.target_range is not None:
             body["target_range"] = list(self.target_range)
         if self.array is not None:
-            body["array"] = {key: value for key, value in asdict(self.array).items() if value is not None}
+            body["array"] = {
+                key: value for key, value in asdict(self.array).items() if value is not None
+            }
         if self.header or self.headed:
             body["header"] = list(self.header) if self.header else "yes"
         if self.features:
@@ -269,22 +381,43 @@ class Schema:
         return body
 
     def stating(self, header: bool | None) -> Schema:
-        """Return the schema of files whose first row is a header, or is none, as somebody says; ``None``: unchanged."""
+        """Return the schema of files whose first row is a header, or is none, as somebody says;
+        ``None``: unchanged."""
         if header is False and not self.header:
-            raise InputError("header", "must be the names of the columns, in order, where a file has none", None,
-                             "write header = [NAME, NAME, ...] into the schema")
-        return self if header is None else replace(self, headed=header, header=() if header else self.header)
+            raise InputError(
+                "header",
+                "must be the names of the columns, in order, where a file has none",
+                None,
+                "write header = [NAME, NAME, ...] into the schema",
+            )
+        return (
+            self
+            if header is None
+            else replace(self, headed=header, header=() if header else self.header)
+        )
 
     def predicting(self, target: str) -> Schema:
-        """The same table with another column to predict: what was said of it becomes its classes or its range, and the
-        former target is left out."""
+        """The same table with another column to predict: what was said of it becomes its classes or
+        its range, and the former target is left out."""
         if target == self.target:
             return self
         answer = next((column for column in self.columns if column.name == target), None)
         if not isinstance(answer, Numeric | Category):
-            raise InputError("target", "must be a column that the schema describes", target,
-                             "add it to the schema: " + ", ".join(c.name for c in self.columns))
+            raise InputError(
+                "target",
+                "must be a column that the schema describes",
+                target,
+                "add it to the schema: " + ", ".join(c.name for c in self.columns),
+            )
         others = (*(column for column in self.columns if column is not answer), Ignore(self.target))
         if isinstance(answer, Numeric):
-            return replace(self, columns=others, target=target, classes=(), target_range=(answer.low, answer.high))
-        return replace(self, columns=others, target=target, classes=answer.values, target_range=None)
+            return replace(
+                self,
+                columns=others,
+                target=target,
+                classes=(),
+                target_range=(answer.low, answer.high),
+            )
+        return replace(
+            self, columns=others, target=target, classes=answer.values, target_range=None
+        )

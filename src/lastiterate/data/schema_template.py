@@ -1,4 +1,5 @@
-"""Schemas to fill in: names and kinds of columns, with a "?" for every public fact that is still to be stated."""
+"""Schemas to fill in: names and kinds of columns, with a "?" for every public fact that is still to
+be stated."""
 
 from __future__ import annotations
 
@@ -24,18 +25,37 @@ OPEN = """\
 KINDS = tuple(NEEDS)
 TRUTH = "true/false"
 """What a file may state beyond these: a category whose two values are known."""
-TRUTHS = "[\"False\", \"True\"]"
+TRUTHS = '["False", "True"]'
 Read = TypeVar("Read")
-OUTSIDE, OWN = "outside = \"clip\"     # or \"refuse\"", "\"indicator\" for a feature of its own"
+OUTSIDE, OWN = 'outside = "clip"     # or "refuse"', '"indicator" for a feature of its own'
 EMPTY: dict[str, tuple[str, ...]] = {
-    "number": ("low = \"?\"", "high = \"?\"", OUTSIDE,
-               f"missing = \"refuse\"   # or a public number to fill in, or {OWN}",
-               "scale = \"linear\"   # or \"log\" where a few values are far larger than most"),
-    "count": ("high = \"?\"", OUTSIDE, f"missing = \"refuse\"   # or a public number to fill in, or {OWN}"),
-    "date": ("first = \"?\"   # such as \"2000-01-01\"", "last = \"?\"", OUTSIDE, f"missing = \"refuse\"   # or {OWN}"),
-    "category": ("values = [\"?\"]", "outside = \"refuse\"   # or \"zero\"",
-                 f"missing = \"refuse\"   # or \"zero\", or {OWN}"),
-    "text": (), "id": (), "ignore": ()}
+    "number": (
+        'low = "?"',
+        'high = "?"',
+        OUTSIDE,
+        f'missing = "refuse"   # or a public number to fill in, or {OWN}',
+        'scale = "linear"   # or "log" where a few values are far larger than most',
+    ),
+    "count": (
+        'high = "?"',
+        OUTSIDE,
+        f'missing = "refuse"   # or a public number to fill in, or {OWN}',
+    ),
+    "date": (
+        'first = "?"   # such as "2000-01-01"',
+        'last = "?"',
+        OUTSIDE,
+        f'missing = "refuse"   # or {OWN}',
+    ),
+    "category": (
+        'values = ["?"]',
+        'outside = "refuse"   # or "zero"',
+        f'missing = "refuse"   # or "zero", or {OWN}',
+    ),
+    "text": (),
+    "id": (),
+    "ignore": (),
+}
 """What is to be filled in for a column of each kind."""
 
 
@@ -45,50 +65,78 @@ def parsed_columns(text: str) -> dict[str, str]:
     for part in text.split(","):
         name, _, kind = part.strip().rpartition(":") if ":" in part else (part.strip(), "", "?")
         if not name or kind not in (*KINDS, "?"):
-            raise InputError("columns", "must be NAME:KIND,NAME:KIND,... with the kinds " + ", ".join(KINDS), part)
+            raise InputError(
+                "columns",
+                "must be NAME:KIND,NAME:KIND,... with the kinds " + ", ".join(KINDS),
+                part,
+            )
         if name in kinds:
             raise InputError("columns", "must name every column once", name)
         kinds[name] = kind
     return kinds
 
 
-def template(kinds: Mapping[str, str], *, header: bool | None = None, known: Mapping[str, Any] | None = None,
-             ask: Callable[[str, Sequence[str]], str] | None = None, predicted: str | None = None) -> str:
-    """TOML for columns of these kinds; nothing in it is measured on the data. ``predicted``: the target; otherwise that
-    of ``known``, or the last column that is read.
+def template(
+    kinds: Mapping[str, str],
+    *,
+    header: bool | None = None,
+    known: Mapping[str, Any] | None = None,
+    ask: Callable[[str, Sequence[str]], str] | None = None,
+    predicted: str | None = None,
+) -> str:
+    """TOML for columns of these kinds; nothing in it is measured on the data. ``predicted``: the
+    target; otherwise that of ``known``, or the last column that is read.
 
-    ``header``: what was said of the file's first row; without a header the schema holds the names in order. ``known``:
-    entries of another schema, by column. ``ask(question, choices)``: answers of a person for what is not known.
+    ``header``: what was said of the file's first row; without a header the schema holds the names
+    in order. ``known``: entries of another schema, by column. ``ask(question, choices)``: answers
+    of a person for what is not known.
     """
     names = list(kinds)
     if len(names) < 2:
         raise InputError("data file", "needs at least one feature and a target", ", ".join(names))
     known = dict(known or {})
-    last = next((name for name in reversed(names) if kinds[name] not in ("id", "ignore")), names[-1])
+    last = next(
+        (name for name in reversed(names) if kinds[name] not in ("id", "ignore")), names[-1]
+    )
     target = str(predicted or known.get("target", last))
     if target not in names:
         target = last
     if ask is not None and predicted is None:
         target = ask(f"Which column is predicted? [{target}]", names) or target
     columns = known.get("columns", {})
-    unknown = ask is None and any(kinds[name] == "?" for name in names if name != target and name not in columns)
-    lines = [HEAD + (OPEN if unknown else "") + f"target = {_text(target)}   # the column to predict",
-             *_target(target, kinds[target], known, ask)]
+    unknown = ask is None and any(
+        kinds[name] == "?" for name in names if name != target and name not in columns
+    )
+    lines = [
+        HEAD + (OPEN if unknown else "") + f"target = {_text(target)}   # the column to predict",
+        *_target(target, kinds[target], known, ask),
+    ]
     source = str(known.get("source", "?"))
     if ask is not None and source == "?":
         source = ask("Where do these facts come from?", ())
     lines.append(f"source = {_text(source)}      # where these facts come from")
     if header is not None:
-        lines.append("header = \"yes\"   # the first row of the file names its columns" if header else
-                     f"header = [{', '.join(map(_text, names))}]   # the file has no header")
+        lines.append(
+            'header = "yes"   # the first row of the file names its columns'
+            if header
+            else f"header = [{', '.join(map(_text, names))}]   # the file has no header"
+        )
     for name in names:
         if name != target:
-            lines += ["", f"[columns.{_text(name)}]", *_entry(name, kinds[name], columns.get(name), ask)]
+            lines += [
+                "",
+                f"[columns.{_text(name)}]",
+                *_entry(name, kinds[name], columns.get(name), ask),
+            ]
     return "\n".join(lines) + "\n"
 
 
-def _target(target: str, kind: str, known: Mapping[str, Any],
-            ask: Callable[[str, Sequence[str]], str] | None) -> list[str]:
+def _target(
+    target: str,
+    kind: str,
+    known: Mapping[str, Any],
+    ask: Callable[[str, Sequence[str]], str] | None,
+) -> list[str]:
     if target == known.get("target") and known.get("target_range"):
         return [f"target_range = {known['target_range']}"]
     if target == known.get("target") and known.get("classes"):
@@ -96,58 +144,93 @@ def _target(target: str, kind: str, known: Mapping[str, Any],
     if kind == TRUTH:
         return [f"classes = {TRUTHS}"]
     if ask is not None:
-        return [_answer(ask, f"{target}: every class it can have, separated by commas; or its range as LOW..HIGH",
-                      _classes_or_range)]
-    return ["classes = [\"?\"]   # every label it can have; for regression use target_range = [low, high] instead"]
+        return [
+            _answer(
+                ask,
+                f"{target}: every class it can have, separated by commas; or its range as "
+                f"LOW..HIGH",
+                _classes_or_range,
+            )
+        ]
+    return [
+        'classes = ["?"]   # every label it can have; for regression use target_range = [low, '
+        "high] instead"
+    ]
 
 
-def _entry(name: str, kind: str, known: object, ask: Callable[[str, Sequence[str]], str] | None) -> list[str]:
+def _entry(
+    name: str, kind: str, known: object, ask: Callable[[str, Sequence[str]], str] | None
+) -> list[str]:
     """The lines of one column."""
     if is_object(known):
         return [f"{key} = {_value(value)}" for key, value in known.items()]
     if kind == TRUTH:
-        missing = EMPTY["category"][-1] if ask is None else f"missing = {_missing(name, ask, otherwise='zero')}"
-        return ["kind = \"category\"", f"values = {TRUTHS}", EMPTY["category"][1], missing]
+        missing = (
+            EMPTY["category"][-1]
+            if ask is None
+            else f"missing = {_missing(name, ask, otherwise='zero')}"
+        )
+        return ['kind = "category"', f"values = {TRUTHS}", EMPTY["category"][1], missing]
     if ask is not None:
-        kind = ask(f"{name}: {', '.join(KINDS[:-1])} or {KINDS[-1]}?", KINDS) if kind == "?" else kind
-        return [f"kind = \"{kind}\"", *_answered(name, kind, ask)]
+        kind = (
+            ask(f"{name}: {', '.join(KINDS[:-1])} or {KINDS[-1]}?", KINDS) if kind == "?" else kind
+        )
+        return [f'kind = "{kind}"', *_answered(name, kind, ask)]
     if kind == "?":
-        return ["kind = \"?\"   # " + ", ".join(f"\"{one}\"" for one in KINDS),
-                "low = \"?\"    # of a number; \"outside\" and \"missing\" say what else may stand there",
-                "high = \"?\"   # of a number or a count", "values = [\"?\"]   # of a category",
-                "first = \"?\"  # of a date, such as \"2000-01-01\"", "last = \"?\""]
-    return [f"kind = \"{kind}\"", *EMPTY[kind]]
+        return [
+            'kind = "?"   # ' + ", ".join(f'"{one}"' for one in KINDS),
+            'low = "?"    # of a number; "outside" and "missing" say what else may stand there',
+            'high = "?"   # of a number or a count',
+            'values = ["?"]   # of a category',
+            'first = "?"  # of a date, such as "2000-01-01"',
+            'last = "?"',
+        ]
+    return [f'kind = "{kind}"', *EMPTY[kind]]
 
 
 def _answered(name: str, kind: str, ask: Callable[[str, Sequence[str]], str]) -> list[str]:
     """What a person says of a column of this kind."""
     if kind in ("number", "date"):
         what, form = ("range", _number) if kind == "number" else ("first and last day", _day)
-        low, high = _answer(ask, f"{name}: its public {what} as LOW..HIGH", lambda text: _ends(text, form))
+        low, high = _answer(
+            ask, f"{name}: its public {what} as LOW..HIGH", lambda text: _ends(text, form)
+        )
         ends = ("low", "high") if kind == "number" else ("first", "last")
-        lines = [f"{ends[0]} = {low}", f"{ends[1]} = {high}", "outside = \"clip\""]
+        lines = [f"{ends[0]} = {low}", f"{ends[1]} = {high}", 'outside = "clip"']
         if kind == "number":
-            tail = ask(f"{name}: are a few values far larger than most, as of incomes? [no]", ("yes", "no"))
-            lines += ["scale = \"log\""] if tail == "yes" else []
+            tail = ask(
+                f"{name}: are a few values far larger than most, as of incomes? [no]", ("yes", "no")
+            )
+            lines += ['scale = "log"'] if tail == "yes" else []
         return [*lines, f"missing = {_missing(name, ask)}"]
     if kind == "count":
-        return [f"high = {_answer(ask, f'{name}: the largest count that can be', _number)}", "outside = \"clip\"",
-                f"missing = {_missing(name, ask)}"]
+        return [
+            f"high = {_answer(ask, f'{name}: the largest count that can be', _number)}",
+            'outside = "clip"',
+            f"missing = {_missing(name, ask)}",
+        ]
     if kind == "category":
         values = ask(f"{name}: every category it can have, separated by commas", ())
         listed = ", ".join(_text(part.strip()) for part in values.split(",") if part.strip())
-        return [f"values = [{listed}]", "outside = \"zero\"",
-                f"missing = {_missing(name, ask, otherwise='zero')}"]
+        return [
+            f"values = [{listed}]",
+            'outside = "zero"',
+            f"missing = {_missing(name, ask, otherwise='zero')}",
+        ]
     return []
 
 
 def _missing(name: str, ask: Callable[[str, Sequence[str]], str], otherwise: str = "refuse") -> str:
     """What becomes of a missing value."""
-    question = f"{name}: may it be missing? Then it becomes a feature of its own, whether it is. [no]"
+    question = (
+        f"{name}: may it be missing? Then it becomes a feature of its own, whether it is. [no]"
+    )
     return _text("indicator" if ask(question, ("yes", "no")) == "yes" else otherwise)
 
 
-def _answer(ask: Callable[[str, Sequence[str]], str], question: str, read: Callable[[str], Read]) -> Read:
+def _answer(
+    ask: Callable[[str, Sequence[str]], str], question: str, read: Callable[[str], Read]
+) -> Read:
     """What ``read`` makes of an answer; where it makes nothing of it, the same is asked again."""
     said = ""
     while True:
@@ -181,12 +264,19 @@ def _day(text: str) -> str:
 
 def array_template(facts: FormatFacts | None) -> str:
     """TOML for one numeric array: what its format makes public is filled in."""
-    low, high, why = ("\"?\"", "\"?\"", "?") if facts is None else (facts.low, facts.high, facts.why)
-    classes = ", ".join(f"\"{label}\"" for label in facts.classes) if facts is not None and facts.classes else "\"?\""
-    return ("# Public facts about the array. Fill in every \"?\", never from the data.\n"
-            f"target = \"y\"\nclasses = [{classes}]   # or target_range = [low, high]\nsource = \"{why}\"\n\n"
-            f"[array]\nlow = {low}\nhigh = {high}\noutside = \"clip\"   # or \"refuse\"\n"
-            + ("" if facts is None or facts.norm is None else f"norm = {facts.norm}\n"))
+    low, high, why = ('"?"', '"?"', "?") if facts is None else (facts.low, facts.high, facts.why)
+    classes = (
+        ", ".join(f'"{label}"' for label in facts.classes)
+        if facts is not None and facts.classes
+        else '"?"'
+    )
+    return (
+        '# Public facts about the array. Fill in every "?", never from the data.\n'
+        f'target = "y"\nclasses = [{classes}]   # or target_range = [low, high]\nsource = '
+        f'"{why}"\n\n'
+        f'[array]\nlow = {low}\nhigh = {high}\noutside = "clip"   # or "refuse"\n'
+        + ("" if facts is None or facts.norm is None else f"norm = {facts.norm}\n")
+    )
 
 
 def _number(text: str) -> str:
@@ -206,5 +296,5 @@ def _value(value: object) -> str:
 
 
 def _text(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("\"", "\\\"")
-    return "\"" + "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in escaped) + "\""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in escaped) + '"'

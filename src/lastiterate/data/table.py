@@ -23,8 +23,8 @@ BARE = "a file whose first row is no header needs a schema that names its column
 
 @dataclass(frozen=True)
 class FormatFacts:
-    """What a file format itself says about every file of its kind: the range of a value, perhaps the classes, and the
-    largest norm of a record."""
+    """What a file format itself says about every file of its kind: the range of a value, perhaps
+    the classes, and the largest norm of a record."""
 
     low: int
     high: int
@@ -35,12 +35,13 @@ class FormatFacts:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Columns by name: text cells (CSV, Parquet), or the columns of a numeric array with its target apart.
+    """Columns by name: text cells (CSV, Parquet), or the columns of a numeric array with its target
+    apart.
 
-    ``answers_in`` says where the labels of an array belong; ``facts`` is what its format makes public. Cells of numbers
-    may be a float64 array, NaN where one is missing. ``first``: records of the file before the table's own.
-    ``shape``: of one record of an array. ``types``: what the file itself states that a column holds, where it does, in
-    the words of ``STATED``.
+    ``answers_in`` says where the labels of an array belong; ``facts`` is what its format makes
+    public. Cells of numbers may be a float64 array, NaN where one is missing. ``first``: records of
+    the file before the table's own. ``shape``: of one record of an array. ``types``: what the file
+    itself states that a column holds, where it does, in the words of ``STATED``.
     """
 
     names: tuple[str, ...]
@@ -58,59 +59,89 @@ class Table:
 
 
 def column_names(header: list[str]) -> tuple[str, ...]:
-    """The names in a header, stripped; each may stand there once. Without a header they are cells: none is shown."""
+    """The names in a header, stripped; each may stand there once. Without a header they are cells:
+    none is shown."""
     names = tuple(name.strip() for name in header)
     if len(names) > limits.COLUMNS:
-        raise InputError("data file", f"must have at most {limits.COLUMNS:,} columns", f"{len(names):,}")
+        raise InputError(
+            "data file", f"must have at most {limits.COLUMNS:,} columns", f"{len(names):,}"
+        )
     counts = Counter(names)
-    twice = next((name for name in names if counts[name] > 1), None) if len(counts) != len(names) else None
+    twice = (
+        next((name for name in names if counts[name] > 1), None)
+        if len(counts) != len(names)
+        else None
+    )
     if twice is not None:
         first = names.index(twice)
-        raise InputError("data file", f"has a column name twice in its header, in columns {first + 1} and "
-                         f"{names.index(twice, first + 1) + 1}", None, f"rename one; {BARE}")
+        raise InputError(
+            "data file",
+            f"has a column name twice in its header, in columns {first + 1} and "
+            f"{names.index(twice, first + 1) + 1}",
+            None,
+            f"rename one; {BARE}",
+        )
     return names
 
 
 def check_header(names: Sequence[str], described: Collection[str]) -> None:
-    """Refuse names none of which is described, before any of them is shown: they may be cells of a record."""
+    """Refuse names none of which is described, before any of them is shown: they may be cells of a
+    record."""
     if not set(names) & set(described):
         raise InputError("data file", "has no column that the schema describes", None, BARE)
 
 
 def misses(name: str) -> InputError:
     """Return the refusal of a file without a column of the schema."""
-    return InputError("data file", "misses a column of the schema", name,
-                      "add it, or train with kind = \"ignore\" for it in the schema")
+    return InputError(
+        "data file",
+        "misses a column of the schema",
+        name,
+        'add it, or train with kind = "ignore" for it in the schema',
+    )
 
 
 def number_text(value: float | np.floating[Any] | None) -> str:
-    """Write a number as text: 3.0 is "3", so that a label that became a float because some are missing keeps its name.
+    """Write a number as text: 3.0 is "3", so that a label that became a float because some are
+    missing keeps its name.
 
-    NaN is missing, and so is ``None``. Numbers beyond 2^53 keep their point or exponent, which says that they may be
-    rounded.
+    NaN is missing, and so is ``None``. Numbers beyond 2^53 keep their point or exponent, which says
+    that they may be rounded.
     """
     if value is None or math.isnan(value):
         return ""
-    if isinstance(value, np.floating) and value.dtype.itemsize < 8:  # 0.1 of any precision is written 0.1
+    if (
+        isinstance(value, np.floating) and value.dtype.itemsize < 8
+    ):  # 0.1 of any precision is written 0.1
         value = float(str(value))
     value = float(value)
     return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
 
 
 _NUMBER = re.compile(r"(-?)(0|[1-9][0-9]*)?(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]{1,9}))?")
-_TIME = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})[ T]([0-9]{2}:[0-9]{2})(?::([0-9]{2})(?:\.([0-9]+))?)?"
-                   r"(?:(Z)|([+-][0-9]{2}):?([0-9]{2}))?")
-_WORDS = {"true": "True", "false": "False", "inf": "inf", "infinity": "inf", "-inf": "-inf", "-infinity": "-inf"}
+_TIME = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[ T]([0-9]{2}:[0-9]{2})(?::([0-9]{2})(?:\.([0-9]+))?)?"
+    r"(?:(Z)|([+-][0-9]{2}):?([0-9]{2}))?"
+)
+_WORDS = {
+    "true": "True",
+    "false": "False",
+    "inf": "inf",
+    "infinity": "inf",
+    "-inf": "-inf",
+    "-infinity": "-inf",
+}
 _DIGITS = 21
 """Integers of more digits are written with an exponent."""
 
 
 def canonical_text(cell: str) -> str:
-    """Return the one form of a cell, whichever program wrote it: 1, 1.0 and 1.00 are "1", 1E+3 is "1000".
+    """Return the one form of a cell, whichever program wrote it: 1, 1.0 and 1.00 are "1", 1E+3 is
+    "1000".
 
-    A time is "2026-01-31 10:30:00" without zeros behind the seconds, midnight without a zone is the day; TRUE and true
-    are "True". Everything else is text and stays: 007 and +7 are no 7, and 12e4 is a word, because no program writes a
-    number so.
+    A time is "2026-01-31 10:30:00" without zeros behind the seconds, midnight without a zone is the
+    day; TRUE and true are "True". Everything else is text and stays: 007 and +7 are no 7, and 12e4
+    is a word, because no program writes a number so.
     """
     if cell[:1] in "-.0123456789":
         if cell.isdecimal() and cell[0] != "0" and len(cell) <= _DIGITS:
@@ -122,7 +153,9 @@ def canonical_text(cell: str) -> str:
     return _WORDS.get(cell.lower(), cell) if len(cell) < 10 else cell
 
 
-def _canonical_number(cell: str, sign: str, whole: str | None, part: str | None, exponent: str | None) -> str:
+def _canonical_number(
+    cell: str, sign: str, whole: str | None, part: str | None, exponent: str | None
+) -> str:
     digits = (whole or "") + (part or "")
     if not digits or (exponent is not None and part is None and exponent[0] not in "+-"):
         return cell
@@ -135,24 +168,32 @@ def _canonical_number(cell: str, sign: str, whole: str | None, part: str | None,
     if power >= 0 and top <= _DIGITS:
         return f"{sign}{short}{'0' * power}"
     if power < 0 and top > -6:
-        return f"{sign}{short[:top] if top > 0 else '0'}.{'0' * -min(top, 0)}{short[max(top, 0):]}"
+        return f"{sign}{short[:top] if top > 0 else '0'}.{'0' * -min(top, 0)}{short[max(top, 0) :]}"
     return f"{sign}{short[0]}{'.' * (len(short) > 1)}{short[1:]}e{top - 1:+d}"
 
 
-def _canonical_time(day: str, minute: str, second: str | None, part: str | None, zulu: str | None, hours: str | None,
-                    minutes: str | None) -> str:
+def _canonical_time(
+    day: str,
+    minute: str,
+    second: str | None,
+    part: str | None,
+    zulu: str | None,
+    hours: str | None,
+    minutes: str | None,
+) -> str:
     part = (part or "").rstrip("0")
     zone = "+00:00" if zulu else f"{hours}:{minutes}" if hours else ""
     time = f"{minute}:{second or '00'}{'.' + part if part else ''}{zone}"
     return day if time == "00:00:00" else f"{day} {time}"
 
 
-_POWERS = 10.0**np.arange(23)
+_POWERS = 10.0 ** np.arange(23)
 """Powers of ten that a double holds exactly."""
 
 
 def as_doubles(values: np.ndarray) -> np.ndarray:
-    """Return numbers (n, ...) as float64; those of less precision become what their shortest text says, as in a file.
+    """Return numbers (n, ...) as float64; those of less precision become what their shortest text
+    says, as in a file.
 
     0.1 in single precision is 0.100000001490116, and a CSV file that is written from it says 0.1.
     """
@@ -165,22 +206,30 @@ def as_doubles(values: np.ndarray) -> np.ndarray:
 def _shortest(given: np.ndarray) -> np.ndarray:
     exact, facts = given.astype(np.float64), np.finfo(given.dtype)
     size = np.abs(exact)
-    inexact = np.isfinite(exact) & ((exact != np.rint(exact)) | (size >= 2.0**(facts.nmant + 1)))
-    # a decimal of at most facts.precision digits that rounds to a number is its shortest text; try a few of them first
+    inexact = np.isfinite(exact) & ((exact != np.rint(exact)) | (size >= 2.0 ** (facts.nmant + 1)))
+    # a decimal of at most facts.precision digits that rounds to a number is its shortest text; try
+    # a few of them first
     for scale in (1e1, 1e3):
         scaled = np.rint(exact * scale)
         near = scaled / scale
-        found = inexact & (np.abs(scaled) < 10.0**facts.precision) & (near.astype(given.dtype) == given)
+        found = (
+            inexact & (np.abs(scaled) < 10.0**facts.precision) & (near.astype(given.dtype) == given)
+        )
         exact[found] = near[found]
         inexact &= ~found
-    _round_shortest(exact, given, np.flatnonzero(inexact & (size >= facts.smallest_normal)), facts.precision)
+    _round_shortest(
+        exact, given, np.flatnonzero(inexact & (size >= facts.smallest_normal)), facts.precision
+    )
     for place in np.flatnonzero(inexact & (size < facts.smallest_normal)):
         exact[place] = float(str(given[place]))
     return exact
 
 
-def _round_shortest(exact: np.ndarray, given: np.ndarray, places: np.ndarray, precision: int) -> None:
-    """Replace the numbers at some ``places`` of ``exact`` by the shortest decimals that round to those ``given``."""
+def _round_shortest(
+    exact: np.ndarray, given: np.ndarray, places: np.ndarray, precision: int
+) -> None:
+    """Replace the numbers at some ``places`` of ``exact`` by the shortest decimals that round to
+    those ``given``."""
     top = np.floor(np.log10(np.abs(exact[places]))).astype(np.int64)
     by_text: list[int] = []
     for digits in range(precision, precision + 4):
@@ -188,7 +237,9 @@ def _round_shortest(exact: np.ndarray, given: np.ndarray, places: np.ndarray, pr
         scale = _POWERS[np.minimum(np.abs(shift), 22)]
         scaled = np.where(shift >= 0, value * scale, value / scale)
         near = np.rint(scaled)
-        back = np.where(shift >= 0, near / scale, near * scale)  # correctly rounded: both factors are exact
+        back = np.where(
+            shift >= 0, near / scale, near * scale
+        )  # correctly rounded: both factors are exact
         found = back.astype(given.dtype) == given[places]
         unsure = (np.abs(shift) > 22) | (np.abs(scaled - near) > 0.5 - 1e-6)
         by_text += places[unsure].tolist()
@@ -198,42 +249,73 @@ def _round_shortest(exact: np.ndarray, given: np.ndarray, places: np.ndarray, pr
         exact[place] = float(str(given[place]))
 
 
-def array_table(features: np.ndarray, answers: np.ndarray | None, *, answers_in: str,
-                facts: FormatFacts | None = None) -> Table:
-    """Rows of features (n, ...), flattened to (n, d) and otherwise as they are, with one label per row (or none)."""
+def array_table(
+    features: np.ndarray,
+    answers: np.ndarray | None,
+    *,
+    answers_in: str,
+    facts: FormatFacts | None = None,
+) -> Table:
+    """Rows of features (n, ...), flattened to (n, d) and otherwise as they are, with one label per
+    row (or none)."""
     if features.dtype.kind not in "biuf" or features.ndim < 2 or features.size == 0:
-        raise InputError("data file", "needs a numeric array of features of shape (n, d)",
-                         f"{features.dtype} of shape {features.shape}")
+        raise InputError(
+            "data file",
+            "needs a numeric array of features of shape (n, d)",
+            f"{features.dtype} of shape {features.shape}",
+        )
     shape = check_features(features.shape)
     features = features.reshape(len(features), -1)
     if features.dtype.kind == "f" and np.isnan(features).any():
-        raise InputError("data file", "must hold numbers", "NaN", "fill those values by a public rule first")
+        raise InputError(
+            "data file", "must hold numbers", "NaN", "fill those values by a public rule first"
+        )
     if answers is not None:
         if answers.size != len(features) or answers.shape[:1] != (len(features),):
-            raise InputError("data file", f"needs one label for each of {len(features)} rows in {answers_in}",
-                             answers.shape)
+            raise InputError(
+                "data file",
+                f"needs one label for each of {len(features)} rows in {answers_in}",
+                answers.shape,
+            )
         if answers.dtype.kind not in "biufU":
-            raise InputError("data file", f"needs numbers or text as labels in {answers_in}", str(answers.dtype))
+            raise InputError(
+                "data file", f"needs numbers or text as labels in {answers_in}", str(answers.dtype)
+            )
         answers = answers.reshape(-1)
     names = tuple(f"x{i}" for i in range(features.shape[1]))
-    return Table(names, array=features, answers=answers, answers_in=answers_in, facts=facts, shape=shape)
+    return Table(
+        names, array=features, answers=answers, answers_in=answers_in, facts=facts, shape=shape
+    )
 
 
 def check_features(shape: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of one record of an array (n, ...); records of too many numbers are refused."""
     if math.prod(shape[1:]) > limits.FEATURES:
-        raise InputError("data file", f"must have at most {limits.FEATURES:,} numbers in a record",
-                         f"an array of shape {shape}")
+        raise InputError(
+            "data file",
+            f"must have at most {limits.FEATURES:,} numbers in a record",
+            f"an array of shape {shape}",
+        )
     return shape[1:]
 
 
 def not_in_memory(path: Path) -> InputError:
     """The refusal of a table that no memory of this machine holds at once."""
-    return InputError("data file", "must fit into this machine's memory", path.name,
-                      "train --stream reads it piece by piece; predict takes it in parts")
+    return InputError(
+        "data file",
+        "must fit into this machine's memory",
+        path.name,
+        "train --stream reads it piece by piece; predict takes it in parts",
+    )
 
 
 def damaged(path: Path, rule: str, why: object = None) -> InputError:
-    """A file that is cut off or changed: what it must be, and the first line of what its parser said."""
+    """A file that is cut off or changed: what it must be, and the first line of what its parser
+    said."""
     said = "" if why is None else str(why).strip().split("\n")[0][:120]
-    return InputError("data file", rule, f"{path.name} ({said})" if said else path.name, "it may be cut off or damaged")
+    return InputError(
+        "data file",
+        rule,
+        f"{path.name} ({said})" if said else path.name,
+        "it may be cut off or damaged",
+    )

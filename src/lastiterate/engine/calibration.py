@@ -3,36 +3,35 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-import numpy as np
-from scipy.special import expit, softmax  # pyright: ignore
-from lastiterate.run.losses import LinearLoss
-from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
+
 import jax
+import numpy as np
+from scipy.special import expit, softmax  # pyright: ignore
+
+from lastiterate.engine.linear_gradients import linear_loss
+from lastiterate.engine.preprocessing import each_sum
 from lastiterate.engine.random import CALIBRATION, Key, normals, stream
 from lastiterate.engine.trainer import check_released
-from lastiterate.engine.preprocessing import each_sum
-from lastiterate.engine.linear_gradients import linear_loss
+from lastiterate.run.losses import LinearLoss
 from lastiterate.run.probability_calibration import AssumedSlope, Calibration
 from lastiterate.run.run import Run
 from lastiterate.run.stability import typical_norm
 
-
-# What one record adds to a round of calibration: the gradient and Hessian of its log loss by slope and biases.
-#
-# A record gives every class k a vector Psi_k of what its score is linear in, <Psi_k, w> in all, no two of them further
-# apart than 1. With p the softmax of the scores and y the record's class, the gradient g is sum_k p_k Psi_k - Psi_y and
-# the Hessian H the covariance of Psi under p, |g|^2 + 4 |H|^2 <= 1 in Frobenius norm, and with one output |g|^2 +
-# 11.09 |H|^2 <= 1 (docs/theorems/probabilities): where the one is long, the other is short. So both are parts of one
-# vector of norm at most 1: the gradient, and 2 or 3.33 times the Hessian's entries (those off the diagonal once, times
-# sqrt 2).
-#
-# Scores are h, those of the weights without their intercepts, clipped to a public reach S:
-# one output    Psi_0 = 0, Psi_1 = (h/S, 1) / sqrt 2
-# K outputs     Psi_k = (h_k/S / sqrt 2, e_k) / 2, h moved so that its largest and smallest entries are opposite.
+# What one record adds to a round of calibration: the gradient and Hessian of its log loss by slope
+# and biases.  A record gives every class k a vector Psi_k of what its score is linear in, <Psi_k,
+# w> in all, no two of them further apart than 1. With p the softmax of the scores and y the
+# record's class, the gradient g is sum_k p_k Psi_k - Psi_y and the Hessian H the covariance of Psi
+# under p, |g|^2 + 4 |H|^2 <= 1 in Frobenius norm, and with one output |g|^2 + 11.09 |H|^2 <= 1
+# (docs/theorems/probabilities): where the one is long, the other is short. So both are parts of one
+# vector of norm at most 1: the gradient, and 2 or 3.33 times the Hessian's entries (those off the
+# diagonal once, times sqrt 2).  Scores are h, those of the weights without their intercepts,
+# clipped to a public reach S: one output    Psi_0 = 0, Psi_1 = (h/S, 1) / sqrt 2 K outputs
+# Psi_k = (h_k/S / sqrt 2, e_k) / 2, h moved so that its largest and smallest entries are opposite.
 
 OF_ONE, OF_SEVERAL = 3.33, 2.0
 """What the Hessian is multiplied by, of one output and of several."""
@@ -43,18 +42,19 @@ REACH, REACH_OF_SEVERAL = 2.5, 3.0
 DIRECTIONS = 100
 """Rows of more columns have not many more directions that weigh."""
 START, START_OF_SEVERAL = 0.5, 0.65
-"""The slope that is assumed before anything is measured: scores of clipped gradients are too steep."""
+"""The slope that is assumed before anything is measured: scores of clipped gradients are too steep.
+"""
 DAMPING, DAMPING_OF_SEVERAL = 1.0, 3.0
-"""Added to the Hessian's eigenvalues, in standard deviations of the gradient's noise: noise alone moves a parameter by
-about the inverse at most. Many biases together do more harm than one."""
+"""Added to the Hessian's eigenvalues, in standard deviations of the gradient's noise: noise alone
+moves a parameter by about the inverse at most. Many biases together do more harm than one."""
 SLOPES = (0.02, 50.0)
 """Slopes that are released: one of the other sign would turn all answers around."""
 
 
 @dataclass(frozen=True, eq=False)
 class Queries:
-    """The vectors of one model: a public function of its released ``weights`` (k, d + 1), its loss and the norm that
-    rows typically have."""
+    """The vectors of one model: a public function of its released ``weights`` (k, d + 1), its loss
+    and the norm that rows typically have."""
 
     loss: LinearLoss
     weights: np.ndarray
@@ -102,7 +102,8 @@ class Queries:
 
     @cached_property
     def _of_classes(self) -> np.ndarray | None:
-        """What a record of each class counts, at most 1; the probabilities are then those of the weighted records."""
+        """What a record of each class counts, at most 1; the probabilities are then those of the
+        weighted records."""
         weights = self.loss.class_weights
         return None if weights is None else np.array(weights)
 
@@ -127,14 +128,19 @@ class Queries:
     def folded(self, parameters: np.ndarray) -> np.ndarray:
         """Weights (k, d + 1) whose scores are slope times the old ones, with the new biases."""
         slope, *biases = parameters / self._units
-        return np.column_stack((slope * self.weights[:, :-1], np.array(biases) / self.loss.intercept))
+        return np.column_stack(
+            (slope * self.weights[:, :-1], np.array(biases) / self.loss.intercept)
+        )
 
     def vectors(self, scores: np.ndarray, target: np.ndarray, parameters: np.ndarray) -> np.ndarray:
         """One vector per record, (m, size), of scores (m, k) and class indices (m,).
 
-        **Guarantee:** a function of that record and of released numbers, of Euclidean norm at most 1.
+        **Guarantee:** a function of that record and of released numbers, of Euclidean norm at most
+        1.
         """
-        reached = np.ascontiguousarray((scores - self.biases).T) / self.reach  # entries by rows: records in a row
+        reached = (
+            np.ascontiguousarray((scores - self.biases).T) / self.reach
+        )  # entries by rows: records in a row
         gradient, hessian = (_of_several if self.several else _of_one)(reached, target, parameters)
         first, second = np.triu_indices(self.parameters)
         weights = self._weight * np.where(first == second, 1.0, math.sqrt(2))
@@ -150,16 +156,22 @@ class Queries:
         return total[:many], hessian
 
 
-def _of_one(reached: np.ndarray, target: np.ndarray, parameters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Gradients (2, m) of one output against 0, and of Hessians the entries on and above the diagonal, (3, m)."""
+def _of_one(
+    reached: np.ndarray, target: np.ndarray, parameters: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Gradients (2, m) of one output against 0, and of Hessians the entries on and above the
+    diagonal, (3, m)."""
     row = np.stack((np.clip(reached[0], -1, 1), np.ones(reached.shape[1]))) / math.sqrt(2)
     chance = expit(parameters @ row)
     first, second = np.triu_indices(2)
     return (chance - target) * row, chance * (1 - chance) * row[first] * row[second]
 
 
-def _of_several(reached: np.ndarray, target: np.ndarray, parameters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Gradients (K + 1, m), and of Hessians (K + 1, K + 1) the entries on and above the diagonal, row by row."""
+def _of_several(
+    reached: np.ndarray, target: np.ndarray, parameters: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Gradients (K + 1, m), and of Hessians (K + 1, K + 1) the entries on and above the diagonal,
+    row by row."""
     classes, records = reached.shape
     row = np.clip(reached - (reached.max(axis=0) + reached.min(axis=0)) / 2, -1, 1) / math.sqrt(2)
     chance = softmax((parameters[0] * row + parameters[1:, None]) / 2, axis=0)
@@ -173,31 +185,41 @@ def _of_several(reached: np.ndarray, target: np.ndarray, parameters: np.ndarray)
     return np.vstack(((residual * row).sum(0), residual)) / 2, curved / 4
 
 
-# Calibration after the last step: noisy Newton rounds on slope and biases, folded into the released weights.
+# Calibration after the last step: noisy Newton rounds on slope and biases, folded into the released
+# weights.
 
 LONGEST = 4.0
 """A round moves no parameter further."""
 
 Noisy = Callable[[int, float, int, Iterable[np.ndarray]], np.ndarray]
-"""``noisy(round, std, size, slices)``: the sum of all rows (m, size), of norm at most 1, with noise of that deviation.
+"""``noisy(round, std, size, slices)``: the sum of all rows (m, size), of norm at most 1, with noise
+of that deviation.
 """
 TOGETHER = 8
 """Slices whose vectors are computed together, at most: few numbers make short work of one,"""
 NUMBERS = 1024
 """of so many in the vectors of a record together."""
 Scored = Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]
-"""Scores (m, k) and class indices (m,) of records in slices, in public order, as often as there are rounds."""
+"""Scores (m, k) and class indices (m,) of records in slices, in public order, as often as there are
+rounds."""
 
 
-def calibrated(run: Run, weights: np.ndarray, scored: Scored, noisy: Noisy,
-               together: Callable[[Iterator[np.ndarray]], Any] = iter) -> np.ndarray:
-    """Weights (k, d + 1) with the slope and the biases that the run's calibration finds for ``scored``, the records'
-    scores with ``weights``; themselves where it has none.
+def calibrated(
+    run: Run,
+    weights: np.ndarray,
+    scored: Scored,
+    noisy: Noisy,
+    together: Callable[[Iterator[np.ndarray]], Any] = iter,
+) -> np.ndarray:
+    """Weights (k, d + 1) with the slope and the biases that the run's calibration finds for
+    ``scored``, the records' scores with ``weights``; themselves where it has none.
 
-    ``together``: what sums over the slices of several processes take. Errors: weights whose squares overflow.
+    ``together``: what sums over the slices of several processes take. Errors: weights whose squares
+    overflow.
 
-    **Guarantee:** what is computed of records are noisy sums of vectors of norm at most 1, one per record, each a
-    function of that record and of what was released before; of units with several places, means over the places.
+    **Guarantee:** what is computed of records are noisy sums of vectors of norm at most 1, one per
+    record, each a function of that record and of what was released before; of units with several
+    places, means over the places.
     """
     match run.calibration:
         case None:
@@ -211,19 +233,26 @@ def calibrated(run: Run, weights: np.ndarray, scored: Scored, noisy: Noisy,
     queries = Queries(linear_loss(run), weights, typical_norm(run))
     parameters = queries.start
     for number, std in enumerate(run.calibration.stds.tolist()):
-        total = noisy(number, std, queries.size, together(_vectors(run, queries, parameters, scored)))
-        parameters = queries.within(parameters - newton_step(*queries.derivatives(total), queries.damping * std))
+        total = noisy(
+            number, std, queries.size, together(_vectors(run, queries, parameters, scored))
+        )
+        parameters = queries.within(
+            parameters - newton_step(*queries.derivatives(total), queries.damping * std)
+        )
     return queries.folded(parameters)
 
 
 def newton_step(gradient: np.ndarray, hessian: np.ndarray, damping: float) -> np.ndarray:
-    """The step with ``damping`` added to the Hessian's eigenvalues, of which negative ones are noise."""
+    """The step with ``damping`` added to the Hessian's eigenvalues, of which negative ones are
+    noise."""
     values, vectors = np.linalg.eigh(hessian)
     step = vectors @ (vectors.T @ gradient / (np.maximum(values, 0.0) + damping))
     return step * min(1.0, LONGEST / max(float(np.abs(step).max()), 1e-300))
 
 
-def _vectors(run: Run, queries: Queries, parameters: np.ndarray, scored: Scored) -> Iterator[np.ndarray]:
+def _vectors(
+    run: Run, queries: Queries, parameters: np.ndarray, scored: Scored
+) -> Iterator[np.ndarray]:
     slices, together = scored(), max(1, min(TOGETHER, NUMBERS // queries.size))
     while several := list(islice(slices, together)):
         values, target = map(np.concatenate, zip(*several, strict=True))
@@ -232,6 +261,7 @@ def _vectors(run: Run, queries: Queries, parameters: np.ndarray, scored: Scored)
 
 def drawn_rounds(key: Key) -> Noisy:
     """Sums in double precision with Gaussian noise from the key."""
+
     def noisy(number: int, std: float, size: int, slices: Iterable[np.ndarray]) -> np.ndarray:
         with jax.enable_x64(True):
             total = std * normals(stream(stream(key, CALIBRATION), number), 0, size)

@@ -3,42 +3,38 @@
 from __future__ import annotations
 
 import glob
+import hashlib
 import hmac
 import json
 import os
 import re
 import stat
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, final
-import numpy as np
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from lastiterate import interrupts
-from lastiterate.atomic_files import FULL, write_file
-from lastiterate.engine.random import derived
-from lastiterate.errors import InputError
-import hashlib
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from itertools import chain
+from pathlib import Path
 from typing import Any, Protocol, final
+
 import jax
+import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from safetensors.numpy import load, save
+
+from lastiterate import interrupts
+from lastiterate.atomic_files import FULL, write_file
 from lastiterate.engine.random import Key as NoiseKey
-from lastiterate.engine.random import fresh_key, stream
+from lastiterate.engine.random import derived, fresh_key, stream
+from lastiterate.errors import InputError
 from lastiterate.run.run import Run
 
-
-# A file that is an intermediate state: encrypted, authenticated, written whole or not at all, deleted at release.
-#
-# Layout: ``MAGIC``, the length of the header (4 bytes), the header (JSON), a nonce (12 bytes), AES-256-GCM of the body
-# with everything before it authenticated. The header says whose checkpoint it is: the hash of the run, digests of the
-# data and of the loss under the key, versions, a number that grows. Keys of a file are derived from the user's key and a
-# random salt.
+# A file that is an intermediate state: encrypted, authenticated, written whole or not at all,
+# deleted at release.  Layout: ``MAGIC``, the length of the header (4 bytes), the header (JSON), a
+# nonce (12 bytes), AES-256-GCM of the body with everything before it authenticated. The header says
+# whose checkpoint it is: the hash of the run, digests of the data and of the loss under the key,
+# versions, a number that grows. Keys of a file are derived from the user's key and a random salt.
 
 MAGIC = b"LICKPT2\n"
 LONGEST_HEADER = 4096
@@ -57,7 +53,9 @@ class Key:
 
     def __post_init__(self) -> None:
         if len(self.secret) != 32:
-            raise InputError("checkpoint key", "must be 256 bits", f"{8 * len(self.secret)} bits", HELP)
+            raise InputError(
+                "checkpoint key", "must be 256 bits", f"{8 * len(self.secret)} bits", HELP
+            )
 
     def __repr__(self) -> str:
         return "Key(...)"
@@ -73,7 +71,8 @@ class Key:
 
 
 def read_key(file: Path | None = None) -> Key | None:
-    """The key in ``file``, or in the environment; ``None`` where there is none, and then nothing is written.
+    """The key in ``file``, or in the environment; ``None`` where there is none, and then nothing is
+    written.
 
     Errors: a file that others may read, and whatever is not a key; nothing of it is shown.
     """
@@ -86,12 +85,23 @@ def read_key(file: Path | None = None) -> Key | None:
         if path.is_dir():
             raise InputError("checkpoint key", "must be a text file, not a folder", str(path), HELP)
         if stat.S_IMODE(path.stat().st_mode) & 0o077:
-            raise InputError("checkpoint key", "must be readable by its owner alone", str(path), "chmod 600 the file")
+            raise InputError(
+                "checkpoint key",
+                "must be readable by its owner alone",
+                str(path),
+                "chmod 600 the file",
+            )
         return _parsed(path.read_text(encoding="ascii"))
     except (OSError, UnicodeDecodeError) as error:
-        itself = re.fullmatch(r"\s*[0-9a-fA-F]{32,}\s*", str(path)) is not None  # the key in the place of its file
-        raise InputError("checkpoint key", "must be a readable text file", str(path) if isinstance(error, OSError)
-                         and not itself else None, HELP) from None
+        itself = (
+            re.fullmatch(r"\s*[0-9a-fA-F]{32,}\s*", str(path)) is not None
+        )  # the key in the place of its file
+        raise InputError(
+            "checkpoint key",
+            "must be a readable text file",
+            str(path) if isinstance(error, OSError) and not itself else None,
+            HELP,
+        ) from None
 
 
 def _parsed(text: str) -> Key:
@@ -106,8 +116,8 @@ def _parsed(text: str) -> Key:
 @final
 @dataclass(frozen=True)
 class Owner:
-    """Whose state it is: hash of the run, keyed digests of the data and of the loss (its gradient's whole program), the
-    ledger's token (or none), and the versions of what computes."""
+    """Whose state it is: hash of the run, keyed digests of the data and of the loss (its gradient's
+    whole program), the ledger's token (or none), and the versions of what computes."""
 
     run: str
     data: str
@@ -117,20 +127,27 @@ class Owner:
 
 
 def claim(path: Path, key: Key, token: str) -> None:
-    """A checkpoint of nothing yet, number 0, for the line ``token`` of a ledger: a run that is killed before it looked
-    at a record goes on under that line, whatever its data turn out to be. It never replaces a file."""
+    """A checkpoint of nothing yet, number 0, for the line ``token`` of a ledger: a run that is
+    killed before it looked at a record goes on under that line, whatever its data turn out to be.
+    It never replaces a file."""
     try:
         seal(path, key, Owner("", "", token), 0, b"", new=True)
     except FileExistsError:
-        raise InputError("checkpoint", "was begun by another process at this moment", str(path),
-                         "wait for that process, or name another file; nothing was charged") from None
+        raise InputError(
+            "checkpoint",
+            "was begun by another process at this moment",
+            str(path),
+            "wait for that process, or name another file; nothing was charged",
+        ) from None
 
 
 def seal(path: Path, key: Key, owner: Owner, number: int, body: bytes, new: bool = False) -> None:
-    """Replace the checkpoint at ``path``; a process that is killed meanwhile leaves the old one. ``new``: none is
-    replaced, ``FileExistsError``."""
+    """Replace the checkpoint at ``path``; a process that is killed meanwhile leaves the old one.
+    ``new``: none is replaced, ``FileExistsError``."""
     salt = os.urandom(32)
-    header = json.dumps(asdict(owner) | {"number": number, "salt": salt.hex(), "check": _check(key, salt)}).encode()
+    header = json.dumps(
+        asdict(owner) | {"number": number, "salt": salt.hex(), "check": _check(key, salt)}
+    ).encode()
     front = MAGIC + len(header).to_bytes(4, "big") + header
     nonce = os.urandom(12)
     content = front + nonce + AESGCM(_file_key(key, salt)).encrypt(nonce, body, front)
@@ -142,31 +159,50 @@ def seal(path: Path, key: Key, owner: Owner, number: int, body: bytes, new: bool
         raise
     except OSError as error:
         full = error.errno in FULL
-        raise InputError("checkpoint", "cannot be written", f"{path} ({error.strerror})",
-                         "free some space and run again: it goes on from the last whole checkpoint" if full else
-                         "name a file in a folder that you may write to") from None
+        raise InputError(
+            "checkpoint",
+            "cannot be written",
+            f"{path} ({error.strerror})",
+            "free some space and run again: it goes on from the last whole checkpoint"
+            if full
+            else "name a file in a folder that you may write to",
+        ) from None
 
 
 def unseal(path: Path, key: Key, owner: Owner) -> tuple[int, bytes]:
     """Number and body of a checkpoint of this owner.
 
-    Errors: another key, another run, other data, a damaged file: each is an ``InputError``, and nothing starts anew.
+    Errors: another key, another run, other data, a damaged file: each is an ``InputError``, and
+    nothing starts anew.
     """
     content = path.read_bytes()
     header, front, rest = _header(content, path)
     salt = bytes.fromhex(header["salt"])
     if not hmac.compare_digest(header["check"], _check(key, salt)):
-        raise InputError("checkpoint key", "is not the one that this checkpoint was written with", str(path),
-                         "use that key, or remove the file to start anew: what was spent stays spent")
+        raise InputError(
+            "checkpoint key",
+            "is not the one that this checkpoint was written with",
+            str(path),
+            "use that key, or remove the file to start anew: what was spent stays spent",
+        )
     try:
         body = AESGCM(_file_key(key, salt)).decrypt(rest[:12], rest[12:], front)
     except (InvalidTag, ValueError):
         raise _damaged(path) from None
-    for name, what in (("run", "another run"), ("data", "other data, or other first parameters of the model"),
-                       ("token", "another line of the ledger"), ("program", "another loss or model"),
-                       ("software", f"other versions: {header['software']}")):
+    for name, what in (
+        ("run", "another run"),
+        ("data", "other data, or other first parameters of the model"),
+        ("token", "another line of the ledger"),
+        ("program", "another loss or model"),
+        ("software", f"other versions: {header['software']}"),
+    ):
         if header[name] != getattr(owner, name):
-            raise InputError("checkpoint", f"belongs to {what}", str(path), "name another file, or remove this one")
+            raise InputError(
+                "checkpoint",
+                f"belongs to {what}",
+                str(path),
+                "name another file, or remove this one",
+            )
     return header["number"], body
 
 
@@ -202,20 +238,30 @@ def _header(content: bytes, path: Path) -> tuple[dict[str, Any], bytes, bytes]:
     if content[:8] != MAGIC or length > LONGEST_HEADER or len(content) < 12 + length + 12 + 16:
         raise _damaged(path)
     try:
-        header = json.loads(content[12:12 + length])
-        texts = all(isinstance(header[name], str) for name in
-                    ("run", "data", "token", "program", "software", "salt", "check"))
-        if not texts or type(header["number"]) is not int or len(bytes.fromhex(header["salt"])) != 32:
+        header = json.loads(content[12 : 12 + length])
+        texts = all(
+            isinstance(header[name], str)
+            for name in ("run", "data", "token", "program", "software", "salt", "check")
+        )
+        if (
+            not texts
+            or type(header["number"]) is not int
+            or len(bytes.fromhex(header["salt"])) != 32
+        ):
             raise ValueError
         header["check"].encode("ascii")
     except (ValueError, KeyError, TypeError, RecursionError):
         raise _damaged(path) from None
-    return header, content[:12 + length], content[12 + length:]
+    return header, content[: 12 + length], content[12 + length :]
 
 
 def _damaged(path: Path) -> InputError:
-    return InputError("checkpoint", "is damaged or was changed", str(path),
-                      "restore it, or remove it to start anew: what was spent stays spent")
+    return InputError(
+        "checkpoint",
+        "is damaged or was changed",
+        str(path),
+        "restore it, or remove it to start anew: what was spent stays spent",
+    )
 
 
 def _file_key(key: Key, salt: bytes) -> bytes:
@@ -227,11 +273,10 @@ def _check(key: Key, salt: bytes) -> str:
     return derived(key.secret + salt, "which key").hex()[:32]
 
 
-# Checkpoints of a run that goes on: key, parameters and steps done, sealed; opened again after an interruption.
-#
-# A resumed run uses the same key, so the same secret draws: it releases the very bits that an uninterrupted one would.
-# Even when a run was killed at once, it must go on with the key that it began with; so the key is sealed before a record
-# is looked at.
+# Checkpoints of a run that goes on: key, parameters and steps done, sealed; opened again after an
+# interruption.  A resumed run uses the same key, so the same secret draws: it releases the very
+# bits that an uninterrupted one would. Even when a run was killed at once, it must go on with the
+# key that it began with; so the key is sealed before a record is looked at.
 
 KEY, DONE, GIVEN = "key", "done", "given"
 COMPUTES = ("lastiterate", "jax", "jaxlib", "numpy")
@@ -244,7 +289,8 @@ def versions() -> str:
 
 
 class Line(Protocol):
-    """What a ledger knows of a run's checkpoints; ``digest`` distinguishes the noise, the data and the loss."""
+    """What a ledger knows of a run's checkpoints; ``digest`` distinguishes the noise, the data and
+    the loss."""
 
     def begin(self, digest: str, write: Callable[[], None]) -> None:
         """Write the first one; refused where there was one."""
@@ -264,12 +310,14 @@ class Line(Protocol):
 class Checkpoint:
     """A run's state, written to ``path`` every ``seconds``, under ``key``.
 
-    ``token`` names the run's line in a ledger, and ``line`` is what that ledger knows of its checkpoints: an older copy
-    of the file is refused, and another beginning. ``beside``: arrays of records that are read after the run alone, such
-    as those that a noisy count is about; they are data like all others. ``read_as``: what the scores of these records
-    are read as, where numbers about them are released: it is part of the model.
+    ``token`` names the run's line in a ledger, and ``line`` is what that ledger knows of its
+    checkpoints: an older copy of the file is refused, and another beginning. ``beside``: arrays of
+    records that are read after the run alone, such as those that a noisy count is about; they are
+    data like all others. ``read_as``: what the scores of these records are read as, where numbers
+    about them are released: it is part of the model.
 
-    **Guarantee:** the file is ciphertext that is bound to the run and to the data; it is only ever replaced as a whole.
+    **Guarantee:** the file is ciphertext that is bound to the run and to the data; it is only ever
+    replaced as a whole.
     """
 
     path: Path
@@ -282,26 +330,38 @@ class Checkpoint:
     _owner: Owner = field(init=False, repr=False)
     _number: int = field(init=False, default=0, repr=False)
     _secret: np.ndarray = field(init=False, repr=False)
-    _given: np.ndarray = field(init=False, repr=False)  #: whether a caller's seed made the key: a caveat
-    _state: dict[str, np.ndarray] = field(init=False, default_factory=dict[str, np.ndarray], repr=False)
+    _given: np.ndarray = field(
+        init=False, repr=False
+    )  #: whether a caller's seed made the key: a caveat
+    _state: dict[str, np.ndarray] = field(
+        init=False, default_factory=dict[str, np.ndarray], repr=False
+    )
     _last: float = field(init=False, default=0.0, repr=False)
 
     def __post_init__(self) -> None:
         if not self.seconds >= 0:
             raise InputError("checkpoint_every", "must be a number of seconds >= 0", self.seconds)
 
-    def begin(self, run: Run, arrays: Iterable[Any], key: NoiseKey | None, program: str) -> NoiseKey:
-        """The key that the run goes on with, or begins with: then it is sealed before anything else happens.
+    def begin(
+        self, run: Run, arrays: Iterable[Any], key: NoiseKey | None, program: str
+    ) -> NoiseKey:
+        """The key that the run goes on with, or begins with: then it is sealed before anything else
+        happens.
 
         ``program``: what distinguishes the loss, the model and the arithmetic from all others.
-        Errors: a checkpoint of another run, of other data, of another loss, of other versions of the libraries, under
-        another key, damaged, or older than the ledger knows.
+        Errors: a checkpoint of another run, of other data, of another loss, of other versions of
+        the libraries, under another key, damaged, or older than the ledger knows.
 
-        **Guarantee:** one key is drawn from for one loss on one data set only: of two releases with the same noise the
-        difference would be a sum of gradients without noise.
+        **Guarantee:** one key is drawn from for one loss on one data set only: of two releases with
+        the same noise the difference would be a sum of gradients without noise.
         """
         if run.release != "last":
-            raise InputError("checkpoint", "is for runs that release the last iterate", run.release, "leave it out")
+            raise InputError(
+                "checkpoint",
+                "is for runs that release the last iterate",
+                run.release,
+                "leave it out",
+            )
         described = hashlib.sha256(run.to_json().encode()).hexdigest()
         named = self.key.digest([np.frombuffer((program + self.read_as).encode(), np.uint8)])
         data = self.key.digest(chain(arrays, self.beside))
@@ -321,14 +381,19 @@ class Checkpoint:
         self._secret, self._given = self._state.pop(KEY), self._state.pop(GIVEN)
         same = key is None or np.array_equal(self._secret, np.asarray(key))
         if (key is not None) != bool(self._given[0]) or not same:
-            raise InputError("seed", "must be the one that the checkpoint was begun with", "none" if key is None else
-                             "another seed", "give that seed" if self._given[0] else "leave it out")
+            raise InputError(
+                "seed",
+                "must be the one that the checkpoint was begun with",
+                "none" if key is None else "another seed",
+                "give that seed" if self._given[0] else "leave it out",
+            )
         if self.line is not None:
             self.line.resume(self._digest(), self._number)
         self._last = time.monotonic()
 
     def drawn(self, which: int) -> np.ndarray:
-        """A stream of the run's key, for what is released beside its parameters: the same whenever the run goes on."""
+        """A stream of the run's key, for what is released beside its parameters: the same whenever
+        the run goes on."""
         with jax.enable_x64(True):
             return np.asarray(stream(self._secret, which))
 
@@ -347,7 +412,9 @@ class Checkpoint:
         """Seal the state after ``done`` steps."""
         self._state = {DONE: np.array([done]), **arrays}
         kept = {KEY: self._secret, GIVEN: self._given, **self._state}
-        body = save({name: np.asarray(array, order="C") for name, array in kept.items()})  # of any shape, () too
+        body = save(
+            {name: np.asarray(array, order="C") for name, array in kept.items()}
+        )  # of any shape, () too
         number = self._number + 1
 
         def write() -> None:

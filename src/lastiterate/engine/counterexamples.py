@@ -1,7 +1,8 @@
 """Look for records and parameters that refute a claimed constant of a loss.
 
-A constant of a ``Run`` speaks of every data set, hence of a data set of copies of one record: one record's gradients at
-two points refute it, or nothing does. The search starts at random pairs of points at all distances, and climbs.
+A constant of a ``Run`` speaks of every data set, hence of a data set of copies of one record: one
+record's gradients at two points refute it, or nothing does. The search starts at random pairs of
+points at all distances, and climbs.
 """
 
 from __future__ import annotations
@@ -16,21 +17,23 @@ import jax.numpy as jnp
 import numpy as np
 
 from lastiterate.engine.parameters import Form
-from lastiterate.engine.trainer import check_process
 from lastiterate.engine.record_loss import RecordLoss, check_loss
+from lastiterate.engine.trainer import check_process
 from lastiterate.errors import InputError
-from lastiterate.run.facts import Evidence, Fact, mint
-from lastiterate.run.facts import LossFacts, as_stated
+from lastiterate.run.facts import Evidence, Fact, LossFacts, as_stated, mint
 
 CLAIMS = ("lipschitz", "smooth", "strong", "weak_convexity")
-"""What is searched for; other constants are statements about laws or neighbours, not about gradients at points."""
+"""What is searched for; other constants are statements about laws or neighbours, not about
+gradients at points."""
 BEYOND = 1e-6
-"""Relative excess that counts as a violation: far above the rounding of gradients in double precision."""
+"""Relative excess that counts as a violation: far above the rounding of gradients in double
+precision."""
 
 
 @dataclass(frozen=True, eq=False)
 class Witness:
-    """A record and points whose gradients violate a claim; ``needed`` is the constant that they would need."""
+    """A record and points whose gradients violate a claim; ``needed`` is the constant that they
+    would need."""
 
     claim: str
     claimed: float
@@ -40,33 +43,53 @@ class Witness:
     second: object
 
     def __str__(self) -> str:
-        return (f"{self.claim} = {self.claimed:g} does not hold: the gradients of record {self.record} at two points "
-                f"need {self.needed:.6g}")
+        return (
+            f"{self.claim} = {self.claimed:g} does not hold: the gradients of record {self.record} "
+            f"at two points "
+            f"need {self.needed:.6g}"
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """What was found: facts that survived, as ``TESTED``, and a witness for each claim that did not."""
+    """What was found: facts that survived, as ``TESTED``, and a witness for each claim that did
+    not."""
 
     facts: LossFacts
     witnesses: tuple[Witness, ...]
     tried: str
 
 
-def falsify(loss: RecordLoss, params: object, data: tuple[Any, ...], claims: LossFacts, *, radius: float = 1.0,
-            pairs: int = 512, climbs: int = 100, seed: int = 0) -> Search:
-    """Search for two points that violate the ``lipschitz``, ``smooth``, ``strong`` or ``weak_convexity`` of ``claims``.
+def falsify(
+    loss: RecordLoss,
+    params: object,
+    data: tuple[Any, ...],
+    claims: LossFacts,
+    *,
+    radius: float = 1.0,
+    pairs: int = 512,
+    climbs: int = 100,
+    seed: int = 0,
+) -> Search:
+    """Search for two points that violate the ``lipschitz``, ``smooth``, ``strong`` or
+    ``weak_convexity`` of ``claims``.
 
-    ``loss(params, *record)`` as for training; ``params``: where the search is centred, ``radius``: its extent (distance
-    over the square root of the number of parameters). ``data``: *public or synthetic* records: a constant that was
-    checked on private ones would say something about them. Returns a ``Search``: ``facts`` with what survived, as
-    ``TESTED`` (a refuted constant is dropped), ``witnesses`` with a record and two points for what did not, ``tried``.
+    ``loss(params, *record)`` as for training; ``params``: where the search is centred, ``radius``:
+    its extent (distance over the square root of the number of parameters). ``data``: *public or
+    synthetic* records: a constant that was checked on private ones would say something about them.
+    Returns a ``Search``: ``facts`` with what survived, as ``TESTED`` (a refuted constant is
+    dropped), ``witnesses`` with a record and two points for what did not, ``tried``.
 
-    **Guarantee:** a witness is a proof (to rounding); no witness is none, and is called ``TESTED``, not more, however
-    well the constant was known of another loss; what is not searched for stays the caller's word.
+    **Guarantee:** a witness is a proof (to rounding); no witness is none, and is called ``TESTED``,
+    not more, however well the constant was known of another loss; what is not searched for stays
+    the caller's word.
     """
     if not 0 < radius < math.inf or pairs < 1 or climbs < 0:
-        raise InputError("radius", "must be positive, pairs at least 1, climbs at least 0", (radius, pairs, climbs))
+        raise InputError(
+            "radius",
+            "must be positive, pairs at least 1, climbs at least 0",
+            (radius, pairs, climbs),
+        )
     stated = {name: claims.fact(name) for name in CLAIMS if getattr(claims, name) is not None}
     if not stated:
         raise InputError("claims", "must state one of " + ", ".join(CLAIMS), None)
@@ -74,13 +97,25 @@ def falsify(loss: RecordLoss, params: object, data: tuple[Any, ...], claims: Los
     with jax.enable_x64(True):
         form = Form.of(params)
         check_loss(loss, form, True, data)
-        problem = _Problem(loss, form, data, form.vector(params), radius,
-                           claims.fact("weak_convexity") > claims.fact("smooth", math.inf))
-        by_claim = {name: _climb(problem, name, value, pairs, climbs, seed) for name, value in stated.items()}
+        problem = _Problem(
+            loss,
+            form,
+            data,
+            form.vector(params),
+            radius,
+            claims.fact("weak_convexity") > claims.fact("smooth", math.inf),
+        )
+        by_claim = {
+            name: _climb(problem, name, value, pairs, climbs, seed)
+            for name, value in stated.items()
+        }
     witnesses = tuple(one for one, _ in by_claim.values() if one is not None)
     count = len(jax.tree.leaves(data)[0])
-    tried = (f"{pairs} random pairs of points within {radius:g} on {count} public records, each climbing {climbs} "
-             f"steps (seed {seed})")
+    tried = (
+        f"{pairs} random pairs of points within {radius:g} on {count} public records, each "
+        f"climbing {climbs} "
+        f"steps (seed {seed})"
+    )
     stated_again = as_stated(claims)
     kept: dict[str, Fact | None] = {}
     for name, (witness, worst) in by_claim.items():
@@ -89,7 +124,9 @@ def falsify(loss: RecordLoss, params: object, data: tuple[Any, ...], claims: Los
         why = f"{fact.why}; survived {tried}: the worst pair needs {worst:.4g}"
         kept[name] = None if witness else mint(fact.value, Evidence.TESTED, why)
     if problem.one_sided and kept["weak_convexity"] is None:
-        kept["smooth"] = None  # by itself it would bound the Hessian from below as well, which was not looked at
+        kept["smooth"] = (
+            None  # by itself it would bound the Hessian from below as well, which was not looked at
+        )
     return Search(replace(stated_again, **kept), witnesses, tried)
 
 
@@ -100,7 +137,8 @@ class _Problem:
     data: tuple[Any, ...]
     centre: jax.Array
     radius: float
-    one_sided: bool  #: whether smooth bounds the Hessian from above only, the claimed weak convexity being larger
+    #: whether smooth bounds the Hessian from above only, the claimed weak convexity being larger
+    one_sided: bool
 
     def gradient(self, theta: jax.Array, record: tuple[Any, ...]) -> jax.Array:
         def value(vector: jax.Array) -> jax.Array:
@@ -109,7 +147,8 @@ class _Problem:
         return jax.grad(value)(theta)
 
     def needed(self, claim: str, points: jax.Array, record: tuple[Any, ...]) -> jax.Array:
-        """The constant that the gradients at two points need, as something to be made large; points (2, p)."""
+        """The constant that the gradients at two points need, as something to be made large; points
+        (2, p)."""
         one = self.gradient(points[0], record)
         if claim == "lipschitz":
             return jnp.linalg.norm(one)
@@ -121,37 +160,58 @@ class _Problem:
         return bend if claim == "smooth" else -bend
 
 
-def _climb(problem: _Problem, claim: str, claimed: float, pairs: int, climbs: int,
-           seed: int) -> tuple[Witness | None, float]:
+def _climb(
+    problem: _Problem, claim: str, claimed: float, pairs: int, climbs: int, seed: int
+) -> tuple[Witness | None, float]:
     """The worst pair, and a witness if it is beyond the claim; also the constant that it needs."""
     rng = np.random.default_rng(seed)
     size, count = problem.form.size, len(jax.tree.leaves(problem.data)[0])
     spread = problem.radius * np.exp(rng.uniform(-3, 0, (pairs, 1)))
     first = np.asarray(problem.centre) + spread * rng.normal(size=(pairs, size))
     away = rng.normal(size=(pairs, size))
-    away *= problem.radius * np.exp(rng.uniform(-5, 0.7, (pairs, 1))) * math.sqrt(size) / np.linalg.norm(
-        away, axis=1, keepdims=True)
+    away *= (
+        problem.radius
+        * np.exp(rng.uniform(-5, 0.7, (pairs, 1)))
+        * math.sqrt(size)
+        / np.linalg.norm(away, axis=1, keepdims=True)
+    )
     which = rng.integers(0, count, pairs)
     records = jax.tree.map(lambda a: jnp.asarray(np.asarray(a)[which]), problem.data)
     points = jnp.asarray(np.stack((first, first + away), axis=1))
-    best, values = _ascend(lambda p, r: problem.needed(claim, p, r), climbs, problem.radius, points, records, seed)
+    best, values = _ascend(
+        lambda p, r: problem.needed(claim, p, r), climbs, problem.radius, points, records, seed
+    )
     values = np.where(np.isfinite(values), values, -np.inf)
     at = int(values.argmax())
     # "strong" is the least curvature: the search made its negative large
     needed = -float(values[at]) if claim == "strong" else float(values[at])
-    bad = needed < claimed - BEYOND * max(claimed, 1e-12) if claim == "strong" else \
-        needed > claimed + BEYOND * max(claimed, 1e-9)
+    bad = (
+        needed < claimed - BEYOND * max(claimed, 1e-12)
+        if claim == "strong"
+        else needed > claimed + BEYOND * max(claimed, 1e-9)
+    )
     if not bad:
         return None, needed
-    one, two = (problem.form.whole(problem.form.arrays(np.asarray(best[at, i]), exact=True)) for i in (0, 1))
+    one, two = (
+        problem.form.whole(problem.form.arrays(np.asarray(best[at, i]), exact=True)) for i in (0, 1)
+    )
     return Witness(claim, claimed, needed, int(which[at]), one, two), needed
 
 
-def _ascend(value: Callable[[Any, Any], jax.Array], climbs: int, radius: float, points: jax.Array, records: object,
-            seed: int) -> tuple[jax.Array, np.ndarray]:
-    """The best points of paths, each by normalised, shrinking steps, in a random direction of its own where there is
-    no slope."""
-    def path(begin: jax.Array, record: object, random: jax.Array, radius: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _ascend(
+    value: Callable[[Any, Any], jax.Array],
+    climbs: int,
+    radius: float,
+    points: jax.Array,
+    records: object,
+    seed: int,
+) -> tuple[jax.Array, np.ndarray]:
+    """The best points of paths, each by normalised, shrinking steps, in a random direction of its
+    own where there is no slope."""
+
+    def path(
+        begin: jax.Array, record: object, random: jax.Array, radius: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
         def step(state: tuple[jax.Array, jax.Array, jax.Array], k: jax.Array) -> Any:
             at, best, top = state
             now, slope = jax.value_and_grad(value)(at, record)
@@ -160,7 +220,9 @@ def _ascend(value: Callable[[Any, Any], jax.Array], climbs: int, radius: float, 
             slope = jnp.where(jnp.isfinite(slope), slope, 0.0)
             norm = jnp.linalg.norm(slope)
             way = jnp.where(norm > 0, slope / jnp.maximum(norm, 1e-300), random)
-            length = 0.3 * radius * jnp.linalg.norm(at[1] - at[0]) / (1 + jnp.linalg.norm(at[1] - at[0]))
+            length = (
+                0.3 * radius * jnp.linalg.norm(at[1] - at[0]) / (1 + jnp.linalg.norm(at[1] - at[0]))
+            )
             return (best + length * 0.97**k * way, best, top), None
 
         top = value(begin, record)

@@ -1,13 +1,16 @@
-"""Per-example gradients of a chunk without storing those of dense layers, nor differentiating convolutions one by one.
+"""Per-example gradients of a chunk without storing those of dense layers, nor differentiating
+convolutions one by one.
 
-Where a weight matrix is used once, as a product with a vector, one record's gradient is the outer product of the
-layer's input a and of the derivative d by its output, of norm |a| |d|; the sum of clipped ones is a matrix product over
-the chunk (Goodfellow 2015, arXiv:1510.01799; Rochette, Manoel, Tramel 2019, arXiv:1912.06015). Such layers are found in
-the traced loss, a to d by adding zeros to the outputs and differentiating by them.
+Where a weight matrix is used once, as a product with a vector, one record's gradient is the outer
+product of the layer's input a and of the derivative d by its output, of norm |a| |d|; the sum of
+clipped ones is a matrix product over the chunk (Goodfellow 2015, arXiv:1510.01799; Rochette,
+Manoel, Tramel 2019, arXiv:1912.06015). Such layers are found in the traced loss, a to d by adding
+zeros to the outputs and differentiating by them.
 
-A convolution whose kernel is used once is the same product with the patches of its input (Rochette et al., section 3):
-its gradients are materialised, but by one batched matrix product. Of a table that is read once (``lookup``) they are
-kept in the rows that a record reads. All others are differentiated record by record.
+A convolution whose kernel is used once is the same product with the patches of its input (Rochette
+et al., section 3): its gradients are materialised, but by one batched matrix product. Of a table
+that is read once (``lookup``) they are kept in the rows that a record reads. All others are
+differentiated record by record.
 """
 
 from __future__ import annotations
@@ -21,8 +24,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend import core
 
-from lastiterate.engine.per_example import kernel_gradient, small
-from lastiterate.engine.per_example import Lookup, Rows, lookup
+from lastiterate.engine.per_example import Lookup, Rows, kernel_gradient, lookup, small
 from lastiterate.engine.tracing import Tag, Walk, alone, inlined, program
 from lastiterate.run.facts import CHUNK
 
@@ -51,7 +53,9 @@ class Convolution:
 
     def gradients(self, inputs: jax.Array, slopes: jax.Array) -> jax.Array:
         """Every record's gradient by the kernel, (m, ...) in the kernel's own layout."""
-        return jax.vmap(lambda values, slope: kernel_gradient(values, slope, self.size, self.params))(inputs, slopes)
+        return jax.vmap(
+            lambda values, slope: kernel_gradient(values, slope, self.size, self.params)
+        )(inputs, slopes)
 
 
 Layer = Dense | Convolution | Lookup
@@ -70,11 +74,13 @@ class Outer(NamedTuple):
 
 
 Apart = dict[int, Outer | Rows]
-"""By numbers of arrays: gradients that are never materialised, every part with a row for each record."""
+"""By numbers of arrays: gradients that are never materialised, every part with a row for each
+record."""
 
 
 def layers_of(jaxpr: Any, count: int) -> dict[int, Layer]:
-    """Which of the first ``count`` inputs are weights that are used once, by a layer that is known here."""
+    """Which of the first ``count`` inputs are weights that are used once, by a layer that is known
+    here."""
     uses: dict[int, list[Layer | None]] = {}
 
     def walk(jaxpr: Any, tags: Sequence[Tag | None]) -> None:
@@ -83,7 +89,11 @@ def layers_of(jaxpr: Any, count: int) -> dict[int, Layer]:
             held = [None if isinstance(v, core.Literal) else names.get(v) for v in eqn.invars]
             if inlined(eqn):
                 walk(eqn.params["jaxpr"].jaxpr, held)
-            elif eqn.primitive.name == "transpose" and held[0] is not None and eqn.params["permutation"] == (1, 0):
+            elif (
+                eqn.primitive.name == "transpose"
+                and held[0] is not None
+                and eqn.params["permutation"] == (1, 0)
+            ):
                 names[eqn.outvars[0]] = (held[0][0], 1 - held[0][1])
             else:
                 for tag in filter(None, held):
@@ -93,25 +103,43 @@ def layers_of(jaxpr: Any, count: int) -> dict[int, Layer]:
             if tag is not None:
                 uses.setdefault(tag[0], []).append(None)
 
-    tags = [(i, 0) if i < count and len(v.aval.shape) >= 2 else None for i, v in enumerate(jaxpr.invars)]
+    tags = [
+        (i, 0) if i < count and len(v.aval.shape) >= 2 else None for i, v in enumerate(jaxpr.invars)
+    ]
     walk(jaxpr, tags)
-    return {i: layers[0] for i, layers in uses.items() if len(layers) == 1 and layers[0] is not None}
+    return {
+        i: layers[0] for i, layers in uses.items() if len(layers) == 1 and layers[0] is not None
+    }
 
 
 def _layer(eqn: Any, held: Sequence[Tag | None], tag: Tag) -> Layer | None:
-    """The layer, if the equation multiplies the tagged matrix with a vector, or convolves one record with it."""
+    """The layer, if the equation multiplies the tagged matrix with a vector, or convolves one
+    record with it."""
     result, weight = eqn.outvars[0].aval, eqn.invars[held.index(tag)].aval
-    if sum(name is not None for name in held) != 1 or result.dtype != weight.dtype or 0 in (result.size, weight.size):
+    if (
+        sum(name is not None for name in held) != 1
+        or result.dtype != weight.dtype
+        or 0 in (result.size, weight.size)
+    ):
         return None
     place, shape = held.index(tag), tuple(eqn.outvars[0].aval.shape)
     other = eqn.invars[1 - place].aval if len(eqn.invars) == 2 else None
     if eqn.primitive.name == "dot_general" and other is not None:
         axes, batched = eqn.params["dimension_numbers"]
-        if not any(batched) and len(axes[0]) == 1 and len(other.shape) == 1 and len(eqn.invars[place].aval.shape) == 2:
+        if (
+            not any(batched)
+            and len(axes[0]) == 1
+            and len(other.shape) == 1
+            and len(eqn.invars[place].aval.shape) == 2
+        ):
             return Dense(axes[place][0] ^ tag[1], shape)
     if (place, tag[1]) == (0, 0) and (read := lookup(eqn, weight.shape)) is not None:
         return read
-    if eqn.primitive.name == "conv_general_dilated" and (place, tag[1]) == (1, 0) and other is not None:
+    if (
+        eqn.primitive.name == "conv_general_dilated"
+        and (place, tag[1]) == (1, 0)
+        and other is not None
+    ):
         spec = eqn.params["dimension_numbers"]
         alone = other.shape[spec.lhs_spec[0]] == 1
         size = tuple(weight.shape[axis] for axis in spec.rhs_spec[2:])
@@ -126,33 +154,50 @@ TINY = 2.0**-126
 """Smaller scales are subnormal in single precision, where rounding could double them; 0 instead."""
 
 
-def clipped_sum(loss: PerRecord, clip: float | None, params: object, records: tuple[Any, ...], real: jax.Array,
-                copies: int = 1, counts: jax.Array | None = None) -> Any:
-    """Sum of the per-example gradients scaled to norm at most ``clip``, shaped like ``params``, in float32 or float64.
+def clipped_sum(
+    loss: PerRecord,
+    clip: float | None,
+    params: object,
+    records: tuple[Any, ...],
+    real: jax.Array,
+    copies: int = 1,
+    counts: jax.Array | None = None,
+) -> Any:
+    """Sum of the per-example gradients scaled to norm at most ``clip``, shaped like ``params``, in
+    float32 or float64.
 
-    At most ``CHUNK`` records (m, ...), real (m,). With ``copies`` every record stands so often, one after the other, in
-    ``records`` (m copies, ...), and its gradient is the mean over them. A gradient that is not finite counts as 0, with
-    a clip or without, and so does one that is too long for a sum without a clip to be finite: if it ended the run
-    instead, one record could be recognised by that alone. ``counts``: what clipped gradients are multiplied by, at most
-    1, (m,).
+    At most ``CHUNK`` records (m, ...), real (m,). With ``copies`` every record stands so often, one
+    after the other, in ``records`` (m copies, ...), and its gradient is the mean over them. A
+    gradient that is not finite counts as 0, with a clip or without, and so does one that is too
+    long for a sum without a clip to be finite: if it ended the run instead, one record could be
+    recognised by that alone. ``counts``: what clipped gradients are multiplied by, at most 1, (m,).
 
-    **Guarantee:** a record's gradient is a function of that record and of the parameters alone (``alone``); norms are
-    summed in float64, scaled gradients stay below the clip after rounding, and the sum has at
-    least single precision, whatever that of the parameters.
+    **Guarantee:** a record's gradient is a function of that record and of the parameters alone
+    (``alone``); norms are summed in float64, scaled gradients stay below the clip after rounding,
+    and the sum has at least single precision, whatever that of the parameters.
     """
     return assembled(params, *clipped_parts(loss, clip, params, records, real, copies, counts))
 
 
 def assembled(params: object, sums: dict[int, jax.Array], apart: Apart, dtype: Any = None) -> Any:
-    """Sums by the numbers of their arrays, structured like ``params``; what is kept apart is added in ``dtype``, or in
-    its own precision."""
+    """Sums by the numbers of their arrays, structured like ``params``; what is kept apart is added
+    in ``dtype``, or in its own precision."""
     leaves, tree = jax.tree.flatten(params)
-    every = sums | {i: part.total(leaves[i].shape, dtype or part[1].dtype) for i, part in apart.items()}
+    every = sums | {
+        i: part.total(leaves[i].shape, dtype or part[1].dtype) for i, part in apart.items()
+    }
     return jax.tree.unflatten(tree, [every[i] for i in range(len(leaves))])
 
 
-def clipped_parts(loss: PerRecord, clip: float | None, params: object, records: tuple[Any, ...], real: jax.Array,
-                  copies: int = 1, counts: jax.Array | None = None) -> tuple[dict[int, jax.Array], Apart]:
+def clipped_parts(
+    loss: PerRecord,
+    clip: float | None,
+    params: object,
+    records: tuple[Any, ...],
+    real: jax.Array,
+    copies: int = 1,
+    counts: jax.Array | None = None,
+) -> tuple[dict[int, jax.Array], Apart]:
     """``clipped_sum`` by numbers of arrays: sums, and what is kept apart instead."""
     leaves = jax.tree.leaves(params)
     first = jax.tree.map(lambda a: a[0], records)
@@ -167,29 +212,56 @@ def clipped_parts(loss: PerRecord, clip: float | None, params: object, records: 
                 mine[i] = leaf
             walk = Walk(zeros)
             entries = jax.tree.leaves(record)
-            tags = [(i, 0) if i in layers else None for i in range(len(leaves))] + [None] * len(entries)
+            tags = [(i, 0) if i in layers else None for i in range(len(leaves))] + [None] * len(
+                entries
+            )
             (number,) = walk.run(closed.jaxpr, closed.consts, (*mine, *entries), tags)
             return number, walk.inputs
 
         zeros = {i: jnp.zeros(layer.shape, leaves[i].dtype) for i, layer in layers.items()}
-        (slopes, rest), inputs = jax.grad(value, (0, 1), has_aux=True)(zeros, [leaves[i] for i in others])
+        (slopes, rest), inputs = jax.grad(value, (0, 1), has_aux=True)(
+            zeros, [leaves[i] for i in others]
+        )
         return slopes, inputs, rest
 
     slopes, inputs, rest = jax.vmap(alone(one, leaves, first), (None, 0))(leaves, records)
     dense = {i: layer for i, layer in layers.items() if isinstance(layer, Dense) and copies == 1}
     each = dict(zip(others, rest, strict=True))
-    each |= {i: layer.gradients(inputs[i], slopes[i]) for i, layer in layers.items() if isinstance(layer, Convolution)}
+    each |= {
+        i: layer.gradients(inputs[i], slopes[i])
+        for i, layer in layers.items()
+        if isinstance(layer, Convolution)
+    }
     if copies > 1:
-        each = {i: values.reshape(-1, copies, *values.shape[1:]).mean(1) for i, values in each.items()}
-        each |= {i: layer.means(inputs[i], slopes[i], copies)
-                 for i, layer in layers.items() if isinstance(layer, Dense)}
-    rows = {i: layer.gradients(inputs[i], slopes[i]).merged(copies) for i, layer in layers.items()
-            if isinstance(layer, Lookup)}
-    squares = sum((_squares(slopes[i]) * _squares(inputs[i]) for i in dense), jnp.zeros(real.shape, jnp.float64))
-    squares = sum(map(_squares, (*each.values(), *(part.values for part in rows.values()))), squares)
+        each = {
+            i: values.reshape(-1, copies, *values.shape[1:]).mean(1) for i, values in each.items()
+        }
+        each |= {
+            i: layer.means(inputs[i], slopes[i], copies)
+            for i, layer in layers.items()
+            if isinstance(layer, Dense)
+        }
+    rows = {
+        i: layer.gradients(inputs[i], slopes[i]).merged(copies)
+        for i, layer in layers.items()
+        if isinstance(layer, Lookup)
+    }
+    squares = sum(
+        (_squares(slopes[i]) * _squares(inputs[i]) for i in dense),
+        jnp.zeros(real.shape, jnp.float64),
+    )
+    squares = sum(
+        map(_squares, (*each.values(), *(part.values for part in rows.values()))), squares
+    )
     norms = jnp.sqrt(squares)
-    # what is not clipped is added as it is, so that sums of so many must be numbers of the precision they have
-    most = math.inf if clip is not None else min(float(jnp.finfo(_wide(leaf)).max) for leaf in leaves) / (2 * CHUNK)  # pyright: ignore
+    # what is not clipped is added as it is, so that sums of so many must be numbers of the
+    # precision they have
+    most = (
+        math.inf
+        if clip is not None
+        else min(float(jnp.finfo(_wide(leaf)).max) for leaf in leaves)  # pyright: ignore
+        / (2 * CHUNK)
+    )
     counted = real & jnp.isfinite(squares) & (norms <= most)
     bound = math.inf if clip is None else clip * (1 - 2.0**-18)
     scale = jnp.where(counted, jnp.minimum(1.0, bound / jnp.maximum(norms, 1e-300)), 0.0)
@@ -199,14 +271,18 @@ def clipped_parts(loss: PerRecord, clip: float | None, params: object, records: 
     for i, layer in dense.items():
         left, right = _summable(slopes[i], counted), _summable(inputs[i], counted)
         left = left * scale.astype(left.dtype)[:, None]
-        left = jnp.where(jnp.abs(left) < TINY, 0.0, left)  # rounded there, and multiplied by what may be large
+        left = jnp.where(
+            jnp.abs(left) < TINY, 0.0, left
+        )  # rounded there, and multiplied by what may be large
         apart[i] = Outer(left, right) if layer.inner else Outer(right, left)
     for i, part in rows.items():
         values = _summable(part.values, counted)
         apart[i] = Rows(part.numbers, values * scale.astype(values.dtype)[:, None, None])
     summable = {i: _summable(leaf, counted) for i, leaf in each.items()}
-    return {i: jnp.einsum("m,m...->...", scale.astype(leaf.dtype), leaf, precision="highest")  # pyright: ignore
-            for i, leaf in summable.items()}, apart
+    return {
+        i: jnp.einsum("m,m...->...", scale.astype(leaf.dtype), leaf, precision="highest")  # pyright: ignore
+        for i, leaf in summable.items()
+    }, apart
 
 
 def _wide(values: jax.Array) -> Any:
@@ -215,12 +291,14 @@ def _wide(values: jax.Array) -> Any:
 
 
 def _summable(values: jax.Array, counted: jax.Array) -> jax.Array:
-    """In at least single precision, and 0 where a record does not count: 0 times infinity would be no number."""
+    """In at least single precision, and 0 where a record does not count: 0 times infinity would be
+    no number."""
     values = values.astype(_wide(values))
     return jnp.where(counted.reshape((-1,) + (1,) * (values.ndim - 1)), values, 0.0)
 
 
 def _squares(values: jax.Array) -> jax.Array:
-    """Upper bounds on every record's squared norm, (m,): each square that underflows is below 2^-1022."""
+    """Upper bounds on every record's squared norm, (m,): each square that underflows is below
+    2^-1022."""
     flat = values.astype(jnp.float64).reshape(values.shape[0], -1)
     return (flat**2).sum(1) + flat.shape[1] * 2.0**-1022

@@ -3,61 +3,81 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from fractions import Fraction
-from typing import Any
-import numpy as np
-from lastiterate.engine.exact_noise import places_for
-from lastiterate.engine.exact_noise import DiscreteGaussian
-from lastiterate.engine.preprocessing import short_rows, whitening
-from lastiterate.engine.random import Bits
-from lastiterate.engine.rows import clip_rows
-from lastiterate.errors import InputError
-from lastiterate.run.preprocessing import (CosineFeatures, PrivateCovariance, PrivateMean, PrivateTargetMean, SquareRoots, TopEigenvalue, UnitRows)
-from lastiterate.run.run import Run
-from collections.abc import Iterable
-from lastiterate.engine.random import Key
-from lastiterate.engine.calibration import Noisy
-from lastiterate.engine.random import Bits, derived
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 from typing import Any, final
+
 import jax
 import jax.numpy as jnp
+import numpy as np
+
+from lastiterate.engine.calibration import Noisy, calibrated
 from lastiterate.engine.checkpoint import Checkpoint
-from lastiterate.engine.exact_noise import draws_of, places_for, preparation_bits
-from lastiterate.engine.random import Key, fresh_key
-from lastiterate.engine.linear_gradients import AT_ONCE, clip_residuals, outputs, residuals, weighted
+from lastiterate.engine.exact_noise import DiscreteGaussian, draws_of, places_for, preparation_bits
+from lastiterate.engine.linear_gradients import (
+    AT_ONCE,
+    arrange,
+    clip_residuals,
+    linear_loss,
+    outputs,
+    places,
+    residuals,
+    slots_of,
+    weighted,
+)
+from lastiterate.engine.linear_model import (
+    Measurable,
+    Model,
+    in_memory,
+    prepare_privately,
+    scored_in_memory,
+)
 from lastiterate.engine.loop import drawn_once
-from lastiterate.engine.linear_model import Measurable, prepare_privately
-from lastiterate.engine.linear_model import Model, in_memory, scored_in_memory
-from lastiterate.engine.calibration import calibrated
-from lastiterate.engine.linear_gradients import arrange, linear_loss, places, slots_of
-from lastiterate.engine.trainer import check_process
 from lastiterate.engine.noise import Described
-from lastiterate.engine.trainer import Loop, Progress
+from lastiterate.engine.preprocessing import short_rows, whitening
+from lastiterate.engine.random import Bits, Key, derived, fresh_key
+from lastiterate.engine.rows import clip_rows
+from lastiterate.engine.trainer import Loop, Progress, check_process
+from lastiterate.errors import InputError
 from lastiterate.run.losses import HuberRidge, LinearLoss, Logistic, Softmax
+from lastiterate.run.preprocessing import (
+    CosineFeatures,
+    PrivateCovariance,
+    PrivateMean,
+    PrivateTargetMean,
+    SquareRoots,
+    TopEigenvalue,
+    UnitRows,
+)
+from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import StableSteps
 
-
-# Private preparation on whole numbers: rows rounded toward zero, summed exactly, exact discrete noise.
-#
-# Each query is that of the part's own file, on rows that are rounded to a grid; so it moves no further between
-# neighbours, and what is released is a function of whole numbers to which exact noise was added.
+# Private preparation on whole numbers: rows rounded toward zero, summed exactly, exact discrete
+# noise.  Each query is that of the part's own file, on rows that are rounded to a grid; so it moves
+# no further between neighbours, and what is released is a function of whole numbers to which exact
+# noise was added.
 
 FINEST, COARSEST = 30, 6
-"""Binary places below a row's norm: int64 holds all squared norms, and rounding keeps what a row says."""
+"""Binary places below a row's norm: int64 holds all squared norms, and rounding keeps what a row
+says."""
 SUMMABLE = 2.0**61
-"""Squared norms up to here are summed in int64 without a wrap; float64 knows them well enough to say so."""
+"""Squared norms up to here are summed in int64 without a wrap; float64 knows them well enough to
+say so."""
 
 
 def whole_rows(rows: np.ndarray, norm: float, places: int) -> np.ndarray:
-    """Rows (m, d) in units of 2^-``places``, rounded toward zero, as float64 that hold whole numbers.
+    """Rows (m, d) in units of 2^-``places``, rounded toward zero, as float64 that hold whole
+    numbers.
 
-    **Guarantee:** the Euclidean norm of every row is at most ``norm``, checked on whole numbers; longer ones are 0.
+    **Guarantee:** the Euclidean norm of every row is at most ``norm``, checked on whole numbers;
+    longer ones are 0.
     """
-    whole, most = np.trunc(rows.astype(np.float64) * 2.0**places), math.floor(Fraction(norm) ** 2 * 4**places)
+    whole, most = (
+        np.trunc(rows.astype(np.float64) * 2.0**places),
+        math.floor(Fraction(norm) ** 2 * 4**places),
+    )
     with np.errstate(over="ignore", invalid="ignore"):  # what int64 cannot hold, NaN too
         whole = np.where(((whole**2).sum(-1) < SUMMABLE)[:, None], whole, 0.0)
     return np.where(((whole.astype(np.int64) ** 2).sum(-1) <= most)[:, None], whole, 0.0)
@@ -75,67 +95,107 @@ def moment_places(n: int, noise_multiplier: float) -> int:
 
 def _fit(places: int, norm: float) -> int:
     if places + math.log2(norm) < COARSEST:
-        raise InputError("secure_noise", f"needs a grid of at least {COARSEST} binary places below a row's norm",
-                         places, "the sums of the preparation would not be exact: use fewer records, or less noise")
+        raise InputError(
+            "secure_noise",
+            f"needs a grid of at least {COARSEST} binary places below a row's norm",
+            places,
+            "the sums of the preparation would not be exact: use fewer records, or less noise",
+        )
     return places
 
 
 def check_independent(run: Run) -> None:
     """Refuse noise that later steps take back in part."""
     if not run.decided_noise.independent:
-        raise InputError("secure_noise", "needs noise of its own at every step: correlated noise is no whole number of "
-                         "grid steps", type(run.noise).__name__, "use NoiseMultiplier, or leave secure_noise out")
+        raise InputError(
+            "secure_noise",
+            "needs noise of its own at every step: correlated noise is no whole number of "
+            "grid steps",
+            type(run.noise).__name__,
+            "use NoiseMultiplier, or leave secure_noise out",
+        )
 
 
 def check_exact(run: Run) -> None:
-    """Refuse a preparation or a calibration that is not executed exactly, correlated noise, and units as records."""
+    """Refuse a preparation or a calibration that is not executed exactly, correlated noise, and
+    units as records."""
     check_independent(run)
     if run.rows_per_record > 1:
-        raise InputError("secure_noise", "is for records of one row", run.rows_per_record,
-                         "use rows_per_unit, for group privacy")
+        raise InputError(
+            "secure_noise",
+            "is for records of one row",
+            run.rows_per_record,
+            "use rows_per_unit, for group privacy",
+        )
     for std in () if run.calibration is None else run.calibration.stds.tolist():
         row_places(run.n, 1.0, std)
     for part in run.prelude:
         match part:
             case TopEigenvalue():
-                raise InputError("prelude", "may not measure a top eigenvalue with secure_noise", None,
-                                 "eigenvalues are computed in floating point, with an error that nothing bounds here; "
-                                 "give the step sizes themselves, every step is charged anyway")
-            case PrivateMean(noise_multiplier=z, row_norm=norm) | PrivateTargetMean(noise_multiplier=z, bound=norm):
+                raise InputError(
+                    "prelude",
+                    "may not measure a top eigenvalue with secure_noise",
+                    None,
+                    "eigenvalues are computed in floating point, with an error that nothing bounds "
+                    "here; "
+                    "give the step sizes themselves, every step is charged anyway",
+                )
+            case (
+                PrivateMean(noise_multiplier=z, row_norm=norm)
+                | PrivateTargetMean(noise_multiplier=z, bound=norm)
+            ):
                 row_places(run.n, norm, z * norm)
             case PrivateCovariance(noise_multiplier=z):
                 moment_places(run.n, z)
             case SquareRoots() | UnitRows():
                 pass
             case CosineFeatures():
-                raise InputError("prelude", "may not add cosine features with secure_noise", None,
-                                 "their mean is not summed on whole numbers here: leave them out")
+                raise InputError(
+                    "prelude",
+                    "may not add cosine features with secure_noise",
+                    None,
+                    "their mean is not summed on whole numbers here: leave them out",
+                )
 
 
-def exact_mean(slices: Iterable[np.ndarray], n: int, d: int, part: PrivateMean, bits: Bits) -> np.ndarray:
+def exact_mean(
+    slices: Iterable[np.ndarray], n: int, d: int, part: PrivateMean, bits: Bits
+) -> np.ndarray:
     """Mean of the clipped rows, (d,) float32."""
     places = row_places(n, part.row_norm, part.noise_multiplier * part.row_norm)
     noise = DiscreteGaussian(part.noise_multiplier * part.row_norm * 2.0**places).sample(bits, d)
-    total = sum((whole_rows(clip_rows(rows, part.row_norm), part.row_norm, places).sum(axis=0) for rows in slices),
-                noise.astype(np.float64))
+    total = sum(
+        (
+            whole_rows(clip_rows(rows, part.row_norm), part.row_norm, places).sum(axis=0)
+            for rows in slices
+        ),
+        noise.astype(np.float64),
+    )
     return (total * 2.0**-places / n).astype(np.float32)
 
 
-def exact_target_mean(slices: Iterable[np.ndarray], n: int, part: PrivateTargetMean, bits: Bits) -> np.ndarray:
+def exact_target_mean(
+    slices: Iterable[np.ndarray], n: int, part: PrivateTargetMean, bits: Bits
+) -> np.ndarray:
     """Mean of the clipped targets, (1,) float64."""
     places = row_places(n, part.bound, part.noise_multiplier * part.bound)
-    total = float(DiscreteGaussian(part.noise_multiplier * part.bound * 2.0**places).sample(bits, 1)[0])
+    total = float(
+        DiscreteGaussian(part.noise_multiplier * part.bound * 2.0**places).sample(bits, 1)[0]
+    )
     for targets in slices:
         inside = np.clip(np.asarray(targets, np.float64), -part.bound, part.bound)
         total += float(whole_rows(inside[:, None], part.bound, places).sum())
     return np.array([total * 2.0**-places / n])
 
 
-def exact_moments(slices: Iterable[np.ndarray], n: int, d: int, part: PrivateCovariance, bits: Bits) -> np.ndarray:
+def exact_moments(
+    slices: Iterable[np.ndarray], n: int, d: int, part: PrivateCovariance, bits: Bits
+) -> np.ndarray:
     """sum_i u_i u_i' over the short rows with noise, (d, d) float64.
 
-    An entry off the diagonal counts twice in the matrix, and has noise of 1/sqrt 2 the deviation: in the coordinates
-    (C_ii, C_ij) with these deviations one row's share is at most |u|^4 / noise_multiplier^2, as for spherical noise.
+    An entry off the diagonal counts twice in the matrix, and has noise of 1/sqrt 2 the deviation:
+    in the coordinates (C_ii, C_ij) with these deviations one row's share is at most |u|^4 /
+    noise_multiplier^2, as for spherical noise.
     """
     noise_multiplier = part.noise_multiplier
     places = moment_places(n, noise_multiplier)
@@ -151,7 +211,9 @@ def exact_moments(slices: Iterable[np.ndarray], n: int, d: int, part: PrivateCov
     return (total + noise) / scale
 
 
-def _covariance(part: PrivateCovariance, slices: Iterable[np.ndarray], n: int, d: int, bits: Bits) -> np.ndarray:
+def _covariance(
+    part: PrivateCovariance, slices: Iterable[np.ndarray], n: int, d: int, bits: Bits
+) -> np.ndarray:
     return whitening(part, exact_moments(slices, n, d, part, bits), n)
 
 
@@ -168,17 +230,22 @@ EXACT: dict[type, Callable[[Any, Any, int, int, Bits], np.ndarray]] = {
 
 # Calibration on whole numbers: vectors rounded toward zero, summed exactly, exact discrete noise.
 
+
 def exact_rounds(n: int, key: Key) -> Noisy:
     """Sums over ``n`` records.
 
-    **Guarantee:** what is released is a function of the sum of whole-number vectors, one per record, whose norm is
-    checked on whole numbers, to which exact noise was added.
+    **Guarantee:** what is released is a function of the sum of whole-number vectors, one per
+    record, whose norm is checked on whole numbers, to which exact noise was added.
     """
     secret = derived(np.asarray(key).tobytes(), "exact calibration")
 
     def noisy(number: int, std: float, size: int, slices: Iterable[np.ndarray]) -> np.ndarray:
         places = row_places(n, 1.0, std)
-        total = DiscreteGaussian(std * 2.0**places).sample(Bits(secret, number), size).astype(np.float64)
+        total = (
+            DiscreteGaussian(std * 2.0**places)
+            .sample(Bits(secret, number), size)
+            .astype(np.float64)
+        )
         for vectors in slices:
             total = total + whole_rows(vectors, 1.0, places).sum(axis=0)
         return total * 2.0**-places
@@ -186,15 +253,16 @@ def exact_rounds(n: int, key: Key) -> Noisy:
     return noisy
 
 
-# Linear models whose gradients are summed exactly: whole numbers in, whole-number noise, and only then arithmetic.
-#
-# Rows and residuals are rounded toward zero to multiples of powers of two, their squared norms checked in int64; then a
-# batch's sum of gradients is two exact matrix products apart from nothing: every partial sum is a multiple of the grid
-# below 2^53 of it, which float64 holds in any order of summation. The discrete Gaussian is added in the same units.
-# Everything after is post-processing of sums whose law is known exactly (docs/theorems/exact-noise.md).
+# Linear models whose gradients are summed exactly: whole numbers in, whole-number noise, and only
+# then arithmetic.  Rows and residuals are rounded toward zero to multiples of powers of two, their
+# squared norms checked in int64; then a batch's sum of gradients is two exact matrix products apart
+# from nothing: every partial sum is a multiple of the grid below 2^53 of it, which float64 holds in
+# any order of summation. The discrete Gaussian is added in the same units. Everything after is
+# post-processing of sums whose law is known exactly (docs/theorems/exact-noise.md).
 
 ROW_BITS, RESIDUAL_BITS = 20, 20
-"""Binary places of rows and of residuals, at most: float32 holds a row's numbers, int64 all squared norms."""
+"""Binary places of rows and of residuals, at most: float32 holds a row's numbers, int64 all squared
+norms."""
 
 
 @final
@@ -216,12 +284,20 @@ def grid_of(run: Run) -> Grid:
     loss = linear_loss(run)
     check_exact(run)
     norm = math.hypot(loss.row_norm, loss.intercept)
-    bits = places_for(run.n * norm * float(residual_norm(loss)), float(run.noise_stds.max()) * run.divisor)
+    bits = places_for(
+        run.n * norm * float(residual_norm(loss)), float(run.noise_stds.max()) * run.divisor
+    )
     rows = min(ROW_BITS, bits // 2, 23 - max(0, math.ceil(math.log2(norm))))
-    left = min(RESIDUAL_BITS, bits - rows, 30 - max(0, math.ceil(math.log2(residual_norm(loss)))))  # squares: int64
+    left = min(
+        RESIDUAL_BITS, bits - rows, 30 - max(0, math.ceil(math.log2(residual_norm(loss))))
+    )  # squares: int64
     if min(rows, left) < 4:
-        raise InputError("secure_noise", "needs a grid of at least 4 binary places", min(rows, left),
-                         "its sums would not be exact: use smaller batches, row norms or residual clips")
+        raise InputError(
+            "secure_noise",
+            "needs a grid of at least 4 binary places",
+            min(rows, left),
+            "its sums would not be exact: use smaller batches, row norms or residual clips",
+        )
     return Grid(rows, left)
 
 
@@ -237,9 +313,11 @@ def residual_norm(loss: LinearLoss) -> float:
 
 
 def on_grid(rows: np.ndarray, loss: LinearLoss, grid: Grid) -> np.ndarray:
-    """Arranged rows, (..., d + 1) float32, rounded toward zero; the squared norms are checked as whole numbers.
+    """Arranged rows, (..., d + 1) float32, rounded toward zero; the squared norms are checked as
+    whole numbers.
 
-    **Guarantee:** features have norm at most ``row_norm`` and the intercept is at most its own, exactly.
+    **Guarantee:** features have norm at most ``row_norm`` and the intercept is at most its own,
+    exactly.
     """
     whole = np.trunc(rows.astype(np.float64) * 2.0**grid.rows)
     intercept: int = math.floor(Fraction(loss.intercept) * 2**grid.rows)  # not of its float32
@@ -252,12 +330,13 @@ def on_grid(rows: np.ndarray, loss: LinearLoss, grid: Grid) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ExactLinear:
-    """Exact sums of a linear model's gradients; ``most_squared``: of a record's residuals, in squared grid units;
-    ``clip_squared``: of a record's gradient, in squared units of the sums, where the run clips.
+    """Exact sums of a linear model's gradients; ``most_squared``: of a record's residuals, in
+    squared grid units; ``clip_squared``: of a record's gradient, in squared units of the sums,
+    where the run clips.
 
-    **Guarantee:** a chunk's sum is the exact sum of one vector per record, each a function of that record and of the
-    parameters alone, of norm at most ``residual_norm`` times the row's, and at most the clip; both are checked on whole
-    numbers, and records beyond one of them count as 0.
+    **Guarantee:** a chunk's sum is the exact sum of one vector per record, each a function of that
+    record and of the parameters alone, of norm at most ``residual_norm`` times the row's, and at
+    most the clip; both are checked on whole numbers, and records beyond one of them count as 0.
     """
 
     loss: LinearLoss
@@ -270,13 +349,22 @@ class ExactLinear:
     def of(cls, run: Run, grid: Grid) -> ExactLinear:
         """The objective of a run."""
         loss = linear_loss(run)
-        bound = Fraction(2) * Fraction(residual_norm(loss) / math.sqrt(2)) ** 2 if isinstance(loss, Softmax) else \
-            Fraction(residual_norm(loss)) ** 2
+        bound = (
+            Fraction(2) * Fraction(residual_norm(loss) / math.sqrt(2)) ** 2
+            if isinstance(loss, Softmax)
+            else Fraction(residual_norm(loss)) ** 2
+        )
         most = np.int64(math.floor(bound * 4**grid.residuals))
         if run.clip is None:
             return cls(loss, grid, most)
         # less than the bound itself by more than two roundings of float64
-        return cls(loss, grid, most, run.clip, run.clip**2 * 4.0 ** (grid.rows + grid.residuals) * (1 - 2.0**-40))
+        return cls(
+            loss,
+            grid,
+            most,
+            run.clip,
+            run.clip**2 * 4.0 ** (grid.rows + grid.residuals) * (1 - 2.0**-40),
+        )
 
     @property
     def most(self) -> int:
@@ -297,7 +385,9 @@ class ExactLinear:
         within = squared <= self.most_squared
         if self.clip is not None:
             lengths = ((rows * 2.0**self.grid.rows).astype(jnp.int64) ** 2).sum(1)
-            most = jnp.minimum(self.clip_squared / jnp.maximum(lengths, 1), 2.0**62)  # beyond, int64 would wrap
+            most = jnp.minimum(
+                self.clip_squared / jnp.maximum(lengths, 1), 2.0**62
+            )  # beyond, int64 would wrap
             within &= squared <= jnp.floor(most).astype(jnp.int64)
         return times(jnp.where(within, whole, 0.0) / scale, rows)
 
@@ -308,28 +398,43 @@ class ExactLinear:
 
 jax.tree_util.register_pytree_node(  # pyright: ignore[reportUnknownMemberType]
     ExactLinear,
-    lambda model: ((Described(model.loss), model.most_squared, model.clip, model.clip_squared), model.grid),
-    lambda grid, held: ExactLinear(held[0].value, grid, *held[1:]))
+    lambda model: (
+        (Described(model.loss), model.most_squared, model.clip, model.clip_squared),
+        model.grid,
+    ),
+    lambda grid, held: ExactLinear(held[0].value, grid, *held[1:]),
+)
 
 
-def prepare_exactly(run: Run, features: np.ndarray, target: object, key: Key, absent: Sequence[int] = ()
-                    ) -> tuple[np.ndarray, ...]:
+def prepare_exactly(
+    run: Run, features: np.ndarray, target: object, key: Key, absent: Sequence[int] = ()
+) -> tuple[np.ndarray, ...]:
     """What the run's preparation releases, from exact sums with exact noise."""
     if not run.prelude:
         return ()
 
-    def release(number: int, part: object, slices: Iterable[np.ndarray], data: Measurable) -> np.ndarray:
+    def release(
+        number: int, part: object, slices: Iterable[np.ndarray], data: Measurable
+    ) -> np.ndarray:
         return EXACT[type(part)](part, slices, data.n, data.features, preparation_bits(key, number))
 
     return prepare_privately(run, in_memory(run, features, target, absent), release)
 
 
-def execute_exactly(run: Run, features: Any, target: object, key: Key | None = None, progress: Progress | None = None,
-                    checkpoint: Checkpoint | None = None, absent: Sequence[int] = ()) -> Model:
-    """The preparation and every step of ``run`` on exact sums with exact noise; ``absent``: as ``execute`` has it.
+def execute_exactly(
+    run: Run,
+    features: Any,
+    target: object,
+    key: Key | None = None,
+    progress: Progress | None = None,
+    checkpoint: Checkpoint | None = None,
+    absent: Sequence[int] = (),
+) -> Model:
+    """The preparation and every step of ``run`` on exact sums with exact noise; ``absent``: as
+    ``execute`` has it.
 
-    **Guarantee:** what leaves a step, or a part of the preparation, is a function of sum + noise, both whole numbers of
-    grid steps, added exactly.
+    **Guarantee:** what leaves a step, or a part of the preparation, is a function of sum + noise,
+    both whole numbers of grid steps, added exactly.
     """
     grid = grid_of(run)
     if checkpoint is not None:
@@ -346,9 +451,13 @@ def execute_exactly(run: Run, features: Any, target: object, key: Key | None = N
         data: Any = jnp.asarray(on_grid(rows, loss, grid)), jnp.asarray(labels)
         if order is None:
             data = drawn_once(loop.program, data, key)
-        weights = loop.execute(np.zeros((outputs(loss), rows.shape[-1])), data, key, progress, checkpoint)
+        weights = loop.execute(
+            np.zeros((outputs(loss), rows.shape[-1])), data, key, progress, checkpoint
+        )
     model = Model(weights, released)
     if run.calibration is None:
         return model
-    scored = scored_in_memory(run, model, rows, labels, np.delete(slots_of(run, order, run.n), list(absent)))
+    scored = scored_in_memory(
+        run, model, rows, labels, np.delete(slots_of(run, order, run.n), list(absent))
+    )
     return Model(calibrated(run, weights, scored, exact_rounds(run.n, key)), released)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from typing import final
-import numpy as np
-from lastiterate.engine.random import Bits
-from lastiterate.errors import InputError
-from lastiterate.engine.random import Key
-from lastiterate.engine.noise import Draws
-from lastiterate.engine.random import Bits, derived
-from lastiterate.run.run import Run
 
+import numpy as np
+
+from lastiterate.engine.noise import Draws
+from lastiterate.engine.random import Bits, Key, derived
+from lastiterate.errors import InputError
+from lastiterate.run.run import Run
 
 # e^-x of a fraction between two whole multiples of 2^-precision, in integers only.
 
@@ -26,8 +25,8 @@ GUARD = 24
 def exp_between(x: Fraction, precision: int) -> tuple[int, int]:
     """Whole numbers with low <= 2^precision e^-x <= high, for x >= 0; high - low is 1 or 2.
 
-    e^-x = (e^-(x / 2^k))^(2^k) with x / 2^k <= 1/2: the alternating series stops between its last two partial sums, and
-    each squaring is rounded outwards.
+    e^-x = (e^-(x / 2^k))^(2^k) with x / 2^k <= 1/2: the alternating series stops between its last
+    two partial sums, and each squaring is rounded outwards.
     """
     halvings = max(0, (2 * x.numerator // x.denominator).bit_length())
     scale = precision + GUARD + 2 * halvings + x.numerator.bit_length() // 16
@@ -45,47 +44,57 @@ def _series(x: Fraction, scale: int) -> tuple[int, int]:
         k += 1
         low_term = low_term * x.numerator // (x.denominator * k)
         high_term = -(-high_term * x.numerator // (x.denominator * k))
-        low, high = (low - high_term, high - low_term) if k % 2 else (low + low_term, high + high_term)
+        low, high = (
+            (low - high_term, high - low_term) if k % 2 else (low + low_term, high + high_term)
+        )
     return max(0, low - high_term), high + high_term
 
 
-# The discrete Gaussian, exactly: P[X = x] proportional to exp(-x^2 / (2 sigma^2)) on the whole numbers.
-#
-# |X| is drawn from blocks of 2^k whole numbers: a block with the weight of its first number, a place in it, and a
-# rejection with probability 1 - exp(-(x^2 - first^2) / (2 sigma^2)) (Canonne, Kamath, Steinke 2020, arXiv:2004.00010,
-# reject from a geometric law instead; blocks reject seldom and are tables). Every decision compares uniform bits with an
-# exact number. 64 of them, or floating-point numbers with a bound on their error, decide nearly always; where they do
-# not, more bits and integers of any length do. So the law is the one above, and not one that is near it.
+# The discrete Gaussian, exactly: P[X = x] proportional to exp(-x^2 / (2 sigma^2)) on the whole
+# numbers.  |X| is drawn from blocks of 2^k whole numbers: a block with the weight of its first
+# number, a place in it, and a rejection with probability 1 - exp(-(x^2 - first^2) / (2 sigma^2))
+# (Canonne, Kamath, Steinke 2020, arXiv:2004.00010, reject from a geometric law instead; blocks
+# reject seldom and are tables). Every decision compares uniform bits with an exact number. 64 of
+# them, or floating-point numbers with a bound on their error, decide nearly always; where they do
+# not, more bits and integers of any length do. So the law is the one above, and not one that is
+# near it.
 
 FINEST, WIDEST = 2**-3, 2**47
 """Standard deviations that are drawn, in units of the grid."""
 REACH = 10.0
-"""Standard deviations that the table of blocks covers; what is beyond is decided exactly, about once in 2^75 draws."""
+"""Standard deviations that the table of blocks covers; what is beyond is decided exactly, about
+once in 2^75 draws."""
 WORD = 2**64
 UNDECIDED = 2.0**-44
-"""Acceptance probabilities below 1 are good to 2^-48 in floating point: the exponent to 2^-50 of itself (at most 4),
-the exponential to 4 units in the last place, the uniform number to 2^-53."""
+"""Acceptance probabilities below 1 are good to 2^-48 in floating point: the exponent to 2^-50 of
+itself (at most 4), the exponential to 4 units in the last place, the uniform number to 2^-53."""
 
 
 @final
 @dataclass(frozen=True)
 class DiscreteGaussian:
-    """The discrete Gaussian of parameter ``sigma`` (close to its standard deviation where sigma > 1).
+    """The discrete Gaussian of parameter ``sigma`` (close to its standard deviation where sigma >
+    1).
 
-    **Guarantee:** adding it to every coordinate of a whole-number vector of sensitivity D (Euclidean) has Renyi
-    divergence at most alpha D^2 / (2 sigma^2) at every order alpha (Canonne, Kamath, Steinke 2020, Theorem 4 and its
-    sum over coordinates).
+    **Guarantee:** adding it to every coordinate of a whole-number vector of sensitivity D
+    (Euclidean) has Renyi divergence at most alpha D^2 / (2 sigma^2) at every order alpha (Canonne,
+    Kamath, Steinke 2020, Theorem 4 and its sum over coordinates).
     """
 
     sigma: float
 
     def __post_init__(self) -> None:
         if not FINEST <= self.sigma <= WIDEST:
-            raise InputError("noise", "of exact sums must have a standard deviation of 2^-3 to 2^47 grid steps",
-                             self.sigma, "choose a grid that fits the noise")
+            raise InputError(
+                "noise",
+                "of exact sums must have a standard deviation of 2^-3 to 2^47 grid steps",
+                self.sigma,
+                "choose a grid that fits the noise",
+            )
 
     def sample(self, bits: Bits, count: int) -> np.ndarray:
-        """``count`` independent draws, int64: a function of the bits alone, which are used in order."""
+        """``count`` independent draws, int64: a function of the bits alone, which are used in
+        order."""
         parts, missing = list[np.ndarray](), count
         while missing > 0:
             part = self._proposed(bits, missing + missing // 16 + 16)
@@ -111,7 +120,9 @@ class DiscreteGaussian:
         keep &= ~(negative & (size == 0))  # zero has one sign
         return np.where(negative, -size, size)[keep]
 
-    def _accepted(self, uniform: np.ndarray, begin: np.ndarray, place: np.ndarray, bits: Bits) -> np.ndarray:
+    def _accepted(
+        self, uniform: np.ndarray, begin: np.ndarray, place: np.ndarray, bits: Bits
+    ) -> np.ndarray:
         """Whether uniform bits lie below exp(-place (2 begin + place) / (2 sigma^2))."""
         if not place.any():
             return np.ones(len(place), bool)
@@ -120,13 +131,16 @@ class DiscreteGaussian:
         difference = chance - uniform * 2.0**-64
         keep = difference > 0
         for i in np.flatnonzero((np.abs(difference) < UNDECIDED) & (place > 0)):
-            keep[i] = _exact_acceptance(self.sigma, int(uniform[i]), int(begin[i]), int(place[i]), bits)
+            keep[i] = _exact_acceptance(
+                self.sigma, int(uniform[i]), int(begin[i]), int(place[i]), bits
+            )
         return keep | (place == 0)
 
 
 @dataclass(frozen=True, eq=False)
 class _Blocks:
-    """``ends[j]``: floor of 2^64 P[block <= j]; uniform bits equal to one of them decide nothing yet."""
+    """``ends[j]``: floor of 2^64 P[block <= j]; uniform bits equal to one of them decide nothing
+    yet."""
 
     ends: np.ndarray
 
@@ -147,7 +161,9 @@ def _blocks(sigma: float) -> tuple[_Blocks, int]:
     for precision in _precisions():
         low, high = _cumulative(sigma, count, precision)
         ends = [part * WORD >> precision for part in low]
-        kept = next((j + 1 for j, end in enumerate(ends) if end >= WORD - 1), count)  # no bits lie beyond
+        kept = next(
+            (j + 1 for j, end in enumerate(ends) if end >= WORD - 1), count
+        )  # no bits lie beyond
         if ends[:kept] == [part * WORD >> precision for part in high[:kept]]:
             return _Blocks(np.array(ends[:kept], np.uint64)), width
     raise AssertionError
@@ -159,7 +175,8 @@ def _cumulative(sigma: float, count: int, precision: int) -> tuple[list[int], li
     inner, square, width = precision + 40, Fraction(sigma) ** 2, block_width(sigma)
     ratio = Fraction(width) ** 2 / (2 * square)
     terms, j = [(1 << inner, 1 << inner)], 0
-    # the rest after a term is less than a geometric series: each further term is below the last times its own ratio
+    # the rest after a term is less than a geometric series: each further term is below the last
+    # times its own ratio
     while j < count or terms[-1][1] > 1:
         j += 1
         terms.append(exp_between(ratio * j * j, inner))
@@ -182,7 +199,10 @@ def _exact_block(sigma: float, uniform: int, bits: Bits) -> int:
     """The block of a uniform number whose first 64 bits are given."""
     known = 64
     for precision in _precisions():
-        uniform, known = (uniform << (precision - known)) | bits.integer(precision - known), precision
+        uniform, known = (
+            (uniform << (precision - known)) | bits.integer(precision - known),
+            precision,
+        )
         count = math.ceil(1.2 * math.sqrt(precision) * sigma / block_width(sigma)) + 8
         low, high = _cumulative(sigma, count, precision)
         j = sum(end <= uniform for end in high)  # surely at or above these ends
@@ -197,33 +217,42 @@ def _exact_acceptance(sigma: float, uniform: int, begin: int, place: int, bits: 
     if exponent == 0:
         return True
     for precision in _precisions():
-        uniform, known = (uniform << (precision - known)) | bits.integer(precision - known), precision
+        uniform, known = (
+            (uniform << (precision - known)) | bits.integer(precision - known),
+            precision,
+        )
         low, high = exp_between(exponent, precision)
         if uniform + 1 <= low or uniform >= high:
             return uniform + 1 <= low
     raise AssertionError
 
 
-# Exact noise for sums of whole numbers, one stream of bits for every step and for every part of the preparation.
+# Exact noise for sums of whole numbers, one stream of bits for every step and for every part of the
+# preparation.
 
 LARGEST = 2**51
-"""Whole numbers that a sum and its noise stay below, in units of the grid: float64 adds them exactly in any order."""
+"""Whole numbers that a sum and its noise stay below, in units of the grid: float64 adds them
+exactly in any order."""
 
 
 def places_for(most: float, std: float) -> int:
-    """Binary places for which sums of at most ``most`` with noise of deviation ``std`` stay exact: public numbers."""
+    """Binary places for which sums of at most ``most`` with noise of deviation ``std`` stay exact:
+    public numbers."""
     return math.floor(math.log2(LARGEST / (most + 2 * REACH * std)))
 
 
 def draws_of(run: Run, grid: float, key: Key) -> Draws:
-    """Discrete Gaussian noise of the sums, in multiples of ``grid``: a function of the key and the step."""
+    """Discrete Gaussian noise of the sums, in multiples of ``grid``: a function of the key and the
+    step."""
     secret = derived(np.asarray(key).tobytes(), "exact noise")
 
     def draws(first: int, last: int, space: int, shape: tuple[int, ...]) -> np.ndarray:
         noise = np.zeros((space, *shape))
         for k in range(first, last):
             sigma = float(run.noise_stds[k]) * run.divisor / grid
-            noise[k - first] = DiscreteGaussian(sigma).sample(Bits(secret, k), math.prod(shape)).reshape(shape)
+            noise[k - first] = (
+                DiscreteGaussian(sigma).sample(Bits(secret, k), math.prod(shape)).reshape(shape)
+            )
         return noise * grid
 
     return draws

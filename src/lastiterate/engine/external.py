@@ -2,49 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-import jax
-import jax.numpy as jnp
-import numpy as np
-from lastiterate.engine.random import Number, Real
-from lastiterate.engine.loop import Schedule, State, ended, moved_against, noise_at, noisy_mean
-from lastiterate.engine.noise import Noise
-from lastiterate.engine.loop import StepProgram
-from lastiterate.run.updates import Memory, UpdateRule
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
 from lastiterate import interrupts
 from lastiterate.engine.checkpoint import Checkpoint
-from lastiterate.engine.random import ORDER, Key, Number, stream, streams
-from lastiterate.engine.trainer import check_growth, check_released
-from lastiterate.engine.loop import (Schedule, State, batch_sum, drawn_for_pass, drawn_once, looked_from, outcome, schedule, start)
+from lastiterate.engine.loop import (
+    Schedule,
+    State,
+    StepProgram,
+    batch_sum,
+    drawn_for_pass,
+    drawn_once,
+    ended,
+    looked_from,
+    moved_against,
+    noise_at,
+    noisy_mean,
+    outcome,
+    schedule,
+    start,
+)
 from lastiterate.engine.network import arrange_records
-from lastiterate.engine.noise import Draws, NoiseAhead
+from lastiterate.engine.noise import Draws, Noise, NoiseAhead, numbered
 from lastiterate.engine.parameters import Form
+from lastiterate.engine.random import ORDER, Key, Number, Real, stream, streams
 from lastiterate.engine.record_loss import keys_of_batch
-from lastiterate.engine.noise import numbered
-from lastiterate.engine.trainer import STRETCHES, Progress, check_dimension
+from lastiterate.engine.trainer import (
+    STRETCHES,
+    Progress,
+    check_dimension,
+    check_growth,
+    check_released,
+)
 from lastiterate.run.run import Run, check_described
-from lastiterate.run.updates import UpdateRule
-from lastiterate.run.updates import Plain
-
+from lastiterate.run.updates import Memory, Plain, UpdateRule
 
 # How steps end whose gradients another library computes, and whose optimizer may be that library's.
 
+
 @dataclass
 class StepEnds:
-    """How steps end; what an optimizer of another library remembers is held here, beside the state of the loop."""
+    """How steps end; what an optimizer of another library remembers is held here, beside the state
+    of the loop."""
 
     program: StepProgram
     plan: Schedule
     rule: UpdateRule | None
     memory: Memory = ()
 
-    def ended(self, state: State, point: jax.Array, total: np.ndarray | jax.Array, noise: Real, k: int) -> State:
+    def ended(
+        self, state: State, point: jax.Array, total: np.ndarray | jax.Array, noise: Real, k: int
+    ) -> State:
         """Step k from the sum that came from outside."""
         if self.rule is None:
             return external_ended(self.program, state, point, total, noise, self.plan, k)
@@ -69,52 +85,78 @@ external_noise = jax.jit(noise_at)
 
 
 @jax.jit
-def noise_of_models(program: StepProgram, states: State, noise: Noise, plan: Schedule,
-                    k: Number) -> tuple[jax.Array, State]:
+def noise_of_models(
+    program: StepProgram, states: State, noise: Noise, plan: Schedule, k: Number
+) -> tuple[jax.Array, State]:
     """The noise of step k for every model, and the states that remember it."""
-    return jax.vmap(lambda state, units: noise_at(program, state, noise._replace(units=units), plan, k))(
-        states, noise.units)
+    return jax.vmap(
+        lambda state, units: noise_at(program, state, noise._replace(units=units), plan, k)
+    )(states, noise.units)
 
 
 @jax.jit
-def external_ended(program: StepProgram, state: State, point: jax.Array, total: np.ndarray | jax.Array, noise: Real,
-                  plan: Schedule, k: Number) -> State:
+def external_ended(
+    program: StepProgram,
+    state: State,
+    point: jax.Array,
+    total: np.ndarray | jax.Array,
+    noise: Real,
+    plan: Schedule,
+    k: Number,
+) -> State:
     """Step k from the sum that came from outside."""
     step_size = plan.step_size[jnp.minimum(k, plan.step_size.shape[0] - 1)]
     return ended(program, state, point, total, noise, k, step_size)
 
 
 @jax.jit
-def _mean_outside(program: StepProgram, point: jax.Array, total: np.ndarray | jax.Array, noise: Real) -> jax.Array:
+def _mean_outside(
+    program: StepProgram, point: jax.Array, total: np.ndarray | jax.Array, noise: Real
+) -> jax.Array:
     return noisy_mean(program, point, total, noise)
 
 
 @jax.jit
-def _moved_outside(program: StepProgram, state: State, point: jax.Array, direction: jax.Array, plan: Schedule,
-                   k: Number) -> State:
-    return moved_against(program, state, point, direction, k,
-                         plan.step_size[jnp.minimum(k, plan.step_size.shape[0] - 1)])
+def _moved_outside(
+    program: StepProgram,
+    state: State,
+    point: jax.Array,
+    direction: jax.Array,
+    plan: Schedule,
+    k: Number,
+) -> State:
+    return moved_against(
+        program,
+        state,
+        point,
+        direction,
+        k,
+        plan.step_size[jnp.minimum(k, plan.step_size.shape[0] - 1)],
+    )
 
 
-# Runs whose gradients another library computes: batches, noise and the update are those of every other run.
-#
-# The sampler is asked for a sum over the batch, as always: here every record contributes the unit vector of its own
-# number, so that the sum is the batch itself. What comes back from the other library is the sum of clipped gradients.
+# Runs whose gradients another library computes: batches, noise and the update are those of every
+# other run.  The sampler is asked for a sum over the batch, as always: here every record
+# contributes the unit vector of its own number, so that the sum is the batch itself. What comes
+# back from the other library is the sum of clipped gradients.
 
 Sums = Callable[[np.ndarray, np.ndarray, np.ndarray | None], np.ndarray]
-"""From parameters (size,), the numbers of a batch's records (m,) and their keys of this step, where they draw
-something, to the sum of their clipped gradients, (size,)."""
+"""From parameters (size,), the numbers of a batch's records (m,) and their keys of this step, where
+they draw something, to the sum of their clipped gradients, (size,)."""
 Total = Callable[[jax.Array, int], np.ndarray]
-"""The sum of the clipped gradients of step k's batch at a point (size,); asked for once in every step, in their order.
+"""The sum of the clipped gradients of step k's batch at a point (size,); asked for once in every
+step, in their order.
 """
 ManySums = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""The same for many models: parameters (models, size), batches as weights 0 or 1 (models, n); sums (models, size)."""
+"""The same for many models: parameters (models, size), batches as weights 0 or 1 (models, n); sums
+(models, size)."""
 
 
 @numbered
 @dataclass(frozen=True)
 class Counted:
-    """The batch as a sum: the record of number i contributes the unit vector i; a chunk is numbers and which are real.
+    """The batch as a sum: the record of number i contributes the unit vector i; a chunk is numbers
+    and which are real.
 
     ``form``: the arrays of parameters, for proximal maps.
     """
@@ -137,9 +179,9 @@ class Counted:
 class ExternalLoop:
     """A run on parameters of the given shapes; all numbers are float64.
 
-    **Guarantee:** records, noise and steps are those of every run with this key: the sampler of the run's batching, the
-    noise of ``gaussian``, the one update rule. A sum is asked for once in every step, and whatever it is, noise is
-    added before anything is released.
+    **Guarantee:** records, noise and steps are those of every run with this key: the sampler of the
+    run's batching, the noise of ``gaussian``, the one update rule. A sum is asked for once in every
+    step, and whatever it is, noise is added before anything is released.
     """
 
     run: Run
@@ -154,8 +196,14 @@ class ExternalLoop:
     @cached_property
     def program(self) -> StepProgram:
         form = Form.of([np.zeros(shape) for shape in self.shapes])
-        base = StepProgram.of(self.run, Counted(form, self._count, self._count), None if self.rule is None else Plain())
-        return replace(base, copies=0)  # numbers are what is asked for: keys follow from them outside
+        base = StepProgram.of(
+            self.run,
+            Counted(form, self._count, self._count),
+            None if self.rule is None else Plain(),
+        )
+        return replace(
+            base, copies=0
+        )  # numbers are what is asked for: keys follow from them outside
 
     @property
     def _count(self) -> int:
@@ -164,9 +212,16 @@ class ExternalLoop:
     def _numbers(self) -> Any:
         return arrange_records(self.run, (np.arange(self._count),), self._count)
 
-    def execute(self, initial: np.ndarray, sums: Sums, key: Key, progress: Progress | None = None,
-                checkpoint: Checkpoint | None = None) -> np.ndarray:
-        """The last iterate (size,), or all of them (T, size) for release="all"; refuses what is not finite."""
+    def execute(
+        self,
+        initial: np.ndarray,
+        sums: Sums,
+        key: Key,
+        progress: Progress | None = None,
+        checkpoint: Checkpoint | None = None,
+    ) -> np.ndarray:
+        """The last iterate (size,), or all of them (T, size) for release="all"; refuses what is not
+        finite."""
         program = self.program
         with jax.enable_x64(True):
             numbers = drawn_once(program, self._numbers(), key)
@@ -183,8 +238,14 @@ class ExternalLoop:
 
         return self.executed(initial, total, key, progress, checkpoint)
 
-    def executed(self, initial: np.ndarray, total: Total, key: Key, progress: Progress | None,
-                 checkpoint: Checkpoint | None) -> np.ndarray:
+    def executed(
+        self,
+        initial: np.ndarray,
+        total: Total,
+        key: Key,
+        progress: Progress | None,
+        checkpoint: Checkpoint | None,
+    ) -> np.ndarray:
         """``execute`` on the sums that ``total`` gives, from where the checkpoint stands."""
         check_dimension(self.run, initial.size)
         check_growth(self.run, initial, 0.0)
@@ -213,7 +274,9 @@ class ExternalLoop:
                         checkpoint.keep(k + 1, ending.kept(state))
                     if progress is not None:
                         progress(k + 1, run.steps, time.perf_counter() - began)
-            released = np.stack(iterates) if run.release == "all" else np.asarray(outcome(program, state))
+            released = (
+                np.stack(iterates) if run.release == "all" else np.asarray(outcome(program, state))
+            )
         check_released(released)
         return released
 
@@ -231,8 +294,9 @@ class ExternalLoop:
                 interrupts.check()
                 if k % program.sampler.blocks == 0:
                     number = k // program.sampler.blocks
-                    current = jax.vmap(lambda held, key, at=number:
-                                       drawn_for_pass(program, held, key, at))(numbers, keys)
+                    current = jax.vmap(
+                        lambda held, key, at=number: drawn_for_pass(program, held, key, at)
+                    )(numbers, keys)
                 points, places = _asked_many(program, state, current, orders, k)
                 totals = sums(np.asarray(points), np.asarray(places))
                 noise, state = noise_of_models(program, state, ahead.at(k)[0], plan, k)
@@ -244,15 +308,19 @@ _point = jax.jit(looked_from)
 
 
 @jax.jit
-def _places(program: StepProgram, theta: jax.Array, numbers: Any, order: Key, k: Number) -> jax.Array:
+def _places(
+    program: StepProgram, theta: jax.Array, numbers: Any, order: Key, k: Number
+) -> jax.Array:
     """How often each record stands in the batch of step k, (n,), whatever the parameters are."""
     return batch_sum(program, theta, numbers, order, k)
 
 
 @jax.jit
-def _asked_many(program: StepProgram, states: State, numbers: jax.Array, orders: jax.Array,
-                k: Number) -> tuple[jax.Array, jax.Array]:
+def _asked_many(
+    program: StepProgram, states: State, numbers: jax.Array, orders: jax.Array, k: Number
+) -> tuple[jax.Array, jax.Array]:
     """Where step k takes its gradients, and its batch, for every key."""
+
     def one(state: State, held: Any, order: Key) -> tuple[jax.Array, jax.Array]:
         return looked_from(program, state, k), batch_sum(program, state.theta, held, order, k)
 
@@ -260,7 +328,17 @@ def _asked_many(program: StepProgram, states: State, numbers: jax.Array, orders:
 
 
 @jax.jit
-def _ended_many(program: StepProgram, states: State, points: jax.Array, totals: np.ndarray | jax.Array,
-                noises: jax.Array, plan: Schedule, k: Number) -> State:
-    return jax.vmap(lambda state, point, total, noise: external_ended(program, state, point, total, noise, plan, k))(
-        states, points, totals, noises)
+def _ended_many(
+    program: StepProgram,
+    states: State,
+    points: jax.Array,
+    totals: np.ndarray | jax.Array,
+    noises: jax.Array,
+    plan: Schedule,
+    k: Number,
+) -> State:
+    return jax.vmap(
+        lambda state, point, total, noise: external_ended(
+            program, state, point, total, noise, plan, k
+        )
+    )(states, points, totals, noises)

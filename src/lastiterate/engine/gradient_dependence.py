@@ -84,7 +84,8 @@ SOME_ZERO: dict[str, slice] = {
     "scatter": slice(0, 3, 2),
     "select_n": slice(1, None),
 }
-"""Operations whose result is 0 where these operands are: the others are positions, choices and divisors."""
+"""Operations whose result is 0 where these operands are: the others are positions, choices and
+divisors."""
 CALLS = {
     "jit",
     "pjit",

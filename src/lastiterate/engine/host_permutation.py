@@ -1,4 +1,5 @@
-"""What is drawn for one pass, on the host: the words of a compiled program, sorted faster than programs sort."""
+"""What is drawn for one pass, on the host: the words of a compiled program, sorted faster than
+programs sort."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from lastiterate.engine.random import ORDER, Key, Number, stream
 from lastiterate.engine.random import words as words_of
 
 DIGIT = 16
-"""Bits of a digit: NumPy sorts numbers of 16 bits by counting, several times faster than longer ones."""
+"""Bits of a digit: NumPy sorts numbers of 16 bits by counting, several times faster than longer
+ones."""
 
 
 AT_ONCE, FEWEST = 2**17, 512
@@ -22,15 +24,20 @@ AT_ONCE, FEWEST = 2**17, 512
 
 
 class Dealt(NamedTuple):
-    """Where the records of a pass lie, batch by batch, (n,); where every batch begins among them, (blocks + 1,)."""
+    """Where the records of a pass lie, batch by batch, (n,); where every batch begins among them,
+    (blocks + 1,)."""
 
     places: np.ndarray
     begins: np.ndarray
 
 
 @partial(jax.jit, static_argnums=(2, 3))
-def _of_passes(order: Key, first: Number | np.uint64, many: int, pairs: int) -> tuple[jax.Array, jax.Array]:
-    """Words of the first ``pairs`` blocks of ``many`` passes, (many, pairs) twice; ``order``: the run's stream."""
+def _of_passes(
+    order: Key, first: Number | np.uint64, many: int, pairs: int
+) -> tuple[jax.Array, jax.Array]:
+    """Words of the first ``pairs`` blocks of ``many`` passes, (many, pairs) twice; ``order``: the
+    run's stream."""
+
     def of_pass(number: jax.Array) -> tuple[jax.Array, jax.Array]:
         return words_of(stream(order, number), 0, pairs)
 
@@ -38,10 +45,11 @@ def _of_passes(order: Key, first: Number | np.uint64, many: int, pairs: int) -> 
 
 
 def words(key: Key, first: int, last: int, n: int) -> Iterator[np.ndarray]:
-    """The random words of ``n`` records in the passes ``first`` .. ``last`` - 1, uint64; ``key``: of the run.
+    """The random words of ``n`` records in the passes ``first`` .. ``last`` - 1, uint64; ``key``:
+    of the run.
 
-    **Guarantee:** those of pass k are ``bits(stream(stream(key, ORDER), k), 0, n)``, whatever is drawn beside them: a
-    program is shared by about as many records.
+    **Guarantee:** those of pass k are ``bits(stream(stream(key, ORDER), k), 0, n)``, whatever is
+    drawn beside them: a program is shared by about as many records.
     """
     half = (n + 1) // 2
     pairs = padded(half, FEWEST)
@@ -51,18 +59,20 @@ def words(key: Key, first: int, last: int, n: int) -> Iterator[np.ndarray]:
     for begin in range(first, last, many):
         with jax.enable_x64(True):
             drawn = [np.asarray(part) for part in _of_passes(order, np.uint64(begin), many, pairs)]
-        for one, two in zip(*(part[:last - begin, :half] for part in drawn), strict=True):
+        for one, two in zip(*(part[: last - begin, :half] for part in drawn), strict=True):
             yield np.concatenate((one, two))[:n]
 
 
 def padded(count: int, least: int) -> int:
-    """A size from ``count`` on, and at most an eighth above it where it is above ``least``: few sizes, few programs."""
+    """A size from ``count`` on, and at most an eighth above it where it is above ``least``: few
+    sizes, few programs."""
     unit = 1 << max(0, (max(count, least) - 1).bit_length() - 4)
     return -(-max(count, least) // unit) * unit
 
 
 def in_order(numbers: np.ndarray, largest: int = 2**64 - 1) -> np.ndarray:
-    """A stable sort of whole numbers, uint64, up to ``largest``: places, (n,). Short ones are counted."""
+    """A stable sort of whole numbers, uint64, up to ``largest``: places, (n,). Short ones are
+    counted."""
     if largest.bit_length() > 2 * DIGIT:
         return _by_first_bits(numbers)
     order = np.argsort(numbers.astype(np.uint16), kind="stable")
@@ -73,12 +83,15 @@ def in_order(numbers: np.ndarray, largest: int = 2**64 - 1) -> np.ndarray:
 
 
 def _by_first_bits(numbers: np.ndarray) -> np.ndarray:
-    """Every number gives its last bits for its place, so that numbers alone are sorted, which NumPy does several at a
-    time; the few with equal first bits are put in order by all of them."""
+    """Every number gives its last bits for its place, so that numbers alone are sorted, which NumPy
+    does several at a time; the few with equal first bits are put in order by all of them."""
     shift = np.uint64(len(numbers).bit_length())
     packed = numbers >> shift << shift | np.arange(len(numbers), dtype=np.uint64)
     packed.sort()
-    first, order = packed >> shift, (packed & ((np.uint64(1) << shift) - np.uint64(1))).astype(np.int64)
+    first, order = (
+        packed >> shift,
+        (packed & ((np.uint64(1) << shift) - np.uint64(1))).astype(np.int64),
+    )
     equal = first[1:] == first[:-1]
     if equal.any():
         among = np.flatnonzero(np.append(equal, False) | np.append(False, equal))
@@ -87,10 +100,11 @@ def _by_first_bits(numbers: np.ndarray) -> np.ndarray:
 
 
 def into_blocks(drawn: np.ndarray, size: int) -> np.ndarray:
-    """Blocks of ``size`` records, in the order of their random words, uint64, and in public order within each: places,
-    (n,).
+    """Blocks of ``size`` records, in the order of their random words, uint64, and in public order
+    within each: places, (n,).
 
-    The blocks of a full sort, of which only records with the first bits of a cut between blocks are sorted.
+    The blocks of a full sort, of which only records with the first bits of a cut between blocks are
+    sorted.
     """
     first = (drawn >> np.uint64(64 - DIGIT)).astype(np.uint16)
     counts = np.bincount(first, minlength=2**DIGIT)
@@ -106,7 +120,8 @@ def into_blocks(drawn: np.ndarray, size: int) -> np.ndarray:
 
 
 def into_bins(drawn: np.ndarray, bins: int) -> Dealt:
-    """Records with these random words in uniform batches, in public order within each; as ``bins.sorted_by_bin``."""
+    """Records with these random words in uniform batches, in public order within each; as
+    ``bins.sorted_by_bin``."""
     drawn = drawn % np.uint64(bins)
     counts = np.bincount(drawn.astype(np.int64), minlength=bins)
     return Dealt(in_order(drawn, bins - 1), np.concatenate(([0], np.cumsum(counts))))

@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, final
+
 import jax
 import jax.numpy as jnp
-from lastiterate.engine.noise import Described
-from lastiterate.run.facts import CHUNK
-from lastiterate.run.losses import HuberRidge, LinearLoss, Logistic, Softmax
-import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple
 import numpy as np
+
+from lastiterate.engine.noise import Described
+from lastiterate.engine.preprocessing import in_threads, prepared, target_offset
 from lastiterate.engine.random import ORDER, Key, stream
-from lastiterate.engine.preprocessing import prepared
-from lastiterate.engine.preprocessing import in_threads
-from lastiterate.engine.preprocessing import target_offset
 from lastiterate.engine.rows import aligned_zeros, clip_rows, in_range, norms_of
 from lastiterate.engine.samplers import layout_of, sampler_of
 from lastiterate.errors import InputError
-from lastiterate.run.losses import Abstract, LinearLoss
+from lastiterate.run.facts import CHUNK
+from lastiterate.run.losses import Abstract, HuberRidge, LinearLoss, Logistic, Softmax
 from lastiterate.run.preprocessing import columns
 from lastiterate.run.run import Run
-from typing import final
 
-
-# Gradients of the linear models: residual times row, so that no per-example gradient is ever stored.
+# Gradients of the linear models: residual times row, so that no per-example gradient is ever
+# stored.
 
 AT_ONCE = 1020
-"""Rows that a step reads at once, at most: a choice of speed and memory, not of precision. A multiple of ``EVEN``."""
+"""Rows that a step reads at once, at most: a choice of speed and memory, not of precision. A
+multiple of ``EVEN``."""
 
 
 def outputs(loss: LinearLoss) -> int:
@@ -63,15 +60,24 @@ def counts(weights: tuple[float, ...], target: jax.Array) -> jax.Array:
 
 def weighted(loss: LinearLoss, slope: jax.Array, target: jax.Array) -> jax.Array:
     """Clipped residuals (k, m) times the public weight of each record's class, which is at most 1."""
-    return slope if loss.class_weights is None else slope * counts(loss.class_weights, target).astype(slope.dtype)
+    return (
+        slope
+        if loss.class_weights is None
+        else slope * counts(loss.class_weights, target).astype(slope.dtype)
+    )
 
 
-def clip_residuals(rows: jax.Array, slope: jax.Array, clip: float | jax.Array | None,
-                   lengths: jax.Array | None = None) -> jax.Array:
-    """Per-example gradient clipping: a gradient's norm is |residual| |row|; rows (m, d), slope (k, m).
+def clip_residuals(
+    rows: jax.Array,
+    slope: jax.Array,
+    clip: float | jax.Array | None,
+    lengths: jax.Array | None = None,
+) -> jax.Array:
+    """Per-example gradient clipping: a gradient's norm is |residual| |row|; rows (m, d), slope (k,
+    m).
 
-    ``lengths``: the rows' norms, (m,) float64, where somebody computed them before: in every step that took a fifth to
-    two fifths of its time.
+    ``lengths``: the rows' norms, (m,) float64, where somebody computed them before: in every step
+    that took a fifth to two fifths of its time.
     """
     if clip is None:
         return slope
@@ -84,17 +90,20 @@ def clip_residuals(rows: jax.Array, slope: jax.Array, clip: float | jax.Array | 
 
 @dataclass(frozen=True)
 class Linear:
-    """The clipped data gradients of a linear model; weights (k, d), a chunk is rows (m, d), targets (m,) and, if they
-    are known, the rows' norms (m,) float64.
+    """The clipped data gradients of a linear model; weights (k, d), a chunk is rows (m, d), targets
+    (m,) and, if they are known, the rows' norms (m,) float64.
 
-    ``places``: rows of one record. Where there are more than one a chunk is (m, places, d) and (m, places), and a
-    record's gradient is the mean of its rows' clipped ones; empty places are rows of 0.
+    ``places``: rows of one record. Where there are more than one a chunk is (m, places, d) and (m,
+    places), and a record's gradient is the mean of its rows' clipped ones; empty places are rows of
+    0.
 
-    **Guarantee:** with ``exact`` everything is float64, because theorems about a hidden state compare one step at two
-    *different* parameters, where rounding them to float32 would be a jump. Without it (all steps are charged) float32
-    sums have at most ``CHUNK`` rows each (see ``FLOAT_SLACK``). Zero rows add nothing. For every ``theta``, overflowed
-    ones included, each record adds a finite vector of norm at most L: scores that are no numbers (infinity times 0)
-    count as residuals of 0. If they ended the run instead, one record could be recognised by that alone.
+    **Guarantee:** with ``exact`` everything is float64, because theorems about a hidden state
+    compare one step at two *different* parameters, where rounding them to float32 would be a jump.
+    Without it (all steps are charged) float32 sums have at most ``CHUNK`` rows each (see
+    ``FLOAT_SLACK``). Zero rows add nothing. For every ``theta``, overflowed ones included, each
+    record adds a finite vector of norm at most L: scores that are no numbers (infinity times 0)
+    count as residuals of 0. If they ended the run instead, one record could be recognised by that
+    alone.
     """
 
     loss: LinearLoss
@@ -115,20 +124,30 @@ class Linear:
         """Sum of the clipped data gradients of a chunk, (k, d) float64."""
         if self.places == 1:
             return self._rows_sum(theta, *chunk)
-        return self._rows_sum(theta, *(part.reshape(-1, *part.shape[2:]) for part in chunk)) / self.places
+        return (
+            self._rows_sum(theta, *(part.reshape(-1, *part.shape[2:]) for part in chunk))
+            / self.places
+        )
 
-    def moved_sum(self, theta: jax.Array, origin: jax.Array, longest: jax.Array, chunk: tuple[Any, ...]) -> jax.Array:
-        """Sum over a chunk of what every record's data gradient has moved from ``origin`` to ``theta``, each clipped to
-        norm ``longest`` by its own; (k, d) float64."""
+    def moved_sum(
+        self, theta: jax.Array, origin: jax.Array, longest: jax.Array, chunk: tuple[Any, ...]
+    ) -> jax.Array:
+        """Sum over a chunk of what every record's data gradient has moved from ``origin`` to
+        ``theta``, each clipped to norm ``longest`` by its own; (k, d) float64."""
         rows, target = chunk[0].astype(jnp.float64), chunk[1]
         here, there = (self._residuals(point @ rows.T, target) for point in (theta, origin))
-        return weighted(self.loss, clip_residuals(rows, here - there, longest, *chunk[2:]), target) @ rows
+        return (
+            weighted(self.loss, clip_residuals(rows, here - there, longest, *chunk[2:]), target)
+            @ rows
+        )
 
     def _residuals(self, scores: jax.Array, target: jax.Array) -> jax.Array:
         slope = residuals(self.loss, scores, target)
         return jnp.where(jnp.isfinite(slope), slope, 0.0)
 
-    def _rows_sum(self, theta: jax.Array, rows: jax.Array, target: jax.Array, *lengths: jax.Array) -> jax.Array:
+    def _rows_sum(
+        self, theta: jax.Array, rows: jax.Array, target: jax.Array, *lengths: jax.Array
+    ) -> jax.Array:
         dtype = jnp.float64 if self.exact else jnp.float32
         times = partial(jnp.matmul, precision="highest")
         rows = rows.astype(dtype)
@@ -140,7 +159,10 @@ class Linear:
             return times(slope, rows).astype(jnp.float64)
         short = -rows.shape[0] % groups
         slope, rows = jnp.pad(slope, ((0, 0), (0, short))), jnp.pad(rows, ((0, short), (0, 0)))  # pyright: ignore
-        each = times(slope.reshape(slope.shape[0], groups, -1).swapaxes(0, 1), rows.reshape(groups, -1, rows.shape[1]))
+        each = times(
+            slope.reshape(slope.shape[0], groups, -1).swapaxes(0, 1),
+            rows.reshape(groups, -1, rows.shape[1]),
+        )
         return each.astype(jnp.float64).sum(0)
 
     def leafwise(self, function: Callable[[jax.Array], jax.Array], theta: jax.Array) -> jax.Array:
@@ -149,18 +171,22 @@ class Linear:
 
 
 jax.tree_util.register_pytree_node(  # pyright: ignore[reportUnknownMemberType]
-    Linear, lambda model: ((Described(model.loss), model.clip), (model.exact, model.places)),
-    lambda shape, held: Linear(held[0].value, held[1], *shape))
+    Linear,
+    lambda model: ((Described(model.loss), model.clip), (model.exact, model.places)),
+    lambda shape, held: Linear(held[0].value, held[1], *shape),
+)
 
 
-# Data as the trainer reads it: rows clipped once, an intercept column, zero rows that fill up blocks and chunks.
+# Data as the trainer reads it: rows clipped once, an intercept column, zero rows that fill up
+# blocks and chunks.
 
 SLICE = 512
 """Rows that are prepared at once, so that no second copy of the data is ever made."""
 
 
 class Arranged(NamedTuple):
-    """What ``arrange`` makes of records, and their places in the run's one secret order, (n,), where it draws one."""
+    """What ``arrange`` makes of records, and their places in the run's one secret order, (n,),
+    where it draws one."""
 
     rows: np.ndarray
     labels: np.ndarray
@@ -168,21 +194,24 @@ class Arranged(NamedTuple):
 
 
 def hidden(run: Run) -> bool:
-    """Whether everything that depends on parameters must be double precision: a hidden state, or batches that move."""
+    """Whether everything that depends on parameters must be double precision: a hidden state, or
+    batches that move."""
     return batches_move(run) or hidden_state(run)
 
 
 def batches_move(run: Run) -> bool:
-    """Whether theorems may rely on a record's own draws: a record that is drawn moves others to other places of a
-    batch, so that single precision might round gradients that it is no part of."""
+    """Whether theorems may rely on a record's own draws: a record that is drawn moves others to
+    other places of a batch, so that single precision might round gradients that it is no part of.
+    """
     return run.batching.independent or run.batching.drawn == "each step"
 
 
 def hidden_state(run: Run) -> bool:
-    """Whether the run's theorems may rely on a hidden state, and so compare a step at two different parameters.
+    """Whether the run's theorems may rely on a hidden state, and so compare a step at two different
+    parameters.
 
-    Otherwise every step is charged: with momentum, with all iterates or an average released, and where nothing is known
-    of the loss but what its clip bounds.
+    Otherwise every step is charged: with momentum, with all iterates or an average released, and
+    where nothing is known of the loss but what its clip bounds.
     """
     if isinstance(run.loss, Abstract):
         known = run.loss.facts()
@@ -193,7 +222,8 @@ def hidden_state(run: Run) -> bool:
 
 
 def places(run: Run, key: Key) -> np.ndarray | None:
-    """The place of every record in the run's one secret order, (n,); None where it draws no such order."""
+    """The place of every record in the run's one secret order, (n,); None where it draws no such
+    order."""
     order = sampler_of(run.batching, run.n, AT_ONCE).order(stream(key, ORDER))
     return None if order is None else np.asarray(order)
 
@@ -201,8 +231,12 @@ def places(run: Run, key: Key) -> np.ndarray | None:
 def linear_loss(run: Run) -> LinearLoss:
     """The run's loss, if the trainer knows its gradient."""
     if isinstance(run.loss, Abstract):
-        raise InputError("loss", "is known only by its constants and cannot be executed", "Abstract",
-                         "use Logistic, Softmax or HuberRidge")
+        raise InputError(
+            "loss",
+            "is known only by its constants and cannot be executed",
+            "Abstract",
+            "use Logistic, Softmax or HuberRidge",
+        )
     return run.loss
 
 
@@ -210,7 +244,9 @@ def check_target(run: Run, target: object) -> np.ndarray:
     """The target as the gradients want it, (n,): float32 for regression, class indices otherwise."""
     answers = np.asarray(target)
     if answers.ndim != 1 or not run.admits(len(answers)):
-        raise InputError("target", f"must have shape ({'n' if run.nominal else run.n},)", answers.shape)
+        raise InputError(
+            "target", f"must have shape ({'n' if run.nominal else run.n},)", answers.shape
+        )
     return checked_answers(run, answers)
 
 
@@ -220,35 +256,53 @@ def checked_answers(run: Run, answers: np.ndarray) -> np.ndarray:
     if classes == 0:
         answers = in_range(answers)
         if not np.isfinite(answers).all():
-            raise InputError("target", "must be finite numbers", "NaN or infinity", "fill or drop those values first")
+            raise InputError(
+                "target",
+                "must be finite numbers",
+                "NaN or infinity",
+                "fill or drop those values first",
+            )
         return answers
     if not np.isin(answers, np.arange(classes)).all():
-        raise InputError("target", f"must be class indices 0..{classes - 1}", None, "encode labels first")
+        raise InputError(
+            "target", f"must be class indices 0..{classes - 1}", None, "encode labels first"
+        )
     return answers.astype(np.int32)
 
 
-def prepare_into(rows: np.ndarray, run: Run, features: Any, released: tuple[np.ndarray, ...],
-                 slots: np.ndarray | None = None) -> None:
-    """Write rows (n, d), prepared and clipped, and the intercept behind them, to ``slots`` of ``rows`` (m, d' + 1); by
-    default to the first n in order. No slot may be twice in ``slots``."""
+def prepare_into(
+    rows: np.ndarray,
+    run: Run,
+    features: Any,
+    released: tuple[np.ndarray, ...],
+    slots: np.ndarray | None = None,
+) -> None:
+    """Write rows (n, d), prepared and clipped, and the intercept behind them, to ``slots`` of
+    ``rows`` (m, d' + 1); by default to the first n in order. No slot may be twice in ``slots``."""
     loss = linear_loss(run)
 
     def one(part: slice) -> None:
         target = part if slots is None else slots[part]
-        rows[target, :-1] = clip_rows(prepared(features[part], run.prelude, released), loss.row_norm)
+        rows[target, :-1] = clip_rows(
+            prepared(features[part], run.prelude, released), loss.row_norm
+        )
         rows[target, -1] = loss.intercept
 
-    for _ in in_threads(one, (slice(first, first + SLICE) for first in range(0, len(features), SLICE))):
+    for _ in in_threads(
+        one, (slice(first, first + SLICE) for first in range(0, len(features), SLICE))
+    ):
         pass
 
 
 def readable(run: Run, rows: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, ...]:
-    """What a step's gradients read: arranged rows (..., d), labels, and where gradients are clipped the rows' norms,
-    (...,) float64, which stay the same for all steps."""
+    """What a step's gradients read: arranged rows (..., d), labels, and where gradients are clipped
+    the rows' norms, (...,) float64, which stay the same for all steps."""
     if run.clip is None:
         return rows, labels
     flat = rows.reshape(-1, rows.shape[-1])
-    parts = in_threads(norms_of, (flat[first:first + SLICE] for first in range(0, len(flat), SLICE)))
+    parts = in_threads(
+        norms_of, (flat[first : first + SLICE] for first in range(0, len(flat), SLICE))
+    )
     return rows, labels, np.concatenate(list(parts)).reshape(labels.shape)
 
 
@@ -257,29 +311,46 @@ def slots_of(run: Run, places: np.ndarray | None, records: int) -> np.ndarray:
     return layout_of(run, records, AT_ONCE).slot(np.arange(records) if places is None else places)
 
 
-def arrange(run: Run, features: np.ndarray, target: object, places: np.ndarray | None = None,
-            released: tuple[np.ndarray, ...] = (), absent: Sequence[int] = ()) -> tuple[np.ndarray, np.ndarray]:
-    """Rows (blocks, chunks, m, d + 1) float32, prepared, clipped, with their intercept; targets (blocks, chunks, m).
+def arrange(
+    run: Run,
+    features: np.ndarray,
+    target: object,
+    places: np.ndarray | None = None,
+    released: tuple[np.ndarray, ...] = (),
+    absent: Sequence[int] = (),
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows (blocks, chunks, m, d + 1) float32, prepared, clipped, with their intercept; targets
+    (blocks, chunks, m).
 
-    Where batches are drawn by the program the records lie flat, (n, d + 1) and (n,). ``places[i]``: the place of record
-    i in a secret order (absent: its own). Slots without a record hold zeros, and so do those of the records ``absent``,
-    intercept included, which makes their gradients zero: what the neighbours of zero-out are.
+    Where batches are drawn by the program the records lie flat, (n, d + 1) and (n,). ``places[i]``:
+    the place of record i in a secret order (absent: its own). Slots without a record hold zeros,
+    and so do those of the records ``absent``, intercept included, which makes their gradients zero:
+    what the neighbours of zero-out are.
     """
     if run.rows_per_record > 1:
-        raise InputError("rows_per_record", "needs li.train(run, (x, y), unit=...), which says who a row belongs to",
-                         run.rows_per_record, "or use 1 and rows_per_unit, for group privacy")
+        raise InputError(
+            "rows_per_record",
+            "needs li.train(run, (x, y), unit=...), which says who a row belongs to",
+            run.rows_per_record,
+            "or use 1 and rows_per_unit, for group privacy",
+        )
     answers = check_target(run, target)
     plan, records = layout_of(run, len(answers), AT_ONCE), len(answers)
     shape = np.shape(features)
     if len(shape) != 2 or 0 in shape:
         raise InputError("features", "must be a non-empty table of shape (n, d)", shape)
     if shape[0] != records:
-        raise InputError("features", f"must have {'a row for every target' if run.nominal else f'n = {run.n} rows'}",
-                         shape[0])
+        raise InputError(
+            "features",
+            f"must have {'a row for every target' if run.nominal else f'n = {run.n} rows'}",
+            shape[0],
+        )
     if offset := target_offset(run, released):
         answers = (answers - offset).astype(answers.dtype)
     slots = slots_of(run, places, records)
-    rows = aligned_zeros((plan.slots, columns(run.prelude[:len(released)], shape[1]) + 1), np.dtype(np.float32))
+    rows = aligned_zeros(
+        (plan.slots, columns(run.prelude[: len(released)], shape[1]) + 1), np.dtype(np.float32)
+    )
     prepare_into(rows, run, features, released, slots)
     rows[slots[list(absent)]] = 0.0
     labels = np.zeros(plan.slots, answers.dtype)
@@ -289,10 +360,12 @@ def arrange(run: Run, features: np.ndarray, target: object, places: np.ndarray |
 
 # Records that are units of several rows, as arrays.
 
+
 @final
 @dataclass(frozen=True, eq=False)
 class UnitRecords:
-    """Rows (units, places, d), targets (units, places), and which places hold a row, (units, places) booleans."""
+    """Rows (units, places, d), targets (units, places), and which places hold a row, (units,
+    places) booleans."""
 
     rows: np.ndarray
     target: np.ndarray

@@ -2,42 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
+
 import jax
 import numpy as np
 from scipy.special import ndtri  # pyright: ignore
-from lastiterate.engine.random import PREPARATION, Key, stream
-from lastiterate.engine.preprocessing import executed, prepared
-from lastiterate.engine.preprocessing import released_eigenvalue, top_eigenvalue
-from lastiterate.engine.preprocessing import one_thread
-from lastiterate.run.stability import largest_eigenvalue, squared_row
-from lastiterate.run.preprocessing import TopEigenvalue, columns
-from lastiterate.run.run import Run
-from lastiterate.run.step_sizes import StableSteps
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
-from lastiterate.engine.checkpoint import Checkpoint
-from lastiterate.engine.random import Key, fresh_key
+
 from lastiterate.engine.calibration import Scored, calibrated, drawn_rounds
-from lastiterate.engine.preprocessing import prepared
-from lastiterate.engine.preprocessing import in_threads
-from lastiterate.engine.preprocessing import target_offset
-from lastiterate.engine.linear_gradients import SLICE, check_target, linear_loss, places, slots_of
-from lastiterate.engine.trainer import check_process
-from lastiterate.engine.rows import clip_rows
-from lastiterate.engine.trainer import Progress, Trainer
-from lastiterate.errors import InputError
-from lastiterate.run.stability import by_block
-from lastiterate.run.probability_calibration import measured
-from lastiterate.engine.random import ORDER, seeded_key, stream
+from lastiterate.engine.checkpoint import Checkpoint
+from lastiterate.engine.linear_gradients import (
+    SLICE,
+    arrange,
+    check_target,
+    linear_loss,
+    places,
+    readable,
+    slots_of,
+)
 from lastiterate.engine.loop import advance, drawn_for_pass, drawn_once, schedule, start
 from lastiterate.engine.noise import NoiseAhead, drawing_program
-from lastiterate.engine.linear_gradients import arrange, readable
-from lastiterate.engine.trainer import Trainer
-
+from lastiterate.engine.preprocessing import (
+    executed,
+    in_threads,
+    one_thread,
+    prepared,
+    released_eigenvalue,
+    target_offset,
+    top_eigenvalue,
+)
+from lastiterate.engine.random import ORDER, PREPARATION, Key, fresh_key, seeded_key, stream
+from lastiterate.engine.rows import clip_rows
+from lastiterate.engine.trainer import Progress, Trainer, check_process
+from lastiterate.errors import InputError
+from lastiterate.run.preprocessing import TopEigenvalue, columns
+from lastiterate.run.probability_calibration import measured
+from lastiterate.run.run import Run
+from lastiterate.run.stability import by_block, largest_eigenvalue, squared_row
+from lastiterate.run.step_sizes import StableSteps
 
 # What a run measures on private rows before its first step, wherever the rows come from.
 
@@ -49,13 +53,16 @@ Blocks = Iterable[Iterable[np.ndarray]]
 
 @dataclass(frozen=True)
 class Measurable:
-    """Rows and targets as preparations read them: as often as there are parts, in slices, in public order."""
+    """Rows and targets as preparations read them: as often as there are parts, in slices, in public
+    order."""
 
     n: int
     features: int
     rows: Callable[[], Iterator[np.ndarray]]
     targets: Callable[[], Iterator[np.ndarray]]
-    together: Callable[[Iterator[np.ndarray]], Any] = iter  #: what is read, as the sums take it: ``Shared``, or itself
+    together: Callable[[Iterator[np.ndarray]], Any] = (
+        iter  #: what is read, as the sums take it: ``Shared``, or itself
+    )
 
 
 def _key(key: Key, part: int) -> Key:
@@ -69,67 +76,93 @@ Release = Callable[[int, Any, Iterable[np.ndarray], Measurable], np.ndarray]
 
 def drawn_with(key: Key) -> Release:
     """Releases with Gaussian noise in double precision, from the key."""
-    return lambda number, part, slices, data: executed(part).release(part, slices, data.n, data.features,
-                                                                     _key(key, number))
+    return lambda number, part, slices, data: executed(part).release(
+        part, slices, data.n, data.features, _key(key, number)
+    )
 
 
 @one_thread
 def prepare_privately(run: Run, data: Measurable, release: Release) -> Released:
-    """What every part of the run's preparation releases, in order, each about rows as the parts before it left them (or
-    about the targets)."""
+    """What every part of the run's preparation releases, in order, each about rows as the parts
+    before it left them (or about the targets)."""
     released: Released = ()
     for number, part in enumerate(run.prelude):
-        slices = data.targets() if part.targets else (
-            prepared(rows, run.prelude, released) for rows in data.rows())
+        slices = (
+            data.targets()
+            if part.targets
+            else (prepared(rows, run.prelude, released) for rows in data.rows())
+        )
         width = columns(run.prelude[:number], data.features)
         released += (release(number, part, data.together(slices), replace(data, features=width)),)
     return released
 
 
 @one_thread
-def settled(run: Run, features: int, released: Released, key: Key,
-            blocks: Callable[[], Blocks]) -> tuple[Run, Released]:
-    """The run with the step sizes that follow from its preparation, and what that released; ``blocks``: the batches
-    that an eigenvalue is measured on (see ``measure_eigenvalue``)."""
+def settled(
+    run: Run, features: int, released: Released, key: Key, blocks: Callable[[], Blocks]
+) -> tuple[Run, Released]:
+    """The run with the step sizes that follow from its preparation, and what that released;
+    ``blocks``: the batches that an eigenvalue is measured on (see ``measure_eigenvalue``)."""
     if run.prelude and isinstance(run.prelude[-1], TopEigenvalue):
         top = measure_eigenvalue(run, blocks(), key)
-        run, released = run.measured(top, columns(run.prelude, features) + 1), (*released[:-1], np.array([top]))
+        run, released = (
+            run.measured(top, columns(run.prelude, features) + 1),
+            (*released[:-1], np.array([top])),
+        )
     if type(run.step_size) is StableSteps:
         run = run.stabilised(np.linalg.eigvalsh(released[-1]).tolist())
     return run, released
 
 
 def measure_eigenvalue(run: Run, blocks: Blocks, key: Key) -> float:
-    """The released largest eigenvalue of the rows that steps read, as the run's ``TopEigenvalue`` describes.
+    """The released largest eigenvalue of the rows that steps read, as the run's ``TopEigenvalue``
+    describes.
 
-    **Guarantee:** measured on rows after clipping and with their intercept; on the very batches of the run where they
-    are the same in every pass, the secret order included, otherwise on all records.
+    **Guarantee:** measured on rows after clipping and with their intercept; on the very batches of
+    the run where they are the same in every pass, the secret order included, otherwise on all
+    records.
     """
     part = run.prelude[-1]
     assert isinstance(part, TopEigenvalue)
     most, scale = largest_eigenvalue(run), squared_row(run) * part.noise_multiplier
-    return released_eigenvalue(top_eigenvalue(blocks), scale, -float(ndtri(part.failure)), part.floor * most, most,
-                               _key(key, len(run.prelude) - 1))
+    return released_eigenvalue(
+        top_eigenvalue(blocks),
+        scale,
+        -float(ndtri(part.failure)),
+        part.floor * most,
+        most,
+        _key(key, len(run.prelude) - 1),
+    )
 
 
 # Execute a whole run, private preparation included, and use what it released.
 
+
 @dataclass(frozen=True, eq=False)
 class Model:
-    """What a run releases: weights (k, d + 1) float64, and what each part of its preparation released, in order."""
+    """What a run releases: weights (k, d + 1) float64, and what each part of its preparation
+    released, in order."""
 
     weights: np.ndarray
     released: tuple[np.ndarray, ...] = ()
 
 
-def execute(run: Run, features: np.ndarray, target: object, key: Key | None = None,
-            progress: Progress | None = None, checkpoint: Checkpoint | None = None, absent: Sequence[int] = (),
-            initial: np.ndarray | None = None) -> Model:
+def execute(
+    run: Run,
+    features: np.ndarray,
+    target: object,
+    key: Key | None = None,
+    progress: Progress | None = None,
+    checkpoint: Checkpoint | None = None,
+    absent: Sequence[int] = (),
+    initial: np.ndarray | None = None,
+) -> Model:
     """Run every step of ``run``, in order; the only way from data in memory to a released model.
 
-    ``checkpoint``: checkpoints of it; a resumed run draws what it drew before, its private preparation included.
-    ``absent``: records that no sum holds: none of the preparation, of gradients and of the calibration; n counts them.
-    ``initial``: first weights (k, d + 1) instead of 0, public or hidden as the caller accounts for them.
+    ``checkpoint``: checkpoints of it; a resumed run draws what it drew before, its private
+    preparation included. ``absent``: records that no sum holds: none of the preparation, of
+    gradients and of the calibration; n counts them. ``initial``: first weights (k, d + 1) instead
+    of 0, public or hidden as the caller accounts for them.
     """
     if checkpoint is not None:
         key = checkpoint.begin(run, (features, target), key, "linear")
@@ -148,23 +181,33 @@ def execute(run: Run, features: np.ndarray, target: object, key: Key | None = No
     trainer = Trainer(done)
     arranged = trainer.arranged(features, target, key, released, absent)
     model = Model(trainer.trained(arranged, key, progress, checkpoint, initial), released)
-    return with_calibration(run, model, arranged.rows, arranged.labels,
-                            np.delete(slots_of(run, arranged.order, len(np.asarray(target))), list(absent)), key)
+    return with_calibration(
+        run,
+        model,
+        arranged.rows,
+        arranged.labels,
+        np.delete(slots_of(run, arranged.order, len(np.asarray(target))), list(absent)),
+        key,
+    )
 
 
-def with_calibration(run: Run, model: Model, rows: np.ndarray, labels: np.ndarray, slots: np.ndarray,
-                     key: Key) -> Model:
-    """``model`` as the run's calibration leaves it, with Gaussian noise from the key, on arranged records (see
-    ``scored_in_memory``)."""
+def with_calibration(
+    run: Run, model: Model, rows: np.ndarray, labels: np.ndarray, slots: np.ndarray, key: Key
+) -> Model:
+    """``model`` as the run's calibration leaves it, with Gaussian noise from the key, on arranged
+    records (see ``scored_in_memory``)."""
     if run.calibration is None:
         return model
     scored = scored_in_memory(run, model, rows, labels, slots)
     return Model(calibrated(run, model.weights, scored, drawn_rounds(key)), model.released)
 
 
-def scored_in_memory(run: Run, model: Model, rows: np.ndarray, labels: np.ndarray, slots: np.ndarray) -> Scored:
-    """Scores and targets of the records in ``slots`` of arranged rows (..., d + 1), in slices, computed once; none for
-    a run whose calibration measures nothing. Records that are absent add nothing and have no slot."""
+def scored_in_memory(
+    run: Run, model: Model, rows: np.ndarray, labels: np.ndarray, slots: np.ndarray
+) -> Scored:
+    """Scores and targets of the records in ``slots`` of arranged rows (..., d + 1), in slices,
+    computed once; none for a run whose calibration measures nothing. Records that are absent add
+    nothing and have no slot."""
     if measured(run.calibration) is None:
         return lambda: iter(())
     flat, answers = rows.reshape(-1, rows.shape[-1]), labels.reshape(-1)
@@ -172,42 +215,59 @@ def scored_in_memory(run: Run, model: Model, rows: np.ndarray, labels: np.ndarra
     def one(part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return scores_of_prepared(run, model, flat[part][:, :-1]), answers[part]
 
-    pairs = list(in_threads(one, (slots[first:first + SLICE] for first in range(0, len(slots), SLICE))))
+    pairs = list(
+        in_threads(one, (slots[first : first + SLICE] for first in range(0, len(slots), SLICE)))
+    )
     return lambda: iter(pairs)
 
 
-def in_memory(run: Run, features: np.ndarray, target: object, absent: Sequence[int] = ()) -> Measurable:
-    """Arrays as preparations read them, without the records that are absent: a row of zeros that a mean is taken from
-    is none."""
+def in_memory(
+    run: Run, features: np.ndarray, target: object, absent: Sequence[int] = ()
+) -> Measurable:
+    """Arrays as preparations read them, without the records that are absent: a row of zeros that a
+    mean is taken from is none."""
     rows = np.asarray(features)
-    answers = check_target(run, target) if any(part.targets for part in run.prelude) else np.zeros(0)
+    answers = (
+        check_target(run, target) if any(part.targets for part in run.prelude) else np.zeros(0)
+    )
     if rows.ndim != 2 or not rows.size:
         clip_rows(rows, 1.0)  # says what is wrong
     if not run.admits(len(rows)):
         raise InputError("features", f"must have the run's n = {run.n} rows", len(rows))
     if absent:
-        rows, answers = np.delete(rows, absent, axis=0), np.delete(answers, absent if len(answers) else [])
-    return Measurable(run.n, rows.shape[1],  # sums are divided by the public n, whatever their length
-                      lambda: (rows[first:first + SLICE] for first in range(0, len(rows), SLICE)),
-                      lambda: iter((answers,)))
+        rows, answers = (
+            np.delete(rows, absent, axis=0),
+            np.delete(answers, absent if len(answers) else []),
+        )
+    return Measurable(
+        run.n,
+        rows.shape[1],  # sums are divided by the public n, whatever their length
+        lambda: (rows[first : first + SLICE] for first in range(0, len(rows), SLICE)),
+        lambda: iter((answers,)),
+    )
 
 
-def rows_of_batches(run: Run, features: np.ndarray, released: tuple[np.ndarray, ...],
-                    order: np.ndarray | None, absent: Sequence[int] = ()) -> Iterator[Iterator[np.ndarray]]:
-    """Prepared rows with their intercept, in slices, batch by batch where batches are fixed for the whole run (else all
-    records as one); zeros for the records that are absent."""
+def rows_of_batches(
+    run: Run,
+    features: np.ndarray,
+    released: tuple[np.ndarray, ...],
+    order: np.ndarray | None,
+    absent: Sequence[int] = (),
+) -> Iterator[Iterator[np.ndarray]]:
+    """Prepared rows with their intercept, in slices, batch by batch where batches are fixed for the
+    whole run (else all records as one); zeros for the records that are absent."""
     loss, rows = linear_loss(run), np.asarray(features)
     ranks = np.arange(len(rows)) if order is None else np.argsort(order)
     size = int(run.divisor) if by_block(run) else len(rows)
 
     def sliced(batch: np.ndarray) -> Iterator[np.ndarray]:
         for first in range(0, len(batch), SLICE):
-            here = batch[first:first + SLICE]
+            here = batch[first : first + SLICE]
             clipped = clip_rows(prepared(rows[here], run.prelude, released), loss.row_norm)
             full = np.column_stack((clipped, np.full(len(clipped), loss.intercept, np.float32)))
             yield np.where(np.isin(here, absent)[:, None], np.float32(0), full) if absent else full
 
-    return (sliced(ranks[first:first + size]) for first in range(0, len(ranks), size))
+    return (sliced(ranks[first : first + size]) for first in range(0, len(ranks), size))
 
 
 def scores(run: Run, model: Model, features: np.ndarray) -> np.ndarray:
@@ -219,20 +279,28 @@ def scores(run: Run, model: Model, features: np.ndarray) -> np.ndarray:
 
 def scores_of_slice(run: Run, model: Model, rows: np.ndarray) -> np.ndarray:
     """The same of a few rows, in this thread."""
-    return scores_of_prepared(run, model, clip_rows(prepared(rows, run.prelude, model.released),
-                                                    linear_loss(run).row_norm))
+    return scores_of_prepared(
+        run,
+        model,
+        clip_rows(prepared(rows, run.prelude, model.released), linear_loss(run).row_norm),
+    )
 
 
 def scores_of_prepared(run: Run, model: Model, rows: np.ndarray) -> np.ndarray:
     """The same of rows (m, d) that are prepared and clipped already, without their intercept."""
-    predictor = rows.astype(np.float64) @ model.weights[:, :-1].T + linear_loss(run).intercept * model.weights[:, -1]
+    predictor = (
+        rows.astype(np.float64) @ model.weights[:, :-1].T
+        + linear_loss(run).intercept * model.weights[:, -1]
+    )
     return predictor + target_offset(run, model.released)
 
 
 # What the compiled steps of a run need beside the data and the weights.
 
+
 def working_memory(run: Run, features: np.ndarray, target: object) -> int:
-    """Bytes of temporary memory of the program of a linear model's steps, as XLA states them; nothing is trained.
+    """Bytes of temporary memory of the program of a linear model's steps, as XLA states them;
+    nothing is trained.
 
     ``features`` (n, d), ``target`` (n,): data of the shape that the run will have.
     """
@@ -243,7 +311,9 @@ def working_memory(run: Run, features: np.ndarray, target: object) -> int:
         data = drawn_for_pass(program, drawn_once(program, data, key), key, 0)
         noise = NoiseAhead.normal(key, state.theta.shape).at(0)[0]
         plan, order = schedule(run), stream(key, ORDER)
-        made = (advance.lower(program, state, data, order, plan, noise, 0, run.steps, False),
-                drawing_program(order, state.theta.shape))
+        made = (
+            advance.lower(program, state, data, order, plan, noise, 0, run.steps, False),
+            drawing_program(order, state.theta.shape),
+        )
     usage: list[Any] = [each.compile().memory_analysis() for each in made]
     return int(sum(each.temp_size_in_bytes for each in usage) + noise.units.nbytes)

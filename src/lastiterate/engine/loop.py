@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
-import jax
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
-from lastiterate.engine.methods import averaged_by, followed_by
-from lastiterate.engine.methods import RunningMean
-from lastiterate.engine.noise import NoiseRecursion
-from lastiterate.engine.methods import executed
-from lastiterate.engine.samplers import sampler_of
-from lastiterate.engine.sampling import Sampler
-from lastiterate.engine.noise import Described
-from lastiterate.run.penalties import Prox
-from lastiterate.run.run import Run
-from lastiterate.run.step_sizes import Start
-from lastiterate.run.updates import UpdateRule
-from collections.abc import Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
+
+import jax
 import jax.numpy as jnp
 import numpy as np
-from lastiterate.engine.random import ORDER, START, Key, Number, Real, gaussian, stream
-from lastiterate.engine.noise import Noise
-from lastiterate.engine.methods import project, proximal
-from lastiterate.engine.record_loss import with_keys
-from lastiterate.run.step_sizes import GaussianStart
 
+from lastiterate.engine.methods import (
+    RunningMean,
+    averaged_by,
+    executed,
+    followed_by,
+    project,
+    proximal,
+)
+from lastiterate.engine.noise import Described, Noise, NoiseRecursion
+from lastiterate.engine.random import ORDER, START, Key, Number, Real, gaussian, stream
+from lastiterate.engine.record_loss import with_keys
+from lastiterate.engine.samplers import sampler_of
+from lastiterate.engine.sampling import Sampler
+from lastiterate.run.penalties import Prox
+from lastiterate.run.run import Run
+from lastiterate.run.step_sizes import GaussianStart, Start
+from lastiterate.run.updates import UpdateRule
 
 # What the loop needs to know about a model: the sum of the clipped gradients of a chunk of records.
 
+
 class Objective(Protocol):
-    """A model and its loss, as a JAX pytree: its numbers are arguments of compiled programs, all else is what they are
-    compiled for. Parameters are one float64 array of any shape.
+    """A model and its loss, as a JAX pytree: its numbers are arguments of compiled programs, all
+    else is what they are compiled for. Parameters are one float64 array of any shape.
     """
 
     @property
@@ -61,13 +61,15 @@ class Objective(Protocol):
 
 # What a step is compiled for, and the numbers that it is given.
 
+
 @jax.tree_util.register_pytree_node_class
 @dataclass(frozen=True)
 class StepProgram:
     """A run on a model as its steps need it: the key of compiled programs is its structure alone.
 
-    Step sizes and noise are given apart (``Schedule``); all other numbers (divisor, clip, ridge, radius, weights,
-    rates, momentum) are leaves. Runs that differ in numbers only, on data of equal shapes, share a program.
+    Step sizes and noise are given apart (``Schedule``); all other numbers (divisor, clip, ridge,
+    radius, weights, rates, momentum) are leaves. Runs that differ in numbers only, on data of equal
+    shapes, share a program.
     """
 
     sampler: Sampler
@@ -78,33 +80,67 @@ class StepProgram:
     rule: UpdateRule
     start: Start
     recursion: NoiseRecursion | None = None  #: of noise that later steps take back in part
-    follows: Any = None  #: what steps follow in place of a batch's sum with the run's own noise (``methods``)
+    follows: Any = (
+        None  #: what steps follow in place of a batch's sum with the run's own noise (``methods``)
+    )
     average: RunningMean | None = None  #: of iterates, released in the place of the last one
-    copies: int = 0  #: keys of every record that the objective is given in the place of its number, where it brings one
+    #: keys of every record that the objective is given in the place of its number, where it brings
+    #: one
+    copies: int = 0
 
     @classmethod
     def of(cls, run: Run, objective: Objective, rule: UpdateRule | None = None) -> StepProgram:
-        """The program of ``run``; ``rule``: what a description names and does not hold, a caller's optimizer."""
-        return cls(sampler_of(run.batching, run.n, objective.most), objective, run.divisor, executed(run.domain),
-                   run.prox, rule or run.rule, run.start, NoiseRecursion.of(run), followed_by(run), averaged_by(run),
-                   0 if run.record_draws is None else run.record_draws.copies)
+        """The program of ``run``; ``rule``: what a description names and does not hold, a caller's
+        optimizer."""
+        return cls(
+            sampler_of(run.batching, run.n, objective.most),
+            objective,
+            run.divisor,
+            executed(run.domain),
+            run.prox,
+            rule or run.rule,
+            run.start,
+            NoiseRecursion.of(run),
+            followed_by(run),
+            averaged_by(run),
+            0 if run.record_draws is None else run.record_draws.copies,
+        )
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], int]:
         described = (self.domain, self.prox, self.rule, self.start, self.follows, self.average)
-        return (self.sampler, self.objective, self.divisor, self.recursion, *map(Described, described)), self.copies
+        return (
+            self.sampler,
+            self.objective,
+            self.divisor,
+            self.recursion,
+            *map(Described, described),
+        ), self.copies
 
     @classmethod
     def tree_unflatten(cls, copies: int, held: tuple[Any, ...]) -> StepProgram:
         sampler, objective, divisor, recursion, *described = held
         domain, prox, rule, start, follows, average = (one.value for one in described)
-        return cls(sampler, objective, divisor, domain, prox, rule, start, recursion, follows, average, copies)
+        return cls(
+            sampler,
+            objective,
+            divisor,
+            domain,
+            prox,
+            rule,
+            start,
+            recursion,
+            follows,
+            average,
+            copies,
+        )
 
 
 # The one step and the compiled loop around it, the same for every model.
 
+
 class State(NamedTuple):
-    """Parameters, float64; what the update rule remembers; what the method follows, a snapshot or an average; what the
-    last steps made of their draws of noise."""
+    """Parameters, float64; what the update rule remembers; what the method follows, a snapshot or
+    an average; what the last steps made of their draws of noise."""
 
     theta: jax.Array
     memory: tuple[jax.Array, ...]
@@ -113,15 +149,28 @@ class State(NamedTuple):
 
     def kept(self) -> dict[str, np.ndarray]:
         """Its arrays by names, for a checkpoint."""
-        named = {"theta": self.theta} | {f"{field}{i}": array for field in REMEMBERED
-                                         for i, array in enumerate(getattr(self, field))}
-        return {name: np.array(array) for name, array in named.items()}  # copied: ``advance`` writes there
+        named = {"theta": self.theta} | {
+            f"{field}{i}": array
+            for field in REMEMBERED
+            for i, array in enumerate(getattr(self, field))
+        }
+        return {
+            name: np.array(array) for name, array in named.items()
+        }  # copied: ``advance`` writes there
 
     @classmethod
     def restored(cls, arrays: Mapping[str, np.ndarray]) -> State:
         """The state that ``kept`` gave."""
-        return cls(jnp.asarray(arrays["theta"]), *(tuple(jnp.asarray(arrays[f"{field}{i}"]) for i in range(sum(
-            name.startswith(field) for name in arrays))) for field in REMEMBERED))
+        return cls(
+            jnp.asarray(arrays["theta"]),
+            *(
+                tuple(
+                    jnp.asarray(arrays[f"{field}{i}"])
+                    for i in range(sum(name.startswith(field) for name in arrays))
+                )
+                for field in REMEMBERED
+            ),
+        )
 
 
 REMEMBERED = State._fields[1:]
@@ -134,19 +183,32 @@ class Schedule(NamedTuple):
     noise_std: np.ndarray
 
 
-def update(program: StepProgram, state: State, data: object, order: Key, noise: Real, k: Number, step_size: Real,
-           exact: jax.Array | None = None) -> State:
-    """Step k (0-based): the only implementation of the update rule; ``noise`` is added to the mean gradient.
+def update(
+    program: StepProgram,
+    state: State,
+    data: object,
+    order: Key,
+    noise: Real,
+    k: Number,
+    step_size: Real,
+    exact: jax.Array | None = None,
+) -> State:
+    """Step k (0-based): the only implementation of the update rule; ``noise`` is added to the mean
+    gradient.
 
-    ``exact``: noise that is added to the sum before anything is divided, where both are multiples of one power of two.
+    ``exact``: noise that is added to the sum before anything is divided, where both are multiples
+    of one power of two.
     """
     point = looked_from(program, state, k)
     if program.follows is not None:
         total, noise, followed = program.follows.followed(
-            program.objective, program.sampler, point, state.followed, data, order, noise, k)
+            program.objective, program.sampler, point, state.followed, data, order, noise, k
+        )
         return ended(program, state._replace(followed=followed), point, total, noise, k, step_size)
     total = batch_sum(program, point, data, order, k)
-    return ended(program, state, point, total if exact is None else total + exact, noise, k, step_size)
+    return ended(
+        program, state, point, total if exact is None else total + exact, noise, k, step_size
+    )
 
 
 def looked_from(program: StepProgram, state: State, k: Number) -> jax.Array:
@@ -154,27 +216,47 @@ def looked_from(program: StepProgram, state: State, k: Number) -> jax.Array:
     return program.rule.point(state.theta, state.memory, k)
 
 
-def ended(program: StepProgram, state: State, point: jax.Array, total: np.ndarray | jax.Array, noise: Real, k: Number,
-          step_size: Real) -> State:
+def ended(
+    program: StepProgram,
+    state: State,
+    point: jax.Array,
+    total: np.ndarray | jax.Array,
+    noise: Real,
+    k: Number,
+    step_size: Real,
+) -> State:
     """Step k from the sum ``total`` of its batch's gradients at ``point``."""
     gradient = noisy_mean(program, point, total, noise)
     direction, memory = program.rule.update(gradient, state.memory, state.theta, k)
     return moved_against(program, state._replace(memory=memory), point, direction, k, step_size)
 
 
-def noisy_mean(program: StepProgram, point: jax.Array, total: np.ndarray | jax.Array, noise: Real) -> jax.Array:
+def noisy_mean(
+    program: StepProgram, point: jax.Array, total: np.ndarray | jax.Array, noise: Real
+) -> jax.Array:
     """What a step makes of the sum of its batch's gradients, before its update rule."""
     return total / program.divisor + program.objective.ridge * point + noise  # pyright: ignore  # JAX's, as point is
 
 
-def moved_against(program: StepProgram, state: State, point: jax.Array, direction: jax.Array, k: Number,
-                  step_size: Real) -> State:
-    """The end of step k: against a direction, by the penalty's proximal map, onto the domain; and into the average."""
-    moved = program.objective.leafwise(partial(proximal, program.prox, step_size), point - step_size * direction)
+def moved_against(
+    program: StepProgram,
+    state: State,
+    point: jax.Array,
+    direction: jax.Array,
+    k: Number,
+    step_size: Real,
+) -> State:
+    """The end of step k: against a direction, by the penalty's proximal map, onto the domain; and
+    into the average."""
+    moved = program.objective.leafwise(
+        partial(proximal, program.prox, step_size), point - step_size * direction
+    )
     theta = project(program.domain, moved)
     if program.average is None:
         return state._replace(theta=theta)
-    return state._replace(theta=theta, followed=(program.average.after(state.followed[0], theta, k),))
+    return state._replace(
+        theta=theta, followed=(program.average.after(state.followed[0], theta, k),)
+    )
 
 
 def outcome(program: StepProgram, state: State) -> jax.Array:
@@ -182,13 +264,20 @@ def outcome(program: StepProgram, state: State) -> jax.Array:
     return state.theta if program.average is None else state.followed[0]
 
 
-def batch_sum(program: StepProgram, theta: jax.Array, data: object, order: Key, k: Number) -> jax.Array:
+def batch_sum(
+    program: StepProgram, theta: jax.Array, data: object, order: Key, k: Number
+) -> jax.Array:
     """Sum of the clipped data gradients of step k's batch; ``order``: the stream of secret draws."""
-    return program.sampler.batch_sum(lambda chunk: chunk_sum(program, theta, chunk, order, k), data, order, k)
+    return program.sampler.batch_sum(
+        lambda chunk: chunk_sum(program, theta, chunk, order, k), data, order, k
+    )
 
 
-def chunk_sum(program: StepProgram, theta: jax.Array, chunk: tuple[Any, ...], order: Key, k: Number) -> jax.Array:
-    """Sum of the clipped data gradients of a chunk of step k, whose records have keys where they brought numbers."""
+def chunk_sum(
+    program: StepProgram, theta: jax.Array, chunk: tuple[Any, ...], order: Key, k: Number
+) -> jax.Array:
+    """Sum of the clipped data gradients of a chunk of step k, whose records have keys where they
+    brought numbers."""
     chunk = with_keys(chunk, order, k, program.copies) if program.copies else chunk
     return program.objective.chunk_sum(theta, chunk)
 
@@ -206,9 +295,19 @@ def start(program: StepProgram, initial: np.ndarray | jax.Array, key: Key) -> St
     return State(theta, *jax.tree.map(jnp.copy, (program.rule.init(theta), followed, recent)))
 
 
-def advanced(program: StepProgram, state: State, data: object, order: Key, plan: Schedule, noise: Noise, first: Number,
-             last: Number, every: bool) -> tuple[State, jax.Array]:
-    """Steps first .. last - 1, and with ``every`` their iterates, that of step k at place k - ``noise.first``.
+def advanced(
+    program: StepProgram,
+    state: State,
+    data: object,
+    order: Key,
+    plan: Schedule,
+    noise: Noise,
+    first: Number,
+    last: Number,
+    every: bool,
+) -> tuple[State, jax.Array]:
+    """Steps first .. last - 1, and with ``every`` their iterates, that of step k at place k -
+    ``noise.first``.
 
     ``order``: the stream of the run's secret draws.
     """
@@ -223,11 +322,19 @@ def advanced(program: StepProgram, state: State, data: object, order: Key, plan:
 
 
 advance = jax.jit(advanced, static_argnums=8, donate_argnums=1)
-"""``advanced`` that writes over ``state``, which nobody may use afterwards: so a wide band of noise is not copied."""
+"""``advanced`` that writes over ``state``, which nobody may use afterwards: so a wide band of noise
+is not copied."""
 
 
-def step_at(program: StepProgram, state: State, data: object, order: Key, noise: Noise, plan: Schedule,
-            k: Number) -> State:
+def step_at(
+    program: StepProgram,
+    state: State,
+    data: object,
+    order: Key,
+    noise: Noise,
+    plan: Schedule,
+    k: Number,
+) -> State:
     """Step k with its noise and the plan's numbers."""
     step_size = plan.step_size[jnp.minimum(k, plan.step_size.shape[0] - 1)]
     if noise.exact is not None:
@@ -236,8 +343,11 @@ def step_at(program: StepProgram, state: State, data: object, order: Key, noise:
     return update(program, state, data, order, made, k, step_size)
 
 
-def noise_at(program: StepProgram, state: State, noise: Noise, plan: Schedule, k: Number) -> tuple[jax.Array, State]:
-    """What step k adds to the mean gradient, from its normal noise; and the state that remembers it."""
+def noise_at(
+    program: StepProgram, state: State, noise: Noise, plan: Schedule, k: Number
+) -> tuple[jax.Array, State]:
+    """What step k adds to the mean gradient, from its normal noise; and the state that remembers
+    it."""
     unit = noise.units[k - noise.first]
     if program.recursion is not None:
         unit, recent = program.recursion.made(state.recent, unit, k)
@@ -246,24 +356,33 @@ def noise_at(program: StepProgram, state: State, noise: Noise, plan: Schedule, k
 
 
 def drawn_once(program: StepProgram, data: object, key: Key) -> Any:
-    """Data (in public order) as the secret draw of the whole run arranges them; without one as they are, uncopied."""
+    """Data (in public order) as the secret draw of the whole run arranges them; without one as they
+    are, uncopied."""
     sampler = program.sampler
     return sampler.arranged(data, stream(key, ORDER)) if sampler.drawn == "once" else data
 
 
 def drawn_for_pass(program: StepProgram, data: object, key: Key, number: Number) -> Any:
-    """Data (in public order) as the secret draw of pass ``number`` arranges them; without one as they are."""
+    """Data (in public order) as the secret draw of pass ``number`` arranges them; without one as
+    they are."""
     sampler = program.sampler
-    return sampler.arranged(data, stream(stream(key, ORDER), number)) if sampler.drawn == "each pass" else data
+    return (
+        sampler.arranged(data, stream(stream(key, ORDER), number))
+        if sampler.drawn == "each pass"
+        else data
+    )
 
 
 def schedule(run: Run) -> Schedule:
-    """The numbers of a run that a compiled program takes as arguments; padded, so that few lengths are compiled.
+    """The numbers of a run that a compiled program takes as arguments; padded, so that few lengths
+    are compiled.
 
     Where noise follows the parameters, steps scale normal noise themselves.
     """
     by_step = not run.method.noisy_steps
     count = 1 if run.step_size.constant and (by_step or run.same_noise) else run.steps
     padded = 1 << (count - 1).bit_length()  # entries beyond the last step are never read
-    table = np.column_stack((run.step_sizes[:count], np.ones(count) if by_step else run.noise_stds[:count]))
+    table = np.column_stack(
+        (run.step_sizes[:count], np.ones(count) if by_step else run.noise_stds[:count])
+    )
     return Schedule(*np.pad(table, ((0, padded - count), (0, 0)), mode="edge").T)

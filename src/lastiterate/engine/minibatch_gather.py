@@ -1,7 +1,8 @@
-"""Batches that are drawn anew in every pass, gathered on the host while the steps before them are made.
+"""Batches that are drawn anew in every pass, gathered on the host while the steps before them are
+made.
 
-A compiled program gathers records one number at a time; NumPy copies whole records, in a thread of its own. Two buffers
-exist, of a share of the data each.
+A compiled program gathers records one number at a time; NumPy copies whole records, in a thread of
+its own. Two buffers exist, of a share of the data each.
 """
 
 from __future__ import annotations
@@ -15,13 +16,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from lastiterate.engine.host_permutation import Dealt, words
+from lastiterate.engine.loop import StepProgram, drawn_for_pass
 from lastiterate.engine.noise import ahead
 from lastiterate.engine.random import Key
-from lastiterate.engine.loop import drawn_for_pass
-from lastiterate.engine.loop import StepProgram
 from lastiterate.engine.rows import aligned_zeros
 from lastiterate.engine.samplers import Bins
-from lastiterate.engine.host_permutation import Dealt, words
 from lastiterate.engine.sampling import DealtEachPass
 
 GROUP = 2**25
@@ -29,16 +29,19 @@ GROUP = 2**25
 
 
 class Group(NamedTuple):
-    """Records of the steps before ``end``, and the program that reads them; valid until the group after the next."""
+    """Records of the steps before ``end``, and the program that reads them; valid until the group
+    after the next."""
 
     program: StepProgram
     data: object
     end: int
 
 
-def batches(program: StepProgram, data: object, key: Key, first: int, steps: int) -> Generator[Group, None, None]:
-    """What the steps ``first`` .. ``steps`` - 1 read, arranged by the draws of ``key``; ``data`` as the draw of the
-    whole run left them."""
+def batches(
+    program: StepProgram, data: object, key: Key, first: int, steps: int
+) -> Generator[Group, None, None]:
+    """What the steps ``first`` .. ``steps`` - 1 read, arranged by the draws of ``key``; ``data`` as
+    the draw of the whole run left them."""
     sampler = program.sampler
     if sampler.drawn != "each pass":
         yield Group(program, data, steps)
@@ -46,11 +49,16 @@ def batches(program: StepProgram, data: object, key: Key, first: int, steps: int
         yield from ahead(gathered(program, sampler, data, key, first, steps))
     else:  # a device gathers what lies there
         for number in range(first // sampler.blocks, -(-steps // sampler.blocks)):
-            yield Group(program, drawn_for_pass(program, data, key, number), min(steps, (number + 1) * sampler.blocks))
+            yield Group(
+                program,
+                drawn_for_pass(program, data, key, number),
+                min(steps, (number + 1) * sampler.blocks),
+            )
 
 
-def gathered(program: StepProgram, sampler: DealtEachPass, data: object, key: Key, first: int,
-             steps: int) -> Iterator[Group]:
+def gathered(
+    program: StepProgram, sampler: DealtEachPass, data: object, key: Key, first: int, steps: int
+) -> Iterator[Group]:
     """As many batches at a time as a buffer holds, as ``Bins`` reads them."""
     reads = replace(program, sampler=Bins(sampler.layout, sampler.blocks, sampler.rows_read))
     leaves, tree = jax.tree.flatten(data)
@@ -63,18 +71,21 @@ def gathered(program: StepProgram, sampler: DealtEachPass, data: object, key: Ke
             while begin < until:
                 end = buffers.fits(dealt, begin, until)
                 records = jax.tree.unflatten(tree, buffers.filled(dealt, begin, end))
-                yield Group(reads, (records, dealt.begins - dealt.begins[begin]), number * blocks + end)
+                yield Group(
+                    reads, (records, dealt.begins - dealt.begins[begin]), number * blocks + end
+                )
                 begin = end
 
 
 def flat(leaf: np.ndarray, sampler: DealtEachPass) -> np.ndarray:
     """Records along the first axis, as a view."""
     array = np.asarray(leaf)
-    return array.reshape(-1, *array.shape[len(sampler.layout.shape):])
+    return array.reshape(-1, *array.shape[len(sampler.layout.shape) :])
 
 
 class Buffers:
-    """Two buffers for records like ``rows``, with empty slots behind them that a program may read and leaves out."""
+    """Two buffers for records like ``rows``, with empty slots behind them that a program may read
+    and leaves out."""
 
     def __init__(self, rows: list[np.ndarray], sampler: DealtEachPass, n: int) -> None:
         self._rows, self._sampler = rows, sampler
@@ -92,12 +103,22 @@ class Buffers:
 
     def fits(self, dealt: Dealt, begin: int, until: int) -> int:
         """The first batch that has no place any more, from ``begin`` on, where there is always one."""
-        return max(begin + 1, min(until, int(np.searchsorted(  # pyright: ignore
-            dealt.begins, dealt.begins[begin] + self._most, side="right")) - 1))
+        return max(
+            begin + 1,
+            min(
+                until,
+                int(
+                    np.searchsorted(  # pyright: ignore
+                        dealt.begins, dealt.begins[begin] + self._most, side="right"
+                    )
+                )
+                - 1,
+            ),
+        )
 
     def filled(self, dealt: Dealt, begin: int, end: int) -> list[Any]:
         """The records of batches ``begin`` .. ``end`` - 1, in the buffer that is not in use."""
-        places = dealt.places[dealt.begins[begin]:dealt.begins[end]]
+        places = dealt.places[dealt.begins[begin] : dealt.begins[end]]
         if len(places) > self._most:  # one batch alone, far larger than expected: never cut
             self._most = len(places)
             self._pair = [self._pair[0], self._empty()]
@@ -105,6 +126,8 @@ class Buffers:
         if len(self._pair[0][0]) < self._most + self._sampler.rows_read:
             self._pair[0] = self._empty()
         for target, part in zip(self._pair[0], self._rows, strict=True):
-            np.take(part, places, axis=0, out=target[:len(places)], mode="clip")  # all places are valid
+            np.take(
+                part, places, axis=0, out=target[: len(places)], mode="clip"
+            )  # all places are valid
         with jax.enable_x64(True):  # which every thread has for itself
             return [jax.device_put(target, may_alias=True) for target in self._pair[0]]

@@ -3,55 +3,64 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
-import jax
-import numpy as np
-from jax.experimental import checkify
-from lastiterate.engine.tracing import equations
-from lastiterate.engine.parameters import Form
-from lastiterate.engine.record_loss import ARRAYS, RecordLoss, in_precision
-from lastiterate.errors import InputError
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
+
+import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.experimental import checkify
+
 from lastiterate.engine.checkpoint import Checkpoint
-from lastiterate.engine.optimizers import coupled
 from lastiterate.engine.dense_gradients import assembled, clipped_parts, clipped_sum
-from lastiterate.engine.record_loss import BLANK, Augment, DrawingLoss, blaming, drawing
-from lastiterate.engine.tracing import fingerprint
-from lastiterate.engine.random import Key, fresh_key
-from lastiterate.engine.linear_gradients import counts
+from lastiterate.engine.linear_gradients import counts, hidden_state
 from lastiterate.engine.loop import drawn_once
-from lastiterate.engine.single_record_chunks import arithmetic, one_by_one
-from lastiterate.engine.optimizers import GradientTransformation, OptimizerRule, rule_of
-from lastiterate.engine.linear_gradients import hidden_state
-from lastiterate.engine.trainer import check_process
-from lastiterate.engine.record_loss import in_copies
-from lastiterate.engine.record_loss import (RecordLoss, check_classes, check_gradient, check_loss, check_records, check_shapes, in_precision)
-from lastiterate.engine.samplers import layout_of
 from lastiterate.engine.noise import numbered
-from lastiterate.engine.tracing import program
-from lastiterate.engine.trainer import Loop, Progress
-from lastiterate.run.validation import Weights
+from lastiterate.engine.optimizers import GradientTransformation, OptimizerRule, coupled, rule_of
+from lastiterate.engine.parameters import Form
+from lastiterate.engine.random import Key, fresh_key
+from lastiterate.engine.record_loss import (
+    ARRAYS,
+    BLANK,
+    Augment,
+    DrawingLoss,
+    RecordLoss,
+    blaming,
+    check_classes,
+    check_gradient,
+    check_loss,
+    check_records,
+    check_shapes,
+    drawing,
+    in_copies,
+    in_precision,
+)
+from lastiterate.engine.samplers import layout_of
+from lastiterate.engine.single_record_chunks import arithmetic, one_by_one
+from lastiterate.engine.tracing import equations, fingerprint, program
+from lastiterate.engine.trainer import Loop, Progress, check_process
+from lastiterate.errors import InputError
 from lastiterate.run.facts import CHUNK
 from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import GaussianStart
+from lastiterate.run.validation import Weights
 
-
-# Class indices beyond the end of an array, of which JAX takes another entry, or NaN, without a word.
+# Class indices beyond the end of an array, of which JAX takes another entry, or NaN, without a
+# word.
 
 LOOKUPS = {"gather", "dynamic_slice"}
 
 
 @dataclass(eq=False)
 class LabelCheck:
-    """Refuse records (x, y, ...) whose largest whole number y lies beyond what a loss looks up with it.
+    """Refuse records (x, y, ...) whose largest whole number y lies beyond what a loss looks up with
+    it.
 
-    Where every array that is looked up in is longer, nothing is executed; otherwise the loss is, on that y with zeros
-    for the rest. What JAX cannot check passes, and so do negative numbers, which losses use for "none". Records may
-    come in pieces: only what exceeds all before is looked at.
+    Where every array that is looked up in is longer, nothing is executed; otherwise the loss is, on
+    that y with zeros for the rest. What JAX cannot check passes, and so do negative numbers, which
+    losses use for "none". Records may come in pieces: only what exceeds all before is looked at.
     """
 
     loss: RecordLoss
@@ -61,7 +70,12 @@ class LabelCheck:
 
     def __call__(self, records: tuple[Any, ...]) -> None:
         labels: Any = records[1] if len(records) > 1 else None
-        if not isinstance(labels, ARRAYS) or labels.ndim != 1 or labels.dtype.kind not in "iu" or not labels.size:
+        if (
+            not isinstance(labels, ARRAYS)
+            or labels.ndim != 1
+            or labels.dtype.kind not in "iu"
+            or not labels.size
+        ):
             return
         largest = np.asarray(labels).max()
         if largest <= self.largest:
@@ -71,24 +85,41 @@ class LabelCheck:
         self.largest = int(largest)
 
     def _look_up(self, records: tuple[Any, ...], label: np.integer[Any]) -> None:
-        blank = in_precision(jax.tree.map(lambda a: np.zeros_like(np.asarray(a)[0]), records), exact=self.exact)
-        given: Any = (self.form.arrays(np.zeros(self.form.size), exact=self.exact), (blank[0], label, *blank[2:]))
+        blank = in_precision(
+            jax.tree.map(lambda a: np.zeros_like(np.asarray(a)[0]), records), exact=self.exact
+        )
+        given: Any = (
+            self.form.arrays(np.zeros(self.form.size), exact=self.exact),
+            (blank[0], label, *blank[2:]),
+        )
 
         def value(arrays: Any, record: Any) -> Any:
             return self.loss(self.form.whole(arrays), *record)
 
         traced: Any = jax.make_jaxpr(value)(*given)  # pyright: ignore
-        sizes: list[int] = [size for eqn in equations(traced) if eqn.primitive.name in LOOKUPS
-                            for size in eqn.invars[0].aval.shape]
+        sizes: list[int] = [
+            size
+            for eqn in equations(traced)
+            if eqn.primitive.name in LOOKUPS
+            for size in eqn.invars[0].aval.shape
+        ]
         if label < min(sizes, default=math.inf):
             return
         try:
             found, _ = jax.jit(checkify.checkify(value, errors=checkify.index_checks))(*given)
-        except (NotImplementedError, ValueError):  # of operations that checkify does not follow, as jax.checkpoint
+        except (
+            NotImplementedError,
+            ValueError,
+        ):  # of operations that checkify does not follow, as jax.checkpoint
             return
         if found.get() is not None:
-            raise InputError("data", "must have class indices that the loss knows, and one lies beyond an array's end, "
-                             "where JAX takes another entry", None, "encode labels as 0, 1, ... first")
+            raise InputError(
+                "data",
+                "must have class indices that the loss knows, and one lies beyond an array's end, "
+                "where JAX takes another entry",
+                None,
+                "encode labels as 0, 1, ... first",
+            )
 
 
 # Any differentiable model: a loss of one record over parameters in any nested structure.
@@ -100,16 +131,19 @@ MICROBATCH = 32
 @numbered
 @dataclass(frozen=True)
 class PerExample:
-    """Per-example gradients of any loss, clipped; a chunk is records (pytrees of (m, ...)) and which are real, (m,).
+    """Per-example gradients of any loss, clipped; a chunk is records (pytrees of (m, ...)) and
+    which are real, (m,).
 
-    ``copies``: of every record, whose keys are its last part (0: records draw nothing); their mean is clipped.
-    ``weights``: of classes, by which clipped gradients are multiplied; a record's second part is its class.
+    ``copies``: of every record, whose keys are its last part (0: records draw nothing); their mean
+    is clipped. ``weights``: of classes, by which clipped gradients are multiplied; a record's
+    second part is its class.
 
-    **Guarantee:** every record's gradient is scaled to norm at most ``clip`` by its own computed norm (one that is not
-    finite counts as 0, without a clip too), and chunks of at most ``CHUNK`` records are summed in at least single
-    precision (see ``FLOAT_SLACK``). With ``exact`` everything that depends on the parameters is float64, for theorems
-    about a hidden state. ``alone``: records of a chunk are read one by one, so that no bit of a gradient depends on
-    its place, as wherever batches move.
+    **Guarantee:** every record's gradient is scaled to norm at most ``clip`` by its own computed
+    norm (one that is not finite counts as 0, without a clip too), and chunks of at most ``CHUNK``
+    records are summed in at least single precision (see ``FLOAT_SLACK``). With ``exact`` everything
+    that depends on the parameters is float64, for theorems about a hidden state. ``alone``: records
+    of a chunk are read one by one, so that no bit of a gradient depends on its place, as wherever
+    batches move.
     """
 
     loss: RecordLoss
@@ -128,7 +162,9 @@ class PerExample:
         if self.alone:
             parts = one_by_one(partial(self._read, clipped_parts, arrays), chunk)
             return self.form.vector(assembled(arrays, *parts, jnp.float64))
-        return jnp.where(chunk[-1].max() > 0, self.form.vector(self._read(clipped_sum, arrays, chunk)), 0.0)
+        return jnp.where(
+            chunk[-1].max() > 0, self.form.vector(self._read(clipped_sum, arrays, chunk)), 0.0
+        )
 
     def _read(self, how: Callable[..., Any], arrays: object, chunk: tuple[Any, ...]) -> Any:
         """``clipped_sum`` or ``clipped_parts`` of a chunk."""
@@ -146,25 +182,40 @@ class PerExample:
 
 
 def real_records(chunk: tuple[Any, ...]) -> tuple[Any, jax.Array]:
-    """The records of a chunk and which are real: empty slots hold a copy of the first record, so that no loss is
-    computed on values that no record has."""
+    """The records of a chunk and which are real: empty slots hold a copy of the first record, so
+    that no loss is computed on values that no record has."""
     records, real = chunk[:-1], chunk[-1] > 0
-    return jax.tree.map(lambda a: jnp.where(real.reshape((-1,) + (1,) * (a.ndim - 1)), a, a[:1]), records), real
+    return jax.tree.map(
+        lambda a: jnp.where(real.reshape((-1,) + (1,) * (a.ndim - 1)), a, a[:1]), records
+    ), real
 
 
-def fit_network(run: Run, loss: RecordLoss, params: object, data: tuple[Any, ...], key: Key | None = None, *,
-                microbatch: int | None = None, progress: Progress | None = None, checkpoint: Checkpoint | None = None,
-                executed_as: Callable[[Loop, Key], Loop] | None = None,
-                optimizer: GradientTransformation | None = None, augment: Augment | None = None) -> Any:
-    """Execute ``run`` on ``loss(params, *record)``; the last parameters, structured like ``params``.
+def fit_network(
+    run: Run,
+    loss: RecordLoss,
+    params: object,
+    data: tuple[Any, ...],
+    key: Key | None = None,
+    *,
+    microbatch: int | None = None,
+    progress: Progress | None = None,
+    checkpoint: Checkpoint | None = None,
+    executed_as: Callable[[Loop, Key], Loop] | None = None,
+    optimizer: GradientTransformation | None = None,
+    augment: Augment | None = None,
+) -> Any:
+    """Execute ``run`` on ``loss(params, *record)``; the last parameters, structured like
+    ``params``.
 
-    ``params``: public first parameters. ``data``: arrays or pytrees of arrays whose first axis are the records, such as
-    (x, y). For release="all" every array has the steps as its first axis. ``key``: for tests and audits only.
-    ``checkpoint``: checkpoints, which know the data, the first parameters and the traced gradient of the loss.
-    ``executed_as``: another arithmetic for the same loop (``exact_records``). ``optimizer``: what makes the steps.
-    ``augment``: ``augment(key, x)``, before the loss.
+    ``params``: public first parameters. ``data``: arrays or pytrees of arrays whose first axis are
+    the records, such as (x, y). For release="all" every array has the steps as its first axis.
+    ``key``: for tests and audits only. ``checkpoint``: checkpoints, which know the data, the first
+    parameters and the traced gradient of the loss. ``executed_as``: another arithmetic for the same
+    loop (``exact_records``). ``optimizer``: what makes the steps. ``augment``: ``augment(key, x)``,
+    before the loss.
 
-    **Guarantee:** exactly the run that is accounted: per-example clips, noise at every step, no other output.
+    **Guarantee:** exactly the run that is accounted: per-example clips, noise at every step, no
+    other output.
     """
     with jax.enable_x64(True):
         loop, initial, arranged = prepared(run, loss, params, data, microbatch, optimizer, augment)
@@ -182,11 +233,17 @@ def fit_network(run: Run, loss: RecordLoss, params: object, data: tuple[Any, ...
         return form.whole(form.released(released))
 
 
-def prepared(run: Run, loss: RecordLoss, params: object, data: tuple[Any, ...],
-             microbatch: int | None = None,
-             optimizer: GradientTransformation | None = None,
-             augment: Augment | None = None) -> tuple[Loop, jax.Array, Any]:
-    """The loop of a run on a network, its first parameters as one vector, and the records arranged in public order."""
+def prepared(
+    run: Run,
+    loss: RecordLoss,
+    params: object,
+    data: tuple[Any, ...],
+    microbatch: int | None = None,
+    optimizer: GradientTransformation | None = None,
+    augment: Augment | None = None,
+) -> tuple[Loop, jax.Array, Any]:
+    """The loop of a run on a network, its first parameters as one vector, and the records arranged
+    in public order."""
     check_process()
     records = tuple(data)
     check_records(run, records)
@@ -194,22 +251,43 @@ def prepared(run: Run, loss: RecordLoss, params: object, data: tuple[Any, ...],
     if run.record_draws is None:
         LabelCheck(loss, objective.form, objective.exact)(records)
     rule = rule_of(optimizer, objective.form, params)
-    columns = records if run.record_draws is None else (*records, np.arange(len(jax.tree.leaves(records)[0])))
-    return Loop(run, objective, rule=rule), objective.form.vector(params), arrange_records(run, columns, objective.most)
+    columns = (
+        records
+        if run.record_draws is None
+        else (*records, np.arange(len(jax.tree.leaves(records)[0])))
+    )
+    return (
+        Loop(run, objective, rule=rule),
+        objective.form.vector(params),
+        arrange_records(run, columns, objective.most),
+    )
 
 
-def objective_of(run: Run, loss: RecordLoss, params: object, records: tuple[Any, ...],
-                 microbatch: int | None = None, augment: Augment | None = None) -> PerExample:
-    """The per-example gradients of a loss at parameters like ``params``; of ``records`` shapes and dtypes count."""
+def objective_of(
+    run: Run,
+    loss: RecordLoss,
+    params: object,
+    records: tuple[Any, ...],
+    microbatch: int | None = None,
+    augment: Augment | None = None,
+) -> PerExample:
+    """The per-example gradients of a loss at parameters like ``params``; of ``records`` shapes and
+    dtypes count."""
     form = Form.of(params)
     if run.prelude:
-        raise InputError("prelude", "prepares the rows of linear models only", type(run.prelude[0]).__name__,
-                         "leave it out")
+        raise InputError(
+            "prelude",
+            "prepares the rows of linear models only",
+            type(run.prelude[0]).__name__,
+            "leave it out",
+        )
     most = min(MICROBATCH if microbatch is None else microbatch, CHUNK)
     if most < 1:
         raise InputError("microbatch", "must be a positive whole number", microbatch)
     if isinstance(run.start, GaussianStart) and bool(form.vector(params).any()):
-        raise InputError("params", "must be 0 where the run starts at random", None, "or use start=Fixed()")
+        raise InputError(
+            "params", "must be 0 where the run starts at random", None, "or use start=Fixed()"
+        )
     check_classes(run, records)
     copies = 0 if run.record_draws is None else run.record_draws.copies
     loss, records = drawing(run, loss, augment, records, exact=hidden_state(run))
@@ -223,30 +301,48 @@ def objective_of(run: Run, loss: RecordLoss, params: object, records: tuple[Any,
     return PerExample(loss, form, run.clip, exact, most, copies, run.loss.class_weights, alone)
 
 
-def identity(objective: PerExample, records: tuple[Any, ...], rule: OptimizerRule | None = None) -> str:
-    """What a checkpoint knows of a loss, of the structure of its parameters and of an optimizer; of ``records`` shapes
-    and types count."""
+def identity(
+    objective: PerExample, records: tuple[Any, ...], rule: OptimizerRule | None = None
+) -> str:
+    """What a checkpoint knows of a loss, of the structure of its parameters and of an optimizer; of
+    ``records`` shapes and types count."""
     form, exact = objective.form, objective.exact
     records = (*records, BLANK) if objective.copies else records
-    first = in_precision(jax.tree.map(lambda a: np.zeros_like(np.asarray(a)[0]), records), exact=exact)
+    first = in_precision(
+        jax.tree.map(lambda a: np.zeros_like(np.asarray(a)[0]), records), exact=exact
+    )
     gradient = jax.grad(lambda arrays, record: objective.loss(form.whole(arrays), *record))
     closed, _ = program(gradient, form.arrays(np.zeros(form.size), exact=exact), first)
     known = "" if rule is None else f", optimizer {rule.identity}"
-    return fingerprint(closed, str(form.tree), form.shapes, form.dtypes, exact, objective.alone) + known
+    return (
+        fingerprint(closed, str(form.tree), form.shapes, form.dtypes, exact, objective.alone)
+        + known
+    )
 
 
-def check_fits(run: Run, loss: RecordLoss, params: object, data: tuple[Any, ...], microbatch: int | None,
-               optimizer: GradientTransformation | None = None, augment: Augment | None = None) -> None:
-    """Refuse what cannot be trained, by the shapes of the records alone: before a record is read, or paid for."""
+def check_fits(
+    run: Run,
+    loss: RecordLoss,
+    params: object,
+    data: tuple[Any, ...],
+    microbatch: int | None,
+    optimizer: GradientTransformation | None = None,
+    augment: Augment | None = None,
+) -> None:
+    """Refuse what cannot be trained, by the shapes of the records alone: before a record is read,
+    or paid for."""
     check_shapes(run, data)
     with jax.enable_x64(True):
-        blank = jax.tree.map(lambda a: np.zeros((1, *np.shape(a)[1:]), np.asarray(a).dtype), tuple(data))
+        blank = jax.tree.map(
+            lambda a: np.zeros((1, *np.shape(a)[1:]), np.asarray(a).dtype), tuple(data)
+        )
         form = objective_of(run, loss, params, blank, microbatch, augment).form
         rule_of(optimizer, form, params, tried=0 if coupled(run) else run.steps)
 
 
 def arrange_records(run: Run, data: tuple[Any, ...], most: int) -> tuple[Any, ...]:
-    """Leaves (blocks, chunks, m, ...), or (n, ...) where batches are drawn, and behind them which slots are real."""
+    """Leaves (blocks, chunks, m, ...), or (n, ...) where batches are drawn, and behind them which
+    slots are real."""
     count = len(jax.tree.leaves(data)[0])
     plan = layout_of(run, count, most)
     slots = plan.slot(np.arange(count))

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields
+from functools import cache, lru_cache, partial
+from typing import Any, NamedTuple, TypeVar, final
+
 import jax
 import jax.numpy as jnp
 import numpy as np
-from lastiterate.engine.random import (NOISE, PAIRS, Key, Number, gaussian, numbered as numbered_of_gaussian_noise, stream, streams)
-from dataclasses import dataclass, fields
-from functools import cache
-from typing import Any, TypeVar
-from typing import final
-from lastiterate.engine.random import Number
+
+from lastiterate.engine.random import NOISE, PAIRS, Key, Number, gaussian, stream, streams
+from lastiterate.engine.random import numbered as numbered_of_gaussian_noise
 from lastiterate.run.noise import Correlated
 from lastiterate.run.run import Run
-
 
 # The next item is made in a thread while the last one is used.
 
@@ -31,7 +26,8 @@ Item = TypeVar("Item")
 def ahead(items: Iterator[Item]) -> Generator[Item, None, None]:
     """The same items: one is in use, and one is made or ready, so that two buffers serve.
 
-    An error of ``items`` is raised where the item would have come; a caller that stops waits for the one in the making.
+    An error of ``items`` is raised where the item would have come; a caller that stops waits for
+    the one in the making.
     """
     end = object()
     with ThreadPoolExecutor(1, "lastiterate-reads-ahead") as thread:
@@ -47,13 +43,13 @@ def ahead(items: Iterator[Item]) -> Generator[Item, None, None]:
                 close()
 
 
-# Noise of several steps at once, by a program of its own: quicker than step by step, and the same bits.
-#
-# A program of steps is given its noise, so that it is compiled without the cipher, and runs of as many parameters share
-# the program that draws.
+# Noise of several steps at once, by a program of its own: quicker than step by step, and the same
+# bits.  A program of steps is given its noise, so that it is compiled without the cipher, and runs
+# of as many parameters share the program that draws.
 
 Draws = Callable[[int, int, int, tuple[int, ...]], np.ndarray]
-"""Noise of the sums of steps first .. last - 1 for parameters of a shape; padded to as many steps as the third says."""
+"""Noise of the sums of steps first .. last - 1 for parameters of a shape; padded to as many steps
+as the third says."""
 LONGEST = 512
 """Steps at most that are made with numbers that were drawn at once."""
 MODELS_AT_ONCE = 2**22
@@ -61,9 +57,11 @@ MODELS_AT_ONCE = 2**22
 
 
 class Noise(NamedTuple):
-    """Noise of steps ``first``, ``first`` + 1, ...; along the first axis, or the second for many models.
+    """Noise of steps ``first``, ``first`` + 1, ...; along the first axis, or the second for many
+    models.
 
-    ``units``: standard normal, which the plan scales. ``exact``: in its place, what is added to the sums of gradients.
+    ``units``: standard normal, which the plan scales. ``exact``: in its place, what is added to the
+    sums of gradients.
     """
 
     first: Number
@@ -89,14 +87,25 @@ class NoiseAhead:
     def of_models(cls, keys: Key, shape: tuple[int, ...], steps: int) -> NoiseAhead:
         """From the keys (models, 4) of many models that make ``steps`` steps."""
         own, all_steps = np.asarray(streams(keys, NOISE)), 1 << (steps - 1).bit_length()
-        many = max(1, min(LONGEST, all_steps, steps_ahead(shape), MODELS_AT_ONCE // (len(keys) * math.prod(shape))))
+        many = max(
+            1,
+            min(
+                LONGEST,
+                all_steps,
+                steps_ahead(shape),
+                MODELS_AT_ONCE // (len(keys) * math.prod(shape)),
+            ),
+        )
         return cls(lambda first: Noise(first, normal_of_models(own, first, many, shape)), many)
 
     @classmethod
     def exact(cls, draws: Draws, shape: tuple[int, ...], steps: int) -> NoiseAhead:
         """Of sums, as ``draws`` gives it."""
         many = steps_ahead(shape)
-        return cls(lambda first: Noise(first, exact=draws(first, min(first + many, steps), many, shape)), many)
+        return cls(
+            lambda first: Noise(first, exact=draws(first, min(first + many, steps), many, shape)),
+            many,
+        )
 
     def at(self, k: int) -> tuple[Noise, int]:
         """Noise of step k and of steps after it, and the first step that is not to be made with it."""
@@ -115,14 +124,18 @@ def _pairs(shape: tuple[int, ...]) -> int:
 
 
 def normal(key: Key, first: Number, many: int, shape: tuple[int, ...]) -> jax.Array:
-    """Standard normal noise of ``many`` steps from ``first`` on, (many, *shape); ``key``: the stream of a run's noise.
+    """Standard normal noise of ``many`` steps from ``first`` on, (many, *shape); ``key``: the
+    stream of a run's noise.
 
-    ``many``: at most ``steps_ahead(shape)``. **Guarantee:** the noise of step k is ``gaussian(key, k, shape)``.
+    ``many``: at most ``steps_ahead(shape)``. **Guarantee:** the noise of step k is ``gaussian(key,
+    k, shape)``.
     """
     pairs = _pairs(shape)
     if pairs > PAIRS:
         return gaussian(key, first, shape)[None]
-    return _of_steps(numbered_of_gaussian_noise(key, *_blocks(pairs, PAIRS, PAIRS), _u64(first)), (many,), shape)
+    return _of_steps(
+        numbered_of_gaussian_noise(key, *_blocks(pairs, PAIRS, PAIRS), _u64(first)), (many,), shape
+    )
 
 
 def _u64(step: Number) -> jax.Array:
@@ -132,20 +145,35 @@ def _u64(step: Number) -> jax.Array:
 def drawing_program(key: Key, shape: tuple[int, ...]) -> Any:
     """The program that ``normal`` calls, not compiled yet."""
     pairs = _pairs(shape)
-    return (gaussian.lower(key, 0, shape) if pairs > PAIRS
-            else numbered_of_gaussian_noise.lower(key, *_blocks(pairs, PAIRS, PAIRS), _u64(0)))
+    return (
+        gaussian.lower(key, 0, shape)
+        if pairs > PAIRS
+        else numbered_of_gaussian_noise.lower(key, *_blocks(pairs, PAIRS, PAIRS), _u64(0))
+    )
 
 
-def normal_of_models(keys: np.ndarray, first: Number, many: int, shape: tuple[int, ...]) -> jax.Array:
+def normal_of_models(
+    keys: np.ndarray, first: Number, many: int, shape: tuple[int, ...]
+) -> jax.Array:
     """The same for every key of many models (models, 4): (models, many, *shape)."""
     pairs = _pairs(shape)
     if pairs > PAIRS:
         return jnp.stack([normal(key, first, many, shape) for key in keys])
     blocks, together = _blocks(pairs, many, PAIRS), PAIRS // (many * pairs)
-    halves = [numbered_of_gaussian_noise(_of_each(keys[begin:begin + together], many * pairs), *blocks, _u64(first))
-              for begin in range(0, len(keys), together)]
-    return jnp.asarray(np.concatenate([_arranged(np, half, (min(together, len(keys) - i * together), many), shape)
-                                       for i, half in enumerate(halves)]))
+    halves = [
+        numbered_of_gaussian_noise(
+            _of_each(keys[begin : begin + together], many * pairs), *blocks, _u64(first)
+        )
+        for begin in range(0, len(keys), together)
+    ]
+    return jnp.asarray(
+        np.concatenate(
+            [
+                _arranged(np, half, (min(together, len(keys) - i * together), many), shape)
+                for i, half in enumerate(halves)
+            ]
+        )
+    )
 
 
 def _of_each(keys: np.ndarray, times: int) -> np.ndarray:
@@ -155,26 +183,33 @@ def _of_each(keys: np.ndarray, times: int) -> np.ndarray:
 
 @lru_cache(maxsize=16)
 def _blocks(pairs: int, many: int, count: int) -> tuple[jax.Array, jax.Array]:
-    """Places of ``pairs`` in each of ``many`` steps, and these steps, one after the other and over again."""
+    """Places of ``pairs`` in each of ``many`` steps, and these steps, one after the other and over
+    again."""
     number = np.arange(count, dtype=np.uint64)
     with jax.enable_x64(True):
-        return jnp.asarray(number % np.uint64(pairs)), jnp.asarray(number // np.uint64(pairs) % np.uint64(many))
+        return jnp.asarray(number % np.uint64(pairs)), jnp.asarray(
+            number // np.uint64(pairs) % np.uint64(many)
+        )
 
 
-def _arranged(numpy: Any, halves: tuple[jax.Array, jax.Array], lead: tuple[int, ...], shape: tuple[int, ...]) -> Any:
-    """Noise of parameters of ``shape`` for all of ``lead``, from the first and the second numbers of pairs."""
+def _arranged(
+    numpy: Any, halves: tuple[jax.Array, jax.Array], lead: tuple[int, ...], shape: tuple[int, ...]
+) -> Any:
+    """Noise of parameters of ``shape`` for all of ``lead``, from the first and the second numbers
+    of pairs."""
     pairs = _pairs(shape)
-    parts = [numpy.asarray(half)[:math.prod(lead) * pairs].reshape(*lead, pairs) for half in halves]
-    return numpy.concatenate(parts, -1)[..., :math.prod(shape)].reshape(*lead, *shape)
+    parts = [
+        numpy.asarray(half)[: math.prod(lead) * pairs].reshape(*lead, pairs) for half in halves
+    ]
+    return numpy.concatenate(parts, -1)[..., : math.prod(shape)].reshape(*lead, *shape)
 
 
 # compiled without the cipher, and steps do not wait for it
 _of_steps = jax.jit(partial(_arranged, jnp), static_argnums=(1, 2))
 
 
-# What a compiled program is compiled for, and what it takes as arguments.
-#
-# Frozen dataclasses become JAX pytrees: their numbers are leaves, so arguments, and everything else (types, shapes,
+# What a compiled program is compiled for, and what it takes as arguments.  Frozen dataclasses
+# become JAX pytrees: their numbers are leaves, so arguments, and everything else (types, shapes,
 # functions) is structure. Runs that differ in numbers only then share one compiled program.
 
 Kind = TypeVar("Kind")
@@ -191,7 +226,11 @@ def names(kind: type) -> tuple[str, ...]:
 @cache
 def numeric(kind: type) -> tuple[str, ...]:
     """Those that hold numbers."""
-    return () if kind is type(None) else tuple(field.name for field in fields(kind) if field.type in NUMBERS)
+    return (
+        ()
+        if kind is type(None)
+        else tuple(field.name for field in fields(kind) if field.type in NUMBERS)
+    )
 
 
 @jax.tree_util.register_pytree_node_class
@@ -220,11 +259,17 @@ class Described:
 
 def numbered(kind: type[Kind]) -> type[Kind]:
     """Make an engine's frozen dataclass such a pytree."""
+
     def flatten(value: object) -> Any:
         return Described(value).tree_flatten()
 
-    jax.tree_util.register_pytree_node(kind, flatten, lambda structure, numbers:  # pyright: ignore
-                                       Described.tree_unflatten(structure, numbers).value)
+    jax.tree_util.register_pytree_node(  # pyright: ignore
+        kind,
+        flatten,
+        lambda structure, numbers: (  # pyright: ignore
+            Described.tree_unflatten(structure, numbers).value
+        ),
+    )
     return kind
 
 
@@ -238,12 +283,14 @@ Recent = tuple[jax.Array, ...]
 @numbered
 @dataclass(frozen=True)
 class NoiseRecursion:
-    """Step k adds w_k - decay w_{k-1}, w_k = Z_k - sum_i taps[i - 1] w_{k-i}; before step 0 all are 0.
+    """Step k adds w_k - decay w_{k-1}, w_k = Z_k - sum_i taps[i - 1] w_{k-i}; before step 0 all are
+    0.
 
     ``taps``: (m,) float64.
 
-    **Guarantee:** all of the noise is a function of the draws Z_k alone, and Z_k that of step k of the run's one stream
-    of noise: what is added over all steps is C^{-1} Z for the C of the description.
+    **Guarantee:** all of the noise is a function of the draws Z_k alone, and Z_k that of step k of
+    the run's one stream of noise: what is added over all steps is C^{-1} Z for the C of the
+    description.
     """
 
     taps: np.ndarray
@@ -266,8 +313,11 @@ class NoiseRecursion:
         """What step k adds, in units of a draw, from its draw; and what is remembered after it."""
         (held,) = recent
         size = len(self.taps)
-        ages = (k - 1 - jnp.arange(size)) % size  # of what stands at each place, without the last step's
-        # both are read by one product: a second read would copy the band before a number of it is replaced
+        ages = (
+            k - 1 - jnp.arange(size)
+        ) % size  # of what stands at each place, without the last step's
+        # both are read by one product: a second read would copy the band before a number of it is
+        # replaced
         by_age = jnp.stack((jnp.asarray(self.taps), self.decay * (jnp.arange(size) == 0)))
         undone, last = jnp.tensordot(by_age[:, ages], held, 1)
         return drawn - undone - last, (held.at[k % size].set(drawn - undone),)

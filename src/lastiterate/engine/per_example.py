@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
-from dataclasses import dataclass
-from typing import Any, NamedTuple
 from jax.lax import GatherScatterMode
 
-
-# Convolutions and maxima over windows by slices and matrix products, which CPUs execute quickly inside of loops.
-#
-# XLA compiles a convolution to a library's only where no loop surrounds it, and the training loop does (on CPUs, JAX
-# 0.10). One slice of the input per place of the window makes the patches; the rest is one matrix product.
+# Convolutions and maxima over windows by slices and matrix products, which CPUs execute quickly
+# inside of loops.  XLA compiles a convolution to a library's only where no loop surrounds it, and
+# the training loop does (on CPUs, JAX 0.10). One slice of the input per place of the window makes
+# the patches; the rest is one matrix product.
 
 MOST, APART, MAXIMA = 100, 256, 25
-"""Places of a window that are still written out: of a convolution, of one whose windows do not overlap, of a maximum.
+"""Places of a window that are still written out: of a convolution, of one whose windows do not
+overlap, of a maximum.
 
 Beyond them programs take long to compile, and the patches of overlapping windows much memory.
 """
@@ -36,36 +36,63 @@ def handled(name: str, params: dict[str, Any], operands: Sequence[Any], size: in
     if jax.default_backend() != "cpu" or size == 0:
         return False
     if name == "reduce_window_max":
-        return math.prod(params["window_dimensions"]) <= MAXIMA and jnp.issubdtype(operands[0].dtype, jnp.floating)
-    if name != "conv_general_dilated" or params["batch_group_count"] != 1 or operands[1].size * operands[0].size == 0:
+        return math.prod(params["window_dimensions"]) <= MAXIMA and jnp.issubdtype(
+            operands[0].dtype, jnp.floating
+        )
+    if (
+        name != "conv_general_dilated"
+        or params["batch_group_count"] != 1
+        or operands[1].size * operands[0].size == 0
+    ):
         return False
     kernel = [operands[1].shape[axis] for axis in params["dimension_numbers"].rhs_spec[2:]]
     return small(kernel, params["window_strides"])
 
 
-def windows(x: jax.Array, size: Sequence[int], strides: Sequence[int], padding: Sequence[tuple[int, int]],
-            base: Sequence[int], dilation: Sequence[int], fill: float) -> list[jax.Array]:
-    """The input as each place of the window reads it, places in row-major order; all arguments have x.ndim entries.
+def windows(
+    x: jax.Array,
+    size: Sequence[int],
+    strides: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    base: Sequence[int],
+    dilation: Sequence[int],
+    fill: float,
+) -> list[jax.Array]:
+    """The input as each place of the window reads it, places in row-major order; all arguments have
+    x.ndim entries.
 
     ``base`` - 1 entries of ``fill`` lie between two of x, ``padding`` (negative: cut) around them.
     """
     pads = [(low, high, gap - 1) for (low, high), gap in zip(padding, base, strict=True)]
     if any(map(any, pads)):
         x = jax.lax.pad(x, jnp.asarray(fill, x.dtype), pads)
-    counts = [(length - (k - 1) * d - 1) // s + 1
-              for length, k, d, s in zip(x.shape, size, dilation, strides, strict=True)]
+    counts = [
+        (length - (k - 1) * d - 1) // s + 1
+        for length, k, d, s in zip(x.shape, size, dilation, strides, strict=True)
+    ]
     views = list[jax.Array]()
     for place in np.ndindex(*size):
         begin = [at * d for at, d in zip(place, dilation, strict=True)]
-        end = [first + s * (count - 1) + 1 for first, s, count in zip(begin, strides, counts, strict=True)]
+        end = [
+            first + s * (count - 1) + 1
+            for first, s, count in zip(begin, strides, counts, strict=True)
+        ]
         views.append(jax.lax.slice(x, begin, end, strides))
     return views
 
 
 def patches(x: jax.Array, size: Sequence[int], params: dict[str, Any]) -> jax.Array:
-    """What a kernel of spatial ``size`` reads of one record (c, *spatial): (places of the kernel, c, *output)."""
-    views = windows(x, (1, *size), (1, *params["window_strides"]), ((0, 0), *params["padding"]),
-                    (1, *params["lhs_dilation"]), (1, *params["rhs_dilation"]), 0.0)
+    """What a kernel of spatial ``size`` reads of one record (c, *spatial): (places of the kernel,
+    c, *output)."""
+    views = windows(
+        x,
+        (1, *size),
+        (1, *params["window_strides"]),
+        ((0, 0), *params["padding"]),
+        (1, *params["lhs_dilation"]),
+        (1, *params["rhs_dilation"]),
+        0.0,
+    )
     return jnp.stack(views)
 
 
@@ -80,9 +107,17 @@ def convolved(lhs: jax.Array, rhs: jax.Array, params: dict[str, Any]) -> jax.Arr
     def one(image: jax.Array) -> jax.Array:
         windows = patches(image, size, params)
         shape = windows.shape[2:]
-        by_group = windows.reshape(windows.shape[0], groups, each, -1).swapaxes(0, 1).reshape(groups, flat.shape[2], -1)
-        product = jnp.matmul(flat, by_group, precision=params["precision"],
-                             preferred_element_type=params["preferred_element_type"])
+        by_group = (
+            windows.reshape(windows.shape[0], groups, each, -1)
+            .swapaxes(0, 1)
+            .reshape(groups, flat.shape[2], -1)
+        )
+        product = jnp.matmul(
+            flat,
+            by_group,
+            precision=params["precision"],
+            preferred_element_type=params["preferred_element_type"],
+        )
         return product.reshape(groups * outputs, *shape)
 
     single = images.shape[0] == 1
@@ -90,39 +125,56 @@ def convolved(lhs: jax.Array, rhs: jax.Array, params: dict[str, Any]) -> jax.Arr
     return maps.transpose(tuple(map(int, np.argsort(spec.out_spec))))
 
 
-def kernel_gradient(image: jax.Array, slope: jax.Array, size: Sequence[int], params: dict[str, Any]) -> jax.Array:
-    """Gradient by a kernel of spatial ``size`` for one record and the derivative by its output; in the kernel's layout.
+def kernel_gradient(
+    image: jax.Array, slope: jax.Array, size: Sequence[int], params: dict[str, Any]
+) -> jax.Array:
+    """Gradient by a kernel of spatial ``size`` for one record and the derivative by its output; in
+    the kernel's layout.
 
     ``image``, ``slope``: with a batch axis of length 1; no groups.
     """
     spec = params["dimension_numbers"]
     windows = patches(image.transpose(spec.lhs_spec)[0], size, params)
     slopes = slope.transpose(spec.out_spec)[0]
-    flat = jnp.matmul(slopes.reshape(slopes.shape[0], -1), windows.reshape(windows.shape[0] * windows.shape[1], -1).T,
-                      precision="highest")
+    flat = jnp.matmul(
+        slopes.reshape(slopes.shape[0], -1),
+        windows.reshape(windows.shape[0] * windows.shape[1], -1).T,
+        precision="highest",
+    )
     gradient = flat.reshape(slopes.shape[0], windows.shape[0], windows.shape[1]).swapaxes(1, 2)
-    return gradient.reshape(*gradient.shape[:2], *size).transpose(tuple(map(int, np.argsort(spec.rhs_spec))))
+    return gradient.reshape(*gradient.shape[:2], *size).transpose(
+        tuple(map(int, np.argsort(spec.rhs_spec)))
+    )
 
 
 def largest(x: jax.Array, params: dict[str, Any]) -> jax.Array:
-    """``lax.reduce_window`` by the maximum; its gradient goes to the first of several that are largest, as there."""
-    first, *rest = windows(x, params["window_dimensions"], params["window_strides"], params["padding"],
-                           params["base_dilation"], params["window_dilation"], -math.inf)
+    """``lax.reduce_window`` by the maximum; its gradient goes to the first of several that are
+    largest, as there."""
+    first, *rest = windows(
+        x,
+        params["window_dimensions"],
+        params["window_strides"],
+        params["padding"],
+        params["base_dilation"],
+        params["window_dilation"],
+        -math.inf,
+    )
     for other in rest:
         first = jnp.where((other > first) | jnp.isnan(other), other, first)
     return first
 
 
-# Tables of which one record reads a few rows: its gradient is 0 in all others, and is kept in those rows.
-#
-# Words' vectors are such a table. Materialised, a record's gradient by it is as large as the table, which then costs a
-# step far more than the rest of the network.
+# Tables of which one record reads a few rows: its gradient is 0 in all others, and is kept in those
+# rows.  Words' vectors are such a table. Materialised, a record's gradient by it is as large as the
+# table, which then costs a step far more than the rest of the network.
+
 
 class Rows(NamedTuple):
-    """What records add to a table: ``values[i, t]`` of record i to row ``numbers[i, t]``, and 0 to all others.
+    """What records add to a table: ``values[i, t]`` of record i to row ``numbers[i, t]``, and 0 to
+    all others.
 
-    ``numbers`` (m, places), those past the end for no row; ``values`` (m, places, width), 0 where a row of the record
-    has been said before.
+    ``numbers`` (m, places), those past the end for no row; ``values`` (m, places, width), 0 where a
+    row of the record has been said before.
     """
 
     numbers: jax.Array
@@ -130,8 +182,8 @@ class Rows(NamedTuple):
 
     @classmethod
     def of(cls, numbers: jax.Array, values: jax.Array) -> Rows:
-        """What one record's places add to one row is added first: so a sum over records has terms that are parts of
-        one record's gradient, whose norm is that of its ``values``.
+        """What one record's places add to one row is added first: so a sum over records has terms
+        that are parts of one record's gradient, whose norm is that of its ``values``.
 
         By a product, not a scatter, whose order some devices leave open.
         """
@@ -145,7 +197,10 @@ class Rows(NamedTuple):
         if copies == 1:
             return self
         many, width = self.numbers.shape[1], self.values.shape[2]
-        return Rows.of(self.numbers.reshape(-1, copies * many), self.values.reshape(-1, copies * many, width) / copies)
+        return Rows.of(
+            self.numbers.reshape(-1, copies * many),
+            self.values.reshape(-1, copies * many, width) / copies,
+        )
 
     def total(self, shape: tuple[int, ...], dtype: Any) -> jax.Array:
         """The sum over the records, a table of that ``shape``."""
@@ -159,8 +214,9 @@ class Rows(NamedTuple):
 class Lookup:
     """Whole rows of a table of ``count``, read at places in the record; ``shape`` of the result.
 
-    ``part``: of the vectors that say a place, the number of the row. ``rest``: axes of the result within a row.
-    ``bounded``: numbers past an end mean the row at that end, or else none, whose gradient is dropped.
+    ``part``: of the vectors that say a place, the number of the row. ``rest``: axes of the result
+    within a row. ``bounded``: numbers past an end mean the row at that end, or else none, whose
+    gradient is dropped.
     """
 
     count: int
@@ -171,18 +227,22 @@ class Lookup:
     shape: tuple[int, ...]
 
     def gradients(self, places: jax.Array, slopes: jax.Array) -> Rows:
-        """Every record's gradient, of what it was read at and the derivatives by what was read, both (m, ...)."""
+        """Every record's gradient, of what it was read at and the derivatives by what was read,
+        both (m, ...)."""
         numbers = places.reshape(len(places), -1, self.parts)[:, :, self.part]
         behind = jnp.moveaxis(slopes, [1 + axis for axis in self.rest], range(-len(self.rest), 0))
         values = behind.reshape(*numbers.shape, -1)
         if self.bounded:
             return Rows.of(jnp.clip(numbers, 0, self.count - 1), values)
         there = (numbers >= 0) & (numbers < self.count)
-        return Rows.of(jnp.where(there, numbers, self.count), jnp.where(there[:, :, None], values, 0))
+        return Rows.of(
+            jnp.where(there, numbers, self.count), jnp.where(there[:, :, None], values, 0)
+        )
 
 
 def lookup(eqn: Any, table: tuple[int, ...]) -> Lookup | None:
-    """What an equation does, if it reads whole rows of its first operand, a ``table`` of this shape."""
+    """What an equation does, if it reads whole rows of its first operand, a ``table`` of this
+    shape."""
     name, params, shape = eqn.primitive.name, eqn.params, tuple(eqn.outvars[0].aval.shape)
     if params.get("slice_sizes") != (1, *table[1:]):
         return None
@@ -193,5 +253,12 @@ def lookup(eqn: Any, table: tuple[int, ...]) -> Lookup | None:
     axes, bounded = params["dimension_numbers"], params["mode"] == GatherScatterMode.CLIP
     if axes.start_index_map != (0,) and not (bounded and 0 in axes.start_index_map):
         return None
-    rest = axes.offset_dims[0 not in axes.collapsed_slice_dims:]
-    return Lookup(table[0], axes.start_index_map.index(0), len(axes.start_index_map), tuple(rest), bounded, shape)
+    rest = axes.offset_dims[0 not in axes.collapsed_slice_dims :]
+    return Lookup(
+        table[0],
+        axes.start_index_map.index(0),
+        len(axes.start_index_map),
+        tuple(rest),
+        bounded,
+        shape,
+    )

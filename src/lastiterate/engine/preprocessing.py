@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -11,34 +12,31 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from threading import Lock
 from typing import Any, TypeVar
-from threadpoolctl import ThreadpoolController  # pyright: ignore
-from dataclasses import dataclass
-import numpy as np
-import math
-from collections.abc import Iterable
+
 import jax
-from lastiterate.engine.random import Key, normals
-from lastiterate.engine.rows import clip_rows
-from lastiterate.errors import InputError
-from lastiterate.run.preprocessing import PrivateCovariance
+import numpy as np
+from threadpoolctl import ThreadpoolController  # pyright: ignore
+
 from lastiterate.engine.random import Key, normals, seeded_key, stream, uniform
-from lastiterate.run.preprocessing import CosineFeatures
-from lastiterate.run.preprocessing import PrivateMean
-from lastiterate.run.preprocessing import PrivateTargetMean
+from lastiterate.engine.rows import clip_rows, square_roots
+from lastiterate.errors import InputError
+from lastiterate.run.preprocessing import (
+    CosineFeatures,
+    PrivateCovariance,
+    PrivateMean,
+    PrivateTargetMean,
+    SquareRoots,
+    TopEigenvalue,
+    UnitRows,
+)
 from lastiterate.run.run import Run
-from collections.abc import Callable, Iterable
-from typing import Any
-from lastiterate.engine.random import Key
-from lastiterate.engine.rows import square_roots
-from lastiterate.run.preprocessing import (CosineFeatures, PrivateCovariance, PrivateMean, PrivateTargetMean, SquareRoots, TopEigenvalue, UnitRows)
 
-
-# Slices of rows in as many threads as there are processors, with one thread of BLAS in each.
-#
-# BLAS has threads of its own, which wait for each other in busy loops at every small product: two and a half times the
-# processor's time for slices of 512 rows, many times that for the eigenvectors of a matrix where other processes run,
-# and other last bits for other numbers of processors. OpenBLAS takes the limit from the main thread alone; where slices
-# are prepared from another, products keep BLAS's own threads and their bits.
+# Slices of rows in as many threads as there are processors, with one thread of BLAS in each.  BLAS
+# has threads of its own, which wait for each other in busy loops at every small product: two and a
+# half times the processor's time for slices of 512 rows, many times that for the eigenvectors of a
+# matrix where other processes run, and other last bits for other numbers of processors. OpenBLAS
+# takes the limit from the main thread alone; where slices are prepared from another, products keep
+# BLAS's own threads and their bits.
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
@@ -74,7 +72,8 @@ def _libraries() -> ThreadpoolController:
 
 
 def in_threads(work: Callable[[Item], Found], items: Iterable[Item]) -> Iterator[Found]:
-    """``work`` of every item, in their order; as many are under way as there are processors, and one more is ready."""
+    """``work`` of every item, in their order; as many are under way as there are processors, and
+    one more is ready."""
     many = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     waiting: deque[Future[Found]] = deque()
     with one_thread, ThreadPoolExecutor(many, "lastiterate-prepares") as threads:
@@ -98,7 +97,8 @@ Statistic = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class Shared:
-    """The slices that one of several processes reads; ``gathered``: from its sum to those of all, in their order."""
+    """The slices that one of several processes reads; ``gathered``: from its sum to those of all,
+    in their order."""
 
     slices: Iterable[np.ndarray]
     gathered: Callable[[np.ndarray], Iterable[np.ndarray]]
@@ -107,7 +107,8 @@ class Shared:
 def each_sum(slices: Iterable[np.ndarray] | Shared, statistic: Statistic) -> Iterator[np.ndarray]:
     """``statistic`` of every slice; one sum of every process where they share the rows.
 
-    **Guarantee:** added up these are the sum over all rows, each counted once, and the same bits in every process.
+    **Guarantee:** added up these are the sum over all rows, each counted once, and the same bits in
+    every process.
     """
     if isinstance(slices, Shared):
         yield from slices.gathered(np.asarray(sum(in_threads(statistic, slices.slices))))
@@ -118,28 +119,42 @@ def each_sum(slices: Iterable[np.ndarray] | Shared, statistic: Statistic) -> Ite
 # Second moments of short rows with symmetric Gaussian noise, and the map that whitens rows in part.
 
 UNIT = 1 - 2.0**-19
-"""Unit rows have this norm: rounding to float32 (relative 2^-24) brings none above 1, nor above what clipping to 1
-leaves as it is."""
+"""Unit rows have this norm: rounding to float32 (relative 2^-24) brings none above 1, nor above
+what clipping to 1 leaves as it is."""
 
 
 def unit_rows(rows: np.ndarray) -> np.ndarray:
-    """Rows (n, d) divided by their norms, which are computed in float64; rows of norm 0 stay 0. float32.
+    """Rows (n, d) divided by their norms, which are computed in float64; rows of norm 0 stay 0.
+    float32.
 
     Errors: numbers that are not finite.
     **Guarantee:** the Euclidean norm of every returned row, computed exactly, is at most 1.
     """
     exact = np.asarray(rows, dtype=np.float64)
     squares: np.ndarray = np.einsum("ij,ij->i", exact, exact)
-    odd = np.logical_not((squares > 1e-200) & (squares < 1e200))  # they overflowed, vanished, or are of no numbers
-    if odd.any():  # these alone are scaled: what becomes of a row is no matter of the rows beside it
+    odd = np.logical_not(
+        (squares > 1e-200) & (squares < 1e200)
+    )  # they overflowed, vanished, or are of no numbers
+    if (
+        odd.any()
+    ):  # these alone are scaled: what becomes of a row is no matter of the rows beside it
         largest = np.abs(exact).max(axis=1, keepdims=True)
         if not np.isfinite(largest).all():
-            raise InputError("features", "must be finite numbers", "NaN or infinity", "fill or drop those values first")
-        scaled = np.divide(exact, largest, out=np.zeros_like(exact), where=odd[:, None] & (largest > 0))
+            raise InputError(
+                "features",
+                "must be finite numbers",
+                "NaN or infinity",
+                "fill or drop those values first",
+            )
+        scaled = np.divide(
+            exact, largest, out=np.zeros_like(exact), where=odd[:, None] & (largest > 0)
+        )
         exact = np.where(odd[:, None], scaled, exact)
         squares = np.where(odd, np.einsum("ij,ij->i", scaled, scaled), squares)
     scale = np.divide(UNIT, np.sqrt(squares), out=np.zeros_like(squares), where=squares > 0)
-    return np.multiply(exact, scale[:, None], out=np.empty(exact.shape, np.float32), casting="same_kind")
+    return np.multiply(
+        exact, scale[:, None], out=np.empty(exact.shape, np.float32), casting="same_kind"
+    )
 
 
 def short_rows(part: PrivateCovariance, rows: np.ndarray) -> np.ndarray:
@@ -152,11 +167,14 @@ def short_rows(part: PrivateCovariance, rows: np.ndarray) -> np.ndarray:
     return (clip_rows(rows, part.row_norm).astype(np.float64) / part.row_norm).astype(np.float32)
 
 
-def noisy_moments(slices: Iterable[np.ndarray], features: int, part: PrivateCovariance, key: Key) -> np.ndarray:
+def noisy_moments(
+    slices: Iterable[np.ndarray], features: int, part: PrivateCovariance, key: Key
+) -> np.ndarray:
     """sum_i u_i u_i' over the short rows with noise, (d, d) float64.
 
-    The noise is symmetric, of standard deviation ``noise_multiplier`` on the diagonal and 1/sqrt 2 of it off it: in the
-    coordinates (C_ii, sqrt 2 C_ij) it is spherical, and there one row moves the sum by |u|^2 <= 1.
+    The noise is symmetric, of standard deviation ``noise_multiplier`` on the diagonal and 1/sqrt 2
+    of it off it: in the coordinates (C_ii, sqrt 2 C_ij) it is spherical, and there one row moves
+    the sum by |u|^2 <= 1.
     """
     with jax.enable_x64(True):
         drawn = normals(key, 0, features * (features + 1) // 2)
@@ -178,12 +196,12 @@ def gram(rows: np.ndarray) -> np.ndarray:
 
 
 def whitening(part: PrivateCovariance, moments: np.ndarray, count: int) -> np.ndarray:
-    """M = V (w / max w)^-power V', w the eigenvalues of moments / count raised by the noise's size; (d, d) float64.
-    With ``row_norm`` it is divided by the root mean square of |M u|.
+    """M = V (w / max w)^-power V', w the eigenvalues of moments / count raised by the noise's size;
+    (d, d) float64. With ``row_norm`` it is divided by the root mean square of |M u|.
 
-    A function of what was released and of public numbers. The spectral norm of the noise is about s sqrt(2 d), s its
-    standard deviation on the diagonal: directions that it drowns are treated alike, and mean squares that it drowns
-    count as large as its part in them.
+    A function of what was released and of public numbers. The spectral norm of the noise is about s
+    sqrt(2 d), s its standard deviation on the diagonal: directions that it drowns are treated
+    alike, and mean squares that it drowns count as large as its part in them.
     """
     values, vectors = np.linalg.eigh(moments / count)
     noise, d = part.noise_multiplier / count, len(values)
@@ -195,29 +213,34 @@ def whitening(part: PrivateCovariance, moments: np.ndarray, count: int) -> np.nd
 
 
 def whitened(part: PrivateCovariance, rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-    """M u for every row, u its short row; M u / |M u| where rows are divided by their norms. (n, d) float32."""
+    """M u for every row, u its short row; M u / |M u| where rows are divided by their norms. (n, d)
+    float32."""
     mapped = short_rows(part, rows).astype(np.float64) @ matrix
     return unit_rows(mapped) if part.row_norm is None else mapped.astype(np.float32)
 
 
 def stretch(part: PrivateCovariance, matrix: np.ndarray) -> float:
-    """Root mean square of |M u| over unit rows u, whose second moments are those that M = S^-power was made of."""
+    """Root mean square of |M u| over unit rows u, whose second moments are those that M = S^-power
+    was made of."""
     values = np.maximum(np.linalg.eigvalsh(np.asarray(matrix, np.float64)), 1e-12)
     moments = values ** (-1 / part.power)
     return math.sqrt(float((moments * values**2).sum() / moments.sum()))
 
 
 def keeps_lengths(part: PrivateCovariance, matrix: np.ndarray) -> bool:
-    """Whether at most two thirds of rows can have been clipped to ``row_norm``: no more than their mean square there,
-    which the release knows, because M makes it 1."""
+    """Whether at most two thirds of rows can have been clipped to ``row_norm``: no more than their
+    mean square there, which the release knows, because M makes it 1."""
     return part.row_norm is not None and stretch(part, matrix) ** 2 >= 1.5
 
 
-# Random cosine features of unit rows beside the rows themselves, centred by a mean with Gaussian noise.
+# Random cosine features of unit rows beside the rows themselves, centred by a mean with Gaussian
+# noise.
+
 
 @lru_cache(maxsize=4)
 def directions(part: CosineFeatures, features: int) -> tuple[np.ndarray, np.ndarray]:
-    """Public directions (features, count) of standard deviation 1 / bandwidth, and phases (count,), from the seed."""
+    """Public directions (features, count) of standard deviation 1 / bandwidth, and phases (count,),
+    from the seed."""
     key = seeded_key(part.seed)
     with jax.enable_x64(True):
         drawn = normals(stream(key, 0), 0, features * part.count).reshape(features, part.count)
@@ -226,10 +249,11 @@ def directions(part: CosineFeatures, features: int) -> tuple[np.ndarray, np.ndar
 
 
 def cosines(part: CosineFeatures, rows: np.ndarray) -> np.ndarray:
-    """weight sqrt(2 / count) cos(u W + b) for the unit row u of every row (n, d); (n, count) float64.
+    """weight sqrt(2 / count) cos(u W + b) for the unit row u of every row (n, d); (n, count)
+    float64.
 
-    **Guarantee:** the norm of every row, computed exactly, is at most ``part.longest``: each entry is a product of a
-    public number, rounded down, and a cosine.
+    **Guarantee:** the norm of every row, computed exactly, is at most ``part.longest``: each entry
+    is a product of a public number, rounded down, and a cosine.
     """
     unit = unit_rows(rows).astype(np.float64)
     matrix, phases = directions(part, rows.shape[1])
@@ -237,11 +261,13 @@ def cosines(part: CosineFeatures, rows: np.ndarray) -> np.ndarray:
     return scale * np.clip(np.cos(unit @ matrix + phases), -1.0, 1.0)
 
 
-def noisy_cosines(slices: Iterable[np.ndarray], n: int, part: CosineFeatures, key: Key) -> np.ndarray:
+def noisy_cosines(
+    slices: Iterable[np.ndarray], n: int, part: CosineFeatures, key: Key
+) -> np.ndarray:
     """Mean of the cosine features with Gaussian noise; (count,) float64.
 
-    **Guarantee:** zeroing one row moves the sum by at most ``part.longest``; the noise has std ``noise_multiplier``
-    times that.
+    **Guarantee:** zeroing one row moves the sum by at most ``part.longest``; the noise has std
+    ``noise_multiplier`` times that.
     """
     with jax.enable_x64(True):
         noise = normals(key, 0, part.count)
@@ -258,7 +284,10 @@ def with_cosines(part: CosineFeatures, rows: np.ndarray, mean: np.ndarray) -> np
 
 # The mean of clipped rows with Gaussian noise, and rows that are centred by it.
 
-def noisy_mean(slices: Iterable[np.ndarray], n: int, d: int, part: PrivateMean, key: Key) -> np.ndarray:
+
+def noisy_mean(
+    slices: Iterable[np.ndarray], n: int, d: int, part: PrivateMean, key: Key
+) -> np.ndarray:
     """Mean of the clipped rows with Gaussian noise; (d,) float32.
 
     **Guarantee:** zeroing one row moves the sum by at most ``row_norm``; the noise has std
@@ -267,7 +296,9 @@ def noisy_mean(slices: Iterable[np.ndarray], n: int, d: int, part: PrivateMean, 
     with jax.enable_x64(True):
         noise = normals(key, 0, d)
     total = part.noise_multiplier * part.row_norm * noise
-    for subtotal in each_sum(slices, lambda rows: clip_rows(rows, part.row_norm).sum(axis=0, dtype=np.float64)):
+    for subtotal in each_sum(
+        slices, lambda rows: clip_rows(rows, part.row_norm).sum(axis=0, dtype=np.float64)
+    ):
         total = total + subtotal
     return (total / n).astype(np.float32)
 
@@ -279,7 +310,10 @@ def centred(part: PrivateMean, rows: np.ndarray, mean: np.ndarray) -> np.ndarray
 
 # The mean of clipped targets with Gaussian noise, and what it adds to predictions.
 
-def noisy_target_mean(slices: Iterable[np.ndarray], n: int, part: PrivateTargetMean, key: Key) -> np.ndarray:
+
+def noisy_target_mean(
+    slices: Iterable[np.ndarray], n: int, part: PrivateTargetMean, key: Key
+) -> np.ndarray:
     """Mean of the targets, clipped to the part's bound, with Gaussian noise; (1,) float64.
 
     **Guarantee:** zeroing one record moves the sum by at most ``bound``; the noise has std
@@ -288,21 +322,25 @@ def noisy_target_mean(slices: Iterable[np.ndarray], n: int, part: PrivateTargetM
     with jax.enable_x64(True):
         noise = float(normals(key, 0, 1)[0])
     total = part.noise_multiplier * part.bound * noise
-    for subtotal in each_sum(slices, lambda targets: np.clip(np.asarray(targets, np.float64), -part.bound,
-                                                             part.bound).sum()):
+    for subtotal in each_sum(
+        slices,
+        lambda targets: np.clip(np.asarray(targets, np.float64), -part.bound, part.bound).sum(),
+    ):
         total += float(subtotal)
     return np.array([total / n])
 
 
 def target_offset(run: Run, released: tuple[np.ndarray, ...]) -> float:
-    """What the run's preparation takes from every target, and predictions add: 0 where it measures no mean."""
-    return sum(float(mean[0]) for part, mean in zip(run.prelude, released, strict=False) if part.targets)
+    """What the run's preparation takes from every target, and predictions add: 0 where it measures
+    no mean."""
+    return sum(
+        float(mean[0]) for part, mean in zip(run.prelude, released, strict=False) if part.targets
+    )
 
 
-# Private preparation of rows: what is measured on them with noise, and how they change.
-#
-# One entry of the table for every part: what it releases about rows, slice by slice, and what it then does to any row, in
-# training and in prediction alike.
+# Private preparation of rows: what is measured on them with noise, and how they change.  One entry
+# of the table for every part: what it releases about rows, slice by slice, and what it then does to
+# any row, in training and in prediction alike.
 
 Slices = Iterable[np.ndarray]
 
@@ -311,9 +349,9 @@ Slices = Iterable[np.ndarray]
 class Executed:
     """How a part of the preparation is executed.
 
-    ``release(part, slices, n, d, key)``: what it publishes about rows (n, d) that the parts before it have prepared, or
-    about targets (n,).
-    ``apply(part, rows, measured)``: the rows after it; a map of single rows.
+    ``release(part, slices, n, d, key)``: what it publishes about rows (n, d) that the parts before
+    it have prepared, or about targets (n,). ``apply(part, rows, measured)``: the rows after it; a
+    map of single rows.
     """
 
     release: Callable[[Any, Slices, int, int, Key], np.ndarray]
@@ -326,22 +364,36 @@ def _covariance(part: PrivateCovariance, slices: Slices, n: int, d: int, key: Ke
 
 NOTHING = np.zeros(0)
 PARTS: dict[type, Executed] = {
-    PrivateMean: Executed(lambda part, slices, n, d, key: noisy_mean(slices, n, d, part, key), centred),
-    PrivateTargetMean: Executed(lambda part, slices, n, d, key: noisy_target_mean(slices, n, part, key),
-                                lambda part, rows, measured: rows),
-    SquareRoots: Executed(lambda part, slices, n, d, key: NOTHING, lambda part, rows, measured: square_roots(rows)),
-    UnitRows: Executed(lambda part, slices, n, d, key: NOTHING, lambda part, rows, measured: unit_rows(rows)),
-    CosineFeatures: Executed(lambda part, slices, n, d, key: noisy_cosines(slices, n, part, key), with_cosines),
+    PrivateMean: Executed(
+        lambda part, slices, n, d, key: noisy_mean(slices, n, d, part, key), centred
+    ),
+    PrivateTargetMean: Executed(
+        lambda part, slices, n, d, key: noisy_target_mean(slices, n, part, key),
+        lambda part, rows, measured: rows,
+    ),
+    SquareRoots: Executed(
+        lambda part, slices, n, d, key: NOTHING, lambda part, rows, measured: square_roots(rows)
+    ),
+    UnitRows: Executed(
+        lambda part, slices, n, d, key: NOTHING, lambda part, rows, measured: unit_rows(rows)
+    ),
+    CosineFeatures: Executed(
+        lambda part, slices, n, d, key: noisy_cosines(slices, n, part, key), with_cosines
+    ),
     PrivateCovariance: Executed(_covariance, whitened),
     # measured where the steps read the rows, with their intercept: engine/linear_model.py
-    TopEigenvalue: Executed(lambda part, slices, n, d, key: NOTHING, lambda part, rows, measured: rows),
+    TopEigenvalue: Executed(
+        lambda part, slices, n, d, key: NOTHING, lambda part, rows, measured: rows
+    ),
 }
 
 
 def executed(part: object) -> Executed:
     """How ``part`` is executed; what is not in the table is refused."""
     if type(part) not in PARTS:
-        raise InputError("prelude", "has a part that the trainer cannot execute", type(part).__name__)
+        raise InputError(
+            "prelude", "has a part that the trainer cannot execute", type(part).__name__
+        )
     return PARTS[type(part)]
 
 
@@ -356,11 +408,13 @@ def prepared(rows: object, parts: tuple[Any, ...], released: tuple[np.ndarray, .
 # The largest eigenvalue of the rows' second moments, block by block, with noise.
 
 ROUNDING = 1 + 1e-9
-"""Eigenvalues of Gram matrices in float64 are good to a few ulp of the largest, times the dimension."""
+"""Eigenvalues of Gram matrices in float64 are good to a few ulp of the largest, times the
+dimension."""
 
 
 def top_eigenvalue(blocks: Iterable[Iterable[np.ndarray]]) -> float:
-    """The largest eigenvalue of sum x x' over the rows of a block, and the largest of all blocks, rounded up.
+    """The largest eigenvalue of sum x x' over the rows of a block, and the largest of all blocks,
+    rounded up.
 
     Each block is an iterable of slices of rows (m, d + 1).
     """
@@ -371,10 +425,14 @@ def top_eigenvalue(blocks: Iterable[Iterable[np.ndarray]]) -> float:
     return largest
 
 
-def released_eigenvalue(exact: float, scale: float, shift: float, low: float, high: float, key: Key) -> float:
-    """``exact`` + ``scale`` (N(0, 1) + ``shift``), clamped to the public interval [``low``, ``high``].
+def released_eigenvalue(
+    exact: float, scale: float, shift: float, low: float, high: float, key: Key
+) -> float:
+    """``exact`` + ``scale`` (N(0, 1) + ``shift``), clamped to the public interval [``low``,
+    ``high``].
 
-    **Guarantee:** at least ``exact`` (which never exceeds ``high``) unless the normal number lies below -``shift``.
+    **Guarantee:** at least ``exact`` (which never exceeds ``high``) unless the normal number lies
+    below -``shift``.
     """
     with jax.enable_x64(True):
         drawn = float(normals(key, 0, 1)[0])

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
-import math
-import os
-from functools import partial
-from dataclasses import dataclass, field
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-
-# Threefry with four words of 32 bits and 20 rounds (Salmon, Moraes, Dror, Shaw 2011): 128 bits of key, 128 of counter.
-#
-# Derived from the block cipher Threefish; no way is known to distinguish it from random bits that is quicker than trying
-# keys. It is no certified cipher. Outside, words lie in pairs, (x0, x1) and (x2, x3), as 64 bits each.
+# Threefry with four words of 32 bits and 20 rounds (Salmon, Moraes, Dror, Shaw 2011): 128 bits of
+# key, 128 of counter.  Derived from the block cipher Threefish; no way is known to distinguish it
+# from random bits that is quicker than trying keys. It is no certified cipher. Outside, words lie
+# in pairs, (x0, x1) and (x2, x3), as 64 bits each.
 
 PARITY = np.uint32(0x1BD11BDA)
 TURNS = ((10, 26), (11, 21), (13, 27), (23, 5), (6, 20), (17, 11), (25, 10), (18, 20))
@@ -27,20 +27,24 @@ TURNS = ((10, 26), (11, 21), (13, 27), (23, 5), (6, 20), (17, 11), (25, 10), (18
 ROUNDS = 20
 PLACES = np.array([[(group + i) % 5 for i in range(4)] for group in range(1, ROUNDS // 4 + 1)])
 NUMBERS = np.array([[0, 0, 0, group] for group in range(1, ROUNDS // 4 + 1)], np.uint32)
-"""What is added after every fourth round, and the key before the first: words of the schedule, a number to the last."""
+"""What is added after every fourth round, and the key before the first: words of the schedule, a
+number to the last."""
 Pair = tuple[jax.Array, jax.Array]
 Words = tuple[Any, Any, Any, Any]
 
 
 AT_ONCE, FEW = 2**16, 2**13
-"""Blocks that are encrypted at once (their words stay in the cache), and up to which rounds are a loop."""
+"""Blocks that are encrypted at once (their words stay in the cache), and up to which rounds are a
+loop."""
 
 
 @jax.jit
 def encrypted(key: np.ndarray | jax.Array, first: jax.Array, second: jax.Array) -> Pair:
-    """Blocks ``(first, second)`` of a counter, uint64 of one shape, under a key of four words of 32 bits: (4,), or
-    (4, ...) with one key for each block, of which there are 2^17 at most."""
-    assert first.dtype == second.dtype == jnp.uint64, "64-bit JAX is off, and half of the counter was lost"
+    """Blocks ``(first, second)`` of a counter, uint64 of one shape, under a key of four words of 32
+    bits: (4,), or (4, ...) with one key for each block, of which there are 2^17 at most."""
+    assert first.dtype == second.dtype == jnp.uint64, (
+        "64-bit JAX is off, and half of the counter was lost"
+    )
     if first.size <= 2 * AT_ONCE:
         return _encrypted(key, first, second)
 
@@ -48,7 +52,7 @@ def encrypted(key: np.ndarray | jax.Array, first: jax.Array, second: jax.Array) 
         return jnp.pad(values.reshape(-1), (0, -values.size % AT_ONCE)).reshape(-1, AT_ONCE)  # pyright: ignore
 
     pieces = jax.lax.map(lambda pair: _encrypted(key, *pair), (in_pieces(first), in_pieces(second)))
-    one, two = (each.reshape(-1)[:first.size].reshape(first.shape) for each in pieces)
+    one, two = (each.reshape(-1)[: first.size].reshape(first.shape) for each in pieces)
     return one, two
 
 
@@ -63,21 +67,31 @@ def _encrypted(key: np.ndarray | jax.Array, first: jax.Array, second: jax.Array)
 
 def written_out(state: Words, schedule: list[Any]) -> Words:
     """All rounds, four at a time: the quickest for many blocks."""
+
     def four(group: int) -> Callable[[Words], Words]:
         def rounds(state: Words) -> Words:
             for number in range(4 * group, 4 * group + 4):
                 state = mixed(state, *map(np.uint32, TURNS[number % 8]))
-            return with_key(state, [schedule[place] + NUMBERS[group, i] for i, place in enumerate(PLACES[group])])
+            return with_key(
+                state,
+                [schedule[place] + NUMBERS[group, i] for i, place in enumerate(PLACES[group])],
+            )
+
         return rounds
 
     groups = [four(group) for group in range(ROUNDS // 4)]
     # a loop, though every group of rounds differs: what is written out takes very long to compile
-    return jax.lax.fori_loop(jnp.int32(0), jnp.int32(len(groups)), lambda i, state: jax.lax.switch(i, groups, state),
-                             state)
+    return jax.lax.fori_loop(
+        jnp.int32(0),
+        jnp.int32(len(groups)),
+        lambda i, state: jax.lax.switch(i, groups, state),
+        state,
+    )
 
 
 def rolled(state: Words, schedule: list[Any]) -> Words:
-    """A loop over single rounds: a third of the instructions, which are most of what a small program has to compile."""
+    """A loop over single rounds: a third of the instructions, which are most of what a small
+    program has to compile."""
     turns = jnp.asarray(np.array([TURNS[number % 8] for number in range(ROUNDS)], np.uint32))
     added = jnp.stack(schedule)[PLACES] + NUMBERS
     keys = jnp.pad(added[:, None], ((0, 0), (3, 0), (0, 0))).reshape(ROUNDS, 4)  # pyright: ignore
@@ -86,7 +100,8 @@ def rolled(state: Words, schedule: list[Any]) -> Words:
         a, b, c, d = state
         return jnp.stack(with_key(mixed((a, b, c, d), *round[0]), round[1])), None
 
-    # words in one array and not in four: a round is one kernel, and what is copied between two is one
+    # words in one array and not in four: a round is one kernel, and what is copied between two is
+    # one
     a, b, c, d = jax.lax.scan(body, jnp.stack(state), (turns, keys))[0]
     return a, b, c, d
 
@@ -120,10 +135,10 @@ def joined(low: jax.Array, high: jax.Array) -> Any:
     return low.astype(jnp.uint64) | (high.astype(jnp.uint64) << np.uint64(32))
 
 
-# Randomness: keys from the operating system, streams of bits, Gaussian noise in float64.
-#
-# A key is 128 bits, four words of 32. Every stream of a key is a key of its own, and every step has its own blocks of a
-# stream's counter, so that a draw can be predicted only by who knows all 128 bits: nothing is shortened on the way.
+# Randomness: keys from the operating system, streams of bits, Gaussian noise in float64.  A key is
+# 128 bits, four words of 32. Every stream of a key is a key of its own, and every step has its own
+# blocks of a stream's counter, so that a draw can be predicted only by who knows all 128 bits:
+# nothing is shortened on the way.
 
 Key = np.ndarray | jax.Array
 """(4,) uint32: an array of NumPy or JAX."""
@@ -172,7 +187,8 @@ def bits(key: Key, step: Number, count: int) -> jax.Array:
 
 
 def words_between(key: Key, step: Number, count: int, first: Number, many: int) -> jax.Array:
-    """Words ``first`` .. ``first + many - 1`` of ``bits(key, step, count)``, without those before and behind them."""
+    """Words ``first`` .. ``first + many - 1`` of ``bits(key, step, count)``, without those before
+    and behind them."""
     half = (count + 1) // 2
     place = jnp.asarray(first, jnp.uint64) + jnp.arange(many, dtype=jnp.uint64)
     later = place >= half
@@ -180,9 +196,12 @@ def words_between(key: Key, step: Number, count: int, first: Number, many: int) 
     return jnp.where(later, pair[1], pair[0])
 
 
-@partial(jax.jit, static_argnums=2)  # a loop outside of a compiled program would be compiled at every call
+@partial(
+    jax.jit, static_argnums=2
+)  # a loop outside of a compiled program would be compiled at every call
 def gaussian(key: Key, step: Number, shape: tuple[int, ...]) -> jax.Array:
-    """Standard normal noise of one step, float64, from 128 random bits for every two numbers and more where needed."""
+    """Standard normal noise of one step, float64, from 128 random bits for every two numbers and
+    more where needed."""
     count = math.prod(shape)
     assert (count + 1) // 2 < ROUND, "blocks of the counter would be used twice"
     return jnp.concatenate(_pairs_of_step(key, step, (count + 1) // 2))[:count].reshape(shape)
@@ -190,29 +209,42 @@ def gaussian(key: Key, step: Number, shape: tuple[int, ...]) -> jax.Array:
 
 def _pairs_of_step(key: Key, step: Number, pairs: int) -> tuple[jax.Array, ...]:
     """The first ``pairs`` of one step, (pairs,) twice."""
+
     def some(begin: np.uint64 | jax.Array, many: int) -> tuple[jax.Array, jax.Array]:
-        return _numbered_normals(key, begin + jnp.arange(many, dtype=jnp.uint64), jnp.full(many, step, jnp.uint64))
+        return _numbered_normals(
+            key, begin + jnp.arange(many, dtype=jnp.uint64), jnp.full(many, step, jnp.uint64)
+        )
 
     if pairs <= AT_A_TIME:
         return some(np.uint64(0), pairs)
     # what fits the processor's cache: half of the time
     begins = np.arange(0, pairs, AT_A_TIME, dtype=np.uint64)
-    return tuple(part.ravel()[:pairs] for part in jax.lax.map(lambda begin: some(begin, AT_A_TIME), begins))
+    return tuple(
+        part.ravel()[:pairs] for part in jax.lax.map(lambda begin: some(begin, AT_A_TIME), begins)
+    )
 
 
 def normals(key: Key, step: Number, count: int) -> np.ndarray:
-    """``gaussian(key, step, (count,))`` for who is not compiled, by the program that draws noise of steps."""
+    """``gaussian(key, step, (count,))`` for who is not compiled, by the program that draws noise of
+    steps."""
     pairs = (count + 1) // 2
     assert pairs < ROUND, "blocks of the counter would be used twice"
     same, first = jnp.zeros(PAIRS, jnp.uint64), jnp.asarray(step, jnp.uint64)
-    drawn = [numbered(key, jnp.asarray(np.arange(begin, begin + PAIRS, dtype=np.uint64)), same, first)
-             for begin in range(0, pairs, PAIRS)]
-    return np.concatenate([np.concatenate(half)[:pairs] for half in zip(*drawn, strict=True)])[:count]
+    drawn = [
+        numbered(key, jnp.asarray(np.arange(begin, begin + PAIRS, dtype=np.uint64)), same, first)
+        for begin in range(0, pairs, PAIRS)
+    ]
+    return np.concatenate([np.concatenate(half)[:pairs] for half in zip(*drawn, strict=True)])[
+        :count
+    ]
 
 
 @jax.jit
-def numbered(key: Key, place: jax.Array, step: jax.Array, first: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Two normals for every place of a step, ``first`` + ``step``; ``key`` (4,), or one for each of them (4, n).
+def numbered(
+    key: Key, place: jax.Array, step: jax.Array, first: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Two normals for every place of a step, ``first`` + ``step``; ``key`` (4,), or one for each of
+    them (4, n).
 
     The one program of all shapes: ``PAIRS`` at a time.
     """
@@ -230,15 +262,16 @@ def uniform(key: Key, step: Number, count: int) -> jax.Array:
 
 
 def below(key: Key, step: Number, count: int, end: Number) -> jax.Array:
-    """``count`` independent whole numbers 0 .. end - 1: every probability is 1/end to a relative end 2^-64. ``end`` may
-    have one value for each."""
+    """``count`` independent whole numbers 0 .. end - 1: every probability is 1/end to a relative
+    end 2^-64. ``end`` may have one value for each."""
     return (bits(key, step, count) % jnp.asarray(end, jnp.uint64)).astype(jnp.int64)
 
 
 def permutation(key: Key, step: Number, count: int) -> jax.Array:
     """A uniform permutation of 0 .. count - 1: the order of random words.
 
-    Equal words keep the public order; for any one record there are some with probability below count 2^-64.
+    Equal words keep the public order; for any one record there are some with probability below
+    count 2^-64.
     """
     return jnp.argsort(bits(key, step, count), stable=True)
 
@@ -246,7 +279,8 @@ def permutation(key: Key, step: Number, count: int) -> jax.Array:
 FARTHEST = 36.7
 """No draw of noise lies further from 0."""
 PAIRS = 2**15
-"""Pairs of normals that one program draws at once: half a MB, which stays in the cache with what it is made of."""
+"""Pairs of normals that one program draws at once: half a MB, which stays in the cache with what it
+is made of."""
 AT_A_TIME = 2**16
 """Pairs of normals that are drawn at a time."""
 ROUND = 2**48
@@ -255,27 +289,40 @@ STREAM_ROUNDS = 15
 """Words at most behind one radius: every one of them stays a normal number of double precision."""
 
 
-def normal_pairs(drawn: Callable[[jax.Array], tuple[jax.Array, jax.Array]]) -> tuple[jax.Array, jax.Array]:
-    """Independent standard normals, two for every pair of words of 64 uniform bits (Box, Muller 1958).
+def normal_pairs(
+    drawn: Callable[[jax.Array], tuple[jax.Array, jax.Array]],
+) -> tuple[jax.Array, jax.Array]:
+    """Independent standard normals, two for every pair of words of 64 uniform bits (Box, Muller
+    1958).
 
-    ``drawn(round)`` gives fresh pairs of words. The squared radius is -2 log u; the angle is one of four
-    quadrants (two bits) and a place in it (53 bits), u has the other 9 bits behind its last word.
+    ``drawn(round)`` gives fresh pairs of words. The squared radius is -2 log u; the angle is one of
+    four quadrants (two bits) and a place in it (53 bits), u has the other 9 bits behind its last
+    word.
     """
     u, second = small_and_long(drawn)
     rest = (((second >> 2) & 511).astype(jnp.float64) + 0.5) * 2.0**-9
-    radius = jnp.sqrt(-2 * jnp.log(u + rest * jnp.where(u < 2.0**-32, 2.0 ** (-64 * STREAM_ROUNDS), 2.0**-64)))
-    cos, sin = cos_sin(((second >> 11).astype(jnp.float64) + 0.5) * (2.0**-54 * math.pi) - math.pi / 4)
+    radius = jnp.sqrt(
+        -2 * jnp.log(u + rest * jnp.where(u < 2.0**-32, 2.0 ** (-64 * STREAM_ROUNDS), 2.0**-64))
+    )
+    cos, sin = cos_sin(
+        ((second >> 11).astype(jnp.float64) + 0.5) * (2.0**-54 * math.pi) - math.pi / 4
+    )
     radius = jnp.where(second & 1, -radius, radius)
     turned = (second & 2) != 0
     return radius * jnp.where(turned, -sin, cos), radius * jnp.where(turned, cos, sin)
 
 
-def small_and_long(drawn: Callable[[jax.Array], tuple[jax.Array, jax.Array]]) -> tuple[jax.Array, jax.Array]:
-    """Uniform numbers in [0, 1) with 32 bits at least behind their first one bit, and the other words of round 0.
+def small_and_long(
+    drawn: Callable[[jax.Array], tuple[jax.Array, jax.Array]],
+) -> tuple[jax.Array, jax.Array]:
+    """Uniform numbers in [0, 1) with 32 bits at least behind their first one bit, and the other
+    words of round 0.
 
-    Word after word follows where a number is below 2^-32 of its last word's range, once in 2^32 draws: nearly always
-    there is one round. So the tail is as fine as the middle, and 0 has probability 2^-960.
+    Word after word follows where a number is below 2^-32 of its last word's range, once in 2^32
+    draws: nearly always there is one round. So the tail is as fine as the middle, and 0 has
+    probability 2^-960.
     """
+
     def longer(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         u, unit, number = state
         u = jnp.where(u < unit * 2.0**96, u + drawn(number)[0].astype(jnp.float64) * unit, u)
@@ -283,18 +330,24 @@ def small_and_long(drawn: Callable[[jax.Array], tuple[jax.Array, jax.Array]]) ->
 
     word, second = drawn(jnp.uint64(0))  # outside of the loop, whose body nearly never runs
     start = word.astype(jnp.float64) * 2.0**-64, jnp.asarray(2.0**-128), jnp.uint64(1)
-    # the smallest, and not whether any is: to reduce truth values takes a third of a second to compile
-    final = jax.lax.while_loop(lambda s: (s[2] < STREAM_ROUNDS) & (s[0].min(initial=1.0) < s[1] * 2.0**96), longer, start)
+    # the smallest, and not whether any is: to reduce truth values takes a third of a second to
+    # compile
+    final = jax.lax.while_loop(
+        lambda s: (s[2] < STREAM_ROUNDS) & (s[0].min(initial=1.0) < s[1] * 2.0**96), longer, start
+    )
     return final[0], second
 
 
 def cos_sin(angle: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Cosine and sine between -pi/4 and pi/4, by their series to rounding: XLA's own are not vectorised in float64."""
+    """Cosine and sine between -pi/4 and pi/4, by their series to rounding: XLA's own are not
+    vectorised in float64."""
     square = angle * angle
     return jnp.polyval(jnp.asarray(COSINE), square), angle * jnp.polyval(jnp.asarray(SINE), square)
 
 
-COSINE, SINE = ([(-1.0) ** i / math.factorial(2 * i + odd) for i in reversed(range(9))] for odd in (0, 1))
+COSINE, SINE = (
+    [(-1.0) ** i / math.factorial(2 * i + odd) for i in reversed(range(9))] for odd in (0, 1)
+)
 """Coefficients of the series, highest power first; the first left out is below 2^-63 at pi/4."""
 
 
@@ -310,8 +363,8 @@ def fresh_secret() -> bytes:
 
 
 def derived(secret: bytes, purpose: str) -> bytes:
-    """A key of 256 bits for one purpose (HKDF with SHA-256, RFC 5869): keys of different purposes say nothing of one
-    another."""
+    """A key of 256 bits for one purpose (HKDF with SHA-256, RFC 5869): keys of different purposes
+    say nothing of one another."""
     return HKDF(hashes.SHA256(), 32, None, b"lastiterate " + purpose.encode()).derive(secret)
 
 

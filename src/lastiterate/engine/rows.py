@@ -9,12 +9,13 @@ import numpy as np
 from lastiterate.errors import InputError
 
 ROW_SHRINK = 1 - 2.0**-20
-"""Rows are clipped to this fraction of ``row_norm``: more than rounding to float32 can add (relative 2^-24)."""
-
+"""Rows are clipped to this fraction of ``row_norm``: more than rounding to float32 can add
+(relative 2^-24)."""
 
 
 def in_range(values: object) -> np.ndarray:
-    """The same numbers in float32, those beyond its range at its end; NaN and infinity stay what they are.
+    """The same numbers in float32, those beyond its range at its end; NaN and infinity stay what
+    they are.
 
     Whether data are refused may not depend on how large a record's finite numbers are.
     """
@@ -29,7 +30,8 @@ def in_range(values: object) -> np.ndarray:
 def clip_rows(features: object, row_norm: float) -> np.ndarray:
     """Rows scaled down to norm at most ``row_norm`` (norms in float64); (n, d) float32.
 
-    **Guarantee:** the Euclidean norm of every returned row, computed exactly, is at most ``row_norm``.
+    **Guarantee:** the Euclidean norm of every returned row, computed exactly, is at most
+    ``row_norm``.
     """
     with np.errstate(over="ignore"):
         rows = np.asarray(features, np.float32)
@@ -40,11 +42,18 @@ def clip_rows(features: object, row_norm: float) -> np.ndarray:
         rows = in_range(features)
         norms = norms_of(rows)
     if not np.isfinite(norms).all():
-        raise InputError("features", "must be finite numbers", "NaN or infinity", "fill or drop those values first")
+        raise InputError(
+            "features",
+            "must be finite numbers",
+            "NaN or infinity",
+            "fill or drop those values first",
+        )
     scale = np.minimum(1.0, row_norm * ROW_SHRINK / np.maximum(norms, 1e-300))
     if (scale == 1.0).all():
         return rows
-    return np.multiply(rows, scale[:, None], out=np.empty_like(rows), dtype=np.float64, casting="same_kind")
+    return np.multiply(
+        rows, scale[:, None], out=np.empty_like(rows), dtype=np.float64, casting="same_kind"
+    )
 
 
 def norms_of(rows: np.ndarray) -> np.ndarray:
@@ -64,4 +73,4 @@ def aligned_zeros(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     size = math.prod(shape) * dtype.itemsize
     buffer = np.zeros(size + 64, np.uint8)
     first = -buffer.ctypes.data % 64
-    return buffer[first:first + size].view(dtype).reshape(shape)
+    return buffer[first : first + size].view(dtype).reshape(shape)

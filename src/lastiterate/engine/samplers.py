@@ -1,56 +1,62 @@
-"""The sampler of every batching: full, cyclic, permuted, reshuffled, allocated, bins, Poisson, fixed size."""
+"""The sampler of every batching: full, cyclic, permuted, reshuffled, allocated, bins, Poisson,
+fixed size."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, final
+
 import jax
 import jax.numpy as jnp
-from lastiterate.engine.random import Key, Number, below
-from lastiterate.engine.sampling import at_once, kept, until_end
-from lastiterate.engine.sampling import Layout, in_a_row
-from lastiterate.engine.sampling import Read, Sampler
-from lastiterate.engine.noise import numbered
-from lastiterate.run.batching import BallsInBins
-import math
 import numpy as np
-from lastiterate.engine.random import Key, Number, below, permutation, stream
-from lastiterate.engine.sampling import over_places
-from lastiterate.run.batching import FixedSize
-from typing import final
-from lastiterate.engine.random import Key, Number
-from lastiterate.engine.sampling import block_sum
-from lastiterate.engine.sampling import Layout, in_blocks
-from lastiterate.run.batching import Cyclic, FullBatch
-from lastiterate.engine.random import Key, Number, permutation
-from lastiterate.run.batching import Permuted
-from lastiterate.engine.random import Key, Number, stream, uniform
-from lastiterate.engine.sampling import at_once, over_places, records_in
-from lastiterate.run.batching import Poisson
-from lastiterate.engine.host_permutation import Dealt, into_bins
-from lastiterate.engine.sampling import at_once, records_in, taken, until_end
-from lastiterate.engine.sampling import DealtEachPass, Read
-from lastiterate.run.batching import RandomAllocation
-from lastiterate.engine.host_permutation import Dealt, into_blocks
-from lastiterate.run.batching import Reshuffled
-from collections.abc import Callable
-from typing import Any
-from lastiterate.engine.sampling import Sampler
+
+from lastiterate.engine.host_permutation import Dealt, into_bins, into_blocks
+from lastiterate.engine.noise import numbered
+from lastiterate.engine.random import Key, Number, below, permutation, stream, uniform
+from lastiterate.engine.sampling import (
+    DealtEachPass,
+    Layout,
+    Read,
+    Sampler,
+    at_once,
+    block_sum,
+    in_a_row,
+    in_blocks,
+    kept,
+    over_places,
+    records_in,
+    taken,
+    until_end,
+)
 from lastiterate.errors import InputError
-from lastiterate.run.batching import (BallsInBins, Batching, Cyclic, FixedSize, FullBatch, Permuted, Poisson, RandomAllocation, Reshuffled)
+from lastiterate.run.batching import (
+    BallsInBins,
+    Batching,
+    Cyclic,
+    FixedSize,
+    FullBatch,
+    Permuted,
+    Poisson,
+    RandomAllocation,
+    Reshuffled,
+)
 from lastiterate.run.run import Run
 
-
 # Every record in one of several secret batches, the same in every pass.
+
 
 @final
 @numbered
 @dataclass(frozen=True)
 class Bins(Sampler):
-    """Records sorted by their bins, which lie next to one another: every pass reads them from front to end.
+    """Records sorted by their bins, which lie next to one another: every pass reads them from front
+    to end.
 
-    **Guarantee:** every record's bin is uniform and independent of all others; bins of any size are read to their end.
+    **Guarantee:** every record's bin is uniform and independent of all others; bins of any size are
+    read to their end.
     """
 
     layout: Layout
@@ -63,7 +69,8 @@ class Bins(Sampler):
         return self.bins
 
     def arranged(self, data: object, key: Key) -> tuple[Any, jax.Array]:
-        """Records sorted by their bins, with empty slots behind, and where every bin begins; (bins + 1,)."""
+        """Records sorted by their bins, with empty slots behind, and where every bin begins; (bins
+        + 1,)."""
         return by_bin(self.layout.size, self.bins, self.count, data, key)
 
     def batch_sum(self, read: Read, data: Any, key: Key, k: Number) -> jax.Array:
@@ -71,7 +78,9 @@ class Bins(Sampler):
         end = begins[k % self.bins + 1]
 
         def at(place: Number) -> jax.Array:
-            chunk = jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(a, place, self.count), records)
+            chunk = jax.tree.map(
+                lambda a: jax.lax.dynamic_slice_in_dim(a, place, self.count), records
+            )
             return read(kept(chunk, place + jnp.arange(self.count) < end))
 
         return until_end(begins[k % self.bins], end, self.count, at)
@@ -79,7 +88,8 @@ class Bins(Sampler):
 
 @partial(jax.jit, static_argnums=(0, 1))
 def sorted_by_bin(n: int, bins: int, key: Key) -> tuple[jax.Array, jax.Array]:
-    """Records in the order of their uniform bins, in public order within each, and where every bin begins."""
+    """Records in the order of their uniform bins, in public order within each, and where every bin
+    begins."""
     drawn = below(key, 0, n, bins)
     order = jnp.argsort(drawn, stable=True)
     return order, jnp.searchsorted(drawn[order], jnp.arange(bins + 1))
@@ -88,7 +98,12 @@ def sorted_by_bin(n: int, bins: int, key: Key) -> tuple[jax.Array, jax.Array]:
 @partial(jax.jit, static_argnums=(0, 1, 2))
 def by_bin(n: int, bins: int, more: int, data: object, key: Key) -> tuple[Any, jax.Array]:
     order, begins = sorted_by_bin(n, bins, key)
-    return jax.tree.map(lambda a: jnp.pad(jnp.asarray(a)[order], ((0, more),) + ((0, 0),) * (a.ndim - 1)), data), begins  # pyright: ignore
+    return jax.tree.map(
+        lambda a: jnp.pad(  # pyright: ignore
+            jnp.asarray(a)[order], ((0, more),) + ((0, 0),) * (a.ndim - 1)
+        ),
+        data,
+    ), begins
 
 
 def balls_in_bins(batching: BallsInBins, n: int, most: int) -> Bins:
@@ -97,15 +112,17 @@ def balls_in_bins(batching: BallsInBins, n: int, most: int) -> Bins:
 
 # A fresh subset of a fixed size at every step.
 
+
 @final
 @numbered
 @dataclass(frozen=True)
 class Subsets(Sampler):
-    """The first ``size`` different records of uniform draws, whose work does not grow with the records; more than half
-    of them are the first of an order.
+    """The first ``size`` different records of uniform draws, whose work does not grow with the
+    records; more than half of them are the first of an order.
 
-    **Guarantee:** every subset of that size is equally likely (to a relative n 2^-64), and those of different steps are
-    independent: whether enough draws differ says nothing of which records these are, and if not, all are drawn again.
+    **Guarantee:** every subset of that size is equally likely (to a relative n 2^-64), and those of
+    different steps are independent: whether enough draws differ says nothing of which records these
+    are, and if not, all are drawn again.
     """
 
     layout: Layout
@@ -126,20 +143,26 @@ class Subsets(Sampler):
         def again(state: tuple[Any, ...]) -> tuple[Any, ...]:
             return state[0] + 1, *different(below(own, state[0], many, n), size)
 
-        return jax.lax.while_loop(lambda state: state[1] < size, again, (0, 0, jnp.zeros(size, jnp.int64)))[2]
+        return jax.lax.while_loop(
+            lambda state: state[1] < size, again, (0, 0, jnp.zeros(size, jnp.int64))
+        )[2]
 
 
 def draws(n: int, size: int) -> int:
-    """Uniform draws of which ``size`` nearly always differ: the mean of what it takes and six standard deviations."""
+    """Uniform draws of which ``size`` nearly always differ: the mean of what it takes and six
+    standard deviations."""
     taken = np.arange(size) / n  # a draw is new with probability 1 - taken
     return math.ceil((1 / (1 - taken)).sum() + 6 * math.sqrt((taken / (1 - taken) ** 2).sum()) + 6)
 
 
 def different(drawn: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
-    """How many numbers differ, and the first ``size`` of these in the order of the draws, sorted; (size,)."""
+    """How many numbers differ, and the first ``size`` of these in the order of the draws, sorted;
+    (size,)."""
     order = jnp.argsort(drawn, stable=True)
     ordered = drawn[order]
-    new = jnp.concatenate((jnp.ones(1, bool), ordered[1:] != ordered[:-1]))  # the earliest draw of its number
+    new = jnp.concatenate(
+        (jnp.ones(1, bool), ordered[1:] != ordered[:-1])
+    )  # the earliest draw of its number
     count = jnp.cumsum(jnp.zeros_like(new).at[order].set(new, unique_indices=True))
     chosen = new & (count[order] <= size)
     return count[-1], ordered[jnp.nonzero(chosen, size=size)[0]]
@@ -150,6 +173,7 @@ def fixed_size(batching: FixedSize, n: int, most: int) -> Subsets:
 
 
 # Full batches, and blocks in public order: nothing is drawn.
+
 
 @final
 @numbered
@@ -173,6 +197,7 @@ def cyclic(batching: Cyclic, n: int, most: int) -> InOrder:
 
 
 # Blocks of one secret order for the whole run.
+
 
 @final
 @numbered
@@ -202,7 +227,8 @@ class PermutedOnce(Sampler):
 def by_words(layout: Layout, n: int, data: object, key: Key) -> Any:
     """Arranged records sorted by their random words, which is a secret order.
 
-    Sorted by words, so that data larger than memory can be brought into the very same order (``streaming.sorting``).
+    Sorted by words, so that data larger than memory can be brought into the very same order
+    (``streaming.sorting``).
     """
     return moved(layout, permutation(key, 0, n), data)
 
@@ -213,12 +239,18 @@ def moved(layout: Layout, order: jax.Array, data: object) -> Any:
 
 
 def taken_from(layout: Layout, drawn: jax.Array, data: object) -> Any:
-    """The arranged records that lie in the slots ``drawn``, (n,), in this order; slots without a record stay 0."""
+    """The arranged records that lie in the slots ``drawn``, (n,), in this order; slots without a
+    record stay 0."""
     places = layout.slot(np.arange(len(drawn)))
 
     def one(values: jax.Array) -> jax.Array:
         flat = jnp.asarray(values).reshape(layout.slots, *values.shape[3:])
-        return jnp.zeros_like(flat).at[places].set(flat[drawn], unique_indices=True).reshape(values.shape)
+        return (
+            jnp.zeros_like(flat)
+            .at[places]
+            .set(flat[drawn], unique_indices=True)
+            .reshape(values.shape)
+        )
 
     return jax.tree.map(one, data)
 
@@ -227,10 +259,12 @@ def permuted(batching: Permuted, n: int, most: int) -> PermutedOnce:
     return PermutedOnce(in_blocks(n, batching.size, most), n)
 
 
-# Every record in every batch with a probability, independently: gaps between drawn records are geometric.
+# Every record in every batch with a probability, independently: gaps between drawn records are
+# geometric.
 
 DRAWN = 1024
-"""Places that are drawn at once, at most: not the chunks of a model, so that any of them read the same records."""
+"""Places that are drawn at once, at most: not the chunks of a model, so that any of them read the
+same records."""
 
 
 @final
@@ -239,8 +273,9 @@ DRAWN = 1024
 class PoissonDraws(Sampler):
     """Gaps are drawn, ``count`` at a time, until they lead past the last record.
 
-    **Guarantee:** every record is drawn with probability ``rate`` (to the resolution of double precision),
-    independently of all others and of other steps; batches of any size are read to their end.
+    **Guarantee:** every record is drawn with probability ``rate`` (to the resolution of double
+    precision), independently of all others and of other steps; batches of any size are read to
+    their end.
     """
 
     layout: Layout
@@ -263,10 +298,13 @@ class PoissonDraws(Sampler):
 
         first = self.places(own, 0, jnp.int64(0))
         shape = jax.eval_shape(lambda: over_places(first, n, self.most, read, data))
-        return jax.lax.while_loop(more, add, (first, jnp.int64(0), jnp.zeros(shape.shape, jnp.float64)))[2]
+        return jax.lax.while_loop(
+            more, add, (first, jnp.int64(0), jnp.zeros(shape.shape, jnp.float64))
+        )[2]
 
     def places(self, key: Key, number: Number, begin: jax.Array) -> jax.Array:
-        """Places of the next ``count`` drawn records from ``begin`` on, increasing; past the end where there are fewer.
+        """Places of the next ``count`` drawn records from ``begin`` on, increasing; past the end
+        where there are fewer.
 
         P[gap > g] = (1 - rate)^g, by inversion of a uniform number.
         """
@@ -280,14 +318,17 @@ def poisson(batching: Poisson, n: int, most: int) -> PoissonDraws:
 
 # Every record in one of several secret batches, drawn anew in every pass.
 
+
 @final
 @numbered
 @dataclass(frozen=True)
 class AllocatedEachPass(DealtEachPass):
-    """A pass is one list of places: blocks in order, each from the front of the data to their end. No record is copied.
+    """A pass is one list of places: blocks in order, each from the front of the data to their end.
+    No record is copied.
 
-    **Guarantee:** every record's block is uniform and independent of all others and of other passes; every record is in
-    exactly one block of a pass, and blocks of any size are read to their end.
+    **Guarantee:** every record's block is uniform and independent of all others and of other
+    passes; every record is in exactly one block of a pass, and blocks of any size are read to their
+    end.
     """
 
     layout: Layout
@@ -309,10 +350,13 @@ class AllocatedEachPass(DealtEachPass):
         return into_bins(words, self.parts)
 
     def arranged(self, data: object, key: Key) -> tuple[Any, jax.Array, jax.Array]:
-        """The data as they are, the records' places block by block, and where every block begins; (blocks + 1,)."""
+        """The data as they are, the records' places block by block, and where every block begins;
+        (blocks + 1,)."""
         return self.placed(data, *sorted_by_bin(records_in(data), self.parts, key))
 
-    def placed(self, data: object, places: jax.Array, begins: jax.Array) -> tuple[Any, jax.Array, jax.Array]:
+    def placed(
+        self, data: object, places: jax.Array, begins: jax.Array
+    ) -> tuple[Any, jax.Array, jax.Array]:
         return data, jnp.pad(places, (0, self.count), constant_values=records_in(data)), begins  # pyright: ignore
 
     def batch_sum(self, read: Read, data: Any, key: Key, k: Number) -> jax.Array:
@@ -321,7 +365,9 @@ class AllocatedEachPass(DealtEachPass):
 
         def at(place: Number) -> jax.Array:
             places = jax.lax.dynamic_slice_in_dim(order, place, self.count)
-            return read(taken(records, jnp.where(place + jnp.arange(self.count) < end, places, n), n))
+            return read(
+                taken(records, jnp.where(place + jnp.arange(self.count) < end, places, n), n)
+            )
 
         return until_end(begins[k % self.parts], end, self.count, at)
 
@@ -332,15 +378,16 @@ def random_allocation(batching: RandomAllocation, n: int, most: int) -> Allocate
 
 # Blocks of a secret order that is drawn anew before every pass.
 
+
 @final
 @numbered
 @dataclass(frozen=True)
 class ReshuffledEachPass(DealtEachPass):
-    """A fresh uniform cut of the records into blocks in every pass; within a block, whose sum alone counts, they lie in
-    public order, which is quicker to find.
+    """A fresh uniform cut of the records into blocks in every pass; within a block, whose sum alone
+    counts, they lie in public order, which is quicker to find.
 
-    **Guarantee:** the blocks are cut from a uniform order (see ``permutation``), and orders of different passes are
-    independent: every pass has a stream of its own.
+    **Guarantee:** the blocks are cut from a uniform order (see ``permutation``), and orders of
+    different passes are independent: every pass has a stream of its own.
     """
 
     layout: Layout
@@ -370,7 +417,10 @@ class ReshuffledEachPass(DealtEachPass):
 @partial(jax.jit, static_argnums=(0, 1))
 def into_fresh_blocks(layout: Layout, n: int, data: object, key: Key) -> Any:
     """Arranged records in blocks of a uniform order, in public order within each."""
-    blocks = jnp.pad(permutation(key, 0, n), (0, -n % layout.size), constant_values=n).reshape(-1, layout.size)  # pyright: ignore
+    filled = jnp.pad(  # pyright: ignore
+        permutation(key, 0, n), (0, -n % layout.size), constant_values=n
+    )
+    blocks = filled.reshape(-1, layout.size)
     return moved(layout, jnp.sort(blocks, axis=1).ravel()[:n], data)
 
 
@@ -381,14 +431,21 @@ def reshuffled(batching: Reshuffled, n: int, most: int) -> ReshuffledEachPass:
 # How batches are drawn: one file for every way, found by the exact type of a batching.
 
 TABLE: dict[type, Callable[[Any, int, int], Sampler]] = {
-    FullBatch: full, Cyclic: cyclic, Permuted: permuted, Reshuffled: reshuffled, RandomAllocation: random_allocation,
-    FixedSize: fixed_size, BallsInBins: balls_in_bins, Poisson: poisson,
+    FullBatch: full,
+    Cyclic: cyclic,
+    Permuted: permuted,
+    Reshuffled: reshuffled,
+    RandomAllocation: random_allocation,
+    FixedSize: fixed_size,
+    BallsInBins: balls_in_bins,
+    Poisson: poisson,
 }
 """From a batching, the number of records and the most records of a chunk to a sampler."""
 
 
 def layout_of(run: Run, records: int, most: int) -> Layout:
-    """How so many records of a run lie before any draw: as the run describes it, or where n is nominal in a row.
+    """How so many records of a run lie before any draw: as the run describes it, or where n is
+    nominal in a row.
 
     **Guarantee:** batches, divisor and chunks follow from the public n alone.
     """
@@ -400,6 +457,10 @@ def layout_of(run: Run, records: int, most: int) -> Layout:
 def sampler_of(batching: Batching, n: int, most: int) -> Sampler:
     """The sampler that draws as ``batching`` says; what is not in the table is refused."""
     if type(batching) not in TABLE:
-        raise InputError("batching", "has no sampler that draws it", type(batching).__name__,
-                         "use one of " + ", ".join(kind.__name__ for kind in TABLE))
+        raise InputError(
+            "batching",
+            "has no sampler that draws it",
+            type(batching).__name__,
+            "use one of " + ", ".join(kind.__name__ for kind in TABLE),
+        )
     return TABLE[type(batching)](batching, n, most)

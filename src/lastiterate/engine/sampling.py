@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TypeVar
-import jax
-import numpy as np
-from lastiterate.run.facts import CHUNK
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar
-from lastiterate.engine.random import Key, Number
-from lastiterate.engine.host_permutation import Dealt
-from lastiterate.run.batching import Drawn
-import math
-from typing import Any
-import jax.numpy as jnp
-from lastiterate.engine.random import Number
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lastiterate.engine.host_permutation import Dealt
+from lastiterate.engine.random import Key, Number
+from lastiterate.run.batching import Drawn
+from lastiterate.run.facts import CHUNK
 
 # How records lie in memory.
 
@@ -28,9 +26,11 @@ EVEN = 12
 
 @dataclass(frozen=True)
 class Layout:
-    """``blocks`` batches of ``chunks`` chunks of ``rows`` records each; slots that no record needs are empty.
+    """``blocks`` batches of ``chunks`` chunks of ``rows`` records each; slots that no record needs
+    are empty.
 
-    ``flat``: the records lie in one row, (n, ...), because a program gathers them; then there is one chunk.
+    ``flat``: the records lie in one row, (n, ...), because a program gathers them; then there is
+    one chunk.
     """
 
     blocks: int
@@ -74,8 +74,8 @@ Read = Callable[[Any], jax.Array]
 class Sampler(ABC):
     """One way of drawing batches; subclasses are frozen dataclasses of shapes, and JAX pytrees.
 
-    ``drawn``: when secret draws happen, as the batching says. ``layout``: how records lie before any draw. ``blocks``:
-    batches in one pass.
+    ``drawn``: when secret draws happen, as the batching says. ``layout``: how records lie before
+    any draw. ``blocks``: batches in one pass.
     """
 
     drawn: ClassVar[Drawn]
@@ -86,7 +86,8 @@ class Sampler(ABC):
         return self.layout.blocks
 
     def order(self, key: Key) -> jax.Array | None:
-        """Places of the records, (n,), where the run draws one secret order: data can be written in it at once."""
+        """Places of the records, (n,), where the run draws one secret order: data can be written in
+        it at once."""
         return None
 
     def arranged(self, data: object, key: Key) -> Any:
@@ -95,7 +96,8 @@ class Sampler(ABC):
 
     @abstractmethod
     def batch_sum(self, read: Read, data: object, key: Key, k: Number) -> jax.Array:
-        """Sum of the gradients of step k's batch; ``data`` as arranged, ``key``: the stream of secret draws."""
+        """Sum of the gradients of step k's batch; ``data`` as arranged, ``key``: the stream of
+        secret draws."""
 
 
 class DealtEachPass(Sampler):
@@ -114,17 +116,16 @@ class DealtEachPass(Sampler):
 
     @abstractmethod
     def dealt(self, words: np.ndarray) -> Dealt:
-        """The draw of a pass that ``arranged`` makes inside of programs, from every record's random word, (n,)."""
+        """The draw of a pass that ``arranged`` makes inside of programs, from every record's random
+        word, (n,)."""
 
     @abstractmethod
     def placed(self, data: object, places: jax.Array, begins: jax.Array) -> Any:
         """What ``arranged`` makes of the data for a pass that is dealt like this."""
 
 
-# Sums over batches, chunk by chunk.
-#
-# Batches whose size is drawn are read to their end, however long: nothing is truncated, so that no probability of a batch
-# that did not fit has to be paid for.
+# Sums over batches, chunk by chunk.  Batches whose size is drawn are read to their end, however
+# long: nothing is truncated, so that no probability of a batch that did not fit has to be paid for.
 
 UNROLLED = 4
 """Chunks that are added one after the other instead of in a loop."""
@@ -138,6 +139,7 @@ def block_sum(read: Read, data: object, k: Number) -> jax.Array:
 
 def over_chunks(read: Read, chunks: object) -> jax.Array:
     """Sum over chunks that are known beforehand; leaves (chunks, m, ...)."""
+
     def chunk(i: int) -> Any:
         return jax.tree.map(lambda a: a[i], chunks)
 
@@ -161,7 +163,9 @@ def over_places(places: jax.Array, n: int, most: int, read: Read, data: object) 
 
 
 def until_end(begin: Number, end: Number, count: int, read: Read) -> jax.Array:
-    """Sum of ``read(place)`` from ``begin`` to ``end``: it reads what lies at ``place`` .. ``place + count - 1``."""
+    """Sum of ``read(place)`` from ``begin`` to ``end``: it reads what lies at ``place`` .. ``place
+    + count - 1``."""
+
     def add(state: tuple[Any, Any]) -> tuple[Any, Any]:
         at, total = state
         return at + count, total + read(at)
@@ -172,16 +176,20 @@ def until_end(begin: Number, end: Number, count: int, read: Read) -> jax.Array:
 
 
 def records_in(data: object) -> int:
-    """How many records lie flat in ``data``, (n, ...): where n is nominal, another number than that of the run.
+    """How many records lie flat in ``data``, (n, ...): where n is nominal, another number than that
+    of the run.
 
-    **Guarantee:** what is drawn and read follows from the records that are there, none is read twice in a batch.
+    **Guarantee:** what is drawn and read follows from the records that are there, none is read
+    twice in a batch.
     """
     return jax.tree.leaves(data)[0].shape[0]
 
 
 def at_once(expected: float, n: int, most: int) -> int:
     """Records of a batch of random size that are read at once: few chunks, most of them full."""
-    size = min(n, expected + 4 * math.sqrt(expected) + 1)  # four standard deviations: seldom another chunk
+    size = min(
+        n, expected + 4 * math.sqrt(expected) + 1
+    )  # four standard deviations: seldom another chunk
     return math.ceil(size / math.ceil(size / most))
 
 
@@ -192,4 +200,6 @@ def taken(data: object, places: jax.Array, n: int) -> Any:
 
 def kept(chunk: tuple[Any, ...], real: jax.Array) -> Any:
     """A chunk whose records are set to 0 where they are not ``real``."""
-    return jax.tree.map(lambda a: jnp.where(real.reshape((-1,) + (1,) * (a.ndim - 1)), a, jnp.zeros_like(a)), chunk)
+    return jax.tree.map(
+        lambda a: jnp.where(real.reshape((-1,) + (1,) * (a.ndim - 1)), a, jnp.zeros_like(a)), chunk
+    )

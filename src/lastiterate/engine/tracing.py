@@ -2,65 +2,114 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-from jax.extend.core import Jaxpr, primitives
-from lastiterate.errors import InputError
 import hashlib
 import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
-from collections.abc import Callable, Sequence
 from jax.core import eval_jaxpr  # pyright: ignore
 from jax.extend import core
+from jax.extend.core import Jaxpr, primitives
+
 from lastiterate.engine.per_example import convolved, handled, largest
+from lastiterate.errors import InputError
 
+# What the traced program of one record may be made of: operations that treat every record alone
+# when vectorised.  ``jax.vmap`` asks every operation for its own rule. Those of JAX's mathematics
+# keep records apart. A rule that a caller wrote (``custom_vmap``), code outside of JAX (callbacks,
+# foreign functions), a sum over a named axis or a reference that outlives the call may be given all
+# records at once, and then no clip bounds what one of them moves.  The list says what is allowed,
+# and what it does not name is refused: libraries register operations of their own (some of Equinox
+# look at all records), callers may, and new versions of JAX add others. A list of what is forbidden
+# would let all of these pass until somebody noticed; this one costs a sentence and a line here.
+# Operations are known by name: whoever gives his own one the name of JAX's could exchange JAX's as
+# well.
 
-# What the traced program of one record may be made of: operations that treat every record alone when vectorised.
-#
-# ``jax.vmap`` asks every operation for its own rule. Those of JAX's mathematics keep records apart. A rule that a caller
-# wrote (``custom_vmap``), code outside of JAX (callbacks, foreign functions), a sum over a named axis or a reference that
-# outlives the call may be given all records at once, and then no clip bounds what one of them moves.
-#
-# The list says what is allowed, and what it does not name is refused: libraries register operations of their own (some of
-# Equinox look at all records), callers may, and new versions of JAX add others. A list of what is forbidden would let all
-# of these pass until somebody noticed; this one costs a sentence and a line here. Operations are known by name: whoever
-# gives his own one the name of JAX's could exchange JAX's as well.
-
-ACROSS = {"psum", "pmax", "pmin", "ppermute", "all_gather", "all_to_all", "ragged_all_to_all", "axis_index"}
+ACROSS = {
+    "psum",
+    "pmax",
+    "pmin",
+    "ppermute",
+    "all_gather",
+    "all_to_all",
+    "ragged_all_to_all",
+    "axis_index",
+}
 """Read a named axis, which may be that of the records."""
 STATEFUL = {"get", "swap", "after_all", "create_token", "rng_uniform", "rng_bit_generator"}
-"""Read what other records may have left; bits of ``rng_bit_generator`` follow from the first record's key."""
-MORE = {"split", "stack", "unstack", "tile", "empty", "mulhi", "scatter-sub", "ragged_dot_general", "symmetric_product",
-        "lu_pivots_to_permutation", "geqrf", "geqp3", "ormqr", "pvary", "reshard", "layout_constraint",
-        "optimization_barrier", "random_wrap", "random_unwrap", "random_clone", "platform_index"}
+"""Read what other records may have left; bits of ``rng_bit_generator`` follow from the first
+record's key."""
+MORE = {
+    "split",
+    "stack",
+    "unstack",
+    "tile",
+    "empty",
+    "mulhi",
+    "scatter-sub",
+    "ragged_dot_general",
+    "symmetric_product",
+    "lu_pivots_to_permutation",
+    "geqrf",
+    "geqp3",
+    "ormqr",
+    "pvary",
+    "reshard",
+    "layout_constraint",
+    "optimization_barrier",
+    "random_wrap",
+    "random_unwrap",
+    "random_clone",
+    "platform_index",
+}
 """Operations of JAX that it does not export."""
-ALLOWED = frozenset({getattr(primitives, name).name for name in dir(primitives) if name.endswith("_p")}
-                    - ACROSS - STATEFUL | MORE)
+ALLOWED = frozenset(
+    {getattr(primitives, name).name for name in dir(primitives) if name.endswith("_p")}
+    - ACROSS
+    - STATEFUL
+    | MORE
+)
 KEYS = "key<fry>"
 """The random keys whose bits are those of the key alone when they are vectorised (threefry)."""
 
 
 def check_operations(jaxpr: Jaxpr, named: str = "loss") -> None:
-    """Refuse a program, of one record, that may read other records, show them or leave something behind.
+    """Refuse a program, of one record, that may read other records, show them or leave something
+    behind.
 
-    Equations in all nested programs are looked at. Code of custom derivatives is seen where it has been traced: look at
-    the program of the gradient. ``named``: what it is called in an error.
+    Equations in all nested programs are looked at. Code of custom derivatives is seen where it has
+    been traced: look at the program of the gradient. ``named``: what it is called in an error.
     """
     for eqn in equations(jaxpr):
         name = eqn.primitive.name
         if name not in ALLOWED:
-            raise InputError(named, "must be made of operations of JAX that treat every record alone", name,
-                             "leave out callbacks, foreign functions, prints and custom_vmap: they are given all "
-                             "records of a batch at once")
+            raise InputError(
+                named,
+                "must be made of operations of JAX that treat every record alone",
+                name,
+                "leave out callbacks, foreign functions, prints and custom_vmap: they are given "
+                "all "
+                "records of a batch at once",
+            )
         for var in (*eqn.invars, *eqn.outvars):
-            if str(var.aval.dtype if hasattr(var.aval, "dtype") else "").startswith("key<") and \
-                    str(var.aval.dtype) != KEYS:
-                raise InputError(named, "must draw bits from keys of threefry, whose bits do not depend on other "
-                                 "records", str(var.aval.dtype), 'write jax.random.key(seed, impl="threefry2x32")')
+            if (
+                str(var.aval.dtype if hasattr(var.aval, "dtype") else "").startswith("key<")
+                and str(var.aval.dtype) != KEYS
+            ):
+                raise InputError(
+                    named,
+                    "must draw bits from keys of threefry, whose bits do not depend on other "
+                    "records",
+                    str(var.aval.dtype),
+                    'write jax.random.key(seed, impl="threefry2x32")',
+                )
     if jaxpr.effects:
-        raise InputError(named, "must leave nothing behind but its result", str(next(iter(jaxpr.effects)))[:120])
+        raise InputError(
+            named, "must leave nothing behind but its result", str(next(iter(jaxpr.effects)))[:120]
+        )
 
 
 def equations(program: Any) -> Iterator[Any]:
@@ -80,7 +129,8 @@ def programs(value: object) -> Iterator[Any]:
             yield from programs(part)  # pyright: ignore
 
 
-# What distinguishes one traced loss from another: the text of its program, and the bytes of every constant in it.
+# What distinguishes one traced loss from another: the text of its program, and the bytes of every
+# constant in it.
 
 ADDRESS = re.compile(r"0x[0-9a-f]+")
 """Where an object lies in memory is not what it is."""
@@ -89,9 +139,9 @@ ADDRESS = re.compile(r"0x[0-9a-f]+")
 def fingerprint(program: Any, *beside: object) -> str:
     """SHA-256 of a closed program, and of the ``repr`` of what else is bound.
 
-    **Guarantee:** programs of one fingerprint compute the same, under the same versions of JAX: operations, their
-    parameters, literals and constants are all in it. Code of custom derivatives is in it where it has been traced:
-    give the program of the gradient.
+    **Guarantee:** programs of one fingerprint compute the same, under the same versions of JAX:
+    operations, their parameters, literals and constants are all in it. Code of custom derivatives
+    is in it where it has been traced: give the program of the gradient.
     """
     hasher = hashlib.sha256(ADDRESS.sub("", f"{program.jaxpr} {beside!r}").encode())
     for value in constants(program):
@@ -109,19 +159,23 @@ def constants(program: Any) -> Iterator[Any]:
     yield from program.consts
     for eqn in equations(program):
         yield from (var.val for var in eqn.invars if hasattr(var, "val"))
-        yield from (value for value in eqn.params.values() if isinstance(value, np.ndarray | jax.Array))
+        yield from (
+            value for value in eqn.params.values() if isinstance(value, np.ndarray | jax.Array)
+        )
         for inner in programs(tuple(eqn.params.values())):
             yield from getattr(inner, "consts", ())
 
 
-# A loss as a traced program, evaluated equation by equation, so that some of them can be executed in another way.
+# A loss as a traced program, evaluated equation by equation, so that some of them can be executed
+# in another way.
 
 Tag = tuple[int, int]
 """Which weight a variable is, and 1 where it is transposed."""
 
 
 class Walk:
-    """Evaluates a program; products with tapped weights get zeros added and their inputs written down.
+    """Evaluates a program; products with tapped weights get zeros added and their inputs written
+    down.
 
     ``zeros``: for every tapped weight, what is added to the result of its one product.
     """
@@ -129,7 +183,9 @@ class Walk:
     def __init__(self, zeros: dict[int, Any]) -> None:
         self.zeros, self.inputs = zeros, dict[int, Any]()
 
-    def run(self, jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], tags: Sequence[Tag | None]) -> list[Any]:
+    def run(
+        self, jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], tags: Sequence[Tag | None]
+    ) -> list[Any]:
         values = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True))
         names = {var: tag for var, tag in zip(jaxpr.invars, tags, strict=True) if tag is not None}
         for eqn in jaxpr.eqns:
@@ -150,17 +206,30 @@ class Walk:
         return [_value(values, v) for v in jaxpr.outvars]
 
 
-_HERE: dict[str, Callable[..., Any]] = {"conv_general_dilated": convolved, "reduce_window_max": largest}
+_HERE: dict[str, Callable[..., Any]] = {
+    "conv_general_dilated": convolved,
+    "reduce_window_max": largest,
+}
 
 
 def _apply(jaxpr: core.Jaxpr, eqn: Any, operands: list[Any]) -> list[Any]:
-    """One equation's results, through a jaxpr of its own, so that rules of custom derivatives are kept."""
+    """One equation's results, through a jaxpr of its own, so that rules of custom derivatives are
+    kept."""
     here, params = _HERE.get(eqn.primitive.name), eqn.params
     if here is not None and handled(eqn.primitive.name, params, operands, eqn.outvars[0].aval.size):
         return [here(*operands, params)]
-    given = {v: value for v, value in zip(eqn.invars, operands, strict=True) if not isinstance(v, core.Literal)}
-    alone = jaxpr.replace(constvars=(), invars=[*given], outvars=[*eqn.outvars], eqns=[eqn],  # pyright: ignore
-                          debug_info=jaxpr.debug_info._replace(arg_names=None, result_paths=None))
+    given = {
+        v: value
+        for v, value in zip(eqn.invars, operands, strict=True)
+        if not isinstance(v, core.Literal)
+    }
+    alone = jaxpr.replace(  # pyright: ignore
+        constvars=(),
+        invars=[*given],
+        outvars=[*eqn.outvars],
+        eqns=[eqn],
+        debug_info=jaxpr.debug_info._replace(arg_names=None, result_paths=None),
+    )
     return eval_jaxpr(alone, (), *given.values())
 
 
@@ -176,15 +245,20 @@ def inlined(eqn: core.JaxprEqn) -> bool:
 def program(function: Callable[..., Any], *args: object) -> tuple[Any, Any]:
     """The traced function of the flat leaves of its arguments, and how its results are nested."""
     leaves, tree = jax.tree.flatten(args)
-    closed, shape = jax.make_jaxpr(lambda *flat: function(*jax.tree.unflatten(tree, flat)), return_shape=True)(*leaves)  # pyright: ignore
+
+    def flat_function(*flat: Any) -> Any:
+        return function(*jax.tree.unflatten(tree, flat))
+
+    closed, shape = jax.make_jaxpr(flat_function, return_shape=True)(*leaves)
     return closed, jax.tree.structure(shape)
 
 
 def alone(function: Callable[..., Any], *args: object) -> Callable[..., Any]:
-    """``function`` of one record as a program, traced for arguments like ``args`` and checked: it may be vectorised.
+    """``function`` of one record as a program, traced for arguments like ``args`` and checked: it
+    may be vectorised.
 
-    **Guarantee:** no code of the caller's runs when the program is vectorised: each of its operations treats every
-    record alone (see ``check_operations``).
+    **Guarantee:** no code of the caller's runs when the program is vectorised: each of its
+    operations treats every record alone (see ``check_operations``).
     """
     closed, form = program(function, *args)
     check_operations(closed.jaxpr)
@@ -193,14 +267,20 @@ def alone(function: Callable[..., Any], *args: object) -> Callable[..., Any]:
 
 def evaluated(closed: Any, form: Any) -> Callable[..., Any]:
     """A program as a function of nested arguments, whose results are nested as ``form`` says."""
-    return lambda *given: jax.tree.unflatten(form, eval_jaxpr(closed.jaxpr, closed.consts, *jax.tree.leaves(given)))
+    return lambda *given: jax.tree.unflatten(
+        form, eval_jaxpr(closed.jaxpr, closed.consts, *jax.tree.leaves(given))
+    )
 
 
 def quick(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function of arrays, its convolutions and maxima in the form that is quick inside of loops."""
+    """The same function of arrays, its convolutions and maxima in the form that is quick inside of
+    loops."""
+
     def called(*args: object) -> Any:
         closed, form = program(function, *args)
         leaves = jax.tree.leaves(args)
-        return jax.tree.unflatten(form, Walk({}).run(closed.jaxpr, closed.consts, leaves, [None] * len(leaves)))
+        return jax.tree.unflatten(
+            form, Walk({}).run(closed.jaxpr, closed.consts, leaves, [None] * len(leaves))
+        )
 
     return called

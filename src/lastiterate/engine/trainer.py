@@ -3,49 +3,62 @@
 from __future__ import annotations
 
 import math
-import jax
-import numpy as np
-from lastiterate.engine.random import FARTHEST
-from lastiterate.errors import InputError
-from lastiterate.run.domains import Everywhere
-from lastiterate.run.run import Run
-from lastiterate.run.step_sizes import GaussianStart
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, cast
-import jax.numpy as jnp
-from lastiterate import interrupts
-from lastiterate.engine.random import ORDER, Key, Number, streams
-from lastiterate.engine.loop import (Schedule, State, advanced, drawn_for_pass, drawn_once, outcome, schedule, start)
-from lastiterate.engine.noise import Noise, NoiseAhead
-from lastiterate.engine.loop import StepProgram
-from lastiterate.engine.host_permutation import words
-from lastiterate.engine.sampling import DealtEachPass, Sampler
 import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from functools import cached_property
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lastiterate import interrupts
 from lastiterate.engine.checkpoint import Checkpoint
-from lastiterate.engine.minibatch_gather import batches
-from lastiterate.engine.random import ORDER, Key, fresh_key, stream
-from lastiterate.engine.linear_gradients import Linear, outputs
-from lastiterate.engine.loop import State, advance, drawn_once, outcome, schedule, start
+from lastiterate.engine.host_permutation import words
+from lastiterate.engine.linear_gradients import (
+    Arranged,
+    Linear,
+    arrange,
+    hidden,
+    linear_loss,
+    outputs,
+    places,
+    readable,
+)
+from lastiterate.engine.loop import (
+    Objective,
+    Schedule,
+    State,
+    StepProgram,
+    advance,
+    advanced,
+    drawn_for_pass,
+    drawn_once,
+    outcome,
+    schedule,
+    start,
+)
 from lastiterate.engine.methods import solver_of
-from lastiterate.engine.noise import Draws, NoiseAhead
-from lastiterate.engine.loop import Objective
-from lastiterate.engine.linear_gradients import Arranged, arrange, hidden, linear_loss, places, readable
-from lastiterate.run.domains import AffineBall, Box
+from lastiterate.engine.minibatch_gather import batches
+from lastiterate.engine.noise import Draws, Noise, NoiseAhead
+from lastiterate.engine.random import FARTHEST, ORDER, Key, Number, fresh_key, stream, streams
+from lastiterate.engine.sampling import DealtEachPass, Sampler
+from lastiterate.errors import InputError
+from lastiterate.run.domains import AffineBall, Box, Everywhere
 from lastiterate.run.run import Run, check_described
+from lastiterate.run.step_sizes import GaussianStart
 from lastiterate.run.updates import UpdateRule
 
-
-# How large iterates can become, by public numbers: runs that could overflow are refused before they start.
+# How large iterates can become, by public numbers: runs that could overflow are refused before they
+# start.
 
 LARGEST = 1e290
-"""Norm of iterates whose scores, at rows of the longest norm that is executed, stay inside of double precision."""
+"""Norm of iterates whose scores, at rows of the longest norm that is executed, stay inside of
+double precision."""
 _REMEDY = "stay below 2/smooth, or add a ridge or a domain; nothing was released"
 
 
@@ -56,12 +69,12 @@ class Diverged(InputError):
 def check_growth(run: Run, initial: np.ndarray | jax.Array, ridge: float) -> None:
     """Refuse a run whose hidden iterates could overflow; looks at public numbers only.
 
-    With |theta'| <= |1 - step ridge| |theta| + step (L batch / b + noise), projections and proximal maps no further
-    from 0. Where every iterate counts as released (momentum, snapshots, release="all") an overflow may be shown when it
-    happens.
+    With |theta'| <= |1 - step ridge| |theta| + step (L batch / b + noise), projections and proximal
+    maps no further from 0. Where every iterate counts as released (momentum, snapshots,
+    release="all") an overflow may be shown when it happens.
 
-    **Guarantee:** where the loss has the Lipschitz constant that the run states, no iterate overflows, so that whether
-    the last one is released says nothing about the hidden ones.
+    **Guarantee:** where the loss has the Lipschitz constant that the run states, no iterate
+    overflows, so that whether the last one is released says nothing about the hidden ones.
     """
     lipschitz = run.facts().fact("lipschitz", math.inf)
     charged = run.release == "all" or run.update is not None or run.method.charges_way
@@ -76,13 +89,18 @@ def check_growth(run: Run, initial: np.ndarray | jax.Array, ridge: float) -> Non
     moved = steps * (run.shares[1] * lipschitz + stds * reach)
     growth = np.log(np.maximum(1.0, np.abs(1 - steps * ridge)))
     if math.log(first + float(moved.sum()) + 1.0) + float(growth.sum()) > math.log(LARGEST):
-        raise InputError("step_size", "makes the run diverge: iterates could overflow", None, _REMEDY)
+        raise InputError(
+            "step_size", "makes the run diverge: iterates could overflow", None, _REMEDY
+        )
 
 
 def check_released(released: np.ndarray) -> None:
-    """Refuse to release what is not finite: with momentum or release="all" a function of what counts as released."""
+    """Refuse to release what is not finite: with momentum or release="all" a function of what
+    counts as released."""
     if not np.isfinite(released).all():
-        raise Diverged("step_size", "makes the run diverge: an iterate is not finite", None, _REMEDY)
+        raise Diverged(
+            "step_size", "makes the run diverge: an iterate is not finite", None, _REMEDY
+        )
 
 
 # Many models of one run, whose steps are made together: for tests, audits and experiments.
@@ -101,13 +119,18 @@ class Models:
     orders: jax.Array
     noise: NoiseAhead
     state: State
-    data: object  #: for every model as its draw of the whole run arranges them; in public order where there is none
+    #: for every model as its draw of the whole run arranges them; in public order where there is
+    #: none
+    data: object
     current: object  #: of the pass that is being made
     done: int = 0
 
     @classmethod
-    def begun(cls, run: Run, program: StepProgram, firsts: jax.Array, data: object, keys: Key) -> Models:
-        """Before the first step. ``firsts``: of every model, (models, ...); ``data`` in public order."""
+    def begun(
+        cls, run: Run, program: StepProgram, firsts: jax.Array, data: object, keys: Key
+    ) -> Models:
+        """Before the first step. ``firsts``: of every model, (models, ...); ``data`` in public
+        order."""
         keys = jnp.asarray(keys)
         orders, state = streams(keys, ORDER), _begun(program, firsts, keys)
         if program.sampler.drawn == "once":
@@ -116,7 +139,8 @@ class Models:
         return cls(program, schedule(run), keys, orders, noise, state, data, data)
 
     def onward(self, until: int, every: bool = False) -> list[np.ndarray]:
-        """Steps up to number ``until``; with ``every`` their iterates, in pieces (models, steps, ...)."""
+        """Steps up to number ``until``; with ``every`` their iterates, in pieces (models, steps,
+        ...)."""
         sampler, pieces = self.program.sampler, list[np.ndarray]()
         while self.done < until:
             interrupts.check()
@@ -127,20 +151,35 @@ class Models:
                 end = min(end, (number + 1) * sampler.blocks)
                 if self.done % sampler.blocks == 0:
                     self.current = self._pass(sampler, number)
-            self.state, iterates = advance_many(self.program, self.state, self.current, self.orders, self.plan, noise,
-                                                self.done, end, every)
+            self.state, iterates = advance_many(
+                self.program,
+                self.state,
+                self.current,
+                self.orders,
+                self.plan,
+                noise,
+                self.done,
+                end,
+                every,
+            )
             if every:
-                pieces.append(np.asarray(iterates)[:, self.done - noise.first:end - noise.first])
+                pieces.append(np.asarray(iterates)[:, self.done - noise.first : end - noise.first])
             iterates.block_until_ready()  # no more noise is drawn than is used
             self.done = end
         return pieces
 
     def _pass(self, sampler: Sampler, number: int) -> object:
-        """The data as every model's draw of a pass arranges them; the host sorts many records more quickly."""
-        if not isinstance(sampler, DealtEachPass) or (
-                n := sampler.records(self.data)) < SORTED_BY_HOST or jax.default_backend() != "cpu":
+        """The data as every model's draw of a pass arranges them; the host sorts many records more
+        quickly."""
+        if (
+            not isinstance(sampler, DealtEachPass)
+            or (n := sampler.records(self.data)) < SORTED_BY_HOST
+            or jax.default_backend() != "cpu"
+        ):
             return _drawn_for_pass(self.program, self.data, self.keys, number)
-        drawn = [sampler.dealt(next(words(key, number, number + 1, n))) for key in np.asarray(self.keys)]
+        drawn = [
+            sampler.dealt(next(words(key, number, number + 1, n))) for key in np.asarray(self.keys)
+        ]
         places, begins = map(np.stack, zip(*drawn, strict=True))
         return _placed(self.program, self.data, places, begins)
 
@@ -171,13 +210,25 @@ def _placed(program: StepProgram, data: object, places: np.ndarray, begins: np.n
 
 
 @partial(jax.jit, static_argnums=8, donate_argnums=1)
-def advance_many(program: StepProgram, states: State, data: object, orders: jax.Array, plan: Schedule, noise: Noise,
-                 first: Number, last: Number, every: bool) -> tuple[State, jax.Array]:
-    """``advance`` for every model; ``data``: of each of them where batches are drawn once or in every pass."""
+def advance_many(
+    program: StepProgram,
+    states: State,
+    data: object,
+    orders: jax.Array,
+    plan: Schedule,
+    noise: Noise,
+    first: Number,
+    last: Number,
+    every: bool,
+) -> tuple[State, jax.Array]:
+    """``advance`` for every model; ``data``: of each of them where batches are drawn once or in
+    every pass."""
     shared = program.sampler.drawn in ("never", "each step")
 
     def one(state: State, data: object, order: jax.Array, units: Any) -> tuple[State, jax.Array]:
-        return advanced(program, state, data, order, plan, noise._replace(units=units), first, last, every)
+        return advanced(
+            program, state, data, order, plan, noise._replace(units=units), first, last, every
+        )
 
     return jax.vmap(one, (0, None if shared else 0, 0, 0))(states, data, orders, noise.units)
 
@@ -187,7 +238,8 @@ def _outcomes(program: StepProgram, states: State) -> jax.Array:
     return jax.vmap(lambda state: outcome(program, state))(states)
 
 
-# A process that was forked after JAX was used has none of its threads: what it asks of them waits for ever.
+# A process that was forked after JAX was used has none of its threads: what it asks of them waits
+# for ever.
 
 _used: int | None = None
 
@@ -196,8 +248,12 @@ def check_process() -> None:
     """Refuse to compute in a process that was forked from one that has computed."""
     global _used
     if _used not in (None, os.getpid()):
-        raise InputError("this process", "was forked after a fit, and the threads that compute stayed behind", None,
-                         "start it with multiprocessing.get_context(\"spawn\"), or fork before the first fit")
+        raise InputError(
+            "this process",
+            "was forked after a fit, and the threads that compute stayed behind",
+            None,
+            'start it with multiprocessing.get_context("spawn"), or fork before the first fit',
+        )
     _used = os.getpid()
 
 
@@ -206,7 +262,8 @@ def check_process() -> None:
 Progress = Callable[[int, int, float], None]
 """Called with steps done, steps in all, seconds; never with anything that depends on the data."""
 STRETCHES = 50
-"""Parts of a run after which progress is shown and a checkpoint may be written; how many changes no bit."""
+"""Parts of a run after which progress is shown and a checkpoint may be written; how many changes no
+bit."""
 WAITING = 2
 """Programs of steps that may wait for the ones before them."""
 
@@ -217,7 +274,9 @@ class Loop:
 
     run: Run
     objective: Objective
-    draws: Draws | None = None  #: exact noise, added to sums; without it the noise of the run is drawn by the program
+    draws: Draws | None = (
+        None  #: exact noise, added to sums; without it the noise of the run is drawn by the program
+    )
     rule: UpdateRule | None = None  #: a caller's optimizer, where the run says that there is one
 
     def __post_init__(self) -> None:
@@ -228,9 +287,16 @@ class Loop:
         """What the steps are compiled for, and their numbers."""
         return StepProgram.of(self.run, self.objective, self.rule)
 
-    def execute(self, initial: np.ndarray | jax.Array, data: object, key: Key, progress: Progress | None,
-                checkpoint: Checkpoint | None = None) -> np.ndarray:
-        """The last iterate, or all of them, (T, ...), for release="all"; refuses to release what is not finite.
+    def execute(
+        self,
+        initial: np.ndarray | jax.Array,
+        data: object,
+        key: Key,
+        progress: Progress | None,
+        checkpoint: Checkpoint | None = None,
+    ) -> np.ndarray:
+        """The last iterate, or all of them, (T, ...), for release="all"; refuses to release what is
+        not finite.
 
         ``checkpoint``: where to begin, and what to keep on the way.
         """
@@ -241,12 +307,31 @@ class Loop:
         check_released(released)
         return released
 
-    def _released(self, state: State, data: object, key: Key, progress: Progress | None,
-                  checkpoint: Checkpoint | None) -> np.ndarray:
-        plan, steps, program, every = schedule(self.run), self.run.steps, self.program, self.run.release == "all"
+    def _released(
+        self,
+        state: State,
+        data: object,
+        key: Key,
+        progress: Progress | None,
+        checkpoint: Checkpoint | None,
+    ) -> np.ndarray:
+        plan, steps, program, every = (
+            schedule(self.run),
+            self.run.steps,
+            self.program,
+            self.run.release == "all",
+        )
         shape = state.theta.shape
-        ahead = NoiseAhead.normal(key, shape) if self.draws is None else NoiseAhead.exact(self.draws, shape, steps)
-        order, whole, pieces = stream(key, ORDER), progress is None and checkpoint is None, list[np.ndarray]()
+        ahead = (
+            NoiseAhead.normal(key, shape)
+            if self.draws is None
+            else NoiseAhead.exact(self.draws, shape, steps)
+        )
+        order, whole, pieces = (
+            stream(key, ORDER),
+            progress is None and checkpoint is None,
+            list[np.ndarray](),
+        )
         began, done, behind = time.perf_counter(), 0, deque[jax.Array]()
         if checkpoint is not None and (kept := checkpoint.state)[1]:
             done, state = kept[0], State.restored(kept[1])
@@ -259,10 +344,13 @@ class Loop:
                         interrupts.check()
                         noise, end = ahead.at(done)
                         end = min(until, end)
-                        state, iterates = advance(group.program, state, group.data, order, plan, noise, done, end,
-                                                  every)
+                        state, iterates = advance(
+                            group.program, state, group.data, order, plan, noise, done, end, every
+                        )
                         if every:
-                            pieces.append(np.asarray(iterates)[done - noise.first:end - noise.first])
+                            pieces.append(
+                                np.asarray(iterates)[done - noise.first : end - noise.first]
+                            )
                         behind.append(iterates)
                         if len(behind) > WAITING:  # its noise is held until its steps are made
                             behind.popleft().block_until_ready()
@@ -276,25 +364,43 @@ class Loop:
                 del group  # before the next one takes its memory
         return np.concatenate(pieces) if every else np.asarray(outcome(program, state))
 
-    def many(self, initial: Any, data: object, keys: Key, firsts: np.ndarray | None = None) -> np.ndarray:
-        """What is released for every key, the models' steps made together; ``data`` in public order. ``firsts``: the
-        first parameters for every key, where they are not all ``initial``."""
+    def many(
+        self, initial: Any, data: object, keys: Key, firsts: np.ndarray | None = None
+    ) -> np.ndarray:
+        """What is released for every key, the models' steps made together; ``data`` in public
+        order. ``firsts``: the first parameters for every key, where they are not all ``initial``.
+        """
         check_dimension(self.run, math.prod(np.shape(initial)))
-        begun = jnp.broadcast_to(initial, (len(keys), *np.shape(initial))) if firsts is None else jnp.asarray(firsts)
-        models, every = Models.begun(self.run, self.program, begun, data, keys), self.run.release == "all"
+        begun = (
+            jnp.broadcast_to(initial, (len(keys), *np.shape(initial)))
+            if firsts is None
+            else jnp.asarray(firsts)
+        )
+        models, every = (
+            Models.begun(self.run, self.program, begun, data, keys),
+            self.run.release == "all",
+        )
         pieces = models.onward(self.run.steps, every)
         return np.concatenate(pieces, axis=1) if every else models.outcomes()
 
 
 def check_dimension(run: Run, parameters: int) -> None:
-    """Refuse a domain described for another number of parameters: a smaller diameter would understate epsilon."""
+    """Refuse a domain described for another number of parameters: a smaller diameter would
+    understate epsilon."""
     match run.domain:
         case Box(dimension=int(stated)) if stated != parameters:
-            raise InputError("dimension of the box", f"must be the number of parameters, {parameters}", stated,
-                             "outputs times (features + 1) for a linear model, or leave it out")
+            raise InputError(
+                "dimension of the box",
+                f"must be the number of parameters, {parameters}",
+                stated,
+                "outputs times (features + 1) for a linear model, or leave it out",
+            )
         case AffineBall(normals=rows) if len(rows[0]) != parameters:
-            raise InputError("normals of the domain", f"must have one entry for each of {parameters} parameters",
-                             len(rows[0]))
+            raise InputError(
+                "normals of the domain",
+                f"must have one entry for each of {parameters} parameters",
+                len(rows[0]),
+            )
         case _:
             pass
 
@@ -311,47 +417,89 @@ class Trainer:
     @cached_property
     def loop(self) -> Loop:
         """The loop on arranged records."""
-        return Loop(self.run, Linear(linear_loss(self.run), self.run.clip, hidden(self.run), self.run.rows_per_record))
+        return Loop(
+            self.run,
+            Linear(
+                linear_loss(self.run), self.run.clip, hidden(self.run), self.run.rows_per_record
+            ),
+        )
 
-    def fit(self, features: np.ndarray, target: object, key: Key | None = None, progress: Progress | None = None,
-            released: tuple[np.ndarray, ...] = (), absent: Sequence[int] = (),
-            checkpoint: Checkpoint | None = None, initial: np.ndarray | None = None) -> np.ndarray:
-        """Train and return the last iterate, (k, d + 1) float64 (all of them, (T, k, d + 1), for release="all").
+    def fit(
+        self,
+        features: np.ndarray,
+        target: object,
+        key: Key | None = None,
+        progress: Progress | None = None,
+        released: tuple[np.ndarray, ...] = (),
+        absent: Sequence[int] = (),
+        checkpoint: Checkpoint | None = None,
+        initial: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Train and return the last iterate, (k, d + 1) float64 (all of them, (T, k, d + 1), for
+        release="all").
 
-        ``key``: only for tests and audits; by default 128 fresh bits from the operating system. ``released``:
-        what each part of the run's preparation found. ``absent``: records whose gradients are zeroed. ``initial``:
-        the first weights, (k, d + 1), to which the run's start adds; 0 by default.
-        Errors: bad data, or a diverging run; then nothing is returned.
+        ``key``: only for tests and audits; by default 128 fresh bits from the operating system.
+        ``released``: what each part of the run's preparation found. ``absent``: records whose
+        gradients are zeroed. ``initial``: the first weights, (k, d + 1), to which the run's start
+        adds; 0 by default. Errors: bad data, or a diverging run; then nothing is returned.
 
-        **Guarantee:** exactly the run that is accounted: rows clipped, noise at every step, no other output.
+        **Guarantee:** exactly the run that is accounted: rows clipped, noise at every step, no
+        other output.
         """
         check_process()
         key = fresh_key() if key is None else key
-        return self.trained(self.arranged(features, target, key, released, absent), key, progress, checkpoint, initial)
+        return self.trained(
+            self.arranged(features, target, key, released, absent),
+            key,
+            progress,
+            checkpoint,
+            initial,
+        )
 
-    def arranged(self, features: np.ndarray, target: object, key: Key, released: tuple[np.ndarray, ...] = (),
-                 absent: Sequence[int] = ()) -> Arranged:
+    def arranged(
+        self,
+        features: np.ndarray,
+        target: object,
+        key: Key,
+        released: tuple[np.ndarray, ...] = (),
+        absent: Sequence[int] = (),
+    ) -> Arranged:
         """The records as ``trained`` reads them; parameters as in ``fit``."""
         with jax.enable_x64(True):
             order = places(self.run, key)
         return Arranged(*arrange(self.run, features, target, order, released, absent), order)
 
-    def trained(self, arranged: Arranged, key: Key, progress: Progress | None = None,
-                checkpoint: Checkpoint | None = None, initial: np.ndarray | None = None) -> np.ndarray:
+    def trained(
+        self,
+        arranged: Arranged,
+        key: Key,
+        progress: Progress | None = None,
+        checkpoint: Checkpoint | None = None,
+        initial: np.ndarray | None = None,
+    ) -> np.ndarray:
         """``fit`` on records that are arranged by the same key; they stay as they are."""
         rows, labels, order = arranged
         with jax.enable_x64(True):
             if (solver := solver_of(self.run)) is not None:
                 return solver.one(self.run, rows, labels, key, progress)
-            data: Any = tuple(jax.device_put(part, may_alias=True) for part in readable(self.run, rows, labels))
+            data: Any = tuple(
+                jax.device_put(part, may_alias=True) for part in readable(self.run, rows, labels)
+            )
             if order is None:
                 data = drawn_once(self.loop.program, data, key)
             return self.loop.execute(self.first(rows, initial), data, key, progress, checkpoint)
 
-    def fit_many(self, features: np.ndarray, target: object, keys: Key, absent: Sequence[int] = (),
-                 initial: np.ndarray | None = None) -> np.ndarray:
-        """Train one model per key in a single vectorised program, for tests and audits; (models, k, d + 1), with all
-        iterates (models, T, k, d + 1). ``initial``: the first weights of every model, (models, k, d + 1)."""
+    def fit_many(
+        self,
+        features: np.ndarray,
+        target: object,
+        keys: Key,
+        absent: Sequence[int] = (),
+        initial: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Train one model per key in a single vectorised program, for tests and audits; (models, k,
+        d + 1), with all iterates (models, T, k, d + 1). ``initial``: the first weights of every
+        model, (models, k, d + 1)."""
         check_process()
         rows, labels = arrange(self.run, features, target, absent=absent)
         with jax.enable_x64(True):

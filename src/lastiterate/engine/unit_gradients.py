@@ -1,7 +1,8 @@
-"""Linear models whose records are units: a unit's gradient is the mean over its places, of which some may be empty.
+"""Linear models whose records are units: a unit's gradient is the mean over its places, of which
+some may be empty.
 
-A run's batches, noise and steps know records only; here a record has a second axis of ``rows_per_record`` places
-(docs/theorems/units.md).
+A run's batches, noise and steps know records only; here a record has a second axis of
+``rows_per_record`` places (docs/theorems/units.md).
 """
 
 from __future__ import annotations
@@ -14,18 +15,29 @@ import jax
 import numpy as np
 
 from lastiterate.engine.checkpoint import Checkpoint
-from lastiterate.engine.random import Key, fresh_key
-from lastiterate.engine.linear_gradients import AT_ONCE
+from lastiterate.engine.linear_gradients import (
+    AT_ONCE,
+    SLICE,
+    UnitRecords,
+    check_target,
+    places,
+    prepare_into,
+    readable,
+)
+from lastiterate.engine.linear_model import (
+    Measurable,
+    Model,
+    Release,
+    drawn_with,
+    prepare_privately,
+    with_calibration,
+)
 from lastiterate.engine.loop import drawn_once
-from lastiterate.engine.linear_model import Measurable, Release, drawn_with, prepare_privately
-from lastiterate.engine.linear_model import Model, with_calibration
 from lastiterate.engine.preprocessing import target_offset
-from lastiterate.engine.linear_gradients import SLICE, check_target, places, prepare_into, readable
-from lastiterate.engine.trainer import check_process
+from lastiterate.engine.random import Key, fresh_key
 from lastiterate.engine.rows import aligned_zeros
 from lastiterate.engine.samplers import sampler_of
-from lastiterate.engine.trainer import Progress, Trainer
-from lastiterate.engine.linear_gradients import UnitRecords
+from lastiterate.engine.trainer import Progress, Trainer, check_process
 from lastiterate.errors import InputError
 from lastiterate.run.preprocessing import columns
 from lastiterate.run.run import Run
@@ -33,14 +45,21 @@ from lastiterate.run.step_sizes import StableSteps
 
 
 def released_by_units(rows: int, release: Release) -> Release:
-    """``release`` of a unit's mean instead of a row's: sums over rows and noise are ``rows`` times as large, and so is
-    what they are divided by.
+    """``release`` of a unit's mean instead of a row's: sums over rows and noise are ``rows`` times
+    as large, and so is what they are divided by.
 
-    **Guarantee:** a unit's rows, at most ``rows`` of them, move the sum over ``rows`` by no more than one row moves it,
-    and the noise over ``rows`` is the part's own.
+    **Guarantee:** a unit's rows, at most ``rows`` of them, move the sum over ``rows`` by no more
+    than one row moves it, and the noise over ``rows`` is the part's own.
     """
-    def measured(number: int, part: Any, slices: Iterable[np.ndarray], data: Measurable) -> np.ndarray:
-        wider = part if part.noise_multiplier is None else replace(part, noise_multiplier=part.noise_multiplier * rows)
+
+    def measured(
+        number: int, part: Any, slices: Iterable[np.ndarray], data: Measurable
+    ) -> np.ndarray:
+        wider = (
+            part
+            if part.noise_multiplier is None
+            else replace(part, noise_multiplier=part.noise_multiplier * rows)
+        )
         return release(number, wider, slices, data)
 
     return measured
@@ -52,15 +71,18 @@ def measurable(run: Run, data: UnitRecords) -> Measurable:
     answers = check_target(replace(run, n=len(target)), target)
 
     def slices() -> Iterator[np.ndarray]:
-        return (features[first:first + SLICE] for first in range(0, len(features), SLICE))
+        return (features[first : first + SLICE] for first in range(0, len(features), SLICE))
 
-    return Measurable(run.n * run.rows_per_record, features.shape[1], slices, lambda: iter((answers,)))
+    return Measurable(
+        run.n * run.rows_per_record, features.shape[1], slices, lambda: iter((answers,))
+    )
 
 
-def arrange_units(run: Run, data: UnitRecords, order: np.ndarray | None,
-                  released: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Like ``arrange``, with an axis of places behind that of records; empty places and empty slots are 0. And where
-    every row lies among all places."""
+def arrange_units(
+    run: Run, data: UnitRecords, order: np.ndarray | None, released: tuple[np.ndarray, ...]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Like ``arrange``, with an axis of places behind that of records; empty places and empty slots
+    are 0. And where every row lies among all places."""
     many = run.rows_per_record
     plan = sampler_of(run.batching, run.n, at_once(run)).layout
     slots = plan.slot(np.arange(run.n) if order is None else order)
@@ -70,7 +92,7 @@ def arrange_units(run: Run, data: UnitRecords, order: np.ndarray | None,
         answers = (answers - offset).astype(answers.dtype)
     unit, place = np.nonzero(data.present)
     where = slots[unit] * many + place
-    width = columns(run.prelude[:len(released)], features.shape[1])
+    width = columns(run.prelude[: len(released)], features.shape[1])
     rows = aligned_zeros((plan.slots * many, width + 1), np.dtype(np.float32))
     prepare_into(rows, run, features, released, where)
     labels = np.zeros(plan.slots * many, answers.dtype)
@@ -83,15 +105,24 @@ def at_once(run: Run) -> int:
     return max(1, AT_ONCE // run.rows_per_record)
 
 
-def execute_units(run: Run, data: UnitRecords, key: Key | None = None, progress: Progress | None = None,
-                  checkpoint: Checkpoint | None = None) -> Model:
+def execute_units(
+    run: Run,
+    data: UnitRecords,
+    key: Key | None = None,
+    progress: Progress | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> Model:
     """``execute`` for records that are units.
 
-    **Guarantee:** batches draw units, all rows of one together; a unit's share of every sum is the mean over its
-    places, so that it is bounded like a single row's.
+    **Guarantee:** batches draw units, all rows of one together; a unit's share of every sum is the
+    mean over its places, so that it is bounded like a single row's.
     """
     if data.rows.shape[:2] != (run.n, run.rows_per_record):
-        raise InputError("data", f"must be n = {run.n} units of {run.rows_per_record} places", data.rows.shape[:2])
+        raise InputError(
+            "data",
+            f"must be n = {run.n} units of {run.rows_per_record} places",
+            data.rows.shape[:2],
+        )
     if checkpoint is not None:
         key = checkpoint.begin(run, (data.rows, data.target, data.present), key, "linear, units")
     check_process()
@@ -103,9 +134,12 @@ def execute_units(run: Run, data: UnitRecords, key: Key | None = None, progress:
     with jax.enable_x64(True):
         order, trainer = places(run, key), Trainer(run)
         rows, labels, where = arrange_units(run, data, order, released)
-        arranged: Any = tuple(jax.device_put(part, may_alias=True) for part in readable(run, rows, labels))
+        arranged: Any = tuple(
+            jax.device_put(part, may_alias=True) for part in readable(run, rows, labels)
+        )
         if order is None:
             arranged = drawn_once(trainer.loop.program, arranged, key)
-        model = Model(trainer.loop.execute(trainer.zero(rows), arranged, key, progress, checkpoint), released)
+        model = Model(
+            trainer.loop.execute(trainer.zero(rows), arranged, key, progress, checkpoint), released
+        )
     return with_calibration(run, model, rows, labels, where, key)
-

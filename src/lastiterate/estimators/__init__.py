@@ -1,7 +1,7 @@
 """scikit-learn estimators: a budget in, a model and its certificate out."""
 
 from lastiterate.estimators.classifier import DPLogisticRegression
-from lastiterate.estimators.regressor import DPHuberRidge
 from lastiterate.estimators.grid_search import DPSearchCV
+from lastiterate.estimators.regressor import DPHuberRidge
 
 __all__ = ["DPHuberRidge", "DPLogisticRegression", "DPSearchCV"]

@@ -2,51 +2,53 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
+from abc import abstractmethod
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
-from lastiterate.errors import InputError
-from typing import Any
-from sklearn.utils import check_random_state  # pyright: ignore
-import sys
-from abc import abstractmethod
 from pathlib import Path
-from typing import Any, Literal, Self, cast
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, cast
+
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator  # pyright: ignore
+from sklearn.utils import check_random_state  # pyright: ignore
 from sklearn.utils.validation import check_is_fitted, validate_data  # pyright: ignore
+
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.data.data_frames import frame_table
-from lastiterate.data.schema import Schema
 from lastiterate.data.file_stream import Watched
+from lastiterate.data.schema import Schema
 from lastiterate.engine import Model
 from lastiterate.engine.preprocessing import keeps_lengths
+from lastiterate.errors import InputError, outside
+from lastiterate.estimators.file_estimators import data_of, numbers_only
 from lastiterate.estimators.meta_estimators import OwnSeed
-from lastiterate.estimators.file_estimators import numbers_only
-from lastiterate.estimators.pipelines import warn_of_learned_steps, warn_of_predictions
-from lastiterate.estimators.pipelines import SchemaTransformer
-from lastiterate.estimators.file_estimators import data_of
+from lastiterate.estimators.pipelines import (
+    SchemaTransformer,
+    warn_of_learned_steps,
+    warn_of_predictions,
+)
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.planner import Choice
 from lastiterate.planning.task import FeatureMap, Task
-from lastiterate.release.predictions import Labels
 from lastiterate.release.ledger_charge import charging_of
-from lastiterate.release.linear_plans import chosen, part_of
 from lastiterate.release.linear_model import FittedLinear
-from lastiterate.release.pipeline import LINEAR
-from lastiterate.release.linear_plans import Algorithm, Answers, Budget, planned
+from lastiterate.release.linear_plans import Algorithm, Answers, Budget, chosen, part_of, planned
+from lastiterate.release.pipeline import LINEAR, finish
+from lastiterate.release.predictions import Labels
 from lastiterate.release.training_request import Order
-from lastiterate.release.pipeline import finish
 from lastiterate.run.adjacency import keeps_places
-from lastiterate.run.validation import check_kept
-from lastiterate.run.validation import relative_weights
 from lastiterate.run.losses import Abstract
-from lastiterate.run.preprocessing import PrivateCovariance, PrivateMean, PrivateTargetMean, TopEigenvalue
+from lastiterate.run.preprocessing import (
+    PrivateCovariance,
+    PrivateMean,
+    PrivateTargetMean,
+    TopEigenvalue,
+)
 from lastiterate.run.run import Run
-import warnings
-from lastiterate.errors import InputError, outside
-
+from lastiterate.run.validation import check_kept, relative_weights
 
 # What a fit refuses, and what a refused one leaves behind.
 
@@ -55,7 +57,8 @@ Fitted = TypeVar("Fitted")
 
 
 class Absent:
-    """A method of scikit-learn's estimators that these do not have: ``hasattr`` is false, and asking says why."""
+    """A method of scikit-learn's estimators that these do not have: ``hasattr`` is false, and
+    asking says why."""
 
     def __init__(self, why: str) -> None:
         self._why = why
@@ -64,9 +67,11 @@ class Absent:
         raise AttributeError(self._why)
 
 
-def as_before_if_refused(fit: Callable[Concatenate[Any, Given], Fitted]) -> Callable[Concatenate[Any, Given], Fitted]:
-    """A ``fit`` that leaves its estimator as it was where it ends with an error: no labels of one fit beside weights of
-    another."""
+def as_before_if_refused(
+    fit: Callable[Concatenate[Any, Given], Fitted],
+) -> Callable[Concatenate[Any, Given], Fitted]:
+    """A ``fit`` that leaves its estimator as it was where it ends with an error: no labels of one
+    fit beside weights of another."""
 
     @wraps(fit)
     def whole(estimator: object, *given: Given.args, **named: Given.kwargs) -> Fitted:
@@ -82,7 +87,8 @@ def as_before_if_refused(fit: Callable[Concatenate[Any, Given], Fitted]) -> Call
 
 
 WHY_NOT = {
-    "sample_weight": "a weight would multiply what one record contributes beyond the bound that the noise hides",
+    "sample_weight": "a weight would multiply what one record contributes beyond the bound that "
+    "the noise hides",
     "coef_init": "first parameters that were fitted on the data would have to be paid for",
     "intercept_init": "first parameters that were fitted on the data would have to be paid for",
 }
@@ -93,20 +99,27 @@ def refuse(unsupported: dict[str, Any]) -> None:
     """Refuse arguments of ``fit`` that privacy does not allow, or that do not exist."""
     for name, value in unsupported.items():
         if value is not None:
-            raise InputError(name, "is not supported", None, WHY_NOT.get(name, "fit takes X, y and progress"))
+            raise InputError(
+                name, "is not supported", None, WHY_NOT.get(name, "fit takes X, y and progress")
+            )
 
 
 # The seed of a fit, from what scikit-learn calls a random state.
 
+
 def seed_of(random_state: Any) -> int | None:
-    """A seed drawn from a whole number or a generator of NumPy; ``None`` for 128 bits from the system."""
+    """A seed drawn from a whole number or a generator of NumPy; ``None`` for 128 bits from the
+    system."""
     if random_state is None:
         return None
     try:
         return int(check_random_state(random_state).randint(2**31))
     except ValueError:
-        raise InputError("random_state", "must be None, a whole number from 0 to 2^32 - 1, or a RandomState of NumPy",
-                         random_state) from None
+        raise InputError(
+            "random_state",
+            "must be None, a whole number from 0 to 2^32 - 1, or a RandomState of NumPy",
+            random_state,
+        ) from None
 
 
 # What the estimators share: scikit-learn's protocol around a fitted linear model.
@@ -117,8 +130,8 @@ UNWATCHED = Watched.of()
 class PrivateLinear(OwnSeed, BaseEstimator):
     """Budget handling, training and the released state; subclasses add targets and predictions.
 
-    After ``fit``: ``fitted_`` is the released model (``fitted_.save(folder)``), ``certificate_``, ``run_`` and
-    ``delta_`` are its own, ``choice_`` the plans that were considered.
+    After ``fit``: ``fitted_`` is the released model (``fitted_.save(folder)``), ``certificate_``,
+    ``run_`` and ``delta_`` are its own, ``choice_`` the plans that were considered.
     """
 
     epsilon: float
@@ -144,7 +157,8 @@ class PrivateLinear(OwnSeed, BaseEstimator):
     def fit(self, X: Any, y: Any, progress: object = None, **unsupported: object) -> Self:
         """Train on rows X (n, d), or a table with a schema, and labels or targets y (n,).
 
-        ``progress(steps_done, steps, seconds)`` is called now and then. A fit that is refused changes nothing.
+        ``progress(steps_done, steps, seconds)`` is called now and then. A fit that is refused
+        changes nothing.
         """
         self._fit(X, y, progress, unsupported)
         return self
@@ -153,28 +167,66 @@ class PrivateLinear(OwnSeed, BaseEstimator):
     def _fit(self, X: Any, y: Any, progress: object, unsupported: dict[str, Any]) -> None:
         """Check the answers, make rows and train."""
 
-    def _train(self, features: np.ndarray, target: np.ndarray, classes: int, answers: Answers, caveats: list[str],
-               progress: object, unsupported: dict[str, Any], watched: Watched = UNWATCHED) -> None:
+    def _train(
+        self,
+        features: np.ndarray,
+        target: np.ndarray,
+        classes: int,
+        answers: Answers,
+        caveats: list[str],
+        progress: object,
+        unsupported: dict[str, Any],
+        watched: Watched = UNWATCHED,
+    ) -> None:
         refuse(unsupported)
         part = part_of(self.features) if self.schema is None else self._part
         self.check_public(part)
         labels = answers.values if isinstance(answers, Labels) else ()
         if self.stream and not keeps_places(self.adjacency):
-            raise InputError("stream", "must be False under add-remove: what is read in pieces is cut by the number "
-                             "of records, which nothing may follow from", True)
+            raise InputError(
+                "stream",
+                "must be False under add-remove: what is read in pieces is cut by the number "
+                "of records, which nothing may follow from",
+                True,
+            )
         n = self._budget.public_n(len(features))
-        task = Task(n, features.shape[1], classes, self.public_row_norm(), feature_map=part,
-                    calibrated=self.calibrated, class_weights=relative_weights(self.class_weight, labels))
-        charging = charging_of(ledger=self.ledger, dataset=self.dataset, purpose=type(self).__name__)
-        plan = planned(task, self._budget, Algorithm(self.algorithm, run=self.run),
-                       report_accuracy=self.report_accuracy, stream=self.stream, shared=charging.allowance)
+        task = Task(
+            n,
+            features.shape[1],
+            classes,
+            self.public_row_norm(),
+            feature_map=part,
+            calibrated=self.calibrated,
+            class_weights=relative_weights(self.class_weight, labels),
+        )
+        charging = charging_of(
+            ledger=self.ledger, dataset=self.dataset, purpose=type(self).__name__
+        )
+        plan = planned(
+            task,
+            self._budget,
+            Algorithm(self.algorithm, run=self.run),
+            report_accuracy=self.report_accuracy,
+            stream=self.stream,
+            shared=charging.allowance,
+        )
         plan.warn_of_noise()
-        model = finish(LINEAR, Order(
-            certificate=plan.certificate, data=data_of(self, features, target, watched),
-            epsilon=self.epsilon, delta=plan.delta,
-            seed=seed_of(self.random_state), progress=self._progress(progress), charging=charging,
-            places=plan.places, answers=answers,
-            schema=None if self.schema is None else self.transformer_.schema_, caveats=tuple(caveats)))
+        model = finish(
+            LINEAR,
+            Order(
+                certificate=plan.certificate,
+                data=data_of(self, features, target, watched),
+                epsilon=self.epsilon,
+                delta=plan.delta,
+                seed=seed_of(self.random_state),
+                progress=self._progress(progress),
+                charging=charging,
+                places=plan.places,
+                answers=answers,
+                schema=None if self.schema is None else self.transformer_.schema_,
+                caveats=tuple(caveats),
+            ),
+        )
         assert isinstance(model, FittedLinear)
         self.fitted_: FittedLinear = model
         self.choice_: Choice | None = plan.choice
@@ -182,17 +234,26 @@ class PrivateLinear(OwnSeed, BaseEstimator):
         self.n_iter_ = self.run_.steps
 
     def check_public(self, part: FeatureMap) -> None:
-        """Refuse public choices that a given run makes otherwise; ``part``: what the run's preparation does."""
+        """Refuse public choices that a given run makes otherwise; ``part``: what the run's
+        preparation does."""
         if not isinstance(self.run, Run | None):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError("run", "must be a Run", self.run, "leave it out for a plan")
         if self.run is not None and part != "plain":
-            raise InputError("features", "must be 'plain' where a run is given", self.features,
-                             "put SquareRoots() into the run's prelude")
+            raise InputError(
+                "features",
+                "must be 'plain' where a run is given",
+                self.features,
+                "put SquareRoots() into the run's prelude",
+            )
         if not isinstance(self.calibrated, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError("calibrated", "must be True or False", self.calibrated)
         if self.run is not None and self.class_weight is not None:
-            raise InputError("class_weight", "must be left out where a run is given", None,
-                             "put class_weights into the run's loss")
+            raise InputError(
+                "class_weight",
+                "must be left out where a run is given",
+                None,
+                "put class_weights into the run's loss",
+            )
 
     def public_row_norm(self) -> float:
         """The bound on a row's norm: the run's own, or the one that the caller must state."""
@@ -201,14 +262,23 @@ class PrivateLinear(OwnSeed, BaseEstimator):
         if self.row_norm is None and self.schema is not None:
             return self.transformer_.row_norm_
         if self.row_norm is None:
-            raise InputError("row_norm", "must be given: a public bound on the Euclidean norm of a row", None,
-                             "longer rows are scaled down to it, and most of a fit is lost if it is far from their "
-                             "norms; features scaled to [-1, 1] have at most the square root of their number, and "
-                             "a schema= says it by itself")
+            raise InputError(
+                "row_norm",
+                "must be given: a public bound on the Euclidean norm of a row",
+                None,
+                "longer rows are scaled down to it, and most of a fit is lost if it is far from "
+                "their "
+                "norms; features scaled to [-1, 1] have at most the square root of their number, "
+                "and "
+                "a schema= says it by itself",
+            )
         return self.row_norm
 
-    partial_fit = Absent("partial_fit does not exist: every call would be a release of its own, and a record that is "
-                         "fitted twice would pay twice; a long fit goes on from li.train(checkpoint=)")
+    partial_fit = Absent(
+        "partial_fit does not exist: every call would be a release of its own, and a record that "
+        "is "
+        "fitted twice would pay twice; a long fit goes on from li.train(checkpoint=)"
+    )
 
     @property
     def certificate_(self) -> Certificate:
@@ -229,21 +299,28 @@ class PrivateLinear(OwnSeed, BaseEstimator):
     def coef_(self) -> np.ndarray:
         """Weights of the features, (1, d) or (classes, d) for classifiers and (d,) for regression.
 
-        For rows that no bound clips, ``X @ coef_.T + intercept_`` are the scores; what longer rows are multiplied by is
-        smaller for them. Preparations that divide all rows by their norms, or clip most, have no such form.
+        For rows that no bound clips, ``X @ coef_.T + intercept_`` are the scores; what longer rows
+        are multiplied by is smaller for them. Preparations that divide all rows by their norms, or
+        clip most, have no such form.
         """
         return self._linear_form()[0]
 
     @property
     def intercept_(self) -> Any:
-        """What is added to ``X @ coef_.T``: (1,) or (classes,) for classifiers, a number for regression."""
+        """What is added to ``X @ coef_.T``: (1,) or (classes,) for classifiers, a number for
+        regression."""
         return self._linear_form()[1]
 
     def _linear_form(self) -> tuple[np.ndarray, Any]:
         model = self._released
         assert not isinstance(model.run.loss, Abstract)
-        slopes, offset = model.released.weights[:, :-1], model.run.loss.intercept * model.released.weights[:, -1]
-        for part, value in reversed(list(zip(model.run.prelude, model.released.released, strict=True))):
+        slopes, offset = (
+            model.released.weights[:, :-1],
+            model.run.loss.intercept * model.released.weights[:, -1],
+        )
+        for part, value in reversed(
+            list(zip(model.run.prelude, model.released.released, strict=True))
+        ):
             if isinstance(part, PrivateMean):
                 offset = offset - slopes @ np.asarray(value, np.float64)
             elif isinstance(part, PrivateCovariance) and keeps_lengths(part, value):
@@ -252,18 +329,25 @@ class PrivateLinear(OwnSeed, BaseEstimator):
             elif isinstance(part, PrivateTargetMean):
                 offset = offset + np.asarray(value, np.float64)
             elif not isinstance(part, TopEigenvalue):
-                raise AttributeError("coef_ and intercept_ do not exist where rows are divided by their norms, or most "
-                                     "are clipped: use model_.weights, which speaks of prepared rows")
+                raise AttributeError(
+                    "coef_ and intercept_ do not exist where rows are divided by their norms, or "
+                    "most "
+                    "are clipped: use model_.weights, which speaks of prepared rows"
+                )
         return slopes, offset
 
     def _progress(self, given: object) -> Any:
-        """The caller's function, or with ``verbose`` lines of steps and time; never anything about the data."""
+        """The caller's function, or with ``verbose`` lines of steps and time; never anything about
+        the data."""
         if np.ndim(cast(Any, given)) == 1:  # the third argument of scikit-learn's own estimators
             refuse({"sample_weight": given})
         if given is not None and not callable(given):
-            raise InputError("progress", "must be a function of steps done, steps in all and seconds",
-                             type(given).__name__,
-                             "write verbose=True for lines of steps and time")
+            raise InputError(
+                "progress",
+                "must be a function of steps done, steps in all and seconds",
+                type(given).__name__,
+                "write verbose=True for lines of steps and time",
+            )
         if given is not None or not self.verbose:
             return given
 
@@ -283,14 +367,25 @@ class PrivateLinear(OwnSeed, BaseEstimator):
         return Budget(self.epsilon, self.delta, self.adjacency, self.time_budget, self.n)
 
     def _mapped(self, table: ArrayLike, schema: Schema) -> np.ndarray:
-        """Rows of a table by its schema, and by the maps that it, the caller or the data's shape names."""
+        """Rows of a table by its schema, and by the maps that it, the caller or the data's shape
+        names."""
         if self.stream:
-            raise InputError("stream", "must be False with a schema, whose tables are held in memory", True,
-                             "lastiterate train --stream reads files by their schema")
+            raise InputError(
+                "stream",
+                "must be False with a schema, whose tables are held in memory",
+                True,
+                "lastiterate train --stream reads files by their schema",
+            )
         warn_of_learned_steps(self)
         cells = frame_table(table, schema)
         budget = self._budget
-        choice = chosen(schema, self.features, cells.shape or (len(cells.names),), budget.public_n(len(cells)), budget)
+        choice = chosen(
+            schema,
+            self.features,
+            cells.shape or (len(cells.names),),
+            budget.public_n(len(cells)),
+            budget,
+        )
         self._part: FeatureMap = choice.part
         self.transformer_ = SchemaTransformer(choice.schema).fit(table)
         self.n_features_in_ = self.transformer_.n_features_in_
@@ -306,11 +401,15 @@ class PrivateLinear(OwnSeed, BaseEstimator):
             return self.transformer_.transform(features)
         check_kept("X", features)
         with numbers_only("X"):
-            return np.asarray(validate_data(self, features, reset=False, dtype=[np.float64, np.float32]))
+            return np.asarray(
+                validate_data(self, features, reset=False, dtype=[np.float64, np.float32])
+            )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.string = tags.input_tags.categorical = tags.input_tags.allow_nan = self.schema is not None
+        tags.input_tags.string = tags.input_tags.categorical = tags.input_tags.allow_nan = (
+            self.schema is not None
+        )
         tags.non_deterministic = self.random_state is None
         return tags
 
@@ -323,16 +422,23 @@ CLASSES_CAVEAT = "the set of labels was taken from the data and is treated as pu
 def public_labels(classes: Any, seen: np.ndarray, caveats: list[str]) -> np.ndarray:
     """The public label set: given, or taken from the data with a warning and a caveat."""
     if classes is None:
-        warnings.warn("classes=None: the labels found in y are treated as public; pass classes= to avoid it",
-                      UserWarning, stacklevel=outside())
+        warnings.warn(
+            "classes=None: the labels found in y are treated as public; pass classes= to avoid it",
+            UserWarning,
+            stacklevel=outside(),
+        )
         caveats.append(CLASSES_CAVEAT)
         return seen
     if isinstance(classes, str | bytes) or np.ndim(classes) != 1:
-        raise InputError("classes", "must be a sequence of labels", classes, "write them as a list: [0, 1]")
+        raise InputError(
+            "classes", "must be a sequence of labels", classes, "write them as a list: [0, 1]"
+        )
     labels = np.unique(np.asarray(classes))
     if len(labels) < np.size(classes):
         raise InputError("classes", "must name every label once", classes)
     unknown = np.setdiff1d(seen, labels)
     if unknown.size:
-        raise InputError("y", "must hold only the public classes", None, "add the missing label to classes=")
+        raise InputError(
+            "y", "must hold only the public classes", None, "add the missing label to classes="
+        )
     return labels

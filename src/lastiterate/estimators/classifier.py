@@ -12,16 +12,14 @@ from sklearn.base import ClassifierMixin  # pyright: ignore
 from sklearn.utils.multiclass import check_classification_targets  # pyright: ignore
 
 from lastiterate.errors import InputError
-from lastiterate.estimators.base import PrivateLinear
-from lastiterate.estimators.pipelines import warn_of_learned_steps
-from lastiterate.estimators.base import public_labels
-from lastiterate.estimators.pipelines import as_schema, labels_of
+from lastiterate.estimators.base import PrivateLinear, public_labels
 from lastiterate.estimators.file_estimators import check_length, checked
+from lastiterate.estimators.pipelines import as_schema, labels_of, warn_of_learned_steps
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.planner import TIME_BUDGET
 from lastiterate.release.predictions import Labels, picked, threshold_of
-from lastiterate.run.validation import check_kept
 from lastiterate.run.run import Run
+from lastiterate.run.validation import check_kept
 
 
 class DPLogisticRegression(ClassifierMixin, PrivateLinear):
@@ -72,18 +70,33 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
     choice_ : ``choice_.plans`` were considered, by predicted risk; ``choice_.best`` was executed (None with ``run``).
     classes_, coef_, intercept_ : as in scikit-learn, for rows that no bound clips; ``model_.weights`` always.
 
-    **Guarantee:** every fit spends its budget anew: repeated fits, grid searches and cross-validation on one data set
-    compose; a ``RepeatedFitWarning`` says so, once per process.
+    **Guarantee:** every fit spends its budget anew: repeated fits, grid searches and
+    cross-validation on one data set compose; a ``RepeatedFitWarning`` says so, once per process.
     """
 
-    def __init__(self, epsilon: float = 1.0, delta: float | Literal["auto"] = "auto", row_norm: float | None = None,
-                 classes: object = None, adjacency: str = "zero-out", random_state: int | None = None,
-                 time_budget: float = TIME_BUDGET, run: Run | None = None, ledger: Ledger | str | Path | None = None,
-                 dataset: str | None = None, verbose: int = 0,
-                 features: str = "auto", algorithm: str = "automatic",
-                 report_accuracy: float | None = None, schema: object = None, calibrated: bool = True,
-                 threshold: object = None, class_weight: object = None, stream: bool = False,
-                 n: int | None = None) -> None:
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float | Literal["auto"] = "auto",
+        row_norm: float | None = None,
+        classes: object = None,
+        adjacency: str = "zero-out",
+        random_state: int | None = None,
+        time_budget: float = TIME_BUDGET,
+        run: Run | None = None,
+        ledger: Ledger | str | Path | None = None,
+        dataset: str | None = None,
+        verbose: int = 0,
+        features: str = "auto",
+        algorithm: str = "automatic",
+        report_accuracy: float | None = None,
+        schema: object = None,
+        calibrated: bool = True,
+        threshold: object = None,
+        class_weight: object = None,
+        stream: bool = False,
+        n: int | None = None,
+    ) -> None:
         self.epsilon = epsilon
         self.delta = delta
         self.row_norm = row_norm
@@ -118,13 +131,28 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         caveats: list[str] = []
         self.classes_ = public_labels(self.classes, np.unique(labels), caveats)
         if len(self.classes_) < 2:
-            raise InputError("classes", "must hold at least 2 labels; this classifier cannot train when only one class "
-                             "is present", len(self.classes_), "pass the public labels with classes=")
+            raise InputError(
+                "classes",
+                "must hold at least 2 labels; this classifier cannot train when only one class "
+                "is present",
+                len(self.classes_),
+                "pass the public labels with classes=",
+            )
         answers = self._answers(tuple(self.classes_.tolist()))
-        self._train(rows, np.searchsorted(self.classes_, labels), len(self.classes_), answers, caveats, progress,
-                    unsupported, watched)
+        self._train(
+            rows,
+            np.searchsorted(self.classes_, labels),
+            len(self.classes_),
+            answers,
+            caveats,
+            progress,
+            unsupported,
+            watched,
+        )
 
-    def _fit_table(self, table: ArrayLike, y: ArrayLike, progress: object, unsupported: dict[str, Any]) -> None:
+    def _fit_table(
+        self, table: ArrayLike, y: ArrayLike, progress: object, unsupported: dict[str, Any]
+    ) -> None:
         """Train on a table by the schema, whose classes are the labels."""
         schema, labels, target = labels_of(as_schema(self.schema, self.classes), self.classes, y)
         rows = self._mapped(table, schema)
@@ -146,9 +174,10 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
         """Probabilities (n, classes): the softmax of the linear scores.
 
-        They are calibrated where the run is (``calibrated=True``, or ``Run(calibration=)``). Without it scores are too
-        steep, and their log loss can be worse than that of one constant for all rows: they rank rows, and nothing more.
-        A public factor (``AssumedSlope``), where records are too few to measure one, makes them less so.
+        They are calibrated where the run is (``calibrated=True``, or ``Run(calibration=)``).
+        Without it scores are too steep, and their log loss can be worse than that of one constant
+        for all rows: they rank rows, and nothing more. A public factor (``AssumedSlope``), where
+        records are too few to measure one, makes them less so.
         """
         rows = self._rows(X)
         return self.fitted_.probabilities(rows)

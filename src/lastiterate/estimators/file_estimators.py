@@ -5,45 +5,69 @@ from __future__ import annotations
 import re
 from collections.abc import Generator
 from contextlib import contextmanager
-import numpy as np
-from lastiterate.errors import InputError
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
+
+import numpy as np
 from sklearn.utils.validation import check_array, validate_data  # pyright: ignore
+
 from lastiterate.data.file_stream import Watched
 from lastiterate.engine.streaming.buffers import Arrays
-
+from lastiterate.errors import InputError
 
 # Data that are no table of numbers, refused without a look at what they say.
 
-OF_TARGETS = {"must hold no missing values (NaN)": "leave such records out: a target has no other way to be missing"}
+OF_TARGETS = {
+    "must hold no missing values (NaN)": "leave such records out: a target has no other way to be "
+    "missing"
+}
 """Remedies where it is no column that a schema could speak of."""
 WHO = "an estimator with schema= says what columns of text mean"
 SHOWING = {
     "could not convert string": ("must hold numbers", WHO),
-    "Expected 2D array": ("must be a table: Expected 2D array, got fewer axes", "Reshape your data: reshape(-1, 1) "
-                          "where there is a single feature, reshape(1, -1) where there is a single record"),
-    "Complex data": ("must be real numbers (Complex data not supported)", "give real and imaginary parts as columns"),
-    "contains NaN": ("must hold no missing values (NaN)", "leave such records out, or name the columns in a schema, "
-                     "missing = \"indicator\""),
-    "contains infinity": ("must hold finite numbers, and has an infinity (inf) or one too large for its precision", ""),
+    "Expected 2D array": (
+        "must be a table: Expected 2D array, got fewer axes",
+        "Reshape your data: reshape(-1, 1) "
+        "where there is a single feature, reshape(1, -1) where there is a single record",
+    ),
+    "Complex data": (
+        "must be real numbers (Complex data not supported)",
+        "give real and imaginary parts as columns",
+    ),
+    "contains NaN": (
+        "must hold no missing values (NaN)",
+        'leave such records out, or name the columns in a schema, missing = "indicator"',
+    ),
+    "contains infinity": (
+        "must hold finite numbers, and has an infinity (inf) or one too large for its precision",
+        "",
+    ),
     "got scalar": ("must have a value for each record, and is a single one", ""),
 }
-"""How refusals of NumPy and scikit-learn that show values begin, or what is in them; and what is said instead."""
+"""How refusals of NumPy and scikit-learn that show values begin, or what is in them; and what is
+said instead."""
 
 
 def check_no_times(name: str, given: object) -> None:
-    """Refuse days, times and spans of time, which arrays hold as numbers of a small unit since some day."""
-    types = np.ravel(np.asarray(getattr(given, "dtypes", getattr(given, "dtype", None)), dtype=object))
+    """Refuse days, times and spans of time, which arrays hold as numbers of a small unit since some
+    day."""
+    types = np.ravel(
+        np.asarray(getattr(given, "dtypes", getattr(given, "dtype", None)), dtype=object)
+    )
     if any(getattr(kind, "kind", "") in ("m", "M") for kind in types):
-        raise InputError(name, "must hold numbers, and has days or times", None,
-                         "give them as numbers of a unit, or name columns of days in a schema, kind = \"date\"")
+        raise InputError(
+            name,
+            "must hold numbers, and has days or times",
+            None,
+            'give them as numbers of a unit, or name columns of days in a schema, kind = "date"',
+        )
 
 
 @contextmanager
 def numbers_only(name: str) -> Generator[None]:
-    """Inside, refusals of NumPy and scikit-learn that show values of ``name`` become some that do not.
+    """Inside, refusals of NumPy and scikit-learn that show values of ``name`` become some that do
+    not.
 
     Errors: ``InputError`` where there was text, or an array of another form.
     """
@@ -55,14 +79,17 @@ def numbers_only(name: str) -> Generator[None]:
             raise
         named = re.match(r"Input (\w+) contains", str(error))
         name = named[1] if named else name
-        raise InputError(name, said[0], None, said[1] if name != "y" else OF_TARGETS.get(said[0], said[1])) from None
+        raise InputError(
+            name, said[0], None, said[1] if name != "y" else OF_TARGETS.get(said[0], said[1])
+        ) from None
 
 
 # Estimators whose rows lie in a file: read in pieces, as the command line reads them.
 
+
 def checked(estimator: Any, X: Any, y: Any, **how: Any) -> tuple[np.ndarray, np.ndarray, Watched]:
-    """Rows and targets as scikit-learn checks them, and the files that both lie in where rows are streamed; of such
-    rows the form is looked at, and the first two."""
+    """Rows and targets as scikit-learn checks them, and the files that both lie in where rows are
+    streamed; of such rows the form is looked at, and the first two."""
     kinds = [np.float64, np.float32]
     check_no_times("X", X)
     if "y_numeric" in how:
@@ -71,18 +98,32 @@ def checked(estimator: Any, X: Any, y: Any, **how: Any) -> tuple[np.ndarray, np.
         raise InputError("stream", "must be True or False", estimator.stream)
     if not estimator.stream:
         with numbers_only("X or y"):
-            return *cast("tuple[np.ndarray, np.ndarray]", validate_data(
-                estimator, X, y, dtype=kinds, ensure_min_samples=2, **how)), Watched.of()
+            return *cast(
+                "tuple[np.ndarray, np.ndarray]",
+                validate_data(estimator, X, y, dtype=kinds, ensure_min_samples=2, **how),
+            ), Watched.of()
     if estimator.report_accuracy is not None:
-        raise InputError("report_accuracy", "must be left out where rows are streamed", estimator.report_accuracy,
-                         "it keeps records apart at random: hold the rows in memory")
+        raise InputError(
+            "report_accuracy",
+            "must be left out where rows are streamed",
+            estimator.report_accuracy,
+            "it keeps records apart at random: hold the rows in memory",
+        )
     if not isinstance(X, np.ndarray):
-        raise InputError("X", "must be an array where it is streamed", type(X).__name__,
-                         "open it with np.load(file, mmap_mode=\"r\")")
+        raise InputError(
+            "X",
+            "must be an array where it is streamed",
+            type(X).__name__,
+            'open it with np.load(file, mmap_mode="r")',
+        )
     rows = cast(np.ndarray, X)
     if rows.ndim != 2 or rows.dtype not in map(np.dtype, kinds):
-        raise InputError("X", "must be a table of 32 or 64 bit floating-point numbers where it is streamed",
-                         f"{rows.dtype}, {rows.ndim} axes", "save it as such a table")
+        raise InputError(
+            "X",
+            "must be a table of 32 or 64 bit floating-point numbers where it is streamed",
+            f"{rows.dtype}, {rows.ndim} axes",
+            "save it as such a table",
+        )
     watched = Watched.of(*files_of(rows), *files_of(y))  # before the first look at what is in them
     answers: np.ndarray = np.asarray(check_array(y, ensure_2d=False, dtype=None))  # type: ignore[arg-type]
     if answers.ndim != 1:
@@ -99,7 +140,8 @@ def check_length(rows: np.ndarray, answers: np.ndarray) -> None:
 
 
 def files_of(given: object) -> list[Path]:
-    """The file that an array is mapped from, by itself or as a part of another array; empty for other data."""
+    """The file that an array is mapped from, by itself or as a part of another array; empty for
+    other data."""
     array = np.asarray(given) if hasattr(given, "__array__") else None
     while array is not None:
         lies_in = getattr(array, "filename", None)

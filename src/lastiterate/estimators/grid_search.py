@@ -16,25 +16,20 @@ from sklearn.utils.validation import check_is_fitted, validate_data  # pyright: 
 
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.errors import InputError
-from lastiterate.estimators.base import PrivateLinear
-from lastiterate.estimators.meta_estimators import OwnSeed
+from lastiterate.estimators.base import PrivateLinear, as_before_if_refused, seed_of
 from lastiterate.estimators.file_estimators import numbers_only
+from lastiterate.estimators.meta_estimators import OwnSeed
 from lastiterate.estimators.pipelines import warn_of_learned_steps
-from lastiterate.estimators.base import as_before_if_refused
-from lastiterate.estimators.base import seed_of
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.planner import SharedBudget
 from lastiterate.planning.task import Task, automatic_delta
 from lastiterate.release import tuning
-from lastiterate.release.predictions import Labels, Range, ordered, threshold_of
 from lastiterate.release.ledger_charge import charging_of
-from lastiterate.release.linear_plans import part_of
-from lastiterate.release.pipeline import SELECTED
-from lastiterate.release.linear_plans import Algorithm, Budget, candidate
+from lastiterate.release.linear_plans import Algorithm, Budget, candidate, part_of
+from lastiterate.release.pipeline import SELECTED, finish
+from lastiterate.release.predictions import Labels, Range, ordered, threshold_of
 from lastiterate.release.training_request import Order
-from lastiterate.release.pipeline import finish
-from lastiterate.run.validation import check_kept
-from lastiterate.run.validation import relative_weights
+from lastiterate.run.validation import check_kept, relative_weights
 
 Grid = Mapping[str, Sequence[object]]
 FREE = {"row_norm", "run", "time_budget"}
@@ -65,14 +60,24 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
     best_estimator_ : the released estimator; ``certificate_`` : what all of it costs; ``best_params_`` are those of the
     winner. There are no scores: not even the winner's.
 
-    **Guarantee:** a public fifth of the records is held out and scored with noise; progress, scores and the number of
-    runs are not shown. Beside GridSearchCV, which composes naively, it costs a third with 30 candidates.
+    **Guarantee:** a public fifth of the records is held out and scored with noise; progress, scores
+    and the number of runs are not shown. Beside GridSearchCV, which composes naively, it costs a
+    third with 30 candidates.
     """
 
-    def __init__(self, estimator: Any, param_grid: Grid | Sequence[Grid], *, epsilon: float = 1.0,
-                 delta: Any = "auto", mean_runs: float = tuning.MEAN_RUNS,
-                 runs: str = "logarithmic", random_state: int | None = None,
-                 ledger: Ledger | str | Path | None = None, dataset: str | None = None) -> None:
+    def __init__(
+        self,
+        estimator: Any,
+        param_grid: Grid | Sequence[Grid],
+        *,
+        epsilon: float = 1.0,
+        delta: Any = "auto",
+        mean_runs: float = tuning.MEAN_RUNS,
+        runs: str = "logarithmic",
+        random_state: int | None = None,
+        ledger: Ledger | str | Path | None = None,
+        dataset: str | None = None,
+    ) -> None:
         self.estimator = estimator
         self.param_grid = param_grid
         self.epsilon = epsilon
@@ -90,8 +95,10 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
         warn_of_learned_steps(self)
         check_kept("X", (X, y))
         with numbers_only("X or y"):
-            rows, labels = cast("tuple[np.ndarray, np.ndarray]", validate_data(
-                self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=10))
+            rows, labels = cast(
+                "tuple[np.ndarray, np.ndarray]",
+                validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=10),
+            )
         self._settings = list(ParameterGrid(self.param_grid))
         answers, target = self._answers(labels)
         train, held = tuning.parts(len(rows))
@@ -100,16 +107,41 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
         law = tuning.law_of(self.mean_runs, self.runs)
         proofs: dict[int, Certificate] = {}
         charging = charging_of(ledger=self.ledger, dataset=self.dataset, purpose="DPSearchCV")
-        weights = relative_weights(self.estimator.class_weight,
-                                   answers.values if isinstance(answers, Labels) else ())
-        asked = Task(len(train), rows.shape[1], classes, 1.0, feature_map=part_of(self.estimator.features),
-                     class_weights=weights)
-        candidates = [self._candidate(i, asked, proofs, charging.allowance)
-                      for i in range(len(self._settings))]
-        certificate = tuning.planned(candidates, epsilon=self.epsilon, delta=delta, law=law, held_out=len(held),
-                                     regression=classes == 0)
-        model = finish(SELECTED, Order(certificate=certificate, data=(rows, target), epsilon=self.epsilon, delta=delta,
-                                       answers=answers, seed=seed_of(self.random_state), charging=charging))
+        weights = relative_weights(
+            self.estimator.class_weight, answers.values if isinstance(answers, Labels) else ()
+        )
+        asked = Task(
+            len(train),
+            rows.shape[1],
+            classes,
+            1.0,
+            feature_map=part_of(self.estimator.features),
+            class_weights=weights,
+        )
+        candidates = [
+            self._candidate(i, asked, proofs, charging.allowance)
+            for i in range(len(self._settings))
+        ]
+        certificate = tuning.planned(
+            candidates,
+            epsilon=self.epsilon,
+            delta=delta,
+            law=law,
+            held_out=len(held),
+            regression=classes == 0,
+        )
+        model = finish(
+            SELECTED,
+            Order(
+                certificate=certificate,
+                data=(rows, target),
+                epsilon=self.epsilon,
+                delta=delta,
+                answers=answers,
+                seed=seed_of(self.random_state),
+                charging=charging,
+            ),
+        )
         assert isinstance(model, tuning.FittedSelected)
         which = next(i for i, one in proofs.items() if one.run == model.run)
         self.best_params_ = self._settings[which]
@@ -126,38 +158,69 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
 
     def _check_estimator(self) -> None:
         if not isinstance(self.estimator, PrivateLinear):
-            raise InputError("estimator", "must be a DPLogisticRegression or a DPHuberRidge",
-                             type(self.estimator).__name__)
+            raise InputError(
+                "estimator",
+                "must be a DPLogisticRegression or a DPHuberRidge",
+                type(self.estimator).__name__,
+            )
         if self.estimator.schema is not None:
-            raise InputError("schema of the estimator", "must be None in a search, which takes rows", None,
-                             "put a SchemaTransformer before it, or use its rows")
+            raise InputError(
+                "schema of the estimator",
+                "must be None in a search, which takes rows",
+                None,
+                "put a SchemaTransformer before it, or use its rows",
+            )
         if self.estimator.ledger is not None:  # whose owner counts on a charge
-            raise InputError("ledger of the estimator", "must be None in a search, which is charged as a whole",
-                             str(self.estimator.ledger), "give DPSearchCV the ledger and the dataset")
+            raise InputError(
+                "ledger of the estimator",
+                "must be None in a search, which is charged as a whole",
+                str(self.estimator.ledger),
+                "give DPSearchCV the ledger and the dataset",
+            )
         if self.estimator.stream:
-            raise InputError("stream of the estimator", "must be False in a search, which holds rows in memory", True)
+            raise InputError(
+                "stream of the estimator",
+                "must be False in a search, which holds rows in memory",
+                True,
+            )
         if self.estimator.report_accuracy is not None:
-            raise InputError("report_accuracy of the estimator", "must be None in a search, which releases no score",
-                             self.estimator.report_accuracy, "score the winner on public records")
+            raise InputError(
+                "report_accuracy of the estimator",
+                "must be None in a search, which releases no score",
+                self.estimator.report_accuracy,
+                "score the winner on public records",
+            )
 
     def _answers(self, y: np.ndarray) -> tuple[Labels | Range, np.ndarray]:
         if not is_classifier(self.estimator):
             if self.estimator.target_range is None:
-                raise InputError("target_range", "must be given to the estimator: the public (low, high) of the target",
-                                 None, "a range that is read off private targets is not private")
+                raise InputError(
+                    "target_range",
+                    "must be given to the estimator: the public (low, high) of the target",
+                    None,
+                    "a range that is read off private targets is not private",
+                )
             answers = ordered(self.estimator.target_range, "target_range")
             return answers, answers.scaled(np.asarray(y, dtype=np.float64))
         if self.estimator.classes is None:
-            raise InputError("classes", "must be given to the estimator: a search takes no labels from the data", None,
-                             "pass the public labels with classes=")
+            raise InputError(
+                "classes",
+                "must be given to the estimator: a search takes no labels from the data",
+                None,
+                "pass the public labels with classes=",
+            )
         labels = np.unique(np.asarray(self.estimator.classes))
         if np.setdiff1d(np.unique(y), labels).size:
-            raise InputError("y", "must hold only the public classes", None, "add the missing label to classes=")
-        return Labels(tuple(labels.tolist()), threshold_of(self.estimator.threshold, len(labels))), \
-            np.searchsorted(labels, y)
+            raise InputError(
+                "y", "must hold only the public classes", None, "add the missing label to classes="
+            )
+        return Labels(
+            tuple(labels.tolist()), threshold_of(self.estimator.threshold, len(labels))
+        ), np.searchsorted(labels, y)
 
-    def _candidate(self, number: int, task: Task, proofs: dict[int, Certificate],
-                   shared: SharedBudget | None) -> Callable[[float, float], Any]:
+    def _candidate(
+        self, number: int, task: Task, proofs: dict[int, Certificate], shared: SharedBudget | None
+    ) -> Callable[[float, float], Any]:
         setting = self._settings[number]
         unknown = sorted(set(setting) - FREE)
         if unknown:
@@ -166,8 +229,12 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
         one.set_params(**setting)  # pyright: ignore[reportUnknownMemberType]
         one.check_public(task.feature_map)
         asked = replace(task, row_norm=one.public_row_norm(), calibrated=one.calibrated)
-        made = candidate(asked, Budget(self.epsilon, self.delta, one.adjacency, one.time_budget),
-                         Algorithm(one.algorithm, run=one.run), shared)
+        made = candidate(
+            asked,
+            Budget(self.epsilon, self.delta, one.adjacency, one.time_budget),
+            Algorithm(one.algorithm, run=one.run),
+            shared,
+        )
 
         def planned(epsilon: float, delta: float) -> Certificate:
             proofs[number] = made(epsilon, delta)

@@ -1,12 +1,14 @@
 """Which estimators of scikit-learn may fit one of ours, by the functions that are calling it.
 
-A certificate counts every record once, with weight 1, in a data set whose size is public. What resamples or weights
-records, chooses them by what others look like, or seeds a fit breaks that, and nothing shows it in the rows that are
-handed on: equal rows may be equal people. The functions of scikit-learn that are calling ``fit`` show it, in its worker
-processes and threads too. The table says what is known to be sound, and every other module of scikit-learn is refused.
+A certificate counts every record once, with weight 1, in a data set whose size is public. What
+resamples or weights records, chooses them by what others look like, or seeds a fit breaks that, and
+nothing shows it in the rows that are handed on: equal rows may be equal people. The functions of
+scikit-learn that are calling ``fit`` show it, in its worker processes and threads too. The table
+says what is known to be sound, and every other module of scikit-learn is refused.
 
-It cannot be noticed what other libraries do in plain functions, rows that were resampled before ``fit`` was called, and
-a splitter of the caller's own that names a record twice outside of scikit-learn's cross-validation.
+It cannot be noticed what other libraries do in plain functions, rows that were resampled before
+``fit`` was called, and a splitter of the caller's own that names a record twice outside of
+scikit-learn's cross-validation.
 """
 
 from __future__ import annotations
@@ -22,18 +24,32 @@ from sklearn.base import BaseEstimator  # pyright: ignore
 from lastiterate.errors import InputError
 
 KNOWN = (
-    "sklearn.base", "sklearn.utils", "sklearn.pipeline", "sklearn.compose", "sklearn.frozen", "sklearn.callback",
-    "sklearn.model_selection", "sklearn.feature_selection", "sklearn.multioutput", "sklearn.multiclass",
-    "sklearn.ensemble._voting", "sklearn.ensemble._stacking", "sklearn.ensemble._base", "sklearn.calibration",
+    "sklearn.base",
+    "sklearn.utils",
+    "sklearn.pipeline",
+    "sklearn.compose",
+    "sklearn.frozen",
+    "sklearn.callback",
+    "sklearn.model_selection",
+    "sklearn.feature_selection",
+    "sklearn.multioutput",
+    "sklearn.multiclass",
+    "sklearn.ensemble._voting",
+    "sklearn.ensemble._stacking",
+    "sklearn.ensemble._base",
+    "sklearn.calibration",
 )
 """Modules of scikit-learn that hand every record on once, in every fit."""
 HANDED_ON = ("sklearn.base", "sklearn.utils", "sklearn.pipeline", "sklearn.compose")
 """Modules that hand parameters on which somebody else sets."""
 REFUSED = {
-    "sklearn.ensemble._bagging": "draws records several times into one fit, and the seed of every fit from 31 bits",
-    "sklearn.ensemble._weight_boosting": "weights records by the errors of earlier fits, and draws seeds from 31 bits",
+    "sklearn.ensemble._bagging": "draws records several times into one fit, and the seed of every "
+    "fit from 31 bits",
+    "sklearn.ensemble._weight_boosting": "weights records by the errors of earlier fits, and draws "
+    "seeds from 31 bits",
     "sklearn.linear_model._ransac": "chooses records by what a model of others says of them",
-    "sklearn.semi_supervised._self_training": "chooses records, and how many, by what a model says of them",
+    "sklearn.semi_supervised._self_training": "chooses records, and how many, by what a model says "
+    "of them",
     "sklearn.impute._iterative": "fills cells of a record in from other records",
 }
 """Those that are known not to, and why not."""
@@ -55,7 +71,8 @@ LEARNERS = {
 
 
 def check_callers(estimator: object) -> None:
-    """Refuse a fit by an estimator of scikit-learn that is not known to hand every record on once and unweighted."""
+    """Refuse a fit by an estimator of scikit-learn that is not known to hand every record on once
+    and unweighted."""
     for frame in callers():
         module, function = _module(frame), frame.f_code.co_name
         if not module.startswith("sklearn."):
@@ -72,17 +89,22 @@ def check_callers(estimator: object) -> None:
 
 
 def learner_from_predictions() -> str | None:
-    """What is being fitted, by scikit-learn, on what a fitted estimator predicts; None where nothing is."""
+    """What is being fitted, by scikit-learn, on what a fitted estimator predicts; None where
+    nothing is."""
     for frame in callers():
         name = LEARNERS.get(_module(frame))
-        if name is not None and "fit" in frame.f_code.co_name and _name(frame) != "FixedThresholdClassifier":
+        if (
+            name is not None
+            and "fit" in frame.f_code.co_name
+            and _name(frame) != "FixedThresholdClassifier"
+        ):
             return _name(frame) if isinstance(frame.f_locals.get("self"), BaseEstimator) else name
     return None
 
 
 def check_seed(params: dict[str, Any]) -> None:
-    """Refuse a ``random_state`` that an ensemble of scikit-learn sets: 31 bits, of NumPy's global generator where the
-    ensemble has none, which repeat for whoever seeds that."""
+    """Refuse a ``random_state`` that an ensemble of scikit-learn sets: 31 bits, of NumPy's global
+    generator where the ensemble has none, which repeat for whoever seeds that."""
     if params.get("random_state") is None:
         return
     for frame in callers():
@@ -90,9 +112,13 @@ def check_seed(params: dict[str, Any]) -> None:
         if not module.startswith("sklearn.") or _below(module, ("sklearn.model_selection",)):
             return  # the caller's own, or one of a grid that the caller gave
         if not _below(module, HANDED_ON):
-            raise InputError("random_state", "must not be set by an ensemble, which draws it from 31 bits of NumPy's "
-                             "generator: noise from it can be guessed, and repeats", _name(frame),
-                             "fit the estimator by itself")
+            raise InputError(
+                "random_state",
+                "must not be set by an ensemble, which draws it from 31 bits of NumPy's "
+                "generator: noise from it can be guessed, and repeats",
+                _name(frame),
+                "fit the estimator by itself",
+            )
 
 
 class OwnSeed:
@@ -122,7 +148,8 @@ def _below(module: str, packages: tuple[str, ...]) -> bool:
 
 
 def _name(frame: FrameType) -> str:
-    """Who is fitting: the class of which this frame, or the next one around it, is a method; in a worker the module."""
+    """Who is fitting: the class of which this frame, or the next one around it, is a method; in a
+    worker the module."""
     around: FrameType | None = frame
     while around is not None and _module(around).startswith(("sklearn.", "joblib.")):
         if isinstance(around.f_locals.get("self"), BaseEstimator):
@@ -149,5 +176,10 @@ def _check_steps(frame: FrameType) -> None:
 
 
 def _refusal(ours: str, who: str, why: str) -> InputError:
-    return InputError("estimator", f"must be fitted on every record once, with weight 1, and {who} {why}: a "
-                      f"certificate of {ours} would not hold", None, f"fit {ours} by itself, on all records")
+    return InputError(
+        "estimator",
+        f"must be fitted on every record once, with weight 1, and {who} {why}: a "
+        f"certificate of {ours} would not hold",
+        None,
+        f"fit {ours} by itself, on all records",
+    )

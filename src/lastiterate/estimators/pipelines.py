@@ -2,40 +2,48 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import warnings
-from collections.abc import Iterator
-from types import FrameType
-from typing import Any, cast
-from sklearn.base import BaseEstimator  # pyright: ignore
-from sklearn.pipeline import Pipeline  # pyright: ignore
-from sklearn.utils import get_tags  # pyright: ignore
-from lastiterate.errors import outside
-from lastiterate.estimators.meta_estimators import check_callers, learner_from_predictions
-import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
+from typing import Any, cast
+
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, TransformerMixin  # pyright: ignore
+from sklearn.base import (  # pyright: ignore
+    BaseEstimator,  # pyright: ignore
+    TransformerMixin,
+)
+from sklearn.pipeline import Pipeline  # pyright: ignore
+from sklearn.utils import get_tags  # pyright: ignore
+
 from lastiterate.data.columns import Positions
 from lastiterate.data.data_frames import frame_table
 from lastiterate.data.encoding import encode_features, form_of, label_text
 from lastiterate.data.schema import Schema
-from lastiterate.errors import InputError
+from lastiterate.errors import InputError, outside
+from lastiterate.estimators.meta_estimators import check_callers, learner_from_predictions
 from lastiterate.features.map_table import PLAIN, maps_named
 from lastiterate.features.row_form import RowForm
-from lastiterate.release.predictions import Range
 from lastiterate.release.linear_plans import AUTO, IN_RUN
+from lastiterate.release.predictions import Range
 
-
-# A warning where something of scikit-learn's around an estimator learns from the private rows and is not paid for.
+# A warning where something of scikit-learn's around an estimator learns from the private rows and
+# is not paid for.
 
 DEPTH = 60
 """Callers that are looked at."""
-LEARNERS = ("CalibratedClassifierCV", "TunedThresholdClassifierCV", "StackingClassifier", "StackingRegressor")
-"""Estimators that learn something of their own of the rows that they hand on, or of their targets."""
+LEARNERS = (
+    "CalibratedClassifierCV",
+    "TunedThresholdClassifierCV",
+    "StackingClassifier",
+    "StackingRegressor",
+)
+"""Estimators that learn something of their own of the rows that they hand on, or of their targets.
+"""
 
 
 class UnpaidStepWarning(UserWarning):
@@ -43,34 +51,51 @@ class UnpaidStepWarning(UserWarning):
 
 
 def warn_of_learned_steps(estimator: object) -> None:
-    """Name the steps of the pipelines that are fitting ``estimator``, and what else is, that learn from rows.
+    """Name the steps of the pipelines that are fitting ``estimator``, and what else is, that learn
+    from rows.
 
-    Whether a step learns is what it says itself (scikit-learn's tag ``requires_fit``). Steps that were applied outside
-    a pipeline cannot be noticed. Errors: who is fitting it makes the certificate false (``check_callers``).
+    Whether a step learns is what it says itself (scikit-learn's tag ``requires_fit``). Steps that
+    were applied outside a pipeline cannot be noticed. Errors: who is fitting it makes the
+    certificate false (``check_callers``).
     """
     check_callers(estimator)
     for caller in _fitting(estimator):
         if not type(caller).__module__.startswith(("sklearn.", "lastiterate.")):
-            warnings.warn(f"{type(caller).__name__} is fitting the estimator: the certificate holds only if it hands "
-                          "on every record once, with weight 1, and learns nothing from them", UnpaidStepWarning,
-                          stacklevel=outside())
+            warnings.warn(
+                f"{type(caller).__name__} is fitting the estimator: the certificate holds only if "
+                f"it hands "
+                "on every record once, with weight 1, and learns nothing from them",
+                UnpaidStepWarning,
+                stacklevel=outside(),
+            )
     names = list(dict.fromkeys(name for caller in _fitting(estimator) for name in _around(caller)))
     if names:
-        warnings.warn(f"the certificate does not cover {', '.join(names)}: what it learned from the private rows was "
-                      "not paid for; public ranges in a schema (SchemaTransformer) take the place of scaling",
-                      UnpaidStepWarning, stacklevel=outside())
+        warnings.warn(
+            f"the certificate does not cover {', '.join(names)}: what it learned from the private "
+            f"rows was "
+            "not paid for; public ranges in a schema (SchemaTransformer) take the place of scaling",
+            UnpaidStepWarning,
+            stacklevel=outside(),
+        )
 
 
 def warn_of_predictions() -> None:
-    """Name what scikit-learn is fitting on predictions of an estimator that is fitted, such as a frozen one."""
+    """Name what scikit-learn is fitting on predictions of an estimator that is fitted, such as a
+    frozen one."""
     name = learner_from_predictions()
     if name is not None:
-        warnings.warn(f"the certificate does not cover {name}: what it learns from predictions on private rows is not "
-                      "paid for; fit it on public rows", UnpaidStepWarning, stacklevel=outside())
+        warnings.warn(
+            f"the certificate does not cover {name}: what it learns from predictions on private "
+            f"rows is not "
+            "paid for; fit it on public rows",
+            UnpaidStepWarning,
+            stacklevel=outside(),
+        )
 
 
 def _fitting(estimator: object) -> Iterator[Any]:
-    """Estimators that are fitting ``estimator``, one inside of the other; of pipelines those whose last step it is."""
+    """Estimators that are fitting ``estimator``, one inside of the other; of pipelines those whose
+    last step it is."""
     inside = {id(estimator)}
     frame: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     for _ in range(DEPTH):
@@ -97,8 +122,15 @@ def _around(caller: Any) -> Iterator[str]:
 
 def _learned(name: str, step: object) -> Iterator[str]:
     """The step itself, or those of its parts, that learn."""
-    inner = [(f"{name}.{part[0]}", part[1]) for attribute in ("steps", "transformers", "transformer_list")
-             for part in vars(step).get(attribute, ())] if not isinstance(step, str) and step is not None else []
+    inner = (
+        [
+            (f"{name}.{part[0]}", part[1])
+            for attribute in ("steps", "transformers", "transformer_list")
+            for part in vars(step).get(attribute, ())
+        ]
+        if not isinstance(step, str) and step is not None
+        else []
+    )
     if inner:
         for part, one in inner:
             yield from _learned(part, one)
@@ -106,7 +138,9 @@ def _learned(name: str, step: object) -> Iterator[str]:
         yield name
 
 
-# Data frames to bounded rows by a public schema, as a transformer of scikit-learn that learns nothing.
+# Data frames to bounded rows by a public schema, as a transformer of scikit-learn that learns
+# nothing.
+
 
 class SchemaTransformer(TransformerMixin, BaseEstimator):
     """Rows (n, d) float32 of bounded norm from a data frame, by the public facts of a schema.
@@ -121,8 +155,8 @@ class SchemaTransformer(TransformerMixin, BaseEstimator):
     row_norm_ : the public bound on every row's norm, which ``DPLogisticRegression(row_norm=)`` takes.
     schema_ : the schema with its maps. ``feature_names_in_``, ``n_features_in_`` : columns as in scikit-learn.
 
-    ``fit`` looks at the names of the columns and at no value. **Guarantee:** a row depends on its own record and on
-    the schema only, and is at most ``row_norm_`` long.
+    ``fit`` looks at the names of the columns and at no value. **Guarantee:** a row depends on its
+    own record and on the schema only, and is at most ``row_norm_`` long.
     """
 
     def __init__(self, schema: object, features: str | None = None) -> None:
@@ -130,12 +164,19 @@ class SchemaTransformer(TransformerMixin, BaseEstimator):
         self.features = features
 
     def fit(self, X: ArrayLike, y: ArrayLike | None = None) -> SchemaTransformer:
-        """Check the columns of X, a data frame (pandas, polars, pyarrow), a dictionary of columns, or an array."""
+        """Check the columns of X, a data frame (pandas, polars, pyarrow), a dictionary of columns,
+        or an array."""
         schema = as_schema(self.schema)
         if self.features in (AUTO, *IN_RUN) and self.features != PLAIN:
-            raise InputError("features", "must name public maps here, or be plain or None", self.features,
-                             "DPLogisticRegression(schema=) knows a budget and takes the others")
-        self.schema_ = schema if self.features is None else replace(schema, features=maps_named(self.features))
+            raise InputError(
+                "features",
+                "must name public maps here, or be plain or None",
+                self.features,
+                "DPLogisticRegression(schema=) knows a budget and takes the others",
+            )
+        self.schema_ = (
+            schema if self.features is None else replace(schema, features=maps_named(self.features))
+        )
         table = frame_table(X, self.schema_)
         self.schema_ = self.schema_.shaped(table.shape)
         form = form_of(table, self.schema_)
@@ -147,13 +188,21 @@ class SchemaTransformer(TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: ArrayLike) -> np.ndarray:
-        """Rows (n, d) float32 of the records of X; ``fit`` may be left out. Errors: columns or cells that the schema
-        refuses."""
+        """Rows (n, d) float32 of the records of X; ``fit`` may be left out. Errors: columns or
+        cells that the schema refuses."""
         if "schema_" not in vars(self):
             return SchemaTransformer(self.schema, self.features).fit(X).transform(X)
         table = frame_table(X, self.schema_)
-        if table.shape is not None and self._shape is not None and math.prod(table.shape) != math.prod(self._shape):
-            raise InputError("X", f"must have {math.prod(self._shape)} features, as in fit", math.prod(table.shape))
+        if (
+            table.shape is not None
+            and self._shape is not None
+            and math.prod(table.shape) != math.prod(self._shape)
+        ):
+            raise InputError(
+                "X",
+                f"must have {math.prod(self._shape)} features, as in fit",
+                math.prod(table.shape),
+            )
         return encode_features(table, self.schema_)
 
     @property
@@ -166,8 +215,10 @@ class SchemaTransformer(TransformerMixin, BaseEstimator):
         """Names of the numbers in a row."""
         self._fitted()
         seen = vars(self).get("feature_names_in_")
-        if input_features is not None and (len(input_features) != self.n_features_in_ or (
-                seen is not None and list(input_features) != list(seen))):
+        if input_features is not None and (
+            len(input_features) != self.n_features_in_
+            or (seen is not None and list(input_features) != list(seen))
+        ):
             raise ValueError("input_features is not equal to feature_names_in_")
         return np.array(self.form_.names, dtype=object)
 
@@ -200,19 +251,30 @@ def as_schema(given: object, classes: object = None) -> Schema:
             return Schema.read(given, texts)
     if isinstance(given, dict):
         facts = cast("dict[str, Any]", given)
-        return Schema.from_dict(facts | {"classes": list(texts)} if texts and "classes" not in facts else facts)
-    raise InputError("schema", "must be a Schema, or the path of a TOML file that holds one", type(given).__name__,
-                     "lastiterate schema FILE writes one to fill in")
+        return Schema.from_dict(
+            facts | {"classes": list(texts)} if texts and "classes" not in facts else facts
+        )
+    raise InputError(
+        "schema",
+        "must be a Schema, or the path of a TOML file that holds one",
+        type(given).__name__,
+        "lastiterate schema FILE writes one to fill in",
+    )
 
 
 def labels_of(schema: Schema, classes: Any, y: Any) -> tuple[Schema, np.ndarray, np.ndarray]:
-    """The schema with its classes as scikit-learn orders labels, ascending; these labels, of the kind of ``y``; and the
-    class index of every record (n,).
+    """The schema with its classes as scikit-learn orders labels, ascending; these labels, of the
+    kind of ``y``; and the class index of every record (n,).
 
     Errors: a schema without classes, other ``classes`` beside it, labels that it does not list.
     """
     if schema.regression:
-        raise InputError("schema", "must have classes where labels are learned", None, "use DPHuberRidge for numbers")
+        raise InputError(
+            "schema",
+            "must have classes where labels are learned",
+            None,
+            "use DPHuberRidge for numbers",
+        )
     if classes is not None and sorted(map(label_text, classes)) != sorted(schema.classes):
         raise InputError("classes", "must be those of the schema", list(classes), "leave them out")
     given = np.asarray(y)
@@ -220,28 +282,46 @@ def labels_of(schema: Schema, classes: Any, y: Any) -> tuple[Schema, np.ndarray,
         raise InputError("y", "must be one label for each record", given.shape)
     # of a list each as it is, whatever stands beside it
     each = cast("Sequence[object]", y if isinstance(y, list | tuple) else given.tolist())
-    kind = given.dtype if given.dtype.kind != "O" else np.asarray(each).dtype  # of objects what they are
+    kind = (
+        given.dtype if given.dtype.kind != "O" else np.asarray(each).dtype
+    )  # of objects what they are
     labels = np.array(schema.classes)
     if kind.kind in "biuf":
         names = {"True": 1, "False": 0}
         try:
-            labels = np.array([float(names.get(label, label)) for label in schema.classes]).astype(kind)
+            labels = np.array([float(names.get(label, label)) for label in schema.classes]).astype(
+                kind
+            )
         except ValueError:
-            raise InputError("y", "must hold only the classes of the schema, which are texts", f"{kind} numbers",
-                             "give labels as the schema writes them") from None
+            raise InputError(
+                "y",
+                "must hold only the classes of the schema, which are texts",
+                f"{kind} numbers",
+                "give labels as the schema writes them",
+            ) from None
     order: list[int] = np.argsort(labels, kind="stable").tolist()
     schema = replace(schema, classes=tuple(schema.classes[i] for i in order))
     target = Positions(schema.classes).of(map(label_text, each))
     if (target < 0).any():
-        raise InputError("y", "must hold only the classes of the schema", None, "correct the labels or the schema")
+        raise InputError(
+            "y",
+            "must hold only the classes of the schema",
+            None,
+            "correct the labels or the schema",
+        )
     return schema, labels[order], target
 
 
 def range_of(schema: Schema, target_range: tuple[float, float] | None) -> Range:
-    """The target's public range. Errors: a schema with classes, or with another range than the one given."""
+    """The target's public range. Errors: a schema with classes, or with another range than the one
+    given."""
     if schema.target_range is None:
-        raise InputError("schema", "must have a target_range where numbers are learned", None,
-                         "use DPLogisticRegression for classes")
+        raise InputError(
+            "schema",
+            "must have a target_range where numbers are learned",
+            None,
+            "use DPLogisticRegression for classes",
+        )
     low, high = map(float, schema.target_range)
     if target_range is not None and tuple(map(float, target_range)) != (low, high):
         raise InputError("target_range", "must be that of the schema", target_range, "leave it out")

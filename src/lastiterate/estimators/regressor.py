@@ -12,19 +12,23 @@ from sklearn.utils.validation import check_array  # pyright: ignore
 
 from lastiterate.errors import InputError
 from lastiterate.estimators.base import PrivateLinear
-from lastiterate.estimators.file_estimators import check_no_times, numbers_only
-from lastiterate.estimators.pipelines import warn_of_learned_steps
-from lastiterate.estimators.pipelines import as_schema, range_of
-from lastiterate.estimators.file_estimators import check_length, checked
+from lastiterate.estimators.file_estimators import (
+    check_length,
+    check_no_times,
+    checked,
+    numbers_only,
+)
+from lastiterate.estimators.pipelines import as_schema, range_of, warn_of_learned_steps
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.planner import TIME_BUDGET
 from lastiterate.release.predictions import Range, ordered
-from lastiterate.run.validation import check_kept
 from lastiterate.run.run import Run
+from lastiterate.run.validation import check_kept
 
 
 class DPHuberRidge(RegressorMixin, PrivateLinear):
-    """Linear regression with a Huber loss and differential privacy; targets are clipped to a public range.
+    """Linear regression with a Huber loss and differential privacy; targets are clipped to a public
+    range.
 
     Parameters
     ----------
@@ -35,12 +39,25 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
     features, algorithm, schema, stream : as for ``DPLogisticRegression``; a schema says the ``target_range``, too.
     """
 
-    def __init__(self, epsilon: float = 1.0, delta: float | Literal["auto"] = "auto", row_norm: float | None = None,
-                 target_range: tuple[float, float] | None = None, adjacency: str = "zero-out",
-                 random_state: int | None = None, time_budget: float = TIME_BUDGET, run: Run | None = None,
-                 ledger: Ledger | str | Path | None = None, dataset: str | None = None, verbose: int = 0,
-                 features: str = "auto", algorithm: str = "automatic", schema: object = None,
-                 stream: bool = False, n: int | None = None) -> None:
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float | Literal["auto"] = "auto",
+        row_norm: float | None = None,
+        target_range: tuple[float, float] | None = None,
+        adjacency: str = "zero-out",
+        random_state: int | None = None,
+        time_budget: float = TIME_BUDGET,
+        run: Run | None = None,
+        ledger: Ledger | str | Path | None = None,
+        dataset: str | None = None,
+        verbose: int = 0,
+        features: str = "auto",
+        algorithm: str = "automatic",
+        schema: object = None,
+        stream: bool = False,
+        n: int | None = None,
+    ) -> None:
         self.epsilon = epsilon
         self.delta = delta
         self.row_norm = row_norm
@@ -75,8 +92,13 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
         with numbers_only("y"):
             target = target if target.dtype.kind in "biuf" else target.astype(np.float64)
         if self.target_range is None:
-            raise InputError("target_range", "must be given: the public (low, high) of the target", None,
-                             "a range that is read off private targets is not private; values outside are clipped")
+            raise InputError(
+                "target_range",
+                "must be given: the public (low, high) of the target",
+                None,
+                "a range that is read off private targets is not private; values outside are "
+                "clipped",
+            )
         answers = ordered(self.target_range, "target_range")
         self._train(rows, answers.scaled(target), 0, answers, [], progress, unsupported, watched)
 

@@ -1,6 +1,6 @@
 from lastiterate.estimators.pipelines import SchemaTransformer as SchemaTransformer
+from lastiterate.features.columns import Bins as Bins
+from lastiterate.features.columns import Curves as Curves
 from lastiterate.features.columns import Gated as Gated
 from lastiterate.features.columns import HashedWords as HashedWords
-from lastiterate.features.columns import Curves as Curves
-from lastiterate.features.columns import Bins as Bins
 from lastiterate.features.scattering import Scattering as Scattering

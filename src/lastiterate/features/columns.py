@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import ClassVar, Self
-import numpy as np
-from lastiterate.features.record_fields import Field, Values
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, Self, final
+from typing import TYPE_CHECKING, ClassVar, Self, final
+
+import numpy as np
+
 from lastiterate.errors import InputError
-from lastiterate.features.record_fields import Field, Record, Text, Values
+from lastiterate.features.record_fields import Field, Grid, Number, Record, Text, Values
 from lastiterate.run.serialization import settle
 from lastiterate.run.validation import whole
-from typing import TYPE_CHECKING, ClassVar, Self, final
-from lastiterate.features.record_fields import Field, Text, Values
-from lastiterate.features.record_fields import Field, Grid, Number, Values
-from typing import ClassVar, final
-from lastiterate.features.record_fields import Field, Number, Values
-
 
 # What every public map of a record answers.
 
+
 class RecordMap(ABC):
-    """A public map of single fields of one record: a frozen description, recognised by its exact type.
+    """A public map of single fields of one record: a frozen description, recognised by its exact
+    type.
 
-    ``name``: what ``features=`` calls it. ``takes``: the kinds of fields that it speaks of; the others become numbers
-    as without a map. Widths, names and norms follow from public facts alone.
+    ``name``: what ``features=`` calls it. ``takes``: the kinds of fields that it speaks of; the
+    others become numbers as without a map. Widths, names and norms follow from public facts alone.
 
-    **Guarantee:** what ``rows`` makes of a value depends on that value and on public facts, and on no other value, and
-    its Euclidean norm is at most ``norm(field)``.
+    **Guarantee:** what ``rows`` makes of a value depends on that value and on public facts, and on
+    no other value, and its Euclidean norm is at most ``norm(field)``.
     """
 
     name: ClassVar[str]
@@ -40,8 +36,8 @@ class RecordMap(ABC):
     def sized(cls, fields: tuple[Field, ...], resolved: float) -> Self:
         """The map with as many numbers as such fields and a budget carry.
 
-        ``resolved``: public records times mu of the budget, in proportion to how fine a difference stands out of the
-        noise of a fit.
+        ``resolved``: public records times mu of the budget, in proportion to how fine a difference
+        stands out of the noise of a fit.
         """
         return cls()
 
@@ -71,15 +67,17 @@ class RecordMap(ABC):
         return tuple(f"{field.name}#{i}" for i in range(self.width(field)))
 
 
-# A two-layer ReLU network with public random gates: a linear model in every one of some random half spaces.
+# A two-layer ReLU network with public random gates: a linear model in every one of some random half
+# spaces.
 
 MOST, FEWEST = 32, 4
 RECORDS_PER_GATE = 2.0
 """Records times mu for each number of a row and each gate, compared on synthetic tables
 (benchmarks.utility.gated_tables)."""
 ENTRIES, GATES = 2.0**20, 2.0**10
-"""Steps of the grids on which gates are evaluated. Products of both and their sums are whole numbers below 2^53, which
-double precision adds without rounding in any order: a gate is open or not on every machine, whatever rows are beside.
+"""Steps of the grids on which gates are evaluated. Products of both and their sums are whole
+numbers below 2^53, which double precision adds without rounding in any order: a gate is open or not
+on every machine, whatever rows are beside.
 """
 WIDEST_GATED = 2**16
 LARGEST = 8.0
@@ -89,12 +87,13 @@ LARGEST = 8.0
 @final
 @dataclass(frozen=True)
 class Gated(RecordMap):
-    """A row x becomes [x', 1(g_1 . x' >= 0) x', ..., 1(g_K . x' >= 0) x'] over the root of how many of these parts are
-    not 0, x' = [x, 1].
+    """A row x becomes [x', 1(g_1 . x' >= 0) x', ..., 1(g_K . x' >= 0) x'] over the root of how many
+    of these parts are not 0, x' = [x, 1].
 
-    The K = ``count`` gates g_k are public standard normal vectors from the public ``seed``. A linear model on such rows
-    is a network of ReLU units with a linear part whose gates do not move, and training it is a convex problem (Pilanci
-    and Ergen 2020; arXiv 2407.04884, with private training): what a number means may depend on all the others.
+    The K = ``count`` gates g_k are public standard normal vectors from the public ``seed``. A
+    linear model on such rows is a network of ReLU units with a linear part whose gates do not move,
+    and training it is a convex problem (Pilanci and Ergen 2020; arXiv 2407.04884, with private
+    training): what a number means may depend on all the others.
 
     It maps whole records: their rows as the other maps make them. Rows are at most sqrt(norm^2 + 1) long, for a part is
     |x'| long or 0.
@@ -112,14 +111,24 @@ class Gated(RecordMap):
 
     @classmethod
     def sized(cls, fields: tuple[Field, ...], resolved: float) -> Self:
-        """A power of two of gates; the fields count as they are without another map, and few gates for texts."""
-        plain = math.inf if any(isinstance(field, Text) for field in fields) else sum(field.width for field in fields)
+        """A power of two of gates; the fields count as they are without another map, and few gates
+        for texts."""
+        plain = (
+            math.inf
+            if any(isinstance(field, Text) for field in fields)
+            else sum(field.width for field in fields)
+        )
         carried = resolved / (RECORDS_PER_GATE * max(1, plain))
         return cls(min(MOST, max(FEWEST, 2 ** math.floor(math.log2(min(max(carried, 1.0), MOST))))))
 
     def width(self, field: Field) -> int:
         if field.width > WIDEST_GATED:
-            raise InputError("features", f"must be at most {WIDEST_GATED} numbers for gates", field.width, "leave gated out")
+            raise InputError(
+                "features",
+                f"must be at most {WIDEST_GATED} numbers for gates",
+                field.width,
+                "leave gated out",
+            )
         return (1 + self.count) * (field.width + 1)
 
     def norm(self, field: Field) -> float:
@@ -133,31 +142,40 @@ class Gated(RecordMap):
         return f"gated: a linear part in each of {self.count} public random half spaces, and one for all"
 
     def rows(self, field: Field, values: Values) -> np.ndarray:
-        given = np.column_stack((np.asarray(values, dtype=np.float32), np.ones(len(values), dtype=np.float32)))
+        given = np.column_stack(
+            (np.asarray(values, dtype=np.float32), np.ones(len(values), dtype=np.float32))
+        )
         gates = self.opened(given)
         parts = np.column_stack((np.ones(len(given), dtype=np.float32), gates))
         parts /= np.sqrt(parts.sum(axis=1, keepdims=True))
         return (parts[:, :, None] * given[:, None, :]).reshape(len(given), -1)
 
     def opened(self, rows: np.ndarray) -> np.ndarray:
-        """Which gates are open for rows x' (n, d): (n, count) of 0 and 1, the same on every machine."""
+        """Which gates are open for rows x' (n, d): (n, count) of 0 and 1, the same on every
+        machine."""
         whole_numbers = np.rint(np.clip(rows.astype(np.float64), -LARGEST, LARGEST) * ENTRIES)
-        return (whole_numbers @ directions(self.seed, rows.shape[1], self.count) >= 0).astype(np.float32)
+        return (whole_numbers @ directions(self.seed, rows.shape[1], self.count) >= 0).astype(
+            np.float32
+        )
 
 
 @lru_cache(maxsize=4)
 def directions(seed: int, width: int, count: int) -> np.ndarray:
-    """Standard normal gates (width, count) on their grid, from a generator whose bits do not change with NumPy."""
+    """Standard normal gates (width, count) on their grid, from a generator whose bits do not change
+    with NumPy."""
     from scipy.special import ndtri  # pyright: ignore
 
     raw = np.random.Philox(key=seed).random_raw(width * count)
-    drawn = np.asarray(ndtri((np.right_shift(raw, np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53))
+    drawn = np.asarray(
+        ndtri((np.right_shift(raw, np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53)
+    )
     gates = np.rint(drawn.reshape(count, width).T * GATES)
     gates.setflags(write=False)
     return gates
 
 
-# Text as hashed words and pieces of words, so that a linear model learns which of them speak for a class.
+# Text as hashed words and pieces of words, so that a linear model learns which of them speak for a
+# class.
 
 if TYPE_CHECKING:
     from sklearn.feature_extraction.text import HashingVectorizer  # pyright: ignore
@@ -170,11 +188,13 @@ RECORDS_PER_HASH = 4.0
 @final
 @dataclass(frozen=True)
 class HashedWords(RecordMap):
-    """Words and pairs of words, and pieces of ``piece`` characters within words, counted in ``buckets`` numbers.
+    """Words and pairs of words, and pieces of ``piece`` characters within words, counted in
+    ``buckets`` numbers.
 
-    A hash says in which number a word counts, and with which sign (scikit-learn's ``HashingVectorizer``; Weinberger et
-    al. 2009): a narrow row is a signed random projection of a wide one. Words fill the first half of the row and pieces
-    the second; each half has norm sqrt(1/2), or 0 where a text has none.
+    A hash says in which number a word counts, and with which sign (scikit-learn's
+    ``HashingVectorizer``; Weinberger et al. 2009): a narrow row is a signed random projection of a
+    wide one. Words fill the first half of the row and pieces the second; each half has norm
+    sqrt(1/2), or 0 where a text has none.
     """
 
     buckets: int = 1024
@@ -189,12 +209,21 @@ class HashedWords(RecordMap):
 
     @classmethod
     def sized(cls, fields: tuple[Field, ...], resolved: float) -> Self:
-        wanted = resolved / (RECORDS_PER_HASH * max(1, sum(isinstance(field, Text) for field in fields)))
-        return cls(min(MOST_HASHES, max(NARROWEST, 2 ** math.floor(math.log2(max(min(wanted, MOST_HASHES), 1.0))))))
+        wanted = resolved / (
+            RECORDS_PER_HASH * max(1, sum(isinstance(field, Text) for field in fields))
+        )
+        return cls(
+            min(
+                MOST_HASHES,
+                max(NARROWEST, 2 ** math.floor(math.log2(max(min(wanted, MOST_HASHES), 1.0)))),
+            )
+        )
 
     @classmethod
     def pays(cls, fields: tuple[Field, ...], resolved: float) -> bool:
-        return any(isinstance(field, Text) for field in fields)  # which becomes numbers in no other way
+        return any(
+            isinstance(field, Text) for field in fields
+        )  # which becomes numbers in no other way
 
     def width(self, field: Field) -> int:
         return self.buckets
@@ -203,8 +232,11 @@ class HashedWords(RecordMap):
         return 1.0
 
     def words(self) -> str:
-        return (f"words: words, pairs of words and pieces of {self.piece} characters, counted with signs in "
-                f"{self.buckets} numbers")
+        return (
+            f"words: words, pairs of words and pieces of {self.piece} characters, counted with "
+            f"signs in "
+            f"{self.buckets} numbers"
+        )
 
     def rows(self, field: Field, values: Values) -> np.ndarray:
         texts = [str(text).encode("utf-8", "replace").decode() for text in values]
@@ -220,11 +252,14 @@ def vectorizer(buckets: int, piece: int) -> HashingVectorizer:
     from sklearn.feature_extraction.text import HashingVectorizer  # pyright: ignore
 
     if piece:
-        return HashingVectorizer(n_features=buckets, norm="l2", analyzer="char_wb", ngram_range=(piece, piece))
+        return HashingVectorizer(
+            n_features=buckets, norm="l2", analyzer="char_wb", ngram_range=(piece, piece)
+        )
     return HashingVectorizer(n_features=buckets, norm="l2", ngram_range=(1, 2))
 
 
-# Numbers as weights of hat functions between their public ends, so that a linear model learns a curve of each.
+# Numbers as weights of hat functions between their public ends, so that a linear model learns a
+# curve of each.
 
 PAYS, FINE = 60.0, 400.0
 """Records times mu for each number from which on curves gain on synthetic tables, and more knots do
@@ -233,17 +268,21 @@ FEW, MANY = 8, 12
 
 
 def _numbers(fields: tuple[Field, ...]) -> int:
-    return sum(field.width if isinstance(field, Grid) else isinstance(field, Number) for field in fields)
+    return sum(
+        field.width if isinstance(field, Grid) else isinstance(field, Number) for field in fields
+    )
 
 
 @final
 @dataclass(frozen=True)
 class Curves(RecordMap):
-    """Piecewise linear hat functions at ``knots`` equally spaced places between a number's public ends.
+    """Piecewise linear hat functions at ``knots`` equally spaced places between a number's public
+    ends.
 
-    A value between two knots has the weights 1 - f and f on them, f its way from the one to the other, divided by their
-    norm: every number becomes a unit vector, and the score of a linear model a continuous curve of it. A missing number
-    is a unit vector of its own where the schema says missing = "indicator".
+    A value between two knots has the weights 1 - f and f on them, f its way from the one to the
+    other, divided by their norm: every number becomes a unit vector, and the score of a linear
+    model a continuous curve of it. A missing number is a unit vector of its own where the schema
+    says missing = "indicator".
     """
 
     knots: int = MANY
@@ -263,10 +302,14 @@ class Curves(RecordMap):
         return Number in map(type, fields) and resolved >= PAYS * _numbers(fields)
 
     def width(self, field: Field) -> int:
-        return self.knots + field.indicator if isinstance(field, Number) else self.knots * field.width
+        return (
+            self.knots + field.indicator if isinstance(field, Number) else self.knots * field.width
+        )
 
     def norm(self, field: Field) -> float:
-        return math.sqrt(field.width) if isinstance(field, Grid) else field.norm  # each number is a unit vector
+        return (
+            math.sqrt(field.width) if isinstance(field, Grid) else field.norm
+        )  # each number is a unit vector
 
     def names(self, field: Field) -> tuple[str, ...]:
         if not isinstance(field, Number):
@@ -282,7 +325,7 @@ class Curves(RecordMap):
             return self._weights(given.ravel()).reshape(len(given), self.width(field))
         missing = np.isnan(given)
         weights = np.where(missing[:, None], 0.0, self._weights(np.where(missing, 0.0, given)))
-        return np.column_stack((weights, missing))[:, :self.width(field)]
+        return np.column_stack((weights, missing))[:, : self.width(field)]
 
     def _weights(self, scaled: np.ndarray) -> np.ndarray:
         """Weights (n, knots) of numbers (n,) in [-1, 1]."""
@@ -295,12 +338,15 @@ class Curves(RecordMap):
         return out
 
 
-# Numbers as the one of equal intervals that they lie in, so that a linear model learns a step function of each.
+# Numbers as the one of equal intervals that they lie in, so that a linear model learns a step
+# function of each.
+
 
 @final
 @dataclass(frozen=True)
 class Bins(RecordMap):
-    """A 1 for the one of ``count`` equal intervals between the public ends that a number lies in, 0 for the others."""
+    """A 1 for the one of ``count`` equal intervals between the public ends that a number lies in, 0
+    for the others."""
 
     count: int = 16
     name: ClassVar[str] = "bins"
@@ -322,6 +368,8 @@ class Bins(RecordMap):
     def rows(self, field: Field, values: Values) -> np.ndarray:
         given = np.asarray(values, dtype=np.float64)
         missing = np.isnan(given)
-        place = ((np.clip(np.where(missing, 0, given), -1, 1) + 1) / 2 * self.count).astype(np.int64)
+        place = ((np.clip(np.where(missing, 0, given), -1, 1) + 1) / 2 * self.count).astype(
+            np.int64
+        )
         place = np.where(missing, self.count, np.minimum(place, self.count - 1))
-        return np.eye(self.count + 1, dtype=np.float32)[place][:, :self.width(field)]
+        return np.eye(self.count + 1, dtype=np.float32)[place][:, : self.width(field)]

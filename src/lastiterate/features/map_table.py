@@ -6,12 +6,8 @@ from collections.abc import Sequence
 from typing import Any, cast, get_args
 
 from lastiterate.errors import InputError
-from lastiterate.features.columns import Gated
-from lastiterate.features.columns import HashedWords
-from lastiterate.features.columns import Curves
-from lastiterate.features.columns import Bins
+from lastiterate.features.columns import Bins, Curves, Gated, HashedWords, RecordMap
 from lastiterate.features.record_fields import Field
-from lastiterate.features.columns import RecordMap
 from lastiterate.features.scattering import Scattering
 from lastiterate.run import serialization as codec
 
@@ -20,7 +16,9 @@ TABLE: dict[str, type[RecordMap]] = {one.name: one for one in get_args(Maps)}
 PLAIN = "plain"
 
 
-def maps_named(names: str, fields: tuple[Field, ...] | None = None, resolved: float = 0.0) -> tuple[RecordMap, ...]:
+def maps_named(
+    names: str, fields: tuple[Field, ...] | None = None, resolved: float = 0.0
+) -> tuple[RecordMap, ...]:
     """The maps of these names, separated by commas; ``plain`` is none.
 
     ``fields``, ``resolved``: as large as such a record and budget carry (see ``RecordMap.sized``).
@@ -30,14 +28,23 @@ def maps_named(names: str, fields: tuple[Field, ...] | None = None, resolved: fl
     listed = [name.strip() for name in names.split(",")]
     strange = [name for name in listed if name not in TABLE]
     if strange or len(set(listed)) != len(listed):
-        raise InputError("features", "must be plain, or maps of records separated by commas: " + ", ".join(TABLE),
-                         names, "where a model is trained auto, sqrt and fourier are taken too")
-    return tuple(TABLE[name]() if fields is None else TABLE[name].sized(fields, resolved) for name in listed)
+        raise InputError(
+            "features",
+            "must be plain, or maps of records separated by commas: " + ", ".join(TABLE),
+            names,
+            "where a model is trained auto, sqrt and fourier are taken too",
+        )
+    return tuple(
+        TABLE[name]() if fields is None else TABLE[name].sized(fields, resolved) for name in listed
+    )
 
 
 def automatic_maps(fields: tuple[Field, ...], resolved: float) -> tuple[RecordMap, ...]:
-    """The maps that pay for such fields; ``resolved``: public records times mu of the budget. No value is looked at."""
-    return tuple(one.sized(fields, resolved) for one in TABLE.values() if one.pays(fields, resolved))
+    """The maps that pay for such fields; ``resolved``: public records times mu of the budget. No
+    value is looked at."""
+    return tuple(
+        one.sized(fields, resolved) for one in TABLE.values() if one.pays(fields, resolved)
+    )
 
 
 def maps_from(data: object) -> tuple[RecordMap, ...]:
@@ -45,17 +52,29 @@ def maps_from(data: object) -> tuple[RecordMap, ...]:
     if isinstance(data, str):
         return maps_named(data)
     if not isinstance(data, list | tuple) or not all(
-            isinstance(entry, str | dict) for entry in cast("Sequence[object]", data)):
-        raise InputError("features", "must be the name of a map, or a list of maps", cast(object, data))
+        isinstance(entry, str | dict) for entry in cast("Sequence[object]", data)
+    ):
+        raise InputError(
+            "features", "must be the name of a map, or a list of maps", cast(object, data)
+        )
     classes = {one.__name__: one for one in TABLE.values()}
-    return tuple(record_map for entry in cast("Sequence[object]", data) for record_map in (
-        maps_named(entry) if isinstance(entry, str) else (codec.decode(entry, "features", classes),)))
+    return tuple(
+        record_map
+        for entry in cast("Sequence[object]", data)
+        for record_map in (
+            maps_named(entry)
+            if isinstance(entry, str)
+            else (codec.decode(entry, "features", classes),)
+        )
+    )
 
 
 def names_in(data: Any) -> tuple[str, ...]:
     """The maps that ``maps_from`` reads from names, which say nothing of their sizes."""
     listed = [data] if isinstance(data, str) else data
-    return tuple(one.name for entry in listed if isinstance(entry, str) for one in maps_named(entry))
+    return tuple(
+        one.name for entry in listed if isinstance(entry, str) for one in maps_named(entry)
+    )
 
 
 def as_data(maps: tuple[RecordMap, ...]) -> list[Any]:
@@ -65,14 +84,20 @@ def as_data(maps: tuple[RecordMap, ...]) -> list[Any]:
 
 def described(maps: tuple[RecordMap, ...]) -> str:
     """What is done to records, in one line."""
-    return "; ".join(one.words() for one in maps) or "plain: numbers scaled to [-1, 1], a 0 or 1 for each category"
+    return (
+        "; ".join(one.words() for one in maps)
+        or "plain: numbers scaled to [-1, 1], a 0 or 1 for each category"
+    )
 
 
 def check_maps(maps: object) -> None:
     """Refuse what is no tuple of maps of the table, by their exact type."""
     if not isinstance(maps, tuple) or any(
-            type(one) not in TABLE.values() for one in cast("tuple[object, ...]", maps)):
-        raise InputError("features", "must be a tuple of maps of lastiterate.features", cast(object, maps))
+        type(one) not in TABLE.values() for one in cast("tuple[object, ...]", maps)
+    ):
+        raise InputError(
+            "features", "must be a tuple of maps of lastiterate.features", cast(object, maps)
+        )
     names = [one.name for one in cast("tuple[RecordMap, ...]", maps)]
     if len(set(names)) != len(names):
         raise InputError("features", "must name a map once", names)

@@ -1,4 +1,5 @@
-"""The fields of a record as maps see them: public facts, and how a field becomes numbers where no map speaks of it."""
+"""The fields of a record as maps see them: public facts, and how a field becomes numbers where no
+map speaks of it."""
 
 from __future__ import annotations
 
@@ -18,8 +19,9 @@ Values = np.ndarray | list[str]
 class Field(ABC):
     """One field of a record. ``name``: of its column. ``words``: what such fields are called.
 
-    A field answers what a map answers, for records that no map speaks of: how many numbers it becomes (``width``), how
-    they are called, how long they are at most (``norm``), and what they are for given values.
+    A field answers what a map answers, for records that no map speaks of: how many numbers it
+    becomes (``width``), how they are called, how long they are at most (``norm``), and what they
+    are for given values.
     """
 
     words: ClassVar[str]
@@ -48,7 +50,8 @@ class Field(ABC):
 @final
 @dataclass(frozen=True)
 class Number(Field):
-    """A number in [-1, 1], as its public range scales it; NaN where it is missing and ``indicator`` says so."""
+    """A number in [-1, 1], as its public range scales it; NaN where it is missing and ``indicator``
+    says so."""
 
     words: ClassVar[str] = "columns of numbers"
     name: str
@@ -60,7 +63,7 @@ class Number(Field):
 
     @property
     def names(self) -> tuple[str, ...]:
-        return (self.name, f"{self.name}=missing")[:self.width]
+        return (self.name, f"{self.name}=missing")[: self.width]
 
     @property
     def norm(self) -> float:
@@ -69,7 +72,7 @@ class Number(Field):
     def rows(self, values: Values) -> np.ndarray:
         given = np.asarray(values, dtype=np.float64)
         missing = np.isnan(given)
-        return np.column_stack((np.where(missing, 0.0, given), missing))[:, :self.width]
+        return np.column_stack((np.where(missing, 0.0, given), missing))[:, : self.width]
 
 
 @final
@@ -104,9 +107,11 @@ class Choice(Field):
 @final
 @dataclass(frozen=True)
 class Grid(Field):
-    """An array of numbers in [-1, 1] such as an image, ``shape`` (height, width) or (height, width, channels), or (d,).
+    """An array of numbers in [-1, 1] such as an image, ``shape`` (height, width) or (height, width,
+    channels), or (d,).
 
-    Its values are rows (n, d), d the product of the shape. ``longest``: their largest norm, where the schema says one.
+    Its values are rows (n, d), d the product of the shape. ``longest``: their largest norm, where
+    the schema says one.
     """
 
     words: ClassVar[str] = "arrays, such as images"
@@ -124,7 +129,11 @@ class Grid(Field):
 
     @property
     def norm(self) -> float:
-        return math.sqrt(self.width) if self.longest is None else min(math.sqrt(self.width), self.longest)
+        return (
+            math.sqrt(self.width)
+            if self.longest is None
+            else min(math.sqrt(self.width), self.longest)
+        )
 
     def rows(self, values: Values) -> np.ndarray:
         return np.asarray(values)
@@ -154,9 +163,13 @@ class Text(Field):
         raise self._unmapped()
 
     def _unmapped(self) -> InputError:
-        return InputError(f"column {self.name!r}", "holds text, which becomes numbers by a map only", None,
-                          "use features=\"words\", say features = \"words\" in the schema, or make it "
-                         "kind = \"category\" or \"ignore\"")
+        return InputError(
+            f"column {self.name!r}",
+            "holds text, which becomes numbers by a map only",
+            None,
+            'use features="words", say features = "words" in the schema, or make it '
+            'kind = "category" or "ignore"',
+        )
 
 
 @final

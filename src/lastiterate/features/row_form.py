@@ -1,4 +1,5 @@
-"""How records become rows: the fields of a record, the maps that speak of them, and a bound on every row's norm."""
+"""How records become rows: the fields of a record, the maps that speak of them, and a bound on
+every row's norm."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from typing import final
 import numpy as np
 
 from lastiterate.errors import InputError
-from lastiterate.features.record_fields import Field, Record, Values
 from lastiterate.features.columns import RecordMap
+from lastiterate.features.record_fields import Field, Record, Values
 
 SLICE = 4096
 """Records that are mapped at once."""
@@ -25,7 +26,8 @@ Parts = tuple[tuple[Field, RecordMap | None, int], ...]
 @final
 @dataclass(frozen=True)
 class RowForm:
-    """The fields of a record in their order, and the maps in theirs; the first that takes a field maps it.
+    """The fields of a record in their order, and the maps in theirs; the first that takes a field
+    maps it.
 
     Maps of whole records are applied to the row that this gives, one after the other.
 
@@ -40,23 +42,43 @@ class RowForm:
         idle = next((one for one in self.maps if one not in used and Record not in one.takes), None)
         if idle is not None:
             kinds = " or ".join(kind.words for kind in idle.takes)
-            before = next((one.name for one in self.maps for field in self.fields
-                           if self._of(field) == one and isinstance(field, idle.takes)), None)
+            before = next(
+                (
+                    one.name
+                    for one in self.maps
+                    for field in self.fields
+                    if self._of(field) == one and isinstance(field, idle.takes)
+                ),
+                None,
+            )
             if before is not None:
                 rule = f"has nothing left to map for {idle.name}: {before} maps all its fields"
-                raise InputError("features", rule, None, f'use one of the two, "{before}" or "{idle.name}"')
-            raise InputError("features", f"has nothing to map: {idle.name} is for {kinds}", None,
-                             "name a map of its kinds, or \"plain\" for none")
+                raise InputError(
+                    "features", rule, None, f'use one of the two, "{before}" or "{idle.name}"'
+                )
+            raise InputError(
+                "features",
+                f"has nothing to map: {idle.name} is for {kinds}",
+                None,
+                'name a map of its kinds, or "plain" for none',
+            )
 
     def _of(self, field: Field) -> RecordMap | None:
-        return next((one for one in self.maps if isinstance(field, one.takes) and Record not in one.takes), None)
+        return next(
+            (one for one in self.maps if isinstance(field, one.takes) and Record not in one.takes),
+            None,
+        )
 
     @cached_property
     def levels(self) -> tuple[Parts, ...]:
         """What is applied in turn: maps of fields, then every map of whole records."""
         pairs = [(field, self._of(field)) for field in self.fields]
-        levels: list[Parts] = [tuple((field, one, field.width if one is None else one.width(field))
-                                     for field, one in pairs)]
+        levels: list[Parts] = [
+            tuple(
+                (field, one, field.width if one is None else one.width(field))
+                for field, one in pairs
+            )
+        ]
         for one in (one for one in self.maps if Record in one.takes):
             record = Record(_names(levels[-1]), _norm(levels[-1]))
             levels.append(((record, one, one.width(record)),))
@@ -85,35 +107,45 @@ class RowForm:
     def rows(self, values: Iterable[Values]) -> np.ndarray:
         """Rows (n, width) float32 of values, one array (n, ...) or list for each field.
 
-        **Guarantee:** a row depends on its own record and on public facts only, and is at most ``norm`` long whatever
-        the values are: each field's part is cut to its own bound, and what is no finite number is 0.
+        **Guarantee:** a row depends on its own record and on public facts only, and is at most
+        ``norm`` long whatever the values are: each field's part is cut to its own bound, and what
+        is no finite number is 0.
         """
         given = list(values)
         out = np.empty((len(given[0]), self.width), dtype=np.float32)
         for first in range(0, len(out), SLICE):
-            columns: Sequence[Values] = [column[first:first + SLICE] for column in given]
+            columns: Sequence[Values] = [column[first : first + SLICE] for column in given]
             for level in self.levels[:-1]:
                 columns = [np.concatenate(list(_mapped(level, columns)), axis=1)]
             at = 0
             for part in _mapped(self.parts, columns):
-                out[first:first + SLICE, at:at + part.shape[1]] = part
+                out[first : first + SLICE, at : at + part.shape[1]] = part
                 at += part.shape[1]
         return out
 
 
 def _names(parts: Parts) -> tuple[str, ...]:
-    return tuple(name for field, one, _ in parts for name in (field.names if one is None else one.names(field)))
+    return tuple(
+        name
+        for field, one, _ in parts
+        for name in (field.names if one is None else one.names(field))
+    )
 
 
 def _norm(parts: Parts) -> float:
-    return math.sqrt(sum((field.norm if one is None else one.norm(field)) ** 2 for field, one, _ in parts))
+    return math.sqrt(
+        sum((field.norm if one is None else one.norm(field)) ** 2 for field, one, _ in parts)
+    )
 
 
 def _mapped(parts: Parts, columns: Sequence[Values]) -> Iterator[np.ndarray]:
     """Every field's part of the rows, at most as long as it says."""
     for (field, one, _), values in zip(parts, columns, strict=True):
-        yield _bounded(field.rows(values), field.norm) if one is None else _bounded(one.rows(field, values),
-                                                                                   one.norm(field))
+        yield (
+            _bounded(field.rows(values), field.norm)
+            if one is None
+            else _bounded(one.rows(field, values), one.norm(field))
+        )
 
 
 def _bounded(rows: np.ndarray, most: float) -> np.ndarray:
@@ -128,4 +160,6 @@ def _bounded(rows: np.ndarray, most: float) -> np.ndarray:
     scaled = rows / np.where(largest > 0, largest, 1.0)  # whose squares are finite
     long = norms[:, 0] > most * SLACK
     norms = np.linalg.norm(scaled, axis=1, keepdims=True)
-    return np.where(long[:, None], scaled / np.where(norms > 0, norms, 1.0) * most, rows).astype(np.float32)
+    return np.where(long[:, None], scaled / np.where(norms > 0, norms, 1.0) * most, rows).astype(
+        np.float32
+    )

@@ -2,35 +2,39 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-import numpy as np
-from collections.abc import Iterator
 import math
 import os
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar, Self, final
+
+import numpy as np
+
 from lastiterate.errors import InputError
-from lastiterate.features.record_fields import Field, Grid, Values
 from lastiterate.features.columns import RecordMap
+from lastiterate.features.record_fields import Field, Grid, Values
 from lastiterate.run.serialization import settle
 from lastiterate.run.validation import whole
 
-
-# Morlet wavelets and the Gaussian window of a scattering transform, on a grid of pixels that wraps around.
-#
-# Mallat, "Group invariant scattering", 2012; Bruna and Mallat, "Invariant scattering convolution networks", IEEE PAMI
-# 2013, section 2. A wavelet of scale j is a wave of frequency 3 pi / 4 / 2^j under a Gaussian of width 0.8 2^j, as in
-# their software (ScatNet, Kymatio).
+# Morlet wavelets and the Gaussian window of a scattering transform, on a grid of pixels that wraps
+# around.  Mallat, "Group invariant scattering", 2012; Bruna and Mallat, "Invariant scattering
+# convolution networks", IEEE PAMI 2013, section 2. A wavelet of scale j is a wave of frequency 3 pi
+# / 4 / 2^j under a Gaussian of width 0.8 2^j, as in their software (ScatNet, Kymatio).
 
 WIDTH, FREQUENCY = 0.8, 3 * np.pi / 4
 """Standard deviation in pixels and radians per pixel, at scale 0."""
 WRAPS = 2
-"""Copies of the grid on each side of it over which a wavelet is summed up: beyond them it is below 1e-15."""
+"""Copies of the grid on each side of it over which a wavelet is summed up: beyond them it is below
+1e-15."""
 
 
-def gabor(shape: tuple[int, int], width: float, angle: float, frequency: float, slant: float) -> np.ndarray:
-    """A complex wave under a Gaussian of integral 1, shape (height, width) of the grid, its centre at pixel (0, 0).
+def gabor(
+    shape: tuple[int, int], width: float, angle: float, frequency: float, slant: float
+) -> np.ndarray:
+    """A complex wave under a Gaussian of integral 1, shape (height, width) of the grid, its centre
+    at pixel (0, 0).
 
     ``slant``: the Gaussian's width along the wave over its width across.
     """
@@ -38,9 +42,12 @@ def gabor(shape: tuple[int, int], width: float, angle: float, frequency: float, 
     wave = np.zeros(shape, dtype=np.complex128)
     for down in range(-WRAPS, WRAPS + 1):
         for right in range(-WRAPS, WRAPS + 1):
-            x, y = np.mgrid[:shape[0], :shape[1]] + np.array([down * shape[0], right * shape[1]])[:, None, None]
+            x, y = (
+                np.mgrid[: shape[0], : shape[1]]
+                + np.array([down * shape[0], right * shape[1]])[:, None, None]
+            )
             u, v = along * x + across * y, along * y - across * x
-            wave += np.exp(-(u**2 + (slant * v)**2) / (2 * width**2) + 1j * frequency * u)
+            wave += np.exp(-(u**2 + (slant * v) ** 2) / (2 * width**2) + 1j * frequency * u)
     return wave * slant / (2 * np.pi * width**2)
 
 
@@ -48,8 +55,8 @@ def gabor(shape: tuple[int, int], width: float, angle: float, frequency: float, 
 def wavelets(shape: tuple[int, int], scale: int, angles: int) -> np.ndarray:
     """Fourier transforms (angles, height, width) float32 of the Morlet wavelets of one scale.
 
-    Each is a Gabor function less the multiple of its Gaussian that makes its mean 0, at angles k pi / angles; their
-    transforms are real.
+    Each is a Gabor function less the multiple of its Gaussian that makes its mean 0, at angles k pi
+    / angles; their transforms are real.
     """
     width, slant = WIDTH * 2**scale, 4 / angles
     filters = np.empty((angles, *shape), dtype=np.float32)
@@ -64,7 +71,8 @@ def wavelets(shape: tuple[int, int], scale: int, angles: int) -> np.ndarray:
 
 @lru_cache(maxsize=64)
 def thinned_wavelets(shape: tuple[int, int], scale: int, angles: int, every: int) -> np.ndarray:
-    """Transforms (angles, height / every, width / every) of the wavelets given at each ``every``-th pixel."""
+    """Transforms (angles, height / every, width / every) of the wavelets given at each ``every``-th
+    pixel."""
     filters = wavelets(shape, scale, angles)
     height, width = shape[0] // every, shape[1] // every
     filters = filters.reshape(angles, every, height, every, width).sum(axis=(1, 3))
@@ -74,15 +82,19 @@ def thinned_wavelets(shape: tuple[int, int], scale: int, angles: int, every: int
 
 @lru_cache(maxsize=64)
 def window_means(side: int, padded: int, every: int, scales: int, cells: int) -> np.ndarray:
-    """Weights (padded / every, cells) float32 that average a row of an image over ``cells`` equal parts of it, after
-    the Gaussian window of width 0.8 2^(scales - 1).
+    """Weights (padded / every, cells) float32 that average a row of an image over ``cells`` equal
+    parts of it, after the Gaussian window of width 0.8 2^(scales - 1).
 
-    The row has ``side`` pixels with padding around them, ``padded`` in all, of which each ``every``-th is given.
+    The row has ``side`` pixels with padding around them, ``padded`` in all, of which each
+    ``every``-th is given.
     """
     width = WIDTH * 2 ** (scales - 1)
     pixels, given = np.arange(side)[:, None] + (padded - side) // 2, np.arange(0, padded, every)
     apart = pixels - given
-    gauss = sum(np.exp(-(apart + wrap * padded) ** 2 / (2 * width**2)) for wrap in range(-WRAPS, WRAPS + 1))
+    gauss = sum(
+        np.exp(-((apart + wrap * padded) ** 2) / (2 * width**2))
+        for wrap in range(-WRAPS, WRAPS + 1)
+    )
     weights = (cell_means(side, cells) @ gauss).T * every / (np.sqrt(2 * np.pi) * width)
     weights = np.ascontiguousarray(weights, dtype=np.float32)
     weights.setflags(write=False)
@@ -90,24 +102,28 @@ def window_means(side: int, padded: int, every: int, scales: int, cells: int) ->
 
 
 def cell_means(side: int, cells: int) -> np.ndarray:
-    """Weights (cells, side): means over equal parts of ``side`` pixels; a pixel on a border counts for both by its
-    shares."""
+    """Weights (cells, side): means over equal parts of ``side`` pixels; a pixel on a border counts
+    for both by its shares."""
     edges = np.linspace(0, side, cells + 1)
     pixels = np.arange(side)
     shares = np.minimum(pixels + 1, edges[1:, None]) - np.maximum(pixels, edges[:-1, None])
     return np.maximum(shares, 0) * cells / side
 
 
-# The scattering transform: wavelets, absolute values and local means.
-#
-# Mallat 2012; Bruna and Mallat 2013: with wavelets psi of J scales and L angles and a Gaussian window phi, an image x
+# The scattering transform: wavelets, absolute values and local means.  Mallat 2012; Bruna and
+# Mallat 2013: with wavelets psi of J scales and L angles and a Gaussian window phi, an image x
 # gives x * phi, |x * psi_a| * phi and ||x * psi_a| * psi_b| * phi for all scales a < b.
 
-def absolute_fields(planes: np.ndarray, scales: int, angles: int) -> Iterator[tuple[int, np.ndarray]]:
-    """The fields before the window, as ``(every, fields)`` with fields of shape (n, channels, height / every, width /
-    every) float32: the image, then every scale and the pairs in which it is the finer one.
 
-    ``planes``: (n, height, width) float32 whose sides are multiples of 2^scales, taken to wrap around.
+def absolute_fields(
+    planes: np.ndarray, scales: int, angles: int
+) -> Iterator[tuple[int, np.ndarray]]:
+    """The fields before the window, as ``(every, fields)`` with fields of shape (n, channels,
+    height / every, width / every) float32: the image, then every scale and the pairs in which it is
+    the finer one.
+
+    ``planes``: (n, height, width) float32 whose sides are multiples of 2^scales, taken to wrap
+    around.
     """
     yield 1, planes[:, None]
     shape = (planes.shape[1], planes.shape[2])
@@ -141,37 +157,51 @@ def _filtered(spectrum: np.ndarray, wavelet: np.ndarray, every: int) -> np.ndarr
     if every > 1:  # taking each k-th pixel folds the transform
         n, channels, height, width = product.shape
         folds = product.reshape(n, channels, every, height // every, every, width // every)
-        product = sum(folds[:, :, i, :, j] for i in range(every) for j in range(every)) / np.float32(every**2)
+        product = sum(
+            folds[:, :, i, :, j] for i in range(every) for j in range(every)
+        ) / np.float32(every**2)
     return np.abs(np.asarray(ifft2(product, overwrite_x=True)))
 
 
 def pooled(planes: np.ndarray, scales: int, angles: int, cells: int) -> np.ndarray:
-    """Coefficients (n, channels, cells, cells) float32 of planes (n, height, width) float32: means of the windowed
-    fields over cells x cells equal parts of the image, whose border is mirrored."""
+    """Coefficients (n, channels, cells, cells) float32 of planes (n, height, width) float32: means
+    of the windowed fields over cells x cells equal parts of the image, whose border is mirrored."""
     sides = (planes.shape[1], planes.shape[2])
     whole = tuple((side // 2**scales + 2) * 2**scales for side in sides)
-    around = [((full - side) // 2, full - side - (full - side) // 2) for full, side in zip(whole, sides, strict=True)]
+    around = [
+        ((full - side) // 2, full - side - (full - side) // 2)
+        for full, side in zip(whole, sides, strict=True)
+    ]
     means = list[np.ndarray]()
-    for every, fields in absolute_fields(np.pad(planes, ((0, 0), *around), mode="reflect"), scales, angles):
-        down, across = (window_means(side, full, every, scales, cells)
-                        for side, full in zip(sides, whole, strict=True))
+    for every, fields in absolute_fields(
+        np.pad(planes, ((0, 0), *around), mode="reflect"), scales, angles
+    ):
+        down, across = (
+            window_means(side, full, every, scales, cells)
+            for side, full in zip(sides, whole, strict=True)
+        )
         n, channels, height, width = fields.shape
-        rows = np.matmul(fields.reshape(n, channels * height, width), across)  # a product for each image by itself
+        rows = np.matmul(
+            fields.reshape(n, channels * height, width), across
+        )  # a product for each image by itself
         means.append(np.matmul(down.T, rows.reshape(n, channels, height, cells)))
     return np.concatenate(means, axis=1)
 
 
-# Scattering coefficients of images: a public map of every image by itself, with nothing learned and nothing spent.
+# Scattering coefficients of images: a public map of every image by itself, with nothing learned and
+# nothing spent.
 
 PIXELS = 20_000
 """About so many pixels are worked on at once, so that they stay in a processor's cache."""
 WORKING_SIDE = 32
-"""Sides of twice as many pixels and more are averaged down to about so many first: the wavelets see shapes there."""
+"""Sides of twice as many pixels and more are averaged down to about so many first: the wavelets see
+shapes there."""
 COLOURS = 4
 STEEP = 50.0
 CENTRE = np.array([2.9, 0.55, 0.085], dtype=np.float32)
-"""What coefficients are multiplied by before the logarithm, and what is taken off behind it for orders 0, 1 and 2: the
-usual values of synthetic pictures (benchmarks/utility/image_rules.py), so that rows differ by more than they share."""
+"""What coefficients are multiplied by before the logarithm, and what is taken off behind it for
+orders 0, 1 and 2: the usual values of synthetic pictures (benchmarks/utility/image_rules.py), so
+that rows differ by more than they share."""
 
 
 CARRIED = 0.5
@@ -183,15 +213,17 @@ FINE = 250.0
 @final
 @dataclass(frozen=True)
 class Scattering(RecordMap):
-    """Scattering coefficients of ``scales`` scales and ``angles`` angles, of orders 0 to 2 (Bruna and Mallat 2013).
+    """Scattering coefficients of ``scales`` scales and ``angles`` angles, of orders 0 to 2 (Bruna
+    and Mallat 2013).
 
-    Images are (height, width), or with at most 4 channels behind or before. An image is divided into cells, at most
-    ``cells`` each way and as many as give at most ``most`` features, over which every channel of coefficients is
-    averaged. A row holds log(1 + 50 c) of all of them, less a public number for each order, divided by the row's norm:
-    every row has norm 1. Colours are channels of their own.
+    Images are (height, width), or with at most 4 channels behind or before. An image is divided
+    into cells, at most ``cells`` each way and as many as give at most ``most`` features, over which
+    every channel of coefficients is averaged. A row holds log(1 + 50 c) of all of them, less a
+    public number for each order, divided by the row's norm: every row has norm 1. Colours are
+    channels of their own.
 
-    **Guarantee:** a row depends on its image and on no other one, bit for bit, however many there are and in whatever
-    order.
+    **Guarantee:** a row depends on its image and on no other one, bit for bit, however many there
+    are and in whatever order.
     """
 
     scales: int = 2
@@ -219,7 +251,11 @@ class Scattering(RecordMap):
         one = cls.sized(fields, resolved)
         shapes = [_as_image(field.shape) for field in fields if isinstance(field, Grid)]
         fit = [shape for shape in shapes if shape is not None and min(shape[:2]) >= one.least]
-        return bool(fit) and len(fit) == len(shapes) and all(resolved >= CARRIED * one.features(shape) for shape in fit)
+        return (
+            bool(fit)
+            and len(fit) == len(shapes)
+            and all(resolved >= CARRIED * one.features(shape) for shape in fit)
+        )
 
     @property
     def least(self) -> int:
@@ -242,7 +278,8 @@ class Scattering(RecordMap):
 
     @property
     def channels(self) -> int:
-        """Channels of one colour: the window, every wavelet, and every pair of a finer and a coarser one."""
+        """Channels of one colour: the window, every wavelet, and every pair of a finer and a
+        coarser one."""
         pairs = self.scales * (self.scales - 1) // 2
         return 1 + self.scales * self.angles + pairs * self.angles**2
 
@@ -253,12 +290,19 @@ class Scattering(RecordMap):
         """
         height, width, colours = checked_shape(shape)
         if min(height, width) < self.least:
-            raise InputError("images", f"must be at least {self.least} x {self.least} pixels for scattering",
-                             f"{height} x {width}", "train on their pixels, features=\"plain\"")
+            raise InputError(
+                "images",
+                f"must be at least {self.least} x {self.least} pixels for scattering",
+                f"{height} x {width}",
+                'train on their pixels, features="plain"',
+            )
         cells = min(self.cells, height, width, math.isqrt(self.most // (self.channels * colours)))
         if cells == 0:
-            raise InputError("most of scattering", f"must be at least {self.channels * colours} for these images",
-                             self.most)
+            raise InputError(
+                "most of scattering",
+                f"must be at least {self.channels * colours} for these images",
+                self.most,
+            )
         return cells
 
     def features(self, shape: tuple[int, ...]) -> int:
@@ -268,25 +312,35 @@ class Scattering(RecordMap):
     def apply(self, images: np.ndarray) -> np.ndarray:
         """Rows (n, features) float32 of images (n, ...): bytes, or numbers in [0, 1].
 
-        Numbers outside are taken for the nearer end, and what is no number for 0. Errors: other kinds of numbers, and
-        what ``cells_of`` refuses.
+        Numbers outside are taken for the nearer end, and what is no number for 0. Errors: other
+        kinds of numbers, and what ``cells_of`` refuses.
         """
         if images.dtype.kind not in "fb" and images.dtype != np.uint8:
-            raise InputError("images", "must be bytes, or floating-point numbers in [0, 1]", str(images.dtype),
-                             "divide them by their largest possible value")
+            raise InputError(
+                "images",
+                "must be bytes, or floating-point numbers in [0, 1]",
+                str(images.dtype),
+                "divide them by their largest possible value",
+            )
         cells, width = self.cells_of(images.shape[1:]), self.features(images.shape[1:])
         if images.ndim == 3:
             images = images[..., None]
         elif images.shape[3] > COLOURS:
             images = np.moveaxis(images, 1, 3)
         out = np.empty((len(images), width), dtype=np.float32)
-        chunk = max(1, PIXELS // (min(images.shape[1], 2 * WORKING_SIDE) * min(images.shape[2], 2 * WORKING_SIDE)))
+        chunk = max(
+            1,
+            PIXELS
+            // (min(images.shape[1], 2 * WORKING_SIDE) * min(images.shape[2], 2 * WORKING_SIDE)),
+        )
 
         def work(first: int) -> None:
-            given = images[first:first + chunk]
-            full = np.zeros((chunk, *images.shape[1:]), dtype=np.float32)  # always of one size, which fixes the bits
-            full[:len(given)] = pixels(given)
-            out[first:first + chunk] = self._rows(full, cells)[:len(given)]
+            given = images[first : first + chunk]
+            full = np.zeros(
+                (chunk, *images.shape[1:]), dtype=np.float32
+            )  # always of one size, which fixes the bits
+            full[: len(given)] = pixels(given)
+            out[first : first + chunk] = self._rows(full, cells)[: len(given)]
 
         with ThreadPoolExecutor(min(os.cpu_count() or 1, 16)) as pool:
             list(pool.map(work, range(0, len(images), chunk)))
@@ -311,9 +365,13 @@ def checked_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
     """Height, width and channels. Errors: what is no shape of an image."""
     sizes = _as_image(shape)
     if sizes is None:
-        raise InputError("images", "must have shape (height, width), or with at most 4 channels behind or before",
-                         shape, "state [array] shape = [height, width] in the schema of flat rows, or use "
-                         "features=\"plain\"")
+        raise InputError(
+            "images",
+            "must have shape (height, width), or with at most 4 channels behind or before",
+            shape,
+            "state [array] shape = [height, width] in the schema of flat rows, or use "
+            'features="plain"',
+        )
     return sizes
 
 
@@ -326,12 +384,18 @@ def _as_image(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
 
 
 def pixels(images: np.ndarray) -> np.ndarray:
-    """Bytes, or numbers of which what lies outside [0, 1] is taken for the nearer end, as numbers in [0, 1]."""
-    return images / np.float32(255) if images.dtype == np.uint8 else np.clip(np.nan_to_num(images), 0, 1)
+    """Bytes, or numbers of which what lies outside [0, 1] is taken for the nearer end, as numbers
+    in [0, 1]."""
+    return (
+        images / np.float32(255)
+        if images.dtype == np.uint8
+        else np.clip(np.nan_to_num(images), 0, 1)
+    )
 
 
 def smaller(planes: np.ndarray) -> np.ndarray:
-    """Planes (n, height, width) averaged over whole blocks of pixels, where their shorter side is long."""
+    """Planes (n, height, width) averaged over whole blocks of pixels, where their shorter side is
+    long."""
     sides = planes.shape[1:]
     block = min(sides) // WORKING_SIDE
     if block < 2:

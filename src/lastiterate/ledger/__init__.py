@@ -1,4 +1,5 @@
-"""A record of what was released about a data set, and a budget that no sequence of releases exceeds."""
+"""A record of what was released about a data set, and a budget that no sequence of releases
+exceeds."""
 
 from lastiterate.ledger.filters import Charge, GaussianFilter, RenyiFilter
 from lastiterate.ledger.history import Release, Total

@@ -21,23 +21,34 @@ VERSION = 2
 MOUNTS = Path("/proc/self/mountinfo")
 PATIENCE = 60.0
 """Seconds that a process waits for another one's transaction."""
-PASSING = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL,
-           sqlite3.SQLITE_CANTOPEN)
-"""Wrong with the disk, or with another process, and not with the file: an older copy would lose what was charged since.
+PASSING = (
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CANTOPEN,
+)
+"""Wrong with the disk, or with another process, and not with the file: an older copy would lose
+what was charged since.
 """
 TABLES = (
-    "CREATE TABLE datasets (name TEXT PRIMARY KEY, unit TEXT NOT NULL, adjacency TEXT NOT NULL, filter TEXT NOT NULL, "
+    "CREATE TABLE datasets (name TEXT PRIMARY KEY, unit TEXT NOT NULL, adjacency TEXT NOT NULL, "
+    "filter TEXT NOT NULL, "
     "made TEXT NOT NULL) STRICT",
-    "CREATE TABLE releases (number INTEGER PRIMARY KEY, token TEXT NOT NULL UNIQUE, dataset TEXT NOT NULL REFERENCES "
-    "datasets (name), purpose TEXT NOT NULL, run TEXT NOT NULL, curve TEXT NOT NULL, costs TEXT NOT NULL, "
-    "day TEXT NOT NULL, chain TEXT NOT NULL, state TEXT NOT NULL CHECK (state IN ('reserved', 'touched', 'released', "
+    "CREATE TABLE releases (number INTEGER PRIMARY KEY, token TEXT NOT NULL UNIQUE, dataset TEXT "
+    "NOT NULL REFERENCES "
+    "datasets (name), purpose TEXT NOT NULL, run TEXT NOT NULL, curve TEXT NOT NULL, costs TEXT "
+    "NOT NULL, "
+    "day TEXT NOT NULL, chain TEXT NOT NULL, state TEXT NOT NULL CHECK (state IN ('reserved', "
+    "'touched', 'released', "
     "'cancelled')), model TEXT, checkpoint INTEGER NOT NULL DEFAULT 0) STRICT",
 )
 EVENTS = "CREATE TABLE events (number INTEGER PRIMARY KEY, event TEXT NOT NULL, chain TEXT NOT NULL) STRICT"
 
 
 def make(path: Path, begin: Callable[[sqlite3.Connection], None]) -> None:
-    """Make a ledger file with what ``begin`` writes into it, for its owner alone; it appears complete or not at all.
+    """Make a ledger file with what ``begin`` writes into it, for its owner alone; it appears
+    complete or not at all.
 
     Errors: ``FileExistsError`` where the name is taken, by another process at the same moment too.
     """
@@ -49,8 +60,12 @@ def make(path: Path, begin: Callable[[sqlite3.Connection], None]) -> None:
         try:
             connection.execute("PRAGMA journal_mode = MEMORY")  # nobody else sees the draft
             connection.execute("PRAGMA synchronous = FULL")
-            for statement in (f"PRAGMA application_id = {APPLICATION}", f"PRAGMA user_version = {VERSION}", *TABLES,
-                              EVENTS):
+            for statement in (
+                f"PRAGMA application_id = {APPLICATION}",
+                f"PRAGMA user_version = {VERSION}",
+                *TABLES,
+                EVENTS,
+            ):
                 connection.execute(statement)
             begin(connection)
         finally:
@@ -60,9 +75,16 @@ def make(path: Path, begin: Callable[[sqlite3.Connection], None]) -> None:
     except FileExistsError:
         raise
     except (OSError, sqlite3.Error) as error:
-        full = getattr(error, "errno", None) in FULL or getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL
-        raise InputError("ledger", "cannot be written", getattr(error, "strerror", None) or str(error),
-                         "free some space and run again" if full else "name a file in an existing folder") from None
+        full = (
+            getattr(error, "errno", None) in FULL
+            or getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL
+        )
+        raise InputError(
+            "ledger",
+            "cannot be written",
+            getattr(error, "strerror", None) or str(error),
+            "free some space and run again" if full else "name a file in an existing folder",
+        ) from None
     finally:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
@@ -76,12 +98,17 @@ class Unreachable(InputError):
 def opened(path: Path) -> Generator[sqlite3.Connection, None, None]:
     """Open a ledger file that holds a ledger's tables and nothing else; every commit is on disk.
 
-    **Guarantee:** what was committed is in the file itself, not in another one next to it: a copy of the file alone has
-    every charge that a fit went on with. A copy from the middle of a commit is older, newer, or found damaged.
+    **Guarantee:** what was committed is in the file itself, not in another one next to it: a copy
+    of the file alone has every charge that a fit went on with. A copy from the middle of a commit
+    is older, newer, or found damaged.
     """
     if not path.is_file():
-        raise Unreachable("ledger", "must be an existing file", str(path),
-                          "make one with: lastiterate ledger make FILE")
+        raise Unreachable(
+            "ledger",
+            "must be an existing file",
+            str(path),
+            "make one with: lastiterate ledger make FILE",
+        )
     _check_name(path)
     _leave_write_ahead(path)
     connection = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
@@ -95,32 +122,45 @@ def opened(path: Path) -> Generator[sqlite3.Connection, None, None]:
     except (sqlite3.DatabaseError, OverflowError, UnicodeDecodeError) as error:
         passing = getattr(error, "sqlite_errorcode", 0) & 0xFF in PASSING
         raise (Unreachable if passing else InputError)(
-            "ledger", "cannot be read or written as a ledger", type(error).__name__ + ": " + str(error),
-            "the file is whole: make its folder writable, free some space or wait, and run again" if passing else
-            "restore it from a copy; releases on it stay charged") from None
+            "ledger",
+            "cannot be read or written as a ledger",
+            type(error).__name__ + ": " + str(error),
+            "the file is whole: make its folder writable, free some space or wait, and run again"
+            if passing
+            else "restore it from a copy; releases on it stay charged",
+        ) from None
     finally:
         connection.close()
 
 
 def _check_name(path: Path) -> None:
-    """Refuse a file with a second name, or one that is mounted without its folder: what is written, and who waits for
-    whom, stands in files beside it, so that two processes would each charge what is left, and one of them for nothing.
+    """Refuse a file with a second name, or one that is mounted without its folder: what is written,
+    and who waits for whom, stands in files beside it, so that two processes would each charge what
+    is left, and one of them for nothing.
     """
     own = path.resolve()
-    for draft in own.parent.glob(f".{glob.escape(own.name)}-*"):  # of a process that was killed while it made this
+    for draft in own.parent.glob(
+        f".{glob.escape(own.name)}-*"
+    ):  # of a process that was killed while it made this
         with suppress(FileNotFoundError):
             if draft.samefile(own):
                 draft.unlink()
     if own.stat().st_nlink > 1 or _is_mounted(own):
-        raise InputError("ledger", "must have one name, in the folder where it was made: charges under another one "
-                         "would be lost", str(path), "remove the other hard links, and mount its whole folder")
+        raise InputError(
+            "ledger",
+            "must have one name, in the folder where it was made: charges under another one "
+            "would be lost",
+            str(path),
+            "remove the other hard links, and mount its whole folder",
+        )
 
 
 def _leave_write_ahead(path: Path) -> None:
-    """Put what an earlier version kept in a log next to the file into the file; that form is never written again.
+    """Put what an earlier version kept in a log next to the file into the file; that form is never
+    written again.
 
-    Two connections would each wait for the other to close, so each tries with a short-lived one. A file that cannot be
-    written is left for ``transaction`` to refuse.
+    Two connections would each wait for the other to close, so each tries with a short-lived one. A
+    file that cannot be written is left for ``transaction`` to refuse.
     """
     until = time.monotonic() + PATIENCE
     while _is_written_ahead(path):
@@ -129,7 +169,10 @@ def _leave_write_ahead(path: Path) -> None:
             connection.execute("PRAGMA synchronous = EXTRA")
             connection.execute("PRAGMA journal_mode = DELETE")
         except sqlite3.DatabaseError as error:
-            if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+            if (
+                getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_BUSY
+                or time.monotonic() > until
+            ):
                 return
             time.sleep(random.uniform(0.01, 0.1))
         finally:
@@ -137,14 +180,16 @@ def _leave_write_ahead(path: Path) -> None:
 
 
 def _is_written_ahead(path: Path) -> bool:
-    """Return whether the header names a write-ahead log (https://sqlite.org/fileformat.html, offset 18)."""
+    """Return whether the header names a write-ahead log (https://sqlite.org/fileformat.html, offset
+    18)."""
     with path.open("rb") as file:
         header = file.read(20)
     return header[:16] == b"SQLite format 3\0" and 2 in header[18:]
 
 
 def _is_mounted(file: Path) -> bool:
-    """``os.path.ismount`` sees what comes from another disk, and Linux lists what comes from the same one, too."""
+    """``os.path.ismount`` sees what comes from another disk, and Linux lists what comes from the
+    same one, too."""
     name = "".join(f"\\{ord(c):03o}" if c in " \t\n\\" else c for c in str(file))
     try:
         listed = {os.fsdecode(line.split(b" ")[4]) for line in MOUNTS.read_bytes().splitlines()}
@@ -157,10 +202,16 @@ def _check(connection: sqlite3.Connection) -> None:
     """Refuse a file with other tables, or with views and triggers, which would act when it is read."""
     marked = connection.execute("PRAGMA application_id").fetchone()[0] == APPLICATION
     wanted = {1: {*TABLES}, VERSION: {*TABLES, EVENTS}}.get(version(connection))
-    schema = {row[0] for row in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
+    schema = {
+        row[0] for row in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")
+    }
     if not marked or schema != wanted:
-        raise InputError("ledger", "must be a file that lastiterate ledger made", None,
-                         "another program, or another version, wrote it")
+        raise InputError(
+            "ledger",
+            "must be a file that lastiterate ledger made",
+            None,
+            "another program, or another version, wrote it",
+        )
 
 
 def version(connection: sqlite3.Connection) -> int:
@@ -169,7 +220,8 @@ def version(connection: sqlite3.Connection) -> int:
 
 
 def damage(connection: sqlite3.Connection) -> list[str]:
-    """List what is wrong with the file as a database, at most three things: indices and free space, too."""
+    """List what is wrong with the file as a database, at most three things: indices and free space,
+    too."""
     rows = connection.execute("PRAGMA integrity_check(3)").fetchall()
     return [f"the file is damaged: {row[0]}" for row in rows if row[0] != "ok"]
 
@@ -178,9 +230,13 @@ def damage(connection: sqlite3.Connection) -> list[str]:
 def transaction(connection: sqlite3.Connection) -> Generator[None, None, None]:
     """Everything inside happens, on disk, or nothing does; one process at a time."""
     if connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
-        raise Unreachable("ledger", "is of an earlier version, whose copies miss charges, and could not be converted",
-                          None, "end the other programs that have it open, make it and its folder writable, and run "
-                          "again")
+        raise Unreachable(
+            "ledger",
+            "is of an earlier version, whose copies miss charges, and could not be converted",
+            None,
+            "end the other programs that have it open, make it and its folder writable, and run "
+            "again",
+        )
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -193,7 +249,8 @@ def transaction(connection: sqlite3.Connection) -> Generator[None, None, None]:
 
 @contextmanager
 def snapshot(connection: sqlite3.Connection) -> Generator[sqlite3.Connection, None, None]:
-    """Copy the file into memory, page by page, as it was at one moment: who writes waits no longer than for that."""
+    """Copy the file into memory, page by page, as it was at one moment: who writes waits no longer
+    than for that."""
     copy = sqlite3.connect(":memory:", isolation_level=None)
     try:
         connection.backup(copy)

@@ -3,33 +3,40 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
-import numpy as np
-from lastiterate.curves.curve import TINY, UP, BestOf, Curve, EpsDelta
-from lastiterate.curves.gaussian import Gdp
-from lastiterate.curves.gaussian import GdpMixture
-from lastiterate.curves.selection import WorstOf
-from lastiterate.curves.gaussian import gdp_delta
-from lastiterate.run.validation import Array
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, TypeVar, final
-from lastiterate.curves.curve import Curve, check_delta, check_epsilon
-from lastiterate.curves.curve import WithFailure
+
+import numpy as np
+
+from lastiterate.curves.curve import (
+    TINY,
+    UP,
+    BestOf,
+    Curve,
+    EpsDelta,
+    WithFailure,
+    check_delta,
+    check_epsilon,
+)
+from lastiterate.curves.gaussian import Gdp, GdpMixture, gdp_delta
 from lastiterate.curves.renyi import Rdp
 from lastiterate.curves.roots import smallest_true
+from lastiterate.curves.selection import WorstOf
 from lastiterate.errors import InputError
+from lastiterate.run.validation import Array
 
-
-# The least Gaussian mechanism, with a failure probability, that no release of a curve is easier to distinguish than.
-#
-# The pair "with probability f say which data set it was, otherwise N(mu, 1) against N(0, 1)" has the profile
-# f + (1 - f) delta_mu(eps) in both directions. A mechanism whose delta(eps) lies below it at every eps >= 0, in both
-# directions, lies below it at every real eps, and is a post-processing of that pair (Blackwell; Dong, Roth, Su 2022,
-# Theorem 2.10; Zhu, Dong, Wang 2022).
+# The least Gaussian mechanism, with a failure probability, that no release of a curve is easier to
+# distinguish than.  The pair "with probability f say which data set it was, otherwise N(mu, 1)
+# against N(0, 1)" has the profile f + (1 - f) delta_mu(eps) in both directions. A mechanism whose
+# delta(eps) lies below it at every eps >= 0, in both directions, lies below it at every real eps,
+# and is a post-processing of that pair (Blackwell; Dong, Roth, Su 2022, Theorem 2.10; Zhu, Dong,
+# Wang 2022).
 
 POINTS = 400
-"""Intervals on which profiles are compared: the released curve at the left end, the Gaussian at the right."""
+"""Intervals on which profiles are compared: the released curve at the left end, the Gaussian at the
+right."""
 NEAR_ONE = 1.01
 """A Renyi order whose divergence bounds the Kullback-Leibler divergence."""
 PROBE = 1e-3
@@ -40,11 +47,14 @@ DOWN = 1 - 1e-12
 
 
 def dominating_mu(curve: Curve, failure: float, least: float | None = None) -> float:
-    """The least mu found for which ``curve`` lies below the Gaussian pair with ``failure``; infinite where none does.
+    """The least mu found for which ``curve`` lies below the Gaussian pair with ``failure``;
+    infinite where none does.
 
-    ``least``: the smallest of several failure probabilities that are asked for in turn: one table answers them all.
+    ``least``: the smallest of several failure probabilities that are asked for in turn: one table
+    answers them all.
 
-    **Guarantee:** the returned mu passed ``dominated``, or follows from a theorem about the kind of curve.
+    **Guarantee:** the returned mu passed ``dominated``, or follows from a theorem about the kind of
+    curve.
     """
     parts = curve.curves if isinstance(curve, BestOf) else (curve,)
     best = min(map(_exact, parts))
@@ -55,7 +65,8 @@ def dominating_mu(curve: Curve, failure: float, least: float | None = None) -> f
 
 
 def dominated(curve: Curve, mu: float, failure: float, least: float | None = None) -> bool:
-    """Whether delta(eps) <= failure + (1 - failure) delta_mu(eps) at every eps >= 0, to the safe side.
+    """Whether delta(eps) <= failure + (1 - failure) delta_mu(eps) at every eps >= 0, to the safe
+    side.
 
     ``least``: as in ``dominating_mu``, whose answers are found again on the same table.
     """
@@ -83,21 +94,25 @@ def _exact(curve: Curve) -> float:
 
 
 def _pure(epsilon: float) -> float:
-    """mu with total variation and slopes of pure epsilon-DP: 2 Phi^-1(e^eps / (1 + e^eps)), rounded up.
+    """mu with total variation and slopes of pure epsilon-DP: 2 Phi^-1(e^eps / (1 + e^eps)), rounded
+    up.
 
-    The trade-off function of epsilon-randomised response touches G_mu at its corner (1/(1 + e^eps), 1/(1 + e^eps)) and
-    is a chord of the convex G_mu from there to (1, 0) and (0, 1): it lies above.
+    The trade-off function of epsilon-randomised response touches G_mu at its corner (1/(1 + e^eps),
+    1/(1 + e^eps)) and is a chord of the convex G_mu from there to (1, 0) and (0, 1): it lies above.
     """
     from scipy.special import ndtri  # pyright: ignore
 
-    if epsilon < 1e-3:  # no digits of the corner are left: Phi(epsilon sqrt(pi/8)) lies above 1 / (1 + e^-epsilon)
+    if (
+        epsilon < 1e-3
+    ):  # no digits of the corner are left: Phi(epsilon sqrt(pi/8)) lies above 1 / (1 + e^-epsilon)
         return epsilon * math.sqrt(math.pi / 2) * UP
     corner = math.exp(-epsilon) / (1 + math.exp(-epsilon)) if epsilon < 700 else 0.0
     return math.inf if corner == 0.0 else float(-2 * ndtri(corner)) * (1 + 1e-9)
 
 
 def _may_need_less(curve: Curve, mu: float, failure: float) -> bool:
-    """Whether one point of the curve allows a mu that is smaller by a thousandth: most curves fail there."""
+    """Whether one point of the curve allows a mu that is smaller by a thousandth: most curves fail
+    there."""
     if not 0 < mu < math.inf:
         return mu > 0
     at = Gdp(mu).epsilon(PROBE)
@@ -106,7 +121,8 @@ def _may_need_less(curve: Curve, mu: float, failure: float) -> bool:
 
 @lru_cache(maxsize=64)
 def _table(curve: Curve, failure: float) -> tuple[Array, Array] | None:
-    """Points eps_0 = 0 < ... and delta of the curve at each; beyond the last one it is at most ``failure``."""
+    """Points eps_0 = 0 < ... and delta of the curve at each; beyond the last one it is at most
+    ``failure``."""
     top = curve.epsilon(failure) if 0 < failure < 1 else math.inf
     if not math.isfinite(top):
         return None
@@ -117,8 +133,11 @@ def _table(curve: Curve, failure: float) -> tuple[Array, Array] | None:
 
 
 def _by_later_points(points: Array, values: Array) -> Array:
-    """What (eps_j, delta_j) in both directions says of a smaller eps: ``EpsDelta.delta``; curves can be worse there."""
-    less = np.minimum(points[:, None] - points, 0.0)  # powers divided by e^eps_j, which may be beyond a double
+    """What (eps_j, delta_j) in both directions says of a smaller eps: ``EpsDelta.delta``; curves
+    can be worse there."""
+    less = np.minimum(
+        points[:, None] - points, 0.0
+    )  # powers divided by e^eps_j, which may be beyond a double
     implied = values + -np.expm1(less) * (1 - values) / (1 + np.exp(-points)) * (1 + 1e-12)
     return np.minimum(values, np.where(points >= points[:, None], implied, 1.0).min(axis=1))
 
@@ -126,7 +145,9 @@ def _by_later_points(points: Array, values: Array) -> Array:
 def variation(curve: Curve) -> float:
     """Total variation from the Kullback-Leibler divergence (Pinsker; Bretagnolle and Huber 1979)."""
     divergence = curve.rdp(NEAR_ONE)
-    return min(1.0, math.sqrt(divergence / 2) * UP, math.sqrt(-math.expm1(-divergence)) * UP + 1e-15)
+    return min(
+        1.0, math.sqrt(divergence / 2) * UP, math.sqrt(-math.expm1(-divergence)) * UP + 1e-15
+    )
 
 
 def _below(points: Array, values: Array, mu: float, failure: float) -> bool:
@@ -141,12 +162,18 @@ def _below(points: Array, values: Array, mu: float, failure: float) -> bool:
 
 
 def _lower(computed: Array, epsilon: Array, mu: float) -> Array:
-    """What is surely left of ``gdp_delta``, which adds at most 1e-14 Phi(a) and a relative 1e-15 (1 + a^2 + eps)."""
+    """What is surely left of ``gdp_delta``, which adds at most 1e-14 Phi(a) and a relative 1e-15 (1
+    + a^2 + eps)."""
     from scipy.special import ndtr  # pyright: ignore
 
     with np.errstate(over="ignore", invalid="ignore"):  # what is no number is below nothing
         a = mu / 2 - epsilon / mu
-        kept = computed * (1 - 2e-14 - 4e-15 * (1 + a * a + epsilon)) - 4e-14 * ndtr(a) - 5e-15 * (a > 0) - TINY
+        kept = (
+            computed * (1 - 2e-14 - 4e-15 * (1 + a * a + epsilon))
+            - 4e-14 * ndtr(a)
+            - 5e-15 * (a > 0)
+            - TINY
+        )
     return np.maximum(0.0, kept)
 
 
@@ -163,9 +190,9 @@ def _searched(curve: Curve, failure: float, least: float) -> float:
     return high
 
 
-# Privacy filters: which release still fits a budget that was fixed beforehand (docs/theorems/privacy-filters.md).
-#
-# Costs are whole numbers of a tiny unit, rounded up; budgets are rounded down: sums are exact, whatever their length.
+# Privacy filters: which release still fits a budget that was fixed beforehand
+# (docs/theorems/privacy-filters.md).  Costs are whole numbers of a tiny unit, rounded up; budgets
+# are rounded down: sums are exact, whatever their length.
 
 UNIT = 2**-40
 """Of squared mu and of Renyi divergences: about 1e-12."""
@@ -176,13 +203,15 @@ LARGEST_ORDER = 999_999.0
 LARGEST = 2**62
 """Costs above it fit no budget."""
 PARTS = tuple(4.0**-k for k in range(5, -1, -1))
-"""A release that is no Gaussian mechanism may fail with one of these parts of the whole failure probability."""
+"""A release that is no Gaussian mechanism may fail with one of these parts of the whole failure
+probability."""
 
 
 @final
 @dataclass(frozen=True)
 class Charge:
-    """What a release takes from a budget: one whole number for every dimension of the filter, in the filter's units."""
+    """What a release takes from a budget: one whole number for every dimension of the filter, in
+    the filter's units."""
 
     costs: tuple[int, ...]
 
@@ -197,11 +226,12 @@ def _up(value: float, unit: float) -> int:
 @final
 @dataclass(frozen=True)
 class GaussianFilter:
-    """The sum of squared mu stays below ``mu``^2, and the sum of failure probabilities below ``failure``.
+    """The sum of squared mu stays below ``mu``^2, and the sum of failure probabilities below
+    ``failure``.
 
-    **Guarantee:** all releases together, chosen adaptively, are at most as distinguishable as "with probability
-    ``failure`` everything, otherwise ``mu``-Gaussian DP" (Smith and Thakurta 2022, arXiv:2210.17520, for the Gaussian
-    part; the proof note has both).
+    **Guarantee:** all releases together, chosen adaptively, are at most as distinguishable as "with
+    probability ``failure`` everything, otherwise ``mu``-Gaussian DP" (Smith and Thakurta 2022,
+    arXiv:2210.17520, for the Gaussian part; the proof note has both).
     """
 
     mu: float
@@ -209,8 +239,11 @@ class GaussianFilter:
 
     def __post_init__(self) -> None:
         if not (0 < self.mu < 1e3 and 0 <= self.failure < 1):
-            raise InputError("filter", "needs mu in (0, 1000) and a failure probability in [0, 1)",
-                             (self.mu, self.failure))
+            raise InputError(
+                "filter",
+                "needs mu in (0, 1000) and a failure probability in [0, 1)",
+                (self.mu, self.failure),
+            )
 
     @property
     def dimensions(self) -> tuple[str, ...]:
@@ -226,25 +259,39 @@ class GaussianFilter:
     def budget(self) -> tuple[int, ...]:
         """The budget in these units, rounded down."""
         square = Fraction(self.mu) ** 2 / Fraction(UNIT)
-        return min(LARGEST - 1, math.floor(square)), math.floor(Fraction(self.failure) / Fraction(FAILURE_UNIT))
+        return min(LARGEST - 1, math.floor(square)), math.floor(
+            Fraction(self.failure) / Fraction(FAILURE_UNIT)
+        )
 
     def charge(self, curve: Curve) -> Charge:
-        """The charge that takes the least of both budgets together; refused where no Gaussian mechanism dominates."""
+        """The charge that takes the least of both budgets together; refused where no Gaussian
+        mechanism dominates."""
         best = math.inf, 0.0, 0.0
         for part in (0.0, *(PARTS if self.failure > 0 else ())):
             mu = dominating_mu(curve, self.failure * part, self.failure * PARTS[0])
             best = min(best, ((mu / self.mu) ** 2 + part, mu, part))
         if math.isinf(best[0]):
-            raise InputError("release", "has a curve that no Gaussian mechanism with this failure probability "
-                             "dominates", type(curve).__name__,
-                             "make the ledger with a larger failure probability, or with the renyi filter")
-        return Charge((_square_up(best[1]), math.ceil(Fraction(self.failure * best[2]) / Fraction(FAILURE_UNIT))))
+            raise InputError(
+                "release",
+                "has a curve that no Gaussian mechanism with this failure probability dominates",
+                type(curve).__name__,
+                "make the ledger with a larger failure probability, or with the renyi filter",
+            )
+        return Charge(
+            (
+                _square_up(best[1]),
+                math.ceil(Fraction(self.failure * best[2]) / Fraction(FAILURE_UNIT)),
+            )
+        )
 
     def covers(self, charge: Charge, curve: Curve) -> bool:
         """Whether a stored charge really pays for a stored curve."""
         if len(charge.costs) != 2 or min(charge.costs) < 0 or charge.costs[0] >= LARGEST:
             return False
-        mu, failure = math.sqrt(charge.costs[0] * UNIT), float(charge.costs[1] * Fraction(FAILURE_UNIT))
+        mu, failure = (
+            math.sqrt(charge.costs[0] * UNIT),
+            float(charge.costs[1] * Fraction(FAILURE_UNIT)),
+        )
         while Fraction(mu) ** 2 > charge.costs[0] * Fraction(UNIT):
             mu = math.nextafter(mu, 0.0)
         known = isinstance(curve, Gdp) and _square_up(curve.mu) <= charge.costs[0]
@@ -260,38 +307,51 @@ class GaussianFilter:
 
     @classmethod
     def of(cls, epsilon: float, delta: float, failure: float | None = None) -> GaussianFilter:
-        """The largest filter within (epsilon, delta); a tenth of delta may be failure where nothing else is said."""
+        """The largest filter within (epsilon, delta); a tenth of delta may be failure where nothing
+        else is said."""
         check_epsilon(epsilon)
         check_delta(delta)
         part = delta / 10 if failure is None else failure
         if not 0 <= part < delta:
             raise InputError("failure", "must lie in [0, delta)", part)
-        fits = smallest_true(lambda inverse: _keeps(cls(1 / inverse, part), epsilon, delta), 2e-3, 1e25)
+        fits = smallest_true(
+            lambda inverse: _keeps(cls(1 / inverse, part), epsilon, delta), 2e-3, 1e25
+        )
         return _made(None if math.isinf(fits) else cls(1 / fits, part), epsilon, delta)
 
 
 def _square_up(mu: float) -> int:
-    return min(LARGEST, math.ceil(Fraction(mu) ** 2 / Fraction(UNIT))) if math.isfinite(mu) else LARGEST
+    return (
+        min(LARGEST, math.ceil(Fraction(mu) ** 2 / Fraction(UNIT)))
+        if math.isfinite(mu)
+        else LARGEST
+    )
 
 
 @final
 @dataclass(frozen=True)
 class RenyiFilter:
-    """At every one of ``orders``, the sum of Renyi divergences stays below ``slope`` times the order.
+    """At every one of ``orders``, the sum of Renyi divergences stays below ``slope`` times the
+    order.
 
-    **Guarantee:** all releases together, chosen adaptively, have divergence at most ``slope`` * order at every listed
-    order (Feldman and Zrnic 2021, arXiv:2008.11193, at each order; every one of them is enforced, so that their minimum
-    may be taken at the end).
+    **Guarantee:** all releases together, chosen adaptively, have divergence at most ``slope`` *
+    order at every listed order (Feldman and Zrnic 2021, arXiv:2008.11193, at each order; every one
+    of them is enforced, so that their minimum may be taken at the end).
     """
 
     slope: float
     orders: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        good = 0 < self.slope < 1e6 and self.orders and all(1 < order < 1e6 for order in self.orders)
+        good = (
+            0 < self.slope < 1e6 and self.orders and all(1 < order < 1e6 for order in self.orders)
+        )
         if not good or list(self.orders) != sorted(set(self.orders)):
-            raise InputError("filter", "needs a slope in (0, 1e6) and increasing orders in (1, 1e6)",
-                             (self.slope, self.orders))
+            raise InputError(
+                "filter",
+                "needs a slope in (0, 1e6) and increasing orders in (1, 1e6)",
+                (self.slope, self.orders),
+            )
 
     @property
     def dimensions(self) -> tuple[str, ...]:
@@ -306,21 +366,31 @@ class RenyiFilter:
     @property
     def budget(self) -> tuple[int, ...]:
         """The budget in these units, rounded down."""
-        return tuple(math.floor(Fraction(self.slope) * Fraction(order) / Fraction(UNIT)) for order in self.orders)
+        return tuple(
+            math.floor(Fraction(self.slope) * Fraction(order) / Fraction(UNIT))
+            for order in self.orders
+        )
 
     def charge(self, curve: Curve) -> Charge:
         """The curve's divergence at every order; refused where it is unknown."""
         costs = tuple(_up(curve.rdp(order), UNIT) for order in self.orders)
         if LARGEST in costs:
-            raise InputError("release", "has no Renyi divergence at the filter's orders", type(curve).__name__,
-                             "use a ledger with filter=GaussianFilter(mu, failure)")
+            raise InputError(
+                "release",
+                "has no Renyi divergence at the filter's orders",
+                type(curve).__name__,
+                "use a ledger with filter=GaussianFilter(mu, failure)",
+            )
         return Charge(costs)
 
     def covers(self, charge: Charge, curve: Curve) -> bool:
         """Whether a stored charge really pays for a stored curve."""
-        needed = tuple(_up(curve.rdp(order) * (1 - 1e-9), UNIT) for order in self.orders)  # another machine may round
+        needed = tuple(
+            _up(curve.rdp(order) * (1 - 1e-9), UNIT) for order in self.orders
+        )  # another machine may round
         return len(charge.costs) == len(needed) and all(
-            need <= cost < LARGEST for need, cost in zip(needed, charge.costs, strict=True))
+            need <= cost < LARGEST for need, cost in zip(needed, charge.costs, strict=True)
+        )
 
     def total(self) -> Curve:
         """What holds for all releases together."""
@@ -332,7 +402,8 @@ class RenyiFilter:
 
     @classmethod
     def of(cls, epsilon: float, delta: float, orders: tuple[float, ...] = ()) -> RenyiFilter:
-        """The largest filter within (epsilon, delta); one order, the best for Gaussian releases, where none is said."""
+        """The largest filter within (epsilon, delta); one order, the best for Gaussian releases,
+        where none is said."""
         check_epsilon(epsilon)
         check_delta(delta)
         listed = tuple(sorted(set(orders)))
@@ -345,9 +416,17 @@ class RenyiFilter:
         fits = smallest_true(lambda inverse: _keeps(at(inverse), epsilon, delta), 1e-5, 1e25)
         if math.isinf(fits):
             enough = 1 + 2 * math.log(1 / delta) / epsilon
-            remedy = f"add one of about {enough:.3g}" if enough < LARGEST_ORDER else "ask for a larger epsilon or delta"
-            raise InputError("orders", f"must hold one at which epsilon {epsilon:g} at delta {delta:g} leaves a budget",
-                             ", ".join(f"{order:g}" for order in listed) or None, remedy)
+            remedy = (
+                f"add one of about {enough:.3g}"
+                if enough < LARGEST_ORDER
+                else "ask for a larger epsilon or delta"
+            )
+            raise InputError(
+                "orders",
+                f"must hold one at which epsilon {epsilon:g} at delta {delta:g} leaves a budget",
+                ", ".join(f"{order:g}" for order in listed) or None,
+                remedy,
+            )
         return _made(at(fits), epsilon, delta)
 
 
@@ -364,8 +443,12 @@ def _keeps(made: Filter, epsilon: float, delta: float) -> bool:
 def _made(made: Made | None, epsilon: float, delta: float) -> Made:
     """Return a filter that keeps its budget and can be charged; refuse any other."""
     if made is None or made.budget[0] < 1:
-        raise InputError("epsilon", f"is too small for a ledger at delta {delta:g}, whose charges are multiples of "
-                         "2^-40", epsilon, "ask for a larger epsilon or delta")
+        raise InputError(
+            "epsilon",
+            f"is too small for a ledger at delta {delta:g}, whose charges are multiples of 2^-40",
+            epsilon,
+            "ask for a larger epsilon or delta",
+        )
     assert _keeps(made, epsilon, delta)
     return made
 
@@ -381,5 +464,7 @@ def filter_from_dict(data: Any) -> Filter:
             case _:
                 pass
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise InputError("ledger", "holds a filter that cannot be read", type(error).__name__) from None
+        raise InputError(
+            "ledger", "holds a filter that cannot be read", type(error).__name__
+        ) from None
     raise InputError("ledger", "holds an unknown filter", None)

@@ -5,32 +5,45 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Iterable
-from typing import Any, cast
-from lastiterate.errors import InputError
-from lastiterate.ledger.database import EVENTS, VERSION, version
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, cast, final
-from lastiterate.curves.composition import curve_from_dict
-from lastiterate.ledger import history
-from lastiterate.ledger.filters import Charge, Filter, filter_from_dict
-from collections.abc import Callable
 from pathlib import Path
-from typing import final
-from lastiterate.ledger.database import opened, transaction
+from typing import Any, Literal, cast, final
 
+from lastiterate.curves.composition import curve_from_dict
+from lastiterate.errors import InputError
+from lastiterate.ledger import history
+from lastiterate.ledger.database import EVENTS, VERSION, opened, transaction, version
+from lastiterate.ledger.filters import Charge, Filter, filter_from_dict
 
-# Everything that happened to a ledger, each event tied to all before it; the tables must be what the events give.
-#
-# **Guarantee:** whoever changes a field of a budget, of a line, of a state or of an event is noticed, unless all events
-# from there on are written anew. Nothing in a file can show that its last events were deleted, or that all were written
-# anew: for that, the head (the last event's chain) has to be kept in another place.
+# Everything that happened to a ledger, each event tied to all before it; the tables must be what
+# the events give.  **Guarantee:** whoever changes a field of a budget, of a line, of a state or of
+# an event is noticed, unless all events from there on are written anew. Nothing in a file can show
+# that its last events were deleted, or that all were written anew: for that, the head (the last
+# event's chain) has to be kept in another place.
 
 DATASET = ("name", "unit", "adjacency", "filter", "made")
-LINE = ("number", "token", "dataset", "purpose", "run", "curve", "costs", "day", "chain", "state", "model",
-        "checkpoint")
+LINE = (
+    "number",
+    "token",
+    "dataset",
+    "purpose",
+    "run",
+    "curve",
+    "costs",
+    "day",
+    "chain",
+    "state",
+    "model",
+    "checkpoint",
+)
 """The columns of both tables: an event names every one."""
-NEXT = {"reserved": ("touched", "cancelled"), "touched": ("released",), "released": (), "cancelled": ()}
+NEXT = {
+    "reserved": ("touched", "cancelled"),
+    "touched": ("released",),
+    "released": (),
+    "cancelled": (),
+}
 """The states that may follow a state."""
 FIRST = f"lastiterate ledger, format {VERSION}"
 
@@ -39,7 +52,9 @@ def begin(connection: sqlite3.Connection) -> None:
     """The events of a ledger that has none: all of its rows, as they are."""
     append(connection, "begun", format=VERSION)
     for event, table, columns in (("dataset", "datasets", DATASET), ("line", "releases", LINE)):
-        for row in connection.execute(f"SELECT {', '.join(columns)} FROM {table} ORDER BY 1").fetchall():
+        for row in connection.execute(
+            f"SELECT {', '.join(columns)} FROM {table} ORDER BY 1"
+        ).fetchall():
             append(connection, event, **dict(zip(columns, row, strict=True)))
 
 
@@ -56,14 +71,19 @@ def append(connection: sqlite3.Connection, kind: str, **fields: object) -> None:
     """One more event, in the transaction that changes the tables; ledgers of format 1 have none."""
     if version(connection) < VERSION:
         return
-    last = connection.execute("SELECT number, chain FROM events ORDER BY number DESC LIMIT 1").fetchone()
+    last = connection.execute(
+        "SELECT number, chain FROM events ORDER BY number DESC LIMIT 1"
+    ).fetchone()
     number, before = (last[0] + 1, last[1]) if last else (1, FIRST)
     text = json.dumps([kind, fields], sort_keys=True)
-    connection.execute("INSERT INTO events VALUES (?, ?, ?)", (number, text, _chained(before, number, text)))
+    connection.execute(
+        "INSERT INTO events VALUES (?, ?, ?)", (number, text, _chained(before, number, text))
+    )
 
 
 def digest_of(connection: sqlite3.Connection, event: str, token: str) -> str | None:
-    """The keyed digest in the last ``event`` of a release: of its "records", or of its "first" checkpoint, if any."""
+    """The keyed digest in the last ``event`` of a release: of its "records", or of its "first"
+    checkpoint, if any."""
     if version(connection) < VERSION:
         return None
     digest = None
@@ -74,20 +94,28 @@ def digest_of(connection: sqlite3.Connection, event: str, token: str) -> str | N
 
 
 def rows_per_unit(connection: sqlite3.Connection, dataset: str) -> int | None:
-    """The most rows that one unit of a data set has, as its keeper stated; ``None`` where nothing is stated."""
-    stated = [fields["rows"] for fields in _events(connection, "rows") if fields["dataset"] == dataset]
+    """The most rows that one unit of a data set has, as its keeper stated; ``None`` where nothing
+    is stated."""
+    stated = [
+        fields["rows"] for fields in _events(connection, "rows") if fields["dataset"] == dataset
+    ]
     return next((rows for rows in stated if _counts(rows)), None)
 
 
 def lines_of_units(connection: sqlite3.Connection) -> set[str]:
-    """The tokens of the lines that are known to protect a unit of their data set, and not only one of its rows."""
+    """The tokens of the lines that are known to protect a unit of their data set, and not only one
+    of its rows."""
     return {fields["token"] for fields in _events(connection, "protects")}
 
 
 def announced(connection: sqlite3.Connection, model: str) -> str | None:
     """The token of the last line that announced a model, or was released with it, if any."""
-    tokens = [fields["token"] for kind in ("state", "model") for fields in _events(connection, kind)
-              if fields["model"] == model]
+    tokens = [
+        fields["token"]
+        for kind in ("state", "model")
+        for fields in _events(connection, kind)
+        if fields["model"] == model
+    ]
     return tokens[-1] if tokens else None
 
 
@@ -95,11 +123,15 @@ def _events(connection: sqlite3.Connection, kind: str) -> list[dict[str, Any]]:
     """The fields of all events of a kind; ledgers of format 1 have none."""
     if version(connection) < VERSION:
         return []
-    rows = connection.execute("SELECT event FROM events WHERE event LIKE ? ORDER BY number", (f'["{kind}", %',))
+    rows = connection.execute(
+        "SELECT event FROM events WHERE event LIKE ? ORDER BY number", (f'["{kind}", %',)
+    )
     try:
         return [fields for name, fields in (json.loads(text) for (text,) in rows) if name == kind]
     except (TypeError, ValueError, RecursionError):
-        raise InputError("ledger", "holds an event that cannot be read", None, "restore it from a copy") from None
+        raise InputError(
+            "ledger", "holds an event that cannot be read", None, "restore it from a copy"
+        ) from None
 
 
 def _counts(rows: object) -> bool:
@@ -125,11 +157,17 @@ def check_head(text: str) -> str:
 def differences(connection: sqlite3.Connection, kept: str | None = None) -> list[str]:
     """What does not fit between the events and the tables, or with a head that was ``kept``."""
     if version(connection) < VERSION:
-        return [] if kept is None else ["the ledger has no head: it is of format 1, or was made to look so"]
+        return (
+            []
+            if kept is None
+            else ["the ledger has no head: it is of format 1, or was made to look so"]
+        )
     rows = connection.execute("SELECT number, event, chain FROM events ORDER BY number").fetchall()
     problems = _broken(rows)
     if kept is not None and kept not in {row[2] for row in rows}:
-        problems.append("the head that was kept is not in the ledger: events were deleted, or written anew")
+        problems.append(
+            "the head that was kept is not in the ledger: events were deleted, or written anew"
+        )
     try:
         datasets, lines = _replayed(rows)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
@@ -154,7 +192,9 @@ def _broken(rows: list[tuple[int, str, str]]) -> list[str]:
     return []
 
 
-def _replayed(rows: Iterable[tuple[int, str, str]]) -> tuple[dict[Any, dict[str, Any]], dict[Any, dict[str, Any]]]:
+def _replayed(
+    rows: Iterable[tuple[int, str, str]],
+) -> tuple[dict[Any, dict[str, Any]], dict[Any, dict[str, Any]]]:
     """The rows of both tables that the events give, by name and by number."""
     datasets: dict[Any, dict[str, Any]] = {}
     lines: dict[Any, dict[str, Any]] = {}
@@ -171,7 +211,11 @@ def _replayed(rows: Iterable[tuple[int, str, str]]) -> tuple[dict[Any, dict[str,
                     raise ValueError
                 datasets[fields["name"]] = fields
             case "line":
-                if set(fields) != set(LINE) or fields["number"] in lines or fields["token"] in by_token:
+                if (
+                    set(fields) != set(LINE)
+                    or fields["number"] in lines
+                    or fields["token"] in by_token
+                ):
                     raise ValueError
                 lines[fields["number"]] = by_token[fields["token"]] = fields
             case "state":
@@ -181,15 +225,25 @@ def _replayed(rows: Iterable[tuple[int, str, str]]) -> tuple[dict[Any, dict[str,
                 line |= {"state": fields["state"], "model": fields["model"]}
             case "rows":
                 name, rows = fields["dataset"], fields["rows"]
-                if set(fields) != {"dataset", "rows"} or name not in datasets or name in stated or not _counts(rows):
+                if (
+                    set(fields) != {"dataset", "rows"}
+                    or name not in datasets
+                    or name in stated
+                    or not _counts(rows)
+                ):
                     raise ValueError
                 stated.add(name)
             case "protects":
-                if set(fields) != {"token", "unit"} or fields["unit"] != datasets[by_token[fields["token"]]["dataset"]][
-                        "unit"]:
+                if (
+                    set(fields) != {"token", "unit"}
+                    or fields["unit"] != datasets[by_token[fields["token"]]["dataset"]]["unit"]
+                ):
                     raise ValueError
             case "model":
-                if set(fields) != {"token", "model"} or by_token[fields["token"]]["state"] != "touched":
+                if (
+                    set(fields) != {"token", "model"}
+                    or by_token[fields["token"]]["state"] != "touched"
+                ):
                     raise ValueError
             case "records" | "first":
                 if set(fields) != {"token", "digest"} or fields["token"] not in by_token:
@@ -201,8 +255,13 @@ def _replayed(rows: Iterable[tuple[int, str, str]]) -> tuple[dict[Any, dict[str,
     return datasets, lines
 
 
-def _compared(connection: sqlite3.Connection, table: str, columns: tuple[str, ...], wanted: dict[Any, dict[str, Any]],
-              what: str) -> list[str]:
+def _compared(
+    connection: sqlite3.Connection,
+    table: str,
+    columns: tuple[str, ...],
+    wanted: dict[Any, dict[str, Any]],
+    what: str,
+) -> list[str]:
     """Rows of a table that are not what the events give, with the fields that differ."""
     stored = connection.execute(f"SELECT {', '.join(columns)} FROM {table} ORDER BY 1").fetchall()
     rows = {row[0]: dict(zip(columns, row, strict=True)) for row in stored}
@@ -215,7 +274,8 @@ def _compared(connection: sqlite3.Connection, table: str, columns: tuple[str, ..
     return problems
 
 
-# What a ledger's file says: the lines of its history, a data set's budget, and what is wrong with either.
+# What a ledger's file says: the lines of its history, a data set's budget, and what is wrong with
+# either.
 
 ROWS = {"row", "record", "rows", "records", "example", "examples", "image", "images"}
 """What ledgers call single rows."""
@@ -227,7 +287,8 @@ COLUMNS = ", ".join(history.LINE)
 @final
 @dataclass(frozen=True)
 class Release:
-    """One line of the history. ``chain`` ties it to all lines before it; ``model`` is the hash of what was released."""
+    """One line of the history. ``chain`` ties it to all lines before it; ``model`` is the hash of
+    what was released."""
 
     number: int
     token: str
@@ -246,18 +307,23 @@ class Release:
     def charge(self) -> Charge:
         """What the release was charged; ``InputError`` where the line holds no charge."""
         costs = _json(self.costs)
-        if not isinstance(costs, list) or not all(type(cost) is int and cost >= 0 for cost in cast(list[Any], costs)):
-            raise InputError("ledger", f"holds no charge in line {self.number}", None, "restore it from a copy")
+        if not isinstance(costs, list) or not all(
+            type(cost) is int and cost >= 0 for cost in cast(list[Any], costs)
+        ):
+            raise InputError(
+                "ledger", f"holds no charge in line {self.number}", None, "restore it from a copy"
+            )
         return Charge(tuple(cast(list[int], costs)))
 
 
 @final
 @dataclass(frozen=True)
 class Total:
-    """A data set's budget, what is spent of it, and the releases; ``left`` is a share in [0, 1] per dimension.
+    """A data set's budget, what is spent of it, and the releases; ``left`` is a share in [0, 1] per
+    dimension.
 
-    ``rows``: the most rows that one unit has in the data, where the ledger's keeper stated it. ``unproven``: numbers of
-    the lines that count and are not known to protect a whole unit.
+    ``rows``: the most rows that one unit has in the data, where the ledger's keeper stated it.
+    ``unproven``: numbers of the lines that count and are not known to protect a whole unit.
     """
 
     dataset: str
@@ -275,54 +341,91 @@ class Total:
         return is_row(self.unit)
 
     def groups(self, protected: int | None) -> int:
-        """How many groups of ``protected`` rows make up one unit (``None``: all rows of a unit are protected together).
+        """How many groups of ``protected`` rows make up one unit (``None``: all rows of a unit are
+        protected together).
 
-        **Guarantee:** a charge that protects less than a unit is converted by this number, or refused here.
+        **Guarantee:** a charge that protects less than a unit is converted by this number, or
+        refused here.
         """
         if protected is None or self.of_rows:
             return 1
-        if self.rows is None and protected > 1:  # the run states the most rows of its unit: the caller's word
+        if (
+            self.rows is None and protected > 1
+        ):  # the run states the most rows of its unit: the caller's word
             return 1
         if self.rows is None:
-            raise InputError("unit", f"must be given: the budget of {self.dataset} is per {self.unit}, and "
-                             "this release protects one row", None, "say whose a row is (unit=), or state the "
-                             f"most rows that one {self.unit} has (lastiterate ledger rows); nothing was charged")
+            raise InputError(
+                "unit",
+                f"must be given: the budget of {self.dataset} is per {self.unit}, and "
+                "this release protects one row",
+                None,
+                "say whose a row is (unit=), or state the "
+                f"most rows that one {self.unit} has (lastiterate ledger rows); nothing was "
+                f"charged",
+            )
         return -(-self.rows // protected)
 
     @property
     def left(self) -> tuple[float, ...]:
         """The share of the budget that is left, in 0 .. 1, for each of its dimensions."""
         pairs = zip(self.filter.budget, self.spent, strict=True)
-        return tuple(max(0.0, (budget - spent) / budget) if budget else 0.0 for budget, spent in pairs)
+        return tuple(
+            max(0.0, (budget - spent) / budget) if budget else 0.0 for budget, spent in pairs
+        )
 
 
 def line_of(connection: sqlite3.Connection, token: str) -> Release:
     """The line that ``token`` names."""
     row = connection.execute(f"SELECT {COLUMNS} FROM releases WHERE token = ?", (token,)).fetchone()
     if row is None:
-        raise InputError("ledger", "does not know this release", None, "use the ledger that the run was started with")
+        raise InputError(
+            "ledger",
+            "does not know this release",
+            None,
+            "use the ledger that the run was started with",
+        )
     return Release(*row)
 
 
 def total_of(connection: sqlite3.Connection, dataset: str | None) -> Total:
-    rows = connection.execute("SELECT name, unit, adjacency, filter FROM datasets ORDER BY name").fetchall()
+    rows = connection.execute(
+        "SELECT name, unit, adjacency, filter FROM datasets ORDER BY name"
+    ).fetchall()
     rows = [row for row in rows if dataset in (None, row[0])]
     if len(rows) != 1:
-        raise InputError("dataset", "must name a data set of this ledger", dataset,
-                         "lastiterate ledger show FILE lists them")
+        raise InputError(
+            "dataset",
+            "must name a data set of this ledger",
+            dataset,
+            "lastiterate ledger show FILE lists them",
+        )
     name, unit, adjacency, described = rows[0]
     limit = filter_from_dict(_json(described))
-    listed = connection.execute(f"SELECT {COLUMNS} FROM releases WHERE dataset = ? ORDER BY number", (name,))
+    listed = connection.execute(
+        f"SELECT {COLUMNS} FROM releases WHERE dataset = ? ORDER BY number", (name,)
+    )
     releases = tuple(Release(*row) for row in listed.fetchall())
     rows, known = history.rows_per_unit(connection, name), history.lines_of_units(connection)
     # where a unit is one row, a line that protects one row protects it
-    unproven = () if is_row(unit) or rows == 1 else tuple(
-        release.number for release in releases if release.state != "cancelled" and release.token not in known)
+    unproven = (
+        ()
+        if is_row(unit) or rows == 1
+        else tuple(
+            release.number
+            for release in releases
+            if release.state != "cancelled" and release.token not in known
+        )
+    )
     spent = [0] * len(limit.budget)
     for release in releases:
         costs = release.charge.costs
         if len(costs) != len(spent):
-            raise InputError("ledger", f"holds no charge in line {release.number}", None, "restore it from a copy")
+            raise InputError(
+                "ledger",
+                f"holds no charge in line {release.number}",
+                None,
+                "restore it from a copy",
+            )
         if release.state != "cancelled":
             spent = [a + b for a, b in zip(spent, costs, strict=True)]
     return Total(name, unit, adjacency, limit, tuple(spent), releases, rows, unproven)
@@ -339,29 +442,51 @@ def unproven_lines(total: Total) -> str:
     if not total.unproven:
         return ""
     listed = ", ".join(map(str, total.unproven))
-    words = ("line", "was", "it protects") if len(total.unproven) == 1 else ("lines", "were", "they protect")
-    return (f"{words[0]} {listed} on {total.dataset} {words[1]} charged for single rows as far as the ledger "
-            f"knows, and the budget is per {total.unit}: {words[2]} a {total.unit} only if none has several rows "
-            "(if so, state it: lastiterate ledger rows FILE 1)")
+    words = (
+        ("line", "was", "it protects")
+        if len(total.unproven) == 1
+        else ("lines", "were", "they protect")
+    )
+    return (
+        f"{words[0]} {listed} on {total.dataset} {words[1]} charged for single rows as far as the "
+        f"ledger "
+        f"knows, and the budget is per {total.unit}: {words[2]} a {total.unit} only if none has "
+        f"several rows "
+        "(if so, state it: lastiterate ledger rows FILE 1)"
+    )
 
 
 def check_fits(total: Total, charge: Charge) -> None:
     rows = zip(total.filter.budget, total.spent, charge.costs, strict=True)
     if any(spent + cost > budget for budget, spent, cost in rows):
-        raise refusal(total, charge, "ask for a smaller epsilon; no record was read, and nothing was charged")
+        raise refusal(
+            total, charge, "ask for a smaller epsilon; no record was read, and nothing was charged"
+        )
 
 
 def refusal(total: Total, charge: Charge | None, remedy: str) -> InputError:
-    """What is said where a budget does not suffice for a charge, or no charge pays for a curve (``None``)."""
+    """What is said where a budget does not suffice for a charge, or no charge pays for a curve
+    (``None``)."""
     said = f"refuses this release on {total.dataset}: "
     if charge is None:
-        return InputError("ledger", said + f"its filter ({', '.join(total.filter.dimensions)}) has no charge for the "
-                          "release's curve", None, remedy)
+        return InputError(
+            "ledger",
+            said + f"its filter ({', '.join(total.filter.dimensions)}) has no charge for the "
+            "release's curve",
+            None,
+            remedy,
+        )
     name, budget, spent, cost = max(
         zip(total.filter.dimensions, total.filter.budget, total.spent, charge.costs, strict=True),
-        key=lambda row: (row[2] + row[3] - row[1]) / max(row[1], 1))
-    return InputError("ledger", said + f"it needs {_share(cost, budget)} of the budget ({name}), and "
-                      f"{_share(max(0, budget - spent), budget)} is left", None, remedy)
+        key=lambda row: (row[2] + row[3] - row[1]) / max(row[1], 1),
+    )
+    return InputError(
+        "ledger",
+        said + f"it needs {_share(cost, budget)} of the budget ({name}), and "
+        f"{_share(max(0, budget - spent), budget)} is left",
+        None,
+        remedy,
+    )
 
 
 def _share(part: int, budget: int) -> str:
@@ -373,7 +498,8 @@ def chained(before: str, *line: object) -> str:
 
 
 def charge_problems(connection: sqlite3.Connection, *, of_units: bool = True) -> list[str]:
-    """What is wrong with charges, their chain and their sums; ``of_units``: and with whom they protect."""
+    """What is wrong with charges, their chain and their sums; ``of_units``: and with whom they
+    protect."""
     problems, units, before = list[str](), list[str](), ""
     for row in connection.execute(f"SELECT {COLUMNS} FROM releases ORDER BY number").fetchall():
         release = Release(*row)
@@ -387,7 +513,9 @@ def charge_problems(connection: sqlite3.Connection, *, of_units: bool = True) ->
             continue
         if said := unproven_lines(total):
             units.append(said)
-        if any(spent > budget for spent, budget in zip(total.spent, total.filter.budget, strict=True)):
+        if any(
+            spent > budget for spent, budget in zip(total.spent, total.filter.budget, strict=True)
+        ):
             problems.append(f"the releases on {name} exceed its budget")
     return [*problems, *units] if of_units else problems
 
@@ -395,8 +523,16 @@ def charge_problems(connection: sqlite3.Connection, *, of_units: bool = True) ->
 def _problems(connection: sqlite3.Connection, release: Release, before: str) -> list[str]:
     """What is wrong with one line."""
     where, problems = f"line {release.number}", list[str]()
-    line = (release.number, release.token, release.dataset, release.purpose, release.run, release.curve, release.costs,
-            release.day)
+    line = (
+        release.number,
+        release.token,
+        release.dataset,
+        release.purpose,
+        release.run,
+        release.curve,
+        release.costs,
+        release.day,
+    )
     if chained(before, *line) != release.chain:
         problems.append(f"{where} was changed, or lines before it are missing")
     if (release.model is None) == (release.state == "released"):
@@ -414,20 +550,26 @@ def _json(text: str) -> Any:
     try:
         return json.loads(text)
     except (TypeError, ValueError, RecursionError):
-        raise InputError("ledger", "holds text that is not JSON", None, "restore it from a copy") from None
+        raise InputError(
+            "ledger", "holds text that is not JSON", None, "restore it from a copy"
+        ) from None
 
 
-# The checkpoints of a ledger's line: which noise it draws stands in the ledger before a file with its key exists.
+# The checkpoints of a ledger's line: which noise it draws stands in the ledger before a file with
+# its key exists.
+
 
 @final
 @dataclass(frozen=True)
 class LineCheckpoints:
-    """The checkpoints of the line ``token`` of the ledger at ``path``, which must be of format 2 or later.
+    """The checkpoints of the line ``token`` of the ledger at ``path``, which must be of format 2 or
+    later.
 
-    **Guarantee:** no noise is drawn under a line but that of one key, for one data set and one loss: those that a
-    keyed ``digest`` distinguishes. Until a first checkpoint is counted nothing was drawn, and the last digest counts;
-    from then on none takes its place. So a copy of a claim begins nothing beside the process that it was copied from,
-    wherever that one was killed, and a first checkpoint goes on where no copy began meanwhile.
+    **Guarantee:** no noise is drawn under a line but that of one key, for one data set and one
+    loss: those that a keyed ``digest`` distinguishes. Until a first checkpoint is counted nothing
+    was drawn, and the last digest counts; from then on none takes its place. So a copy of a claim
+    begins nothing beside the process that it was copied from, wherever that one was killed, and a
+    first checkpoint goes on where no copy began meanwhile.
     """
 
     path: Path
@@ -458,9 +600,11 @@ class LineCheckpoints:
             self._count(connection, number)
 
     def resume(self, digest: str, number: int) -> None:
-        """Go on from a file that was found; refused where it is older than the last one, or has other noise.
+        """Go on from a file that was found; refused where it is older than the last one, or has
+        other noise.
 
-        A line that an earlier version of the library began knows no digest: the first process that goes on gives it.
+        A line that an earlier version of the library began knows no digest: the first process that
+        goes on gives it.
         """
         with opened(self.path) as connection, transaction(connection):
             known = history.digest_of(connection, "first", self.token)
@@ -468,8 +612,12 @@ class LineCheckpoints:
                 raise _begun()
             least = line_of(connection, self.token).checkpoint
             if number < least:
-                raise InputError("checkpoint", f"is older than the last one, number {least}", number,
-                                 "restore the last one: it was rolled back")
+                raise InputError(
+                    "checkpoint",
+                    f"is older than the last one, number {least}",
+                    number,
+                    "restore the last one: it was rolled back",
+                )
             if known is None:
                 history.append(connection, "first", token=self.token, digest=digest)
             self._count(connection, number)
@@ -480,11 +628,17 @@ class LineCheckpoints:
 
     def _count(self, connection: sqlite3.Connection, number: int) -> None:
         if number > line_of(connection, self.token).checkpoint:
-            connection.execute("UPDATE releases SET checkpoint = ? WHERE token = ?", (number, self.token))
+            connection.execute(
+                "UPDATE releases SET checkpoint = ? WHERE token = ?", (number, self.token)
+            )
             history.append(connection, "checkpoint", token=self.token, checkpoint=number)
 
 
 def _begun() -> InputError:
-    return InputError("checkpoint", "is not the one that this line of the ledger began with: it is missing or was "
-                      "rolled back, or the line was begun by another process, and both would draw noise", None,
-                      "restore that one, or wait until the other process has ended; a new start is a new release")
+    return InputError(
+        "checkpoint",
+        "is not the one that this line of the ledger began with: it is missing or was "
+        "rolled back, or the line was begun by another process, and both would draw noise",
+        None,
+        "restore that one, or wait until the other process has ended; a new start is a new release",
+    )

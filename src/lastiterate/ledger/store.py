@@ -1,4 +1,5 @@
-"""The ledger: reserve before a record is read, refuse what does not fit, remember what was released."""
+"""The ledger: reserve before a record is read, refuse what does not fit, remember what was
+released."""
 
 from __future__ import annotations
 
@@ -10,16 +11,25 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import final
+
+from lastiterate.accounting.subjects import rounded_up
 from lastiterate.curves.curve import Curve
 from lastiterate.errors import InputError
 from lastiterate.ledger import history
 from lastiterate.ledger.database import damage, make, opened, snapshot, transaction, version
 from lastiterate.ledger.filters import Filter
-from lastiterate.ledger.history import (COLUMNS, Release, Stage, Total, chained, charge_problems, check_fits, line_of, total_of)
+from lastiterate.ledger.history import (
+    COLUMNS,
+    Release,
+    Stage,
+    Total,
+    chained,
+    charge_problems,
+    check_fits,
+    line_of,
+    total_of,
+)
 from lastiterate.run.adjacency import check_same
-from lastiterate.accounting.subjects import rounded_up
-from lastiterate.ledger.history import Total
-
 
 # The ledger: reserve before a record is read, refuse what does not fit, remember what was released.
 
@@ -28,21 +38,33 @@ MOST_TEXT = 200
 MOST_ROWS = 10**6
 """Rows of one unit, at most."""
 
+
 @final
 @dataclass(frozen=True)
 class Ledger:
-    """A ledger file. Several processes may use it at once; a process that is killed leaves it whole.
+    """A ledger file. Several processes may use it at once; a process that is killed leaves it
+    whole.
 
-    **Guarantee:** the releases on a data set never exceed the filter that was fixed when the ledger was made. What was
-    reserved counts until it is cancelled, and only what never touched a record can be. Whatever changes is an event of
-    one chain (``history``), whose ``head`` can be kept in another place. Nothing in the file depends on
-    records but the hash of a released model and a digest of its records under a random key: no time of day, no outcome.
+    **Guarantee:** the releases on a data set never exceed the filter that was fixed when the ledger
+    was made. What was reserved counts until it is cancelled, and only what never touched a record
+    can be. Whatever changes is an event of one chain (``history``), whose ``head`` can be kept in
+    another place. Nothing in the file depends on records but the hash of a released model and a
+    digest of its records under a random key: no time of day, no outcome.
     """
 
     path: Path
 
-    def add(self, dataset: str, *, unit: str, adjacency: str, filter: Filter, rows_per_unit: int | None = None) -> None:
-        """Fix the budget of a data set; the file is made where it does not exist. It can never be changed.
+    def add(
+        self,
+        dataset: str,
+        *,
+        unit: str,
+        adjacency: str,
+        filter: Filter,
+        rows_per_unit: int | None = None,
+    ) -> None:
+        """Fix the budget of a data set; the file is made where it does not exist. It can never be
+        changed.
 
         ``rows_per_unit``: see ``state_rows``.
         """
@@ -53,8 +75,12 @@ class Ledger:
         with opened(self.path) as connection, transaction(connection):
             self._check_holds(connection, "changed")
             if connection.execute("SELECT 1 FROM datasets WHERE name = ?", (dataset,)).fetchone():
-                raise InputError("dataset", "has a budget in this ledger already, which cannot be changed", dataset,
-                                 "name another data set only if it holds other people's records")
+                raise InputError(
+                    "dataset",
+                    "has a budget in this ledger already, which cannot be changed",
+                    dataset,
+                    "name another data set only if it holds other people's records",
+                )
             row = (dataset, unit, adjacency, json.dumps(filter.to_dict()), _today())
             connection.execute("INSERT INTO datasets VALUES (?, ?, ?, ?, ?)", row)
             history.append(connection, "dataset", **dict(zip(history.DATASET, row, strict=True)))
@@ -62,21 +88,33 @@ class Ledger:
                 _state_rows(connection, dataset, rows_per_unit)
 
     def state_rows(self, dataset: str | None, rows_per_unit: int) -> None:
-        """State the most rows that one unit has in the data, once: releases that protect single rows are then charged
-        as for a group of so many. That no unit has more is the caller's word."""
+        """State the most rows that one unit has in the data, once: releases that protect single
+        rows are then charged as for a group of so many. That no unit has more is the caller's word.
+        """
         with opened(self.path) as connection, transaction(connection):
             self._check_holds(connection, "changed")
             _state_rows(connection, total_of(connection, dataset).dataset, rows_per_unit)
 
-    def reserve(self, dataset: str, curve: Curve, *, adjacency: str, run: str, purpose: str,
-                token: str | None = None, rows: int | None = 1) -> str:
+    def reserve(
+        self,
+        dataset: str,
+        curve: Curve,
+        *,
+        adjacency: str,
+        run: str,
+        purpose: str,
+        token: str | None = None,
+        rows: int | None = 1,
+    ) -> str:
         """Charge a release before any record is read; the token names it from now on.
 
-        ``rows``: of one unit, that ``curve`` protects together; ``None`` where these are all that any unit has. Where
-        that is less than a unit, the curve of a group is charged, or the release is refused (``Total.groups``).
+        ``rows``: of one unit, that ``curve`` protects together; ``None`` where these are all that
+        any unit has. Where that is less than a unit, the curve of a group is charged, or the
+        release is refused (``Total.groups``).
 
-        A ``token`` that is known already is not charged again (a run that is resumed); it must have the same run and
-        curve. Errors: ``InputError`` where the budget does not suffice; then nothing was charged.
+        A ``token`` that is known already is not charged again (a run that is resumed); it must have
+        the same run and curve. Errors: ``InputError`` where the budget does not suffice; then
+        nothing was charged.
         """
         _check_text("purpose", purpose)
         token = secrets.token_hex(16) if token is None else token
@@ -87,18 +125,31 @@ class Ledger:
         charge = before.filter.charge(curve)  # takes a second for some curves: others need not wait
         with opened(self.path) as connection, transaction(connection):
             self._check_holds(connection, "charged")
-            known = connection.execute(f"SELECT {COLUMNS} FROM releases WHERE token = ?", (token,)).fetchone()
+            known = connection.execute(
+                f"SELECT {COLUMNS} FROM releases WHERE token = ?", (token,)
+            ).fetchone()
             if known:
                 return _same(Release(*known), dataset, run, described)
             total = total_of(connection, dataset)
             check_same(total.adjacency, adjacency, "ledger")
             if total.groups(rows) != size:  # stated by another process in between
-                raise InputError("ledger", "was changed while the release was prepared", str(self.path), "run again")
+                raise InputError(
+                    "ledger",
+                    "was changed while the release was prepared",
+                    str(self.path),
+                    "run again",
+                )
             if not total.of_rows and version(connection) == 1:
-                raise InputError("ledger", "needs format 2 to know whom a release protects", str(self.path),
-                                 f"upgrade it: lastiterate ledger upgrade {self.path}")
+                raise InputError(
+                    "ledger",
+                    "needs format 2 to know whom a release protects",
+                    str(self.path),
+                    f"upgrade it: lastiterate ledger upgrade {self.path}",
+                )
             check_fits(total, charge)
-            _append(connection, token, total.dataset, purpose, run, described, json.dumps(charge.costs))
+            _append(
+                connection, token, total.dataset, purpose, run, described, json.dumps(charge.costs)
+            )
             if not total.of_rows:
                 history.append(connection, "protects", token=token, unit=total.unit)
         return token
@@ -116,14 +167,15 @@ class Ledger:
         self._move(token, ("touched",), "released", model_sha256)
 
     def announce(self, token: str, model_sha256: str) -> None:
-        """Say which model is written next, and refuse what ``release`` would refuse: a process that is killed in
-        between is recognised by its model."""
+        """Say which model is written next, and refuse what ``release`` would refuse: a process that
+        is killed in between is recognised by its model."""
         with opened(self.path) as connection, transaction(connection):
             if _moves(line_of(connection, token), ("touched",), "released", model_sha256):
                 history.append(connection, "model", token=token, model=model_sha256)
 
     def announced(self, model_sha256: str) -> tuple[Release, str | None] | None:
-        """The line of a model that was announced or released, and the digest of its records, if known."""
+        """The line of a model that was announced or released, and the digest of its records, if
+        known."""
         with opened(self.path) as connection:
             token = history.announced(connection, model_sha256)
             if token is None:
@@ -131,7 +183,8 @@ class Ledger:
             return line_of(connection, token), history.digest_of(connection, "records", token)
 
     def remember(self, token: str, digest: str) -> None:
-        """Keep a keyed digest of the records that a release was trained on; ledgers of format 1 keep none."""
+        """Keep a keyed digest of the records that a release was trained on; ledgers of format 1
+        keep none."""
         with opened(self.path) as connection, transaction(connection):
             line_of(connection, token)
             history.append(connection, "records", token=token, digest=digest)
@@ -139,10 +192,13 @@ class Ledger:
     def remembered(self, model_sha256: str) -> tuple[Release, str] | None:
         """The first release with these weights and the digest of its records, if both are known."""
         with opened(self.path) as connection:
-            row = connection.execute(f"SELECT {COLUMNS} FROM releases WHERE model = ? ORDER BY number",
-                                     (model_sha256,)).fetchone()
+            row = connection.execute(
+                f"SELECT {COLUMNS} FROM releases WHERE model = ? ORDER BY number", (model_sha256,)
+            ).fetchone()
             release = None if row is None else Release(*row)
-            digest = None if release is None else history.digest_of(connection, "records", release.token)
+            digest = (
+                None if release is None else history.digest_of(connection, "records", release.token)
+            )
         return None if release is None or digest is None else (release, digest)
 
     def total(self, dataset: str | None = None) -> Total:
@@ -153,10 +209,13 @@ class Ledger:
     def datasets(self) -> tuple[str, ...]:
         """The names of all data sets."""
         with opened(self.path) as connection:
-            return tuple(row[0] for row in connection.execute("SELECT name FROM datasets ORDER BY name"))
+            return tuple(
+                row[0] for row in connection.execute("SELECT name FROM datasets ORDER BY name")
+            )
 
     def head(self) -> str | None:
-        """The hash that ties all events together, to be kept in another place; ``None`` for a ledger of format 1."""
+        """The hash that ties all events together, to be kept in another place; ``None`` for a
+        ledger of format 1."""
         with opened(self.path) as connection:
             return history.head(connection)
 
@@ -168,8 +227,12 @@ class Ledger:
     def upgrade(self) -> None:
         """Chain everything in a ledger of format 1 from now on; refused where it does not hold."""
         if problems := self._damage():
-            raise InputError("ledger", f"must hold before it is upgraded: {problems[0]}", None,
-                             "restore it from a copy")
+            raise InputError(
+                "ledger",
+                f"must hold before it is upgraded: {problems[0]}",
+                None,
+                "restore it from a copy",
+            )
         with opened(self.path) as connection, transaction(connection):
             self._check_holds(connection, "upgraded")
             history.upgrade(connection)
@@ -182,7 +245,8 @@ class Ledger:
         return self._damage(head, of_units=True)
 
     def _damage(self, head: str | None = None, *, of_units: bool = False) -> tuple[str, ...]:
-        """What is wrong with the file; ``of_units``: and which releases are not known to protect the budget's unit."""
+        """What is wrong with the file; ``of_units``: and which releases are not known to protect
+        the budget's unit."""
         kept = None if head is None else history.check_head(head)
         with opened(self.path) as file, snapshot(file) as connection:
             if problems := damage(connection):
@@ -196,15 +260,25 @@ class Ledger:
                 return tuple(problems)
 
     def _check_holds(self, connection: sqlite3.Connection, done: str) -> None:
-        """Refuse to write to a ledger that is damaged, or whose tables are not what its events give."""
+        """Refuse to write to a ledger that is damaged, or whose tables are not what its events
+        give."""
         if problems := damage(connection) or history.differences(connection):
-            raise InputError("ledger", f"must hold before it is {done}: {problems[0]}".replace("\n", " "),
-                             str(self.path), "restore it from a copy")
+            raise InputError(
+                "ledger",
+                f"must hold before it is {done}: {problems[0]}".replace("\n", " "),
+                str(self.path),
+                "restore it from a copy",
+            )
 
-    def _move(self, token: str, allowed: tuple[Stage, ...], state: Stage, model: str | None = None) -> None:
+    def _move(
+        self, token: str, allowed: tuple[Stage, ...], state: Stage, model: str | None = None
+    ) -> None:
         with opened(self.path) as connection, transaction(connection):
             if _moves(line_of(connection, token), allowed, state, model):
-                connection.execute("UPDATE releases SET state = ?, model = ? WHERE token = ?", (state, model, token))
+                connection.execute(
+                    "UPDATE releases SET state = ?, model = ? WHERE token = ?",
+                    (state, model, token),
+                )
                 history.append(connection, "state", token=token, state=state, model=model)
 
 
@@ -213,8 +287,12 @@ def _moves(release: Release, allowed: tuple[Stage, ...], state: Stage, model: st
     if release.state == state and release.model == model:
         return False
     if release.state not in allowed:
-        raise InputError("ledger", f"has this release as {release.state}: it cannot become {state}", None,
-                         "what was released, or given back, is over: a new fit is a new release")
+        raise InputError(
+            "ledger",
+            f"has this release as {release.state}: it cannot become {state}",
+            None,
+            "what was released, or given back, is over: a new fit is a new release",
+        )
     return True
 
 
@@ -222,10 +300,16 @@ def _state_rows(connection: sqlite3.Connection, dataset: str, rows: int) -> None
     if type(rows) is not int or not 1 <= rows <= MOST_ROWS:
         raise InputError("rows_per_unit", f"must be a whole number from 1 to {MOST_ROWS}", rows)
     if version(connection) == 1:
-        raise InputError("rows_per_unit", "is kept by ledgers of format 2", rows, "upgrade it: lastiterate ledger "
-                         "upgrade FILE")
+        raise InputError(
+            "rows_per_unit",
+            "is kept by ledgers of format 2",
+            rows,
+            "upgrade it: lastiterate ledger upgrade FILE",
+        )
     if (known := history.rows_per_unit(connection, dataset)) is not None:
-        raise InputError("rows_per_unit", f"is stated already, {known}, and cannot be changed", rows)
+        raise InputError(
+            "rows_per_unit", f"is stated already, {known}, and cannot be changed", rows
+        )
     history.append(connection, "rows", dataset=dataset, rows=rows)
 
 
@@ -240,18 +324,26 @@ def _today() -> str:
 
 
 def _append(connection: sqlite3.Connection, token: str, *content: str) -> None:
-    last = connection.execute("SELECT number, chain FROM releases ORDER BY number DESC LIMIT 1").fetchone()
+    last = connection.execute(
+        "SELECT number, chain FROM releases ORDER BY number DESC LIMIT 1"
+    ).fetchone()
     number, before = (last[0] + 1, last[1]) if last else (1, "")
     line = (number, token, *content, _today())
     row = (*line, chained(before, *line), "reserved", None, 0)
-    connection.execute(f"INSERT INTO releases ({COLUMNS}) VALUES ({', '.join('?' * len(row))})", row)
+    connection.execute(
+        f"INSERT INTO releases ({COLUMNS}) VALUES ({', '.join('?' * len(row))})", row
+    )
     history.append(connection, "line", **dict(zip(history.LINE, row, strict=True)))
 
 
 def _same(release: Release, dataset: str, run: str, curve: str) -> str:
     if (release.dataset, release.run, release.curve) != (dataset, run, curve):
-        raise InputError("checkpoint", "was begun by another run or with other settings, and continues that one only",
-                         None, "repeat the command that began it, or begin another checkpoint, which is charged anew")
+        raise InputError(
+            "checkpoint",
+            "was begun by another run or with other settings, and continues that one only",
+            None,
+            "repeat the command that began it, or begin another checkpoint, which is charged anew",
+        )
     if release.state == "cancelled":
         raise InputError("ledger", "has this release as cancelled", None, "start the run anew")
     return release.token
@@ -259,13 +351,15 @@ def _same(release: Release, dataset: str, run: str, curve: str) -> str:
 
 # What a ledger says about one released model, for its release document.
 
+
 @final
 @dataclass(frozen=True)
 class Quote:
     """The line of a released model, and the budget that it belongs to.
 
-    ``run``: hash of what was certified. ``left``: name and share of each dimension of the budget that all releases
-    together have not spent. ``together``: what holds for all of them. ``problems``: of the ledger, as ``verify`` finds.
+    ``run``: hash of what was certified. ``left``: name and share of each dimension of the budget
+    that all releases together have not spent. ``together``: what holds for all of them.
+    ``problems``: of the ledger, as ``verify`` finds.
     """
 
     dataset: str
@@ -288,17 +382,33 @@ def quoted(ledger: Ledger, weights_sha256: str) -> Quote:
         for release in total.releases:
             if release.model == weights_sha256:
                 counting = [other.number for other in total.releases if other.state != "cancelled"]
-                place = sum(number <= release.number for number in counting)  # numbers run through all data sets
+                place = sum(
+                    number <= release.number for number in counting
+                )  # numbers run through all data sets
                 left = tuple(zip(total.filter.dimensions, total.left, strict=True))
-                return Quote(total.dataset, total.unit, total.adjacency, place, release.day, release.run,
-                             len(counting), left, together(total), problems)
-    raise InputError("ledger", "must have a line of this model", str(ledger.path),
-                     "name the ledger that it was charged to")
+                return Quote(
+                    total.dataset,
+                    total.unit,
+                    total.adjacency,
+                    place,
+                    release.day,
+                    release.run,
+                    len(counting),
+                    left,
+                    together(total),
+                    problems,
+                )
+    raise InputError(
+        "ledger",
+        "must have a line of this model",
+        str(ledger.path),
+        "name the ledger that it was charged to",
+    )
 
 
 def together(total: Total) -> str:
-    """What holds for all releases of a data set together, at a few values of delta; for single rows alone, said so,
-    where lines are not known to protect a unit."""
+    """What holds for all releases of a data set together, at a few values of delta; for single rows
+    alone, said so, where lines are not known to protect a unit."""
     curve, said = total.filter.total(), list[str]()
     for delta in (1e-4, 1e-5, 1e-6, 1e-8):
         epsilon = curve.epsilon(delta)
@@ -308,5 +418,8 @@ def together(total: Total) -> str:
     if not total.unproven:
         return f"together within {within}"
     listed = ", ".join(map(str, total.unproven))
-    return (f"no total is known for a {total.unit}: releases {listed} are not known to protect more than a row; for a "
-            f"single row {within}")
+    return (
+        f"no total is known for a {total.unit}: releases {listed} are not known to protect more "
+        f"than a row; for a "
+        f"single row {within}"
+    )

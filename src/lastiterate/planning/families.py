@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import replace
-from lastiterate.planning.plan_request import Asked
-from lastiterate.run.batching import Cyclic, Permuted
-from lastiterate.run.run import Run
-from lastiterate.run.step_sizes import Constant
-from itertools import product
-from lastiterate.planning.plan_request import Asked, falling
-from lastiterate.run.step_sizes import Steps
-from lastiterate.run.updates import HeavyBall
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from lastiterate.planning import whitened_families as whitened, whitened_families as whitened_minimiser
+from dataclasses import dataclass, replace
+from itertools import product
+
 from lastiterate.planning import whitened_families as whitened
-from lastiterate.run.batching import Batching
+from lastiterate.planning import whitened_families as whitened_minimiser
+from lastiterate.planning.plan_request import Asked, falling
+from lastiterate.run.batching import Batching, Cyclic, FixedSize, Permuted, Poisson
 from lastiterate.run.losses import LinearLoss
-from lastiterate.run.noise import GradientNoise
-from lastiterate.run.penalties import Prox
-from lastiterate.run.batching import Batching, FixedSize
-from lastiterate.run.noise import NoiseMultiplier
-from lastiterate.run.step_sizes import InverseDecay
-from lastiterate.run.batching import Batching, Poisson
 from lastiterate.run.methods import VarianceReduced
+from lastiterate.run.noise import GradientNoise, NoiseMultiplier
+from lastiterate.run.penalties import Prox
+from lastiterate.run.run import Run
+from lastiterate.run.step_sizes import Constant, InverseDecay, Steps
+from lastiterate.run.updates import HeavyBall
 
-
-# Blocks in one order for the whole run: a secret one, or a public one for data that are read from a disk.
+# Blocks in one order for the whole run: a secret one, or a public one for data that are read from a
+# disk.
 
 BLOCKS, PASSES = (4, 16, 64), (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 STREAM_BLOCKS = (64, 512, 4096)  #: small enough to hold one in memory
@@ -45,7 +37,9 @@ def cyclic(asked: Asked) -> Iterator[Run]:
     return _in_order(asked, Cyclic, STREAM_BLOCKS)
 
 
-def _in_order(asked: Asked, kind: type[Cyclic] | type[Permuted], counts: tuple[int, ...]) -> Iterator[Run]:
+def _in_order(
+    asked: Asked, kind: type[Cyclic] | type[Permuted], counts: tuple[int, ...]
+) -> Iterator[Run]:
     """Constant steps below 2 / smooth; ever more passes while the prediction improves."""
     step = min(asked.first, 1.9 / asked.loss.facts().fact("smooth"))
     for blocks in counts:
@@ -64,7 +58,9 @@ def _in_order(asked: Asked, kind: type[Cyclic] | type[Permuted], counts: tuple[i
 
 STEPS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 FRICTIONS = tuple(2.0**-j for j in range(1, 7))  #: 1 - momentum
-FORGOTTEN = 8  #: memories of the momentum that a run must last: shorter ones do worse than their prediction
+FORGOTTEN = (
+    8  #: memories of the momentum that a run must last: shorter ones do worse than their prediction
+)
 PLAIN_STEPS = tuple(round(8 * 2 ** (j / 2)) for j in range(26))
 
 
@@ -72,8 +68,14 @@ def accelerated(asked: Asked) -> Iterator[Run]:
     """Momentum, steps that fall linearly."""
     for one, steps, friction in product(asked.clips, STEPS, FRICTIONS):
         if steps * friction >= FORGOTTEN:
-            yield replace(one.empty, steps=steps, step_size=Steps(falling(one.first, steps)), clip=one.clip,
-                          noise=one.composed(steps), update=HeavyBall(1 - friction))
+            yield replace(
+                one.empty,
+                steps=steps,
+                step_size=Steps(falling(one.first, steps)),
+                clip=one.clip,
+                noise=one.composed(steps),
+                update=HeavyBall(1 - friction),
+            )
 
 
 def plain(asked: Asked) -> Iterator[Run]:
@@ -86,10 +88,12 @@ def plain(asked: Asked) -> Iterator[Run]:
 #
 # A family is a function from what is asked to runs with (nearly) the noise that they need.
 
+
 @dataclass(frozen=True)
 class Family:
-    """Runs for what is asked; ``larger`` and ``smaller``: whether they are for data that do not, and that do fit in
-    memory; ``whitened``: on rows whitened in part, which cosine features may be put beside."""
+    """Runs for what is asked; ``larger`` and ``smaller``: whether they are for data that do not,
+    and that do fit in memory; ``whitened``: on rows whitened in part, which cosine features may be
+    put beside."""
 
     runs: Callable[[Asked], Iterator[Run]]
     larger: bool = True
@@ -109,69 +113,104 @@ FAMILIES: dict[str, Family] = {
 }
 
 
-# Output perturbation: gradient descent on a ridge problem, noise on its last step alone (Zhang et al. 2017).
-#
-# After many steps a record moves the result by at most sensitivity / (n ridge) (Chaudhuri, Monteleoni, Sarwate 2011). The
-# row that certifies it charges the very steps that are executed, so that no solver's tolerance enters.
+# Output perturbation: gradient descent on a ridge problem, noise on its last step alone (Zhang et
+# al. 2017).  After many steps a record moves the result by at most sensitivity / (n ridge)
+# (Chaudhuri, Monteleoni, Sarwate 2011). The row that certifies it charges the very steps that are
+# executed, so that no solver's tolerance enters.
 
 NORM = 10.0  #: what a model's norm may need to be
 FEWEST, MOST_OUTPUT_STEPS = 100, 1000  #: steps
 
 
-def output_run(asked: Asked, batching: Batching, blocks: int, loss: LinearLoss, prox: Prox | None) -> Run:
-    """One unit of noise on the last step. ``blocks``: batches in a pass; the steps are whole passes.
+def output_run(
+    asked: Asked, batching: Batching, blocks: int, loss: LinearLoss, prox: Prox | None
+) -> Run:
+    """One unit of noise on the last step. ``blocks``: batches in a pass; the steps are whole
+    passes.
 
-    Steps of 1/smooth contract by 1 - step ridge; longer ones less, at the other end of the curvature.
+    Steps of 1/smooth contract by 1 - step ridge; longer ones less, at the other end of the
+    curvature.
     """
     ridge = balanced_ridge(asked, loss)
     loss = replace(loss, ridge=ridge)
     step = 1 / loss.facts().fact("smooth")
-    steps = max(FEWEST, min(MOST_OUTPUT_STEPS, math.ceil(math.log(MOST_OUTPUT_STEPS) / (step * ridge))))
+    steps = max(
+        FEWEST, min(MOST_OUTPUT_STEPS, math.ceil(math.log(MOST_OUTPUT_STEPS) / (step * ridge)))
+    )
     steps = -(-steps // blocks) * blocks
-    return Run(n=asked.task.n, steps=steps, step_size=Constant(step), batching=batching, loss=loss, prox=prox,
-               noise=GradientNoise((0.0,) * (steps - 1) + (1.0,)), prelude=whitened.preparation(asked),
-               adjacency=asked.adjacency, rows_per_unit=asked.task.rows_per_unit,
-               rows_per_record=asked.task.rows_per_record)
+    return Run(
+        n=asked.task.n,
+        steps=steps,
+        step_size=Constant(step),
+        batching=batching,
+        loss=loss,
+        prox=prox,
+        noise=GradientNoise((0.0,) * (steps - 1) + (1.0,)),
+        prelude=whitened.preparation(asked),
+        adjacency=asked.adjacency,
+        rows_per_unit=asked.task.rows_per_unit,
+        rows_per_record=asked.task.rows_per_record,
+    )
 
 
 def balanced_ridge(asked: Asked, loss: LinearLoss) -> float:
-    """What balances the ridge's cost for a model of norm ``NORM`` and that of noise on the minimiser for a loss whose
-    mean curvature is at most 1/4."""
+    """What balances the ridge's cost for a model of norm ``NORM`` and that of noise on the
+    minimiser for a loss whose mean curvature is at most 1/4."""
     moved = loss.facts().fact("lipschitz") / (asked.task.n * asked.mu)
     return (moved**2 / (2 * NORM**2)) ** (1 / 3)
 
 
-# Noisy SGD, one record a step, on a ridge problem (Bassily, Smith, Thakurta 2014): their n^2 steps, capped.
+# Noisy SGD, one record a step, on a ridge problem (Bassily, Smith, Thakurta 2014): their n^2 steps,
+# capped.
 
 MOST_STEPS = 40_000  #: steps
-ONE_RECORD_SHARE = 0.1  #: of the ridge that the last steps' noise asks for by itself; more is hardly worse, and less soon is
+#: of the ridge that the last steps' noise asks for by itself; more is hardly worse, and less soon
+#: is
+ONE_RECORD_SHARE = 0.1
 
 
-def one_record_run(asked: Asked, loss: LinearLoss, batching: Batching | None, prox: Prox | None) -> Run:
+def one_record_run(
+    asked: Asked, loss: LinearLoss, batching: Batching | None, prox: Prox | None
+) -> Run:
     """One unit of noise; steps of 1 / (2 smooth + ridge k)."""
     task, steps = asked.task, min(asked.task.n**2, MOST_STEPS)
-    loss = replace(loss, ridge=math.hypot(balanced_ridge(asked, loss), ONE_RECORD_SHARE * forgetting_ridge(asked, loss, steps)))
-    return Run(n=task.n, steps=steps, noise=NoiseMultiplier(1.0), loss=loss, prox=prox,
-               step_size=InverseDecay(loss.facts().fact("smooth"), 2 * loss.ridge),
-               batching=FixedSize(1) if batching is None else batching, prelude=whitened.preparation(asked),
-               adjacency=asked.adjacency, rows_per_unit=task.rows_per_unit, rows_per_record=task.rows_per_record)
+    loss = replace(
+        loss,
+        ridge=math.hypot(
+            balanced_ridge(asked, loss), ONE_RECORD_SHARE * forgetting_ridge(asked, loss, steps)
+        ),
+    )
+    return Run(
+        n=task.n,
+        steps=steps,
+        noise=NoiseMultiplier(1.0),
+        loss=loss,
+        prox=prox,
+        step_size=InverseDecay(loss.facts().fact("smooth"), 2 * loss.ridge),
+        batching=FixedSize(1) if batching is None else batching,
+        prelude=whitened.preparation(asked),
+        adjacency=asked.adjacency,
+        rows_per_unit=task.rows_per_unit,
+        rows_per_record=task.rows_per_record,
+    )
 
 
 def forgetting_ridge(asked: Asked, loss: LinearLoss, steps: int) -> float:
-    """What balances the ridge's cost for a model of norm ``NORM`` and that of a step's noise after steps that fall as
-    1/(ridge k): one record's gradient, and noise of about its length along every parameter at any budget.
+    """What balances the ridge's cost for a model of norm ``NORM`` and that of a step's noise after
+    steps that fall as 1/(ridge k): one record's gradient, and noise of about its length along every
+    parameter at any budget.
 
-    Without it a generous budget has so small a ridge that the steps never fall, and their noise stays in the model.
+    Without it a generous budget has so small a ridge that the steps never fall, and their noise
+    stays in the model.
     """
     parameters = asked.task.features * max(1, loss.outputs)
     spread = loss.facts().fact("lipschitz") ** 2 * (1 + parameters)
     return (spread / (2 * steps * NORM**2)) ** (1 / 3)
 
 
-# DP-SVRG: plain steps on a capped loss that follow snapshots and differences to them (Wang, Ye, Xu 2017).
-#
-# Constants were compared on the synthetic families of benchmarks/utility. The rate hardly matters: noise outweighs what a
-# batch leaves out.
+# DP-SVRG: plain steps on a capped loss that follow snapshots and differences to them (Wang, Ye, Xu
+# 2017).  Constants were compared on the synthetic families of benchmarks/utility. The rate hardly
+# matters: noise outweighs what a batch leaves out.
 
 SNAPSHOTS, EVERY, RATE = 200, 3, 0.1
 SNAPSHOT_SHARE = 0.5  #: part of the budget mu^2 that goes to the steps between snapshots
@@ -179,18 +218,33 @@ WAY = 0.3  #: the length of all steps, relative to that with clips and momentum
 LONGEST = 1.9  #: steps, relative to 1/smooth
 
 
-def snapshot_run(asked: Asked, loss: LinearLoss, cap: float, batching: Batching | None, prox: Prox | None) -> Run:
+def snapshot_run(
+    asked: Asked, loss: LinearLoss, cap: float, batching: Batching | None, prox: Prox | None
+) -> Run:
     """About one unit of noise. ``cap``: of the loss, for the length of its steps."""
     task, batches = asked.task, Poisson(RATE) if batching is None else batching
     steps, rate = SNAPSHOTS * EVERY, batches.expected_batch(task.n) / task.n
     step = min(WAY * whitened.travelled(asked, cap) / steps, LONGEST / loss.facts().fact("smooth"))
     noise, method = split(SNAPSHOTS, EVERY, rate, SNAPSHOT_SHARE)
-    return Run(n=task.n, steps=steps, step_size=Constant(step), noise=noise, method=method,
-               batching=batches, loss=loss, prox=prox, prelude=whitened.preparation(asked), adjacency=asked.adjacency,
-               rows_per_unit=task.rows_per_unit, rows_per_record=task.rows_per_record)
+    return Run(
+        n=task.n,
+        steps=steps,
+        step_size=Constant(step),
+        noise=noise,
+        method=method,
+        batching=batches,
+        loss=loss,
+        prox=prox,
+        prelude=whitened.preparation(asked),
+        adjacency=asked.adjacency,
+        rows_per_unit=task.rows_per_unit,
+        rows_per_record=task.rows_per_record,
+    )
 
 
-def split(taken: int, every: int, rate: float, share: float) -> tuple[NoiseMultiplier, VarianceReduced]:
+def split(
+    taken: int, every: int, rate: float, share: float
+) -> tuple[NoiseMultiplier, VarianceReduced]:
     """Noise and method of ``taken`` snapshots whose other steps cost about ``share`` of mu^2 = 1.
 
     For little noise of single steps: a sampled one costs mu^2 = rate^2 / z^2.

@@ -10,8 +10,7 @@ from functools import cached_property
 from lastiterate.accounting.calibration import calibrate, calibrated
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.errors import NotCertified
-from lastiterate.planning.reference import public_slope
-from lastiterate.planning.reference import predicted
+from lastiterate.planning.reference import predicted, public_slope
 from lastiterate.planning.task import Task, budget
 from lastiterate.run.adjacency import Adjacency, keeps_places, records_moved
 from lastiterate.run.facts import FLOAT_SLACK
@@ -24,10 +23,15 @@ from lastiterate.run.step_sizes import Constant
 
 INTERCEPT = 0.2  #: value of the constant column, relative to the largest norm of the prepared rows
 CENTRED = 0.25  #: norm that centred rows are clipped to, relative to the norm before
-WIDER = (0.5, 1.0)  #: clips that are weighed beside it, of classes only the first: long rows need few features
+WIDER = (
+    0.5,
+    1.0,
+)  #: clips that are weighed beside it, of classes only the first: long rows need few features
 CLIP = 0.3  #: per-example gradients of classifiers are clipped to this fraction of their bound
 MEAN_SHARE = 0.08  #: part of the budget mu^2 spent on the mean
-FARTHEST_MEAN = 0.5  #: length of the mean's noise, relative to the norm of rows, beyond which none is released
+FARTHEST_MEAN = (
+    0.5  #: length of the mean's noise, relative to the norm of rows, beyond which none is released
+)
 LAST_STEP = 0.1  #: falling steps end near this fraction of the first, which lets noise die out
 
 
@@ -38,7 +42,9 @@ def linear_loss(task: Task, row_norm: float, residual_clip: float = 0.5) -> Line
         return HuberRidge(row_norm=row_norm, residual_clip=residual_clip, intercept=intercept)
     if task.classes == 2:
         return Logistic(row_norm=row_norm, intercept=intercept, class_weights=weights)
-    return Softmax(classes=task.classes, row_norm=row_norm, intercept=intercept, class_weights=weights)
+    return Softmax(
+        classes=task.classes, row_norm=row_norm, intercept=intercept, class_weights=weights
+    )
 
 
 def falling(first: float, steps: int) -> tuple[float, ...]:
@@ -48,9 +54,10 @@ def falling(first: float, steps: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class Asked:
-    """One task and one budget. ``time_budget``: seconds that a fit may take, estimated on two cores; ``centred``: what
-    centred rows are clipped to, relative to the norm before; ``longest``: what whitened rows are clipped to, relative
-    to their root mean square, ``None`` where each is divided by its norm; ``residual_clip``: of their regressions."""
+    """One task and one budget. ``time_budget``: seconds that a fit may take, estimated on two
+    cores; ``centred``: what centred rows are clipped to, relative to the norm before; ``longest``:
+    what whitened rows are clipped to, relative to their root mean square, ``None`` where each is
+    divided by its norm; ``residual_clip``: of their regressions."""
 
     task: Task
     epsilon: float
@@ -63,7 +70,8 @@ class Asked:
 
     @property
     def clips(self) -> tuple[Asked, ...]:
-        """The same with every clip of centred rows that is weighed: bias of short rows against noise for long ones."""
+        """The same with every clip of centred rows that is weighed: bias of short rows against
+        noise for long ones."""
         wider = WIDER[:1] if self.task.classes else WIDER
         return (self, *(replace(self, centred=clip) for clip in wider))
 
@@ -90,27 +98,41 @@ class Asked:
 
     @cached_property
     def centring(self) -> float:
-        """Part of mu^2 spent on the mean of rows; 0 where it is mostly noise, which centred rows would all share."""
+        """Part of mu^2 spent on the mean of rows; 0 where it is mostly noise, which centred rows
+        would all share."""
         noise = self.mean(MEAN_SHARE).noise_multiplier * math.sqrt(self.task.features) / self.task.n
         return MEAN_SHARE if noise <= FARTHEST_MEAN else 0.0
 
     def as_counted(self) -> Asked:
-        """The same where the number of records is public: a record moves as much then, and families may compare their
-        runs with those that add-remove is not defined for."""
+        """The same where the number of records is public: a record moves as much then, and families
+        may compare their runs with those that add-remove is not defined for."""
         return self if keeps_places(self.adjacency) else replace(self, adjacency="zero-out")
 
     def under(self, run: Run) -> Run | None:
-        """A run of ``as_counted`` under the adjacency that is asked for; ``None`` where its batches do not have it."""
-        return replace(run, adjacency=self.adjacency) if self.adjacency in run.batching.adjacencies else None
+        """A run of ``as_counted`` under the adjacency that is asked for; ``None`` where its batches
+        do not have it."""
+        return (
+            replace(run, adjacency=self.adjacency)
+            if self.adjacency in run.batching.adjacencies
+            else None
+        )
 
     @cached_property
     def empty(self) -> Run:
         """What all runs without whitening share: the loss, the private mean, one plain step."""
         mean = (self.mean(self.centring),) if self.centring else ()
-        return Run(n=self.task.n, steps=1, step_size=Constant(self.first), noise=NoiseMultiplier(1.0), loss=self.loss,
-                   clip=self.clip if self.task.classes == 2 else None, adjacency=self.adjacency,
-                   prelude=(*self.maps, *mean), rows_per_unit=self.task.rows_per_unit,
-                   rows_per_record=self.task.rows_per_record)
+        return Run(
+            n=self.task.n,
+            steps=1,
+            step_size=Constant(self.first),
+            noise=NoiseMultiplier(1.0),
+            loss=self.loss,
+            clip=self.clip if self.task.classes == 2 else None,
+            adjacency=self.adjacency,
+            prelude=(*self.maps, *mean),
+            rows_per_unit=self.task.rows_per_unit,
+            rows_per_record=self.task.rows_per_record,
+        )
 
     @property
     def maps(self) -> tuple[SquareRoots, ...]:
@@ -119,8 +141,10 @@ class Asked:
 
     def mean(self, share: float) -> PrivateMean:
         """The private mean of the rows for a share of the budget mu^2."""
-        return PrivateMean(noise_multiplier=self.multiplier(share) * records_moved(self.adjacency),
-                           row_norm=self.task.mapped_norm)
+        return PrivateMean(
+            noise_multiplier=self.multiplier(share) * records_moved(self.adjacency),
+            row_norm=self.task.mapped_norm,
+        )
 
     def multiplier(self, share: float) -> float:
         """The noise of a single release that a share of mu^2 pays for."""
@@ -128,33 +152,42 @@ class Asked:
 
     @cached_property
     def clip(self) -> float | None:
-        """Clipping records that are far from right: less sensitivity, and so less noise, for some bias.
+        """Clipping records that are far from right: less sensitivity, and so less noise, for some
+        bias.
 
-        Composition holds whatever is clipped; other theorems keep a clamped scalar residual (two classes), but not a
-        clipped vector, whose step expands.
+        Composition holds whatever is clipped; other theorems keep a clamped scalar residual (two
+        classes), but not a clipped vector, whose step expands.
         """
         return CLIP * self.loss.facts().fact("lipschitz") if self.task.classes else None
 
     @cached_property
     def first(self) -> float:
-        """sqrt(classes / 2) / smooth: the worst curvature of softmax needs two classes at even odds."""
+        """sqrt(classes / 2) / smooth: the worst curvature of softmax needs two classes at even
+        odds."""
         return math.sqrt(max(self.task.classes, 2) / 2) / self.loss.facts().fact("smooth")
 
     def composed(self, steps: int, spent: float | None = None) -> NoiseMultiplier:
-        """What composition needs: noise that grows with the square root of the steps; ``spent``: part of mu^2."""
+        """What composition needs: noise that grows with the square root of the steps; ``spent``:
+        part of mu^2."""
         left = 1 - (self.centring if spent is None else spent)
         return NoiseMultiplier(math.sqrt(steps / left) / self.mu * (1 + FLOAT_SLACK))
 
     def with_calibration(self, run: Run) -> Run:
-        """The run with the calibration of probabilities that its task asks for; a public factor where that would not
-        pay."""
+        """The run with the calibration of probabilities that its task asks for; a public factor
+        where that would not pay."""
         share = self.calibration_share
         if not share:
-            asked = self.task.calibrated and 2 <= self.task.classes <= MOST_CLASSES and run.calibration is None
+            asked = (
+                self.task.calibrated
+                and 2 <= self.task.classes <= MOST_CLASSES
+                and run.calibration is None
+            )
             slope = public_slope(run) if asked else 1.0
             return run if slope == 1 else replace(run, calibration=AssumedSlope(slope))
         moved = records_moved(self.adjacency)
-        return replace(run, calibration=Calibration(1.01 * moved / (self.whole_mu * math.sqrt(share))))
+        return replace(
+            run, calibration=Calibration(1.01 * moved / (self.whole_mu * math.sqrt(share)))
+        )
 
     def risk(self, run: Run) -> float:
         """Predicted on the public reference problem."""

@@ -1,9 +1,11 @@
-"""Named ways to draw batches, as runs on a linear model, from public numbers alone: what ``algorithm`` means.
+"""Named ways to draw batches, as runs on a linear model, from public numbers alone: what
+``algorithm`` means.
 
-All share the automatic plan's preparation: a private mean, and rows whitened in part. Where the row of the
-table that certifies the batches holds for any loss, they share its clip, momentum and stable steps. Where it speaks of
-the last iterate of convex losses, the loss is capped instead, and steps follow a smoothness that is paid for, if the
-batches are large enough for that to buy anything. The noise is left to calibration.
+All share the automatic plan's preparation: a private mean, and rows whitened in part. Where the row
+of the table that certifies the batches holds for any loss, they share its clip, momentum and stable
+steps. Where it speaks of the last iterate of convex losses, the loss is capped instead, and steps
+follow a smoothness that is paid for, if the batches are large enough for that to buy anything. The
+noise is left to calibration.
 """
 
 from __future__ import annotations
@@ -13,13 +15,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from lastiterate.errors import InputError
-from lastiterate.planning import whitened_families as whitened, whitened_families as whitened_minimiser
+from lastiterate.planning import whitened_families as whitened
+from lastiterate.planning import whitened_families as whitened_minimiser
+from lastiterate.planning.families import balanced_ridge, one_record_run, output_run, snapshot_run
 from lastiterate.planning.plan_request import Asked, linear_loss
-from lastiterate.planning.families import one_record_run
-from lastiterate.planning.families import balanced_ridge, output_run
-from lastiterate.planning.families import snapshot_run
 from lastiterate.run.adjacency import check_adjacency, records_moved
-from lastiterate.run.batching import (BallsInBins, Batching, Cyclic, FixedSize, FullBatch, Permuted, Poisson, RandomAllocation)
+from lastiterate.run.batching import (
+    BallsInBins,
+    Batching,
+    Cyclic,
+    FixedSize,
+    FullBatch,
+    Permuted,
+    Poisson,
+    RandomAllocation,
+)
 from lastiterate.run.losses import HuberRidge, LinearLoss
 from lastiterate.run.noise import NoiseMultiplier
 from lastiterate.run.penalties import Prox
@@ -37,13 +47,14 @@ WAY = 0.54  #: the length of all steps on capped losses, relative to that with c
 LONGEST = 1.9  #: steps, relative to 1/smooth
 SMOOTH_SHARE = 0.03  #: part of the budget mu^2 that a top eigenvalue may cost
 EXPECTED, WORTH = 0.25, 0.8
-"""The top eigenvalue's share of a batch that is expected before its noise, and the share up to which it is measured."""
+"""The top eigenvalue's share of a batch that is expected before its noise, and the share up to
+which it is measured."""
 
 
 @dataclass(frozen=True)
 class Named:
-    """How batches are drawn, given n and a size; ``any_loss``: whether the row that certifies them needs no
-    smoothness."""
+    """How batches are drawn, given n and a size; ``any_loss``: whether the row that certifies them
+    needs no smoothness."""
 
     batching: Callable[[int, int], Batching]
     any_loss: bool
@@ -58,9 +69,23 @@ NAMED = {
     "allocation-sgd": Named(lambda n, size: RandomAllocation(size), True),
     "poisson-dp-sgd": Named(lambda n, size: Poisson(size / n), True),
 }
-PERTURBED, LAST_NOISE, REDUCED, ONE_RECORD = "objective-perturbation", "output-perturbation", "dp-svrg", "noisy-sgd"
+PERTURBED, LAST_NOISE, REDUCED, ONE_RECORD = (
+    "objective-perturbation",
+    "output-perturbation",
+    "dp-svrg",
+    "noisy-sgd",
+)
 CORRELATED, FORGETTING = "correlated-sgd", "forgetting-sgd"
-ALGORITHMS = ("automatic", *NAMED, CORRELATED, ONE_RECORD, REDUCED, PERTURBED, LAST_NOISE, FORGETTING)
+ALGORITHMS = (
+    "automatic",
+    *NAMED,
+    CORRELATED,
+    ONE_RECORD,
+    REDUCED,
+    PERTURBED,
+    LAST_NOISE,
+    FORGETTING,
+)
 INEXACT = {
     PERTURBED: "its noise is drawn once, as a term of the objective, and a minimiser is no sum",
     LAST_NOISE: "every step is charged then, and all but one have no noise",
@@ -72,9 +97,17 @@ INEXACT = {
 """Why exact noise does not fit an algorithm."""
 
 
-def described(asked: Asked, algorithm: str, *, batching: Batching | None = None, prox: Prox | None = None,
-              cap: float | None = None, charged: bool = False) -> Run:
-    """The run of a named algorithm, with one unit of noise, and the calibration that the task asks for.
+def described(
+    asked: Asked,
+    algorithm: str,
+    *,
+    batching: Batching | None = None,
+    prox: Prox | None = None,
+    cap: float | None = None,
+    charged: bool = False,
+) -> Run:
+    """The run of a named algorithm, with one unit of noise, and the calibration that the task asks
+    for.
 
     - noisy-gd: full batches (Chourasia, Ye, Shokri 2021);
     - dp-sgld: fresh batches of one size (Ryffel, Bach, Pointcheval 2022);
@@ -83,21 +116,25 @@ def described(asked: Asked, algorithm: str, *, batching: Batching | None = None,
     - bins-sgd: every record in one of the secret bins;
     - allocation-sgd: in bins that are drawn anew in every pass;
     - poisson-dp-sgd: Poisson batches;
-    - correlated-sgd: blocks in a public order with noise that later steps take back (matrix mechanism; Denisov et al.
-      2022, Choquette-Choo et al. 2023);
-    - noisy-sgd: one record a step, steps of about 1/(ridge k), n^2 of them but at most 40,000 (Bassily, Smith, Thakurta
-      2014);
-    - dp-svrg: noisy full gradients at snapshots, and noisy differences to them over Poisson batches between (after
-      Wang, Ye, Xu 2017);
-    - output-perturbation: gradient descent on a ridge problem with noise on its last step alone (Zhang et al. 2017);
-    - forgetting-sgd: the same over blocks in a public order, on rows of unit length that nothing else prepares, and
-      without a calibration: all that records leave behind is in weights that forget (``lastiterate.forget``);
-    - objective-perturbation: no steps at all, the minimiser of an objective with a random linear term (Chaudhuri,
-      Monteleoni, Sarwate 2011), for classes and zero-out; the ridge is that of the lowest predicted risk.
+    - correlated-sgd: blocks in a public order with noise that later steps take back (matrix
+      mechanism; Denisov et al. 2022, Choquette-Choo et al. 2023);
+    - noisy-sgd: one record a step, steps of about 1/(ridge k), n^2 of them but at most 40,000
+      (Bassily, Smith, Thakurta 2014);
+    - dp-svrg: noisy full gradients at snapshots, and noisy differences to them over Poisson batches
+      between (after Wang, Ye, Xu 2017);
+    - output-perturbation: gradient descent on a ridge problem with noise on its last step alone
+      (Zhang et al. 2017);
+    - forgetting-sgd: the same over blocks in a public order, on rows of unit length that nothing
+      else prepares, and without a calibration: all that records leave behind is in weights that
+      forget (``lastiterate.forget``);
+    - objective-perturbation: no steps at all, the minimiser of an objective with a random linear
+      term (Chaudhuri, Monteleoni, Sarwate 2011), for classes and zero-out; the ridge is that of the
+      lowest predicted risk.
 
-    The papers' own noise and step sizes are runs that can be described (``Langevin``, ``InverseDecay``). ``cap``: of
-    the loss (``Softmax(cap=)``), which takes the place of per-example clipping. ``charged``: for exact noise, where
-    every step is charged: then no smoothness is needed, and none is measured.
+    The papers' own noise and step sizes are runs that can be described (``Langevin``,
+    ``InverseDecay``). ``cap``: of the loss (``Softmax(cap=)``), which takes the place of
+    per-example clipping. ``charged``: for exact noise, where every step is charged: then no
+    smoothness is needed, and none is measured.
     """
     if algorithm not in ALGORITHMS[1:]:
         raise InputError("algorithm", "must be one of " + ", ".join(ALGORITHMS), algorithm)
@@ -108,19 +145,36 @@ def described(asked: Asked, algorithm: str, *, batching: Batching | None = None,
     return replace(run, adjacency=asked.adjacency)
 
 
-def _described(asked: Asked, algorithm: str, batching: Batching | None, prox: Prox | None, cap: float | None,
-               charged: bool) -> Run:
+def _described(
+    asked: Asked,
+    algorithm: str,
+    batching: Batching | None,
+    prox: Prox | None,
+    cap: float | None,
+    charged: bool,
+) -> Run:
     if cap is not None and asked.task.classes == 0:
-        raise InputError("cap", "is for classes: a regression's residuals are clamped already", cap, "leave it out")
+        raise InputError(
+            "cap",
+            "is for classes: a regression's residuals are clamped already",
+            cap,
+            "leave it out",
+        )
     if charged and algorithm in INEXACT:
-        raise InputError("algorithm", f"must not be {algorithm} with secure_noise: {INEXACT[algorithm]}", algorithm,
-                         "use noisy-gd")
+        raise InputError(
+            "algorithm",
+            f"must not be {algorithm} with secure_noise: {INEXACT[algorithm]}",
+            algorithm,
+            "use noisy-gd",
+        )
     if algorithm == PERTURBED:
         return _minimised(asked, batching, prox, cap)
     if algorithm == ONE_RECORD:
         return one_record_run(asked, _capped_loss(asked, cap), batching, prox)
     if algorithm == REDUCED:
-        return snapshot_run(asked, _capped_loss(asked, cap), CAP if cap is None else cap, batching, prox)
+        return snapshot_run(
+            asked, _capped_loss(asked, cap), CAP if cap is None else cap, batching, prox
+        )
     if algorithm == LAST_NOISE:
         batches = FullBatch() if batching is None else batching
         return output_run(asked, batches, in_a_pass(asked, batches), _capped_loss(asked, cap), prox)
@@ -132,17 +186,32 @@ def _described(asked: Asked, algorithm: str, batching: Batching | None, prox: Pr
     named = NAMED[algorithm]
     batches = named.batching(asked.task.n, size) if batching is None else batching
     if named.any_loss or charged:
-        steps = whitened.STEPS[-1] if type(batches) is FullBatch else PASSES * in_a_pass(asked, batches)
-        return _with(whitened.run_of(whitened.weighed(asked), steps, NoiseMultiplier(1.0), batches), prox, cap)
+        steps = (
+            whitened.STEPS[-1] if type(batches) is FullBatch else PASSES * in_a_pass(asked, batches)
+        )
+        return _with(
+            whitened.run_of(whitened.weighed(asked), steps, NoiseMultiplier(1.0), batches),
+            prox,
+            cap,
+        )
     return _capped(asked, batches, prox, cap)
 
 
-def _forgetting(asked: Asked, batching: Batching | None, loss: LinearLoss, prox: Prox | None) -> Run:
-    """Blocks so many that a pass forgets about as much as theory allows before distances within it add up."""
+def _forgetting(
+    asked: Asked, batching: Batching | None, loss: LinearLoss, prox: Prox | None
+) -> Run:
+    """Blocks so many that a pass forgets about as much as theory allows before distances within it
+    add up."""
     loss = replace(loss, ridge=balanced_ridge(asked, loss))
     count = int(loss.facts().fact("smooth") / (2 * loss.ridge))
-    batches = Cyclic(-(-asked.task.n // max(1, min(count, FORGETTING_BLOCKS)))) if batching is None else batching
-    return replace(output_run(asked, batches, in_a_pass(asked, batches), loss, prox), prelude=(UnitRows(),))
+    batches = (
+        Cyclic(-(-asked.task.n // max(1, min(count, FORGETTING_BLOCKS))))
+        if batching is None
+        else batching
+    )
+    return replace(
+        output_run(asked, batches, in_a_pass(asked, batches), loss, prox), prelude=(UnitRows(),)
+    )
 
 
 def _with(run: Run, prox: Prox | None, cap: float | None) -> Run:
@@ -154,8 +223,12 @@ def _with(run: Run, prox: Prox | None, cap: float | None) -> Run:
 def _correlated(asked: Asked, batching: Batching) -> Run:
     """Correlated noise over batches in which a record has one place."""
     if batching.drawn not in ("never", "once"):
-        raise InputError("batch", f"must keep a record in its place of every pass for {CORRELATED}",
-                         type(batching).__name__, "use cyclic, permuted, bins or full")
+        raise InputError(
+            "batch",
+            f"must keep a record in its place of every pass for {CORRELATED}",
+            type(batching).__name__,
+            "use cyclic, permuted, bins or full",
+        )
     passes = whitened.STEPS[-1] if batching.blocks(asked.task.n) == 1 else PASSES
     return whitened.correlated_run(whitened.weighed(asked), batching, passes)
 
@@ -163,7 +236,11 @@ def _correlated(asked: Asked, batching: Batching) -> Run:
 def in_a_pass(asked: Asked, batching: Batching) -> int:
     """Batches that hold as many records as there are."""
     blocks = batching.blocks(asked.task.n)
-    return blocks if batching.drawn != "each step" else max(1, round(asked.task.n / batching.divisor(asked.task.n)))
+    return (
+        blocks
+        if batching.drawn != "each step"
+        else max(1, round(asked.task.n / batching.divisor(asked.task.n)))
+    )
 
 
 def _capped_loss(asked: Asked, cap: float | None) -> LinearLoss:
@@ -172,11 +249,14 @@ def _capped_loss(asked: Asked, cap: float | None) -> LinearLoss:
 
 
 def _capped(asked: Asked, batching: Batching, prox: Prox | None, cap: float | None) -> Run:
-    """Plain steps on a capped loss: relative to a measured smoothness where that is worth its noise."""
+    """Plain steps on a capped loss: relative to a measured smoothness where that is worth its
+    noise."""
     task, loss = asked.task, _capped_loss(asked, cap)
     parts = whitened.preparation(asked)
     multiplier = asked.multiplier(SMOOTH_SHARE)
-    expected = EXPECTED + 6 * multiplier / batching.divisor(task.n)  # what is added keeps it an upper bound
+    expected = EXPECTED + 6 * multiplier / batching.divisor(
+        task.n
+    )  # what is added keeps it an upper bound
     paid = prox is None and expected < WORTH and task.rows_per_record == 1
     longest = LONGEST / (loss.facts().fact("smooth") * (expected if paid else 1.0))
     length = WAY * whitened.travelled(asked, CAP if cap is None else cap)
@@ -184,32 +264,66 @@ def _capped(asked: Asked, batching: Batching, prox: Prox | None, cap: float | No
     fewest, most = (PASSES, MOST_PASSES) if blocks > 1 else FULL_STEPS
     passes = max(fewest, min(most, math.ceil(length / (longest * blocks))))
     step = min(longest, length / (passes * blocks))
-    return Run(n=task.n, steps=passes * blocks, noise=NoiseMultiplier(1.0), batching=batching, loss=loss, prox=prox,
-               step_size=RelativeToSmooth(LONGEST * step / longest) if paid else Constant(step),
-               prelude=(*parts, TopEigenvalue(multiplier)) if paid else parts, adjacency=asked.adjacency,
-               rows_per_unit=task.rows_per_unit, rows_per_record=task.rows_per_record)
+    return Run(
+        n=task.n,
+        steps=passes * blocks,
+        noise=NoiseMultiplier(1.0),
+        batching=batching,
+        loss=loss,
+        prox=prox,
+        step_size=RelativeToSmooth(LONGEST * step / longest) if paid else Constant(step),
+        prelude=(*parts, TopEigenvalue(multiplier)) if paid else parts,
+        adjacency=asked.adjacency,
+        rows_per_unit=task.rows_per_unit,
+        rows_per_record=task.rows_per_record,
+    )
 
 
-def _minimised(asked: Asked, batching: Batching | None, prox: Prox | None, cap: float | None) -> Run:
+def _minimised(
+    asked: Asked, batching: Batching | None, prox: Prox | None, cap: float | None
+) -> Run:
     """The perturbed objective whose ridge has the lowest predicted risk."""
     for name, value in (("batch", batching), ("prox", prox)):
         if value is not None:
-            raise InputError(name, f"must be left out for {PERTURBED}: a minimiser has no batches and no steps",
-                             type(value).__name__, "leave it out")
+            raise InputError(
+                name,
+                f"must be left out for {PERTURBED}: a minimiser has no batches and no steps",
+                type(value).__name__,
+                "leave it out",
+            )
     if asked.task.classes == 0:
-        raise InputError("algorithm", "must not be objective-perturbation for a regression: it is proved for residuals "
-                         "of one sign, such as those of classes", PERTURBED, "use allocation-sgd")
+        raise InputError(
+            "algorithm",
+            "must not be objective-perturbation for a regression: it is proved for residuals "
+            "of one sign, such as those of classes",
+            PERTURBED,
+            "use allocation-sgd",
+        )
     if records_moved(asked.adjacency) != 1:
-        raise InputError("adjacency", f"must be zero-out for {PERTURBED}; replace-one is stated beside it",
-                         asked.adjacency)
+        raise InputError(
+            "adjacency",
+            f"must be zero-out for {PERTURBED}; replace-one is stated beside it",
+            asked.adjacency,
+        )
     if max(asked.task.rows_per_unit, asked.task.rows_per_record) > 1:
-        raise InputError("rows_per_unit", f"must be 1 for {PERTURBED}: group privacy of its curve leaves nothing "
-                         "beside a private preparation", asked.task.rows_per_unit, "use allocation-sgd")
+        raise InputError(
+            "rows_per_unit",
+            f"must be 1 for {PERTURBED}: group privacy of its curve leaves nothing "
+            "beside a private preparation",
+            asked.task.rows_per_unit,
+            "use allocation-sgd",
+        )
     best = whitened.weighed(asked)
-    runs = [run for share in whitened_minimiser.SHARES
-            if (run := whitened_minimiser.minimiser_run_of(best, share, cap=cap)) is not None]
+    runs = [
+        run
+        for share in whitened_minimiser.SHARES
+        if (run := whitened_minimiser.minimiser_run_of(best, share, cap=cap)) is not None
+    ]
     if not runs:
-        raise InputError("epsilon", "is too small for the largest ridge of objective-perturbation, or above 50",
-                         asked.epsilon,
-                         "use allocation-sgd")
+        raise InputError(
+            "epsilon",
+            "is too small for the largest ridge of objective-perturbation, or above 50",
+            asked.epsilon,
+            "use allocation-sgd",
+        )
     return min(runs, key=asked.risk)

@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from typing import cast
-import numpy as np
-from lastiterate.run.noise import Correlated
-from lastiterate.run.noise import Perturbation
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
+
+import numpy as np
+
 from lastiterate.accounting.calibration import check_range
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.roots import first_within
 from lastiterate.errors import InputError
-from lastiterate.run.validation import Weights
+from lastiterate.run.noise import Correlated, Perturbation
 from lastiterate.run.preprocessing import PrivateCovariance
 from lastiterate.run.probability_calibration import MOST_CLASSES
 from lastiterate.run.run import Run
-from lastiterate.run.validation import number, whole
+from lastiterate.run.validation import Weights, number, whole
 
-
-# Strategies of correlated noise: what they add at every step, and what the last iterate has of every draw.
+# Strategies of correlated noise: what they add at every step, and what the last iterate has of
+# every draw.
 
 POWERS = tuple(k / 20 for k in range(8, 18))
 """Of the series that are compared: the square root is best for one pass, larger ones for many."""
 
 
 def of_draws(noise: Perturbation, responses: np.ndarray) -> np.ndarray:
-    """What the last iterate has of every draw, (T, ...), from what it has of every step's noise: C^{-T} times that.
+    """What the last iterate has of every draw, (T, ...), from what it has of every step's noise:
+    C^{-T} times that.
 
     Independent noise is its draws.
     """
@@ -44,11 +44,11 @@ def added(noise: Correlated, steps: int) -> np.ndarray:
     A power series, whose inverse has twice as many right terms after every step of Newton's method.
     """
     series, inverse = np.zeros(steps), np.ones(1)
-    series[:len(noise.entries)] = noise.entries[:steps]
+    series[: len(noise.entries)] = noise.entries[:steps]
     while len(inverse) < steps:
         longer = np.zeros(min(2 * len(inverse), steps))
-        longer[:len(inverse)] = inverse
-        inverse = 2 * longer - _product(longer, _product(longer, series[:len(longer)]))
+        longer[: len(inverse)] = inverse
+        inverse = 2 * longer - _product(longer, _product(longer, series[: len(longer)]))
     return _product(np.array([1.0, -noise.decay]), inverse)[:steps]
 
 
@@ -56,7 +56,7 @@ def _product(one: np.ndarray, two: np.ndarray) -> np.ndarray:
     """Of two power series along the first axis, as many terms as the second has."""
     from scipy.signal import fftconvolve  # pyright: ignore
 
-    return cast(np.ndarray, fftconvolve(one, two, axes=0))[:len(two)]
+    return cast(np.ndarray, fftconvolve(one, two, axes=0))[: len(two)]
 
 
 # What is public about a data set, and what a budget is worth: all that a plan may depend on.
@@ -64,22 +64,24 @@ def _product(one: np.ndarray, two: np.ndarray) -> np.ndarray:
 READ, SORTED = 1e9, 5e8
 """Bytes of rows a second that pass from a file to steps (benchmarks/streaming)."""
 FeatureMap = Literal["plain", "sqrt", "fourier"]
-"""What is done to the features first: nothing, roots of their sizes (for counts, and activations of ReLU layers), or
-random cosine features of the centred rows beside them (for pictures and signals that no linear score separates)."""
+"""What is done to the features first: nothing, roots of their sizes (for counts, and activations of
+ReLU layers), or random cosine features of the centred rows beside them (for pictures and signals
+that no linear score separates)."""
 COSINES = 1024
 CALIBRATION_SHARE, RESOLVED_PARAMETERS = 0.05, 100.0
-"""Part of mu^2 that calibrated probabilities cost, and what n mu must be for every slope and bias: with less their
-noise costs more than it gains (benchmarks/utility/probabilities.py)."""
+"""Part of mu^2 that calibrated probabilities cost, and what n mu must be for every slope and bias:
+with less their noise costs more than it gains (benchmarks/utility/probabilities.py)."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is public about a data set: ``classes`` is 0 for regression, ``rows_per_unit`` and ``rows_per_record`` as
-    in a ``Run``.
+    """What is public about a data set: ``classes`` is 0 for regression, ``rows_per_unit`` and
+    ``rows_per_record`` as in a ``Run``.
 
-    ``feature_map``: a public choice, made without looking at private data. ``streamed``: the data do not fit in memory.
-    ``calibrated``: whether a classifier's plans pay for calibrated probabilities, of at most 100 classes.
-    ``class_weights``: what a record of each class counts, as in its loss.
+    ``feature_map``: a public choice, made without looking at private data. ``streamed``: the data
+    do not fit in memory. ``calibrated``: whether a classifier's plans pay for calibrated
+    probabilities, of at most 100 classes. ``class_weights``: what a record of each class counts, as
+    in its loss.
     """
 
     n: int
@@ -97,23 +99,37 @@ class Task:
         whole("n", self.n)
         whole("features", self.features)
         if self.classes == 1:
-            raise InputError("classes", "must be at least 2", self.classes, "one class needs no model")
+            raise InputError(
+                "classes", "must be at least 2", self.classes, "one class needs no model"
+            )
         if not 0 < number("row_norm", self.row_norm) < math.inf:
             raise InputError("row_norm", "must be a positive number", self.row_norm)
         if self.feature_map not in get_args(FeatureMap):
-            raise InputError("features", "must be one of " + ", ".join(get_args(FeatureMap)), self.feature_map)
+            raise InputError(
+                "features", "must be one of " + ", ".join(get_args(FeatureMap)), self.feature_map
+            )
         if self.class_weights is not None and self.classes == 0:
             raise InputError("class_weight", "is for classes", self.class_weights, "leave it out")
 
     def calibration_share(self, mu: float) -> float:
-        """Part of a budget mu^2 that goes to the calibration of probabilities: 0 where that would not pay."""
+        """Part of a budget mu^2 that goes to the calibration of probabilities: 0 where that would
+        not pay."""
         asked = self.calibrated and 2 <= self.classes <= MOST_CLASSES
-        return CALIBRATION_SHARE if asked and self.n * mu >= RESOLVED_PARAMETERS * (self.outputs + 1) else 0.0
+        return (
+            CALIBRATION_SHARE
+            if asked and self.n * mu >= RESOLVED_PARAMETERS * (self.outputs + 1)
+            else 0.0
+        )
 
     @property
     def mapped_norm(self) -> float:
-        """The largest norm of a row after the feature map: |sqrt x|^2 = |x|_1 <= sqrt(features) |x|."""
-        return self.row_norm if self.feature_map != "sqrt" else math.sqrt(math.sqrt(self.features) * self.row_norm)
+        """The largest norm of a row after the feature map: |sqrt x|^2 = |x|_1 <= sqrt(features)
+        |x|."""
+        return (
+            self.row_norm
+            if self.feature_map != "sqrt"
+            else math.sqrt(math.sqrt(self.features) * self.row_norm)
+        )
 
     @property
     def outputs(self) -> int:
@@ -129,15 +145,18 @@ class Task:
         return (self.columns + 1) * self.outputs
 
     def seconds(self, run: Run) -> float:
-        """Estimated time on two cores: 6e10 multiplications a second (float32: twice that), 7.5e9 bytes a second.
+        """Estimated time on two cores: 6e10 multiplications a second (float32: twice that), 7.5e9
+        bytes a second.
 
-        Rows that are gathered for a block take twice as long to read. Second moments, and rows that are whitened by
-        them, are two matrix products in float64, and 15 ns for every number. Data that do not fit in memory are read at
-        ``READ``, and where every pass sorts them anew at ``SORTED`` bytes a second; every part of the preparation reads
-        them once more.
+        Rows that are gathered for a block take twice as long to read. Second moments, and rows that
+        are whitened by them, are two matrix products in float64, and 15 ns for every number. Data
+        that do not fit in memory are read at ``READ``, and where every pass sorts them anew at
+        ``SORTED`` bytes a second; every part of the preparation reads them once more.
         """
         gathered = run.batching.independent and run.batching.drawn == "each pass"
-        speed = 1.2e11 if run.update is not None and not gathered else 6e10  # a hidden state: float64
+        speed = (
+            1.2e11 if run.update is not None and not gathered else 6e10
+        )  # a hidden state: float64
         if run.method.hides_way:
             speed = 3e10  # float64, whatever the chunk
         rows = run.n / run.blocks * (self.columns + 1)
@@ -149,7 +168,11 @@ class Task:
             products += len(run.prelude) * run.n * (self.features + 1) * read * 6e10
         # draws that the noise of a step is made of
         band = len(run.noise.entries) if isinstance(run.noise, Correlated) else 0
-        step = 5e-5 + (2e-8 + 8 * band / 7.5e9) * self.parameters + rows * max(4 * self.outputs / speed, read)
+        step = (
+            5e-5
+            + (2e-8 + 8 * band / 7.5e9) * self.parameters
+            + rows * max(4 * self.outputs / speed, read)
+        )
         return run.steps * step + products / 6e10 + whitened * 15e-9 * run.n * self.columns
 
 

@@ -1,9 +1,10 @@
-"""How a model forgets records: the least noise that a budget allows, and the steps after it, by public numbers alone.
+"""How a model forgets records: the least noise that a budget allows, and the steps after it, by
+public numbers alone.
 
-Steps without noise after the last noise change nothing of the guarantee, and take the noise away wherever the loss is
-curved. So a model that was trained without noise gets all of it before the first step. One that was trained with noise
-goes on with as much noise at every step, so that everybody else stays protected, and gets more before the first step
-only where that is not enough.
+Steps without noise after the last noise change nothing of the guarantee, and take the noise away
+wherever the loss is curved. So a model that was trained without noise gets all of it before the
+first step. One that was trained with noise goes on with as much noise at every step, so that
+everybody else stays protected, and gets more before the first step only where that is not enough.
 """
 
 from __future__ import annotations
@@ -17,23 +18,21 @@ import numpy as np
 
 from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.accounting.unlearning import Unlearning
-from lastiterate.analysis.unlearning import Continued, Training
 from lastiterate.analysis.restart import LONGEST
+from lastiterate.analysis.unlearning import Continued, Training
 from lastiterate.curves.composition import compose
 from lastiterate.curves.curve import Curve
 from lastiterate.curves.roots import smallest_true
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.planning.task import budget
 from lastiterate.run.adjacency import Adjacency
-from lastiterate.run.validation import Array
 from lastiterate.run.batching import Batching, Cyclic, FullBatch
 from lastiterate.run.domains import Everywhere
 from lastiterate.run.methods import Descent
 from lastiterate.run.noise import GradientNoise
 from lastiterate.run.run import Run
-from lastiterate.run.step_sizes import Fixed, GaussianStart
-from lastiterate.run.step_sizes import Constant, InverseDecay, StepSize
-from lastiterate.run.validation import whole
+from lastiterate.run.step_sizes import Constant, Fixed, GaussianStart, InverseDecay, StepSize
+from lastiterate.run.validation import Array, whole
 
 PASSES = (1, 2, 3, 5, 8, 12, 20, 30, 50, 80)
 """Passes over the data that are tried, fewest first."""
@@ -44,7 +43,8 @@ FEWEST = 8
 GOOD = 5e-4
 """Predicted excess loss (nats) below which fewer passes are preferred."""
 SPREAD = 0.25
-"""The expected square of a record's gradient at the optimum, relative to the square of its bound."""
+"""The expected square of a record's gradient at the optimum, relative to the square of its bound.
+"""
 DIRECTIONS = 48
 """Places of the public spectrum at which a prediction looks."""
 TOLERANCE = 1e-4
@@ -55,8 +55,9 @@ TOLERANCE = 1e-4
 class Forgetting:
     """What is executed, and what was predicted for it.
 
-    ``passes``: over the data; ``excess``: of the loss, in nats; ``anew``: passes that training from the beginning took,
-    or is predicted to take for an excess of its own of at most ``GOOD`` (``None``: more than any that is tried).
+    ``passes``: over the data; ``excess``: of the loss, in nats; ``anew``: passes that training from
+    the beginning took, or is predicted to take for an excess of its own of at most ``GOOD``
+    (``None``: more than any that is tried).
     """
 
     certificate: Certificate
@@ -81,18 +82,27 @@ class Forgetting:
         return self.anew is None or self.passes < self.anew
 
     def everybody_else(self) -> Certificate | None:
-        """What the steps of this request cost the records that stay, by themselves; ``None`` where they are without
-        noise, and nothing is promised."""
+        """What the steps of this request cost the records that stay, by themselves; ``None`` where
+        they are without noise, and nothing is promised."""
         return private(self.run)
 
 
-def planned(training: Training, earlier: tuple[Continued, ...], removed: int, features: int, *, epsilon: float,
-            delta: float, most: int = PASSES[-1]) -> Forgetting:
-    """The steps that forget ``removed`` more records within (epsilon, delta) with the least predicted loss, in as few
-    passes as serve it.
+def planned(
+    training: Training,
+    earlier: tuple[Continued, ...],
+    removed: int,
+    features: int,
+    *,
+    epsilon: float,
+    delta: float,
+    most: int = PASSES[-1],
+) -> Forgetting:
+    """The steps that forget ``removed`` more records within (epsilon, delta) with the least
+    predicted loss, in as few passes as serve it.
 
-    ``features``: columns of a row; ``most``: passes at most. Errors: ``NotCertified`` where the training is not known
-    to forget, or no noise suffices (a preparation that saw the records may cost more than the budget by itself).
+    ``features``: columns of a row; ``most``: passes at most. Errors: ``NotCertified`` where the
+    training is not known to forget, or no noise suffices (a preparation that saw the records may
+    cost more than the budget by itself).
     """
     budget(epsilon, delta)  # refuses what no budget can be
     whole("passes", most)
@@ -107,15 +117,25 @@ def planned(training: Training, earlier: tuple[Continued, ...], removed: int, fe
             if std**2 * shrunk + rest < best / 1.1:
                 best, chosen = std**2 * shrunk + rest, (passes, _begun(run, std))
     if chosen is None:
-        raise InputError("n", f"makes passes of more than {LONGEST} steps", training.n, "use larger batches")
+        raise InputError(
+            "n", f"makes passes of more than {LONGEST} steps", training.n, "use larger batches"
+        )
     passes, run = chosen
     certificate = Certificate(Unlearning(training, (*earlier, Continued(run, removed))))
     return Forgetting(certificate, passes, best, anew(training, features))
 
 
-def least_noise(training: Training, earlier: tuple[Continued, ...], removed: int, run: Run, epsilon: float,
-                delta: float) -> float:
-    """The least standard deviation of noise on the weights before the steps of ``run`` that keeps the budget."""
+def least_noise(
+    training: Training,
+    earlier: tuple[Continued, ...],
+    removed: int,
+    run: Run,
+    epsilon: float,
+    delta: float,
+) -> float:
+    """The least standard deviation of noise on the weights before the steps of ``run`` that keeps
+    the budget."""
+
     def enough(std: float) -> bool:
         found = Certificate(Unlearning(training, (*earlier, Continued(_begun(run, std), removed))))
         return found.certifies(epsilon, delta) and found.epsilon(delta) <= epsilon
@@ -126,9 +146,12 @@ def least_noise(training: Training, earlier: tuple[Continued, ...], removed: int
     while not enough(high):
         high *= 8
         if high > 1e12:
-            raise NotCertified("no noise makes the model forget within this budget: what was prepared privately from "
-                               "the records costs more by itself, or distances are not bounded: ask for a larger "
-                               "epsilon, or train anew")
+            raise NotCertified(
+                "no noise makes the model forget within this budget: what was prepared privately "
+                "from "
+                "the records costs more by itself, or distances are not bounded: ask for a larger "
+                "epsilon, or train anew"
+            )
     low = high / 8
     while low > 1e-12 and enough(low):
         low, high = low / 8, low
@@ -140,10 +163,15 @@ def _begun(run: Run, std: float) -> Run:
 
 
 def candidates(training: Training) -> Iterator[tuple[int, Run]]:
-    """Passes and steps that may follow a training; those of a noisy one are like its own last steps."""
+    """Passes and steps that may follow a training; those of a noisy one are like its own last
+    steps."""
     loss, n = training.loss, training.n
     smooth = loss.facts().fact("smooth")
-    noisy = isinstance(training, Run) and type(training.method) is Descent and training.largest_noise > 0
+    noisy = (
+        isinstance(training, Run)
+        and type(training.method) is Descent
+        and training.largest_noise > 0
+    )
     domain = training.domain if isinstance(training, Run) else Everywhere()
     for passes in PASSES:
         for batching in _batchings(training, noisy):
@@ -152,13 +180,25 @@ def candidates(training: Training) -> Iterator[tuple[int, Run]]:
                 continue
             for size in _sizes(training, noisy, smooth):
                 std = _tail(training, steps) if isinstance(training, Run) and noisy else 0.0
-                yield passes, Run(n=n, steps=steps, step_size=size, noise=GradientNoise(std), batching=batching,
-                                  loss=loss, clip=training.clip if isinstance(training, Run) else None, domain=domain,
-                                  adjacency=_adjacency(training, batching))
+                yield (
+                    passes,
+                    Run(
+                        n=n,
+                        steps=steps,
+                        step_size=size,
+                        noise=GradientNoise(std),
+                        batching=batching,
+                        loss=loss,
+                        clip=training.clip if isinstance(training, Run) else None,
+                        domain=domain,
+                        adjacency=_adjacency(training, batching),
+                    ),
+                )
 
 
 def _adjacency(training: Training, batching: Batching) -> Adjacency:
-    """The training's, so that what both cost a record that stays is about the same neighbours, where it is defined."""
+    """The training's, so that what both cost a record that stays is about the same neighbours,
+    where it is defined."""
     wanted = training.adjacency if isinstance(training, Run) else "zero-out"
     return wanted if wanted in batching.adjacencies else "zero-out"
 
@@ -173,9 +213,13 @@ def _tail(training: Run, steps: int) -> float | tuple[float, ...]:
 def _batchings(training: Training, noisy: bool) -> tuple[Batching, ...]:
     if isinstance(training, Run) and noisy:
         kept = training.batching.drawn != "each step"
-        return (training.batching if kept else Cyclic(min(training.n, math.ceil(training.divisor))),)
+        return (
+            training.batching if kept else Cyclic(min(training.n, math.ceil(training.divisor))),
+        )
     sizes = {max(FEWEST, -(-training.n // blocks)) for blocks in BLOCKS}
-    return tuple(FullBatch() if size >= training.n else Cyclic(size) for size in sorted(sizes, reverse=True))
+    return tuple(
+        FullBatch() if size >= training.n else Cyclic(size) for size in sorted(sizes, reverse=True)
+    )
 
 
 def _sizes(training: Training, noisy: bool, smooth: float) -> tuple[StepSize, ...]:
@@ -183,13 +227,18 @@ def _sizes(training: Training, noisy: bool, smooth: float) -> tuple[StepSize, ..
     if isinstance(training, Run) and noisy:
         return (Constant(float(training.step_sizes[-1])),)
     ridge = training.loss.ridge
-    return (Constant(1 / smooth), *((InverseDecay(smooth / 2, ridge * times) for times in (1.0, 4.0)) if ridge else ()))
+    return (
+        Constant(1 / smooth),
+        *((InverseDecay(smooth / 2, ridge * times) for times in (1.0, 4.0)) if ridge else ()),
+    )
 
 
 def predicted(run: Run, features: int) -> tuple[float, float]:
-    """The expected excess loss of noise of standard deviation 1 before the first step, and that of all else.
+    """The expected excess loss of noise of standard deviation 1 before the first step, and that of
+    all else.
 
-    On a quadratic with the curvature that rows of the loss's norm have if their second moments fall as 1/i.
+    On a quadratic with the curvature that rows of the loss's norm have if their second moments fall
+    as 1/i.
     """
     h, count, share = _spectrum(run, features)
     left, later = _left(run, h)
@@ -202,8 +251,8 @@ def predicted(run: Run, features: int) -> tuple[float, float]:
 
 
 def anew(training: Training, features: int) -> int | None:
-    """Passes that training anew would take: those of the run itself, or predicted like the steps of a request where a
-    solver found the minimiser."""
+    """Passes that training anew would take: those of the run itself, or predicted like the steps of
+    a request where a solver found the minimiser."""
     if isinstance(training, Run):
         return max(1, math.ceil(training.gradient_evaluations / training.n))
     first = math.log(max(2, training.loss.target_classes or 2))
@@ -216,7 +265,8 @@ def anew(training: Training, features: int) -> int | None:
 
 
 def _spectrum(run: Run, features: int) -> tuple[Array, Array, Array]:
-    """Curvatures at some places, how many directions each stands for, and each direction's share of the gradients."""
+    """Curvatures at some places, how many directions each stands for, and each direction's share of
+    the gradients."""
     edges = np.unique(np.round(np.geomspace(1, features + 1, DIRECTIONS + 1)).astype(int))
     count = np.diff(edges).astype(float)
     falling = np.concatenate((np.zeros(1), np.cumsum(1 / np.arange(1.0, features + 1))))
@@ -226,7 +276,8 @@ def _spectrum(run: Run, features: int) -> tuple[Array, Array, Array]:
 
 
 def _left(run: Run, h: Array) -> tuple[Array, Array]:
-    """What all steps leave of a displacement along each direction, and what those after every step leave."""
+    """What all steps leave of a displacement along each direction, and what those after every step
+    leave."""
     factors: Array = np.abs(1 - np.outer(h, run.step_sizes)).astype(np.float64)
     later = np.cumprod(factors[:, ::-1], axis=1)[:, ::-1].astype(np.float64)
     return later[:, 0], np.concatenate((later[:, 1:], np.ones((h.size, 1))), axis=1)
@@ -239,9 +290,11 @@ def private(run: Run) -> Certificate | None:
 
 
 def together(*certificates: Certificate | None) -> Curve | None:
-    """What several releases cost a record that stays, under the adjacency of the first; ``None`` where one of them
-    promises nothing under it."""
+    """What several releases cost a record that stays, under the adjacency of the first; ``None``
+    where one of them promises nothing under it."""
     first = certificates[0]
-    converted = [None if one is None or first is None else one.under(first.adjacency) for one in certificates]
+    converted = [
+        None if one is None or first is None else one.under(first.adjacency) for one in certificates
+    ]
     curves = [one.curve() for one in converted if one is not None and one.subject.curves]
     return compose(*curves) if len(curves) == len(certificates) else None

@@ -5,67 +5,82 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+
 from lastiterate.analysis.langevin import moved_draws
+from lastiterate.analysis.perturbed_objective import log_determinants, steps_for
 from lastiterate.planning.plan_request import MEAN_SHARE, Asked, falling, linear_loss
-from lastiterate.planning.task import POWERS
-from lastiterate.planning.task import COSINES
+from lastiterate.planning.task import COSINES, POWERS, budget
 from lastiterate.run.adjacency import records_moved
 from lastiterate.run.batching import Batching, Cyclic, FullBatch, Permuted, RandomAllocation
-from lastiterate.run.noise import Correlated
 from lastiterate.run.facts import FLOAT_SLACK
-from lastiterate.run.noise import Noise, NoiseMultiplier
-from lastiterate.run.preprocessing import CosineFeatures, Preparation, PrivateCovariance, PrivateTargetMean
-from lastiterate.run.run import Run
-from lastiterate.run.step_sizes import StableSteps
-from lastiterate.run.updates import HeavyBall
-from collections.abc import Iterator
-from lastiterate.analysis.perturbed_objective import log_determinants, steps_for
-from lastiterate.planning.plan_request import Asked, linear_loss
-from lastiterate.planning.task import budget
 from lastiterate.run.losses import Logistic, Softmax
-from lastiterate.run.noise import NoiseMultiplier
 from lastiterate.run.methods import PerturbedMinimiser
-from lastiterate.run.step_sizes import Constant
+from lastiterate.run.noise import Correlated, Noise, NoiseMultiplier
+from lastiterate.run.preprocessing import (
+    CosineFeatures,
+    Preparation,
+    PrivateCovariance,
+    PrivateTargetMean,
+)
+from lastiterate.run.run import Run
+from lastiterate.run.step_sizes import Constant, StableSteps
+from lastiterate.run.updates import HeavyBall
 
-
-# Rows whitened in part by a private covariance, on the unit sphere or clipped; fresh secret blocks, or full batches.
-#
-# Constants were compared on synthetic families (benchmarks/utility/planner_constants.py).
+# Rows whitened in part by a private covariance, on the unit sphere or clipped; fresh secret blocks,
+# or full batches.  Constants were compared on synthetic families
+# (benchmarks/utility/planner_constants.py).
 
 MANY_BLOCKS, FEW_BLOCKS = 20, 10
 ENOUGH_RECORDS, FEWEST_RECORDS = 150, 50  #: in a block, of many blocks and of few
 PASSES = (50, 20, 10)  #: see ``allowed``
-SHORT = ((50, 5), (100, 3))  #: blocks and passes where the time budget allows fewer still, and nothing is gathered
+SHORT = (
+    (50, 5),
+    (100, 3),
+)  #: blocks and passes where the time budget allows fewer still, and nothing is gathered
 SAVED = 0.5
-"""Seconds that fewer passes must save to be weighed: on families of 40,000 to 100,000 records 20 instead of 50 passes
-cost .001 of accuracy where the risk that is predicted is as low, and 10 passes up to .008."""
+"""Seconds that fewer passes must save to be weighed: on families of 40,000 to 100,000 records 20
+instead of 50 passes cost .001 of accuracy where the risk that is predicted is as low, and 10 passes
+up to .008."""
 STEPS = (64, 128, 256)  #: of full batches
 CLIP = 0.1  #: per-example gradients of classifiers are clipped to this fraction of their bound
-RESIDUAL_CLIPS = (0.2, 0.35)  #: of targets in [-1, 1] around their private mean: less noise, or less bias
+RESIDUAL_CLIPS = (
+    0.2,
+    0.35,
+)  #: of targets in [-1, 1] around their private mean: less noise, or less bias
 TARGET_SHARE = 0.04  #: part of mu^2 spent on that mean
 LONGEST = (None, 1.5, 2.0, 3.0)
-"""Norms that whitened rows are clipped to, relative to their root mean square; None: all are divided by theirs."""
+"""Norms that whitened rows are clipped to, relative to their root mean square; None: all are
+divided by theirs."""
 CLIPPED = 0.25  #: to this multiple of it before they are whitened, relative to their norm
 BETA = 0.9
 POWER = 0.35
 COVARIANCE_SHARE = 0.04  #: part of the budget mu^2
-COSINE_SHARE, COSINE_POWER = 0.04, 0.25  #: the same for the mean of cosine features, and the power beside them
+COSINE_SHARE, COSINE_POWER = (
+    0.04,
+    0.25,
+)  #: the same for the mean of cosine features, and the power beside them
 TRAVELLED = 3.7  #: the length of all steps, momentum included, times clip sqrt(classes) / (n mu)
-FEW_FEATURES, RESOLVED = 64, 10  #: further features need n mu of so many each, or the length is shorter,
+FEW_FEATURES, RESOLVED = (
+    64,
+    10,
+)  #: further features need n mu of so many each, or the length is shorter,
 SHORTEST = 0.6  #: at least this part of it: shorter ones lose signal at small budgets
 REGRESSION_TRAVELLED = 0.15  #: the same, of regressions
 SHAPE = 0.55  #: the mean of the falling steps over the first
 
 
 def allocation(asked: Asked) -> Iterator[Run]:
-    """Secret blocks drawn anew in every pass, certified by their allocation; for one record that is zeroed."""
+    """Secret blocks drawn anew in every pass, certified by their allocation; for one record that is
+    zeroed."""
     asked, blocks = weighed(asked), block_count(asked.task.n)
     if blocks < 2 or records_moved(asked.adjacency) != 1:
         return
     batching, left = RandomAllocation(-(-asked.task.n // blocks)), asked.mu**2 * (1 - spent(asked))
 
     def run(passes: int) -> Run:
-        noise = NoiseMultiplier(1 / math.sqrt(math.log1p(left * blocks / passes)))  # near what calibration finds
+        noise = NoiseMultiplier(
+            1 / math.sqrt(math.log1p(left * blocks / passes))
+        )  # near what calibration finds
         return run_of(asked, passes * batching.blocks(asked.task.n), noise, batching)
 
     yield from allowed(asked, map(run, PASSES))
@@ -86,30 +101,37 @@ def allowed(asked: Asked, runs: Iterable[Run]) -> Iterator[Run]:
 
 
 def correlated(asked: Asked) -> Iterator[Run]:
-    """Blocks in one order for all passes with correlated noise: nothing about the batches is secret, and all iterates
-    count. In memory the order is drawn, so that it does not matter how the records are sorted; where one is exchanged,
-    full batches did as well there at small budgets."""
+    """Blocks in one order for all passes with correlated noise: nothing about the batches is
+    secret, and all iterates count. In memory the order is drawn, so that it does not matter how the
+    records are sorted; where one is exchanged, full batches did as well there at small budgets."""
     if not asked.task.streamed and records_moved(asked.adjacency) != 1:
         return
     kind, asked = Cyclic if asked.task.streamed else Permuted, weighed(asked)
     few = block_count(asked.task.n)
     short = [shape for shape in SHORT if shape[0] * ENOUGH_RECORDS <= asked.task.n]
-    batchings = [(kind(-(-asked.task.n // blocks)), passes)
-                 for blocks, passes in [(few, passes) for passes in PASSES if few >= 2] + short]
-    plain = (run_of(asked, passes * batching.blocks(asked.task.n), NoiseMultiplier(1.0), batching)
-             for batching, passes in batchings)
+    batchings = [
+        (kind(-(-asked.task.n // blocks)), passes)
+        for blocks, passes in [(few, passes) for passes in PASSES if few >= 2] + short
+    ]
+    plain = (
+        run_of(asked, passes * batching.blocks(asked.task.n), NoiseMultiplier(1.0), batching)
+        for batching, passes in batchings
+    )
     for run in allowed(asked, plain):
         yield correlated_run(asked, run.batching, run.steps // run.blocks)
 
 
 def correlated_run(asked: Asked, batching: Batching, passes: int) -> Run:
-    """Of the strategies with a band as long as a pass, the one whose noise leaves the lowest predicted risk."""
+    """Of the strategies with a band as long as a pass, the one whose noise leaves the lowest
+    predicted risk."""
     blocks = batching.blocks(asked.task.n)
     steps, left = passes * blocks, asked.mu * math.sqrt(1 - spent(asked))
 
     def run(power: float) -> Run:
         unit = Correlated(1.0, blocks if blocks > 1 else steps, power)
-        moved = moved_draws(unit, blocks, steps) * records_moved(asked.adjacency) * (1 + FLOAT_SLACK)
+        moved = (
+            moved_draws(unit, blocks, steps) * records_moved(asked.adjacency) * (1 + FLOAT_SLACK)
+        )
         return run_of(asked, steps, unit.scaled(moved / left), batching)
 
     return min(map(run, POWERS), key=asked.risk)
@@ -127,12 +149,18 @@ def composed(asked: Asked, steps: int) -> Run:
 
 
 def weighed(asked: Asked) -> Asked:
-    """With the longest rows, and of a regression the longest residuals, whose noise and bias together leave the lowest
-    predicted risk in full batches."""
+    """With the longest rows, and of a regression the longest residuals, whose noise and bias
+    together leave the lowest predicted risk in full batches."""
     norms = LONGEST[:1] if asked.task.feature_map == "fourier" else LONGEST
     clips = RESIDUAL_CLIPS[:1] if asked.task.classes else RESIDUAL_CLIPS
-    return min((replace(asked, longest=longest, residual_clip=clip) for longest in norms for clip in clips),
-               key=lambda one: one.risk(composed(one, STEPS[1])))
+    return min(
+        (
+            replace(asked, longest=longest, residual_clip=clip)
+            for longest in norms
+            for clip in clips
+        ),
+        key=lambda one: one.risk(composed(one, STEPS[1])),
+    )
 
 
 def spent(asked: Asked) -> float:
@@ -142,46 +170,66 @@ def spent(asked: Asked) -> float:
 
 
 def block_count(n: int) -> int:
-    """Blocks that hold enough records for their second moments to be like those of all; fewer than 2: too few."""
+    """Blocks that hold enough records for their second moments to be like those of all; fewer than
+    2: too few."""
     return min(MANY_BLOCKS, max(n // ENOUGH_RECORDS, min(FEW_BLOCKS, n // FEWEST_RECORDS)))
 
 
 def run_of(asked: Asked, steps: int, noise: Noise, batching: Batching) -> Run:
-    """Clipped gradients, momentum, steps that are stable for what was released of the whitened rows."""
+    """Clipped gradients, momentum, steps that are stable for what was released of the whitened
+    rows."""
     task = asked.task
     loss = linear_loss(task, asked.longest or 1.0, asked.residual_clip)
     clip = CLIP * loss.facts().fact("lipschitz") if task.classes else None
-    run = Run(n=task.n, steps=steps, step_size=StableSteps(falling(1.0, steps)), noise=noise, batching=batching,
-              loss=loss, clip=clip, update=HeavyBall(BETA), adjacency=asked.adjacency,
-              prelude=preparation(asked), rows_per_unit=task.rows_per_unit,
-              rows_per_record=task.rows_per_record)
+    run = Run(
+        n=task.n,
+        steps=steps,
+        step_size=StableSteps(falling(1.0, steps)),
+        noise=noise,
+        batching=batching,
+        loss=loss,
+        clip=clip,
+        update=HeavyBall(BETA),
+        adjacency=asked.adjacency,
+        prelude=preparation(asked),
+        rows_per_unit=task.rows_per_unit,
+        rows_per_record=task.rows_per_record,
+    )
     return replace(run, step_size=StableSteps(falling(first_step(asked, run), steps)))
 
 
 def preparation(asked: Asked) -> tuple[Preparation, ...]:
     """Rows that are whitened in part; a regression's targets are centred, too."""
     moved = records_moved(asked.adjacency)
-    targets = () if asked.task.classes else (PrivateTargetMean(asked.multiplier(TARGET_SHARE) * moved),)
+    targets = (
+        () if asked.task.classes else (PrivateTargetMean(asked.multiplier(TARGET_SHARE) * moved),)
+    )
     fourier = asked.task.feature_map == "fourier"
     cosines = (CosineFeatures(asked.multiplier(COSINE_SHARE) * moved, COSINES),) if fourier else ()
     power = COSINE_POWER if fourier else POWER
     clipped = CLIPPED * asked.longest * asked.task.mapped_norm if asked.longest else None
-    covariance = PrivateCovariance(math.sqrt(moved) * asked.multiplier(COVARIANCE_SHARE), power, clipped)
+    covariance = PrivateCovariance(
+        math.sqrt(moved) * asked.multiplier(COVARIANCE_SHARE), power, clipped
+    )
     return (*targets, *asked.maps, asked.mean(MEAN_SHARE), *cosines, covariance)
 
 
 def first_step(asked: Asked, run: Run) -> float:
-    """Of steps that add up to a length in proportion to n mu / clip: the noise that a weight collects over the run,
-    were there no curvature, is then the same for every n, budget and clip, and falls with sqrt(classes). Where rows may
-    be longer noise is in proportion, and shorter ways make up for a part of it."""
-    return travelled(asked, CLIP) * (asked.longest or 1.0) ** -1.5 * (1 - BETA) / (SHAPE * run.steps)
+    """Of steps that add up to a length in proportion to n mu / clip: the noise that a weight
+    collects over the run, were there no curvature, is then the same for every n, budget and clip,
+    and falls with sqrt(classes). Where rows may be longer noise is in proportion, and shorter ways
+    make up for a part of it."""
+    return (
+        travelled(asked, CLIP) * (asked.longest or 1.0) ** -1.5 * (1 - BETA) / (SHAPE * run.steps)
+    )
 
 
 def travelled(asked: Asked, clip: float) -> float:
-    """The length of all steps, momentum included; ``clip``: what the residuals of classes are clipped to.
+    """The length of all steps, momentum included; ``clip``: what the residuals of classes are
+    clipped to.
 
-    Shorter where rows have more directions than the budget can distinguish: noise goes on in all of them for as long as
-    the steps, while the records' signal lies in few.
+    Shorter where rows have more directions than the budget can distinguish: noise goes on in all of
+    them for as long as the steps, while the records' signal lies in few.
     """
     task, resolved = asked.task, asked.task.n * asked.mu
     if not task.classes:
@@ -191,21 +239,30 @@ def travelled(asked: Asked, clip: float) -> float:
     return TRAVELLED * shorter / (math.sqrt(task.classes) * clip) * resolved
 
 
-# The minimiser of an objective with one random linear term, on whitened rows: no steps to pay for, but a ridge.
-#
-# Constants were compared on synthetic families (benchmarks/utility/planner_constants.py).
+# The minimiser of an objective with one random linear term, on whitened rows: no steps to pay for,
+# but a ridge.  Constants were compared on synthetic families
+# (benchmarks/utility/planner_constants.py).
 
 SHARES = (0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4)  #: ridges, relative to the smoothness of the data term
 STEP = 0.9  #: of the solver, relative to 1/smooth
-LAST = 0.3  #: noise on the minimiser, relative to the least that the linear term leaves in any direction
-LARGEST_EPSILON = 50.0  #: beyond it e^epsilon times the probability of a term that is too long could count
-TOLERANCE = 0.05  #: of the solver, as mu of the noise on the minimiser, relative to that of the linear term
+#: noise on the minimiser, relative to the least that the linear term leaves in any direction
+LAST = 0.3
+LARGEST_EPSILON = (
+    50.0  #: beyond it e^epsilon times the probability of a term that is too long could count
+)
+TOLERANCE = (
+    0.05  #: of the solver, as mu of the noise on the minimiser, relative to that of the linear term
+)
 
 
 def perturbed(asked: Asked) -> Iterator[Run]:
     """Runs for ever smaller ridges, while the solver's error can be bounded."""
-    if asked.task.classes == 0 or records_moved(asked.adjacency) != 1 or asked.task.rows_per_unit > 1 \
-            or asked.task.rows_per_record > 1:
+    if (
+        asked.task.classes == 0
+        or records_moved(asked.adjacency) != 1
+        or asked.task.rows_per_unit > 1
+        or asked.task.rows_per_record > 1
+    ):
         return
     best = weighed(asked)
     for share in SHARES:
@@ -216,18 +273,26 @@ def perturbed(asked: Asked) -> Iterator[Run]:
 
 
 def minimiser_run_of(asked: Asked, share: float, *, cap: float | None = None) -> Run | None:
-    """The run for a ridge of this share, with about the noise that it needs; ``None`` where so small a ridge
-    takes epsilon by itself, where epsilon is out of range, or double precision cannot reach the tolerance.
+    """The run for a ridge of this share, with about the noise that it needs; ``None`` where so
+    small a ridge takes epsilon by itself, where epsilon is out of range, or double precision cannot
+    reach the tolerance.
     """
     task = asked.task
     loss = linear_loss(task, asked.longest or 1.0)
     assert isinstance(loss, Logistic | Softmax)
     loss = replace(loss, cap=cap)
     loss = replace(loss, ridge=share * loss.facts().fact("smooth"))
-    run = Run(n=task.n, steps=1, step_size=Constant(STEP / loss.facts().fact("smooth")), loss=loss,
-              noise=NoiseMultiplier(1.0), method=PerturbedMinimiser(task.parameters, LAST),
-              adjacency=asked.adjacency,
-              prelude=preparation(asked), rows_per_unit=task.rows_per_unit)
+    run = Run(
+        n=task.n,
+        steps=1,
+        step_size=Constant(STEP / loss.facts().fact("smooth")),
+        loss=loss,
+        noise=NoiseMultiplier(1.0),
+        method=PerturbedMinimiser(task.parameters, LAST),
+        adjacency=asked.adjacency,
+        prelude=preparation(asked),
+        rows_per_unit=task.rows_per_unit,
+    )
     charged = spent(asked) * asked.mu**2 + asked.calibration_share * asked.whole_mu**2
     epsilon = asked.epsilon - log_determinants(run)
     left = budget(epsilon, asked.delta) ** 2 - charged if 0 < epsilon <= LARGEST_EPSILON else 0.0

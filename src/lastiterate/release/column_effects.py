@@ -1,7 +1,8 @@
 """What a linear model on mapped rows learned of every column, as curves with the noise's own band.
 
-A score is a sum over the columns up to the length that a row is divided by. That length is taken as its mean square,
-which follows from what the private preparation released: everything here is computed from the released model alone.
+A score is a sum over the columns up to the length that a row is divided by. That length is taken as
+its mean square, which follows from what the private preparation released: everything here is
+computed from the released model alone.
 """
 
 from __future__ import annotations
@@ -18,7 +19,13 @@ from lastiterate.features.record_fields import Choice, Field, Number
 from lastiterate.planning.reference import filtered
 from lastiterate.release.linear_model import FittedLinear
 from lastiterate.run.losses import Abstract
-from lastiterate.run.preprocessing import (PrivateCovariance, PrivateMean, PrivateTargetMean, TopEigenvalue, UnitRows)
+from lastiterate.run.preprocessing import (
+    PrivateCovariance,
+    PrivateMean,
+    PrivateTargetMean,
+    TopEigenvalue,
+    UnitRows,
+)
 from lastiterate.run.run import Run
 
 PLACES = 49
@@ -31,10 +38,11 @@ YEAR = 365.2425
 class Effect:
     """How the score changes with a column, against the private mean of all records.
 
-    ``places``: values of a number, or the numbers of ``labels``. ``change``: of the score (log odds of the second
-    class, units of half the target's range, or of several classes the score of ``answer`` against the mean of all).
-    ``band``: two standard deviations of the noise in it. ``missing``: both where the column's value is missing
-    and has an indicator. ``origin``: of a number on a logarithmic scale, what its distances are counted from.
+    ``places``: values of a number, or the numbers of ``labels``. ``change``: of the score (log odds
+    of the second class, units of half the target's range, or of several classes the score of
+    ``answer`` against the mean of all). ``band``: two standard deviations of the noise in it.
+    ``missing``: both where the column's value is missing and has an indicator. ``origin``: of a
+    number on a logarithmic scale, what its distances are counted from.
     """
 
     column: str
@@ -54,15 +62,20 @@ class Effect:
 
 
 def column_effects(model: FittedLinear) -> tuple[Effect, ...]:
-    """The effect of every number and category, the largest first; none where rows have no columns with a meaning.
+    """The effect of every number and category, the largest first; none where rows have no columns
+    with a meaning.
 
-    These are tables by a schema whose scores are linear in the mapped row. Text and arrays have no curve.
+    These are tables by a schema whose scores are linear in the mapped row. Text and arrays have no
+    curve.
     """
     schema, run = model.schema, model.run
     if schema is None or schema.array is not None or isinstance(run.loss, Abstract):
         return ()
     form = schema.form()
-    if any(type(part) not in READ for part in run.prelude) or model.released.weights.shape[1] != form.width + 1:
+    if (
+        any(type(part) not in READ for part in run.prelude)
+        or model.released.weights.shape[1] != form.width + 1
+    ):
         return ()
     slopes, mean, spread = _linear(model, form.norm)
     answers = ("",) if len(slopes) == 1 else tuple(map(str, schema.classes))
@@ -72,19 +85,35 @@ def column_effects(model: FittedLinear) -> tuple[Effect, ...]:
         block, at, column = slice(at, at + width), at + width, columns.get(field.name)
         lacks = isinstance(column, Numeric | Date) and column.missing == INDICATOR
         for places, values, labels in _asked(field, column):
-            asked = np.append(values, math.nan if isinstance(field, Number) else -1) if lacks else values
+            asked = (
+                np.append(values, math.nan if isinstance(field, Number) else -1)
+                if lacks
+                else values
+            )
             rows = (field.rows(asked) if one is None else one.rows(field, asked)) - mean[block]
             band = (2 * np.linalg.norm(rows @ spread[block], axis=1)).tolist()
             for answer, slope in zip(answers, slopes, strict=True):
                 change, many = (rows @ slope[block]).tolist(), len(places)
                 missing = (change[-1], band[-1]) if lacks else None
                 origin = column.origin if isinstance(column, Numeric) else None
-                effects.append(Effect(field.name, tuple(places.tolist()), tuple(change[:many]), tuple(band[:many]),
-                                      labels, answer, missing, origin))
+                effects.append(
+                    Effect(
+                        field.name,
+                        tuple(places.tolist()),
+                        tuple(change[:many]),
+                        tuple(band[:many]),
+                        labels,
+                        answer,
+                        missing,
+                        origin,
+                    )
+                )
     return tuple(sorted(effects, key=lambda effect: -effect.size))
 
 
-def _asked(field: Field, column: Column | None) -> Iterator[tuple[np.ndarray, np.ndarray, tuple[str, ...]]]:
+def _asked(
+    field: Field, column: Column | None
+) -> Iterator[tuple[np.ndarray, np.ndarray, tuple[str, ...]]]:
     """Values of a field, what they are in the column's units, and their names."""
     match field, column:
         case Number(), Numeric():
@@ -100,9 +129,11 @@ def _asked(field: Field, column: Column | None) -> Iterator[tuple[np.ndarray, np
 
 
 def _linear(model: FittedLinear, norm: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Slopes (k, d) of the scores in mapped rows, their private mean (d,), and the noise's spread in a slope (d, d).
+    """Slopes (k, d) of the scores in mapped rows, their private mean (d,), and the noise's spread
+    in a slope (d, d).
 
-    Several scores count against their mean, which every score may have added; its noise is the smaller for that.
+    Several scores count against their mean, which every score may have added; its noise is the
+    smaller for that.
     """
     run, weights = model.run, model.released.weights[:, :-1]
     outputs, width = weights.shape
@@ -112,7 +143,9 @@ def _linear(model: FittedLinear, norm: float) -> tuple[np.ndarray, np.ndarray, n
             mean = np.asarray(value, dtype=np.float64)
         elif isinstance(part, PrivateCovariance):
             matrix = np.asarray(value, dtype=np.float64)
-            length = math.sqrt(max(norm**2 - float(mean @ mean), 0.05 * norm**2))  # of rows as long as they may be
+            length = math.sqrt(
+                max(norm**2 - float(mean @ mean), 0.05 * norm**2)
+            )  # of rows as long as they may be
             if part.row_norm is None:
                 length *= stretch(part, matrix)
             elif keeps_lengths(part, matrix) or length < part.row_norm:
@@ -126,13 +159,15 @@ def _linear(model: FittedLinear, norm: float) -> tuple[np.ndarray, np.ndarray, n
 
 
 def _noise(model: FittedLinear) -> float:
-    """Standard deviation of the noise in a weight, at most: without curvature, or the weights' own root mean square,
-    which holds signal as well."""
+    """Standard deviation of the noise in a weight, at most: without curvature, or the weights' own
+    root mean square, which holds signal as well."""
     weights, run = model.released.weights[:, :-1], model.run
     whole = math.sqrt(float((weights**2).mean()))
     if run.method.hides_way or run.method.averaged or not run.rule.linear:
         return whole
-    return min(whole, math.sqrt(float(filtered(_executed(model), np.zeros(1), run.loss.ridge)[1][0])))
+    return min(
+        whole, math.sqrt(float(filtered(_executed(model), np.zeros(1), run.loss.ridge)[1][0]))
+    )
 
 
 def _executed(model: FittedLinear) -> Run:

@@ -1,4 +1,5 @@
-"""A data file as it is opened: its form and public facts first, its values when they have been paid for."""
+"""A data file as it is opened: its form and public facts first, its values when they have been paid
+for."""
 
 from __future__ import annotations
 
@@ -10,16 +11,24 @@ from pathlib import Path
 
 import numpy as np
 
-from lastiterate.data import (BUNDLED, Schema, check_readable, encoding as encode, load_bundled, read_table, split)
+from lastiterate.data import (
+    BUNDLED,
+    Schema,
+    check_readable,
+    encode,
+    load_bundled,
+    read_table,
+    split,
+)
 from lastiterate.data.encoding import check_stated, form_of, memory
-from lastiterate.data.schema import check_classes
 from lastiterate.data.record_source import Encoded, needed, open_stream, streams
+from lastiterate.data.schema import check_classes
 from lastiterate.data.table import Table
 from lastiterate.errors import InputError
 from lastiterate.features.row_form import RowForm
 from lastiterate.planning.task import Task
-from lastiterate.release.predictions import Labels, Range
 from lastiterate.release.linear_plans import FeatureChoice
+from lastiterate.release.predictions import Labels, Range
 from lastiterate.release.training_request import Unread
 from lastiterate.release.units import Units, identifiers
 from lastiterate.run.preprocessing import PrivateCovariance, columns
@@ -32,7 +41,8 @@ MODELS = ("logistic", "huber-ridge", SAMPLE)
 SHARE = 0.6
 """Of the memory that values may take."""
 MARGIN = 2**19
-"""Bytes for all theorems' verdicts in a certificate, and for what else does not depend on the data's form."""
+"""Bytes for all theorems' verdicts in a certificate, and for what else does not depend on the
+data's form."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +66,12 @@ class Opened:
     def task_of_units(self) -> Task:
         """The task whose records are units: n counts them."""
         assert self.who is not None
-        return replace(self.task, n=len(np.unique(self.who)), rows_per_unit=1, rows_per_record=self.rows_per_unit)
+        return replace(
+            self.task,
+            n=len(np.unique(self.who)),
+            rows_per_unit=1,
+            rows_per_record=self.rows_per_unit,
+        )
 
     @property
     def task(self) -> Task:
@@ -73,7 +88,9 @@ class Opened:
     @property
     def form(self) -> RowForm:
         """How records become rows."""
-        return self.table.form if isinstance(self.table, Encoded) else form_of(self.table, self.schema)
+        return (
+            self.table.form if isinstance(self.table, Encoded) else form_of(self.table, self.schema)
+        )
 
     @property
     def streamed(self) -> bool:
@@ -81,21 +98,28 @@ class Opened:
         return isinstance(self.table, Encoded)
 
     def size(self, run: Run | None = None) -> int:
-        """Bytes that a model of these data takes on disk, at most: weights, preparation, schema, certificate."""
+        """Bytes that a model of these data takes on disk, at most: weights, preparation, schema,
+        certificate."""
         task, wide = self.task, 0
         width = task.features
         if run is not None:
             width = columns(run.prelude, task.features)
             wide = sum(width**2 for part in run.prelude if isinstance(part, PrivateCovariance))
         numbers = (max(1, task.classes) + 4) * (width + 1) + wide
-        said = len(json.dumps(self.schema.to_dict(), indent=2)) + (0 if run is None else 4 * len(run.to_json()))
+        said = len(json.dumps(self.schema.to_dict(), indent=2)) + (
+            0 if run is None else 4 * len(run.to_json())
+        )
         return 8 * numbers + 2 * said + MARGIN
 
     @property
     def answers(self) -> Labels | Range:
         """What scores of a model of these data mean."""
         bounds = self.schema.target_range
-        return Labels(self.schema.classes) if bounds is None else Range(float(bounds[0]), float(bounds[1]))
+        return (
+            Labels(self.schema.classes)
+            if bounds is None
+            else Range(float(bounds[0]), float(bounds[1]))
+        )
 
     @property
     def data(self) -> Encoded | Unread:
@@ -127,20 +151,35 @@ class Opened:
         return split(len(self.table), seed=0)
 
 
-def open_file(data: str, *, schema: Schema | None, test: str | None, row_norm: float | None,
-              units: Units | None = None, stream: bool = False, choose: Choose | None = None,
-              nominal: int | None = None) -> Opened:
-    """The file, not yet encoded, bounded to a public number of rows per unit; a public test file is read whole.
+def open_file(
+    data: str,
+    *,
+    schema: Schema | None,
+    test: str | None,
+    row_norm: float | None,
+    units: Units | None = None,
+    stream: bool = False,
+    choose: Choose | None = None,
+    nominal: int | None = None,
+) -> Opened:
+    """The file, not yet encoded, bounded to a public number of rows per unit; a public test file is
+    read whole.
 
-    ``nominal``: the public number that stands for how many records there are, where that is private.
+    ``nominal``: the public number that stands for how many records there are, where that is
+    private.
 
-    ``stream``: the values will be read piece by piece. ``choose``: says which public maps the schema gets.
+    ``stream``: the values will be read piece by piece. ``choose``: says which public maps the
+    schema gets.
     """
     if stream:
         return _opened_stream(data, schema, test, row_norm, units, choose)
     bundled = data in BUNDLED
     if bundled and test is not None:
-        raise InputError("test", "cannot be combined with a bundled set, a fifth of which is kept for testing", test)
+        raise InputError(
+            "test",
+            "cannot be combined with a bundled set, a fifth of which is kept for testing",
+            test,
+        )
     table, own = load_bundled(data) if bundled else (read_table(data, schema), schema)
     if own is None:
         raise needs_schema(data)
@@ -151,7 +190,8 @@ def open_file(data: str, *, schema: Schema | None, test: str | None, row_norm: f
         who = identifiers(table.cells[units.column])
     if len(table) < 2:
         raise InputError("data file", "must hold at least two records", len(table))
-    # where units are protected, how many rows they have is theirs: only how many units there are is public
+    # where units are protected, how many rows they have is theirs: only how many units there are is
+    # public
     count = nominal or (len(table) if who is None else len(np.unique(who)))
     choice = None if choose is None else choose(own, table.shape or (len(table.names),), count)
     own = own if choice is None else choice.schema
@@ -159,17 +199,32 @@ def open_file(data: str, *, schema: Schema | None, test: str | None, row_norm: f
     check_stated(table, own)
     held = None if test is None else _public_test(test, own, form.width)
     norm = form.norm if row_norm is None else row_norm
-    return Opened(table, own, norm, held, bundled, 1 if units is None else units.rows, who, choice, nominal)
+    return Opened(
+        table, own, norm, held, bundled, 1 if units is None else units.rows, who, choice, nominal
+    )
 
 
-def _opened_stream(data: str, schema: Schema | None, test: str | None, row_norm: float | None,
-                   units: Units | None, choose: Choose | None) -> Opened:
+def _opened_stream(
+    data: str,
+    schema: Schema | None,
+    test: str | None,
+    row_norm: float | None,
+    units: Units | None,
+    choose: Choose | None,
+) -> Opened:
     if schema is None:
-        raise InputError("stream", "is for files of your own", data, "leave it out") if data in BUNDLED else \
-            needs_schema(data)
+        raise (
+            InputError("stream", "is for files of your own", data, "leave it out")
+            if data in BUNDLED
+            else needs_schema(data)
+        )
     if units is not None:
-        raise InputError("unit", "cannot be bounded where a file is read piece by piece", units.column,
-                         "write a file with at most so many rows of each unit first (lastiterate.kept_rows)")
+        raise InputError(
+            "unit",
+            "cannot be bounded where a file is read piece by piece",
+            units.column,
+            "write a file with at most so many rows of each unit first (lastiterate.kept_rows)",
+        )
     file = open_stream(data, schema)
     choice = None if choose is None else choose(schema, file.shape or (len(file.names),), len(file))
     schema = schema if choice is None else choice.schema
@@ -183,24 +238,36 @@ def _opened_stream(data: str, schema: Schema | None, test: str | None, row_norm:
 
 
 def too_large(data: str) -> str | None:
-    """Why a data file has to be read piece by piece, in words; ``None`` where its values fit in memory."""
+    """Why a data file has to be read piece by piece, in words; ``None`` where its values fit in
+    memory."""
     if data in BUNDLED or not streams(data):
         return None
     bytes_, most = needed(data), memory()
     if bytes_ <= SHARE * most:
         return None
-    return f"they need about {bytes_ / 1e9:.3g} GB of memory, and this machine has {most / 1e9:.3g} GB"
+    return (
+        f"they need about {bytes_ / 1e9:.3g} GB of memory, and this machine has {most / 1e9:.3g} GB"
+    )
 
 
 def _public_test(path: str, schema: Schema, width: int) -> tuple[np.ndarray, np.ndarray]:
     features, target = encode(read_table(path, schema), schema)
     if features.shape[1] != width:
-        raise InputError("test", f"must have {width} features like the data file", features.shape[1])
+        raise InputError(
+            "test", f"must have {width} features like the data file", features.shape[1]
+        )
     return features, target
 
 
-def schema_for(data: str, path: Path | None, *, target: str | None, classes: str | None, model: str | None,
-               header: bool | None = None) -> Schema | None:
+def schema_for(
+    data: str,
+    path: Path | None,
+    *,
+    target: str | None,
+    classes: str | None,
+    model: str | None,
+    header: bool | None = None,
+) -> Schema | None:
     """The schema of a data file with what the flags change in it; ``None`` for bundled sets.
 
     Without a ``path`` it is the file of the same name that ends in .toml.
@@ -208,10 +275,19 @@ def schema_for(data: str, path: Path | None, *, target: str | None, classes: str
     if model not in (None, *MODELS):
         raise InputError("model", "must be one of " + ", ".join(MODELS), model)
     if data in BUNDLED:
-        for name, value in (("schema", path), ("target", target), ("classes", classes), ("header", header)):
+        for name, value in (
+            ("schema", path),
+            ("target", target),
+            ("classes", classes),
+            ("header", header),
+        ):
             if value is not None:
-                raise InputError(name, "cannot be combined with a bundled set, which has its own schema", str(value),
-                                 "leave it out")
+                raise InputError(
+                    name,
+                    "cannot be combined with a bundled set, which has its own schema",
+                    str(value),
+                    "leave it out",
+                )
         _check_fits(model, load_bundled(data)[1])
         return None
     if path is None:
@@ -235,12 +311,23 @@ def _check_fits(model: str | None, schema: Schema) -> None:
     if model is None or schema.regression == (model != "logistic"):
         return
     if model == SAMPLE:
-        raise InputError("model", "needs a target that is a range of numbers", SAMPLE, "use logistic for classes")
-    raise InputError("model", "does not fit the target: the schema says "
-                     + ("a range of numbers" if schema.regression else "classes"), model,
-                     "use huber-ridge" if schema.regression else "use logistic")
+        raise InputError(
+            "model", "needs a target that is a range of numbers", SAMPLE, "use logistic for classes"
+        )
+    raise InputError(
+        "model",
+        "does not fit the target: the schema says "
+        + ("a range of numbers" if schema.regression else "classes"),
+        model,
+        "use huber-ridge" if schema.regression else "use logistic",
+    )
 
 
 def needs_schema(data: str) -> InputError:
-    return InputError("schema", f"is needed: the public ranges, categories and classes of {Path(data).name}", None,
-                      f"write one to fill in with: lastiterate schema {data} --out {Path(data).with_suffix('.toml')}")
+    return InputError(
+        "schema",
+        f"is needed: the public ranges, categories and classes of {Path(data).name}",
+        None,
+        f"write one to fill in with: lastiterate schema {data} --out "
+        f"{Path(data).with_suffix('.toml')}",
+    )

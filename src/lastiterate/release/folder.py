@@ -2,38 +2,39 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
-import stat
-from collections.abc import Mapping
-from pathlib import Path
-from typing import cast
-from lastiterate import limits
-from lastiterate.atomic_files import whole_file, write_file
-from lastiterate.errors import InputError
-from lastiterate.run import serialization as strict_json
-import glob
 import shutil
+import stat
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
+
 import numpy as np
+
 from lastiterate import interrupts, limits
 from lastiterate.accounting.certificate import Certificate, entry_of
 from lastiterate.accounting.document import content_hash
-from lastiterate.atomic_files import UNFINISHED, is_taken, sync_folder
+from lastiterate.atomic_files import UNFINISHED, is_taken, sync_folder, whole_file, write_file
+from lastiterate.errors import InputError
+from lastiterate.run import serialization as strict_json
 
-
-# The list of a folder's files with their hashes, ``manifest.json``: what was written together, and nothing else.
-#
-# The certificate cannot hold the hash of the page that shows the certificate. So the folder has a list of all files but
-# itself and the signature, which is over the list as well. Whoever changes a file can write another list: without a
-# signature it shows damage and additions, not a folder that somebody issued again as a whole.
+# The list of a folder's files with their hashes, ``manifest.json``: what was written together, and
+# nothing else.  The certificate cannot hold the hash of the page that shows the certificate. So the
+# folder has a list of all files but itself and the signature, which is over the list as well.
+# Whoever changes a file can write another list: without a signature it shows damage and additions,
+# not a folder that somebody issued again as a whole.
 
 MANIFEST, PAGE, SIGNATURE = "manifest.json", "report.html", "model.sig"
-OLD = ("by its format it was written before folders had a list of their files: nothing compares {} with what was "
-       "released, and files may have been added")
+OLD = (
+    "by its format it was written before folders had a list of their files: nothing compares {} "
+    "with what was "
+    "released, and files may have been added"
+)
 
 
 def written(files: Mapping[str, bytes]) -> bytes:
@@ -48,12 +49,15 @@ def _form(listed: Mapping[str, object]) -> bytes:
 def add(folder: Path, name: str, content: bytes, *, replacing: bool = False) -> None:
     """Write one more file into a folder and list it; there is space for both before either appears.
 
-    A folder without a list stays without one: what nobody listed when it was written is not vouched for later.
+    A folder without a list stays without one: what nobody listed when it was written is not vouched
+    for later.
     """
     if not (folder / MANIFEST).is_file():
         write_file(folder / name, content, new=not replacing)
         return
-    listed = _listed(strict_json.content(folder / MANIFEST, MANIFEST)) | {name: hashlib.sha256(content).hexdigest()}
+    listed = _listed(strict_json.content(folder / MANIFEST, MANIFEST)) | {
+        name: hashlib.sha256(content).hexdigest()
+    }
     with whole_file(folder / MANIFEST) as file:
         file.write(_form(listed))
         file.flush()
@@ -64,7 +68,9 @@ def add(folder: Path, name: str, content: bytes, *, replacing: bool = False) -> 
 def holds(folder: Path, name: str) -> bool:
     """Whether a file is in a folder, as the folder's list says."""
     try:
-        return _listed(strict_json.content(folder / MANIFEST, MANIFEST))[name] == _hash(folder / name)
+        return _listed(strict_json.content(folder / MANIFEST, MANIFEST))[name] == _hash(
+            folder / name
+        )
     except (InputError, OSError, KeyError):
         return False
 
@@ -75,29 +81,51 @@ def compared(folder: Path, needed: bool) -> tuple[tuple[str, ...], tuple[str, ..
     ``needed``: whether a folder of its form has a list of files; older ones have none.
     """
     there = sorted(folder.iterdir())
-    problems = tuple(f"{_name(path)} is {_what(path)}, not a file of its own" for path in there if not _plain(path))
+    problems = tuple(
+        f"{_name(path)} is {_what(path)}, not a file of its own"
+        for path in there
+        if not _plain(path)
+    )
     if not (folder / MANIFEST).is_file():
         rest = [_name(path) for path in there if path.name in (PAGE,) or path.name not in KNOWN]
-        return (*problems, *((f"{MANIFEST} is missing",) if needed else ())), \
-            () if needed else (OLD.format(", ".join(rest) or "a page that is added"),)
+        return (*problems, *((f"{MANIFEST} is missing",) if needed else ())), () if needed else (
+            OLD.format(", ".join(rest) or "a page that is added"),
+        )
     try:
         listed = _listed(strict_json.content(folder / MANIFEST, MANIFEST))
     except InputError as error:
         return (*problems, str(error)), ()
     plain = {path.name: path for path in there if _plain(path)}
-    sizes = {name: plain[name].lstat().st_size for name in listed if name in plain and name != KNOWN[0]}
+    sizes = {
+        name: plain[name].lstat().st_size for name in listed if name in plain and name != KNOWN[0]
+    }
     if sum(sizes.values()) > limits.OTHERS:
         largest = max(sizes, key=lambda name: sizes[name])
-        return (*problems, f"{largest} has {sizes[largest]:,} bytes, and was not compared: all files but "
-                           f"{KNOWN[0]} may have {limits.text(limits.OTHERS)} together"), ()
-    changed = tuple(f"{name} is not the file that {MANIFEST} lists" for name, digest in listed.items()
-                    if name in plain and _hash(plain[name]) != digest)
-    gone = tuple(f"{name} is listed in {MANIFEST} and missing" for name in listed
-                 if name not in plain and name != PAGE and not os.path.lexists(folder / name))
-    added = tuple(f"{_name(path)} was added: {MANIFEST} does not list it" for path in plain.values()
-                  if path.name not in {*listed, MANIFEST, SIGNATURE})
-    removed = (f"{PAGE} was removed: lastiterate report makes it again",) if PAGE in listed and not os.path.lexists(
-        folder / PAGE) else ()
+        return (
+            *problems,
+            f"{largest} has {sizes[largest]:,} bytes, and was not compared: all files but "
+            f"{KNOWN[0]} may have {limits.text(limits.OTHERS)} together",
+        ), ()
+    changed = tuple(
+        f"{name} is not the file that {MANIFEST} lists"
+        for name, digest in listed.items()
+        if name in plain and _hash(plain[name]) != digest
+    )
+    gone = tuple(
+        f"{name} is listed in {MANIFEST} and missing"
+        for name in listed
+        if name not in plain and name != PAGE and not os.path.lexists(folder / name)
+    )
+    added = tuple(
+        f"{_name(path)} was added: {MANIFEST} does not list it"
+        for path in plain.values()
+        if path.name not in {*listed, MANIFEST, SIGNATURE}
+    )
+    removed = (
+        (f"{PAGE} was removed: lastiterate report makes it again",)
+        if PAGE in listed and not os.path.lexists(folder / PAGE)
+        else ()
+    )
     return (*problems, *changed, *gone), (*added, *removed)
 
 
@@ -107,9 +135,15 @@ KNOWN = ("weights.safetensors", "model.json", "certificate.json", SIGNATURE)
 def _listed(content: bytes) -> dict[str, str]:
     body = strict_json.loads(content, MANIFEST)
     listed = body.get("sha256") if strict_json.is_object(body) else None
-    if not strict_json.is_object(listed) or not all(isinstance(digest, str) for digest in listed.values()) \
-            or any(Path(name).name != name for name in listed) or _form(listed) != content:
-        raise InputError(MANIFEST, "must be the list that was written with the folder", None, "it was changed")
+    if (
+        not strict_json.is_object(listed)
+        or not all(isinstance(digest, str) for digest in listed.values())
+        or any(Path(name).name != name for name in listed)
+        or _form(listed) != content
+    ):
+        raise InputError(
+            MANIFEST, "must be the list that was written with the folder", None, "it was changed"
+        )
     return cast("dict[str, str]", listed)
 
 
@@ -131,11 +165,11 @@ def _name(path: Path) -> str:
     return path.name if path.name.isprintable() else ascii(path.name)
 
 
-# A released model on disk: weights, what is needed to predict, the certificate; written whole or not at all.
-#
-# ``certificate.json`` holds the SHA-256 of weights and model, and says what it certifies: a ``run``, or the ``problem``
-# of a posterior sample. ``model.json`` names the kind of model and repeats that description. ``manifest.json`` lists all
-# files with their hashes, the page too that is written last (see ``manifest``).
+# A released model on disk: weights, what is needed to predict, the certificate; written whole or
+# not at all.  ``certificate.json`` holds the SHA-256 of weights and model, and says what it
+# certifies: a ``run``, or the ``problem`` of a posterior sample. ``model.json`` names the kind of
+# model and repeats that description. ``manifest.json`` lists all files with their hashes, the page
+# too that is written last (see ``manifest``).
 
 try:
     import fcntl
@@ -161,38 +195,58 @@ class Stored:
     hashes: dict[str, str]
 
     def damage(self) -> list[str]:
-        """What does not fit together: files that were not certified, and another description than the certificate's.
+        """What does not fit together: files that were not certified, and another description than
+        the certificate's.
 
-        **Guarantee:** where it is empty, weights and description are those the certificate was written for. Whether its
-        numbers follow from the description is for ``verify`` to recompute.
+        **Guarantee:** where it is empty, weights and description are those the certificate was
+        written for. Whether its numbers follow from the description is for ``verify`` to recompute.
         """
-        flaws = [f"{name} is not the file that was certified" for name, entry in HASHES.items()
-                 if self.hashes[name] != self.certificate.get(entry)]
+        flaws = [
+            f"{name} is not the file that was certified"
+            for name, entry in HASHES.items()
+            if self.hashes[name] != self.certificate.get(entry)
+        ]
         if self.certificate.get("content_sha256") != content_hash(self.certificate):
-            flaws.append("the content hash does not match: something in the certificate was changed")
+            flaws.append(
+                "the content hash does not match: something in the certificate was changed"
+            )
         subject = entry_of(self.certificate)
         if json.dumps(self.model.get(subject)) != json.dumps(self.certificate[subject]):
             flaws.append(f"{MODEL} describes another {subject} than the certificate")
         return flaws
 
     def tensors(self) -> dict[str, np.ndarray]:
-        """The arrays of the weights file, by name; anything but finite floating-point numbers is refused."""
+        """The arrays of the weights file, by name; anything but finite floating-point numbers is
+        refused."""
         from safetensors.numpy import load as unpack
 
         try:
             arrays = unpack(self.weights)
         except Exception as error:  # the format's parser raises several kinds on damaged bytes
-            raise InputError(WEIGHTS, "must hold arrays in the safetensors format", str(error)[:80]) from None
+            raise InputError(
+                WEIGHTS, "must hold arrays in the safetensors format", str(error)[:80]
+            ) from None
         for name, array in arrays.items():
             if array.dtype.kind != "f" or not np.isfinite(array).all():
-                raise InputError(WEIGHTS, "must hold finite floating-point numbers", f"{name}: {array.dtype}",
-                                 "the library writes no others")
+                raise InputError(
+                    WEIGHTS,
+                    "must hold finite floating-point numbers",
+                    f"{name}: {array.dtype}",
+                    "the library writes no others",
+                )
         return arrays
 
 
-def write(folder: str | Path, tensors: dict[str, np.ndarray], model: dict[str, Any], certificate: Certificate,
-          delta: float, beside: dict[str, Any]) -> Path:
-    """Write a model folder, for its owner's eyes; it appears complete or not at all, and never replaces another one.
+def write(
+    folder: str | Path,
+    tensors: dict[str, np.ndarray],
+    model: dict[str, Any],
+    certificate: Certificate,
+    delta: float,
+    beside: dict[str, Any],
+) -> Path:
+    """Write a model folder, for its owner's eyes; it appears complete or not at all, and never
+    replaces another one.
 
     ``beside``: entries of the certificate that are recorded and not derived.
     """
@@ -200,12 +254,15 @@ def write(folder: str | Path, tensors: dict[str, np.ndarray], model: dict[str, A
 
     where = free(folder)
     weights, text = pack(tensors), json.dumps({"format": FORMAT} | model, indent=2).encode()
-    body = certificate.to_dict(delta, files=beside | {
-        HASHES[WEIGHTS]: sha256(weights), HASHES[MODEL]: sha256(text)})
+    body = certificate.to_dict(
+        delta, files=beside | {HASHES[WEIGHTS]: sha256(weights), HASHES[MODEL]: sha256(text)}
+    )
     where.parent.mkdir(parents=True, exist_ok=True)
     clean(where)
     with interrupts.later():
-        _appear(where, {WEIGHTS: weights, MODEL: text, CERTIFICATE: json.dumps(body, indent=2).encode()})
+        _appear(
+            where, {WEIGHTS: weights, MODEL: text, CERTIFICATE: json.dumps(body, indent=2).encode()}
+        )
     return where
 
 
@@ -214,7 +271,9 @@ def _appear(where: Path, files: dict[str, bytes]) -> None:
     draft, held = _held_draft(where)
     try:
         for name, content in (files | {MANIFEST: written(files)}).items():
-            with os.fdopen(os.open(draft / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+            with os.fdopen(
+                os.open(draft / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb"
+            ) as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
@@ -241,8 +300,8 @@ def _held_draft(where: Path) -> tuple[Path, int | None]:
 
 
 def _hold(draft: Path) -> int | None:
-    """A draft is this process's until what this gives is closed, or the process ends. ``None``: it is another's, or
-    there are no locks."""
+    """A draft is this process's until what this gives is closed, or the process ends. ``None``: it
+    is another's, or there are no locks."""
     if fcntl is None:
         return None
     try:
@@ -265,7 +324,8 @@ def _draft(where: Path) -> Path:
 
 
 def reserved(where: Path, size: int) -> Path:
-    """A hidden folder beside ``where`` that holds ``size`` bytes of disk; ``OSError`` where they cannot be had.
+    """A hidden folder beside ``where`` that holds ``size`` bytes of disk; ``OSError`` where they
+    cannot be had.
 
     ``write`` removes it, and so does the next process that writes ``where`` if this one is killed.
     """
@@ -288,7 +348,9 @@ def reserved(where: Path, size: int) -> Path:
 
 def clean(where: Path) -> None:
     """Remove what processes that were killed while they saved this folder left beside it."""
-    for stale in where.parent.glob(f".{glob.escape(where.name)}-{'?' * 8}{UNFINISHED}"):  # as tempfile names them
+    for stale in where.parent.glob(
+        f".{glob.escape(where.name)}-{'?' * 8}{UNFINISHED}"
+    ):  # as tempfile names them
         held = _hold(stale)
         if held is not None or fcntl is None:
             shutil.rmtree(stale, ignore_errors=True)
@@ -300,18 +362,25 @@ def free(folder: str | Path) -> Path:
     """The path of a folder that does not exist yet."""
     where = as_path(folder, "folder")
     if is_taken(where):
-        raise InputError("folder", "must not exist yet", str(where), "choose another folder, or remove this one")
+        raise InputError(
+            "folder", "must not exist yet", str(where), "choose another folder, or remove this one"
+        )
     return where
 
 
 def read(folder: str | Path) -> Stored:
-    """The three files of a model folder; ``InputError`` for what is missing or no JSON of one meaning."""
+    """The three files of a model folder; ``InputError`` for what is missing or no JSON of one
+    meaning."""
     path = as_path(folder, "model")
     if not path.is_dir():
         raise InputError("model", "must be a folder that train wrote", str(path))
     if path.resolve().name.endswith(UNFINISHED):
-        raise InputError("model", "must be a whole folder, not what a process that was killed left", str(path),
-                         "train again: the next run with the same name removes it")
+        raise InputError(
+            "model",
+            "must be a whole folder, not what a process that was killed left",
+            str(path),
+            "train again: the next run with the same name removes it",
+        )
     for name in (WEIGHTS, MODEL, CERTIFICATE):
         if not (path / name).is_file():
             raise InputError("model", f"misses the file {name}", str(path), "train again")
@@ -321,16 +390,25 @@ def read(folder: str | Path) -> Stored:
         raise InputError(MODEL, "must be a JSON object", type(model).__name__)
     if isinstance(model.get("format"), bool) or model.get("format") not in FORMATS:
         raise InputError(MODEL, f"must be of format {FORMAT}", model.get("format"), "train again")
-    certificate, weights = strict_json.read(path / CERTIFICATE, CERTIFICATE), _weights(path / WEIGHTS)
-    return Stored(path, model, weights, certificate, {WEIGHTS: sha256(weights), MODEL: sha256(text)})
+    certificate, weights = (
+        strict_json.read(path / CERTIFICATE, CERTIFICATE),
+        _weights(path / WEIGHTS),
+    )
+    return Stored(
+        path, model, weights, certificate, {WEIGHTS: sha256(weights), MODEL: sha256(text)}
+    )
 
 
 def _weights(path: Path) -> bytes:
-    """The bytes of the weights; those of which no second copy fits into memory are refused before they are read."""
+    """The bytes of the weights; those of which no second copy fits into memory are refused before
+    they are read."""
     size, most = path.stat().st_size, min(limits.FOLDER, limits.memory() / 2)
     if size > most:
-        raise InputError(WEIGHTS, f"must take at most half of this machine's memory, and {limits.text(limits.FOLDER)}",
-                         f"{size:,} bytes")
+        raise InputError(
+            WEIGHTS,
+            f"must take at most half of this machine's memory, and {limits.text(limits.FOLDER)}",
+            f"{size:,} bytes",
+        )
     return limits.content(path, WEIGHTS, limits.FOLDER)
 
 

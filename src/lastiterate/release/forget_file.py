@@ -1,4 +1,5 @@
-"""Forgetting records of a data file: a model's folder, the file and a list of ids in, a model and what it cost out."""
+"""Forgetting records of a data file: a model's folder, the file and a list of ids in, a model and
+what it cost out."""
 
 from __future__ import annotations
 
@@ -13,16 +14,22 @@ from lastiterate.data.table import Table, number_text
 from lastiterate.errors import InputError
 from lastiterate.planning.task import automatic_delta
 from lastiterate.planning.unlearning_plans import PASSES, Forgetting, private, together
-from lastiterate.release.ledger_charge import Charging
-from lastiterate.release.folder import as_path
-from lastiterate.release.unlearning import check_classes, check_forgets, ordered, places, planned_for, trained
-from lastiterate.release.pipeline import UNLEARNED
-from lastiterate.release.loading import load
 from lastiterate.release.dataset import open_file
+from lastiterate.release.folder import as_path
+from lastiterate.release.ledger_charge import Charging
+from lastiterate.release.loading import load
+from lastiterate.release.pipeline import UNLEARNED, executed
 from lastiterate.release.training_request import Progress
-from lastiterate.release.pipeline import executed
 from lastiterate.release.units import canonical_identifiers
-from lastiterate.release.unlearning import FittedUnlearned
+from lastiterate.release.unlearning import (
+    FittedUnlearned,
+    check_classes,
+    check_forgets,
+    ordered,
+    places,
+    planned_for,
+    trained,
+)
 from lastiterate.run.run import Run
 
 MOST_IDS = 10**7
@@ -31,8 +38,9 @@ MOST_IDS = 10**7
 
 @dataclass(frozen=True, eq=False)
 class Forgot:
-    """The model, how it was planned, what a later request for ``reserve`` more records is predicted to take, and what a
-    record that stays has paid by these steps alone (``steps``) and by everything (``whole``), at the model's delta."""
+    """The model, how it was planned, what a later request for ``reserve`` more records is predicted
+    to take, and what a record that stays has paid by these steps alone (``steps``) and by
+    everything (``whole``), at the model's delta."""
 
     model: FittedUnlearned
     plan: Forgetting
@@ -44,8 +52,9 @@ class Forgot:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """``remove``: a file with one id a line, of the column ``ids``, or numbers of records from 1 on; ``reserve``:
-    records that may have to be forgotten later; ``header``: whether the data file's first row is a header."""
+    """``remove``: a file with one id a line, of the column ``ids``, or numbers of records from 1
+    on; ``reserve``: records that may have to be forgotten later; ``header``: whether the data
+    file's first row is a header."""
 
     model: str | Path
     data: str
@@ -59,14 +68,23 @@ class Request:
 
 
 def forget_file(asked: Request, *, charging: Charging, progress: Progress | None = None) -> Forgot:
-    """Forget records of a file. ``charging``: is charged for those who stay; the caller finishes it."""
+    """Forget records of a file. ``charging``: is charged for those who stay; the caller finishes
+    it."""
     model = load(asked.model)
     check_forgets(model, delta=asked.delta)
     before = trained(model, (), (), None)
     if before.schema is None and asked.data not in BUNDLED:
-        raise InputError("model", "does not say how the records of a file become rows", model.kind,
-                         "forget in Python, from arrays: lastiterate.forget")
-    schema = None if asked.data in BUNDLED or before.schema is None else before.schema.stating(asked.header)
+        raise InputError(
+            "model",
+            "does not say how the records of a file become rows",
+            model.kind,
+            "forget in Python, from arrays: lastiterate.forget",
+        )
+    schema = (
+        None
+        if asked.data in BUNDLED or before.schema is None
+        else before.schema.stating(asked.header)
+    )
     file = open_file(asked.data, schema=schema, test=None, row_norm=None)
     if file.streamed or not isinstance(file.table, Table):
         raise InputError("data", "must fit in memory where a model forgets", asked.data)
@@ -74,24 +92,40 @@ def forget_file(asked: Request, *, charging: Charging, progress: Progress | None
     gone = places(_listed(asked, file.table, len(rows)), len(rows))
     check_classes(target, gone)
     delta = automatic_delta(before.training.n) if asked.delta is None else asked.delta
-    plan = planned_for(before, len(gone), epsilon=asked.epsilon, delta=delta,
-                   most=asked.passes)
-    later = None if not asked.reserve else planned_for(
-        replace(before, earlier=plan.subject.requests), asked.reserve, epsilon=asked.epsilon, delta=delta,
-        most=asked.passes)
-    after = executed(UNLEARNED, ordered(before, plan, (rows, target), gone, asked.epsilon, delta, charging,
-                                         progress=progress))
+    plan = planned_for(before, len(gone), epsilon=asked.epsilon, delta=delta, most=asked.passes)
+    later = (
+        None
+        if not asked.reserve
+        else planned_for(
+            replace(before, earlier=plan.subject.requests),
+            asked.reserve,
+            epsilon=asked.epsilon,
+            delta=delta,
+            most=asked.passes,
+        )
+    )
+    after = executed(
+        UNLEARNED,
+        ordered(
+            before, plan, (rows, target), gone, asked.epsilon, delta, charging, progress=progress
+        ),
+    )
     assert isinstance(after, FittedUnlearned)
     return Forgot(after, plan, asked.reserve, later, *_paid(plan, delta))
 
 
 def _paid(plan: Forgetting, delta: float) -> tuple[float | None, float | None]:
-    """Epsilon of a record that stays: by the steps of this request, and together with all before it."""
+    """Epsilon of a record that stays: by the steps of this request, and together with all before
+    it."""
     steps, training = plan.everybody_else(), plan.subject.training
-    parts: list[Certificate | None] = [private(training) if isinstance(training, Run) else None,
-                                       *(private(part.run) for part in plan.subject.requests)]
+    parts: list[Certificate | None] = [
+        private(training) if isinstance(training, Run) else None,
+        *(private(part.run) for part in plan.subject.requests),
+    ]
     whole = together(*parts)
-    return (None if steps is None else steps.epsilon(delta)), (None if whole is None else whole.epsilon(delta))
+    return (None if steps is None else steps.epsilon(delta)), (
+        None if whole is None else whole.epsilon(delta)
+    )
 
 
 def _listed(asked: Request, table: Table, records: int) -> np.ndarray:
@@ -99,16 +133,31 @@ def _listed(asked: Request, table: Table, records: int) -> np.ndarray:
     try:
         lines = as_path(asked.remove, "remove").read_text(encoding="utf-8").split("\n", MOST_IDS)
     except (OSError, UnicodeDecodeError):
-        raise InputError("remove", "must be a text file with one id a line", asked.remove.name) from None
+        raise InputError(
+            "remove", "must be a text file with one id a line", asked.remove.name
+        ) from None
     kept = [number for number, line in enumerate(lines, 1) if line.strip()]
-    wanted = list(zip(kept, canonical_identifiers("remove", (lines[number - 1] for number in kept)), strict=True))
+    wanted = list(
+        zip(
+            kept,
+            canonical_identifiers("remove", (lines[number - 1] for number in kept)),
+            strict=True,
+        )
+    )
     if not wanted:
-        raise InputError("remove", "must name at least one record, one id a line", asked.remove.name)
+        raise InputError(
+            "remove", "must name at least one record, one id a line", asked.remove.name
+        )
     if asked.ids is None:
         known = {str(number): [number - 1] for number in range(1, records + 1)}
     else:
         if table.cells is None or asked.ids not in table.cells:
-            raise InputError("ids", "must be a column of the data file", asked.ids, "leave it out for record numbers")
+            raise InputError(
+                "ids",
+                "must be a column of the data file",
+                asked.ids,
+                "leave it out for record numbers",
+            )
         known = dict[str, list[int]]()
         column = table.cells[asked.ids]
         texts = column if isinstance(column, list) else map(number_text, column.tolist())
@@ -117,7 +166,16 @@ def _listed(asked: Request, table: Table, records: int) -> np.ndarray:
                 known.setdefault(one, []).append(place)
     missing = [number for number, one in wanted if one not in known]
     if missing:
-        what = "numbers of records, 1 for the first" if asked.ids is None else f"ids of the column {asked.ids}"
-        raise InputError("remove", f"must name records of the data, by {what}: {len(missing)} of {len(wanted)} lines "
-                         f"do not, the first is line {missing[0]}", None, "is it the data set that was trained on?")
+        what = (
+            "numbers of records, 1 for the first"
+            if asked.ids is None
+            else f"ids of the column {asked.ids}"
+        )
+        raise InputError(
+            "remove",
+            f"must name records of the data, by {what}: {len(missing)} of {len(wanted)} lines "
+            f"do not, the first is line {missing[0]}",
+            None,
+            "is it the data set that was trained on?",
+        )
     return np.array(sorted({place for _, one in wanted for place in known[one]}))

@@ -2,50 +2,44 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any, Protocol, final
-from lastiterate.accounting.calibration import calibrate
-from lastiterate.accounting.certificate import Certificate
-from lastiterate.curves.curve import BestOf, Curve
-from lastiterate.curves.gaussian import Gdp
-from lastiterate.curves.roots import first_within
-from lastiterate.errors import InputError, NotCertified
-from lastiterate.ledger.filters import Charge, Filter
-from lastiterate.ledger.history import Total, refusal
-from lastiterate.run.batching import FullBatch
-from lastiterate.run.run import Run
 import hashlib
 import hmac
 import json
+import math
+import os
 import secrets
 import shutil
 import warnings
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Protocol, final
+
 import numpy as np
+
 from lastiterate import interrupts
+from lastiterate.accounting.calibration import calibrate
+from lastiterate.accounting.certificate import Certificate
 from lastiterate.atomic_files import is_taken
-from lastiterate.errors import BudgetWarning, InputError, outside
+from lastiterate.curves.curve import BestOf, Curve
+from lastiterate.curves.gaussian import Gdp
+from lastiterate.curves.roots import first_within
+from lastiterate.errors import BudgetWarning, ExposureWarning, InputError, NotCertified, outside
 from lastiterate.ledger.database import Unreachable
-from lastiterate.ledger.history import LineCheckpoints
+from lastiterate.ledger.filters import Charge, Filter
+from lastiterate.ledger.history import LineCheckpoints, Total, refusal
 from lastiterate.ledger.store import Ledger
-from lastiterate.release import folder, folder as manifest
-import os
-from lastiterate.errors import ExposureWarning
+from lastiterate.release import folder
+from lastiterate.release import folder as manifest
+from lastiterate.run.batching import FullBatch
+from lastiterate.run.run import Run
 
-
-# What a ledger leaves for one more release, what a release would take of it, and what fits where one does not.
-#
-# A ledger's filter charges curves of one epsilon at one delta very differently: a Gaussian mechanism costs its squared
-# mu, what is known by a numerical profile or by Renyi divergences alone may cost several times as much. So a plan is
-# weighed with what it costs here.
+# What a ledger leaves for one more release, what a release would take of it, and what fits where
+# one does not.  A ledger's filter charges curves of one epsilon at one delta very differently: a
+# Gaussian mechanism costs its squared mu, what is known by a numerical profile or by Renyi
+# divergences alone may cost several times as much. So a plan is weighed with what it costs here.
 
 LARGEST_MU, LEAST_MU = 100.0, 1e-4
 """Between them is what is looked for when a refusal says what would fit."""
@@ -67,9 +61,11 @@ class Charged(Protocol):
 @final
 @dataclass(frozen=True)
 class Allowance:
-    """A ledger's filter, what is left of each of its dimensions, in its units, and the ledger's adjacency.
+    """A ledger's filter, what is left of each of its dimensions, in its units, and the ledger's
+    adjacency.
 
-    ``total``: whose budget it is. ``of_units``: whether what is charged protects all rows of a unit together.
+    ``total``: whose budget it is. ``of_units``: whether what is charged protects all rows of a unit
+    together.
     """
 
     filter: Filter
@@ -80,26 +76,33 @@ class Allowance:
 
     @classmethod
     def of(cls, total: Total, token: str = "", *, of_units: bool = False) -> Allowance:
-        """What a data set's releases leave; with a ``token``, what those before that release left to it."""
-        before = next((release.number for release in total.releases if release.token == token), None)
+        """What a data set's releases leave; with a ``token``, what those before that release left
+        to it."""
+        before = next(
+            (release.number for release in total.releases if release.token == token), None
+        )
         spent = [0] * len(total.filter.budget)
         for release in total.releases:
             if release.state != "cancelled" and (before is None or release.number < before):
                 spent = [a + b for a, b in zip(spent, release.charge.costs, strict=True)]
-        left = tuple(max(0, budget - used) for budget, used in zip(total.filter.budget, spent, strict=True))
+        left = tuple(
+            max(0, budget - used) for budget, used in zip(total.filter.budget, spent, strict=True)
+        )
         return cls(total.filter, left, total.adjacency, total, of_units)
 
     def size_for(self, charged: Charged) -> int:
-        """For how many groups of the rows that a release protects the ledger is charged: those of one unit."""
+        """For how many groups of the rows that a release protects the ledger is charged: those of
+        one unit."""
         return self.total.groups(None if self.of_units else protected_rows(charged))
 
     def curve(self, charged: Charged) -> Curve:
-        """What a release is charged: everything that certifies it, under the ledger's adjacency and for its unit."""
+        """What a release is charged: everything that certifies it, under the ledger's adjacency and
+        for its unit."""
         return charged_curve(charged, self.adjacency, self.size_for(charged))
 
     def share(self, charged: Charged) -> float:
-        """The part of the whole budget that a release takes, of the dimension that it takes most of; infinite where
-        the filter does not charge its curve."""
+        """The part of the whole budget that a release takes, of the dimension that it takes most
+        of; infinite where the filter does not charge its curve."""
         charge = self._charge(charged)
         return math.inf if charge is None else self._share(charge)
 
@@ -124,22 +127,33 @@ class Allowance:
         return max(cost / budget if budget else math.inf for cost, budget in pairs if cost)
 
     def _fits(self, charge: Charge | None) -> bool:
-        return charge is not None and all(cost <= left for cost, left in zip(charge.costs, self.left, strict=True))
+        return charge is not None and all(
+            cost <= left for cost, left in zip(charge.costs, self.left, strict=True)
+        )
 
     def _remedy(self, charged: Charged, delta: float) -> str:
-        """Full batches where they fit, and otherwise the largest epsilon of a Gaussian mechanism that does."""
+        """Full batches where they fit, and otherwise the largest epsilon of a Gaussian mechanism
+        that does."""
         for full in _in_full_batches(charged, delta):
             if self.fits(full):
-                return (f"full batches (batching=FullBatch()) of the same epsilon at delta {delta:g} fit, they need "
-                        f"{100 * self.share(full):.3g}%; no record was read, and nothing was charged")
+                return (
+                    f"full batches (batching=FullBatch()) of the same epsilon at delta {delta:g} "
+                    f"fit, they need "
+                    f"{100 * self.share(full):.3g}%; no record was read, and nothing was charged"
+                )
         most = Gdp(self._largest_mu()).epsilon(delta)
         if most < 1e-3:
             return "the budget is used up: no record was read, and nothing was charged"
-        return (f"a Gaussian mechanism (full batches, charged by composition) fits with epsilon up to {_down(most)} at "
-                f"delta {delta:g}; no record was read, and nothing was charged")
+        return (
+            "a Gaussian mechanism (full batches, charged by composition) fits with epsilon up to "
+            f"{_down(most)} at "
+            f"delta {delta:g}; no record was read, and nothing was charged"
+        )
 
     def _largest_mu(self) -> float:
-        """Of a Gaussian mechanism that fits, the largest to a thousandth; below ``LEAST_MU`` where hardly one does."""
+        """Of a Gaussian mechanism that fits, the largest to a thousandth; below ``LEAST_MU`` where
+        hardly one does."""
+
         def needed(inverse: float) -> float:
             pairs = zip(self.filter.charge(Gdp(1 / inverse)).costs, self.left, strict=True)
             return max(cost / left if left else math.inf for cost, left in pairs if cost)
@@ -151,11 +165,20 @@ class Allowance:
 
 
 def _in_full_batches(charged: Charged, delta: float) -> Iterator[Certificate]:
-    """The run of a certificate in full batches, calibrated to the same epsilon, where it has other batches."""
-    if isinstance(charged, Certificate) and charged.verdicts and type(charged.run.batching) is not FullBatch:
+    """The run of a certificate in full batches, calibrated to the same epsilon, where it has other
+    batches."""
+    if (
+        isinstance(charged, Certificate)
+        and charged.verdicts
+        and type(charged.run.batching) is not FullBatch
+    ):
         with suppress(InputError, NotCertified):
-            yield calibrate(replace(charged.run, batching=FullBatch()), epsilon=charged.epsilon(delta), delta=delta,
-                            at_least=charged.at_least)
+            yield calibrate(
+                replace(charged.run, batching=FullBatch()),
+                epsilon=charged.epsilon(delta),
+                delta=delta,
+                at_least=charged.at_least,
+            )
 
 
 def _down(value: float) -> str:
@@ -165,7 +188,8 @@ def _down(value: float) -> str:
 
 
 def protected_rows(charged: Charged) -> int | None:
-    """The rows of one unit that a release protects together, by its description; ``None`` where these are all."""
+    """The rows of one unit that a release protects together, by its description; ``None`` where
+    these are all."""
     run = charged.subject.run if isinstance(charged, Certificate) else getattr(charged, "run", None)
     if not isinstance(run, Run):
         return 1
@@ -173,30 +197,39 @@ def protected_rows(charged: Charged) -> int | None:
 
 
 def charged_curve(charged: Charged, adjacency: str, size: int = 1) -> Curve:
-    """Everything that certifies a release, as one curve under the ledger's adjacency, for a group of ``size`` units."""
+    """Everything that certifies a release, as one curve under the ledger's adjacency, for a group
+    of ``size`` units."""
     under = charged.under(adjacency)
     if under is None:
-        raise InputError("adjacency", f"must be the ledger's, {adjacency}", charged.adjacency,
-                         "the constants of this run cannot be converted")
+        raise InputError(
+            "adjacency",
+            f"must be the ledger's, {adjacency}",
+            charged.adjacency,
+            "the constants of this run cannot be converted",
+        )
     if size == 1:
         return under.curve()
     curves = under.subject.for_groups if isinstance(under, Certificate) else (under.curve(),)
     if not curves:
-        raise InputError("unit", "must be given: nothing says what this release costs for several rows together", None,
-                         "train one plan and say whose a row is (unit=), or charge a ledger per row; nothing was "
-                         "charged")
+        raise InputError(
+            "unit",
+            "must be given: nothing says what this release costs for several rows together",
+            None,
+            "train one plan and say whose a row is (unit=), or charge a ledger per row; nothing "
+            "was "
+            "charged",
+        )
     return BestOf(tuple(curve.group(size) for curve in curves))
 
 
-# Who pays for a release, and where its state is kept on the way: the ledger and the checkpoint of one fit.
-#
-# The order matters. A release is charged, and said to have touched records, before one is looked at; then a checkpoint
-# binds the run's key to that line of the ledger; only what was released is called released. A fit that is killed after
-# it was charged stays charged, and goes on from its checkpoint under the same line: it is charged once.
+# Who pays for a release, and where its state is kept on the way: the ledger and the checkpoint of
+# one fit.  The order matters. A release is charged, and said to have touched records, before one is
+# looked at; then a checkpoint binds the run's key to that line of the ledger; only what was
+# released is called released. A fit that is killed after it was charged stays charged, and goes on
+# from its checkpoint under the same line: it is charged once.
 
 if TYPE_CHECKING:
-    from lastiterate.engine.checkpoint import Checkpoint
-    from lastiterate.engine.checkpoint import Key
+    from lastiterate.engine.checkpoint import Checkpoint, Key
     from lastiterate.ledger.history import Release
     from lastiterate.release.released_model import Fitted
 
@@ -211,12 +244,14 @@ AT_ONCE = 4096
 class Charging:
     """One fit's line in ``ledger`` against ``dataset``, and its checkpoint; either may be absent.
 
-    ``place``: the folder that the model is written to; ``earlier``: the one that the same command would have written
-    before. ``finished``: the one of them that holds the model, where a process of this fit was stopped behind it:
-    nothing is trained then, and nothing is charged.
-    ``of_units``: whether the caller says whose every row is, so that what is certified protects all rows of a unit.
+    ``place``: the folder that the model is written to; ``earlier``: the one that the same command
+    would have written before. ``finished``: the one of them that holds the model, where a process
+    of this fit was stopped behind it: nothing is trained then, and nothing is charged.
+    ``of_units``: whether the caller says whose every row is, so that what is certified protects all
+    rows of a unit.
 
-    **Guarantee:** ``charge`` comes before a record is read, and refuses what the budget does not hold.
+    **Guarantee:** ``charge`` comes before a record is read, and refuses what the budget does not
+    hold.
     """
 
     ledger: Ledger | None = None
@@ -245,8 +280,8 @@ class Charging:
 
     @property
     def allowance(self) -> Allowance | None:
-        """What the ledger leaves for this release, for the planner; ``None`` without a ledger. A fit that goes on from
-        a checkpoint is planned as it was before it was charged."""
+        """What the ledger leaves for this release, for the planner; ``None`` without a ledger. A
+        fit that goes on from a checkpoint is planned as it was before it was charged."""
         if self.ledger is None:
             return None
         token = self._kept_token() or ("" if self._stopped is None else self._stopped[1].token)
@@ -255,13 +290,19 @@ class Charging:
     def _kept_token(self) -> str:
         from lastiterate.engine import checkpoint as sealed
 
-        return "" if self.kept_in is None or not self.kept_in.exists() else sealed.token_of(self.kept_in)
+        return (
+            ""
+            if self.kept_in is None or not self.kept_in.exists()
+            else sealed.token_of(self.kept_in)
+        )
 
     @cached_property
     def _stopped(self) -> tuple[Path, Release, str | None] | None:
-        """The folder of a model whose process was stopped before it had ended, its line, and the digest of its data.
+        """The folder of a model whose process was stopped before it had ended, its line, and the
+        digest of its data.
 
-        It has not ended where the line is not released, the page is missing, or the checkpoint is still there.
+        It has not ended where the line is not released, the page is missing, or the checkpoint is
+        still there.
         """
         if self.ledger is None:
             return None
@@ -272,16 +313,27 @@ class Charging:
             if stored is None or known is None:
                 continue
             line = known[0]
-            ended = line.state != "touched" and not kept and manifest.holds(stored.path, manifest.PAGE)
-            if (line.dataset, line.purpose) == (dataset, self.purpose) and kept in ("", line.token) and not ended:
+            ended = (
+                line.state != "touched" and not kept and manifest.holds(stored.path, manifest.PAGE)
+            )
+            if (
+                (line.dataset, line.purpose) == (dataset, self.purpose)
+                and kept in ("", line.token)
+                and not ended
+            ):
                 return stored.path, *known
         return None
 
     def check_place(self) -> None:
-        """Refuse a folder that is there, unless it may be the one of a process of this fit that was stopped."""
+        """Refuse a folder that is there, unless it may be the one of a process of this fit that was
+        stopped."""
         if self.place is None or not is_taken(self.place):
             return
-        again = self.kept_in is not None and self.kept_in.exists() and folder.whole(self.place) is not None
+        again = (
+            self.kept_in is not None
+            and self.kept_in.exists()
+            and folder.whole(self.place) is not None
+        )
         if not again and (self._stopped is None or self._stopped[0] != self.place):
             folder.free(self.place)
 
@@ -291,10 +343,11 @@ class Charging:
             raise InputError("checkpoint", f"is not kept {why}", str(self.kept_in), "leave it out")
 
     def charge(self, charged: Charged, size: int = 0, *, delta: float) -> None:
-        """Charge the release of ``charged``, once, and open its checkpoint; called before records are read.
+        """Charge the release of ``charged``, once, and open its checkpoint; called before records
+        are read.
 
-        ``delta``: of the release's own statement, for what a refusal says.
-        ``size``: bytes that the model takes at ``place``, about; a disk that has no space for them is noticed here.
+        ``delta``: of the release's own statement, for what a refusal says. ``size``: bytes that the
+        model takes at ``place``, about; a disk that has no space for them is noticed here.
         """
         if self._charged:
             return
@@ -327,62 +380,100 @@ class Charging:
 
             self.key = sealed.read_key() if self.key is None else self.key
             if self.key is None:
-                raise InputError("checkpoint", "needs a key: without one nothing is written", str(self.kept_in),
-                                 sealed.HELP)
+                raise InputError(
+                    "checkpoint",
+                    "needs a key: without one nothing is written",
+                    str(self.kept_in),
+                    sealed.HELP,
+                )
             self._token = self._kept_token()
         if self.ledger is not None:
             if self.kept_in is not None and self.kept_in.exists() and not self._token:
-                raise InputError("checkpoint", "was begun without a ledger", str(self.kept_in), "go on without one")
+                raise InputError(
+                    "checkpoint",
+                    "was begun without a ledger",
+                    str(self.kept_in),
+                    "go on without one",
+                )
             self._charge(self.ledger, charged, delta)
-            again = "" if self.kept_in is None else ", and the same command goes on from its checkpoint without another"
+            again = (
+                ""
+                if self.kept_in is None
+                else ", and the same command goes on from its checkpoint without another"
+            )
             interrupts.say(f"nothing was released; the ledger keeps the charge{again}")
         elif self._token:
-            raise InputError("checkpoint", "was begun under a ledger", str(self.kept_in),
-                             "go on with that ledger and its data set: the release is a line of it")
+            raise InputError(
+                "checkpoint",
+                "was begun under a ledger",
+                str(self.kept_in),
+                "go on with that ledger and its data set: the release is a line of it",
+            )
         if self.kept_in is not None:
             self.checkpoint = self._opened()
 
     def _check_model(self, place: Path, charged: Charged) -> None:
-        """Refuse a folder that is there, unless it holds a model of the run that goes on from a checkpoint: the same
-        weights will come out."""
+        """Refuse a folder that is there, unless it holds a model of the run that goes on from a
+        checkpoint: the same weights will come out."""
         stored = None if self.kept_in is None or not self.kept_in.exists() else folder.whole(place)
         subject = None if stored is None else Certificate.from_dict(stored.certificate).subject
         if subject is None or hash_of(subject.charged_as()) != described_hash(charged):
             folder.free(place)
 
     def _charge(self, ledger: Ledger, charged: Charged, delta: float) -> None:
-        if self.kept_in is not None and ledger.format() == 1:  # it would take two beginnings for one
-            raise InputError("checkpoint", "needs a ledger that knows its runs' checkpoints, of format 2",
-                             str(self.kept_in), f"upgrade it: lastiterate ledger upgrade {ledger.path}")
+        if (
+            self.kept_in is not None and ledger.format() == 1
+        ):  # it would take two beginnings for one
+            raise InputError(
+                "checkpoint",
+                "needs a ledger that knows its runs' checkpoints, of format 2",
+                str(self.kept_in),
+                f"upgrade it: lastiterate ledger upgrade {ledger.path}",
+            )
         total = ledger.total(self.dataset)
         allowance = Allowance.of(total, of_units=self.of_units)
         states = {release.token: release.state for release in total.releases}
         if self._token not in states:
             allowance.check(charged, delta, total)
         if (size := allowance.size_for(charged)) > 1:
-            warnings.warn(f"the budget of {total.dataset} is per {total.unit}, of at most {total.rows} rows: the "
-                          f"ledger is charged for a group of {size}, more than the certificate of this release says",
-                          BudgetWarning, stacklevel=outside())
+            warnings.warn(
+                f"the budget of {total.dataset} is per {total.unit}, of at most {total.rows} rows: "
+                f"the "
+                f"ledger is charged for a group of {size}, more than the certificate of this "
+                f"release says",
+                BudgetWarning,
+                stacklevel=outside(),
+            )
         if not self._token:
             token = secrets.token_hex(16)
             if self.kept_in is not None:
                 self._claim(self.kept_in, token)
             self._token = token
-        ledger.reserve(total.dataset, allowance.curve(charged), adjacency=total.adjacency,
-                       run=described_hash(charged), purpose=self.purpose, token=self._token, rows=None)
-        if states.get(self._token) != "released":  # a process that was stopped behind that: the same model comes out
+        ledger.reserve(
+            total.dataset,
+            allowance.curve(charged),
+            adjacency=total.adjacency,
+            run=described_hash(charged),
+            purpose=self.purpose,
+            token=self._token,
+            rows=None,
+        )
+        if (
+            states.get(self._token) != "released"
+        ):  # a process that was stopped behind that: the same model comes out
             ledger.touch(self._token)
 
     def _claim(self, checkpoint: Path, token: str) -> None:
-        """Before the charge, so that a run that is killed right behind it goes on under the same line."""
+        """Before the charge, so that a run that is killed right behind it goes on under the same
+        line."""
         from lastiterate.engine import checkpoint as sealed
 
         assert self.key is not None
         sealed.claim(checkpoint, self.key, token)
 
     def remember(self, data: object) -> None:
-        """Keep a keyed digest of the records that were trained on: who forgets some of them later must have the same.
-        """
+        """Keep a keyed digest of the records that were trained on: who forgets some of them later
+        must have the same."""
         if self.ledger is not None and self._charged:
             self.ledger.remember(self._token, keyed_digest(self._token, data))
 
@@ -391,27 +482,48 @@ class Charging:
         assert self._stopped is not None
         path, line, digest = self._stopped
         if digest is not None and not hmac.compare_digest(keyed_digest(line.token, data), digest):
-            raise InputError("data", "must be those of the model of an earlier run that was stopped before it ended",
-                             str(path), "for another model name another folder")
+            raise InputError(
+                "data",
+                "must be those of the model of an earlier run that was stopped before it ended",
+                str(path),
+                "for another model name another folder",
+            )
 
     def compare(self, model: Fitted | None, data: object) -> None:
-        """Refuse what is not as the ledger knows it of ``model``: the data set that paid, what was certified, the data.
-        """
+        """Refuse what is not as the ledger knows it of ``model``: the data set that paid, what was
+        certified, the data."""
         assert self.ledger is not None
         known = None if model is None else self.ledger.remembered(weights_hash(model))
         if model is None or known is None:
-            raise InputError("ledger", "must be the one that the model was charged to, and know its data", None,
-                             "name that ledger; data that were read piece by piece are not kept in mind")
+            raise InputError(
+                "ledger",
+                "must be the one that the model was charged to, and know its data",
+                None,
+                "name that ledger; data that were read piece by piece are not kept in mind",
+            )
         release, digest = known
         if (named := self.ledger.total(self.dataset).dataset) != release.dataset:
-            raise InputError("dataset", "must be the one that the model was charged to", named,
-                             f"its people are those who pay: give dataset={release.dataset!r}")
+            raise InputError(
+                "dataset",
+                "must be the one that the model was charged to",
+                named,
+                f"its people are those who pay: give dataset={release.dataset!r}",
+            )
         if release.run != hash_of(model.certificate.subject.charged_as()):
-            raise InputError("ledger", "has a line of these weights that is about another run", release.number,
-                             "the certificate or the ledger was changed")
+            raise InputError(
+                "ledger",
+                "has a line of these weights that is about another run",
+                release.number,
+                "the certificate or the ledger was changed",
+            )
         if not hmac.compare_digest(keyed_digest(release.token, data), digest):
-            raise InputError("data", "must be those that the model was trained on, without the records that it forgot "
-                             "before: the ledger knows others", None, "give the same records, in the same order")
+            raise InputError(
+                "data",
+                "must be those that the model was trained on, without the records that it forgot "
+                "before: the ledger knows others",
+                None,
+                "give the same records, in the same order",
+            )
 
     def _opened(self) -> Checkpoint:
         from lastiterate.engine.checkpoint import Checkpoint
@@ -423,8 +535,8 @@ class Charging:
         return Checkpoint(self.kept_in, self.key, self.every, self._token, line)
 
     def announce(self, model: Fitted) -> None:
-        """Refuse a model that the ledger would not call released, and say that it is the one that is written next; a
-        ledger that cannot be asked now does not hinder it."""
+        """Refuse a model that the ledger would not call released, and say that it is the one that
+        is written next; a ledger that cannot be asked now does not hinder it."""
         if self.ledger is not None and self._charged:
             with suppress(Unreachable):
                 self.ledger.announce(self._token, weights_hash(model))
@@ -435,7 +547,8 @@ class Charging:
             self.ledger.release(self._token, weights_hash(model))
 
     def discard(self) -> None:
-        """Delete the checkpoint, the last step of a release: until then the same command ends what was stopped."""
+        """Delete the checkpoint, the last step of a release: until then the same command ends what
+        was stopped."""
         if self.checkpoint is not None:
             self.checkpoint.finish()
         elif self.finished is not None and self.kept_in is not None:
@@ -449,29 +562,60 @@ class Charging:
         self.discard()
 
 
-def charging_of(*, ledger: Ledger | str | Path | None = None, dataset: str | None = None, purpose: str = "train",
-            checkpoint: str | Path | None = None, every: float = EVERY, key_file: str | Path | None = None,
-            place: Path | None = None, earlier: Path | None = None) -> Charging:
-    """What callers say, checked: paths as text, a data set only with a ledger, a key only with a checkpoint, and a
-    folder that is free, or was written by a process that was stopped."""
+def charging_of(
+    *,
+    ledger: Ledger | str | Path | None = None,
+    dataset: str | None = None,
+    purpose: str = "train",
+    checkpoint: str | Path | None = None,
+    every: float = EVERY,
+    key_file: str | Path | None = None,
+    place: Path | None = None,
+    earlier: Path | None = None,
+) -> Charging:
+    """What callers say, checked: paths as text, a data set only with a ledger, a key only with a
+    checkpoint, and a folder that is free, or was written by a process that was stopped."""
     if ledger is None and dataset is not None:
-        raise InputError("dataset", "names a data set of a ledger", dataset, "name the ledger too, or leave it out")
+        raise InputError(
+            "dataset",
+            "names a data set of a ledger",
+            dataset,
+            "name the ledger too, or leave it out",
+        )
     if checkpoint is None and key_file is not None:
-        raise InputError("checkpoint_key", "is for a checkpoint", str(key_file), "name the checkpoint's file too")
+        raise InputError(
+            "checkpoint_key", "is for a checkpoint", str(key_file), "name the checkpoint's file too"
+        )
     key = None
     if key_file is not None:
         from lastiterate.engine.checkpoint import read_key
 
         key = read_key(folder.as_path(key_file, "checkpoint_key"))
-    book = ledger if isinstance(ledger, Ledger) or ledger is None else Ledger(folder.as_path(ledger, "ledger"))
+    book = (
+        ledger
+        if isinstance(ledger, Ledger) or ledger is None
+        else Ledger(folder.as_path(ledger, "ledger"))
+    )
     where = None if checkpoint is None else folder.as_path(checkpoint, "checkpoint")
     if where is not None and (where.is_dir() or not where.parent.is_dir()):
-        raise InputError("checkpoint", "must be a file in a folder that exists", str(where),
-                         "name a file in that folder" if where.is_dir() else "make the folder first")
+        raise InputError(
+            "checkpoint",
+            "must be a file in a folder that exists",
+            str(where),
+            "name a file in that folder" if where.is_dir() else "make the folder first",
+        )
     if isinstance(every, bool) or not isinstance(every, int | float) or not every >= 0:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError("checkpoint_every", "must be a number of seconds >= 0", every)
-    charging = Charging(ledger=book, dataset=dataset, purpose=purpose, kept_in=where, every=every, key=key,
-                        place=place, earlier=earlier)
+    charging = Charging(
+        ledger=book,
+        dataset=dataset,
+        purpose=purpose,
+        kept_in=where,
+        every=every,
+        key=key,
+        place=place,
+        earlier=earlier,
+    )
     charging.check_place()
     return charging
 
@@ -484,16 +628,19 @@ def weights_hash(model: Fitted) -> str:
 
 
 def keyed_digest(key: str, data: Any) -> str:
-    """HMAC-SHA256 of records, in double precision and in order; ``data``: a tuple of arrays (n, ...).
+    """HMAC-SHA256 of records, in double precision and in order; ``data``: a tuple of arrays (n,
+    ...).
 
-    **Guarantee:** without the key, a random token of the ledger's line that is in no model folder, nobody can find out
-    whether a guess of the records is right.
+    **Guarantee:** without the key, a random token of the ledger's line that is in no model folder,
+    nobody can find out whether a guess of the records is right.
     """
     mac = hmac.new(key.encode(), digestmod=hashlib.sha256)
     for part in map(np.asarray, data):
         mac.update(f"{part.shape}".encode())
         for first in range(0, len(part), AT_ONCE):
-            mac.update(np.ascontiguousarray(part[first:first + AT_ONCE], dtype=np.float64).tobytes())
+            mac.update(
+                np.ascontiguousarray(part[first : first + AT_ONCE], dtype=np.float64).tobytes()
+            )
     return mac.hexdigest()
 
 
@@ -507,18 +654,31 @@ def hash_of(description: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()
 
 
-# What the process around a fit would write to disk: core dumps, and the compiler's debugging output.
+# What the process around a fit would write to disk: core dumps, and the compiler's debugging
+# output.
 
 FLAGS = ("xla_dump_", "xla_hlo_profile", "xla_cpu_emit_", "xla_gpu_dump")
 """Compiler flags in ``XLA_FLAGS`` that write files."""
-VARIABLES = ("JAX_DUMP_IR_TO", "JAX_DEBUG_LOG_MODULES", "JAX_LOG_COMPILES", "JAX_TRACEBACK_IN_LOCATIONS_LIMIT")
-"""Variables that make JAX log or write what it compiles; shapes and programs, and constants of the caller's loss."""
+VARIABLES = (
+    "JAX_DUMP_IR_TO",
+    "JAX_DEBUG_LOG_MODULES",
+    "JAX_LOG_COMPILES",
+    "JAX_TRACEBACK_IN_LOCATIONS_LIMIT",
+)
+"""Variables that make JAX log or write what it compiles; shapes and programs, and constants of the
+caller's loss."""
 
 
 def exposures() -> tuple[str, ...]:
     """What is set that would write memory or programs to disk, in words."""
-    risks = [f"{name} is set" for name in VARIABLES if os.environ.get(name, "0").lower() not in ("", "0", "false")]
-    risks += [f"XLA_FLAGS holds {flag}" for flag in FLAGS if flag in os.environ.get("XLA_FLAGS", "")]
+    risks = [
+        f"{name} is set"
+        for name in VARIABLES
+        if os.environ.get(name, "0").lower() not in ("", "0", "false")
+    ]
+    risks += [
+        f"XLA_FLAGS holds {flag}" for flag in FLAGS if flag in os.environ.get("XLA_FLAGS", "")
+    ]
     try:
         import resource
 
@@ -530,7 +690,12 @@ def exposures() -> tuple[str, ...]:
 
 
 def warn_of_dumps() -> None:
-    """Warn where hidden parameters, gradients or records could reach a disk without anybody writing them."""
+    """Warn where hidden parameters, gradients or records could reach a disk without anybody writing
+    them."""
     risks = exposures()
     if risks:
-        warnings.warn("hidden state could be written to disk: " + "; ".join(risks), ExposureWarning, stacklevel=2)
+        warnings.warn(
+            "hidden state could be written to disk: " + "; ".join(risks),
+            ExposureWarning,
+            stacklevel=2,
+        )

@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
-import jax
-from lastiterate.errors import InputError
-import jax.numpy as jnp
-import numpy as np
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, cast
-from lastiterate.engine.record_loss import asks_for_key
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
 from lastiterate.engine.exact_records import RecordGrid, fit_network_exactly
-from lastiterate.engine.random import Key
 from lastiterate.engine.network import check_fits, fit_network
+from lastiterate.engine.random import Key
+from lastiterate.engine.record_loss import asks_for_key
 from lastiterate.engine.streaming.buffers import Arrays
 from lastiterate.engine.streaming.execution import fit_streaming
-from lastiterate.release.training import augmented_by
-from lastiterate.release.released_model import Fitted
+from lastiterate.errors import InputError
 from lastiterate.release.folder import Stored
+from lastiterate.release.provenance import Written
+from lastiterate.release.released_model import Fitted
+from lastiterate.release.training import augmented_by
 from lastiterate.release.training_request import Order, is_source
 from lastiterate.release.units import UnitLoss
-from lastiterate.release.provenance import Written
-from lastiterate.run.validation import check_kept
 from lastiterate.run.losses import Abstract
 from lastiterate.run.run import Run
+from lastiterate.run.validation import check_kept
 
-
-# State among the parameters, as layers of Equinox and collections of Flax hold it: found before anything is paid.
+# State among the parameters, as layers of Equinox and collections of Flax hold it: found before
+# anything is paid.
 
 STATISTICS = "batch_stats"
 """What Flax calls the running means and variances of batch normalisation."""
@@ -38,40 +39,50 @@ STATISTICS = "batch_stats"
 def check_stateless(params: object) -> None:
     """Refuse batch normalisation, and every other layer whose state the records would change.
 
-    Layers that are frozen (``inference=True``) may stay. Looks at the structure alone; where Equinox was not imported
-    there is no such layer. Statistics of Flax are known by the name of their collection.
+    Layers that are frozen (``inference=True``) may stay. Looks at the structure alone; where
+    Equinox was not imported there is no such layer. Statistics of Flax are known by the name of
+    their collection.
     """
     leaves: Any = jax.tree_util.tree_leaves_with_path(params)  # pyright: ignore
     for path, _ in leaves:
         if any(getattr(step, "key", None) == STATISTICS for step in path):
-            raise InputError("model", "must hold parameters alone, and batch statistics are none: noise would be added "
-                             "to them", jax.tree_util.keystr(path),  # pyright: ignore
-                             'give variables["params"], and let the loss hold the statistics')
+            raise InputError(
+                "model",
+                "must hold parameters alone, and batch statistics are none: noise would be added "
+                "to them",
+                jax.tree_util.keystr(path),  # pyright: ignore
+                'give variables["params"], and let the loss hold the statistics',
+            )
     nn: Any = getattr(sys.modules.get("equinox"), "nn", None)
     if nn is None:
         return
 
     def stateful(node: object) -> bool:
-        return any(isinstance(part, nn.StateIndex) for part in getattr(node, "__dict__", {}).values())
+        return any(
+            isinstance(part, nn.StateIndex) for part in getattr(node, "__dict__", {}).values()
+        )
 
     for path, node in jax.tree_util.tree_leaves_with_path(params, is_leaf=stateful):  # pyright: ignore
         if not stateful(node) or getattr(node, "inference", None) is True:
             continue
         name, place = type(node).__name__, jax.tree_util.keystr(path)  # pyright: ignore
         mixes = isinstance(node, nn.BatchNorm)
-        raise InputError("model", "must treat every record alone, and batch normalisation mixes them" if mixes else
-                         "must treat every record alone, and this layer keeps state from one to the next",
-                         f"{name} at {place}" if place else name,
-                         ("use equinox.nn.GroupNorm, or " if mixes else "") + "freeze it with "
-                         "equinox.nn.inference_mode and give the module whole")
+        raise InputError(
+            "model",
+            "must treat every record alone, and batch normalisation mixes them"
+            if mixes
+            else "must treat every record alone, and this layer keeps state from one to the next",
+            f"{name} at {place}" if place else name,
+            ("use equinox.nn.GroupNorm, or " if mixes else "") + "freeze it with "
+            "equinox.nn.inference_mode and give the module whole",
+        )
 
 
-# Parameters in nested structures as named arrays: where each array hangs, in JSON, and the way back.
+# Parameters in nested structures as named arrays: where each array hangs, in JSON, and the way
+# back.
 
 # pyright: basic
 # places in JAX's trees have no types
-
-
 
 
 WIDEST = 100_000
@@ -115,7 +126,8 @@ def rebuilt(leaves: object, tensors: dict[str, np.ndarray]) -> Any:
 
 
 def into(like: object, leaves: object, tensors: dict[str, np.ndarray]) -> Any:
-    """The arrays in the structure of ``like``, which must have arrays of the same shapes in the same places."""
+    """The arrays in the structure of ``like``, which must have arrays of the same shapes in the
+    same places."""
     arrays = dict(_placed(leaves, tensors))
     wanted = dict(_arrays_in(like))
     if arrays.keys() != wanted.keys():
@@ -123,8 +135,11 @@ def into(like: object, leaves: object, tensors: dict[str, np.ndarray]) -> Any:
         raise InputError("like", "must have arrays in the same places as the model", strange[0])
     for place, leaf in wanted.items():
         if np.shape(leaf) != arrays[place].shape:
-            raise InputError("like", f"must have arrays of the model's shapes, {arrays[place].shape} at {place}",
-                             np.shape(leaf))
+            raise InputError(
+                "like",
+                f"must have arrays of the model's shapes, {arrays[place].shape} at {place}",
+                np.shape(leaf),
+            )
     paths, tree = jax.tree_util.tree_flatten_with_path(like)
     return jax.tree.unflatten(tree, [arrays.get(_steps(path), leaf) for path, leaf in paths])
 
@@ -150,14 +165,18 @@ def _step(entry: object) -> Step:
             return "key", str(other)
 
 
-def _placed(leaves: object, tensors: dict[str, np.ndarray]) -> list[tuple[tuple[Step, ...], np.ndarray]]:
+def _placed(
+    leaves: object, tensors: dict[str, np.ndarray]
+) -> list[tuple[tuple[Step, ...], np.ndarray]]:
     """What a file says about its arrays, checked."""
     if not isinstance(leaves, list) or not leaves:
         raise _damaged("no list of arrays")
     placed: list[tuple[tuple[Step, ...], np.ndarray]] = []
     for leaf in leaves:
         match leaf:
-            case {"path": [*steps], "dtype": str() as dtype, "array": str() as name} if name in tensors:
+            case {"path": [*steps], "dtype": str() as dtype, "array": str() as name} if (
+                name in tensors
+            ):
                 placed.append((tuple(map(_checked, steps)), _narrowed(tensors[name], dtype)))
             case _:
                 raise _damaged("an array without a place")
@@ -201,11 +220,16 @@ def _plain(node: object) -> Any:
 
 
 def _damaged(what: str) -> InputError:
-    return InputError("parameters of the model", f"must be complete, and the folder holds {what}", None,
-                      "check it with lastiterate verify")
+    return InputError(
+        "parameters of the model",
+        f"must be complete, and the folder holds {what}",
+        None,
+        "check it with lastiterate verify",
+    )
 
 
-# Networks and other losses of one record: trained by a described run, released with their certificate.
+# Networks and other losses of one record: trained by a described run, released with their
+# certificate.
 
 FIRST = "the first parameters, and what the loss holds, are taken to be chosen without looking at the data"
 
@@ -214,8 +238,8 @@ FIRST = "the first parameters, and what the loss holds, are taken to be chosen w
 class FittedNetwork(Fitted):
     """The final parameters, structured like the first ones.
 
-    The forward pass is the caller's code: no folder carries it, and ``predict`` takes it unless the parameters are
-    callable themselves, as an Equinox module is.
+    The forward pass is the caller's code: no folder carries it, and ``predict`` takes it unless the
+    parameters are callable themselves, as an Equinox module is.
     """
 
     kind: ClassVar[str] = "network"
@@ -228,41 +252,67 @@ class FittedNetwork(Fitted):
         return (FIRST,)
 
     def predict(self, x: object, forward: Callable[[Any, Any], Any] | None = None) -> np.ndarray:
-        """``forward(params, record)`` for every record of ``x`` (arrays with the records along their first axis).
+        """``forward(params, record)`` for every record of ``x`` (arrays with the records along
+        their first axis).
 
-        ``x``: what the forward pass takes, such as the x of ``train(run, (x, y))``: the loss does not say which parts
-        of a record that is. A structure of arrays is given to it as a structure.
+        ``x``: what the forward pass takes, such as the x of ``train(run, (x, y))``: the loss does
+        not say which parts of a record that is. A structure of arrays is given to it as a
+        structure.
         """
         if self.run.release == "all":
-            raise InputError("release", "must be 'last' for predictions", "all", "use one of the iterates in params")
+            raise InputError(
+                "release",
+                "must be 'last' for predictions",
+                "all",
+                "use one of the iterates in params",
+            )
         if forward is not None and not callable(forward):
-            raise InputError("forward", "must be a function of the parameters and one record", type(forward).__name__)
+            raise InputError(
+                "forward",
+                "must be a function of the parameters and one record",
+                type(forward).__name__,
+            )
         check_kept("x", x)
         x = np.asarray(cast("list[object]", x)) if isinstance(x, list) else x
         leaves = jax.tree.leaves(x)
         arrays = all(hasattr(leaf, "dtype") for leaf in leaves)
         sizes = {np.shape(leaf)[:1] for leaf in leaves} if arrays else set[tuple[int, ...]]()
         if len(sizes) != 1 or () in sizes:
-            raise InputError("x", "must be arrays, or a structure of arrays, with the records along the first axis",
-                             sorted(sizes) or type(x).__name__)
+            raise InputError(
+                "x",
+                "must be arrays, or a structure of arrays, with the records along the first axis",
+                sorted(sizes) or type(x).__name__,
+            )
         x = jax.tree.map(  # pyright: ignore
-            lambda leaf: leaf if isinstance(leaf, jax.Array) else np.asarray(leaf), x)  # pyright: ignore
+            lambda leaf: leaf if isinstance(leaf, jax.Array) else np.asarray(leaf), x
+        )  # pyright: ignore
         if forward is None and not callable(self.params):
-            raise InputError("forward", "is needed to predict: a function of the parameters and one record", None,
-                             "the loss alone does not say what the output is")
+            raise InputError(
+                "forward",
+                "is needed to predict: a function of the parameters and one record",
+                None,
+                "the loss alone does not say what the output is",
+            )
         if forward is not None:
             try:
                 return _arrays(jax.vmap(partial(forward, self.params))(x))
             except (TypeError, ValueError, IndexError, KeyError) as error:
                 whole = isinstance(x, tuple)
-                raise InputError("x", "must hold records that the forward pass takes", str(error).splitlines()[0][:120],
-                                 "of records (x, y) give x" if whole else "") from None
+                raise InputError(
+                    "x",
+                    "must hold records that the forward pass takes",
+                    str(error).splitlines()[0][:120],
+                    "of records (x, y) give x" if whole else "",
+                ) from None
         try:
             return _arrays(jax.vmap(self.params)(x))
         except TypeError as error:
-            raise InputError("forward", "is needed where the parameters do not answer by themselves",
-                             str(error).splitlines()[0][:120], "of half a module give lambda half, record: "
-                             "equinox.combine(half, rest)(record)") from None
+            raise InputError(
+                "forward",
+                "is needed where the parameters do not answer by themselves",
+                str(error).splitlines()[0][:120],
+                "of half a module give lambda half, record: equinox.combine(half, rest)(record)",
+            ) from None
 
     def contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         leaves, tensors = described(self.params)
@@ -270,8 +320,10 @@ class FittedNetwork(Fitted):
 
     def summary(self) -> str:
         arrays = [leaf for leaf in jax.tree.leaves(self.params) if hasattr(leaf, "dtype")]
-        return (f"{sum(np.size(array) for array in arrays):,} parameters in {len(arrays)} arrays, "
-                f"{self.run.steps} steps, n = {self.run.n}")
+        return (
+            f"{sum(np.size(array) for array in arrays):,} parameters in {len(arrays)} arrays, "
+            f"{self.run.steps} steps, n = {self.run.n}"
+        )
 
 
 def _arrays(pytree: object) -> Any:
@@ -291,23 +343,46 @@ def check(order: Order) -> Order:
     if order.exact:
         RecordGrid.of(run)
     if not order.in_pieces:
-        check_fits(run, order.loss, order.model, order.data, order.microbatch, order.optimizer, order.augment)
+        check_fits(
+            run,
+            order.loss,
+            order.model,
+            order.data,
+            order.microbatch,
+            order.optimizer,
+            order.augment,
+        )
     return order
 
 
 def fit(order: Order, key: Key | None) -> FittedNetwork:
     """Execute the run on ``loss(params, *record)`` and release the last parameters."""
     run = order.certificate.run
-    how: Any = {"microbatch": order.microbatch, "progress": order.progress, "checkpoint": order.charging.checkpoint,
-                "optimizer": order.optimizer, "augment": order.augment}
+    how: Any = {
+        "microbatch": order.microbatch,
+        "progress": order.progress,
+        "checkpoint": order.charging.checkpoint,
+        "optimizer": order.optimizer,
+        "augment": order.augment,
+    }
     if order.in_pieces:
         source = order.data if is_source(order.data) else Arrays(order.data)
-        params = fit_streaming(run, order.loss, order.model, source, key, folder=order.scratch, devices=order.devices,
-                               **how)
+        params = fit_streaming(
+            run,
+            order.loss,
+            order.model,
+            source,
+            key,
+            folder=order.scratch,
+            devices=order.devices,
+            **how,
+        )
     else:
         execute = fit_network_exactly if order.exact else fit_network
         params = execute(run, order.loss, order.model, order.data, key, **how)
-    return FittedNetwork(proof=order.certificate, delta=order.delta, exact=order.exact, run=run, params=params)
+    return FittedNetwork(
+        proof=order.certificate, delta=order.delta, exact=order.exact, run=run, params=params
+    )
 
 
 def named(optimizer: object, model: object) -> str:
@@ -321,20 +396,36 @@ def draws(model: object, loss: Any, augment: Any) -> list[str]:
 
 
 def check_loss(run: Run, loss: object) -> None:
-    """Refuse a run with a linear loss, what is no function, and classes where a record may hold several."""
+    """Refuse a run with a linear loss, what is no function, and classes where a record may hold
+    several."""
     if type(run.loss) is not Abstract:
-        raise InputError("loss of the run", "must be Abstract where the loss is given as a function",
-                         type(run.loss).__name__, "leave model and loss out to train a linear model")
+        raise InputError(
+            "loss of the run",
+            "must be Abstract where the loss is given as a function",
+            type(run.loss).__name__,
+            "leave model and loss out to train a linear model",
+        )
     if not callable(loss):
-        raise InputError("loss", "must be a function of the parameters and one record", type(loss).__name__)
+        raise InputError(
+            "loss", "must be a function of the parameters and one record", type(loss).__name__
+        )
     if isinstance(loss, UnitLoss) and run.loss.class_weights is not None:
-        raise InputError("class_weight", "must be left out where records are units, whose rows may be of several "
-                         "classes", None, "multiply a row's loss by its weight inside of UnitLoss: a unit is clipped "
-                         "after that")
+        raise InputError(
+            "class_weight",
+            "must be left out where records are units, whose rows may be of several classes",
+            None,
+            "multiply a row's loss by its weight inside of UnitLoss: a unit is clipped after that",
+        )
 
 
 def read(stored: Stored, like: object = None) -> FittedNetwork:
     """The model in a folder; its arrays in the structure of ``like``, or in dictionaries and lists."""
-    run, tensors, leaves = Run.from_dict(stored.model["run"]), stored.tensors(), stored.model.get("parameters")
+    run, tensors, leaves = (
+        Run.from_dict(stored.model["run"]),
+        stored.tensors(),
+        stored.model.get("parameters"),
+    )
     params = rebuilt(leaves, tensors) if like is None else into(like, leaves, tensors)
-    return FittedNetwork(proof=Written(stored.certificate), delta=stored.certificate["delta"], run=run, params=params)
+    return FittedNetwork(
+        proof=Written(stored.certificate), delta=stored.certificate["delta"], run=run, params=params
+    )

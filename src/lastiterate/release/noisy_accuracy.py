@@ -1,4 +1,5 @@
-"""Accuracy that may be shown: counts over private records, with noise that the certificate pays for."""
+"""Accuracy that may be shown: counts over private records, with noise that the certificate pays
+for."""
 
 from __future__ import annotations
 
@@ -26,9 +27,11 @@ CONFIDENCE, NOISE_PART = 0.95, 0.01
 
 @dataclass(frozen=True)
 class Accuracy:
-    """The share of right answers that a noisy count says, and an interval for that of new records like the counted.
+    """The share of right answers that a noisy count says, and an interval for that of new records
+    like the counted.
 
-    ``group``: whose answers, empty for all; the number of records of a group is private, and ``records`` a noisy one.
+    ``group``: whose answers, empty for all; the number of records of a group is private, and
+    ``records`` a noisy one.
     """
 
     value: float
@@ -40,8 +43,11 @@ class Accuracy:
 
     def __str__(self) -> str:
         whose, about = (f"{self.group}: ", "about ") if self.group else ("", "")
-        return (f"{whose}{self.value:.3f} ({self.low:.3f} to {self.high:.3f} with {CONFIDENCE:.0%} confidence), "
-                f"counted with noise on {about}{self.records} private records")
+        return (
+            f"{whose}{self.value:.3f} ({self.low:.3f} to {self.high:.3f} with {CONFIDENCE:.0%} "
+            f"confidence), "
+            f"counted with noise on {about}{self.records} private records"
+        )
 
 
 def reserved(n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -51,19 +57,28 @@ def reserved(n: int) -> tuple[np.ndarray, np.ndarray]:
     return split(n, seed=1, test_fraction=HELD_OUT)
 
 
-def count_for(share: float, epsilon: float, delta: float, records: int, *, rows_per_unit: int = 1) -> NoisyCount:
-    """The count that a ``share`` of the budget's mu^2 pays for, apart from the training where a unit is one row."""
+def count_for(
+    share: float, epsilon: float, delta: float, records: int, *, rows_per_unit: int = 1
+) -> NoisyCount:
+    """The count that a ``share`` of the budget's mu^2 pays for, apart from the training where a
+    unit is one row."""
     if isinstance(share, bool) or not isinstance(share, float | int) or not 0 < share < 1:  # pyright: ignore
-        raise InputError("report_accuracy", "must lie between 0 and 1", share, "0.05 is a common choice")
+        raise InputError(
+            "report_accuracy", "must lie between 0 and 1", share, "0.05 is a common choice"
+        )
     mu = budget(epsilon, delta) * math.sqrt(share)
-    return NoisyCount(rows_per_unit * (1 + FLOAT_SLACK) / mu * (1 + 1e-9), records,
-                      "apart" if rows_per_unit == 1 else "anywhere")
+    return NoisyCount(
+        rows_per_unit * (1 + FLOAT_SLACK) / mu * (1 + 1e-9),
+        records,
+        "apart" if rows_per_unit == 1 else "anywhere",
+    )
 
 
 def noisy_count(right: np.ndarray, count: NoisyCount, key: Key) -> float:
     """How many of the counted records are right, with noise.
 
-    **Guarantee:** a record moves the sum by 1 at most; the noise has the described standard deviation.
+    **Guarantee:** a record moves the sum by 1 at most; the noise has the described standard
+    deviation.
     """
     import jax
 
@@ -76,10 +91,15 @@ def noisy_count(right: np.ndarray, count: NoisyCount, key: Key) -> float:
 
 
 def count_of(run: Run, mu: float, records: int, by: Any, groups: tuple[str, ...]) -> Count:
-    """The count that ``mu`` pays for beside a run, of all ``records`` or by groups; of ``by`` the form is looked at."""
+    """The count that ``mu`` pays for beside a run, of all ``records`` or by groups; of ``by`` the
+    form is looked at."""
     if (by is None) != (not groups):
-        raise InputError("by", "and groups belong together", None, "give every record's group in by=, and the groups' "
-                         "public names in groups=")
+        raise InputError(
+            "by",
+            "and groups belong together",
+            None,
+            "give every record's group in by=, and the groups' public names in groups=",
+        )
     one: Count = NoisyGroups(1.0, records, groups) if groups else NoisyCount(1.0, records)
     if groups:
         _check_length("by", np.shape(by), one)
@@ -88,7 +108,8 @@ def count_of(run: Run, mu: float, records: int, by: Any, groups: tuple[str, ...]
 
 
 def noisy_numbers(right: np.ndarray, by: object, count: Count, key: Key) -> tuple[float, ...]:
-    """What is released: the noisy count, or of every group how many are right and wrong, with noise.
+    """What is released: the noisy count, or of every group how many are right and wrong, with
+    noise.
 
     ``by`` (n,): the name of every record's group; other names count nowhere.
     **Guarantee:** a record is in one of these numbers at most; every number has noise of its own.
@@ -101,7 +122,9 @@ def noisy_numbers(right: np.ndarray, by: object, count: Count, key: Key) -> tupl
         return (noisy_count(right, count, key),)
     _check_length("y", right.shape, count)
     right, names = right.astype(bool), np.asarray(by).astype(str)
-    sums = [float((part & (names == name)).sum()) for name in count.groups for part in (right, ~right)]
+    sums = [
+        float((part & (names == name)).sum()) for name in count.groups for part in (right, ~right)
+    ]
     with jax.enable_x64(True):
         noise = normals(key, 0, count.numbers)
     return tuple(float(one) for one in sums + count.noise_multiplier * noise)
@@ -109,24 +132,29 @@ def noisy_numbers(right: np.ndarray, by: object, count: Count, key: Key) -> tupl
 
 def _check_length(name: str, shape: tuple[int, ...], count: Count) -> None:
     if shape != (count.records,):
-        raise InputError(name, f"must have {count.records} entries, one for every counted record", shape)
+        raise InputError(
+            name, f"must have {count.records} entries, one for every counted record", shape
+        )
 
 
 def accuracies(counts: tuple[Count, ...], counted: tuple[float, ...]) -> tuple[Accuracy, ...]:
     """What all released numbers of a run's counts say, in their order."""
     scores, at = list[Accuracy](), 0
     for count in counts:
-        said = counted[at:at + count.numbers]
+        said = counted[at : at + count.numbers]
         at += count.numbers
-        scores += [accuracy(count, *said)] if isinstance(count, NoisyCount) else _of_groups(count, said)
+        scores += (
+            [accuracy(count, *said)] if isinstance(count, NoisyCount) else _of_groups(count, said)
+        )
     return tuple(scores)
 
 
 def accuracy(count: NoisyCount, counted: float) -> Accuracy:
     """What a released count says: post-processing.
 
-    The interval allows for the noise (both sides together are exceeded with probability ``NOISE_PART``), and for which
-    records were drawn by the exact binomial interval of Clopper and Pearson at the rest.
+    The interval allows for the noise (both sides together are exceeded with probability
+    ``NOISE_PART``), and for which records were drawn by the exact binomial interval of Clopper and
+    Pearson at the rest.
     """
     from scipy.stats import norm  # pyright: ignore
 
@@ -138,8 +166,8 @@ def accuracy(count: NoisyCount, counted: float) -> Accuracy:
 
 
 def _of_groups(count: NoisyGroups, counted: tuple[float, ...]) -> list[Accuracy]:
-    """What a released count by groups says, each group by itself; its interval allows for the noise of both numbers
-    (four sides together are exceeded with probability ``NOISE_PART``)."""
+    """What a released count by groups says, each group by itself; its interval allows for the noise
+    of both numbers (four sides together are exceeded with probability ``NOISE_PART``)."""
     from scipy.stats import norm  # pyright: ignore
 
     scores = list[Accuracy]()
@@ -149,17 +177,24 @@ def _of_groups(count: NoisyGroups, counted: tuple[float, ...]) -> list[Accuracy]
         most = [min(count.records, max(0, math.ceil(one + reach))) for one in (right, wrong)]
         low, high = _binomial(least[0], most[1])[0], _binomial(most[0], least[1])[1]
         value = max(0.0, right) / max(1.0, max(0.0, right) + max(0.0, wrong))
-        scores.append(Accuracy(min(high, max(low, value)), low, high, max(0, round(right + wrong)), False, name))
+        scores.append(
+            Accuracy(
+                min(high, max(low, value)), low, high, max(0, round(right + wrong)), False, name
+            )
+        )
     return scores
 
 
 def _binomial(right: int, wrong: int) -> tuple[float, float]:
-    """Both ends of the exact interval of Clopper and Pearson, each with half of what the noise leaves."""
+    """Both ends of the exact interval of Clopper and Pearson, each with half of what the noise
+    leaves."""
     from scipy.stats import beta  # pyright: ignore
 
     side = (1 - CONFIDENCE - NOISE_PART) / 2
-    return (0.0 if right == 0 else float(beta.ppf(side, right, wrong + 1)),  # pyright: ignore
-            1.0 if wrong == 0 else float(beta.ppf(1 - side, right + 1, wrong)))  # pyright: ignore
+    return (
+        0.0 if right == 0 else float(beta.ppf(side, right, wrong + 1)),  # pyright: ignore
+        1.0 if wrong == 0 else float(beta.ppf(1 - side, right + 1, wrong)),  # pyright: ignore
+    )
 
 
 @dataclass(frozen=True)

@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, cast
-from lastiterate.accounting.certificate import entry_of
-from lastiterate.errors import InputError
-from lastiterate.release.released_model import Fitted
-from lastiterate.release.folder import Stored
-from lastiterate.release.training_request import Order
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
 from lastiterate.accounting.calibration import check_within
+from lastiterate.accounting.certificate import entry_of
 from lastiterate.accounting.tail_truncation import support_caveats
+from lastiterate.errors import InputError
 from lastiterate.planning.planner import Choice
 from lastiterate.release import composition_reminder
+from lastiterate.release.folder import Stored
 from lastiterate.release.ledger_charge import warn_of_dumps
+from lastiterate.release.released_model import Fitted
 from lastiterate.release.training_request import Order, Unread, is_source
 from lastiterate.release.units import check_units
-from lastiterate.run.validation import check_kept
 from lastiterate.run.preprocessing import TopEigenvalue
 from lastiterate.run.updates import PostProcessing
+from lastiterate.run.validation import check_kept
 
-
-# The kinds of released models, one row each: what ``train`` is given for it, and who reads its folder.
-#
-# Another package (``LATE`` has the one for PyTorch) adds its row with ``register`` when it is imported, which happens
-# when such a model turns up: nothing here needs it. The module of a kind is a ``Home``; it is loaded when a model of its
-# kind turns up, so that checking a folder needs no engine.
+# The kinds of released models, one row each: what ``train`` is given for it, and who reads its
+# folder.  Another package (``LATE`` has the one for PyTorch) adds its row with ``register`` when it
+# is imported, which happens when such a model turns up: nothing here needs it. The module of a kind
+# is a ``Home``; it is loaded when a model of its kind turns up, so that checking a folder needs no
+# engine.
 
 if TYPE_CHECKING:
     from lastiterate.engine.random import Key
@@ -51,7 +50,8 @@ class Home(Protocol):
         ...
 
     def check(self, order: Order) -> Order:
-        """Refuse what the kind cannot execute, by the form of its data; the order as ``fit`` takes it."""
+        """Refuse what the kind cannot execute, by the form of its data; the order as ``fit`` takes
+        it."""
         ...
 
     def fit(self, order: Order, key: Key | None) -> Fitted:
@@ -65,12 +65,14 @@ class Home(Protocol):
 
 @dataclass(frozen=True)
 class Kind:
-    """``subject``: what its certificates are about, "run" or "problem". ``trained``: whether ``train`` makes it.
+    """``subject``: what its certificates are about, "run" or "problem". ``trained``: whether
+    ``train`` makes it.
 
-    ``containers``: whether it takes records in other containers than a tuple of arrays. ``streams``: whether it takes
-    records that are read in pieces. ``shared``: whether several devices may share its batches. ``tables``: whether its
-    records are rows of numbers, by which repeated fits are recognised. ``exactly``: how a folder calls such a model
-    with exact noise, whose certificates are about an "exact_run" (``None``: there is none).
+    ``containers``: whether it takes records in other containers than a tuple of arrays.
+    ``streams``: whether it takes records that are read in pieces. ``shared``: whether several
+    devices may share its batches. ``tables``: whether its records are rows of numbers, by which
+    repeated fits are recognised. ``exactly``: how a folder calls such a model with exact noise,
+    whose certificates are about an "exact_run" (``None``: there is none).
     """
 
     name: str
@@ -86,7 +88,9 @@ class Kind:
     def read(self, stored: Stored, like: object) -> Fitted:
         exact = stored.model.get("kind") != self.name
         if exact and stored.model.get("run") != stored.model.get("exact_run"):
-            raise InputError("model", "must describe the run of its certificate", None, "train again")
+            raise InputError(
+                "model", "must describe the run of its certificate", None, "train again"
+            )
         return replace(self.home.read(stored, like), exact=exact)
 
     @property
@@ -104,20 +108,39 @@ class Kind:
     def home(self) -> Home:
         library = self.missing
         if library is not None:
-            raise InputError("model", f"is a {library} one, and needs that library", None,
-                             f"pip install lastiterate[{library}]")
+            raise InputError(
+                "model",
+                f"is a {library} one, and needs that library",
+                None,
+                f"pip install lastiterate[{library}]",
+            )
         return cast(Home, import_module(self.module))
 
 
-LINEAR = Kind("linear", "lastiterate.release.linear_model", streams=True, shared=True, tables=True, exactly="exact")
+LINEAR = Kind(
+    "linear",
+    "lastiterate.release.linear_model",
+    streams=True,
+    shared=True,
+    tables=True,
+    exactly="exact",
+)
 SELECTED = Kind("selected", "lastiterate.release.tuning", "selection", trained=False, tables=True)
-SAMPLED = Kind("posterior-sample", "lastiterate.release.posterior", "problem", trained=False, tables=True)
+SAMPLED = Kind(
+    "posterior-sample", "lastiterate.release.posterior", "problem", trained=False, tables=True
+)
 UNLEARNED = Kind("unlearned", "lastiterate.release.unlearning", "unlearning", trained=False)
-NETWORK = Kind("network", "lastiterate.release.network_model", streams=True, shared=True, exactly="exact-network")
+NETWORK = Kind(
+    "network",
+    "lastiterate.release.network_model",
+    streams=True,
+    shared=True,
+    exactly="exact-network",
+)
 KINDS = {kind.name: kind for kind in (LINEAR, NETWORK, SELECTED, UNLEARNED, SAMPLED)}
 LATE = {"torch": "lastiterate.torch", "exact-torch": "lastiterate.torch"}
-"""Name of a kind (the first is also the library's) and the package that registers it; such models exist only beside
-it."""
+"""Name of a kind (the first is also the library's) and the package that registers it; such models
+exist only beside it."""
 
 
 def register(kind: Kind) -> None:
@@ -128,47 +151,68 @@ def register(kind: Kind) -> None:
 
 
 def kind_for(model: object) -> Kind:
-    """The row that knows what ``train`` is given as ``model``, later rows first; anything else is refused."""
+    """The row that knows what ``train`` is given as ``model``, later rows first; anything else is
+    refused."""
     for library, package in LATE.items():
         if library in sys.modules:
             import_module(package)
-    row = next((kind for kind in reversed(KINDS.values()) if kind.trained and kind.home.knows(model)), None)
+    row = next(
+        (kind for kind in reversed(KINDS.values()) if kind.trained and kind.home.knows(model)), None
+    )
     if row is None:
-        raise InputError("model", "must be a nested structure of NumPy or JAX arrays", type(model).__name__,
-                         "models of other libraries need their package to be imported first (of torch, give a "
-                         "torch.nn.Module itself and loss(output, *rest)), and a number is an array as np.array(0.0)")
+        raise InputError(
+            "model",
+            "must be a nested structure of NumPy or JAX arrays",
+            type(model).__name__,
+            "models of other libraries need their package to be imported first (of torch, give a "
+            "torch.nn.Module itself and loss(output, *rest)), and a number is an array as "
+            "np.array(0.0)",
+        )
     return row
 
 
 def kind_of(model: dict[str, Any], certificate: dict[str, Any]) -> Kind:
-    """The row for what a folder holds; unknown kinds, and another certificate than the kind has, are refused."""
+    """The row for what a folder holds; unknown kinds, and another certificate than the kind has,
+    are refused."""
     name = model.get("kind")
     if isinstance(name, str) and name in LATE:
         import_module(LATE[name])
-    names = {form: kind for kind in KINDS.values() for form in (kind.name, kind.exactly) if form is not None}
+    names = {
+        form: kind
+        for kind in KINDS.values()
+        for form in (kind.name, kind.exactly)
+        if form is not None
+    }
     if not isinstance(name, str) or name not in names:
-        raise InputError("model", "must be of a known kind: " + ", ".join(names), name,
-                         "it may need another package to be imported")
+        raise InputError(
+            "model",
+            "must be of a known kind: " + ", ".join(names),
+            name,
+            "it may need another package to be imported",
+        )
     kind = names[name]
     subject = kind.subject if name == kind.name else "exact_run"
     if entry_of(certificate) != subject:
-        raise InputError("certificate", f"must be about a {subject} where the model is a {name}",
-                         entry_of(certificate))
+        raise InputError(
+            "certificate",
+            f"must be about a {subject} where the model is a {name}",
+            entry_of(certificate),
+        )
     return kind
 
 
-# The one way to a released model: refuse what does not fit, charge, execute, state what is certified.
-#
-# Whoever wants a release opens the data's form, plans a certificate, and gives an ``Order``. What differs between kinds
-# of models (``kinds``) is what they refuse and how they execute; writing the folder and showing it are behind this.
+# The one way to a released model: refuse what does not fit, charge, execute, state what is
+# certified.  Whoever wants a release opens the data's form, plans a certificate, and gives an
+# ``Order``. What differs between kinds of models (``kinds``) is what they refuse and how they
+# execute; writing the folder and showing it are behind this.
 
 SEED = "the caller gave the seed: whoever knows it can subtract the noise"
 
 
 @dataclass(frozen=True, eq=False)
 class Released:
-    """What came out: the model, the plans it was chosen from, and scores on data that is public (``None`` where there
-    are none)."""
+    """What came out: the model, the plans it was chosen from, and scores on data that is public
+    (``None`` where there are none)."""
 
     model: Fitted
     choice: Choice | None = None
@@ -179,10 +223,12 @@ class Released:
 
 
 def executed(kind: Kind, order: Order) -> Fitted:
-    """The model that an order asks for; its line in the ledger is finished when the model is out (``finish``).
+    """The model that an order asks for; its line in the ledger is finished when the model is out
+    (``finish``).
 
-    **Guarantee:** everything that can be refused without a record's value is refused before the charge, and the charge
-    comes before a value is looked at. The certificate speaks of the run that was executed.
+    **Guarantee:** everything that can be refused without a record's value is refused before the
+    charge, and the charge comes before a value is looked at. The certificate speaks of the run that
+    was executed.
     """
     of_units = order.of_units  # a kind of model may put another loss in the place of a unit's
     order = checked(kind, order)
@@ -194,18 +240,29 @@ def executed(kind: Kind, order: Order) -> Fitted:
         order = order.opened()
         if order.charging.finished is not None:
             return _written_before(kind, order, order.charging.finished)
-        remembered = composition_reminder.REMINDER.begins(order.data, order.seed, tables=kind.tables)
+        remembered = composition_reminder.REMINDER.begins(
+            order.data, order.seed, tables=kind.tables
+        )
         model = kind.home.fit(order, key)
     composition_reminder.REMINDER.after(remembered)
-    if (kind.tables or order.kept is not None) and not order.in_pieces:  # behind what a checkpoint refuses
+    if (
+        kind.tables or order.kept is not None
+    ) and not order.in_pieces:  # behind what a checkpoint refuses
         order.charging.remember(order.data if order.kept is None else order.kept)
     added = (*order.caveats, *model.conditions, *(() if order.seed is None else (SEED,)))
-    return replace(model, proof=replace(order.certificate, caveats=(*order.certificate.caveats, *added),
-                                        unit="" if order.unit is None else order.unit_name))
+    return replace(
+        model,
+        proof=replace(
+            order.certificate,
+            caveats=(*order.certificate.caveats, *added),
+            unit="" if order.unit is None else order.unit_name,
+        ),
+    )
 
 
 def _written_before(kind: Kind, order: Order, place: Path) -> Fitted:
-    """The model that an earlier process of this order wrote, before it was stopped; refused with other records."""
+    """The model that an earlier process of this order wrote, before it was stopped; refused with
+    other records."""
     from lastiterate.release.loading import load
 
     if (kind.tables or order.kept is not None) and not order.in_pieces:
@@ -214,7 +271,8 @@ def _written_before(kind: Kind, order: Order, place: Path) -> Fitted:
 
 
 def checked(kind: Kind, order: Order) -> Order:
-    """The order with what it assumes; refused where its certificate exceeds its budget, or it cannot be executed."""
+    """The order with what it assumes; refused where its certificate exceeds its budget, or it
+    cannot be executed."""
     if order.epsilon is not None:
         check_within(order.certificate, order.epsilon, order.delta)
     if kind.subject == "run" and order.certificate.run.nominal:
@@ -234,8 +292,12 @@ def checked(kind: Kind, order: Order) -> Order:
     if kind.subject == "run":
         run = order.certificate.run
         if (type(run.update) is PostProcessing) != (order.optimizer is not None):
-            raise InputError("optimizer", "is needed where the run's update is PostProcessing, and for no other", None,
-                             "give train the optimizer, or leave the update to it")
+            raise InputError(
+                "optimizer",
+                "is needed where the run's update is PostProcessing, and for no other",
+                None,
+                "give train the optimizer, or leave the update to it",
+            )
         caveats += check_units(run, order.units, order.records if run.nominal else run.n)
     if kind.subject == "run" and not order.exact:
         caveats += support_caveats(order.certificate, order.delta)
@@ -245,25 +307,43 @@ def checked(kind: Kind, order: Order) -> Order:
 def check_nominal(order: Order) -> None:
     """Refuse what would follow from the true number of records where the public n is nominal."""
     if order.in_pieces:
-        raise InputError("data", "must be in the memory of one device under add-remove: what is read in pieces is cut "
-                         "by the number of records, which nothing may follow from", None,
-                         "use zero-out, where n is public")
+        raise InputError(
+            "data",
+            "must be in the memory of one device under add-remove: what is read in pieces is cut "
+            "by the number of records, which nothing may follow from",
+            None,
+            "use zero-out, where n is public",
+        )
     if any(isinstance(part, TopEigenvalue) for part in order.certificate.run.prelude):
-        raise InputError("prelude", "must have no top eigenvalue under add-remove: its largest value follows from how "
-                         "many records there are", "TopEigenvalue", "give the step sizes themselves")
+        raise InputError(
+            "prelude",
+            "must have no top eigenvalue under add-remove: its largest value follows from how "
+            "many records there are",
+            "TopEigenvalue",
+            "give the step sizes themselves",
+        )
 
 
 def check_in_pieces(kind: Kind, devices: object, exact: bool) -> None:
-    """Refuse records that are read in pieces, or that devices share, where one device needs the whole data."""
+    """Refuse records that are read in pieces, or that devices share, where one device needs the
+    whole data."""
     if isinstance(devices, bool) or not isinstance(devices, int) or devices < 1:
         raise InputError("devices", "must be a positive whole number", devices)
     if devices > 1 and not exact and not kind.shared:
-        raise InputError("devices", f"must be 1 for {kind.name} models", devices,
-                         "linear models and losses written with JAX share batches")
+        raise InputError(
+            "devices",
+            f"must be 1 for {kind.name} models",
+            devices,
+            "linear models and losses written with JAX share batches",
+        )
     if exact or not kind.streams:
-        raise InputError("data", "must be in the memory of one device for "
-                         + ("secure_noise" if exact else kind.name + " models"), None,
-                         "linear models and losses written with JAX read them in pieces, and on several devices")
+        raise InputError(
+            "data",
+            "must be in the memory of one device for "
+            + ("secure_noise" if exact else kind.name + " models"),
+            None,
+            "linear models and losses written with JAX read them in pieces, and on several devices",
+        )
 
 
 def finish(kind: Kind, order: Order) -> Fitted:

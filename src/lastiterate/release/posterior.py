@@ -11,20 +11,25 @@ from numpy.typing import ArrayLike
 
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.bayes.linear import LinearModel, Neighbours
-from lastiterate.bayes.subject import (LinearPosterior, Posterior, Problem, RidgePosterior, certify, problem_from_dict)
 from lastiterate.bayes.ridge import ClippedRows, least_prior
-from lastiterate.bayes.subject import sample_posterior
+from lastiterate.bayes.subject import (
+    LinearPosterior,
+    Posterior,
+    Problem,
+    RidgePosterior,
+    certify,
+    problem_from_dict,
+    sample_posterior,
+)
 from lastiterate.data.schema import Schema
 from lastiterate.engine.random import Key
 from lastiterate.errors import InputError
-from lastiterate.release.predictions import Range, Scores, as_json, check_answers, from_json
-from lastiterate.release.released_model import Fitted
 from lastiterate.release.folder import Stored
+from lastiterate.release.predictions import Range, Scores, as_json, check_answers, from_json
+from lastiterate.release.provenance import SYSTEM, Written
+from lastiterate.release.released_model import Fitted
 from lastiterate.release.training_request import Order
-from lastiterate.release.provenance import SYSTEM
-from lastiterate.release.provenance import Written
-from lastiterate.run.validation import Array, check_kept
-from lastiterate.run.validation import positive
+from lastiterate.run.validation import Array, check_kept, positive
 
 GUESSES = tuple(float(b) for b in np.geomspace(1e-3, 10, 9))
 """Noise precisions that the plan chooses from, for labels in [-1, 1]."""
@@ -34,8 +39,8 @@ GUESSES = tuple(float(b) for b in np.geomspace(1e-3, 10, 9))
 class FittedSample(Fitted):
     """One sample of theta, shape (d,), from the posterior of ``problem``.
 
-    ``column``: rows are scaled down to this norm and get a constant column (``None``: they are used as the problem has
-    them).
+    ``column``: rows are scaled down to this norm and get a constant column (``None``: they are used
+    as the problem has them).
     """
 
     kind: ClassVar[str] = "posterior-sample"
@@ -60,7 +65,11 @@ class FittedSample(Fitted):
         return self.answers.of((rows @ self.value)[:, None])
 
     def contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        model = {"problem": self.problem.to_dict(), "answers": as_json(self.answers), "column": self.column}
+        model = {
+            "problem": self.problem.to_dict(),
+            "answers": as_json(self.answers),
+            "column": self.column,
+        }
         return model, {"weights": np.asarray(self.value, dtype=np.float64)}
 
     def summary(self) -> str:
@@ -70,25 +79,55 @@ class FittedSample(Fitted):
 def read(stored: Stored, like: object = None) -> FittedSample:
     """The sample in a folder."""
     if like is not None:
-        raise InputError("like", "is for networks; a posterior sample needs none", type(like).__name__, "leave it out")
+        raise InputError(
+            "like",
+            "is for networks; a posterior sample needs none",
+            type(like).__name__,
+            "leave it out",
+        )
     problem, tensors = problem_from_dict(stored.model["problem"]), stored.tensors()
     wide = problem.domain.features if isinstance(problem, RidgePosterior) else 1
-    if set(tensors) != {"weights"} or tensors["weights"].shape != (wide,) or tensors["weights"].dtype != np.float64:
-        raise InputError("model", f"must hold {wide} weights in double precision", sorted(tensors), "train again")
+    if (
+        set(tensors) != {"weights"}
+        or tensors["weights"].shape != (wide,)
+        or tensors["weights"].dtype != np.float64
+    ):
+        raise InputError(
+            "model", f"must hold {wide} weights in double precision", sorted(tensors), "train again"
+        )
     column, answers = stored.model.get("column"), from_json(stored.model.get("answers"))
     if column is not None:
         positive("column", column)
     if not isinstance(answers, Range | Scores):
-        raise InputError("answers", "must be a range of numbers for a posterior sample", type(answers).__name__)
-    schema = None if stored.model.get("schema") is None else Schema.from_dict(stored.model["schema"])
+        raise InputError(
+            "answers", "must be a range of numbers for a posterior sample", type(answers).__name__
+        )
+    schema = (
+        None if stored.model.get("schema") is None else Schema.from_dict(stored.model["schema"])
+    )
     check_answers(schema, answers)
-    return FittedSample(proof=Written(stored.certificate), delta=stored.certificate["delta"], schema=schema,
-                        problem=problem, value=tensors["weights"], answers=answers, column=column)
+    return FittedSample(
+        proof=Written(stored.certificate),
+        delta=stored.certificate["delta"],
+        schema=schema,
+        problem=problem,
+        value=tensors["weights"],
+        answers=answers,
+        column=column,
+    )
 
 
-def sampled(problem: Problem, x: ArrayLike, y: ArrayLike, *, delta: float, adjacency: Neighbours = "replace-one",
-            generator: np.random.Generator | None = None) -> FittedSample:
-    """One exact sample of the posterior given records x and y, as a model; see ``sample_posterior``."""
+def sampled(
+    problem: Problem,
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    delta: float,
+    adjacency: Neighbours = "replace-one",
+    generator: np.random.Generator | None = None,
+) -> FittedSample:
+    """One exact sample of the posterior given records x and y, as a model; see
+    ``sample_posterior``."""
     made = sample_posterior(problem, x, y, adjacency=adjacency, generator=generator)
     return FittedSample(proof=made.certificate, delta=delta, problem=problem, value=made.value)
 
@@ -96,45 +135,72 @@ def sampled(problem: Problem, x: ArrayLike, y: ArrayLike, *, delta: float, adjac
 def check(order: Order) -> Order:
     """Refuse answers that are no numbers, and a certificate of something else."""
     if not isinstance(order.certificate.subject, Posterior):
-        raise InputError("certificate", "must be about a posterior", order.certificate.subject.word,
-                         "posterior.certified makes one")
+        raise InputError(
+            "certificate",
+            "must be about a posterior",
+            order.certificate.subject.word,
+            "posterior.certified makes one",
+        )
     if not isinstance(order.answers, Range):
-        raise InputError("model", "needs a target that is a range of numbers", FittedSample.kind,
-                         "use logistic for classes")
+        raise InputError(
+            "model",
+            "needs a target that is a range of numbers",
+            FittedSample.kind,
+            "use logistic for classes",
+        )
     order.charging.without_checkpoint("of a posterior, which has no steps")
     return order
 
 
 def fit(order: Order, key: Key | None) -> FittedSample:
-    """The certified sample for rows (n, d), scaled to the norm ``order.model`` beside a constant column, and targets
-    (n,) in [-1, 1]."""
+    """The certified sample for rows (n, d), scaled to the norm ``order.model`` beside a constant
+    column, and targets (n,) in [-1, 1]."""
     subject, (features, target) = order.certificate.subject, order.data
     assert isinstance(subject, Posterior) and isinstance(order.answers, Range)
-    made = sample_posterior(subject.problem, with_constant(features, order.model), target,
-                            adjacency=subject.neighbours)
-    return FittedSample(proof=order.certificate, delta=order.delta, schema=order.schema, problem=subject.problem,
-                        value=made.value, answers=order.answers, column=order.model)
+    made = sample_posterior(
+        subject.problem, with_constant(features, order.model), target, adjacency=subject.neighbours
+    )
+    return FittedSample(
+        proof=order.certificate,
+        delta=order.delta,
+        schema=order.schema,
+        problem=subject.problem,
+        value=made.value,
+        answers=order.answers,
+        column=order.model,
+    )
 
 
-def certified(n: int, features: int, *, row_norm: float, epsilon: float, delta: float,
-              adjacency: Neighbours) -> Certificate:
+def certified(
+    n: int, features: int, *, row_norm: float, epsilon: float, delta: float, adjacency: Neighbours
+) -> Certificate:
     """The certificate of the planned sample, from public numbers only."""
-    domain = ClippedRows(n=n, features=features + 1, row_norm=math.hypot(row_norm, 1.0) * (1 + 1e-12))
+    domain = ClippedRows(
+        n=n, features=features + 1, row_norm=math.hypot(row_norm, 1.0) * (1 + 1e-12)
+    )
     return certify(RidgePosterior(planned(domain, epsilon=epsilon, delta=delta), domain), adjacency)
 
 
 def planned(domain: ClippedRows, *, epsilon: float, delta: float) -> LinearModel:
     """The model within the budget with the least predicted error, from public numbers only.
 
-    The prediction is for isotropic rows and labels of which 1/4 of the variance is explained: with m = beta n
-    row_norm^2 / d it is (alpha / (alpha + m))^2 / 4 for the prior's bias and row_norm^2 / (alpha + m) for the sample.
+    The prediction is for isotropic rows and labels of which 1/4 of the variance is explained: with
+    m = beta n row_norm^2 / d it is (alpha / (alpha + m))^2 / 4 for the prior's bias and row_norm^2
+    / (alpha + m) for the sample.
     """
+
     def risk(model: LinearModel) -> float:
         alpha = model.prior_precision
         total = alpha + model.noise_precision * domain.n * domain.row_norm**2 / domain.features
         return (alpha / total) ** 2 / 4 + domain.row_norm**2 / total
 
-    return min((least_prior(domain, epsilon=epsilon, delta=delta, noise_precision=beta) for beta in GUESSES), key=risk)
+    return min(
+        (
+            least_prior(domain, epsilon=epsilon, delta=delta, noise_precision=beta)
+            for beta in GUESSES
+        ),
+        key=risk,
+    )
 
 
 def with_constant(features: ArrayLike, norm: float) -> Array:
@@ -146,4 +212,3 @@ def with_constant(features: ArrayLike, norm: float) -> Array:
 def clipped(features: ArrayLike, norm: float) -> Array:
     n, d = np.shape(features)
     return ClippedRows(n=n, features=d, row_norm=norm).clip(features, np.zeros(n))[0]
-

@@ -1,4 +1,5 @@
-"""What the scores of a linear model mean: labels, a number in a public range, or nothing but themselves."""
+"""What the scores of a linear model mean: labels, a number in a public range, or nothing but
+themselves."""
 
 from __future__ import annotations
 
@@ -18,9 +19,11 @@ LABELS = {str, int, float, bool}
 
 @dataclass(frozen=True)
 class Labels:
-    """The public labels, in the order of their class indices; one score for two of them, else one score each.
+    """The public labels, in the order of their class indices; one score for two of them, else one
+    score each.
 
-    ``threshold``: of two, the probability from which on the second is the answer (``None``: the more probable one is).
+    ``threshold``: of two, the probability from which on the second is the answer (``None``: the
+    more probable one is).
     """
 
     values: tuple[str | int | float, ...]
@@ -31,12 +34,17 @@ class Labels:
 
     def probabilities(self, scores: np.ndarray) -> np.ndarray:
         """Softmax of scores (n, k), shape (n, classes); a single score stands against 0."""
-        logits = scores if scores.shape[1] > 1 else np.column_stack((np.zeros(len(scores)), scores[:, 0]))
+        logits = (
+            scores
+            if scores.shape[1] > 1
+            else np.column_stack((np.zeros(len(scores)), scores[:, 0]))
+        )
         weights = np.exp(logits - logits.max(axis=1, keepdims=True))
         return weights / weights.sum(axis=1, keepdims=True)
 
     def of(self, scores: np.ndarray) -> np.ndarray:
-        """The most probable label, or of two the second where its probability reaches the threshold."""
+        """The most probable label, or of two the second where its probability reaches the
+        threshold."""
         return np.asarray(self.values)[picked(self.probabilities(scores), self.threshold)]
 
     def words(self, outputs: int) -> str:
@@ -49,24 +57,34 @@ def picked(chances: np.ndarray, threshold: float | None) -> np.ndarray:
 
 
 def threshold_of(given: Any, classes: int) -> float | None:
-    """A threshold between 0 and 1 of two classes, stated itself or by the costs of a false alarm and of a miss."""
+    """A threshold between 0 and 1 of two classes, stated itself or by the costs of a false alarm
+    and of a miss."""
     if given is None:
         return None
     if classes != 2:
-        raise InputError("threshold", "is for two classes", f"{classes} classes" if classes else "a regression",
-                         "leave it out")
+        raise InputError(
+            "threshold",
+            "is for two classes",
+            f"{classes} classes" if classes else "a regression",
+            "leave it out",
+        )
     stated = list(cast("Sequence[Any]", given)) if isinstance(given, tuple | list) else [given]
     costs = [float(cost) for cost in stated if type(cost) in NUMBERS and 0 < cost < math.inf]
     share = costs[0] / sum(costs) if len(costs) == 2 else costs[0] if len(costs) == 1 else math.nan
     if len(costs) != len(stated) or not 0 < share < 1:
-        raise InputError("threshold", "must lie between 0 and 1, or be the positive costs of a false alarm and of a "
-                         "miss", cast(object, given), "with costs a and m it is a / (a + m)")
+        raise InputError(
+            "threshold",
+            "must lie between 0 and 1, or be the positive costs of a false alarm and of a miss",
+            cast(object, given),
+            "with costs a and m it is a / (a + m)",
+        )
     return share
 
 
 @dataclass(frozen=True)
 class Range:
-    """A number between public ends: a score of -1 is the low one, 1 the high one, and nothing lies beyond."""
+    """A number between public ends: a score of -1 is the low one, 1 the high one, and nothing lies
+    beyond."""
 
     low: float
     high: float
@@ -117,19 +135,27 @@ def from_json(stored: object) -> Labels | Range | Scores:
     """What ``as_json`` wrote; everything else is refused."""
     match cast(Any, stored):
         case {"labels": [_, _, *_] as labels, **rest} if {type(x) for x in labels} <= LABELS and (
-                not rest or (set(rest) == {"threshold"} and type(rest["threshold"]) is float)):
+            not rest or (set(rest) == {"threshold"} and type(rest["threshold"]) is float)
+        ):
             return Labels(tuple(labels), rest.get("threshold"))
-        case {"range": [low, high], **rest} if not rest and type(low) is type(high) is float and low < high:
+        case {"range": [low, high], **rest} if (
+            not rest and type(low) is type(high) is float and low < high
+        ):
             return Range(low, high)
         case dict() if not stored:
             return Scores()
         case _:
-            raise InputError("answers", "must be labels, or a range [low, high] with low < high, or nothing", None,
-                             "model.json is damaged")
+            raise InputError(
+                "answers",
+                "must be labels, or a range [low, high] with low < high, or nothing",
+                None,
+                "model.json is damaged",
+            )
 
 
 def check_answers(schema: Schema | None, answers: Labels | Range | Scores) -> None:
-    """Refuse answers that a model's schema does not know: its classes (or their indices), its range (or scores)."""
+    """Refuse answers that a model's schema does not know: its classes (or their indices), its range
+    (or scores)."""
     if schema is None:
         return
     if schema.target_range is None:
@@ -138,16 +164,27 @@ def check_answers(schema: Schema | None, answers: Labels | Range | Scores) -> No
         known = (Range(float(schema.target_range[0]), float(schema.target_range[1])), Scores())
     plain = replace(answers, threshold=None) if isinstance(answers, Labels) else answers
     if plain not in known:
-        raise InputError("answers", "must be the classes, or the range, of the model's schema", None,
-                         "model.json says two things")
+        raise InputError(
+            "answers",
+            "must be the classes, or the range, of the model's schema",
+            None,
+            "model.json says two things",
+        )
 
 
 def ordered(given: Any, argument: str) -> Range:
     """A public range of finite numbers, (low, high) with low < high."""
     ends = numbers(argument, given)
     if len(ends) != 2:
-        raise InputError(argument, "must be two numbers, (low, high)", ends, "state the target's public range")
+        raise InputError(
+            argument, "must be two numbers, (low, high)", ends, "state the target's public range"
+        )
     low, high = ends
     if not (math.isfinite(high - low) and low < high):
-        raise InputError(argument, "must be finite numbers low < high", (low, high), "state the target's public range")
+        raise InputError(
+            argument,
+            "must be finite numbers low < high",
+            (low, high),
+            "state the target's public range",
+        )
     return Range(low, high)

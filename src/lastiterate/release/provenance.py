@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import platform
 import tempfile
 from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
+
 from lastiterate import limits
+from lastiterate.accounting.certificate import Certificate
 from lastiterate.atomic_files import FULL, SHARED, is_taken, write_file
 from lastiterate.errors import InputError
 from lastiterate.release import folder as folders
 from lastiterate.release.folder import SIGNATURE
-import hashlib
-import platform
-from datetime import UTC, datetime
-from functools import cache
-from importlib import metadata
-from dataclasses import dataclass
-from lastiterate.accounting.certificate import Certificate
 
-
-# Signatures over a model folder, by ``model-signing`` (OpenSSF): nothing of the cryptography is ours.
-#
-# A signature covers every file of the folder but itself; it shows a certificate that was issued again as a whole, which
-# hashes in the folder cannot.
+# Signatures over a model folder, by ``model-signing`` (OpenSSF): nothing of the cryptography is
+# ours.  A signature covers every file of the folder but itself; it shows a certificate that was
+# issued again as a whole, which hashes in the folder cannot.
 
 PASSWORD = "LASTITERATE_KEY_PASSWORD"
 """The variable that holds the password of an encrypted private key."""
@@ -37,34 +36,55 @@ def _library(name: str, asked: str) -> Any:
     try:
         return import_module(f"model_signing.{name}")
     except ImportError as error:
-        raise InputError(asked, "needs the libraries model-signing and pyOpenSSL", str(error),
-                         "pip install 'lastiterate[sign]'") from None
+        raise InputError(
+            asked,
+            "needs the libraries model-signing and pyOpenSSL",
+            str(error),
+            "pip install 'lastiterate[sign]'",
+        ) from None
 
 
 def _config(asked: str) -> Any:
     # files that git ignores count like all others
-    return _library("hashing", asked).Config().set_ignored_paths(paths=[SIGNATURE], ignore_git_paths=False)
+    return (
+        _library("hashing", asked)
+        .Config()
+        .set_ignored_paths(paths=[SIGNATURE], ignore_git_paths=False)
+    )
 
 
-def sign_folder(folder: str | Path, *, key: str | Path, certificate: str | Path | None = None,
-                chain: Iterable[str | Path] = ()) -> Path:
+def sign_folder(
+    folder: str | Path,
+    *,
+    key: str | Path,
+    certificate: str | Path | None = None,
+    chain: Iterable[str | Path] = (),
+) -> Path:
     """Sign a model folder with a local private key (PEM, an elliptic curve); the signature's path.
 
-    ``certificate``, ``chain``: a certificate of the key, and those that vouch for it. An encrypted key's password is
-    read from the environment (``LASTITERATE_KEY_PASSWORD``).
+    ``certificate``, ``chain``: a certificate of the key, and those that vouch for it. An encrypted
+    key's password is read from the environment (``LASTITERATE_KEY_PASSWORD``).
     """
     place = folders.as_path(folder, "model")
     where = place / SIGNATURE
     if is_taken(where):
-        raise InputError("model", "must not be signed yet", str(where), "remove the signature to sign again")
+        raise InputError(
+            "model", "must not be signed yet", str(where), "remove the signature to sign again"
+        )
     if too_large := _too_large(place):
         raise InputError("model", "must be a folder that can be signed", too_large)
     config = _library("signing", "sign").Config().set_hashing_config(_config("sign"))
-    own = tempfile.TemporaryDirectory(prefix="lastiterate-")  # so that a full disk does not look like a bad key
+    own = tempfile.TemporaryDirectory(
+        prefix="lastiterate-"
+    )  # so that a full disk does not look like a bad key
     try:
         if certificate is None:
-            word = os.environ.get(PASSWORD)  # the library hands it on as it is, to a function that takes bytes
-            config.use_elliptic_key_signer(private_key=key, password=None if word is None else word.encode())
+            word = os.environ.get(
+                PASSWORD
+            )  # the library hands it on as it is, to a function that takes bytes
+            config.use_elliptic_key_signer(
+                private_key=key, password=None if word is None else word.encode()
+            )
         else:
             config.use_certificate_signer(
                 private_key=key, signing_certificate=certificate, certificate_chain=list(chain)
@@ -84,17 +104,26 @@ def sign_folder(folder: str | Path, *, key: str | Path, certificate: str | Path 
 
 
 def _too_large(folder: Path) -> str:
-    """Why the library cannot hash every file of a folder, as it does before it looks at a signature; empty if it can.
-    """
+    """Why the library cannot hash every file of a folder, as it does before it looks at a
+    signature; empty if it can."""
     size = 0
     for where, _, names in os.walk(folder):
         size += sum(os.lstat(os.path.join(where, name)).st_size for name in names)
-    return "" if size <= limits.FOLDER else (
-        f"the signature was not checked: the folder has {size:,} bytes, of at most {limits.text(limits.FOLDER)}")
+    return (
+        ""
+        if size <= limits.FOLDER
+        else (
+            f"the signature was not checked: the folder has {size:,} bytes, of at most "
+            f"{limits.text(limits.FOLDER)}"
+        )
+    )
 
 
-def signature_problems(folder: Path, *, key: str | Path | None, chain: Iterable[str | Path]) -> tuple[str, ...]:
-    """What is wrong with a folder's signature by that public key, or by a certificate below ``chain``."""
+def signature_problems(
+    folder: Path, *, key: str | Path | None, chain: Iterable[str | Path]
+) -> tuple[str, ...]:
+    """What is wrong with a folder's signature by that public key, or by a certificate below
+    ``chain``."""
     where = folder / SIGNATURE
     if not where.is_file():
         return ("the folder is not signed",)
@@ -108,30 +137,52 @@ def signature_problems(folder: Path, *, key: str | Path | None, chain: Iterable[
         else:
             config.use_certificate_verifier(certificate_chain=list(chain))
     except Exception as error:  # not a key at all
-        raise InputError("key", "must be a public key or a certificate in PEM", str(error)[:120]) from None
+        raise InputError(
+            "key", "must be a public key or a certificate in PEM", str(error)[:120]
+        ) from None
     try:
         config.verify(folder, where)
-    except Exception:  # whatever goes wrong, nobody vouches for these files; what differs, the list of files says
+    except (
+        Exception
+    ):  # whatever goes wrong, nobody vouches for these files; what differs, the list of files says
         return ("the signature is not that of these files by this key",)
     return ()
 
 
-# What the process that writes a model records of itself: versions, the library's own files, its random generator.
+# What the process that writes a model records of itself: versions, the library's own files, its
+# random generator.
 
 WRITTEN = "certificate written on"
 """The day, by the clock of the machine that wrote the certificate, in UTC."""
-LIBRARIES = ("numpy", "scipy", "jax", "jaxlib", "torch", "dp-accounting", "scikit-learn", "safetensors")
+LIBRARIES = (
+    "numpy",
+    "scipy",
+    "jax",
+    "jaxlib",
+    "torch",
+    "dp-accounting",
+    "scikit-learn",
+    "safetensors",
+)
 """Whose versions are recorded, where they are installed."""
-GENERATOR = ("Threefry (JAX), its key 128 bits from the operating system; Gaussian noise of double precision by Box "
-             "and Muller")
+GENERATOR = (
+    "Threefry (JAX), its key 128 bits from the operating system; Gaussian noise of double "
+    "precision by Box "
+    "and Muller"
+)
 EXACT = "AES-256 in counter mode, its key from the operating system; discrete Gaussian noise, exact"
 SYSTEM = "the operating system's generator; Gaussian noise of double precision by Box and Muller"
 
 
 def recorded(generator: str) -> dict[str, str]:
     """The day, names and versions; the process's own word, which no computation can check."""
-    facts = {WRITTEN: datetime.now(UTC).date().isoformat(), "python": platform.python_version(),
-             "platform": platform.system(), "generator": generator, "lastiterate_sha256": own_files()}
+    facts = {
+        WRITTEN: datetime.now(UTC).date().isoformat(),
+        "python": platform.python_version(),
+        "platform": platform.system(),
+        "generator": generator,
+        "lastiterate_sha256": own_files(),
+    }
     for name in LIBRARIES:
         try:
             facts[name] = metadata.version(name)
@@ -145,11 +196,14 @@ def own_files() -> str:
     """SHA-256 over the paths and contents of the library's Python files."""
     root, digest = Path(__file__).parents[1], hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
-        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+        digest.update(
+            path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0"
+        )
     return digest.hexdigest()
 
 
 # A certificate as it lies in a folder.
+
 
 @dataclass(frozen=True, eq=False)
 class Written:

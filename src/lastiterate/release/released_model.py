@@ -15,18 +15,19 @@ from lastiterate.accounting.comparison import check_statement
 from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
 from lastiterate.release import folder as folders
-from lastiterate.release.provenance import EXACT, GENERATOR, recorded
-from lastiterate.release.provenance import Written
+from lastiterate.release.provenance import EXACT, GENERATOR, Written, recorded
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Fitted(ABC):
-    """A released model. ``delta``: at which its folder states epsilon; ``schema``: how records of a file become rows;
-    ``statement``: what the releaser says beside it (see ``lastiterate.accounting.comparison.check_statement``);
-    ``exact``: whether the certificate covers the arithmetic as well.
+    """A released model. ``delta``: at which its folder states epsilon; ``schema``: how records of a
+    file become rows; ``statement``: what the releaser says beside it (see
+    ``lastiterate.accounting.comparison.check_statement``); ``exact``: whether the certificate
+    covers the arithmetic as well.
 
-    **Guarantee:** ``certificate`` speaks of the very run whose last iterate this is. That of a loaded model is derived
-    again from its run when it is asked for, and refused where it differs from what is written.
+    **Guarantee:** ``certificate`` speaks of the very run whose last iterate this is. That of a
+    loaded model is derived again from its run when it is asked for, and refused where it differs
+    from what is written.
     """
 
     kind: ClassVar[str]
@@ -58,7 +59,8 @@ class Fitted(ABC):
 
     @abstractmethod
     def contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """What a folder holds: the entries of model.json that this kind needs, and the arrays by name."""
+        """What a folder holds: the entries of model.json that this kind needs, and the arrays by
+        name."""
 
     @abstractmethod
     def summary(self) -> str:
@@ -69,14 +71,22 @@ class Fitted(ABC):
         folders.free(folder)
         model, tensors = self.contents()
         schema = None if self.schema is None else self.schema.to_dict()
-        model = {"kind": self.form, "schema": schema} | model | ({"exact_run": model["run"]} if self.exact else {})
+        model = (
+            {"kind": self.form, "schema": schema}
+            | model
+            | ({"exact_run": model["run"]} if self.exact else {})
+        )
         beside: dict[str, Any] = {"software": recorded(EXACT if self.exact else self.generator)}
         beside |= {} if self.statement is None else {"word": check_statement(self.statement)}
         try:
             return folders.write(folder, tensors, model, self.certificate, self.delta, beside)
         except (FileExistsError, FileNotFoundError, NotADirectoryError, PermissionError) as error:
-            raise InputError("folder", "must be one that can be made", f"{folder} ({error.strerror})",
-                             "save it in another one: nothing was written") from None
+            raise InputError(
+                "folder",
+                "must be one that can be made",
+                f"{folder} ({error.strerror})",
+                "save it in another one: nothing was written",
+            ) from None
 
     def saying(self, statement: dict[str, Any]) -> Self:
         """The same model with the releaser's statement, which ``save`` writes into the certificate."""

@@ -2,48 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-from lastiterate.errors import InputError
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import cast
-from lastiterate.release.pipeline import Kind
-from lastiterate.run.methods import ExponentialAverage, TailAverage
-from lastiterate.run.validation import relative_weights
-from lastiterate.run.losses import HuberRidge
-from lastiterate.run.methods import Descent
-from lastiterate.run.run import RecordDraws
-from lastiterate.run.run import Run
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
 import math
 import os
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
-from lastiterate.accounting.calibration import calibrate
+from typing import TYPE_CHECKING, Any, cast
+
+from lastiterate.accounting.calibration import calibrate, calibrate_exactly
 from lastiterate.accounting.certificate import Certificate, account
-from lastiterate.accounting.calibration import calibrate_exactly
-from lastiterate.accounting.exact_noise import ExactRun
 from lastiterate.accounting.comparison import check_statement
+from lastiterate.accounting.exact_noise import ExactRun
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.task import automatic_delta
-from lastiterate.release.ledger_charge import EVERY, charging_of
-from lastiterate.release.released_model import Fitted
 from lastiterate.release.folder import as_path
-from lastiterate.release.pipeline import Kind, kind_for
+from lastiterate.release.ledger_charge import EVERY, charging_of
+from lastiterate.release.pipeline import Kind, check_in_pieces, finish, kind_for
+from lastiterate.release.released_model import Fitted
 from lastiterate.release.training_request import Order, Progress, is_source
-from lastiterate.release.pipeline import check_in_pieces, finish
 from lastiterate.release.units import UnitLoss
-from lastiterate.run.validation import check_kept
 from lastiterate.run.facts import Evidence
+from lastiterate.run.losses import HuberRidge
+from lastiterate.run.methods import Descent, ExponentialAverage, TailAverage
+from lastiterate.run.run import RecordDraws, Run
 from lastiterate.run.updates import PostProcessing
-from lastiterate.run.validation import integer, number
-
+from lastiterate.run.validation import check_kept, integer, number, relative_weights
 
 # An augmentation as a certificate calls it.
 
@@ -52,24 +37,34 @@ LONGEST = 60
 
 
 def augmented_by(augment: Callable[[Any, Any], Any] | None) -> list[str]:
-    """The name of a caller's augmentation, and none where there is none; what is no function is refused."""
+    """The name of a caller's augmentation, and none where there is none; what is no function is
+    refused."""
     if augment is None:
         return []
     if not callable(augment):
-        raise InputError("augment", "must be a function of a key and one record", type(augment).__name__)
+        raise InputError(
+            "augment", "must be a function of a key and one record", type(augment).__name__
+        )
     name = str(getattr(augment, "__name__", type(augment).__name__))[:LONGEST]
     return [name if name.isprintable() and name else "augmentation"]
 
 
 # What the arguments of ``train`` add to the description of its run.
 
+
 def averaging(run: Run, average: TailAverage | ExponentialAverage) -> Run:
     """The run that releases an average."""
     if type(average) not in (TailAverage, ExponentialAverage):
-        raise InputError("average", "must be a TailAverage or an ExponentialAverage", type(average).__name__)
+        raise InputError(
+            "average", "must be a TailAverage or an ExponentialAverage", type(average).__name__
+        )
     if run.method not in (Descent(), average):
-        raise InputError("average", "is of noisy steps whose last iterate would be released otherwise",
-                         type(run.method).__name__, "leave it out, or use method=Descent()")
+        raise InputError(
+            "average",
+            "is of noisy steps whose last iterate would be released otherwise",
+            type(run.method).__name__,
+            "leave it out, or use method=Descent()",
+        )
     return replace(run, method=average)
 
 
@@ -80,19 +75,29 @@ def weighing(run: Run, given: object) -> Run:
     count = max(2, named) if count is None else count
     weights = relative_weights(cast(object, given), range(count))
     if isinstance(run.loss, HuberRidge) or run.loss.class_weights not in (None, weights):
-        raise InputError("class_weight", "must be that of the run, or left to it", weights, "leave it out")
+        raise InputError(
+            "class_weight", "must be that of the run, or left to it", weights, "leave it out"
+        )
     return replace(run, loss=replace(run.loss, class_weights=weights))
 
 
-def drawing(run: Run, kind: Kind, model: object, loss: object, augment: object, copies: int | None) -> Run:
+def drawing(
+    run: Run, kind: Kind, model: object, loss: object, augment: object, copies: int | None
+) -> Run:
     """The run that says what its records draw."""
     names = kind.home.draws(model, loss, augment)
     if not names and copies is not None:
-        raise InputError("copies", "are of records that draw something", copies, "add augment=, or leave it out")
+        raise InputError(
+            "copies", "are of records that draw something", copies, "add augment=, or leave it out"
+        )
     if run.record_draws is None and names:
-        return replace(run, record_draws=RecordDraws(" and ".join(names), 1 if copies is None else copies))
+        return replace(
+            run, record_draws=RecordDraws(" and ".join(names), 1 if copies is None else copies)
+        )
     if run.record_draws is not None and copies not in (None, run.record_draws.copies):
-        raise InputError("copies", f"must be those of the run, {run.record_draws.copies}", copies, "leave it out")
+        raise InputError(
+            "copies", f"must be those of the run, {run.record_draws.copies}", copies, "leave it out"
+        )
     return run
 
 
@@ -103,25 +108,39 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def steps_bar(what: str, console: Console | None = None) -> Generator[Callable[[int, int, float], None]]:
-    """What a training calls with steps done, steps in all and seconds; by default shown on standard error."""
+def steps_bar(
+    what: str, console: Console | None = None
+) -> Generator[Callable[[int, int, float], None]]:
+    """What a training calls with steps done, steps in all and seconds; by default shown on standard
+    error."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
-        Progress as Progress_of_progress,
         TextColumn,
         TimeElapsedColumn,
         TimeRemainingColumn,
     )
+    from rich.progress import (
+        Progress as Progress_of_progress,
+    )
 
-    with Progress_of_progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-                  TimeRemainingColumn(), console=Console(stderr=True) if console is None else console) as bar:
+    with Progress_of_progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True) if console is None else console,
+    ) as bar:
         task = bar.add_task(what, total=None, visible=False)  # until the data are read
-        yield lambda done, steps, seconds: bar.update(task, completed=done, total=steps, visible=True)
+        yield lambda done, steps, seconds: bar.update(
+            task, completed=done, total=steps, visible=True
+        )
 
 
 # ``train``: one function from a described run and data to a released model; JAX is loaded late.
+
 
 def train(
     run: Run,
@@ -151,75 +170,128 @@ def train(
     scratch: str | Path | None = None,
     devices: int = 1,
 ) -> Fitted:
-    """Calibrate ``run`` to a budget, execute it on ``data``, and release the last iterate with its certificate.
+    """Calibrate ``run`` to a budget, execute it on ``data``, and release the last iterate with its
+    certificate.
 
-    Linear models take neither ``model`` nor ``loss``: the run's own loss is trained on data (x, y), rows (n, d) with
-    class indices or numbers (n,). Anything else is ``loss(params, *record)``, one number for one record written with
-    JAX, from first parameters ``model``, any nested structure of floating-point arrays chosen without looking at the
-    data; or ``loss(output, *rest)`` of one record's output of ``model``, a ``torch.nn.Module``. ``data``: a tuple of
-    arrays (or structures of arrays) with the run's n records along the first axis (under add-remove any number); for a
+    Linear models take neither ``model`` nor ``loss``: the run's own loss is trained on data (x, y),
+    rows (n, d) with class indices or numbers (n,). Anything else is ``loss(params, *record)``, one
+    number for one record written with JAX, from first parameters ``model``, any nested structure of
+    floating-point arrays chosen without looking at the data; or ``loss(output, *rest)`` of one
+    record's output of ``model``, a ``torch.nn.Module``. ``data``: a tuple of arrays (or structures
+    of arrays) with the run's n records along the first axis (under add-remove any number); for a
     module also tensors, or a Dataset. Data larger than memory are a source of such records
-    (``lastiterate.data.stream``); what has to be sorted goes to an encrypted file without a name in the folder
-    ``scratch``. ``devices``: how many of JAX's devices share the records of every batch; noise is added once.
+    (``lastiterate.data.stream``); what has to be sorted goes to an encrypted file without a name in
+    the folder ``scratch``. ``devices``: how many of JAX's devices share the records of every batch;
+    noise is added once.
 
-    ``epsilon``: the budget; the run is executed with the least noise that keeps it. It is needed where the run has no
-    noise, otherwise the run is executed as it is. ``delta``: by default a power of ten at most 1/(10 n). ``seed``: for
-    tests only, and a caveat. ``microbatch``: records whose gradients are in memory at once; it changes nothing else.
-    ``optimizer``: what makes steps of the noisy mean gradients in place of the run's own update, with step sizes of its
-    own (the run's is 1): for a loss written with JAX a gradient transformation of optax, for a module a function from a
-    list of parameters to a ``torch.optim.Optimizer`` or to a scheduler around one. Every iterate is charged.
-    ``average``: of iterates, released in the place of the last one, as the run's ``method``: every iterate is charged.
-    ``augment(key, x)``: another form of what a record's first part is, drawn under a key of the record's own at every
-    step: of JAX for a loss, a ``lastiterate.torch.RecordKey`` for a module. A record's gradient is the mean over
-    ``copies`` of them (1), and is clipped then. A loss ``loss(params, x, y, *, key)`` is given such a key as well.
-    ``class_weight``: a public dictionary from class indices 0, 1, ... to what their records count, of which only ratios
-    matter: the gradient of a record (x, y, ...) is clipped first, then multiplied by at most 1.
-    ``progress(steps_done, steps, seconds)`` is called now and then, and True shows a bar.
-    ``checkpoint``: a file that the state is sealed in
-    every ``checkpoint_every`` seconds, under the key in the file ``checkpoint_key`` or in the environment; the same
-    call goes on from it with the same bits, and it is deleted at the end. ``ledger``: a file (``lastiterate ledger
-    make``) that the release is charged to, under the name ``dataset``, before ``data`` are looked at.
-    ``secure_noise``: exact sums and exact discrete noise; every step is charged, and the certificate covers the
-    arithmetic. ``unit``: who a row belongs to, one identifier per row; nobody may have more than the run's
-    ``rows_per_unit`` rows (``kept_rows`` says which to keep). Where the run has ``rows_per_record`` its records are
-    units, of each of which the first so many rows are used; ``UnitLoss`` does this for networks. ``statement``: what
-    the releaser says beside what is derived, written into the certificate.
+    ``epsilon``: the budget; the run is executed with the least noise that keeps it. It is needed
+    where the run has no noise, otherwise the run is executed as it is. ``delta``: by default a
+    power of ten at most 1/(10 n). ``seed``: for tests only, and a caveat. ``microbatch``: records
+    whose gradients are in memory at once; it changes nothing else. ``optimizer``: what makes steps
+    of the noisy mean gradients in place of the run's own update, with step sizes of its own (the
+    run's is 1): for a loss written with JAX a gradient transformation of optax, for a module a
+    function from a list of parameters to a ``torch.optim.Optimizer`` or to a scheduler around one.
+    Every iterate is charged. ``average``: of iterates, released in the place of the last one, as
+    the run's ``method``: every iterate is charged. ``augment(key, x)``: another form of what a
+    record's first part is, drawn under a key of the record's own at every step: of JAX for a loss,
+    a ``lastiterate.torch.RecordKey`` for a module. A record's gradient is the mean over ``copies``
+    of them (1), and is clipped then. A loss ``loss(params, x, y, *, key)`` is given such a key as
+    well. ``class_weight``: a public dictionary from class indices 0, 1, ... to what their records
+    count, of which only ratios matter: the gradient of a record (x, y, ...) is clipped first, then
+    multiplied by at most 1. ``progress(steps_done, steps, seconds)`` is called now and then, and
+    True shows a bar. ``checkpoint``: a file that the state is sealed in every ``checkpoint_every``
+    seconds, under the key in the file ``checkpoint_key`` or in the environment; the same call goes
+    on from it with the same bits, and it is deleted at the end. ``ledger``: a file (``lastiterate
+    ledger make``) that the release is charged to, under the name ``dataset``, before ``data`` are
+    looked at. ``secure_noise``: exact sums and exact discrete noise; every step is charged, and the
+    certificate covers the arithmetic. ``unit``: who a row belongs to, one identifier per row;
+    nobody may have more than the run's ``rows_per_unit`` rows (``kept_rows`` says which to keep).
+    Where the run has ``rows_per_record`` its records are units, of each of which the first so many
+    rows are used; ``UnitLoss`` does this for networks. ``statement``: what the releaser says beside
+    what is derived, written into the certificate.
 
-    Returns a model with ``certificate``, ``predict`` and ``save``. Errors: ``NotCertified`` before training, if no
-    theorem certifies the run on facts of ``at_least``; ``InputError`` for bad input, a budget that does not suffice or
-    a run that diverges; nothing is released.
+    Returns a model with ``certificate``, ``predict`` and ``save``. Errors: ``NotCertified`` before
+    training, if no theorem certifies the run on facts of ``at_least``; ``InputError`` for bad
+    input, a budget that does not suffice or a run that diverges; nothing is released.
 
-    **Guarantee:** the certificate speaks of the very run that is executed. It covers this release only.
+    **Guarantee:** the certificate speaks of the very run that is executed. It covers this release
+    only.
     """
-    _check_arguments(run, epsilon=epsilon, delta=delta, seed=seed, secure_noise=secure_noise, progress=progress,
-                     at_least=at_least, microbatch=microbatch)
+    _check_arguments(
+        run,
+        epsilon=epsilon,
+        delta=delta,
+        seed=seed,
+        secure_noise=secure_noise,
+        progress=progress,
+        at_least=at_least,
+        microbatch=microbatch,
+    )
     kind = _kind_for(model, loss)
     run = run if average is None else averaging(run, average)
-    run = run if optimizer is None or run.update is not None else replace(
-        run, update=PostProcessing(kind.home.named(optimizer, model)))
+    run = (
+        run
+        if optimizer is None or run.update is not None
+        else replace(run, update=PostProcessing(kind.home.named(optimizer, model)))
+    )
     run = run if class_weight is None else weighing(run, class_weight)
     run = drawing(run, kind, model, loss, augment, copies)
     said = None if statement is None else check_statement(statement)
     _check_data(kind, data, devices, secure_noise)
     stated = automatic_delta(run.n) if delta is None else delta
     certificate = _certified(run, kind, epsilon, stated, None if secure_noise else at_least)
-    charging = charging_of(ledger=ledger, dataset=dataset, checkpoint=checkpoint, every=checkpoint_every,
-                           key_file=checkpoint_key)
+    charging = charging_of(
+        ledger=ledger,
+        dataset=dataset,
+        checkpoint=checkpoint,
+        every=checkpoint_every,
+        key_file=checkpoint_key,
+    )
     with steps_bar("training") if progress is True else nullcontext(progress or None) as shown:
-        fitted = finish(kind, Order(
-            certificate=certificate, data=data, epsilon=epsilon, delta=stated, model=model, loss=loss, exact=secure_noise, seed=seed,
-            microbatch=microbatch, optimizer=optimizer, augment=augment, progress=shown, charging=charging,
-            devices=devices, unit=unit,
-            scratch=None if scratch is None else _writable(as_path(scratch, "scratch")),
-            caveats=(loss.caveat,) if isinstance(loss, UnitLoss) else ()))
+        fitted = finish(
+            kind,
+            Order(
+                certificate=certificate,
+                data=data,
+                epsilon=epsilon,
+                delta=stated,
+                model=model,
+                loss=loss,
+                exact=secure_noise,
+                seed=seed,
+                microbatch=microbatch,
+                optimizer=optimizer,
+                augment=augment,
+                progress=shown,
+                charging=charging,
+                devices=devices,
+                unit=unit,
+                scratch=None if scratch is None else _writable(as_path(scratch, "scratch")),
+                caveats=(loss.caveat,) if isinstance(loss, UnitLoss) else (),
+            ),
+        )
     return fitted if said is None else fitted.saying(said)
 
 
-def _check_arguments(run: Run, *, epsilon: float | None, delta: float | None, seed: int | None, secure_noise: bool,
-                     progress: Progress | bool | None, at_least: Evidence, microbatch: int | None) -> None:
+def _check_arguments(
+    run: Run,
+    *,
+    epsilon: float | None,
+    delta: float | None,
+    seed: int | None,
+    secure_noise: bool,
+    progress: Progress | bool | None,
+    at_least: Evidence,
+    microbatch: int | None,
+) -> None:
     """Refuse arguments of another type."""
     if type(run) is not Run:
-        raise InputError("run", "must be a Run", type(run).__name__, "describe one with lastiterate.Run(n=..., ...)")
+        raise InputError(
+            "run",
+            "must be a Run",
+            type(run).__name__,
+            "describe one with lastiterate.Run(n=..., ...)",
+        )
     for name, value in (("epsilon", epsilon), ("delta", delta)):
         if value is not None:
             number(name, value)
@@ -228,10 +300,16 @@ def _check_arguments(run: Run, *, epsilon: float | None, delta: float | None, se
     if not isinstance(secure_noise, bool):  # pyright: ignore
         raise InputError("secure_noise", "must be True or False", secure_noise)
     if progress is not None and not isinstance(progress, bool) and not callable(progress):
-        raise InputError("progress", "must be True, or a function of steps done, steps in all and seconds", progress,
-                         "leave it out for none")
+        raise InputError(
+            "progress",
+            "must be True, or a function of steps done, steps in all and seconds",
+            progress,
+            "leave it out for none",
+        )
     if type(at_least) is not Evidence:
-        raise InputError("at_least", "must be an Evidence", at_least, "write lastiterate.Evidence.ENFORCED")
+        raise InputError(
+            "at_least", "must be an Evidence", at_least, "write lastiterate.Evidence.ENFORCED"
+        )
     if microbatch is not None:
         integer("microbatch", microbatch)
 
@@ -239,7 +317,9 @@ def _check_arguments(run: Run, *, epsilon: float | None, delta: float | None, se
 def _writable(folder: Path) -> Path:
     """A folder that files can be made in, which shows before anything is paid."""
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        raise InputError("scratch", "must be a folder that can be written to", str(folder), "name another one")
+        raise InputError(
+            "scratch", "must be a folder that can be written to", str(folder), "name another one"
+        )
     return folder
 
 
@@ -251,8 +331,12 @@ def _check_data(kind: Kind, data: object, devices: int, secure_noise: bool) -> N
     if kind.containers or is_source(data):
         return
     if not isinstance(data, tuple):
-        raise InputError("data", "must be a tuple: (x, y), or what the loss takes after the parameters",
-                         type(data).__name__, "write (x, y)")
+        raise InputError(
+            "data",
+            "must be a tuple: (x, y), or what the loss takes after the parameters",
+            type(data).__name__,
+            "write (x, y)",
+        )
     check_tensors(cast("tuple[Any, ...]", data))
 
 
@@ -263,30 +347,48 @@ def check_tensors(data: tuple[Any, ...]) -> None:
             try:
                 check_kept("data", part.numpy())
             except (TypeError, RuntimeError):
-                raise InputError("data", "must be arrays, or tensors that NumPy can read",
-                                 f"{part.dtype} on {part.device}", "write tensor.detach().cpu().float()") from None
+                raise InputError(
+                    "data",
+                    "must be arrays, or tensors that NumPy can read",
+                    f"{part.dtype} on {part.device}",
+                    "write tensor.detach().cpu().float()",
+                ) from None
 
 
 def _kind_for(model: object, loss: object) -> Kind:
     """The kind of model that is asked for; anything else is refused."""
     if model is None and loss is not None:
-        raise InputError("model", "is needed beside a loss: the first parameters", None,
-                         "a linear model needs neither, its loss belongs to the run")
+        raise InputError(
+            "model",
+            "is needed beside a loss: the first parameters",
+            None,
+            "a linear model needs neither, its loss belongs to the run",
+        )
     return kind_for(model)
 
 
-def _certified(run: Run, kind: Kind, epsilon: float | None, delta: float, at_least: Evidence | None
-               ) -> Certificate:
-    """The certificate of the run that will be executed, on facts of ``at_least`` (``None``: with exact noise); nothing
-    is trained without one."""
+def _certified(
+    run: Run, kind: Kind, epsilon: float | None, delta: float, at_least: Evidence | None
+) -> Certificate:
+    """The certificate of the run that will be executed, on facts of ``at_least`` (``None``: with
+    exact noise); nothing is trained without one."""
     if at_least is None and kind.exactly is None:
-        raise InputError("secure_noise", "is not for models of this kind: their gradients are not summed exactly",
-                         kind.name, "leave it out")
+        raise InputError(
+            "secure_noise",
+            "is not for models of this kind: their gradients are not summed exactly",
+            kind.name,
+            "leave it out",
+        )
     if epsilon is not None:
-        return calibrate_exactly(run, epsilon=epsilon, delta=delta) if at_least is None else \
-            calibrate(run, epsilon=epsilon, delta=delta, at_least=at_least)
+        return (
+            calibrate_exactly(run, epsilon=epsilon, delta=delta)
+            if at_least is None
+            else calibrate(run, epsilon=epsilon, delta=delta, at_least=at_least)
+        )
     if run.noise is None:
-        raise InputError("epsilon", "is needed where the run has no noise", None, "state a budget, or the noise")
+        raise InputError(
+            "epsilon", "is needed where the run has no noise", None, "state a budget, or the noise"
+        )
     if at_least is None:
         return Certificate(ExactRun(run))
     certificate = account(run, at_least=at_least)

@@ -1,4 +1,5 @@
-"""What is to be released: a certificate and everything that its execution needs, decided before anything is paid."""
+"""What is to be released: a certificate and everything that its execution needs, decided before
+anything is paid."""
 
 from __future__ import annotations
 
@@ -12,9 +13,8 @@ import numpy as np
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.subjects import UNNAMED
 from lastiterate.data.schema import Schema
-from lastiterate.release.ledger_charge import Charged
+from lastiterate.release.ledger_charge import Charged, Charging
 from lastiterate.release.predictions import Labels, Range, Scores
-from lastiterate.release.ledger_charge import Charging
 from lastiterate.release.units import UnitLoss
 
 if TYPE_CHECKING:
@@ -35,17 +35,18 @@ class Unread:
 class Order:
     """The certificate's subject on ``data``, stated at ``delta``.
 
-    ``epsilon``: the budget that was asked for (``None`` where the run's own noise was): what is certified with more is
-    refused before it is charged.
-    ``data``: arrays, a source of pieces, or ``Unread``. ``model``: what the kind of model is made from: first
-    parameters, a module, a row norm. ``exact``: the arithmetic: exact sums and exact noise, not double precision.
-    ``unit``: who a row belongs to; ``unit_name``: what such a unit is called. ``places``: of the rows that are trained
-    on, and of those that the run's one noisy count is about. ``answers``, ``schema``: what scores of linear models
-    mean, how records of a file become rows.
-    ``optimizer``: what makes the steps, where the run says that a caller's does. ``augment``: what records draw.
-    ``scratch``: the folder of scratch files. ``devices``: how many share every batch. ``size``: bytes that the model
-    takes on disk, about. ``caveats``: what the releaser assumes. ``charged``: what a ledger pays for, where it is not
-    the certificate. ``kept``: the data that the ledger's keyed digest is of, where they are not ``data``.
+    ``epsilon``: the budget that was asked for (``None`` where the run's own noise was): what is
+    certified with more is refused before it is charged. ``data``: arrays, a source of pieces, or
+    ``Unread``. ``model``: what the kind of model is made from: first parameters, a module, a row
+    norm. ``exact``: the arithmetic: exact sums and exact noise, not double precision. ``unit``: who
+    a row belongs to; ``unit_name``: what such a unit is called. ``places``: of the rows that are
+    trained on, and of those that the run's one noisy count is about. ``answers``, ``schema``: what
+    scores of linear models mean, how records of a file become rows. ``optimizer``: what makes the
+    steps, where the run says that a caller's does. ``augment``: what records draw. ``scratch``: the
+    folder of scratch files. ``devices``: how many share every batch. ``size``: bytes that the model
+    takes on disk, about. ``caveats``: what the releaser assumes. ``charged``: what a ledger pays
+    for, where it is not the certificate. ``kept``: the data that the ledger's keyed digest is of,
+    where they are not ``data``.
     """
 
     certificate: Certificate
@@ -84,8 +85,8 @@ class Order:
 
     @property
     def records(self) -> int | None:
-        """How many records the data have, of which nothing is looked at; ``None`` for a file's, whose own column says
-        whose every row is."""
+        """How many records the data have, of which nothing is looked at; ``None`` for a file's,
+        whose own column says whose every row is."""
         part: Any = self.data
         while type(part) in (tuple, list, dict) and len(part):
             part = next(iter(part.values())) if type(part) is dict else part[0]
@@ -98,13 +99,18 @@ class Order:
 
     @property
     def of_units(self) -> bool:
-        """Whether it is known whose every row is, or a record is a unit: a unit is protected as a whole then."""
+        """Whether it is known whose every row is, or a record is a unit: a unit is protected as a
+        whole then."""
         return self.unit is not None or isinstance(self.loss, UnitLoss)
 
     @property
     def units(self) -> Any:
         """Who each of the rows that are trained on belongs to."""
-        return self.unit if self.unit is None or self.places is None else np.asarray(self.unit)[self.places[0]]
+        return (
+            self.unit
+            if self.unit is None or self.places is None
+            else np.asarray(self.unit)[self.places[0]]
+        )
 
     def opened(self) -> Order:
         """The same with its values at hand; for what has been paid for."""
@@ -112,5 +118,6 @@ class Order:
 
 
 def is_source(data: object) -> bool:
-    """Whether ``data`` are records that are read in pieces, such as ``lastiterate.data.stream`` gives."""
+    """Whether ``data`` are records that are read in pieces, such as ``lastiterate.data.stream``
+    gives."""
     return all(hasattr(data, name) for name in ("pieces", "digested", "dear", "__len__"))

@@ -1,7 +1,8 @@
-"""Train a secret number of candidates, release the best one, once (docs/theorems/private-selection.md).
+"""Train a secret number of candidates, release the best one, once
+(docs/theorems/private-selection.md).
 
-**Guarantee:** nothing but the winner leaves: no progress, no score, no count. What the clock says to an observer of the
-process about the number of runs is not covered.
+**Guarantee:** nothing but the winner leaves: no progress, no score, no count. What the clock says
+to an observer of the process about the number of runs is not covered.
 """
 
 from __future__ import annotations
@@ -16,23 +17,21 @@ from lastiterate import interrupts
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.selection import Selection
 from lastiterate.curves.gaussian import Gdp
-from lastiterate.curves.selection import NegativeBinomial, PoissonRuns, Runs
-from lastiterate.curves.selection import Selected
 from lastiterate.curves.renyi import Rdp
 from lastiterate.curves.roots import smallest_true
+from lastiterate.curves.selection import NegativeBinomial, PoissonRuns, Runs, Selected
 from lastiterate.data import split
 from lastiterate.engine import execute, fresh_key, scores, seeded_key
 from lastiterate.engine.exact_noise import DiscreteGaussian
-from lastiterate.engine.random import Key
 from lastiterate.engine.linear_model import Model
-from lastiterate.engine.random import Bits, derived, fresh_secret
+from lastiterate.engine.random import Bits, Key, derived, fresh_secret
 from lastiterate.errors import InputError, NotCertified
-from lastiterate.release.predictions import Labels, Range, Scores, picked
+from lastiterate.release.folder import Stored
 from lastiterate.release.linear_model import FittedLinear
 from lastiterate.release.linear_model import read as read_linear
-from lastiterate.release.folder import Stored
-from lastiterate.release.training_request import Order, Unread
+from lastiterate.release.predictions import Labels, Range, Scores, picked
 from lastiterate.release.provenance import Written
+from lastiterate.release.training_request import Order, Unread
 from lastiterate.run.run import Run
 
 Candidate = Callable[[float, float], Certificate]
@@ -65,14 +64,31 @@ def read(stored: Stored, like: object = None) -> FittedSelected:
     model = read_linear(stored, like)
     selection = Selection.from_dict(stored.model["selection"])
     if model.run not in selection.candidates:
-        raise InputError("model", "must be one of the candidates of its certificate", None, "train again")
-    return FittedSelected(proof=Written(stored.certificate), delta=model.delta, schema=model.schema, run=model.run,
-                          released=model.released, answers=model.answers, selection=selection)
+        raise InputError(
+            "model", "must be one of the candidates of its certificate", None, "train again"
+        )
+    return FittedSelected(
+        proof=Written(stored.certificate),
+        delta=model.delta,
+        schema=model.schema,
+        run=model.run,
+        released=model.released,
+        answers=model.answers,
+        selection=selection,
+    )
 
 
-def planned(candidates: Sequence[Candidate], *, epsilon: float, delta: float, law: Runs, held_out: int,
-            regression: bool) -> Certificate:
-    """Every candidate with the largest budget of its own for which all of it keeps (epsilon, delta)."""
+def planned(
+    candidates: Sequence[Candidate],
+    *,
+    epsilon: float,
+    delta: float,
+    law: Runs,
+    held_out: int,
+    regression: bool,
+) -> Certificate:
+    """Every candidate with the largest budget of its own for which all of it keeps (epsilon,
+    delta)."""
     if not candidates:
         raise InputError("candidates", "must hold at least one", 0)
     share, inner = first_share(epsilon, delta, law)
@@ -83,19 +99,25 @@ def planned(candidates: Sequence[Candidate], *, epsilon: float, delta: float, la
         if proof.epsilon(delta) <= epsilon:
             return proof
         share *= 0.95
-    raise NotCertified("no budget of a single run keeps the whole: ask for a larger epsilon, or for fewer runs")
+    raise NotCertified(
+        "no budget of a single run keeps the whole: ask for a larger epsilon, or for fewer runs"
+    )
 
 
 def first_share(epsilon: float, delta: float, law: Runs) -> tuple[float, float]:
     """Epsilon and delta of one candidate that ``planned`` begins with."""
     inner = delta / max(1.0, law.mean)
-    inverse = smallest_true(lambda i: Selected(Gdp(1 / i), law).epsilon(delta) <= epsilon, 1e-2, 1e6, 1e-4)
+    inverse = smallest_true(
+        lambda i: Selected(Gdp(1 / i), law).epsilon(delta) <= epsilon, 1e-2, 1e6, 1e-4
+    )
     return Gdp(1 / inverse).epsilon(inner), inner
 
 
 def _score_noise(epsilon: float, delta: float) -> float:
     """The least noise of a score, in units, that costs no more than a run."""
-    return smallest_true(lambda z: Rdp.linear(1 / (2 * z * z)).epsilon(delta) <= epsilon, 1e-2, 1e9, 1e-6)
+    return smallest_true(
+        lambda z: Rdp.linear(1 / (2 * z * z)).epsilon(delta) <= epsilon, 1e-2, 1e9, 1e-6
+    )
 
 
 def parts(n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -114,7 +136,9 @@ def check(order: Order) -> Order:
 def _selection(order: Order) -> Selection:
     chosen = order.certificate.subject
     if not isinstance(chosen, Selection):
-        raise InputError("certificate", "must be about a selection", chosen.word, "tuning.planned makes one")
+        raise InputError(
+            "certificate", "must be about a selection", chosen.word, "tuning.planned makes one"
+        )
     return chosen
 
 
@@ -122,13 +146,17 @@ def _parts_of(order: Order) -> tuple[np.ndarray, np.ndarray]:
     """The public split of the records, of the sizes that are certified."""
     chosen, (train, held) = _selection(order), parts(len(order.data[0]))
     if (len(train), len(held)) != (chosen.candidates[0].n, chosen.held_out):
-        raise InputError("candidates", f"must describe the {len(train)} records that are trained on",
-                         chosen.candidates[0].n)
+        raise InputError(
+            "candidates",
+            f"must describe the {len(train)} records that are trained on",
+            chosen.candidates[0].n,
+        )
     return train, held
 
 
 def fit(order: Order, key: Key | None) -> FittedSelected:
-    """Execute the selection on rows (n, d) and targets (n,), its public split made here, and release the winner."""
+    """Execute the selection on rows (n, d) and targets (n,), its public split made here, and
+    release the winner."""
     assert order.answers is not None
     chosen, (train, held) = _selection(order), _parts_of(order)
     rows, labels = map(np.asarray, order.data)
@@ -141,14 +169,25 @@ def fit(order: Order, key: Key | None) -> FittedSelected:
         if best is None or (value, tie) > best[0]:
             best = (value, tie), run, model
     if best is None:
-        raise NothingSelected("the secret number of runs was 0: nothing is released, and the budget is spent")
-    return FittedSelected(proof=order.certificate, delta=order.delta, schema=order.schema, run=best[1],
-                          released=best[2], answers=order.answers, selection=chosen)
+        raise NothingSelected(
+            "the secret number of runs was 0: nothing is released, and the budget is spent"
+        )
+    return FittedSelected(
+        proof=order.certificate,
+        delta=order.delta,
+        schema=order.schema,
+        run=best[1],
+        released=best[2],
+        answers=order.answers,
+        selection=chosen,
+    )
 
 
 def _draws(chosen: Selection, seed: int | None) -> Iterator[tuple[Run, Any, Bits, int]]:
     """Candidate, key, noise of the score and tie-breaker of every run; their number is drawn first."""
-    secret = fresh_secret() if seed is None else derived(seed.to_bytes(16, "big", signed=True), "tests")
+    secret = (
+        fresh_secret() if seed is None else derived(seed.to_bytes(16, "big", signed=True), "tests")
+    )
     bits = Bits(derived(secret, "selection"), 0)
     count = chosen.law.draw(bits.integer(256), 256)
     for number in range(count):
@@ -158,8 +197,11 @@ def _draws(chosen: Selection, seed: int | None) -> Iterator[tuple[Run, Any, Bits
         yield run, key, Bits(derived(secret, "scores"), number), bits.integer(128)
 
 
-def _score(raw_scores: np.ndarray, target: np.ndarray, answers: Labels | Range | Scores, unit: int) -> int:
-    """The sum over records of a whole number in [0, unit]: correct labels, or the unit less the squared error."""
+def _score(
+    raw_scores: np.ndarray, target: np.ndarray, answers: Labels | Range | Scores, unit: int
+) -> int:
+    """The sum over records of a whole number in [0, unit]: correct labels, or the unit less the
+    squared error."""
     if isinstance(answers, Labels):
         return int((picked(answers.probabilities(raw_scores), answers.threshold) == target).sum())
     error = (np.clip(raw_scores[:, 0], -1, 1) - np.clip(target, -1, 1)) / 2
@@ -177,4 +219,3 @@ def law_of(mean: float, kind: str = "logarithmic") -> Runs:
             return PoissonRuns(mean)
         case _:
             raise InputError("runs", "must be logarithmic, geometric or poisson", kind)
-

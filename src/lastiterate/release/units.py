@@ -1,4 +1,5 @@
-"""Protected units of several rows, such as persons: at most a public number of rows of each is used."""
+"""Protected units of several rows, such as persons: at most a public number of rows of each is
+used."""
 
 from __future__ import annotations
 
@@ -15,22 +16,25 @@ from lastiterate.data.columns import MISSING, Category, Numeric
 from lastiterate.data.schema import Schema
 from lastiterate.data.table import Table, canonical_text, check_header
 from lastiterate.errors import InputError
-from lastiterate.run.validation import check_kept, check_text
 from lastiterate.run.run import Run
+from lastiterate.run.validation import check_kept, check_text
 
 if TYPE_CHECKING:
     from lastiterate.engine.linear_gradients import UnitRecords
 
-UNCHECKED = "that no unit has more rows than its bound is the caller's word: train got no unit column"
+UNCHECKED = (
+    "that no unit has more rows than its bound is the caller's word: train got no unit column"
+)
 
 
 def kept_rows(unit: object, most: int) -> np.ndarray:
-    """Which rows are kept: the first ``most`` of every unit, in the order of the data; shape (n,), booleans.
+    """Which rows are kept: the first ``most`` of every unit, in the order of the data; shape (n,),
+    booleans.
 
     ``unit``: one identifier per row, shape (n,).
 
-    **Guarantee:** whether a row is kept depends on the rows of its own unit alone, so that no other unit's rows change
-    with it.
+    **Guarantee:** whether a row is kept depends on the rows of its own unit alone, so that no other
+    unit's rows change with it.
     """
     names = identifiers(unit)
     if type(most) is not int or most < 1:
@@ -47,7 +51,8 @@ def kept_rows(unit: object, most: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Units:
-    """The protected unit of a file's rows: a column that names it, and the public number of its rows that are used."""
+    """The protected unit of a file's rows: a column that names it, and the public number of its
+    rows that are used."""
 
     column: str
     rows: int
@@ -56,27 +61,43 @@ class Units:
         """The table with the first ``rows`` rows of every unit; no column but its own is looked at."""
         used = [column.name for column in schema.columns if isinstance(column, Numeric | Category)]
         if self.column in (*used, schema.target):
-            raise InputError("unit", "must be no feature and not the target", self.column,
-                             'mark the column kind = "ignore" in the schema')
+            raise InputError(
+                "unit",
+                "must be no feature and not the target",
+                self.column,
+                'mark the column kind = "ignore" in the schema',
+            )
         cells = table.cells
         if cells is not None:
             check_header(table.names, schema.described)
         if cells is None or self.column not in cells:
-            raise InputError("unit", "must be a column of the data file", self.column,
-                             "the columns are " + ", ".join(table.names[:20]) if cells else "arrays have none")
+            raise InputError(
+                "unit",
+                "must be a column of the data file",
+                self.column,
+                "the columns are " + ", ".join(table.names[:20]) if cells else "arrays have none",
+            )
         kept = kept_rows(cells[self.column], self.rows)
-        return replace(table, cells={
-            name: column[kept] if isinstance(column, np.ndarray) else list(compress(column, kept))
-            for name, column in cells.items()})
+        return replace(
+            table,
+            cells={
+                name: column[kept]
+                if isinstance(column, np.ndarray)
+                else list(compress(column, kept))
+                for name, column in cells.items()
+            },
+        )
 
 
 @dataclass(frozen=True)
 class UnitLoss:
-    """The mean of ``loss`` over the rows of one unit: with it a record of a run is a unit of at most ``rows`` rows.
+    """The mean of ``loss`` over the rows of one unit: with it a record of a run is a unit of at
+    most ``rows`` rows.
 
-    Called as ``unit_loss(params, present, *rows)``: ``present`` (rows,) says which places hold a row, and the sum is
-    divided by the public ``rows``. Of a module ``PerUnit(module)`` takes the rows, and ``present`` is the first part of
-    a record behind them. Batches then sample units, n counts units, ``clip`` bounds the gradient of a unit.
+    Called as ``unit_loss(params, present, *rows)``: ``present`` (rows,) says which places hold a
+    row, and the sum is divided by the public ``rows``. Of a module ``PerUnit(module)`` takes the
+    rows, and ``present`` is the first part of a record behind them. Batches then sample units, n
+    counts units, ``clip`` bounds the gradient of a unit.
     """
 
     loss: Callable[..., Any]
@@ -96,10 +117,12 @@ class UnitLoss:
 
 
 def units_as_records(data: tuple[Any, ...], unit: object, rows: int) -> tuple[np.ndarray, ...]:
-    """Data with one record per unit: which places hold a row, (units, rows), and arrays (units, rows, ...).
+    """Data with one record per unit: which places hold a row, (units, rows), and arrays (units,
+    rows, ...).
 
-    ``data``: arrays with the n rows along the first axis; ``unit``: one identifier per row, shape (n,). Of each unit
-    the first ``rows`` rows are kept; places without one repeat its first row, where a loss surely has a gradient.
+    ``data``: arrays with the n rows along the first axis; ``unit``: one identifier per row, shape
+    (n,). Of each unit the first ``rows`` rows are kept; places without one repeat its first row,
+    where a loss surely has a gradient.
     """
     names = identifiers(unit)
     arrays = [np.asarray(part) for part in data]
@@ -131,20 +154,31 @@ def unit_records(data: tuple[Any, ...], unit: object, rows: int) -> UnitRecords:
 
 
 def check_units(run: Run, unit: object, records: int | None) -> tuple[str, ...]:
-    """Refuse data with a unit of more rows than the run says; caveats where there is no unit column to look at.
+    """Refuse data with a unit of more rows than the run says; caveats where there is no unit column
+    to look at.
 
     ``records``: how many there are, where they have not come with their units from one file.
     """
     if run.rows_per_record > 1:
         if run.nominal:
-            raise InputError("rows_per_record", "must be 1 under add-remove: its records are rows, of a nominal number",
-                             run.rows_per_record, "use rows_per_unit, for group privacy")
+            raise InputError(
+                "rows_per_record",
+                "must be 1 under add-remove: its records are rows, of a nominal number",
+                run.rows_per_record,
+                "use rows_per_unit, for group privacy",
+            )
         if unit is None:
-            raise InputError("unit", "must be given where records are units (rows_per_record)", None,
-                             "one identifier per row says who it belongs to")
+            raise InputError(
+                "unit",
+                "must be given where records are units (rows_per_record)",
+                None,
+                "one identifier per row says who it belongs to",
+            )
         count = len(np.unique(identifiers(unit)))
         if count != run.n:
-            raise InputError("unit", f"must name the run's n = {run.n} units", count, "n counts units")
+            raise InputError(
+                "unit", f"must name the run's n = {run.n} units", count, "n counts units"
+            )
         return ()
     return check_rows(unit, records, run.rows_per_unit)
 
@@ -157,37 +191,51 @@ def check_rows(unit: object, n: int | None, rows: int) -> tuple[str, ...]:
     if n is not None and len(names) != n:
         raise InputError("unit", f"must name the unit of each of the n = {n} rows", len(names))
     if not kept_rows(names, rows).all():
-        raise InputError("unit", f"must have at most rows_per_unit = {rows} rows", None,
-                         "keep those that lastiterate.kept_rows(unit, rows) says, before n is counted")
+        raise InputError(
+            "unit",
+            f"must have at most rows_per_unit = {rows} rows",
+            None,
+            "keep those that lastiterate.kept_rows(unit, rows) says, before n is counted",
+        )
     return ()
 
 
 def identifiers(unit: Any) -> np.ndarray:
     """Return one identifier per row, (n,), each person's in one form: "7" and "7.0" are the same.
 
-    Errors: rows without an identifier, and identifiers that may be rounded or that differ only in how a number is
-    written, such as 7 and 007.
+    Errors: rows without an identifier, and identifiers that may be rounded or that differ only in
+    how a number is written, such as 7 and 007.
     """
     check_kept("unit", unit)
     names = np.asarray(unit)
     if names.ndim != 1 or names.dtype.kind not in "biuU":
-        raise InputError("unit", "must be one whole number or text per row, shape (n,)",
-                         f"{names.dtype} of shape {names.shape}")
+        raise InputError(
+            "unit",
+            "must be one whole number or text per row, shape (n,)",
+            f"{names.dtype} of shape {names.shape}",
+        )
     if names.dtype.kind == "U":
         check_text("unit", unit)
         found, which = np.unique(names, return_inverse=True)
         one_form = canonical_identifiers("unit", map(str, found))
         if "" in one_form:
-            raise InputError("unit", "must say whose every row is, and some rows have no identifier", None,
-                             "leave them out, or find out whose they are: rows of one person must be counted together")
+            raise InputError(
+                "unit",
+                "must say whose every row is, and some rows have no identifier",
+                None,
+                "leave them out, or find out whose they are: rows of one person must be counted "
+                "together",
+            )
         names = np.array(one_form, dtype=np.str_)[which]
     return names
 
 
 def canonical_identifiers(argument: str, texts: Iterable[str]) -> list[str]:
-    """Return the one form of every identifier of a column, "" where it is missing; ``argument``: what named the column.
+    """Return the one form of every identifier of a column, "" where it is missing; ``argument``:
+    what named the column.
 
-    Errors: numbers that may have lost digits, and two identifiers that are one number, whose rows may be one person's.
+    Errors: numbers that may have lost digits, and two identifiers that are one number, whose rows
+    may be one person's.
     """
     forms: list[str] = []
     padded = dict[str, str]()  # 7: 007
@@ -195,9 +243,17 @@ def canonical_identifiers(argument: str, texts: Iterable[str]) -> list[str]:
         form = "" if text.lower() in MISSING else canonical_text(text)
         forms.append(form)
         if not text.isdecimal() and _may_be_rounded(text):
-            raise InputError(argument, "must hold identifiers as they are, and some are numbers that may be rounded",
-                             None, "write them as integers or as text: two persons may have become one")
-        if text[:1] in ("+", "-", "0") and (value := _plain(text)) != form and padded.setdefault(value, form) != form:
+            raise InputError(
+                argument,
+                "must hold identifiers as they are, and some are numbers that may be rounded",
+                None,
+                "write them as integers or as text: two persons may have become one",
+            )
+        if (
+            text[:1] in ("+", "-", "0")
+            and (value := _plain(text)) != form
+            and padded.setdefault(value, form) != form
+        ):
             raise _two_forms(argument)
     if padded and not padded.keys().isdisjoint(forms):
         raise _two_forms(argument)
@@ -210,8 +266,8 @@ _ZEROS = re.compile(r"\+?(-?)0+(?=[0-9])|\+(?=[0-9])")
 
 
 def _may_be_rounded(text: str) -> bool:
-    """Whether it is written as programs write floats beyond their precision: with an exponent, or a point from 2^53 on.
-    """
+    """Whether it is written as programs write floats beyond their precision: with an exponent, or a
+    point from 2^53 on."""
     point = _POINT.fullmatch(text)
     return _EXPONENT.fullmatch(text) is not None or (point is not None and int(point[1]) >= 2**53)
 
@@ -222,5 +278,10 @@ def _plain(text: str) -> str:
 
 
 def _two_forms(argument: str) -> InputError:
-    return InputError(argument, "must write every identifier in one way, and some differ only in how a number is "
-                      "written, as 7 and 007 do", None, "write them alike: they may be the same person's")
+    return InputError(
+        argument,
+        "must write every identifier in one way, and some differ only in how a number is "
+        "written, as 7 and 007 do",
+        None,
+        "write them alike: they may be the same person's",
+    )

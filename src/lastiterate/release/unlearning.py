@@ -1,97 +1,126 @@
-"""`forget`: from a trained model and records to remove to a model certified as if it never saw them."""
+"""`forget`: from a trained model and records to remove to a model certified as if it never saw
+them."""
 
 from __future__ import annotations
 
-from typing import Any, cast
-import numpy as np
-from lastiterate.engine import Model
-from lastiterate.errors import InputError
-from lastiterate.release.predictions import Labels
-from lastiterate.run.losses import Logistic, Softmax
-from lastiterate.run.methods import NORM_SLACK, RidgeMinimiser
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
-from lastiterate.accounting.unlearning import Unlearning
-from lastiterate.engine import Model, execute
-from lastiterate.engine.random import Key
-from lastiterate.engine.preprocessing import prepared
-from lastiterate.engine.preprocessing import target_offset
-from lastiterate.release.linear_model import FittedLinear
-from lastiterate.release.linear_model import read as read_linear
-from lastiterate.release.folder import Stored
-from lastiterate.release.training_request import Order, Unread
-from lastiterate.release.provenance import Written
-from lastiterate.run.run import Run
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, ClassVar, cast
+
+import numpy as np
 from numpy.typing import ArrayLike
+
 from lastiterate.accounting.guarantee import Guarantee
 from lastiterate.accounting.subjects import rounded_up
+from lastiterate.accounting.unlearning import Unlearning
 from lastiterate.analysis.unlearning import Continued, Training
 from lastiterate.data.schema import Schema
+from lastiterate.engine import Model, execute
+from lastiterate.engine.preprocessing import prepared, target_offset
+from lastiterate.engine.random import Key
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.task import automatic_delta
 from lastiterate.planning.unlearning_plans import PASSES, Forgetting, planned, private
-from lastiterate.release.predictions import Labels, Range, Scores
+from lastiterate.release.folder import Stored
 from lastiterate.release.ledger_charge import Charging, charging_of
-from lastiterate.release.released_model import Fitted
-from lastiterate.release.pipeline import UNLEARNED
+from lastiterate.release.linear_model import FittedLinear
+from lastiterate.release.linear_model import read as read_linear
 from lastiterate.release.loading import load
-from lastiterate.release.training_request import Order, Progress
-from lastiterate.release.pipeline import finish
+from lastiterate.release.pipeline import UNLEARNED, finish
+from lastiterate.release.predictions import Labels, Range, Scores
+from lastiterate.release.provenance import Written
+from lastiterate.release.released_model import Fitted
+from lastiterate.release.training_request import Order, Progress, Unread
+from lastiterate.run.losses import Logistic, Softmax
+from lastiterate.run.methods import NORM_SLACK, RidgeMinimiser
+from lastiterate.run.run import Run
 from lastiterate.run.validation import check_kept
 
-
-# scikit-learn's ridge logistic regression as an exact minimiser: its description, and its weights polished.
+# scikit-learn's ridge logistic regression as an exact minimiser: its description, and its weights
+# polished.
 
 RESIDUAL = 0.01
 """The gradient that is left at the minimiser, relative to what one record can do to it."""
 MOST_STEPS = 2000
 FAR = 0.1
-"""A part of the gradient at weights of 0: fitted weights with a larger one are no minimiser of these data."""
+"""A part of the gradient at weights of 0: fitted weights with a larger one are no minimiser of
+these data."""
 
 
 def _is_logistic(model: object) -> bool:
-    return type(model).__name__ == "LogisticRegression" and type(model).__module__.startswith("sklearn.linear_model")
+    return type(model).__name__ == "LogisticRegression" and type(model).__module__.startswith(
+        "sklearn.linear_model"
+    )
 
 
-def minimised(model: Any, x: np.ndarray, y: np.ndarray, row_norm: float | None
-              ) -> tuple[RidgeMinimiser, Model, Labels]:
+def minimised(
+    model: Any, x: np.ndarray, y: np.ndarray, row_norm: float | None
+) -> tuple[RidgeMinimiser, Model, Labels]:
     """What a fitted ``LogisticRegression`` minimised, its weights (k, d + 1) and its labels.
 
-    scikit-learn minimises C sum_i loss_i + |w|^2 / 2: the mean with a ridge of 1 / (C n). Its weights are moved to
-    where the gradient is at most a hundredth of what one record can add to it; the bound counts with that.
-    Errors: another estimator, an intercept (which has no ridge), weights of classes, rows longer than ``row_norm``,
-    weights that are far from the minimum on these data.
+    scikit-learn minimises C sum_i loss_i + |w|^2 / 2: the mean with a ridge of 1 / (C n). Its
+    weights are moved to where the gradient is at most a hundredth of what one record can add to it;
+    the bound counts with that. Errors: another estimator, an intercept (which has no ridge),
+    weights of classes, rows longer than ``row_norm``, weights that are far from the minimum on
+    these data.
     """
     if not _is_logistic(model):
-        raise InputError("model", "must be a linear model of lastiterate, a pair (run, weights) or a fitted "
-                         "sklearn.linear_model.LogisticRegression", type(model).__name__)
+        raise InputError(
+            "model",
+            "must be a linear model of lastiterate, a pair (run, weights) or a fitted "
+            "sklearn.linear_model.LogisticRegression",
+            type(model).__name__,
+        )
     if not hasattr(model, "coef_"):
         raise InputError("model", "must be fitted", None)
     settings = model.get_params()
-    wanted = {"fit_intercept": (False,), "class_weight": (None,), "penalty": ("l2", "deprecated"),
-              "l1_ratio": (None, 0, 0.0), "dual": (False,)}
+    wanted = {
+        "fit_intercept": (False,),
+        "class_weight": (None,),
+        "penalty": ("l2", "deprecated"),
+        "l1_ratio": (None, 0, 0.0),
+        "dual": (False,),
+    }
     for name, allowed in wanted.items():
         if settings.get(name, allowed[0]) not in allowed:
-            raise InputError(f"{name} of the model", f"must be {allowed[0]}", settings[name],
-                             "fit it on rows with a constant column: an intercept has no ridge, and may move far"
-                             if name == "fit_intercept" else "fit it without")
+            raise InputError(
+                f"{name} of the model",
+                f"must be {allowed[0]}",
+                settings[name],
+                "fit it on rows with a constant column: an intercept has no ridge, and may move far"
+                if name == "fit_intercept"
+                else "fit it without",
+            )
     longest = float(np.linalg.norm(np.asarray(x, np.float64), axis=1).max())
     if row_norm is None or not longest <= row_norm * (1 + NORM_SLACK):
-        raise InputError("row_norm", "must be a public bound on the norm of every row that the model was fitted on",
-                         row_norm, "scale rows to norm 1 before they are fitted, and state row_norm=1")
+        raise InputError(
+            "row_norm",
+            "must be a public bound on the norm of every row that the model was fitted on",
+            row_norm,
+            "scale rows to norm 1 before they are fitted, and state row_norm=1",
+        )
     n, labels = len(x), tuple(value.item() for value in model.classes_)
     ridge = 1 / (float(settings["C"]) * n)
-    loss = Logistic(row_norm=row_norm, ridge=ridge, intercept=0.0) if len(labels) == 2 else \
-        Softmax(classes=len(labels), row_norm=row_norm, ridge=ridge, intercept=0.0)
-    training = RidgeMinimiser(n=n, loss=loss, residual=RESIDUAL * loss.facts().fact("lipschitz") / n)
-    rows, target, coefficients = np.asarray(x, np.float64), with_indices(model, y), np.asarray(model.coef_, np.float64)
-    slope, first = (float(np.linalg.norm(mean_loss(training, rows, target, at)[1]))
-                    for at in (coefficients, np.zeros_like(coefficients)))
+    loss = (
+        Logistic(row_norm=row_norm, ridge=ridge, intercept=0.0)
+        if len(labels) == 2
+        else Softmax(classes=len(labels), row_norm=row_norm, ridge=ridge, intercept=0.0)
+    )
+    training = RidgeMinimiser(
+        n=n, loss=loss, residual=RESIDUAL * loss.facts().fact("lipschitz") / n
+    )
+    rows, target, coefficients = (
+        np.asarray(x, np.float64),
+        with_indices(model, y),
+        np.asarray(model.coef_, np.float64),
+    )
+    slope, first = (
+        float(np.linalg.norm(mean_loss(training, rows, target, at)[1]))
+        for at in (coefficients, np.zeros_like(coefficients))
+    )
     if not slope <= max(FAR * first, training.residual / RESIDUAL):
         raise _no_minimiser()
     weights = polished(training, rows, target, coefficients)
@@ -103,12 +132,17 @@ def with_indices(model: Any, y: np.ndarray) -> np.ndarray:
     if not _is_logistic(model):
         return y
     if not np.isin(y, model.classes_).all():
-        raise InputError("y", "must hold labels that the model was fitted on", None, "is it the same data set?")
+        raise InputError(
+            "y", "must hold labels that the model was fitted on", None, "is it the same data set?"
+        )
     return np.searchsorted(model.classes_, y)
 
 
-def polished(training: RidgeMinimiser, x: np.ndarray, y: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
-    """Weights (k, d) with a gradient of at most ``training.residual``, from those that a solver stopped at."""
+def polished(
+    training: RidgeMinimiser, x: np.ndarray, y: np.ndarray, coefficients: np.ndarray
+) -> np.ndarray:
+    """Weights (k, d) with a gradient of at most ``training.residual``, from those that a solver
+    stopped at."""
     from scipy.optimize import minimize  # pyright: ignore
 
     shape, size = coefficients.shape, float(np.abs(coefficients).max()) + 1.0
@@ -120,20 +154,41 @@ def polished(training: RidgeMinimiser, x: np.ndarray, y: np.ndarray, coefficient
     for _ in range(3):
         if np.linalg.norm(objective(weights)[1]) <= training.residual:
             return weights.reshape(shape)
-        weights = np.asarray(cast(Any, minimize(objective, weights, jac=True, method="L-BFGS-B", options={
-            "maxiter": MOST_STEPS, "maxfun": 2 * MOST_STEPS, "gtol": training.residual / (2 * weights.size**0.5),
-            "ftol": 1e-17 * size, "maxcor": 30})).x)
+        weights = np.asarray(
+            cast(
+                Any,
+                minimize(
+                    objective,
+                    weights,
+                    jac=True,
+                    method="L-BFGS-B",
+                    options={
+                        "maxiter": MOST_STEPS,
+                        "maxfun": 2 * MOST_STEPS,
+                        "gtol": training.residual / (2 * weights.size**0.5),
+                        "ftol": 1e-17 * size,
+                        "maxcor": 30,
+                    },
+                ),
+            ).x
+        )
     if np.linalg.norm(objective(weights)[1]) <= training.residual:  # after the last of them
         return weights.reshape(shape)
     raise _no_minimiser()
 
 
 def _no_minimiser() -> InputError:
-    return InputError("model", "must be the minimiser of its objective on these data, up to rounding", None,
-                      "fit it on the data that are given, with a larger max_iter or a larger ridge")
+    return InputError(
+        "model",
+        "must be the minimiser of its objective on these data, up to rounding",
+        None,
+        "fit it on the data that are given, with a larger max_iter or a larger ridge",
+    )
 
 
-def mean_loss(training: RidgeMinimiser, x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> tuple[float, np.ndarray]:
+def mean_loss(
+    training: RidgeMinimiser, x: np.ndarray, y: np.ndarray, weights: np.ndarray
+) -> tuple[float, np.ndarray]:
     """The objective at weights (k, d), and its gradient, flat."""
     from scipy.special import expit, log_softmax  # pyright: ignore
 
@@ -149,7 +204,9 @@ def mean_loss(training: RidgeMinimiser, x: np.ndarray, y: np.ndarray, weights: n
     return value + penalty, (residual.T @ x / len(x) + ridge * weights).ravel()
 
 
-# A linear model that forgot records: what is refused, how it continues without them, and back from a folder.
+# A linear model that forgot records: what is refused, how it continues without them, and back from
+# a folder.
+
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class FittedUnlearned(FittedLinear):
@@ -168,7 +225,8 @@ class FittedUnlearned(FittedLinear):
 
 @dataclass(frozen=True, eq=False)
 class Before:
-    """The model that is to forget, and the places of the records that it forgets, in the data that are given."""
+    """The model that is to forget, and the places of the records that it forgets, in the data that
+    are given."""
 
     model: Model
     removed: tuple[int, ...]
@@ -181,36 +239,56 @@ def scored_by(unlearning: Unlearning) -> Run:
 
 
 def check(order: Order) -> Order:
-    """Refuse checkpoints and seeds of streams, and data of another size than what is left of the training's."""
+    """Refuse checkpoints and seeds of streams, and data of another size than what is left of the
+    training's."""
     subject = _subject(order)
     order.charging.without_checkpoint("while a model forgets")
     if order.in_pieces or isinstance(order.data, Unread):
-        raise InputError("data", "must be in memory where a model forgets", None, "load them as arrays")
+        raise InputError(
+            "data", "must be in memory where a model forgets", None, "load them as arrays"
+        )
     if isinstance(subject.training, Run) and subject.training.nominal:
-        raise InputError("model", "must not be trained under add-remove: it is compared with one of the same public "
-                         "number of records", subject.training.adjacency, "train with zero-out what is to forget")
+        raise InputError(
+            "model",
+            "must not be trained under add-remove: it is compared with one of the same public "
+            "number of records",
+            subject.training.adjacency,
+            "train with zero-out what is to forget",
+        )
     rows, target = (np.asarray(part) for part in order.data)
     named = len(set(order.model.removed)) if isinstance(order.model, Before) else 0
     if named != subject.requests[-1].removed:
-        raise InputError("remove", f"must name the {subject.requests[-1].removed} records of the certificate", named)
+        raise InputError(
+            "remove",
+            f"must name the {subject.requests[-1].removed} records of the certificate",
+            named,
+        )
     left = subject.training.n - subject.removed + subject.requests[-1].removed
     if rows.ndim != 2 or len(rows) != left or target.shape != (left,):
-        raise InputError("data", f"must hold the {left} records that are left of those that the model was trained on",
-                         rows.shape[:1], "give the same data, without the records that were removed before")
+        raise InputError(
+            "data",
+            f"must hold the {left} records that are left of those that the model was trained on",
+            rows.shape[:1],
+            "give the same data, without the records that were removed before",
+        )
     return replace(order, data=(rows, target))
 
 
 def _subject(order: Order) -> Unlearning:
     subject = order.certificate.subject
     if not isinstance(subject, Unlearning) or not isinstance(order.model, Before):
-        raise InputError("certificate", "must be about forgetting", subject.word, "lastiterate.forget makes one")
+        raise InputError(
+            "certificate", "must be about forgetting", subject.word, "lastiterate.forget makes one"
+        )
     return subject
 
 
 def fit(order: Order, key: Key | None) -> FittedUnlearned:
-    """Go on from the weights on rows (m, d) and targets (m,), those of the removed records set to zero.
+    """Go on from the weights on rows (m, d) and targets (m,), those of the removed records set to
+    zero.
 
-    **Guarantee:** a removed record's row and answer are 0 before anything is computed, and so is its gradient.
+    **Guarantee:** a removed record's row and answer are 0 before anything is computed, and so is
+    its gradient.
     """
     subject, before = _subject(order), order.model
     training, run = subject.training, subject.requests[-1].run
@@ -222,15 +300,26 @@ def fit(order: Order, key: Key | None) -> FittedUnlearned:
         offset = target_offset(training, before.model.released)
         target = target if offset == 0 else target - offset
     rows, target, gone = without(rows, target, before.removed, run.n)
-    weights = execute(run, rows, target, key, order.progress, absent=gone, initial=before.model.weights).weights
+    weights = execute(
+        run, rows, target, key, order.progress, absent=gone, initial=before.model.weights
+    ).weights
     assert order.answers is not None
-    return FittedUnlearned(proof=order.certificate, delta=order.delta, schema=order.schema, run=scored_by(subject),
-                           released=Model(weights, before.model.released), answers=order.answers, unlearning=subject)
+    return FittedUnlearned(
+        proof=order.certificate,
+        delta=order.delta,
+        schema=order.schema,
+        run=scored_by(subject),
+        released=Model(weights, before.model.released),
+        answers=order.answers,
+        unlearning=subject,
+    )
 
 
-def without(rows: np.ndarray, target: np.ndarray, removed: tuple[int, ...], n: int
-            ) -> tuple[np.ndarray, np.ndarray, list[int]]:
-    """Rows and targets of ``n`` places, zero where a record is removed or no record is left, and these places."""
+def without(
+    rows: np.ndarray, target: np.ndarray, removed: tuple[int, ...], n: int
+) -> tuple[np.ndarray, np.ndarray, list[int]]:
+    """Rows and targets of ``n`` places, zero where a record is removed or no record is left, and
+    these places."""
     empty = n - len(rows)
     gone = [*removed, *range(len(rows), n)]
     rows = np.concatenate((rows, np.zeros((empty, rows.shape[1]), rows.dtype)))
@@ -243,12 +332,22 @@ def read(stored: Stored, like: object = None) -> FittedUnlearned:
     """The model in a folder."""
     model, unlearning = read_linear(stored, like), Unlearning.from_dict(stored.model["unlearning"])
     if model.run != scored_by(unlearning):
-        raise InputError("model", "must be scored by the run of its certificate", None, "forget again")
-    return FittedUnlearned(proof=Written(stored.certificate), delta=model.delta, schema=model.schema, run=model.run,
-                           released=model.released, answers=model.answers, unlearning=unlearning)
+        raise InputError(
+            "model", "must be scored by the run of its certificate", None, "forget again"
+        )
+    return FittedUnlearned(
+        proof=Written(stored.certificate),
+        delta=model.delta,
+        schema=model.schema,
+        run=model.run,
+        released=model.released,
+        answers=model.answers,
+        unlearning=unlearning,
+    )
 
 
-# ``forget``: from a trained model and records that are to go, to a model that is certified as if it never saw them.
+# ``forget``: from a trained model and records that are to go, to a model that is certified as if it
+# never saw them.
 
 NO_LEDGER = "nobody compared the data with those that the model was trained on: there is no ledger that knows them"
 
@@ -280,80 +379,146 @@ def forget(
     seed: int | None = None,
     progress: Progress | None = None,
 ) -> FittedUnlearned:
-    """Continue ``model`` without the records ``remove``, until it is (epsilon, delta)-close to never having seen them.
+    """Continue ``model`` without the records ``remove``, until it is (epsilon, delta)-close to
+    never having seen them.
 
-    ``model``: a linear model that ``train``, ``load`` or ``forget`` gave, its folder, or its estimator; a fitted
-    ``sklearn.linear_model.LogisticRegression`` with a ridge and no intercept of its own, on rows of norm at most
-    ``row_norm``; or a pair of a ``Run`` and the weights (k, d + 1) that it gave, with any noise or none. ``x``, ``y``:
-    the records that it was trained on, in the same order, without those that it forgot before; rows (m, d), and labels
-    or class indices as it was given them. ``remove``: their places. ``delta``: by default a power of ten at most
-    1/(10 n). ``passes``: over the data, at most. ``ledger``, ``dataset``: what the training was charged to; the steps
-    are charged to it for everybody who stays, and other data than the training's are refused. ``seed``: for tests only.
+    ``model``: a linear model that ``train``, ``load`` or ``forget`` gave, its folder, or its
+    estimator; a fitted ``sklearn.linear_model.LogisticRegression`` with a ridge and no intercept of
+    its own, on rows of norm at most ``row_norm``; or a pair of a ``Run`` and the weights (k, d + 1)
+    that it gave, with any noise or none. ``x``, ``y``: the records that it was trained on, in the
+    same order, without those that it forgot before; rows (m, d), and labels or class indices as it
+    was given them. ``remove``: their places. ``delta``: by default a power of ten at most 1/(10 n).
+    ``passes``: over the data, at most. ``ledger``, ``dataset``: what the training was charged to;
+    the steps are charged to it for everybody who stays, and other data than the training's are
+    refused. ``seed``: for tests only.
 
-    Returns a model with ``certificate``, ``predict`` and ``save``. Errors: ``NotCertified`` where nothing says that
-    such a training forgets, with the reasons; ``InputError`` for bad input. Nothing is released then.
+    Returns a model with ``certificate``, ``predict`` and ``save``. Errors: ``NotCertified`` where
+    nothing says that such a training forgets, with the reasons; ``InputError`` for bad input.
+    Nothing is released then.
 
-    **Guarantee:** that of ``Unlearning``: the new weights against those that the same training without the removed
-    records, followed by the same steps, gives. Nothing about earlier models, which stay what they are.
+    **Guarantee:** that of ``Unlearning``: the new weights against those that the same training
+    without the removed records, followed by the same steps, gives. Nothing about earlier models,
+    which stay what they are.
     """
     check_kept("data", (x, y))
     model = load(model) if isinstance(model, str | Path) else getattr(model, "fitted_", model)
     check_forgets(model, len(places(remove, len(np.asarray(y)))), delta)
     before = trained(model, x, y, row_norm)
-    rows, target, gone = np.asarray(x), with_indices(model, np.asarray(y)), places(remove, len(np.asarray(x)))
+    rows, target, gone = (
+        np.asarray(x),
+        with_indices(model, np.asarray(y)),
+        places(remove, len(np.asarray(x))),
+    )
     stated = automatic_delta(before.training.n) if delta is None else delta
     check_classes(target, gone)
     plan = planned_for(before, len(gone), epsilon=epsilon, delta=stated, most=passes)
     charging = charging_of(ledger=ledger, dataset=dataset, purpose="forget")
-    after = finish(UNLEARNED, ordered(before, plan, (rows, target), gone, epsilon, stated, charging, seed,
-                                       progress))
+    after = finish(
+        UNLEARNED,
+        ordered(before, plan, (rows, target), gone, epsilon, stated, charging, seed, progress),
+    )
     assert isinstance(after, FittedUnlearned)
     return after
 
 
-def planned_for(before: Trained, removed: int, *, epsilon: float, delta: float, most: int) -> Forgetting:
-    """The plan for a model; where nothing says that it forgets, what its own differential privacy says."""
+def planned_for(
+    before: Trained, removed: int, *, epsilon: float, delta: float, most: int
+) -> Forgetting:
+    """The plan for a model; where nothing says that it forgets, what its own differential privacy
+    says."""
     features = before.weights.weights.shape[1] - 1
     try:
-        return planned(before.training, before.earlier, removed, features, epsilon=epsilon, delta=delta, most=most)
+        return planned(
+            before.training,
+            before.earlier,
+            removed,
+            features,
+            epsilon=epsilon,
+            delta=delta,
+            most=most,
+        )
     except NotCertified as error:
-        own = private(before.training) if isinstance(before.training, Run) and not before.earlier else None
-        raise NotCertified(f"{error}{with_nothing_done(own, removed, delta)}; models that algorithm=\"forgetting-sgd\" "
-                           "trained forget") from None
+        own = (
+            private(before.training)
+            if isinstance(before.training, Run) and not before.earlier
+            else None
+        )
+        raise NotCertified(
+            f"{error}{with_nothing_done(own, removed, delta)}; models that "
+            f'algorithm="forgetting-sgd" '
+            "trained forget"
+        ) from None
 
 
 def with_nothing_done(own: Guarantee | None, removed: int | None, delta: float) -> str:
-    """What a model's own differential privacy says of so many records (``None``: of any one of them)."""
+    """What a model's own differential privacy says of so many records (``None``: of any one of
+    them)."""
     alone = None if own is None else own.under("zero-out")
     bound = math.inf if alone is None else alone.group(removed or 1, delta)
     which = "each of these records" if removed is None else "these records together"
-    return "" if not math.isfinite(bound) else (f"; its own differential privacy gives epsilon {rounded_up(bound)} at "
-                                                f"delta {delta:g} for {which}, with nothing done")
+    return (
+        ""
+        if not math.isfinite(bound)
+        else (
+            f"; its own differential privacy gives epsilon {rounded_up(bound)} at "
+            f"delta {delta:g} for {which}, with nothing done"
+        )
+    )
 
 
 def check_forgets(model: object, removed: int | None = None, delta: float | None = None) -> None:
-    """Refuse trained models of other kinds than those that may forget: with the reason, and with what holds anyway."""
+    """Refuse trained models of other kinds than those that may forget: with the reason, and with
+    what holds anyway."""
     if isinstance(model, Fitted) and not isinstance(model, FittedLinear | FittedUnlearned):
         own = with_nothing_done(model.certificate, removed, model.delta if delta is None else delta)
-        raise NotCertified(f"nothing says that a {model.kind} model forgets: steps on the records that stay bring two "
-                           "trainings together where losses are convex, with a ridge or in a bounded domain, and two "
-                           f"trainings of a network may stay as far apart as they are; train anew without them{own}")
+        raise NotCertified(
+            f"nothing says that a {model.kind} model forgets: steps on the records that stay bring "
+            f"two "
+            "trainings together where losses are convex, with a ridge or in a bounded domain, and "
+            "two "
+            "trainings of a network may stay as far apart as they are; train anew without "
+            f"them{own}"
+        )
 
 
-def ordered(before: Trained, plan: Forgetting, data: tuple[np.ndarray, np.ndarray], gone: tuple[int, ...],
-            epsilon: float, delta: float, charging: Charging, seed: int | None = None, progress: Progress | None = None) -> Order:
+def ordered(
+    before: Trained,
+    plan: Forgetting,
+    data: tuple[np.ndarray, np.ndarray],
+    gone: tuple[int, ...],
+    epsilon: float,
+    delta: float,
+    charging: Charging,
+    seed: int | None = None,
+    progress: Progress | None = None,
+) -> Order:
     """What the pipeline executes; the ledger is charged for those who stay."""
     charged = None
     if charging.ledger is not None:
         charged = plan.everybody_else()
         if charged is None:
-            raise InputError("ledger", "cannot be charged for steps without noise, which keep nobody's privacy", None,
-                             "forget a model that was trained with noise, or leave the ledger out")
+            raise InputError(
+                "ledger",
+                "cannot be charged for steps without noise, which keep nobody's privacy",
+                None,
+                "forget a model that was trained with noise, or leave the ledger out",
+            )
         charging.compare(before.model, data)
-    return Order(certificate=plan.certificate, data=data, epsilon=epsilon, delta=delta, model=Before(before.weights, gone), seed=seed,
-                 progress=progress, charging=charging, answers=before.answers, schema=before.schema, charged=charged,
-                 kept=left(data, gone),
-                 caveats=(NO_LEDGER,) if charging.ledger is None else ())
+    return Order(
+        certificate=plan.certificate,
+        data=data,
+        epsilon=epsilon,
+        delta=delta,
+        model=Before(before.weights, gone),
+        seed=seed,
+        progress=progress,
+        charging=charging,
+        answers=before.answers,
+        schema=before.schema,
+        charged=charged,
+        kept=left(data, gone),
+        caveats=(NO_LEDGER,) if charging.ledger is None else (),
+    )
 
 
 def trained(model: object, x: ArrayLike, y: ArrayLike, row_norm: float | None) -> Trained:
@@ -361,10 +526,16 @@ def trained(model: object, x: ArrayLike, y: ArrayLike, row_norm: float | None) -
     if isinstance(model, FittedUnlearned):
         known = model.unlearning
         check_certified(known, model.certificate.subject)
-        return Trained(known.training, model.released, model.answers, known.requests, model.schema, model)
+        return Trained(
+            known.training, model.released, model.answers, known.requests, model.schema, model
+        )
     if isinstance(model, FittedLinear):
         if type(model) is not FittedLinear or model.exact:
-            raise InputError("model", "must be a linear model that was trained once, without exact noise", model.form)
+            raise InputError(
+                "model",
+                "must be a linear model that was trained once, without exact noise",
+                model.form,
+            )
         check_certified(model.run, model.certificate.run)
         return Trained(model.run, model.released, model.answers, (), model.schema, model)
     if isinstance(model, tuple) and len(model) == 2 and type(model[0]) is Run:  # pyright: ignore
@@ -375,20 +546,33 @@ def trained(model: object, x: ArrayLike, y: ArrayLike, row_norm: float | None) -
 
 
 def check_certified(described: Run | Unlearning, certified: object) -> None:
-    """Refuse a model that says of itself what its certificate does not: more noise, or another training."""
+    """Refuse a model that says of itself what its certificate does not: more noise, or another
+    training."""
     if described != certified:
-        raise InputError("model", "must be described as its certificate says", None, "load it anew, or train again")
+        raise InputError(
+            "model",
+            "must be described as its certificate says",
+            None,
+            "load it anew, or train again",
+        )
 
 
 def places(remove: Sequence[int] | np.ndarray, records: int) -> tuple[int, ...]:
     """The places of removed records, each once, in order; anything else is refused."""
     given = np.asarray(remove)
     if given.ndim != 1 or given.size == 0 or given.dtype.kind not in "iu":
-        raise InputError("remove", "must be a list of places of records, whole numbers", f"{given.dtype} of shape "
-                         f"{given.shape}")
+        raise InputError(
+            "remove",
+            "must be a list of places of records, whole numbers",
+            f"{given.dtype} of shape {given.shape}",
+        )
     if given.min() < 0 or given.max() >= records:
-        raise InputError("remove", f"must name records of the data, 0 .. {records - 1}", None,
-                         "is it the data set that the model was trained on?")
+        raise InputError(
+            "remove",
+            f"must name records of the data, 0 .. {records - 1}",
+            None,
+            "is it the data set that the model was trained on?",
+        )
     gone = tuple(np.unique(given).tolist())
     if len(gone) == records:
         raise InputError("remove", "must leave some records", None, "delete the model instead")
@@ -396,13 +580,22 @@ def places(remove: Sequence[int] | np.ndarray, records: int) -> tuple[int, ...]:
 
 
 def check_classes(target: np.ndarray, gone: tuple[int, ...]) -> None:
-    """Refuse to remove all records of a class: the model would go on to name a class that nobody is of."""
-    if target.dtype.kind in "iu" and not set(np.unique(target)) <= set(np.unique(np.delete(target, list(gone)))):
-        raise InputError("remove", "must leave a record of every class", None,
-                         "train anew without the class, which is then no answer any more")
+    """Refuse to remove all records of a class: the model would go on to name a class that nobody is
+    of."""
+    if target.dtype.kind in "iu" and not set(np.unique(target)) <= set(
+        np.unique(np.delete(target, list(gone)))
+    ):
+        raise InputError(
+            "remove",
+            "must leave a record of every class",
+            None,
+            "train anew without the class, which is then no answer any more",
+        )
 
 
-def left(data: tuple[np.ndarray, np.ndarray], gone: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+def left(
+    data: tuple[np.ndarray, np.ndarray], gone: tuple[int, ...]
+) -> tuple[np.ndarray, np.ndarray]:
     """The records that stay, in order: what the next request is made on."""
     rows, target = (np.delete(part, list(gone), axis=0) for part in data)
     return rows, target

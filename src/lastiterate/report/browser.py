@@ -7,17 +7,17 @@ import io
 import math
 from functools import lru_cache
 from typing import Any
-from lastiterate.curves.gaussian import Gdp
-from lastiterate.curves.gaussian import GdpMixture
+
+from lastiterate.accounting.subjects import rounded_down, rounded_up
+from lastiterate.curves.gaussian import Gdp, GdpMixture
 from lastiterate.curves.renyi import Rdp
+from lastiterate.markup import Markup, tag
 from lastiterate.release.folder import HASHES, MODEL, WEIGHTS
 from lastiterate.report import charts as series
 from lastiterate.report.subject import Subject
-from lastiterate.markup import Markup, tag
-from lastiterate.accounting.subjects import rounded_down, rounded_up
 
-
-# What a report's script reads: positions of the slider, closed forms to compute again, hashes, downloads.
+# What a report's script reads: positions of the slider, closed forms to compute again, hashes,
+# downloads.
 
 LONGEST = 300_000
 """Characters of a certificate that a page carries a copy of."""
@@ -28,8 +28,13 @@ def data(subject: Subject) -> dict[str, Any]:
     """JSON-ready."""
     tests = tests_of(subject)
     hashes = {name: subject.body[entry] for entry, name in NAMES.items() if subject.body.get(entry)}
-    return {"tests": [vars(test) for test in tests], "gaussian": closed_forms(subject), "hashes": hashes,
-            "weights": subject.weights, "downloads": downloads(subject, tests)}
+    return {
+        "tests": [vars(test) for test in tests],
+        "gaussian": closed_forms(subject),
+        "hashes": hashes,
+        "weights": subject.weights,
+        "downloads": downloads(subject, tests),
+    }
 
 
 @lru_cache(maxsize=4)
@@ -37,7 +42,9 @@ def tests_of(subject: Subject) -> tuple[series.Test, ...]:
     """What tests can reach, where something certifies."""
     if subject.curve is None:
         return ()
-    return series.tests(subject.curve, series.strongest(subject.certified, subject.delta), subject.delta)
+    return series.tests(
+        subject.curve, series.strongest(subject.certified, subject.delta), subject.delta
+    )
 
 
 def downloads(subject: Subject, tests: tuple[series.Test, ...]) -> dict[str, tuple[str, str]]:
@@ -48,8 +55,10 @@ def downloads(subject: Subject, tests: tuple[series.Test, ...]) -> dict[str, tup
     made["references.bib"] = subject.certified.cite(), "text/plain"
     if tests:
         text = io.StringIO()
-        rows = [("false_positive_rate", "true_positive_rate_at_most", "true_positive_rate_at_least"),
-                *((test.rate, test.at_most, test.at_least) for test in tests)]
+        rows = [
+            ("false_positive_rate", "true_positive_rate_at_most", "true_positive_rate_at_least"),
+            *((test.rate, test.at_most, test.at_least) for test in tests),
+        ]
         csv.writer(text, lineterminator="\n").writerows(rows)
         made["trade-off.csv"] = text.getvalue(), "text/csv"
     return made
@@ -61,41 +70,99 @@ def closed_forms(subject: Subject) -> list[dict[str, Any]]:
     forms: list[dict[str, Any]] = []
     if isinstance(curve, Gdp) and stated["mu"]:
         mu = stated["mu"]["value"]
-        forms += [{"kind": "rate", "what": f"true-positive rate at {row['false_positive_rate']:g}", "mu": mu,
-                   "rate": row["false_positive_rate"], "stated": row["at_most"]}
-                  for row in stated["true_positive_rates"]]
-        forms.append({"kind": "right", "what": "right guesses", "mu": mu, "stated": stated["right_guesses"]})
+        forms += [
+            {
+                "kind": "rate",
+                "what": f"true-positive rate at {row['false_positive_rate']:g}",
+                "mu": mu,
+                "rate": row["false_positive_rate"],
+                "stated": row["at_most"],
+            }
+            for row in stated["true_positive_rates"]
+        ]
+        forms.append(
+            {"kind": "right", "what": "right guesses", "mu": mu, "stated": stated["right_guesses"]}
+        )
     elif isinstance(curve, GdpMixture) and subject.body["epsilon"] is not None:
-        forms.append({"kind": "mixture", "what": f"delta at epsilon {subject.body['epsilon']:.4g}",
-                      "epsilon": curve.epsilon(subject.delta), "mus": curve.mus, "weights": curve.weights,
-                      "stated": subject.delta})
+        forms.append(
+            {
+                "kind": "mixture",
+                "what": f"delta at epsilon {subject.body['epsilon']:.4g}",
+                "epsilon": curve.epsilon(subject.delta),
+                "mus": curve.mus,
+                "weights": curve.weights,
+                "stated": subject.delta,
+            }
+        )
     elif isinstance(curve, Rdp):
         forms += _renyi(subject, curve)
     for row in stated["guarantees"] if stated["mu"] else list[Any]():
         whole = row["delta"] >= stated["mu"]["for_delta_of_at_least"] and row["epsilon"] is not None
         if whole:
             exact = stated["mu"]["exact"]
-            forms.append({"kind": "epsilon" if exact else "above", "what": f"epsilon at delta {row['delta']:g}",
-                          "delta": row["delta"], "mu": stated["mu"]["value"], "stated": row["epsilon"]})
+            forms.append(
+                {
+                    "kind": "epsilon" if exact else "above",
+                    "what": f"epsilon at delta {row['delta']:g}",
+                    "delta": row["delta"],
+                    "mu": stated["mu"]["value"],
+                    "stated": row["epsilon"],
+                }
+            )
     return [*forms, *_composition(subject)]
 
 
 def _renyi(subject: Subject, curve: Rdp) -> list[dict[str, Any]]:
-    """Epsilon from Renyi divergences: a line in the order, a table, or (exact noise) the steps themselves."""
+    """Epsilon from Renyi divergences: a line in the order, a table, or (exact noise) the steps
+    themselves."""
     rows = [row for row in subject.body["stated"]["guarantees"] if row["epsilon"] is not None]
     if curve.orders:
-        return [] if math.isfinite(curve.slope) else [
-            {"kind": "renyi-table", "what": f"epsilon at delta {row['delta']:g}", "delta": row["delta"],
-             "orders": curve.orders, "values": curve.values, "stated": row["epsilon"]} for row in rows[:2]]
-    forms = [{"kind": "renyi", "what": f"epsilon at delta {row['delta']:g}", "delta": row["delta"],
-              "slope": curve.slope, "stated": row["epsilon"]} for row in rows]
+        return (
+            []
+            if math.isfinite(curve.slope)
+            else [
+                {
+                    "kind": "renyi-table",
+                    "what": f"epsilon at delta {row['delta']:g}",
+                    "delta": row["delta"],
+                    "orders": curve.orders,
+                    "values": curve.values,
+                    "stated": row["epsilon"],
+                }
+                for row in rows[:2]
+            ]
+        )
+    forms = [
+        {
+            "kind": "renyi",
+            "what": f"epsilon at delta {row['delta']:g}",
+            "delta": row["delta"],
+            "slope": curve.slope,
+            "stated": row["epsilon"],
+        }
+        for row in rows
+    ]
     run = subject.run
-    if subject.certified.subject.composes_steps and run is not None and run.same_noise and not run.prelude:
+    if (
+        subject.certified.subject.composes_steps
+        and run is not None
+        and run.same_noise
+        and not run.prelude
+    ):
         how = subject.body["stated"]["contributions"]
-        forms.append({"kind": "renyi-steps", "what": "epsilon of all steps together", "delta": subject.delta,
-                      "sensitivity": how["sensitivity"], "divisor": how["divisor"], "steps": run.steps,
-                      "std": subject.body["stated"]["noise"]["std_of_mean_gradient"], "blocks": run.blocks,
-                      "stated": subject.body["epsilon"]})
+        forms.append(
+            {
+                "kind": "renyi-steps",
+                "what": "epsilon of all steps together",
+                "delta": subject.delta,
+                "sensitivity": how["sensitivity"],
+                "divisor": how["divisor"],
+                "steps": run.steps,
+                "std": subject.body["stated"]["noise"]["std_of_mean_gradient"],
+                "blocks": run.blocks,
+                "stated": subject.body["epsilon"],
+            }
+        )
     return forms
 
 
@@ -112,7 +179,9 @@ def not_computed(subject: Subject) -> str:
     elif theorem == "composition-gdp" and kinds & {"composition"}:
         return "Nothing of epsilon is left out: it was computed from noise, sensitivity and steps."
     else:
-        what = "epsilon itself, which is computed numerically" + (f" by the theorem {theorem}" if theorem else "")
+        what = "epsilon itself, which is computed numerically" + (
+            f" by the theorem {theorem}" if theorem else ""
+        )
     return f"Not computed again here: {what}. lastiterate verify derives all of it."
 
 
@@ -120,25 +189,51 @@ def _composition(subject: Subject) -> list[dict[str, Any]]:
     """Composition of equal Gaussian steps, where nothing else is charged."""
     run, stated = subject.run, subject.body["stated"]
     verdicts = subject.body.get("verdicts", [])
-    charged = next((row["epsilon"] for row in verdicts if row["theorem"] == "composition-gdp"), None)
+    charged = next(
+        (row["epsilon"] for row in verdicts if row["theorem"] == "composition-gdp"), None
+    )
     if run is None or charged is None or run.prelude or not run.same_noise:
         return []
     how = stated["contributions"]
-    return [{"kind": "composition", "what": "composition of all steps", "sensitivity": how["sensitivity"],
-             "divisor": how["divisor"], "std": stated["noise"]["std_of_mean_gradient"], "steps": run.steps,
-             "blocks": run.blocks, "rows": run.rows_per_unit, "delta": subject.delta, "stated": charged}]
+    return [
+        {
+            "kind": "composition",
+            "what": "composition of all steps",
+            "sensitivity": how["sensitivity"],
+            "divisor": how["divisor"],
+            "std": stated["noise"]["std_of_mean_gradient"],
+            "steps": run.steps,
+            "blocks": run.blocks,
+            "rows": run.rows_per_unit,
+            "delta": subject.delta,
+            "stated": charged,
+        }
+    ]
 
 
 # The frames that parts of a report are put in.
 
+
 def section(title: str, content: object, **more: object) -> Markup:
     slug = title.split(".")[0]
-    return tag("section", tag("h2", title, id=f"part-{slug}"), content, aria_labelledby=f"part-{slug}", **more)
+    return tag(
+        "section",
+        tag("h2", title, id=f"part-{slug}"),
+        content,
+        aria_labelledby=f"part-{slug}",
+        **more,
+    )
 
 
 def listed(rows: list[tuple[str, Any]], *, class_: str = "facts") -> Markup:
-    return tag("table", tag("tbody", [tag("tr", tag("th", label, scope="row"), tag("td", value))
-                                      for label, value in rows]), class_=class_)
+    return tag(
+        "table",
+        tag(
+            "tbody",
+            [tag("tr", tag("th", label, scope="row"), tag("td", value)) for label, value in rows],
+        ),
+        class_=class_,
+    )
 
 
 def folded(title: str, content: object) -> Markup:
@@ -151,7 +246,13 @@ def bullets(texts: list[str]) -> Markup:
 
 
 def banner(kind: str, title: str, content: object) -> Markup:
-    return tag("section", tag("h2", title), content, class_=f"banner {kind}", role="alert" if kind == "bad" else "note")
+    return tag(
+        "section",
+        tag("h2", title),
+        content,
+        class_=f"banner {kind}",
+        role="alert" if kind == "bad" else "note",
+    )
 
 
 # Sentences of a report that people read before any formula.
@@ -182,13 +283,20 @@ def odds(right: float, adjacency: str, rows: int) -> str:
     question = (
         QUESTIONS[adjacency]
         if rows == 1
-        else QUESTIONS[adjacency].replace("record", f"records (up to {rows})").replace("was", "were")
+        else QUESTIONS[adjacency]
+        .replace("record", f"records (up to {rows})")
+        .replace("was", "were")
     )
-    return (f"Someone who guesses {question}, knowing everything else, is right at most {of_hundred(right)} of 100 "
-            "times instead of 50.")
+    return (
+        f"Someone who guesses {question}, knowing everything else, is right at most "
+        f"{of_hundred(right)} of 100 "
+        "times instead of 50."
+    )
 
 
-def number(path: str, value: float | None, text: str | None = None, *, down: bool = False) -> Markup:
+def number(
+    path: str, value: float | None, text: str | None = None, *, down: bool = False
+) -> Markup:
     """A number of the certificate: as it is stored, where it stands there, and as it is shown."""
     if value is None:
         return tag("data", "infinite", data_path=path, value="null")

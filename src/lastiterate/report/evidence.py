@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
-from lastiterate.accounting.subjects import rounded_up
-from lastiterate.markup import plain
-from lastiterate.report.subject import Subject
 import json
 import uuid
-from lastiterate.release.folder import HASHES
-from lastiterate.release.provenance import WRITTEN
-from lastiterate.run.serialization import is_list, is_object
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
 from lastiterate.accounting.subjects import rounded_down, rounded_up
+from lastiterate.markup import plain
+from lastiterate.release.folder import HASHES
+from lastiterate.release.provenance import WRITTEN
 from lastiterate.report.browser import odds, percent
+from lastiterate.report.subject import Subject
 from lastiterate.run.adjacency import records_moved
+from lastiterate.run.serialization import is_list, is_object
 
-
-# Texts that several forms of export share: the guarantee in a line, what the releaser states, one line of Markdown.
+# Texts that several forms of export share: the guarantee in a line, what the releaser states, one
+# line of Markdown.
 
 UNSTATED = "not stated by the releaser"
 
@@ -53,15 +52,15 @@ def certificate_digest(subject: Subject) -> str:
     return hashlib.sha256(subject.text.encode()).hexdigest()
 
 
-# Bills of materials: the model and its guarantee in CycloneDX 1.7 (``modelCard``) and SPDX 3 (AI profile).
-#
-# Both are made of the certificate, so that the same release gives the same bytes.
+# Bills of materials: the model and its guarantee in CycloneDX 1.7 (``modelCard``) and SPDX 3 (AI
+# profile).  Both are made of the certificate, so that the same release gives the same bytes.
 
 SPDX_CONTEXT = "https://spdx.org/rdf/3.0.1/spdx-context.jsonld"
 
 
 def _day(subject: Subject) -> str:
-    """When the certificate was written, as both forms write a time; the start of the epoch where nobody recorded it."""
+    """When the certificate was written, as both forms write a time; the start of the epoch where
+    nobody recorded it."""
     return f"{subject.software.get(WRITTEN, '1970-01-01')}T00:00:00Z"
 
 
@@ -76,69 +75,147 @@ def _version(subject: Subject) -> str:
 def _guarantee(subject: Subject) -> dict[str, str]:
     """What a reader looks for by name."""
     body, stated = subject.body, subject.body["stated"]
-    return {"epsilon": rounded_up(body["epsilon"]), "delta": f"{body['delta']:g}", "adjacency": body["adjacency"],
-            "unit": stated["unit"]["words"], "theorem": body.get("theorem") or "a proof of its own",
-            "certificate_content_sha256": body["content_sha256"],
-            "certificate_file_sha256": certificate_digest(subject)}
+    return {
+        "epsilon": rounded_up(body["epsilon"]),
+        "delta": f"{body['delta']:g}",
+        "adjacency": body["adjacency"],
+        "unit": stated["unit"]["words"],
+        "theorem": body.get("theorem") or "a proof of its own",
+        "certificate_content_sha256": body["content_sha256"],
+        "certificate_file_sha256": certificate_digest(subject),
+    }
 
 
 def cyclonedx(subject: Subject) -> dict[str, str]:
     """CycloneDX 1.7: a machine-learning model with its card; every text is a text."""
     body = subject.body
-    hashes = [{"alg": "SHA-256", "content": body[entry]} for entry in HASHES.values() if body.get(entry)]
+    hashes = [
+        {"alg": "SHA-256", "content": body[entry]} for entry in HASHES.values() if body.get(entry)
+    ]
     score = stated_by_releaser(subject, "accuracy")
-    metrics = [{"type": "accuracy, counted with noise that epsilon pays for", "value": f"{accuracy.value:.4g}",
-                "confidenceInterval": {"lowerBound": f"{accuracy.low:.4g}", "upperBound": f"{accuracy.high:.4g}"},
-                **({"slice": accuracy.group} if accuracy.group else {})}
-               for accuracy in subject.accuracies] or ([] if score == UNSTATED else [{"type": "score", "value": score}])
-    risk = {"name": "somebody learns from the model whether a record was used",
-            "mitigationStrategy": f"differential privacy: {claim(subject)}"}
-    card = {"modelParameters": {"approach": {"type": "supervised"}},
-            "quantitativeAnalysis": {"performanceMetrics": metrics}, "considerations": {
-                "useCases": [stated_by_releaser(subject, "purpose")], "technicalLimitations": body["caveats"],
-                "ethicalConsiderations": [risk]},
-            "properties": [{"name": f"lastiterate:{name}", "value": value}
-                           for name, value in _guarantee(subject).items()]}
-    made = {"$schema": "http://cyclonedx.org/schema/bom-1.7.schema.json", "bomFormat": "CycloneDX",
-            "specVersion": "1.7", "serialNumber": f"urn:uuid:{_serial(subject)}", "version": 1,
-            "metadata": {"timestamp": _day(subject), "tools": {"components": [
-                {"type": "library", "name": "lastiterate", "version": _version(subject)}]}},
-            "components": [{"type": "machine-learning-model", "bom-ref": "model", "name": subject.name,
-                            "version": body["content_sha256"][:12], "hashes": hashes, "modelCard": card}]}
+    metrics = [
+        {
+            "type": "accuracy, counted with noise that epsilon pays for",
+            "value": f"{accuracy.value:.4g}",
+            "confidenceInterval": {
+                "lowerBound": f"{accuracy.low:.4g}",
+                "upperBound": f"{accuracy.high:.4g}",
+            },
+            **({"slice": accuracy.group} if accuracy.group else {}),
+        }
+        for accuracy in subject.accuracies
+    ] or ([] if score == UNSTATED else [{"type": "score", "value": score}])
+    risk = {
+        "name": "somebody learns from the model whether a record was used",
+        "mitigationStrategy": f"differential privacy: {claim(subject)}",
+    }
+    card = {
+        "modelParameters": {"approach": {"type": "supervised"}},
+        "quantitativeAnalysis": {"performanceMetrics": metrics},
+        "considerations": {
+            "useCases": [stated_by_releaser(subject, "purpose")],
+            "technicalLimitations": body["caveats"],
+            "ethicalConsiderations": [risk],
+        },
+        "properties": [
+            {"name": f"lastiterate:{name}", "value": value}
+            for name, value in _guarantee(subject).items()
+        ],
+    }
+    made = {
+        "$schema": "http://cyclonedx.org/schema/bom-1.7.schema.json",
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.7",
+        "serialNumber": f"urn:uuid:{_serial(subject)}",
+        "version": 1,
+        "metadata": {
+            "timestamp": _day(subject),
+            "tools": {
+                "components": [
+                    {"type": "library", "name": "lastiterate", "version": _version(subject)}
+                ]
+            },
+        },
+        "components": [
+            {
+                "type": "machine-learning-model",
+                "bom-ref": "model",
+                "name": subject.name,
+                "version": body["content_sha256"][:12],
+                "hashes": hashes,
+                "modelCard": card,
+            }
+        ],
+    }
     return {"bom.cdx.json": _text(made)}
 
 
 def spdx(subject: Subject) -> dict[str, str]:
     """SPDX 3.0.1 with the AI profile, as JSON-LD."""
     base, body = f"urn:uuid:{_serial(subject)}", subject.body
-    info = {"type": "CreationInfo", "@id": "_:creation", "specVersion": "3.0.1", "created": _day(subject),
-            "createdBy": [f"{base}#tool"]}
-    tool = {"type": "SoftwareAgent", "spdxId": f"{base}#tool", "creationInfo": "_:creation",
-            "name": f"lastiterate {_version(subject)}"}
-    scores = [{"type": "DictionaryEntry", "key": "accuracy", "value": str(score)} for score in subject.accuracies]
+    info = {
+        "type": "CreationInfo",
+        "@id": "_:creation",
+        "specVersion": "3.0.1",
+        "created": _day(subject),
+        "createdBy": [f"{base}#tool"],
+    }
+    tool = {
+        "type": "SoftwareAgent",
+        "spdxId": f"{base}#tool",
+        "creationInfo": "_:creation",
+        "name": f"lastiterate {_version(subject)}",
+    }
+    scores = [
+        {"type": "DictionaryEntry", "key": "accuracy", "value": str(score)}
+        for score in subject.accuracies
+    ]
     package: dict[str, Any] = {
-        "type": "ai_AIPackage", "spdxId": f"{base}#model", "creationInfo": "_:creation", "name": subject.name,
-        "software_packageVersion": body["content_sha256"][:12], "software_primaryPurpose": "model",
-        "software_downloadLocation": f"{base}#not-published", "releaseTime": _day(subject),
-        "suppliedBy": f"{base}#tool", "comment": f"differentially private: {claim(subject)}",
+        "type": "ai_AIPackage",
+        "spdxId": f"{base}#model",
+        "creationInfo": "_:creation",
+        "name": subject.name,
+        "software_packageVersion": body["content_sha256"][:12],
+        "software_primaryPurpose": "model",
+        "software_downloadLocation": f"{base}#not-published",
+        "releaseTime": _day(subject),
+        "suppliedBy": f"{base}#tool",
+        "comment": f"differentially private: {claim(subject)}",
         "ai_informationAboutTraining": f"trained by: {stated_by_releaser(subject, 'trained_by')}; "
-                                       + "; ".join(body["stated"]["charged"]),
+        + "; ".join(body["stated"]["charged"]),
         "ai_informationAboutApplication": stated_by_releaser(subject, "purpose"),
-        "ai_limitation": "; ".join(body["caveats"]), "ai_metric": scores,
-        "ai_hyperparameter": [{"type": "DictionaryEntry", "key": name, "value": value}
-                              for name, value in _guarantee(subject).items()],
+        "ai_limitation": "; ".join(body["caveats"]),
+        "ai_metric": scores,
+        "ai_hyperparameter": [
+            {"type": "DictionaryEntry", "key": name, "value": value}
+            for name, value in _guarantee(subject).items()
+        ],
         "ai_typeOfModel": ["released with a certificate of differential privacy"],
-        "verifiedUsing": [{"type": "Hash", "algorithm": "sha256", "hashValue": body[entry]}
-                          for entry in HASHES.values() if body.get(entry)]}
+        "verifiedUsing": [
+            {"type": "Hash", "algorithm": "sha256", "hashValue": body[entry]}
+            for entry in HASHES.values()
+            if body.get(entry)
+        ],
+    }
     package = {key: value for key, value in package.items() if value != []}
-    document = {"type": "SpdxDocument", "spdxId": f"{base}#document", "creationInfo": "_:creation",
-                "profileConformance": ["core", "software", "ai"], "rootElement": [package["spdxId"]],
-                "element": [package["spdxId"], tool["spdxId"]]}
-    return {"model.spdx.json": _text({"@context": SPDX_CONTEXT, "@graph": [info, tool, document, package]})}
+    document = {
+        "type": "SpdxDocument",
+        "spdxId": f"{base}#document",
+        "creationInfo": "_:creation",
+        "profileConformance": ["core", "software", "ai"],
+        "rootElement": [package["spdxId"]],
+        "element": [package["spdxId"], tool["spdxId"]],
+    }
+    return {
+        "model.spdx.json": _text(
+            {"@context": SPDX_CONTEXT, "@graph": [info, tool, document, package]}
+        )
+    }
 
 
 def _text(made: dict[str, Any]) -> str:
     """JSON without characters that no document may hold."""
+
     def clean(value: object) -> Any:
         if is_object(value):
             return {key: clean(inner) for key, inner in value.items()}
@@ -149,28 +226,43 @@ def _text(made: dict[str, Any]) -> str:
     return json.dumps(clean(made), indent=2) + "\n"
 
 
-# Evidence for guidelines: each question, what the certificate answers, and what remains the organisation's.
-#
-# The questions are in our words; the documents they are from are named, and prevail. Answers are made of the certificate,
-# an audit's report and the releaser's statement alone, and each says which of them it is from.
+# Evidence for guidelines: each question, what the certificate answers, and what remains the
+# organisation's.  The questions are in our words; the documents they are from are named, and
+# prevail. Answers are made of the certificate, an audit's report and the releaser's statement
+# alone, and each says which of them it is from.
 
 OURS, THEIRS, BOTH = "the certificate", "the organisation", "both"
 
 
 class Row(NamedTuple):
-    """``asked``: the question; ``answer``: to it, from a subject; ``whose``: who has to answer for it."""
+    """``asked``: the question; ``answer``: to it, from a subject; ``whose``: who has to answer for
+    it."""
 
     asked: str
     whose: str
     answer: Callable[[Subject], str]
 
 
-def _sheet(title: str, source: str, rows: tuple[Row, ...], subject: Subject, name: str) -> dict[str, str]:
-    answered = [f"| {line(row.asked)} | {row.whose} | {line(row.answer(subject))} |" for row in rows]
-    parts = [f"# {title}: {line(subject.name)}", "", source, "",
-             f"The certificate claims **{line(claim(subject))}**. Content hash `{subject.body['content_sha256']}`; the "
-             "command `lastiterate verify` derives every number of it again.", "",
-             "| question | answered by | answer |", "|---|---|---|", *answered, ""]
+def _sheet(
+    title: str, source: str, rows: tuple[Row, ...], subject: Subject, name: str
+) -> dict[str, str]:
+    answered = [
+        f"| {line(row.asked)} | {row.whose} | {line(row.answer(subject))} |" for row in rows
+    ]
+    parts = [
+        f"# {title}: {line(subject.name)}",
+        "",
+        source,
+        "",
+        f"The certificate claims **{line(claim(subject))}**. Content hash "
+        f"`{subject.body['content_sha256']}`; the "
+        "command `lastiterate verify` derives every number of it again.",
+        "",
+        "| question | answered by | answer |",
+        "|---|---|---|",
+        *answered,
+        "",
+    ]
     return {name: "\n".join(parts)}
 
 
@@ -183,21 +275,29 @@ def _privacy(subject: Subject) -> str:
 
 def _unit(subject: Subject) -> str:
     stated = subject.body["stated"]
-    return f"{stated['unit']['words']}; neighbours: {stated['neighbours']}; in the field: " \
+    return (
+        f"{stated['unit']['words']}; neighbours: {stated['neighbours']}; in the field: "
         + stated_by_releaser(subject, "unit")
+    )
 
 
 def _mechanism(subject: Subject) -> str:
     theorem, stated = subject.body.get("theorem"), subject.body["stated"]
     noise = stated.get("noise", {}).get("kind")
-    return "; ".join([f"theorem {theorem}" if theorem else "a proof of its own",
-                      *([f"noise: {noise}"] if noise else []),
-                      *([f"batches: {stated['batches']['kind']}"] if "batches" in stated else [])])
+    return "; ".join(
+        [
+            f"theorem {theorem}" if theorem else "a proof of its own",
+            *([f"noise: {noise}"] if noise else []),
+            *([f"batches: {stated['batches']['kind']}"] if "batches" in stated else []),
+        ]
+    )
 
 
 def _facts(subject: Subject) -> str:
     kinds = sorted({fact["evidence"].lower() for fact in subject.body["stated"]["rests_on"]})
-    return f"rests on {', '.join(kinds) or 'no'} facts; caveats: {'; '.join(subject.body['caveats'])}"
+    return (
+        f"rests on {', '.join(kinds) or 'no'} facts; caveats: {'; '.join(subject.body['caveats'])}"
+    )
 
 
 def _software(subject: Subject) -> str:
@@ -206,15 +306,22 @@ def _software(subject: Subject) -> str:
 
 def _composition(subject: Subject) -> str:
     quote, stated = subject.ledger, subject.body["stated"]
-    ledger = "no ledger was quoted" if quote is None else f"ledger of {quote.dataset}: {quote.together}"
-    said = [f"{name.replace('_', ' ')}: {'; '.join(map(str, lines))}" for name in ("charged", "not_charged")
-            if (lines := listed_by_releaser(subject, name))]
+    ledger = (
+        "no ledger was quoted" if quote is None else f"ledger of {quote.dataset}: {quote.together}"
+    )
+    said = [
+        f"{name.replace('_', ' ')}: {'; '.join(map(str, lines))}"
+        for name in ("charged", "not_charged")
+        if (lines := listed_by_releaser(subject, name))
+    ]
     here = f"charged here: {'; '.join(stated['charged'])}"
     return "; ".join([here, ledger, *(said or [f"other releases: {UNSTATED}"])])
 
 
 def _collection(subject: Subject) -> str:
-    facts = "; ".join(f"{one['fact']} [{one['source']}]" for one in listed_by_releaser(subject, "public_facts"))
+    facts = "; ".join(
+        f"{one['fact']} [{one['source']}]" for one in listed_by_releaser(subject, "public_facts")
+    )
     return f"not covered by any theorem; sources of public facts: {facts or UNSTATED}"
 
 
@@ -228,33 +335,48 @@ def _secret(subject: Subject) -> str:
 
 def _membership(subject: Subject) -> str:
     stated = subject.body["stated"]
-    rates = [f"{percent(row['at_most'])} % of used records at {100 * row['false_positive_rate']:g} % false positives"
-             for row in stated["true_positive_rates"]]
+    rates = [
+        f"{percent(row['at_most'])} % of used records at {100 * row['false_positive_rate']:g} % "
+        f"false positives"
+        for row in stated["true_positive_rates"]
+    ]
     right = odds(stated["right_guesses"], subject.body["adjacency"], stated["unit"]["rows"])
-    return f"bounded for every attack, whatever it knows: {right} A test finds at most {', '.join(rates)}. " \
+    return (
+        f"bounded for every attack, whatever it knows: {right} A test finds at most "
+        f"{', '.join(rates)}. "
         f"{_audit(subject)}"
+    )
 
 
 def _audit(subject: Subject) -> str:
     audit = subject.audit
     if audit is None:
         return "No audit was given."
-    return f"Audit ({audit['attack']}, {audit['trials']:g} models): epsilon of at least " \
+    return (
+        f"Audit ({audit['attack']}, {audit['trials']:g} models): epsilon of at least "
         f"{rounded_down(audit['lower'])} was shown; {audit['verdict']}."
+    )
 
 
 def _versions(subject: Subject) -> str:
     other = subject.body["epsilon_replace_one"]
     if other is None:
         return "not bounded by this certificate"
-    return ("inferring a value of one record is bounded as distinguishing two versions of it (replace-one): epsilon "
-            f"{rounded_up(other)}. What follows from the model about people in general is not bounded. No audit tried "
-            "it.")
+    return (
+        "inferring a value of one record is bounded as distinguishing two versions of it "
+        "(replace-one): epsilon "
+        f"{rounded_up(other)}. What follows from the model about people in general is not bounded. "
+        f"No audit tried "
+        "it."
+    )
 
 
 def _reconstruction(_: Subject) -> str:
-    return ("bounded as far as it distinguishes records: the chance of any outcome changes by at most the guarantee "
-            "when one record does; content that many records share is not protected. No audit tried it.")
+    return (
+        "bounded as far as it distinguishes records: the chance of any outcome changes by at most "
+        "the guarantee "
+        "when one record does; content that many records share is not protected. No audit tried it."
+    )
 
 
 def _fixed(text: str) -> Callable[[Subject], str]:
@@ -262,60 +384,119 @@ def _fixed(text: str) -> Callable[[Subject], str]:
 
 
 NIST = (
-    Row("privacy parameters", OURS, _privacy), Row("unit of privacy", BOTH, _unit),
-    Row("mechanism", OURS, _mechanism), Row("utility, and for whom it is lower", BOTH, _utility),
+    Row("privacy parameters", OURS, _privacy),
+    Row("unit of privacy", BOTH, _unit),
+    Row("mechanism", OURS, _mechanism),
+    Row("utility, and for whom it is lower", BOTH, _utility),
     Row("correctness of the implementation", BOTH, _facts),
     Row("software, and where randomness is from", OURS, _software),
-    Row("side channels, floating point", BOTH, _fixed("see the caveats above; time and memory of training are not "
-                                                     "bounded, and refusals go to the data holder alone")),
+    Row(
+        "side channels, floating point",
+        BOTH,
+        _fixed(
+            "see the caveats above; time and memory of training are not "
+            "bounded, and refusals go to the data holder alone"
+        ),
+    ),
     Row("composition with other releases", BOTH, _composition),
-    Row("trust model", BOTH, _fixed("central: a trusted curator holds the data and trains; readers of the release are "
-                                    "not trusted")),
+    Row(
+        "trust model",
+        BOTH,
+        _fixed(
+            "central: a trusted curator holds the data and trains; readers of the release are "
+            "not trusted"
+        ),
+    ),
     Row("what must stay secret", BOTH, _secret),
-    Row("security and access control of the data", THEIRS, _fixed("not covered: for the organisation to describe")),
+    Row(
+        "security and access control of the data",
+        THEIRS,
+        _fixed("not covered: for the organisation to describe"),
+    ),
     Row("exposure by collection", THEIRS, _collection),
 )
 EDPB = (
     Row("purpose and context", THEIRS, partial(stated_by_releaser, name="purpose")),
-    Row("membership inference", OURS, _membership), Row("attribute inference", BOTH, _versions),
+    Row("membership inference", OURS, _membership),
+    Row("attribute inference", BOTH, _versions),
     Row("reconstruction of training data, model inversion", BOTH, _reconstruction),
-    Row("exfiltration, regurgitation through queries", BOTH, _fixed(
-        "queries to the released model are post-processing: they add nothing to the guarantee, however many. Leaks of "
-        "the data, of logs or of anything that must stay secret are not covered")),
+    Row(
+        "exfiltration, regurgitation through queries",
+        BOTH,
+        _fixed(
+            "queries to the released model are post-processing: they add nothing to the guarantee, "
+            "however many. Leaks of "
+            "the data, of logs or of anything that must stay secret are not covered"
+        ),
+    ),
     Row("choice, minimisation and preparation of the data", THEIRS, _collection),
-    Row("state-of-the-art tests", BOTH, _audit), Row("documentation", OURS, _facts),
+    Row("state-of-the-art tests", BOTH, _audit),
+    Row("documentation", OURS, _facts),
     Row("other releases of the same data", BOTH, _composition),
-    Row("whether the model is anonymous", THEIRS, _fixed(
-        "not answered: the opinion asks for an assessment case by case, with all means reasonably likely to be used")),
+    Row(
+        "whether the model is anonymous",
+        THEIRS,
+        _fixed(
+            "not answered: the opinion asks for an assessment case by case, with all means "
+            "reasonably likely to be used"
+        ),
+    ),
 )
 W3C = (
-    Row("who or what is protected, and over which time", BOTH, _unit), Row("how strongly", OURS, _privacy),
+    Row("who or what is protected, and over which time", BOTH, _unit),
+    Row("how strongly", OURS, _privacy),
     Row("what that means for a person", OURS, _membership),
-    Row("who is trusted with raw data, and with noise", BOTH, _fixed("the curator, with both; nobody who reads the "
-                                                                     "release is")),
-    Row("what happens over several releases", BOTH, _composition), Row("how useful the result is", BOTH, _utility),
+    Row(
+        "who is trusted with raw data, and with noise",
+        BOTH,
+        _fixed("the curator, with both; nobody who reads the release is"),
+    ),
+    Row("what happens over several releases", BOTH, _composition),
+    Row("how useful the result is", BOTH, _utility),
     Row("where noise is added, and by which mechanism", OURS, _mechanism),
-    Row("what is not protected", OURS, _secret), Row("how it can be checked", OURS, _audit),
+    Row("what is not protected", OURS, _secret),
+    Row("how it can be checked", OURS, _audit),
 )
 
 
 def nist(subject: Subject) -> dict[str, str]:
     """NIST SP 800-226, from the tip of its pyramid to its base."""
-    return _sheet("Evidence for NIST SP 800-226", "Guidelines for Evaluating Differential Privacy Guarantees (NIST "
-                  "Special Publication 800-226, March 2025): the parts of its pyramid, from the tip to the base, and "
-                  "whose answer each is.", NIST, subject, "nist-sp-800-226.md")
+    return _sheet(
+        "Evidence for NIST SP 800-226",
+        "Guidelines for Evaluating Differential Privacy Guarantees (NIST "
+        "Special Publication 800-226, March 2025): the parts of its pyramid, from the tip to the "
+        "base, and "
+        "whose answer each is.",
+        NIST,
+        subject,
+        "nist-sp-800-226.md",
+    )
 
 
 def edpb(subject: Subject) -> dict[str, str]:
     """EDPB Opinion 28/2024: what is bounded, what was tried, what is not covered."""
-    return _sheet("Evidence for EDPB Opinion 28/2024", "European Data Protection Board, Opinion 28/2024 on certain "
-                  "data protection aspects related to the processing of personal data in the context of AI models (17 "
-                  "December 2024): what the certificate bounds, what the audit tried, what neither covers. This is "
-                  "evidence for an assessment, not one.", EDPB, subject, "edpb-opinion-28-2024.md")
+    return _sheet(
+        "Evidence for EDPB Opinion 28/2024",
+        "European Data Protection Board, Opinion 28/2024 on certain "
+        "data protection aspects related to the processing of personal data in the context of AI "
+        "models (17 "
+        "December 2024): what the certificate bounds, what the audit tried, what neither covers. "
+        "This is "
+        "evidence for an assessment, not one.",
+        EDPB,
+        subject,
+        "edpb-opinion-28-2024.md",
+    )
 
 
 def w3c(subject: Subject) -> dict[str, str]:
     """The dimensions of W3C's considerations for reviewers."""
-    return _sheet("Answers for reviewers", "W3C Privacy Working Group, Considerations for Reviewing Differential "
-                  "Privacy Systems (for Non-Differential Privacy Experts), draft note of February 2026: its "
-                  "dimensions, as questions in our words.", W3C, subject, "w3c-reviewers.md")
+    return _sheet(
+        "Answers for reviewers",
+        "W3C Privacy Working Group, Considerations for Reviewing Differential "
+        "Privacy Systems (for Non-Differential Privacy Experts), draft note of February 2026: its "
+        "dimensions, as questions in our words.",
+        W3C,
+        subject,
+        "w3c-reviewers.md",
+    )

@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
+
+from lastiterate.accounting.comparison import SETTINGS
 from lastiterate.analysis.step_map import as_accounted
 from lastiterate.errors import InputError
-from lastiterate.run.batching import (BallsInBins, Cyclic, FixedSize, FullBatch, Permuted, Poisson, RandomAllocation, Reshuffled)
-from lastiterate.run.noise import Correlated
-from lastiterate.run.domains import Ball, Everywhere
-from lastiterate.run.losses import Abstract
-from lastiterate.run.noise import GradientNoise, Langevin
-from lastiterate.run.run import Run
-from lastiterate.run.step_sizes import Fixed, GaussianStart
-from lastiterate.run.step_sizes import Constant
-from lastiterate.theorems.theorem import Broken, Theorem, examined
-from typing import Any
 from lastiterate.features.map_table import described, maps_from
 from lastiterate.markup import Markup, tag
 from lastiterate.report import browser
-from lastiterate.report.browser import bullets, listed, section
+from lastiterate.report.browser import LADDER, bullets, folded, listed, number, section
 from lastiterate.report.subject import Subject
-from lastiterate.report.browser import number
+from lastiterate.run.batching import (
+    BallsInBins,
+    Cyclic,
+    FixedSize,
+    FullBatch,
+    Permuted,
+    Poisson,
+    RandomAllocation,
+    Reshuffled,
+)
+from lastiterate.run.domains import Ball, Everywhere
+from lastiterate.run.losses import Abstract
+from lastiterate.run.noise import Correlated, GradientNoise, Langevin
+from lastiterate.run.run import Run
 from lastiterate.run.serialization import is_list, is_object
-import hashlib
-import json
-from collections.abc import Mapping
-from lastiterate.accounting.comparison import SETTINGS
-from lastiterate.report.browser import bullets, folded, section
-from lastiterate.report.browser import LADDER, number
+from lastiterate.run.step_sizes import Constant, Fixed, GaussianStart
 from lastiterate.theorems import TABLE
-from lastiterate.theorems.theorem import Broken, examined
-
+from lastiterate.theorems.theorem import Broken, Theorem, examined
 
 # The one change of a run after which a theorem that fails would apply: tried, not guessed.
 
@@ -51,19 +53,36 @@ def changes(run: Run) -> Iterator[Change]:
     smooth = loss.facts().fact("smooth")
     if smooth > 0:
         yield "shorten the step to 1/smooth", lambda: replace(run, step_size=Constant(1 / smooth))
-    for word, wanted in (("account for zero-out", "zero-out"), ("account for replace-one", "replace-one")):
+    for word, wanted in (
+        ("account for zero-out", "zero-out"),
+        ("account for replace-one", "replace-one"),
+    ):
         yield word, lambda wanted=wanted: replace(run, adjacency=wanted)
     if type(loss) is not Abstract and not loss.ridge:
         yield f"add a ridge of {RIDGE:g}", lambda: replace(run, loss=replace(loss, ridge=RIDGE))
     size = max(1, min(int(run.divisor), run.n - 1))
     size = size if size < run.n - 1 or run.n < 20 else run.n // 10
-    kinds = (FullBatch(), Cyclic(size), Permuted(size), Reshuffled(size), RandomAllocation(size), BallsInBins(size),
-             FixedSize(size), Poisson(max(1e-9, size / run.n)))
+    kinds = (
+        FullBatch(),
+        Cyclic(size),
+        Permuted(size),
+        Reshuffled(size),
+        RandomAllocation(size),
+        BallsInBins(size),
+        FixedSize(size),
+        Poisson(max(1e-9, size / run.n)),
+    )
     for kind in kinds:
         shown = ":".join([kind.word, *(f"{value:g}" for value in vars(kind).values())])
         yield f"draw batches as {shown}", lambda kind=kind: replace(run, batching=kind)
-    yield "use Langevin noise of one temperature", lambda: replace(run, noise=Langevin(max(1e-6, run.temperature**0.5)))
-    yield "let every step's noise be independent", lambda: replace(run, noise=GradientNoise(run.largest_noise))
+    yield (
+        "use Langevin noise of one temperature",
+        lambda: replace(run, noise=Langevin(max(1e-6, run.temperature**0.5))),
+    )
+    yield (
+        "let every step's noise be independent",
+        lambda: replace(run, noise=GradientNoise(run.largest_noise)),
+    )
     yield "let later steps take noise back", lambda: replace(run, noise=_taken_back(run))
     yield "project onto a ball of radius 1", lambda: replace(run, domain=Ball(1.0))
     yield "leave the projection out", lambda: replace(run, domain=Everywhere())
@@ -75,25 +94,34 @@ def changes(run: Run) -> Iterator[Change]:
 def _taken_back(run: Run) -> Correlated:
     """Correlated noise of the same draws, its band a pass or a tenth of the run."""
     if not run.noise_unit:
-        raise InputError("noise", "has nothing to be a multiple of", None, "clip every record's gradient")
-    return Correlated(run.largest_noise * run.divisor / run.noise_unit, run.blocks if run.blocks > 1 else
-                      max(2, min(run.steps // 10, 100)))
+        raise InputError(
+            "noise", "has nothing to be a multiple of", None, "clip every record's gradient"
+        )
+    return Correlated(
+        run.largest_noise * run.divisor / run.noise_unit,
+        run.blocks if run.blocks > 1 else max(2, min(run.steps // 10, 100)),
+    )
 
 
 def opening(theorem: Theorem, run: Run) -> str | None:
-    """The first change of one field after which all assumptions of ``theorem`` hold; ``None`` where none does."""
+    """The first change of one field after which all assumptions of ``theorem`` hold; ``None`` where
+    none does."""
     for words, made in changes(run):
         try:
             other = made()
             read = as_accounted(other)
-            if other != run and not any(isinstance(checked, Broken) for checked in examined(theorem, read)):
+            if other != run and not any(
+                isinstance(checked, Broken) for checked in examined(theorem, read)
+            ):
                 return words
         except InputError:  # that change cannot be made of this run
             continue
     return None
 
 
-# How the run makes the guarantee hold, the releaser's statement, what the page checks, files to save.
+# How the run makes the guarantee hold, the releaser's statement, what the page checks, files to
+# save.
+
 
 def execution(subject: Subject) -> Markup | str:
     """How the run makes the guarantee hold."""
@@ -109,22 +137,61 @@ def execution(subject: Subject) -> Markup | str:
         return number(f"stated.{path}", value, str(value))
 
     rows: list[tuple[str, Any]] = [
-        ("records and steps", [counted("records", stated["records"]), " records, ", counted("steps", stated["steps"]),
-                               " steps, released: ", stated["release"]]),
-        ("clipping norm", shown("contributions.clipping_norm", how["clipping_norm"],
-                                "none: the loss bounds gradients")),
+        (
+            "records and steps",
+            [
+                counted("records", stated["records"]),
+                " records, ",
+                counted("steps", stated["steps"]),
+                " steps, released: ",
+                stated["release"],
+            ],
+        ),
+        (
+            "clipping norm",
+            shown(
+                "contributions.clipping_norm",
+                how["clipping_norm"],
+                "none: the loss bounds gradients",
+            ),
+        ),
         ("sensitivity of a sum", shown("contributions.sensitivity", how["sensitivity"], "unknown")),
-        ("divisor", [shown("contributions.divisor", how["divisor"], "-"), f": {how['divisor_is']}"]),
-        ("batches", [f"{batches['kind']}: {batches['words']}; ", counted("batches.blocks", batches["blocks"]),
-                     " in a pass, of expected size ", shown("batches.expected_size", batches["expected_size"], "-")]),
-        ("noise", [f"{noise['kind']}, ", "the same at every step, " if noise["same_every_step"] else
-                   "the largest of all steps, ", "standard deviation of the mean gradient ",
-                   shown("noise.std_of_mean_gradient", noise["std_of_mean_gradient"], "-"), ", multiplier ",
-                   shown("noise.multiplier", noise["multiplier"], "-")]),
+        (
+            "divisor",
+            [shown("contributions.divisor", how["divisor"], "-"), f": {how['divisor_is']}"],
+        ),
+        (
+            "batches",
+            [
+                f"{batches['kind']}: {batches['words']}; ",
+                counted("batches.blocks", batches["blocks"]),
+                " in a pass, of expected size ",
+                shown("batches.expected_size", batches["expected_size"], "-"),
+            ],
+        ),
+        (
+            "noise",
+            [
+                f"{noise['kind']}, ",
+                "the same at every step, "
+                if noise["same_every_step"]
+                else "the largest of all steps, ",
+                "standard deviation of the mean gradient ",
+                shown("noise.std_of_mean_gradient", noise["std_of_mean_gradient"], "-"),
+                ", multiplier ",
+                shown("noise.multiplier", noise["multiplier"], "-"),
+            ],
+        ),
     ]
     if subject.software:
-        rows.append(("recorded by the process that trained", tag("ul", [tag("li", f"{name}: {text}")
-                                                                        for name, text in subject.software.items()])))
+        rows.append(
+            (
+                "recorded by the process that trained",
+                tag(
+                    "ul", [tag("li", f"{name}: {text}") for name, text in subject.software.items()]
+                ),
+            )
+        )
     return tag("section", tag("h3", "How the run was described"), listed(rows), class_="screen")
 
 
@@ -135,11 +202,22 @@ def word(subject: Subject) -> Markup | str:
     for name, value in subject.statement.items():
         parts += [tag("h3", name.replace("_", " ")), _said(value)]
     if schema is not None:
-        parts += [tag("h3", "public facts about the data's columns (schema)"), tag(
-            "p", f"source: {schema.get('source') or 'not stated'}"), tag(
-            "p", f"records become rows by: {described(maps_from(schema.get('features', ())))}"), _columns(schema)]
-    return tag("section", tag("h3", "The releaser's statement: not derived, not checked"), parts,
-               class_="word screen") if parts else ""
+        parts += [
+            tag("h3", "public facts about the data's columns (schema)"),
+            tag("p", f"source: {schema.get('source') or 'not stated'}"),
+            tag("p", f"records become rows by: {described(maps_from(schema.get('features', ())))}"),
+            _columns(schema),
+        ]
+    return (
+        tag(
+            "section",
+            tag("h3", "The releaser's statement: not derived, not checked"),
+            parts,
+            class_="word screen",
+        )
+        if parts
+        else ""
+    )
 
 
 def ledger(subject: Subject) -> Markup | str:
@@ -148,16 +226,34 @@ def ledger(subject: Subject) -> Markup | str:
     if quote is None:
         return ""
     rows: list[tuple[str, Any]] = [
-        ("data set", quote.dataset), ("protected unit", quote.unit),
-        ("line", f"number {quote.number} of {quote.releases} that count, {quote.day}, {quote.adjacency}"),
+        ("data set", quote.dataset),
+        ("protected unit", quote.unit),
+        (
+            "line",
+            f"number {quote.number} of {quote.releases} that count, {quote.day}, {quote.adjacency}",
+        ),
         ("all releases on it", quote.together),
         *((f"left of the {name}", f"{100 * left:.4g} %") for name, left in quote.left),
-        ("recomputed", bullets(list(quote.problems)) if quote.problems else
-         "every charge covers its curve, and no budget is exceeded"),
+        (
+            "recomputed",
+            bullets(list(quote.problems))
+            if quote.problems
+            else "every charge covers its curve, and no budget is exceeded",
+        ),
     ]
-    return tag("section", tag("h3", "The ledger that it was charged to, when this page was made"), listed(rows),
-               tag("p", "Its line has the hash of these weights and of this run. A ledger is a file that is not "
-                   "signed.", class_="soft"), class_="banner bad" if quote.problems else "ledger")
+    return tag(
+        "section",
+        tag("h3", "The ledger that it was charged to, when this page was made"),
+        listed(rows),
+        tag(
+            "p",
+            "Its line has the hash of these weights and of this run. A ledger is a file that is "
+            "not "
+            "signed.",
+            class_="soft",
+        ),
+        class_="banner bad" if quote.problems else "ledger",
+    )
 
 
 def _said(value: object) -> Markup:
@@ -169,11 +265,25 @@ def _said(value: object) -> Markup:
 
 
 def _columns(schema: dict[str, Any]) -> Markup:
-    rows = [(name, ", ".join(f"{key}: {inner}" for key, inner in entry.items()) if is_object(entry) else entry)
-            for name, entry in list(schema.get("columns", {}).items())[:200]]
+    rows = [
+        (
+            name,
+            ", ".join(f"{key}: {inner}" for key, inner in entry.items())
+            if is_object(entry)
+            else entry,
+        )
+        for name, entry in list(schema.get("columns", {}).items())[:200]
+    ]
     classes = schema.get("classes")
     return listed(
-        [*rows, *([(f"classes of {schema.get('target')}", ", ".join(map(str, classes)))] if classes else [])]
+        [
+            *rows,
+            *(
+                [(f"classes of {schema.get('target')}", ", ".join(map(str, classes)))]
+                if classes
+                else []
+            ),
+        ]
     )
 
 
@@ -200,12 +310,25 @@ def check(subject: Subject) -> Markup:
         ]
     parts += [
         tag("h3", "Computed again by this page"),
-        tag("p", tag("output", "The browser runs no script: nothing was computed again.", id="recomputed-verdict")),
+        tag(
+            "p",
+            tag(
+                "output",
+                "The browser runs no script: nothing was computed again.",
+                id="recomputed-verdict",
+            ),
+        ),
         tag(
             "table",
             tag(
                 "thead",
-                tag("tr", [tag("th", name, scope="col") for name in ("number", "certificate", "this page", "")]),
+                tag(
+                    "tr",
+                    [
+                        tag("th", name, scope="col")
+                        for name in ("number", "certificate", "this page", "")
+                    ],
+                ),
             ),
             tag("tbody", "", id="recomputed"),
         ),
@@ -224,10 +347,11 @@ def downloads() -> Markup:
     )
 
 
-# An audit beside the protocol that was fixed before training: what departs from it, and how to repeat it.
-#
-# The settings stand in the certificate, which its content hash covers: who changes them afterwards changes the
-# certificate. An audit trains on made-up data, so that anybody who has the folder can repeat one with a fixed seed.
+# An audit beside the protocol that was fixed before training: what departs from it, and how to
+# repeat it.  The settings stand in the certificate, which its content hash covers: who changes them
+# afterwards changes the certificate. An audit trains on made-up data, so that anybody who has the
+# folder can repeat one with a fixed seed.
+
 
 def fixed(body: Mapping[str, Any]) -> dict[str, Any] | None:
     """The settings of the audit that a certificate was written with, or ``None``."""
@@ -236,13 +360,18 @@ def fixed(body: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def settings_hash(settings: Mapping[str, Any]) -> str:
     """SHA-256 of the settings as canonical JSON: what may be published before training."""
-    return hashlib.sha256(json.dumps(settings, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps(settings, sort_keys=True, separators=(",", ":")).encode()
+    ).hexdigest()
 
 
 def departures(settings: Mapping[str, Any], audit: Mapping[str, Any]) -> list[str]:
     """Where an audit did something else than was fixed, in words."""
-    return [f"{name}: {audit.get(name)!r} instead of {settings[name]!r}" for name in SETTINGS
-            if name in settings and audit.get(name) != settings[name]]
+    return [
+        f"{name}: {audit.get(name)!r} instead of {settings[name]!r}"
+        for name in SETTINGS
+        if name in settings and audit.get(name) != settings[name]
+    ]
 
 
 def command(settings: Mapping[str, Any]) -> str:
@@ -255,15 +384,32 @@ def said(body: Mapping[str, Any], audit: Mapping[str, Any] | None) -> Markup | s
     """What a report says of the protocol."""
     settings = fixed(body)
     if settings is None:
-        return "" if audit is None else tag("p", "No settings of an audit were fixed in the certificate.",
-                                            class_="soft")
-    parts = [tag("p", "Settings fixed in the certificate (SHA-256 ", tag("code", settings_hash(settings)), "): ",
-                 ", ".join(f"{name} {settings[name]}" for name in SETTINGS if name in settings),
-                 ". Anybody can repeat it: ", tag("code", command(settings)))]
+        return (
+            ""
+            if audit is None
+            else tag("p", "No settings of an audit were fixed in the certificate.", class_="soft")
+        )
+    parts = [
+        tag(
+            "p",
+            "Settings fixed in the certificate (SHA-256 ",
+            tag("code", settings_hash(settings)),
+            "): ",
+            ", ".join(f"{name} {settings[name]}" for name in SETTINGS if name in settings),
+            ". Anybody can repeat it: ",
+            tag("code", command(settings)),
+        )
+    ]
     if audit is None:
         parts.append(tag("p", "Its result was not given for this report.", class_="no"))
     elif deviations := departures(settings, audit):
-        parts.append(tag("p", "The audit DEPARTS from what was fixed: " + "; ".join(deviations) + ".", class_="no"))
+        parts.append(
+            tag(
+                "p",
+                "The audit DEPARTS from what was fixed: " + "; ".join(deviations) + ".",
+                class_="no",
+            )
+        )
     else:
         parts.append(tag("p", "The audit has these very settings.", class_="ok"))
     return tag("div", parts)
@@ -271,30 +417,64 @@ def said(body: Mapping[str, Any], audit: Mapping[str, Any] | None) -> Markup | s
 
 # Every theorem's verdict, what the guarantee rests on, what must stay secret.
 
+
 def verdicts(subject: Subject) -> Markup:
     """Every theorem: what it says, or why it fails and which change would make it apply."""
     title = "4. Every theorem's verdict"
     listed: list[dict[str, Any]] | None = subject.body.get("verdicts")
     if listed is None or subject.run is None:
-        return section(title, tag("p", "This kind of release has a proof of its own; see the caveats."))
-    ordered = sorted(enumerate(listed), key=lambda pair: (not pair[1]["applies"], pair[1]["epsilon"] or 0.0))
+        return section(
+            title, tag("p", "This kind of release has a proof of its own; see the caveats.")
+        )
+    ordered = sorted(
+        enumerate(listed), key=lambda pair: (not pair[1]["applies"], pair[1]["epsilon"] or 0.0)
+    )
     applies = [pair for pair in ordered if pair[1]["applies"]]
     fails = [pair for pair in ordered if not pair[1]["applies"]]
-    caption = "Upper bounds can certify; lower bounds say what no analysis can beat; claimed ones are unproved or " \
+    caption = (
+        "Upper bounds can certify; lower bounds say what no analysis can beat; claimed ones are "
+        "unproved or "
         "refuted, and never certify"
-    return section(title, [
-        _table(subject, applies, "rests on", caption) if applies else tag("p", "No theorem applies to this run."),
-        folded(f"{len(fails)} theorems do not apply: why, and which single change would make them",
-               _table(subject, fails, "why, and what would change it", None)) if fails else ""])
+    )
+    return section(
+        title,
+        [
+            _table(subject, applies, "rests on", caption)
+            if applies
+            else tag("p", "No theorem applies to this run."),
+            folded(
+                f"{len(fails)} theorems do not apply: why, and which single change would make them",
+                _table(subject, fails, "why, and what would change it", None),
+            )
+            if fails
+            else "",
+        ],
+    )
 
 
-def _table(subject: Subject, pairs: list[tuple[int, dict[str, Any]]], last: str, caption: str | None) -> Markup:
-    rows = [tag("tr", tag("th", row["theorem"], scope="row"), tag("td", row["kind"]),
-                tag("td", _verdict_number(i, row), class_="num"), tag("td", _verdict_words(subject, row)))
-            for i, row in pairs]
-    head = tag("tr", [tag("th", name, scope="col") for name in ("theorem", "kind", "epsilon", last)])
-    return tag("table", "" if caption is None else tag("caption", caption), tag("thead", head), tag("tbody", rows),
-               class_="verdicts")
+def _table(
+    subject: Subject, pairs: list[tuple[int, dict[str, Any]]], last: str, caption: str | None
+) -> Markup:
+    rows = [
+        tag(
+            "tr",
+            tag("th", row["theorem"], scope="row"),
+            tag("td", row["kind"]),
+            tag("td", _verdict_number(i, row), class_="num"),
+            tag("td", _verdict_words(subject, row)),
+        )
+        for i, row in pairs
+    ]
+    head = tag(
+        "tr", [tag("th", name, scope="col") for name in ("theorem", "kind", "epsilon", last)]
+    )
+    return tag(
+        "table",
+        "" if caption is None else tag("caption", caption),
+        tag("thead", head),
+        tag("tbody", rows),
+        class_="verdicts",
+    )
 
 
 def _verdict_number(i: int, row: dict[str, Any]) -> object:
@@ -311,8 +491,11 @@ def _verdict_words(subject: Subject, row: dict[str, Any]) -> object:
     assert run is not None
     change = opening(theorem, run)
     broken = sum(isinstance(checked, Broken) for checked in examined(theorem, as_accounted(run)))
-    opened = f"One change would make it apply: {change}." if change else \
-        f"No single change that was tried makes it apply ({broken} conditions fail)."
+    opened = (
+        f"One change would make it apply: {change}."
+        if change
+        else f"No single change that was tried makes it apply ({broken} conditions fail)."
+    )
     return [tag("ul", [tag("li", reason) for reason in row["reasons"]]), opened]
 
 
@@ -322,18 +505,44 @@ def evidence(subject: Subject) -> Markup:
     entries: list[Markup] = []
     for rung, meaning in LADDER.items():
         facts = [(i, fact) for i, fact in enumerate(rests) if fact["evidence"] == rung]
-        listed = [tag("li", f"{fact['what']}: ", number(f"stated.rests_on.{i}.value", fact["value"],
-                                                       f"{fact['value']:.6g}" if fact["value"] is not None else None))
-                  for i, fact in facts]
-        entries.append(tag("li", tag("strong", rung.lower()), f" ({meaning}): ",
-                           tag("ul", listed) if listed else "nothing", class_=rung.lower()))
+        listed = [
+            tag(
+                "li",
+                f"{fact['what']}: ",
+                number(
+                    f"stated.rests_on.{i}.value",
+                    fact["value"],
+                    f"{fact['value']:.6g}" if fact["value"] is not None else None,
+                ),
+            )
+            for i, fact in facts
+        ]
+        entries.append(
+            tag(
+                "li",
+                tag("strong", rung.lower()),
+                f" ({meaning}): ",
+                tag("ul", listed) if listed else "nothing",
+                class_=rung.lower(),
+            )
+        )
     return section("5. What it rests on", tag("ul", entries, class_="ladder"), class_="screen")
 
 
 def secrets(subject: Subject) -> Markup:
     """What must stay secret, and what no theorem covers."""
     stated = subject.body["stated"]
-    return section("6. What must stay secret, and what is not covered", [
-        tag("h3", "Must stay secret"), bullets(stated["secret"]), tag("h3", "Charged"), bullets(stated["charged"]),
-        tag("h3", "Not charged"), bullets(stated["not_charged"]), tag("h3", "Caveats"),
-        bullets(subject.body["caveats"])], class_="screen")
+    return section(
+        "6. What must stay secret, and what is not covered",
+        [
+            tag("h3", "Must stay secret"),
+            bullets(stated["secret"]),
+            tag("h3", "Charged"),
+            bullets(stated["charged"]),
+            tag("h3", "Not charged"),
+            bullets(stated["not_charged"]),
+            tag("h3", "Caveats"),
+            bullets(subject.body["caveats"]),
+        ],
+        class_="screen",
+    )

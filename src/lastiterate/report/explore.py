@@ -2,40 +2,49 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import math
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, cast
+from urllib.parse import SplitResult, parse_qs, urlsplit
+
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.subjects import finite
 from lastiterate.curves.curve import check_delta
-from lastiterate.errors import InputError
+from lastiterate.errors import InputError, NotCertified
 from lastiterate.markup import Markup, tag
+from lastiterate.report import explore
 from lastiterate.report import page as sections
+from lastiterate.report.page import part
 from lastiterate.report.subject import Subject
-from lastiterate.run.batching import (BallsInBins, Batching, Cyclic, FixedSize, FullBatch, Permuted, Poisson, RandomAllocation, Reshuffled)
+from lastiterate.run import serialization as strict_json
+from lastiterate.run.batching import (
+    BallsInBins,
+    Batching,
+    Cyclic,
+    FixedSize,
+    FullBatch,
+    Permuted,
+    Poisson,
+    RandomAllocation,
+    Reshuffled,
+)
 from lastiterate.run.facts import Evidence
 from lastiterate.run.losses import HuberRidge, Logistic, Softmax
 from lastiterate.run.noise import NoiseMultiplier
 from lastiterate.run.run import Run
 from lastiterate.run.serialization import is_object
 from lastiterate.theorems import TABLE, Theorem
-import base64
-import hashlib
-from contextlib import suppress
-from functools import cache
-from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import SplitResult, parse_qs, urlsplit
-from lastiterate.errors import InputError, NotCertified
-from lastiterate.report import explore
-from lastiterate.report.page import part
-from lastiterate.run import serialization as strict_json
 
+# The explorer's answers: a run from a few numbers, what the theorems say of it, and how to write it
+# elsewhere.  The accountant answers every question; the page only shows what it is given.
 
-# The explorer's answers: a run from a few numbers, what the theorems say of it, and how to write it elsewhere.
-#
-# The accountant answers every question; the page only shows what it is given.
 
 def _closed() -> tuple[Theorem, ...]:
     """Return the theorems whose bounds are closed forms or short searches."""
@@ -43,15 +52,37 @@ def _closed() -> tuple[Theorem, ...]:
 
 
 """The theorems whose numbers come at once."""
-KINDS = {"full": FullBatch, "cyclic": Cyclic, "permuted": Permuted, "reshuffled": Reshuffled,
-         "allocation": RandomAllocation, "bins": BallsInBins, "fixed": FixedSize, "poisson": Poisson}
+KINDS = {
+    "full": FullBatch,
+    "cyclic": Cyclic,
+    "permuted": Permuted,
+    "reshuffled": Reshuffled,
+    "allocation": RandomAllocation,
+    "bins": BallsInBins,
+    "fixed": FixedSize,
+    "poisson": Poisson,
+}
 LOSSES = ("logistic", "softmax of 10 classes", "huber-ridge")
-WHOLE, NUMBERS = {"n": 1e12, "batch": 1e12, "passes": 1e9}, ("step", "ridge", "clip", "noise", "delta")
+WHOLE, NUMBERS = (
+    {"n": 1e12, "batch": 1e12, "passes": 1e9},
+    ("step", "ridge", "clip", "noise", "delta"),
+)
 """Whole numbers with their largest values, and other numbers."""
 LEAST_DELTA = 1e-300
 """The smallest delta of a question; the logarithms of smaller ones leave the range of doubles."""
-DEFAULT: dict[str, Any] = {"n": 6000, "batch": 300, "passes": 30, "step": 0.2, "ridge": 0.01, "clip": 1.0, "noise": 3.0,
-                           "delta": 1e-5, "batching": "permuted", "loss": "logistic", "adjacency": "zero-out"}
+DEFAULT: dict[str, Any] = {
+    "n": 6000,
+    "batch": 300,
+    "passes": 30,
+    "step": 0.2,
+    "ridge": 0.01,
+    "clip": 1.0,
+    "noise": 3.0,
+    "delta": 1e-5,
+    "batching": "permuted",
+    "loss": "logistic",
+    "adjacency": "zero-out",
+}
 """What the page begins with."""
 
 
@@ -86,15 +117,21 @@ def read(fields: object) -> Asked:
     if given["delta"] < LEAST_DELTA:
         raise InputError("delta", f"must be at least {LEAST_DELTA:g}", given["delta"])
     if given["batching"] != "full" and given["batch"] > given["n"]:
-        raise InputError("batch", "must be at most n, the number of records", given["batch"],
-                         f"n is {int(given['n']):,}")
+        raise InputError(
+            "batch",
+            "must be at most n, the number of records",
+            given["batch"],
+            f"n is {int(given['n']):,}",
+        )
     return Asked(_run(given), float(given["delta"]))
 
 
 def _is_finite(value: object) -> bool:
     """Whether it is a number that a float holds."""
     try:
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        return (
+            isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        )
     except OverflowError:  # of an integer with hundreds of digits
         return False
 
@@ -102,7 +139,11 @@ def _is_finite(value: object) -> bool:
 def _run(given: dict[str, Any]) -> Run:
     n, size, passes = (int(given[name]) for name in WHOLE)
     batching = _batching(given["batching"], n, size)
-    per_pass = batching.blocks(n) if batching.blocks(n) > 1 else max(1, round(n / batching.expected_batch(n)))
+    per_pass = (
+        batching.blocks(n)
+        if batching.blocks(n) > 1
+        else max(1, round(n / batching.expected_batch(n)))
+    )
     ridge, clip = float(given["ridge"]), float(given["clip"])
     loss = {
         "logistic": lambda: Logistic(ridge=ridge),
@@ -128,7 +169,8 @@ def _batching(kind: str, n: int, size: int) -> Batching:
 
 
 def answer(fields: object, *, rows: str) -> dict[str, Any]:
-    """What the page shows. ``rows``: "closed" for closed forms alone, "all", or "curves" for the pictures as well.
+    """What the page shows. ``rows``: "closed" for closed forms alone, "all", or "curves" for the
+    pictures as well.
 
     ``final``: whether a later answer could differ.
     """
@@ -137,12 +179,24 @@ def answer(fields: object, *, rows: str) -> dict[str, Any]:
     proof = Certificate.of(asked.run, theorems, Evidence.ENFORCED)
     best, epsilon = proof.best(asked.delta), proof.epsilon(asked.delta)
     shown: dict[str, Any] = {
-        "epsilon": finite(epsilon), "theorem": None if best is None else best.theorem.name,
-        "lower": finite(proof.lower(asked.delta)), "multiplier": asked.run.noise.z, "std": asked.run.first_noise,  # pyright: ignore
-        "steps": asked.run.steps, "final": rows != "closed" or not asked.sampled,
+        "epsilon": finite(epsilon),
+        "theorem": None if best is None else best.theorem.name,
+        "lower": finite(proof.lower(asked.delta)),
+        "multiplier": asked.run.noise.z,  # pyright: ignore
+        "std": asked.run.first_noise,
+        "steps": asked.run.steps,
+        "final": rows != "closed" or not asked.sampled,
         "why_not": proof.why_not() if best is None else "",
-        "others": [[row["theorem"], row["kind"], row["epsilon"] if row["epsilon"] is None else finite(row["epsilon"])]
-                   for row in proof.rows(asked.delta) if row["applies"]]}
+        "others": [
+            [
+                row["theorem"],
+                row["kind"],
+                row["epsilon"] if row["epsilon"] is None else finite(row["epsilon"]),
+            ]
+            for row in proof.rows(asked.delta)
+            if row["applies"]
+        ],
+    }
     if rows == "curves":
         shown["curves"] = _curves(asked, proof)
     else:
@@ -155,7 +209,9 @@ def _curves(asked: Asked, certificate: Certificate) -> Markup:
     from lastiterate.accounting.comparison import Checked
 
     text = certificate.to_json(asked.delta)
-    subject = Subject("run", json.loads(text), text, Checked((), None, asked.delta), certificate, described=True)
+    subject = Subject(
+        "run", json.loads(text), text, Checked((), None, asked.delta), certificate, described=True
+    )
     return tag("div", sections.tradeoff(subject, moving=False), sections.steps(subject))
 
 
@@ -174,13 +230,17 @@ def copies(asked: Asked) -> dict[str, str]:
     ]
     text = run.to_json()
     return {
-        "python": f"import lastiterate as li\n\nrun = li.Run({', '.join(parts)})\nprint(li.account(run).explain("
-                  f"{asked.delta!r}))\n",
-        "cli": f"cat > run.json <<'END'\n{text}\nEND\nlastiterate account run.json --delta {asked.delta!r}\n",
-        "json": text + "\n"}
+        "python": "import lastiterate as li\n\nrun = "
+        f"li.Run({', '.join(parts)})\nprint(li.account(run).explain("
+        f"{asked.delta!r}))\n",
+        "cli": f"cat > run.json <<'END'\n{text}\nEND\nlastiterate account run.json --delta "
+        f"{asked.delta!r}\n",
+        "json": text + "\n",
+    }
 
 
-# The explorer's page and its server: the loopback alone, one page, one question, nothing read from disk.
+# The explorer's page and its server: the loopback alone, one page, one question, nothing read from
+# disk.
 
 LONGEST = 4096
 """Bytes of a question."""
@@ -203,13 +263,22 @@ SLIDERS = {
 def page() -> str:
     """The page: sliders and answers, script and style in it by their hashes."""
     rows = [_slider(name, *SLIDERS[name][:3]) for name in SLIDERS]
-    rows += [_choice("batching", "batches", explore.KINDS), _choice("loss", "loss", explore.LOSSES),
-             _choice("adjacency", "adjacency", ("zero-out", "replace-one", "add-remove"))]
-    answers = [_answer("epsilon at most", "epsilon", "big"), _answer("certified by", "theorem"),
-               _answer("some loss of the class leaks at least", "lower"), _answer("noise multiplier", "multiplier"),
-               _answer("steps", "steps-said")]
-    copying = [tag("button", f"copy as {word}", type="button", data_copy=key) for key, word in (
-        ("python", "Python"), ("cli", "CLI"), ("json", "JSON"))]
+    rows += [
+        _choice("batching", "batches", explore.KINDS),
+        _choice("loss", "loss", explore.LOSSES),
+        _choice("adjacency", "adjacency", ("zero-out", "replace-one", "add-remove")),
+    ]
+    answers = [
+        _answer("epsilon at most", "epsilon", "big"),
+        _answer("certified by", "theorem"),
+        _answer("some loss of the class leaks at least", "lower"),
+        _answer("noise multiplier", "multiplier"),
+        _answer("steps", "steps-said"),
+    ]
+    copying = [
+        tag("button", f"copy as {word}", type="button", data_copy=key)
+        for key, word in (("python", "Python"), ("cli", "CLI"), ("json", "JSON"))
+    ]
     body = tag(
         "main",
         tag("h1", "What would this run be certified with?"),
@@ -230,13 +299,20 @@ def page() -> str:
         id="content",
     )
     rules = (
-        f"default-src 'none'; connect-src 'self'; script-src {_hash('explore.js')}; style-src {_hash('page.css')}; "
+        f"default-src 'none'; connect-src 'self'; script-src {_hash('explore.js')}; style-src "
+        f"{_hash('page.css')}; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
-    head = tag("head", Markup('<meta charset="utf-8">'),
-               tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-               tag("title", "lastiterate explore"), Markup(f"<style>{part('page.css')}</style>"))
-    html = tag("html", head, tag("body", body, Markup(f"<script>{part('explore.js')}</script>")), lang="en")
+    head = tag(
+        "head",
+        Markup('<meta charset="utf-8">'),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("title", "lastiterate explore"),
+        Markup(f"<style>{part('page.css')}</style>"),
+    )
+    html = tag(
+        "html", head, tag("body", body, Markup(f"<script>{part('explore.js')}</script>")), lang="en"
+    )
     return f"{rules}\n<!DOCTYPE html>\n{html}\n"
 
 
@@ -267,20 +343,32 @@ def _slider(name: str, label: str, low: float, high: float) -> Markup:
 
 
 def _choice(name: str, label: str, values: Any) -> Markup:
-    return tag("p", tag("label", f"{label}: ", for_=name), tag("select", [
-        tag("option", value, value=value, selected=value == explore.DEFAULT[name]) for value in values], id=name,
-        name=name))
+    return tag(
+        "p",
+        tag("label", f"{label}: ", for_=name),
+        tag(
+            "select",
+            [
+                tag("option", value, value=value, selected=value == explore.DEFAULT[name])
+                for value in values
+            ],
+            id=name,
+            name=name,
+        ),
+    )
 
 
 def _answer(label: str, name: str, look: str | None = None) -> Markup:
-    return tag("tr", tag("th", label, scope="row"), tag("td", tag("output", "", id=name, class_=look)))
+    return tag(
+        "tr", tag("th", label, scope="row"), tag("td", tag("output", "", id=name, class_=look))
+    )
 
 
 class Handler(BaseHTTPRequestHandler):
     """Answers the page's own questions; others get nothing.
 
-    **Guarantee:** a request that names another host than the loopback's, or that another page sent, is refused: pages
-    elsewhere cannot ask.
+    **Guarantee:** a request that names another host than the loopback's, or that another page sent,
+    is refused: pages elsewhere cannot ask.
     """
 
     server_version, sys_version = "lastiterate", ""
@@ -296,29 +384,50 @@ class Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.NOT_FOUND, "there is one page, at /")
             return
         rules, _, text = page().partition("\n")
-        self._send(HTTPStatus.OK, text.encode(), "text/html; charset=utf-8", {"Content-Security-Policy": rules})
+        self._send(
+            HTTPStatus.OK,
+            text.encode(),
+            "text/html; charset=utf-8",
+            {"Content-Security-Policy": rules},
+        )
 
     def do_POST(self) -> None:
         """One question."""
         place, length = self._address(), self.headers.get("Content-Length", "")
         rows = "" if place is None else parse_qs(place.query).get("rows", [""])[0]
-        known = place is not None and place.path == "/answer" and rows in ("closed", "all", "curves")
+        known = (
+            place is not None and place.path == "/answer" and rows in ("closed", "all", "curves")
+        )
         digits = length.isascii() and length.isdigit() and len(length) <= 8
-        if not self._ours() or not known or self.headers.get("Content-Type") != "application/json" or not digits or (
-                int(length) > LONGEST):
-            self._refuse(HTTPStatus.BAD_REQUEST, f"a question is JSON of at most {LONGEST} bytes, sent by the page")
+        if (
+            not self._ours()
+            or not known
+            or self.headers.get("Content-Type") != "application/json"
+            or not digits
+            or (int(length) > LONGEST)
+        ):
+            self._refuse(
+                HTTPStatus.BAD_REQUEST,
+                f"a question is JSON of at most {LONGEST} bytes, sent by the page",
+            )
             return
         try:
             body = self.rfile.read(int(length))
         except OSError:  # nothing more comes
-            self._refuse(HTTPStatus.REQUEST_TIMEOUT, f"a question must arrive within {PATIENCE} seconds")
+            self._refuse(
+                HTTPStatus.REQUEST_TIMEOUT, f"a question must arrive within {PATIENCE} seconds"
+            )
             return
         try:
-            found = json.dumps(explore.answer(strict_json.loads(body, "question"), rows=rows), allow_nan=False)
+            found = json.dumps(
+                explore.answer(strict_json.loads(body, "question"), rows=rows), allow_nan=False
+            )
         except (InputError, NotCertified) as error:
             self._refuse(HTTPStatus.BAD_REQUEST, str(error))
         except (ArithmeticError, ValueError):
-            self._refuse(HTTPStatus.BAD_REQUEST, "these numbers are too large or too small to compute with")
+            self._refuse(
+                HTTPStatus.BAD_REQUEST, "these numbers are too large or too small to compute with"
+            )
         else:
             self._send(HTTPStatus.OK, found.encode(), "application/json", {})
 
@@ -333,12 +442,19 @@ class Handler(BaseHTTPRequestHandler):
         port = cast(ThreadingHTTPServer, self.server).server_port
         known = {f"127.0.0.1:{port}", f"localhost:{port}"}
         origin = self.headers.get("Origin")
-        return self.headers.get("Host") in known and (origin is None or origin in {f"http://{name}" for name in known})
+        return self.headers.get("Host") in known and (
+            origin is None or origin in {f"http://{name}" for name in known}
+        )
 
     def _send(self, status: HTTPStatus, body: bytes, kind: str, more: dict[str, str]) -> None:
         self.send_response(status)
-        for name, value in {"Content-Type": kind, "Content-Length": str(len(body)), "Cache-Control": "no-store",
-                            "X-Content-Type-Options": "nosniff", **more}.items():
+        for name, value in {
+            "Content-Type": kind,
+            "Content-Length": str(len(body)),
+            "Cache-Control": "no-store",
+            "X-Content-Type-Options": "nosniff",
+            **more,
+        }.items():
             self.send_header(name, value)
         with suppress(OSError):  # a page that has moved on does not wait for its answer
             self.end_headers()
@@ -347,11 +463,19 @@ class Handler(BaseHTTPRequestHandler):
     def _refuse(self, status: HTTPStatus, sentence: str) -> None:
         """Say in one sentence why there is no answer; the connection ends."""
         self.close_connection = True
-        self._send(status, json.dumps({"error": sentence}).encode(), "application/json", {"Connection": "close"})
+        self._send(
+            status,
+            json.dumps({"error": sentence}).encode(),
+            "application/json",
+            {"Connection": "close"},
+        )
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What the standard library refuses by itself, such as a request that is no HTTP, in the same form."""
-        self.request_version = "HTTP/1.0"  # whatever was asked for: without one there would be no status
+        """What the standard library refuses by itself, such as a request that is no HTTP, in the
+        same form."""
+        self.request_version = (
+            "HTTP/1.0"  # whatever was asked for: without one there would be no status
+        )
         self._refuse(HTTPStatus(code), (message or HTTPStatus(code).phrase)[:200])
 
     def log_message(self, format: str, *args: object) -> None:
@@ -359,7 +483,8 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def warm() -> None:
-    """Load what answers about drawn batches need, by a short run, so that the first one comes as soon as later ones."""
+    """Load what answers about drawn batches need, by a short run, so that the first one comes as
+    soon as later ones."""
     explore.answer(explore.DEFAULT | {"batching": "poisson", "passes": 1}, rows="all")
 
 

@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from typing import Any, cast
-from lastiterate.markup import plain
 import json
+import math
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
+
 from lastiterate.accounting.subjects import rounded_up
 from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
 from lastiterate.features.map_table import described, maps_from
 from lastiterate.features.record_fields import Choice
+from lastiterate.markup import plain
 from lastiterate.release.folder import CERTIFICATE, HASHES
-from lastiterate.report.evidence import cyclonedx, spdx
-from lastiterate.report.figures import effects_as_markdown
-from lastiterate.report.evidence import edpb, nist, w3c
-from lastiterate.report.evidence import (UNSTATED, certificate_digest, claim, line, listed_by_releaser, stated_by_releaser)
-from lastiterate.report.subject import Subject
 from lastiterate.report.browser import odds, percent
+from lastiterate.report.evidence import (
+    UNSTATED,
+    certificate_digest,
+    claim,
+    cyclonedx,
+    edpb,
+    line,
+    listed_by_releaser,
+    nist,
+    spdx,
+    stated_by_releaser,
+    w3c,
+)
+from lastiterate.report.figures import effects_as_markdown
+from lastiterate.report.subject import Subject
 from lastiterate.run.adjacency import convertible
 
+# YAML for the documents that are exported: mappings, lists and scalars, every text in double
+# quotes.  What is written reads back the same with any reader of YAML 1.1 or 1.2; no text can
+# become another value or a tag.
 
-# YAML for the documents that are exported: mappings, lists and scalars, every text in double quotes.
-#
-# What is written reads back the same with any reader of YAML 1.1 or 1.2; no text can become another value or a tag.
 
 def dump(value: dict[str, Any]) -> str:
     """A block of YAML for a mapping; keys are texts or whole numbers."""
@@ -39,7 +48,10 @@ def _lines(value: object, depth: int) -> list[str]:
     """The entries of a mapping or list; none of anything else."""
     pad, out, pairs = "  " * depth, list[str](), list[tuple[str, object]]()
     if isinstance(value, dict):
-        pairs = [(f"{_key(key)}:", inner) for key, inner in cast("dict[str | int, object]", value).items()]
+        pairs = [
+            (f"{_key(key)}:", inner)
+            for key, inner in cast("dict[str | int, object]", value).items()
+        ]
     elif isinstance(value, list | tuple):
         pairs = [("-", inner) for inner in cast("Sequence[object]", value)]
     for head, inner in pairs:
@@ -85,10 +97,9 @@ def _character(letter: str) -> str:
 
 
 # A release in the forms that registries, hubs and output checkers read; certificates in, texts out.
-#
-# **Guarantee:** what is exported follows from the certificate, the model's public description, the releaser's statement
-# and an audit's report; a model card also says what the released weights make of each column. No record and no prediction
-# is in it.
+# **Guarantee:** what is exported follows from the certificate, the model's public description, the
+# releaser's statement and an audit's report; a model card also says what the released weights make
+# of each column. No record and no prediction is in it.
 
 SCAI = "https://in-toto.io/attestation/scai/v0.3"
 STATEMENT = "https://in-toto.io/Statement/v1"
@@ -97,26 +108,66 @@ STATEMENT = "https://in-toto.io/Statement/v1"
 def model_card(subject: Subject) -> dict[str, str]:
     """A Hugging Face model card: front matter and text."""
     body, stated = subject.body, subject.body["stated"]
-    head = dump({"library_name": "lastiterate", "tags": ["differential-privacy", "tabular"],
-                 "differential_privacy": {"epsilon": body["epsilon"], "delta": body["delta"], "adjacency":
-                                          body["adjacency"], "certificate_sha256": body["content_sha256"]}})
-    rates = [f"| {row['false_positive_rate']:.1%} | {percent(row['at_most'])} % |" for row in
-             stated["true_positive_rates"]]
-    deltas = [f"| {row['delta']:g} | {rounded_up(row['epsilon'])} |" for row in stated["guarantees"]]
+    head = dump(
+        {
+            "library_name": "lastiterate",
+            "tags": ["differential-privacy", "tabular"],
+            "differential_privacy": {
+                "epsilon": body["epsilon"],
+                "delta": body["delta"],
+                "adjacency": body["adjacency"],
+                "certificate_sha256": body["content_sha256"],
+            },
+        }
+    )
+    rates = [
+        f"| {row['false_positive_rate']:.1%} | {percent(row['at_most'])} % |"
+        for row in stated["true_positive_rates"]
+    ]
+    deltas = [
+        f"| {row['delta']:g} | {rounded_up(row['epsilon'])} |" for row in stated["guarantees"]
+    ]
     parts = [
-        f"# {line(subject.name)}", "", "## Privacy", "", line(odds(
-            stated["right_guesses"], body["adjacency"], stated["unit"]["rows"])), "", f"**{claim(subject)}**", "",
-        f"- protected unit: {line(stated['unit']['words'])}", f"- neighbours: {line(stated['neighbours'])}", "",
-        "| delta | epsilon at most |", "|---|---|", *deltas, "",
-        "| false-positive rate | true-positive rate at most |", "|---|---|", *rates, "", "## Caveats", "",
-        *(f"- {line(text)}" for text in body["caveats"]), "", "## Must stay secret", "",
-        *(f"- {line(text)}" for text in stated["secret"]), "", "## The releaser's statement", "",
+        f"# {line(subject.name)}",
+        "",
+        "## Privacy",
+        "",
+        line(odds(stated["right_guesses"], body["adjacency"], stated["unit"]["rows"])),
+        "",
+        f"**{claim(subject)}**",
+        "",
+        f"- protected unit: {line(stated['unit']['words'])}",
+        f"- neighbours: {line(stated['neighbours'])}",
+        "",
+        "| delta | epsilon at most |",
+        "|---|---|",
+        *deltas,
+        "",
+        "| false-positive rate | true-positive rate at most |",
+        "|---|---|",
+        *rates,
+        "",
+        "## Caveats",
+        "",
+        *(f"- {line(text)}" for text in body["caveats"]),
+        "",
+        "## Must stay secret",
+        "",
+        *(f"- {line(text)}" for text in stated["secret"]),
+        "",
+        "## The releaser's statement",
+        "",
         f"- purpose: {line(stated_by_releaser(subject, 'purpose', 'not stated'))}",
-        f"- contact: {line(stated_by_releaser(subject, 'contact', 'not stated'))}", *_records(subject), "",
+        f"- contact: {line(stated_by_releaser(subject, 'contact', 'not stated'))}",
+        *_records(subject),
+        "",
         *effects_as_markdown(subject),
-        "## How to check it", "",
+        "## How to check it",
+        "",
         "`lastiterate verify` on this folder derives every number again. SHA-256 of the weights: "
-        f"`{body['weights_sha256']}`.", ""]
+        f"`{body['weights_sha256']}`.",
+        "",
+    ]
     return {"README.md": f"---\n{head}---\n" + "\n".join(parts)}
 
 
@@ -124,37 +175,69 @@ def _records(subject: Subject) -> list[str]:
     """How records become rows, where the schema says it."""
     if subject.schema is None:
         return []
-    return [f"- records become rows by: {line(described(maps_from(subject.schema.get('features', ()))))}"]
+    return [
+        "- records become rows by: "
+        f"{line(described(maps_from(subject.schema.get('features', ()))))}"
+    ]
 
 
 def registry(subject: Subject) -> dict[str, str]:
     """An entry of the third tier of OpenDP's deployments registry."""
     body, stated = subject.body, subject.body["stated"]
-    mechanisms = "noisy gradient descent" if "noise" in stated else "one exact posterior sample" if "problem" in body \
+    mechanisms = (
+        "noisy gradient descent"
+        if "noise" in stated
+        else "one exact posterior sample"
+        if "problem" in body
         else "private selection of a model"
-    entry = {"status": "Draft", "tier": 3, "deployment": {
-        "product": {
-            "name": subject.name, "data_curators": [stated_by_releaser(subject, "contact")],
-            "intended_use": stated_by_releaser(subject, "purpose"), "data_product_type": "Machine learning model",
-            "description": stated_by_releaser(subject, "note", f"a model released with {claim(subject)}")},
-        "dp_flavor": _flavour(subject),
-        "privacy_loss": _loss(subject),
-        "model": {
-            "model_name": "Central", "release_type": "One release", "data_source_type": "Static",
-            "access_type": "Non-interactive", "actors": "a trusted curator trains; the adversary sees the "
-            "released model, its certificate and all public numbers"},
-        "accounting": {
-            "post_processing": "anything computed from the released model",
-            "composition": "; ".join([*stated["charged"],
-                                      *(f"not charged: {text}" for text in stated["not_charged"])])},
-        "implementation": {
-            "pre_processing_eda_hyperparameter_tuning":
-                "; ".join(listed_by_releaser(subject, "not_charged")) or UNSTATED,
-            "mechanisms": f"{mechanisms}, {body.get('theorem') or 'a proof of its own'}",
-            "justification": "; ".join(body["caveats"])},
-        "resources": {"sources": f"{CERTIFICATE}, SHA-256 {certificate_digest(subject)}; lastiterate verify derives it "
-                                 "again"},
-    }}
+    )
+    entry = {
+        "status": "Draft",
+        "tier": 3,
+        "deployment": {
+            "product": {
+                "name": subject.name,
+                "data_curators": [stated_by_releaser(subject, "contact")],
+                "intended_use": stated_by_releaser(subject, "purpose"),
+                "data_product_type": "Machine learning model",
+                "description": stated_by_releaser(
+                    subject, "note", f"a model released with {claim(subject)}"
+                ),
+            },
+            "dp_flavor": _flavour(subject),
+            "privacy_loss": _loss(subject),
+            "model": {
+                "model_name": "Central",
+                "release_type": "One release",
+                "data_source_type": "Static",
+                "access_type": "Non-interactive",
+                "actors": "a trusted curator trains; the adversary sees the "
+                "released model, its certificate and all public numbers",
+            },
+            "accounting": {
+                "post_processing": "anything computed from the released model",
+                "composition": "; ".join(
+                    [
+                        *stated["charged"],
+                        *(f"not charged: {text}" for text in stated["not_charged"]),
+                    ]
+                ),
+            },
+            "implementation": {
+                "pre_processing_eda_hyperparameter_tuning": "; ".join(
+                    listed_by_releaser(subject, "not_charged")
+                )
+                or UNSTATED,
+                "mechanisms": f"{mechanisms}, {body.get('theorem') or 'a proof of its own'}",
+                "justification": "; ".join(body["caveats"]),
+            },
+            "resources": {
+                "sources": f"{CERTIFICATE}, SHA-256 {certificate_digest(subject)}; lastiterate "
+                f"verify derives it "
+                "again"
+            },
+        },
+    }
     return {"deployment.yaml": dump(entry)}
 
 
@@ -162,33 +245,61 @@ def _flavour(subject: Subject) -> dict[str, str]:
     """What is guaranteed, of which data."""
     adjacency, rows = subject.body["adjacency"], subject.body["stated"]["unit"]["rows"]
     kept = "every number of the run, the schema"
-    facts = [f"{one['fact']} [{one['source']}]" for one in listed_by_releaser(subject, "public_facts")]
-    return {"name": "Approximate DP", "input_metric": adjacency, "bound_on_input_distance": f"1 unit ({rows} rows)",
-            "output_measure": "hockey-stick divergence, both directions", "bound_on_output_distance": claim(subject),
-            "data_domain": "; ".join(facts) or UNSTATED,
-            "unprotected_quantities": kept + (", the number of records" if convertible(adjacency, "zero-out") else "")}
+    facts = [
+        f"{one['fact']} [{one['source']}]" for one in listed_by_releaser(subject, "public_facts")
+    ]
+    return {
+        "name": "Approximate DP",
+        "input_metric": adjacency,
+        "bound_on_input_distance": f"1 unit ({rows} rows)",
+        "output_measure": "hockey-stick divergence, both directions",
+        "bound_on_output_distance": claim(subject),
+        "data_domain": "; ".join(facts) or UNSTATED,
+        "unprotected_quantities": kept
+        + (", the number of records" if convertible(adjacency, "zero-out") else ""),
+    }
 
 
 def _loss(subject: Subject) -> dict[str, Any]:
     """How much, for whom."""
     body, unit = subject.body, subject.body["stated"]["unit"]
-    return {"privacy_unit": "record-level" if unit["rows"] == 1 else "user-level",
-            "privacy_unit_description": "; ".join(dict.fromkeys(
-                (unit["words"], stated_by_releaser(subject, "unit", unit["words"])))),
-            "privacy_parameters": {"epsilon": body["epsilon"], "delta": body["delta"]},
-            "privacy_parameters_description": "; ".join(
-                f"epsilon {rounded_up(row['epsilon'])} at delta {row['delta']:g}"
-                for row in body["stated"]["guarantees"])}
+    return {
+        "privacy_unit": "record-level" if unit["rows"] == 1 else "user-level",
+        "privacy_unit_description": "; ".join(
+            dict.fromkeys((unit["words"], stated_by_releaser(subject, "unit", unit["words"])))
+        ),
+        "privacy_parameters": {"epsilon": body["epsilon"], "delta": body["delta"]},
+        "privacy_parameters_description": "; ".join(
+            f"epsilon {rounded_up(row['epsilon'])} at delta {row['delta']:g}"
+            for row in body["stated"]["guarantees"]
+        ),
+    }
 
 
 def scai(subject: Subject) -> dict[str, str]:
-    """An in-toto statement with the predicate SCAI: attributes of the weights, the certificate their evidence."""
+    """An in-toto statement with the predicate SCAI: attributes of the weights, the certificate
+    their evidence."""
     body, stated = subject.body, subject.body["stated"]
-    evidence = {"name": CERTIFICATE, "digest": {"sha256": certificate_digest(subject)}, "mediaType": "application/json"}
-    attributes = [{"attribute": "DIFFERENTIALLY_PRIVATE", "evidence": evidence, "conditions": {
-        "epsilon": body["epsilon"], "delta": body["delta"], "adjacency": body["adjacency"], "unit": stated["unit"],
-        "theorem": body.get("theorem"), "rests_on": sorted({fact["evidence"] for fact in stated["rests_on"]}),
-        "caveats": body["caveats"]}}]
+    evidence = {
+        "name": CERTIFICATE,
+        "digest": {"sha256": certificate_digest(subject)},
+        "mediaType": "application/json",
+    }
+    attributes = [
+        {
+            "attribute": "DIFFERENTIALLY_PRIVATE",
+            "evidence": evidence,
+            "conditions": {
+                "epsilon": body["epsilon"],
+                "delta": body["delta"],
+                "adjacency": body["adjacency"],
+                "unit": stated["unit"],
+                "theorem": body.get("theorem"),
+                "rests_on": sorted({fact["evidence"] for fact in stated["rests_on"]}),
+                "caveats": body["caveats"],
+            },
+        }
+    ]
     if subject.audit is not None:
         attributes.append(
             {
@@ -196,24 +307,57 @@ def scai(subject: Subject) -> dict[str, str]:
                 "evidence": evidence,
                 "conditions": {
                     name: subject.audit[name]
-                    for name in ("attack", "trials", "failure", "delta", "lower", "ceiling", "refuted", "verdict")
+                    for name in (
+                        "attack",
+                        "trials",
+                        "failure",
+                        "delta",
+                        "lower",
+                        "ceiling",
+                        "refuted",
+                        "verdict",
+                    )
                 },
             }
         )
-    subjects = [{"name": name, "digest": {"sha256": body[entry]}} for name, entry in HASHES.items() if body.get(entry)]
-    made = {"_type": STATEMENT, "subject": subjects, "predicateType": SCAI, "predicate": {
-        "attributes": attributes, "producer": {"name": body["library"], "uri": "pkg:pypi/lastiterate@"
-                                               + body["library"].split(" ")[-1]}}}
+    subjects = [
+        {"name": name, "digest": {"sha256": body[entry]}}
+        for name, entry in HASHES.items()
+        if body.get(entry)
+    ]
+    made = {
+        "_type": STATEMENT,
+        "subject": subjects,
+        "predicateType": SCAI,
+        "predicate": {
+            "attributes": attributes,
+            "producer": {
+                "name": body["library"],
+                "uri": "pkg:pypi/lastiterate@" + body["library"].split(" ")[-1],
+            },
+        },
+    }
     return {"scai.json": json.dumps(made, indent=2) + "\n"}
 
 
 def sacro(subject: Subject) -> dict[str, str]:
-    """SACRO-ML's ``target.yaml`` and a report of results, with no model and no array: nothing of a record."""
-    arrays = [f"{part}_{kind}" for kind in ("train", "test", "orig", "train_orig", "test_orig") for part in ("X", "y")]
-    target = {"dataset_name": stated_by_releaser(subject, "unit", subject.name), "dataset_module_path": "", "features":
-              _features(subject), "safemodel": [_disclosure(subject)],
-              "model_type": "", "model_name": "lastiterate", "model_params": {},
-              **{f"{name}_path": "" for name in [*arrays, "proba_train", "proba_test"]}}
+    """SACRO-ML's ``target.yaml`` and a report of results, with no model and no array: nothing of a
+    record."""
+    arrays = [
+        f"{part}_{kind}"
+        for kind in ("train", "test", "orig", "train_orig", "test_orig")
+        for part in ("X", "y")
+    ]
+    target = {
+        "dataset_name": stated_by_releaser(subject, "unit", subject.name),
+        "dataset_module_path": "",
+        "features": _features(subject),
+        "safemodel": [_disclosure(subject)],
+        "model_type": "",
+        "model_name": "lastiterate",
+        "model_params": {},
+        **{f"{name}_path": "" for name in [*arrays, "proba_train", "proba_test"]},
+    }
     audit = subject.audit or {}
     instances = {f"instance_{i}": rate for i, rate in enumerate(audit.get("rates", []))}
     report = {
@@ -221,9 +365,13 @@ def sacro(subject: Subject) -> dict[str, str]:
         "log_time": datetime.now(UTC).strftime("%d/%m/%Y %H:%M:%S"),
         "metadata": {
             "attack_name": f"lastiterate {audit.get('attack', 'certificate')}",
-            "attack_params": {name: audit[name] for name in ("trials", "failure", "delta") if name in audit},
+            "attack_params": {
+                name: audit[name] for name in ("trials", "failure", "delta") if name in audit
+            },
             "global_metrics": {
-                name: audit[name] for name in ("lower", "ceiling", "refuted", "verdict") if name in audit
+                name: audit[name]
+                for name in ("lower", "ceiling", "refuted", "verdict")
+                if name in audit
             }
             | _disclosure(subject),
             "target_model": "lastiterate",
@@ -237,8 +385,13 @@ def sacro(subject: Subject) -> dict[str, str]:
 
 def _disclosure(subject: Subject) -> dict[str, Any]:
     body = subject.body
-    return {"guarantee": claim(subject), "epsilon": body["epsilon"], "delta": body["delta"],
-            "adjacency": body["adjacency"], "certificate_sha256": body["content_sha256"]}
+    return {
+        "guarantee": claim(subject),
+        "epsilon": body["epsilon"],
+        "delta": body["delta"],
+        "adjacency": body["adjacency"],
+        "certificate_sha256": body["content_sha256"],
+    }
 
 
 def _features(subject: Subject) -> dict[int, dict[str, Any]]:
@@ -248,8 +401,14 @@ def _features(subject: Subject) -> dict[int, dict[str, Any]]:
         return columns
     form, start = Schema.from_dict(subject.schema).form(), 0
     for field, one, width in form.parts:
-        encoding = one.name if one is not None else "onehot" if isinstance(field, Choice) else "float32"
-        columns[len(columns)] = {"name": field.name, "indices": list(range(start, start + width)), "encoding": encoding}
+        encoding = (
+            one.name if one is not None else "onehot" if isinstance(field, Choice) else "float32"
+        )
+        columns[len(columns)] = {
+            "name": field.name,
+            "indices": list(range(start, start + width)),
+            "encoding": encoding,
+        }
         start += width
     return columns
 
@@ -260,15 +419,30 @@ def references(subject: Subject) -> dict[str, str]:
 
 
 FORMATS: dict[str, Callable[[Subject], dict[str, str]]] = {
-    "model-card": model_card, "registry": registry, "scai": scai, "sacro": sacro, "bibtex": references, "nist": nist,
-    "edpb": edpb, "w3c": w3c, "cyclonedx": cyclonedx, "spdx": spdx}
+    "model-card": model_card,
+    "registry": registry,
+    "scai": scai,
+    "sacro": sacro,
+    "bibtex": references,
+    "nist": nist,
+    "edpb": edpb,
+    "w3c": w3c,
+    "cyclonedx": cyclonedx,
+    "spdx": spdx,
+}
 """Names of formats, and what makes their files: name to text."""
 
 
 def exported(subject: Subject, form: str) -> dict[str, str]:
-    """The files of a format, by name; refused where others would read differential privacy of every record from it."""
+    """The files of a format, by name; refused where others would read differential privacy of every
+    record from it."""
     limit = subject.certified.subject.limit
     if limit and form != "bibtex":
-        raise InputError("format", "states the differential privacy of every record, which this certificate does not: "
-                         + limit, form, "hand on the folder with its page instead")
+        raise InputError(
+            "format",
+            "states the differential privacy of every record, which this certificate does not: "
+            + limit,
+            form,
+            "hand on the folder with its page instead",
+        )
     return FORMATS[form](subject)

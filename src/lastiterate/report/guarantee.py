@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+
 from lastiterate.accounting.calibration import LARGE_EPSILON
 from lastiterate.markup import Markup, tag
 from lastiterate.release.provenance import WRITTEN
-from lastiterate.report.browser import bullets, listed
+from lastiterate.report.browser import (
+    LADDER,
+    QUESTIONS,
+    banner,
+    bullets,
+    folded,
+    listed,
+    number,
+    odds,
+    section,
+    share,
+)
 from lastiterate.report.subject import Subject
-from lastiterate.report.browser import LADDER, QUESTIONS, number, odds, share
 from lastiterate.run.adjacency import ADJACENCIES, records_moved
-from lastiterate.report.browser import banner, folded, listed, section
-from lastiterate.report.browser import number
 from lastiterate.theorems import TABLE
 
-
 # What epsilon others published for data of people, so that a reader has something to compare with.
-#
-# Only figures that their releasers published themselves. Units, neighbours and deltas differ, so that a smaller number is
-# not by itself a stronger promise; the table says so.
+# Only figures that their releasers published themselves. Units, neighbours and deltas differ, so
+# that a smaller number is not by itself a stronger promise; the table says so.
+
 
 @dataclass(frozen=True)
 class Deployment:
-    """``low`` to ``high``: epsilon as published; ``delta`` as text, "" where the announcement gives none."""
+    """``low`` to ``high``: epsilon as published; ``delta`` as text, "" where the announcement gives
+    none."""
 
     name: str
     low: float
@@ -33,19 +42,45 @@ class Deployment:
 
 
 DEPLOYMENTS = (
-    Deployment("Language models of a keyboard (Gboard)", 0.994, 13.69, "1e-10", "one person",
-               "Google Research, Advances in private training for production on-device language models, 2024"),
-    Deployment("A language model with open weights (VaultGemma)", 2.0, 2.0, "1.1e-10",
-               "one sequence of 1,024 tokens", "VaultGemma Team, arXiv:2510.15001"),
-    Deployment("Word suggestions in office programs (Assistive AI)", 4.0, 4.0, "below 1e\N{NON-BREAKING HYPHEN}7",
-               "one person", "Microsoft 2020, as listed by OpenDP's deployments registry"),
-    Deployment("Counts for redistricting, census of the United States 2020", 19.61, 19.61, "", "one person or housing "
-               "unit", "U.S. Census Bureau, announcement of 9 June 2021"),
+    Deployment(
+        "Language models of a keyboard (Gboard)",
+        0.994,
+        13.69,
+        "1e-10",
+        "one person",
+        "Google Research, Advances in private training for production on-device language models, "
+        "2024",
+    ),
+    Deployment(
+        "A language model with open weights (VaultGemma)",
+        2.0,
+        2.0,
+        "1.1e-10",
+        "one sequence of 1,024 tokens",
+        "VaultGemma Team, arXiv:2510.15001",
+    ),
+    Deployment(
+        "Word suggestions in office programs (Assistive AI)",
+        4.0,
+        4.0,
+        "below 1e\N{NON-BREAKING HYPHEN}7",
+        "one person",
+        "Microsoft 2020, as listed by OpenDP's deployments registry",
+    ),
+    Deployment(
+        "Counts for redistricting, census of the United States 2020",
+        19.61,
+        19.61,
+        "",
+        "one person or housing unit",
+        "U.S. Census Bureau, announcement of 9 June 2021",
+    ),
 )
 """The smallest upper end first."""
 
 
-# The first page: what an officer asks of a release, each question in a row, "not stated" where nobody answered.
+# The first page: what an officer asks of a release, each question in a row, "not stated" where
+# nobody answered.
 
 UNSTATED = tag("em", "not stated", class_="unstated")
 """Visible, so that nobody takes silence for an answer."""
@@ -57,71 +92,154 @@ def answers(subject: Subject) -> list[Markup]:
     parts: list[Markup] = []
     if stated["right_guesses"] is not None:
         sentence = odds(stated["right_guesses"], body["adjacency"], stated["unit"]["rows"])
-        parts.append(tag("p", tag("data", sentence, data_path="stated.right_guesses",
-                                  value=repr(stated["right_guesses"])), class_="lead"))
-    parts.append(tag("p", "epsilon ", number("epsilon", body["epsilon"]), " at delta ",
-                     number("delta", body["delta"], f"{body['delta']:g}"), f" ({body['adjacency']})", class_="big"))
+        parts.append(
+            tag(
+                "p",
+                tag(
+                    "data",
+                    sentence,
+                    data_path="stated.right_guesses",
+                    value=repr(stated["right_guesses"]),
+                ),
+                class_="lead",
+            )
+        )
+    parts.append(
+        tag(
+            "p",
+            "epsilon ",
+            number("epsilon", body["epsilon"]),
+            " at delta ",
+            number("delta", body["delta"], f"{body['delta']:g}"),
+            f" ({body['adjacency']})",
+            class_="big",
+        )
+    )
     rows: list[tuple[str, object]] = [
-        ("Released", _released(subject)), ("Trained by", _said(subject, "trained_by")), ("When", _day(subject)),
-        ("What for", _said(subject, "purpose")), ("Protects", _unit(subject)), ("From", _from(subject)),
-        ("What epsilon means", _meaning(subject)), ("Accuracy", _accuracy(subject)),
-        ("Charged before", _charged(subject)), ("Rests on", _rests(subject)),
-        ("Must stay secret", bullets(stated["secret"])), ("Signed", _signed(subject))]
+        ("Released", _released(subject)),
+        ("Trained by", _said(subject, "trained_by")),
+        ("When", _day(subject)),
+        ("What for", _said(subject, "purpose")),
+        ("Protects", _unit(subject)),
+        ("From", _from(subject)),
+        ("What epsilon means", _meaning(subject)),
+        ("Accuracy", _accuracy(subject)),
+        ("Charged before", _charged(subject)),
+        ("Rests on", _rests(subject)),
+        ("Must stay secret", bullets(stated["secret"])),
+        ("Signed", _signed(subject)),
+    ]
     return [*parts, listed(rows, class_="facts")]
 
 
 def beside(subject: Subject) -> Markup:
     """This release among those that others published."""
     body = subject.body
-    rows = [(one.high, (one.name, f"{one.low:g}" if one.low == one.high else f"{one.low:g} to {one.high:g}",
-                        one.delta or "not in the source", one.unit, one.source)) for one in DEPLOYMENTS]
-    cells = [(high, tag("tr", tag("th", cell[0], scope="row"), [tag("td", text) for text in cell[1:]]))
-             for high, cell in rows]
+    rows = [
+        (
+            one.high,
+            (
+                one.name,
+                f"{one.low:g}" if one.low == one.high else f"{one.low:g} to {one.high:g}",
+                one.delta or "not in the source",
+                one.unit,
+                one.source,
+            ),
+        )
+        for one in DEPLOYMENTS
+    ]
+    cells = [
+        (high, tag("tr", tag("th", cell[0], scope="row"), [tag("td", text) for text in cell[1:]]))
+        for high, cell in rows
+    ]
     if body["epsilon"] is not None and body["adjacency"] in ADJACENCIES:
         unit = body["stated"]["unit"]
-        mine = tag("tr", tag("th", "this release", scope="row"), tag("td", number("epsilon", body["epsilon"])),
-                   tag("td", number("delta", body["delta"], f"{body['delta']:g}")),
-                   tag("td", "one record" if unit["rows"] == 1 and "name" not in unit else "one unit"),
-                   tag("td", "this certificate"), class_="mine")
+        mine = tag(
+            "tr",
+            tag("th", "this release", scope="row"),
+            tag("td", number("epsilon", body["epsilon"])),
+            tag("td", number("delta", body["delta"], f"{body['delta']:g}")),
+            tag("td", "one record" if unit["rows"] == 1 and "name" not in unit else "one unit"),
+            tag("td", "this certificate"),
+            class_="mine",
+        )
         cells.append((body["epsilon"], mine))
-    head = tag("tr", [tag("th", name, scope="col") for name in ("release", "epsilon", "delta", "protects", "source")])
-    return tag("table", tag("caption", "Beside published deployments. Units and neighbours differ: a smaller number is "
-                            "not by itself a stronger promise"), tag("thead", head),
-               tag("tbody", [row for _, row in sorted(cells, key=lambda pair: pair[0])]), class_="beside")
+    head = tag(
+        "tr",
+        [
+            tag("th", name, scope="col")
+            for name in ("release", "epsilon", "delta", "protects", "source")
+        ],
+    )
+    return tag(
+        "table",
+        tag(
+            "caption",
+            "Beside published deployments. Units and neighbours differ: a smaller number is "
+            "not by itself a stronger promise",
+        ),
+        tag("thead", head),
+        tag("tbody", [row for _, row in sorted(cells, key=lambda pair: pair[0])]),
+        class_="beside",
+    )
 
 
 def _said(subject: Subject, name: str) -> object:
     text = subject.statement.get(name)
-    return UNSTATED if not text else [str(text), tag("span", " (the releaser's statement)", class_="soft")]
+    return (
+        UNSTATED
+        if not text
+        else [str(text), tag("span", " (the releaser's statement)", class_="soft")]
+    )
 
 
 def _released(subject: Subject) -> str:
     run = subject.run
     if subject.described:
         return "nothing yet: a run that is described"
-    what = "the parameters after the last step, and nothing in between" if run is not None and run.release == "last" \
-        else "the parameters after every step" if run is not None else "one set of parameters"
+    what = (
+        "the parameters after the last step, and nothing in between"
+        if run is not None and run.release == "last"
+        else "the parameters after every step"
+        if run is not None
+        else "one set of parameters"
+    )
     return what if run is None else f"{what}; {run.steps} steps on {run.n} records"
 
 
 def _day(subject: Subject) -> object:
     day = subject.software.get(WRITTEN)
-    return UNSTATED if day is None else [f"certificate written on {day}", tag(
-        "span", " (by the clock of that machine)", class_="soft")]
+    return (
+        UNSTATED
+        if day is None
+        else [
+            f"certificate written on {day}",
+            tag("span", " (by the clock of that machine)", class_="soft"),
+        ]
+    )
 
 
 def _unit(subject: Subject) -> object:
     said = subject.statement.get("unit")
     words = subject.body["stated"]["unit"]["words"]
-    return [words, f"; {subject.body['adjacency']}: {subject.body['stated']['neighbours']}",
-            tag("span", f" A unit is {said} (the releaser's statement).", class_="soft") if said else ""]
+    return [
+        words,
+        f"; {subject.body['adjacency']}: {subject.body['stated']['neighbours']}",
+        tag("span", f" A unit is {said} (the releaser's statement).", class_="soft")
+        if said
+        else "",
+    ]
 
 
 def _from(subject: Subject) -> str:
     question = QUESTIONS[subject.body["adjacency"]].replace("your", "a")
-    return (f"anyone who sees what was released and wants to know {question}, even knowing the code, all public "
-            "numbers and every other record. Not covered: what the model says about people in general, and leaks of "
-            "the data themselves")
+    return (
+        f"anyone who sees what was released and wants to know {question}, even knowing the code, "
+        f"all public "
+        "numbers and every other record. Not covered: what the model says about people in general, "
+        "and leaks of "
+        "the data themselves"
+    )
 
 
 def _meaning(subject: Subject) -> object:
@@ -131,13 +249,27 @@ def _meaning(subject: Subject) -> object:
     parts: list[object] = []
     for i, row in enumerate(stated["true_positive_rates"]):
         if row["false_positive_rate"] == 0.01:
-            parts.append(tag("p", "A test that flags 1 % of unused records finds at most ",
-                             share(f"stated.true_positive_rates.{i}.at_most", row["at_most"]), " of the used ones."))
+            parts.append(
+                tag(
+                    "p",
+                    "A test that flags 1 % of unused records finds at most ",
+                    share(f"stated.true_positive_rates.{i}.at_most", row["at_most"]),
+                    " of the used ones.",
+                )
+            )
     if body["epsilon_replace_one"] is not None and records_moved(body["adjacency"]) == 1:
-        parts.append(tag("p", "Which of two versions of a record was used (replace-one): epsilon ",
-                         number("epsilon_replace_one", body["epsilon_replace_one"]), "."))
+        parts.append(
+            tag(
+                "p",
+                "Which of two versions of a record was used (replace-one): epsilon ",
+                number("epsilon_replace_one", body["epsilon_replace_one"]),
+                ".",
+            )
+        )
     if body["epsilon"] > LARGE_EPSILON:
-        parts.append(tag("p", f"Epsilon above {LARGE_EPSILON:g} promises next to nothing.", class_="no"))
+        parts.append(
+            tag("p", f"Epsilon above {LARGE_EPSILON:g} promises next to nothing.", class_="no")
+        )
     return parts
 
 
@@ -153,10 +285,20 @@ def _charged(subject: Subject) -> object:
     line = subject.ledger
     if line is not None:
         if line.problems:
-            return [tag("strong", "the ledger does not hold: ", line.problems[0]), "; nothing that it says counts"]
-        quoted = (f"ledger of {line.dataset} ({line.unit}): this is release {line.number} of {line.releases} that "
-                  f"count, {line.together}")
-        return [quoted, "; beside it the releaser states ", "; ".join(said)] if (said := _stated(subject)) else quoted
+            return [
+                tag("strong", "the ledger does not hold: ", line.problems[0]),
+                "; nothing that it says counts",
+            ]
+        quoted = (
+            f"ledger of {line.dataset} ({line.unit}): this is release {line.number} of "
+            f"{line.releases} that "
+            f"count, {line.together}"
+        )
+        return (
+            [quoted, "; beside it the releaser states ", "; ".join(said)]
+            if (said := _stated(subject))
+            else quoted
+        )
     if said := _stated(subject):
         return ["no ledger was quoted; the releaser states ", "; ".join(said)]
     return [UNSTATED, ": no ledger was quoted, and other releases of the same data add up"]
@@ -164,8 +306,11 @@ def _charged(subject: Subject) -> object:
 
 def _stated(subject: Subject) -> list[str]:
     """What the releaser says was paid for, and was not."""
-    return [f"{kind}: {'; '.join(subject.statement[name])}" for name, kind in (
-        ("charged", "paid for"), ("not_charged", "not paid for")) if subject.statement.get(name)]
+    return [
+        f"{kind}: {'; '.join(subject.statement[name])}"
+        for name, kind in (("charged", "paid for"), ("not_charged", "not paid for"))
+        if subject.statement.get(name)
+    ]
 
 
 def _rests(subject: Subject) -> str:
@@ -174,57 +319,103 @@ def _rests(subject: Subject) -> str:
     weakest = kinds[-1] if kinds else None
     theorem = subject.body.get("theorem")
     said = f"the theorem {theorem}" if theorem else "a proof of its own"
-    return said if weakest is None else f"{said}; its weakest fact is {weakest.lower()}: {LADDER[weakest]}"
+    return (
+        said
+        if weakest is None
+        else f"{said}; its weakest fact is {weakest.lower()}: {LADDER[weakest]}"
+    )
 
 
 def _signed(subject: Subject) -> str:
     if subject.weights is None:
         return "no: a single file has no signature"
     if subject.signed:
-        return ("a signature lies beside this page; lastiterate verify --key says whether it covers this page and "
-                "whose it is")
-    return ("not when this page was made; a later signature covers this page too, and lastiterate verify --key says "
-            "whose it is")
+        return (
+            "a signature lies beside this page; lastiterate verify --key says whether it covers "
+            "this page and "
+            "whose it is"
+        )
+    return (
+        "not when this page was made; a later signature covers this page too, and lastiterate "
+        "verify --key says "
+        "whose it is"
+    )
 
 
 # What a reader must see first: whether it holds, and what is guaranteed.
 
-CONSISTENT = ("Every number was derived again when this page was made, and agrees with the certificate.", (
-    "What was stated beside the numbers (added caveats, the releaser's statement, software) is taken as written. No "
-    "model was looked at, and who wrote the certificate is not shown."))
-VERIFIED = ("When this page was made, every number was derived again; certificate, weights and model agree.", (
-    "What was stated beside the numbers (added caveats, the releaser's statement, software) is taken as written. The "
-    "page cannot vouch for itself: lastiterate verify compares it, and every other file of the folder, with the list "
-    "that was written with them. Without a key neither shows who wrote them, and a folder that was issued again as a "
-    "whole, with its page, looks the same: lastiterate verify --key checks a signature, if there is one."))
+CONSISTENT = (
+    "Every number was derived again when this page was made, and agrees with the certificate.",
+    (
+        "What was stated beside the numbers (added caveats, the releaser's statement, software) is "
+        "taken as written. No "
+        "model was looked at, and who wrote the certificate is not shown."
+    ),
+)
+VERIFIED = (
+    "When this page was made, every number was derived again; certificate, weights and model "
+    "agree.",
+    (
+        "What was stated beside the numbers (added caveats, the releaser's statement, software) is "
+        "taken as written. The "
+        "page cannot vouch for itself: lastiterate verify compares it, and every other file of the "
+        "folder, with the list "
+        "that was written with them. Without a key neither shows who wrote them, and a folder that "
+        "was issued again as a "
+        "whole, with its page, looks the same: lastiterate verify --key checks a signature, if "
+        "there is one."
+    ),
+)
 """What was checked, and what that does not show."""
 
 
 def refused(subject: Subject) -> list[Markup]:
     """The only part for a certificate that does not hold: nothing else of it is worth reading."""
     claimed, delta = subject.body.get("epsilon"), subject.body.get("delta")
-    return [banner("bad", "This release does NOT verify: do not rely on it", [
-        tag("ul", [tag("li", problem) for problem in subject.checked.problems]),
-        tag("p", f"Its files claim epsilon {claimed} at delta {delta}. Nothing supports that claim.")])]
+    return [
+        banner(
+            "bad",
+            "This release does NOT verify: do not rely on it",
+            [
+                tag("ul", [tag("li", problem) for problem in subject.checked.problems]),
+                tag(
+                    "p",
+                    f"Its files claim epsilon {claimed} at delta {delta}. Nothing supports that "
+                    f"claim.",
+                ),
+            ],
+        )
+    ]
 
 
 def banners(subject: Subject) -> list[Markup]:
     """What a reader must see first."""
     if subject.refuted:
         assert subject.audit is not None
-        return [banner("bad", "REFUTED: an audit contradicts this certificate", tag(
-            "p", f"The attack {subject.audit['attack']} distinguished the two data sets more often than the "
-                 f"certificate allows (this is wrong with probability {subject.audit['failure']:g} at most). Do not "
-                 "release this model."))]
+        return [
+            banner(
+                "bad",
+                "REFUTED: an audit contradicts this certificate",
+                tag(
+                    "p",
+                    f"The attack {subject.audit['attack']} distinguished the two data sets more "
+                    f"often than the "
+                    "certificate allows (this is wrong with probability "
+                    f"{subject.audit['failure']:g} at most). Do not "
+                    "release this model.",
+                ),
+            )
+        ]
     if subject.body["epsilon"] is None:
         return [
             banner(
-                "bad", "Nothing certifies this run", tag("p", "No theorem gives a finite epsilon; section 4 says why.")
+                "bad",
+                "Nothing certifies this run",
+                tag("p", "No theorem gives a finite epsilon; section 4 says why."),
             )
         ]
     if condition := subject.checked.condition or subject.certified.condition:
-        return [banner("warn", "Conditional: it rests on an assumption", tag(
-            "p", condition))]
+        return [banner("warn", "Conditional: it rests on an assumption", tag("p", condition))]
     if subject.described:
         return [
             banner(
@@ -232,12 +423,19 @@ def banners(subject: Subject) -> list[Markup]:
                 "A run that is described",
                 tag(
                     "p",
-                    "The numbers follow from the description; they hold for whoever executes it exactly as it stands.",
+                    "The numbers follow from the description; they hold for whoever executes it "
+                    "exactly as it stands.",
                 ),
             )
         ]
     checked, limits = VERIFIED if subject.weights else CONSISTENT
-    return [banner("good", "Verified", [tag("p", checked), folded("What this does not show", tag("p", limits))])]
+    return [
+        banner(
+            "good",
+            "Verified",
+            [tag("p", checked), folded("What this does not show", tag("p", limits))],
+        )
+    ]
 
 
 def summary(subject: Subject) -> Markup:
@@ -246,16 +444,42 @@ def summary(subject: Subject) -> Markup:
     rows: list[tuple[str, object]] = []
     if stated["mu"] is not None:
         least = stated["mu"]["for_delta_of_at_least"]
-        exact = " exactly" if stated["mu"]["exact"] else \
-            f": the closest Gaussian curve above, for delta of at least {least:g}"
+        exact = (
+            " exactly"
+            if stated["mu"]["exact"]
+            else f": the closest Gaussian curve above, for delta of at least {least:g}"
+        )
         rows.append(("mu (Gaussian DP)", [number("stated.mu.value", stated["mu"]["value"]), exact]))
     if body.get("theorem"):
         rows.append(("certified by", [f"{body['theorem']}: {TABLE[body['theorem']].citation}"]))
-    table = tag("table", tag("caption", "epsilon at several deltas, rounded up"),
-                tag("thead", tag("tr", tag("th", "delta", scope="col", class_="num"), tag("th", "epsilon", scope="col",
-                                                                                         class_="num"))),
-                tag("tbody", [tag("tr", tag("td", number(f"stated.guarantees.{i}.delta", row["delta"],
-                                                         f"{row['delta']:g}"), class_="num"),
-                                  tag("td", number(f"stated.guarantees.{i}.epsilon", row["epsilon"]), class_="num"))
-                              for i, row in enumerate(stated["guarantees"])]), class_="narrow")
+    table = tag(
+        "table",
+        tag("caption", "epsilon at several deltas, rounded up"),
+        tag(
+            "thead",
+            tag(
+                "tr",
+                tag("th", "delta", scope="col", class_="num"),
+                tag("th", "epsilon", scope="col", class_="num"),
+            ),
+        ),
+        tag(
+            "tbody",
+            [
+                tag(
+                    "tr",
+                    tag(
+                        "td",
+                        number(f"stated.guarantees.{i}.delta", row["delta"], f"{row['delta']:g}"),
+                        class_="num",
+                    ),
+                    tag(
+                        "td", number(f"stated.guarantees.{i}.epsilon", row["epsilon"]), class_="num"
+                    ),
+                )
+                for i, row in enumerate(stated["guarantees"])
+            ],
+        ),
+        class_="narrow",
+    )
     return section("1. The guarantee", [*answers(subject), beside(subject), listed(rows), table])

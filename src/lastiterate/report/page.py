@@ -2,40 +2,60 @@
 
 from __future__ import annotations
 
-from lastiterate.markup import Markup
-from lastiterate.report.figures import effects
-from lastiterate.report.execution import check, downloads, execution, ledger, word
-from lastiterate.report.guarantee import banners, refused, summary
-from lastiterate.report.figures import steps, tradeoff
-from lastiterate.report.execution import evidence, secrets, verdicts
-from lastiterate.report.subject import Subject
 import base64
 import hashlib
 import json
 from functools import cache
 from pathlib import Path
+
 from lastiterate.markup import Markup, plain, tag
 from lastiterate.report import browser
-
+from lastiterate.report.execution import (
+    check,
+    downloads,
+    evidence,
+    execution,
+    ledger,
+    secrets,
+    verdicts,
+    word,
+)
+from lastiterate.report.figures import effects, steps, tradeoff
+from lastiterate.report.guarantee import banners, refused, summary
+from lastiterate.report.subject import Subject
 
 # The parts of a report, in the order in which they are read.
 
+
 def every(subject: Subject) -> list[Markup | str]:
     """All parts, for a certificate that holds."""
-    return [*banners(subject), summary(subject), tradeoff(subject), steps(subject), verdicts(subject),
-            evidence(subject), secrets(subject), execution(subject), ledger(subject), word(subject),
-            effects(subject), check(subject), downloads()]
+    return [
+        *banners(subject),
+        summary(subject),
+        tradeoff(subject),
+        steps(subject),
+        verdicts(subject),
+        evidence(subject),
+        secrets(subject),
+        execution(subject),
+        ledger(subject),
+        word(subject),
+        effects(subject),
+        check(subject),
+        downloads(),
+    ]
 
 
 __all__ = ["every", "refused", "steps", "tradeoff"]
 
 
-# ``lastiterate report``: one offline HTML file about a release, for people who did not train the model.
-#
-# Nothing is loaded from anywhere: style and script are in the file, and a content security policy names them by their
-# hashes, so that no other script could run in it. All texts are escaped by construction (``markup``).
+# ``lastiterate report``: one offline HTML file about a release, for people who did not train the
+# model.  Nothing is loaded from anywhere: style and script are in the file, and a content security
+# policy names them by their hashes, so that no other script could run in it. All texts are escaped
+# by construction (``markup``).
 
 HERE = Path(__file__).parent
+
 
 @cache
 def part(name: str) -> str:
@@ -47,21 +67,32 @@ def page(subject: Subject) -> str:
     """The whole page."""
     title = f"Privacy report: {subject.name}"
     made = every(subject) if subject.checked.holds else refused(subject)
-    body = [tag("a", "Skip to the content", href="#content", class_="skip"), tag("header", tag("h1", title)),
-            tag("main", made, id="content"), _closing()]
+    body = [
+        tag("a", "Skip to the content", href="#content", class_="skip"),
+        tag("header", tag("h1", title)),
+        tag("main", made, id="content"),
+        _closing(),
+    ]
     if subject.checked.holds:
         body += [_data(browser.data(subject)), Markup(f"<script>{part('page.js')}</script>")]
     return "<!DOCTYPE html>\n" + tag("html", _head(title), tag("body", body), lang="en") + "\n"
 
 
 def _head(title: str) -> Markup:
-    rules = f"default-src 'none'; script-src {_hash('page.js')}; style-src {_hash('page.css')}; img-src data:; " \
-            "base-uri 'none'; form-action 'none'"
-    return tag("head", Markup('<meta charset="utf-8">'), tag("meta", http_equiv="Content-Security-Policy",
-                                                              content=rules),
-               tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-               tag("meta", name="referrer", content="no-referrer"), tag("title", title),
-               Markup(f"<style>{part('page.css')}</style>"))
+    rules = (
+        f"default-src 'none'; script-src {_hash('page.js')}; style-src {_hash('page.css')}; "
+        f"img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    return tag(
+        "head",
+        Markup('<meta charset="utf-8">'),
+        tag("meta", http_equiv="Content-Security-Policy", content=rules),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="referrer", content="no-referrer"),
+        tag("title", title),
+        Markup(f"<style>{part('page.css')}</style>"),
+    )
 
 
 def _hash(name: str) -> str:
@@ -71,17 +102,35 @@ def _hash(name: str) -> str:
 
 def _data(data: object) -> Markup:
     """JSON that cannot end its element: no character of markup is in it."""
-    text = plain(json.dumps(data, allow_nan=False)).replace("<", "\\u003c").replace(">", "\\u003e") \
+    text = (
+        plain(json.dumps(data, allow_nan=False))
+        .replace("<", "\\u003c")
+        .replace(">", "\\u003e")
         .replace("&", "\\u0026")
+    )
     return Markup(f'<script type="application/json" id="report-data">{text}</script>')
 
 
 def _closing() -> Markup:
     from lastiterate import __version__
 
-    paper = tag("p", "On paper this is the summary. The page on a screen also has what does not apply and why, all "
-                "caveats, the run, the releaser's statement, and checks that anybody can repeat.", class_="paper soft")
-    return tag("footer", paper, tag(
-        "p", f"Made by lastiterate {__version__} on the releaser's or the reader's machine; this page loads nothing "
-        "and sends nothing. A reader who does not trust the page runs ", tag("code", "lastiterate verify"),
-        " on the folder: it derives every number again.", class_="soft"))
+    paper = tag(
+        "p",
+        "On paper this is the summary. The page on a screen also has what does not apply and why, "
+        "all "
+        "caveats, the run, the releaser's statement, and checks that anybody can repeat.",
+        class_="paper soft",
+    )
+    return tag(
+        "footer",
+        paper,
+        tag(
+            "p",
+            f"Made by lastiterate {__version__} on the releaser's or the reader's machine; this "
+            f"page loads nothing "
+            "and sends nothing. A reader who does not trust the page runs ",
+            tag("code", "lastiterate verify"),
+            " on the folder: it derives every number again.",
+            class_="soft",
+        ),
+    )

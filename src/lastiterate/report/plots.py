@@ -3,50 +3,59 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import Any
-from lastiterate.run.batching import (BallsInBins, Cyclic, FixedSize, FullBatch, Permuted, Poisson, RandomAllocation, Reshuffled)
-from lastiterate.run.noise import Correlated
-from lastiterate.run.domains import Ball
-from lastiterate.run.facts import LossFacts
-from lastiterate.run.losses import Abstract, Logistic
-from lastiterate.run.noise import Langevin, NoiseMultiplier
-from lastiterate.run.methods import PerturbedMinimiser
-from lastiterate.run.run import Run
-from lastiterate.run.step_sizes import GaussianStart
-from lastiterate.run.step_sizes import Constant
-from lastiterate.run.methods import VarianceReduced
-from lastiterate.theorems import TABLE
-from lastiterate.theorems.theorem import Theorem
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
 from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.atomic_files import SHARED, write_file
 from lastiterate.curves.lower_bound import LowerBound
 from lastiterate.errors import InputError
-from lastiterate.report.charts import Line
-from lastiterate.report.charts import drawn_as, dressed
-from lastiterate.run.facts import Evidence
+from lastiterate.report.charts import Line, drawn_as, dressed
+from lastiterate.run.batching import (
+    BallsInBins,
+    Cyclic,
+    FixedSize,
+    FullBatch,
+    Permuted,
+    Poisson,
+    RandomAllocation,
+    Reshuffled,
+)
+from lastiterate.run.domains import Ball
+from lastiterate.run.facts import Evidence, LossFacts
+from lastiterate.run.losses import Abstract, Logistic
+from lastiterate.run.methods import PerturbedMinimiser, VarianceReduced
+from lastiterate.run.noise import Correlated, Langevin, NoiseMultiplier
+from lastiterate.run.run import Run
+from lastiterate.run.step_sizes import Constant, GaussianStart
+from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, Kind, Theorem
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-import numpy as np
-from lastiterate.accounting.certificate import Certificate
-
 
 # A run for every theorem of the table, built from its assumptions: for its picture and its page.
 
 SIGMA, STRONG = 0.01, 0.02
 CONVEX: dict[str, float] = {"lipschitz": 1.0, "smooth": 1.0, "strong": 0.0}
-PLAIN = Run(n=1000, steps=1000, step_size=Constant(0.5), noise=Langevin(SIGMA), batching=Cyclic(100),
-            loss=Abstract(LossFacts(**CONVEX)))
+PLAIN = Run(
+    n=1000,
+    steps=1000,
+    step_size=Constant(0.5),
+    noise=Langevin(SIGMA),
+    batching=Cyclic(100),
+    loss=Abstract(LossFacts(**CONVEX)),
+)
 """Convex losses, 10 blocks in a public order, a fixed start, no domain."""
 
 
 def _facts(**change: float | None) -> Abstract:
-    return Abstract(LossFacts(**{name: value for name, value in (CONVEX | change).items() if value is not None}))
+    return Abstract(
+        LossFacts(**{name: value for name, value in (CONVEX | change).items() if value is not None})
+    )
 
 
 def _changes(needs: set[str]) -> dict[str, Any]:
@@ -55,22 +64,38 @@ def _changes(needs: set[str]) -> dict[str, Any]:
     gibbs = {"loss": strong, "start": GaussianStart(SIGMA * math.sqrt(2 / STRONG))}
     asked: dict[str, dict[str, Any]] = {
         "full_batch": {"batching": FullBatch(), "noise": Langevin(SIGMA / 3)},
-        "secret_blocks": {"batching": Permuted(100)}, "fresh_permutations": {"batching": Reshuffled(100)},
-        "secret_bins": {"batching": BallsInBins(100)}, "fresh_blocks": {"batching": RandomAllocation(100)},
-        "poisson_batches": {"batching": Poisson(0.1)}, "drawn_anew": {"batching": FixedSize(100)},
-        "sampled_batches": {"batching": FixedSize(100)}, "counted_batches": {"batching": FixedSize(100)},
+        "secret_blocks": {"batching": Permuted(100)},
+        "fresh_permutations": {"batching": Reshuffled(100)},
+        "secret_bins": {"batching": BallsInBins(100)},
+        "fresh_blocks": {"batching": RandomAllocation(100)},
+        "poisson_batches": {"batching": Poisson(0.1)},
+        "drawn_anew": {"batching": FixedSize(100)},
+        "sampled_batches": {"batching": FixedSize(100)},
+        "counted_batches": {"batching": FixedSize(100)},
         "correlated_noise": {"noise": Correlated(10.0, 10)},
         "bounded_domain": {"domain": Ball(0.01)},
-        "strongly_convex": {"loss": strong}, "log_sobolev": gibbs, "gibbs_start": gibbs,
+        "strongly_convex": {"loss": strong},
+        "log_sobolev": gibbs,
+        "gibbs_start": gibbs,
         "bounded_gradient": {"loss": _facts(lipschitz=0.001)},
-        "hoelder_gradient": {"loss": _facts(lipschitz=0.01, smooth=None, strong=None, hoelder=0.01,
-                                            hoelder_exponent=0.5)},
+        "hoelder_gradient": {
+            "loss": _facts(
+                lipschitz=0.01, smooth=None, strong=None, hoelder=0.01, hoelder_exponent=0.5
+            )
+        },
         "squared_norm": {"loss": _facts(strong=1.0)},
-        "perturbed_objective": {"batching": FullBatch(), "noise": NoiseMultiplier(2.0),
-                                "method": PerturbedMinimiser(6, 0.3),
-                                "loss": Logistic(ridge=0.01)},
-        "snapshots_taken": {"batching": Poisson(0.1), "noise": NoiseMultiplier(2.0),
-                            "method": VarianceReduced(10, 10.0), "loss": Logistic()},
+        "perturbed_objective": {
+            "batching": FullBatch(),
+            "noise": NoiseMultiplier(2.0),
+            "method": PerturbedMinimiser(6, 0.3),
+            "loss": Logistic(ridge=0.01),
+        },
+        "snapshots_taken": {
+            "batching": Poisson(0.1),
+            "noise": NoiseMultiplier(2.0),
+            "method": VarianceReduced(10, 10.0),
+            "loss": Logistic(),
+        },
         "weakly_convex_step": {"loss": _facts(strong=None, weak_convexity=0.02)},
     }
     changes: dict[str, Any] = {}
@@ -92,7 +117,8 @@ def example(theorem: Theorem) -> Run:
 MARKERS = ("o", "s", "D", "v", "P", "X", "*", "<", ">")
 """For the second line of one meaning and those after it."""
 WIDE = 10
-"""Bounds that differ by more than this factor are drawn on a logarithmic axis, so that the best ones can be seen."""
+"""Bounds that differ by more than this factor are drawn on a logarithmic axis, so that the best
+ones can be seen."""
 
 
 def figure_for(path: Path) -> tuple[Any, Any]:
@@ -104,7 +130,9 @@ def figure_for(path: Path) -> tuple[Any, Any]:
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise InputError("plot", "must end in .png, .svg or .pdf", path.name)
     if not path.parent.is_dir():
-        raise InputError("plot", "must lie in an existing folder", str(path), "make the folder first")
+        raise InputError(
+            "plot", "must lie in an existing folder", str(path), "make the folder first"
+        )
     made = Figure(figsize=(7, 4.2), layout="constrained")
     return made, made.add_subplot()
 
@@ -117,11 +145,16 @@ def save_figure(made: Any, path: Path) -> None:
 
 
 def lines(certificate: Certificate, delta: float, points: int = 40) -> tuple[Line, ...]:
-    """Epsilon after k steps for every theorem that applies, k on a geometric grid up to the run's own number."""
+    """Epsilon after k steps for every theorem that applies, k on a geometric grid up to the run's
+    own number."""
     run = certificate.run
     if not run.for_any_length:
-        raise InputError("plot", "needs a schedule that is defined for any number of steps", None,
-                         "use a constant step size or inverse-decay")
+        raise InputError(
+            "plot",
+            "needs a schedule that is defined for any number of steps",
+            None,
+            "use a constant step size or inverse-decay",
+        )
     counts = sorted({max(1, round(run.steps ** (i / (points - 1)))) for i in range(points)})
     by_name: dict[str, tuple[Kind, list[int], list[float]]] = {}
     for count in counts:
@@ -129,16 +162,23 @@ def lines(certificate: Certificate, delta: float, points: int = 40) -> tuple[Lin
         for verdict in at.verdicts:
             if isinstance(verdict.result, Applies):
                 bound = verdict.result.bound
-                epsilon = (bound if isinstance(bound, LowerBound) else at.curve(verdict)).epsilon(delta)
+                epsilon = (bound if isinstance(bound, LowerBound) else at.curve(verdict)).epsilon(
+                    delta
+                )
                 if math.isfinite(epsilon):
-                    _, steps, epsilons = by_name.setdefault(verdict.theorem.name, (verdict.theorem.kind, [], []))
+                    _, steps, epsilons = by_name.setdefault(
+                        verdict.theorem.name, (verdict.theorem.kind, [], [])
+                    )
                     steps.append(count)
                     epsilons.append(epsilon)
-    return tuple(Line(name, kind, tuple(steps), tuple(y)) for name, (kind, steps, y) in by_name.items())
+    return tuple(
+        Line(name, kind, tuple(steps), tuple(y)) for name, (kind, steps, y) in by_name.items()
+    )
 
 
 def envelope(drawn: Sequence[Line]) -> Line | None:
-    """The largest of the lower bounds at every number of steps: what some loss of the class is known to leak."""
+    """The largest of the lower bounds at every number of steps: what some loss of the class is
+    known to leak."""
     known: dict[int, float] = {}
     for line in drawn:
         if line.kind in ("lower", "exact"):
@@ -147,11 +187,17 @@ def envelope(drawn: Sequence[Line]) -> Line | None:
     if not known:
         return None
     steps = tuple(sorted(known))
-    return Line("some loss of the class leaks this much", "lower", steps, tuple(known[count] for count in steps))
+    return Line(
+        "some loss of the class leaks this much",
+        "lower",
+        steps,
+        tuple(known[count] for count in steps),
+    )
 
 
 def meaning(certificate: Certificate, line: Line) -> str:
-    """The style that a theorem's line is drawn in: what it charges for, or that it certifies nothing here."""
+    """The style that a theorem's line is drawn in: what it charges for, or that it certifies
+    nothing here."""
     if line.kind == "claimed":
         return "claimed"
     if line.kind == "lower":
@@ -167,9 +213,16 @@ def said_of(certificate: Certificate, line: Line) -> str:
     return f"{line.name} ({mark.get(sense, 'upper')})"
 
 
-def epsilon_over_steps(certificate: Certificate, delta: float, path: Path, *, stress: str | None = None,
-                       points: int = 40) -> Any:
-    """The picture of ``lines`` above the shaded region where no bound on the class can lie; returns the figure.
+def epsilon_over_steps(
+    certificate: Certificate,
+    delta: float,
+    path: Path,
+    *,
+    stress: str | None = None,
+    points: int = 40,
+) -> Any:
+    """The picture of ``lines`` above the shaded region where no bound on the class can lie; returns
+    the figure.
 
     ``stress``: the theorem to draw in front; the others fade.
     """
@@ -177,27 +230,46 @@ def epsilon_over_steps(certificate: Certificate, delta: float, path: Path, *, st
     made, axes = figure_for(path)
     floor = envelope(drawn)
     if floor is not None:
-        axes.fill_between(floor.steps, floor.epsilons, alpha=0.15, color="black", linewidth=0, label=floor.name)
-    dressed(axes, "steps", f"epsilon at delta = {delta:g} (nats)", f"{certificate.run.adjacency} adjacency")
+        axes.fill_between(
+            floor.steps, floor.epsilons, alpha=0.15, color="black", linewidth=0, label=floor.name
+        )
+    dressed(
+        axes,
+        "steps",
+        f"epsilon at delta = {delta:g} (nats)",
+        f"{certificate.run.adjacency} adjacency",
+    )
     seen: Counter[str] = Counter()
     for line in drawn:
-        front, fades, look = line.name == stress, stress is not None and line.name != stress, meaning(certificate, line)
-        more: dict[str, Any] = {"linewidth": 2.6, "zorder": 3} if front else {"alpha": 0.5 if fades else 1.0}
+        front, fades, look = (
+            line.name == stress,
+            stress is not None and line.name != stress,
+            meaning(certificate, line),
+        )
+        more: dict[str, Any] = (
+            {"linewidth": 2.6, "zorder": 3} if front else {"alpha": 0.5 if fades else 1.0}
+        )
         if seen[look]:  # lines of one meaning differ in their markers
             more["marker"] = MARKERS[seen[look] % len(MARKERS)]
         seen[look] += 1
-        axes.plot(line.steps, line.epsilons, **drawn_as(look, **more), label=said_of(certificate, line))
+        axes.plot(
+            line.steps, line.epsilons, **drawn_as(look, **more), label=said_of(certificate, line)
+        )
     axes.set(xscale="log", ylim=(0, None))
     tops = [max(line.epsilons) for line in drawn if line.kind != "lower" and max(line.epsilons) > 0]
     if tops and max(tops) > WIDE * min(tops):
-        axes.set(yscale="log", ylim=(min(min(filter(None, line.epsilons), default=1.0) for line in drawn) / 2, None))
+        axes.set(
+            yscale="log",
+            ylim=(min(min(filter(None, line.epsilons), default=1.0) for line in drawn) / 2, None),
+        )
     axes.legend(fontsize=8, frameon=False)
     save_figure(made, path)
     return made
 
 
 def theorem_over_steps(theorem: Theorem, delta: float, path: Path, points: int = 40) -> Certificate:
-    """The picture of one theorem on its example run, in front of the others that apply; returns what was accounted."""
+    """The picture of one theorem on its example run, in front of the others that apply; returns
+    what was accounted."""
     certificate = account(example(theorem), at_least=Evidence.ASSUMED)
     epsilon_over_steps(certificate, delta, path, stress=theorem.name, points=points)
     return certificate
@@ -215,7 +287,8 @@ NAMED = 0.05
 
 
 def forbidden(certificate: Certificate, fpr: np.ndarray, points: int = 60) -> np.ndarray:
-    """The largest true positive rate that the certified curves leave at each false positive rate, both directions.
+    """The largest true positive rate that the certified curves leave at each false positive rate,
+    both directions.
 
     For every epsilon: TPR <= e^eps FPR + delta(eps), and TPR <= 1 - e^-eps (1 - delta(eps) - FPR).
     """
@@ -223,10 +296,12 @@ def forbidden(certificate: Certificate, fpr: np.ndarray, points: int = 60) -> np
 
 
 def reached(certificate: Certificate, fpr: np.ndarray, points: int = 60) -> np.ndarray | None:
-    """The true positive rate that the best attack has on the worst loss of the run's class, where its exact law is
-    known: no certificate can lie below it. ``None`` where no theorem says.
+    """The true positive rate that the best attack has on the worst loss of the run's class, where
+    its exact law is known: no certificate can lie below it. ``None`` where no theorem says.
     """
-    exact = [verdict.bound for verdict in certificate.verdicts if isinstance(verdict.bound, LowerBound)]
+    exact = [
+        verdict.bound for verdict in certificate.verdicts if isinstance(verdict.bound, LowerBound)
+    ]
     curves = [_within(bound.delta, fpr, points) for bound in exact]
     return np.max(curves, axis=0) if curves else None
 
@@ -247,12 +322,15 @@ def curve_of(report: AuditReport, points: int = 400) -> tuple[np.ndarray, np.nda
     present, without = (np.sort(np.asarray(part)) for part in report.scores)
     cuts = np.unique(np.quantile(np.concatenate((present, without)), np.linspace(0, 1, points)))
     cuts = np.concatenate(([-np.inf], cuts))
-    above = [1 - np.searchsorted(part, cuts, side="right") / len(part) for part in (without, present)]
+    above = [
+        1 - np.searchsorted(part, cuts, side="right") / len(part) for part in (without, present)
+    ]
     return above[0], above[1]
 
 
 def _boxes(axes: Axes, report: AuditReport) -> None:
-    """Every attack's rates, and the box that reaches to their confidence bounds: its far corner is what is proved."""
+    """Every attack's rates, and the box that reaches to their confidence bounds: its far corner is
+    what is proved."""
     from matplotlib.patches import Rectangle
 
     first = True
@@ -260,33 +338,70 @@ def _boxes(axes: Axes, report: AuditReport) -> None:
         rate = one.rates[0]
         at = rate.false_positives / report.trials, 1 - rate.false_negatives / report.trials
         corner = rate.fpr_upper, 1 - rate.fnr_upper
-        axes.add_patch(Rectangle((at[0], corner[1]), corner[0] - at[0], at[1] - corner[1], fill=False, linewidth=0.8,
-                                 edgecolor="black"))
+        axes.add_patch(
+            Rectangle(
+                (at[0], corner[1]),
+                corner[0] - at[0],
+                at[1] - corner[1],
+                fill=False,
+                linewidth=0.8,
+                edgecolor="black",
+            )
+        )
         axes.plot(*at, "o", markersize=3, color="black")  # pyright: ignore
-        axes.plot(*corner, "^", markersize=6, color="black",  # pyright: ignore
-                  label=f"each attack (dot) and what it proves (triangle),\nall but with probability {report.failure:g}"
-                  if first else None)
+        axes.plot(  # pyright: ignore
+            *corner,
+            "^",
+            markersize=6,
+            color="black",
+            label="each attack (dot) and what it proves (triangle),\nall but with probability "
+            f"{report.failure:g}"
+            if first
+            else None,
+        )
         if at[1] - at[0] > NAMED:
             axes.annotate(one.attack, at, fontsize=7, xytext=(4, 4), textcoords="offset points")  # pyright: ignore
         first = False
 
 
 def receiver_curve(report: AuditReport, certificate: Certificate, path: Path) -> Any:
-    """The favourite's curve, every attack's confidence box, what lies beyond the certificate, and what the exact law of
-    the worst loss reaches; returns the figure."""
+    """The favourite's curve, every attack's confidence box, what lies beyond the certificate, and
+    what the exact law of the worst loss reaches; returns the figure."""
     made, axes = figure_for(path)
     fpr = np.concatenate(([0.0], np.geomspace(1e-5, 1.0, 300)))
-    axes.fill_between(fpr, forbidden(certificate, fpr), 1.0, color="black", alpha=0.12, linewidth=0,
-                      label="excluded by the certificate")
-    axes.plot(fpr, forbidden(certificate, fpr), **drawn_as("certified"), label="certified bound (upper)")
+    axes.fill_between(
+        fpr,
+        forbidden(certificate, fpr),
+        1.0,
+        color="black",
+        alpha=0.12,
+        linewidth=0,
+        label="excluded by the certificate",
+    )
+    axes.plot(
+        fpr, forbidden(certificate, fpr), **drawn_as("certified"), label="certified bound (upper)"
+    )
     exact = reached(certificate, fpr)
     if exact is not None:
-        axes.plot(fpr, exact, **drawn_as("lower", marker=None), label="exact, on the worst loss of the class (lower)")
+        axes.plot(
+            fpr,
+            exact,
+            **drawn_as("lower", marker=None),
+            label="exact, on the worst loss of the class (lower)",
+        )
     axes.plot(fpr, fpr, **drawn_as("chance"), label="chance")
-    axes.plot(*curve_of(report), **drawn_as("audit", marker=None), label=f"attack: {report.attack} (measured)")
+    axes.plot(
+        *curve_of(report),
+        **drawn_as("audit", marker=None),
+        label=f"attack: {report.attack} (measured)",
+    )
     _boxes(axes, report)
-    dressed(axes, "false-positive rate (share of models without the record)",
-            "true-positive rate (share of models with it)", report.verdict)
+    dressed(
+        axes,
+        "false-positive rate (share of models without the record)",
+        "true-positive rate (share of models with it)",
+        report.verdict,
+    )
     axes.set(xlim=(0, 1), ylim=(0, 1))
     axes.legend(fontsize=8, frameon=False, loc="lower right")
     save_figure(made, path)

@@ -1,4 +1,5 @@
-"""What a report is about: a model folder, a certificate or a run, read and verified before anything is shown."""
+"""What a report is about: a model folder, a certificate or a run, read and verified before anything
+is shown."""
 
 # pyright: basic
 # what JSON holds is checked here, not known
@@ -14,16 +15,15 @@ from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.accounting.comparison import Checked
 from lastiterate.curves.curve import Curve
 from lastiterate.errors import InputError
-from lastiterate.ledger.store import Quote, quoted
-from lastiterate.ledger.store import Ledger
+from lastiterate.ledger.store import Ledger, Quote, quoted
 from lastiterate.release import folder as folders
-from lastiterate.release.ledger_charge import hash_of
 from lastiterate.release.column_effects import Effect, column_effects
-from lastiterate.release.linear_model import FittedLinear
-from lastiterate.release.pipeline import kind_of
-from lastiterate.release.loading import verify
 from lastiterate.release.folder import SIGNATURE
+from lastiterate.release.ledger_charge import hash_of
+from lastiterate.release.linear_model import FittedLinear
+from lastiterate.release.loading import verify
 from lastiterate.release.noisy_accuracy import Accuracy
+from lastiterate.release.pipeline import kind_of
 from lastiterate.run import serialization as strict_json
 from lastiterate.run.facts import Evidence
 from lastiterate.run.run import Run
@@ -34,11 +34,13 @@ AUDIT = "audit.json"
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """``body``: the certificate as written, ``text`` its very bytes; ``certificate``: derived again, where it holds.
+    """``body``: the certificate as written, ``text`` its very bytes; ``certificate``: derived
+    again, where it holds.
 
-    ``weights``: name of the file that its hash is of. ``audit``: a report of an audit, which nothing checks.
-    ``schema``: the public facts of the data. ``described``: a run that nobody has executed. ``ledger``: the line that
-    it was charged to. ``accuracies``: those that noisy counts paid for. ``signed``: whether a signature lies beside it.
+    ``weights``: name of the file that its hash is of. ``audit``: a report of an audit, which
+    nothing checks. ``schema``: the public facts of the data. ``described``: a run that nobody has
+    executed. ``ledger``: the line that it was charged to. ``accuracies``: those that noisy counts
+    paid for. ``signed``: whether a signature lies beside it.
     """
 
     name: str
@@ -71,9 +73,12 @@ class Subject:
 
     @property
     def certified(self) -> Certificate:
-        """The certificate, which parts of a page are made of where it holds; ``InputError`` where it does not."""
+        """The certificate, which parts of a page are made of where it holds; ``InputError`` where
+        it does not."""
         if self.certificate is None:
-            raise InputError("certificate", "does not hold", next(iter(self.checked.problems), None))
+            raise InputError(
+                "certificate", "does not hold", next(iter(self.checked.problems), None)
+            )
         return self.certificate
 
     @property
@@ -91,22 +96,39 @@ class Subject:
         """Whether an audit contradicts the certificate."""
         if self.audit is None:
             return False
-        return self.audit["refuted"] is True or self.audit["lower"] > self.certified.epsilon(self.audit["delta"])
+        return self.audit["refuted"] is True or self.audit["lower"] > self.certified.epsilon(
+            self.audit["delta"]
+        )
 
 
-def read(path: str | Path, *, audit: str | Path | None = None, delta: float = 1e-5,
-         at_least: Evidence = Evidence.ENFORCED, ledger: str | Path | Ledger | None = None) -> Subject:
-    """The subject at ``path``: a model folder, a certificate, or a run (accounted for at ``delta`` on facts of
-    ``at_least``). ``ledger``: the file that a model was charged to, whose line is quoted."""
+def read(
+    path: str | Path,
+    *,
+    audit: str | Path | None = None,
+    delta: float = 1e-5,
+    at_least: Evidence = Evidence.ENFORCED,
+    ledger: str | Path | Ledger | None = None,
+) -> Subject:
+    """The subject at ``path``: a model folder, a certificate, or a run (accounted for at ``delta``
+    on facts of ``at_least``). ``ledger``: the file that a model was charged to, whose line is
+    quoted."""
     subject = _read(path, audit=audit, delta=delta, at_least=at_least)
-    return subject if ledger is None or not subject.checked.holds else replace(subject, ledger=_quote(subject, ledger))
+    return (
+        subject
+        if ledger is None or not subject.checked.holds
+        else replace(subject, ledger=_quote(subject, ledger))
+    )
 
 
 def of_release(folder: Path, certificate: Certificate, ledger: Ledger | None = None) -> Subject:
-    """The subject of a folder that was just written: its certificate is at hand, and is not derived again but once,
-    by whoever compares it with what lies there."""
+    """The subject of a folder that was just written: its certificate is at hand, and is not derived
+    again but once, by whoever compares it with what lies there."""
     subject = _of_folder(folder, None, certificate)
-    return subject if ledger is None or not subject.checked.holds else replace(subject, ledger=_quote(subject, ledger))
+    return (
+        subject
+        if ledger is None or not subject.checked.holds
+        else replace(subject, ledger=_quote(subject, ledger))
+    )
 
 
 def _quote(subject: Subject, ledger: str | Path | Ledger) -> Quote:
@@ -114,45 +136,90 @@ def _quote(subject: Subject, ledger: str | Path | Ledger) -> Quote:
     book = ledger if isinstance(ledger, Ledger) else Ledger(Path(ledger))
     quote = quoted(book, subject.body.get("weights_sha256") or "")
     if quote.run != hash_of(subject.certified.subject.charged_as()):
-        raise InputError("ledger", "has a line of these weights that is about another run", quote.number,
-                         "the certificate or the ledger was changed")
+        raise InputError(
+            "ledger",
+            "has a line of these weights that is about another run",
+            quote.number,
+            "the certificate or the ledger was changed",
+        )
     return quote
 
 
-def _read(path: str | Path, *, audit: str | Path | None, delta: float, at_least: Evidence) -> Subject:
+def _read(
+    path: str | Path, *, audit: str | Path | None, delta: float, at_least: Evidence
+) -> Subject:
     place = folders.as_path(path, "path")
     if place.is_dir():
-        return _of_folder(place, audit if audit is not None else place / AUDIT if (place / AUDIT).is_file() else None)
+        return _of_folder(
+            place,
+            audit if audit is not None else place / AUDIT if (place / AUDIT).is_file() else None,
+        )
     body = strict_json.read(place, "run or certificate")
     if isinstance(body, dict) and "content_sha256" in body:
-        return _of(place.name, body, place.read_text(encoding="utf-8"), verify(place), audit, None, None)
+        return _of(
+            place.name, body, place.read_text(encoding="utf-8"), verify(place), audit, None, None
+        )
     certificate = account(Run.from_dict(body), at_least=at_least)
     text = certificate.to_json(delta)
-    subject = _of(place.name, json.loads(text), text, Checked((), None, delta), audit, None, None, certificate)
+    subject = _of(
+        place.name, json.loads(text), text, Checked((), None, delta), audit, None, None, certificate
+    )
     return replace(subject, described=True)
 
 
-def _of_folder(place: Path, audit: str | Path | None, certificate: Certificate | None = None) -> Subject:
+def _of_folder(
+    place: Path, audit: str | Path | None, certificate: Certificate | None = None
+) -> Subject:
     """``certificate``: where it is at hand."""
     stored, text = folders.read(place), (place / folders.CERTIFICATE).read_text(encoding="utf-8")
-    made = _of(place.resolve().name, stored.certificate, text, verify(place), audit, folders.WEIGHTS,
-               stored.model.get("schema"), certificate)
+    made = _of(
+        place.resolve().name,
+        stored.certificate,
+        text,
+        verify(place),
+        audit,
+        folders.WEIGHTS,
+        stored.model.get("schema"),
+        certificate,
+    )
     if not made.checked.holds:
         return made
     model = _linear(stored)
-    return replace(made, signed=(place / SIGNATURE).is_file(), accuracies=() if model is None else model.accuracies,
-                   effects=() if model is None or made.schema is None else column_effects(model))
+    return replace(
+        made,
+        signed=(place / SIGNATURE).is_file(),
+        accuracies=() if model is None else model.accuracies,
+        effects=() if model is None or made.schema is None else column_effects(model),
+    )
 
 
-def _of(name: str, body: dict[str, Any], text: str, checked: Checked, audit: str | Path | None, weights: str | None,
-        schema: object, certificate: Certificate | None = None) -> Subject:
+def _of(
+    name: str,
+    body: dict[str, Any],
+    text: str,
+    checked: Checked,
+    audit: str | Path | None,
+    weights: str | None,
+    schema: object,
+    certificate: Certificate | None = None,
+) -> Subject:
     if not checked.holds:
         return Subject(name, body, text, checked)
     derived = Certificate.from_dict(body) if certificate is None else certificate
-    if body["format"] == 1:  # what it states is derived, so that it can be shown for an old certificate as well
+    if (
+        body["format"] == 1
+    ):  # what it states is derived, so that it can be shown for an old certificate as well
         body = body | {"stated": json.loads(json.dumps(derived.to_dict(body["delta"])["stated"]))}
-    return Subject(name, body, text, checked, derived, weights if body.get("weights_sha256") else None,
-                   _audit(audit, derived), schema if isinstance(schema, dict) else None)
+    return Subject(
+        name,
+        body,
+        text,
+        checked,
+        derived,
+        weights if body.get("weights_sha256") else None,
+        _audit(audit, derived),
+        schema if isinstance(schema, dict) else None,
+    )
 
 
 def _linear(stored: folders.Stored) -> FittedLinear | None:
@@ -166,19 +233,33 @@ NUMBERS = ("trials", "failure", "delta", "lower", "ceiling")
 
 
 def _audit(path: str | Path | None, certificate: Certificate) -> dict[str, Any] | None:
-    """An audit's report as ``lastiterate audit --json`` prints it; anything else is refused, and one of another run."""
+    """An audit's report as ``lastiterate audit --json`` prints it; anything else is refused, and
+    one of another run."""
     if path is None:
         return None
     report = strict_json.read(Path(path), "audit")
-    if not isinstance(report, dict) or not isinstance(report.get("refuted"), bool) or not all(
-            isinstance(report.get(name), int | float) and not isinstance(report.get(name), bool) for name in NUMBERS) \
-            or not all(isinstance(report.get(name), str) for name in ("attack", "verdict")):
+    if (
+        not isinstance(report, dict)
+        or not isinstance(report.get("refuted"), bool)
+        or not all(
+            isinstance(report.get(name), int | float) and not isinstance(report.get(name), bool)
+            for name in NUMBERS
+        )
+        or not all(isinstance(report.get(name), str) for name in ("attack", "verdict"))
+    ):
         raise InputError("audit", "must be what lastiterate audit --json printed", str(path))
     if report.get("run_sha256", own := hash_of(certificate.subject.charged_as())) != own:
-        raise InputError("audit", "is of another run than the certificate's", str(path), "audit this one")
+        raise InputError(
+            "audit", "is of another run than the certificate's", str(path), "audit this one"
+        )
     rates = report.get("rates", [])
-    if not isinstance(rates, list) or not all(isinstance(rate, dict) and all(
-            isinstance(rate.get(name), int | float) and 0 <= rate[name] <= 1 for name in ("fpr_upper", "fnr_upper"))
-            for rate in rates):
+    if not isinstance(rates, list) or not all(
+        isinstance(rate, dict)
+        and all(
+            isinstance(rate.get(name), int | float) and 0 <= rate[name] <= 1
+            for name in ("fpr_upper", "fnr_upper")
+        )
+        for rate in rates
+    ):
         raise InputError("audit", "must hold error rates between 0 and 1", str(path))
     return report | {"rates": rates}

@@ -2,42 +2,58 @@
 
 from __future__ import annotations
 
-from typing import Literal
-from lastiterate.errors import InputError
 from dataclasses import replace
-from lastiterate.run.facts import Evidence, Fact, mint
-from lastiterate.run.facts import FLOAT_SLACK, LossFacts, after_clipping, known
+from typing import Literal
+
+from lastiterate.errors import InputError
+from lastiterate.run.facts import (
+    FLOAT_SLACK,
+    Evidence,
+    Fact,
+    LossFacts,
+    after_clipping,
+    known,
+    mint,
+)
 from lastiterate.run.losses import Loss
 
-
-# What neighbouring data sets are, and the one place where constants are converted from one adjacency to another.
-#
-# zero-out: what one record adds to any sum is replaced by zero, n is public. replace-one: one record is exchanged for
-# another. add-remove: one record is present or absent, for batches whose sizes are secret (Poisson, and secret blocks
-# drawn anew in every pass).
+# What neighbouring data sets are, and the one place where constants are converted from one
+# adjacency to another.  zero-out: what one record adds to any sum is replaced by zero, n is public.
+# replace-one: one record is exchanged for another. add-remove: one record is present or absent, for
+# batches whose sizes are secret (Poisson, and secret blocks drawn anew in every pass).
 
 Adjacency = Literal["zero-out", "replace-one", "add-remove"]
 ADJACENCIES: tuple[Adjacency, ...] = ("zero-out", "replace-one", "add-remove")
 
 
 def check_adjacency(adjacency: str, defined: tuple[Adjacency, ...]) -> None:
-    """Refuse an unknown adjacency, and one that a batching is not ``defined`` for: most show how many records there
-    are."""
+    """Refuse an unknown adjacency, and one that a batching is not ``defined`` for: most show how
+    many records there are."""
     if adjacency not in ADJACENCIES:
         raise InputError("adjacency", "must be one of " + ", ".join(ADJACENCIES), adjacency)
     if adjacency not in defined:
-        raise InputError("adjacency", "add-remove is defined for Poisson batches and random allocation only", adjacency,
-                         "use zero-out, where n is public and a record's gradient is replaced by 0")
+        raise InputError(
+            "adjacency",
+            "add-remove is defined for Poisson batches and random allocation only",
+            adjacency,
+            "use zero-out, where n is public and a record's gradient is replaced by 0",
+        )
 
 
 def check_same(described: str, asked: str, whose: str = "run") -> None:
     """Refuse what is described for other neighbours than are asked about."""
     if described != asked:
-        raise InputError("adjacency", f"must be the {whose}'s, {described}", asked, f"describe the {whose} for it")
+        raise InputError(
+            "adjacency",
+            f"must be the {whose}'s, {described}",
+            asked,
+            f"describe the {whose} for it",
+        )
 
 
 def records_moved(adjacency: str) -> int:
-    """How many records' contributions a sum over records can change by: its sensitivity in units of their bound.
+    """How many records' contributions a sum over records can change by: its sensitivity in units of
+    their bound.
 
     Replace-one takes one out and puts another in. Batches that are drawn are conditioned on.
     """
@@ -50,7 +66,8 @@ def of_single_records(adjacency: Adjacency) -> Adjacency:
 
 
 def says_exchanges(adjacency: str) -> bool:
-    """Whether neighbours of a run, and not of another release, follow from one record that is left out."""
+    """Whether neighbours of a run, and not of another release, follow from one record that is left
+    out."""
     return adjacency in ADJACENCIES and records_moved(adjacency) == 1
 
 
@@ -65,29 +82,34 @@ def keeps_places(adjacency: str) -> bool:
 
 
 def one_by_one(adjacency: Adjacency) -> Adjacency | None:
-    """The adjacency whose neighbours, one after the other, make up a neighbour of this one, or ``None``: an exchange
-    takes one record away, and puts another in its place."""
+    """The adjacency whose neighbours, one after the other, make up a neighbour of this one, or
+    ``None``: an exchange takes one record away, and puts another in its place."""
     return "zero-out" if adjacency == "replace-one" else None
 
 
-# What one record can do to a step: its bound and its sensitivity, after clipping and for the run's own neighbours.
-#
-# Where two constants bound the same, the better founded one counts, and of those that are enforced the smaller: a number
-# that somebody assumes never displaces what the run itself makes true. Who trusts a smaller bound clips to it.
+# What one record can do to a step: its bound and its sensitivity, after clipping and for the run's
+# own neighbours.  Where two constants bound the same, the better founded one counts, and of those
+# that are enforced the smaller: a number that somebody assumes never displaces what the run itself
+# makes true. Who trusts a smaller bound clips to it.
+
 
 def facts_of(loss: Loss, clip: float | None, adjacency: Adjacency) -> LossFacts:
-    """The constants that hold for a run with this loss, after clipping and the conversion to its adjacency."""
+    """The constants that hold for a run with this loss, after clipping and the conversion to its
+    adjacency."""
     facts = loss.facts()
     lipschitz = _bound(known(facts, "lipschitz"), clip)
     kept = facts
     if clip is not None:
-        kept = after_clipping(facts, scalar_residual=loss.scalar_residual or clipping_is_idle(facts, clip))
+        kept = after_clipping(
+            facts, scalar_residual=loss.scalar_residual or clipping_is_idle(facts, clip)
+        )
     sensitivity = _sensitivity(known(facts, "sensitivity"), lipschitz, adjacency)
     return replace(kept, lipschitz=lipschitz, sensitivity=sensitivity)
 
 
 def noise_unit(loss: Loss, clip: float | None) -> float | None:
-    """What a noise multiplier multiplies: the clipping norm, or the loss's Lipschitz constant where there is none."""
+    """What a noise multiplier multiplies: the clipping norm, or the loss's Lipschitz constant where
+    there is none."""
     if clip is not None:
         return clip
     lipschitz = known(loss.facts(), "lipschitz")
@@ -95,13 +117,15 @@ def noise_unit(loss: Loss, clip: float | None) -> float | None:
 
 
 def clipping_is_idle(facts: LossFacts, clip: float) -> bool:
-    """Whether an enforced Lipschitz constant already lies below the clip, so that clipping never acts."""
+    """Whether an enforced Lipschitz constant already lies below the clip, so that clipping never
+    acts."""
     bound = known(facts, "lipschitz")
     return bound is not None and bound.evidence >= Evidence.ENFORCED and bound.value <= clip
 
 
 def _bound(given: Fact | None, clip: float | None) -> Fact | None:
-    """Return the bound on one record's (clipped) data gradient, by the loss's constant or by the clip."""
+    """Return the bound on one record's (clipped) data gradient, by the loss's constant or by the
+    clip."""
     if clip is None:
         return given
     clipped = mint(clip, Evidence.ENFORCED, "per-example gradients are clipped")
@@ -117,16 +141,26 @@ def _sensitivity(given: Fact | None, lipschitz: Fact | None, adjacency: Adjacenc
         slack = 1 + FLOAT_SLACK if lipschitz.evidence >= Evidence.ENFORCED else 1.0
         value = moved * lipschitz.value * slack
         rule = f"{'2 L' if moved == 2 else 'L'} under {adjacency}"
-        derived = mint(value, lipschitz.evidence, f"{rule}, L = {lipschitz.value:g}: {lipschitz.why}")
+        derived = mint(
+            value, lipschitz.evidence, f"{rule}, L = {lipschitz.value:g}: {lipschitz.why}"
+        )
     if given is None or derived is None:
         return derived if given is None else given
     return _better_founded(derived, given)
 
 
 def _better_founded(one: Fact, two: Fact) -> Fact:
-    """Return the constant of better evidence, up to ``ENFORCED``, and of equals the smaller; it names the other."""
-    kept, other = sorted((one, two), key=lambda fact: (-min(fact.evidence, Evidence.ENFORCED), fact.value))
+    """Return the constant of better evidence, up to ``ENFORCED``, and of equals the smaller; it
+    names the other."""
+    kept, other = sorted(
+        (one, two), key=lambda fact: (-min(fact.evidence, Evidence.ENFORCED), fact.value)
+    )
     if kept.value <= other.value:
-        return mint(kept.value, kept.evidence, f"{kept.why} (the larger, {other.value:g}, is not used)")
-    return mint(kept.value, kept.evidence, f"{kept.why} (the smaller, {other.value:g}, is {other.evidence.name.lower()} "
-                                           "and not used)")
+        return mint(
+            kept.value, kept.evidence, f"{kept.why} (the larger, {other.value:g}, is not used)"
+        )
+    return mint(
+        kept.value,
+        kept.evidence,
+        f"{kept.why} (the smaller, {other.value:g}, is {other.evidence.name.lower()} and not used)",
+    )

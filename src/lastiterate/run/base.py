@@ -1,15 +1,18 @@
-"""A run as its parts see it: its fields, the numbers that follow, and one error for wrong arguments."""
+"""A run as its parts see it: its fields, the numbers that follow, and one error for wrong
+arguments."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Literal, TypeVar
+from functools import cached_property, wraps
+from typing import Any, Literal, TypeVar
+
 import numpy as np
+
 from lastiterate.errors import InputError
-from lastiterate.run.adjacency import Adjacency, keeps_places
-from lastiterate.run.validation import Array
+from lastiterate.run.adjacency import Adjacency, facts_of, keeps_places, noise_unit
 from lastiterate.run.batching import Batching, FullBatch
 from lastiterate.run.domains import Domain, Everywhere
 from lastiterate.run.facts import LossFacts
@@ -17,16 +20,9 @@ from lastiterate.run.losses import Abstract, Loss
 from lastiterate.run.noise import Noise
 from lastiterate.run.penalties import Prox
 from lastiterate.run.preprocessing import Preparation
-from lastiterate.run.adjacency import facts_of, noise_unit
-from lastiterate.run.step_sizes import Fixed, Start
-from lastiterate.run.step_sizes import StepSize, as_step_size
-from lastiterate.run.updates import UpdateRule
-from lastiterate.run.updates import Plain, Update
-import inspect
-from collections.abc import Callable
-from functools import wraps
-from typing import Any
-
+from lastiterate.run.step_sizes import Fixed, Start, StepSize, as_step_size
+from lastiterate.run.updates import Plain, Update, UpdateRule
+from lastiterate.run.validation import Array
 
 # A run as its parts see it: its fields, and the numbers that follow from them.
 
@@ -34,7 +30,8 @@ Release = Literal["last", "all"]
 
 
 class GivenStepSize:
-    """The field ``step_size``: callers may give a number or several, what is stored is a description."""
+    """The field ``step_size``: callers may give a number or several, what is stored is a
+    description."""
 
     def __get__(self, run: Described | None, owner: type) -> StepSize:
         if run is None:
@@ -74,6 +71,7 @@ class Described:
     @property
     def rule(self) -> UpdateRule:
         """What every step makes of its noisy mean gradient."""
+
         def stds() -> Array:
             return np.array([self.first_noise]) if self.same_noise else self.noise_stds
 
@@ -81,14 +79,17 @@ class Described:
 
     @property
     def nominal(self) -> bool:
-        """Whether n is nominal: a public number that everything follows from, and that the data need not have.
+        """Whether n is nominal: a public number that everything follows from, and that the data
+        need not have.
 
-        **Guarantee:** where neighbours differ by a record more, how many there are is never compared with n.
+        **Guarantee:** where neighbours differ by a record more, how many there are is never
+        compared with n.
         """
         return not keeps_places(self.adjacency)
 
     def admits(self, records: int) -> bool:
-        """Whether data of so many records may be executed: of n, or of any number where n is nominal."""
+        """Whether data of so many records may be executed: of n, or of any number where n is
+        nominal."""
         return records >= 1 if self.nominal else records == self.n
 
     @property
@@ -98,7 +99,8 @@ class Described:
 
     @property
     def blocks(self) -> int:
-        """Batches in one pass over the data (1 for full batches, and for batches drawn at every step)."""
+        """Batches in one pass over the data (1 for full batches, and for batches drawn at every
+        step)."""
         return self.batching.blocks(self.n)
 
     @property
@@ -113,7 +115,8 @@ class Described:
 
     @property
     def same_noise(self) -> bool:
-        """Whether the noise on the gradient is the same at every step, by the form of the description."""
+        """Whether the noise on the gradient is the same at every step, by the form of the
+        description."""
         return self.noisy_steps and self.decided_noise.constant(self.step_size)
 
     @property
@@ -125,7 +128,9 @@ class Described:
     def decided_noise(self) -> Noise:
         """The noise, where it is decided."""
         if self.noise is None:
-            raise InputError("noise", "is not decided yet", None, "calibrate the run, or state its noise")
+            raise InputError(
+                "noise", "is not decided yet", None, "calibrate the run, or state its noise"
+            )
         return self.noise
 
     @cached_property
@@ -135,18 +140,24 @@ class Described:
 
     @cached_property
     def noise_stds(self) -> Array:
-        """The noise's standard deviation, per coordinate of the mean gradient, at every step; shape (steps,)."""
+        """The noise's standard deviation, per coordinate of the mean gradient, at every step; shape
+        (steps,)."""
         return self._stds(self.steps)
 
     @property
     def noise_unit(self) -> float | None:
-        """What a noise multiplier multiplies, before the divisor: the clipping norm, or else the Lipschitz constant."""
+        """What a noise multiplier multiplies, before the divisor: the clipping norm, or else the
+        Lipschitz constant."""
         return noise_unit(self.loss, self.clip)
 
     def _stds(self, last: int) -> Array:
         if not self.noisy_steps:
-            raise InputError("noise", "has no size that is known before every step of this method", None,
-                             "ask the method")
+            raise InputError(
+                "noise",
+                "has no size that is known before every step of this method",
+                None,
+                "ask the method",
+            )
         return self.decided_noise.stds(0, last, self.step_size, self.noise_unit, self.divisor)
 
     @cached_property
@@ -176,7 +187,8 @@ class Described:
 
     @property
     def temperature(self) -> float:
-        """sigma^2 of step 0, which adds sqrt(2 step) sigma N(0, I) to the iterate; of every step where there is one."""
+        """sigma^2 of step 0, which adds sqrt(2 step) sigma N(0, I) to the iterate; of every step
+        where there is one."""
         given = self.decided_noise.temperature
         return self.first_step * self.first_noise**2 / 2 if given is None else given
 
@@ -198,15 +210,31 @@ DescribedRun = TypeVar("DescribedRun", bound=Described)
 """The same kind of run that was given."""
 
 
-# Descriptions that are given other arguments than they have say so in one sentence, as for a wrong value.
+# Descriptions that are given other arguments than they have say so in one sentence, as for a wrong
+# value.
 
-OF_TRAIN = frozenset({"epsilon", "delta", "seed", "secure_noise", "optimizer", "average", "augment", "copies",
-                      "microbatch", "unit", "ledger", "devices"})
+OF_TRAIN = frozenset(
+    {
+        "epsilon",
+        "delta",
+        "seed",
+        "secure_noise",
+        "optimizer",
+        "average",
+        "augment",
+        "copies",
+        "microbatch",
+        "unit",
+        "ledger",
+        "devices",
+    }
+)
 """What is said when a run is trained, and is no part of its description."""
 
 
 def checks_arguments(kind: type) -> None:
-    """Let a class refuse missing and unknown arguments with an ``InputError``; of others nothing is looked at."""
+    """Let a class refuse missing and unknown arguments with an ``InputError``; of others nothing is
+    looked at."""
     made: Callable[..., None] = getattr(kind, "__init__")  # noqa: B009  # pyright: of an instance it would be unsafe
 
     @wraps(made)
@@ -220,23 +248,40 @@ def checks_arguments(kind: type) -> None:
     setattr(kind, "__init__", init)  # noqa: B010
 
 
-def _check(kind: type, signature: inspect.Signature, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+def _check(
+    kind: type, signature: inspect.Signature, args: tuple[Any, ...], named: dict[str, Any]
+) -> None:
     """Refuse arguments that do not fit."""
     own = [each for each in signature.parameters.values() if each.name != "self"]
     positions = sum(each.kind is not inspect.Parameter.KEYWORD_ONLY for each in own)
     written = f"{kind.__name__}({', '.join(_form(each) for each in own)})"
     for name in named:
         if name not in signature.parameters:
-            raise InputError(name, f"is no argument of {kind.__name__}", None,
-                             "give it to train" if name in OF_TRAIN else f"write {written}")
+            raise InputError(
+                name,
+                f"is no argument of {kind.__name__}",
+                None,
+                "give it to train" if name in OF_TRAIN else f"write {written}",
+            )
     if len(args) > positions:
-        raise InputError(kind.__name__, f"takes {positions} arguments without a name", len(args), f"write {written}")
-    given = {each.name for each in own[:len(args)]} | set(named)
+        raise InputError(
+            kind.__name__,
+            f"takes {positions} arguments without a name",
+            len(args),
+            f"write {written}",
+        )
+    given = {each.name for each in own[: len(args)]} | set(named)
     for each in own:
         if each.default is each.empty and each.name not in given:
-            raise InputError(f"{kind.__name__}.{each.name}", "must be given", None, f"write {written}")
+            raise InputError(
+                f"{kind.__name__}.{each.name}", "must be given", None, f"write {written}"
+            )
 
 
 def _form(argument: inspect.Parameter) -> str:
     needed = argument.default is argument.empty
-    return argument.name if needed and argument.kind is not argument.KEYWORD_ONLY else f"{argument.name}=..."
+    return (
+        argument.name
+        if needed and argument.kind is not argument.KEYWORD_ONLY
+        else f"{argument.name}=..."
+    )

@@ -1,7 +1,8 @@
-"""Batches: which records a step reads, what about that is drawn in secret, and the public numbers that follow.
+"""Batches: which records a step reads, what about that is drawn in secret, and the public numbers
+that follow.
 
-A batching answers questions about itself, so that theorems, trainer and reports need not know which one it is. ``n`` is
-the public number of records in all of them.
+A batching answers questions about itself, so that theorems, trainer and reports need not know which
+one it is. ``n`` is the public number of records in all of them.
 """
 
 from __future__ import annotations
@@ -14,9 +15,8 @@ import numpy as np
 
 from lastiterate.errors import InputError
 from lastiterate.run.adjacency import Adjacency
-from lastiterate.run.validation import Array, repeated
 from lastiterate.run.serialization import settle
-from lastiterate.run.validation import whole
+from lastiterate.run.validation import Array, repeated, whole
 
 Drawn = Literal["never", "once", "each pass", "each step"]
 Sizes = Literal["equal", "last shorter", "random"]
@@ -25,10 +25,11 @@ Sizes = Literal["equal", "last shorter", "random"]
 class Batches(ABC):
     """The questions that every batching answers.
 
-    ``word``: its name on the command line. ``drawn``: when secret draws happen. ``sizes``: how many records batches
-    hold: as many as the divisor, fewer in the last one of a pass, or any number. ``secret``: what must stay secret, a
-    sentence ("" if nothing). ``independent``: whether a record's draws are independent of every other record's.
-    ``adjacencies``: the neighbours that it is defined for.
+    ``word``: its name on the command line. ``drawn``: when secret draws happen. ``sizes``: how many
+    records batches hold: as many as the divisor, fewer in the last one of a pass, or any number.
+    ``secret``: what must stay secret, a sentence ("" if nothing). ``independent``: whether a
+    record's draws are independent of every other record's. ``adjacencies``: the neighbours that it
+    is defined for.
     """
 
     word: ClassVar[str]
@@ -40,7 +41,8 @@ class Batches(ABC):
 
     @abstractmethod
     def blocks(self, n: int) -> int:
-        """Batches in one pass over the data (1 for full batches, and for batches drawn at every step)."""
+        """Batches in one pass over the data (1 for full batches, and for batches drawn at every
+        step)."""
 
     @abstractmethod
     def divisor(self, n: int) -> float:
@@ -52,15 +54,18 @@ class Batches(ABC):
 
     @abstractmethod
     def place_probabilities(self, n: int) -> Array | None:
-        """Probability of every block for one record, (blocks,), where it is drawn once or in each pass; else None."""
+        """Probability of every block for one record, (blocks,), where it is drawn once or in each
+        pass; else None."""
 
     @abstractmethod
     def inclusion_probability(self, n: int) -> float | None:
-        """Probability that a batch holds a given record, where it is drawn at every step; else None."""
+        """Probability that a batch holds a given record, where it is drawn at every step; else
+        None."""
 
     @abstractmethod
     def expected_batch(self, n: int) -> float:
-        """Expected number of records in a batch (of a whole block, where the last one of a pass is short)."""
+        """Expected number of records in a batch (of a whole block, where the last one of a pass is
+        short)."""
 
 
 @final
@@ -111,7 +116,8 @@ class _Sized(Batches):
 
 @dataclass(frozen=True)
 class _Blocks(_Sized):
-    """Some order of the records cut into blocks of ``size``; the last block of a pass may be shorter."""
+    """Some order of the records cut into blocks of ``size``; the last block of a pass may be
+    shorter."""
 
     sizes, independent = "last shorter", False
 
@@ -143,7 +149,8 @@ class Cyclic(_Blocks):
 @final
 @dataclass(frozen=True)
 class Permuted(_Blocks):
-    """One secret uniform permutation of the records, then the same blocks of ``size`` every pass (shuffle once, SO)."""
+    """One secret uniform permutation of the records, then the same blocks of ``size`` every pass
+    (shuffle once, SO)."""
 
     word, drawn, secret = "permuted", "once", "the permutation of the records must stay secret"
 
@@ -151,9 +158,14 @@ class Permuted(_Blocks):
 @final
 @dataclass(frozen=True)
 class Reshuffled(_Blocks):
-    """A fresh secret permutation of the records before every pass, cut into blocks of ``size`` (random reshuffling)."""
+    """A fresh secret permutation of the records before every pass, cut into blocks of ``size``
+    (random reshuffling)."""
 
-    word, drawn, secret = "reshuffled", "each pass", "every pass's permutation of the records must stay secret"
+    word, drawn, secret = (
+        "reshuffled",
+        "each pass",
+        "every pass's permutation of the records must stay secret",
+    )
 
 
 HELD = "which records each batch holds must stay secret"
@@ -181,7 +193,8 @@ class FixedSize(_Sized):
 
 @dataclass(frozen=True)
 class _OneOfBlocks(_Sized):
-    """Every record in one of ceil(n / size) secret batches, uniformly, independently of all other records."""
+    """Every record in one of ceil(n / size) secret batches, uniformly, independently of all other
+    records."""
 
     sizes, secret, independent = "random", HELD, True
 
@@ -201,7 +214,8 @@ class _OneOfBlocks(_Sized):
 @final
 @dataclass(frozen=True)
 class BallsInBins(_OneOfBlocks):
-    """Every record in one of ceil(n / size) secret batches, independently, the same every pass (balls in bins).
+    """Every record in one of ceil(n / size) secret batches, independently, the same every pass
+    (balls in bins).
 
     ``size``: the public divisor of sums, and the expected number of records where it divides n.
     """
@@ -212,10 +226,11 @@ class BallsInBins(_OneOfBlocks):
 @final
 @dataclass(frozen=True)
 class RandomAllocation(_OneOfBlocks):
-    """Every record in one of ceil(n / size) secret batches, independently, drawn anew in every pass.
+    """Every record in one of ceil(n / size) secret batches, independently, drawn anew in every
+    pass.
 
-    Under add-remove the number of batches and the divisor follow from the nominal n of the run, and every record that
-    there is has one of these batches.
+    Under add-remove the number of batches and the divisor follow from the nominal n of the run, and
+    every record that there is has one of these batches.
     """
 
     word, drawn = "allocation", "each pass"
@@ -227,8 +242,8 @@ class RandomAllocation(_OneOfBlocks):
 class Poisson(Batches):
     """Every record in every batch independently with probability ``rate``, within 1e-9 .. 1.
 
-    Sums are divided by the expected size ``rate`` * n, never by the drawn one. The only batches for add-remove beside
-    random allocation.
+    Sums are divided by the expected size ``rate`` * n, never by the drawn one. The only batches for
+    add-remove beside random allocation.
     """
 
     rate: float
@@ -259,4 +274,13 @@ class Poisson(Batches):
         return self.rate * n
 
 
-Batching = FullBatch | Cyclic | Permuted | Reshuffled | RandomAllocation | FixedSize | BallsInBins | Poisson
+Batching = (
+    FullBatch
+    | Cyclic
+    | Permuted
+    | Reshuffled
+    | RandomAllocation
+    | FixedSize
+    | BallsInBins
+    | Poisson
+)

@@ -42,7 +42,8 @@ class Ball:
 @final
 @dataclass(frozen=True)
 class Box:
-    """The box [low, high] in each of ``dimension`` coordinates (leave ``dimension`` out if unknown)."""
+    """The box [low, high] in each of ``dimension`` coordinates (leave ``dimension`` out if
+    unknown)."""
 
     low: float
     high: float
@@ -51,14 +52,20 @@ class Box:
     def __post_init__(self) -> None:
         settle(self)
         if not (abs(self.low) <= RANGE[1] and abs(self.high) <= RANGE[1] and self.low < self.high):
-            raise InputError("box", f"needs numbers low < high within {RANGE[1]:g}", (self.low, self.high))
+            raise InputError(
+                "box", f"needs numbers low < high within {RANGE[1]:g}", (self.low, self.high)
+            )
         positive("width of the box", self.high - self.low)
         if self.dimension is not None:
             whole("dimension of the box", self.dimension)
 
     def diameter(self) -> float:
         """Largest Euclidean distance of two points; infinite where the dimension is unknown."""
-        return math.inf if self.dimension is None else (self.high - self.low) * math.sqrt(self.dimension)
+        return (
+            math.inf
+            if self.dimension is None
+            else (self.high - self.low) * math.sqrt(self.dimension)
+        )
 
 
 @final
@@ -90,23 +97,41 @@ class AffineBall:
         settle(self)
         positive("radius", self.radius)
         rows = self.normals
-        if not rows or len(rows) != len(self.offsets) or len({len(row) for row in rows}) != 1 or not rows[0]:
-            raise InputError("normals", "need one offset each, and all the same positive length",
-                             (len(rows), len(self.offsets)))
-        if not all(math.isfinite(x) and abs(x) <= RANGE[1] for row in (*rows, self.offsets) for x in row):
+        if (
+            not rows
+            or len(rows) != len(self.offsets)
+            or len({len(row) for row in rows}) != 1
+            or not rows[0]
+        ):
+            raise InputError(
+                "normals",
+                "need one offset each, and all the same positive length",
+                (len(rows), len(self.offsets)),
+            )
+        if not all(
+            math.isfinite(x) and abs(x) <= RANGE[1] for row in (*rows, self.offsets) for x in row
+        ):
             raise InputError("normals", f"and offsets must be finite numbers within {RANGE[1]:g}")
         self.centre()
 
     def centre(self) -> tuple[tuple[float, ...], float]:
-        """The point of the affine set next to 0, and the radius of the ball around it that is the domain."""
+        """The point of the affine set next to 0, and the radius of the ball around it that is the
+        domain."""
         rows, offsets = np.array(self.normals), np.array(self.offsets)
         if np.linalg.matrix_rank(rows) < len(rows):
-            raise InputError("normals", "must be linearly independent", None, "leave out the ones that follow")
+            raise InputError(
+                "normals", "must be linearly independent", None, "leave out the ones that follow"
+            )
         point = np.linalg.pinv(rows) @ offsets
         left = self.radius**2 - float(point @ point)
         if not left > 0:
-            raise InputError("radius", "must exceed the distance of the affine set from 0, "
-                             f"{math.sqrt(float(point @ point)):g}", self.radius, "the domain would be empty")
+            raise InputError(
+                "radius",
+                "must exceed the distance of the affine set from 0, "
+                f"{math.sqrt(float(point @ point)):g}",
+                self.radius,
+                "the domain would be empty",
+            )
         return tuple(point.tolist()), math.sqrt(left)
 
     def diameter(self) -> float:

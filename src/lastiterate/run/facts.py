@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from typing import final
+
 from lastiterate.errors import InputError
 from lastiterate.run.serialization import settle
-from dataclasses import dataclass, fields, replace
 from lastiterate.run.validation import RANGE
 
-
 # How well a number is known: a fact carries its value, its evidence and the reason.
+
 
 class Evidence(IntEnum):
     """How well a fact is known; a conclusion is as strong as the weakest fact it rests on.
 
-    From weak to strong: ``ASSUMED`` (the caller's word), ``TESTED`` (survived a search for a counterexample), ``PAID``
-    (measured on the private data by a mechanism that the certificate accounts for), ``ENFORCED`` (made true by what
-    the run does), ``PROVED`` (follows from other facts by a cited lemma).
+    From weak to strong: ``ASSUMED`` (the caller's word), ``TESTED`` (survived a search for a
+    counterexample), ``PAID`` (measured on the private data by a mechanism that the certificate
+    accounts for), ``ENFORCED`` (made true by what the run does), ``PROVED`` (follows from other
+    facts by a cited lemma).
     """
 
     ASSUMED = 1  #: the caller's word
     TESTED = 2  #: survived a search for a counterexample
-    PAID = 3  #: measured on the private data by a mechanism whose curve and failure are part of the certificate
+    #: measured on the private data by a mechanism whose curve and failure are part of the
+    #: certificate
+    PAID = 3
     ENFORCED = 4  #: made true by what the run itself does (clip rows, project, draw batches)
     PROVED = 5  #: follows from other facts by a cited lemma
 
@@ -39,7 +42,8 @@ class Fact:
     """A number ``value`` that holds for every data set and every neighbour of it, and ``why``.
 
     **Guarantee:** the constructor can only make ``ASSUMED`` facts; stronger ones are minted by the
-    library's own derivations, and say nothing about a loss that they are handed over with (``as_given``).
+    library's own derivations, and say nothing about a loss that they are handed over with
+    (``as_given``).
     """
 
     value: float
@@ -49,11 +53,14 @@ class Fact:
     def __post_init__(self) -> None:
         settle(self)
         if math.isnan(self.value):
-            raise InputError("a fact's value", "must be a number", self.value, "give the constant itself")
+            raise InputError(
+                "a fact's value", "must be a number", self.value, "give the constant itself"
+            )
 
     @property
     def json_type(self) -> str:
-        """Its "type" in JSON. What is stronger than tested is derived again by whoever reads, and never written."""
+        """Its "type" in JSON. What is stronger than tested is derived again by whoever reads, and
+        never written."""
         return TestedFact.__name__ if self.evidence is Evidence.TESTED else type(self).__name__
 
 
@@ -80,10 +87,15 @@ def mint(value: float, evidence: Evidence, why: str) -> Fact:
 def as_given(fact: Fact) -> Fact:
     """What is left of a fact that somebody hands over.
 
-    What a run enforced, a measurement paid for or a lemma proved holds there. Beside another loss it is the caller's
-    word; that a search found no counterexample remains so, and what was searched is said.
+    What a run enforced, a measurement paid for or a lemma proved holds there. Beside another loss
+    it is the caller's word; that a search found no counterexample remains so, and what was searched
+    is said.
     """
-    return fact if fact.evidence <= Evidence.TESTED else Fact(fact.value, f"given by the caller; elsewhere: {fact.why}")
+    return (
+        fact
+        if fact.evidence <= Evidence.TESTED
+        else Fact(fact.value, f"given by the caller; elsewhere: {fact.why}")
+    )
 
 
 def weakest(*facts: Fact) -> Evidence:
@@ -97,16 +109,15 @@ CHUNK = 256
 """Rows whose gradients the trainer may add in float32 before it goes on in float64."""
 
 
-
 FLOAT_SLACK = 1.25 * 2.0**-7
 """Relative allowance of enforced sensitivities for float32 arithmetic.
 
-Gradients are summed in float32 over chunks of at most 256 rows, and the chunks in float64. A neighbour differs in one
-chunk, whose two computed sums are each within gamma_256 * 256 L of the exact ones (Higham 2002, section 3.1: gamma_m =
-m u / (1 - m u), u = 2^-24, any order of summation): together less than 2^-7 (1 + 2^-15) L. Residuals are computed to a
-few u of their bound, and float64 sums to n 2^-53; the remaining quarter of the allowance is more than both.
+Gradients are summed in float32 over chunks of at most 256 rows, and the chunks in float64. A
+neighbour differs in one chunk, whose two computed sums are each within gamma_256 * 256 L of the
+exact ones (Higham 2002, section 3.1: gamma_m = m u / (1 - m u), u = 2^-24, any order of summation):
+together less than 2^-7 (1 + 2^-15) L. Residuals are computed to a few u of their bound, and float64
+sums to n 2^-53; the remaining quarter of the allowance is more than both.
 """
-
 
 
 @final
@@ -114,15 +125,15 @@ few u of their bound, and float64 sums to n 2^-53; the remaining quarter of the 
 class LossFacts:
     """Constants of a loss; plain numbers become ``ASSUMED`` facts, ``None`` means unknown.
 
-    ``sensitivity``: largest Euclidean change of the summed data gradient between neighbours of the run's own
-    adjacency. ``lipschitz``: bound on one record's data gradient. ``smooth``, ``strong``: bounds on the Hessian of
-    the objective, ``weak_convexity``: m with Hessian >= -m, which may exceed ``smooth`` (a loss that is nearly concave
-    may be steep); where neither is stated it is at least -``smooth``. All of them for every batch and whichever records
-    are zeroed, but for a ``strong`` above the ridge, which may be the two neighbours' own. ``log_sobolev``: a constant
-    c such that all laws on the tracing diffusion of both neighbours satisfy a log-Sobolev inequality (Chourasia et
-    al. 2021, Def. 3.2).
-    ``hoelder``, ``hoelder_exponent``: H and l in (0, 1] with |g(x) - g(y)| <= H |x - y|^l for every record's data
-    gradient g.
+    ``sensitivity``: largest Euclidean change of the summed data gradient between neighbours of the
+    run's own adjacency. ``lipschitz``: bound on one record's data gradient. ``smooth``, ``strong``:
+    bounds on the Hessian of the objective, ``weak_convexity``: m with Hessian >= -m, which may
+    exceed ``smooth`` (a loss that is nearly concave may be steep); where neither is stated it is at
+    least -``smooth``. All of them for every batch and whichever records are zeroed, but for a
+    ``strong`` above the ridge, which may be the two neighbours' own. ``log_sobolev``: a constant c
+    such that all laws on the tracing diffusion of both neighbours satisfy a log-Sobolev inequality
+    (Chourasia et al. 2021, Def. 3.2). ``hoelder``, ``hoelder_exponent``: H and l in (0, 1] with
+    |g(x) - g(y)| <= H |x - y|^l for every record's data gradient g.
     """
 
     sensitivity: Fact | float | None = None
@@ -139,20 +150,36 @@ class LossFacts:
         for item in fields(self):
             value = getattr(self, item.name)
             if type(value) is float:
-                object.__setattr__(self, item.name, value := Fact(value, f"{item.name} given by the caller"))
+                object.__setattr__(
+                    self, item.name, value := Fact(value, f"{item.name} given by the caller")
+                )
             if value is not None and not (value.value == 0 or RANGE[0] <= value.value <= RANGE[1]):
-                raise InputError(item.name, f"must be 0 or lie within {RANGE[0]:g} .. {RANGE[1]:g}", value.value,
-                                 "choose other units")
+                raise InputError(
+                    item.name,
+                    f"must be 0 or lie within {RANGE[0]:g} .. {RANGE[1]:g}",
+                    value.value,
+                    "choose other units",
+                )
         if self.fact("strong") > self.fact("smooth", math.inf):
-            raise InputError("strong", f"cannot exceed smooth = {self.fact('smooth'):g}", self.fact("strong"),
-                             "a Hessian's lower bound lies below its upper bound")
+            raise InputError(
+                "strong",
+                f"cannot exceed smooth = {self.fact('smooth'):g}",
+                self.fact("strong"),
+                "a Hessian's lower bound lies below its upper bound",
+            )
         if self.strong is not None and self.fact("weak_convexity") > 0:
-            raise InputError("weak_convexity", "must be absent or 0 where strong is stated",
-                             self.fact("weak_convexity"), "keep the one that holds")
+            raise InputError(
+                "weak_convexity",
+                "must be absent or 0 where strong is stated",
+                self.fact("weak_convexity"),
+                "keep the one that holds",
+            )
         if (self.hoelder is None) != (self.hoelder_exponent is None):
             raise InputError("hoelder", "and hoelder_exponent belong together", None, "state both")
         if not 0 < self.fact("hoelder_exponent", 1.0) <= 1:
-            raise InputError("hoelder_exponent", "must lie in (0, 1]", self.fact("hoelder_exponent"))
+            raise InputError(
+                "hoelder_exponent", "must lie in (0, 1]", self.fact("hoelder_exponent")
+            )
 
     def fact(self, name: str, default: float = 0.0) -> float:
         """Value of a constant, or ``default`` when it is unknown."""
@@ -163,17 +190,22 @@ class LossFacts:
 def as_stated(facts: LossFacts) -> LossFacts:
     """``facts`` as the word of whoever hands them over: none of them stronger than ``TESTED``."""
     known = {item.name: getattr(facts, item.name) for item in fields(facts)}
-    return replace(facts, **{name: as_given(fact) for name, fact in known.items() if fact is not None})
+    return replace(
+        facts, **{name: as_given(fact) for name, fact in known.items() if fact is not None}
+    )
 
 
 def after_clipping(facts: LossFacts, *, scalar_residual: bool) -> LossFacts:
     """Facts that survive per-example clipping.
 
-    A clamped scalar residual is the gradient of a convex function that is as smooth as before, and a
-    clip that never acts changes nothing. Otherwise the clipped field need not be a gradient field at all: curvature
-    statements are dropped, and only the exact constant of the clipped step (``clipped_step_lipschitz``) remains.
+    A clamped scalar residual is the gradient of a convex function that is as smooth as before, and
+    a clip that never acts changes nothing. Otherwise the clipped field need not be a gradient field
+    at all: curvature statements are dropped, and only the exact constant of the clipped step
+    (``clipped_step_lipschitz``) remains.
     """
-    return facts if scalar_residual else replace(facts, smooth=None, strong=None, weak_convexity=None)
+    return (
+        facts if scalar_residual else replace(facts, smooth=None, strong=None, weak_convexity=None)
+    )
 
 
 def known(facts: object, name: str) -> Fact | None:

@@ -1,8 +1,8 @@
 """Losses as the accountant sees them: constants derived from what the trainer enforces, no arrays.
 
-A loss is ``mean over records of data term + ridge/2 |theta|^2``; the ridge is added once per step, outside
-records and clipping. ``lipschitz`` and ``sensitivity`` speak of one record's data term only, ``smooth`` and
-``strong`` of the whole objective, for every data set.
+A loss is ``mean over records of data term + ridge/2 |theta|^2``; the ridge is added once per step,
+outside records and clipping. ``lipschitz`` and ``sensitivity`` speak of one record's data term
+only, ``smooth`` and ``strong`` of the whole objective, for every data set.
 """
 
 from __future__ import annotations
@@ -14,20 +14,19 @@ from functools import lru_cache
 from typing import Any, ClassVar, final
 
 from lastiterate.errors import InputError
-from lastiterate.run.validation import Weights, check_class_weights
-from lastiterate.run.facts import Evidence, mint
-from lastiterate.run.facts import LossFacts, as_stated
+from lastiterate.run.facts import Evidence, LossFacts, as_stated, mint
 from lastiterate.run.serialization import settle
-from lastiterate.run.validation import executable, whole
+from lastiterate.run.validation import Weights, check_class_weights, executable, whole
 
 
 class Objective(ABC):
     """The questions that every loss answers.
 
-    ``outputs``: rows of the weight matrix, ``None`` where it is unknown. ``ridge``: what the trainer adds outside the
-    records (0 where the loss is known only by its constants). ``scalar_residual``: whether a record's data gradient is
-    a number times its row, so that clipping it keeps the loss convex and smooth. ``class_weights``: what a record of
-    each class counts, at most 1; its contribution is clipped first, then weighted.
+    ``outputs``: rows of the weight matrix, ``None`` where it is unknown. ``ridge``: what the
+    trainer adds outside the records (0 where the loss is known only by its constants).
+    ``scalar_residual``: whether a record's data gradient is a number times its row, so that
+    clipping it keeps the loss convex and smooth. ``class_weights``: what a record of each class
+    counts, at most 1; its contribution is clipped first, then weighted.
     """
 
     ridge: float
@@ -52,15 +51,17 @@ class Objective(ABC):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Logistic(Objective):
-    """Binary logistic regression on rows clipped to ``row_norm``, with a penalised intercept column.
+    """Binary logistic regression on rows clipped to ``row_norm``, with a penalised intercept
+    column.
 
-    ``row_norm``: Euclidean, public. ``ridge``: coefficient of |theta|^2 / 2. ``intercept``: the constant that is added
-    to every row as a column (0: none). Labels are 0 and 1.
+    ``row_norm``: Euclidean, public. ``ridge``: coefficient of |theta|^2 / 2. ``intercept``: the
+    constant that is added to every row as a column (0: none). Labels are 0 and 1.
 
-    ``cap``: the probability that the other class gets, 1 - p_y, counts at most this much in a gradient. The loss goes
-    on as a straight line beyond, and stays convex and as smooth.
+    ``cap``: the probability that the other class gets, 1 - p_y, counts at most this much in a
+    gradient. The loss goes on as a straight line beyond, and stays convex and as smooth.
 
-    ``class_weights``: what a record of each class counts, at most 1; its contribution is clipped first, then weighted.
+    ``class_weights``: what a record of each class counts, at most 1; its contribution is clipped
+    first, then weighted.
     """
 
     row_norm: float = 1.0
@@ -85,24 +86,34 @@ class Logistic(Objective):
         return 2
 
     def facts(self) -> LossFacts:
-        """Constants of the class that counts most, whose weight is 1: weights below it make them no larger."""
+        """Constants of the class that counts most, whose weight is 1: weights below it make them no
+        larger."""
         b = math.hypot(self.row_norm, self.intercept)
         if self.cap is None:
-            return _convex(b, b * b / 4, self.ridge, "|sigmoid - label| <= 1, its slope at most 1/4")
-        return _convex(self.cap * b, steepest(self.cap) * b * b, self.ridge,
-                       f"|sigmoid - label| capped at {self.cap:g}, its slope at most c (1 - c) (c at most 1/2)")
+            return _convex(
+                b, b * b / 4, self.ridge, "|sigmoid - label| <= 1, its slope at most 1/4"
+            )
+        return _convex(
+            self.cap * b,
+            steepest(self.cap) * b * b,
+            self.ridge,
+            f"|sigmoid - label| capped at {self.cap:g}, its slope at most c (1 - c) (c at most "
+            f"1/2)",
+        )
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Softmax(Objective):
-    """Softmax regression over ``classes`` on rows clipped to ``row_norm``; labels are 0, ..., ``classes`` - 1.
+    """Softmax regression over ``classes`` on rows clipped to ``row_norm``; labels are 0, ...,
+    ``classes`` - 1.
 
     ``row_norm``, ``ridge``, ``intercept``: as for ``Logistic``.
 
-    ``cap``: the probability that the other classes get, 1 - p_y, counts at most this much: the gradient p - e_y by the
-    scores is scaled by min(1, cap / (1 - p_y)). It is the gradient of a convex function, as smooth as before, which
-    clipping the vector is not (docs/theorems/capped-losses). ``class_weights``: as for ``Logistic``.
+    ``cap``: the probability that the other classes get, 1 - p_y, counts at most this much: the
+    gradient p - e_y by the scores is scaled by min(1, cap / (1 - p_y)). It is the gradient of a
+    convex function, as smooth as before, which clipping the vector is not
+    (docs/theorems/capped-losses). ``class_weights``: as for ``Logistic``.
     """
 
     classes: int
@@ -133,8 +144,13 @@ class Softmax(Objective):
         if self.cap is None:
             why = "|p - e_y| <= sqrt 2, Hessian of log-sum-exp <= 1/2"
             return _convex(math.sqrt(2) * b, b * b / 2, self.ridge, why)
-        return _convex(math.sqrt(2) * self.cap * b, 2 * steepest(self.cap) * b * b, self.ridge,
-                       f"1 - p_y capped at {self.cap:g}, Hessian by the scores at most 2 c (1 - c) (c at most 1/2)")
+        return _convex(
+            math.sqrt(2) * self.cap * b,
+            2 * steepest(self.cap) * b * b,
+            self.ridge,
+            f"1 - p_y capped at {self.cap:g}, Hessian by the scores at most 2 c (1 - c) (c at most "
+            f"1/2)",
+        )
 
 
 def steepest(cap: float) -> float:
@@ -145,9 +161,11 @@ def steepest(cap: float) -> float:
 @final
 @dataclass(frozen=True, kw_only=True)
 class HuberRidge(Objective):
-    """Ridge regression with the residual clamped to ``residual_clip`` (a Huber loss); targets are numbers.
+    """Ridge regression with the residual clamped to ``residual_clip`` (a Huber loss); targets are
+    numbers.
 
-    ``residual_clip``: in units of the target. ``row_norm``, ``ridge``, ``intercept``: as for ``Logistic``.
+    ``residual_clip``: in units of the target. ``row_norm``, ``ridge``, ``intercept``: as for
+    ``Logistic``.
     """
 
     row_norm: float = 1.0
@@ -172,7 +190,9 @@ class HuberRidge(Objective):
 
     def facts(self) -> LossFacts:
         b = math.hypot(self.row_norm, self.intercept)
-        return _convex(self.residual_clip * b, b * b, self.ridge, "residuals are clamped, slope at most 1")
+        return _convex(
+            self.residual_clip * b, b * b, self.ridge, "residuals are clamped, slope at most 1"
+        )
 
 
 @final
@@ -180,12 +200,13 @@ class HuberRidge(Objective):
 class Abstract(Objective):
     """Any other loss, known only through its ``constants``: what is not stated is unknown.
 
-    Composition needs a clipping norm or a sensitivity; a network's loss is described like this. ``class_weights``: as
-    for ``Logistic``, of records whose second part is their class; not beside constants, which speak of records that
-    count alike.
+    Composition needs a clipping norm or a sensitivity; a network's loss is described like this.
+    ``class_weights``: as for ``Logistic``, of records whose second part is their class; not beside
+    constants, which speak of records that count alike.
 
-    **Guarantee:** constants are the caller's word, however well they were known of the loss that they were derived
-    for; those that survived a search (``falsify``) stay ``TESTED``. Copies and pickles are looked at again.
+    **Guarantee:** constants are the caller's word, however well they were known of the loss that
+    they were derived for; those that survived a search (``falsify``) stay ``TESTED``. Copies and
+    pickles are looked at again.
     """
 
     constants: LossFacts = LossFacts()
@@ -200,8 +221,13 @@ class Abstract(Objective):
             return
         check_class_weights(self.class_weights, max(2, len(self.class_weights)))
         if self.constants != LossFacts():
-            raise InputError("class_weights", "must be left out beside constants of the loss, which speak of "
-                             "records that count alike", self.class_weights, "leave the constants out")
+            raise InputError(
+                "class_weights",
+                "must be left out beside constants of the loss, which speak of "
+                "records that count alike",
+                self.class_weights,
+                "leave the constants out",
+            )
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         object.__setattr__(self, "constants", state["constants"])
@@ -222,7 +248,8 @@ class Abstract(Objective):
 
 
 def derived(constants: LossFacts) -> Abstract:
-    """A loss whose constants keep their evidence; for derivations inside this library only, as ``mint``."""
+    """A loss whose constants keep their evidence; for derivations inside this library only, as
+    ``mint``."""
     loss = Abstract()
     object.__setattr__(loss, "constants", constants)
     return loss
@@ -238,15 +265,21 @@ def _convex(lipschitz: float, curvature: float, ridge: float, why: str) -> LossF
     enforced = Evidence.ENFORCED
     return LossFacts(
         lipschitz=mint(lipschitz, enforced, f"rows are clipped before training; {why}"),
-        smooth=mint(curvature + ridge, enforced, f"rows are clipped before training; {why}; plus the ridge"),
-        strong=mint(ridge, Evidence.PROVED, "the data term is convex, the ridge adds its own curvature"),
+        smooth=mint(
+            curvature + ridge, enforced, f"rows are clipped before training; {why}; plus the ridge"
+        ),
+        strong=mint(
+            ridge, Evidence.PROVED, "the data term is convex, the ridge adds its own curvature"
+        ),
         weak_convexity=mint(0.0, Evidence.PROVED, "the data term is convex"),
     )
 
 
 def _check_cap(cap: float | None) -> None:
     if cap is not None and not 1e-6 <= cap < 1:
-        raise InputError("cap", "must lie between 1e-6 and 1", cap, "without it gradients count in full")
+        raise InputError(
+            "cap", "must lie between 1e-6 and 1", cap, "without it gradients count in full"
+        )
 
 
 def _check_linear(loss: Logistic | Softmax | HuberRidge) -> None:

@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
-from lastiterate.run.base import Described
-import math
-from typing import ClassVar, final
+
 from lastiterate.errors import InputError
-from lastiterate.run.serialization import settle
-from lastiterate.run.noise import NoiseMultiplier
-from lastiterate.run.batching import FullBatch
-from lastiterate.run.domains import Everywhere
-from lastiterate.run.losses import Logistic, Softmax
-from lastiterate.run.step_sizes import Fixed
-from lastiterate.run.step_sizes import Constant
-from lastiterate.run.validation import executable, whole
-from lastiterate.run.batching import Poisson
-from lastiterate.run.losses import HuberRidge, Logistic, Softmax
-from lastiterate.run.step_sizes import RelativeToSmooth
-from typing import Any, final
 from lastiterate.run import serialization as codec
+from lastiterate.run.base import Described
+from lastiterate.run.batching import FullBatch, Poisson
+from lastiterate.run.domains import Everywhere
 from lastiterate.run.losses import HuberRidge, LinearLoss, Logistic, Softmax
-from lastiterate.run.validation import positive, whole
+from lastiterate.run.noise import NoiseMultiplier
+from lastiterate.run.serialization import settle
+from lastiterate.run.step_sizes import Constant, Fixed, RelativeToSmooth
+from lastiterate.run.validation import executable, positive, whole
 
+# How the released parameters come about: the questions that every method answers, and plain noisy
+# descent.
 
-# How the released parameters come about: the questions that every method answers, and plain noisy descent.
 
 class ReleaseMethod(ABC):
     """The questions that every method answers.
 
-    ``noisy_steps``: whether every step adds noise to its mean gradient, of a size that is known beforehand: what
-    ``noise_stds`` gives. ``hides_way``: whether what is visited before the end has no noise, and no guarantee.
-    ``charges_way``: whether every iterate counts as released, whatever is released. ``averaged``: whether what is
-    released is an average of iterates.
+    ``noisy_steps``: whether every step adds noise to its mean gradient, of a size that is known
+    beforehand: what ``noise_stds`` gives. ``hides_way``: whether what is visited before the end has
+    no noise, and no guarantee. ``charges_way``: whether every iterate counts as released, whatever
+    is released. ``averaged``: whether what is released is an average of iterates.
     """
 
     noisy_steps: ClassVar[bool] = False
@@ -57,11 +51,13 @@ class ReleaseMethod(ABC):
 
     @abstractmethod
     def farthest_draw(self, run: Described) -> float:
-        """How many standard deviations of one draw of noise hide a record, at most; infinite where a draw is silent."""
+        """How many standard deviations of one draw of noise hide a record, at most; infinite where
+        a draw is silent."""
 
     @abstractmethod
     def stated_noise(self, run: Described) -> dict[str, Any]:
-        """The noise in numbers, JSON-ready: kind, same_every_step, std_of_mean_gradient, multiplier."""
+        """The noise in numbers, JSON-ready: kind, same_every_step, std_of_mean_gradient,
+        multiplier."""
 
     @abstractmethod
     def words(self, run: Described) -> str:
@@ -97,20 +93,33 @@ class NoisySteps(ReleaseMethod):
         return together * run.facts().fact("sensitivity", float("inf")) / (run.divisor * least)
 
     def stated_noise(self, run: Described) -> dict[str, Any]:
-        return {"kind": type(run.noise).__name__, "same_every_step": run.same_noise,
-                "std_of_mean_gradient": run.largest_noise,
-                "multiplier": run.largest_noise * run.divisor / run.noise_unit if run.noise_unit else None}
+        return {
+            "kind": type(run.noise).__name__,
+            "same_every_step": run.same_noise,
+            "std_of_mean_gradient": run.largest_noise,
+            "multiplier": run.largest_noise * run.divisor / run.noise_unit
+            if run.noise_unit
+            else None,
+        }
 
     def words(self, run: Described) -> str:
         assert run.noise is not None
-        stated = run.noise.words or f"noise std {run.largest_noise:.4g} on the mean gradient{_of_steps(run)}"
+        stated = (
+            run.noise.words
+            or f"noise std {run.largest_noise:.4g} on the mean gradient{_of_steps(run)}"
+        )
         return f"{run.steps} steps on {run.n} records, {type(run.batching).__name__}, {stated}"
 
     def calibrated(self, run: Described) -> str:
         unit = run.noise_unit
-        multiplier = "" if not unit else f"noise multiplier {run.largest_noise * run.divisor / unit:.6g}, "
-        return (f"{run.steps} steps with {multiplier}standard deviation {run.largest_noise:.6g} per coordinate of the "
-                f"mean gradient{_of_steps(run)}")
+        multiplier = (
+            "" if not unit else f"noise multiplier {run.largest_noise * run.divisor / unit:.6g}, "
+        )
+        return (
+            f"{run.steps} steps with {multiplier}standard deviation {run.largest_noise:.6g} per "
+            f"coordinate of the "
+            f"mean gradient{_of_steps(run)}"
+        )
 
 
 @final
@@ -126,6 +135,7 @@ def _of_steps(run: Described) -> str:
 
 # Averages of iterates: what is released in the place of the last one.
 
+
 class AveragedSteps(NoisySteps):
     """What averages have in common: a function of all iterates, which count as released."""
 
@@ -135,8 +145,12 @@ class AveragedSteps(NoisySteps):
     def check(self, run: Described) -> None:
         """Where all iterates are released, anybody averages them."""
         if run.release != "last":
-            raise InputError("release", "must be 'last' where an average is released", run.release,
-                             "use method=Descent(), and average the iterates that are released")
+            raise InputError(
+                "release",
+                "must be 'last' where an average is released",
+                run.release,
+                "use method=Descent(), and average the iterates that are released",
+            )
 
 
 @final
@@ -159,8 +173,8 @@ class TailAverage(AveragedSteps):
 @final
 @dataclass(frozen=True)
 class ExponentialAverage(AveragedSteps):
-    """A mean of all iterates, each with ``decay`` times the weight of the one behind it; weights sum to one, and the
-    first parameters have none."""
+    """A mean of all iterates, each with ``decay`` times the weight of the one behind it; weights
+    sum to one, and the first parameters have none."""
 
     decay: float = 0.99
 
@@ -171,6 +185,7 @@ class ExponentialAverage(AveragedSteps):
 
 
 # What parts of a run may stand beside one another: refusals in one form.
+
 
 def allow(run: Described, where: str, remedy: str, **allowed: tuple[type, ...]) -> None:
     """Refuse the fields of ``run`` whose type is not one of those ``allowed`` for it."""
@@ -193,7 +208,8 @@ def multiplier_of(run: Described) -> float:
     return run.noise.z
 
 
-# The minimiser of an objective with a random linear term: what it may be combined with, and its numbers.
+# The minimiser of an objective with a random linear term: what it may be combined with, and its
+# numbers.
 
 KEPT = 0.875
 """The part of the ridge that acceleration counts on; the rest absorbs errors of gradients."""
@@ -202,12 +218,14 @@ KEPT = 0.875
 @final
 @dataclass(frozen=True)
 class PerturbedMinimiser(ReleaseMethod):
-    """Noise is drawn once: a random linear term of the objective, whose minimiser is released (docs/theorems).
+    """Noise is drawn once: a random linear term of the objective, whose minimiser is released
+    (docs/theorems).
 
-    The objective summed over records gets <b, theta>, b ~ N(0, (z L)^2 I) with L the loss's Lipschitz constant and z
-    the run's ``NoiseMultiplier``. ``parameters``: how many weights the model has, intercepts included. ``last``: the
-    minimiser, which is found up to a public tolerance, gets noise of standard deviation ``last`` z L / (n smooth)
-    before it is released: a part of the least that b leaves in any direction, for n records and an objective that is
+    The objective summed over records gets <b, theta>, b ~ N(0, (z L)^2 I) with L the loss's
+    Lipschitz constant and z the run's ``NoiseMultiplier``. ``parameters``: how many weights the
+    model has, intercepts included. ``last``: the minimiser, which is found up to a public
+    tolerance, gets noise of standard deviation ``last`` z L / (n smooth) before it is released: a
+    part of the least that b leaves in any direction, for n records and an objective that is
     ``smooth`` on average.
     """
 
@@ -227,16 +245,35 @@ class PerturbedMinimiser(ReleaseMethod):
     def check(self, run: Described) -> None:
         """Its steps have no noise, and only its end is released."""
         where, nothing = "where the objective is perturbed", (type(None),)
-        allow(run, where, "the minimiser of one convex objective of a classifier is released", loss=(
-            Logistic, Softmax), batching=(FullBatch,), step_size=(Constant,), domain=(Everywhere,), start=(Fixed,),
-            prox=nothing, clip=nothing, update=nothing, noise=(NoiseMultiplier, type(None)))
+        allow(
+            run,
+            where,
+            "the minimiser of one convex objective of a classifier is released",
+            loss=(Logistic, Softmax),
+            batching=(FullBatch,),
+            step_size=(Constant,),
+            domain=(Everywhere,),
+            start=(Fixed,),
+            prox=nothing,
+            clip=nothing,
+            update=nothing,
+            noise=(NoiseMultiplier, type(None)),
+        )
         if run.release != "last":
-            raise InputError("release", f"must be 'last' {where}", run.release,
-                             "what the solver visits on its way has no noise")
+            raise InputError(
+                "release",
+                f"must be 'last' {where}",
+                run.release,
+                "what the solver visits on its way has no noise",
+            )
         assert run.loss.outputs is not None
         if self.parameters % run.loss.outputs or self.parameters < 2 * run.loss.outputs:
-            raise InputError("parameters", f"must be {run.loss.outputs} outputs times the columns of a row",
-                             self.parameters, "count the features and the intercept")
+            raise InputError(
+                "parameters",
+                f"must be {run.loss.outputs} outputs times the columns of a row",
+                self.parameters,
+                "count the features and the intercept",
+            )
         only_single_rows(run, where, "its proof speaks of records of one row")
 
     def last_noise(self, run: Described) -> float:
@@ -251,21 +288,34 @@ class PerturbedMinimiser(ReleaseMethod):
 
     def stated_noise(self, run: Described) -> dict[str, Any]:
         """One draw that every mean gradient of the solver holds."""
-        return {"kind": type(self).__name__, "same_every_step": True, "std_of_mean_gradient": linear_term(run) / run.n,
-                "multiplier": linear_term(run) / run.noise_unit if run.noise_unit else None}
+        return {
+            "kind": type(self).__name__,
+            "same_every_step": True,
+            "std_of_mean_gradient": linear_term(run) / run.n,
+            "multiplier": linear_term(run) / run.noise_unit if run.noise_unit else None,
+        }
 
     def words(self, run: Described) -> str:
-        return (f"the minimiser over {run.n} records, {run.steps} solver steps, one linear term of multiplier "
-                f"{multiplier_of(run):.4g}")
+        return (
+            f"the minimiser over {run.n} records, {run.steps} solver steps, one linear term of "
+            f"multiplier "
+            f"{multiplier_of(run):.4g}"
+        )
 
     def calibrated(self, run: Described) -> str:
-        return (f"{run.steps} steps of the solver, one random linear term of multiplier {multiplier_of(run):.6g}, and "
-                f"noise of {self.last:.3g} of its least effect on the minimiser")
+        return (
+            f"{run.steps} steps of the solver, one random linear term of multiplier "
+            f"{multiplier_of(run):.6g}, and "
+            f"noise of {self.last:.3g} of its least effect on the minimiser"
+        )
 
     @property
     def beyond_composition(self) -> str:
-        return ("composition has nothing to charge for: one random term of the objective is drawn, no step has noise, "
-                "and what the solver visits stays secret")
+        return (
+            "composition has nothing to charge for: one random term of the objective is drawn, no "
+            "step has noise, "
+            "and what the solver visits stays secret"
+        )
 
 
 def linear_term(run: Described) -> float:
@@ -275,7 +325,8 @@ def linear_term(run: Described) -> float:
 
 
 def contraction(run: Described) -> float:
-    """a = sqrt(step ``KEPT`` ridge): what accelerated steps take off the distance to the optimum, in squares."""
+    """a = sqrt(step ``KEPT`` ridge): what accelerated steps take off the distance to the optimum,
+    in squares."""
     return math.sqrt(run.first_step * KEPT * run.loss.facts().fact("strong"))
 
 
@@ -285,18 +336,23 @@ def look_ahead(run: Described) -> float:
     return (1 - a) / (1 + a)
 
 
-# Variance-reduced steps: what they may be combined with, and the numbers that proof and trainer share.
+# Variance-reduced steps: what they may be combined with, and the numbers that proof and trainer
+# share.
+
 
 @final
 @dataclass(frozen=True)
 class VarianceReduced(ReleaseMethod):
-    """Variance-reduced steps on a linear model (DP-SVRG): their noise shrinks with the way since the last snapshot.
+    """Variance-reduced steps on a linear model (DP-SVRG): their noise shrinks with the way since
+    the last snapshot.
 
-    Step k = 0, ``every``, 2 ``every``, ... takes a snapshot: the mean gradient of all n records at the iterate, with
-    noise of standard deviation ``snapshot`` z L / n per coordinate, which it follows. All other steps follow the same
-    noisy mean, and the mean over a batch of what every record's gradient has moved since: vectors that are clipped to
-    c = min(2 L, beta |theta - snapshot|), with noise of z c / divisor. z is the run's ``NoiseMultiplier``, L and beta
-    are the loss's Lipschitz constant and the smoothness of its data term (docs/theorems/variance-reduction).
+    Step k = 0, ``every``, 2 ``every``, ... takes a snapshot: the mean gradient of all n records at
+    the iterate, with noise of standard deviation ``snapshot`` z L / n per coordinate, which it
+    follows. All other steps follow the same noisy mean, and the mean over a batch of what every
+    record's gradient has moved since: vectors that are clipped to c = min(2 L, beta |theta -
+    snapshot|), with noise of z c / divisor. z is the run's ``NoiseMultiplier``, L and beta are the
+    loss's Lipschitz constant and the smoothness of its data term
+    (docs/theorems/variance-reduction).
     """
 
     every: int
@@ -310,13 +366,26 @@ class VarianceReduced(ReleaseMethod):
 
     def check(self, run: Described) -> None:
         """A bound on what a gradient moves needs a known, smooth loss."""
-        allow(run, "where steps follow snapshots", "a capped loss (cap=) needs no clip", loss=(
-            Logistic, Softmax, HuberRidge), batching=(Poisson,), clip=(type(None),), update=(type(None),),
-            noise=(NoiseMultiplier, type(None)))
+        allow(
+            run,
+            "where steps follow snapshots",
+            "a capped loss (cap=) needs no clip",
+            loss=(Logistic, Softmax, HuberRidge),
+            batching=(Poisson,),
+            clip=(type(None),),
+            update=(type(None),),
+            noise=(NoiseMultiplier, type(None)),
+        )
         if type(run.step_size) is RelativeToSmooth:
-            raise InputError("step_size", "must be stated where steps follow snapshots", "RelativeToSmooth",
-                             "use Constant, InverseDecay or Steps")
-        only_single_rows(run, "where steps follow snapshots", "use rows_per_unit, for group privacy")
+            raise InputError(
+                "step_size",
+                "must be stated where steps follow snapshots",
+                "RelativeToSmooth",
+                "use Constant, InverseDecay or Steps",
+            )
+        only_single_rows(
+            run, "where steps follow snapshots", "use rows_per_unit, for group privacy"
+        )
 
     def taken(self, run: Described) -> int:
         """How many snapshots a run takes."""
@@ -342,22 +411,37 @@ class VarianceReduced(ReleaseMethod):
 
     def stated_noise(self, run: Described) -> dict[str, Any]:
         """The deviation is that of a snapshot; between them it shrinks with the parameters' way."""
-        return {"kind": type(self).__name__, "same_every_step": False, "multiplier": self.difference_multiplier(run),
-                "std_of_mean_gradient": self.snapshot_multiplier(run) * run.facts().fact("lipschitz") / run.n}
+        return {
+            "kind": type(self).__name__,
+            "same_every_step": False,
+            "multiplier": self.difference_multiplier(run),
+            "std_of_mean_gradient": self.snapshot_multiplier(run)
+            * run.facts().fact("lipschitz")
+            / run.n,
+        }
 
     def words(self, run: Described) -> str:
-        return (f"{run.steps} steps on {run.n} records, {type(run.batching).__name__}, a snapshot every {self.every} "
-                f"steps, multiplier {self.snapshot_multiplier(run):.4g}, between them "
-                f"{self.difference_multiplier(run):.4g}")
+        return (
+            f"{run.steps} steps on {run.n} records, {type(run.batching).__name__}, a snapshot "
+            f"every {self.every} "
+            f"steps, multiplier {self.snapshot_multiplier(run):.4g}, between them "
+            f"{self.difference_multiplier(run):.4g}"
+        )
 
     def calibrated(self, run: Described) -> str:
-        return (f"{run.steps} steps, noise multiplier {self.snapshot_multiplier(run):.6g} at every snapshot and "
-                f"{self.difference_multiplier(run):.6g} of a difference's clip between them")
+        return (
+            f"{run.steps} steps, noise multiplier {self.snapshot_multiplier(run):.6g} at every "
+            f"snapshot and "
+            f"{self.difference_multiplier(run):.6g} of a difference's clip between them"
+        )
 
     @property
     def beyond_composition(self) -> str:
-        return ("composition has no single noise to charge for: between snapshots it follows the parameters; every "
-                "step counts, and that {secret} stay secret is part of the price")
+        return (
+            "composition has no single noise to charge for: between snapshots it follows the "
+            "parameters; every "
+            "step counts, and that {secret} stay secret is part of the price"
+        )
 
 
 def moved_smooth(run: Described) -> float:
@@ -390,7 +474,8 @@ def last_noise(method: Method, run: Described) -> float:
 # The exact minimiser of a ridge problem that was trained without noise, as any solver finds it.
 
 NORM_SLACK = 1e-6
-"""How much longer than the loss's ``row_norm``, relatively, rows may be: they are looked at and not clipped."""
+"""How much longer than the loss's ``row_norm``, relatively, rows may be: they are looked at and not
+clipped."""
 
 
 @final
@@ -398,8 +483,9 @@ NORM_SLACK = 1e-6
 class RidgeMinimiser:
     """The weights that minimise the mean of ``loss`` over ``n`` records, ridge included.
 
-    ``residual``: the largest Euclidean norm of the objective's gradient that is accepted as the end of the solver.
-    Errors: ``InputError`` where the loss has no ridge, so that nothing says how far one record moves its minimiser.
+    ``residual``: the largest Euclidean norm of the objective's gradient that is accepted as the end
+    of the solver. Errors: ``InputError`` where the loss has no ridge, so that nothing says how far
+    one record moves its minimiser.
 
     **Guarantee:** it says nothing about differential privacy: such a model has none.
     """
@@ -413,8 +499,12 @@ class RidgeMinimiser:
         whole("n", self.n)
         positive("residual", self.residual)
         if not self.loss.ridge > 0:
-            raise InputError("ridge", "must be positive where a minimiser is to forget records", self.loss.ridge,
-                             "without it one record may move the minimiser by any distance")
+            raise InputError(
+                "ridge",
+                "must be positive where a minimiser is to forget records",
+                self.loss.ridge,
+                "without it one record may move the minimiser by any distance",
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready description; ``from_dict`` gives it back."""
@@ -423,8 +513,13 @@ class RidgeMinimiser:
     @classmethod
     def from_dict(cls, data: object) -> RidgeMinimiser:
         """Read a description; ``InputError`` for anything else."""
-        decoded = codec.decode(data, "training", {kind.__name__: kind for kind in (cls, Logistic, Softmax, HuberRidge)})
+        decoded = codec.decode(
+            data, "training", {kind.__name__: kind for kind in (cls, Logistic, Softmax, HuberRidge)}
+        )
         if type(decoded) is not cls:
-            raise InputError("training", "must be a JSON object with \"type\": \"RidgeMinimiser\"",
-                             type(decoded).__name__)
+            raise InputError(
+                "training",
+                'must be a JSON object with "type": "RidgeMinimiser"',
+                type(decoded).__name__,
+            )
         return decoded

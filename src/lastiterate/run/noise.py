@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
-from lastiterate.errors import InputError
-from lastiterate.run.validation import Array, repeated
-from lastiterate.run.step_sizes import Schedule
-import math
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, final
+from typing import ClassVar, Self, final
+
 import numpy as np
-from lastiterate.run.validation import Array, frozen
+
+from lastiterate.errors import InputError
 from lastiterate.run.serialization import settle
-from lastiterate.run.validation import positive, whole
-from typing import final
-from lastiterate.run.validation import Array, frozen, repeated
-from lastiterate.run.validation import all_positive, positive
+from lastiterate.run.step_sizes import Schedule
+from lastiterate.run.validation import Array, all_positive, frozen, positive, repeated, whole
 
+# What every description of noise answers.  The canonical quantity is the standard deviation per
+# coordinate of what is drawn anew at a step, as noise on the mean gradient. ``stds`` is the only
+# place that knows it. It gets what it may need of the run: the schedule of step sizes, the number
+# that a noise multiplier multiplies, and the public divisor of summed gradients.
 
-# What every description of noise answers.
-#
-# The canonical quantity is the standard deviation per coordinate of what is drawn anew at a step, as noise on the mean
-# gradient. ``stds`` is the only place that knows it. It gets what it may need of the run: the schedule of step sizes, the
-# number that a noise multiplier multiplies, and the public divisor of summed gradients.
 
 class Perturbation(ABC):
     """The questions that every description of noise answers.
@@ -36,10 +30,13 @@ class Perturbation(ABC):
     independent: ClassVar[bool] = True
 
     @abstractmethod
-    def stds(self, first: int, last: int, schedule: Schedule, unit: float | None, divisor: float) -> Array:
+    def stds(
+        self, first: int, last: int, schedule: Schedule, unit: float | None, divisor: float
+    ) -> Array:
         """Standard deviations at the steps first, ..., last - 1, read-only; shape (last - first,).
 
-        ``unit``: clipping norm (or Lipschitz constant) of one record, ``None`` where the run has neither.
+        ``unit``: clipping norm (or Lipschitz constant) of one record, ``None`` where the run has
+        neither.
         """
 
     @abstractmethod
@@ -52,7 +49,8 @@ class Perturbation(ABC):
 
     @abstractmethod
     def with_unit(self) -> Self:
-        """The same kind of noise with its number set to 1, the start of a search (a list is left as it is)."""
+        """The same kind of noise with its number set to 1, the start of a search (a list is left as
+        it is)."""
 
     def shortened(self, steps: int) -> Self:
         """The noise of the first ``steps`` steps."""
@@ -69,11 +67,13 @@ class Perturbation(ABC):
         """Refuse a run of so many steps that the description does not fit."""
 
     def column(self, steps: int) -> Array:
-        """The first column of C, without the zeros at its end: the steps add C^{-1} Z, Z of independent draws."""
+        """The first column of C, without the zeros at its end: the steps add C^{-1} Z, Z of
+        independent draws."""
         return repeated(1.0, 1)
 
     def largest_sum(self, blocks: int, steps: int) -> float:
-        """How many contributions of one record a single draw hides, at most, in a run over so many blocks."""
+        """How many contributions of one record a single draw hides, at most, in a run over so many
+        blocks."""
         return 1.0
 
     def reach(self, steps: int) -> float:
@@ -92,14 +92,19 @@ class Perturbation(ABC):
 
     @property
     def temperature(self) -> float | None:
-        """sigma^2 where the iterate gets sqrt(2 step) sigma N(0, I) at every step, by the form of the description."""
+        """sigma^2 where the iterate gets sqrt(2 step) sigma N(0, I) at every step, by the form of
+        the description."""
         return None
 
 
 def nothing_to_multiply(z: float) -> InputError:
     """The refusal of a multiplier where nothing bounds a record."""
-    return InputError("noise_multiplier", "needs a clip or a lipschitz constant to multiply", z,
-                      "give clip=C, lipschitz=L, or the noise itself: noise=GradientNoise(std)")
+    return InputError(
+        "noise_multiplier",
+        "needs a clip or a lipschitz constant to multiply",
+        z,
+        "give clip=C, lipschitz=L, or the noise itself: noise=GradientNoise(std)",
+    )
 
 
 @dataclass(frozen=True)
@@ -108,7 +113,9 @@ class Multiplied(Perturbation):
 
     z: float
 
-    def stds(self, first: int, last: int, schedule: Schedule, unit: float | None, divisor: float) -> Array:
+    def stds(
+        self, first: int, last: int, schedule: Schedule, unit: float | None, divisor: float
+    ) -> Array:
         if unit is None:
             raise nothing_to_multiply(self.z)
         return repeated(self.z * unit / divisor, last - first)
@@ -127,33 +134,36 @@ class Multiplied(Perturbation):
 
 
 # Correlated noise (matrix mechanism): later steps take back a part of what earlier ones added.
-#
-# Steps 0, 1, ... add C^{-1} Z to their sums of gradients, Z of independent normal draws, C lower triangular and constant
-# along its diagonals, 1 on the main one. Its first column is that of the series (c_0 + c_1 x + ...) / (1 - decay x).
+# Steps 0, 1, ... add C^{-1} Z to their sums of gradients, Z of independent normal draws, C lower
+# triangular and constant along its diagonals, 1 on the main one. Its first column is that of the
+# series (c_0 + c_1 x + ...) / (1 - decay x).
 
 WIDEST = 10**4
 """Entries of a band."""
 LONGEST = 10**7
 """Steps: columns of C are looked at one by one."""
 LARGEST = 1e4
-"""Standard deviation of what a step adds, in units of a draw: beyond, rounding would be felt in the draws."""
+"""Standard deviation of what a step adds, in units of a draw: beyond, rounding would be felt in the
+draws."""
 
 
 @final
 @dataclass(frozen=True)
 class Correlated(Multiplied):
-    """Noise that later steps take back in part: z clipping norms times C^{-1} Z on the *sums* of gradients.
+    """Noise that later steps take back in part: z clipping norms times C^{-1} Z on the *sums* of
+    gradients.
 
-    ``z``: standard deviation of a draw Z_k, in clipping norms (without one: in Lipschitz constants). ``band``: the
-    entries c_0 = 1, c_1, ... of C's first column; a number p stands for the first p coefficients of (1 - x)^-power: of
-    the square root of the matrix of all partial sums, where ``power`` is 1/2. ``decay``: within 0 .. 1; every entry
-    also continues as its powers. Step k adds
+    ``z``: standard deviation of a draw Z_k, in clipping norms (without one: in Lipschitz
+    constants). ``band``: the entries c_0 = 1, c_1, ... of C's first column; a number p stands for
+    the first p coefficients of (1 - x)^-power: of the square root of the matrix of all partial
+    sums, where ``power`` is 1/2. ``decay``: within 0 .. 1; every entry also continues as its
+    powers. Step k adds
 
         w_k - decay w_{k-1},  w_k = Z_k - c_1 w_{k-1} - ... - c_{p-1} w_{k-p+1},
 
-    so that p - 1 arrays of the size of the parameters are kept (1 for ``band=1, decay=c``: lambda-CGD).
-    Errors: a band whose noise would grow from step to step.
-    Source: Denisov et al. 2022 (arXiv:2202.08312); Choquette-Choo et al. 2023 (arXiv:2306.08153); Kalinin, Lampert 2024
+    so that p - 1 arrays of the size of the parameters are kept (1 for ``band=1, decay=c``:
+    lambda-CGD). Errors: a band whose noise would grow from step to step. Source: Denisov et al.
+    2022 (arXiv:2202.08312); Choquette-Choo et al. 2023 (arXiv:2306.08153); Kalinin, Lampert 2024
     (arXiv:2405.13763).
     """
 
@@ -169,14 +179,22 @@ class Correlated(Multiplied):
         if not 0 <= self.decay <= 1:
             raise InputError("decay", "must lie in [0, 1]", self.decay)
         if not (0 < self.power < 1 and (isinstance(self.band, int) or self.power == 0.5)):
-            raise InputError("power", "must lie in (0, 1), and is for bands that are a number", self.power)
+            raise InputError(
+                "power", "must lie in (0, 1), and is for bands that are a number", self.power
+            )
         if self.entries[0] != 1:
-            raise InputError("band", "must begin with 1", self.entries[0], "divide it by its first number, z too")
+            raise InputError(
+                "band", "must begin with 1", self.entries[0], "divide it by its first number, z too"
+            )
         if self.decay and min(self.entries) < 0:
             raise InputError("decay", "must be 0 where the band has negative numbers", self.decay)
         if not self.spread <= LARGEST:
-            raise InputError("band", "makes noise that grows from step to step", None,
-                             "use numbers that fall towards 0, or only how many")
+            raise InputError(
+                "band",
+                "makes noise that grows from step to step",
+                None,
+                "use numbers that fall towards 0, or only how many",
+            )
 
     @property
     def entries(self) -> tuple[float, ...]:
@@ -185,7 +203,8 @@ class Correlated(Multiplied):
 
     @property
     def spread(self) -> float:
-        """What the standard deviation of w_k, in units of a draw, does not exceed; infinite where it grows."""
+        """What the standard deviation of w_k, in units of a draw, does not exceed; infinite where
+        it grows."""
         return _spread(self.entries)
 
     def column(self, steps: int) -> Array:
@@ -196,7 +215,8 @@ class Correlated(Multiplied):
         whole("steps of correlated noise", steps, most=LONGEST)
 
     def largest_sum(self, blocks: int, steps: int) -> float:
-        """Row k of C times one contribution in every step of the record, all of the signs that add up."""
+        """Row k of C times one contribution in every step of the record, all of the signs that add
+        up."""
         column = np.abs(self.column(steps))
         return float(np.bincount(np.arange(column.size) % blocks, weights=column).max())
 
@@ -206,8 +226,11 @@ class Correlated(Multiplied):
 
     @property
     def words(self) -> str:
-        shape = "".join(f", {name} {value:.4g}" for name, value, usual in (
-            ("power", self.power, 0.5), ("decay", self.decay, 0.0)) if value != usual)
+        shape = "".join(
+            f", {name} {value:.4g}"
+            for name, value, usual in (("power", self.power, 0.5), ("decay", self.decay, 0.0))
+            if value != usual
+        )
         return f"noise multiplier {self.z:.4g}, correlated over {len(self.entries)} steps{shape}"
 
 
@@ -220,8 +243,8 @@ def _binomial(power: float, entries: int) -> tuple[float, ...]:
 
 @lru_cache(maxsize=256)
 def _spread(entries: tuple[float, ...]) -> float:
-    """1 / sqrt(prod (1 - r_m^2)) over the reflection coefficients of the recursion, all below 1 where it is stable
-    (Schur 1917; Durbin 1960)."""
+    """1 / sqrt(prod (1 - r_m^2)) over the reflection coefficients of the recursion, all below 1
+    where it is stable (Schur 1917; Durbin 1960)."""
     left, product = np.array(entries), 1.0
     if not np.isfinite(left).all():
         return math.inf
@@ -246,23 +269,30 @@ def _column(entries: tuple[float, ...], decay: float, steps: int) -> Array:
     return frozen(np.concatenate((column, rest)))
 
 
-# The kinds of noise: of one size, of one temperature, in units of the clipping norm, and noise that cancels.
+# The kinds of noise: of one size, of one temperature, in units of the clipping norm, and noise that
+# cancels.
+
 
 @final
 @dataclass(frozen=True)
 class GradientNoise(Perturbation):
     """Noise N(0, std^2 I) on the mean gradient.
 
-    ``std``: standard deviation per coordinate, in units of the gradient; one number, or a tuple with one per step.
+    ``std``: standard deviation per coordinate, in units of the gradient; one number, or a tuple
+    with one per step.
     """
 
     std: float | tuple[float, ...]
 
     def __post_init__(self) -> None:
         settle(self)
-        all_positive("noise std", self.std if isinstance(self.std, tuple) else (self.std,), zero=True)
+        all_positive(
+            "noise std", self.std if isinstance(self.std, tuple) else (self.std,), zero=True
+        )
 
-    def stds(self, first: int, last: int, schedule: Schedule, unit: float | None, divisor: float) -> Array:
+    def stds(
+        self, first: int, last: int, schedule: Schedule, unit: float | None, divisor: float
+    ) -> Array:
         if isinstance(self.std, tuple):
             return frozen(np.array(self.std[first:last], dtype=np.float64))
         return repeated(self.std, last - first)
@@ -289,7 +319,8 @@ class GradientNoise(Perturbation):
 @final
 @dataclass(frozen=True)
 class Langevin(Perturbation):
-    """Langevin noise: sqrt(2 step) ``sigma`` N(0, I) is added to the iterate; sigma^2 is the temperature.
+    """Langevin noise: sqrt(2 step) ``sigma`` N(0, I) is added to the iterate; sigma^2 is the
+    temperature.
 
     On the mean gradient that is a standard deviation of sigma sqrt(2 / step).
     """
@@ -304,9 +335,13 @@ class Langevin(Perturbation):
     def temperature(self) -> float:
         return self.sigma**2
 
-    def stds(self, first: int, last: int, schedule: Schedule, unit: float | None, divisor: float) -> Array:
+    def stds(
+        self, first: int, last: int, schedule: Schedule, unit: float | None, divisor: float
+    ) -> Array:
         if schedule.constant:
-            return repeated(float(self.sigma * np.sqrt(2.0 / schedule.sizes(0, 1))[0]), last - first)
+            return repeated(
+                float(self.sigma * np.sqrt(2.0 / schedule.sizes(0, 1))[0]), last - first
+            )
         return frozen(self.sigma * np.sqrt(2.0 / schedule.sizes(first, last)))
 
     def constant(self, schedule: Schedule) -> bool:
@@ -322,9 +357,11 @@ class Langevin(Perturbation):
 @final
 @dataclass(frozen=True)
 class NoiseMultiplier(Multiplied):
-    """Noise of ``z`` clipping norms on the *sum* of gradients: z clip / divisor per coordinate of the mean gradient.
+    """Noise of ``z`` clipping norms on the *sum* of gradients: z clip / divisor per coordinate of
+    the mean gradient.
 
-    Without a clipping norm the loss's Lipschitz constant takes its place. The "noise multiplier" of other libraries.
+    Without a clipping norm the loss's Lipschitz constant takes its place. The "noise multiplier" of
+    other libraries.
     """
 
     def __post_init__(self) -> None:

@@ -1,7 +1,8 @@
 """Convex functions h of composite objectives, entered by their proximal maps.
 
-Every step ends with prox_{step h}(x) = argmin_u step h(u) + |u - x|^2 / 2, which is firmly nonexpansive (Moreau 1965;
-Bauschke, Combettes 2017, Proposition 12.28). On parameters in several arrays h is the sum over the arrays.
+Every step ends with prox_{step h}(x) = argmin_u step h(u) + |u - x|^2 / 2, which is firmly
+nonexpansive (Moreau 1965; Bauschke, Combettes 2017, Proposition 12.28). On parameters in several
+arrays h is the sum over the arrays.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class L2Squared:
 
     @property
     def quadratic(self) -> float:
-        """The weight w of the part w/2 |theta|^2, which its proximal map shrinks by 1 / (1 + step w)."""
+        """The weight w of the part w/2 |theta|^2, which its proximal map shrinks by 1 / (1 + step
+        w)."""
         return self.weight
 
 
@@ -60,7 +62,8 @@ class ElasticNet:
 
     @property
     def quadratic(self) -> float:
-        """The weight w of the part w/2 |theta|^2, which its proximal map shrinks by 1 / (1 + step w)."""
+        """The weight w of the part w/2 |theta|^2, which its proximal map shrinks by 1 / (1 + step
+        w)."""
         return self.l2
 
 
@@ -69,8 +72,8 @@ class ElasticNet:
 class GroupLasso:
     """h = weight times the sum of the norms of the groups along ``axis``.
 
-    With axis 0 a group is what an array holds for one index of its other axes: for linear models all classes' weights
-    of one feature, which the penalty keeps or drops together.
+    With axis 0 a group is what an array holds for one index of its other axes: for linear models
+    all classes' weights of one feature, which the penalty keeps or drops together.
     """
 
     weight: float
@@ -88,7 +91,8 @@ class GroupLasso:
 @final
 @dataclass(frozen=True)
 class NuclearNorm:
-    """h = weight times the sum of the singular values of every matrix (arrays that are not matrices have none)."""
+    """h = weight times the sum of the singular values of every matrix (arrays that are not matrices
+    have none)."""
 
     weight: float
 

@@ -1,4 +1,5 @@
-"""What makes probabilities of a classifier's scores after the last step: noisy Newton rounds, or a public factor."""
+"""What makes probabilities of a classifier's scores after the last step: noisy Newton rounds, or a
+public factor."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ import numpy as np
 from lastiterate.errors import InputError
 from lastiterate.run.adjacency import records_moved
 from lastiterate.run.base import Described
-from lastiterate.run.serialization import settle
 from lastiterate.run.losses import Abstract
+from lastiterate.run.serialization import settle
 from lastiterate.run.validation import positive, whole
 
 MOST_CLASSES = 100
@@ -21,17 +22,19 @@ MOST_CLASSES = 100
 @final
 @dataclass(frozen=True)
 class Calibration:
-    """Fit a slope and an intercept (of K classes one slope and K biases) to a released model's scores, privately.
+    """Fit a slope and an intercept (of K classes one slope and K biases) to a released model's
+    scores, privately.
 
-    ``noise_multiplier``: of all rounds together, in units of what one zeroed record moves: they cost mu = 1 / it.
-    ``rounds``: noisy Newton steps on the log loss of the training records; each has twice the part of mu^2 of the one
-    before. Slope and biases are folded into the weights that are released, which are released once.
+    ``noise_multiplier``: of all rounds together, in units of what one zeroed record moves: they
+    cost mu = 1 / it. ``rounds``: noisy Newton steps on the log loss of the training records; each
+    has twice the part of mu^2 of the one before. Slope and biases are folded into the weights that
+    are released, which are released once.
 
-    It goes into ``Run(calibration=)``, for a linear classifier with an intercept, at most 100 classes and a run that
-    releases the last iterate only: ``InputError`` otherwise.
-    **Guarantee:** every round is a Gaussian mechanism of sensitivity 1 for a zeroed record, 2 for an exchanged one, on
-    the records and what was released before, which the run's certificate composes with its steps
-    (docs/theorems/probabilities).
+    It goes into ``Run(calibration=)``, for a linear classifier with an intercept, at most 100
+    classes and a run that releases the last iterate only: ``InputError`` otherwise. **Guarantee:**
+    every round is a Gaussian mechanism of sensitivity 1 for a zeroed record, 2 for an exchanged
+    one, on the records and what was released before, which the run's certificate composes with its
+    steps (docs/theorems/probabilities).
     """
 
     noise_multiplier: float
@@ -43,13 +46,14 @@ class Calibration:
         whole("rounds of the calibration", self.rounds, most=20)
 
     def moved(self, adjacency: str) -> float:
-        """How far neighbouring data sets move what a round sums up, in units of what one zeroed record moves."""
+        """How far neighbouring data sets move what a round sums up, in units of what one zeroed
+        record moves."""
         return records_moved(adjacency)
 
     @property
     def stds(self) -> np.ndarray:
-        """Standard deviation of every round's noise, for sums of vectors of norm 1; shape (rounds,). The sum of the
-        inverse squares is 1 / noise_multiplier^2."""
+        """Standard deviation of every round's noise, for sums of vectors of norm 1; shape
+        (rounds,). The sum of the inverse squares is 1 / noise_multiplier^2."""
         parts = 2.0 ** np.arange(self.rounds)
         return self.noise_multiplier * np.sqrt(parts.sum() / parts)
 
@@ -59,10 +63,12 @@ class Calibration:
 class AssumedSlope:
     """A public factor for a released model's scores, where records are too few to measure one.
 
-    ``slope``: in (0, 1]; closely clipped contributions make scores too steep, whatever the data are.
+    ``slope``: in (0, 1]; closely clipped contributions make scores too steep, whatever the data
+    are.
 
-    It goes into ``Run(calibration=)``, for what ``Calibration`` is for. **Guarantee:** nothing is measured and nothing
-    is charged: the weights that are released are those that the last step leaves times a public number.
+    It goes into ``Run(calibration=)``, for what ``Calibration`` is for. **Guarantee:** nothing is
+    measured and nothing is charged: the weights that are released are those that the last step
+    leaves times a public number.
     """
 
     slope: float
@@ -89,16 +95,28 @@ def measured(calibration: Calibration | AssumedSlope | None) -> Calibration | No
 
 
 def check_calibration(run: Described, calibration: Calibration | AssumedSlope | None) -> None:
-    """Refuse a calibration of what has no probabilities, or of weights that biases cannot be folded into."""
+    """Refuse a calibration of what has no probabilities, or of weights that biases cannot be folded
+    into."""
     if calibration is None:
         return
     loss = run.loss
     if isinstance(loss, Abstract) or not loss.target_classes:
-        raise InputError("calibration", "is of linear classifiers", type(loss).__name__, "leave it out")
+        raise InputError(
+            "calibration", "is of linear classifiers", type(loss).__name__, "leave it out"
+        )
     if loss.target_classes > MOST_CLASSES:
-        raise InputError("calibration", f"is of at most {MOST_CLASSES} classes", loss.target_classes, "leave it out")
+        raise InputError(
+            "calibration",
+            f"is of at most {MOST_CLASSES} classes",
+            loss.target_classes,
+            "leave it out",
+        )
     if loss.intercept == 0:
-        raise InputError("calibration", "needs an intercept, which the biases become a part of", loss.intercept,
-                         "give the loss an intercept > 0")
+        raise InputError(
+            "calibration",
+            "needs an intercept, which the biases become a part of",
+            loss.intercept,
+            "give the loss an intercept > 0",
+        )
     if run.release != "last":
         raise InputError("release", "must be 'last' where a model is calibrated", run.release)

@@ -2,43 +2,40 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import final
-from lastiterate.errors import InputError
-from lastiterate.run.base import Described
-from lastiterate.run.facts import LossFacts
-from lastiterate.run.serialization import settle
-from lastiterate.run.losses import Abstract
-from lastiterate.run.validation import whole
-from lastiterate.run.counts import Count
-from lastiterate.run.preprocessing import CosineFeatures, TopEigenvalue
 import json
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, get_args
-from lastiterate.run import serialization as codec, serialization as older, serialization as strict_json
+from typing import Any, final, get_args
+
+from lastiterate.errors import InputError
+from lastiterate.run import serialization as codec
+from lastiterate.run import serialization as older
+from lastiterate.run import serialization as strict_json
 from lastiterate.run.adjacency import check_adjacency
+from lastiterate.run.base import Described, checks_arguments
 from lastiterate.run.batching import Batching
 from lastiterate.run.counts import Count, check_counts
 from lastiterate.run.domains import Domain
-from lastiterate.run.facts import Fact, TestedFact
-from lastiterate.run.losses import Loss
-from lastiterate.run.stability import check_relative, measured
-from lastiterate.run.methods import Descent
-from lastiterate.run.methods import Method
-from lastiterate.run.base import checks_arguments
+from lastiterate.run.facts import Fact, LossFacts, TestedFact
+from lastiterate.run.losses import Abstract, Loss
+from lastiterate.run.methods import Descent, Method
 from lastiterate.run.noise import Noise
 from lastiterate.run.penalties import Prox
-from lastiterate.run.preprocessing import Preparation, check_number, check_targets
+from lastiterate.run.preprocessing import (
+    CosineFeatures,
+    Preparation,
+    TopEigenvalue,
+    check_number,
+    check_targets,
+)
 from lastiterate.run.probability_calibration import AssumedSlope, Calibration, check_calibration
-from lastiterate.run.stability import check_stable, stabilised
-from lastiterate.run.step_sizes import Start
-from lastiterate.run.step_sizes import StepSize
+from lastiterate.run.serialization import settle
+from lastiterate.run.stability import check_relative, check_stable, measured, stabilised
+from lastiterate.run.step_sizes import Start, StepSize
 from lastiterate.run.updates import Update
 from lastiterate.run.validation import executable, whole
-
 
 # Random numbers that belong to records: what a record's gradient draws at a step.
 
@@ -48,15 +45,17 @@ MOST_COPIES = 1024
 @final
 @dataclass(frozen=True)
 class RecordDraws:
-    """A record's gradient is the mean over ``copies`` draws of what ``name`` makes of it, and is clipped then.
+    """A record's gradient is the mean over ``copies`` draws of what ``name`` makes of it, and is
+    clipped then.
 
-    Augmentation multiplicity (De et al. 2022, arXiv:2204.13650) and dropout. Keys follow from the run's key, the step,
-    the record's number and the copy: from nothing that another record decides.
+    Augmentation multiplicity (De et al. 2022, arXiv:2204.13650) and dropout. Keys follow from the
+    run's key, the step, the record's number and the copy: from nothing that another record decides.
 
-    **Guarantee:** under every value of the keys a record's gradient is a function of the parameters and of that record
-    alone, of norm at most the clip, so that theorems for losses that may differ from step to step hold; keys are
-    independent of the data, and a mixture over them keeps what each of them has. It goes into a run with a clip,
-    without stated constants and without a bounded domain, where no theorem about a hidden state speaks.
+    **Guarantee:** under every value of the keys a record's gradient is a function of the parameters
+    and of that record alone, of norm at most the clip, so that theorems for losses that may differ
+    from step to step hold; keys are independent of the data, and a mixture over them keeps what
+    each of them has. It goes into a run with a clip, without stated constants and without a bounded
+    domain, where no theorem about a hidden state speaks.
     """
 
     name: str = "augmentation"
@@ -66,56 +65,104 @@ class RecordDraws:
         settle(self)
         whole("copies", self.copies, most=MOST_COPIES)
         if not self.name.isprintable() or not 0 < len(self.name) <= 80:
-            raise InputError("name of what is drawn", "must be up to 80 printable characters", len(self.name))
+            raise InputError(
+                "name of what is drawn", "must be up to 80 printable characters", len(self.name)
+            )
 
     @property
     def stated(self) -> str:
         """What a certificate says of it, because nobody can check it."""
-        several = f", {self.copies} times for every gradient, whose mean is clipped" if self.copies > 1 else ""
-        return (f"drawn for every record, stated: {self.name}{several}, is taken to look at one record, its key and "
-                "public numbers alone")
+        several = (
+            f", {self.copies} times for every gradient, whose mean is clipped"
+            if self.copies > 1
+            else ""
+        )
+        return (
+            f"drawn for every record, stated: {self.name}{several}, is taken to look at one "
+            f"record, its key and "
+            "public numbers alone"
+        )
 
 
 def check_record_draws(run: Described, draws: RecordDraws | None) -> None:
-    """Refuse draws where a theorem, or the method, speaks of one loss that is the same at every step."""
+    """Refuse draws where a theorem, or the method, speaks of one loss that is the same at every
+    step."""
     if draws is None:
         return
     if run.clip is None:
-        raise InputError("clip", "is needed where a record's gradient draws random numbers", None, "add clip=")
+        raise InputError(
+            "clip", "is needed where a record's gradient draws random numbers", None, "add clip="
+        )
     if type(run.loss) is not Abstract or run.loss.constants != LossFacts():
-        raise InputError("loss of the run", "must be Abstract without constants where a record's gradient draws random "
-                         "numbers: constants speak of records as they are", type(run.loss).__name__,
-                         "leave loss out of the run")
+        raise InputError(
+            "loss of the run",
+            "must be Abstract without constants where a record's gradient draws random "
+            "numbers: constants speak of records as they are",
+            type(run.loss).__name__,
+            "leave loss out of the run",
+        )
     if math.isfinite(run.domain.diameter()):
-        raise InputError("domain", "must be unbounded where a record's gradient draws random numbers: theorems about a "
-                         "bounded one compare steps of one loss", type(run.domain).__name__, "leave it out")
+        raise InputError(
+            "domain",
+            "must be unbounded where a record's gradient draws random numbers: theorems about a "
+            "bounded one compare steps of one loss",
+            type(run.domain).__name__,
+            "leave it out",
+        )
     if not run.noisy_steps:
-        raise InputError("method", "must add noise to every step's gradient where a record's gradient draws random "
-                         "numbers", None, "use Descent")
+        raise InputError(
+            "method",
+            "must add noise to every step's gradient where a record's gradient draws random "
+            "numbers",
+            None,
+            "use Descent",
+        )
 
 
 # Runs whose records are units of several rows: what they may be combined with.
 
+
 def check_units(run: Described, counts: tuple[Count, ...]) -> None:
-    """Refuse units as records where the engine would not take their mean, and group privacy on top of them."""
+    """Refuse units as records where the engine would not take their mean, and group privacy on top
+    of them."""
     whole("rows_per_record", run.rows_per_record, most=10**6)
     if run.rows_per_record == 1:
         return
     if run.rows_per_unit > 1:
-        raise InputError("rows_per_unit", "must be 1 where a record is a unit already (rows_per_record)",
-                         run.rows_per_unit, "leave it out")
+        raise InputError(
+            "rows_per_unit",
+            "must be 1 where a record is a unit already (rows_per_record)",
+            run.rows_per_unit,
+            "leave it out",
+        )
     if isinstance(run.loss, Abstract):
-        raise InputError("rows_per_record", "is for the losses of linear models", run.rows_per_record,
-                         "a network's UnitLoss makes a unit one record")
+        raise InputError(
+            "rows_per_record",
+            "is for the losses of linear models",
+            run.rows_per_record,
+            "a network's UnitLoss makes a unit one record",
+        )
     if counts:
-        raise InputError("counts", "must be empty where records are units: they count single rows", len(counts),
-                         "leave them out")
+        raise InputError(
+            "counts",
+            "must be empty where records are units: they count single rows",
+            len(counts),
+            "leave them out",
+        )
     if any(isinstance(part, CosineFeatures) for part in run.prelude):
-        raise InputError("rows_per_record", "must be 1 where rows get cosine features", run.rows_per_record,
-                         "use rows_per_unit, for group privacy")
+        raise InputError(
+            "rows_per_record",
+            "must be 1 where rows get cosine features",
+            run.rows_per_record,
+            "use rows_per_unit, for group privacy",
+        )
     if any(isinstance(part, TopEigenvalue) for part in run.prelude):
-        raise InputError("rows_per_record", "must be 1 where a top eigenvalue is measured", run.rows_per_record,
-                         "it is measured on single rows; give the step sizes themselves")
+        raise InputError(
+            "rows_per_record",
+            "must be 1 where a top eigenvalue is measured",
+            run.rows_per_record,
+            "it is measured on single rows; give the step sizes themselves",
+        )
 
 
 # One immutable description of a training run: the accountant reads it and the trainer executes it.
@@ -130,27 +177,31 @@ LONGEST_CHANGING = 10**7
 class Run(Described):
     """Everything about a training run that is public.
 
-    ``n``: records; under add-remove, where their number is private, a nominal number that is stated without counting
-    them, from which batches, divisor and noise follow: data of any number of records are executed. ``steps``: in all,
-    over all passes. ``clip``: clipping norm of one record's gradient (Euclidean).
-    ``batching``, ``noise``, ``step_size``, ``update``, ``method``, ``start``: see their classes. ``domain``:
-    projected onto after every step. ``prox``: a penalty, by its proximal map. ``prelude``: private preparation,
-    composed in. ``release``: "last" (the final parameters) or "all" (every iterate may be seen). ``adjacency``:
-    "zero-out", "replace-one" or "add-remove". ``loss``: what is known about it. ``rows_per_unit``: most records that
-    one protected unit, such as a person, has in the data; a public number, bounded before training. Epsilon is the
-    unit's, by group privacy.
-    ``rows_per_record``: for linear models, most rows of a unit that is one record: n counts units, batches draw units,
-    a unit's gradient is the mean over so many places, empty ones counted as 0. ``counts``: noisy counts of what the
-    model is right about, released beside it. ``calibration``: of a classifier's probabilities, after the last step;
-    folded into the released weights. ``record_draws``: random numbers of a record's own, augmentations and dropout.
-    Errors: ``InputError`` for values out of range, or that do not fit together.
+    ``n``: records; under add-remove, where their number is private, a nominal number that is stated
+    without counting them, from which batches, divisor and noise follow: data of any number of
+    records are executed. ``steps``: in all, over all passes. ``clip``: clipping norm of one
+    record's gradient (Euclidean). ``batching``, ``noise``, ``step_size``, ``update``, ``method``,
+    ``start``: see their classes. ``domain``: projected onto after every step. ``prox``: a penalty,
+    by its proximal map. ``prelude``: private preparation, composed in. ``release``: "last" (the
+    final parameters) or "all" (every iterate may be seen). ``adjacency``: "zero-out", "replace-one"
+    or "add-remove". ``loss``: what is known about it. ``rows_per_unit``: most records that one
+    protected unit, such as a person, has in the data; a public number, bounded before training.
+    Epsilon is the unit's, by group privacy. ``rows_per_record``: for linear models, most rows of a
+    unit that is one record: n counts units, batches draw units, a unit's gradient is the mean over
+    so many places, empty ones counted as 0. ``counts``: noisy counts of what the model is right
+    about, released beside it. ``calibration``: of a classifier's probabilities, after the last
+    step; folded into the released weights. ``record_draws``: random numbers of a record's own,
+    augmentations and dropout. Errors: ``InputError`` for values out of range, or that do not fit
+    together.
 
-    Step k = 0, 1, ... computes ``Project(Prox(theta - step_k (data gradient sum / b + ridge theta + noise_std_k
-    N(0, I))))`` with the public divisor b. ``noise_std_k`` is per coordinate of the mean gradient. A number or several
-    may be given as ``step_size``; ``noise=None`` is a run that is still to be calibrated.
+    Step k = 0, 1, ... computes ``Project(Prox(theta - step_k (data gradient sum / b + ridge theta +
+    noise_std_k N(0, I))))`` with the public divisor b. ``noise_std_k`` is per coordinate of the
+    mean gradient. A number or several may be given as ``step_size``; ``noise=None`` is a run that
+    is still to be calibrated.
 
-    **Guarantee:** what is accounted is what is executed, because both read this object and nothing else, and step
-    sizes, noise and divisor from ``step_sizes``, ``noise_stds`` and ``divisor`` alone.
+    **Guarantee:** what is accounted is what is executed, because both read this object and nothing
+    else, and step sizes, noise and divisor from ``step_sizes``, ``noise_stds`` and ``divisor``
+    alone.
     """
 
     method: Method = Descent()
@@ -169,8 +220,13 @@ class Run(Described):
             executable("clip", self.clip)
         check_adjacency(self.adjacency, self.batching.adjacencies)
         if self.divisor > self.n:
-            raise InputError("batch size", f"cannot exceed n = {self.n}", int(self.divisor), "use full batches")
-        for name, length in (("step_size", self.step_size.length), ("noise std", self.noise and self.noise.length)):
+            raise InputError(
+                "batch size", f"cannot exceed n = {self.n}", int(self.divisor), "use full batches"
+            )
+        for name, length in (
+            ("step_size", self.step_size.length),
+            ("noise std", self.noise and self.noise.length),
+        ):
             if length not in (None, self.steps):
                 raise InputError(name, f"needs one value for each of {self.steps} steps", length)
         if self.noise is not None:
@@ -189,8 +245,11 @@ class Run(Described):
         check_record_draws(self, self.record_draws)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Copies and pickles are what is described: checked again, and nothing that was derived comes along."""
-        self.__dict__.update({item.name: state[item.name] for item in fields(self) if item.name in state})
+        """Copies and pickles are what is described: checked again, and nothing that was derived
+        comes along."""
+        self.__dict__.update(
+            {item.name: state[item.name] for item in fields(self) if item.name in state}
+        )
         self.__post_init__()
 
     def __str__(self) -> str:
@@ -212,14 +271,16 @@ class Run(Described):
         return replace(self, steps=steps, step_size=self.step_size.shortened(steps), noise=noise)
 
     def measured(self, eigenvalue: float, parameters: int) -> Run:
-        """The run that is executed once its preparation has released ``eigenvalue``; itself where that changes nothing.
+        """The run that is executed once its preparation has released ``eigenvalue``; itself where
+        that changes nothing.
 
         ``parameters``: columns of a row, with the intercept.
         """
         return measured(self, eigenvalue, parameters)
 
     def stabilised(self, eigenvalues: Sequence[float]) -> Run:
-        """The run that is executed once its covariance has released a matrix with these ``eigenvalues``."""
+        """The run that is executed once its covariance has released a matrix with these
+        ``eigenvalues``."""
         return stabilised(self, eigenvalues)
 
     # JSON.
@@ -234,10 +295,11 @@ class Run(Described):
 
     @classmethod
     def from_dict(cls, data: object) -> Run:
-        """Read a description; constants in it are the caller's word (``ASSUMED``, or ``TESTED`` where they say so)."""
+        """Read a description; constants in it are the caller's word (``ASSUMED``, or ``TESTED``
+        where they say so)."""
         run = codec.decode(older.in_todays_words(data), "run", _CLASSES)
         if type(run) is not Run:
-            raise InputError("run", "must be a JSON object with \"type\": \"Run\"", type(data).__name__)
+            raise InputError("run", 'must be a JSON object with "type": "Run"', type(data).__name__)
         return run
 
     @classmethod
@@ -247,14 +309,24 @@ class Run(Described):
 
 
 DESCRIPTIONS: dict[str, tuple[type, ...]] = {
-    "step_size": get_args(StepSize), "noise": get_args(Noise), "batching": get_args(Batching),
-    "domain": get_args(Domain), "prox": get_args(Prox), "start": get_args(Start), "update": get_args(Update),
-    "prelude": get_args(Preparation), "loss": get_args(Loss), "method": get_args(Method),
-    "counts": get_args(Count), "calibration": (Calibration, AssumedSlope), "record_draws": (RecordDraws,),
+    "step_size": get_args(StepSize),
+    "noise": get_args(Noise),
+    "batching": get_args(Batching),
+    "domain": get_args(Domain),
+    "prox": get_args(Prox),
+    "start": get_args(Start),
+    "update": get_args(Update),
+    "prelude": get_args(Preparation),
+    "loss": get_args(Loss),
+    "method": get_args(Method),
+    "counts": get_args(Count),
+    "calibration": (Calibration, AssumedSlope),
+    "record_draws": (RecordDraws,),
 }
 """The classes that each field of a run may hold."""
-_CLASSES: dict[str, type] = {kind.__name__: kind for kinds in DESCRIPTIONS.values() for kind in kinds} \
-    | {kind.__name__: kind for kind in (Run, LossFacts, Fact, TestedFact)}
+_CLASSES: dict[str, type] = {
+    kind.__name__: kind for kinds in DESCRIPTIONS.values() for kind in kinds
+} | {kind.__name__: kind for kind in (Run, LossFacts, Fact, TestedFact)}
 for _kind in _CLASSES.values():
     checks_arguments(_kind)
 
@@ -266,7 +338,12 @@ def check_described(run: Any) -> None:
 
 
 def check_run(run: object) -> None:
-    """Refuse anything but a ``Run`` itself: a subclass could give the accountant other numbers than it executes."""
+    """Refuse anything but a ``Run`` itself: a subclass could give the accountant other numbers than
+    it executes."""
     if type(run) is not Run:
-        raise InputError("run", "must be a Run itself, no subclass and no look-alike", type(run).__name__,
-                         "build one with lastiterate.Run(...)")
+        raise InputError(
+            "run",
+            "must be a Run itself, no subclass and no look-alike",
+            type(run).__name__,
+            "build one with lastiterate.Run(...)",
+        )

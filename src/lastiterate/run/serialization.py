@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
-from typing import Any
-from lastiterate.errors import InputError
-from collections.abc import Callable
-from dataclasses import fields
-from functools import cache
-from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
-import numpy as np
-from lastiterate.run.validation import integer, number, numbers
 import json
 import math
 import re
-from typing import TYPE_CHECKING, Any, TypeGuard
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    TypeGuard,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+import numpy as np
+
 from lastiterate import limits
+from lastiterate.errors import InputError
+from lastiterate.run.validation import integer, number, numbers
 
-
-# JSON for the frozen dataclasses of a run: ``{"type": class, field: value}``, nothing else accepted.
-#
-# Which types a field may have is read from its annotation when the object is built (``fields.settle``): nothing about
-# single fields stands here.
+# JSON for the frozen dataclasses of a run: ``{"type": class, field: value}``, nothing else
+# accepted.  Which types a field may have is read from its annotation when the object is built
+# (``fields.settle``): nothing about single fields stands here.
 
 # pyright: basic
 # what JSON holds is checked here, not known
-
 
 
 DEEPEST = 12
@@ -35,14 +39,20 @@ DEEPEST = 12
 
 
 WHERE_GIVEN = {"written": "where given"}
-"""Metadata of a field that came later: runs that leave it out are written, and hashed, as they were before."""
+"""Metadata of a field that came later: runs that leave it out are written, and hashed, as they were
+before."""
 
 
 def encode(value: object) -> Any:
-    """A JSON-ready form of a run or one of its parts; a ``json_type`` names a class that ``stands_for()`` it."""
+    """A JSON-ready form of a run or one of its parts; a ``json_type`` names a class that
+    ``stands_for()`` it."""
     if is_dataclass(value) and not isinstance(value, type):
-        body = {item.name: encode(getattr(value, item.name)) for item in fields(value) if item.init and not (
-            item.metadata == WHERE_GIVEN and getattr(value, item.name) == item.default)}
+        body = {
+            item.name: encode(getattr(value, item.name))
+            for item in fields(value)
+            if item.init
+            and not (item.metadata == WHERE_GIVEN and getattr(value, item.name) == item.default)
+        }
         return {"type": getattr(value, "json_type", type(value).__name__), **body}
     if isinstance(value, tuple):
         return [encode(entry) for entry in value]
@@ -50,10 +60,12 @@ def encode(value: object) -> Any:
 
 
 def decode(data: object, where: str, classes: Mapping[str, type], depth: int = DEEPEST) -> Any:
-    """The object described by ``data``, of one of ``classes`` by name; unknown types and fields, and missing ones, are
-    refused by name."""
+    """The object described by ``data``, of one of ``classes`` by name; unknown types and fields,
+    and missing ones, are refused by name."""
     if not depth:
-        raise InputError(where, f"is nested deeper than {DEEPEST} levels", None, "write one with Run.to_json()")
+        raise InputError(
+            where, f"is nested deeper than {DEEPEST} levels", None, "write one with Run.to_json()"
+        )
     if isinstance(data, list):
         return tuple(decode(entry, where, classes, depth - 1) for entry in data)
     if not isinstance(data, dict):
@@ -61,7 +73,9 @@ def decode(data: object, where: str, classes: Mapping[str, type], depth: int = D
     kind = data.get("type")
     cls = classes.get(kind) if isinstance(kind, str) else None
     if cls is None:
-        raise InputError(where, "has an unknown \"type\"", kind, "use the names that Run.to_json() writes")
+        raise InputError(
+            where, 'has an unknown "type"', kind, "use the names that Run.to_json() writes"
+        )
     known = {item.name: item for item in fields(cls) if item.init}
     extra = sorted(map(str, set(data) - set(known) - {"type"}))
     if extra:
@@ -69,27 +83,33 @@ def decode(data: object, where: str, classes: Mapping[str, type], depth: int = D
     missing = [name for name, item in known.items() if name not in data and item.default is MISSING]
     if missing:
         raise InputError(f"{where}.{kind}", f"misses the field {missing[0]!r}", None, "add it")
-    decoded = cls(**{name: decode(data[name], f"{where}.{name}", classes, depth - 1) for name in known if name in data})
+    decoded = cls(
+        **{
+            name: decode(data[name], f"{where}.{name}", classes, depth - 1)
+            for name in known
+            if name in data
+        }
+    )
     return decoded.stands_for() if hasattr(cls, "stands_for") else decoded
 
 
 # The types of a description's fields, read from its annotations: what is checked is what is stored.
-#
-# A description is one of a closed set of final classes and is recognised by its exact type: a subclass could answer one
-# thing to a theorem and another to the trainer. Numbers are stored as built-in ones for the same reason.
+# A description is one of a closed set of final classes and is recognised by its exact type: a
+# subclass could answer one thing to a theorem and another to the trainer. Numbers are stored as
+# built-in ones for the same reason.
 
 # pyright: basic
 # annotations are looked at here, and values of any type refused
 
 
-
-
 Check = Callable[[str, Any], Any]
-"""From the name of an argument and its value to the value that is stored; refuses a value of another type."""
+"""From the name of an argument and its value to the value that is stored; refuses a value of
+another type."""
 
 
 def settle(description: object) -> None:
-    """Check every field of a description against its annotation, and store numbers and tuples as built-in ones."""
+    """Check every field of a description against its annotation, and store numbers and tuples as
+    built-in ones."""
     for name, where, check in _checks(type(description)):
         given = getattr(description, name)
         plain = check(where, given)
@@ -100,15 +120,22 @@ def settle(description: object) -> None:
 def exactly(name: str, value: object, *allowed: type) -> None:
     """Refuse anything whose type is not one of ``allowed``."""
     if type(value) not in allowed:
-        raise InputError(name, "must be one of " + ", ".join(kind.__name__ for kind in allowed), type(value).__name__,
-                         "descriptions are recognised by their exact type, subclasses are refused")
+        raise InputError(
+            name,
+            "must be one of " + ", ".join(kind.__name__ for kind in allowed),
+            type(value).__name__,
+            "descriptions are recognised by their exact type, subclasses are refused",
+        )
 
 
 @cache
 def _checks(cls: type) -> tuple[tuple[str, str, Check], ...]:
     hints = {name: _stored(hint) for name, hint in get_type_hints(cls).items()}
-    return tuple((item.name, f"{cls.__name__}.{item.name}", check_of(hints[item.name]))
-                 for item in fields(cls) if item.init)
+    return tuple(
+        (item.name, f"{cls.__name__}.{item.name}", check_of(hints[item.name]))
+        for item in fields(cls)
+        if item.init
+    )
 
 
 def _stored(hint: object) -> Any:
@@ -158,11 +185,16 @@ def _several(each: Check) -> Check:
 
 
 def _union(members: tuple[Any, ...]) -> Check:
-    """One of several classes by exact type; a number, a tuple of them or nothing where the annotation has it."""
+    """One of several classes by exact type; a number, a tuple of them or nothing where the
+    annotation has it."""
     several = next((check_of(member) for member in members if get_origin(member) is tuple), None)
     single = next((_PLAIN[member] for member in members if member in (float, int)), None)
-    classes = frozenset(member for member in members if isinstance(member, type) and member not in (float, int))
-    names = ", ".join(member.__name__ for member in members if member in classes and member is not NoneType)
+    classes = frozenset(
+        member for member in members if isinstance(member, type) and member not in (float, int)
+    )
+    names = ", ".join(
+        member.__name__ for member in members if member in classes and member is not NoneType
+    )
 
     def check(name: str, value: object) -> Any:
         kind = type(value)
@@ -183,15 +215,19 @@ def _union(members: tuple[Any, ...]) -> Check:
 # what JSON holds is looked at here, not known
 
 
-METHODS = {"SnapshotNoise": ("VarianceReduced", ("every", "snapshot")),
-           "ObjectiveNoise": ("PerturbedMinimiser", ("parameters", "last"))}
-"""What was called noise and is a method, and the fields that went with it; the rest was the noise multiplier."""
+METHODS = {
+    "SnapshotNoise": ("VarianceReduced", ("every", "snapshot")),
+    "ObjectiveNoise": ("PerturbedMinimiser", ("parameters", "last")),
+}
+"""What was called noise and is a method, and the fields that went with it; the rest was the noise
+multiplier."""
 DEEPEST_MIGRATED = 8
 """Levels of lists and objects that are looked through."""
 
 
 def in_todays_words(data: object, depth: int = DEEPEST_MIGRATED) -> Any:
-    """``data`` with every run in it as today's version would write it, and the names of what was called noise."""
+    """``data`` with every run in it as today's version would write it, and the names of what was
+    called noise."""
     if not depth:
         return data
     if isinstance(data, list):
@@ -208,8 +244,12 @@ def _run(data: dict[str, Any]) -> dict[str, Any]:
     if "momentum" in data and "update" not in data:
         data = {"update" if key == "momentum" else key: value for key, value in data.items()}
     noise = data.get("noise")
-    if not isinstance(noise, dict) or not isinstance(kind := noise.get("type"), str) or kind not in METHODS \
-            or "method" in data:
+    if (
+        not isinstance(noise, dict)
+        or not isinstance(kind := noise.get("type"), str)
+        or kind not in METHODS
+        or "method" in data
+    ):
         return data
     name, taken = METHODS[kind]
     method = {"type": name} | {key: noise[key] for key in taken if key in noise}
@@ -217,14 +257,12 @@ def _run(data: dict[str, Any]) -> dict[str, Any]:
     return data | {"noise": left | {"type": "NoiseMultiplier"}, "method": method}
 
 
-# JSON from strangers: one meaning per text, and every other text refused in one sentence.
-#
-# Readers differ on duplicate keys, on ``NaN`` and on numbers that no double holds; a text that two readers understand
-# differently certifies nothing.
+# JSON from strangers: one meaning per text, and every other text refused in one sentence.  Readers
+# differ on duplicate keys, on ``NaN`` and on numbers that no double holds; a text that two readers
+# understand differently certifies nothing.
 
 # pyright: basic
 # what JSON holds is checked here, not known
-
 
 
 if TYPE_CHECKING:
@@ -232,31 +270,42 @@ if TYPE_CHECKING:
 
 LARGEST = 2**63
 _PARTS = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[^"]++', re.DOTALL)
-"""A text of JSON, or all between two of them; possessive, so that the engine keeps nothing to come back to."""
+"""A text of JSON, or all between two of them; possessive, so that the engine keeps nothing to come
+back to."""
 _BRACKETS = re.compile(r"[\[\]{}]")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def loads(text: str | bytes, where: str) -> Any:
-    """The value of a JSON text; ``InputError``, with ``where`` as its argument, for what is not exactly one value."""
+    """The value of a JSON text; ``InputError``, with ``where`` as its argument, for what is not
+    exactly one value."""
     if len(text) > limits.TEXT:
         raise InputError(where, f"must be at most {limits.text(limits.TEXT)} of text", len(text))
     try:
         plain = text.decode("utf-8") if isinstance(text, bytes) else text
         _check_size(plain, where)
-        value = json.loads(plain, object_pairs_hook=lambda pairs: _object(pairs, where),
-                           parse_constant=lambda name: _refuse(where, name),
-                           parse_int=lambda digits: _whole(digits, where),
-                           parse_float=lambda digits: _number(digits, where))
+        value = json.loads(
+            plain,
+            object_pairs_hook=lambda pairs: _object(pairs, where),
+            parse_constant=lambda name: _refuse(where, name),
+            parse_int=lambda digits: _whole(digits, where),
+            parse_float=lambda digits: _number(digits, where),
+        )
         if _SURROGATE.search(plain):
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeError:
         raise InputError(where, "must be text in UTF-8", None, "the file is damaged") from None
     except (json.JSONDecodeError, RecursionError) as error:
         begun = text.lstrip()[:1] in ("", "{", "[", b"", b"{", b"[")
-        raise InputError(where, "must be complete JSON", str(error)[:120],
-                         "the file is cut off or damaged" if begun else "there is none in it" +
-                         ("; give the text of a file, and not its name" if isinstance(text, str) else "")) from None
+        raise InputError(
+            where,
+            "must be complete JSON",
+            str(error)[:120],
+            "the file is cut off or damaged"
+            if begun
+            else "there is none in it"
+            + ("; give the text of a file, and not its name" if isinstance(text, str) else ""),
+        ) from None
     return value
 
 
@@ -279,13 +328,14 @@ def is_list(value: object) -> TypeGuard[list[object]]:
 
 
 def content(path: Path, where: str) -> bytes:
-    """The bytes of a JSON file, which may be a pipe; a file without an end is refused before it takes all memory."""
+    """The bytes of a JSON file, which may be a pipe; a file without an end is refused before it
+    takes all memory."""
     return limits.content(path, where, limits.TEXT)
 
 
 def _check_size(text: str, where: str) -> None:
-    """Refuse lists and objects that are too deep in one another, and too many values, before anything is made of them.
-    """
+    """Refuse lists and objects that are too deep in one another, and too many values, before
+    anything is made of them."""
     depth = values = texts = 0
     for part in _PARTS.finditer(text):
         if text[part.start()] == '"':
@@ -304,7 +354,9 @@ def _depth_behind(part: str, depth: int, where: str) -> int:
     for bracket in _BRACKETS.finditer(part):
         depth += 1 if bracket.group() in "[{" else -1
         if depth > limits.NESTING:
-            raise InputError(where, f"must not nest lists and objects deeper than {limits.NESTING}", None)
+            raise InputError(
+                where, f"must not nest lists and objects deeper than {limits.NESTING}", None
+            )
         if depth < 0:
             break
     return depth
@@ -315,8 +367,12 @@ def _object(pairs: list[tuple[str, Any]], where: str) -> dict[str, Any]:
     if len(members) != len(pairs):
         seen = set[str]()
         twice = next(name for name, _ in pairs if name in seen or seen.add(name))
-        raise InputError(where, "must name every key once", twice[:60].encode("utf-8", "replace").decode(),
-                         "two readers could understand it differently")
+        raise InputError(
+            where,
+            "must name every key once",
+            twice[:60].encode("utf-8", "replace").decode(),
+            "two readers could understand it differently",
+        )
     return members
 
 
@@ -332,6 +388,8 @@ def _whole(digits: str, where: str) -> int:
 
 def _number(digits: str, where: str) -> float:
     if len(digits) > limits.DIGITS:
-        raise InputError(where, f"must hold numbers of at most {limits.DIGITS:,} characters", digits[:24])
+        raise InputError(
+            where, f"must hold numbers of at most {limits.DIGITS:,} characters", digits[:24]
+        )
     value = float(digits)
     return value if math.isfinite(value) else _refuse(where, digits[:24])

@@ -1,8 +1,9 @@
-"""TOML from strangers: schemas and statements, refused in one sentence where they are no values of this library's.
+"""TOML from strangers: schemas and statements, refused in one sentence where they are no values of
+this library's.
 
-Python's reader descends into itself for every list in a list, and its time grows with the square of the number of parts
-of a dotted key; both are bounded before it reads. Numbers are those that JSON may hold, so that what was read can be
-written into a model's folder.
+Python's reader descends into itself for every list in a list, and its time grows with the square of
+the number of parts of a dotted key; both are bounded before it reads. Numbers are those that JSON
+may hold, so that what was read can be written into a model's folder.
 """
 
 # pyright: basic
@@ -21,13 +22,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _TOKENS = re.compile(
-    r'"""(?:[^"\\]++|\\.|"(?!""))*+(?:"{3,5}|\Z)|' r"'''(?:[^']++|'(?!''))*+(?:'{3,5}|\Z)|"
-    r'"(?:[^"\\\n]++|\\[^\n])*+"?|' r"'[^'\n]*+'?|" r"#[^\n]*+|[\[\]{}.,=\n]", re.DOTALL)
-"""Texts, comments, and what nests or separates; a text that does not end reaches to the end of its line or file."""
+    r'"""(?:[^"\\]++|\\.|"(?!""))*+(?:"{3,5}|\Z)|'
+    r"'''(?:[^']++|'(?!''))*+(?:'{3,5}|\Z)|"
+    r'"(?:[^"\\\n]++|\\[^\n])*+"?|'
+    r"'[^'\n]*+'?|"
+    r"#[^\n]*+|[\[\]{}.,=\n]",
+    re.DOTALL,
+)
+"""Texts, comments, and what nests or separates; a text that does not end reaches to the end of its
+line or file."""
 
 
 def read(path: Path, where: str, remedy: str = "") -> dict[str, Any]:
-    """The table in a TOML file; ``InputError``, with ``where`` as its argument, for everything else.
+    """The table in a TOML file; ``InputError``, with ``where`` as its argument, for everything
+    else.
 
     ``remedy``: what helps where the file is no TOML.
     """
@@ -38,7 +46,10 @@ def read(path: Path, where: str, remedy: str = "") -> dict[str, Any]:
         table = tomllib.loads(text)
     except InputError:
         raise
-    except (ValueError, RecursionError) as error:  # ValueError: of TOML, of UTF-8, and an integer of too many digits
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # ValueError: of TOML, of UTF-8, and an integer of too many digits
         raise InputError(where, "must be valid TOML", str(error)[:120], remedy) from None
     _check_integers(table, where)
     return table
@@ -60,7 +71,9 @@ def _check_nesting(text: str, where: str) -> None:
             case _:
                 pass  # a text, which may be a part of a key, or a comment
         if max(depth, parts) > limits.NESTING:
-            raise InputError(where, f"must not nest lists and tables deeper than {limits.NESTING}", None)
+            raise InputError(
+                where, f"must not nest lists and tables deeper than {limits.NESTING}", None
+            )
 
 
 def _check_integers(table: dict[str, Any], where: str) -> None:
@@ -73,4 +86,8 @@ def _check_integers(table: dict[str, Any], where: str) -> None:
         elif isinstance(value, list):
             left += value
         elif isinstance(value, int) and abs(value) > LARGEST:
-            raise InputError(where, "must hold whole numbers of at most 2^63", f"one of {value.bit_length()} bits")
+            raise InputError(
+                where,
+                "must hold whole numbers of at most 2^63",
+                f"one of {value.bit_length()} bits",
+            )

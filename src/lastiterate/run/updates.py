@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar
-from lastiterate.run.validation import Array
-from lastiterate.run.noise import Noise
-from lastiterate.run.step_sizes import StepSize
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
-import numpy as np
-from lastiterate.errors import InputError
-from lastiterate.run.serialization import settle
 from typing import Any, ClassVar, Literal, final
+
+import numpy as np
+
+from lastiterate.errors import InputError
+from lastiterate.run.noise import Noise
+from lastiterate.run.serialization import settle
 from lastiterate.run.step_sizes import Constant, StepSize
+from lastiterate.run.validation import Array
 
-
-# Update rules: what a step makes of its noisy mean gradient, as ``(init, update)`` on arrays of any library.
-#
-# A rule is read by everybody who follows a run: the engine, the planner, attacks and witnesses. Step k takes its gradient
-# at ``point``, and
-#
-#     direction, memory = update(gradient, memory, theta, k);  theta' = Project(Prox(point - step direction)).
+# Update rules: what a step makes of its noisy mean gradient, as ``(init, update)`` on arrays of any
+# library.  A rule is read by everybody who follows a run: the engine, the planner, attacks and
+# witnesses. Step k takes its gradient at ``point``, and      direction, memory = update(gradient,
+# memory, theta, k);  theta' = Project(Prox(point - step direction)).
 
 Memory = tuple[Any, ...]
 """What a rule remembers between steps: arrays, of which most are shaped like the parameters."""
@@ -31,9 +27,9 @@ Memory = tuple[Any, ...]
 class UpdateRule(ABC):
     """The questions that every rule answers, in arithmetic that numbers and arrays share.
 
-    ``word``: its name in a sentence and on the command line. ``linear``: whether the direction is the gradient plus a
-    linear function of parameters and memory, so that gradients can be read off the iterates, and risks follow from
-    curvature.
+    ``word``: its name in a sentence and on the command line. ``linear``: whether the direction is
+    the gradient plus a linear function of parameters and memory, so that gradients can be read off
+    the iterates, and risks follow from curvature.
     """
 
     linear: ClassVar[bool] = True
@@ -48,7 +44,8 @@ class UpdateRule(ABC):
         """Refuse what the rule cannot be combined with."""
 
     def following(self, noise_stds: Callable[[], Array]) -> UpdateRule:
-        """What is executed in a run whose noise has these standard deviations: of every step, or one for all."""
+        """What is executed in a run whose noise has these standard deviations: of every step, or
+        one for all."""
         return self
 
     @abstractmethod
@@ -66,17 +63,21 @@ class UpdateRule(ABC):
 
 # Adam on noisy gradients, with or without the noise's own share of their squares.
 
+
 @final
 @dataclass(frozen=True)
 class Adam(UpdateRule):
-    """Kingma and Ba (2015), Algorithm 1: means of gradients and of their squares, corrected for their zero start.
+    """Kingma and Ba (2015), Algorithm 1: means of gradients and of their squares, corrected for
+    their zero start.
 
-    Coordinates are divided by a random number, so that nothing is known of how steps contract: every theorem that
-    covers such a run charges all of its iterates, of which steps are post-processing.
+    Coordinates are divided by a random number, so that nothing is known of how steps contract:
+    every theorem that covers such a run charges all of its iterates, of which steps are
+    post-processing.
 
-    ``noise_floor``: the mean of squares is that of gradient and noise together. A number has the noise's own variance,
-    which is public, subtracted from it, and what is left counts as at least that many times this variance (Tang,
-    Shpilevskiy and Lecuyer 2023, arXiv:2312.14334, Algorithm 1). ``None``: nothing is subtracted.
+    ``noise_floor``: the mean of squares is that of gradient and noise together. A number has the
+    noise's own variance, which is public, subtracted from it, and what is left counts as at least
+    that many times this variance (Tang, Shpilevskiy and Lecuyer 2023, arXiv:2312.14334, Algorithm
+    1). ``None``: nothing is subtracted.
     """
 
     linear: ClassVar[bool] = False
@@ -98,14 +99,23 @@ class Adam(UpdateRule):
 
     def check(self, step_size: StepSize, noise: Noise | None) -> None:
         if self.noise_floor is not None and noise is not None and not noise.independent:
-            raise InputError("noise_floor of Adam", "needs steps whose noise is independent", type(noise).__name__,
-                             "leave it out, or use NoiseMultiplier")
+            raise InputError(
+                "noise_floor of Adam",
+                "needs steps whose noise is independent",
+                type(noise).__name__,
+                "leave it out, or use NoiseMultiplier",
+            )
 
     def following(self, noise_stds: Callable[[], Array]) -> UpdateRule:
         if self.noise_floor is None:
             return self
-        return NoiseCorrectedAdam(self.beta1, self.beta2, self.stabiliser, self.noise_floor,
-                                  _running_means(noise_stds() ** 2, self.beta2))
+        return NoiseCorrectedAdam(
+            self.beta1,
+            self.beta2,
+            self.stabiliser,
+            self.noise_floor,
+            _running_means(noise_stds() ** 2, self.beta2),
+        )
 
     def init(self, theta: Any) -> Memory:
         return 0.0 * theta, 0.0 * theta
@@ -118,8 +128,8 @@ class Adam(UpdateRule):
 @final
 @dataclass(frozen=True, eq=False)
 class NoiseCorrectedAdam(UpdateRule):
-    """``Adam`` with a ``noise_floor`` in a run; ``noise``: the running mean of the noise's variance at every step, or
-    one number for all of them, shape (steps,) or (1,)."""
+    """``Adam`` with a ``noise_floor`` in a run; ``noise``: the running mean of the noise's variance
+    at every step, or one number for all of them, shape (steps,) or (1,)."""
 
     linear: ClassVar[bool] = False
     word: ClassVar[str] = Adam.word
@@ -136,19 +146,25 @@ class NoiseCorrectedAdam(UpdateRule):
         mean, square, memory = _moments(self.beta1, self.beta2, gradient, memory, k)
         variance = self.noise[k if self.noise.shape[0] > 1 else 0]
         above = square - (1 + self.noise_floor) * variance
-        left = (above + abs(above)) / 2 + self.noise_floor * variance  # the larger one, for arrays of any library
+        left = (
+            above + abs(above)
+        ) / 2 + self.noise_floor * variance  # the larger one, for arrays of any library
         return mean / (left**0.5 + self.stabiliser), memory
 
 
-def _moments(beta1: float, beta2: float, gradient: Any, memory: Memory, k: Any) -> tuple[Any, Any, Memory]:
-    """Means of gradients and of their squares after step k, corrected for their zero start; and what is remembered."""
+def _moments(
+    beta1: float, beta2: float, gradient: Any, memory: Memory, k: Any
+) -> tuple[Any, Any, Memory]:
+    """Means of gradients and of their squares after step k, corrected for their zero start; and
+    what is remembered."""
     mean = beta1 * memory[0] + (1 - beta1) * gradient
     square = beta2 * memory[1] + (1 - beta2) * gradient * gradient
     return mean / (1 - beta1 ** (k + 1.0)), square / (1 - beta2 ** (k + 1.0)), (mean, square)
 
 
 def _running_means(values: Array, beta: float) -> Array:
-    """What the mean of squares makes of numbers that are added to squares; one number for all steps stays."""
+    """What the mean of squares makes of numbers that are added to squares; one number for all steps
+    stays."""
     mean, means = 0.0, np.empty(len(values))
     for k, value in enumerate(values):
         mean = beta * mean + (1 - beta) * float(value)
@@ -157,6 +173,7 @@ def _running_means(values: Array, beta: float) -> Array:
 
 
 # The update rules that a run can name.
+
 
 @final
 @dataclass(frozen=True)
@@ -168,14 +185,17 @@ class Plain(UpdateRule):
     def init(self, theta: object) -> Memory:
         return ()
 
-    def update(self, gradient: object, memory: Memory, theta: object, k: object) -> tuple[Any, Memory]:
+    def update(
+        self, gradient: object, memory: Memory, theta: object, k: object
+    ) -> tuple[Any, Memory]:
         return gradient, ()
 
 
 @final
 @dataclass(frozen=True)
 class Nesterov(UpdateRule):
-    """Nesterov's momentum: the gradient is taken ahead of the iterate, k / (k + 3) of the last step further."""
+    """Nesterov's momentum: the gradient is taken ahead of the iterate, k / (k + 3) of the last step
+    further."""
 
     word: ClassVar[str] = "nesterov"
 
@@ -185,14 +205,17 @@ class Nesterov(UpdateRule):
     def point(self, theta: Any, memory: Memory, k: Any) -> Any:
         return theta + (k / (k + 3.0)) * (theta - memory[0])
 
-    def update(self, gradient: object, memory: Memory, theta: object, k: object) -> tuple[Any, Memory]:
+    def update(
+        self, gradient: object, memory: Memory, theta: object, k: object
+    ) -> tuple[Any, Memory]:
         return gradient, (theta,)
 
 
 @final
 @dataclass(frozen=True)
 class HeavyBall(UpdateRule):
-    """Polyak's momentum with a constant coefficient: the velocity is ``beta`` times the last one, plus the gradient."""
+    """Polyak's momentum with a constant coefficient: the velocity is ``beta`` times the last one,
+    plus the gradient."""
 
     word: ClassVar[str] = "heavy-ball"
     beta: float
@@ -213,12 +236,14 @@ class HeavyBall(UpdateRule):
 @final
 @dataclass(frozen=True)
 class PostProcessing(UpdateRule):
-    """Any other rule, by its ``name``: what ``train(optimizer=...)`` is given makes steps of noisy gradients.
+    """Any other rule, by its ``name``: what ``train(optimizer=...)`` is given makes steps of noisy
+    gradients.
 
-    Whatever it is, it is applied to what counts as released, so that only theorems certify that charge every iterate.
-    That it looks at noisy gradients, parameters and public numbers alone is the caller's word. Step sizes belong to the
-    rule: the run's is 1. ``decay``: "coupled" where weight decay is added to the gradients that a running mean is made
-    of (Loshchilov and Hutter 2019 say why that is seldom meant).
+    Whatever it is, it is applied to what counts as released, so that only theorems certify that
+    charge every iterate. That it looks at noisy gradients, parameters and public numbers alone is
+    the caller's word. Step sizes belong to the rule: the run's is 1. ``decay``: "coupled" where
+    weight decay is added to the gradients that a running mean is made of (Loshchilov and Hutter
+    2019 say why that is seldom meant).
     """
 
     linear: ClassVar[bool] = False
@@ -229,23 +254,38 @@ class PostProcessing(UpdateRule):
     def __post_init__(self) -> None:
         settle(self)
         if not self.name.isprintable() or not 0 < len(self.name) <= 80:
-            raise InputError("name of the optimizer", "must be up to 80 printable characters", len(self.name))
+            raise InputError(
+                "name of the optimizer", "must be up to 80 printable characters", len(self.name)
+            )
 
     @property
     def stated(self) -> str:
-        return (f"update: post-processing, stated: {self.name} is taken to look at noisy gradients, parameters and "
-                "public numbers alone")
+        return (
+            f"update: post-processing, stated: {self.name} is taken to look at noisy gradients, "
+            f"parameters and "
+            "public numbers alone"
+        )
 
     def check(self, step_size: StepSize, noise: Noise | None) -> None:
         if step_size != Constant(1.0):
-            raise InputError("step_size", "must be 1 where an optimizer makes the steps", type(step_size).__name__,
-                             "give the learning rate, or its schedule, to the optimizer")
+            raise InputError(
+                "step_size",
+                "must be 1 where an optimizer makes the steps",
+                type(step_size).__name__,
+                "give the learning rate, or its schedule, to the optimizer",
+            )
 
     def init(self, theta: object) -> Memory:
-        raise InputError("optimizer", "is needed to execute this run: its code is no part of a description", self.name,
-                         "give it to train, or describe the same guarantee with update=HeavyBall(0.9)")
+        raise InputError(
+            "optimizer",
+            "is needed to execute this run: its code is no part of a description",
+            self.name,
+            "give it to train, or describe the same guarantee with update=HeavyBall(0.9)",
+        )
 
-    def update(self, gradient: object, memory: Memory, theta: object, k: object) -> tuple[Any, Memory]:
+    def update(
+        self, gradient: object, memory: Memory, theta: object, k: object
+    ) -> tuple[Any, Memory]:
         raise NotImplementedError
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable
-import numpy as np
-from numpy.typing import NDArray
-from lastiterate.errors import InputError
 import math
-from typing import Any
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
+import numpy as np
+from numpy.typing import NDArray
 
-# Arrays of numbers that accounting works with, and the one that repeats a number without storing it.
+from lastiterate.errors import InputError
+
+# Arrays of numbers that accounting works with, and the one that repeats a number without storing
+# it.
 
 Array = NDArray[np.float64]
 
@@ -30,14 +30,17 @@ def frozen(values: Array) -> Array:
 
 
 def check_kept(name: str, value: object) -> None:
-    """Refuse arrays of which a conversion to plain numbers would drop a part in silence, masks and imaginary parts, and
-    queries that hold no values yet.
+    """Refuse arrays of which a conversion to plain numbers would drop a part in silence, masks and
+    imaginary parts, and queries that hold no values yet.
 
-    What is looked at is the kind of array, never a value; structures, lists and tables of arrays are looked through.
+    What is looked at is the kind of array, never a value; structures, lists and tables of arrays
+    are looked through.
     """
     polars = sys.modules.get("polars")
     if polars is not None and isinstance(value, polars.LazyFrame):
-        raise InputError(name, "must not be a query that is still to be run", None, "use its collect()")
+        raise InputError(
+            name, "must not be a query that is still to be run", None, "use its collect()"
+        )
     if isinstance(value, dict):
         value = tuple(value.values())  # pyright: ignore
     if isinstance(value, tuple | list):
@@ -46,19 +49,33 @@ def check_kept(name: str, value: object) -> None:
         for part in value if kinds - plain else ():  # pyright: ignore
             check_kept(name, part)  # pyright: ignore
     elif isinstance(value, np.ma.MaskedArray):
-        raise InputError(name, "must be plain arrays: a mask would be dropped", None,
-                         "fill or drop masked values first")
-    elif isinstance(value, complex) or any(getattr(kind, "kind", "") == "c" for kind in _dtypes(value)):
-        raise InputError(name, "must be real numbers (Complex data not supported)", None,
-                         "give real and imaginary parts as columns")
+        raise InputError(
+            name,
+            "must be plain arrays: a mask would be dropped",
+            None,
+            "fill or drop masked values first",
+        )
+    elif isinstance(value, complex) or any(
+        getattr(kind, "kind", "") == "c" for kind in _dtypes(value)
+    ):
+        raise InputError(
+            name,
+            "must be real numbers (Complex data not supported)",
+            None,
+            "give real and imaginary parts as columns",
+        )
 
 
 def check_text(name: str, texts: Iterable[object]) -> None:
-    """Refuse names that an array of text takes for others: it drops null characters at their end, and makes text of
-    numbers that stand beside text."""
+    """Refuse names that an array of text takes for others: it drops null characters at their end,
+    and makes text of numbers that stand beside text."""
     if any(not isinstance(text, str) or text.endswith("\0") for text in texts):
-        raise InputError(name, "must be text alone, without a null character at the end of any: arrays take such names "
-                         "for others")
+        raise InputError(
+            name,
+            "must be text alone, without a null character at the end of any: arrays take such "
+            "names "
+            "for others",
+        )
 
 
 def _dtypes(value: object) -> tuple[object, ...]:
@@ -70,13 +87,17 @@ def _dtypes(value: object) -> tuple[object, ...]:
 # Refusals of numbers that a description cannot hold, each in one sentence.
 
 RANGE = (1e-30, 1e30)
-"""Magnitudes of a run's numbers: products and squares of three of them stay far inside double precision, so that no
-variance overflows and no sensitivity underflows."""
+"""Magnitudes of a run's numbers: products and squares of three of them stay far inside double
+precision, so that no variance overflows and no sensitivity underflows."""
 MAGNITUDES = (1e-9, 1e9)
-"""Row norms, intercepts, ridges and clips that are executed: their products stay far inside single precision."""
-WHOLE: frozenset[type] = frozenset({int, *(np.dtype(code).type for code in np.typecodes["AllInteger"])})
+"""Row norms, intercepts, ridges and clips that are executed: their products stay far inside single
+precision."""
+WHOLE: frozenset[type] = frozenset(
+    {int, *(np.dtype(code).type for code in np.typecodes["AllInteger"])}
+)
 NUMBERS: frozenset[type] = WHOLE | {float, np.float16, np.float32, np.float64}
-"""What counts as a number: the types themselves, no subclasses (a bool is none), so that what was checked is used."""
+"""What counts as a number: the types themselves, no subclasses (a bool is none), so that what was
+checked is used."""
 
 
 def number(name: str, value: Any) -> float:
@@ -86,7 +107,9 @@ def number(name: str, value: Any) -> float:
     try:
         return float(value)
     except OverflowError:
-        raise InputError(name, f"must lie within {RANGE[1]:g}", value, "choose other units") from None
+        raise InputError(
+            name, f"must lie within {RANGE[1]:g}", value, "choose other units"
+        ) from None
 
 
 def numbers(name: str, values: Any) -> tuple[float, ...]:
@@ -108,12 +131,15 @@ def integer(name: str, value: Any) -> int:
 
 
 def positive(name: str, value: object, *, zero: bool = False) -> None:
-    """Refuse anything that is not a positive (or, with ``zero``, non-negative) number within ``RANGE``."""
+    """Refuse anything that is not a positive (or, with ``zero``, non-negative) number within
+    ``RANGE``."""
     size = number(name, value)
     if not math.isfinite(size) or size < 0 or (size == 0 and not zero):
         raise InputError(name, "must be a finite number " + (">= 0" if zero else "> 0"), value)
     if size != 0 and not RANGE[0] <= size <= RANGE[1]:
-        raise InputError(name, f"must lie between {RANGE[0]:g} and {RANGE[1]:g}", value, "choose other units")
+        raise InputError(
+            name, f"must lie between {RANGE[0]:g} and {RANGE[1]:g}", value, "choose other units"
+        )
 
 
 def all_positive(name: str, values: tuple[float, ...], *, zero: bool = False) -> None:
@@ -139,10 +165,10 @@ def executable(name: str, value: object, *, zero: bool = False) -> None:
         raise InputError(name, rule, value, "scale the features")
 
 
-# Public weights of classes: what a record's contribution is multiplied by, at most 1.
-#
-# The largest weight is 1, so that no record contributes more than it would without weights: every bound on a record, its
-# clip, its Lipschitz constant and its smoothness hold as they are for every class. Only ratios matter to the classifier.
+# Public weights of classes: what a record's contribution is multiplied by, at most 1.  The largest
+# weight is 1, so that no record contributes more than it would without weights: every bound on a
+# record, its clip, its Lipschitz constant and its smoothness hold as they are for every class. Only
+# ratios matter to the classifier.
 
 LEAST = 1e-9
 Weights = tuple[float, ...] | None
@@ -150,37 +176,69 @@ Weights = tuple[float, ...] | None
 
 
 def check_class_weights(weights: Weights, classes: int) -> None:
-    """Refuse weights that are not one for each class, or that would let a record contribute more than its bounds."""
+    """Refuse weights that are not one for each class, or that would let a record contribute more
+    than its bounds."""
     if weights is None:
         return
     rule = f"must hold {classes} numbers from {LEAST:g} to 1, one for each class, and the largest must be 1"
-    if len(weights) != classes or not all(LEAST <= weight <= 1 for weight in weights) or max(weights) != 1:
-        raise InputError("class_weights", rule, weights, "divide them by the largest: only their ratios count")
+    if (
+        len(weights) != classes
+        or not all(LEAST <= weight <= 1 for weight in weights)
+        or max(weights) != 1
+    ):
+        raise InputError(
+            "class_weights", rule, weights, "divide them by the largest: only their ratios count"
+        )
 
 
 def relative_weights(given: object, labels: Sequence[Any]) -> Weights:
-    """Weights by class index, divided by the largest, of a public dictionary from labels to positive numbers.
+    """Weights by class index, divided by the largest, of a public dictionary from labels to
+    positive numbers.
 
-    Errors: "balanced", which would count private labels; labels that are no class; a class without a weight.
+    Errors: "balanced", which would count private labels; labels that are no class; a class without
+    a weight.
     """
     if given is None:
         return None
     if len(labels) < 2:
         raise InputError("class_weight", "is for classes", None, "leave it out")
     if isinstance(given, str):
-        raise InputError("class_weight", "must be a dictionary from labels to public weights; 'balanced' would count "
-                         "private labels", given, f"write {{{labels[0]!r}: 1, {labels[1]!r}: 5}}, of public numbers")
+        raise InputError(
+            "class_weight",
+            "must be a dictionary from labels to public weights; 'balanced' would count "
+            "private labels",
+            given,
+            f"write {{{labels[0]!r}: 1, {labels[1]!r}: 5}}, of public numbers",
+        )
     if not isinstance(given, Mapping):
-        raise InputError("class_weight", "must be a dictionary from labels to public weights", type(given).__name__)
+        raise InputError(
+            "class_weight",
+            "must be a dictionary from labels to public weights",
+            type(given).__name__,
+        )
     entries = cast("Mapping[object, object]", given)
     named = {str(label): value for label, value in entries.items()}
-    strange, missing = sorted(set(named) - set(map(str, labels))), sorted(set(map(str, labels)) - set(named))
+    strange, missing = (
+        sorted(set(named) - set(map(str, labels))),
+        sorted(set(map(str, labels)) - set(named)),
+    )
     if strange or missing or len(named) != len(entries):
-        raise InputError("class_weight", "must have one weight for each of the classes, and none for anything else",
-                         (strange or missing or sorted(named))[0], "the classes are " + ", ".join(map(str, labels)))
+        raise InputError(
+            "class_weight",
+            "must have one weight for each of the classes, and none for anything else",
+            (strange or missing or sorted(named))[0],
+            "the classes are " + ", ".join(map(str, labels)),
+        )
     weights = [number(f"class_weight of {label}", named[str(label)]) for label in labels]
     largest = max(weights)
-    if not all(math.isfinite(weight) and weight > 0 for weight in weights) or min(weights) < LEAST * largest:
-        raise InputError("class_weight", "must hold positive numbers, none less than a billionth of the largest",
-                         weights, "leave out records that must not count")
+    if (
+        not all(math.isfinite(weight) and weight > 0 for weight in weights)
+        or min(weights) < LEAST * largest
+    ):
+        raise InputError(
+            "class_weight",
+            "must hold positive numbers, none less than a billionth of the largest",
+            weights,
+            "leave out records that must not count",
+        )
     return None if min(weights) == largest else tuple(weight / largest for weight in weights)

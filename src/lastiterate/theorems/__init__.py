@@ -1,12 +1,36 @@
 """The table of theorems, one file per family; a theorem's name never changes.
 
-A theorem is one value, ``register(Theorem(...))``, in the file of its family. Everything that lists, checks, explains or
-plots theorems reads ``TABLE`` when it is asked.
+A theorem is one value, ``register(Theorem(...))``, in the file of its family. Everything that
+lists, checks, explains or plots theorems reads ``TABLE`` when it is asked.
 """
 
 from __future__ import annotations
 
-from lastiterate.theorems import (  # noqa: F401  importing a family registers its theorems, in this order
+# isort: off  importing a family registers its theorems, in this order
+from lastiterate.theorems import (
+    composition,
+    iteration,
+    langevin,
+    last_iterate_sampling,
+    other_methods,
+    sampling,
+    sgld,
+    shifted_interpolation,
+    witnesses,
+)
+
+# isort: on
+from lastiterate.theorems.theorem import (
+    TABLE,
+    Applies,
+    Fails,
+    Theorem,
+    find_theorem,
+    match,
+    register,
+)
+
+FAMILY_FILES = (
     composition,
     langevin,
     sgld,
@@ -17,14 +41,6 @@ from lastiterate.theorems import (  # noqa: F401  importing a family registers i
     other_methods,
     witnesses,
 )
-from lastiterate.theorems.theorem import (
-    TABLE,
-    Applies,
-    Fails,
-    Theorem,
-    find_theorem,
-    match,
-    register,
-)
+"""The files of the families, in the order in which theorems are listed."""
 
 __all__ = ["TABLE", "Applies", "Fails", "Theorem", "find_theorem", "match", "register"]

@@ -4,36 +4,38 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+
+from lastiterate.analysis.perturbed_objective import distance
+from lastiterate.analysis.shifts import longest_weakly_convex_step
+from lastiterate.analysis.step_map import step_map
+from lastiterate.analysis.witnesses import curvature, unequal_batches
 from lastiterate.curves.subsampled import installed
 from lastiterate.run.adjacency import convertible, records_moved
 from lastiterate.run.domains import Everywhere
-from lastiterate.run.facts import known
+from lastiterate.run.facts import Evidence, known
+from lastiterate.run.methods import minimiser_of
 from lastiterate.run.run import Run
 from lastiterate.theorems.theorem import Assumption, Broken, Held
-from lastiterate.analysis.step_map import step_map
-from lastiterate.run.facts import Evidence
-from lastiterate.analysis.perturbed_objective import distance
-from lastiterate.run.methods import minimiser_of
-from lastiterate.analysis.shifts import longest_weakly_convex_step
-from lastiterate.analysis.witnesses import curvature, unequal_batches
-
 
 # The conditions that theorems choose from, each checkable on a run.
 
 
-
-
 # The vocabulary of assumptions that theorems choose from.
+
 
 def _plain(name: str, needs: str, holds: Callable[[Run], bool], reason: str) -> Assumption:
     return Assumption(name, needs, lambda run: Held() if holds(run) else Broken(reason))
 
 
 UNCLIPPED_SGLD = (
-    "nothing bounds what one record does to a step of Langevin dynamics without clipping, and before it has converged "
-    "it can leak without bound even where the exact posterior is private (Heller and Fetaya 2023, arXiv:2110.05057, "
-    "Theorem IV.1; lastiterate.bayes.breach builds an example): clip per-example gradients (clip=C), or keep the "
-    "parameters in a bounded domain where the loss has a known Lipschitz constant (domain=Ball(R), lipschitz=L), or "
+    "nothing bounds what one record does to a step of Langevin dynamics without clipping, and "
+    "before it has converged "
+    "it can leak without bound even where the exact posterior is private (Heller and Fetaya 2023, "
+    "arXiv:2110.05057, "
+    "Theorem IV.1; lastiterate.bayes.breach builds an example): clip per-example gradients "
+    "(clip=C), or keep the "
+    "parameters in a bounded domain where the loss has a known Lipschitz constant (domain=Ball(R), "
+    "lipschitz=L), or "
     "release a sample of the exact posterior instead (lastiterate.bayes.sample_posterior)"
 )
 """Why no theorem certifies unclipped SGLD, and what would help."""
@@ -44,8 +46,10 @@ def _sensitivity(run: Run) -> Held | Broken:
     if fact is None and run.noise is not None and run.noise.temperature is not None:
         return Broken(UNCLIPPED_SGLD)
     if fact is None:
-        return Broken("the gradient's sensitivity is unknown: clip per-example gradients (clip=C), or state "
-                      "sensitivity=S or lipschitz=L")
+        return Broken(
+            "the gradient's sensitivity is unknown: clip per-example gradients (clip=C), or state "
+            "sensitivity=S or lipschitz=L"
+        )
     return Held((fact,))
 
 
@@ -55,166 +59,299 @@ def _noise(run: Run) -> Held | Broken:
     return Held() if missing is None else Broken(missing)
 
 
-known_sensitivity = Assumption("known_sensitivity", "a bound on how far one record moves the summed gradient",
-                               _sensitivity)
-noisy_steps = Assumption("noisy_steps", "noise on the mean gradient of every step, of a size that is known before it",
-                         lambda run: Held() if run.method.noisy_steps else Broken(
-                             "it speaks of steps that each have noise of a known size: use method=Descent()"),
-                         of_method=True)
+known_sensitivity = Assumption(
+    "known_sensitivity", "a bound on how far one record moves the summed gradient", _sensitivity
+)
+noisy_steps = Assumption(
+    "noisy_steps",
+    "noise on the mean gradient of every step, of a size that is known before it",
+    lambda run: (
+        Held()
+        if run.method.noisy_steps
+        else Broken("it speaks of steps that each have noise of a known size: use method=Descent()")
+    ),
+    of_method=True,
+)
 known_noise = Assumption("known_noise", "a noise level that the description determines", _noise)
-independent_noise = _plain("independent_noise", "noise of every step that is independent of all other steps'",
-                           lambda run: run.decided_noise.independent,
-                           "the proof adds up steps whose noise is independent, and this run's later steps take noise "
-                           "back: use noise=NoiseMultiplier(z)")
-correlated_noise = _plain("correlated_noise", "correlated noise: later steps take back a part of it",
-                          lambda run: not run.decided_noise.independent,
-                          "it speaks of noise that later steps take back: use noise=Correlated(z, band)")
+independent_noise = _plain(
+    "independent_noise",
+    "noise of every step that is independent of all other steps'",
+    lambda run: run.decided_noise.independent,
+    "the proof adds up steps whose noise is independent, and this run's later steps take noise "
+    "back: use noise=NoiseMultiplier(z)",
+)
+correlated_noise = _plain(
+    "correlated_noise",
+    "correlated noise: later steps take back a part of it",
+    lambda run: not run.decided_noise.independent,
+    "it speaks of noise that later steps take back: use noise=Correlated(z, band)",
+)
 NOISY_STEPS = (noisy_steps, known_sensitivity, known_noise, independent_noise)
 """What nearly every row about steps asks for."""
-last_iterate_only = _plain("last_iterate_only", "only the last iterate is released", lambda run: run.release == "last",
-                           "it speaks of the last iterate only, and this run releases all of them")
-plain_updates = Assumption("plain_updates", "no momentum and no other update rule", lambda run: Held()
-                           if run.update is None else Broken(
-                               f"the proof covers plain steps, and this run's update rule is {run.update.word}"))
-not_averaged = _plain("not_averaged", "the last iterate itself, no average of iterates",
-                      lambda run: not run.method.averaged,
-                      "what hides in the last iterate shows in an average of all: use method=Descent()")
-released_as_left = _plain("released_as_left", "weights that are released as the last step leaves them",
-                          lambda run: run.calibration is None,
-                          "a calibration changes the weights that the last step leaves")
-full_batch = _plain("full_batch", "full batches", lambda run: run.batching.drawn == "never" and run.blocks == 1,
-                    "it is proved for full batches only: use batching=FullBatch()")
-public_order = _plain("public_order", "full batches, or blocks in a public order",
-                      lambda run: run.batching.drawn == "never",
-                      "it needs full batches or cyclic blocks in public order")
-secret_blocks = _plain("secret_blocks", "a record's block is drawn once, secretly and independently of the data",
-                       lambda run: run.batching.drawn == "once" and not run.batching.independent,
-                       "it averages over a secret place of the record: use batching=Permuted(b)")
-secret_bins = _plain("secret_bins", "every record falls into one of the batches secretly and independently, once",
-                     lambda run: run.batching.drawn == "once" and run.batching.independent,
-                     "it is proved for secret independent bins: use batching=BallsInBins(b)")
-fresh_permutations = _plain("fresh_permutations", "a fresh secret permutation of the records in every pass",
-                            lambda run: run.batching.drawn == "each pass" and not run.batching.independent,
-                            "it averages over places that are drawn anew in every pass: use batching=Reshuffled(b)")
-fresh_blocks = _plain("fresh_blocks", "every record in one of the batches of a pass, secretly and independently, anew "
-                      "in every pass", lambda run: run.batching.drawn == "each pass" and run.batching.independent,
-                      "it is proved for secret blocks that are drawn anew in every pass: use "
-                      "batching=RandomAllocation(b)")
-counted_records = _plain("counted_records", "a public number of records",
-                         lambda run: convertible(run.adjacency, "zero-out"),
-                         "it counts how many records share a block, which add-remove leaves open: account zero-out")
-poisson_batches = _plain("poisson_batches", "Poisson batches",
-                         lambda run: run.batching.drawn == "each step" and run.batching.independent,
-                         "it is proved for Poisson batches: use batching=Poisson(q)")
-not_replace_one = _plain("not_replace_one", "a record is zeroed, added or removed, not replaced",
-                         lambda run: records_moved(run.adjacency) == 1,
-                         "no dominating pair is proved for these batches under replace-one, and a sensitivity that is "
-                         "stated for exchanges says nothing about one record: state lipschitz, or account zero-out")
-constant_step = _plain("constant_step", "a constant step size", lambda run: run.step_size.constant,
-                       "it is proved for a constant step size")
+last_iterate_only = _plain(
+    "last_iterate_only",
+    "only the last iterate is released",
+    lambda run: run.release == "last",
+    "it speaks of the last iterate only, and this run releases all of them",
+)
+plain_updates = Assumption(
+    "plain_updates",
+    "no momentum and no other update rule",
+    lambda run: (
+        Held()
+        if run.update is None
+        else Broken(
+            f"the proof covers plain steps, and this run's update rule is {run.update.word}"
+        )
+    ),
+)
+not_averaged = _plain(
+    "not_averaged",
+    "the last iterate itself, no average of iterates",
+    lambda run: not run.method.averaged,
+    "what hides in the last iterate shows in an average of all: use method=Descent()",
+)
+released_as_left = _plain(
+    "released_as_left",
+    "weights that are released as the last step leaves them",
+    lambda run: run.calibration is None,
+    "a calibration changes the weights that the last step leaves",
+)
+full_batch = _plain(
+    "full_batch",
+    "full batches",
+    lambda run: run.batching.drawn == "never" and run.blocks == 1,
+    "it is proved for full batches only: use batching=FullBatch()",
+)
+public_order = _plain(
+    "public_order",
+    "full batches, or blocks in a public order",
+    lambda run: run.batching.drawn == "never",
+    "it needs full batches or cyclic blocks in public order",
+)
+secret_blocks = _plain(
+    "secret_blocks",
+    "a record's block is drawn once, secretly and independently of the data",
+    lambda run: run.batching.drawn == "once" and not run.batching.independent,
+    "it averages over a secret place of the record: use batching=Permuted(b)",
+)
+secret_bins = _plain(
+    "secret_bins",
+    "every record falls into one of the batches secretly and independently, once",
+    lambda run: run.batching.drawn == "once" and run.batching.independent,
+    "it is proved for secret independent bins: use batching=BallsInBins(b)",
+)
+fresh_permutations = _plain(
+    "fresh_permutations",
+    "a fresh secret permutation of the records in every pass",
+    lambda run: run.batching.drawn == "each pass" and not run.batching.independent,
+    "it averages over places that are drawn anew in every pass: use batching=Reshuffled(b)",
+)
+fresh_blocks = _plain(
+    "fresh_blocks",
+    "every record in one of the batches of a pass, secretly and independently, anew in every pass",
+    lambda run: run.batching.drawn == "each pass" and run.batching.independent,
+    "it is proved for secret blocks that are drawn anew in every pass: use "
+    "batching=RandomAllocation(b)",
+)
+counted_records = _plain(
+    "counted_records",
+    "a public number of records",
+    lambda run: convertible(run.adjacency, "zero-out"),
+    "it counts how many records share a block, which add-remove leaves open: account zero-out",
+)
+poisson_batches = _plain(
+    "poisson_batches",
+    "Poisson batches",
+    lambda run: run.batching.drawn == "each step" and run.batching.independent,
+    "it is proved for Poisson batches: use batching=Poisson(q)",
+)
+not_replace_one = _plain(
+    "not_replace_one",
+    "a record is zeroed, added or removed, not replaced",
+    lambda run: records_moved(run.adjacency) == 1,
+    "no dominating pair is proved for these batches under replace-one, and a sensitivity that is "
+    "stated for exchanges says nothing about one record: state lipschitz, or account zero-out",
+)
+constant_step = _plain(
+    "constant_step",
+    "a constant step size",
+    lambda run: run.step_size.constant,
+    "it is proved for a constant step size",
+)
 
 
 def _dp_accounting(_: Run) -> Held | Broken:
-    return Held() if installed() else Broken("it needs the library dp-accounting: pip install dp-accounting")
+    return (
+        Held()
+        if installed()
+        else Broken("it needs the library dp-accounting: pip install dp-accounting")
+    )
 
 
-dp_accounting_installed = Assumption("dp_accounting_installed", "the library dp-accounting",
-                                     _dp_accounting)
-everywhere = _plain("everywhere", "no constraint on the parameters, no proximal term",
-                    lambda run: type(run.domain) is Everywhere and run.prox is None,
-                    "it is proved for steps alone, and this run moves their results")
-no_prox = _plain("no_prox", "no proximal term", lambda run: run.prox is None,
-                 "it is proved for projections, and this run has a proximal term")
-fixed_start = _plain("fixed_start", "a fixed start", lambda run: run.start.std == 0,
-                     "it is proved for a fixed start: use start=Fixed()")
-sampled_batches = _plain("sampled_batches", "m < n records drawn afresh at every step",
-                         lambda run: run.batching.drawn == "each step" and run.batching.sizes == "equal"
-                         and run.divisor < run.n,
-                         "it speaks of batches drawn afresh: use batching=FixedSize(m) with m < n")
-counted_batches = _plain("counted_batches", "batches of a public size, in an order that does not depend on the data",
-                         lambda run: run.batching.sizes != "random",
-                         "it needs batches of a public size: use batching=FullBatch(), batching=Cyclic(b), "
-                         "batching=Permuted(b), batching=Reshuffled(b) or batching=FixedSize(b)")
-constant_schedule = _plain("constant_schedule", "the same step size and noise at every step",
-                           lambda run: run.constant,
-                           "it is proved for one step size and one noise level at every step")
-bounded_domain = _plain("bounded_domain", "iterates projected on a domain of known diameter",
-                        lambda run: math.isfinite(run.domain.diameter()),
-                        "it needs a bounded domain of known diameter: use domain=Ball(R)")
-kept_places = _plain("kept_places", "a record in the same place of every pass", lambda run: run.batching.drawn in (
-    "never", "once"), "it follows a record that takes part in the same place of every pass: use batching=FullBatch(), "
-                     "batching=Cyclic(b), batching=Permuted(b) or batching=BallsInBins(b)")
-not_resampled = _plain("not_resampled", "no batches drawn afresh at every step",
-                       lambda run: run.batching.drawn in ("never", "once"),
-                       "batches drawn afresh need a sampling theorem")
-drawn_anew = _plain("drawn_anew", "a record's batch drawn anew at every step or in every pass",
-                    lambda run: run.batching.drawn in ("each step", "each pass"),
-                    "it speaks of batches that are drawn again and again: use batching=Poisson(q), "
-                    "batching=FixedSize(b), batching=Reshuffled(b) or batching=RandomAllocation(b)")
+dp_accounting_installed = Assumption(
+    "dp_accounting_installed", "the library dp-accounting", _dp_accounting
+)
+everywhere = _plain(
+    "everywhere",
+    "no constraint on the parameters, no proximal term",
+    lambda run: type(run.domain) is Everywhere and run.prox is None,
+    "it is proved for steps alone, and this run moves their results",
+)
+no_prox = _plain(
+    "no_prox",
+    "no proximal term",
+    lambda run: run.prox is None,
+    "it is proved for projections, and this run has a proximal term",
+)
+fixed_start = _plain(
+    "fixed_start",
+    "a fixed start",
+    lambda run: run.start.std == 0,
+    "it is proved for a fixed start: use start=Fixed()",
+)
+sampled_batches = _plain(
+    "sampled_batches",
+    "m < n records drawn afresh at every step",
+    lambda run: (
+        run.batching.drawn == "each step" and run.batching.sizes == "equal" and run.divisor < run.n
+    ),
+    "it speaks of batches drawn afresh: use batching=FixedSize(m) with m < n",
+)
+counted_batches = _plain(
+    "counted_batches",
+    "batches of a public size, in an order that does not depend on the data",
+    lambda run: run.batching.sizes != "random",
+    "it needs batches of a public size: use batching=FullBatch(), batching=Cyclic(b), "
+    "batching=Permuted(b), batching=Reshuffled(b) or batching=FixedSize(b)",
+)
+constant_schedule = _plain(
+    "constant_schedule",
+    "the same step size and noise at every step",
+    lambda run: run.constant,
+    "it is proved for one step size and one noise level at every step",
+)
+bounded_domain = _plain(
+    "bounded_domain",
+    "iterates projected on a domain of known diameter",
+    lambda run: math.isfinite(run.domain.diameter()),
+    "it needs a bounded domain of known diameter: use domain=Ball(R)",
+)
+kept_places = _plain(
+    "kept_places",
+    "a record in the same place of every pass",
+    lambda run: run.batching.drawn in ("never", "once"),
+    "it follows a record that takes part in the same place of every pass: use "
+    "batching=FullBatch(), "
+    "batching=Cyclic(b), batching=Permuted(b) or batching=BallsInBins(b)",
+)
+not_resampled = _plain(
+    "not_resampled",
+    "no batches drawn afresh at every step",
+    lambda run: run.batching.drawn in ("never", "once"),
+    "batches drawn afresh need a sampling theorem",
+)
+drawn_anew = _plain(
+    "drawn_anew",
+    "a record's batch drawn anew at every step or in every pass",
+    lambda run: run.batching.drawn in ("each step", "each pass"),
+    "it speaks of batches that are drawn again and again: use batching=Poisson(q), "
+    "batching=FixedSize(b), batching=Reshuffled(b) or batching=RandomAllocation(b)",
+)
 
 POISSON_STEPS = (*NOISY_STEPS, poisson_batches, not_replace_one, dp_accounting_installed)
 """What bounds for Poisson batches need."""
 
 
-# Assumptions about the geometry of a step: bounded gradients, convexity, the step's map, how long a step may be.
+# Assumptions about the geometry of a step: bounded gradients, convexity, the step's map, how long a
+# step may be.
+
 
 def _bounded_gradient(run: Run) -> Held | Broken:
     lipschitz, ridge = known(run.facts(), "lipschitz"), run.loss.ridge
     if lipschitz is None:
-        return Broken("no bound on a record's gradient is known: clip per-example gradients (clip=C), or state "
-                      "lipschitz=L")
+        return Broken(
+            "no bound on a record's gradient is known: clip per-example gradients (clip=C), or "
+            "state "
+            "lipschitz=L"
+        )
     if ridge > 0 and run.longest_step * ridge > 2:
         return Broken(f"step * ridge must be at most 2 (ridge {ridge:g})")
     return Held((lipschitz,))
 
 
-bounded_gradient = Assumption("bounded_gradient", "every record's gradient is bounded (clipping suffices)",
-                              _bounded_gradient)
+bounded_gradient = Assumption(
+    "bounded_gradient", "every record's gradient is bounded (clipping suffices)", _bounded_gradient
+)
 
 
 def _hoelder_gradient(run: Run) -> Held | Broken:
     facts = run.facts()
-    hoelder, exponent, lipschitz = (known(facts, name) for name in ("hoelder", "hoelder_exponent", "lipschitz"))
+    hoelder, exponent, lipschitz = (
+        known(facts, name) for name in ("hoelder", "hoelder_exponent", "lipschitz")
+    )
     if hoelder is None or exponent is None:
-        return Broken("no Hoelder constant of the gradients is known: state hoelder=H and hoelder_exponent=a")
+        return Broken(
+            "no Hoelder constant of the gradients is known: state hoelder=H and hoelder_exponent=a"
+        )
     return Held((hoelder, exponent) if lipschitz is None else (hoelder, exponent, lipschitz))
 
 
-hoelder_gradient = Assumption("hoelder_gradient", "every record's gradient is Hoelder continuous", _hoelder_gradient)
+hoelder_gradient = Assumption(
+    "hoelder_gradient", "every record's gradient is Hoelder continuous", _hoelder_gradient
+)
 
 
 def _lipschitz_step(run: Run) -> Held | Broken:
     curvature = step_map(run)
     if curvature is None:
-        return Broken("the step's Lipschitz constant is unknown: state smooth=M (with strong=0 for a convex loss), "
-                      "or use a loss that derives it")
+        return Broken(
+            "the step's Lipschitz constant is unknown: state smooth=M (with strong=0 for a convex "
+            "loss), "
+            "or use a loss that derives it"
+        )
     return Held(curvature.facts)
 
 
-lipschitz_step = Assumption("lipschitz_step", "a smooth loss: each step's map has a known Lipschitz constant",
-                            _lipschitz_step)
+lipschitz_step = Assumption(
+    "lipschitz_step",
+    "a smooth loss: each step's map has a known Lipschitz constant",
+    _lipschitz_step,
+)
 
 
 def _unmeasured_smoothness(run: Run) -> Held | Broken:
     smooth = known(run.loss.facts(), "smooth")
     if smooth is not None and smooth.evidence is Evidence.PAID:
-        return Broken("a measured smoothness speaks of whole batches, and the proof needs that of one record: give the "
-                      "step size itself")
+        return Broken(
+            "a measured smoothness speaks of whole batches, and the proof needs that of one "
+            "record: give the "
+            "step size itself"
+        )
     return Held()
 
 
-unmeasured_smoothness = Assumption("unmeasured_smoothness", "a smoothness that holds for every single record",
-                                   _unmeasured_smoothness)
+unmeasured_smoothness = Assumption(
+    "unmeasured_smoothness",
+    "a smoothness that holds for every single record",
+    _unmeasured_smoothness,
+)
 
 
 def _convex(run: Run) -> Held | Broken:
     facts = run.facts()
     smooth, strong, weak = (known(facts, name) for name in ("smooth", "strong", "weak_convexity"))
     if run.clip is not None and smooth is None:
-        return Broken("per-example clipping of this loss makes steps expand even where it is convex: clip rows instead")
+        return Broken(
+            "per-example clipping of this loss makes steps expand even where it is convex: clip "
+            "rows instead"
+        )
     flat = strong if strong is not None else weak if weak is not None and weak.value == 0 else None
     if smooth is None or flat is None:
-        return Broken("it needs a convex, smooth loss: state smooth=M and strong=0, or use a loss that derives them")
+        return Broken(
+            "it needs a convex, smooth loss: state smooth=M and strong=0, or use a loss that "
+            "derives them"
+        )
     return Held((smooth, flat))
 
 
@@ -225,9 +362,14 @@ def _strong(run: Run) -> Held | Broken:
     facts = run.facts()
     smooth, strong = known(facts, "smooth"), known(facts, "strong")
     if run.clip is not None and smooth is None:
-        return Broken("per-example clipping of this loss destroys strong convexity and smoothness: clip rows instead")
+        return Broken(
+            "per-example clipping of this loss destroys strong convexity and smoothness: clip rows "
+            "instead"
+        )
     if smooth is None or strong is None or strong.value <= 0:
-        return Broken("it needs a strongly convex, smooth loss: add a ridge, or state strong=m and smooth=M")
+        return Broken(
+            "it needs a strongly convex, smooth loss: add a ridge, or state strong=m and smooth=M"
+        )
     return Held((smooth, strong))
 
 
@@ -237,7 +379,11 @@ strongly_convex = Assumption("strongly_convex", "a strongly convex, smooth loss"
 def at_most(run: Run, limit: float, what: str, held: Held) -> Held | Broken:
     """``held`` if no step exceeds ``limit``, which ``what`` names."""
     longest = run.longest_step
-    return held if longest <= limit else Broken(f"the step size {longest:g} must be at most {what} = {limit:g}")
+    return (
+        held
+        if longest <= limit
+        else Broken(f"the step size {longest:g} must be at most {what} = {limit:g}")
+    )
 
 
 def _short_step(run: Run) -> Held | Broken:
@@ -257,7 +403,9 @@ def _nonexpansive(run: Run) -> Held | Broken:
     smooth = known(run.facts(), "smooth")
     if smooth is None:
         return Broken("the step cannot be compared with 2/smooth: state smooth=M")
-    return at_most(run, 2 / smooth.value if smooth.value > 0 else math.inf, "2/smooth", Held((smooth,)))
+    return at_most(
+        run, 2 / smooth.value if smooth.value > 0 else math.inf, "2/smooth", Held((smooth,))
+    )
 
 
 nonexpansive_step = Assumption("nonexpansive_step", "step <= 2/smooth", _nonexpansive)
@@ -266,8 +414,12 @@ nonexpansive_step = Assumption("nonexpansive_step", "step <= 2/smooth", _nonexpa
 def _contracting(run: Run) -> Held | Broken:
     smooth, strong = known(run.facts(), "smooth"), known(run.facts(), "strong")
     if smooth is None or strong is None or strong.value <= 0:
-        return Broken("the step cannot be compared with 2/(strong + smooth): state strong=m and smooth=M")
-    return at_most(run, 2 / (strong.value + smooth.value), "2/(strong + smooth)", Held((smooth, strong)))
+        return Broken(
+            "the step cannot be compared with 2/(strong + smooth): state strong=m and smooth=M"
+        )
+    return at_most(
+        run, 2 / (strong.value + smooth.value), "2/(strong + smooth)", Held((smooth, strong))
+    )
 
 
 contracting_step = Assumption("contracting_step", "step <= 2/(strong + smooth)", _contracting)
@@ -281,8 +433,10 @@ LONGEST = 16 / 17
 
 def _perturbed(run: Run) -> Held | Broken:
     if minimiser_of(run.method) is None:
-        return Broken("it speaks of a random linear term of the objective, whose minimiser is released: use "
-                      "method=PerturbedMinimiser(...)")
+        return Broken(
+            "it speaks of a random linear term of the objective, whose minimiser is released: use "
+            "method=PerturbedMinimiser(...)"
+        )
     return Held()
 
 
@@ -293,49 +447,78 @@ def _solved(run: Run) -> Held | Broken:
     smooth, strong, lipschitz = (known(facts, name) for name in ("smooth", "strong", "lipschitz"))
     assert smooth is not None and strong is not None and lipschitz is not None
     if strong.value <= 0:
-        return Broken("without a ridge the perturbed objective may have no minimiser: add a ridge to the loss")
+        return Broken(
+            "without a ridge the perturbed objective may have no minimiser: add a ridge to the loss"
+        )
     if run.first_step * smooth.value > LONGEST:
-        return Broken(f"the solver's steps must be at most 16/17 of 1/smooth = {1 / smooth.value:.4g}")
+        return Broken(
+            f"the solver's steps must be at most 16/17 of 1/smooth = {1 / smooth.value:.4g}"
+        )
     if not math.isfinite(distance(run)):
-        return Broken("double precision cannot bound the solver's error with so small a ridge: use a larger one")
+        return Broken(
+            "double precision cannot bound the solver's error with so small a ridge: use a larger "
+            "one"
+        )
     return Held((lipschitz, smooth, strong))
 
 
-perturbed_objective = Assumption("perturbed_objective", "a random linear term of a classifier's objective, and its "
-                                 "minimiser released", _perturbed, of_method=True)
-solved_objective = Assumption("solved_objective", "a ridge, and steps of the solver below 16/17 of 1/smooth", _solved)
+perturbed_objective = Assumption(
+    "perturbed_objective",
+    "a random linear term of a classifier's objective, and its minimiser released",
+    _perturbed,
+    of_method=True,
+)
+solved_objective = Assumption(
+    "solved_objective", "a ridge, and steps of the solver below 16/17 of 1/smooth", _solved
+)
 
 
 # How long a step Proposition 2.1 of Kong and Ribero (2025) covers.
 
-PAPER = "Kong, Ribero: Privacy of the last iterate in cyclically-traversed DP-SGD on nonconvex composite losses, " \
-        "2025 (arXiv:2407.05237v3)"
-
+PAPER = (
+    "Kong, Ribero: Privacy of the last iterate in cyclically-traversed DP-SGD on nonconvex "
+    "composite losses, "
+    "2025 (arXiv:2407.05237v3)"
+)
 
 
 def _weakly_convex_step(run: Run) -> Held | Broken:
     curvature = step_map(run)
     if curvature is None:
-        return Broken("the step cannot be compared with 1/(M + m): state smooth=M, and strong=0 or weak_convexity=m")
+        return Broken(
+            "the step cannot be compared with 1/(M + m): state smooth=M, and strong=0 or "
+            "weak_convexity=m"
+        )
     limit, step = longest_weakly_convex_step(curvature), run.first_step
     if step > limit:
         what = "1/(2 (M + m)), because clips can act" if curvature.clipped else "1/(M + m)"
-        return Broken(f"the step size {step:g} must be at most {what}, here {limit:g} (Hessians between -m and M)")
+        return Broken(
+            f"the step size {step:g} must be at most {what}, here {limit:g} (Hessians between -m "
+            f"and M)"
+        )
     return Held(curvature.facts)
 
 
-
 weakly_convex_step = Assumption(
-    "weakly_convex_step", "a smooth loss, Hessian in [-m, M], step <= 1/(M + m), half of it where clips can act",
-    _weakly_convex_step)
+    "weakly_convex_step",
+    "a smooth loss, Hessian in [-m, M], step <= 1/(M + m), half of it where clips can act",
+    _weakly_convex_step,
+)
 
 
 # What an exact law of a loss of the class needs: steps whose maps it knows.
 
+
 def _idle_clip(run: Run) -> Held | Broken:
     idle = run.clip is None or curvature(run)[1] == 0 or known(run.facts(), "smooth") is not None
-    return Held() if idle else Broken(
-        "the witness keeps its gradients below the clip only when clipping leaves the loss as it is")
+    return (
+        Held()
+        if idle
+        else Broken(
+            "the witness keeps its gradients below the clip only when clipping leaves the loss as "
+            "it is"
+        )
+    )
 
 
 idle_clip = Assumption("idle_clip", "no clipping that can act on curved data terms", _idle_clip)
@@ -343,10 +526,17 @@ idle_clip = Assumption("idle_clip", "no clipping that can act on curved data ter
 
 def _public_curvature(run: Run) -> Held | Broken:
     drawn = run.batching.sizes == "random" or run.batching.drawn == "each pass"
-    return Held() if not (drawn and curvature(run)[1] > 0 and unequal_batches(run)) else Broken(
-        "curvature in the records makes the steps of batches of different sizes differ: state strong convexity by a "
-        "ridge of the loss, outside the records")
+    return (
+        Held()
+        if not (drawn and curvature(run)[1] > 0 and unequal_batches(run))
+        else Broken(
+            "curvature in the records makes the steps of batches of different sizes differ: state "
+            "strong convexity by a "
+            "ridge of the loss, outside the records"
+        )
+    )
 
 
-public_curvature = Assumption("public_curvature", "curvature that does not depend on who is in which batch",
-                              _public_curvature)
+public_curvature = Assumption(
+    "public_curvature", "curvature that does not depend on who is in which batch", _public_curvature
+)

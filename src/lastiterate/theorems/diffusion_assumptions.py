@@ -3,28 +3,41 @@
 from __future__ import annotations
 
 import math
-from lastiterate.run.facts import Fact
-from lastiterate.run.facts import known
+
+from lastiterate.run.facts import Fact, known
 from lastiterate.run.run import Run
-from lastiterate.theorems.assumptions import known_noise
-from lastiterate.theorems.assumptions import short_step, strongly_convex
+from lastiterate.theorems.assumptions import (
+    NOISY_STEPS,
+    constant_step,
+    full_batch,
+    known_noise,
+    last_iterate_only,
+    no_prox,
+    not_averaged,
+    plain_updates,
+    short_step,
+    strongly_convex,
+)
 from lastiterate.theorems.theorem import Assumption, Broken, Held
-from lastiterate.theorems.assumptions import (NOISY_STEPS, constant_step, full_batch, last_iterate_only, no_prox, not_averaged, plain_updates)
-from lastiterate.theorems.assumptions import (NOISY_STEPS, last_iterate_only, no_prox, not_averaged, plain_updates)
 
+# Assumptions about the Langevin diffusion that a run's steps follow: its temperature, its start,
+# its laws.
 
-# Assumptions about the Langevin diffusion that a run's steps follow: its temperature, its start, its laws.
 
 def _langevin(run: Run) -> Held | Broken:
     if not run.one_temperature:
-        return Broken("it needs the same temperature sigma^2 at every step: use noise=Langevin(sigma)")
+        return Broken(
+            "it needs the same temperature sigma^2 at every step: use noise=Langevin(sigma)"
+        )
     noise = known_noise.check(run)
     if isinstance(noise, Held) and run.temperature <= 0:
         return Broken("the run adds no noise: use noise=Langevin(sigma)")
     return noise
 
 
-langevin_noise = Assumption("langevin_noise", "one temperature > 0: noise sqrt(2 step) sigma on the iterate", _langevin)
+langevin_noise = Assumption(
+    "langevin_noise", "one temperature > 0: noise sqrt(2 step) sigma on the iterate", _langevin
+)
 
 
 def _gibbs_start(run: Run) -> Held | Broken:
@@ -37,33 +50,45 @@ def _gibbs_start(run: Run) -> Held | Broken:
     wanted = math.sqrt(2 * run.temperature / strong.value)
     std = run.start.std
     if not math.isclose(std, wanted, rel_tol=1e-9):
-        return Broken(f"the start must be Gaussian with std sqrt(2 sigma^2 / strong) = {wanted:.6g}: "
-                      f"use start=GaussianStart({wanted!r})")
+        return Broken(
+            f"the start must be Gaussian with std sqrt(2 sigma^2 / strong) = {wanted:.6g}: "
+            f"use start=GaussianStart({wanted!r})"
+        )
     return Held((strong,))
 
 
-gibbs_start = Assumption("gibbs_start", "start N(0, 2 sigma^2 / strong), projected on the domain", _gibbs_start)
+gibbs_start = Assumption(
+    "gibbs_start", "start N(0, 2 sigma^2 / strong), projected on the domain", _gibbs_start
+)
 
 
 def _squared_norm(run: Run) -> Held | Broken:
     facts = run.facts()
     smooth, strong = known(facts, "smooth"), known(facts, "strong")
     if smooth is None or strong is None or strong.value <= 0 or smooth.value != strong.value:
-        return Broken("it is proved for the squared norm |theta - x|^2 / 2 only, where smooth = strong")
+        return Broken(
+            "it is proved for the squared norm |theta - x|^2 / 2 only, where smooth = strong"
+        )
     if run.first_step * smooth.value >= 2:
         return Broken(f"the step size must lie below 2/smooth = {2 / smooth.value:g}")
     return Held((smooth, strong))
 
 
-squared_norm = Assumption("squared_norm", "the squared norm loss: smooth = strong, step < 2/smooth", _squared_norm)
+squared_norm = Assumption(
+    "squared_norm", "the squared norm loss: smooth = strong, step < 2/smooth", _squared_norm
+)
 
 
 def log_sobolev_constant(run: Run) -> tuple[float, tuple[Fact, ...]] | None:
-    """A log-Sobolev constant of every law on the tracing diffusion: given, or by Lemma 5 of Chourasia et al."""
+    """A log-Sobolev constant of every law on the tracing diffusion: given, or by Lemma 5 of
+    Chourasia et al."""
     given = known(run.facts(), "log_sobolev")
     if given is not None:
         return (given.value, (given,)) if given.value > 0 else None
-    checks = [assumption.check(run) for assumption in (langevin_noise, strongly_convex, short_step, gibbs_start)]
+    checks = [
+        assumption.check(run)
+        for assumption in (langevin_noise, strongly_convex, short_step, gibbs_start)
+    ]
     if any(isinstance(check, Broken) for check in checks):
         return None
     strong = known(run.facts(), "strong")
@@ -82,24 +107,30 @@ def held_constant(run: Run) -> float:
 def _log_sobolev(run: Run) -> Held | Broken:
     pair = log_sobolev_constant(run)
     if pair is None:
-        return Broken("no log-Sobolev constant is known: state log_sobolev=c, or satisfy Lemma 5 (strongly convex, "
-                      "step < 1/smooth, start N(0, 2 sigma^2 / strong))")
+        return Broken(
+            "no log-Sobolev constant is known: state log_sobolev=c, or satisfy Lemma 5 (strongly "
+            "convex, "
+            "step < 1/smooth, start N(0, 2 sigma^2 / strong))"
+        )
     return Held(pair[1])
 
 
-log_sobolev = Assumption("log_sobolev", "a log-Sobolev constant of every law on the tracing diffusion", _log_sobolev)
+log_sobolev = Assumption(
+    "log_sobolev", "a log-Sobolev constant of every law on the tracing diffusion", _log_sobolev
+)
 
 
 # What Algorithm 1 of Chourasia, Ye and Shokri (2021) fixes.
 
-LANGEVIN_PAPER = "Chourasia, Ye, Shokri: Differential privacy dynamics of Langevin diffusion and noisy gradient descent, " \
-        "NeurIPS 2021 (arXiv:2102.05855)"
-
+LANGEVIN_PAPER = (
+    "Chourasia, Ye, Shokri: Differential privacy dynamics of Langevin diffusion and noisy gradient "
+    "descent, "
+    "NeurIPS 2021 (arXiv:2102.05855)"
+)
 
 
 LANGEVIN_ALGORITHM = (*NOISY_STEPS, full_batch, constant_step, langevin_noise, no_prox)
 """What their Algorithm 1 fixes."""
-
 
 
 LAST_ITERATE = (*LANGEVIN_ALGORITHM, last_iterate_only, plain_updates, not_averaged)
@@ -108,22 +139,30 @@ LAST_ITERATE = (*LANGEVIN_ALGORITHM, last_iterate_only, plain_updates, not_avera
 
 # What Algorithm 1 of Ryffel, Bach and Pointcheval (2022) fixes, but for the batches.
 
-SGLD_PAPER = "Ryffel, Bach, Pointcheval: Differential privacy guarantees for stochastic gradient Langevin dynamics, 2022 " \
-        "(arXiv:2201.11980)"
+SGLD_PAPER = (
+    "Ryffel, Bach, Pointcheval: Differential privacy guarantees for stochastic gradient Langevin "
+    "dynamics, 2022 "
+    "(arXiv:2201.11980)"
+)
 
 
-
-SGLD_ALGORITHM = (*NOISY_STEPS, langevin_noise, last_iterate_only, plain_updates, not_averaged, no_prox)
+SGLD_ALGORITHM = (
+    *NOISY_STEPS,
+    langevin_noise,
+    last_iterate_only,
+    plain_updates,
+    not_averaged,
+    no_prox,
+)
 """What their Algorithm 1 fixes, but for the batches."""
-
 
 
 LSI = (*SGLD_ALGORITHM, log_sobolev)
 
 
-
 STRONGLY_CONVEX = (*SGLD_ALGORITHM, strongly_convex, short_step, gibbs_start)
 
 
-
-REFUTED = "Refuted: a record that is drawn rarely is seen clearly when it is drawn (docs/theorems/sgld)."
+REFUTED = (
+    "Refuted: a record that is drawn rarely is seen clearly when it is drawn (docs/theorems/sgld)."
+)

@@ -1,4 +1,5 @@
-"""A theorem: assumptions that can be checked on a run and the curve that follows, in a table by name."""
+"""A theorem: assumptions that can be checked on a run and the curve that follows, in a table by
+name."""
 
 from __future__ import annotations
 
@@ -12,8 +13,7 @@ from lastiterate.curves.curve import Curve
 from lastiterate.curves.lower_bound import LowerBound
 from lastiterate.errors import InputError
 from lastiterate.run.adjacency import one_by_one
-from lastiterate.run.facts import Evidence, Fact, weakest
-from lastiterate.run.facts import known
+from lastiterate.run.facts import Evidence, Fact, known, weakest
 from lastiterate.run.run import Run, check_described
 
 Kind = Literal["upper", "lower", "exact", "claimed"]
@@ -50,15 +50,16 @@ class Assumption:
 class Theorem:
     """One theorem of the table.
 
-    ``kind``: ``upper`` bounds can certify; ``lower`` bounds say what no analysis of the class can beat; ``exact``
-    both; ``claimed`` ones are unproved or refuted and never certify. ``family``: what the bound charges for.
-    ``statement``: a title, an empty line, then the theorem in full with its source and the limits of its regime.
-    ``formula`` and ``latex``: the bound as plain text and for pages. ``bound`` is called only where all assumptions
-    hold; it returns a ``LowerBound`` for ``lower`` theorems and a ``Curve`` for all others. ``remark``: one sentence
-    for those who choose a run.
+    ``kind``: ``upper`` bounds can certify; ``lower`` bounds say what no analysis of the class can
+    beat; ``exact`` both; ``claimed`` ones are unproved or refuted and never certify. ``family``:
+    what the bound charges for. ``statement``: a title, an empty line, then the theorem in full with
+    its source and the limits of its regime. ``formula`` and ``latex``: the bound as plain text and
+    for pages. ``bound`` is called only where all assumptions hold; it returns a ``LowerBound`` for
+    ``lower`` theorems and a ``Curve`` for all others. ``remark``: one sentence for those who choose
+    a run.
 
-    **Guarantee:** a theorem names its methods (``Assumption.of_method``): it says nothing of a method that it does
-    not know.
+    **Guarantee:** a theorem names its methods (``Assumption.of_method``): it says nothing of a
+    method that it does not know.
     """
 
     name: str
@@ -84,7 +85,9 @@ class Theorem:
 
     def __post_init__(self) -> None:
         if not any(assumption.of_method for assumption in self.assumptions):
-            raise TypeError(f"{self.name}: a theorem must say which methods it speaks of, such as noisy_steps")
+            raise TypeError(
+                f"{self.name}: a theorem must say which methods it speaks of, such as noisy_steps"
+            )
 
 
 _REGISTERED: dict[str, Theorem] = {}
@@ -142,24 +145,33 @@ class Fails:
 
 
 def by_reason(failures: Mapping[str, Iterable[str]]) -> str:
-    """Why theorems (by name) fail, every reason once, with the names it concerns on a line of their own."""
+    """Why theorems (by name) fail, every reason once, with the names it concerns on a line of their
+    own."""
     names: dict[str, list[str]] = {}
     for name, reasons in failures.items():
         for reason in reasons:
             names.setdefault(reason, []).append(name)
-    return "\n".join(f"- {reason}\n    {', '.join(concerned)}" for reason, concerned in names.items())
+    return "\n".join(
+        f"- {reason}\n    {', '.join(concerned)}" for reason, concerned in names.items()
+    )
 
 
 def holds_with_zeroed_records(run: Run, facts: Iterable[Fact]) -> bool:
     """Whether ``facts`` stay true while records are zeroed one by one, as group privacy does.
 
-    Constants that follow from a loss's form hold for every set of records, and curvature that is at most the ridge lies
-    outside them. What is stated of the two neighbours need not: a zeroed record has no curvature, of either sign.
+    Constants that follow from a loss's form hold for every set of records, and curvature that is at
+    most the ridge lies outside them. What is stated of the two neighbours need not: a zeroed record
+    has no curvature, of either sign.
     """
     stated = run.loss.facts()
-    strong, weak, sobolev = (known(stated, name) for name in ("strong", "weak_convexity", "log_sobolev"))
-    lost = [fact for fact, kept in ((strong, run.loss.ridge), (weak, 0.0), (sobolev, 0.0))
-            if fact is not None and fact.value > kept and fact.evidence < Evidence.PAID]
+    strong, weak, sobolev = (
+        known(stated, name) for name in ("strong", "weak_convexity", "log_sobolev")
+    )
+    lost = [
+        fact
+        for fact, kept in ((strong, run.loss.ridge), (weak, 0.0), (sobolev, 0.0))
+        if fact is not None and fact.value > kept and fact.evidence < Evidence.PAID
+    ]
     return not any(fact in lost for fact in facts)
 
 
@@ -169,24 +181,30 @@ def about_method(theorem: Theorem, run: Run) -> list[Held | Broken]:
 
 
 def examined(theorem: Theorem, run: Run) -> list[Held | Broken]:
-    """What the assumptions say of the run; only those about its method where it is none of the theorem's.
+    """What the assumptions say of the run; only those about its method where it is none of the
+    theorem's.
 
-    The others speak of the steps of those methods, and may ask for what others have not, such as a noise level.
+    The others speak of the steps of those methods, and may ask for what others have not, such as a
+    noise level.
     """
     methods = about_method(theorem, run)
     if any(isinstance(checked, Broken) for checked in methods):
         return methods
-    return methods + [assumption.check(run) for assumption in theorem.assumptions if not assumption.of_method]
+    return methods + [
+        assumption.check(run) for assumption in theorem.assumptions if not assumption.of_method
+    ]
 
 
 def match(theorem: Theorem, run: Run) -> Applies | Fails:
-    """Check every assumption of ``theorem`` on ``run``; evaluate the bound only when all of them hold.
+    """Check every assumption of ``theorem`` on ``run``; evaluate the bound only when all of them
+    hold.
 
-    A row that speaks of one record zeroed also speaks of one that is exchanged for another: one is zeroed, then the
-    other put in its place, through the best split of both orders.
+    A row that speaks of one record zeroed also speaks of one that is exchanged for another: one is
+    zeroed, then the other put in its place, through the best split of both orders.
 
-    **Guarantee:** theorems speak of one record; where a protected unit may have several, their upper bounds are made
-    the unit's by group privacy. A lower bound stays: a unit with one record is a unit.
+    **Guarantee:** theorems speak of one record; where a protected unit may have several, their
+    upper bounds are made the unit's by group privacy. A lower bound stays: a unit with one record
+    is a unit.
     """
     check_described(run)
     checked = examined(theorem, run)
@@ -196,16 +214,22 @@ def match(theorem: Theorem, run: Run) -> Applies | Fails:
     facts = tuple(fact for result in checked if isinstance(result, Held) for fact in result.facts)
     bound = theorem.bound(run)
     if isinstance(bound, LowerBound) != (theorem.kind == "lower"):
-        raise TypeError(f"{theorem.name}: a row of kind {theorem.kind} cannot give a {type(bound).__name__}")
+        raise TypeError(
+            f"{theorem.name}: a row of kind {theorem.kind} cannot give a {type(bound).__name__}"
+        )
     answer = Applies(tuple(dict.fromkeys(facts)), bound)
-    return answer if run.rows_per_unit == 1 or isinstance(bound, LowerBound) else _of_units(answer, run)
+    return (
+        answer
+        if run.rows_per_unit == 1 or isinstance(bound, LowerBound)
+        else _of_units(answer, run)
+    )
 
 
 def _exchanged(theorem: Theorem, run: Run) -> Applies | None:
     """What follows for an exchange from the row's bound for a record that is zeroed, if it has one.
 
-    A sensitivity that is stated for exchanges says nothing about a zeroed record, and curvature that is stated of the
-    two data sets says nothing about the one between them.
+    A sensitivity that is stated for exchanges says nothing about a zeroed record, and curvature
+    that is stated of the two data sets says nothing about the one between them.
     """
     between = one_by_one(run.adjacency)
     if between is None or theorem.kind != "upper" or run.loss.facts().sensitivity is not None:
@@ -226,8 +250,13 @@ def _exchanged(theorem: Theorem, run: Run) -> Applies | None:
 def _of_units(of_row: Applies, run: Run) -> Applies | Fails:
     """The same for units of several rows."""
     if not holds_with_zeroed_records(run, of_row.facts):
-        return Fails((f"for units of {run.rows_per_unit} rows it must hold with some of them zeroed, and "
-                      "the stated curvature is the records' own: state strong=0, or let a ridge provide it",))
+        return Fails(
+            (
+                f"for units of {run.rows_per_unit} rows it must hold with some of them zeroed, and "
+                "the stated curvature is the records' own: state strong=0, or let a ridge provide "
+                "it",
+            )
+        )
     try:
         return Applies(of_row.facts, of_row.curve.group(run.rows_per_unit))
     except InputError as error:

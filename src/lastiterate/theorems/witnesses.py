@@ -3,26 +3,47 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from lastiterate.analysis.blocks import MOST_MERGED, merged, place_weights
 from lastiterate.analysis.langevin import decay
-from lastiterate.analysis.witnesses import largest_gradient
-from lastiterate.curves.lower_bound import MixturePair
+from lastiterate.analysis.witnesses import (
+    Law,
+    add,
+    curvature,
+    geometric,
+    largest_gradient,
+    of_values,
+    power,
+    repeated,
+    scaled,
+    signed_log,
+    tree,
+)
+from lastiterate.curves.lower_bound import Largest, LowerBound, MixturePair
 from lastiterate.run.facts import known
 from lastiterate.run.run import Run
-from lastiterate.theorems.assumptions import everywhere, fixed_start, released_as_left
-from lastiterate.theorems.assumptions import short_step, strongly_convex
-from lastiterate.theorems.diffusion_assumptions import LAST_ITERATE, LANGEVIN_PAPER
-from lastiterate.theorems.theorem import Theorem, register
-from functools import lru_cache
-import numpy as np
-from lastiterate.analysis.witnesses import Law, add, of_values, repeated, scaled, tree
-from lastiterate.analysis.witnesses import curvature, geometric, largest_gradient, power, signed_log
-from lastiterate.curves.lower_bound import Largest, LowerBound, MixturePair
 from lastiterate.run.validation import Array
-from lastiterate.theorems.assumptions import (NOISY_STEPS, drawn_anew, everywhere, not_averaged, plain_updates, released_as_left)
-from lastiterate.theorems.assumptions import idle_clip, public_curvature
-from numpy.typing import ArrayLike
-from lastiterate.analysis.blocks import MOST_MERGED, merged, place_weights
-from lastiterate.theorems.assumptions import (NOISY_STEPS, everywhere, last_iterate_only, not_averaged, not_resampled, plain_updates, released_as_left)
+from lastiterate.theorems.assumptions import (
+    NOISY_STEPS,
+    drawn_anew,
+    everywhere,
+    fixed_start,
+    idle_clip,
+    last_iterate_only,
+    not_averaged,
+    not_resampled,
+    plain_updates,
+    public_curvature,
+    released_as_left,
+    short_step,
+    strongly_convex,
+)
+from lastiterate.theorems.diffusion_assumptions import LANGEVIN_PAPER, LAST_ITERATE
+from lastiterate.theorems.theorem import Theorem, register
 
 
 def _bound_langevin_lower_bound(run: Run) -> MixturePair:
@@ -33,24 +54,37 @@ def _bound_langevin_lower_bound(run: Run) -> MixturePair:
     return MixturePair.of_one(math.sqrt(2 * slope))
 
 
-LANGEVIN_LOWER_BOUND = register(Theorem(
-    name="langevin-lower-bound",
-    kind="lower",
-    family="last iterate",
-    statement="""Lower bound.
+LANGEVIN_LOWER_BOUND = register(
+    Theorem(
+        name="langevin-lower-bound",
+        kind="lower",
+        family="last iterate",
+        statement="""
+Lower bound.
 
-epsilon(alpha) >= alpha S_g^2 / (4 m sigma^2 n^2) (1 - e^{-eta m K}) on a quadratic of curvature m = strong.
+epsilon(alpha) >= alpha S_g^2 / (4 m sigma^2 n^2) (1 - e^{-eta m K}) on a quadratic of curvature m =
+strong.
 
-Source: Chourasia et al. 2021, Theorem 3 (m = 1; rescaled time otherwise; it holds for eta m <= 1). The two laws are
-Gaussians of equal covariance, so the pair is mu-GDP exactly and the Renyi bound is a bound on mu^2 / 2: its
-(epsilon, delta) form is a lower bound too. S_g is what the constants allow, without the allowance of upper bounds for
-floating-point sums. Proof: docs/theorems/langevin.""",
-    citation=f"{LANGEVIN_PAPER}, Theorem 3 (docs/theorems/langevin)",
-    formula="epsilon(alpha) >= alpha S_g^2 / (4 m sigma^2 n^2) (1 - exp(-eta m K)), some loss of the class",
-    latex=r"\epsilon(\alpha) \ge \frac{\alpha S_g^2}{4 m \sigma^2 n^2} \left(1 - \exp(-\eta m K)\right), \text{ some loss of the class}",
-    assumptions=(*LAST_ITERATE, released_as_left, everywhere, fixed_start, strongly_convex, short_step),
-    bound=_bound_langevin_lower_bound,
-))
+Source: Chourasia et al. 2021, Theorem 3 (m = 1; rescaled time otherwise; it holds for eta m <= 1).
+The two laws are Gaussians of equal covariance, so the pair is mu-GDP exactly and the Renyi bound is
+a bound on mu^2 / 2: its (epsilon, delta) form is a lower bound too. S_g is what the constants
+allow, without the allowance of upper bounds for floating-point sums. Proof: docs/theorems/langevin.""",
+        citation=f"{LANGEVIN_PAPER}, Theorem 3 (docs/theorems/langevin)",
+        formula="epsilon(alpha) >= alpha S_g^2 / (4 m sigma^2 n^2) (1 - exp(-eta m K)), some loss "
+        "of the class",
+        latex=r"\epsilon(\alpha) \ge \frac{\alpha S_g^2}{4 m \sigma^2 n^2} \left(1 - \exp(-\eta m "
+        r"K)\right), \text{ some loss of the class}",
+        assumptions=(
+            *LAST_ITERATE,
+            released_as_left,
+            everywhere,
+            fixed_start,
+            strongly_convex,
+            short_step,
+        ),
+        bound=_bound_langevin_lower_bound,
+    )
+)
 
 
 MOST_ATOMS = 2000
@@ -58,11 +92,13 @@ MOST_ATOMS = 2000
 LONGEST = 200_000
 """Steps of a varying schedule that are looked at."""
 CLASSES = 512
-"""Different weights of steps that are distinguished where every step draws and the schedule varies."""
+"""Different weights of steps that are distinguished where every step draws and the schedule varies.
+"""
 
 
 def chances(run: Run) -> Array:
-    """The probability that a record is in block j of a pass, (blocks,); of one step where every step draws."""
+    """The probability that a record is in block j of a pass, (blocks,); of one step where every
+    step draws."""
     places = run.batching.place_probabilities(run.n)
     included = run.batching.inclusion_probability(run.n)
     assert places is not None or included is not None
@@ -88,9 +124,13 @@ def _constant_sum(scaled_bend: float, steps: int, chance: tuple[float, ...], sig
     if passes == 0:
         assert last is not None
         return last
-    decay = float(power(turn, rate, np.array([left]))[0])  # of the whole passes over the unfinished one
+    decay = float(
+        power(turn, rate, np.array([left]))[0]
+    )  # of the whole passes over the unfinished one
     factor = float(power(turn, rate, np.array([blocks]))[0])
-    before = repeated(lambda way: _draw(full, places, way * sign * math.copysign(1, decay)), factor, passes)
+    before = repeated(
+        lambda way: _draw(full, places, way * sign * math.copysign(1, decay)), factor, passes
+    )
     moved = scaled(before, abs(decay))
     return moved if last is None else add(moved, last)
 
@@ -103,7 +143,12 @@ def _varying_sum(shifts: Array, chance: Array, sign: float) -> Law:
         return tree([_draw(shifts[k : k + blocks], chance[: shifts.size - k], 1.0) for k in starts])
     ordered = np.sort(shifts)
     parts = np.array_split(ordered, CLASSES) if ordered.size > CLASSES else ordered[:, None]
-    return tree([repeated(lambda way, low=part[:1]: _draw(low, chance, way), 1.0, len(part)) for part in parts])
+    return tree(
+        [
+            repeated(lambda way, low=part[:1]: _draw(low, chance, way), 1.0, len(part))
+            for part in parts
+        ]
+    )
 
 
 def _spread(run: Run, bend: float) -> tuple[Array | None, float]:
@@ -111,15 +156,20 @@ def _spread(run: Run, bend: float) -> tuple[Array | None, float]:
     start, eta = run.start.std**2, run.first_step
     if run.constant:
         rate, count = signed_log(eta * bend)[1], np.array([run.steps])
-        spread = (eta * run.first_noise) ** 2 * geometric(1, 2 * rate, count) + start * power(1, 2 * rate, count)
+        spread = (eta * run.first_noise) ** 2 * geometric(1, 2 * rate, count) + start * power(
+            1, 2 * rate, count
+        )
         return None, float(spread[0])
     factors: Array = np.append(1.0, (1 - run.step_sizes * bend)[::-1])
     later = np.asarray(np.cumprod(factors)[::-1], dtype=np.float64)
-    return later[1:], float(((run.step_sizes * run.noise_stds * later[1:]) ** 2).sum() + start * later[0] ** 2)
+    return later[1:], float(
+        ((run.step_sizes * run.noise_stds * later[1:]) ** 2).sum() + start * later[0] ** 2
+    )
 
 
 def _pair(law: Law, unit: float, opposed: float) -> MixturePair:
-    """The mixture of ``unit`` times the law: at most ``MOST_ATOMS`` of it, neighbours rounded down to the lowest."""
+    """The mixture of ``unit`` times the law: at most ``MOST_ATOMS`` of it, neighbours rounded down
+    to the lowest."""
     weights, places = law.points()
     width = -(-weights.size // MOST_ATOMS)
     starts = np.arange(1, weights.size, width)
@@ -132,7 +182,9 @@ def _pair(law: Law, unit: float, opposed: float) -> MixturePair:
 
 def _bound_linear_witness(run: Run) -> LowerBound:
     gradient, bend, chance = largest_gradient(run), sum(curvature(run)), chances(run)
-    if gradient.ahead == 0 or (run.steps > LONGEST and (not run.constant or run.first_step * bend >= 1)):
+    if gradient.ahead == 0 or (
+        run.steps > LONGEST and (not run.constant or run.first_step * bend >= 1)
+    ):
         return MixturePair.of_one(0.0)
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         later, variance = _spread(run, bend)
@@ -141,7 +193,10 @@ def _bound_linear_witness(run: Run) -> LowerBound:
     unit = gradient.ahead / run.divisor / math.sqrt(variance) if variance > 0 else math.inf
     if later is None:
         scale = run.first_step * bend
-        laws = [_constant_sum(scale, run.steps, tuple(chance.tolist()), sign) for sign in _signs(scale > 1)]
+        laws = [
+            _constant_sum(scale, run.steps, tuple(chance.tolist()), sign)
+            for sign in _signs(scale > 1)
+        ]
         unit *= run.first_step
     else:
         shifts = run.step_sizes * later
@@ -155,27 +210,43 @@ def _signs(both: bool) -> tuple[float, ...]:
     return (1.0, -1.0) if both else (1.0,)
 
 
-LINEAR_WITNESS = register(Theorem(
-    name="linear-witness",
-    kind="lower",
-    family="last iterate",
-    statement="""Batches or places drawn anew on linear losses and a ridge: a law that no analysis of the class can beat.
+LINEAR_WITNESS = register(
+    Theorem(
+        name="linear-witness",
+        kind="lower",
+        family="last iterate",
+        statement="""
+Batches or places drawn anew on linear losses and a ridge: a law that no analysis of the class can
+beat.
 
-Every record's loss is 0 but one's, whose gradient is constant and as long as the constants allow; curvature h = strong
-sits outside the records. Given the draws the last iterate is Gaussian, its mean moved by S = sum over the steps u that
-the record takes part in of eta_u (gradient / b) R_u, R_u = prod of the later 1 - eta h. So the pair is the mixture of
-N(S / sqrt(X), 1) over the draws against N(0, 1) (or the mixture for the opposite gradient), X = sum of (eta_u
-noise_std_u)^2 R_u^2 + R_0^2 std^2 of the start. The law of S is computed rounded down: that makes the pair harder to
+Every record's loss is 0 but one's, whose gradient is constant and as long as the constants allow;
+curvature h = strong sits outside the records. Given the draws the last iterate is Gaussian, its
+mean moved by S = sum over the steps u that the record takes part in of eta_u (gradient / b) R_u,
+R_u = prod of the later 1 - eta h. So the pair is the mixture of N(S / sqrt(X), 1) over the draws
+against N(0, 1) (or the mixture for the opposite gradient), X = sum of (eta_u noise_std_u)^2 R_u^2 +
+R_0^2 std^2 of the start. The law of S is computed rounded down: that makes the pair harder to
 distinguish. Source: docs/theorems/linear-witness.""",
-    citation="exact mixture on linear losses (docs/theorems/linear-witness)",
-    formula="delta >= H_eps(sum over draws of P[draws] N(S / sqrt(X), 1) || N(0, 1)), S = sum of eta_u (L / b) R_u "
-            "over the steps that the record is drawn in",
-    latex=r"\delta \ge H_\epsilon\left(\sum_{\text{draws}} P[\text{draws}] \, N(S / \sqrt{X}, 1) \, \| \, N(0, 1)\right), \quad S = \sum \eta_u (L / b) R_u \text{ over the steps that the record is drawn in}",
-    assumptions=(*NOISY_STEPS, drawn_anew, plain_updates, not_averaged, released_as_left, everywhere, idle_clip,
-                 public_curvature),
-    bound=_bound_linear_witness,
-    remark="The worst loss with these constants, not necessarily yours.",
-))
+        citation="exact mixture on linear losses (docs/theorems/linear-witness)",
+        formula="delta >= H_eps(sum over draws of P[draws] N(S / sqrt(X), 1) || N(0, 1)), S = sum "
+        "of eta_u (L / b) R_u "
+        "over the steps that the record is drawn in",
+        latex=r"\delta \ge H_\epsilon\left(\sum_{\text{draws}} P[\text{draws}] \, N(S / \sqrt{X}, "
+        r"1) \, \| \, N(0, 1)\right), \quad S = \sum \eta_u (L / b) R_u \text{ over the "
+        r"steps that the record is drawn in}",
+        assumptions=(
+            *NOISY_STEPS,
+            drawn_anew,
+            plain_updates,
+            not_averaged,
+            released_as_left,
+            everywhere,
+            idle_clip,
+            public_curvature,
+        ),
+        bound=_bound_linear_witness,
+        remark="The worst loss with these constants, not necessarily yours.",
+    )
+)
 
 
 LONGEST_QUADRATIC = 200_000
@@ -183,7 +254,8 @@ LONGEST_QUADRATIC = 200_000
 
 
 def witness_mus(run: Run) -> Array:
-    """Signed mu of the exact pair for every place, the neighbour having no such record; shape (blocks,)."""
+    """Signed mu of the exact pair for every place, the neighbour having no such record; shape
+    (blocks,)."""
     ridge, inside = curvature(run)
     everywhere_alike = _mus(run, np.full(run.blocks, ridge + inside))
     if inside == 0 or run.shares[0] == 1:
@@ -193,7 +265,9 @@ def witness_mus(run: Run) -> Array:
     in_records = _mus(run, ridge + inside * shares)
     both = np.concatenate((in_records, everywhere_alike))
     if run.batching.drawn == "once" and both.min() < 0 < both.max():
-        return np.zeros(run.blocks)  # which of two is harder to see depends on the other places: no statement
+        return np.zeros(
+            run.blocks
+        )  # which of two is harder to see depends on the other places: no statement
     return np.minimum(np.abs(in_records), np.abs(everywhere_alike))
 
 
@@ -207,7 +281,9 @@ def _mus(run: Run, bends: Array) -> Array:
     eta, std = run.step_sizes, run.noise_stds
     block = np.arange(run.steps) % run.blocks
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        later = np.cumprod(np.concatenate(([1.0], (1 - eta * bends[block])[::-1])))[::-1]  # R_0, R_1, ..., R_K
+        later = np.cumprod(np.concatenate(([1.0], (1 - eta * bends[block])[::-1])))[
+            ::-1
+        ]  # R_0, R_1, ..., R_K
         variance = float((((eta * std) * later[1:]) ** 2).sum()) + start * later[0] ** 2
         shift = np.bincount(block, weights=eta * unit * later[1:], minlength=run.blocks)
     return _ratio(shift, variance, noisy=bool(std.any()) or start > 0)
@@ -219,12 +295,16 @@ def _constant_mus(run: Run, bend: float, unit: float, start: float) -> Array:
     places = np.arange(run.blocks)
     participations = np.maximum((run.steps - 1 - places) // run.blocks + 1, 0)  # 0 if never
     # steps after the last of them
-    tail = np.where(participations > 0, run.steps - 1 - places - (participations - 1) * run.blocks, 0)
+    tail = np.where(
+        participations > 0, run.steps - 1 - places - (participations - 1) * run.blocks, 0
+    )
     if eta * bend >= 1 and run.steps > LONGEST_QUADRATIC:
         return np.zeros(run.blocks)  # next to r = -1 powers are not known well enough
     with np.errstate(divide="ignore", over="ignore", invalid="ignore", under="ignore"):
         sign, rate = signed_log(eta * bend)
-        decayed = power(sign, rate, tail) * geometric(sign**run.blocks, rate * run.blocks, participations)
+        decayed = power(sign, rate, tail) * geometric(
+            sign**run.blocks, rate * run.blocks, participations
+        )
         variance = (eta * std) ** 2 * geometric(1, 2 * rate, np.array([run.steps]))
         variance += start * power(1, 2 * rate, np.array([run.steps]))
     return _ratio(decayed * eta * unit, float(variance[0]), noisy=std > 0 or start > 0)
@@ -237,7 +317,9 @@ def _ratio(shift: ArrayLike, variance: float, *, noisy: bool) -> Array:
         return np.asarray(np.where(shift != 0, math.inf, 0.0), dtype=np.float64)
     if not 0 < variance < math.inf:
         return np.zeros(shift.shape)  # pyright: ignore
-    return np.asarray(np.where(np.isfinite(shift), shift / math.sqrt(variance), 0.0), dtype=np.float64)
+    return np.asarray(
+        np.where(np.isfinite(shift), shift / math.sqrt(variance), 0.0), dtype=np.float64
+    )
 
 
 def _bound_quadratic_witness(run: Run) -> LowerBound:
@@ -248,27 +330,52 @@ def _bound_quadratic_witness(run: Run) -> LowerBound:
     if len(sides) > 1 and mus.size > MOST_MERGED:
         return MixturePair.of_one(0.0)  # many places that shift to opposite sides: no statement
     pairs = [merged(place_weights(run.batching, run.n), side, up=False) for side in sides]
-    mixtures = [MixturePair(tuple(weights.tolist()), tuple(mu.tolist()), opposed) for weights, mu in pairs]
-    return mixtures[0] if len(mixtures) == 1 else Largest(tuple(mixtures)) if mixtures else MixturePair.of_one(0.0)
+    mixtures = [
+        MixturePair(tuple(weights.tolist()), tuple(mu.tolist()), opposed) for weights, mu in pairs
+    ]
+    return (
+        mixtures[0]
+        if len(mixtures) == 1
+        else Largest(tuple(mixtures))
+        if mixtures
+        else MixturePair.of_one(0.0)
+    )
 
 
-QUADRATIC_WITNESS = register(Theorem(
-    name="quadratic-witness",
-    kind="lower",
-    family="last iterate",
-    statement="""The exact law on one quadratic: what no analysis of the run's class of losses can beat.
+QUADRATIC_WITNESS = register(
+    Theorem(
+        name="quadratic-witness",
+        kind="lower",
+        family="last iterate",
+        statement="""
+The exact law on one quadratic: what no analysis of the run's class of losses can beat.
 
-Data terms are linear with a record whose gradient is constant and as long as the constants allow, and the curvature is
-h = strong everywhere (h = 0: linear losses). Then theta_K is Gaussian with the same covariance for both neighbours:
-mu = S_K / sqrt(X_K), S_K = sum over the record's steps of s_u R_u, X_K = sum of v_u R_u^2 (+ R_0^2 std^2 of the start),
-R_u = prod over later steps of (1 - eta h). Blocks in public order: the worst place. A secret place: the exact mixture
-over places. Curvature that is not a ridge may sit in the records, and a short last block has less of it: both readings
-are computed, and the smaller mu of every place counts. Source: docs/theorems/quadratic-witness.""",
-    citation="exact Gaussian recursion on a quadratic of the class (docs/theorems/quadratic-witness)",
-    formula="mu >= |sum_u s_u R_u| / sqrt(sum_u v_u R_u^2), R_u = prod_{w>u} (1 - eta_w strong)",
-    latex=r"\mu \ge \frac{|\sum_u s_u R_u|}{\sqrt{\sum_u v_u R_u^2}}, \quad R_u = \prod_{w > u} (1 - \eta_w \, \text{strong})",
-    assumptions=(*NOISY_STEPS, last_iterate_only, not_resampled, plain_updates, not_averaged, released_as_left,
-                 everywhere, idle_clip, public_curvature),
-    bound=_bound_quadratic_witness,
-    remark="The worst loss with these constants, not necessarily yours.",
-))
+Data terms are linear with a record whose gradient is constant and as long as the constants allow,
+and the curvature is h = strong everywhere (h = 0: linear losses). Then theta_K is Gaussian with the
+same covariance for both neighbours: mu = S_K / sqrt(X_K), S_K = sum over the record's steps of s_u
+R_u, X_K = sum of v_u R_u^2 (+ R_0^2 std^2 of the start), R_u = prod over later steps of (1 - eta
+h). Blocks in public order: the worst place. A secret place: the exact mixture over places.
+Curvature that is not a ridge may sit in the records, and a short last block has less of it: both
+readings are computed, and the smaller mu of every place counts. Source:
+docs/theorems/quadratic-witness.""",
+        citation="exact Gaussian recursion on a quadratic of the class "
+        "(docs/theorems/quadratic-witness)",
+        formula="mu >= |sum_u s_u R_u| / sqrt(sum_u v_u R_u^2), R_u = prod_{w>u} (1 - eta_w "
+        "strong)",
+        latex=r"\mu \ge \frac{|\sum_u s_u R_u|}{\sqrt{\sum_u v_u R_u^2}}, \quad R_u = \prod_{w > "
+        r"u} (1 - \eta_w \, \text{strong})",
+        assumptions=(
+            *NOISY_STEPS,
+            last_iterate_only,
+            not_resampled,
+            plain_updates,
+            not_averaged,
+            released_as_left,
+            everywhere,
+            idle_clip,
+            public_curvature,
+        ),
+        bound=_bound_quadratic_witness,
+        remark="The worst loss with these constants, not necessarily yours.",
+    )
+)

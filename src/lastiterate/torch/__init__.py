@@ -1,8 +1,13 @@
-"""Torch modules as models, and accounts of what other libraries execute; torch itself is loaded when it is needed."""
+"""Torch modules as models, and accounts of what other libraries execute; torch itself is loaded
+when it is needed."""
 
 from lastiterate.lazy import attach
 from lastiterate.release.pipeline import Kind, register
 
 __getattr__, __dir__, __all__ = attach(__name__, __file__)
 
-register(Kind("torch", "lastiterate.torch.released", containers=True, streams=True, exactly="exact-torch"))
+register(
+    Kind(
+        "torch", "lastiterate.torch.released", containers=True, streams=True, exactly="exact-torch"
+    )
+)

@@ -1,13 +1,13 @@
 from lastiterate.torch.accountant import OpacusAccountant as OpacusAccountant
-from lastiterate.torch.released import trainer as trainer
-from lastiterate.torch.records import DatasetPieces as DatasetPieces
 from lastiterate.torch.accountant import describe as describe
 from lastiterate.torch.module_classifier import DPNetClassifier as DPNetClassifier
+from lastiterate.torch.module_training import PerUnit as PerUnit
 from lastiterate.torch.parameters import Grouped as Grouped
 from lastiterate.torch.randomness import RecordKey as RecordKey
+from lastiterate.torch.records import DatasetPieces as DatasetPieces
 from lastiterate.torch.released import FittedModule as FittedModule
+from lastiterate.torch.released import trainer as trainer
 from lastiterate.torch.rewrite import PrivateVersion as PrivateVersion
 from lastiterate.torch.rewrite import private_version as private_version
-from lastiterate.torch.module_training import PerUnit as PerUnit
 
 __all__: list[str]

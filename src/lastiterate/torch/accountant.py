@@ -2,44 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, final
-import torch
-from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
-from lastiterate.errors import InputError
-from lastiterate.run.batching import Batching, Cyclic, Poisson, Reshuffled
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby, pairwise
-from typing import Any
+from typing import Any, final
+
 import numpy as np
+import torch
 from opacus.accountants.accountant import IAccountant
 from opacus.accountants.registry import register_accountant
+from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
+
 from lastiterate.curves.composition import compose
 from lastiterate.curves.curve import Curve
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.pld import Pld
-from lastiterate.run.batching import Poisson
+from lastiterate.errors import InputError
+from lastiterate.run.batching import Batching, Cyclic, FixedSize, FullBatch, Poisson, Reshuffled
 from lastiterate.run.facts import FLOAT_SLACK
-from lastiterate.run.batching import Batching, FixedSize, FullBatch, Poisson
 from lastiterate.run.noise import GradientNoise, NoiseMultiplier
 from lastiterate.run.run import Run
 
-
-# What a DataLoader really draws, as a batching: read off its samplers, which are known by their exact types.
+# What a DataLoader really draws, as a batching: read off its samplers, which are known by their
+# exact types.
 
 # pyright: reportMissingImports=false
 
 
-
-
-
-
 @dataclass(frozen=True)
 class Drawn:
-    """``batching`` of n records, in ``batches`` per pass; with ``drop_last`` some records are left out of a pass."""
+    """``batching`` of n records, in ``batches`` per pass; with ``drop_last`` some records are left
+    out of a pass."""
 
     batching: Batching
     n: int
@@ -53,11 +48,11 @@ class Drawn:
 @final
 @dataclass(eq=False)
 class Counted:
-    """The order in which a loader reads, one pass at a time; ``began`` is called before the first record of every pass,
-    with whether another one was still open.
+    """The order in which a loader reads, one pass at a time; ``began`` is called before the first
+    record of every pass, with whether another one was still open.
 
-    **Guarantee:** a pass gives no record after another one began. Of passes that are read side by side, as by
-    zip(loader, loader), a record may be in batches of the same step.
+    **Guarantee:** a pass gives no record after another one began. Of passes that are read side by
+    side, as by zip(loader, loader), a record may be in batches of the same step.
     """
 
     order: Any
@@ -75,15 +70,21 @@ class Counted:
         try:
             for record in self.order:
                 if mine != self._latest:
-                    raise InputError("data_loader", "must be read one pass at a time", "two passes side by side",
-                                     "finish one before the next begins, or give each step batches of its own loader")
+                    raise InputError(
+                        "data_loader",
+                        "must be read one pass at a time",
+                        "two passes side by side",
+                        "finish one before the next begins, or give each step batches of its own "
+                        "loader",
+                    )
                 yield record
         finally:
             self._open -= 1
 
 
 def count_passes(loader: Any, began: Callable[[bool], None]) -> None:
-    """Let ``began`` know of every pass over a loader that ``drawn_by`` knows and that draws no Poisson batches."""
+    """Let ``began`` know of every pass over a loader that ``drawn_by`` knows and that draws no
+    Poisson batches."""
     loader.batch_sampler.sampler = Counted(loader.batch_sampler.sampler, began)
 
 
@@ -93,11 +94,17 @@ def drawn_by(loader: object) -> Drawn:
         raise InputError("data_loader", "must be a torch DataLoader", type(loader).__name__)
     n = _length(loader)
     sampler: Any = loader.batch_sampler
-    if type(sampler).__name__ == "UniformWithReplacementSampler" and type(sampler).__module__.startswith("opacus."):
+    if type(sampler).__name__ == "UniformWithReplacementSampler" and type(
+        sampler
+    ).__module__.startswith("opacus."):
         return Drawn(Poisson(float(sampler.sample_rate)), n, len(loader))
     if type(sampler) is not BatchSampler or sampler.batch_size is None:
-        raise InputError("data_loader", "must draw Poisson batches, shuffle, or read in order", type(sampler).__name__,
-                         "what another sampler draws is not known here")
+        raise InputError(
+            "data_loader",
+            "must draw Poisson batches, shuffle, or read in order",
+            type(sampler).__name__,
+            "what another sampler draws is not known here",
+        )
     size, order = int(sampler.batch_size), sampler.sampler
     while isinstance(order, Counted):
         order = order.order
@@ -106,22 +113,26 @@ def drawn_by(loader: object) -> Drawn:
         return Drawn(Cyclic(size), held, len(loader))
     if type(order) is RandomSampler and not order.replacement and order.num_samples == n:
         return Drawn(Reshuffled(size), held, len(loader))
-    raise InputError("data_loader", "must use every record once in a pass where it is no Poisson one",
-                     type(order).__name__, "draws with replacement have no theorem here")
+    raise InputError(
+        "data_loader",
+        "must use every record once in a pass where it is no Poisson one",
+        type(order).__name__,
+        "draws with replacement have no theorem here",
+    )
 
 
 def _length(loader: Any) -> int:
     if not hasattr(loader.dataset, "__len__") or len(loader) < 1:
-        raise InputError("data_loader", "must have a data set with a length, and a batch at least", None)
+        raise InputError(
+            "data_loader", "must have a data set with a length, and a batch at least", None
+        )
     return len(loader.dataset)
 
 
-# An accountant for Opacus: privacy loss distributions for Poisson batches, the full charge for all others.
+# An accountant for Opacus: privacy loss distributions for Poisson batches, the full charge for all
+# others.
 
 # pyright: reportMissingImports=false
-
-
-
 
 
 MECHANISM = "lastiterate"
@@ -130,29 +141,33 @@ History = list[tuple[float, float, int]]
 
 
 class OpacusAccountant(IAccountant):
-    """Counts what an Opacus optimizer executes; epsilon for add-remove (Poisson) or zero-out neighbours.
+    """Counts what an Opacus optimizer executes; epsilon for add-remove (Poisson) or zero-out
+    neighbours.
 
-    Opacus hands over a noise multiplier and 1 / len(data_loader), whatever the loader draws: ``watch(data_loader)``
-    looks at the loader itself, and counts its passes from then on. Of Poisson batches the steps are composed by their
-    privacy loss distributions. A loader that shuffles, or reads in order, uses every record once in a pass: nothing is
-    amplified by sampling, and every pass that is begun is charged in full, however few of its batches are read. Before
+    Opacus hands over a noise multiplier and 1 / len(data_loader), whatever the loader draws:
+    ``watch(data_loader)`` looks at the loader itself, and counts its passes from then on. Of
+    Poisson batches the steps are composed by their privacy loss distributions. A loader that
+    shuffles, or reads in order, uses every record once in a pass: nothing is amplified by sampling,
+    and every pass that is begun is charged in full, however few of its batches are read. Before
     ``watch`` Poisson batches are assumed, and a warning says so.
 
-    **Guarantee:** an upper bound for all iterates, if executed as described: batches as the loader that was watched
-    draws them, each in one step, which is taken before the next pass begins; before ``watch`` whole passes; clipped
-    gradients, Gaussian noise. The multiplier is lowered by the allowance for sums in single precision
-    (``FLOAT_SLACK``).
+    **Guarantee:** an upper bound for all iterates, if executed as described: batches as the loader
+    that was watched draws them, each in one step, which is taken before the next pass begins;
+    before ``watch`` whole passes; clipped gradients, Gaussian noise. The multiplier is lowered by
+    the allowance for sums in single precision (``FLOAT_SLACK``).
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.history: History = []
         self._drawn: Drawn | None = None
-        self.passes: list[int] = []  #: steps that were counted when passes began; twice where two were open at once
+        self.passes: list[
+            int
+        ] = []  #: steps that were counted when passes began; twice where two were open at once
 
     def watch(self, data_loader: object) -> OpacusAccountant:
-        """Account for what ``data_loader``, the one that ``make_private`` returned, draws; best before the first step.
-        """
+        """Account for what ``data_loader``, the one that ``make_private`` returned, draws; best
+        before the first step."""
         self._drawn = drawn_by(data_loader)
         if self._drawn.shuffled:
             count_passes(data_loader, self._began)
@@ -171,17 +186,25 @@ class OpacusAccountant(IAccountant):
             self.history.append((noise_multiplier, sample_rate, 1))
 
     def get_epsilon(self, delta: float, **options: object) -> float:
-        """Epsilon at ``delta`` of all steps so far; a warning where it rests on an assumption, or exceeds a claim."""
+        """Epsilon at ``delta`` of all steps so far; a warning where it rests on an assumption, or
+        exceeds a claim."""
         if self._drawn is None:
-            warnings.warn("Poisson batches are assumed: accountant.watch(data_loader) looks at what is drawn",
-                          UserWarning, stacklevel=2)
+            warnings.warn(
+                "Poisson batches are assumed: accountant.watch(data_loader) looks at what is drawn",
+                UserWarning,
+                stacklevel=2,
+            )
         epsilon = self.curve().epsilon(delta)
         if self._drawn is not None and self._drawn.shuffled:
             before = self.passes[0] if self.passes else len(self)
-            warnings.warn("the data loader draws no Poisson batches: every pass is charged in full, "
-                          f"epsilon {epsilon:.3g}, where accounting for Poisson batches would claim "
-                          f"{self.claimed(delta):.3g}" + (f"; {before} steps before watch() are taken for whole passes"
-                                                          if before else ""), UserWarning, stacklevel=2)
+            warnings.warn(
+                "the data loader draws no Poisson batches: every pass is charged in full, "
+                f"epsilon {epsilon:.3g}, where accounting for Poisson batches would claim "
+                f"{self.claimed(delta):.3g}"
+                + (f"; {before} steps before watch() are taken for whole passes" if before else ""),
+                UserWarning,
+                stacklevel=2,
+            )
         return epsilon
 
     def claimed(self, delta: float) -> float:
@@ -195,10 +218,19 @@ class OpacusAccountant(IAccountant):
         drawn, rates = self._drawn, {rate for _, rate, _ in self.history}
         of_one = drawn.batching.rate if isinstance(drawn.batching, Poisson) else 1 / drawn.batches
         if any(abs(rate - of_one) > 1e-9 for rate in rates):
-            raise InputError("data_loader", f"must draw with the rates that were counted, {sorted(rates)}", of_one,
-                             "watch the loader that make_private returned, and take a step with every batch: a record "
-                             "may be in several that are added up")
-        return full_curve(self.history, drawn.batches, self.passes) if drawn.shuffled else poisson_curve(self.history)
+            raise InputError(
+                "data_loader",
+                f"must draw with the rates that were counted, {sorted(rates)}",
+                of_one,
+                "watch the loader that make_private returned, and take a step with every batch: a "
+                "record "
+                "may be in several that are added up",
+            )
+        return (
+            full_curve(self.history, drawn.batches, self.passes)
+            if drawn.shuffled
+            else poisson_curve(self.history)
+        )
 
     def state_dict(self, destination: Any = None) -> Any:
         """As Opacus has it, with the passes that were counted."""
@@ -223,24 +255,31 @@ class OpacusAccountant(IAccountant):
 def poisson_curve(history: History) -> Curve:
     """Steps (noise multiplier, rate, how many) on Poisson batches; a rate of 1 is a full batch."""
     curves = list[Curve]()
-    for rate, steps in groupby(sorted(history, key=lambda step: (step[1], step[0])), key=lambda step: step[1]):
+    for rate, steps in groupby(
+        sorted(history, key=lambda step: (step[1], step[0])), key=lambda step: step[1]
+    ):
         counts = dict[float, int]()
         for z, _, count in steps:
             counts[z] = counts.get(z, 0) + count
         if min(counts) <= 0:
             return Gdp(math.inf)
         if rate >= 1:
-            curves.append(Gdp((1 + FLOAT_SLACK) * math.sqrt(sum(n / z**2 for z, n in counts.items()))))
+            curves.append(
+                Gdp((1 + FLOAT_SLACK) * math.sqrt(sum(n / z**2 for z, n in counts.items())))
+            )
         else:
-            curves.append(Pld(rate, tuple(z / (1 + FLOAT_SLACK) for z in counts), tuple(counts.values())))
+            curves.append(
+                Pld(rate, tuple(z / (1 + FLOAT_SLACK) for z in counts), tuple(counts.values()))
+            )
     return compose(*curves)
 
 
 def full_curve(history: History, batches: int, passes: Sequence[int] = ()) -> Curve:
-    """A record takes part once in every pass of ``batches`` steps or fewer, and there where the noise is least.
+    """A record takes part once in every pass of ``batches`` steps or fewer, and there where the
+    noise is least.
 
-    ``passes``: the steps that passes began with; where none is named passes are whole. Of several that were open at
-    once a record may be in one step, as often as there are such passes.
+    ``passes``: the steps that passes began with; where none is named passes are whole. Of several
+    that were open at once a record may be in one step, as often as there are such passes.
     """
     each = np.repeat([float(z) for z, _, _ in history], [count for _, _, count in history])
     if each.size == 0:
@@ -248,7 +287,9 @@ def full_curve(history: History, batches: int, passes: Sequence[int] = ()) -> Cu
     starts = sorted({0, each.size, *(place for place in passes if place < each.size)})
     for begin, end in pairwise(starts):
         each[begin:end] /= max(passes.count(begin), 1)
-    least = np.minimum.reduceat(each, [at for begin, end in pairwise(starts) for at in range(begin, end, batches)])
+    least = np.minimum.reduceat(
+        each, [at for begin, end in pairwise(starts) for at in range(begin, end, batches)]
+    )
     if least.min() <= 0:
         return Gdp(math.inf)
     return Gdp(float((1 + FLOAT_SLACK) * math.sqrt((least**-2.0).sum()) * (1 + 1e-12)))
@@ -258,30 +299,35 @@ register_accountant(MECHANISM, OpacusAccountant, force=True)
 
 
 # A run from what other libraries are configured with: Opacus, jax-privacy, dp-accounting.
-#
-# ``account``, ``report`` and ``audit`` then speak of that run: what they say holds if it is executed as described. Known
-# are the exact classes; what a configuration does beyond them is refused, not guessed.
+# ``account``, ``report`` and ``audit`` then speak of that run: what they say holds if it is
+# executed as described. Known are the exact classes; what a configuration does beyond them is
+# refused, not guessed.
 
 # pyright: reportMissingImports=false
-
-
 
 
 OPTIMIZERS = ("DPOptimizer", "DPPerLayerOptimizer", "DPOptimizerFastGradientClipping")
 """Optimizers of Opacus whose noise is the noise multiplier times one clipping norm."""
 
 
-def describe(configuration: Any, *, optimizer: object = None, data_loader: object = None, n: int | None = None,
-             steps: int | None = None) -> Run:
+def describe(
+    configuration: Any,
+    *,
+    optimizer: object = None,
+    data_loader: object = None,
+    n: int | None = None,
+    steps: int | None = None,
+) -> Run:
     """The run that ``configuration`` stands for.
 
-    An Opacus ``PrivacyEngine``: with the ``optimizer`` and the ``data_loader`` that ``make_private`` returned;
-    ``steps``: by default those that its accountant has counted. A dp-accounting event, or a plan of jax-privacy that
-    holds one (``dp_event``): Gaussian steps on Poisson batches, on batches of a fixed size or on all records, clipped
-    to 1; of ``n`` records. A ``DPKerasConfig`` of jax-privacy. Errors: ``InputError`` for anything else.
+    An Opacus ``PrivacyEngine``: with the ``optimizer`` and the ``data_loader`` that
+    ``make_private`` returned; ``steps``: by default those that its accountant has counted. A
+    dp-accounting event, or a plan of jax-privacy that holds one (``dp_event``): Gaussian steps on
+    Poisson batches, on batches of a fixed size or on all records, clipped to 1; of ``n`` records. A
+    ``DPKerasConfig`` of jax-privacy. Errors: ``InputError`` for anything else.
 
-    All iterates count as released unless the optimizer is plain SGD, so that the answer holds for any optimizer that
-    goes on from the noisy gradients.
+    All iterates count as released unless the optimizer is plain SGD, so that the answer holds for
+    any optimizer that goes on from the noisy gradients.
     """
     package = type(configuration).__module__.split(".")[0]
     if package == "opacus":
@@ -292,23 +338,34 @@ def describe(configuration: Any, *, optimizer: object = None, data_loader: objec
         return _keras(configuration)
     if type(configuration).__module__.startswith("dp_accounting"):
         return _event(configuration, n, steps)
-    raise InputError("configuration", "must be a PrivacyEngine, a DPKerasConfig, or hold a DpEvent",
-                     type(configuration).__name__)
+    raise InputError(
+        "configuration",
+        "must be a PrivacyEngine, a DPKerasConfig, or hold a DpEvent",
+        type(configuration).__name__,
+    )
 
 
 def _opacus(engine: Any, optimizer: Any, data_loader: Any, steps: int | None) -> Run:
     import torch
 
-    pass
-
     if type(engine).__name__ != "PrivacyEngine":
-        raise InputError("configuration", "must be a PrivacyEngine of Opacus", type(engine).__name__)
+        raise InputError(
+            "configuration", "must be a PrivacyEngine of Opacus", type(engine).__name__
+        )
     if optimizer is None or type(optimizer).__name__ not in OPTIMIZERS:
-        raise InputError("optimizer", "must be what make_private returned, with one clipping norm that stays",
-                         type(optimizer).__name__, "adaptive clipping spends budget of its own")
+        raise InputError(
+            "optimizer",
+            "must be what make_private returned, with one clipping norm that stays",
+            type(optimizer).__name__,
+            "adaptive clipping spends budget of its own",
+        )
     if data_loader is None:
-        raise InputError("data_loader", "is needed: what it draws decides the answer", None,
-                         "give the one that make_private returned")
+        raise InputError(
+            "data_loader",
+            "is needed: what it draws decides the answer",
+            None,
+            "give the one that make_private returned",
+        )
     drawn, history = drawn_by(data_loader), list(engine.accountant.history)
     count = sum(entry[-1] for entry in history) if steps is None else steps
     if count < 1:
@@ -316,30 +373,62 @@ def _opacus(engine: Any, optimizer: Any, data_loader: Any, steps: int | None) ->
     norms = optimizer.max_grad_norm
     clip = float(sum(c * c for c in norms) ** 0.5) if isinstance(norms, list) else float(norms)
     passes = getattr(engine.accountant, "passes", ())
-    if drawn.shuffled and (any(place % drawn.batches for place in passes) or len({*passes}) < len(passes)):
-        raise InputError("configuration", "must have read whole passes to be a run", None,
-                         "the accountant's get_epsilon charges every pass that began")
+    if drawn.shuffled and (
+        any(place % drawn.batches for place in passes) or len({*passes}) < len(passes)
+    ):
+        raise InputError(
+            "configuration",
+            "must have read whole passes to be a run",
+            None,
+            "the accountant's get_epsilon charges every pass that began",
+        )
     divisor = drawn.batching.divisor(drawn.n)
     noise: Any = NoiseMultiplier(float(optimizer.noise_multiplier))
     if steps is None and len({entry[0] for entry in history}) > 1:
-        noise = GradientNoise(tuple(entry[0] * clip / divisor for entry in history for _ in range(entry[-1])))
+        noise = GradientNoise(
+            tuple(entry[0] * clip / divisor for entry in history for _ in range(entry[-1]))
+        )
     inner = optimizer.original_optimizer
-    plain = type(inner) is torch.optim.SGD and len(inner.param_groups) == 1 and not any(
-        inner.param_groups[0][name] for name in ("momentum", "weight_decay", "dampening", "nesterov"))
-    return Run(n=drawn.n, steps=count, step_size=float(inner.param_groups[0]["lr"]), noise=noise, clip=clip,
-               batching=drawn.batching, release="last" if plain else "all",
-               adjacency="zero-out" if drawn.shuffled else "add-remove")
+    plain = (
+        type(inner) is torch.optim.SGD
+        and len(inner.param_groups) == 1
+        and not any(
+            inner.param_groups[0][name]
+            for name in ("momentum", "weight_decay", "dampening", "nesterov")
+        )
+    )
+    return Run(
+        n=drawn.n,
+        steps=count,
+        step_size=float(inner.param_groups[0]["lr"]),
+        noise=noise,
+        clip=clip,
+        batching=drawn.batching,
+        release="last" if plain else "all",
+        adjacency="zero-out" if drawn.shuffled else "add-remove",
+    )
 
 
 def _keras(config: Any) -> Run:
     """jax-privacy's configuration for Keras, which draws Poisson batches itself."""
     if getattr(config, "gradient_accumulation_steps", 1) != 1:
-        raise InputError("configuration", "must take a step with every batch", config.gradient_accumulation_steps,
-                         "describe the run by hand: batches that are accumulated count as one")
+        raise InputError(
+            "configuration",
+            "must take a step with every batch",
+            config.gradient_accumulation_steps,
+            "describe the run by hand: batches that are accumulated count as one",
+        )
     z = config.noise_multiplier
-    return Run(n=int(config.train_size), steps=int(config.train_steps), step_size=1.0,
-               noise=None if z is None else NoiseMultiplier(float(z)), clip=float(config.clipping_norm),
-               batching=Poisson(config.batch_size / config.train_size), release="all", adjacency="add-remove")
+    return Run(
+        n=int(config.train_size),
+        steps=int(config.train_steps),
+        step_size=1.0,
+        noise=None if z is None else NoiseMultiplier(float(z)),
+        clip=float(config.clipping_norm),
+        batching=Poisson(config.batch_size / config.train_size),
+        release="all",
+        adjacency="add-remove",
+    )
 
 
 def _event(event: Any, n: int | None, steps: int | None) -> Run:
@@ -351,25 +440,44 @@ def _event(event: Any, n: int | None, steps: int | None) -> Run:
         else:
             parts = list(event.events)
             if not parts or any(part != parts[0] for part in parts):
-                raise InputError("configuration", "must be equal steps", type(event).__name__,
-                                 "a step of another kind is a release of its own: compose their curves")
+                raise InputError(
+                    "configuration",
+                    "must be equal steps",
+                    type(event).__name__,
+                    "a step of another kind is a release of its own: compose their curves",
+                )
             event, count = parts[0], count * len(parts)
     batching, inner, held = _sampled(event, n)
     if type(inner).__name__ != "GaussianDpEvent":
         raise InputError("configuration", "must be Gaussian steps", type(inner).__name__)
     if steps is not None and steps != count:
         raise InputError("steps", f"must be those of the event, {count}", steps, "leave it out")
-    adjacency = "replace-one" if isinstance(batching, FixedSize) else \
-        "add-remove" if isinstance(batching, Poisson) else "zero-out"
-    return Run(n=held, steps=count, step_size=1.0, noise=NoiseMultiplier(float(inner.noise_multiplier)), clip=1.0,
-               batching=batching, release="all", adjacency=adjacency)
+    adjacency = (
+        "replace-one"
+        if isinstance(batching, FixedSize)
+        else "add-remove"
+        if isinstance(batching, Poisson)
+        else "zero-out"
+    )
+    return Run(
+        n=held,
+        steps=count,
+        step_size=1.0,
+        noise=NoiseMultiplier(float(inner.noise_multiplier)),
+        clip=1.0,
+        batching=batching,
+        release="all",
+        adjacency=adjacency,
+    )
 
 
 def _sampled(event: Any, n: int | None) -> tuple[Batching, Any, int]:
     """How an event draws batches, what is done with one, and the number of records."""
     if type(event).__name__ == "SampledWithoutReplacementDpEvent":
         if n not in (None, event.source_dataset_size):
-            raise InputError("n", f"must be that of the event, {event.source_dataset_size}", n, "leave it out")
+            raise InputError(
+                "n", f"must be that of the event, {event.source_dataset_size}", n, "leave it out"
+            )
         return FixedSize(int(event.sample_size)), event.event, int(event.source_dataset_size)
     if n is None:
         raise InputError("n", "is needed: the event does not say how many records there are", None)

@@ -1,7 +1,9 @@
-"""Whether a module computes in fewer bits than single precision, and how far its results may then differ by rounding.
+"""Whether a module computes in fewer bits than single precision, and how far its results may then
+differ by rounding.
 
-A module may cast by itself: with ``torch.autocast`` inside of its forward pass, or tensor by tensor. Its parameters are
-still those of the run, in single precision at least, and so are gradients by them: norms, clips and sums lose nothing.
+A module may cast by itself: with ``torch.autocast`` inside of its forward pass, or tensor by
+tensor. Its parameters are still those of the run, in single precision at least, and so are
+gradients by them: norms, clips and sums lose nothing.
 """
 
 # pyright: reportMissingImports=false
@@ -18,23 +20,33 @@ from torch.utils._pytree import tree_leaves
 from lastiterate.errors import InputError
 
 ROUNDINGS = 16
-"""Results may differ by so many times the spacing of their numbers, or by ``LEAST``; never by more than ``MOST``."""
+"""Results may differ by so many times the spacing of their numbers, or by ``LEAST``; never by more
+than ``MOST``."""
 LEAST, MOST = 1e-3, 0.125
 
 
 class Rounding(TorchFunctionMode):
-    """``seen``: whether anything that depends on what is differentiated by became less precise than double."""
+    """``seen``: whether anything that depends on what is differentiated by became less precise than
+    double."""
 
     def __init__(self) -> None:
         super().__init__()
         self.seen = False
 
-    def __torch_function__(self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (),
-                           kwargs: dict[str, Any] | None = None) -> Any:
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
         answer = func(*args, **(kwargs or {}))
         self.seen = self.seen or any(
-            isinstance(value, torch.Tensor) and value.requires_grad and torch.finfo(value.dtype).bits < 64
-            for value in tree_leaves(answer))
+            isinstance(value, torch.Tensor)
+            and value.requires_grad
+            and torch.finfo(value.dtype).bits < 64
+            for value in tree_leaves(answer)
+        )
         return answer
 
 
@@ -45,8 +57,13 @@ class Coarsest(TorchDispatchMode):
         super().__init__()
         self.spacing = 0.0
 
-    def __torch_dispatch__(self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (),
-                           kwargs: dict[str, Any] | None = None) -> Any:
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
         answer = func(*args, **(kwargs or {}))
         for value in tree_leaves(answer):
             if isinstance(value, torch.Tensor) and value.is_floating_point():
@@ -59,12 +76,16 @@ class Coarsest(TorchDispatchMode):
         return min(MOST, max(LEAST, ROUNDINGS * self.spacing))
 
     def check_double(self, *, rounded: bool) -> None:
-        """Refuse fewer bits where everything that depends on parameters must be double precision; ``rounded``: some of
-        it has fewer."""
+        """Refuse fewer bits where everything that depends on parameters must be double precision;
+        ``rounded``: some of it has fewer."""
         if self.coarse or rounded:
-            raise InputError("model", "must be computed in double precision where theorems compare one step at two "
-                             "different parameters, and it casts to fewer bits by itself", f"spacing {self.spacing:g}",
-                             "leave the cast out, or batches in order without constants and a bounded domain")
+            raise InputError(
+                "model",
+                "must be computed in double precision where theorems compare one step at two "
+                "different parameters, and it casts to fewer bits by itself",
+                f"spacing {self.spacing:g}",
+                "leave the cast out, or batches in order without constants and a bounded domain",
+            )
 
     @property
     def coarse(self) -> bool:

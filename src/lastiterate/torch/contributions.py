@@ -1,10 +1,13 @@
-"""What the records of a chunk contribute to one parameter: stored one by one, or as factors that are kept apart.
+"""What the records of a chunk contribute to one parameter: stored one by one, or as factors that
+are kept apart.
 
-A linear layer on vectors has as one record's gradient the outer product of the layer's input a and of the derivative d
-by its output, of norm |a| |d|; the sum of clipped ones is a matrix product over the chunk (Goodfellow 2015,
-arXiv:1510.01799). A table of embeddings has gradients that are 0 but in the rows that a record looks up.
+A linear layer on vectors has as one record's gradient the outer product of the layer's input a and
+of the derivative d by its output, of norm |a| |d|; the sum of clipped ones is a matrix product over
+the chunk (Goodfellow 2015, arXiv:1510.01799). A table of embeddings has gradients that are 0 but in
+the rows that a record looks up.
 
-Sums are of single precision where the contributions are, or ``wide``: of double precision, of the same numbers.
+Sums are of single precision where the contributions are, or ``wide``: of double precision, of the
+same numbers.
 """
 
 # pyright: reportMissingImports=false
@@ -43,10 +46,12 @@ class Stored(Held):
 
     values: torch.Tensor
 
-    def total(self, scale: torch.Tensor, counted: int | torch.Tensor, *, wide: bool) -> torch.Tensor:
+    def total(
+        self, scale: torch.Tensor, counted: int | torch.Tensor, *, wide: bool
+    ) -> torch.Tensor:
         """Sum of the scaled gradients, (entries,)."""
         values = summable(self.values, counted)
-        scale = scale[:values.shape[0]].to(torch.float64 if wide else values.dtype)
+        scale = scale[: values.shape[0]].to(torch.float64 if wide else values.dtype)
         if not wide or values.dtype == torch.float64:
             return scale @ values
         parts = in_parts(values)
@@ -61,7 +66,11 @@ class Stored(Held):
 
     def merged(self, copies: int) -> Stored:
         """Sums over the copies of every record, which stand one after the other."""
-        return Stored(self.values.reshape(-1, copies, *self.values.shape[1:]).sum(1)) if copies > 1 else self
+        return (
+            Stored(self.values.reshape(-1, copies, *self.values.shape[1:]).sum(1))
+            if copies > 1
+            else self
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,10 +87,14 @@ class Outer:
     def squares(self) -> torch.Tensor:
         return squared(self.left) * squared(self.right)
 
-    def total(self, scale: torch.Tensor, counted: int | torch.Tensor, *, wide: bool) -> torch.Tensor:
+    def total(
+        self, scale: torch.Tensor, counted: int | torch.Tensor, *, wide: bool
+    ) -> torch.Tensor:
         left, right = summable(self.left, counted), summable(self.right, counted)
-        left = left * scale[:left.shape[0]].to(left.dtype)[:, None]
-        left = torch.where(left.abs() < TINY, 0.0, left)  # rounded there, and multiplied by what may be large
+        left = left * scale[: left.shape[0]].to(left.dtype)[:, None]
+        left = torch.where(
+            left.abs() < TINY, 0.0, left
+        )  # rounded there, and multiplied by what may be large
         return (left.double().T @ right.double() if wide else left.T @ right).reshape(-1)
 
     def merged(self, copies: int) -> Stored | Outer:
@@ -96,9 +109,11 @@ class Outer:
 
 @dataclass(frozen=True, eq=False)
 class Rows(Held):
-    """Gradients by a table of ``count`` rows: row ``numbers[i, t]`` of record i gets ``values[i, t]``, and no other.
+    """Gradients by a table of ``count`` rows: row ``numbers[i, t]`` of record i gets ``values[i,
+    t]``, and no other.
 
-    ``numbers`` (m, places); ``values`` (m, places, width), 0 where a row of the record has been said before.
+    ``numbers`` (m, places); ``values`` (m, places, width), 0 where a row of the record has been
+    said before.
     """
 
     numbers: torch.Tensor
@@ -107,8 +122,8 @@ class Rows(Held):
 
     @classmethod
     def of(cls, numbers: torch.Tensor, slopes: torch.Tensor, count: int) -> Rows:
-        """What one record's places add to the same row is added first: so every term of the sum over a chunk is part of
-        one record's clipped gradient, and no longer than the clip."""
+        """What one record's places add to the same row is added first: so every term of the sum
+        over a chunk is part of one record's clipped gradient, and no longer than the clip."""
         same = numbers[:, :, None] == numbers[:, None, :]
         first = ~same.tril(-1).any(2)
         return cls(numbers, (same & first[:, :, None]).to(slopes.dtype) @ slopes, count)
@@ -118,7 +133,9 @@ class Rows(Held):
         values = self.values.reshape(len(numbers), -1, self.values.shape[-1])
         return Rows.of(numbers, values, self.count) if copies > 1 else self
 
-    def total(self, scale: torch.Tensor, counted: int | torch.Tensor, *, wide: bool) -> torch.Tensor:
+    def total(
+        self, scale: torch.Tensor, counted: int | torch.Tensor, *, wide: bool
+    ) -> torch.Tensor:
         values = summable(self.values, counted)
         kept, width = values.shape[0], self.values.shape[-1]
         values = (values * scale[:kept].to(values.dtype)[:, None]).reshape(-1, width)
@@ -128,7 +145,9 @@ class Rows(Held):
 
     def each(self) -> torch.Tensor:
         count, width = self.values.shape[0], self.values.shape[-1]
-        table = torch.zeros(count, self.count, width, dtype=torch.float64, device=self.values.device)
+        table = torch.zeros(
+            count, self.count, width, dtype=torch.float64, device=self.values.device
+        )
         places = self.numbers[:, :, None].expand(-1, -1, width)
         return table.scatter_add(1, places, self.values.double()).flatten(1)
 
@@ -137,12 +156,16 @@ Contribution = Stored | Outer | Rows
 # nested tensors, as traces know them
 register_pytree_node(Stored, lambda one: (list(one.parts), None), lambda parts, _: Stored(*parts))
 register_pytree_node(Outer, lambda one: (list(one.parts), None), lambda parts, _: Outer(*parts))
-register_pytree_node(Rows, lambda one: ([one.numbers, one.values], one.count), lambda parts, count: Rows(
-    *parts, count=count))
+register_pytree_node(
+    Rows,
+    lambda one: ([one.numbers, one.values], one.count),
+    lambda parts, count: Rows(*parts, count=count),
+)
 
 
 def squared(values: torch.Tensor) -> torch.Tensor:
-    """Upper bounds on every record's squared norm, (m,) float64; squares that underflow are below 2^-1022 each."""
+    """Upper bounds on every record's squared norm, (m,) float64; squares that underflow are below
+    2^-1022 each."""
     flat = values.reshape(values.shape[0], -1)
     if flat.dtype == torch.float64:
         return (flat * flat).sum(1) + flat.shape[1] * 2.0**-1022
@@ -152,15 +175,18 @@ def squared(values: torch.Tensor) -> torch.Tensor:
 
 def in_parts(flat: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Some records at a time: their copy in double precision stays in the cache."""
-    return flat.split(max(1, AT_ONCE // max(flat.shape[1], 1))) if flat.numel() > AT_ONCE else (flat,)
+    return (
+        flat.split(max(1, AT_ONCE // max(flat.shape[1], 1))) if flat.numel() > AT_ONCE else (flat,)
+    )
 
 
 def summable(values: torch.Tensor, counted: int | torch.Tensor) -> torch.Tensor:
-    """The records that count: the first ``counted``, or of the first records those that a tensor names, others 0.
+    """The records that count: the first ``counted``, or of the first records those that a tensor
+    names, others 0.
 
     0 times infinity would be no number.
     """
     flat = values.reshape(values.shape[0], -1)
     if isinstance(counted, int):
         return flat[:counted]
-    return torch.where(counted[:, None], flat[:len(counted)], 0.0)
+    return torch.where(counted[:, None], flat[: len(counted)], 0.0)

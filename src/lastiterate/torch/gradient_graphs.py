@@ -1,4 +1,5 @@
-"""The graph of one record's gradient: what distinguishes modules and losses, and which parameters a record can move."""
+"""The graph of one record's gradient: what distinguishes modules and losses, and which parameters a
+record can move."""
 
 # pyright: reportMissingImports=false
 from __future__ import annotations
@@ -17,14 +18,16 @@ from lastiterate.engine.gradient_dependence import PUBLIC, RECORD, ZERO
 from lastiterate.errors import InputError
 from lastiterate.torch.gradient_sums import PerRecord, full_precision, traced
 from lastiterate.torch.parameters import State
-from lastiterate.torch.record_gradients import made_up, normal, said
-from lastiterate.torch.record_gradients import drawn
+from lastiterate.torch.record_gradients import drawn, made_up, normal, said
 
 ADDRESS = re.compile(r"0x[0-9a-f]+")
 
 
-def gradient_graph(summed: PerRecord, theta: torch.Tensor, records: tuple[Any, ...]) -> torch.fx.GraphModule:
-    """The traced gradient of one made-up record; its arguments are the trained parameters, constants and the record."""
+def gradient_graph(
+    summed: PerRecord, theta: torch.Tensor, records: tuple[Any, ...]
+) -> torch.fx.GraphModule:
+    """The traced gradient of one made-up record; its arguments are the trained parameters,
+    constants and the record."""
     parameters, dtype = summed.parameters, summed.dtype
     trained, constants = parameters.tensors(drawn(theta), dtype), parameters.fixed(dtype)
     record = tree_map(lambda a: a[0].to(theta.device), made_up(records, dtype, normal, 1))
@@ -37,19 +40,36 @@ def gradient_graph(summed: PerRecord, theta: torch.Tensor, records: tuple[Any, .
 
 
 def identity(summed: PerRecord, theta: torch.Tensor, records: tuple[Any, ...]) -> str:
-    """What a checkpoint knows of a module and a loss: SHA-256 of the traced gradient of one made-up record.
+    """What a checkpoint knows of a module and a loss: SHA-256 of the traced gradient of one made-up
+    record.
 
-    In it are the operations with their arguments, tensors of numbers that the code holds, frozen parameters, buffers,
-    names, shapes and types of what is trained, and the version of torch. Errors: what torch cannot trace has no
-    identity, and so no checkpoint: another loss could go on with its noise.
+    In it are the operations with their arguments, tensors of numbers that the code holds, frozen
+    parameters, buffers, names, shapes and types of what is trained, and the version of torch.
+    Errors: what torch cannot trace has no identity, and so no checkpoint: another loss could go on
+    with its noise.
     """
-    parameters, dtype, constants = summed.parameters, summed.dtype, summed.parameters.fixed(summed.dtype)
+    parameters, dtype, constants = (
+        summed.parameters,
+        summed.dtype,
+        summed.parameters.fixed(summed.dtype),
+    )
     try:
         graph = gradient_graph(summed, theta, records)
     except Exception as error:  # the code in a trace raises errors of many kinds
-        raise InputError("checkpoint", "needs a module and a loss that torch can trace, so that it knows them again",
-                         said(error), "leave it out") from None
-    beside = (parameters.names, parameters.shapes, parameters.dtypes, parameters.scales, dtype, torch.__version__)
+        raise InputError(
+            "checkpoint",
+            "needs a module and a loss that torch can trace, so that it knows them again",
+            said(error),
+            "leave it out",
+        ) from None
+    beside = (
+        parameters.names,
+        parameters.shapes,
+        parameters.dtypes,
+        parameters.scales,
+        dtype,
+        torch.__version__,
+    )
     hasher = hashlib.sha256(ADDRESS.sub("", f"{graph.code} {beside}").encode())
     for name, tensor in (*sorted(constants.items()), *_held(graph)):
         numbers = tensor.detach().cpu().contiguous()
@@ -72,35 +92,77 @@ def _held(graph: torch.fx.GraphModule) -> Iterator[tuple[str, torch.Tensor]]:
 ANY_ZERO = {"mul", "mm", "bmm", "mv", "dot"}
 """Operations whose result is 0 where one operand is."""
 ALL_ZERO = {
-    "add", "sub", "neg", "sum", "mean", "view", "_unsafe_view", "reshape", "expand", "permute", "t", "transpose",
-    "unsqueeze", "squeeze", "clone", "_to_copy", "detach", "alias", "select", "slice", "split", "cat", "stack",
-    "unbind", "diagonal", "abs", "sqrt", "sign", "sgn", "round", "floor", "sin", "tanh", "relu",
+    "add",
+    "sub",
+    "neg",
+    "sum",
+    "mean",
+    "view",
+    "_unsafe_view",
+    "reshape",
+    "expand",
+    "permute",
+    "t",
+    "transpose",
+    "unsqueeze",
+    "squeeze",
+    "clone",
+    "_to_copy",
+    "detach",
+    "alias",
+    "select",
+    "slice",
+    "split",
+    "cat",
+    "stack",
+    "unbind",
+    "diagonal",
+    "abs",
+    "sqrt",
+    "sign",
+    "sgn",
+    "round",
+    "floor",
+    "sin",
+    "tanh",
+    "relu",
 }
 """Operations whose result is 0 where all operands are."""
 FIRST_ZERO = {"div", "gather", "index", "index_select"}
-"""Operations whose result is 0 where the first operand is; so are derivatives, which are multiples of it."""
-ZEROS, FILLED = {"zeros", "zeros_like", "new_zeros"}, {"full", "full_like", "new_full", "scalar_tensor"}
+"""Operations whose result is 0 where the first operand is; so are derivatives, which are multiples
+of it."""
+ZEROS, FILLED = (
+    {"zeros", "zeros_like", "new_zeros"},
+    {"full", "full_like", "new_full", "scalar_tensor"},
+)
 ONES = {"ones", "ones_like", "new_ones"}
 """What makes tensors of one number, which follows from nothing."""
 
 
 def unmoved(graph: torch.fx.GraphModule, record: int, names: tuple[str, ...]) -> list[str]:
-    """Which of the parameters ``names`` have the same gradient for every record, by the graph of one record's gradient.
+    """Which of the parameters ``names`` have the same gradient for every record, by the graph of
+    one record's gradient.
 
     ``record``: how many tensors it has, which are the graph's last arguments. As for losses in JAX
-    (``engine/gradient_dependence.py``) an operation that is not named here is never 0, and follows from the record if
-    one of its operands does. A graph that writes in place is taken to follow from it.
+    (``engine/gradient_dependence.py``) an operation that is not named here is never 0, and follows
+    from the record if one of its operands does. A graph that writes in place is taken to follow
+    from it.
     """
     kinds = dict[torch.fx.Node, int]()
     given = [node for node in graph.graph.nodes if node.op == "placeholder"]
     for node in graph.graph.nodes:
         if node.op == "placeholder":
-            kinds[node] = RECORD if node in given[len(given) - record:] else PUBLIC
+            kinds[node] = RECORD if node in given[len(given) - record :] else PUBLIC
         elif node.op == "get_attr":
             held = getattr(graph, str(node.target))
-            kinds[node] = ZERO if isinstance(held, torch.Tensor) and not bool(held.any()) else PUBLIC
+            kinds[node] = (
+                ZERO if isinstance(held, torch.Tensor) and not bool(held.any()) else PUBLIC
+            )
         elif node.op == "output":
-            found = [kinds[each] if isinstance(each, torch.fx.Node) else PUBLIC for each in tree_leaves(node.args[0])]
+            found = [
+                kinds[each] if isinstance(each, torch.fx.Node) else PUBLIC
+                for each in tree_leaves(node.args[0])
+            ]
             return [name for name, kind in zip(names, found, strict=True) if kind != RECORD]
         elif node.target is operator.getitem:
             kinds[node] = kinds[node.args[0]]
@@ -117,14 +179,25 @@ def _kind(node: torch.fx.Node, kinds: dict[torch.fx.Node, int]) -> int:
     name = "" if packet is None else packet.__name__
     flat = tree_leaves((node.args, node.kwargs))
     operands = [kinds[each] for each in flat if isinstance(each, torch.fx.Node)]
-    first = kinds.get(node.args[0], PUBLIC) if node.args and isinstance(node.args[0], torch.fx.Node) else PUBLIC
+    first = (
+        kinds.get(node.args[0], PUBLIC)
+        if node.args and isinstance(node.args[0], torch.fx.Node)
+        else PUBLIC
+    )
     if name in ("mul", "add", "sub"):  # whose second operand may be a plain number
-        operands += [PUBLIC if each else ZERO for each in node.args if isinstance(each, int | float)]
+        operands += [
+            PUBLIC if each else ZERO for each in node.args if isinstance(each, int | float)
+        ]
     if name in ZEROS | ONES:
         return ZERO if name in ZEROS else PUBLIC
     if name in FILLED and node.args and isinstance(node.args[-1], int | float):
         return PUBLIC if node.args[-1] else ZERO
-    if (name in ANY_ZERO and ZERO in operands) or (name in ALL_ZERO and operands and not any(operands)) or \
-            ((name in FIRST_ZERO or name.endswith(("_backward", "_backward_data"))) and first == ZERO):
+    if (
+        (name in ANY_ZERO and ZERO in operands)
+        or (name in ALL_ZERO and operands and not any(operands))
+        or (
+            (name in FIRST_ZERO or name.endswith(("_backward", "_backward_data"))) and first == ZERO
+        )
+    ):
         return ZERO
     return max((PUBLIC, *operands))

@@ -2,45 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-import torch
-from lastiterate.errors import InputError
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
+
 import numpy as np
+import torch
 from torch.func import functional_call, grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_leaves, tree_map
-from lastiterate.run.validation import Weights
+
+from lastiterate.errors import InputError
 from lastiterate.run.facts import CHUNK
+from lastiterate.run.validation import Weights
 from lastiterate.torch.contributions import TINY, Contribution, Stored
-from lastiterate.torch.layers import Layer, Tapped
-from lastiterate.torch.records import without_batch
-from lastiterate.torch.layers import NoOwnRules
+from lastiterate.torch.layers import Layer, NoOwnRules, Tapped
 from lastiterate.torch.parameters import Parameters, State
 from lastiterate.torch.randomness import Drawing
 from lastiterate.torch.recorded_operations import Repeated
+from lastiterate.torch.records import without_batch
 
-
-# Tensors that a forward pass may read and not write.
-#
-# Records that are vectorised share the memory of what is trained: what one of them wrote there all others would read.
+# Tensors that a forward pass may read and not write.  Records that are vectorised share the memory
+# of what is trained: what one of them wrote there all others would read.
 
 # pyright: reportMissingImports=false
-
-
-
 
 
 class Unwritten:
     """Tensors by name, from now on.
 
-    **Guarantee:** ``check`` refuses whatever was written to one of them, the same numbers too: torch counts what writes
-    in place, and no number is looked at, so that the refusal follows from no record.
+    **Guarantee:** ``check`` refuses whatever was written to one of them, the same numbers too:
+    torch counts what writes in place, and no number is looked at, so that the refusal follows from
+    no record.
     """
 
     def __init__(self, named: Mapping[str, torch.Tensor]) -> None:
@@ -54,42 +50,47 @@ class Unwritten:
 
 def written(name: str) -> InputError:
     """The refusal of a forward pass that writes to the tensor of this name."""
-    return InputError("model", "must not write to its parameters or buffers in a forward pass", name,
-                      "freeze that part with .eval(), or leave out what writes, such as max_norm of an embedding")
+    return InputError(
+        "model",
+        "must not write to its parameters or buffers in a forward pass",
+        name,
+        "freeze that part with .eval(), or leave out what writes, such as max_norm of an embedding",
+    )
 
 
-# Sums of clipped per-record gradients of a module.
-#
-# Every record passes through the module alone: ``vmap`` over records, each with a batch axis of length 1. That alone does
-# not keep records apart, because a function may bring its own rule for ``vmap``, which is given all of them: such
-# functions are refused (``own_rules``), and on made-up records vectorised gradients must be those of each record alone
-# (``modules``). One backward pass is enough for norms and sums (Bu, Wang, Zha, Karypis 2023, arXiv:2210.00038),
-# by what each layer leaves behind (``contributions``). Of convolutions and of linear layers on sequences the gradients
-# are materialised by one batched matrix product: a second, weighted pass would add terms of one record, one for each
-# place, whose norms no clip bounds, and so the rounding of single precision would be bounded by nothing.
+# Sums of clipped per-record gradients of a module.  Every record passes through the module alone:
+# ``vmap`` over records, each with a batch axis of length 1. That alone does not keep records apart,
+# because a function may bring its own rule for ``vmap``, which is given all of them: such functions
+# are refused (``own_rules``), and on made-up records vectorised gradients must be those of each
+# record alone (``modules``). One backward pass is enough for norms and sums (Bu, Wang, Zha, Karypis
+# 2023, arXiv:2210.00038), by what each layer leaves behind (``contributions``). Of convolutions and
+# of linear layers on sequences the gradients are materialised by one batched matrix product: a
+# second, weighted pass would add terms of one record, one for each place, whose norms no clip
+# bounds, and so the rounding of single precision would be bounded by nothing.
 
 # pyright: reportMissingImports=false
-
-
 
 
 Loss = Callable[..., torch.Tensor]
 """``loss(output, *rest of the record)``: one number for one record."""
 Measured = tuple[dict[str, Contribution], torch.Tensor]
 CLIP_SHRINK = 1 - 2.0**-18
-"""Gradients are scaled to this fraction of the clip: more than rounding the scaled entries can add."""
+"""Gradients are scaled to this fraction of the clip: more than rounding the scaled entries can add.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class PerRecord:
-    """A module, its loss of one record, and what is trained of it; ``layers`` are those without stored gradients.
+    """A module, its loss of one record, and what is trained of it; ``layers`` are those without
+    stored gradients.
 
     ``exact``: everything is float64. ``wide``: sums are, whatever the precision of the gradients.
 
-    **Guarantee:** every record's gradient is a function of the parameters and of that record alone, is scaled to norm
-    at most ``clip`` by its own computed norm (summed in float64), and counts as 0 where it is not finite, without a
-    clip too: if it ended the run instead, one record could be recognised by that. Chunks of at most ``CHUNK`` records
-    are added in at least single precision, term by term no longer than the clip (see ``FLOAT_SLACK``).
+    **Guarantee:** every record's gradient is a function of the parameters and of that record alone,
+    is scaled to norm at most ``clip`` by its own computed norm (summed in float64), and counts as 0
+    where it is not finite, without a clip too: if it ended the run instead, one record could be
+    recognised by that. Chunks of at most ``CHUNK`` records are added in at least single precision,
+    term by term no longer than the clip (see ``FLOAT_SLACK``).
     """
 
     module: torch.nn.Module
@@ -100,7 +101,9 @@ class PerRecord:
     exact: bool
     wide: bool = False
     drawing: Drawing | None = None  #: what records draw; then the last part of each is its key
-    weights: Weights = None  #: of classes, which multiply clipped gradients; a record's second part is its class
+    weights: Weights = (
+        None  #: of classes, which multiply clipped gradients; a record's second part is its class
+    )
     repeated: Repeated | None = None  #: of chunks of one form, one after the other
 
     @property
@@ -109,12 +112,18 @@ class PerRecord:
 
     @cached_property
     def slots(self) -> dict[str, str]:
-        """Every place of the module that holds a tensor, once, and the name that the tensor goes by.
+        """Every place of the module that holds a tensor, once, and the name that the tensor goes
+        by.
 
-        A part that a module holds under two names is one place: torch would put a tensor back there that it had put in.
+        A part that a module holds under two names is one place: torch would put a tensor back there
+        that it had put in.
         """
-        parts = [(f"{prefix}.{own}" if prefix else own, tensor) for prefix, part in self.module.named_modules()
-                 for own, tensor in (*part._parameters.items(), *part._buffers.items()) if tensor is not None]
+        parts = [
+            (f"{prefix}.{own}" if prefix else own, tensor)
+            for prefix, part in self.module.named_modules()
+            for own, tensor in (*part._parameters.items(), *part._buffers.items())
+            if tensor is not None
+        ]
         names = {id(tensor): name for name, tensor in reversed(parts)}
         return {place: names[id(tensor)] for place, tensor in parts}
 
@@ -138,21 +147,35 @@ class PerRecord:
         output = self.call(named, *arguments(first))
         return self.loss(without_batch(output), *rest)
 
-    def chunk_sum(self, theta: torch.Tensor, constants: State, records: tuple[Any, ...],
-                  real: torch.Tensor | None = None) -> torch.Tensor:
-        """Sum of the clipped gradients of the records (m, ...) that are ``real`` (all of them: None), (size,) float64.
+    def chunk_sum(
+        self,
+        theta: torch.Tensor,
+        constants: State,
+        records: tuple[Any, ...],
+        real: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Sum of the clipped gradients of the records (m, ...) that are ``real`` (all of them:
+        None), (size,) float64.
 
         With ``real`` it can be vectorised over ``theta``.
         """
         sums = self.sums(self.parameters.tensors(theta, self.dtype), constants, records, real)
         return torch.cat([sums[name].to(torch.float64) for name in self.parameters.names])
 
-    def sums(self, trained: State, constants: State, records: tuple[Any, ...], real: torch.Tensor | None = None,
-             used: int | None = None) -> State:
-        """Sums by name, (entries,) each, in the run's own units; ``used``: of the first so many records only."""
+    def sums(
+        self,
+        trained: State,
+        constants: State,
+        records: tuple[Any, ...],
+        real: torch.Tensor | None = None,
+        used: int | None = None,
+    ) -> State:
+        """Sums by name, (entries,) each, in the run's own units; ``used``: of the first so many
+        records only."""
         gradients, squares = self._measured(trained, constants, records)
         scales = self.scales
-        # what is not clipped is added as it is, so that sums of so many must be numbers of that precision
+        # what is not clipped is added as it is, so that sums of so many must be numbers of that
+        # precision
         most = torch.finfo(self.dtype).max / (2 * CHUNK) if self.clip is None else math.inf
         counted = among(torch.isfinite(squares) & (squares.sqrt() <= most), real, used)
         bound = math.inf if self.clip is None else self.clip * CLIP_SHRINK
@@ -162,28 +185,40 @@ class PerRecord:
         first = len(counted) if used is None else used
         kept = first if real is None and bool(counted[:first].all()) else counted[:first]
         sums = {name: gradients[name].total(scale, kept, wide=self.wide) for name in scales}
-        return {name: sums[name] if factor == 1 else sums[name].to(torch.float64) * factor
-                for name, factor in scales.items()}
+        return {
+            name: sums[name] if factor == 1 else sums[name].to(torch.float64) * factor
+            for name, factor in scales.items()
+        }
 
     def weighted(self, scale: torch.Tensor, records: tuple[Any, ...]) -> torch.Tensor:
-        """What clips scale records by, (m,) float64, times the weight of each record's class, at most 1."""
+        """What clips scale records by, (m,) float64, times the weight of each record's class, at
+        most 1."""
         if self.weights is None:
             return scale
-        return scale * torch.tensor(self.weights, dtype=torch.float64, device=scale.device)[records[1].long()]
+        return (
+            scale
+            * torch.tensor(self.weights, dtype=torch.float64, device=scale.device)[
+                records[1].long()
+            ]
+        )
 
     @cached_property
     def scales(self) -> dict[str, float]:
-        """The run's parameters are w / scale: their gradient is scale times that by w, and its norm is what is clipped.
-        """
+        """The run's parameters are w / scale: their gradient is scale times that by w, and its norm
+        is what is clipped."""
         return dict(zip(self.parameters.names, self.parameters.scales, strict=True))
 
-    def contributions(self, trained: State, constants: State, records: tuple[Any, ...]) -> dict[str, Contribution]:
+    def contributions(
+        self, trained: State, constants: State, records: tuple[Any, ...]
+    ) -> dict[str, Contribution]:
         """Per-record gradients of the records (m, ...), by the module's own parameters."""
         return self._measured(trained, constants, records)[0]
 
     def _measured(self, trained: State, constants: State, records: tuple[Any, ...]) -> Measured:
         """Per-record gradients, and their squared norms in the run's own units, (m,) float64."""
-        compute = self._gradients if self.repeated is None else partial(self.repeated, self._gradients)
+        compute = (
+            self._gradients if self.repeated is None else partial(self.repeated, self._gradients)
+        )
         tracked = Unwritten(constants | trained)
         found = compute(trained, constants, in_precision(records, self.dtype))
         tracked.check()
@@ -198,18 +233,29 @@ class PerRecord:
                 gradients |= layer.contributions(*pair)
             else:
                 of_copies = layer.contributions(*(values.flatten(0, 1) for values in pair))
-                gradients |= {name: each.merged(self.drawing.copies) for name, each in of_copies.items()}
+                gradients |= {
+                    name: each.merged(self.drawing.copies) for name, each in of_copies.items()
+                }
         squares = [gradients[name].squares() * factor**2 for name, factor in self.scales.items()]
         return gradients, torch.stack(squares).sum(0)
 
-    def _slopes(self, trained: State, constants: State, records: tuple[Any, ...]) -> tuple[State, State, State]:
-        """Derivatives by what layers answer, by all other parameters, and what layers were given: of every record."""
+    def _slopes(
+        self, trained: State, constants: State, records: tuple[Any, ...]
+    ) -> tuple[State, State, State]:
+        """Derivatives by what layers answer, by all other parameters, and what layers were given:
+        of every record."""
         tapped = {name for layer in self.layers for name in layer.names}
         count, device = tree_leaves(records)[0].shape[0], next(iter(trained.values())).device
-        rest = {name: tensor.expand(count, *tensor.shape) for name, tensor in trained.items() if name not in tapped}
+        rest = {
+            name: tensor.expand(count, *tensor.shape)
+            for name, tensor in trained.items()
+            if name not in tapped
+        }
         axes = (count,) if self.drawing is None else (count, self.drawing.copies)
-        zeros = {layer.names[0]: torch.zeros(*axes, *layer.output_shape, dtype=self.dtype, device=device)
-                 for layer in self.layers}
+        zeros = {
+            layer.names[0]: torch.zeros(*axes, *layer.output_shape, dtype=self.dtype, device=device)
+            for layer in self.layers
+        }
         held = {name: tensor for name, tensor in trained.items() if name in tapped}
 
         def one(zeros: State, rest: State, record: tuple[Any, ...]) -> tuple[torch.Tensor, State]:
@@ -239,7 +285,9 @@ def arguments(first: Any) -> tuple[Any, Any]:
     """Positional and named arguments of the module for one record, with a batch axis of length 1."""
     if isinstance(first, dict):
         return (), {name: tensor.unsqueeze(0) for name, tensor in first.items()}
-    return tuple(tensor.unsqueeze(0) for tensor in (first if isinstance(first, tuple) else (first,))), {}
+    return tuple(
+        tensor.unsqueeze(0) for tensor in (first if isinstance(first, tuple) else (first,))
+    ), {}
 
 
 def in_precision(records: object, dtype: torch.dtype) -> Any:
@@ -254,8 +302,9 @@ def as_precise(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 @contextmanager
 def traced() -> Iterator[None]:
-    """``torch.compiler.is_compiling()`` says yes: like a trace, vectorised code takes the same way for all records, and
-    libraries that ask leave shortcuts out that depend on numbers, such as the one for a mask that hides nothing."""
+    """``torch.compiler.is_compiling()`` says yes: like a trace, vectorised code takes the same way
+    for all records, and libraries that ask leave shortcuts out that depend on numbers, such as the
+    one for a mask that hides nothing."""
     before = torch.compiler._is_compiling_flag
     torch.compiler._is_compiling_flag = True
     try:
@@ -265,10 +314,12 @@ def traced() -> Iterator[None]:
 
 
 class full_precision:
-    """Matrix products as exact as their type says, no automatic casts, kernels that repeat; whatever is set outside.
+    """Matrix products as exact as their type says, no automatic casts, kernels that repeat;
+    whatever is set outside.
 
-    **Guarantee:** sums of single precision are single precision: TF32 and bfloat16 have 10 and 7 bits, more error than
-    ``FLOAT_SLACK`` holds. What a kernel adds in which order is the same every time.
+    **Guarantee:** sums of single precision are single precision: TF32 and bfloat16 have 10 and 7
+    bits, more error than ``FLOAT_SLACK`` holds. What a kernel adds in which order is the same every
+    time.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -276,7 +327,12 @@ class full_precision:
 
     def __enter__(self) -> None:
         cudnn = torch.backends.cudnn
-        self._before = torch.get_float32_matmul_precision(), cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark
+        self._before = (
+            torch.get_float32_matmul_precision(),
+            cudnn.allow_tf32,
+            cudnn.deterministic,
+            cudnn.benchmark,
+        )
         torch.set_float32_matmul_precision("highest")
         cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark = False, True, False
         self._stack = ExitStack()

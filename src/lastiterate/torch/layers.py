@@ -3,55 +3,73 @@
 from __future__ import annotations
 
 import math
-from typing import Any
-import torch
 from collections.abc import Callable
 from dataclasses import dataclass
-from torch.overrides import TorchFunctionMode
-from lastiterate.torch.contributions import Contribution, Outer, Rows, Stored
-from torch.nn import functional
-from torch.utils._python_dispatch import TorchDispatchMode
-from lastiterate.errors import InputError
+from typing import Any
 
+import torch
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from lastiterate.errors import InputError
+from lastiterate.torch.contributions import Contribution, Outer, Rows, Stored
 
 # Per-record gradients by the kernels of convolutions, plain and transposed, of one to three axes.
-#
-# A convolution is a matrix product with the patches of its input, so that one record's gradient is the product of the
-# derivative by the output with these patches (Rochette, Manoel, Tramel 2019, arXiv:1912.06015, section 3). A transposed
-# one is the derivative of a plain one, and has input and output exchanged.
+# A convolution is a matrix product with the patches of its input, so that one record's gradient is
+# the product of the derivative by the output with these patches (Rochette, Manoel, Tramel 2019,
+# arXiv:1912.06015, section 3). A transposed one is the derivative of a plain one, and has input and
+# output exchanged.
 
 # pyright: reportMissingImports=false
 
 
+def kernel_gradients(
+    left: torch.Tensor, images: torch.Tensor, weight_shape: tuple[int, ...], options: dict[str, Any]
+) -> torch.Tensor:
+    """Gradients (m, *weight_shape): ``left`` (m, weight_shape[0], *places), ``images`` (m,
+    channels, *sizes).
 
-
-def kernel_gradients(left: torch.Tensor, images: torch.Tensor, weight_shape: tuple[int, ...],
-                     options: dict[str, Any]) -> torch.Tensor:
-    """Gradients (m, *weight_shape): ``left`` (m, weight_shape[0], *places), ``images`` (m, channels, *sizes).
-
-    ``images`` are what the kernel reads: the input of a convolution, or the slopes by the output of a transposed one;
-    ``left`` is the other.
+    ``images`` are what the kernel reads: the input of a convolution, or the slopes by the output of
+    a transposed one; ``left`` is the other.
     """
     count, axes, groups = left.shape[0], len(weight_shape) - 2, int(options["groups"])
-    patches = _patches(images, weight_shape[2:], tuple(left.shape[2:]), _each(options["stride"], axes),
-                       _each(options["dilation"], axes), _padding(options, weight_shape[2:], axes))
+    patches = _patches(
+        images,
+        weight_shape[2:],
+        tuple(left.shape[2:]),
+        _each(options["stride"], axes),
+        _each(options["dilation"], axes),
+        _padding(options, weight_shape[2:], axes),
+    )
     rows = left.reshape(count, groups, weight_shape[0] // groups, -1)
     gradients = rows @ patches.reshape(count, groups, -1, rows.shape[-1]).transpose(2, 3)
     return gradients.reshape(count, *weight_shape)
 
 
-def _patches(images: torch.Tensor, kernel: tuple[int, ...], places: tuple[int, ...], stride: tuple[int, ...],
-             dilation: tuple[int, ...], padding: tuple[tuple[int, int], ...]) -> torch.Tensor:
-    """What the kernel reads at every one of ``places``: (m, channels * places of the kernel, places)."""
+def _patches(
+    images: torch.Tensor,
+    kernel: tuple[int, ...],
+    places: tuple[int, ...],
+    stride: tuple[int, ...],
+    dilation: tuple[int, ...],
+    padding: tuple[tuple[int, int], ...],
+) -> torch.Tensor:
+    """What the kernel reads at every one of ``places``: (m, channels * places of the kernel,
+    places)."""
     images = functional.pad(images, [side for pair in reversed(padding) for side in pair])
     axes = len(kernel)
     for axis in range(axes):
         span = dilation[axis] * (kernel[axis] - 1) + 1
-        images = images.unfold(2 + axis, span, stride[axis])[..., ::dilation[axis]]
-    for axis in range(axes):  # of a transposed convolution the last places may read what no input reaches
+        images = images.unfold(2 + axis, span, stride[axis])[..., :: dilation[axis]]
+    for axis in range(
+        axes
+    ):  # of a transposed convolution the last places may read what no input reaches
         images = images.narrow(2 + axis, 0, places[axis])
     order = (0, 1, *range(2 + axes, 2 + 2 * axes), *range(2, 2 + axes))
-    return images.permute(order).reshape(images.shape[0], images.shape[1] * math.prod(kernel), -1)  # copied once, here
+    return images.permute(order).reshape(
+        images.shape[0], images.shape[1] * math.prod(kernel), -1
+    )  # copied once, here
 
 
 def _each(value: int | tuple[int, ...], axes: int) -> tuple[int, ...]:
@@ -60,31 +78,50 @@ def _each(value: int | tuple[int, ...], axes: int) -> tuple[int, ...]:
     return values * axes if len(values) == 1 else values
 
 
-def _padding(options: dict[str, Any], kernel: tuple[int, ...], axes: int) -> tuple[tuple[int, int], ...]:
+def _padding(
+    options: dict[str, Any], kernel: tuple[int, ...], axes: int
+) -> tuple[tuple[int, int], ...]:
     """Zeros before and behind, for every axis."""
     padding = options["padding"]
     if not isinstance(padding, str):
         return tuple((size, size) for size in _each(padding, axes))
-    totals = [d * (k - 1) if padding == "same" else 0
-              for d, k in zip(_each(options["dilation"], axes), kernel, strict=True)]
+    totals = [
+        d * (k - 1) if padding == "same" else 0
+        for d, k in zip(_each(options["dilation"], axes), kernel, strict=True)
+    ]
     return tuple((total // 2, total - total // 2) for total in totals)
 
 
 # Layers whose per-record gradients are made from their inputs and the derivatives by their outputs.
-#
-# Functions are intercepted, not modules, so that a weight that a module uses by ``F.linear`` is found as well. A weight
-# qualifies if the forward pass uses it exactly once, in one of these functions; all others are differentiated record by
-# record.
+# Functions are intercepted, not modules, so that a weight that a module uses by ``F.linear`` is
+# found as well. A weight qualifies if the forward pass uses it exactly once, in one of these
+# functions; all others are differentiated record by record.
 
 # pyright: reportMissingImports=false
 
 
-
-
 CONVOLVED = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
-TRANSPOSED = ("input", "weight", "bias", "stride", "padding", "output_padding", "groups", "dilation")
+TRANSPOSED = (
+    "input",
+    "weight",
+    "bias",
+    "stride",
+    "padding",
+    "output_padding",
+    "groups",
+    "dilation",
+)
 DEFAULTS = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}
-AVERAGED = ("input", "running_mean", "running_var", "weight", "bias", "use_input_stats", "momentum", "eps")
+AVERAGED = (
+    "input",
+    "running_mean",
+    "running_var",
+    "weight",
+    "bias",
+    "use_input_stats",
+    "momentum",
+    "eps",
+)
 FUNCTIONS: dict[Any, tuple[str, tuple[str, ...]]] = {
     functional.linear: ("linear", ("input", "weight", "bias")),
     torch.conv1d: ("convolution", CONVOLVED),
@@ -93,21 +130,32 @@ FUNCTIONS: dict[Any, tuple[str, tuple[str, ...]]] = {
     torch.conv_transpose1d: ("transposed", TRANSPOSED),
     torch.conv_transpose2d: ("transposed", TRANSPOSED),
     torch.conv_transpose3d: ("transposed", TRANSPOSED),
-    functional.embedding: ("embedding", ("input", "weight", "padding_idx", "max_norm", "norm_type",
-                                         "scale_grad_by_freq", "sparse")),
-    functional.layer_norm: ("normalised entries", ("input", "normalized_shape", "weight", "bias", "eps")),
-    functional.group_norm: ("normalised channels", ("input", "num_groups", "weight", "bias", "eps")),
+    functional.embedding: (
+        "embedding",
+        ("input", "weight", "padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse"),
+    ),
+    functional.layer_norm: (
+        "normalised entries",
+        ("input", "normalized_shape", "weight", "bias", "eps"),
+    ),
+    functional.group_norm: (
+        "normalised channels",
+        ("input", "num_groups", "weight", "bias", "eps"),
+    ),
     functional.batch_norm: ("normalised channels", (*AVERAGED[:5], "training", *AVERAGED[6:])),
     functional.instance_norm: ("normalised channels", AVERAGED),
 }
-"""Functions that are known here, what they do, and the names of their arguments; ``F.conv2d`` is ``torch.conv2d``."""
+"""Functions that are known here, what they do, and the names of their arguments; ``F.conv2d`` is
+``torch.conv2d``."""
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One use of a weight and a bias (their names; None where there is none, or where it is frozen).
+    """One use of a weight and a bias (their names; None where there is none, or where it is
+    frozen).
 
-    ``shapes`` of the weight, of the input and of the output for one record (with its batch axis of length 1).
+    ``shapes`` of the weight, of the input and of the output for one record (with its batch axis of
+    length 1).
     """
 
     function: str
@@ -125,12 +173,19 @@ class Layer:
     @property
     def single(self) -> bool:
         """Whether one record's gradient by the weight is the outer product of two vectors."""
-        return self.function == "linear" and self.output_shape[:-1].count(1) == len(self.output_shape) - 1
+        return (
+            self.function == "linear"
+            and self.output_shape[:-1].count(1) == len(self.output_shape) - 1
+        )
 
     @property
     def stored(self) -> int:
         """Numbers of one record's gradient by the weight that are stored."""
-        return 0 if self.single else math.prod(self.output_shape if self.function == "embedding" else self.weight_shape)
+        return (
+            0
+            if self.single
+            else math.prod(self.output_shape if self.function == "embedding" else self.weight_shape)
+        )
 
     def contributions(self, inputs: torch.Tensor, slopes: torch.Tensor) -> dict[str, Contribution]:
         """Every record's gradients by name; inputs (m, *input_shape), slopes (m, *output_shape)."""
@@ -149,10 +204,17 @@ class Layer:
             left = slopes.reshape(count, -1, slopes.shape[-1])
             return Stored(left.transpose(1, 2) @ inputs.reshape(count, -1, inputs.shape[-1]))
         if self.function == "embedding":
-            return looked_up(inputs.reshape(count, -1), slopes.reshape(count, -1, slopes.shape[-1]),
-                             self.weight_shape[0], options["padding_idx"])
+            return looked_up(
+                inputs.reshape(count, -1),
+                slopes.reshape(count, -1, slopes.shape[-1]),
+                self.weight_shape[0],
+                options["padding_idx"],
+            )
         if self.function in ("convolution", "transposed"):
-            inputs, slopes = inputs.flatten(0, 1), slopes.flatten(0, 1)  # the batch axis of every record is 1
+            inputs, slopes = (
+                inputs.flatten(0, 1),
+                slopes.flatten(0, 1),
+            )  # the batch axis of every record is 1
             pair = (slopes, inputs) if self.function == "convolution" else (inputs, slopes)
             return Stored(kernel_gradients(*pair, self.weight_shape, options))
         return Stored(self._over_places(inputs * slopes))
@@ -171,7 +233,9 @@ class Layer:
         for name, combine in (("weight", torch.mul), ("bias", torch.add)):
             if (held := given.get(name)) is not None:
                 channels = self.function == "normalised channels"
-                normalised = combine(normalised, held[(..., *[None] * (normalised.dim() - 2))] if channels else held)
+                normalised = combine(
+                    normalised, held[(..., *[None] * (normalised.dim() - 2))] if channels else held
+                )
         return normalised
 
 
@@ -192,8 +256,13 @@ class Uses(TorchFunctionMode):
         self._layers = list[Layer]()
         self.kept = list[Any]()  #: so that no other tensor gets an address that was seen
 
-    def __torch_function__(self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (),
-                           kwargs: dict[str, Any] | None = None) -> Any:
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
         given = kwargs or {}
         answer = func(*args, **given)
         self.kept.append((args, given))
@@ -213,31 +282,56 @@ class Uses(TorchFunctionMode):
         plain = inputs.dim() >= (1 if function == "embedding" else 2) and inputs.shape[0] == 1
         own_rule = given.get("max_norm") is not None or given.get("scale_grad_by_freq")
         if plain and not own_rule and 0 not in (weight.numel(), inputs.numel()):
-            options = tuple((key, given.get(key, DEFAULTS[key])) for key in DEFAULTS) if convolved else \
-                (("padding_idx", given.get("padding_idx")),) if function == "embedding" else ()
-            self._layers.append(Layer(function, *names, tuple(weight.shape), tuple(inputs.shape), tuple(answer.shape),
-                                      options))
+            options = (
+                tuple((key, given.get(key, DEFAULTS[key])) for key in DEFAULTS)
+                if convolved
+                else (("padding_idx", given.get("padding_idx")),)
+                if function == "embedding"
+                else ()
+            )
+            self._layers.append(
+                Layer(
+                    function,
+                    *names,
+                    tuple(weight.shape),
+                    tuple(inputs.shape),
+                    tuple(answer.shape),
+                    options,
+                )
+            )
 
     @property
     def layers(self) -> tuple[Layer, ...]:
         """Layers whose tensors are used there and nowhere else."""
-        return tuple(layer for layer in self._layers if all(self._counts[name] == 1 for name in layer.names))
+        return tuple(
+            layer for layer in self._layers if all(self._counts[name] == 1 for name in layer.names)
+        )
 
 
 class Tapped(TorchFunctionMode):
-    """Adds ``zeros`` to the outputs of layers, and writes down their inputs; by the name of a layer's first tensor.
+    """Adds ``zeros`` to the outputs of layers, and writes down their inputs; by the name of a
+    layer's first tensor.
 
     Of a layer that normalises the input is what it has normalised, before it is scaled.
     """
 
-    def __init__(self, named: dict[str, torch.Tensor], layers: tuple[Layer, ...],
-                 zeros: dict[str, torch.Tensor]) -> None:
+    def __init__(
+        self,
+        named: dict[str, torch.Tensor],
+        layers: tuple[Layer, ...],
+        zeros: dict[str, torch.Tensor],
+    ) -> None:
         super().__init__()
         self._at = {id(named[layer.names[0]]): layer for layer in layers}
         self._zeros, self.inputs = zeros, dict[str, torch.Tensor]()
 
-    def __torch_function__(self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (),
-                           kwargs: dict[str, Any] | None = None) -> Any:
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
         if func not in FUNCTIONS:
             return func(*args, **(kwargs or {}))
         given = _bound(func, args, kwargs or {})
@@ -268,28 +362,40 @@ def all_tensors(values: object) -> list[torch.Tensor]:
     return [tensor for value in values for tensor in all_tensors(value)]
 
 
-# Lookups in a table whose padding row no record trains.
-#
-# Torch's own rule for ``vmap`` looks all records' tables up as one long table, and hands it the place of the padding row
-# in a single one: the first record's padding row alone would be left out, and a record's gradient would follow from its
-# place among the others. Here the padding is left out of each record's answer, by its numbers alone.
+# Lookups in a table whose padding row no record trains.  Torch's own rule for ``vmap`` looks all
+# records' tables up as one long table, and hands it the place of the padding row in a single one:
+# the first record's padding row alone would be left out, and a record's gradient would follow from
+# its place among the others. Here the padding is left out of each record's answer, by its numbers
+# alone.
 
 # pyright: reportMissingImports=false
 
 
-
-
-
-def of_function(input: torch.Tensor, weight: torch.Tensor, padding_idx: int | None = None,
-                max_norm: float | None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
-                sparse: bool = False) -> torch.Tensor:
+def of_function(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> torch.Tensor:
     """``torch.nn.functional.embedding``; ``sparse`` only says how a gradient is stored."""
     vectors = functional.embedding(input, weight, None, max_norm, norm_type, scale_grad_by_freq)
-    return vectors if padding_idx is None else _but_padding(vectors, input, padding_idx % weight.size(0))
+    return (
+        vectors
+        if padding_idx is None
+        else _but_padding(vectors, input, padding_idx % weight.size(0))
+    )
 
 
-def of_operation(weight: torch.Tensor, indices: torch.Tensor, padding_idx: int = -1,
-                 scale_grad_by_freq: bool = False, sparse: bool = False) -> torch.Tensor:
+def of_operation(
+    weight: torch.Tensor,
+    indices: torch.Tensor,
+    padding_idx: int = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> torch.Tensor:
     """``torch.embedding``, where no padding is -1."""
     vectors = torch.embedding(weight, indices, -1, scale_grad_by_freq)
     return vectors if padding_idx < 0 else _but_padding(vectors, indices, padding_idx)
@@ -300,20 +406,29 @@ def _but_padding(vectors: torch.Tensor, numbers: torch.Tensor, padding: int) -> 
 
 
 LOOKUPS: dict[Any, Callable[..., torch.Tensor]] = {
-    functional.embedding: of_function, torch.embedding: of_operation, torch.ops.aten.embedding: of_operation,
-    torch.ops.aten.embedding.default: of_operation}
+    functional.embedding: of_function,
+    torch.embedding: of_operation,
+    torch.ops.aten.embedding: of_operation,
+    torch.ops.aten.embedding.default: of_operation,
+}
 """What takes the place of torch's own functions."""
 
 
 class Padded(TorchDispatchMode):
-    """Sees lookups that leave a padding row out by torch's own rule, such as those of compiled code."""
+    """Sees lookups that leave a padding row out by torch's own rule, such as those of compiled
+    code."""
 
     def __init__(self) -> None:
         super().__init__()
         self._seen = False
 
-    def __torch_dispatch__(self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (),
-                           kwargs: dict[str, Any] | None = None) -> Any:
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
         if func is torch.ops.aten.embedding.default:
             padding = args[2] if len(args) > 2 else (kwargs or {}).get("padding_idx", -1)
             self._seen = self._seen or padding >= 0
@@ -322,9 +437,13 @@ class Padded(TorchDispatchMode):
     def check(self) -> None:
         """Refuse them."""
         if self._seen:
-            raise InputError("model", "must look words up in ordinary code, for the rule of torch for padding mixes "
-                             "records that are vectorised", "embedding with padding_idx in compiled code",
-                             "leave torch.jit out, or the padding")
+            raise InputError(
+                "model",
+                "must look words up in ordinary code, for the rule of torch for padding mixes "
+                "records that are vectorised",
+                "embedding with padding_idx in compiled code",
+                "leave torch.jit out, or the padding",
+            )
 
 
 # Functions that say themselves what they are for many records at once.
@@ -332,38 +451,53 @@ class Padded(TorchDispatchMode):
 # pyright: reportMissingImports=false
 
 
-
-
-
 class NoOwnRules(TorchFunctionMode):
-    """Refuses, while it is active, what brings its own rule for ``torch.vmap``: such code is given all records at once.
+    """Refuses, while it is active, what brings its own rule for ``torch.vmap``: such code is given
+    all records at once.
 
-    That is an ``autograd.Function`` with a ``vmap`` of its own, and an operation with a kernel of its own for batched
-    tensors. What torch makes by itself, by ``generate_vmap_rule = True`` or record by record, treats each alone;
-    but for lookups with padding, in whose place others are called.
+    That is an ``autograd.Function`` with a ``vmap`` of its own, and an operation with a kernel of
+    its own for batched tensors. What torch makes by itself, by ``generate_vmap_rule = True`` or
+    record by record, treats each alone; but for lookups with padding, in whose place others are
+    called.
     """
 
-    def __torch_function__(self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (),
-                           kwargs: dict[str, Any] | None = None) -> Any:
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
         if args and isinstance(args[0], type) and issubclass(args[0], torch.autograd.Function):
             if args[0].vmap is not torch.autograd.Function.vmap:
-                raise _refused(args[0].__name__, "set generate_vmap_rule = True there, and leave its vmap out")
+                raise _refused(
+                    args[0].__name__, "set generate_vmap_rule = True there, and leave its vmap out"
+                )
         elif (name := _registered(func)) is not None:
             raise _refused(name, "leave out its register_vmap")
         return LOOKUPS.get(func, func)(*args, **(kwargs or {}))
 
 
 def _registered(func: Any) -> str | None:
-    """The name of an operation that somebody registered with a kernel for batched tensors; None for torch's own."""
+    """The name of an operation that somebody registered with a kernel for batched tensors; None for
+    torch's own."""
     own = getattr(func, "_qualified_op_name", None)  # of all its overloads, as ``torch.ops`` has it
     parts = [getattr(func, each) for each in func.overloads()] if own is not None else [func]
     for part in parts:
-        if isinstance(part, torch._ops.OpOverload) and part.namespace != "aten" and \
-                torch._C._dispatch_has_kernel_for_dispatch_key(part.name(), "FuncTorchBatched"):
+        if (
+            isinstance(part, torch._ops.OpOverload)
+            and part.namespace != "aten"
+            and torch._C._dispatch_has_kernel_for_dispatch_key(part.name(), "FuncTorchBatched")
+        ):
             return part.name()
     return None
 
 
 def _refused(name: str, remedy: str) -> InputError:
-    return InputError("model", "must treat every record alone, and a function of the model or of the loss says itself "
-                      "what it is for many of them", name, remedy)
+    return InputError(
+        "model",
+        "must treat every record alone, and a function of the model or of the loss says itself "
+        "what it is for many of them",
+        name,
+        remedy,
+    )

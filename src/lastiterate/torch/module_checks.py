@@ -3,41 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
+
+import numpy as np
 import torch
 from torch.func import vmap
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map, tree_structure
-from lastiterate.errors import InputError
-from lastiterate.run.run import Run
-from lastiterate.torch.randomness import drops
-from lastiterate.torch.layers import all_tensors
-from lastiterate.torch.layers import NoOwnRules
-from lastiterate.torch.randomness import Augment, Drawing
-from lastiterate.torch.record_gradients import made_up, normal, said
-from dataclasses import replace
-import numpy as np
-from lastiterate.engine.optimizers import coupled
-from lastiterate.engine.record_loss import blaming
+
 from lastiterate.engine.linear_gradients import batches_move, hidden_state
-from lastiterate.engine.record_loss import check_classes
+from lastiterate.engine.optimizers import coupled
+from lastiterate.engine.record_loss import blaming, check_classes
+from lastiterate.errors import InputError
 from lastiterate.run.domains import Everywhere
+from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import GaussianStart
-from lastiterate.torch.gradient_sums import PerRecord, as_theta, full_precision
 from lastiterate.torch.gradient_graphs import identity
+from lastiterate.torch.gradient_sums import PerRecord, as_theta, full_precision
+from lastiterate.torch.layers import NoOwnRules, all_tensors
 from lastiterate.torch.module_optimizer import Make, ModuleOptimizer
 from lastiterate.torch.modules import check_parts, settled
 from lastiterate.torch.parameters import Grouped, Parameters
-from lastiterate.torch.randomness import Augment
-from lastiterate.torch.records import blank, check_items, check_lengths, numpy_targets, records_in, whole
+from lastiterate.torch.randomness import Augment, Drawing, drops
+from lastiterate.torch.record_gradients import made_up, normal, said
+from lastiterate.torch.records import (
+    blank,
+    check_items,
+    check_lengths,
+    numpy_targets,
+    records_in,
+    whole,
+)
 
-
-# What is refused of an augmentation before a record is read: it is tried on made-up records under made-up keys.
+# What is refused of an augmentation before a record is read: it is tried on made-up records under
+# made-up keys.
 
 # pyright: reportMissingImports=false
-
-
-
 
 
 def with_blank_keys(records: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -49,16 +51,25 @@ BESIDE = 3
 """Made-up records that are vectorised together."""
 
 
-def drawing_of(run: Run, module: torch.nn.Module, augment: Augment | None, records: tuple[Any, ...],
-               dtype: torch.dtype) -> Drawing | None:
+def drawing_of(
+    run: Run,
+    module: torch.nn.Module,
+    augment: Augment | None,
+    records: tuple[Any, ...],
+    dtype: torch.dtype,
+) -> Drawing | None:
     """What the run's records draw, tried on made-up ones; of ``records`` shapes and types count.
 
     Errors: a run that says something else; what is no function of one record and its key alone.
     """
     dropping = any(drops(part) for part in module.modules())
     if (run.record_draws is not None) != (dropping or augment is not None):
-        raise InputError("record_draws of the run", "must say what records draw, and nothing else", None,
-                         "give train(augment=..., copies=...), and leave the run's to it")
+        raise InputError(
+            "record_draws of the run",
+            "must say what records draw, and nothing else",
+            None,
+            "give train(augment=..., copies=...), and leave the run's to it",
+        )
     if run.record_draws is None:
         return None
     drawing = Drawing(augment, run.record_draws.copies)
@@ -67,27 +78,45 @@ def drawing_of(run: Run, module: torch.nn.Module, augment: Augment | None, recor
     return drawing
 
 
-def _check_augment(run: Run, drawing: Drawing, records: tuple[Any, ...], dtype: torch.dtype) -> None:
+def _check_augment(
+    run: Run, drawing: Drawing, records: tuple[Any, ...], dtype: torch.dtype
+) -> None:
     """Refuse what is no function of one record and its key alone."""
     first = made_up(records[0], dtype, normal, BESIDE)
     words, random = torch.arange(BESIDE), torch.random.get_rng_state()
     with HoldsNoRecords(run, records[0]):
-        alone = [_tried(drawing, tree_map(lambda a, at=i: a[at], first), words[i]) for i in range(BESIDE)]
+        alone = [
+            _tried(drawing, tree_map(lambda a, at=i: a[at], first), words[i]) for i in range(BESIDE)
+        ]
     if not torch.equal(random, torch.random.get_rng_state()):
-        raise InputError("augment", "must draw from its key, and draws from the generator of all records", None,
-                         "write key.uniform(...), key.normal(...) or key.integers(...)")
+        raise InputError(
+            "augment",
+            "must draw from its key, and draws from the generator of all records",
+            None,
+            "write key.uniform(...), key.normal(...) or key.integers(...)",
+        )
     try:
         with NoOwnRules():
             beside = vmap(lambda one, word: drawing.drawn((one,), word)[0])(first, words)
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
-        raise InputError("augment", "must be made of operations that torch.func.vmap takes", said(error),
-                         "write torch.where in the place of if, and draw from the key") from None
+        raise InputError(
+            "augment",
+            "must be made of operations that torch.func.vmap takes",
+            said(error),
+            "write torch.where in the place of if, and draw from the key",
+        ) from None
     for i, one in enumerate(alone):
         for part, many in zip(tree_leaves(one), tree_leaves(beside), strict=True):
-            if many[i].shape != part.shape or not torch.allclose(many[i].double(), part.double(), 1e-4, 1e-6,
-                                                                equal_nan=True):
-                raise InputError("augment", "must look at one record, and what it makes depends on those that it is "
-                                 "vectorised with", None, "look for functions with a vmap of their own")
+            if many[i].shape != part.shape or not torch.allclose(
+                many[i].double(), part.double(), 1e-4, 1e-6, equal_nan=True
+            ):
+                raise InputError(
+                    "augment",
+                    "must look at one record, and what it makes depends on those that it is "
+                    "vectorised with",
+                    None,
+                    "look for functions with a vmap of their own",
+                )
 
 
 def _tried(drawing: Drawing, first: object, word: torch.Tensor) -> Any:
@@ -98,64 +127,110 @@ def _tried(drawing: Drawing, first: object, word: torch.Tensor) -> Any:
     except InputError:
         raise
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError, KeyError) as error:
-        raise InputError("augment", "must take a key and one record (without a batch axis), and give a record of that "
-                         "form", said(error), "draw with key.uniform(...), key.normal(...), key.integers(...)"
-                         ) from None
+        raise InputError(
+            "augment",
+            "must take a key and one record (without a batch axis), and give a record of that form",
+            said(error),
+            "draw with key.uniform(...), key.normal(...), key.integers(...)",
+        ) from None
     if not same:
-        raise InputError("augment", "must give a record of the form that it takes", str(tree_structure(made))[:120])
+        raise InputError(
+            "augment",
+            "must give a record of the form that it takes",
+            str(tree_structure(made))[:120],
+        )
     return made
 
 
 class HoldsNoRecords(TorchFunctionMode):
-    """Refuses, while it is active, tensors with one entry for every record, each of a record's shape."""
+    """Refuses, while it is active, tensors with one entry for every record, each of a record's
+    shape."""
 
     def __init__(self, run: Run, first: object) -> None:
         super().__init__()
         self._rows = {(run.n, *leaf.shape[1:]) for leaf in tree_leaves(first)}
 
-    def __torch_function__(self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (),
-                           kwargs: dict[str, Any] | None = None) -> Any:
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
         if any(tuple(tensor.shape) in self._rows for tensor in all_tensors((args, kwargs or {}))):
-            raise InputError("augment", "must look at one record, and holds a tensor with one entry for every record",
-                             None, "what it needs of others is no longer that record's own")
+            raise InputError(
+                "augment",
+                "must look at one record, and holds a tensor with one entry for every record",
+                None,
+                "what it needs of others is no longer that record's own",
+            )
         return func(*args, **(kwargs or {}))
 
 
-# What is refused before a run on a module is paid for, by the module, the loss and the shapes of records.
+# What is refused before a run on a module is paid for, by the module, the loss and the shapes of
+# records.
 
 # pyright: reportMissingImports=false
-
-
-
 
 
 def checked(run: Run, model: torch.nn.Module | Grouped, microbatch: int | None) -> Parameters:
     """What is trained; errors that need no data are found here, before anything is paid."""
     module = model.module if isinstance(model, Grouped) else model
     if run.prelude:
-        raise InputError("prelude", "prepares the rows of linear models only", type(run.prelude[0]).__name__,
-                         "leave it out")
-    if microbatch is not None and (isinstance(microbatch, bool) or not isinstance(microbatch, int) or microbatch < 1):
+        raise InputError(
+            "prelude",
+            "prepares the rows of linear models only",
+            type(run.prelude[0]).__name__,
+            "leave it out",
+        )
+    if microbatch is not None and (
+        isinstance(microbatch, bool) or not isinstance(microbatch, int) or microbatch < 1
+    ):
         raise InputError("microbatch", "must be a positive whole number", microbatch)
     check_parts(module, drawing=run.record_draws is not None)
     parameters = Parameters.of(model)
-    if set(parameters.scales) != {1.0} and (run.prox is not None or not isinstance(run.domain, Everywhere)):
-        raise InputError("speeds", "must be 1 where the run has a domain or a penalty", None,
-                         "they speak of the parameters themselves")
+    if set(parameters.scales) != {1.0} and (
+        run.prox is not None or not isinstance(run.domain, Everywhere)
+    ):
+        raise InputError(
+            "speeds",
+            "must be 1 where the run has a domain or a penalty",
+            None,
+            "they speak of the parameters themselves",
+        )
     if isinstance(run.start, GaussianStart) and parameters.vector(module).any():
-        raise InputError("model", "must have parameters 0 where the run starts at random", None, "or use start=Fixed()")
+        raise InputError(
+            "model",
+            "must have parameters 0 where the run starts at random",
+            None,
+            "or use start=Fixed()",
+        )
     return parameters
 
 
-def on_made_up(run: Run, model: torch.nn.Module | Grouped, loss: Any, parameters: Parameters,
-               records: tuple[Any, ...], augment: Augment | None) -> tuple[np.ndarray, PerRecord, tuple[Any, ...]]:
-    """The first parameters, the sums of a module and a loss that were tried on made-up records, and records of the form
-    that they take: of ``records`` shapes and types count."""
+def on_made_up(
+    run: Run,
+    model: torch.nn.Module | Grouped,
+    loss: Any,
+    parameters: Parameters,
+    records: tuple[Any, ...],
+    augment: Augment | None,
+) -> tuple[np.ndarray, PerRecord, tuple[Any, ...]]:
+    """The first parameters, the sums of a module and a loss that were tried on made-up records, and
+    records of the form that they take: of ``records`` shapes and types count."""
     check_classes(run, numpy_targets(records))
     module = model.module if isinstance(model, Grouped) else model
     initial = parameters.vector(module)
-    summed = PerRecord(module, loss, parameters, (), run.clip, hidden_state(run), batches_move(run),
-                       weights=run.loss.class_weights)
+    summed = PerRecord(
+        module,
+        loss,
+        parameters,
+        (),
+        run.clip,
+        hidden_state(run),
+        batches_move(run),
+        weights=run.loss.class_weights,
+    )
     drawing = drawing_of(run, module, augment, records, summed.dtype)
     formed = records if drawing is None else with_blank_keys(records)
     summed = replace(summed, drawing=drawing)
@@ -166,18 +241,30 @@ def on_made_up(run: Run, model: torch.nn.Module | Grouped, loss: Any, parameters
             return initial, settled(summed, formed, theta), formed
 
 
-def check_fits(run: Run, model: torch.nn.Module | Grouped, loss: object, data: object, microbatch: int | None, *,
-               kept: bool = False, optimizer: Make | None = None, augment: Augment | None = None) -> None:
-    """Refuse what cannot be trained, by the shapes of the records alone: before a record is read, or paid for.
+def check_fits(
+    run: Run,
+    model: torch.nn.Module | Grouped,
+    loss: object,
+    data: object,
+    microbatch: int | None,
+    *,
+    kept: bool = False,
+    optimizer: Make | None = None,
+    augment: Augment | None = None,
+) -> None:
+    """Refuse what cannot be trained, by the shapes of the records alone: before a record is read,
+    or paid for.
 
     ``kept``: refuse too what a checkpoint would not know again.
 
-    Shapes of a Dataset, or of records that are read in pieces, are known once one is read: after they are paid for.
+    Shapes of a Dataset, or of records that are read in pieces, are known once one is read: after
+    they are paid for.
     """
     parameters = checked(run, model, microbatch)
     module = model.module if isinstance(model, Grouped) else model
-    rule = ModuleOptimizer.of(optimizer, parameters, parameters.vector(module), coupled=coupled(run),
-                              steps=run.steps)
+    rule = ModuleOptimizer.of(
+        optimizer, parameters, parameters.vector(module), coupled=coupled(run), steps=run.steps
+    )
     if kept and rule is not None:
         rule.identity(run.steps)
     if isinstance(data, torch.utils.data.Dataset):

@@ -1,5 +1,6 @@
 # pyright: reportMissingImports=false
-"""A torch module in scikit-learn's protocol: fit, predict, predict_proba, score, in a pipeline like any other step."""
+"""A torch module in scikit-learn's protocol: fit, predict, predict_proba, score, in a pipeline like
+any other step."""
 
 from __future__ import annotations
 
@@ -18,22 +19,18 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.errors import InputError
-from lastiterate.estimators.meta_estimators import OwnSeed
+from lastiterate.estimators.base import as_before_if_refused, public_labels, refuse, seed_of
 from lastiterate.estimators.file_estimators import numbers_only
+from lastiterate.estimators.meta_estimators import OwnSeed
 from lastiterate.estimators.pipelines import warn_of_learned_steps, warn_of_predictions
-from lastiterate.estimators.base import public_labels
-from lastiterate.estimators.base import as_before_if_refused, refuse
-from lastiterate.estimators.base import seed_of
 from lastiterate.ledger.store import Ledger
 from lastiterate.release import composition_reminder
 from lastiterate.release.training import train
-from lastiterate.run.validation import check_kept
 from lastiterate.run.batching import RandomAllocation
 from lastiterate.run.run import Run
-from lastiterate.run.validation import whole
+from lastiterate.run.validation import check_kept, whole
 from lastiterate.torch.parameters import Grouped
-from lastiterate.torch.released import predicted
-from lastiterate.torch.released import FittedModule
+from lastiterate.torch.released import FittedModule, predicted
 
 
 class DPNetClassifier(ClassifierMixin, OwnSeed, BaseEstimator):
@@ -58,15 +55,27 @@ class DPNetClassifier(ClassifierMixin, OwnSeed, BaseEstimator):
     fitted_ : the released model; ``fitted_.save(folder)`` writes it, ``fitted_.state_dict()`` goes into a module.
     module_ : the trained module. ``certificate_``, ``run_``, ``delta_``, ``classes_``.
 
-    **Guarantee:** every fit spends its budget anew: repeated fits, grid searches and cross-validation on one data set
-    compose; a ``RepeatedFitWarning`` says so, once per process.
+    **Guarantee:** every fit spends its budget anew: repeated fits, grid searches and
+    cross-validation on one data set compose; a ``RepeatedFitWarning`` says so, once per process.
     """
 
-    def __init__(self, module: torch.nn.Module | Grouped | Callable[..., torch.nn.Module], *, epsilon: float = 1.0,
-                 delta: Any = "auto", run: Run | None = None, clip: float = 1.0, batch_size: int = 256,
-                 passes: int = 20, step_size: float = 0.5, classes: object = None, microbatch: int | None = None,
-                 random_state: int | None = None, ledger: Ledger | str | Path | None = None,
-                 dataset: str | None = None) -> None:
+    def __init__(
+        self,
+        module: torch.nn.Module | Grouped | Callable[..., torch.nn.Module],
+        *,
+        epsilon: float = 1.0,
+        delta: Any = "auto",
+        run: Run | None = None,
+        clip: float = 1.0,
+        batch_size: int = 256,
+        passes: int = 20,
+        step_size: float = 0.5,
+        classes: object = None,
+        microbatch: int | None = None,
+        random_state: int | None = None,
+        ledger: Ledger | str | Path | None = None,
+        dataset: str | None = None,
+    ) -> None:
         self.module = module
         self.epsilon = epsilon
         self.delta = delta
@@ -83,28 +92,44 @@ class DPNetClassifier(ClassifierMixin, OwnSeed, BaseEstimator):
 
     @as_before_if_refused
     def fit(self, X: Any, y: Any, progress: Any = None, **unsupported: Any) -> DPNetClassifier:
-        """Train on records X (n, ...) and labels y (n,); ``progress(steps_done, steps, seconds)`` as in ``train``."""
+        """Train on records X (n, ...) and labels y (n,); ``progress(steps_done, steps, seconds)``
+        as in ``train``."""
         refuse(unsupported)
         warn_of_learned_steps(self)
         check_kept("X", (X, y))
         with numbers_only("X"):
-            X, y = validate_data(self, X, y, dtype=_precision(X), allow_nd=True, ensure_min_samples=2)
+            X, y = validate_data(
+                self, X, y, dtype=_precision(X), allow_nd=True, ensure_min_samples=2
+            )
         check_classification_targets(y)
         caveats: list[str] = []
         self.classes_ = public_labels(self.classes, np.unique(y), caveats)
         if len(self.classes_) < 2:
-            raise InputError("classes", "must hold at least 2 labels", len(self.classes_),
-                             "pass the public labels with classes=")
+            raise InputError(
+                "classes",
+                "must hold at least 2 labels",
+                len(self.classes_),
+                "pass the public labels with classes=",
+            )
         module = self._made(X.shape[1:])
         plain = module.module if isinstance(module, Grouped) else module
         X = _as_taken(X, plain)
         self._check_answers(plain, X)
         rows = composition_reminder.REMINDER.sketch(X.reshape(len(X), -1))
         composition_reminder.REMINDER.before(rows)
-        model = train(self._described(len(X)), (X, np.searchsorted(self.classes_, y)), model=module,
-                      loss=torch.nn.functional.cross_entropy, epsilon=self.epsilon,
-                      delta=None if self.delta == "auto" else self.delta, seed=seed_of(self.random_state),
-                      microbatch=self.microbatch, progress=progress, ledger=self.ledger, dataset=self.dataset)
+        model = train(
+            self._described(len(X)),
+            (X, np.searchsorted(self.classes_, y)),
+            model=module,
+            loss=torch.nn.functional.cross_entropy,
+            epsilon=self.epsilon,
+            delta=None if self.delta == "auto" else self.delta,
+            seed=seed_of(self.random_state),
+            microbatch=self.microbatch,
+            progress=progress,
+            ledger=self.ledger,
+            dataset=self.dataset,
+        )
         composition_reminder.REMINDER.after(rows)
         assert isinstance(model, FittedModule)
         self.fitted_ = model.with_caveats(*caveats)
@@ -115,15 +140,23 @@ class DPNetClassifier(ClassifierMixin, OwnSeed, BaseEstimator):
         if not isinstance(made, torch.nn.Module | Grouped | type) and callable(made):
             made = made(shape, len(self.classes_))
         if isinstance(made, type):
-            raise InputError("module", "must be a torch.nn.Module, or a function that makes one",
-                             f"the class {made.__name__}", "give an instance")
+            raise InputError(
+                "module",
+                "must be a torch.nn.Module, or a function that makes one",
+                f"the class {made.__name__}",
+                "give an instance",
+            )
         if not isinstance(made, torch.nn.Module | Grouped):
-            raise InputError("module", "must be a torch.nn.Module, or a function that makes one", type(made).__name__)
+            raise InputError(
+                "module",
+                "must be a torch.nn.Module, or a function that makes one",
+                type(made).__name__,
+            )
         return made
 
     def _check_answers(self, module: torch.nn.Module, X: np.ndarray) -> None:
-        """Refuse another number of outputs than of classes, by a record of zeros; what it cannot take ``train`` says.
-        """
+        """Refuse another number of outputs than of classes, by a record of zeros; what it cannot
+        take ``train`` says."""
         try:
             answer = predicted(copy.deepcopy(module), np.zeros_like(X[:1]), 1)
         except InputError:
@@ -132,8 +165,11 @@ class DPNetClassifier(ClassifierMixin, OwnSeed, BaseEstimator):
 
     def _check_outputs(self, scores: Any) -> None:
         if np.shape(scores)[1:] != (len(self.classes_),):
-            raise InputError("module", f"must have one output for each of {len(self.classes_)} classes",
-                             np.shape(scores)[1:])
+            raise InputError(
+                "module",
+                f"must have one output for each of {len(self.classes_)} classes",
+                np.shape(scores)[1:],
+            )
 
     def _described(self, n: int) -> Run:
         if self.run is not None:
@@ -142,10 +178,17 @@ class DPNetClassifier(ClassifierMixin, OwnSeed, BaseEstimator):
         whole("passes", self.passes)
         size = min(self.batch_size, n)
         steps = self.passes * math.ceil(n / size)
-        return Run(n=n, steps=steps, step_size=self.step_size, clip=self.clip, batching=RandomAllocation(size))
+        return Run(
+            n=n,
+            steps=steps,
+            step_size=self.step_size,
+            clip=self.clip,
+            batching=RandomAllocation(size),
+        )
 
     def decision_function(self, X: ArrayLike) -> np.ndarray:
-        """The module's outputs, (n, classes); for two classes the second one's over the first one's, (n,)."""
+        """The module's outputs, (n, classes); for two classes the second one's over the first
+        one's, (n,)."""
         scores = self._outputs(X)
         return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
@@ -199,11 +242,15 @@ class DPNetClassifier(ClassifierMixin, OwnSeed, BaseEstimator):
 
 
 def _precision(X: object) -> Any:
-    """Whole numbers stay whole until it is known what the module does with them; all else is single precision."""
+    """Whole numbers stay whole until it is known what the module does with them; all else is single
+    precision."""
     return np.int64 if isinstance(X, np.ndarray) and X.dtype.kind in "iu" else np.float32
 
 
 def _as_taken(X: object, module: torch.nn.Module) -> np.ndarray:
-    """Whole numbers as they are where the module has a table to look them up in, and in single precision elsewhere."""
-    looks = any(isinstance(part, torch.nn.Embedding | torch.nn.EmbeddingBag) for part in module.modules())
+    """Whole numbers as they are where the module has a table to look them up in, and in single
+    precision elsewhere."""
+    looks = any(
+        isinstance(part, torch.nn.Embedding | torch.nn.EmbeddingBag) for part in module.modules()
+    )
     return np.asarray(X) if looks else np.asarray(X, dtype=np.float32)

@@ -1,7 +1,8 @@
 """Optimizers of torch, with their schedules, as the rule of a run.
 
-They are given parameters of their own, float64 on the CPU, with the noisy mean gradient as ``.grad``. Nobody can prove
-of a function that it looks at nothing else; what can be seen is refused.
+They are given parameters of their own, float64 on the CPU, with the noisy mean gradient as
+``.grad``. Nobody can prove of a function that it looks at nothing else; what can be seen is
+refused.
 """
 
 # pyright: reportMissingImports=false
@@ -18,8 +19,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from lastiterate.engine.optimizers import check_decay
 from lastiterate.errors import InputError
-from lastiterate.run.updates import Memory, UpdateRule
-from lastiterate.run.updates import PostProcessing
+from lastiterate.run.updates import Memory, PostProcessing, UpdateRule
 from lastiterate.torch.parameters import Parameters
 
 Make = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer | LRScheduler]
@@ -38,19 +38,33 @@ class Made:
     def by(cls, make: Make, shapes: tuple[tuple[int, ...], ...]) -> Made:
         """What a caller's function makes, checked."""
         if not callable(make) or isinstance(make, torch.optim.Optimizer | type):
-            raise InputError("optimizer", "must be a function from parameters to an optimizer", type(make).__name__,
-                             "write lambda p: torch.optim.AdamW(p, lr=1e-3)")
-        parameters = [torch.nn.Parameter(torch.zeros(shape, dtype=torch.float64)) for shape in shapes]
+            raise InputError(
+                "optimizer",
+                "must be a function from parameters to an optimizer",
+                type(make).__name__,
+                "write lambda p: torch.optim.AdamW(p, lr=1e-3)",
+            )
+        parameters = [
+            torch.nn.Parameter(torch.zeros(shape, dtype=torch.float64)) for shape in shapes
+        ]
         try:
             made = make(list(parameters))
         except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as error:
-            raise InputError("optimizer", "must be made of a list of parameters", str(error).splitlines()[0][:120],
-                             "write lambda p: torch.optim.AdamW(p, lr=1e-3)") from None
+            raise InputError(
+                "optimizer",
+                "must be made of a list of parameters",
+                str(error).splitlines()[0][:120],
+                "write lambda p: torch.optim.AdamW(p, lr=1e-3)",
+            ) from None
         scheduler = made if isinstance(made, LRScheduler) else None
         optimizer = made if scheduler is None else scheduler.optimizer
         if not isinstance(optimizer, torch.optim.Optimizer):
-            raise InputError("optimizer", "must be a torch.optim.Optimizer or a scheduler around one",
-                             type(made).__name__, "write lambda p: torch.optim.AdamW(p, lr=1e-3)")
+            raise InputError(
+                "optimizer",
+                "must be a torch.optim.Optimizer or a scheduler around one",
+                type(made).__name__,
+                "write lambda p: torch.optim.AdamW(p, lr=1e-3)",
+            )
         built = cls(parameters, optimizer, scheduler)
         built._check()
         return built
@@ -58,14 +72,27 @@ class Made:
     def _check(self) -> None:
         held = [id(tensor) for group in self.optimizer.param_groups for tensor in group["params"]]
         if sorted(held) != sorted(map(id, self.parameters)):
-            raise InputError("optimizer", "must hold every parameter that it is handed, and no other", len(held),
-                             "freeze the others by requires_grad=False in the module")
+            raise InputError(
+                "optimizer",
+                "must hold every parameter that it is handed, and no other",
+                len(held),
+                "freeze the others by requires_grad=False in the module",
+            )
         if isinstance(self.scheduler, ReduceLROnPlateau):
-            raise InputError("optimizer", "must not follow a measured loss, which is a function of the data",
-                             "ReduceLROnPlateau", "use a schedule that is known beforehand, such as LambdaLR")
-        hooks = (self.optimizer._optimizer_step_pre_hooks, self.optimizer._optimizer_step_post_hooks)
+            raise InputError(
+                "optimizer",
+                "must not follow a measured loss, which is a function of the data",
+                "ReduceLROnPlateau",
+                "use a schedule that is known beforehand, such as LambdaLR",
+            )
+        hooks = (
+            self.optimizer._optimizer_step_pre_hooks,
+            self.optimizer._optimizer_step_post_hooks,
+        )
         if any(hooks):
-            raise InputError("optimizer", "must have no hooks, which could look at anything", None, "remove them")
+            raise InputError(
+                "optimizer", "must have no hooks, which could look at anything", None, "remove them"
+            )
 
     def step(self, gradients: list[torch.Tensor]) -> None:
         """One step, and one of the schedule."""
@@ -77,18 +104,27 @@ class Made:
 
     def state(self) -> Memory:
         """All numbers that the optimizer remembers, in one order; tensors are not copied."""
-        return tuple(value.detach().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
-                     for _, _, value in self._remembered())
+        return tuple(
+            value.detach().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+            for _, _, value in self._remembered()
+        )
 
     def _remembered(self) -> list[tuple[dict[str, Any], str, Any]]:
-        return [(held, name, held[name]) for held in map(self.optimizer.state.__getitem__, self.parameters)
-                for name in sorted(held) if isinstance(held[name], torch.Tensor | int | float)]
+        return [
+            (held, name, held[name])
+            for held in map(self.optimizer.state.__getitem__, self.parameters)
+            for name in sorted(held)
+            if isinstance(held[name], torch.Tensor | int | float)
+        ]
 
     def restored(self, memory: Memory, done: int) -> Made:
-        """The same after ``done`` steps, with what it remembered then; of an optimizer that has made none."""
+        """The same after ``done`` steps, with what it remembered then; of an optimizer that has
+        made none."""
         if not done:
             return self
-        self.step([torch.zeros_like(parameter) for parameter in self.parameters])  # so that it holds all that it will
+        self.step(
+            [torch.zeros_like(parameter) for parameter in self.parameters]
+        )  # so that it holds all that it will
         for _ in range(done - 1 if self.scheduler is not None else 0):
             self.scheduler.step()  # pyright: ignore[reportOptionalMemberAccess]
         for (held, name, value), array in zip(self._remembered(), memory, strict=True):
@@ -108,35 +144,58 @@ class ModuleOptimizer(UpdateRule):
     make: Make
     shapes: tuple[tuple[int, ...], ...]
     _made: Made | None = field(default=None, init=False)
-    _memory: Memory = field(default=(), init=False)  #: the memory that ``_made`` stands at, by identity
+    _memory: Memory = field(
+        default=(), init=False
+    )  #: the memory that ``_made`` stands at, by identity
 
     @classmethod
-    def of(cls, make: Make | None, parameters: Parameters, initial: np.ndarray, *,
-           coupled: bool = True, steps: int = 0) -> ModuleOptimizer | None:
+    def of(
+        cls,
+        make: Make | None,
+        parameters: Parameters,
+        initial: np.ndarray,
+        *,
+        coupled: bool = True,
+        steps: int = 0,
+    ) -> ModuleOptimizer | None:
         """The rule, tried on made-up gradients at the first parameters; None for None.
 
-        ``steps``: so many steps of its schedule are tried. Errors: what needs more than gradients, a schedule that ends
-        before the run, and weight decay in running means unless ``coupled`` says so.
+        ``steps``: so many steps of its schedule are tried. Errors: what needs more than gradients,
+        a schedule that ends before the run, and weight decay in running means unless ``coupled``
+        says so.
         """
         if make is None:
             return None
         if set(parameters.scales) != {1.0}:
-            raise InputError("speeds", "must be 1 or 0 where an optimizer makes the steps", None,
-                             "give its groups of parameters learning rates of their own")
+            raise InputError(
+                "speeds",
+                "must be 1 or 0 where an optimizer makes the steps",
+                None,
+                "give its groups of parameters learning rates of their own",
+            )
         rule = cls(make, parameters.shapes)
         rule._check_step(initial)
         rule._check_schedule(steps)
         if not coupled:
             one, other = (cls(make, parameters.shapes) for _ in range(2))
-            check_decay(((one.init, one.update), (other.init, other.update)), initial, rule._cut, steps, "use AdamW")
+            check_decay(
+                ((one.init, one.update), (other.init, other.update)),
+                initial,
+                rule._cut,
+                steps,
+                "use AdamW",
+            )
         return rule
 
     def init(self, theta: object) -> Memory:
         return ()
 
     def update(self, gradient: Any, memory: Memory, theta: Any, k: Any) -> tuple[Any, Memory]:
-        """The engine goes against a direction: from the parameters after the step to those before it."""
-        if self._made is None or memory is not self._memory or not int(k):  # every run begins with a new one
+        """The engine goes against a direction: from the parameters after the step to those before
+        it."""
+        if (
+            self._made is None or memory is not self._memory or not int(k)
+        ):  # every run begins with a new one
             self._made = Made.by(self.make, self.shapes).restored(memory, int(k))
         made = self._made
         with torch.no_grad():
@@ -153,7 +212,10 @@ class ModuleOptimizer(UpdateRule):
         return [part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
     def _check_step(self, initial: np.ndarray) -> None:
-        gradient, random = np.random.default_rng(0).normal(size=initial.size), torch.random.get_rng_state()
+        gradient, random = (
+            np.random.default_rng(0).normal(size=initial.size),
+            torch.random.get_rng_state(),
+        )
         alone = ModuleOptimizer(self.make, self.shapes)
         try:
             moved, memory = alone.update(gradient, (), initial, 0)
@@ -161,11 +223,19 @@ class ModuleOptimizer(UpdateRule):
         except InputError:
             raise
         except (RuntimeError, TypeError, ValueError, AttributeError, KeyError) as error:
-            raise InputError("optimizer", "must make a step of gradients alone", str(error).splitlines()[0][:120],
-                             "closures, as LBFGS needs them, compute gradients that nobody clips") from None
+            raise InputError(
+                "optimizer",
+                "must make a step of gradients alone",
+                str(error).splitlines()[0][:120],
+                "closures, as LBFGS needs them, compute gradients that nobody clips",
+            ) from None
         if not torch.equal(random, torch.random.get_rng_state()):
-            raise InputError("optimizer", "must draw no random numbers: the run's noise is all that is counted", None,
-                             "leave that part out")
+            raise InputError(
+                "optimizer",
+                "must draw no random numbers: the run's noise is all that is counted",
+                None,
+                "leave that part out",
+            )
 
     def _check_schedule(self, steps: int) -> None:
         made = Made.by(self.make, self.shapes)
@@ -176,9 +246,13 @@ class ModuleOptimizer(UpdateRule):
             try:
                 made.scheduler.step()
             except (RuntimeError, TypeError, ValueError, LookupError, ArithmeticError):
-                raise InputError("optimizer", f"must have a schedule that goes on after each of the run's {steps} "
-                                 f"steps, and {type(made.scheduler).__name__} ends", f"an error after step {k + 1}",
-                                 "it counts steps, not passes over the records") from None
+                raise InputError(
+                    "optimizer",
+                    f"must have a schedule that goes on after each of the run's {steps} "
+                    f"steps, and {type(made.scheduler).__name__} ends",
+                    f"an error after step {k + 1}",
+                    "it counts steps, not passes over the records",
+                ) from None
 
     def identity(self, steps: int) -> str:
         """What a checkpoint knows of it: the classes, and their settings at every step.
@@ -187,14 +261,25 @@ class ModuleOptimizer(UpdateRule):
         """
         made = Made.by(self.make, self.shapes)
         classes = [type(part) for part in (made.optimizer, made.scheduler) if part is not None]
-        if foreign := [kind.__name__ for kind in classes if not kind.__module__.startswith("torch.optim.")]:
-            raise InputError("checkpoint", "needs an optimizer of torch.optim, so that it knows it again", foreign[0],
-                             "leave it out")
+        if foreign := [
+            kind.__name__ for kind in classes if not kind.__module__.startswith("torch.optim.")
+        ]:
+            raise InputError(
+                "checkpoint",
+                "needs an optimizer of torch.optim, so that it knows it again",
+                foreign[0],
+                "leave it out",
+            )
         place = {id(parameter): number for number, parameter in enumerate(made.parameters)}
         hasher = hashlib.sha256(repr([kind.__qualname__ for kind in classes]).encode())
         for k in range(steps if made.scheduler is not None else 1):
-            groups = [{name: [place[id(each)] for each in value] if name == "params" else _whole(value)
-                       for name, value in sorted(group.items())} for group in made.optimizer.param_groups]
+            groups = [
+                {
+                    name: [place[id(each)] for each in value] if name == "params" else _whole(value)
+                    for name, value in sorted(group.items())
+                }
+                for group in made.optimizer.param_groups
+            ]
             hasher.update(repr(groups).encode())
             if k == 0:
                 made.step([torch.zeros_like(parameter) for parameter in made.parameters])

@@ -3,62 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
+
+import jax
 import numpy as np
 import torch
 from torch.func import vmap
 from torch.utils._pytree import tree_leaves, tree_map
+
 from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.external import ExternalLoop
-from lastiterate.engine.random import Key, fresh_key
-from lastiterate.engine.noise import Draws
 from lastiterate.engine.linear_gradients import batches_move
-from lastiterate.engine.trainer import check_process
+from lastiterate.engine.noise import Draws
+from lastiterate.engine.random import ORDER, Key, fresh_key, stream
+from lastiterate.engine.streaming.execution import checked as checked_of_streamed_network
+from lastiterate.engine.streaming.execution import execute_streamed
+from lastiterate.engine.streaming.passes import Passes
+from lastiterate.engine.streaming.scratch import again_and_again
+from lastiterate.engine.streaming.source import Piece, Source, numbered
+from lastiterate.engine.trainer import Progress, check_process
 from lastiterate.errors import InputError
+from lastiterate.release.units import UnitLoss
 from lastiterate.run.facts import CHUNK
 from lastiterate.run.run import Run
 from lastiterate.torch.contributions import Contribution
-from lastiterate.torch.module_checks import with_blank_keys
-from lastiterate.torch.parameter_update import check_constants
-from lastiterate.torch.gradient_sums import PerRecord, as_theta, full_precision
 from lastiterate.torch.gradient_graphs import identity
-from lastiterate.torch.module_checks import checked, on_made_up
+from lastiterate.torch.gradient_sums import Loss, PerRecord, as_theta, full_precision
+from lastiterate.torch.module_checks import checked, on_made_up, with_blank_keys
 from lastiterate.torch.module_optimizer import Make, ModuleOptimizer
+from lastiterate.torch.parameter_update import check_constants
 from lastiterate.torch.parameters import Grouped, Parameters, State
-from lastiterate.torch.randomness import Augment
-from lastiterate.torch.record_gradients import made_up, normal
-from lastiterate.torch.randomness import as_words
-from lastiterate.torch.record_gradients import TRIES, Places, drawn, usual
-from lastiterate.torch.records import records_of, taken
+from lastiterate.torch.randomness import Augment, as_words
+from lastiterate.torch.record_gradients import TRIES, Places, drawn, made_up, normal, usual
 from lastiterate.torch.recorded_operations import Repeated
-from contextlib import closing
-from dataclasses import replace
-from functools import partial
-from pathlib import Path
-import jax
-from lastiterate.engine.random import ORDER, Key, fresh_key, stream
-from lastiterate.engine.streaming.scratch import again_and_again
-from lastiterate.engine.streaming.source import numbered
-from lastiterate.engine.streaming.passes import Passes
-from lastiterate.engine.streaming.source import Piece, Source
-from lastiterate.engine.streaming.execution import execute_streamed
-from lastiterate.engine.streaming.execution import checked as checked_of_streamed_network
-from lastiterate.engine.trainer import Progress
-from lastiterate.torch.gradient_sums import full_precision
-from lastiterate.torch.module_optimizer import Make
-from lastiterate.torch.parameters import Grouped, Parameters
-from lastiterate.torch.records import tensors_of
-from lastiterate.release.units import UnitLoss
-from lastiterate.torch.gradient_sums import Loss
-from lastiterate.torch.records import by_record
-
+from lastiterate.torch.records import by_record, records_of, taken, tensors_of
 
 # A described run, executed on a module.
 
 # pyright: reportMissingImports=false
-
-
 
 
 MEMORY = 2**23
@@ -83,7 +69,12 @@ class Prepared:
     def identity(self) -> str:
         """What a checkpoint knows of the module and of the loss."""
         known = "" if self.rule is None else f", optimizer {self.rule.identity(self.run.steps)}"
-        return identity(self.summed, as_theta(self.initial, self.summed.parameters.device), self.formed) + known
+        return (
+            identity(
+                self.summed, as_theta(self.initial, self.summed.parameters.device), self.formed
+            )
+            + known
+        )
 
     @property
     def formed(self) -> tuple[Any, ...]:
@@ -92,7 +83,9 @@ class Prepared:
 
     @property
     def loop(self) -> ExternalLoop:
-        return ExternalLoop(self.run, self.summed.parameters.shapes, rule=self.rule, records=self.count)
+        return ExternalLoop(
+            self.run, self.summed.parameters.shapes, rule=self.rule, records=self.count
+        )
 
     @property
     def count(self) -> int:
@@ -104,12 +97,18 @@ class Prepared:
         """The same for sums at one parameters after the other, which repeat what they do."""
         return replace(self, summed=replace(self.summed, repeated=Repeated(self.run.steps)))
 
-    def execute(self, key: Key, progress: Callable[[int, int, float], None] | None = None,
-                checkpoint: Checkpoint | None = None, draws: Draws | None = None) -> np.ndarray:
+    def execute(
+        self,
+        key: Key,
+        progress: Callable[[int, int, float], None] | None = None,
+        checkpoint: Checkpoint | None = None,
+        draws: Draws | None = None,
+    ) -> np.ndarray:
         """The last iterate, or all of them for release="all"; ``draws``: exact noise of the sums."""
         device = self.summed.parameters.device
         constants = self.summed.parameters.fixed(self.summed.dtype)
-        # one for all steps, because fresh memory is slow: a step is over when the next one asks for its parameters
+        # one for all steps, because fresh memory is slow: a step is over when the next one asks for
+        # its parameters
         held = torch.empty(self.initial.size, dtype=torch.float64, device=device)
 
         again = self.again_and_again
@@ -118,24 +117,37 @@ class Prepared:
             return again.total(point, constants, torch.from_numpy(places), held, keys)
 
         with full_precision(device), torch.no_grad():
-            theta = replace(self.loop, draws=draws).execute(self.initial, sums, key, progress, checkpoint)
+            theta = replace(self.loop, draws=draws).execute(
+                self.initial, sums, key, progress, checkpoint
+            )
         check_constants(self.summed, constants)
         return theta
 
-    def total(self, point: np.ndarray, constants: State, numbers: torch.Tensor,
-              held: torch.Tensor | None = None, keys: np.ndarray | None = None) -> np.ndarray:
-        """The sum over the records of these numbers, at the parameters ``point``; both (size,). It lies in ``held``.
+    def total(
+        self,
+        point: np.ndarray,
+        constants: State,
+        numbers: torch.Tensor,
+        held: torch.Tensor | None = None,
+        keys: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """The sum over the records of these numbers, at the parameters ``point``; both (size,). It
+        lies in ``held``.
 
         ``keys``: of each of these records, where they draw something.
         """
         words = None if keys is None else as_words(keys)
         parameters, device = self.summed.parameters, self.summed.parameters.device
         trained = parameters.tensors(as_theta(point, device), self.summed.dtype)
-        total = torch.empty(len(point), dtype=torch.float64, device=device) if held is None else held
+        total = (
+            torch.empty(len(point), dtype=torch.float64, device=device) if held is None else held
+        )
         if not len(numbers):
             total.zero_()  # otherwise the first chunk is written, all others are added
         for place, (part, used) in enumerate(self._cut(torch.arange(len(numbers)))):
-            sums = self._chunk(trained, constants, numbers[part], used, None if words is None else words[part])
+            sums = self._chunk(
+                trained, constants, numbers[part], used, None if words is None else words[part]
+            )
             for name, own in zip(parameters.names, total.split(parameters.sizes), strict=True):
                 own.add_(sums[name]) if place else own.copy_(sums[name])
         return total.cpu().numpy()
@@ -144,16 +156,24 @@ class Prepared:
         """A batch in chunks, and how many records are in each (None: all of it)."""
         if self.places is None:
             if len(numbers):
-                yield from ((part, None) for part in numbers.tensor_split(-(-len(numbers) // self.most)))
+                yield from (
+                    (part, None) for part in numbers.tensor_split(-(-len(numbers) // self.most))
+                )
             return
         begin = 0
         for size, used in self.places.cut(len(numbers)):
-            part = numbers[begin:begin + used]
+            part = numbers[begin : begin + used]
             begin += used
             yield torch.cat([part, part[:1].expand(size - used)]), used
 
-    def _chunk(self, trained: State, constants: State, part: torch.Tensor, used: int | None,
-               keys: torch.Tensor | None = None) -> State:
+    def _chunk(
+        self,
+        trained: State,
+        constants: State,
+        part: torch.Tensor,
+        used: int | None,
+        keys: torch.Tensor | None = None,
+    ) -> State:
         """The sums over one chunk; what a module or a loss cannot take is said without the record."""
         try:
             device = self.summed.parameters.device
@@ -163,12 +183,17 @@ class Prepared:
         except torch.OutOfMemoryError:
             raise
         except (RuntimeError, IndexError, ValueError, TypeError):
-            raise InputError("data", "must hold records that the module and the loss take, and hold one that raises "
-                             "an error there", None, "look for labels beyond the module's outputs, and for what is "
-                             "written in place") from None
+            raise InputError(
+                "data",
+                "must hold records that the module and the loss take, and hold one that raises "
+                "an error there",
+                None,
+                "look for labels beyond the module's outputs, and for what is written in place",
+            ) from None
 
     def many(self, keys: Key, absent: tuple[int, ...] = ()) -> np.ndarray:
-        """The last iterate for every key, (models, size), in one vectorised computation; for tests and audits."""
+        """The last iterate for every key, (models, size), in one vectorised computation; for tests
+        and audits."""
         device, n = self.summed.parameters.device, self.count
         constants = self.summed.parameters.fixed(self.summed.dtype)
         parts = torch.arange(n).split(CHUNK)
@@ -176,11 +201,18 @@ class Prepared:
         there[list(absent)] = False
 
         def sums(points: np.ndarray, weights: np.ndarray) -> np.ndarray:
-            theta, real = as_theta(points, device), (torch.from_numpy(np.array(weights)) > 0) & there
+            theta, real = (
+                as_theta(points, device),
+                (torch.from_numpy(np.array(weights)) > 0) & there,
+            )
             total = torch.zeros_like(theta)
             for part in parts:
                 records = taken(self.records, part, device)
-                one = vmap(lambda own, held, given=records: self.summed.chunk_sum(own, constants, given, held))
+                one = vmap(
+                    lambda own, held, given=records: self.summed.chunk_sum(
+                        own, constants, given, held
+                    )
+                )
                 total = total + one(theta, real[:, part].to(device))
             return total.cpu().numpy()
 
@@ -192,21 +224,41 @@ Arithmetic = Callable[[Prepared, Any], tuple[Prepared, Draws]]
 """From a run and its key to the same run with other sums, and their noise."""
 
 
-def prepare(run: Run, model: torch.nn.Module | Grouped, loss: object, data: object,
-            microbatch: int | None = None, optimizer: Make | None = None, augment: Augment | None = None) -> Prepared:
-    """Check a run, a module, a loss and data, and put them together; nothing is executed on a record."""
+def prepare(
+    run: Run,
+    model: torch.nn.Module | Grouped,
+    loss: object,
+    data: object,
+    microbatch: int | None = None,
+    optimizer: Make | None = None,
+    augment: Augment | None = None,
+) -> Prepared:
+    """Check a run, a module, a loss and data, and put them together; nothing is executed on a
+    record."""
     check_process()
     parameters = checked(run, model, microbatch)
     records = records_of(run, data, parameters.device)
     initial, summed, formed = on_made_up(run, model, loss, parameters, records, augment)
     most, places = chunk(summed, microbatch), None
     if batches_move(run):
-        places = places_of(summed, formed, as_theta(initial, parameters.device), min(most, usual(run.divisor)))
+        places = places_of(
+            summed, formed, as_theta(initial, parameters.device), min(most, usual(run.divisor))
+        )
         most = places.most
-    return Prepared(run, summed, initial, records, most, places, ModuleOptimizer.of(optimizer, parameters, initial))
+    return Prepared(
+        run,
+        summed,
+        initial,
+        records,
+        most,
+        places,
+        ModuleOptimizer.of(optimizer, parameters, initial),
+    )
 
 
-def places_of(summed: PerRecord, records: tuple[Any, ...], theta: torch.Tensor, most: int) -> Places:
+def places_of(
+    summed: PerRecord, records: tuple[Any, ...], theta: torch.Tensor, most: int
+) -> Places:
     """Chunks of at most ``most`` records whose bits depend on no place."""
     constants = summed.parameters.fixed(summed.dtype)
 
@@ -224,32 +276,48 @@ def places_of(summed: PerRecord, records: tuple[Any, ...], theta: torch.Tensor, 
             at(0)(made)
         except (RuntimeError, IndexError):  # some integer must be 0
             made = several(False)
-        return Places([(at(i), tree_map(lambda a, i=i: a[2 * i:2 * i + 2], made)) for i in range(TRIES)],
-                      most).within(most)
+        return Places(
+            [(at(i), tree_map(lambda a, i=i: a[2 * i : 2 * i + 2], made)) for i in range(TRIES)],
+            most,
+        ).within(most)
 
 
 def chunk(summed: PerRecord, microbatch: int | None) -> int:
-    """Records whose gradients are in memory at once: as many as the caller says, or as fit in ``MEMORY``."""
+    """Records whose gradients are in memory at once: as many as the caller says, or as fit in
+    ``MEMORY``."""
     if microbatch is not None:
         return min(microbatch, WIDE if summed.wide else CHUNK)
     several = summed.drawing is not None and summed.drawing.copies > 1  # whose mean is stored
     known = {} if several else {layer.weight: layer.stored for layer in summed.layers}
-    stored = sum(known.get(name, size) for name, size
-                 in zip(summed.parameters.names, summed.parameters.sizes, strict=True))
+    stored = sum(
+        known.get(name, size)
+        for name, size in zip(summed.parameters.names, summed.parameters.sizes, strict=True)
+    )
     return max(1, min(WIDE if summed.wide else CHUNK, MEMORY // max(stored, 1)))
 
 
-def fit_module(run: Run, model: torch.nn.Module | Grouped, loss: object, data: object, key: Key | None = None, *,
-               microbatch: int | None = None, progress: Callable[[int, int, float], None] | None = None,
-               checkpoint: Checkpoint | None = None, executed_as: Arithmetic | None = None,
-               optimizer: Make | None = None, augment: Augment | None = None) -> tuple[Parameters, np.ndarray]:
-    """Execute ``run`` on ``loss(module(x), *rest)``, one record at a time; what is trained, and its last iterate.
+def fit_module(
+    run: Run,
+    model: torch.nn.Module | Grouped,
+    loss: object,
+    data: object,
+    key: Key | None = None,
+    *,
+    microbatch: int | None = None,
+    progress: Callable[[int, int, float], None] | None = None,
+    checkpoint: Checkpoint | None = None,
+    executed_as: Arithmetic | None = None,
+    optimizer: Make | None = None,
+    augment: Augment | None = None,
+) -> tuple[Parameters, np.ndarray]:
+    """Execute ``run`` on ``loss(module(x), *rest)``, one record at a time; what is trained, and its
+    last iterate.
 
-    ``executed_as``: another arithmetic of the sums, and their noise (``exact``). ``optimizer``: what makes the steps.
-    ``augment``: of what the module takes.
+    ``executed_as``: another arithmetic of the sums, and their noise (``exact``). ``optimizer``:
+    what makes the steps. ``augment``: of what the module takes.
 
-    **Guarantee:** exactly the run that is accounted: per-record clips, noise at every step, no other output. The module
-    that was given is not changed.
+    **Guarantee:** exactly the run that is accounted: per-record clips, noise at every step, no
+    other output. The module that was given is not changed.
     """
     prepared = prepare(run, model, loss, data, microbatch, optimizer, augment)
     if checkpoint is not None:
@@ -266,16 +334,24 @@ def fit_module(run: Run, model: torch.nn.Module | Grouped, loss: object, data: o
 # pyright: reportMissingImports=false
 
 
-
-
-
-def fit_in_pieces(run: Run, model: torch.nn.Module | Grouped, loss: object, source: Source, key: Key | None = None, *,
-                  microbatch: int | None = None, progress: Progress | None = None, checkpoint: Checkpoint | None = None,
-                  folder: Path | None = None, optimizer: Make | None = None,
-                  augment: Augment | None = None) -> tuple[Parameters, np.ndarray]:
+def fit_in_pieces(
+    run: Run,
+    model: torch.nn.Module | Grouped,
+    loss: object,
+    source: Source,
+    key: Key | None = None,
+    *,
+    microbatch: int | None = None,
+    progress: Progress | None = None,
+    checkpoint: Checkpoint | None = None,
+    folder: Path | None = None,
+    optimizer: Make | None = None,
+    augment: Augment | None = None,
+) -> tuple[Parameters, np.ndarray]:
     """As ``fit_module``, on a source's records; ``folder``: for scratch files (see ``Scratch``).
 
-    **Guarantee:** that of ``fit_module``, with the draws and noise of a run in memory with this key.
+    **Guarantee:** that of ``fit_module``, with the draws and noise of a run in memory with this
+    key.
     """
     prepared = prepare(run, model, loss, source, microbatch, optimizer, augment)
     summed = prepared.summed
@@ -292,27 +368,38 @@ def fit_in_pieces(run: Run, model: torch.nn.Module | Grouped, loss: object, sour
         part = replace(again, records=tensors_of(piece))
         return part.total(point, constants, torch.arange(len(piece[0])), None, keys)
 
-    with closing(again_and_again(run, source, folder)) as records, \
-            closing(Passes(run, numbered(run, records.source), partial(checked_of_streamed_network, run), order, folder)) as passes, \
-            full_precision(device), torch.no_grad():
-        theta = execute_streamed(prepared.loop, prepared.initial, sums, passes, key, progress, checkpoint)
+    with (
+        closing(again_and_again(run, source, folder)) as records,
+        closing(
+            Passes(
+                run,
+                numbered(run, records.source),
+                partial(checked_of_streamed_network, run),
+                order,
+                folder,
+            )
+        ) as passes,
+        full_precision(device),
+        torch.no_grad(),
+    ):
+        theta = execute_streamed(
+            prepared.loop, prepared.initial, sums, passes, key, progress, checkpoint
+        )
     check_constants(summed, constants)
     return summed.parameters, theta
 
 
-# Modules whose records are units of several rows, such as an author's texts: a unit's gradient is that of a mean.
+# Modules whose records are units of several rows, such as an author's texts: a unit's gradient is
+# that of a mean.
 
 # pyright: reportMissingImports=false
-
-
-
 
 
 class PerUnit(torch.nn.Module):
     """``module`` on units: what it takes and answers has an axis of rows behind that of records.
 
-    Of its answers those for each row remain, in tuples and dictionaries; it is what ``train`` takes beside a
-    ``UnitLoss``, and ``.module`` is the module itself.
+    Of its answers those for each row remain, in tuples and dictionaries; it is what ``train`` takes
+    beside a ``UnitLoss``, and ``.module`` is the module itself.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
@@ -324,18 +411,24 @@ class PerUnit(torch.nn.Module):
     def forward(self, *inputs: object, **named: object) -> Any:
         units, rows = tree_leaves((inputs, named))[0].shape[:2]
         inputs, named = tree_map(lambda given: given.flatten(0, 1), (inputs, named))
-        return by_record(self.module(*inputs, **named), units * rows, lambda tensor: tensor.unflatten(0, (units, rows)))
+        return by_record(
+            self.module(*inputs, **named),
+            units * rows,
+            lambda tensor: tensor.unflatten(0, (units, rows)),
+        )
 
 
 def loss_of(loss: Loss | UnitLoss) -> Loss:
-    """The loss of a record: of ``UnitLoss`` the mean over the rows that are there, as ``loss(output, present, *rest)``;
-    any other as it is."""
+    """The loss of a record: of ``UnitLoss`` the mean over the rows that are there, as
+    ``loss(output, present, *rest)``; any other as it is."""
     if not isinstance(loss, UnitLoss):
         return loss
 
     def mean(output: object, present: torch.Tensor, *rest: object) -> torch.Tensor:
         if present.shape != (loss.rows,):
-            raise ValueError(f"present must be {loss.rows} numbers for each unit, not {tuple(present.shape)}")
+            raise ValueError(
+                f"present must be {loss.rows} numbers for each unit, not {tuple(present.shape)}"
+            )
         each = vmap(loss.loss)(output, *rest)
         return torch.where(present > 0, each, 0.0).sum() / loss.rows
 

@@ -7,33 +7,37 @@ import random
 import types
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from typing import Any
+
 import numpy as np
 import torch
-from lastiterate.errors import InputError
-from dataclasses import replace
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves, tree_map
+
+from lastiterate.errors import InputError
 from lastiterate.torch.coarse_arithmetic import Coarsest
-from lastiterate.torch.gradient_sums import PerRecord, arguments, in_precision
 from lastiterate.torch.gradient_graphs import gradient_graph, unmoved
-from lastiterate.torch.randomness import KeyedDropout, drops
+from lastiterate.torch.gradient_sums import PerRecord, Unwritten, arguments, in_precision, written
 from lastiterate.torch.layers import Layer, Uses
-from lastiterate.torch.records import tensors_in
 from lastiterate.torch.parameters import State
-from lastiterate.torch.record_gradients import check_alone, constant_gradients, made_up, normal, said
-from lastiterate.torch.gradient_sums import Unwritten, written
+from lastiterate.torch.randomness import KeyedDropout, drops
+from lastiterate.torch.record_gradients import (
+    check_alone,
+    constant_gradients,
+    made_up,
+    normal,
+    said,
+)
+from lastiterate.torch.records import tensors_in
 
-
-# What Python holds beside tensors that a forward pass could change: attributes, lists, closures, generators.
-#
-# A module that counts its calls, keeps what it answered or draws from Python's or NumPy's generators gives a record a
-# gradient that follows from earlier chunks, and so from other records and from secret batches.
+# What Python holds beside tensors that a forward pass could change: attributes, lists, closures,
+# generators.  A module that counts its calls, keeps what it answered or draws from Python's or
+# NumPy's generators gives a record a gradient that follows from earlier chunks, and so from other
+# records and from secret batches.
 
 # pyright: reportMissingImports=false
-
-
 
 
 LONGEST = 10_000
@@ -46,8 +50,8 @@ PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.d
 class PythonState:
     """What ``roots``, by name, and the two libraries' generators hold now.
 
-    Tensors count by which they are and how often they were written. What a function reads of its module, and attributes
-    of classes, are not looked at.
+    Tensors count by which they are and how often they were written. What a function reads of its
+    module, and attributes of classes, are not looked at.
     """
 
     def __init__(self, roots: dict[str, Any]) -> None:
@@ -59,9 +63,13 @@ class PythonState:
         now = PythonState(self._roots)._held
         for place in (*self._held, *now):
             if self._held.get(place) != now.get(place):
-                raise InputError("model", "must keep nothing of a forward pass, and draw no random numbers of its own: "
-                                 "gradients would follow from other records", place,
-                                 "leave that out, or make it depend on the record alone")
+                raise InputError(
+                    "model",
+                    "must keep nothing of a forward pass, and draw no random numbers of its own: "
+                    "gradients would follow from other records",
+                    place,
+                    "leave that out, or make it depend on the record alone",
+                )
 
     def _all(self) -> Iterator[tuple[str, Any]]:
         yield "random", random.getstate()
@@ -116,9 +124,15 @@ def _parts(value: object) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, types.MethodType):
         yield from (("", value.__self__), ("", value.__func__))
     elif isinstance(value, types.FunctionType):
-        yield from ((f".{name}", cell.cell_contents) for name, cell
-                    in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True) if _filled(cell))
-        yield from ((".__defaults__", value.__defaults__), (".__kwdefaults__", value.__kwdefaults__))
+        yield from (
+            (f".{name}", cell.cell_contents)
+            for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
+            if _filled(cell)
+        )
+        yield from (
+            (".__defaults__", value.__defaults__),
+            (".__kwdefaults__", value.__kwdefaults__),
+        )
     yield from ((f".{name}", part) for name, part in _attributes(value))
 
 
@@ -139,17 +153,17 @@ def _filled(cell: Any) -> bool:
         return False
 
 
-# What a module must be: one that treats every record alone, draws nothing at random and changes nothing of itself.
+# What a module must be: one that treats every record alone, draws nothing at random and changes
+# nothing of itself.
 
 # pyright: reportMissingImports=false
-
-
 
 
 MIXING = (torch.nn.modules.batchnorm._BatchNorm,)
 SPREAD = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
 DISTRIBUTED, WITHIN = "torch.distributed", "torch.distributed.algorithms._checkpoint"
-"""Where classes of modules come from that are spread over processes, and wrappers among them that are not."""
+"""Where classes of modules come from that are spread over processes, and wrappers among them that
+are not."""
 RANDOM = (torch.nn.modules.dropout._DropoutNd, torch.nn.RReLU)
 FUSED = (torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN)
 ALWAYS_RANDOM = (torch.nn.FractionalMaxPool2d, torch.nn.FractionalMaxPool3d)
@@ -164,64 +178,110 @@ def check_parts(module: torch.nn.Module, *, drawing: bool = False) -> None:
     check_hooks(module)
     for name, part in module.named_modules():
         if isinstance(part, SPREAD):
-            raise InputError("model", "must lie on one device, and this one copies itself to several",
-                             type(part).__name__, "give the module inside of it, which is its .module")
+            raise InputError(
+                "model",
+                "must lie on one device, and this one copies itself to several",
+                type(part).__name__,
+                "give the module inside of it, which is its .module",
+            )
         at = f"{type(part).__name__} at {name!r}" if name else type(part).__name__
         if isinstance(part, MIXING) and (part.training or not part.track_running_stats):
-            raise InputError("model", "must treat every record alone, and batch normalisation mixes them", at,
-                             "use lastiterate.torch.private_version(module), or freeze its statistics with .eval()")
+            raise InputError(
+                "model",
+                "must treat every record alone, and batch normalisation mixes them",
+                at,
+                "use lastiterate.torch.private_version(module), or freeze its statistics with "
+                ".eval()",
+            )
         if isinstance(part, FUSED):
-            raise InputError("model", "must be made of operations that torch vectorises over records, and kernels of "
-                             "recurrent layers are none", at, "use lastiterate.torch.private_version(module), which "
-                             "has the same layer of ordinary operations")
-        if isinstance(part, torch.nn.modules.instancenorm._InstanceNorm) and part.training and part.track_running_stats:
-            raise InputError("model", "must not collect statistics of the records", at,
-                             "set track_running_stats=False")
+            raise InputError(
+                "model",
+                "must be made of operations that torch vectorises over records, and kernels of "
+                "recurrent layers are none",
+                at,
+                "use lastiterate.torch.private_version(module), which "
+                "has the same layer of ordinary operations",
+            )
+        if (
+            isinstance(part, torch.nn.modules.instancenorm._InstanceNorm)
+            and part.training
+            and part.track_running_stats
+        ):
+            raise InputError(
+                "model",
+                "must not collect statistics of the records",
+                at,
+                "set track_running_stats=False",
+            )
         dropped = getattr(part, "p" if isinstance(part, RANDOM) else "dropout", 0.0)
         random = isinstance(part, torch.nn.RReLU) or (isinstance(dropped, float) and dropped > 0)
-        if isinstance(part, ALWAYS_RANDOM) or (random and part.training and not (drawing and drops(part))):
-            raise InputError("model", "must draw no random numbers: the certificate counts the noise of the run alone",
-                             at, "set its probability to 0, or switch it off with .eval()")
+        if isinstance(part, ALWAYS_RANDOM) or (
+            random and part.training and not (drawing and drops(part))
+        ):
+            raise InputError(
+                "model",
+                "must draw no random numbers: the certificate counts the noise of the run alone",
+                at,
+                "set its probability to 0, or switch it off with .eval()",
+            )
 
 
 def check_whole(module: torch.nn.Module) -> None:
-    """Refuse a module of which other processes hold a part or a copy: FSDP, replicas, tensors that are cut."""
+    """Refuse a module of which other processes hold a part or a copy: FSDP, replicas, tensors that
+    are cut."""
     for part in module.modules():
         homes = [kind.__module__ for kind in type(part).__mro__]
         if any(home.startswith(DISTRIBUTED) and not home.startswith(WITHIN) for home in homes):
-            raise InputError("model", "must lie whole on one device, and torch.distributed has spread this one",
-                             type(part).__name__, "train it before it is spread")
+            raise InputError(
+                "model",
+                "must lie whole on one device, and torch.distributed has spread this one",
+                type(part).__name__,
+                "train it before it is spread",
+            )
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
         if is_traceable_wrapper_subclass(tensor):
-            raise InputError("model", "must hold plain tensors, and one is spread over devices or packed",
-                             f"{type(tensor).__name__} at {name!r}", "train it before that")
+            raise InputError(
+                "model",
+                "must hold plain tensors, and one is spread over devices or packed",
+                f"{type(tensor).__name__} at {name!r}",
+                "train it before that",
+            )
 
 
 HOOKS = ("_backward_hooks", "_backward_pre_hooks")
-"""Where a module keeps what is called with its gradients, as torch itself has it for all modules as ``_global...``."""
+"""Where a module keeps what is called with its gradients, as torch itself has it for all modules as
+``_global...``."""
 OF_TENSORS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 """Where a parameter keeps what is called with its gradient."""
 
 
 def check_hooks(module: torch.nn.Module, argument: str = "model") -> None:
-    """Refuse what is to be called with gradients: of one record at a time, clipped and summed, nobody would call it.
+    """Refuse what is to be called with gradients: of one record at a time, clipped and summed,
+    nobody would call it.
 
-    Hooks of forward passes are part of what the module computes. Those of an accumulator that a graph holds, and of
-    tensors that a forward pass makes, are not seen here.
+    Hooks of forward passes are part of what the module computes. Those of an accumulator that a
+    graph holds, and of tensors that a forward pass makes, are not seen here.
     """
     for name, tensor in module.named_parameters():
         if any(getattr(tensor, kept, None) for kept in OF_TENSORS):
             raise _hooked(argument, f"the parameter {name!r}")
     for name, part in module.named_modules():
         if any(getattr(part, kept, None) for kept in HOOKS):
-            raise _hooked(argument, f"{type(part).__name__} at {name!r}" if name else type(part).__name__)
+            raise _hooked(
+                argument, f"{type(part).__name__} at {name!r}" if name else type(part).__name__
+            )
     if any(getattr(torch.nn.modules.module, "_global" + kept) for kept in HOOKS):
         raise _hooked(argument, "torch.nn.modules.module, for all modules")
 
 
 def _hooked(argument: str, where: str) -> InputError:
-    return InputError(argument, "must have no hooks on gradients: these are computed for each record, clipped and "
-                      "summed without them", where, "call remove() of the handle that registering gave")
+    return InputError(
+        argument,
+        "must have no hooks on gradients: these are computed for each record, clipped and "
+        "summed without them",
+        where,
+        "call remove() of the handle that registering gave",
+    )
 
 
 def made_up_pair(summed: PerRecord, records: tuple[Any, ...], theta: torch.Tensor) -> Any:
@@ -233,10 +293,12 @@ FILLS = (normal, torch.ones_like, torch.zeros_like)
 
 
 def settled(summed: PerRecord, records: tuple[Any, ...], theta: torch.Tensor) -> PerRecord:
-    """The same with the layers that the module turns out to have; everything is tried on made-up records only.
+    """The same with the layers that the module turns out to have; everything is tried on made-up
+    records only.
 
-    Errors: modules that mix records or change their buffers, losses that are not one number, gradients that are not
-    finite on any made-up record. This check has seen no record, and so reveals nothing.
+    Errors: modules that mix records or change their buffers, losses that are not one number,
+    gradients that are not finite on any made-up record. This check has seen no record, and so
+    reveals nothing.
     """
     dtype, pair = summed.dtype, made_up_pair(summed, records, theta)
     constants, trained = summed.parameters.fixed(dtype), summed.parameters.tensors(theta, dtype)
@@ -257,7 +319,8 @@ def settled(summed: PerRecord, records: tuple[Any, ...], theta: torch.Tensor) ->
 
 
 def _check_module(summed: PerRecord, named: State, pair: object) -> None:
-    """One output for each record, the same alone and beside another, and nothing that is written to the module."""
+    """One output for each record, the same alone and beside another, and nothing that is written to
+    the module."""
     random = torch.random.get_rng_state()
     ones = [summed.taken(tree_map(lambda a, at=i: a[at], pair))[0] for i in range(2)]
     given = tree_map(lambda *parts: torch.stack(parts), *ones)
@@ -268,7 +331,9 @@ def _check_module(summed: PerRecord, named: State, pair: object) -> None:
     try:
         with torch.no_grad(), Coarsest() as seen:
             both = list(tensors_in(summed.call(named, *args)))
-            single = list(tensors_in(summed.call(named, *arguments(tree_map(lambda a: a[0], given)))))
+            single = list(
+                tensors_in(summed.call(named, *arguments(tree_map(lambda a: a[0], given))))
+            )
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         raise InputError("model", "must take a batch of records", said(error)) from None
     tracked.check()
@@ -276,18 +341,33 @@ def _check_module(summed: PerRecord, named: State, pair: object) -> None:
         if not torch.equal(tensor, before[name]):
             raise written(name)
     if not torch.equal(random, torch.random.get_rng_state()):
-        raise InputError("model", "must draw no random numbers: the certificate counts the noise of the run alone",
-                         type(summed.module).__name__, "leave that part out, or switch it off with .eval()")
+        raise InputError(
+            "model",
+            "must draw no random numbers: the certificate counts the noise of the run alone",
+            type(summed.module).__name__,
+            "leave that part out, or switch it off with .eval()",
+        )
     if not both or not all(len(a) == 2 for a in both):
-        raise InputError("model", "must answer for each record of a batch, along the first axis",
-                         str([tuple(a.shape) for a in both][:3]), "leave means over records to the trainer")
+        raise InputError(
+            "model",
+            "must answer for each record of a batch, along the first axis",
+            str([tuple(a.shape) for a in both][:3]),
+            "leave means over records to the trainer",
+        )
     for two, alone in zip(both, single, strict=True):
         same = two.shape[1:] == alone.shape[1:] and (
-            not two.is_floating_point() or torch.allclose(two[:1], alone, rtol=seen.tolerance,
-                                                          atol=seen.tolerance / 100, equal_nan=True))
+            not two.is_floating_point()
+            or torch.allclose(
+                two[:1], alone, rtol=seen.tolerance, atol=seen.tolerance / 100, equal_nan=True
+            )
+        )
         if not same:
-            raise InputError("model", "must treat every record alone, and a record's output depends on its batch",
-                             type(summed.module).__name__, "normalise within records instead, as GroupNorm does")
+            raise InputError(
+                "model",
+                "must treat every record alone, and a record's output depends on its batch",
+                type(summed.module).__name__,
+                "normalise within records instead, as GroupNorm does",
+            )
 
 
 def _remedy(said: str) -> str:
@@ -301,10 +381,18 @@ def _check_weights(loss: object) -> None:
     """Refuse weights of classes that a mean over one record divides by themselves."""
     known = isinstance(loss, torch.nn.CrossEntropyLoss | torch.nn.NLLLoss)
     given = vars(loss) | loss._buffers if known else getattr(loss, "keywords", {})
-    named = known or getattr(loss, "func", None) in (torch.nn.functional.cross_entropy, torch.nn.functional.nll_loss)
+    named = known or getattr(loss, "func", None) in (
+        torch.nn.functional.cross_entropy,
+        torch.nn.functional.nll_loss,
+    )
     if named and given.get("weight") is not None and given.get("reduction", "mean") == "mean":
-        raise InputError("loss", "must not take a mean where classes have weights: of one record it is divided by that "
-                         "record's own weight", None, "write reduction=\"sum\", or class_weight= of train")
+        raise InputError(
+            "loss",
+            "must not take a mean where classes have weights: of one record it is divided by that "
+            "record's own weight",
+            None,
+            'write reduction="sum", or class_weight= of train',
+        )
 
 
 def _check_loss(summed: PerRecord, named: State, one: tuple[Any, ...]) -> None:
@@ -312,71 +400,118 @@ def _check_loss(summed: PerRecord, named: State, one: tuple[Any, ...]) -> None:
     _check_weights(summed.loss)
     try:
         loss: Any = summed.value(named, one)  # what is made at the first call is there afterwards
-        before = PythonState({"model": summed.module, "loss": summed.loss, "drawing": summed.drawing})
+        before = PythonState(
+            {"model": summed.module, "loss": summed.loss, "drawing": summed.drawing}
+        )
         summed.value(named, one)
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
-        raise InputError("loss", "must take one record's output and target, without a batch axis, in the shapes and "
-                         "types that torch asks for", said(error), _remedy(str(error))) from None
+        raise InputError(
+            "loss",
+            "must take one record's output and target, without a batch axis, in the shapes and "
+            "types that torch asks for",
+            said(error),
+            _remedy(str(error)),
+        ) from None
     if not isinstance(loss, torch.Tensor) or loss.shape != () or not loss.is_floating_point():
         shape = tuple(loss.shape) if isinstance(loss, torch.Tensor) else type(loss).__name__
-        raise InputError("loss", "must return one number for one record, a floating-point scalar", shape,
-                         "take no mean over a batch: the trainer hands it one record at a time")
+        raise InputError(
+            "loss",
+            "must return one number for one record, a floating-point scalar",
+            shape,
+            "take no mean over a batch: the trainer hands it one record at a time",
+        )
     before.check()
 
 
-def _right(summed: PerRecord, layers: tuple[Layer, ...], theta: torch.Tensor, constants: State,
-           pair: tuple[Any, ...], tolerance: float) -> tuple[Layer, ...]:
+def _right(
+    summed: PerRecord,
+    layers: tuple[Layer, ...],
+    theta: torch.Tensor,
+    constants: State,
+    pair: tuple[Any, ...],
+    tolerance: float,
+) -> tuple[Layer, ...]:
     """The layers, if they give what plain differentiation gives, but for rounding; otherwise none."""
     real = torch.ones(2, dtype=torch.bool, device=theta.device)
     plain = replace(summed, layers=(), clip=None)
     slow = plain.chunk_sum(theta, constants, pair, real)
     try:
         quick = replace(plain, layers=layers).chunk_sum(theta, constants, pair, real)
-    except (RuntimeError, KeyError):  # a layer that takes another way where its weights have no gradient
+    except (
+        RuntimeError,
+        KeyError,
+    ):  # a layer that takes another way where its weights have no gradient
         return ()
     size = float(slow.abs().max())
     same = torch.allclose(slow, quick, rtol=tolerance, atol=tolerance * size / 10)
     return layers if same else ()
 
 
-def _check_gradient(summed: PerRecord, theta: torch.Tensor, constants: State, records: tuple[Any, ...]) -> None:
-    """A finite gradient on some made-up record, by every parameter: during training one that is not finite counts as 0,
-    and a parameter that no record's loss depends on would be given nothing but noise."""
+def _check_gradient(
+    summed: PerRecord, theta: torch.Tensor, constants: State, records: tuple[Any, ...]
+) -> None:
+    """A finite gradient on some made-up record, by every parameter: during training one that is not
+    finite counts as 0, and a parameter that no record's loss depends on would be given nothing but
+    noise."""
     every, reached, finite = summed.parameters.names, set[str](), False
     for fill in FILLS:
-        record = in_precision(tree_map(lambda a: a.to(theta.device), made_up(records, summed.dtype, fill, 1)),
-                              summed.dtype)
-        leaves = {name: tensor.requires_grad_() for name, tensor
-                  in summed.parameters.tensors(theta, summed.dtype).items()}
+        record = in_precision(
+            tree_map(lambda a: a.to(theta.device), made_up(records, summed.dtype, fill, 1)),
+            summed.dtype,
+        )
+        leaves = {
+            name: tensor.requires_grad_()
+            for name, tensor in summed.parameters.tensors(theta, summed.dtype).items()
+        }
         loss = summed.value(constants | leaves, tree_map(lambda a: a[0], record))
         if not loss.requires_grad:
             break
         slopes = torch.autograd.grad(loss, [leaves[name] for name in every], allow_unused=True)
         reached.update(name for name, slope in zip(every, slopes, strict=True) if slope is not None)
-        finite = finite or all(slope is None or bool(torch.isfinite(slope).all()) for slope in slopes)
+        finite = finite or all(
+            slope is None or bool(torch.isfinite(slope).all()) for slope in slopes
+        )
         if finite and len(reached) == len(every):
             return
     if finite:
-        raise InputError("model", "must train only what the loss depends on, and a parameter would be given noise "
-                         "alone", next(name for name in every if name not in reached),
-                         "freeze it with requires_grad_(False)")
-    raise InputError("loss", "must have a finite gradient at the first parameters, and has none on made-up records",
-                     "not finite or none", "look for logarithms and roots of 0; nothing was trained")
+        raise InputError(
+            "model",
+            "must train only what the loss depends on, and a parameter would be given noise alone",
+            next(name for name in every if name not in reached),
+            "freeze it with requires_grad_(False)",
+        )
+    raise InputError(
+        "loss",
+        "must have a finite gradient at the first parameters, and has none on made-up records",
+        "not finite or none",
+        "look for logarithms and roots of 0; nothing was trained",
+    )
 
 
-def _check_moved(summed: PerRecord, theta: torch.Tensor, constants: State, records: tuple[Any, ...]) -> None:
-    """Refuse a parameter whose gradient is the same for every record: what is released of it would be noise, around
-    what the loss says without data. Those that made-up records have one gradient by are looked up in the traced graph;
-    of what torch cannot trace the made-up records count."""
+def _check_moved(
+    summed: PerRecord, theta: torch.Tensor, constants: State, records: tuple[Any, ...]
+) -> None:
+    """Refuse a parameter whose gradient is the same for every record: what is released of it would
+    be noise, around what the loss says without data. Those that made-up records have one gradient
+    by are looked up in the traced graph; of what torch cannot trace the made-up records count."""
     same = constant_gradients(summed, theta, constants, records)
     if not same:
         return
     try:
         graph = gradient_graph(summed, theta, records)
-        same = [name for name in unmoved(graph, len(tree_leaves(records)), summed.parameters.names) if name in same]
+        same = [
+            name
+            for name in unmoved(graph, len(tree_leaves(records)), summed.parameters.names)
+            if name in same
+        ]
     except Exception:  # the code in a trace raises errors of many kinds
         same = same if any(leaf.is_floating_point() for leaf in tree_leaves(records)) else []
     if same:
-        raise InputError("model", "must train only what records move, and the gradient by a parameter is the same for "
-                         "every record, as where it is read through sign or times 0: it would be given noise alone",
-                         same[0], "freeze it with requires_grad_(False)")
+        raise InputError(
+            "model",
+            "must train only what records move, and the gradient by a parameter is the same for "
+            "every record, as where it is read through sign or times 0: it would be given noise "
+            "alone",
+            same[0],
+            "freeze it with requires_grad_(False)",
+        )

@@ -1,4 +1,5 @@
-"""What a training did to a module: the trained parameters changed, and every other number is bit for bit as before."""
+"""What a training did to a module: the trained parameters changed, and every other number is bit
+for bit as before."""
 
 # pyright: reportMissingImports=false
 from __future__ import annotations
@@ -21,9 +22,10 @@ TRAINED, KEPT = "trained", "kept"
 
 @dataclass(frozen=True)
 class Effect:
-    """``trained``, ``numbers``: tensors that were clipped, noised and released, and the numbers in them; ``changed``:
-    how many of the numbers differ from the first ones; ``kept``: all other tensors of the module, frozen parameters and
-    buffers; ``digest``: SHA-256 over their names, shapes and bits."""
+    """``trained``, ``numbers``: tensors that were clipped, noised and released, and the numbers in
+    them; ``changed``: how many of the numbers differ from the first ones; ``kept``: all other
+    tensors of the module, frozen parameters and buffers; ``digest``: SHA-256 over their names,
+    shapes and bits."""
 
     trained: int
     numbers: int
@@ -34,15 +36,23 @@ class Effect:
     @property
     def words(self) -> str:
         """The sentence of a certificate."""
-        kept = f"the other {self.kept} are bit for bit those that were given, SHA-256 {self.digest}" if self.kept else \
-            "it has no other"
-        return (f"the training changed {self.changed:,} of {self.numbers:,} numbers in the {self.trained} tensors that "
-                f"it was to train, and no other tensor of the module: {kept}")
+        kept = (
+            f"the other {self.kept} are bit for bit those that were given, SHA-256 {self.digest}"
+            if self.kept
+            else "it has no other"
+        )
+        return (
+            f"the training changed {self.changed:,} of {self.numbers:,} numbers in the "
+            f"{self.trained} tensors that "
+            f"it was to train, and no other tensor of the module: {kept}"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The entry of model.json."""
-        return {TRAINED: {"tensors": self.trained, "numbers": self.numbers, "changed": self.changed},
-                KEPT: {"tensors": self.kept, "sha256": self.digest}}
+        return {
+            TRAINED: {"tensors": self.trained, "numbers": self.numbers, "changed": self.changed},
+            KEPT: {"tensors": self.kept, "sha256": self.digest},
+        }
 
 
 def others(module: torch.nn.Module, trained: Mapping[str, Any]) -> State:
@@ -62,23 +72,35 @@ def digest(tensors: State) -> str:
 
 
 def check_constants(summed: PerRecord, constants: State) -> None:
-    """Refuse a run whose forward passes wrote to the copies of what is not trained: later gradients would follow from
-    earlier records."""
-    for name, given in summed.parameters.constants.items():  # one at a time: a third copy of a large model is too much
+    """Refuse a run whose forward passes wrote to the copies of what is not trained: later gradients
+    would follow from earlier records."""
+    for (
+        name,
+        given,
+    ) in (
+        summed.parameters.constants.items()
+    ):  # one at a time: a third copy of a large model is too much
         taken = given.to(summed.dtype) if given.is_floating_point() else given
         if digest({name: taken}) != digest({name: constants[name]}):
             raise moved("a frozen parameter or a buffer")
 
 
-def effect_of(run: Run, parameters: Parameters, module: torch.nn.Module, released: torch.nn.Module | None, known: str,
-              state: State) -> Effect:
+def effect_of(
+    run: Run,
+    parameters: Parameters,
+    module: torch.nn.Module,
+    released: torch.nn.Module | None,
+    known: str,
+    state: State,
+) -> Effect:
     """What a run did to a module, compared number by number.
 
-    ``known``: the digest of what is not trained, before; ``state``: the trained tensors after, or all iterates of each;
-    ``released``: a copy of the module that holds them.
+    ``known``: the digest of what is not trained, before; ``state``: the trained tensors after, or
+    all iterates of each; ``released``: a copy of the module that holds them.
 
-    **Guarantee:** a module of which anything but the trained parameters differs, bit by bit, is refused, and so is one
-    with a trained tensor that kept all its bits though noise was added to it.
+    **Guarantee:** a module of which anything but the trained parameters differs, bit by bit, is
+    refused, and so is one with a trained tensor that kept all its bits though noise was added to
+    it.
     """
     for each in (module, *(() if released is None else (released,))):
         if digest(others(each, state)) != known:
@@ -87,28 +109,55 @@ def effect_of(run: Run, parameters: Parameters, module: torch.nn.Module, release
         check_holds(released, state)
     first = dict(module.named_parameters())
     last = {name: tensor if run.release == "last" else tensor[-1] for name, tensor in state.items()}
-    differ = {name: int((tensor != first[name].detach().cpu()).sum()) for name, tensor in last.items()}
+    differ = {
+        name: int((tensor != first[name].detach().cpu()).sum()) for name, tensor in last.items()
+    }
     still = [name for name, count in differ.items() if not count and last[name].numel()]
-    if still and run.prox is None and isinstance(run.domain, Everywhere) and max(run.noise_stds) > 0:
-        raise InputError("model", "must be changed by its training, and a tensor has the bits that it had before",
-                         still[0], "train in single precision, or with longer steps: rounding has removed every one")
-    return Effect(len(last), sum(tensor.numel() for tensor in last.values()), sum(differ.values()),
-                  len(parameters.constants), known)
+    if (
+        still
+        and run.prox is None
+        and isinstance(run.domain, Everywhere)
+        and max(run.noise_stds) > 0
+    ):
+        raise InputError(
+            "model",
+            "must be changed by its training, and a tensor has the bits that it had before",
+            still[0],
+            "train in single precision, or with longer steps: rounding has removed every one",
+        )
+    return Effect(
+        len(last),
+        sum(tensor.numel() for tensor in last.values()),
+        sum(differ.values()),
+        len(parameters.constants),
+        known,
+    )
 
 
 def check_holds(released: torch.nn.Module, state: State) -> None:
-    """Refuse a copy that does not hold what was trained, as modules with a way of their own to be copied make one."""
+    """Refuse a copy that does not hold what was trained, as modules with a way of their own to be
+    copied make one."""
     held = dict(released.named_parameters())
-    missing = [name for name, tensor in state.items() if not torch.equal(held[name].detach().cpu(), tensor)]
+    missing = [
+        name for name, tensor in state.items() if not torch.equal(held[name].detach().cpu(), tensor)
+    ]
     if missing:
-        raise InputError("model", "must hold what was trained, and a copy of it holds other numbers", missing[0],
-                         "look at how the module copies itself")
+        raise InputError(
+            "model",
+            "must hold what was trained, and a copy of it holds other numbers",
+            missing[0],
+            "look at how the module copies itself",
+        )
 
 
 def moved(what: str) -> InputError:
     """The refusal of what changed without a clip and without noise; nothing is shown of it."""
-    return InputError("model", "must change in its trained parameters alone, and a forward pass wrote to others", what,
-                      "leave out what is written in place, or freeze that part with .eval()")
+    return InputError(
+        "model",
+        "must change in its trained parameters alone, and a forward pass wrote to others",
+        what,
+        "leave out what is written in place, or freeze that part with .eval()",
+    )
 
 
 def check_like(like: torch.nn.Module, state: State, entry: object) -> None:
@@ -116,5 +165,9 @@ def check_like(like: torch.nn.Module, state: State, entry: object) -> None:
     kept = entry.get(KEPT) if isinstance(entry, dict) else None
     known = kept.get("sha256") if isinstance(kept, dict) else None
     if known is not None and digest(others(like, state)) != known:
-        raise InputError("like", "must hold the frozen parameters and buffers that were trained beside, bit for bit",
-                         "others", "load those first: the folder holds the trained parameters alone")
+        raise InputError(
+            "like",
+            "must hold the frozen parameters and buffers that were trained beside, bit for bit",
+            "others",
+            "load those first: the folder holds the trained parameters alone",
+        )

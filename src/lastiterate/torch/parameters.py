@@ -21,11 +21,12 @@ State = dict[str, torch.Tensor]
 class Grouped:
     """A module whose groups of parameters learn at different speeds, or not at all.
 
-    ``speeds``: for names of parameters or of modules that hold them, a positive factor of the step size, or 0 for
-    frozen ones; the longest name that fits counts, and a parameter that no name fits is frozen.
+    ``speeds``: for names of parameters or of modules that hold them, a positive factor of the step
+    size, or 0 for frozen ones; the longest name that fits counts, and a parameter that no name fits
+    is frozen.
 
-    A group of speed c is trained as w / sqrt(c): the run, its clip and its noise speak of these numbers, and
-    multiplying the result by sqrt(c) changes no guarantee.
+    A group of speed c is trained as w / sqrt(c): the run, its clip and its noise speak of these
+    numbers, and multiplying the result by sqrt(c) changes no guarantee.
     """
 
     module: torch.nn.Module
@@ -37,8 +38,14 @@ class Grouped:
         names = [name for name, _ in self.module.named_parameters()]
         for group, speed in self.speeds.items():
             if not any(_below(name, group) for name in names):
-                raise InputError("speeds", "must name parameters of the module, or modules that hold some", group)
-            if isinstance(speed, bool) or not isinstance(speed, int | float) or not 0 <= speed < math.inf:
+                raise InputError(
+                    "speeds", "must name parameters of the module, or modules that hold some", group
+                )
+            if (
+                isinstance(speed, bool)
+                or not isinstance(speed, int | float)
+                or not 0 <= speed < math.inf
+            ):
                 raise InputError("speeds", "must be numbers >= 0", speed)
 
     def speed(self, name: str) -> float:
@@ -53,7 +60,8 @@ def _below(name: str, group: str) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Parameters:
-    """What is trained of a module: names, shapes, precisions and scales, in the module's own order; where they lie.
+    """What is trained of a module: names, shapes, precisions and scales, in the module's own order;
+    where they lie.
 
     ``constants``: all other tensors of the module, frozen parameters and buffers.
     """
@@ -75,19 +83,36 @@ class Parameters:
             raise InputError("model", "must have parameters", type(module).__name__)
         places = {tensor.device for tensor in (*every.values(), *module.buffers())}
         if len(places) != 1:
-            raise InputError("model", "must lie on one device", " and ".join(sorted(map(str, places))),
-                             "move it with module.to(device)")
-        speeds = {name: (model.speed(name) if isinstance(model, Grouped) else 1.0) if tensor.requires_grad else 0.0
-                  for name, tensor in every.items()}
+            raise InputError(
+                "model",
+                "must lie on one device",
+                " and ".join(sorted(map(str, places))),
+                "move it with module.to(device)",
+            )
+        speeds = {
+            name: (model.speed(name) if isinstance(model, Grouped) else 1.0)
+            if tensor.requires_grad
+            else 0.0
+            for name, tensor in every.items()
+        }
         trained = {name: tensor for name, tensor in every.items() if speeds[name] > 0}
         if not trained:
-            raise InputError("model", "must have parameters that are trained", "all are frozen",
-                             "set requires_grad for some of them")
+            raise InputError(
+                "model",
+                "must have parameters that are trained",
+                "all are frozen",
+                "set requires_grad for some of them",
+            )
         frozen = {name: tensor.detach() for name, tensor in every.items() if name not in trained}
         constants = frozen | {name: tensor.detach() for name, tensor in module.named_buffers()}
-        return cls(tuple(trained), tuple(tuple(each.shape) for each in trained.values()),
-                   tuple(each.dtype for each in trained.values()), tuple(math.sqrt(speeds[name]) for name in trained),
-                   constants, places.pop())
+        return cls(
+            tuple(trained),
+            tuple(tuple(each.shape) for each in trained.values()),
+            tuple(each.dtype for each in trained.values()),
+            tuple(math.sqrt(speeds[name]) for name in trained),
+            constants,
+            places.pop(),
+        )
 
     @property
     def sizes(self) -> list[int]:
@@ -100,32 +125,56 @@ class Parameters:
     def vector(self, module: torch.nn.Module) -> np.ndarray:
         """The module's own numbers, in units of their scales, (size,) float64."""
         every = dict(module.named_parameters())
-        return np.concatenate([every[name].detach().to("cpu", torch.float64).numpy().ravel() / scale
-                               for name, scale in zip(self.names, self.scales, strict=True)])
+        return np.concatenate(
+            [
+                every[name].detach().to("cpu", torch.float64).numpy().ravel() / scale
+                for name, scale in zip(self.names, self.scales, strict=True)
+            ]
+        )
 
     def tensors(self, theta: torch.Tensor, dtype: torch.dtype) -> State:
         """Parameters of the forward pass from a vector (..., size); leading axes stay."""
         parts = theta.split(self.sizes, dim=-1)
-        return {name: (part * scale if scale != 1 else part).to(dtype).reshape((*part.shape[:-1], *shape))
-                for name, part, shape, scale in zip(self.names, parts, self.shapes, self.scales, strict=True)}
+        return {
+            name: (part * scale if scale != 1 else part)
+            .to(dtype)
+            .reshape((*part.shape[:-1], *shape))
+            for name, part, shape, scale in zip(
+                self.names, parts, self.shapes, self.scales, strict=True
+            )
+        }
 
     def fixed(self, dtype: torch.dtype) -> State:
-        """Constants of the forward pass, copied: floating-point ones in the precision of the gradients."""
-        return {name: tensor.to(dtype, copy=True) if tensor.is_floating_point() else tensor.clone()
-                for name, tensor in self.constants.items()}
+        """Constants of the forward pass, copied: floating-point ones in the precision of the
+        gradients."""
+        return {
+            name: tensor.to(dtype, copy=True) if tensor.is_floating_point() else tensor.clone()
+            for name, tensor in self.constants.items()
+        }
 
     def released(self, theta: np.ndarray) -> dict[str, torch.Tensor]:
         """Trained parameters in the precision that they came in, on the CPU; leading axes stay."""
         tensors = self.tensors(torch.from_numpy(np.array(theta)), torch.float64)
-        return {name: tensors[name].to(dtype) for name, dtype in zip(self.names, self.dtypes, strict=True)}
+        return {
+            name: tensors[name].to(dtype)
+            for name, dtype in zip(self.names, self.dtypes, strict=True)
+        }
 
 
 def _check(name: str, tensor: torch.Tensor) -> None:
     if isinstance(tensor, torch.nn.UninitializedParameter) or tensor.is_meta:
-        raise InputError("model", "must have parameters with numbers in them", name,
-                         "run a lazy module on a made-up batch first")
+        raise InputError(
+            "model",
+            "must have parameters with numbers in them",
+            name,
+            "run a lazy module on a made-up batch first",
+        )
     if not tensor.is_floating_point():
-        raise InputError("model", f"must have floating-point parameters, and {name} is none", str(tensor.dtype),
-                         "register counters and indices as buffers")
+        raise InputError(
+            "model",
+            f"must have floating-point parameters, and {name} is none",
+            str(tensor.dtype),
+            "register counters and indices as buffers",
+        )
     if not bool(torch.isfinite(tensor).all()):
         raise InputError("model", "must have finite parameters at the start", name)

@@ -3,35 +3,38 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
+
 import numpy as np
 import torch
-from collections.abc import Callable
-from typing import Any
 import torch.nn.functional as functional
-from torch.overrides import TorchFunctionMode
 from torch.func import vmap
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
-
-# Random numbers of one record, as functions of a key: the same alone and vectorised, on every device.
+# Random numbers of one record, as functions of a key: the same alone and vectorised, on every
+# device.
 
 # pyright: reportMissingImports=false
 
 
-
-GOLDEN, FIRST, SECOND = (word - 2**64 for word in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+GOLDEN, FIRST, SECOND = (
+    word - 2**64 for word in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+)
 """The constants of SplitMix64 (Steele, Lea, Flood 2014), as 64 bits with a sign."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class RecordKey:
-    """A key of 64 bits, an int64 tensor without axes: what ``augment(key, x)`` is given for one copy of a record.
+    """A key of 64 bits, an int64 tensor without axes: what ``augment(key, x)`` is given for one
+    copy of a record.
 
-    As with keys of JAX, one key always gives the same numbers: ``split`` or ``fold_in`` make others of it. Bits are
-    those of SplitMix64: good enough for what may be known to everybody, and nothing that noise is made of.
+    As with keys of JAX, one key always gives the same numbers: ``split`` or ``fold_in`` make others
+    of it. Bits are those of SplitMix64: good enough for what may be known to everybody, and nothing
+    that noise is made of.
     """
 
     word: torch.Tensor
@@ -87,10 +90,12 @@ def as_words(keys: np.ndarray) -> torch.Tensor:
 # pyright: reportMissingImports=false
 
 
-
-
-DROPPED = {functional.dropout: False, functional.dropout1d: True, functional.dropout2d: True,
-           functional.dropout3d: True}
+DROPPED = {
+    functional.dropout: False,
+    functional.dropout1d: True,
+    functional.dropout2d: True,
+    functional.dropout3d: True,
+}
 """Functions that are known here, and whether they drop whole channels."""
 PARTS = (torch.nn.Dropout, torch.nn.Dropout1d, torch.nn.Dropout2d, torch.nn.Dropout3d)
 
@@ -101,20 +106,29 @@ def drops(part: torch.nn.Module) -> bool:
 
 
 class KeyedDropout(TorchFunctionMode):
-    """While it is active, dropout draws under ``key``, another number for every call; without a key it drops nothing.
+    """While it is active, dropout draws under ``key``, another number for every call; without a key
+    it drops nothing.
 
-    **Guarantee:** what is dropped of a record follows from its key: other records decide nothing about it.
+    **Guarantee:** what is dropped of a record follows from its key: other records decide nothing
+    about it.
     """
 
     def __init__(self, key: RecordKey | None) -> None:
         super().__init__()
         self._key, self._calls = key, 0
 
-    def __torch_function__(self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (),
-                           kwargs: dict[str, Any] | None = None) -> Any:
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
         if func not in DROPPED:
             return func(*args, **(kwargs or {}))
-        given = dict(zip(("input", "p", "training", "inplace"), args, strict=False)) | (kwargs or {})
+        given = dict(zip(("input", "p", "training", "inplace"), args, strict=False)) | (
+            kwargs or {}
+        )
         values, p = given["input"], float(given.get("p", 0.5))
         if self._key is None or not given.get("training", True) or p == 0:
             return values
@@ -125,23 +139,23 @@ class KeyedDropout(TorchFunctionMode):
         return torch.where(kept, values / (1 - p if p < 1 else 1.0), 0.0)
 
 
-# What a module's records draw under a key of their own: an augmentation of what the module takes, and dropout.
+# What a module's records draw under a key of their own: an augmentation of what the module takes,
+# and dropout.
 
 # pyright: reportMissingImports=false
-
-
 
 
 Augment = Callable[[RecordKey, Any], Any]
 """``augment(key, x)``: another form of what the module takes of one record."""
 OfCopy = Callable[..., tuple[torch.Tensor, Any]]
-"""From zeros, parameters and a record as the module takes it to its loss and the inputs of layers."""
+"""From zeros, parameters and a record as the module takes it to its loss and the inputs of layers.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class Drawing:
-    """A record's last part is its key, an int64; ``copies`` of it are drawn, of each of which ``augment`` makes a form
-    (None: as it is), and of which every dropout drops something else.
+    """A record's last part is its key, an int64; ``copies`` of it are drawn, of each of which
+    ``augment`` makes a form (None: as it is), and of which every dropout drops something else.
 
     **Guarantee:** what is drawn follows from the record's own key.
     """
@@ -169,7 +183,9 @@ class Drawing:
         *parts, word = record
         return self.drawn(tuple(parts), self.words(word)[0])
 
-    def mean(self, record: tuple[Any, ...], loss: Callable[[tuple[Any, ...]], torch.Tensor]) -> torch.Tensor:
+    def mean(
+        self, record: tuple[Any, ...], loss: Callable[[tuple[Any, ...]], torch.Tensor]
+    ) -> torch.Tensor:
         """The mean loss of the copies of one record, one after the other."""
         *parts, word = record
         losses = list[torch.Tensor]()
@@ -179,8 +195,12 @@ class Drawing:
         return torch.stack(losses).mean()
 
     def averaged(self, one: OfCopy) -> OfCopy:
-        """The same function of a whole record: the mean loss of its copies, and all inputs; zeros have their axis."""
-        def several(zeros: object, rest: object, record: tuple[Any, ...]) -> tuple[torch.Tensor, Any]:
+        """The same function of a whole record: the mean loss of its copies, and all inputs; zeros
+        have their axis."""
+
+        def several(
+            zeros: object, rest: object, record: tuple[Any, ...]
+        ) -> tuple[torch.Tensor, Any]:
             *parts, word = record
 
             def copy(own: object, which: torch.Tensor) -> tuple[torch.Tensor, Any]:
@@ -195,4 +215,8 @@ class Drawing:
 
 def like(record: object, given: object) -> Any:
     """What an augmentation made, in the precision of what it was given."""
-    return tree_map(lambda made, before: made.to(before.dtype) if before.is_floating_point() else made, record, given)
+    return tree_map(
+        lambda made, before: made.to(before.dtype) if before.is_floating_point() else made,
+        record,
+        given,
+    )

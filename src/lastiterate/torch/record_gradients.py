@@ -5,33 +5,32 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
+
 import torch
 from torch.utils._pytree import tree_map
-from lastiterate.torch.contributions import Contribution
-from collections.abc import Callable
-from dataclasses import replace
+
 from lastiterate.errors import InputError
 from lastiterate.torch.coarse_arithmetic import LEAST, Coarsest, Rounding
+from lastiterate.torch.contributions import Contribution
 from lastiterate.torch.gradient_sums import PerRecord, in_precision
 from lastiterate.torch.layers import Padded
 from lastiterate.torch.parameters import State
 
-
-# Chunks in which every record's gradient has the same bits, wherever it stands and whatever stands beside it.
-#
-# Where batches are drawn a record that is in one moves others to other places, and to chunks of other sizes. In single
-# precision their gradients could round differently there, by an amount that no theorem has and that a network may enlarge
-# without bound. What a kernel adds in which order depends on shapes and places alone, never on the numbers, and another
-# order shows in the last bits of nearly every sum; so made-up records say beforehand which sizes change nothing.
+# Chunks in which every record's gradient has the same bits, wherever it stands and whatever stands
+# beside it.  Where batches are drawn a record that is in one moves others to other places, and to
+# chunks of other sizes. In single precision their gradients could round differently there, by an
+# amount that no theorem has and that a network may enlarge without bound. What a kernel adds in
+# which order depends on shapes and places alone, never on the numbers, and another order shows in
+# the last bits of nearly every sum; so made-up records say beforehand which sizes change nothing.
 
 # pyright: reportMissingImports=false
 
 
-
-
 TRIES = 4
-"""Pairs of made-up records, each at parameters of its own: few sums of a small module reach its gradients."""
+"""Pairs of made-up records, each at parameters of its own: few sums of a small module reach its
+gradients."""
 STEP = 16
 """Sizes of chunks are multiples of this, or the largest one."""
 OVERHEAD = 2**20
@@ -41,33 +40,38 @@ Contributions = Callable[[Any], dict[str, Contribution]]
 
 
 class Places:
-    """Sizes of chunks, at most ``most``, that give made-up records the same bits at every place: in every one of
-    ``tries`` two records.
+    """Sizes of chunks, at most ``most``, that give made-up records the same bits at every place: in
+    every one of ``tries`` two records.
 
-    **Guarantee:** batches are cut into chunks of such sizes only, so that a record's gradient is a function of that
-    record and of the parameters, bit by bit, whatever else is in the batch.
+    **Guarantee:** batches are cut into chunks of such sizes only, so that a record's gradient is a
+    function of that record and of the parameters, bit by bit, whatever else is in the batch.
     """
 
     def __init__(self, tries: Sequence[tuple[Contributions, Any]], most: int) -> None:
         self._tries, self.most = tries, most
         self._known = dict[int, bool]()
-        self._empty, self._numbers = Counter[int](), 0  # empty places by sizes; numbers that a record contributes
+        self._empty, self._numbers = (
+            Counter[int](),
+            0,
+        )  # empty places by sizes; numbers that a record contributes
         self._bits = dict[tuple[int, int], list[torch.Tensor]]()
 
     def holds(self, size: int) -> bool:
-        """Whether every place of a chunk of ``size`` records gives the bits that the first size that was tried gave."""
+        """Whether every place of a chunk of ``size`` records gives the bits that the first size
+        that was tried gave."""
         if size not in self._known:
             self._known[size] = all(self._tried(size, which) for which in range(len(self._tries)))
         return self._known[size]
 
     def within(self, most: int) -> Places:
-        """The same for chunks of at most ``most`` records: of half as many where those do not hold, and so on. Chunks
-        of one record always do."""
+        """The same for chunks of at most ``most`` records: of half as many where those do not hold,
+        and so on. Chunks of one record always do."""
         places = Places(self._tries, most)
         return places if most == 1 or places.holds(most) else self.within(most // 2)
 
     def cut(self, count: int) -> Iterator[tuple[int, int]]:
-        """Chunks for a batch of ``count`` records: their sizes, and how many records are in each; the rest is empty."""
+        """Chunks for a batch of ``count`` records: their sizes, and how many records are in each;
+        the rest is empty."""
         chunks = -(-count // self.most)
         while count > 0:
             wanted = min(self.most, -(-count // (chunks * STEP)) * STEP)
@@ -76,8 +80,8 @@ class Places:
             count, chunks = count - size, max(1, chunks - 1)
 
     def _worth(self, size: int) -> bool:
-        """Whether the places that chunks of the largest size have left empty, where this one was wanted, have cost as
-        much as its trial does."""
+        """Whether the places that chunks of the largest size have left empty, where this one was
+        wanted, have cost as much as its trial does."""
         self._empty[size] += self.most - size
         trial = 2 * len(self._tries) * (OVERHEAD + size * self._numbers)
         return size in self._known or self._empty[size] * self._numbers >= trial
@@ -92,14 +96,18 @@ class Places:
             parts = [part for each in given.values() for part in (*each.parts, each.squares())]
             self._numbers = sum(part[0].numel() for part in parts)
             # rows of the first record, and of the second
-            turns.append([[part[number ^ turn::2] for part in parts] for number in range(2)])
+            turns.append([[part[number ^ turn :: 2] for part in parts] for number in range(2)])
             if size > 1 and not all(bool(each.squares().any()) for each in given.values()):
                 return False  # a gradient that is 0 says nothing
         for number in range(2):
-            rows = [torch.cat([turn[number][i] for turn in turns]) for i in range(len(turns[0][number]))]
+            rows = [
+                torch.cat([turn[number][i] for turn in turns]) for i in range(len(turns[0][number]))
+            ]
             kept = self._bits.setdefault((which, number), [part[:1] for part in rows])
             for part, bits in zip(rows, kept, strict=True):
-                if not bool(torch.isfinite(part).all()) or not torch.equal(part, bits.expand_as(part)):
+                if not bool(torch.isfinite(part).all()) or not torch.equal(
+                    part, bits.expand_as(part)
+                ):
                     return False
         return True
 
@@ -110,7 +118,8 @@ def usual(expected: float) -> int:
 
 
 def drawn(theta: torch.Tensor, which: int = 0) -> torch.Tensor:
-    """Parameters beside the first ones, so that no sum is 0 where those are; others for every ``which``."""
+    """Parameters beside the first ones, so that no sum is 0 where those are; others for every
+    ``which``."""
     generator = torch.Generator().manual_seed(1 + which)
     noise = torch.randn(theta.shape, dtype=theta.dtype, generator=generator).to(theta.device)
     return theta + 0.1 * noise
@@ -119,8 +128,6 @@ def drawn(theta: torch.Tensor, which: int = 0) -> torch.Tensor:
 # Gradients of made-up records: vectorised ones must be those that every record has alone.
 
 # pyright: reportMissingImports=false
-
-
 
 
 COARSE = 0.5
@@ -133,16 +140,24 @@ LOUD = 2.0**10
 """By how much other records are multiplied, to show what a record gets of them in its last bits."""
 
 
-def made_up(records: tuple[Any, ...], dtype: torch.dtype, make: Callable[[torch.Tensor], torch.Tensor], count: int, *,
-            varied: bool = False) -> Any:
-    """``count`` records of the same shapes and types: integers are 0, or 0 and 1 where they are ``varied``, by
-    turns or at random, all else is what ``make`` fills in."""
+def made_up(
+    records: tuple[Any, ...],
+    dtype: torch.dtype,
+    make: Callable[[torch.Tensor], torch.Tensor],
+    count: int,
+    *,
+    varied: bool = False,
+) -> Any:
+    """``count`` records of the same shapes and types: integers are 0, or 0 and 1 where they are
+    ``varied``, by turns or at random, all else is what ``make`` fills in."""
 
     def one(values: torch.Tensor) -> torch.Tensor:
         if not values.is_floating_point():
             integers = torch.zeros((count, *values.shape[1:]), dtype=values.dtype)
             if varied and integers.dim() > 1:  # of several, some are 0 in every record, and some 1
-                return torch.randint(0, 2, integers.shape, generator=torch.Generator().manual_seed(3)).to(values.dtype)
+                return torch.randint(
+                    0, 2, integers.shape, generator=torch.Generator().manual_seed(3)
+                ).to(values.dtype)
             integers[1::2] = 1 if varied else 0
             return integers
         return make(torch.zeros((count, *values.shape[1:]), dtype=dtype))
@@ -155,96 +170,156 @@ def normal(values: torch.Tensor) -> torch.Tensor:
 
 
 def _of_both_signs(values: torch.Tensor) -> torch.Tensor:
-    """Normal numbers; none is negative in every other record, for losses that take logarithms or roots."""
+    """Normal numbers; none is negative in every other record, for losses that take logarithms or
+    roots."""
     numbers = normal(values)
     numbers[::2] = numbers[::2].abs()
     return numbers
 
 
-def check_alone(summed: PerRecord, theta: torch.Tensor, constants: State, records: tuple[Any, ...]) -> float:
-    """Refuse a module or a loss that mixes records when it is vectorised: on made-up records every gradient must be
-    the one that the record has alone, computed without ``vmap``; beside the first parameters, where none is 0 by
-    chance. How far, relatively, rounding may move a gradient."""
-    trained = {name: tensor.detach() for name, tensor in summed.parameters.tensors(drawn(theta), summed.dtype).items()}
-    for varied in (True, False) if theta.device.type == "cpu" else (False,):  # elsewhere a bad index ends the process
+def check_alone(
+    summed: PerRecord, theta: torch.Tensor, constants: State, records: tuple[Any, ...]
+) -> float:
+    """Refuse a module or a loss that mixes records when it is vectorised: on made-up records every
+    gradient must be the one that the record has alone, computed without ``vmap``; beside the first
+    parameters, where none is 0 by chance. How far, relatively, rounding may move a gradient."""
+    trained = {
+        name: tensor.detach()
+        for name, tensor in summed.parameters.tensors(drawn(theta), summed.dtype).items()
+    }
+    for varied in (
+        (True, False) if theta.device.type == "cpu" else (False,)
+    ):  # elsewhere a bad index ends the process
         several = made_up(records, summed.dtype, _of_both_signs, BESIDE, varied=varied)
         several = tree_map(lambda a: a.to(theta.device), several)
         try:
             with Coarsest() as seen, Rounding() as short:
-                alone = [_alone(summed, trained, constants, tree_map(lambda a, at=i: a[at], several))
-                         for i in range(BESIDE)]
+                alone = [
+                    _alone(summed, trained, constants, tree_map(lambda a, at=i: a[at], several))
+                    for i in range(BESIDE)
+                ]
             break
         except (RuntimeError, IndexError) as error:
             if not varied:
-                raise InputError("model", "and its loss must have a gradient on one made-up record", said(error),
-                                 "where torch asks for contiguous tensors, call .contiguous() before it") from error
+                raise InputError(
+                    "model",
+                    "and its loss must have a gradient on one made-up record",
+                    said(error),
+                    "where torch asks for contiguous tensors, call .contiguous() before it",
+                ) from error
     if summed.exact:
         seen.check_double(rounded=short.seen)
     try:
         with Padded() as lookups:
             together = replace(summed, layers=()).contributions(trained, constants, several)
     except RuntimeError as error:
-        raise InputError("model", "must be one that torch.func.vmap takes, without random numbers or changes in place",
-                         said(error), "lastiterate.torch.private_version(module) exchanges recurrent layers; a "
-                         "smaller microbatch is for what checkpointed layers are") from None
+        raise InputError(
+            "model",
+            "must be one that torch.func.vmap takes, without random numbers or changes in place",
+            said(error),
+            "lastiterate.torch.private_version(module) exchanges recurrent layers; a "
+            "smaller microbatch is for what checkpointed layers are",
+        ) from None
     lookups.check()
     for i, one in enumerate(alone if not seen.coarse else ()):
         size = max(float(slope.abs().max()) if slope.numel() else 0.0 for slope in one.values())
         for name, slope in one.items() if math.isfinite(size) else ():
-            if not torch.allclose(together[name].each()[i], slope, rtol=LEAST, atol=LEAST * size / 10 + 1e-9):
+            if not torch.allclose(
+                together[name].each()[i], slope, rtol=LEAST, atol=LEAST * size / 10 + 1e-9
+            ):
                 raise _mixing(summed)
     if seen.coarse:  # rounding turns units on and off
         wanted = torch.cat([one[name] for one in alone for name in one])
         given = torch.cat([together[name].each()[i] for i, one in enumerate(alone) for name in one])
         if float((given - wanted).norm()) > COARSE * float(wanted.norm()):
             raise _mixing(summed)
-    if seen.coarse or theta.device.type == "cpu":  # elsewhere sums may have another order every time
+    if (
+        seen.coarse or theta.device.type == "cpu"
+    ):  # elsewhere sums may have another order every time
         _check_bits(summed, trained, constants, several)
     return seen.tolerance
 
 
 def _check_bits(summed: PerRecord, trained: State, constants: State, several: object) -> None:
-    """Refuse a record whose gradient at one place has other bits beside its own copies than beside loud records: what
-    a kernel adds in which order depends on shapes and places alone, never on the numbers."""
+    """Refuse a record whose gradient at one place has other bits beside its own copies than beside
+    loud records: what a kernel adds in which order depends on shapes and places alone, never on the
+    numbers."""
     plain = replace(summed, layers=())
     for place in (0, BESIDE - 1):
-        own = tree_map(lambda a, at=place: a[at:at + 1].expand_as(a).contiguous(), several)
-        loud = tree_map(lambda a, b, at=place: torch.cat([
-            a[:at] * LOUD, b[at:at + 1], a[at + 1:] * LOUD]) if a.is_floating_point() else a, several, own)
+        own = tree_map(lambda a, at=place: a[at : at + 1].expand_as(a).contiguous(), several)
+        loud = tree_map(
+            lambda a, b, at=place: (
+                torch.cat([a[:at] * LOUD, b[at : at + 1], a[at + 1 :] * LOUD])
+                if a.is_floating_point()
+                else a
+            ),
+            several,
+            own,
+        )
         one, two = (plain.contributions(trained, constants, records) for records in (own, loud))
         for name in one:
-            if not torch.equal(one[name].each()[place].nan_to_num(), two[name].each()[place].nan_to_num()):
+            if not torch.equal(
+                one[name].each()[place].nan_to_num(), two[name].each()[place].nan_to_num()
+            ):
                 raise _mixing(summed)
 
 
 def _mixing(summed: PerRecord) -> InputError:
-    return InputError("model", "must treat every record alone, and a record's gradient depends on those that it is "
-                      "vectorised with", type(summed.module).__name__, "look for functions with a vmap of their own")
+    return InputError(
+        "model",
+        "must treat every record alone, and a record's gradient depends on those that it is "
+        "vectorised with",
+        type(summed.module).__name__,
+        "look for functions with a vmap of their own",
+    )
 
 
-def _alone(summed: PerRecord, trained: State, constants: State, record: tuple[Any, ...]) -> dict[str, torch.Tensor]:
+def _alone(
+    summed: PerRecord, trained: State, constants: State, record: tuple[Any, ...]
+) -> dict[str, torch.Tensor]:
     """One record's gradients by name, (entries,) float64, without ``vmap``."""
     leaves = {name: tensor.clone().requires_grad_() for name, tensor in trained.items()}
     with torch.enable_grad():
         value = summed.value(constants | leaves, in_precision(record, summed.dtype))
-        slopes = torch.autograd.grad(value, list(leaves.values()), allow_unused=True) if value.requires_grad else \
-            [None] * len(leaves)
-    return {name: (torch.zeros_like(leaf) if slope is None else slope).double().reshape(-1)
-            for (name, leaf), slope in zip(leaves.items(), slopes, strict=True)}
+        slopes = (
+            torch.autograd.grad(value, list(leaves.values()), allow_unused=True)
+            if value.requires_grad
+            else [None] * len(leaves)
+        )
+    return {
+        name: (torch.zeros_like(leaf) if slope is None else slope).double().reshape(-1)
+        for (name, leaf), slope in zip(leaves.items(), slopes, strict=True)
+    }
 
 
-def constant_gradients(summed: PerRecord, theta: torch.Tensor, constants: State, records: tuple[Any, ...]) -> list[str]:
+def constant_gradients(
+    summed: PerRecord, theta: torch.Tensor, constants: State, records: tuple[Any, ...]
+) -> list[str]:
     """Parameters by which all made-up records have one gradient, bit for bit, at several points."""
+
     def remaining(varied: bool) -> list[str]:
         several = made_up(records, summed.dtype, _of_both_signs, BESIDE, varied=varied)
-        several, names = tree_map(lambda a: a.to(theta.device), several), list(summed.parameters.names)
+        several, names = (
+            tree_map(lambda a: a.to(theta.device), several),
+            list(summed.parameters.names),
+        )
         for which in range(POINTS):
             if names:
-                at = {name: tensor.detach() for name, tensor
-                      in summed.parameters.tensors(drawn(theta, which), summed.dtype).items()}
-                first, *rest = (_alone(summed, at, constants, tree_map(lambda a, i=i: a[i], several))
-                                for i in range(BESIDE))
-                names = [name for name in names if all(torch.equal(first[name], other[name]) for other in rest)]
+                at = {
+                    name: tensor.detach()
+                    for name, tensor in summed.parameters.tensors(
+                        drawn(theta, which), summed.dtype
+                    ).items()
+                }
+                first, *rest = (
+                    _alone(summed, at, constants, tree_map(lambda a, i=i: a[i], several))
+                    for i in range(BESIDE)
+                )
+                names = [
+                    name
+                    for name in names
+                    if all(torch.equal(first[name], other[name]) for other in rest)
+                ]
         return names
 
     try:

@@ -3,51 +3,59 @@
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
+
 import torch
 from torch.fx import Graph, GraphModule, Node
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map
-from torch.utils.weak import WeakTensorKeyDictionary
-from collections import Counter
-from collections.abc import Callable
-from functools import partial
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
+from torch.utils.weak import WeakTensorKeyDictionary
+
 from lastiterate.torch.parameters import State
 
-
-# The operations that a computation is made of, written down while it is executed, as a function that executes them.
-#
-# Below the layers that differentiate and vectorise: there every operation is one of plain tensors. What torch offers for
-# this knows shapes apart from numbers, and costs ten times as much.
+# The operations that a computation is made of, written down while it is executed, as a function
+# that executes them.  Below the layers that differentiate and vectorise: there every operation is
+# one of plain tensors. What torch offers for this knows shapes apart from numbers, and costs ten
+# times as much.
 
 # pyright: reportMissingImports=false
-
 
 
 Flat = Callable[..., tuple[torch.Tensor, ...]]
 
 
 class Recorder(TorchDispatchMode):
-    """Sees every operation on tensors; those that no operation gave and nobody handed over are constants.
+    """Sees every operation on tensors; those that no operation gave and nobody handed over are
+    constants.
 
-    **Guarantee:** an operation that gives anything but tensors, or tensors whose shape follows from numbers, ends the
-    recording: code could decide by it.
+    **Guarantee:** an operation that gives anything but tensors, or tensors whose shape follows from
+    numbers, ends the recording: code could decide by it.
     """
 
     def __init__(self, leaves: Sequence[torch.Tensor]) -> None:
         super().__init__()
         self.graph, self.constants = Graph(), dict[str, torch.Tensor]()
-        self._nodes = WeakTensorKeyDictionary()  # by identity, and none by the number of one that is gone
+        self._nodes = (
+            WeakTensorKeyDictionary()
+        )  # by identity, and none by the number of one that is gone
         for i, leaf in enumerate(leaves):
             self._nodes[leaf] = self.graph.placeholder(f"given_{i}")
 
-    def __torch_dispatch__(self, func: Any, types: object, args: tuple[Any, ...] = (),
-                           kwargs: dict[str, Any] | None = None) -> Any:
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
         if torch.Tag.dynamic_output_shape in func.tags:
             raise TypeError("cannot be repeated")
-        node = self.graph.call_function(func, tree_map(self._named, args), tree_map(self._named, kwargs or {}))
+        node = self.graph.call_function(
+            func, tree_map(self._named, args), tree_map(self._named, kwargs or {})
+        )
         found = func(*args, **(kwargs or {}))
         if isinstance(found, tuple | list):
             for i, each in enumerate(found):
@@ -84,42 +92,46 @@ def recorded(function: Flat, leaves: Sequence[torch.Tensor]) -> Flat:
     return recorder.function(results)
 
 
-# Vectorised gradients of small chunks as a list of operations, executed without what Python does between them.
-#
-# Where a chunk has little to compute most of a step's time is Python's: wrapping tensors, looking for layers, composing
-# functions. What is executed is the same for all chunks of one form, so it is traced and executed again.
+# Vectorised gradients of small chunks as a list of operations, executed without what Python does
+# between them.  Where a chunk has little to compute most of a step's time is Python's: wrapping
+# tensors, looking for layers, composing functions. What is executed is the same for all chunks of
+# one form, so it is traced and executed again.
 
 # pyright: reportMissingImports=false
 
 
-
-
 OFTEN = 12
-"""Repetitions that gain about as much time as a trace takes, where a chunk has little to compute; where it has more, a
-trace takes longer, so that twice as many are asked for where they are only expected."""
+"""Repetitions that gain about as much time as a trace takes, where a chunk has little to compute;
+where it has more, a trace takes longer, so that twice as many are asked for where they are only
+expected."""
 SMALL = 2**22
-"""Numbers that a computation gives, at most: of larger ones Python's part is not worth the memory of the comparison."""
+"""Numbers that a computation gives, at most: of larger ones Python's part is not worth the memory
+of the comparison."""
 Computed = Callable[[Any, Any, Any], Any]
 """From trained tensors, constants and records, all nested, to nested tensors."""
 
 
 class Repeated:
-    """What ``compute`` gives, which is a function of the numbers of its arguments and of nothing else.
+    """What ``compute`` gives, which is a function of the numbers of its arguments and of nothing
+    else.
 
-    **Guarantee:** the bits are those of ``compute``: the same operations in the same order, compared on made-up records
-    once for every form, at parameters and records other than those they were written down for. No number of a record is
-    in a trace. What cannot be traced, such as code that looks at a
-    number before it decides, is computed as it is written, every time.
+    **Guarantee:** the bits are those of ``compute``: the same operations in the same order,
+    compared on made-up records once for every form, at parameters and records other than those they
+    were written down for. No number of a record is in a trace. What cannot be traced, such as code
+    that looks at a number before it decides, is computed as it is written, every time.
     """
 
     def __init__(self, steps: int = 0) -> None:
-        """``steps``: of the run, which has as many chunks at least: what a trace still gains follows from it."""
+        """``steps``: of the run, which has as many chunks at least: what a trace still gains
+        follows from it."""
         self._steps = steps
         self._seen = Counter[Any]()
         self._known = dict[Any, tuple[Any, Any] | None]()
         self._calls = 0
 
-    def __call__(self, compute: Computed, trained: State, constants: State, records: tuple[Any, ...]) -> Any:
+    def __call__(
+        self, compute: Computed, trained: State, constants: State, records: tuple[Any, ...]
+    ) -> Any:
         self._calls += 1
         leaves, structure = tree_flatten((trained, constants, records))
         form = (structure, *((leaf.shape, leaf.dtype) for leaf in leaves))
@@ -129,19 +141,25 @@ class Repeated:
         self._seen[form] += 1
         if form not in self._known and self._worth(form):
             small = sum(each.numel() for each in tree_leaves(computed)) <= SMALL
-            self._known[form] = traced_on(compute, trained, constants, tree_map(made_like, records)) if small else None
+            self._known[form] = (
+                traced_on(compute, trained, constants, tree_map(made_like, records))
+                if small
+                else None
+            )
         return computed
 
     def _worth(self, form: object) -> bool:
-        """Whether a form was seen so often that it may well come as often again; or is expected often enough, by its
-        share of the chunks until now."""
+        """Whether a form was seen so often that it may well come as often again; or is expected
+        often enough, by its share of the chunks until now."""
         calls, seen = self._calls, self._seen[form]
         return seen >= OFTEN or seen * (self._steps - calls) >= 2 * OFTEN * calls
 
 
-def traced_on(compute: Computed, trained: State, constants: State, records: tuple[Any, ...]) -> tuple[Any, Any] | None:
-    """The operations on flat arguments, and how what they give is nested; None where they cannot be had, or where they
-    give other bits."""
+def traced_on(
+    compute: Computed, trained: State, constants: State, records: tuple[Any, ...]
+) -> tuple[Any, Any] | None:
+    """The operations on flat arguments, and how what they give is nested; None where they cannot be
+    had, or where they give other bits."""
     leaves, structure = tree_flatten((trained, constants, records))
     nested = list[Any]()
 
@@ -151,12 +169,22 @@ def traced_on(compute: Computed, trained: State, constants: State, records: tupl
         return tuple(tensors)
 
     try:
-        again, others = recorded(flat, leaves), tree_leaves((tree_map(beside, trained), constants,
-                                                             tree_map(partial(made_like, seed=3), records)))
+        again, others = (
+            recorded(flat, leaves),
+            tree_leaves(
+                (
+                    tree_map(beside, trained),
+                    constants,
+                    tree_map(partial(made_like, seed=3), records),
+                )
+            ),
+        )
         # on other numbers: what the code made a constant of theirs would be seen
         pairs = zip(again(*others), flat(*others), strict=True)
-        same = all(one.dtype == two.dtype and one.shape == two.shape and torch.equal(bits(one), bits(two))
-                   for one, two in pairs)
+        same = all(
+            one.dtype == two.dtype and one.shape == two.shape and torch.equal(bits(one), bits(two))
+            for one, two in pairs
+        )
     except Exception:  # the code in a trace raises errors of many kinds
         return None
     return (again, nested[0]) if same else None

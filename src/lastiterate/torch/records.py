@@ -2,39 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, final
+
 import numpy as np
 import torch
-from lastiterate.errors import InputError
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 from torch.utils._pytree import tree_leaves, tree_map
+
 from lastiterate.engine.streaming.source import first_record
+from lastiterate.errors import InputError
 from lastiterate.release.training_request import is_source
 from lastiterate.run.run import Run
 
-
-# A torch Dataset of any size as records that are read in pieces, by several threads where that is asked for.
+# A torch Dataset of any size as records that are read in pieces, by several threads where that is
+# asked for.
 
 # pyright: reportMissingImports=false
-
-
-
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class DatasetPieces:
-    """The items of ``dataset``, tuples of tensors or numbers: what the module takes, then what the loss takes.
+    """The items of ``dataset``, tuples of tensors or numbers: what the module takes, then what the
+    loss takes.
 
-    An item is a function of its number alone, and may be asked for by several threads: random transformations belong in
-    ``train(augment=)``. ``num_workers``: threads that read the items of a piece; they change no bit. A run that reads
-    records again reads them from an encrypted scratch file.
+    An item is a function of its number alone, and may be asked for by several threads: random
+    transformations belong in ``train(augment=)``. ``num_workers``: threads that read the items of a
+    piece; they change no bit. A run that reads records again reads them from an encrypted scratch
+    file.
     """
 
     dataset: torch.utils.data.Dataset[Any]
@@ -44,7 +43,9 @@ class DatasetPieces:
     def __post_init__(self) -> None:
         data, workers = self.dataset, self.num_workers
         if isinstance(data, torch.utils.data.IterableDataset) or not hasattr(data, "__len__"):
-            raise InputError("dataset", "must be a Dataset with a length and numbered items", type(data).__name__)
+            raise InputError(
+                "dataset", "must be a Dataset with a length and numbered items", type(data).__name__
+            )
         if isinstance(workers, bool) or not isinstance(workers, int) or not 0 <= workers <= 64:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError("num_workers", "must be a whole number 0 .. 64", workers)
 
@@ -71,33 +72,47 @@ def item_of(dataset: torch.utils.data.Dataset[Any], number: int) -> Any:
     try:
         return dataset[number]
     except Exception as error:
-        raise InputError("data", "must give an item for every number below its length: its __getitem__ raised an error",
-                         type(error).__name__, "ask the Dataset for its items in a loop to see it") from None
+        raise InputError(
+            "data",
+            "must give an item for every number below its length: its __getitem__ raised an error",
+            type(error).__name__,
+            "ask the Dataset for its items in a loop to see it",
+        ) from None
 
 
 def _stacked(items: list[Any]) -> tuple[np.ndarray, ...]:
     """Items as arrays with the records along their first axis."""
     rows = [item if isinstance(item, tuple | list) else (item,) for item in items]
     try:
-        arrays = tuple(np.stack([np.asarray(part) for part in parts]) for parts in zip(*rows, strict=True))
+        arrays = tuple(
+            np.stack([np.asarray(part) for part in parts]) for parts in zip(*rows, strict=True)
+        )
     except (ValueError, TypeError, RuntimeError):
-        raise InputError("data", "must have items of the same parts and shapes, made of tensors or numbers", None,
-                         "fill up what is shorter") from None
+        raise InputError(
+            "data",
+            "must have items of the same parts and shapes, made of tensors or numbers",
+            None,
+            "fill up what is shorter",
+        ) from None
     if any(part.dtype.kind not in "fiub" for part in arrays):
-        raise InputError("data", "must have items made of tensors or numbers", None,
-                         "a tuple of them: dictionaries are taken where the Dataset itself is given to train")
+        raise InputError(
+            "data",
+            "must have items made of tensors or numbers",
+            None,
+            "a tuple of them: dictionaries are taken where the Dataset itself is given to train",
+        )
     return arrays
 
 
-# What a module takes and answers beside plain tensors: dictionaries, classes of its own, caches, means of a batch.
+# What a module takes and answers beside plain tensors: dictionaries, classes of its own, caches,
+# means of a batch.
 
 # pyright: reportMissingImports=false
 
 
-
-
 def as_dictionary(given: object) -> Any:
-    """A mapping of a class of its own, as tokenizers give one, as a dictionary; anything else as it is."""
+    """A mapping of a class of its own, as tokenizers give one, as a dictionary; anything else as it
+    is."""
     return dict(given) if isinstance(given, Mapping) else given
 
 
@@ -109,8 +124,9 @@ def answered(module: torch.nn.Module, records: object) -> Any:
 
 
 def tensors_in(output: object) -> Iterator[torch.Tensor]:
-    """The tensors with axes that a module answers. Numbers without one are means over the batch, such as a loss that
-    the module computes itself; what is no tensor, such as a cache for later words, is nobody's answer."""
+    """The tensors with axes that a module answers. Numbers without one are means over the batch,
+    such as a loss that the module computes itself; what is no tensor, such as a cache for later
+    words, is nobody's answer."""
     for leaf in tree_leaves(output):
         if isinstance(leaf, torch.Tensor):
             if leaf.dim() > 0:
@@ -120,7 +136,9 @@ def tensors_in(output: object) -> Iterator[torch.Tensor]:
 
 
 def without_batch(output: object) -> Any:
-    """What the module answers for one record: its tensors without the batch axis, all else as it is, in its classes."""
+    """What the module answers for one record: its tensors without the batch axis, all else as it
+    is, in its classes."""
+
     def one(leaf: object) -> Any:
         if isinstance(leaf, torch.Tensor):
             return leaf[0] if leaf.dim() > 0 else leaf
@@ -130,22 +148,28 @@ def without_batch(output: object) -> Any:
 
 
 def by_record(output: object, count: int, make: Callable[[torch.Tensor], Any]) -> Any:
-    """What ``make`` makes of the tensors that a module answers for each of ``count`` records, in tuples and
-    dictionaries; None where there are none."""
+    """What ``make`` makes of the tensors that a module answers for each of ``count`` records, in
+    tuples and dictionaries; None where there are none."""
     if isinstance(output, torch.Tensor):
         return make(output) if output.dim() > 0 and len(output) == count else None
     if isinstance(output, Mapping):
         parts = {name: by_record(each, count, make) for name, each in output.items()}
         return {name: made for name, made in parts.items() if made is not None} or None
     if isinstance(output, tuple | list):
-        return tuple(made for each in output if (made := by_record(each, count, make)) is not None) or None
+        return (
+            tuple(made for each in output if (made := by_record(each, count, make)) is not None)
+            or None
+        )
     return None
 
 
 def as_arrays(output: object, count: int) -> Any:
     """The same as arrays; NumPy has no bfloat16."""
-    return by_record(output, count, lambda tensor: (
-        tensor.float() if tensor.dtype == torch.bfloat16 else tensor).cpu().numpy())
+    return by_record(
+        output,
+        count,
+        lambda tensor: (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).cpu().numpy(),
+    )
 
 
 def joined(parts: list[Any]) -> Any:
@@ -153,22 +177,22 @@ def joined(parts: list[Any]) -> Any:
     return tree_map(lambda *each: np.concatenate(each), *parts)
 
 
-# Records from a torch Dataset, tensors or arrays: nested tensors with the records along their first axis.
+# Records from a torch Dataset, tensors or arrays: nested tensors with the records along their first
+# axis.
 
 # pyright: reportMissingImports=false
-
-
 
 
 UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
 
 
 def records_of(run: Run, data: Any, device: torch.device) -> tuple[Any, ...]:
-    """The run's n records as a tuple: what the module takes, then what the loss takes beside its output.
+    """The run's n records as a tuple: what the module takes, then what the loss takes beside its
+    output.
 
-    Tensors stay where they are: on the CPU, or on the module's device. Of a source that is read in pieces it is the
-    first record alone, whose form all others have. Errors: another number of records than n, numbers that are not
-    finite, tensors on a third device.
+    Tensors stay where they are: on the CPU, or on the module's device. Of a source that is read in
+    pieces it is the first record alone, whose form all others have. Errors: another number of
+    records than n, numbers that are not finite, tensors on a third device.
     """
     n = run.n
     if is_source(data):
@@ -178,17 +202,31 @@ def records_of(run: Run, data: Any, device: torch.device) -> tuple[Any, ...]:
     n = records_in(data, n) if run.nominal else n
     parts = stacked(data, n) if isinstance(data, torch.utils.data.Dataset) else whole(data)
     if not isinstance(parts, tuple) or len(parts) < 1:
-        raise InputError("data", "must be a Dataset, a dictionary, or a tuple: what the module takes, then what the "
-                         "loss takes", type(parts).__name__, "write (x, y)")
+        raise InputError(
+            "data",
+            "must be a Dataset, a dictionary, or a tuple: what the module takes, then what the "
+            "loss takes",
+            type(parts).__name__,
+            "write (x, y)",
+        )
     records = tensors_of(parts)
     check_lengths(records, n)
     leaves = tree_leaves(records)
     for leaf in leaves:
         if leaf.device.type != "cpu" and leaf.device != device:
-            raise InputError("data", f"must lie on the CPU or on the module's device, {device}", str(leaf.device),
-                             "move the module or the data")
+            raise InputError(
+                "data",
+                f"must lie on the CPU or on the module's device, {device}",
+                str(leaf.device),
+                "move the module or the data",
+            )
         if (leaf.is_floating_point() or leaf.is_complex()) and not bool(torch.isfinite(leaf).all()):
-            raise InputError("data", "must be finite numbers", "NaN or infinity", "fill or drop those values first")
+            raise InputError(
+                "data",
+                "must be finite numbers",
+                "NaN or infinity",
+                "fill or drop those values first",
+            )
     if not leaves:
         raise InputError("data", "must hold at least one tensor", None)
     return records
@@ -206,24 +244,42 @@ def check_lengths(records: tuple[Any, ...], n: int) -> None:
     """Refuse tensors or arrays of another length than n."""
     for leaf in tree_leaves(records):
         if np.ndim(leaf) < 1 or np.shape(leaf)[0] != n:
-            raise InputError("data", f"must have the run's n = {n} records along the first axis of every tensor",
-                             tuple(np.shape(leaf)))
+            raise InputError(
+                "data",
+                f"must have the run's n = {n} records along the first axis of every tensor",
+                tuple(np.shape(leaf)),
+            )
 
 
 def check_items(data: Any, n: int) -> None:
     """Refuse a Dataset of another number of items than n, or one without numbers."""
     if isinstance(data, torch.utils.data.IterableDataset) or not hasattr(data, "__len__"):
-        raise InputError("data", "must be a Dataset with a length and numbered items", type(data).__name__,
-                         "the run decides which record is in which batch")
+        raise InputError(
+            "data",
+            "must be a Dataset with a length and numbered items",
+            type(data).__name__,
+            "the run decides which record is in which batch",
+        )
     if len(data) != n:
-        raise InputError("data", f"must have the run's n = {n} records", len(data), "set n to the length of the data")
+        raise InputError(
+            "data",
+            f"must have the run's n = {n} records",
+            len(data),
+            "set n to the length of the data",
+        )
 
 
 def whole(data: object) -> Any:
-    """Records as a tuple of their parts: a dictionary is all that the module takes, with nothing for the loss besides.
-    """
+    """Records as a tuple of their parts: a dictionary is all that the module takes, with nothing
+    for the loss besides."""
     data = as_dictionary(data)
-    return (data,) if isinstance(data, dict) else tuple(map(as_dictionary, data)) if isinstance(data, tuple) else data
+    return (
+        (data,)
+        if isinstance(data, dict)
+        else tuple(map(as_dictionary, data))
+        if isinstance(data, tuple)
+        else data
+    )
 
 
 def tensors_of(records: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -232,19 +288,29 @@ def tensors_of(records: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def numpy_targets(records: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The first two parts of records, the second as an array of NumPy where it is one tensor: what a class is read of.
-    """
-    return (records[0], *(part.numpy(force=True) if isinstance(part, torch.Tensor) else part for part in records[1:2]))
+    """The first two parts of records, the second as an array of NumPy where it is one tensor: what
+    a class is read of."""
+    return (
+        records[0],
+        *(
+            part.numpy(force=True) if isinstance(part, torch.Tensor) else part
+            for part in records[1:2]
+        ),
+    )
 
 
 def blank(records: tuple[Any, ...]) -> tuple[Any, ...]:
     """One record of zeros, of the shapes and types of these; no number is read."""
+
     def one(value: object) -> torch.Tensor:
         held = value if isinstance(value, torch.Tensor) else np.asarray(value)
         if not held.ndim:
-            raise InputError("data", "must be tensors or arrays with the records along their first axis",
-                             type(value).__name__, "write np.asarray(...) around lists; texts of several lengths are "
-                             "filled up first")
+            raise InputError(
+                "data",
+                "must be tensors or arrays with the records along their first axis",
+                type(value).__name__,
+                "write np.asarray(...) around lists; texts of several lengths are filled up first",
+            )
         if isinstance(held, torch.Tensor):
             return long(torch.zeros((1, *held.shape[1:]), dtype=held.dtype))
         return tensors_of((np.zeros((1, *held.shape[1:]), held.dtype),))[0]
@@ -265,8 +331,8 @@ def _tensors(part: object, name: str = "data") -> Any:
 
 
 def long(values: torch.Tensor) -> torch.Tensor:
-    """As torch takes them: whole numbers along one axis are class indices, which are long integers, and so are wide
-    ones without a sign, with which it hardly computes."""
+    """As torch takes them: whole numbers along one axis are class indices, which are long integers,
+    and so are wide ones without a sign, with which it hardly computes."""
     whole = not (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool)
     return values.long() if whole and (values.dim() == 1 or values.dtype in UNSIGNED) else values
 
@@ -276,17 +342,26 @@ def stacked(data: Any, n: int) -> tuple[Any, ...]:
     check_items(data, n)
     if type(data) is torch.utils.data.TensorDataset:
         return data.tensors
-    items = [item if isinstance(item, tuple) else tuple(item) if isinstance(item, list) else (item,)
-             for item in (item_of(data, i) for i in range(n))]
+    items = [
+        item if isinstance(item, tuple) else tuple(item) if isinstance(item, list) else (item,)
+        for item in (item_of(data, i) for i in range(n))
+    ]
     try:
-        return tuple(torch.utils.data.default_collate(list(part)) for part in zip(*items, strict=True))
+        return tuple(
+            torch.utils.data.default_collate(list(part)) for part in zip(*items, strict=True)
+        )
     except (RuntimeError, TypeError, ValueError):
-        raise InputError("data", "must have items of the same parts and shapes, made of tensors or numbers", None,
-                         "fill up what is shorter") from None
+        raise InputError(
+            "data",
+            "must have items of the same parts and shapes, made of tensors or numbers",
+            None,
+            "fill up what is shorter",
+        ) from None
 
 
 def positional(data: object) -> int:
-    """How many parts a module takes by position, of records as ``train`` takes them; 0 where it takes them by name.
+    """How many parts a module takes by position, of records as ``train`` takes them; 0 where it
+    takes them by name.
 
     Records that are read in pieces have one part for the module.
     """
@@ -295,11 +370,11 @@ def positional(data: object) -> int:
 
 
 def inputs_of(x: object, parts: int | None) -> Any:
-    """What a module takes, of records with or without what the loss takes beside: tensors of one length, nested as they
-    are given.
+    """What a module takes, of records with or without what the loss takes beside: tensors of one
+    length, nested as they are given.
 
-    ``parts``: ``positional`` of the records of the training, which says what a tuple of arrays is; None: not known. A
-    Dataset's items are read. Errors: anything else, and lengths that differ.
+    ``parts``: ``positional`` of the records of the training, which says what a tuple of arrays is;
+    None: not known. A Dataset's items are read. Errors: anything else, and lengths that differ.
     """
     if isinstance(x, torch.utils.data.Dataset):
         x = stacked(x, len(x) if hasattr(x, "__len__") else 0)  # type: ignore[arg-type]
@@ -307,18 +382,33 @@ def inputs_of(x: object, parts: int | None) -> Any:
     inputs = _tensors(x if isinstance(x, tuple | dict | torch.Tensor) else np.asarray(x), "x")
     leaves = tree_leaves(inputs)
     if not leaves or any(leaf.dim() < 1 or len(leaf) != len(leaves[0]) for leaf in leaves):
-        raise InputError("x", "must have records along the first axis, as many in every part",
-                         str([tuple(leaf.shape) for leaf in leaves])[:120])
+        raise InputError(
+            "x",
+            "must have records along the first axis, as many in every part",
+            str([tuple(leaf.shape) for leaf in leaves])[:120],
+        )
     if isinstance(inputs, tuple) and (parts == 1 or isinstance(inputs[0], tuple | dict)):
         inputs = inputs[0]  # the rest is for the loss
     given = len(inputs) if isinstance(inputs, tuple) else 1
     if given > 1 and parts is None:
-        raise InputError("x", "must say which of its parts the module takes, for the model does not", f"{given} parts",
-                         "give the one part alone, or ((a, b), y) for several")
+        raise InputError(
+            "x",
+            "must say which of its parts the module takes, for the model does not",
+            f"{given} parts",
+            "give the one part alone, or ((a, b), y) for several",
+        )
     if not isinstance(inputs, dict) and given != (parts or given):
-        raise InputError("x", f"must hold the {parts} parts that the module was trained on, as train takes them", given)
+        raise InputError(
+            "x",
+            f"must hold the {parts} parts that the module was trained on, as train takes them",
+            given,
+        )
     if not isinstance(inputs, dict) and parts == 0:
-        raise InputError("x", "must be a dictionary, by whose names the module was trained", f"{given} without names")
+        raise InputError(
+            "x",
+            "must be a dictionary, by whose names the module was trained",
+            f"{given} without names",
+        )
     return inputs
 
 

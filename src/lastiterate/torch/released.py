@@ -2,83 +2,101 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from typing import Any
-import torch
-from lastiterate.engine.exact_noise import draws_of
-from lastiterate.engine.exact_records import SHRINK, SUMMABLE, RecordGrid
-from lastiterate.engine.random import Key
-from lastiterate.engine.noise import Draws
-from lastiterate.torch.gradient_sums import PerRecord, among
-from lastiterate.torch.module_training import MEMORY, Prepared
-from lastiterate.torch.parameters import State
-from collections.abc import Iterator
-from torch.utils._pytree import tree_leaves, tree_map
-from lastiterate.errors import InputError
-from lastiterate.release.training_request import is_source
-from lastiterate.run.validation import check_kept
-from lastiterate.torch.gradient_sums import in_precision
-from lastiterate.torch.records import answered, as_arrays, joined
-from lastiterate.torch.records import inputs_of
 import copy
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
+
 import numpy as np
-from lastiterate.engine.exact_records import RecordGrid
-from lastiterate.release.training import augmented_by
-from lastiterate.release.released_model import Fitted
-from lastiterate.release.folder import Stored
-from lastiterate.release.training_request import Order, Unread
-from lastiterate.release.provenance import Written
-from lastiterate.release.network_model import check_loss
-from lastiterate.run.run import Run
-from lastiterate.torch.parameter_update import Effect, check_like, digest, effect_of
-from lastiterate.torch.randomness import drops
-from lastiterate.torch.module_checks import check_fits
-from lastiterate.torch.module_optimizer import name_of
-from lastiterate.torch.module_training import fit_module
-from lastiterate.torch.parameters import Grouped, Parameters
-from lastiterate.torch.records import positional, records_in, stacked
-from lastiterate.torch.module_training import fit_in_pieces
-from lastiterate.torch.module_training import loss_of
-from collections.abc import Callable, Sequence
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
 from lastiterate.audit.canaries import Neighbours
 from lastiterate.audit.end_to_end import Executed, Public
-from lastiterate.torch.module_training import prepare
-from lastiterate.torch.parameters import Grouped
+from lastiterate.engine.exact_noise import draws_of
+from lastiterate.engine.exact_records import SHRINK, SUMMABLE, RecordGrid
+from lastiterate.engine.noise import Draws
+from lastiterate.engine.random import Key
+from lastiterate.errors import InputError
+from lastiterate.release.folder import Stored
+from lastiterate.release.network_model import check_loss
+from lastiterate.release.provenance import Written
+from lastiterate.release.released_model import Fitted
+from lastiterate.release.training import augmented_by
+from lastiterate.release.training_request import Order, Unread, is_source
+from lastiterate.run.run import Run
+from lastiterate.run.validation import check_kept
+from lastiterate.torch.gradient_sums import PerRecord, among, in_precision
+from lastiterate.torch.module_checks import check_fits
+from lastiterate.torch.module_optimizer import name_of
+from lastiterate.torch.module_training import (
+    MEMORY,
+    Prepared,
+    fit_in_pieces,
+    fit_module,
+    loss_of,
+    prepare,
+)
+from lastiterate.torch.parameter_update import Effect, check_like, digest, effect_of
+from lastiterate.torch.parameters import Grouped, Parameters, State
+from lastiterate.torch.randomness import drops
+from lastiterate.torch.records import (
+    answered,
+    as_arrays,
+    inputs_of,
+    joined,
+    positional,
+    records_in,
+    stacked,
+)
 
-
-# Modules with exact noise: every record's clipped gradient rounded to a grid, summed as whole numbers.
+# Modules with exact noise: every record's clipped gradient rounded to a grid, summed as whole
+# numbers.
 
 # pyright: reportMissingImports=false
-
-
-
 
 
 @dataclass(frozen=True, eq=False)
 class ExactRecords(PerRecord):
     """``PerRecord`` on a grid.
 
-    **Guarantee:** a chunk's sum is the exact sum of one vector per record, of norm at most the clip, each a function of
-    that record and of the parameters alone; gradients that are not finite, or beyond the clip, count as 0.
+    **Guarantee:** a chunk's sum is the exact sum of one vector per record, of norm at most the
+    clip, each a function of that record and of the parameters alone; gradients that are not finite,
+    or beyond the clip, count as 0.
     """
 
     grid: RecordGrid = RecordGrid(0, 0)
 
-    def sums(self, trained: State, constants: State, records: tuple[Any, ...], real: torch.Tensor | None = None,
-             used: int | None = None) -> State:
+    def sums(
+        self,
+        trained: State,
+        constants: State,
+        records: tuple[Any, ...],
+        real: torch.Tensor | None = None,
+        used: int | None = None,
+    ) -> State:
         """Sums of the rounded gradients by name, (entries,) float64, multiples of the grid."""
         assert self.clip is not None
         gradients = self.contributions(trained, constants, records)
-        flat = torch.cat([gradients[name].each() * factor for name, factor
-                          in zip(self.parameters.names, self.parameters.scales, strict=True)], dim=1)
+        flat = torch.cat(
+            [
+                gradients[name].each() * factor
+                for name, factor in zip(self.parameters.names, self.parameters.scales, strict=True)
+            ],
+            dim=1,
+        )
         squares = flat.square().sum(1)
         counted = among(torch.isfinite(squares), real, used)
         factor = torch.clamp(self.clip * SHRINK / torch.clamp(squares.sqrt(), min=1e-300), max=1.0)
         factor = self.weighted(factor, records)
-        whole = torch.where(counted[:, None], flat * factor[:, None], 0.0).mul(2.0**self.grid.places).trunc()
-        within = (whole.square().sum(1) < SUMMABLE) & (whole.long().square().sum(1) <= self.grid.most_squared)
+        whole = (
+            torch.where(counted[:, None], flat * factor[:, None], 0.0)
+            .mul(2.0**self.grid.places)
+            .trunc()
+        )
+        within = (whole.square().sum(1) < SUMMABLE) & (
+            whole.long().square().sum(1) <= self.grid.most_squared
+        )
         total = torch.where(within[:, None], whole, 0.0).sum(0) * self.grid.step
         return dict(zip(self.parameters.names, total.split(self.parameters.sizes), strict=True))
 
@@ -90,8 +108,12 @@ def exactly(prepared: Prepared, key: Key) -> tuple[Prepared, Draws]:
     if places is not None:
         places = places.within(most)
         most = places.most
-    summed = ExactRecords(**{each.name: getattr(plain, each.name) for each in fields(plain)}, grid=grid)
-    return replace(prepared, summed=summed, most=most, places=places), draws_of(prepared.run, grid.step, key)
+    summed = ExactRecords(
+        **{each.name: getattr(plain, each.name) for each in fields(plain)}, grid=grid
+    )
+    return replace(prepared, summed=summed, most=most, places=places), draws_of(
+        prepared.run, grid.step, key
+    )
 
 
 # What a trained module answers for records, which are given as the training took them.
@@ -99,16 +121,16 @@ def exactly(prepared: Prepared, key: Key) -> tuple[Prepared, Draws]:
 # pyright: reportMissingImports=false
 
 
-
-
 AT_ONCE = 256
 """Records of one forward pass."""
 
 
 def predicted(module: torch.nn.Module, x: object, inputs: int | None) -> Any:
-    """The module's outputs for the records of ``x`` in evaluation mode: arrays, in tuples and dictionaries.
+    """The module's outputs for the records of ``x`` in evaluation mode: arrays, in tuples and
+    dictionaries.
 
-    ``inputs``: ``positional`` of the records that it was trained on. Errors: what the module does not take.
+    ``inputs``: ``positional`` of the records that it was trained on. Errors: what the module does
+    not take.
     """
     check_kept("x", x)
     training = [part for part in module.modules() if part.training]
@@ -125,19 +147,22 @@ def _answer(module: torch.nn.Module, records: object) -> Any:
     try:
         answer = as_arrays(answered(module, records), len(tree_leaves(records)[0]))
     except (RuntimeError, TypeError, IndexError, ValueError, AttributeError) as error:
-        raise InputError("x", "must hold records that the module takes", str(error).splitlines()[0][:120]) from None
+        raise InputError(
+            "x", "must hold records that the module takes", str(error).splitlines()[0][:120]
+        ) from None
     if answer is None:
         raise InputError("x", "must hold records for each of which the module answers", None)
     return answer
 
 
 def _some(module: torch.nn.Module, x: Any, inputs: int | None) -> Iterator[Any]:
-    """What the module takes, some records at a time, as precise as its parameters and where they are."""
+    """What the module takes, some records at a time, as precise as its parameters and where they
+    are."""
     where = next(module.parameters())
     for piece in x.pieces(AT_ONCE) if is_source(x) else (x,):
         records = in_precision(inputs_of(piece, inputs), where.dtype)
         for first in range(0, max(1, len(tree_leaves(records)[0])), AT_ONCE):
-            yield tree_map(lambda a, at=first: a[at:at + AT_ONCE].to(where.device), records)
+            yield tree_map(lambda a, at=first: a[at : at + AT_ONCE].to(where.device), records)
 
 
 # Torch modules trained by a described run: released, saved, loaded, predicted with.
@@ -145,10 +170,11 @@ def _some(module: torch.nn.Module, x: Any, inputs: int | None) -> Iterator[Any]:
 # pyright: reportMissingImports=false
 
 
-
-
-FIRST = ("the module's first parameters and buffers, and what the loss holds, are taken to be chosen without looking "
-         "at the data")
+FIRST = (
+    "the module's first parameters and buffers, and what the loss holds, are taken to be chosen "
+    "without looking "
+    "at the data"
+)
 INPUTS = "inputs"
 
 
@@ -156,10 +182,11 @@ INPUTS = "inputs"
 class FittedModule(Fitted):
     """The last iterate of a run on a torch module.
 
-    ``state``: the trained parameters by name, or all iterates of each, (T, ...), for release="all". ``module``: a
-    module of the caller's class with these parameters (``None`` where a folder was loaded without ``like=module``).
-    ``effect``: what the training changed, and the digest of all that it did not. ``inputs``: how many parts of a record
-    the module was given by position, 0 where it was given them by name, None where that is not known.
+    ``state``: the trained parameters by name, or all iterates of each, (T, ...), for release="all".
+    ``module``: a module of the caller's class with these parameters (``None`` where a folder was
+    loaded without ``like=module``). ``effect``: what the training changed, and the digest of all
+    that it did not. ``inputs``: how many parts of a record the module was given by position, 0
+    where it was given them by name, None where that is not known.
     """
 
     kind: ClassVar[str] = "torch"
@@ -182,25 +209,34 @@ class FittedModule(Fitted):
 
     def with_caveats(self, *caveats: str) -> FittedModule:
         """The same model; its certificate says this besides."""
-        return replace(self, proof=replace(self.certificate, caveats=(*self.certificate.caveats, *caveats)))
+        return replace(
+            self, proof=replace(self.certificate, caveats=(*self.certificate.caveats, *caveats))
+        )
 
     def predict(self, x: object) -> np.ndarray:
         """The module's outputs for the records of ``x``, in evaluation mode.
 
-        ``x``: records as ``train`` takes them, of which the first part counts: a tuple, a Dataset, a dictionary, or a
-        source that is read in pieces. Or that first part alone: an array or a tensor with the records along its first
-        axis, a tuple or a dictionary of several. What a tuple of arrays is follows from the training: ``(x, y)``, or
-        both inputs of a module that was trained on ``((a, b), y)``. Outputs are the module's own for each record, as
-        arrays in tuples or dictionaries; what it answers for a batch as a whole is left out, such as the loss of labels
-        that are among its inputs.
+        ``x``: records as ``train`` takes them, of which the first part counts: a tuple, a Dataset,
+        a dictionary, or a source that is read in pieces. Or that first part alone: an array or a
+        tensor with the records along its first axis, a tuple or a dictionary of several. What a
+        tuple of arrays is follows from the training: ``(x, y)``, or both inputs of a module that
+        was trained on ``((a, b), y)``. Outputs are the module's own for each record, as arrays in
+        tuples or dictionaries; what it answers for a batch as a whole is left out, such as the loss
+        of labels that are among its inputs.
         """
         if self.module is None or self.run.release == "all":
-            raise InputError("model", "must be a module with the last iterate to predict", None,
-                             "load the folder with like=module, or take an iterate from state")
+            raise InputError(
+                "model",
+                "must be a module with the last iterate to predict",
+                None,
+                "load the folder with like=module, or take an iterate from state",
+            )
         return predicted(self.module, x, self.inputs)
 
     def contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        dtypes = {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in self.state.items()}
+        dtypes = {
+            name: str(tensor.dtype).removeprefix("torch.") for name, tensor in self.state.items()
+        }
         effect = {} if self.effect is None else {"effect": self.effect.to_dict()}
         inputs = {} if self.inputs is None else {INPUTS: self.inputs}
         tensors = {name: _plain(tensor) for name, tensor in self.state.items()}
@@ -214,7 +250,9 @@ class FittedModule(Fitted):
 
 def _plain(tensor: torch.Tensor) -> np.ndarray:
     """An array of the file format; bfloat16 is stored as float32, which holds it exactly."""
-    return np.ascontiguousarray((tensor.float() if tensor.dtype == torch.bfloat16 else tensor).cpu().numpy())
+    return np.ascontiguousarray(
+        (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).cpu().numpy()
+    )
 
 
 def knows(model: object) -> bool:
@@ -230,40 +268,79 @@ def named(optimizer: Any, model: torch.nn.Module | Grouped) -> str:
 def draws(model: torch.nn.Module | Grouped, loss: object, augment: Any) -> list[str]:
     """An augmentation, and dropout that is switched on."""
     module: torch.nn.Module = model.module if isinstance(model, Grouped) else model
-    return [*augmented_by(augment), *(["dropout"] if any(drops(part) for part in module.modules()) else [])]
+    return [
+        *augmented_by(augment),
+        *(["dropout"] if any(drops(part) for part in module.modules()) else []),
+    ]
 
 
 def check(order: Order) -> Order:
-    """Refuse what cannot be trained, by the shapes of the records alone; a Dataset is read when it is paid for."""
+    """Refuse what cannot be trained, by the shapes of the records alone; a Dataset is read when it
+    is paid for."""
     run, data = order.certificate.run, order.data
     check_loss(run, order.loss)
     if order.exact:
         RecordGrid.of(run)
     order = replace(order, loss=loss_of(order.loss))
-    check_fits(run, order.model, order.loss, data, order.microbatch, kept=order.charging.kept_in is not None,
-               optimizer=order.optimizer, augment=order.augment)
+    check_fits(
+        run,
+        order.model,
+        order.loss,
+        data,
+        order.microbatch,
+        kept=order.charging.kept_in is not None,
+        optimizer=order.optimizer,
+        augment=order.augment,
+    )
     unread = isinstance(data, torch.utils.data.Dataset)
-    return replace(order, data=Unread(
-        lambda: stacked(data, records_in(data, run.n) if run.nominal else run.n))) if unread else order
+    return (
+        replace(
+            order,
+            data=Unread(lambda: stacked(data, records_in(data, run.n) if run.nominal else run.n)),
+        )
+        if unread
+        else order
+    )
 
 
 def fit(order: Order, key: Key | None) -> FittedModule:
     """Execute the run on ``loss(module(x), *rest)`` and release the last parameters."""
     run = order.certificate.run
-    how: Any = {"microbatch": order.microbatch, "progress": order.progress, "checkpoint": order.charging.checkpoint,
-                "optimizer": order.optimizer, "augment": order.augment}
+    how: Any = {
+        "microbatch": order.microbatch,
+        "progress": order.progress,
+        "checkpoint": order.charging.checkpoint,
+        "optimizer": order.optimizer,
+        "augment": order.augment,
+    }
     module = order.model.module if isinstance(order.model, Grouped) else order.model
     known = digest(Parameters.of(order.model).constants)
     if order.in_pieces:
-        parameters, theta = fit_in_pieces(run, order.model, order.loss, order.data, key, folder=order.scratch, **how)
+        parameters, theta = fit_in_pieces(
+            run, order.model, order.loss, order.data, key, folder=order.scratch, **how
+        )
     else:
-        parameters, theta = fit_module(run, order.model, order.loss, order.data, key,
-                                       executed_as=exactly if order.exact else None, **how)
+        parameters, theta = fit_module(
+            run,
+            order.model,
+            order.loss,
+            order.data,
+            key,
+            executed_as=exactly if order.exact else None,
+            **how,
+        )
     state = parameters.released(theta)
     released = _with(module, state) if run.release == "last" else None
-    return FittedModule(proof=order.certificate, delta=order.delta, exact=order.exact, run=run, state=state,
-                        module=released, effect=effect_of(run, parameters, module, released, known, state),
-                        inputs=positional(order.data))
+    return FittedModule(
+        proof=order.certificate,
+        delta=order.delta,
+        exact=order.exact,
+        run=run,
+        state=state,
+        module=released,
+        effect=effect_of(run, parameters, module, released, known, state),
+        inputs=positional(order.data),
+    )
 
 
 def _with(module: torch.nn.Module, state: dict[str, torch.Tensor]) -> torch.nn.Module:
@@ -278,7 +355,11 @@ def _with(module: torch.nn.Module, state: dict[str, torch.Tensor]) -> torch.nn.M
 
 def read(stored: Stored, like: object = None) -> FittedModule:
     """The model in a folder; ``like``: a module of the class that was trained, which is copied."""
-    run, tensors, dtypes = Run.from_dict(stored.model["run"]), stored.tensors(), stored.model.get("parameters")
+    run, tensors, dtypes = (
+        Run.from_dict(stored.model["run"]),
+        stored.tensors(),
+        stored.model.get("parameters"),
+    )
     if not isinstance(dtypes, dict) or dtypes.keys() != tensors.keys():
         raise _damaged("another list of parameters")
     state = {name: _narrowed(tensors[name], dtypes[name]) for name in tensors}
@@ -289,28 +370,46 @@ def read(stored: Stored, like: object = None) -> FittedModule:
     if like is not None:
         like = like.module if isinstance(like, Grouped) else like
         if not isinstance(like, torch.nn.Module):
-            raise InputError("like", "must be a module of the class that was trained", type(like).__name__)
+            raise InputError(
+                "like", "must be a module of the class that was trained", type(like).__name__
+            )
         named = dict(like.named_parameters())
         for name, tensor in state.items():
             if run.release == "last" and (name not in named or named[name].shape != tensor.shape):
                 shape = tuple(named[name].shape) if name in named else "missing"
-                raise InputError("like", f"must have a parameter {name} of shape {tuple(tensor.shape)}", shape)
+                raise InputError(
+                    "like", f"must have a parameter {name} of shape {tuple(tensor.shape)}", shape
+                )
         check_like(like, state, stored.model.get("effect"))
         module = _with(like, state) if run.release == "last" else None
-    return FittedModule(proof=Written(stored.certificate), delta=stored.certificate["delta"], run=run, state=state,
-                        module=module, inputs=inputs)
+    return FittedModule(
+        proof=Written(stored.certificate),
+        delta=stored.certificate["delta"],
+        run=run,
+        state=state,
+        module=module,
+        inputs=inputs,
+    )
 
 
 def _narrowed(array: np.ndarray, dtype: object) -> torch.Tensor:
     wanted = getattr(torch, dtype, None) if isinstance(dtype, str) else None
-    if not isinstance(wanted, torch.dtype) or not wanted.is_floating_point or not np.isfinite(array).all():
+    if (
+        not isinstance(wanted, torch.dtype)
+        or not wanted.is_floating_point
+        or not np.isfinite(array).all()
+    ):
         raise _damaged("arrays that are no finite numbers of a known precision")
     return torch.from_numpy(np.array(array)).to(wanted)
 
 
 def _damaged(what: str) -> InputError:
-    return InputError("parameters of the model", f"must be complete, and the folder holds {what}", None,
-                      "check it with lastiterate verify")
+    return InputError(
+        "parameters of the model",
+        f"must be complete, and the folder holds {what}",
+        None,
+        "check it with lastiterate verify",
+    )
 
 
 # A run on a module as audits train it: many models at once, one per key.
@@ -318,30 +417,34 @@ def _damaged(what: str) -> InputError:
 # pyright: reportMissingImports=false
 
 
-
-
-
 CLOSE = 1e-5
 """Relative distance below which two models of single precision are the same."""
 
 
 def trainer(run: Run, model: torch.nn.Module | Grouped, loss: object) -> Callable[..., np.ndarray]:
-    """What ``lastiterate.audit.audit(run, train=...)`` attacks: (features, target, keys, absent) -> (models, size).
+    """What ``lastiterate.audit.audit(run, train=...)`` attacks: (features, target, keys, absent) ->
+    (models, size).
 
-    Released parameters come as one vector per model, in the order of the module's trained parameters. ``absent``:
-    records whose gradients are zeroed. The module's parameters and loss are those of training, and so is the code.
+    Released parameters come as one vector per model, in the order of the module's trained
+    parameters. ``absent``: records whose gradients are zeroed. The module's parameters and loss are
+    those of training, and so is the code.
     """
     if run.release == "all":
-        raise InputError("release", "must be 'last' for audits of modules", run.release, "audit the last iterate")
+        raise InputError(
+            "release", "must be 'last' for audits of modules", run.release, "audit the last iterate"
+        )
 
-    def train(features: np.ndarray, target: np.ndarray, keys: np.ndarray, absent: Sequence[int] = ()) -> np.ndarray:
+    def train(
+        features: np.ndarray, target: np.ndarray, keys: np.ndarray, absent: Sequence[int] = ()
+    ) -> np.ndarray:
         return prepare(run, model, loss, (features, target)).many(keys, tuple(absent))
 
     return train
 
 
 class Stand(torch.nn.Module):
-    """-<parameters, record>: every record has the gradient that it is made of (see ``lastiterate.audit.networks``)."""
+    """-<parameters, record>: every record has the gradient that it is made of (see
+    ``lastiterate.audit.networks``)."""
 
     def __init__(self, shapes: dict[str, tuple[int, ...]]) -> None:
         super().__init__()
@@ -354,15 +457,21 @@ class Stand(torch.nn.Module):
 
 
 def stand_in(run: Run, shapes: dict[str, tuple[int, ...]]) -> Executed:
-    """The trainer of modules on a loss whose gradients are the records, for audits of a released module's run; and
-    ``train`` on the same module, as users call it."""
+    """The trainer of modules on a loss whose gradients are the records, for audits of a released
+    module's run; and ``train`` on the same module, as users call it."""
+
     def numbers(model: Fitted) -> np.ndarray:
         assert isinstance(model, FittedModule)
         return np.concatenate([model.state[name].double().numpy().ravel() for name in shapes])
 
     def call(pair: Neighbours) -> Public:
-        data = (np.asarray(pair.with_record.features, np.float32), np.asarray(pair.with_record.target, np.float32))
-        return Public(run, data, numbers, {"model": Stand(shapes), "loss": _itself, "microbatch": 2}, CLOSE)
+        data = (
+            np.asarray(pair.with_record.features, np.float32),
+            np.asarray(pair.with_record.target, np.float32),
+        )
+        return Public(
+            run, data, numbers, {"model": Stand(shapes), "loss": _itself, "microbatch": 2}, CLOSE
+        )
 
     return Executed(trainer(run, Stand(shapes), _itself), call)
 

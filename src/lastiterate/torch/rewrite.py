@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+from typing import Any, NamedTuple
+
 import torch
 import torch.nn.functional as functional
 from torch.nn.utils.rnn import PackedSequence
+
 from lastiterate.errors import InputError
-import copy
-from typing import NamedTuple
 from lastiterate.torch.modules import FUSED, MIXING, RANDOM, SPREAD, check_hooks, check_whole
 
-
-# Recurrent layers of ordinary operations, one time step after the other: ``torch.func.vmap`` takes them.
+# Recurrent layers of ordinary operations, one time step after the other: ``torch.func.vmap`` takes
+# them.
 
 # pyright: reportMissingImports=false
-
-
 
 
 States = tuple[torch.Tensor, ...]
@@ -27,15 +26,20 @@ NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
 
 
 class UnrolledRecurrence(torch.nn.Module):
-    """``torch.nn.LSTM``, ``GRU`` or ``RNN`` with the very parameters of ``layer`` under their names, and its outputs.
+    """``torch.nn.LSTM``, ``GRU`` or ``RNN`` with the very parameters of ``layer`` under their
+    names, and its outputs.
 
-    A state dictionary of one is a state dictionary of the other. Inputs are tensors: sequences of one length, filled up
-    where they differ. Dropout between layers is left out.
+    A state dictionary of one is a state dictionary of the other. Inputs are tensors: sequences of
+    one length, filled up where they differ. Dropout between layers is left out.
     """
 
     def __init__(self, layer: torch.nn.RNNBase) -> None:
         super().__init__()
-        self.mode, self.batch_first, self.num_layers = layer.mode, layer.batch_first, layer.num_layers
+        self.mode, self.batch_first, self.num_layers = (
+            layer.mode,
+            layer.batch_first,
+            layer.num_layers,
+        )
         self.directions, self.hidden_size = 2 if layer.bidirectional else 1, layer.hidden_size
         self.proj_size = layer.proj_size
         for name, parameter in layer.named_parameters():
@@ -46,12 +50,19 @@ class UnrolledRecurrence(torch.nn.Module):
         return f"{self.mode}, {self.num_layers} layers, {self.directions} directions"
 
     def forward(self, values: torch.Tensor, first: object = None) -> tuple[torch.Tensor, Any]:
-        """As the layer's: outputs of all time steps, and the last states of every layer and direction."""
+        """As the layer's: outputs of all time steps, and the last states of every layer and
+        direction."""
         if isinstance(values, PackedSequence):
-            raise InputError("model", "must be given sequences as tensors, not packed ones", None,
-                             "fill them up to one length, and leave the rest out in the loss")
+            raise InputError(
+                "model",
+                "must be given sequences as tensors, not packed ones",
+                None,
+                "fill them up to one length, and leave the rest out in the loss",
+            )
         alone = values.dim() == 2
-        values = values.unsqueeze(0) if alone else values if self.batch_first else values.transpose(0, 1)
+        values = (
+            values.unsqueeze(0) if alone else values if self.batch_first else values.transpose(0, 1)
+        )
         begins = self._begin(values, first, alone)
         ends = list[States]()
         for layer in range(self.num_layers):
@@ -59,7 +70,9 @@ class UnrolledRecurrence(torch.nn.Module):
             for direction in range(self.directions):
                 number = layer * self.directions + direction
                 states = tuple(each[number] for each in begins)
-                outputs, end = self._through(values, states, f"_l{layer}" + "_reverse" * direction, direction == 1)
+                outputs, end = self._through(
+                    values, states, f"_l{layer}" + "_reverse" * direction, direction == 1
+                )
                 parts.append(outputs)
                 ends.append(end)
             values = torch.cat(parts, dim=-1)
@@ -75,15 +88,27 @@ class UnrolledRecurrence(torch.nn.Module):
         if first is not None:
             given = first if self.mode == "LSTM" else (first,)
             return tuple(each.unsqueeze(1) for each in given) if alone else tuple(given)
-        widths = (self.proj_size or self.hidden_size, *((self.hidden_size,) if self.mode == "LSTM" else ()))
-        return tuple(values.new_zeros(self.num_layers * self.directions, values.shape[0], width) for width in widths)
+        widths = (
+            self.proj_size or self.hidden_size,
+            *((self.hidden_size,) if self.mode == "LSTM" else ()),
+        )
+        return tuple(
+            values.new_zeros(self.num_layers * self.directions, values.shape[0], width)
+            for width in widths
+        )
 
-    def _through(self, values: torch.Tensor, states: States, end: str, backwards: bool) -> tuple[torch.Tensor, States]:
+    def _through(
+        self, values: torch.Tensor, states: States, end: str, backwards: bool
+    ) -> tuple[torch.Tensor, States]:
         """One layer in one direction: outputs (batch, time, width), and the last states."""
-        held: dict[str, torch.Tensor | None] = {name: self._parameters.get(name + end) for name in NAMES}
+        held: dict[str, torch.Tensor | None] = {
+            name: self._parameters.get(name + end) for name in NAMES
+        }
         weight = held["weight_ih"]
         assert weight is not None
-        moved = functional.linear(values, weight, held["bias_ih"])  # of all time steps at once: one use of the weight
+        moved = functional.linear(
+            values, weight, held["bias_ih"]
+        )  # of all time steps at once: one use of the weight
         steps = range(values.shape[1])
         hidden = list[torch.Tensor]()
         for time in reversed(steps) if backwards else steps:
@@ -91,7 +116,9 @@ class UnrolledRecurrence(torch.nn.Module):
             hidden.append(states[0])
         return torch.stack(hidden[::-1] if backwards else hidden, dim=1), states
 
-    def _step(self, moved: torch.Tensor, states: States, held: dict[str, torch.Tensor | None]) -> States:
+    def _step(
+        self, moved: torch.Tensor, states: States, held: dict[str, torch.Tensor | None]
+    ) -> States:
         """One time step, from what the input contributes."""
         weight, projection = held["weight_hh"], held["weight_hr"]
         assert weight is not None
@@ -102,7 +129,10 @@ class UnrolledRecurrence(torch.nn.Module):
             hidden = leave.sigmoid() * cell.tanh()
             return (hidden if projection is None else functional.linear(hidden, projection)), cell
         if self.mode == "GRU":
-            (reset, keep, new), (own_reset, own_keep, own_new) = moved.chunk(3, dim=-1), own.chunk(3, dim=-1)
+            (reset, keep, new), (own_reset, own_keep, own_new) = (
+                moved.chunk(3, dim=-1),
+                own.chunk(3, dim=-1),
+            )
             new = (new + (reset + own_reset).sigmoid() * own_new).tanh()
             keep = (keep + own_keep).sigmoid()
             return ((1 - keep) * new + keep * states[0],)
@@ -114,10 +144,9 @@ class UnrolledRecurrence(torch.nn.Module):
 # pyright: reportMissingImports=false
 
 
-
-
 MOST_GROUPS, LEAST_CHANNELS = 32, 4
-"""Groups of a normalisation at most, and channels in one of them at least (Wu and He 2018 have 32 and 16)."""
+"""Groups of a normalisation at most, and channels in one of them at least (Wu and He 2018 have 32
+and 16)."""
 
 
 class PrivateVersion(NamedTuple):
@@ -128,23 +157,30 @@ class PrivateVersion(NamedTuple):
 
 
 def private_version(module: torch.nn.Module) -> PrivateVersion:
-    """A copy without batch normalisation, dropout, recurrent kernels and copies to several devices; the module itself
-    stays as it is.
+    """A copy without batch normalisation, dropout, recurrent kernels and copies to several devices;
+    the module itself stays as it is.
 
-    Batch normalisation becomes group normalisation within a record, with the same weights and biases and without the
-    statistics of other records that it had collected: a net that was trained with them answers otherwise, and is
-    looked at on public records first. Dropout is switched off, instance normalisation collects no statistics.
-    LSTM, GRU and RNN become the same layers of ordinary operations, whose parameters have the same names: outputs are
-    equal to rounding, and a state dictionary of one is one of the other.
-    Errors: what is no module; a lazy part that has seen no batch yet; a module of which other processes hold a part;
-    hooks on gradients, which a copy would lose.
+    Batch normalisation becomes group normalisation within a record, with the same weights and
+    biases and without the statistics of other records that it had collected: a net that was trained
+    with them answers otherwise, and is looked at on public records first. Dropout is switched off,
+    instance normalisation collects no statistics. LSTM, GRU and RNN become the same layers of
+    ordinary operations, whose parameters have the same names: outputs are equal to rounding, and a
+    state dictionary of one is one of the other. Errors: what is no module; a lazy part that has
+    seen no batch yet; a module of which other processes hold a part; hooks on gradients, which a
+    copy would lose.
     """
     if not isinstance(module, torch.nn.Module):
-        raise InputError("module", "must be a torch.nn.Module", type(module).__name__, "give the module itself")
+        raise InputError(
+            "module", "must be a torch.nn.Module", type(module).__name__, "give the module itself"
+        )
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
         if isinstance(tensor, torch.nn.UninitializedParameter | torch.nn.UninitializedBuffer):
-            raise InputError("module", "must have parts that have seen a batch", name,
-                             "run a lazy module on a made-up batch first")
+            raise InputError(
+                "module",
+                "must have parts that have seen a batch",
+                name,
+                "run a lazy module on a made-up batch first",
+            )
     changed = list[str]()
     if isinstance(module, SPREAD):
         changed.append(f"{type(module).__name__}: the module inside of it")
@@ -191,12 +227,20 @@ def _said(part: torch.nn.Module, new: torch.nn.Module) -> str | None:
 
 
 def _grouped(part: torch.nn.Module) -> torch.nn.GroupNorm:
-    """Group normalisation in the place of batch normalisation; of one number for a channel, over all of them."""
+    """Group normalisation in the place of batch normalisation; of one number for a channel, over
+    all of them."""
     assert isinstance(part, MIXING)
     channels = part.num_features
     alone = isinstance(part, torch.nn.BatchNorm1d)
-    groups = 1 if alone else max(g for g in range(1, MOST_GROUPS + 1)
-                                 if channels % g == 0 and (g == 1 or channels // g >= LEAST_CHANNELS))
+    groups = (
+        1
+        if alone
+        else max(
+            g
+            for g in range(1, MOST_GROUPS + 1)
+            if channels % g == 0 and (g == 1 or channels // g >= LEAST_CHANNELS)
+        )
+    )
     norm = torch.nn.GroupNorm(groups, channels, part.eps, affine=part.affine)
     if part.affine:
         norm.weight, norm.bias = part.weight, part.bias

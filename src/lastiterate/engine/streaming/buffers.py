@@ -4,39 +4,42 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
 from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.random import Key
-from lastiterate.engine.streaming.source import Piece, own_records
-from lastiterate.errors import InputError
-from lastiterate.engine.streaming.source import RecordForm
-from lastiterate.engine.streaming.source import Cursor, Piece
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from lastiterate.engine.streaming.scratch import Scratch
+from lastiterate.engine.streaming.source import Cursor, Piece, RecordForm, own_records
+from lastiterate.errors import InputError
 
+# Devices that share the records of every chunk: the same program, whose sums are computed in
+# several places.
 
-# Devices that share the records of every chunk: the same program, whose sums are computed in several places.
 
 def _by_process() -> list[list[Any]]:
     """The devices of every process."""
     every: Any = jax.devices()
-    return [[one for one in every if one.process_index == process] for process in range(jax.process_count())]
+    return [
+        [one for one in every if one.process_index == process]
+        for process in range(jax.process_count())
+    ]
 
 
 @dataclass(frozen=True)
 class Devices:
     """``count`` devices that JAX sees: of every process of a job the first ``count / processes``.
 
-    **Guarantee:** one program for all of them, whose meaning does not depend on where its parts are computed: noise is
-    drawn and added once, not once per device. Only the order of sums differs. Every process has devices of its own
-    among them, so that the part of a batch that it reads is summed.
+    **Guarantee:** one program for all of them, whose meaning does not depend on where its parts are
+    computed: noise is drawn and added once, not once per device. Only the order of sums differs.
+    Every process has devices of its own among them, so that the part of a batch that it reads is
+    summed.
     """
 
     count: int = 1
@@ -46,33 +49,54 @@ class Devices:
             raise InputError("devices", "must be a positive whole number", self.count)
         devices = jax.devices() if self.count > 1 else ()
         if self.count > 1 and self.count > len(devices):
-            raise InputError("devices", f"must not exceed the {len(devices)} that JAX sees", self.count,
-                             "XLA_FLAGS=--xla_force_host_platform_device_count=N makes N of a processor, for tests")
+            raise InputError(
+                "devices",
+                f"must not exceed the {len(devices)} that JAX sees",
+                self.count,
+                "XLA_FLAGS=--xla_force_host_platform_device_count=N makes N of a processor, for "
+                "tests",
+            )
         if self.count > 1 and self.count % jax.process_count():
-            raise InputError("devices", f"must be a multiple of the {jax.process_count()} processes", self.count)
+            raise InputError(
+                "devices", f"must be a multiple of the {jax.process_count()} processes", self.count
+            )
         if self.count > 1 and len({len(own) for own in _by_process()}) > 1:
-            raise InputError("devices", "must be equally many in every process, and JAX sees more in some", self.count,
-                             "start every process with as many devices as the others")
+            raise InputError(
+                "devices",
+                "must be equally many in every process, and JAX sees more in some",
+                self.count,
+                "start every process with as many devices as the others",
+            )
 
     def check_checkpoint(self, checkpoint: Checkpoint | Path | None) -> None:
         """Refuse checkpoints of several processes, which would write the same file."""
         if checkpoint is not None and self.count > 1 and jax.process_count() > 1:
-            raise InputError("checkpoint", "is for runs in one process", f"{jax.process_count()} processes",
-                             "leave it out")
+            raise InputError(
+                "checkpoint",
+                "is for runs in one process",
+                f"{jax.process_count()} processes",
+                "leave it out",
+            )
 
     def check_records(self, n: int) -> None:
         """Refuse processes that would have no record of their own."""
         parts = self.part[1]
         if own_records(n, parts - 1, parts)[0] >= n:
-            raise InputError("devices", f"must leave every one of {parts} processes records of its own", n)
+            raise InputError(
+                "devices", f"must leave every one of {parts} processes records of its own", n
+            )
 
     @cached_property
     def _mesh(self) -> Mesh:
         every = _by_process()
-        return Mesh(np.array([one for own in every for one in own[:self.count // len(every)]]), ("records",))
+        return Mesh(
+            np.array([one for own in every for one in own[: self.count // len(every)]]),
+            ("records",),
+        )
 
     def place(self, records: Piece) -> Any:
-        """Arrays (chunks, rows, ...) with the rows shared equally; ``records`` are the rows of this process."""
+        """Arrays (chunks, rows, ...) with the rows shared equally; ``records`` are the rows of this
+        process."""
         if self.count == 1:
             return records
         shared = NamedSharding(self._mesh, PartitionSpec(None, "records"))
@@ -84,7 +108,8 @@ class Devices:
         return (0, 1) if self.count == 1 else (jax.process_index(), jax.process_count())
 
     def gathered(self, own: np.ndarray) -> np.ndarray:
-        """The arrays of all processes, which have one shape: (processes, ...), the same bits in each of them."""
+        """The arrays of all processes, which have one shape: (processes, ...), the same bits in
+        each of them."""
         from jax.experimental import multihost_utils
 
         with jax.enable_x64(True):
@@ -92,13 +117,16 @@ class Devices:
 
     def compiled(self, function: Callable[..., Any]) -> Any:
         """A compiled function whose results are whole on every device."""
-        return jax.jit(function, out_shardings=None if self.count == 1 else NamedSharding(self._mesh, PartitionSpec()))
+        return jax.jit(
+            function,
+            out_shardings=None if self.count == 1 else NamedSharding(self._mesh, PartitionSpec()),
+        )
 
     def same_key(self, key: Key, *described: str) -> Key:
         """The key of the first process, for all of them: one run has one stream of noise.
 
-        It crosses the network between the processes, as the sums of gradients do. ``described``: what all of them must
-        execute; a process that describes anything else is refused.
+        It crosses the network between the processes, as the sums of gradients do. ``described``:
+        what all of them must execute; a process that describes anything else is refused.
         """
         if self.count == 1 or jax.process_count() == 1:
             return key
@@ -106,9 +134,13 @@ class Devices:
 
         digest = np.frombuffer(hashlib.sha256("\n".join(described).encode()).digest(), np.uint8)
         if (self.gathered(digest) != digest).any():
-            raise InputError("run", "must be the same in every process, and so must devices, the loss and the first "
-                             "parameters; nothing was released", None,
-                             "start every process with one script and the same arguments")
+            raise InputError(
+                "run",
+                "must be the same in every process, and so must devices, the loss and the first "
+                "parameters; nothing was released",
+                None,
+                "start every process with one script and the same arguments",
+            )
         return np.asarray(multihost_utils.broadcast_one_to_all(np.asarray(key)))
 
 
@@ -124,7 +156,7 @@ class Arrays:
 
     def pieces(self, most: int, first: int = 0) -> Iterator[Piece]:
         for begin in range(first, len(self), most):
-            yield tuple(np.asarray(part[begin:begin + most]) for part in self.arrays)
+            yield tuple(np.asarray(part[begin : begin + most]) for part in self.arrays)
 
     def digested(self) -> Iterator[np.ndarray]:
         return (np.asarray(part) for part in self.arrays)
@@ -139,8 +171,8 @@ MOST_CHUNKS = 4096
 
 @dataclass
 class ChunkBuffer:
-    """``used`` chunks of ``records`` (chunks, rows, ...), zeros behind a chunk's last record; chunk i is part of step
-    ``steps[i]``, and its last one where ``ends[i]``."""
+    """``used`` chunks of ``records`` (chunks, rows, ...), zeros behind a chunk's last record; chunk
+    i is part of step ``steps[i]``, and its last one where ``ends[i]``."""
 
     records: Piece
     steps: np.ndarray
@@ -158,14 +190,14 @@ class ChunkBuffer:
     @property
     def contents(self) -> list[np.ndarray]:
         """The bytes of every array's used chunks, in place."""
-        return [part[:self.used].reshape(-1).view(np.uint8) for part in self.records]
+        return [part[: self.used].reshape(-1).view(np.uint8) for part in self.records]
 
     def add(self, cursor: Cursor, many: int, step: int, last: bool) -> None:
         """The next chunk: ``many`` records of a step."""
         at = 0
         for piece in cursor.take(many):
             for target, part in zip(self.records, piece, strict=True):
-                target[self.used, at:at + len(part)] = part
+                target[self.used, at : at + len(part)] = part
             at += len(piece[0])
         for target in self.records:
             target[self.used, many:] = 0
@@ -175,9 +207,11 @@ class ChunkBuffer:
 
 @dataclass(frozen=True)
 class Shape:
-    """Chunks of a buffer; records of a chunk; rows that a chunk has for them (more, where devices share it equally).
+    """Chunks of a buffer; records of a chunk; rows that a chunk has for them (more, where devices
+    share it equally).
 
-    Each of ``parts`` processes has buffers of its own: of every batch it reads the records of its ``part`` alone.
+    Each of ``parts`` processes has buffers of its own: of every batch it reads the records of its
+    ``part`` alone.
     """
 
     chunks: int
@@ -187,7 +221,9 @@ class Shape:
     parts: int = 1
 
     @classmethod
-    def of(cls, form: RecordForm, records: int, devices: Devices, blocks: int, largest: int) -> Shape:
+    def of(
+        cls, form: RecordForm, records: int, devices: Devices, blocks: int, largest: int
+    ) -> Shape:
         """As many chunks as fit, and no more than one pass has."""
         part, parts = devices.part
         own, rows = -(-records // parts), -(-records // devices.count) * devices.count // parts
@@ -195,13 +231,15 @@ class Shape:
         return cls(min(fit, MOST_CHUNKS, blocks * -(-largest // records)), own, rows, part, parts)
 
     def own(self, size: int) -> tuple[int, int, int]:
-        """Of a batch of ``size`` records: where this process begins, how many are its own, in how many chunks."""
+        """Of a batch of ``size`` records: where this process begins, how many are its own, in how
+        many chunks."""
         share = -(-size // self.parts)
         begin = min(size, self.part * share)
         return begin, min(share, size - begin), max(1, -(-share // self.records))
 
 
-# Buffers of one pass, kept as they are: batches that are the same in every pass are read and arranged once.
+# Buffers of one pass, kept as they are: batches that are the same in every pass are read and
+# arranged once.
 
 PAGE = 2**18
 """Bytes of a page, at most: few enough for a processor's own cache, where pages are decrypted."""
@@ -209,9 +247,11 @@ PAGE = 2**18
 
 @dataclass
 class Repeated:
-    """The buffers of one pass, in a scratch file (``Scratch``); ``size``: bytes of a record, ``chunks``: of the pass.
+    """The buffers of one pass, in a scratch file (``Scratch``); ``size``: bytes of a record,
+    ``chunks``: of the pass.
 
-    **Guarantee:** what is read is what was written, bit for bit: a pass that is read again is the pass that was made.
+    **Guarantee:** what is read is what was written, bit for bit: a pass that is read again is the
+    pass that was made.
     """
 
     shape: Shape
@@ -220,24 +260,32 @@ class Repeated:
     folder: Path | None = None
     _scratch: Scratch = field(init=False, repr=False)
     _kept: list[tuple[int, np.ndarray, np.ndarray]] = field(
-        init=False, default_factory=list[tuple[int, np.ndarray, np.ndarray]], repr=False)
+        init=False, default_factory=list[tuple[int, np.ndarray, np.ndarray]], repr=False
+    )
     _next: int = field(init=False, default=0, repr=False)  #: the first page that is not written
 
     def __post_init__(self) -> None:
         chunk = self.shape.rows * self.size
         page = min(PAGE, self.shape.chunks * chunk)
-        buffers = 2 + 2 * self.chunks // self.shape.chunks  # two in a row hold more chunks than one may
-        self._scratch = Scratch(buffers + -(-self.chunks * chunk // page), page, self.folder, spare=True)
+        buffers = (
+            2 + 2 * self.chunks // self.shape.chunks
+        )  # two in a row hold more chunks than one may
+        self._scratch = Scratch(
+            buffers + -(-self.chunks * chunk // page), page, self.folder, spare=True
+        )
 
     def keep(self, buffer: ChunkBuffer) -> None:
         """The next buffer of the pass."""
-        self._kept.append((self._next, buffer.steps[:buffer.used].copy(), buffer.ends[:buffer.used].copy()))
+        self._kept.append(
+            (self._next, buffer.steps[: buffer.used].copy(), buffer.ends[: buffer.used].copy())
+        )
         for parts in cut(buffer.contents, self._scratch.size):
             self._scratch.write(self._next, np.concatenate(parts) if len(parts) > 1 else parts[0])
             self._next += 1
 
     def again(self, first: int, end: int, pair: list[ChunkBuffer]) -> Iterator[ChunkBuffer]:
-        """The same buffers for the steps from ``first`` on, one pass of them or those before ``end``."""
+        """The same buffers for the steps from ``first`` on, one pass of them or those before
+        ``end``."""
         began = int(self._kept[0][1][0])
         for page, steps, ends in self._kept:
             if int(steps[0]) - began + first >= end:
@@ -247,7 +295,7 @@ class Repeated:
             for number, parts in enumerate(cut(buffer.contents, self._scratch.size), page):
                 content = np.frombuffer(self._scratch.read(number), np.uint8)
                 for part in parts:
-                    part[:], content = content[:len(part)], content[len(part):]
+                    part[:], content = content[: len(part)], content[len(part) :]
             buffer.used = int(np.searchsorted(buffer.steps[:many], end))
             yield buffer
             pair.reverse()

@@ -2,71 +2,104 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import closing
-import jax
-import numpy as np
-from lastiterate import interrupts
-from lastiterate.engine.noise import ahead
-from lastiterate.engine.checkpoint import Checkpoint
-from lastiterate.engine.external import ExternalLoop
-from lastiterate.engine.random import ORDER, Key, stream
-from lastiterate.engine.record_loss import keys_of_batch
-from lastiterate.engine.streaming.passes import Passes
-from lastiterate.engine.streaming.source import AT_ONCE, Cursor, Piece, joined
-from lastiterate.engine.trainer import Progress
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
-from lastiterate.engine.random import ORDER, Key, fresh_key, stream
-from lastiterate.engine.linear_gradients import Linear, outputs
-from lastiterate.engine.linear_model import Blocks, Measurable, drawn_with, prepare_privately, settled
-from lastiterate.engine.linear_model import Model, scores
+
+import jax
+import numpy as np
+
+from lastiterate import interrupts
 from lastiterate.engine.calibration import calibrated, drawn_rounds
-from lastiterate.engine.preprocessing import Shared
-from lastiterate.engine.preprocessing import target_offset
-from lastiterate.engine.linear_gradients import (SLICE, checked_answers, hidden, linear_loss, prepare_into, readable)
-from lastiterate.engine.trainer import check_process
-from lastiterate.engine.streaming.buffers import Shape
-from lastiterate.engine.streaming.buffers import Devices
-from lastiterate.engine.streaming.scratch import again_and_again
-from lastiterate.engine.streaming.source import (AT_ONCE, Cursor, Piece, Source, counted, first_record, own_records, regrouped, rows_of)
-from lastiterate.engine.streaming.steps import StreamLoop
-from lastiterate.errors import InputError
-from lastiterate.run.stability import by_block
-from lastiterate.run.preprocessing import columns
-from lastiterate.run.run import Run
-import hashlib
-from functools import partial
-from lastiterate.engine.record_loss import Augment
-from lastiterate.engine.network import identity, objective_of
+from lastiterate.engine.checkpoint import Checkpoint
+from lastiterate.engine.external import ExternalLoop
+from lastiterate.engine.linear_gradients import (
+    SLICE,
+    Linear,
+    checked_answers,
+    hidden,
+    linear_loss,
+    outputs,
+    prepare_into,
+    readable,
+)
+from lastiterate.engine.linear_model import (
+    Blocks,
+    Measurable,
+    Model,
+    drawn_with,
+    prepare_privately,
+    scores,
+    settled,
+)
+from lastiterate.engine.network import LabelCheck, identity, objective_of
+from lastiterate.engine.noise import ahead
 from lastiterate.engine.optimizers import GradientTransformation, rule_of
 from lastiterate.engine.parameters import Form
-from lastiterate.engine.network import LabelCheck
-from lastiterate.engine.record_loss import RecordLoss, check_classes, check_finite
-from lastiterate.engine.streaming.source import numbered
-from lastiterate.engine.streaming.source import Piece, Source, first_record
-
+from lastiterate.engine.preprocessing import Shared, target_offset
+from lastiterate.engine.random import ORDER, Key, fresh_key, stream
+from lastiterate.engine.record_loss import (
+    Augment,
+    RecordLoss,
+    check_classes,
+    check_finite,
+    keys_of_batch,
+)
+from lastiterate.engine.streaming.buffers import Devices, Shape
+from lastiterate.engine.streaming.passes import Passes
+from lastiterate.engine.streaming.scratch import again_and_again
+from lastiterate.engine.streaming.source import (
+    AT_ONCE,
+    Cursor,
+    Piece,
+    Source,
+    counted,
+    first_record,
+    joined,
+    numbered,
+    own_records,
+    regrouped,
+    rows_of,
+)
+from lastiterate.engine.streaming.steps import StreamLoop
+from lastiterate.engine.trainer import Progress, check_process
+from lastiterate.errors import InputError
+from lastiterate.run.preprocessing import columns
+from lastiterate.run.run import Run
+from lastiterate.run.stability import by_block
 
 # Runs whose gradients another library computes, on records that come in pieces.
 
 PieceSums = Callable[[np.ndarray, Piece, np.ndarray | None], np.ndarray]
-"""From parameters (size,), records and their keys of this step (where they draw something) to the sum of their clipped
-gradients, (size,)."""
+"""From parameters (size,), records and their keys of this step (where they draw something) to the
+sum of their clipped gradients, (size,)."""
 Share = tuple[bool, Piece | None]
 """Whether these are the last records of a step, and the records (``None``: a batch without any)."""
 
 
-def execute_streamed(loop: ExternalLoop, initial: np.ndarray, sums: PieceSums, passes: Passes, key: Key,
-                     progress: Progress | None = None, checkpoint: Checkpoint | None = None) -> np.ndarray:
-    """The last iterate (size,) of ``loop`` on batches that are read in shares: their records, and no numbers of them.
+def execute_streamed(
+    loop: ExternalLoop,
+    initial: np.ndarray,
+    sums: PieceSums,
+    passes: Passes,
+    key: Key,
+    progress: Progress | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> np.ndarray:
+    """The last iterate (size,) of ``loop`` on batches that are read in shares: their records, and
+    no numbers of them.
 
     Refuses what ``loop`` does, and records that changed.
     """
     with jax.enable_x64(True):
         order = stream(key, ORDER)
     with closing(ahead(shares(passes, 0 if checkpoint is None else checkpoint.state[0]))) as every:
+
         def total(point: jax.Array, k: int) -> np.ndarray:
             found, last = np.zeros(initial.size), False
             while not last:
@@ -91,7 +124,7 @@ def shares(passes: Passes, first: int) -> Iterator[Share]:
     most = max(1, AT_ONCE // max(1, passes.form.size))
     with closing(passes.from_pass(first // run.blocks)) as every:
         for one in every:
-            cursor = Cursor(one.pieces(int(one.sizes[:step % run.blocks].sum())))
+            cursor = Cursor(one.pieces(int(one.sizes[: step % run.blocks].sum())))
             until = min(run.steps, (step // run.blocks + 1) * run.blocks)
             for k in range(step, until):
                 left = int(one.sizes[k % run.blocks])
@@ -108,9 +141,11 @@ def shares(passes: Passes, first: int) -> Iterator[Share]:
 
 # Linear models on records that come in pieces: private preparation, steps, and what is released.
 
+
 @dataclass(frozen=True)
 class Rows:
-    """From (features, targets) to what steps read, rows with their intercept first: a map of single records.
+    """From (features, targets) to what steps read, rows with their intercept first: a map of single
+    records.
 
     **Guarantee:** rows are prepared and clipped exactly as they are in memory.
     """
@@ -123,17 +158,27 @@ class Rows:
         answers = checked_answers(self.run, target)
         if offset := target_offset(self.run, self.released):
             answers = (answers - offset).astype(answers.dtype)
-        rows = np.empty((len(features), columns(self.run.prelude, features.shape[1]) + 1), np.float32)
+        rows = np.empty(
+            (len(features), columns(self.run.prelude, features.shape[1]) + 1), np.float32
+        )
         prepare_into(rows, self.run, features, self.released)
         return readable(self.run, rows, answers)
 
 
-def execute_streaming(run: Run, source: Source, key: Key | None = None, progress: Progress | None = None,
-                      checkpoint: Checkpoint | None = None, folder: Path | None = None, devices: int = 1) -> Model:
-    """Run every step of ``run`` on records that come in pieces; the draws and noise of a run in memory with this key.
+def execute_streaming(
+    run: Run,
+    source: Source,
+    key: Key | None = None,
+    progress: Progress | None = None,
+    checkpoint: Checkpoint | None = None,
+    folder: Path | None = None,
+    devices: int = 1,
+) -> Model:
+    """Run every step of ``run`` on records that come in pieces; the draws and noise of a run in
+    memory with this key.
 
-    ``folder``: for scratch files (see ``Scratch``). ``devices``: how many share every chunk (see ``Devices``).
-    Peak memory does not depend on the number of records.
+    ``folder``: for scratch files (see ``Scratch``). ``devices``: how many share every chunk (see
+    ``Devices``). Peak memory does not depend on the number of records.
     """
     check_linear(source)
     shared = Devices(devices)
@@ -147,10 +192,15 @@ def execute_streaming(run: Run, source: Source, key: Key | None = None, progress
         released = prepare_privately(run, _measurable(run, records.source, shared), drawn_with(key))
         with jax.enable_x64(True):
             order = np.asarray(stream(key, ORDER))
-        with closing(Passes(run, records.source, Rows(run, released), order, folder, dear=True,
-                            part=shared.part)) as passes:
+        with closing(
+            Passes(
+                run, records.source, Rows(run, released), order, folder, dear=True, part=shared.part
+            )
+        ) as passes:
             features = first_record(source)[0].shape[1]
-            done, released = settled(run, features, released, key, lambda: _batches(run, passes, shared))
+            done, released = settled(
+                run, features, released, key, lambda: _batches(run, passes, shared)
+            )
             loop = StreamLoop(done, Linear(linear_loss(run), run.clip, hidden(run)), shared)
             with jax.enable_x64(True):
                 first = np.zeros((outputs(linear_loss(run)), columns(run.prelude, features) + 1))
@@ -161,24 +211,35 @@ def execute_streaming(run: Run, source: Source, key: Key | None = None, progress
             for rows, target in _own_pieces(run, records.source, shared):
                 yield scores(run, model, rows), checked_answers(run, target)
 
-        return Model(calibrated(run, weights, scored, drawn_rounds(key), _together(shared)), released)
+        return Model(
+            calibrated(run, weights, scored, drawn_rounds(key), _together(shared)), released
+        )
 
 
 def check_linear(source: Source) -> None:
     """Refuse, before a record counts, what is no table."""
     record = first_record(source)
     if len(record) != 2 or record[0].ndim != 2 or record[0].dtype.kind not in "biuf":
-        raise InputError("data", "must give rows (m, d) of numbers and targets (m,) for a linear model",
-                         tuple(part.shape[1:] for part in record))
+        raise InputError(
+            "data",
+            "must give rows (m, d) of numbers and targets (m,) for a linear model",
+            tuple(part.shape[1:] for part in record),
+        )
 
 
 def _measurable(run: Run, source: Source, shared: Devices) -> Measurable:
     """A source as preparations read it; every one of several processes reads its own records."""
+
     def column(which: int) -> Iterator[np.ndarray]:
         return (piece[which] for piece in _own_pieces(run, source, shared))
 
-    return Measurable(run.n, first_record(source)[0].shape[1], lambda: column(0),
-                      lambda: (checked_answers(run, part) for part in column(1)), _together(shared))
+    return Measurable(
+        run.n,
+        first_record(source)[0].shape[1],
+        lambda: column(0),
+        lambda: (checked_answers(run, part) for part in column(1)),
+        _together(shared),
+    )
 
 
 def _own_pieces(run: Run, source: Source, shared: Devices) -> Iterator[Piece]:
@@ -197,7 +258,9 @@ def _batches(run: Run, passes: Passes, shared: Devices) -> Blocks:
     together, nothing = _together(shared), np.zeros((1, passes.form.shapes[0][0]), np.float32)
     if not by_block(run):
         most = rows_of(passes.source, AT_ONCE)
-        yield together(chain([nothing], (piece[0] for piece in regrouped(passes.arranged_own(most), SLICE))))
+        yield together(
+            chain([nothing], (piece[0] for piece in regrouped(passes.arranged_own(most), SLICE)))
+        )
         return
     with closing(passes.from_pass(0)) as every:
         one = next(every)
@@ -205,26 +268,44 @@ def _batches(run: Run, passes: Passes, shared: Devices) -> Blocks:
         for begin, many, _ in one.shares(Shape(1, 1, 1, *shared.part)).tolist():
             if shared.part[1] > 1 and one.counts is None:
                 cursor = Cursor(one.pieces(begin))
-            yield together(chain([nothing], (piece[0] for piece in regrouped(cursor.take(many), SLICE))))
+            yield together(
+                chain([nothing], (piece[0] for piece in regrouped(cursor.take(many), SLICE)))
+            )
 
 
 # Networks and other losses of one record, on records that come in pieces.
 
-def fit_streaming(run: Run, loss: RecordLoss, params: object, source: Source, key: Key | None = None, *,
-                  microbatch: int | None = None, progress: Progress | None = None, checkpoint: Checkpoint | None = None,
-                  folder: Path | None = None, devices: int = 1,
-                  optimizer: GradientTransformation | None = None, augment: Augment | None = None) -> Any:
-    """Execute ``run`` on ``loss(params, *record)``; the last parameters, structured like ``params``.
 
-    As ``fit_network``, with records that come in pieces. ``folder``: for scratch files (see ``Scratch``).
-    ``devices``: how many share every chunk (see ``Devices``).
+def fit_streaming(
+    run: Run,
+    loss: RecordLoss,
+    params: object,
+    source: Source,
+    key: Key | None = None,
+    *,
+    microbatch: int | None = None,
+    progress: Progress | None = None,
+    checkpoint: Checkpoint | None = None,
+    folder: Path | None = None,
+    devices: int = 1,
+    optimizer: GradientTransformation | None = None,
+    augment: Augment | None = None,
+) -> Any:
+    """Execute ``run`` on ``loss(params, *record)``; the last parameters, structured like
+    ``params``.
 
-    **Guarantee:** exactly the run that is accounted, with the draws and noise of a run in memory with this key.
+    As ``fit_network``, with records that come in pieces. ``folder``: for scratch files (see
+    ``Scratch``). ``devices``: how many share every chunk (see ``Devices``).
+
+    **Guarantee:** exactly the run that is accounted, with the draws and noise of a run in memory
+    with this key.
     """
     check_process()
     with jax.enable_x64(True):
         objective = objective_of(run, loss, params, first_record(source), microbatch, augment)
-        labels = LabelCheck(loss, objective.form, objective.exact) if run.record_draws is None else None
+        labels = (
+            LabelCheck(loss, objective.form, objective.exact) if run.record_draws is None else None
+        )
         initial, rule = objective.form.vector(params), rule_of(optimizer, objective.form, params)
         shared = Devices(devices)
         shared.check_checkpoint(checkpoint)
@@ -233,13 +314,30 @@ def fit_streaming(run: Run, loss: RecordLoss, params: object, source: Source, ke
         known = "" if alone else identity(objective, first_record(source), rule)
         if checkpoint is not None:
             key = checkpoint.begin(run, (*source.digested(), np.asarray(initial)), key, known)
-        key = shared.same_key(fresh_key() if key is None else key, run.to_json(), f"{devices} devices", known,
-                              hashlib.sha256(np.asarray(initial).tobytes()).hexdigest())
+        key = shared.same_key(
+            fresh_key() if key is None else key,
+            run.to_json(),
+            f"{devices} devices",
+            known,
+            hashlib.sha256(np.asarray(initial).tobytes()).hexdigest(),
+        )
         order = np.asarray(stream(key, ORDER))
-        with closing(again_and_again(run, source, folder)) as records, \
-                closing(Passes(run, numbered(run, records.source), partial(with_flags, run, labels), order, folder,
-                               part=shared.part)) as passes:
-            theta = StreamLoop(run, objective, shared, rule).execute(initial, passes, key, progress, checkpoint)
+        with (
+            closing(again_and_again(run, source, folder)) as records,
+            closing(
+                Passes(
+                    run,
+                    numbered(run, records.source),
+                    partial(with_flags, run, labels),
+                    order,
+                    folder,
+                    part=shared.part,
+                )
+            ) as passes,
+        ):
+            theta = StreamLoop(run, objective, shared, rule).execute(
+                initial, passes, key, progress, checkpoint
+            )
         form = Form.of(params)
         return form.whole(form.released(theta))
 

@@ -1,4 +1,5 @@
-"""The records of every pass in the order that steps read them, for every batching that needs no random access."""
+"""The records of every pass in the order that steps read them, for every batching that needs no
+random access."""
 
 from __future__ import annotations
 
@@ -14,15 +15,23 @@ import numpy as np
 from lastiterate.engine.noise import ahead
 from lastiterate.engine.random import Key, stream
 from lastiterate.engine.samplers import sampler_of
-from lastiterate.engine.streaming.buffers import Shape
-from lastiterate.engine.streaming.scratch import Kept
-from lastiterate.engine.streaming.buffers import Repeated
-from lastiterate.engine.streaming.source import IN_ORDER, ORDERS
-from lastiterate.engine.streaming.source import RecordForm
-from lastiterate.engine.streaming.source import (SCATTERED, Cursor, Piece, Source, check_unchanged, counted, first_record, own_records, rows_of)
-from lastiterate.engine.streaming.scratch import NoScratch, Scratch
-from lastiterate.engine.streaming.sorting import batch_counts
-from lastiterate.engine.streaming.sorting import Order, Sorted
+from lastiterate.engine.streaming.buffers import Repeated, Shape
+from lastiterate.engine.streaming.scratch import Kept, NoScratch, Scratch
+from lastiterate.engine.streaming.sorting import Order, Sorted, batch_counts
+from lastiterate.engine.streaming.source import (
+    IN_ORDER,
+    ORDERS,
+    SCATTERED,
+    Cursor,
+    Piece,
+    RecordForm,
+    Source,
+    check_unchanged,
+    counted,
+    first_record,
+    own_records,
+    rows_of,
+)
 from lastiterate.run.run import Run
 
 Arrange = Callable[[Piece], Piece]
@@ -35,11 +44,13 @@ class Pass:
 
     sizes: np.ndarray
     pieces: Callable[[int], Iterator[Piece]]
-    counts: np.ndarray | None = None  #: where every process sorts its own records, how many of them: (parts, batches)
+    counts: np.ndarray | None = (
+        None  #: where every process sorts its own records, how many of them: (parts, batches)
+    )
 
     def shares(self, shape: Shape) -> np.ndarray:
-        """Of every batch: where this process begins in its pieces, how many records are its own, in how many chunks of
-        every process; (batches, 3)."""
+        """Of every batch: where this process begins in its pieces, how many records are its own, in
+        how many chunks of every process; (batches, 3)."""
         if self.counts is None:
             begins = np.cumsum(self.sizes) - self.sizes
             shares = np.array([shape.own(int(size)) for size in self.sizes])
@@ -51,7 +62,8 @@ class Pass:
 
 @dataclass
 class Passes:
-    """All passes of ``run`` over ``source``; ``key``: the stream of secret draws; ``folder``: for scratch files.
+    """All passes of ``run`` over ``source``; ``key``: the stream of secret draws; ``folder``: for
+    scratch files.
 
     **Guarantee:** the draws are those of the run's sampler under the same key, record for record.
     """
@@ -61,11 +73,17 @@ class Passes:
     arrange: Arrange
     key: Key
     folder: Path | None = None
-    dear: bool = False  #: whether arranging records costs more than reading their bytes from a scratch file
+    dear: bool = (
+        False  #: whether arranging records costs more than reading their bytes from a scratch file
+    )
     part: tuple[int, int] = (0, 1)  #: which process this is, of how many that share the records
     _once: Sorted | None = field(init=False, default=None, repr=False)  #: the draw of the whole run
-    _arranged: Kept | None = field(init=False, default=None, repr=False)  #: all records, in public order
-    _read: list[Scratch] = field(init=False, default_factory=list[Scratch], repr=False)  #: of passes that are over
+    _arranged: Kept | None = field(
+        init=False, default=None, repr=False
+    )  #: all records, in public order
+    _read: list[Scratch] = field(
+        init=False, default_factory=list[Scratch], repr=False
+    )  #: of passes that are over
 
     def close(self) -> None:
         """Give scratch space back."""
@@ -109,12 +127,16 @@ class Passes:
     def kept(self, shape: Shape) -> Repeated | None:
         """Where the buffers of one pass can be kept to be read in all others.
 
-        ``None`` where passes differ, where arranging costs little, and where scratch space would take more than half of
-        what is free: then records are arranged anew in every pass.
+        ``None`` where passes differ, where arranging costs little, and where scratch space would
+        take more than half of what is free: then records are arranged anew in every pass.
         """
         if not self.dear or self.run.batching.drawn == "each pass":
             return None
-        one = self._pass(self._drawn) if self.run.batching.drawn == "once" else Pass(self._equal, self.arranged)
+        one = (
+            self._pass(self._drawn)
+            if self.run.batching.drawn == "once"
+            else Pass(self._equal, self.arranged)
+        )
         try:
             return Repeated(shape, self.form.size, int(one.shares(shape)[:, 2].sum()), self.folder)
         except NoScratch:
@@ -161,7 +183,9 @@ class Passes:
     def _sorted(self, key: Key) -> Sorted:
         """The records in one secret order, or in secret batches."""
         end = self.run.blocks if ORDERS[type(self.run.batching)] else None
-        instead = self._read.pop() if self._read else None  # its space is allocated, and quicker to write
+        instead = (
+            self._read.pop() if self._read else None
+        )  # its space is allocated, and quicker to write
         records = Sorted(self.form, Order(key, self.run.n, end), self.folder, self.own, instead)
         try:
             records.fill(self.arranged_own(rows_of(self.source, SCATTERED)))
@@ -209,7 +233,7 @@ def stream_of(key: Key, number: int) -> Any:
 
 
 def rows_of_chunk(run: Run, most: int) -> int:
-    """Records that are summed at once: as many as in memory, so that sums have the same order; those of fresh secret
-    blocks come in the order of their words, and in memory in public order."""
+    """Records that are summed at once: as many as in memory, so that sums have the same order;
+    those of fresh secret blocks come in the order of their words, and in memory in public order."""
     sampler = sampler_of(run.batching, run.n, most)
     return int(getattr(sampler, "count", sampler.layout.rows))

@@ -6,27 +6,34 @@ import errno
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
 import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from lastiterate.engine.streaming.source import (
+    Piece,
+    RecordForm,
+    Source,
+    check_streams,
+    check_unchanged,
+    counted,
+    first_record,
+    regrouped,
+)
 from lastiterate.errors import InputError
-from collections.abc import Iterator
-from dataclasses import dataclass
-from lastiterate.engine.streaming.source import check_streams
-from lastiterate.engine.streaming.source import RecordForm
-from lastiterate.engine.streaming.source import Piece, Source, check_unchanged, counted, first_record, regrouped
 from lastiterate.run.run import Run
 
-
-# Scratch files: pages of records, encrypted and authenticated under a key that lives in memory alone.
-#
-# A file has no name from the moment it is opened, so that it is gone with the process, however that ends; its key is gone
-# with it. Every page is written once, under its own number as nonce (AES-256-GCM).
+# Scratch files: pages of records, encrypted and authenticated under a key that lives in memory
+# alone.  A file has no name from the moment it is opened, so that it is gone with the process,
+# however that ends; its key is gone with it. Every page is written once, under its own number as
+# nonce (AES-256-GCM).
 
 TAG = 16
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -38,14 +45,16 @@ class NoScratch(InputError):
 
 @dataclass
 class Scratch:
-    """``pages`` pages of at most ``size`` bytes in a file without a name, in ``folder`` (default: temporary files).
+    """``pages`` pages of at most ``size`` bytes in a file without a name, in ``folder`` (default:
+    temporary files).
 
-    ``spare``: whether the run could do without the file, which may then take half of the free space and no more.
-    ``instead``: a scratch file that is read no more and lies on this one's disk: it ends, and this one takes its space.
+    ``spare``: whether the run could do without the file, which may then take half of the free space
+    and no more. ``instead``: a scratch file that is read no more and lies on this one's disk: it
+    ends, and this one takes its space.
 
-    **Guarantee:** what reaches the disk is ciphertext under 256 bits from the operating system that are never written,
-    and that are this file's alone; no page is written twice, so that no nonce is used twice; a page that was changed on
-    the disk is refused.
+    **Guarantee:** what reaches the disk is ciphertext under 256 bits from the operating system that
+    are never written, and that are this file's alone; no page is written twice, so that no nonce is
+    used twice; a page that was changed on the disk is refused.
     """
 
     pages: int
@@ -55,7 +64,9 @@ class Scratch:
     instead: Scratch | None = None
     _file: int = field(init=False, repr=False)
     _cipher: AESGCM = field(init=False, repr=False)
-    _written: np.ndarray = field(init=False, repr=False)  #: bytes of every page, 0 before it is written
+    _written: np.ndarray = field(
+        init=False, repr=False
+    )  #: bytes of every page, 0 before it is written
 
     def __post_init__(self) -> None:
         self._cipher = AESGCM(os.urandom(32))
@@ -67,8 +78,12 @@ class Scratch:
             else:
                 self._file, self.instead._file, self.instead = self.instead._file, -1, None
         except OSError as error:
-            raise NoScratch("scratch", "must be a folder that can be written to", f"{where} ({error.strerror})",
-                            "name another one") from None
+            raise NoScratch(
+                "scratch",
+                "must be a folder that can be written to",
+                f"{where} ({error.strerror})",
+                "name another one",
+            ) from None
         try:
             if self.spare and 2 * self.reserved > shutil.disk_usage(where).free:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -85,7 +100,9 @@ class Scratch:
         try:
             done = 0
             while done < len(sealed):
-                done += os.pwrite(self._file, memoryview(sealed)[done:], page * (self.size + TAG) + done)
+                done += os.pwrite(
+                    self._file, memoryview(sealed)[done:], page * (self.size + TAG) + done
+                )
         except OSError as error:
             raise self._no_space(error) from None
 
@@ -103,8 +120,12 @@ class Scratch:
                 raise ValueError
             return self._cipher.decrypt(page.to_bytes(12, "big"), sealed, None)
         except (InvalidTag, ValueError, OSError):
-            raise InputError("scratch", "is damaged: a page is not as it was written", None,
-                             "check the disk, or name another folder") from None
+            raise InputError(
+                "scratch",
+                "is damaged: a page is not as it was written",
+                None,
+                "check the disk, or name another folder",
+            ) from None
 
     @property
     def reserved(self) -> int:
@@ -125,8 +146,12 @@ class Scratch:
     def __enter__(self) -> Scratch:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def __del__(self) -> None:
@@ -137,8 +162,12 @@ class Scratch:
         if error.errno not in FULL:
             return NoScratch("scratch", "cannot be written", error.strerror, "name another folder")
         where = tempfile.gettempdir() if self.folder is None else self.folder
-        return NoScratch("scratch", f"needs {self.reserved / 1e9:.3g} GB of free space", str(where),
-                         "name a folder on another disk; nothing was kept")
+        return NoScratch(
+            "scratch",
+            f"needs {self.reserved / 1e9:.3g} GB of free space",
+            str(where),
+            "name a folder on another disk; nothing was kept",
+        )
 
 
 def _nameless(folder: Path) -> int:
@@ -155,7 +184,8 @@ def _nameless(folder: Path) -> int:
     return handle
 
 
-# Records of a dear source, kept once in public order: text is parsed once, however many passes read it.
+# Records of a dear source, kept once in public order: text is parsed once, however many passes read
+# it.
 
 PAGE = 2**23
 """Bytes of a page, about: records that are scattered come in large pieces."""
@@ -169,7 +199,9 @@ class Kept:
     def __init__(self, source: Source, folder: Path | None = None, spare: bool = False) -> None:
         self._n, self._form = len(source), RecordForm.of(first_record(source))
         self._rows = max(1, PAGE // self._form.size)
-        self._scratch = Scratch(-(-self._n // self._rows), self._rows * self._form.size, folder, spare)
+        self._scratch = Scratch(
+            -(-self._n // self._rows), self._rows * self._form.size, folder, spare
+        )
         try:
             for page, piece in enumerate(regrouped(counted(source, self._n), self._rows)):
                 self._scratch.write(page, self._form.packed(piece))
@@ -185,7 +217,7 @@ class Kept:
         for page in range(first // self._rows, -(-self._n // self._rows)):
             piece = self._form.unpacked(self._scratch.read(page))
             for begin in range(max(0, first - page * self._rows), len(piece[0]), most):
-                yield tuple(part[begin:begin + most] for part in piece)
+                yield tuple(part[begin : begin + most] for part in piece)
 
     def check(self) -> None:
         """Refuse a source that changed."""
@@ -216,11 +248,16 @@ class Readable:
             self.source.close()
 
 
-def again_and_again(run: Run, source: Source, folder: Path | None, arranged_once: bool = False) -> Readable:
-    """The source of a run that reads it in order, or where it is dear and read more than once a copy in a scratch file.
+def again_and_again(
+    run: Run, source: Source, folder: Path | None, arranged_once: bool = False
+) -> Readable:
+    """The source of a run that reads it in order, or where it is dear and read more than once a
+    copy in a scratch file.
 
     ``arranged_once``: its passes read records that were arranged in the first one.
     """
     check_streams(run, source)
     passes = 1 if arranged_once or run.batching.drawn == "once" else -(-run.steps // run.blocks)
-    return Readable(Kept(source, folder) if source.dear and passes + len(run.prelude) > 1 else source)
+    return Readable(
+        Kept(source, folder) if source.dear and passes + len(run.prelude) > 1 else source
+    )

@@ -6,22 +6,20 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+
 import jax
 import numpy as np
+
 from lastiterate.engine.random import Key, Number, words_between
 from lastiterate.engine.rows import aligned_zeros
-from lastiterate.engine.streaming.source import RecordForm
-from lastiterate.engine.streaming.source import Cursor, Piece, joined
 from lastiterate.engine.streaming.scratch import Scratch
-from dataclasses import dataclass
-from lastiterate.engine.streaming.source import own_records
-
+from lastiterate.engine.streaming.source import Cursor, Piece, RecordForm, joined, own_records
 
 # Records sorted by random words that each has: into a secret permutation, or into secret batches.
-#
-# Two steps, of which neither holds more than a share of the records in memory. Scatter: every record goes to one of
-# several buckets, by the size of its word. Read: one bucket after the other is sorted. Equal words keep the public order,
-# so that the result is the one of a stable sort in memory, word for word.
+# Two steps, of which neither holds more than a share of the records in memory. Scatter: every
+# record goes to one of several buckets, by the size of its word. Read: one bucket after the other
+# is sorted. Equal words keep the public order, so that the result is the one of a stable sort in
+# memory, word for word.
 
 WORDS = 2**16
 """Words that are drawn at once."""
@@ -33,9 +31,11 @@ ALONE = 256
 
 @dataclass(frozen=True)
 class Order:
-    """Which word every record has: those of ``bits`` for step 0 of a stream, modulo ``end`` where there is one.
+    """Which word every record has: those of ``bits`` for step 0 of a stream, modulo ``end`` where
+    there is one.
 
-    ``key``: of the stream. ``n``: records. ``end``: ``None`` for a permutation, or a number of batches.
+    ``key``: of the stream. ``n``: records. ``end``: ``None`` for a permutation, or a number of
+    batches.
     """
 
     key: Key
@@ -43,11 +43,12 @@ class Order:
     end: int | None = None
 
     def words(self, first: int = 0, end: int | None = None) -> Iterator[np.ndarray]:
-        """Words of the records ``first`` .. ``end`` - 1, by default of all, uint64, ``WORDS`` at a time."""
+        """Words of the records ``first`` .. ``end`` - 1, by default of all, uint64, ``WORDS`` at a
+        time."""
         end = self.n if end is None else end
         for at in range(first, end, WORDS):
             with jax.enable_x64(True):
-                words = np.asarray(_words(self.key, self.n, at, WORDS))[:end - at]
+                words = np.asarray(_words(self.key, self.n, at, WORDS))[: end - at]
             yield words if self.end is None else words % np.uint64(self.end)
 
     def bucket(self, words: np.ndarray, buckets: int) -> np.ndarray:
@@ -64,38 +65,52 @@ def _words(key: Key, n: int, first: Number, many: int) -> jax.Array:
 
 @dataclass
 class Sorted:
-    """Records of ``form`` in the order of ``order``, in a scratch file (``instead``: of another, see ``Scratch``).
+    """Records of ``form`` in the order of ``order``, in a scratch file (``instead``: of another,
+    see ``Scratch``).
 
-    **Guarantee:** every record is written to one page and read once per pass; a run that is killed leaves nothing of
-    their order (see ``Scratch``).
+    **Guarantee:** every record is written to one page and read once per pass; a run that is killed
+    leaves nothing of their order (see ``Scratch``).
     """
 
     form: RecordForm
     order: Order
     folder: Path | None = None
-    own: tuple[int, int] | None = None  #: which records, where it is not all of them: the first, and behind the last
+    own: tuple[int, int] | None = (
+        None  #: which records, where it is not all of them: the first, and behind the last
+    )
     instead: Scratch | None = None
     scratch: Scratch = field(init=False, repr=False)
     _counts: np.ndarray = field(init=False, repr=False)  #: records of every bucket
-    _pages: np.ndarray = field(init=False, repr=False)  #: where every bucket's pages begin, (buckets + 1,)
+    _pages: np.ndarray = field(
+        init=False, repr=False
+    )  #: where every bucket's pages begin, (buckets + 1,)
     _rows: int = field(init=False, repr=False)  #: records of a page
-    sizes: np.ndarray | None = field(init=False, default=None)  #: records of every batch, where there are batches
+    sizes: np.ndarray | None = field(
+        init=False, default=None
+    )  #: records of every batch, where there are batches
 
     def __post_init__(self) -> None:
         end, stored, own = self.order.end, self.form.size + 8, self._own
         n = own[1] - own[0]
         buckets = max(1, -(-n * stored // BUCKET))
         buckets = buckets if end is None else end if end <= ALONE else min(buckets, end)
-        self._counts, sizes = np.zeros(buckets, np.int64), np.zeros(0 if end is None else end, np.int64)
+        self._counts, sizes = (
+            np.zeros(buckets, np.int64),
+            np.zeros(0 if end is None else end, np.int64),
+        )
         for words in self.order.words(*own):
             self._counts += np.bincount(self.order.bucket(words, buckets), minlength=buckets)
             if end is not None:
                 sizes += np.bincount(words.astype(np.int64), minlength=end)
         if end is not None:
             self.sizes = sizes
-        self._rows = max(1, min(BUFFERS // buckets // stored, 2**20 // stored, int(self._counts.max())))
+        self._rows = max(
+            1, min(BUFFERS // buckets // stored, 2**20 // stored, int(self._counts.max()))
+        )
         self._pages = np.concatenate(([0], np.cumsum(-(-self._counts // self._rows))))
-        self.scratch = Scratch(int(self._pages[-1]), self._rows * stored, self.folder, instead=self.instead)
+        self.scratch = Scratch(
+            int(self._pages[-1]), self._rows * stored, self.folder, instead=self.instead
+        )
         self.instead = None
 
     @property
@@ -120,21 +135,25 @@ class Sorted:
         for piece in pieces:
             (words,) = joined(list(drawn.take(len(piece[0]))))
             bucket = self.order.bucket(words, buckets)
-            by_bucket = np.argsort(bucket.astype(np.uint16) if buckets < 2**16 else bucket, kind="stable")
+            by_bucket = np.argsort(
+                bucket.astype(np.uint16) if buckets < 2**16 else bucket, kind="stable"
+            )
             records = (words, *piece)
             ends = np.cumsum(np.bincount(bucket, minlength=buckets))
             for b in np.unique(bucket).tolist():
                 begin, end = int(ends[b - 1]) if b else 0, int(ends[b])
                 while begin < end:
                     many = min(end - begin, self._rows - int(filled[b]))
-                    places = by_bucket[begin:begin + many]
+                    places = by_bucket[begin : begin + many]
                     for buffer, part in zip(held, records, strict=True):
-                        np.take(part, places, 0, buffer[b, filled[b]:filled[b] + many], "clip")
+                        np.take(part, places, 0, buffer[b, filled[b] : filled[b] + many], "clip")
                     filled[b], begin = filled[b] + many, begin + many
                     if filled[b] == self._rows:
                         self.scratch.write(int(page[b]), content[b])
                         page[b], filled[b] = page[b] + 1, 0
-        for b in np.flatnonzero(filled).tolist():  # behind the last records of a bucket its page holds others again
+        for b in np.flatnonzero(
+            filled
+        ).tolist():  # behind the last records of a bucket its page holds others again
             self.scratch.write(int(page[b]), content[b])
 
     @property
@@ -170,20 +189,22 @@ class Sorted:
             by_word = np.argsort(words, kind="stable")
             cut = max(1, WORDS * 8 // max(1, self.form.size))
             for begin in range(0, len(words), cut):
-                yield tuple(part[by_word[begin:begin + cut]] for part in piece)
+                yield tuple(part[by_word[begin : begin + cut]] for part in piece)
 
 
-# Which batches the records of every process fall into, where each process sorts its own: from the words alone.
+# Which batches the records of every process fall into, where each process sorts its own: from the
+# words alone.
 
 TOP = 16
 """Leading bits of a word by which words are counted first."""
 
 
 def batch_counts(order: Order, size: int, parts: int) -> np.ndarray:
-    """How many of its own records every process has in every batch, (parts, batches); ``size``: of batches that are cut
-    from one order.
+    """How many of its own records every process has in every batch, (parts, batches); ``size``: of
+    batches that are cut from one order.
 
-    Every process finds the same numbers, because every one of them has the words of all records, and reads none.
+    Every process finds the same numbers, because every one of them has the words of all records,
+    and reads none.
     """
     cuts = Cuts.of(order, size) if order.end is None else None
     batches = order.end or -(-order.n // size)
@@ -192,14 +213,18 @@ def batch_counts(order: Order, size: int, parts: int) -> np.ndarray:
     for words in order.words():
         numbers = np.arange(at, at + len(words))
         batch = words.astype(np.int64) if cuts is None else cuts.batch(words, numbers)
-        counts += np.bincount(np.searchsorted(ends, numbers, side="right") * batches + batch, minlength=parts * batches)
+        counts += np.bincount(
+            np.searchsorted(ends, numbers, side="right") * batches + batch,
+            minlength=parts * batches,
+        )
         at += len(words)
     return counts.reshape(parts, batches)
 
 
 @dataclass(frozen=True)
 class Cuts:
-    """The first record of every batch but the first: its word, and its number, which orders equal words."""
+    """The first record of every batch but the first: its word, and its number, which orders equal
+    words."""
 
     words: np.ndarray
     numbers: np.ndarray
@@ -230,7 +255,11 @@ class Cuts:
         """The batch of every record."""
         rank = np.searchsorted(self.words, words, side="right")
         last = np.maximum(rank - 1, 0)
-        before = (rank > 0) & (self.words[last] == words) & (numbers < self.numbers[last]) if len(self.words) else 0
+        before = (
+            (rank > 0) & (self.words[last] == words) & (numbers < self.numbers[last])
+            if len(self.words)
+            else 0
+        )
         return rank - before
 
 

@@ -2,34 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Protocol
-import numpy as np
-from lastiterate import interrupts
-from lastiterate.errors import InputError
-from collections.abc import Iterator
-from dataclasses import dataclass
-from lastiterate.run.run import Run
-from collections.abc import Sized
-from lastiterate.run.batching import BallsInBins, Cyclic, FullBatch, Permuted, RandomAllocation, Reshuffled
 import math
-from lastiterate.engine.rows import aligned_zeros
+from collections.abc import Iterable, Iterator, Sized
+from dataclasses import dataclass
+from typing import Protocol
 
+import numpy as np
+
+from lastiterate import interrupts
+from lastiterate.engine.rows import aligned_zeros
+from lastiterate.errors import InputError
+from lastiterate.run.batching import (
+    BallsInBins,
+    Cyclic,
+    FullBatch,
+    Permuted,
+    RandomAllocation,
+    Reshuffled,
+)
+from lastiterate.run.run import Run
 
 # Where records come from when they are not in memory: pieces of them in public order.
 
 Piece = tuple[np.ndarray, ...]
 """Consecutive records: arrays with the records along their first axis."""
 AT_ONCE, SCATTERED = 2**20, 2**23
-"""Bytes of records that are read at once, about: few enough for a cache, and where they are scattered many."""
+"""Bytes of records that are read at once, about: few enough for a cache, and where they are
+scattered many."""
 
 
 class Source(Protocol):
     """Records in public order, as often as a run asks for them.
 
-    ``dear``: whether reading them again costs much more than reading bytes, as parsing text does. A source whose
-    records could change has ``check()`` as well, which refuses them if they did: asked in every pass and before a
-    release.
+    ``dear``: whether reading them again costs much more than reading bytes, as parsing text does. A
+    source whose records could change has ``check()`` as well, which refuses them if they did: asked
+    in every pass and before a release.
     """
 
     @property
@@ -38,7 +45,8 @@ class Source(Protocol):
     def __len__(self) -> int: ...
 
     def pieces(self, most: int, first: int = 0) -> Iterator[Piece]:
-        """Records from number ``first`` on, 1 .. ``most`` of them at a time. Errors: data that changed meanwhile."""
+        """Records from number ``first`` on, 1 .. ``most`` of them at a time. Errors: data that
+        changed meanwhile."""
         ...
 
     def digested(self) -> Iterator[np.ndarray]:
@@ -77,20 +85,29 @@ def first_record(source: Source) -> Piece:
 
 
 def counted(source: Source, n: int, first: int = 0, most: int | None = None) -> Iterator[Piece]:
-    """One pass from ``first`` on; refuses a source that holds another number of records than it says, or records of
-    several kinds: one of whole numbers would cut off what stands behind the point in all others."""
+    """One pass from ``first`` on; refuses a source that holds another number of records than it
+    says, or records of several kinds: one of whole numbers would cut off what stands behind the
+    point in all others."""
     form, at = _form(first_record(source)), first
     for piece in source.pieces(rows_of(source, AT_ONCE) if most is None else most, first):
         if _form(piece) != form or len({len(part) for part in piece}) != 1:
-            raise InputError("data", "must give arrays of one precision and shape for every record, as many of each",
-                             None, "name their dtype where they are made")
+            raise InputError(
+                "data",
+                "must give arrays of one precision and shape for every record, as many of each",
+                None,
+                "name their dtype where they are made",
+            )
         at += len(piece[0])
         if at > n:
             break
         yield piece
     if at != n:
-        raise InputError("data", f"must hold {n} records in every pass", "more" if at > n else at,
-                         "nothing may change them while a run reads them")
+        raise InputError(
+            "data",
+            f"must hold {n} records in every pass",
+            "more" if at > n else at,
+            "nothing may change them while a run reads them",
+        )
 
 
 def regrouped(pieces: Iterable[Piece], rows: int) -> Iterator[Piece]:
@@ -114,7 +131,11 @@ def regrouped(pieces: Iterable[Piece], rows: int) -> Iterator[Piece]:
 
 def joined(pieces: list[Piece]) -> Piece:
     """Pieces as one, without a copy where there is one."""
-    return pieces[0] if len(pieces) == 1 else tuple(np.concatenate(parts) for parts in zip(*pieces, strict=True))
+    return (
+        pieces[0]
+        if len(pieces) == 1
+        else tuple(np.concatenate(parts) for parts in zip(*pieces, strict=True))
+    )
 
 
 def own_records(n: int, part: int, parts: int) -> tuple[int, int]:
@@ -135,7 +156,7 @@ class Cursor:
             if not self._piece or self._at == len(self._piece[0]):
                 self._piece, self._at = next(self._pieces), 0
             some = min(many, len(self._piece[0]) - self._at)
-            piece = tuple(part[self._at:self._at + some] for part in self._piece)
+            piece = tuple(part[self._at : self._at + some] for part in self._piece)
             many, self._at = many - some, self._at + some
             yield piece
 
@@ -146,6 +167,7 @@ class Cursor:
 
 
 # Records that bring their numbers, where what they draw follows from them.
+
 
 @dataclass(frozen=True)
 class Numbered:
@@ -175,39 +197,62 @@ class Numbered:
 
 
 def numbered(run: Run, source: Source) -> Source:
-    """The records of a run as its steps read them: with numbers where they draw something of their own."""
+    """The records of a run as its steps read them: with numbers where they draw something of their
+    own."""
     return source if run.record_draws is None else Numbered(source)
 
 
 # Which runs read their records in order, so that these may come in pieces.
 
-ORDERS: dict[type, bool] = {Permuted: False, Reshuffled: False, RandomAllocation: True, BallsInBins: True}
+ORDERS: dict[type, bool] = {
+    Permuted: False,
+    Reshuffled: False,
+    RandomAllocation: True,
+    BallsInBins: True,
+}
 """Batchings that are a sort by random words: whether into batches, or into one order."""
 IN_ORDER = (FullBatch, Cyclic)
 
 
 def check_streams(run: Run, source: Sized | None = None) -> None:
-    """Refuse batches that need random access, noise that is not added to gradients step by step, the release of all
-    iterates, and another number of records than the run's."""
+    """Refuse batches that need random access, noise that is not added to gradients step by step,
+    the release of all iterates, and another number of records than the run's."""
     batching = run.batching
     if source is not None and len(source) != run.n:
         raise InputError("data", f"must have the run's n = {run.n} records", len(source))
     if run.rows_per_record > 1:
-        raise InputError("rows_per_record", "must be 1 where records are read in pieces", run.rows_per_record,
-                         "hold the data in memory")
+        raise InputError(
+            "rows_per_record",
+            "must be 1 where records are read in pieces",
+            run.rows_per_record,
+            "hold the data in memory",
+        )
     if run.release != "last":
-        raise InputError("release", "must be 'last' where records are read in pieces", run.release,
-                         "hold the data in memory to release all iterates")
+        raise InputError(
+            "release",
+            "must be 'last' where records are read in pieces",
+            run.release,
+            "hold the data in memory to release all iterates",
+        )
     if not run.method.noisy_steps:
-        raise InputError("method", "must add noise to every step's gradient where records are read in pieces",
-                         type(run.method).__name__, "use Descent")
+        raise InputError(
+            "method",
+            "must add noise to every step's gradient where records are read in pieces",
+            type(run.method).__name__,
+            "use Descent",
+        )
     if type(batching) not in (*IN_ORDER, *ORDERS):
         kinds = (kind.__name__ for kind in (*IN_ORDER, *ORDERS))
-        raise InputError("batching", "needs random access to the records, which are read in order here",
-                         type(batching).__name__, "use one of " + ", ".join(kinds) + ", or hold the data in memory")
+        raise InputError(
+            "batching",
+            "needs random access to the records, which are read in order here",
+            type(batching).__name__,
+            "use one of " + ", ".join(kinds) + ", or hold the data in memory",
+        )
 
 
 # Records in pages: every array of a piece one after the other, and back.
+
 
 @dataclass(frozen=True)
 class RecordForm:
@@ -223,12 +268,17 @@ class RecordForm:
     @property
     def size(self) -> int:
         """Bytes of a record."""
-        return sum(dtype.itemsize * math.prod(shape) for dtype, shape in zip(self.dtypes, self.shapes, strict=True))
+        return sum(
+            dtype.itemsize * math.prod(shape)
+            for dtype, shape in zip(self.dtypes, self.shapes, strict=True)
+        )
 
     def empty(self, *axes: int) -> Piece:
         """Arrays for records along the axes ``axes``, on boundaries of 64 bytes and all 0."""
-        return tuple(aligned_zeros((*axes, *shape), dtype)
-                     for dtype, shape in zip(self.dtypes, self.shapes, strict=True))
+        return tuple(
+            aligned_zeros((*axes, *shape), dtype)
+            for dtype, shape in zip(self.dtypes, self.shapes, strict=True)
+        )
 
     def packed(self, piece: Piece) -> bytes:
         """The bytes of records."""
@@ -239,10 +289,13 @@ class RecordForm:
         return self.within(np.frombuffer(content, np.uint8), len(content) // self.size)
 
     def within(self, content: np.ndarray, rows: int) -> Piece:
-        """Arrays (..., rows, ...) that lie one behind the other in bytes (..., rows * size), and share them."""
+        """Arrays (..., rows, ...) that lie one behind the other in bytes (..., rows * size), and
+        share them."""
         begin, arrays = 0, list[np.ndarray]()
         for dtype, shape in zip(self.dtypes, self.shapes, strict=True):
             end = begin + rows * math.prod(shape) * dtype.itemsize
-            arrays.append(content[..., begin:end].view(dtype).reshape(*content.shape[:-1], rows, *shape))
+            arrays.append(
+                content[..., begin:end].view(dtype).reshape(*content.shape[:-1], rows, *shape)
+            )
             begin = end
         return tuple(arrays)

@@ -2,43 +2,63 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from lastiterate.engine.streaming.buffers import ChunkBuffer, Shape
-from lastiterate.engine.streaming.passes import Passes
-from lastiterate.engine.streaming.source import Cursor
-import time
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
-from lastiterate.engine.noise import ahead as made_ahead
+
 from lastiterate.engine.checkpoint import Checkpoint
-from lastiterate.engine.random import ORDER, Key, Number, stream
-from lastiterate.engine.trainer import check_growth, check_released
-from lastiterate.engine.loop import (Schedule, State, chunk_sum, ended, looked_from, noise_at, outcome, schedule, start)
+from lastiterate.engine.loop import (
+    Objective,
+    Schedule,
+    State,
+    StepProgram,
+    chunk_sum,
+    ended,
+    looked_from,
+    noise_at,
+    outcome,
+    schedule,
+    start,
+)
 from lastiterate.engine.noise import Noise, NoiseAhead
-from lastiterate.engine.loop import Objective
-from lastiterate.engine.loop import StepProgram
-from lastiterate.engine.streaming.buffers import Devices
+from lastiterate.engine.noise import ahead as made_ahead
+from lastiterate.engine.random import ORDER, Key, Number, stream
+from lastiterate.engine.streaming.buffers import ChunkBuffer, Devices, Shape
 from lastiterate.engine.streaming.passes import Passes, rows_of_chunk
-from lastiterate.engine.trainer import STRETCHES, Progress, check_dimension
+from lastiterate.engine.streaming.source import Cursor
+from lastiterate.engine.trainer import (
+    STRETCHES,
+    Progress,
+    check_dimension,
+    check_growth,
+    check_released,
+)
 from lastiterate.errors import InputError
 from lastiterate.run.run import Run, check_described
 from lastiterate.run.updates import UpdateRule
 
+# The buffers of a run: made of records as they come, or where batches are the same in every pass
+# read again.
 
-# The buffers of a run: made of records as they come, or where batches are the same in every pass read again.
 
 def filled_buffers(passes: Passes, shape: Shape, first: int) -> Generator[ChunkBuffer, None, None]:
-    """The buffers of all steps from ``first`` on; each is valid until the one after the next is asked for.
+    """The buffers of all steps from ``first`` on; each is valid until the one after the next is
+    asked for.
 
-    A buffer ends with a step unless that step alone is longer than a buffer, and with a pass: so the buffers of all
-    processes hold the same chunks, whichever of them keep theirs.
+    A buffer ends with a step unless that step alone is longer than a buffer, and with a pass: so
+    the buffers of all processes hold the same chunks, whichever of them keep theirs.
     """
-    run, pair = passes.run, [ChunkBuffer.empty(passes.form, shape.chunks, shape.rows) for _ in range(2)]
+    run, pair = (
+        passes.run,
+        [ChunkBuffer.empty(passes.form, shape.chunks, shape.rows) for _ in range(2)],
+    )
     whole = -(-first // run.blocks) * run.blocks  # where the next pass begins
     kept = passes.kept(shape) if whole + run.blocks < run.steps else None
     if kept is None:
@@ -55,7 +75,9 @@ def filled_buffers(passes: Passes, shape: Shape, first: int) -> Generator[ChunkB
             yield from kept.again(begin, run.steps, pair)
 
 
-def _made(passes: Passes, shape: Shape, first: int, end: int, pair: list[ChunkBuffer]) -> Iterator[ChunkBuffer]:
+def _made(
+    passes: Passes, shape: Shape, first: int, end: int, pair: list[ChunkBuffer]
+) -> Iterator[ChunkBuffer]:
     """The buffers of the steps ``first`` .. ``end`` - 1; ``pair[0]`` is the one that is not in use."""
     blocks = passes.run.blocks
     step = first
@@ -71,7 +93,9 @@ def _made(passes: Passes, shape: Shape, first: int, end: int, pair: list[ChunkBu
                 if shape.parts > 1 and one.counts is None:
                     cursor = Cursor(one.pieces(begin))
                 for number in range(chunks):
-                    if pair[0].full or (number == 0 and pair[0].used + chunks > shape.chunks and pair[0].used):
+                    if pair[0].full or (
+                        number == 0 and pair[0].used + chunks > shape.chunks and pair[0].used
+                    ):
                         yield from _handed(pair)
                     left = max(0, many - number * shape.records)
                     pair[0].add(cursor, min(shape.records, left), k, number + 1 == chunks)
@@ -93,16 +117,31 @@ def _handed(pair: list[ChunkBuffer]) -> Iterator[ChunkBuffer]:
     pair[0].used = 0
 
 
-# Steps on buffers: one compiled program for every batching, every size of batches, and one device or many.
+# Steps on buffers: one compiled program for every batching, every size of batches, and one device
+# or many.
 
-def advance_chunks(program: StepProgram, state: State, total: jax.Array, records: Any, steps: jax.Array,
-                   ends: jax.Array, order: Key, plan: Schedule, noise: Noise, first: Number, last: Number
-                   ) -> tuple[State, jax.Array]:
-    """Add the gradients of chunks first .. last - 1 to ``total``, and end a step with each that is its step's last.
 
-    **Guarantee:** noise of step k is added once, when step k ends, from the one stream of the run's noise: how the rows
-    of a chunk are shared by devices changes where sums are computed, and not what the program means.
+def advance_chunks(
+    program: StepProgram,
+    state: State,
+    total: jax.Array,
+    records: Any,
+    steps: jax.Array,
+    ends: jax.Array,
+    order: Key,
+    plan: Schedule,
+    noise: Noise,
+    first: Number,
+    last: Number,
+) -> tuple[State, jax.Array]:
+    """Add the gradients of chunks first .. last - 1 to ``total``, and end a step with each that is
+    its step's last.
+
+    **Guarantee:** noise of step k is added once, when step k ends, from the one stream of the run's
+    noise: how the rows of a chunk are shared by devices changes where sums are computed, and not
+    what the program means.
     """
+
     def one(i: Number, held: tuple[State, jax.Array]) -> tuple[State, jax.Array]:
         now, so_far = held
         k = steps[i]
@@ -125,9 +164,11 @@ _COMPILED: dict[Devices, Any] = {}
 
 @dataclass(frozen=True)
 class StreamLoop:
-    """A run on a model, executed on records that come in buffers; ``devices`` share the rows of every chunk.
+    """A run on a model, executed on records that come in buffers; ``devices`` share the rows of
+    every chunk.
 
-    **Guarantee:** the run that is accounted: the draws, noise and update rule of every run with this key.
+    **Guarantee:** the run that is accounted: the draws, noise and update rule of every run with
+    this key.
     """
 
     run: Run
@@ -140,11 +181,18 @@ class StreamLoop:
 
     @cached_property
     def program(self) -> StepProgram:
-        """Without its sampler: batches come as they were drawn, so that all batchings share one compiled program."""
+        """Without its sampler: batches come as they were drawn, so that all batchings share one
+        compiled program."""
         return replace(StepProgram.of(self.run, self.objective, self.rule), sampler=None)  # type: ignore[arg-type]
 
-    def execute(self, initial: np.ndarray | jax.Array, passes: Passes, key: Key, progress: Progress | None = None,
-                checkpoint: Checkpoint | None = None) -> np.ndarray:
+    def execute(
+        self,
+        initial: np.ndarray | jax.Array,
+        passes: Passes,
+        key: Key,
+        progress: Progress | None = None,
+        checkpoint: Checkpoint | None = None,
+    ) -> np.ndarray:
         """The last iterate; refuses to release what is not finite. ``checkpoint``: as in ``Loop``."""
         check_dimension(self.run, int(np.size(initial)))
         check_growth(self.run, initial, self.objective.ridge)
@@ -152,8 +200,14 @@ class StreamLoop:
         state = start(self.program, initial, key)
         if checkpoint is not None and (kept := checkpoint.state)[1]:
             done, state = kept[0], State.restored(kept[1])
-        total, noise, order = jnp.zeros_like(state.theta), NoiseAhead.normal(key, state.theta.shape), stream(key, ORDER)
-        state, total = jax.tree.map(np.asarray, (state, total))  # on no device yet, so that any may take it
+        total, noise, order = (
+            jnp.zeros_like(state.theta),
+            NoiseAhead.normal(key, state.theta.shape),
+            stream(key, ORDER),
+        )
+        state, total = jax.tree.map(
+            np.asarray, (state, total)
+        )  # on no device yet, so that any may take it
         with closing(made_ahead(filled_buffers(passes, self._shape(passes), done))) as every:
             for buffer in every:
                 state, total = self._advanced(buffer, state, total, order, plan, noise)
@@ -161,7 +215,9 @@ class StreamLoop:
                 done = int(buffer.steps[buffer.used - 1]) + whole
                 if checkpoint is not None and whole and done < self.run.steps and checkpoint.due:
                     checkpoint.keep(done, state.kept())
-                if progress is not None and (done - shown >= self.run.steps / STRETCHES or done == self.run.steps):
+                if progress is not None and (
+                    done - shown >= self.run.steps / STRETCHES or done == self.run.steps
+                ):
                     shown = done
                     progress(done, self.run.steps, time.perf_counter() - began)
         passes.check()
@@ -169,30 +225,55 @@ class StreamLoop:
         check_released(released)
         return released
 
-    def _advanced(self, buffer: ChunkBuffer, state: State, total: jax.Array, order: Key, plan: Schedule,
-                  ahead: NoiseAhead) -> tuple[State, jax.Array]:
+    def _advanced(
+        self,
+        buffer: ChunkBuffer,
+        state: State,
+        total: jax.Array,
+        order: Key,
+        plan: Schedule,
+        ahead: NoiseAhead,
+    ) -> tuple[State, jax.Array]:
         begin = 0
         try:
             held = self.devices.place(buffer.records)
             while begin < buffer.used:
                 noise, end = ahead.at(int(buffer.steps[begin]))
                 noise = jax.tree.map(np.asarray, noise)  # on no device, as the first state
-                until = int(np.searchsorted(buffer.steps[:buffer.used], end))
-                state, total = self._compiled(self.program, state, total, held, buffer.steps, buffer.ends, order, plan,
-                                              noise, begin, until)
+                until = int(np.searchsorted(buffer.steps[: buffer.used], end))
+                state, total = self._compiled(
+                    self.program,
+                    state,
+                    total,
+                    held,
+                    buffer.steps,
+                    buffer.ends,
+                    order,
+                    plan,
+                    noise,
+                    begin,
+                    until,
+                )
                 begin = until
             total.block_until_ready()  # the buffer is written again
         except jax.errors.JaxRuntimeError as error:
             if self.devices.count == 1:
                 raise
-            raise InputError("devices", "stopped: one of them, or a process, no longer answers",
-                             str(error).strip().split("\n")[0][:120], "nothing was released; " + self._remedy) from None
+            raise InputError(
+                "devices",
+                "stopped: one of them, or a process, no longer answers",
+                str(error).strip().split("\n")[0][:120],
+                "nothing was released; " + self._remedy,
+            ) from None
         return state, total
 
     @property
     def _remedy(self) -> str:
-        return "go on from a checkpoint on the devices that are left" if jax.process_count() == 1 else \
-            "start again with the processes that are left, under a charge of its own"
+        return (
+            "go on from a checkpoint on the devices that are left"
+            if jax.process_count() == 1
+            else "start again with the processes that are left, under a charge of its own"
+        )
 
     @property
     def _compiled(self) -> Any:
@@ -200,5 +281,10 @@ class StreamLoop:
 
     def _shape(self, passes: Passes) -> Shape:
         largest = int(min(self.run.n, self.run.divisor))
-        return Shape.of(passes.form, rows_of_chunk(self.run, self.objective.most), self.devices, self.run.blocks,
-                        largest)
+        return Shape.of(
+            passes.form,
+            rows_of_chunk(self.run, self.objective.most),
+            self.devices,
+            self.run.blocks,
+            largest,
+        )
