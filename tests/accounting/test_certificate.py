@@ -15,8 +15,10 @@ import lastiterate as li
 from lastiterate.accounting import subjects as wording
 from lastiterate.accounting.composed_parts import prepared_curves
 from lastiterate.accounting.document import content_hash
+from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.theorems import TABLE
+from lastiterate.theorems import theorem as theorem_module
 from lastiterate.theorems.theorem import Applies, Fails
 
 ASSUMED = li.Evidence.ASSUMED
@@ -455,3 +457,25 @@ def test_what_is_nearest_to_a_certificate_is_one_line():
     bare = li.account(replace(RUN, loss=li.Abstract(), noise=li.GradientNoise(1.0)))
     assert "composition-gdp: the gradient's sensitivity is unknown" in bare.nearest()
     assert "\n" not in bare.nearest() and len(bare.nearest()) < 400 < len(bare.why_not())
+
+
+def test_an_upper_bound_below_a_lower_bound_of_the_same_run_is_refused(monkeypatch):
+    """A false theorem, once registered, certifies nothing: at issue, in calibration, in verify."""
+    run = replace(RUN, steps=1, batching=li.FullBatch(), noise=li.NoiseMultiplier(1.0))
+    honest = li.account(run)
+    stored = honest.to_dict(1e-6)
+    known = TABLE["composition-gdp"]
+    false = replace(known, name="half-composition", bound=lambda run: Gdp(known.bound(run).mu / 2))
+    monkeypatch.setitem(theorem_module._REGISTERED, false.name, false)
+    certificate = li.account(run)
+    assert certificate.epsilon(1e-6) < certificate.lower(1e-6) <= honest.epsilon(1e-6)
+    both = "half-composition certifies .* quadratic-witness shows"
+    for issue in (certificate.to_dict, certificate.answer, certificate.explain):
+        with pytest.raises(NotCertified, match=both):
+            issue(1e-6)
+    with pytest.raises(NotCertified, match=both):
+        li.calibrate(replace(run, noise=None), epsilon=1.0, delta=1e-6)
+    checked = li.Certificate.check(stored)
+    assert not checked.holds and re.search(both, checked.problems[0])
+    monkeypatch.undo()
+    assert li.Certificate.check(stored).holds

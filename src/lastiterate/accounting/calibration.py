@@ -68,6 +68,7 @@ def check_within(guarantee: Guarantee, epsilon: float, delta: float) -> None:
     Every search for a noise ends here, and every release passes here before it is charged: a search
     that found too little is refused, whatever went wrong in it.
     """
+    guarantee.check_lower_bounds(delta)
     reached = guarantee.epsilon(delta)
     if not reached <= epsilon:
         found = f"epsilon {rounded_up(reached)}" if reached < math.inf else "no epsilon at all"

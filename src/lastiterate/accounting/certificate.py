@@ -21,7 +21,7 @@ from lastiterate.accounting.guarantee import Guarantee
 from lastiterate.accounting.selection import Selection
 from lastiterate.accounting.subjects import Subject, as_unit_name
 from lastiterate.accounting.unlearning import Unlearning
-from lastiterate.errors import InputError
+from lastiterate.errors import InputError, NotCertified
 from lastiterate.run import serialization as strict_json
 from lastiterate.run.facts import Evidence
 from lastiterate.run.run import Run, check_described
@@ -89,6 +89,10 @@ class Certificate(Guarantee):
         without a signature.
         """
         delta, fresh = proper_delta(stored), cls.derived(stored)
+        try:
+            fresh.check_lower_bounds(delta)
+        except NotCertified as contradiction:
+            return Checked((str(contradiction),), stored.get("epsilon"), delta)
         return Checked(
             tuple(differences(stored, fresh, delta)),
             stored.get("epsilon"),

@@ -80,6 +80,7 @@ def answer(guarantee: Guarantee, delta: float) -> dict[str, Any]:
     """What ``lastiterate account`` prints as JSON: the number, what it rests on, every verdict, the
     subject."""
     check_delta(delta)
+    guarantee.check_lower_bounds(delta)
     subject = guarantee.subject
     return {
         "epsilon": finite(guarantee.epsilon(delta)),

@@ -38,6 +38,7 @@ def in_words(certificate: Guarantee, delta: float, every: bool = False) -> Text:
     ``every``: also the theorems that do not apply, every reason once.
     """
     check_delta(delta)
+    certificate.check_lower_bounds(delta)
     lines = [headline(certificate, delta)]
     if math.isfinite(certificate.epsilon(delta)):
         lines += _meaning(certificate, delta)

@@ -11,7 +11,7 @@ from lastiterate.accounting.accounted_run import AccountedRun
 from lastiterate.accounting.subjects import Subject, Verdict, finite
 from lastiterate.curves.curve import BestOf, Curve
 from lastiterate.curves.lower_bound import LowerBound
-from lastiterate.errors import InputError
+from lastiterate.errors import InputError, NotCertified
 from lastiterate.run.facts import Evidence
 from lastiterate.run.run import Run
 from lastiterate.run.validation import number, whole
@@ -176,6 +176,27 @@ class Guarantee:
             verdict.bound for verdict in self.verdicts if verdict.theorem.kind in ("lower", "exact")
         ]
         return max((bound.epsilon(delta) for bound in bounds if bound is not None), default=0.0)
+
+    def check_lower_bounds(self, delta: float) -> None:
+        """Refuse an upper bound that lies below a lower bound of the same run: one of them is false.
+
+        **Guarantee:** a certificate is issued, calibrated and verified only where this passes.
+        """
+        leaks = [
+            (verdict.bound.epsilon(delta), verdict.theorem.name)
+            for verdict in self.verdicts
+            if verdict.theorem.kind in ("lower", "exact") and verdict.bound is not None
+        ]
+        at_least, witness = max(leaks, default=(0.0, ""))
+        best = self.best(delta)
+        if best is None or at_least <= self.epsilon(delta) * (1 + ROUNDING) + ROUNDING**2:
+            return
+        raise NotCertified(
+            f"theorem {best.theorem.name} certifies epsilon {self.epsilon(delta):.6g} at delta "
+            f"{delta:g}, yet theorem {witness} shows that a loss of this class leaks at least "
+            f"{at_least:.6g}: one of the two is false, so nothing is certified. Report the run to "
+            "the project, or to the author of the theorem that you registered."
+        )
 
     def under(self, adjacency: str) -> Self | None:
         """The same under another adjacency, or ``None`` where its constants cannot be converted."""

@@ -273,6 +273,7 @@ def _written_before(kind: Kind, order: Order, place: Path) -> Fitted:
 def checked(kind: Kind, order: Order) -> Order:
     """The order with what it assumes; refused where its certificate exceeds its budget, or it
     cannot be executed."""
+    order.certificate.check_lower_bounds(order.delta)
     if order.epsilon is not None:
         check_within(order.certificate, order.epsilon, order.delta)
     if kind.subject == "run" and order.certificate.run.nominal:
