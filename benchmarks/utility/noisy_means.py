@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.utility.planner_unseen import accuracy
 from benchmarks.utility.synthetic_families import CHOSEN_ON, TEST, UNSEEN, Made, Maker, Problem
-from lastiterate.planning import plan_request as asked
+from lastiterate.planning import plan_request
 from lastiterate.planning.planner import consider
 from lastiterate.planning.task import Task
 
@@ -57,11 +57,11 @@ def compared(problem: Problem, epsilon: float) -> tuple[float, float, float]:
     """The mean's noise, and accuracies with a mean and without one."""
     n, d = problem.x.shape
     task = Task(n, d, problem.classes, problem.row_norm)
-    mean = asked.Asked(task, epsilon, DELTA, "zero-out", 20.0).mean(asked.MEAN_SHARE)
+    mean = plan_request.Asked(task, epsilon, DELTA, "zero-out", 20.0).mean(plan_request.MEAN_SHARE)
     found = []
     for farthest in (math.inf, 0.0):
         consider.cache_clear()
-        with patch.object(asked, "FARTHEST_MEAN", farthest):
+        with patch.object(plan_request, "FARTHEST_MEAN", farthest):
             run = consider(
                 task, epsilon=epsilon, delta=DELTA, time_budget=20.0
             ).best.certificate.run

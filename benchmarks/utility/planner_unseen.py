@@ -23,7 +23,7 @@ import lastiterate as li
 from benchmarks.utility.data_sets import load, split
 from benchmarks.utility.synthetic_families import UNSEEN, Problem, draw
 from lastiterate.engine import execute, scores, seeded_key
-from lastiterate.planning import whitened_families as whitened
+from lastiterate.planning import whitened_families
 from lastiterate.planning.plan_request import Asked
 from lastiterate.planning.planner import consider
 from lastiterate.planning.task import Task
@@ -52,9 +52,9 @@ def fixed(asked: Asked) -> Iterator[li.Run]:
             noise=asked.composed(steps),
             update=li.HeavyBall(momentum),
         )
-    yield next(run for run in whitened.whitened(asked) if run.steps == 128)
-    with patch.object(whitened, "PASSES", (20,)):
-        yield from whitened.allocation(asked)
+    yield next(run for run in whitened_families.whitened(asked) if run.steps == 128)
+    with patch.object(whitened_families, "PASSES", (20,)):
+        yield from whitened_families.allocation(asked)
 
 
 def main(problems: int, folder: Path | None) -> None:

@@ -23,8 +23,7 @@ from sklearn.metrics import roc_auc_score
 
 from benchmarks.utility.synthetic_families import table
 from lastiterate.engine import execute, scores, seeded_key
-from lastiterate.planning import whitened_families as whitened
-from lastiterate.planning import whitened_families as whitened_minimiser
+from lastiterate.planning import whitened_families
 from lastiterate.planning.plan_request import Asked
 from lastiterate.planning.task import Task
 from lastiterate.run.run import Run
@@ -66,8 +65,8 @@ def measured(kind: str, seed: int, n: int, spread: float, epsilon: float) -> lis
     predictions."""
     x, y, chance, norm = drawn(kind, seed, n, spread)
     asked = Asked(Task(n, x.shape[1], 2, norm, calibrated=True), epsilon, DELTA, "zero-out", 60.0)
-    blocks = next(whitened.allocation(asked))
-    objective = min(whitened_minimiser.perturbed(asked), key=asked.risk)
+    blocks = next(whitened_families.allocation(asked))
+    objective = min(whitened_families.perturbed(asked), key=asked.risk)
 
     def fitted(run: Run) -> tuple[float, float]:
         run = asked.certificate(run).run

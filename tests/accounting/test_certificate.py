@@ -12,13 +12,12 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting import subjects as wording
+from lastiterate.accounting import subjects
 from lastiterate.accounting.composed_parts import prepared_curves
 from lastiterate.accounting.document import content_hash
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import InputError, NotCertified
-from lastiterate.theorems import TABLE
-from lastiterate.theorems import theorem as theorem_module
+from lastiterate.theorems import TABLE, theorem
 from lastiterate.theorems.theorem import Applies, Fails
 
 ASSUMED = li.Evidence.ASSUMED
@@ -238,7 +237,7 @@ def test_the_explanation_leads_with_the_answer():
     first, *rest = text.splitlines()
     best = found.best(1e-6).theorem
     assert (
-        first.startswith(f"epsilon {wording.rounded_up(found.epsilon(1e-6))} at delta 1e-06")
+        first.startswith(f"epsilon {subjects.rounded_up(found.epsilon(1e-6))} at delta 1e-06")
         and best.name in first
     )
     assert (
@@ -248,7 +247,7 @@ def test_the_explanation_leads_with_the_answer():
     )
     assert (
         rest[1]
-        == f"Under replace-one: epsilon {wording.rounded_up(found.replace_one_epsilon(1e-6))}."
+        == f"Under replace-one: epsilon {subjects.rounded_up(found.replace_one_epsilon(1e-6))}."
     )
     assert best.citation in rest[2]
     assert repr(text) == str(text), "an interactive session shows lines"
@@ -316,11 +315,11 @@ def test_what_an_answer_is_conditional_on_is_explained():
 def test_shown_numbers_are_rounded_away_from_a_better_claim():
     rng = np.random.default_rng(0)
     for value in 10 ** rng.uniform(-8, 8, 2000):
-        assert value * (1 - 1e-9) <= float(wording.rounded_up(value)) <= value * 1.002
-        assert value * 0.998 <= float(wording.rounded_down(value)) <= value * (1 + 1e-9)
+        assert value * (1 - 1e-9) <= float(subjects.rounded_up(value)) <= value * 1.002
+        assert value * 0.998 <= float(subjects.rounded_down(value)) <= value * (1 + 1e-9)
     assert (
-        wording.rounded_up(None) == wording.rounded_up(float("inf")) == "-"
-        and wording.rounded_up(0.0) == "0"
+        subjects.rounded_up(None) == subjects.rounded_up(float("inf")) == "-"
+        and subjects.rounded_up(0.0) == "0"
     )
 
 
@@ -466,7 +465,7 @@ def test_an_upper_bound_below_a_lower_bound_of_the_same_run_is_refused(monkeypat
     stored = honest.to_dict(1e-6)
     known = TABLE["composition-gdp"]
     false = replace(known, name="half-composition", bound=lambda run: Gdp(known.bound(run).mu / 2))
-    monkeypatch.setitem(theorem_module._REGISTERED, false.name, false)
+    monkeypatch.setitem(theorem._REGISTERED, false.name, false)
     certificate = li.account(run)
     assert certificate.epsilon(1e-6) < certificate.lower(1e-6) <= honest.epsilon(1e-6)
     both = "half-composition certifies .* quadratic-witness shows"

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting import document
-from lastiterate.accounting import tradeoff_summary as stated
+from lastiterate.accounting import document, tradeoff_summary
 from lastiterate.accounting.comparison import check_statement, read_statement
 from lastiterate.accounting.document import content_hash
 from lastiterate.accounting.exact_noise import ExactRun
@@ -228,15 +227,19 @@ def test_what_is_stated_of_other_curves_lies_above_them():
         assert Gdp(mu).epsilon(1e-5) <= curve.epsilon(1e-5) * 1.2, "and close"
         for row in found["true_positive_rates"]:
             rate = row["false_positive_rate"]
-            limits = [stated.test_bound(e, curve.delta(e), rate) for e in np.linspace(0, 8, 200)]
+            limits = [
+                tradeoff_summary.test_bound(e, curve.delta(e), rate) for e in np.linspace(0, 8, 200)
+            ]
             assert min(limits) * 0.999 <= row["at_most"] <= min(limits) * 1.05
 
 
 def test_one_point_leaves_what_its_region_says():
-    assert stated.test_bound(0.0, 0.0, 0.1) == pytest.approx(0.1, rel=1e-9)
-    assert stated.test_bound(math.log(3), 0.0, 0.01) == pytest.approx(0.03, rel=1e-9)
-    assert stated.test_bound(math.log(3), 0.0, 0.5) == pytest.approx(1 - 0.5 / 3, rel=1e-9)
-    assert stated.test_bound(0.0, 0.25, 0.1) == pytest.approx(0.35, rel=1e-9)
+    assert tradeoff_summary.test_bound(0.0, 0.0, 0.1) == pytest.approx(0.1, rel=1e-9)
+    assert tradeoff_summary.test_bound(math.log(3), 0.0, 0.01) == pytest.approx(0.03, rel=1e-9)
+    assert tradeoff_summary.test_bound(math.log(3), 0.0, 0.5) == pytest.approx(
+        1 - 0.5 / 3, rel=1e-9
+    )
+    assert tradeoff_summary.test_bound(0.0, 0.25, 0.1) == pytest.approx(0.35, rel=1e-9)
 
 
 def test_epsilon_of_a_unit_is_by_group_privacy_of_steps_and_preparation():

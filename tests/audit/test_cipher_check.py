@@ -4,11 +4,9 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.audit import conformance as cipher_check
-from lastiterate.audit import runner as auditing
-from lastiterate.audit import worst_case
+from lastiterate.audit import conformance, runner, worst_case
 from lastiterate.audit.scores import TrialPlan
-from lastiterate.engine import random as cipher
+from lastiterate.engine import random
 
 ONES = 2**64 - 1
 
@@ -20,28 +18,28 @@ ONES = 2**64 - 1
 def test_blocks_are_the_published_ones(word, low, high):
     """Known answers of Random123 for keys and counters of zeros, and of ones."""
     counter = np.array([word], np.uint64)
-    found = cipher_check.threefry(np.full(4, word & 0xFFFFFFFF, np.uint32), counter, counter)
+    found = conformance.threefry(np.full(4, word & 0xFFFFFFFF, np.uint32), counter, counter)
     assert [int(part[0]) for part in found] == [low, high]
 
 
-@pytest.mark.parametrize("blocks", cipher_check.COUNTS)
+@pytest.mark.parametrize("blocks", conformance.COUNTS)
 @pytest.mark.parametrize(
-    "change", [("TURNS", (*cipher.TURNS[:7], (18, 21))), ("PARITY", np.uint32(0x1BD11BDB))]
+    "change", [("TURNS", (*random.TURNS[:7], (18, 21))), ("PARITY", np.uint32(0x1BD11BDB))]
 )
 def test_another_cipher_is_noticed_for_few_blocks_and_for_many(monkeypatch, blocks, change):
-    monkeypatch.setattr(cipher_check, "COUNTS", (blocks,))
-    assert not cipher_check.cipher_violations()
+    monkeypatch.setattr(conformance, "COUNTS", (blocks,))
+    assert not conformance.cipher_violations()
     monkeypatch.setattr(
-        cipher_check, "encrypted", cipher._encrypted
+        conformance, "encrypted", random._encrypted
     )  # what is compiled knows the right constants
-    monkeypatch.setattr(cipher, *change)
-    assert cipher_check.cipher_violations() == (cipher_check.WORDS,)
+    monkeypatch.setattr(random, *change)
+    assert conformance.cipher_violations() == (conformance.WORDS,)
 
 
 def test_every_default_audit_looks(monkeypatch):
-    monkeypatch.setattr(cipher_check, "encrypted", lambda key, first, second: (second, first))
-    monkeypatch.setattr(auditing.public_ways, "checked", lambda *_, **__: ((), ()))
-    monkeypatch.setattr(auditing.executed, "violations", lambda *_: ())
+    monkeypatch.setattr(conformance, "encrypted", lambda key, first, second: (second, first))
+    monkeypatch.setattr(runner.public_ways, "checked", lambda *_, **__: ((), ()))
+    monkeypatch.setattr(runner.executed, "violations", lambda *_: ())
     run = li.Run(
         n=4,
         steps=1,
@@ -49,14 +47,14 @@ def test_every_default_audit_looks(monkeypatch):
         noise=li.GradientNoise(1.0),
         loss=li.HuberRidge(row_norm=1.0, residual_clip=1.0, ridge=0.0, intercept=0.0),
     )
-    task = auditing._Task(
+    task = runner._Task(
         run,
         (worst_case(run),),
-        auditing.default_train(run),
+        runner.default_train(run),
         TrialPlan(100, 50, 50, 1),
         li.account(run),
         0.05,
         1e-5,
         None,
     )
-    assert task.as_described(exact=False) == ((cipher_check.WORDS,), ())
+    assert task.as_described(exact=False) == ((conformance.WORDS,), ())

@@ -8,10 +8,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.audit import conformance as executed
-from lastiterate.audit import exact_distribution as law
-from lastiterate.audit import learned_scores as trajectory
-from lastiterate.audit import worst_case
+from lastiterate.audit import conformance, exact_distribution, learned_scores, worst_case
 from lastiterate.audit.exact_distribution import columns, noise_p
 from lastiterate.engine.noise import NoiseRecursion
 from lastiterate.theorems import TABLE
@@ -63,19 +60,21 @@ MUTANTS = [backwards, shorter, other_sign, not_decaying, forgotten, late]
     ids=str,
 )
 def test_the_last_iterate_follows_its_law(change):
-    report = law.compare(replace(RUN, **change), models=4000)
+    report = exact_distribution.compare(replace(RUN, **change), models=4000)
     assert report.holds, report
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_the_law_catches_noise_of_another_strategy(mutant, patched):
     patched(NoiseRecursion, "made", mutant)
-    assert not law.compare(RUN, models=4000).holds
+    assert not exact_distribution.compare(RUN, models=4000).holds
 
 
 def test_a_default_audit_looks_at_the_noise_of_all_steps(patched):
     """What later steps take back is looked at in every audit, not only where the law is asked for."""
-    holds = executed.CHECKS["the noise of all steps has another covariance than the described one"]
+    holds = conformance.CHECKS[
+        "the noise of all steps has another covariance than the described one"
+    ]
     pair = worst_case(RUN)
     assert holds(RUN, pair, 16)
     patched(NoiseRecursion, "made", other_sign)
@@ -95,7 +94,7 @@ def test_the_noise_of_all_steps_has_the_covariance_of_the_description(noise):
 def test_the_trajectory_attack_sees_as_much_as_the_theorem_says(batching):
     """A constant contribution of full length: the weighted sum has a distance of exactly mu."""
     run = replace(RUN, batching=batching, release="all")
-    weight = trajectory.weights(run, 0)
+    weight = learned_scores.weights(run, 0)
     moved = (np.arange(run.steps) % run.blocks == 0) / run.divisor
     inverse = np.linalg.inv(matrix(run.noise, run.steps)) * run.first_noise
     distance = weight @ moved / np.linalg.norm(weight @ inverse)

@@ -10,11 +10,11 @@ import lastiterate as li
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.unlearning import Unlearning
 from lastiterate.analysis.unlearning import Continued
-from lastiterate.audit import unlearning_attack as forgotten_records
+from lastiterate.audit import unlearning_attack
 from lastiterate.audit.unlearning_attack import audit_forgetting, records
 from lastiterate.cli import app
 from lastiterate.planning.unlearning_plans import least_noise
-from lastiterate.release import unlearning as unlearned_model
+from lastiterate.release import unlearning
 from lastiterate.run.methods import RidgeMinimiser
 
 LOGISTIC = li.Logistic(row_norm=1.0, ridge=0.05, intercept=0.0)
@@ -30,7 +30,7 @@ QUIET = li.Run(
 NOISY = li.Run(
     n=200, steps=30, step_size=0.5, noise=li.GradientNoise(0.02), batching=li.Cyclic(50), loss=HUBER
 )
-HONEST = unlearned_model.without
+HONEST = unlearning.without
 TRAININGS = {
     "minimiser": RidgeMinimiser(n=200, loss=LOGISTIC, residual=1e-6),
     "permuted": QUIET,
@@ -99,15 +99,15 @@ def half(rows, target, removed, n):
 @pytest.mark.parametrize("bug", [skipped, half])
 @pytest.mark.parametrize("what", TRAININGS)
 def test_a_bug_that_skips_the_removal_is_refuted(what, bug, monkeypatch):
-    monkeypatch.setattr(unlearned_model, "without", bug)
+    monkeypatch.setattr(unlearning, "without", bug)
     report = attacked(certificate(TRAININGS[what]))
     assert report.refuted and report.verdict.startswith("BUG")
 
 
 def test_noise_that_is_left_out_is_refuted(monkeypatch):
-    honest = forgotten_records.Trainer
+    honest = unlearning_attack.Trainer
     monkeypatch.setattr(
-        forgotten_records, "Trainer", lambda run: honest(replace(run, start=li.Fixed()))
+        unlearning_attack, "Trainer", lambda run: honest(replace(run, start=li.Fixed()))
     )
     assert attacked(certificate(TRAININGS["permuted"])).refuted
 

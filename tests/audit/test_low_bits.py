@@ -14,8 +14,7 @@ import pytest
 
 import lastiterate as li
 from benchmarks.audit.bugs.noise import of_unit
-from lastiterate.audit import conformance as executed
-from lastiterate.audit import worst_case
+from lastiterate.audit import conformance, worst_case
 from lastiterate.audit.canaries import execute
 from lastiterate.engine import Trainer, seeded_keys
 
@@ -28,7 +27,7 @@ RUN = li.Run(
     loss=li.HuberRidge(row_norm=1.0, residual_clip=1.0, ridge=0.0, intercept=0.5),
 )
 PAIR = worst_case(RUN)
-FINE = executed.CHECKS["the noise has fewer binary places than double precision holds"]
+FINE = conformance.CHECKS["the noise has fewer binary places than double precision holds"]
 """In every default audit."""
 SINGLE = of_unit(lambda k, unit: unit.astype(jnp.float32).astype(jnp.float64))
 

@@ -10,16 +10,18 @@ import pytest
 
 import lastiterate as li
 from lastiterate.accounting.exact_noise import ExactRun
-from lastiterate.audit import audit, networks, worst_case
-from lastiterate.audit import end_to_end as public_ways
-from lastiterate.audit import end_to_end as whole
+from lastiterate.audit import audit, end_to_end, networks, worst_case
 from lastiterate.audit.canaries import execute
 from lastiterate.audit.end_to_end import one_by_one
 from lastiterate.audit.runner import auditable, default_train
-from lastiterate.engine import Trainer, checkpoint, seeded_keys
-from lastiterate.engine import dense_gradients as dense
-from lastiterate.engine import exact_linear as exact_sums
-from lastiterate.engine import linear_model as model
+from lastiterate.engine import (
+    Trainer,
+    checkpoint,
+    dense_gradients,
+    exact_linear,
+    linear_model,
+    seeded_keys,
+)
 from lastiterate.run.run import DESCRIPTIONS, Run
 from tiers import unless
 
@@ -208,7 +210,7 @@ def test_every_described_part_is_executed_or_named(
             shown(found.run)
         return
     if field == "rows_per_record":  # places with the same row give the model of that row
-        monkeypatch.setattr(whole, "execute_units", lambda *_: 1 / 0)
+        monkeypatch.setattr(end_to_end, "execute_units", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             shown(found.run)
         return
@@ -218,7 +220,7 @@ def test_every_described_part_is_executed_or_named(
 
 
 def test_parameters_of_train_that_no_way_uses_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = public_ways.train
+    real = end_to_end.train
 
     def grown(run: Run, data: object, *, colour: str = "", **given: object) -> object:
         return real(run, data, **given)
@@ -226,7 +228,7 @@ def test_parameters_of_train_that_no_way_uses_are_named(monkeypatch: pytest.Monk
     every = [*inspect.signature(real).parameters.values()]
     extra = inspect.Parameter("colour", inspect.Parameter.KEYWORD_ONLY, default="")
     grown.__signature__ = inspect.Signature([*every, extra])  # type: ignore[attr-defined]
-    monkeypatch.setattr(public_ways, "train", grown)
+    monkeypatch.setattr(end_to_end, "train", grown)
     broken, left = ways(RUN)
     assert (
         broken == ()
@@ -239,8 +241,8 @@ def test_parameters_of_train_that_no_way_uses_are_named(monkeypatch: pytest.Monk
 
 def ways(run: Run) -> tuple[tuple[str, ...], tuple[str, ...]]:
     pair = worst_case(run)
-    return public_ways.checked(
-        public_ways.linear(run, pair),
+    return end_to_end.checked(
+        end_to_end.linear(run, pair),
         lambda keys: default_train(run)(pair.with_record.features, pair.with_record.target, keys),
     )
 
@@ -250,8 +252,8 @@ def test_what_is_refused_is_named_with_the_reason() -> None:
     assert broken == () and left[0].endswith(
         "train, stopped and resumed (nothing certifies the run)"
     )
-    assert public_ways.checked(
-        public_ways.linear(replace(RUN, steps=10**6), worst_case(RUN)), lambda _: 1 / 0
+    assert end_to_end.checked(
+        end_to_end.linear(replace(RUN, steps=10**6), worst_case(RUN)), lambda _: 1 / 0
     )[1]
 
 
@@ -282,7 +284,7 @@ def test_a_checkpoint_that_loses_a_step_is_seen(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_key_that_is_no_fresh_one_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model, "fresh_key", lambda: seeded_keys(9, 1)[0])
+    monkeypatch.setattr(linear_model, "fresh_key", lambda: seeded_keys(9, 1)[0])
     assert ways(RUN)[0] == ("two calls of train give one model",)
 
 
@@ -309,7 +311,7 @@ def test_a_network_that_releases_all_iterates_is_the_one_that_is_attacked() -> N
     )
     pair = networks.families(run)[0]
     features, target = pair.with_record.features, pair.with_record.target
-    broken, _ = public_ways.checked(
+    broken, _ = end_to_end.checked(
         networks.public(run, pair), lambda keys: networks.train_many(run)(features, target, keys)
     )
     assert broken == ()
@@ -321,7 +323,7 @@ def test_gradients_that_are_no_numbers_leave_no_trace(monkeypatch: pytest.Monkey
     )
     pair = networks.families(run)[0]
     assert networks.violations(run, pair, 1) == ()
-    monkeypatch.setattr(dense, "jnp", Loose())
+    monkeypatch.setattr(dense_gradients, "jnp", Loose())
     jax.clear_caches()
     assert "no number" in networks.violations(run, pair, 1)[0]
     jax.clear_caches()
@@ -336,9 +338,9 @@ def test_exact_noise_is_attacked_as_it_is_drawn(monkeypatch: pytest.MonkeyPatch)
         and "of train: " in right.not_executed[-1]
         and "secure" not in right.not_executed[-1]
     )
-    draws_of = exact_sums.draws_of
+    draws_of = exact_linear.draws_of
     monkeypatch.setattr(
-        exact_sums, "draws_of", lambda *given: lambda *asked: 0 * draws_of(*given)(*asked)
+        exact_linear, "draws_of", lambda *given: lambda *asked: 0 * draws_of(*given)(*asked)
     )
     assert audit(ExactRun(run), neighbours=pair, trials=120, seed=1).refuted
 
@@ -376,10 +378,10 @@ def test_modules_are_trained_by_the_ways_of_their_users(monkeypatch):
         data = pair.with_record
         return train(data.features, data.target, keys) + moved
 
-    monkeypatch.setattr(public_ways, "WAYS", {"train on records in pieces": public_ways.in_pieces})
-    broken, left = public_ways.checked(train.call(pair), attacked, noisy=False)
+    monkeypatch.setattr(end_to_end, "WAYS", {"train on records in pieces": end_to_end.in_pieces})
+    broken, left = end_to_end.checked(train.call(pair), attacked, noisy=False)
     assert broken == () and not any("train on records in pieces" in words for words in left)
-    monkeypatch.setattr(public_ways, "WAYS", {"train": public_ways.in_memory})
-    assert public_ways.checked(train.call(pair), lambda keys: attacked(keys, 1e-3), noisy=False)[
+    monkeypatch.setattr(end_to_end, "WAYS", {"train": end_to_end.in_memory})
+    assert end_to_end.checked(train.call(pair), lambda keys: attacked(keys, 1e-3), noisy=False)[
         0
     ] == ("train gives another model than the one that is attacked",)

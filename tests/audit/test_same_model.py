@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.audit import conformance as executed
-from lastiterate.audit import networks
+from lastiterate.audit import conformance, networks
 from lastiterate.audit.canaries import DataSet, Neighbours
 from lastiterate.engine import Trainer
 from lastiterate.engine.trainer import Diverged
@@ -44,7 +43,7 @@ def equal_rows(run: li.Run) -> Neighbours:
 
 
 def test_the_rounding_of_equal_rows_is_no_bug() -> None:
-    assert executed.CHECKS[WORDS](CORRELATED, equal_rows(CORRELATED), MODELS)
+    assert conformance.CHECKS[WORDS](CORRELATED, equal_rows(CORRELATED), MODELS)
 
 
 @pytest.mark.parametrize("apart, same", [(1.2e-6, True), (9e-6, True), (1.1e-5, False)])
@@ -61,7 +60,7 @@ def test_the_distance_of_two_models_is_relative_to_the_largest_parameter(
         return moved
 
     monkeypatch.setattr(Trainer, "fit", other)
-    assert executed.CHECKS[WORDS](run, equal_rows(run), 1) == same
+    assert conformance.CHECKS[WORDS](run, equal_rows(run), 1) == same
 
 
 def test_a_record_of_thousands_that_one_of_both_leaves_out_is_a_bug(
@@ -75,7 +74,7 @@ def test_a_record_of_thousands_that_one_of_both_leaves_out_is_a_bug(
         return fit(self, features, target, key, absent=(*absent, self.run.n - 1))
 
     monkeypatch.setattr(Trainer, "fit", without_the_last)
-    assert not executed.CHECKS[WORDS](CORRELATED, equal_rows(CORRELATED), MODELS)
+    assert not conformance.CHECKS[WORDS](CORRELATED, equal_rows(CORRELATED), MODELS)
 
 
 @pytest.mark.parametrize("fails", ["with the record", "without it", "both"])
@@ -114,4 +113,4 @@ def test_a_fit_that_is_refused_for_another_reason_is_not_passed_over(
 
     monkeypatch.setattr(Trainer, "fit", refused)
     with pytest.raises(InputError) if kind is InputError else nullcontext():
-        assert executed.CHECKS[WORDS](run, equal_rows(run), 1)
+        assert conformance.CHECKS[WORDS](run, equal_rows(run), 1)

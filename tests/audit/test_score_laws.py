@@ -9,9 +9,7 @@ from scipy.special import ndtr
 from scipy.stats import norm
 
 import lastiterate as li
-from lastiterate.audit import audit, worst_case
-from lastiterate.audit import exact_distribution as law
-from lastiterate.audit import learned_scores as trajectory
+from lastiterate.audit import audit, exact_distribution, learned_scores, worst_case
 from lastiterate.audit import scores as drawn_moves
 from lastiterate.audit.canaries import execute
 from lastiterate.audit.runner import default_train
@@ -43,7 +41,7 @@ def listed(run, attack):
     """What all records together add to a score with the record and without, and the probabilities,
     batch by batch."""
     pair = worst_case(run)
-    added = trajectory.weights(run, 0) if attack == trajectory.NAME else added_to_last(run)
+    added = learned_scores.weights(run, 0) if attack == learned_scores.NAME else added_to_last(run)
     sides = [pushes(run, part, pair.direction) for part in (pair.with_record, pair.without_record)]
     found = [
         (
@@ -53,12 +51,12 @@ def listed(run, attack):
                 for side in sides
             ),
         )
-        for weight, batches in law.drawn(run)
+        for weight, batches in exact_distribution.drawn(run)
     ]
     return np.array(found).T
 
 
-@pytest.mark.parametrize("attack", ["projection", trajectory.NAME])
+@pytest.mark.parametrize("attack", ["projection", learned_scores.NAME])
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
 @pytest.mark.parametrize("batching", BATCHINGS, ids=lambda found: found.word)
 def test_moves_are_those_of_all_batches_that_can_be_drawn(batching, adjacency, attack):
@@ -231,7 +229,7 @@ def test_sampled_rows_show_most_of_what_is_certified(release):
         delta=1e-5,
     ).run
     settings = dict(
-        attack="projection" if release == "last" else trajectory.NAME, trials=6000, seed=1
+        attack="projection" if release == "last" else learned_scores.NAME, trials=6000, seed=1
     )
     report = audit(run, **settings)
     assert (

@@ -18,8 +18,8 @@ from lastiterate.bayes import (
     certify,
     ridge,
     sample_posterior,
+    subject,
 )
-from lastiterate.bayes import subject as samples
 from lastiterate.bayes.ridge import least_prior
 from lastiterate.bayes.sample import GIVEN, Given, System
 from lastiterate.curves.renyi import Rdp
@@ -168,7 +168,7 @@ def test_edited_certificates_are_refused():
             InputError, match=r"one that lastiterate wrote|complete JSON|every key once"
         ):
             Certificate.from_json(broken)
-    lighter = samples.certify(LINEAR)
+    lighter = subject.certify(LINEAR)
     whole = lighter.curve()
     vars(lighter.subject)["curves"] = (
         Rdp(orders=whole.orders, values=tuple(v / 2 for v in whole.values)),

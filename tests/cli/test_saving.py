@@ -15,8 +15,7 @@ from typer.testing import CliRunner
 import lastiterate as li
 from lastiterate.cli import app
 from lastiterate.ledger import Ledger
-from lastiterate.release import folder
-from lastiterate.release import linear_model as linear
+from lastiterate.release import folder, linear_model
 from lastiterate.release.ledger_charge import Charging
 from lastiterate.theorems import TABLE
 
@@ -37,7 +36,7 @@ def untrained(monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("records were read")
 
-    monkeypatch.setattr(linear, "fit", refuse)
+    monkeypatch.setattr(linear_model, "fit", refuse)
 
 
 def test_a_full_disk_is_noticed_before_training(tmp_path, monkeypatch, untrained):
@@ -107,7 +106,7 @@ def test_what_is_reserved_is_enough_and_given_back(tmp_path, monkeypatch):
     assert call(*TRAIN, "--out", tmp_path / "m")[0] == 0
     assert sizes[0] >= sum(path.stat().st_size for path in (tmp_path / "m").iterdir())
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
-    monkeypatch.setattr(linear, "fit", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(linear_model, "fit", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         call(*TRAIN, "--out", tmp_path / "n")
     assert [path.name for path in tmp_path.iterdir()] == ["m"], "after a failure as well"
@@ -125,7 +124,7 @@ def test_a_model_that_cannot_be_written_survives_elsewhere(tmp_path, monkeypatch
             raise OSError(errno.ENOSPC, "No space left on device")
         original(file)
 
-    fitted = linear.fit
+    fitted = linear_model.fit
 
     def slow(*args, **kwargs):
         out.mkdir()
@@ -135,7 +134,7 @@ def test_a_model_that_cannot_be_written_survives_elsewhere(tmp_path, monkeypatch
     if how == "full":
         monkeypatch.setattr(folder.os, "fsync", full)
     else:
-        monkeypatch.setattr(linear, "fit", slow)
+        monkeypatch.setattr(linear_model, "fit", slow)
     code, shown, err = call(*TRAIN, "--out", out)
     place = Path(re.search(r"the model was saved at (\S+): move it", err)[1])
     assert code == 2 and place.is_relative_to(elsewhere) and li.verify(place).holds

@@ -13,12 +13,10 @@ import pytest
 from typer.testing import CliRunner
 
 import lastiterate as li
-from lastiterate.cli import app
-from lastiterate.cli import train as saving
-from lastiterate.engine import checkpoint as sealed
+from lastiterate.cli import app, train
+from lastiterate.engine import checkpoint
 from lastiterate.ledger import GaussianFilter, Ledger, database, store
-from lastiterate.release import ledger_charge as charging
-from lastiterate.release import linear_model as linear
+from lastiterate.release import ledger_charge, linear_model
 
 FIT = [
     "train",
@@ -118,12 +116,12 @@ def states(words: list[str], at: Path, monkeypatch: pytest.MonkeyPatch) -> list[
         ending = True
         return plain(*args)
 
-    plain = saving.committed
+    plain = train.committed
     with monkeypatch.context() as patch:
         for name in ("link", "replace", "rename", "unlink"):
             patch.setattr(os, name, then(getattr(os, name)))
         patch.setattr(store, "transaction", transaction)
-        patch.setattr(saving, "committed", committed)
+        patch.setattr(train, "committed", committed)
         assert call(*words)[0] == 0
     return copies
 
@@ -188,7 +186,7 @@ def test_the_same_command_ends_what_was_killed(
         with monkeypatch.context() as patch:
             if there:
                 patch.setattr(
-                    linear, "execute", lambda *_, **__: pytest.fail("it was trained again")
+                    linear_model, "execute", lambda *_, **__: pytest.fail("it was trained again")
                 )
             code, said = call(*words)
         assert code == 0 and ("nothing was trained or charged again" in said) == there, said
@@ -210,7 +208,7 @@ def refused(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     code, said = call(*words, "--epsilon", "0.5")
     assert code == 2 and "must not exist yet" in said
     with monkeypatch.context() as patch:
-        patch.setattr(charging, "keyed_digest", lambda *_: "0" * 64)
+        patch.setattr(ledger_charge, "keyed_digest", lambda *_: "0" * 64)
         code, said = call(*words)
     assert code == 2 and (
         "for another model name another folder" in said or words[0] == "forget"
@@ -248,7 +246,7 @@ def test_a_call_of_train_ends_what_was_killed(
 
     plain = Ledger.release
     monkeypatch.setattr(Ledger, "release", released)
-    for place, name in ((sealed, "remove"), (Ledger, "release"), (sealed, "remove")):
+    for place, name in ((checkpoint, "remove"), (Ledger, "release"), (checkpoint, "remove")):
         with monkeypatch.context() as patch:
             patch.setattr(place, name, killed)
             with pytest.raises(Killed):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lastiterate.accounting.selection import Selection
-from lastiterate.curves import selection as private_selection
+from lastiterate.curves import selection
 from lastiterate.curves.composition import compose, curve_from_dict
 from lastiterate.curves.curve import Curve, EpsDelta, confirmed_epsilon
 from lastiterate.curves.gaussian import Gdp, log_sum_exp
@@ -142,8 +142,8 @@ def test_enumerated_profiles_lie_below_the_certificate(runs: Runs, seed: int) ->
 def test_the_shift_is_needed(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the ratio of the numbers of runs the statement on profiles is false, and the
     enumeration sees it."""
-    monkeypatch.setattr(private_selection, "_shift", lambda curve, runs: 0.0)
-    monkeypatch.setattr(private_selection, "_table", lambda curve, runs: EpsDelta(0.0, 1.0))
+    monkeypatch.setattr(selection, "_shift", lambda curve, runs: 0.0)
+    monkeypatch.setattr(selection, "_table", lambda curve, runs: EpsDelta(0.0, 1.0))
     seen = 0
     for p, q in pairs(0):
         claimed, laws = (

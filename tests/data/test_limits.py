@@ -29,8 +29,7 @@ from lastiterate.data.readers import schema_template
 from lastiterate.data.record_source import open_stream
 from lastiterate.release import folder as manifest
 from lastiterate.release.provenance import sign_folder, signature_problems
-from lastiterate.run import serialization as strict_json
-from lastiterate.run import strict_toml
+from lastiterate.run import serialization, strict_toml
 
 
 def refused(act, *words):
@@ -74,22 +73,28 @@ def test_a_long_text_needs_a_few_times_its_own_memory(unit):
 
 def test_json_has_a_limit_of_bytes_values_depth_and_digits(monkeypatch):
     monkeypatch.setattr(limits, "VALUES", 100)
-    assert strict_json.loads(json.dumps(list(range(99))), "run") == list(range(99))
-    assert strict_json.loads(json.dumps("," * 1000 + "[" * 1000), "run") == "," * 1000 + "[" * 1000
+    assert serialization.loads(json.dumps(list(range(99))), "run") == list(range(99))
+    assert (
+        serialization.loads(json.dumps("," * 1000 + "[" * 1000), "run") == "," * 1000 + "[" * 1000
+    )
     for text in (
         "[" + "0," * 100 + "0]",
         "[" + "[]," * 60 + "0]",
         "[" + '{"":0},' * 60 + "0]",
         '""' * 300,
     ):
-        refused(lambda text=text: strict_json.loads(text, "run"), "at most 100 values")
-    refused(lambda: strict_json.loads("]" * 1000, "run"), "complete JSON")
+        refused(lambda text=text: serialization.loads(text, "run"), "at most 100 values")
+    refused(lambda: serialization.loads("]" * 1000, "run"), "complete JSON")
     monkeypatch.setattr(limits, "TEXT", 1000)
-    refused(lambda: strict_json.loads('"' + "x" * 1000 + '"', "run"), "at most 1,000 bytes of text")
+    refused(
+        lambda: serialization.loads('"' + "x" * 1000 + '"', "run"), "at most 1,000 bytes of text"
+    )
     refused(lambda: li.Run.from_json(" " * 1001), "at most 1,000 bytes of text")
     monkeypatch.undo()
-    refused(lambda: strict_json.loads("[0." + "1" * 2000 + "]", "run"), "at most 1,100 characters")
-    assert strict_json.loads(f"[{2**-1074:.1074f}]", "run") == [2**-1074], (
+    refused(
+        lambda: serialization.loads("[0." + "1" * 2000 + "]", "run"), "at most 1,100 characters"
+    )
+    assert serialization.loads(f"[{2**-1074:.1074f}]", "run") == [2**-1074], (
         "every double can be written out"
     )
 
@@ -97,7 +102,7 @@ def test_json_has_a_limit_of_bytes_values_depth_and_digits(monkeypatch):
 def test_keys_are_looked_at_once():
     many = [f'"k{number}": 0' for number in range(60_000)]
     refused(
-        lambda: strict_json.loads("{" + ", ".join([*many, '"k59999": 1']) + "}", "run"),
+        lambda: serialization.loads("{" + ", ".join([*many, '"k59999": 1']) + "}", "run"),
         "once",
         "k59999",
     )

@@ -11,11 +11,7 @@ import pytest
 from scipy.optimize import minimize
 
 import lastiterate as li
-from lastiterate.engine import calibration as calibration_queries
-from lastiterate.engine import calibration as newton_rounds
-from lastiterate.engine import exact_linear as exact_sums
-from lastiterate.engine import linear_model as model_module
-from lastiterate.engine import seeded_key, seeded_keys
+from lastiterate.engine import calibration, exact_linear, linear_model, seeded_key, seeded_keys
 from lastiterate.engine.calibration import OF_ONE, OF_SEVERAL, Queries, calibrated, drawn_rounds
 from lastiterate.engine.exact_linear import exact_rounds, execute_exactly
 from lastiterate.engine.linear_model import Model, execute, scores
@@ -92,12 +88,12 @@ def test_gradient_and_hessian_each_keep_their_bound_and_attain_it(outputs):
 
 MUTANTS = {
     "scores are not clipped": lambda patch: patch.setattr(
-        calibration_queries.np, "clip", lambda values, *_: values
+        calibration.np, "clip", lambda values, *_: values
     ),
     "rows are longer": lambda patch: patch.setattr(
-        calibration_queries.math, "sqrt", lambda value: value**0.5 / 1.2
+        calibration.math, "sqrt", lambda value: value**0.5 / 1.2
     ),
-    "the vector is longer": lambda patch: patch.setattr(calibration_queries, "UNIT", 1.1),
+    "the vector is longer": lambda patch: patch.setattr(calibration, "UNIT", 1.1),
 }
 
 
@@ -344,7 +340,7 @@ def test_every_record_is_scored_once_as_steps_read_it(batching, executed, monkey
     (x, y), absent, seen = made(3, n=1100), (2, 700), []
     run = described(3, n=1100, steps=2, batching=batching, loss=li.Softmax(classes=3, row_norm=0.3))
     x[list(absent)] = y[list(absent)] = 0
-    module = model_module if executed is execute else exact_sums
+    module = linear_model if executed is execute else exact_linear
     monkeypatch.setattr(
         module,
         "calibrated",
@@ -363,7 +359,7 @@ def test_every_row_of_a_unit_is_scored_once(monkeypatch):
     x, y, unit = x[1:], y[1:], unit[1:]  # one place is empty
     run = described(n=25, steps=2, batching=li.Permuted(4), rows_per_record=2)
     monkeypatch.setattr(
-        model_module,
+        linear_model,
         "calibrated",
         lambda run, weights, scored, noisy: (seen.extend(scored()), weights)[1],
     )
@@ -391,15 +387,15 @@ def test_a_unit_adds_the_mean_of_its_rows():
         calibration=li.Calibration(2.0),
     )
     sums = []
-    keep = newton_rounds.each_sum
-    newton_rounds.each_sum = lambda slices, f: (
+    keep = calibration.each_sum
+    calibration.each_sum = lambda slices, f: (
         sums.append(part := list(slices)),
         keep(iter(part), f),
     )[1]
     try:
         li.train(run, (x, y), unit=unit, seed=1)
     finally:
-        newton_rounds.each_sum = keep
+        calibration.each_sum = keep
     each = np.vstack(sums[0])
     assert len(sums) == 4 and len(each) == 60
     assert np.linalg.norm(each, axis=1).max() <= 1 / 3, "three places share the bound of one record"

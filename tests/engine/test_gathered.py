@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.engine import minibatch_gather as gathered
-from lastiterate.engine import seeded_key, seeded_keys
+from lastiterate.engine import minibatch_gather, seeded_key, seeded_keys
 from lastiterate.engine import trainer as many_models
 from lastiterate.engine.host_permutation import in_order, into_bins, into_blocks, words
 from lastiterate.engine.linear_gradients import Linear, arrange, hidden
@@ -111,7 +110,7 @@ def compiled(run):
 @pytest.mark.parametrize("batching", BATCHINGS, ids=str)
 @pytest.mark.parametrize("size", [1, 700, 2**25])
 def test_bits_do_not_depend_on_who_gathers_and_how_much_at_once(batching, size, monkeypatch):
-    monkeypatch.setattr(gathered, "GROUP", size)
+    monkeypatch.setattr(minibatch_gather, "GROUP", size)
     run = described(batching, steps=17 if batching.size > 1 else 150)
     np.testing.assert_array_equal(Trainer(run).fit(X, Y, KEY), compiled(run))
 
@@ -119,13 +118,13 @@ def test_bits_do_not_depend_on_who_gathers_and_how_much_at_once(batching, size, 
 def test_a_batch_far_larger_than_expected_is_read_to_its_end(monkeypatch):
     """All records in one of 103 batches, in a buffer for a few: none may be left out."""
     monkeypatch.setattr(
-        gathered,
+        minibatch_gather,
         "words",
         lambda key, first, last, n: (np.full(n, 102, np.uint64) for _ in range(first, last)),
     )
     run, found = described(li.RandomAllocation(1), steps=206), []
     for size in (1, 2**25):  # the second has a place for every record of a pass
-        monkeypatch.setattr(gathered, "GROUP", size)
+        monkeypatch.setattr(minibatch_gather, "GROUP", size)
         found.append(Trainer(run).fit(X, Y, KEY))
     np.testing.assert_array_equal(*found)
 
@@ -133,13 +132,13 @@ def test_a_batch_far_larger_than_expected_is_read_to_its_end(monkeypatch):
 @pytest.mark.parametrize("first", [0, 1, 6, 7, 16])
 def test_groups_begin_at_any_step(first, monkeypatch):
     """A run that goes on in the midst of a pass reads the batches of that pass."""
-    monkeypatch.setattr(gathered, "GROUP", 700)
+    monkeypatch.setattr(minibatch_gather, "GROUP", 700)
     run = described(li.RandomAllocation(20))
     trainer = Trainer(run)
     with jax.enable_x64(True):
         data, loop = arrange(run, X, Y), Loop(run, trainer.loop.objective)
         read = {}
-        with closing(gathered.batches(loop.program, data, KEY, first, run.steps)) as every:
+        with closing(minibatch_gather.batches(loop.program, data, KEY, first, run.steps)) as every:
             at = first
             for group in every:
                 (rows, _), begins = group.data

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.analysis import perturbed_objective as bounds
+from lastiterate.analysis import perturbed_objective
 from lastiterate.engine import Trainer, seeded_key, seeded_keys
 from lastiterate.engine.linear_gradients import AT_ONCE
 from lastiterate.engine.random import NOISE, gaussian, stream
@@ -81,15 +81,15 @@ def test_the_solver_ends_within_its_bound(classes):
     assert (
         np.abs(gradient(long, best, prepared(long), target, term)).max() < 3e-7
     )  # rows are clipped in float32
-    assert np.linalg.norm(best) <= bounds.radius(long)
+    assert np.linalg.norm(best) <= perturbed_objective.radius(long)
     errors = []
     for steps in (5, 20, 60, 150, 300):
         run = run_of(classes, steps)
         found = Trainer(run).fit(X, target, key)
         errors.append(np.linalg.norm(found - best))
-        assert errors[-1] <= bounds.distance(run)
-    assert errors[-1] < 1e-2 * errors[0] and bounds.distance(long) < 1e-6
-    assert 0 < bounds.floor(long) < bounds.first_gap(long)
+        assert errors[-1] <= perturbed_objective.distance(run)
+    assert errors[-1] < 1e-2 * errors[0] and perturbed_objective.distance(long) < 1e-6
+    assert 0 < perturbed_objective.floor(long) < perturbed_objective.first_gap(long)
 
 
 def test_noise_on_the_minimiser_is_added_as_described():
@@ -155,4 +155,4 @@ def test_accelerated_steps_contract_whatever_the_errors_are():
 
 
 def test_sums_are_no_longer_than_the_bound_counts():
-    assert AT_ONCE <= bounds.SUMMED
+    assert AT_ONCE <= perturbed_objective.SUMMED

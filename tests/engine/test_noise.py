@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from lastiterate.engine import random as gaussian_noise
-from lastiterate.engine import seeded_key
+from lastiterate.engine import random, seeded_key
 from lastiterate.engine.random import (
     FARTHEST,
     ROUND,
@@ -61,7 +60,7 @@ def test_noise_is_standard_normal_with_room_in_the_tails():
 def test_many_draws_are_those_of_blocks_in_a_row(monkeypatch):
     with jax.enable_x64(True):
         whole = np.asarray(gaussian(seeded_key(5), 4, (2_001,)))
-        monkeypatch.setattr(gaussian_noise, "AT_A_TIME", 64)
+        monkeypatch.setattr(random, "AT_A_TIME", 64)
         parts = np.asarray(inspect.unwrap(gaussian)(seeded_key(5), 4, (2_001,)))
     assert np.array_equal(whole, parts) and len(np.unique(whole)) == 2_001
 
@@ -102,7 +101,7 @@ def test_rare_draws_take_bits_of_their_own(monkeypatch):
         return jnp.where(first < ROUND, jnp.uint64(0), one), two
 
     with jax.enable_x64(True):
-        monkeypatch.setattr(gaussian_noise, "encrypted", watched)
+        monkeypatch.setattr(random, "encrypted", watched)
         key = jnp.asarray(seeded_key(1))
         with jax.disable_jit():
             drawn = np.asarray(gaussian(key, 3, (7,)))

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.engine import Trainer, seeded_keys
-from lastiterate.engine import host_permutation as dealt
+from lastiterate.engine import Trainer, host_permutation, seeded_keys
 from lastiterate.engine import noise as noise_ahead
 from lastiterate.engine.noise import LONGEST, NoiseAhead, steps_ahead
 from lastiterate.engine.random import NOISE, ORDER, PAIRS, bits, gaussian, normals, stream
@@ -115,9 +114,11 @@ def test_what_is_drawn_beside_the_asked_numbers_changes_none(count: int) -> None
         assert np.array_equal(normals(KEYS[0], 3, count), gaussian(KEYS[0], 3, (count,)))
 
 
-@pytest.mark.parametrize("n, first, last", [(1, 0, 3), (7, 4, 9), (2 * dealt.FEWEST + 1, 2, 4)])
+@pytest.mark.parametrize(
+    "n, first, last", [(1, 0, 3), (7, 4, 9), (2 * host_permutation.FEWEST + 1, 2, 4)]
+)
 def test_words_of_a_pass_are_those_of_its_own_stream(n: int, first: int, last: int) -> None:
-    found = list(dealt.words(KEYS[0], first, last, n))
+    found = list(host_permutation.words(KEYS[0], first, last, n))
     with jax.enable_x64(True):
         order = stream(KEYS[0], ORDER)
         assert np.array_equal(
@@ -126,6 +127,6 @@ def test_words_of_a_pass_are_those_of_its_own_stream(n: int, first: int, last: i
 
 
 def test_padded_sizes_are_few_and_little_above() -> None:
-    sizes = {count: dealt.padded(count, 64) for count in range(1, 4096)}
+    sizes = {count: host_permutation.padded(count, 64) for count in range(1, 4096)}
     assert len(set(sizes.values())) < 60 and {sizes[count] for count in range(1, 65)} == {64}
     assert all(count <= size <= count * 1.13 for count, size in sizes.items() if count >= 64)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lastiterate.engine import checkpoint as sealed
+from lastiterate.engine import checkpoint
 from lastiterate.engine.checkpoint import (
     Key,
     Owner,
@@ -100,7 +100,9 @@ def test_hostile_headers(file: Path) -> None:
         name = chance.choice(list(header))
         header[name] = chance.choice([None, 3, "", "ü", "zz", [], {}, True, "0" * 64, 1e300])
         text = json.dumps(header).encode()
-        file.write_bytes(sealed.MAGIC + len(text).to_bytes(4, "big") + text + whole[12 + length :])
+        file.write_bytes(
+            checkpoint.MAGIC + len(text).to_bytes(4, "big") + text + whole[12 + length :]
+        )
         with pytest.raises(InputError):
             unseal(file, KEY, OWNER)
 
@@ -138,7 +140,7 @@ def test_what_others_write_beside_a_checkpoint_is_theirs(tmp_path: Path) -> None
     for other in others[:-1]:
         other.write_bytes(b"half written")
     others[-1].mkdir()
-    sealed.claim(file, KEY, "t" * 32)
+    checkpoint.claim(file, KEY, "t" * 32)
     seal(file, KEY, OWNER, 1, BODY)
     remove(file)
     assert sorted(tmp_path.iterdir()) == sorted(others)
@@ -147,7 +149,7 @@ def test_what_others_write_beside_a_checkpoint_is_theirs(tmp_path: Path) -> None
 def test_keys_from_a_file_and_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in (sealed.VARIABLE, sealed.FILE_VARIABLE):
+    for name in (checkpoint.VARIABLE, checkpoint.FILE_VARIABLE):
         monkeypatch.delenv(name, raising=False)
     assert read_key() is None
     path = tmp_path / "key"
@@ -157,10 +159,10 @@ def test_keys_from_a_file_and_the_environment(
         read_key(path)
     path.chmod(0o600)
     assert read_key(path) == KEY
-    monkeypatch.setenv(sealed.FILE_VARIABLE, str(path))
+    monkeypatch.setenv(checkpoint.FILE_VARIABLE, str(path))
     assert read_key() == KEY
-    monkeypatch.delenv(sealed.FILE_VARIABLE)
-    monkeypatch.setenv(sealed.VARIABLE, OTHER.secret.hex())
+    monkeypatch.delenv(checkpoint.FILE_VARIABLE)
+    monkeypatch.setenv(checkpoint.VARIABLE, OTHER.secret.hex())
     assert read_key() == OTHER
 
 

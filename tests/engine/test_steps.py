@@ -13,9 +13,7 @@ from scipy.stats import chi2
 
 import lastiterate as li
 from engine import reference
-from lastiterate.engine import Trainer, execute, fresh_key, scores, seeded_key
-from lastiterate.engine import random as cipher
-from lastiterate.engine import samplers as fixed_subsets
+from lastiterate.engine import Trainer, execute, fresh_key, random, samplers, scores, seeded_key
 from lastiterate.engine.linear_gradients import AT_ONCE, Linear, arrange, hidden, places
 from lastiterate.engine.loop import StepProgram, advance, drawn_for_pass, drawn_once
 from lastiterate.engine.network import fit_network
@@ -655,13 +653,13 @@ KNOWN = {  # of the authors' Random123, for 20 rounds: counter, key, block
 @pytest.mark.parametrize("name", KNOWN)
 def test_the_cipher_gives_the_published_blocks(name, few, monkeypatch):
     """With rounds written out, as for many blocks, and in a loop, as for few."""
-    monkeypatch.setattr(cipher, "FEW", few)
+    monkeypatch.setattr(random, "FEW", few)
     counter, key, block = (np.array(words, np.uint32) for words in KNOWN[name])
     with jax.enable_x64(True):
         first, second = (
             jnp.asarray(words.astype(np.uint64)) for words in (counter[:2], counter[2:])
         )
-        pair = cipher._encrypted(
+        pair = random._encrypted(
             jnp.asarray(key), *(low | (high << np.uint64(32)) for low, high in (first, second))
         )
         assert [int(word) for word in parts(pair)] == block.tolist()
@@ -669,12 +667,12 @@ def test_the_cipher_gives_the_published_blocks(name, few, monkeypatch):
 
 def test_many_blocks_are_encrypted_piece_by_piece(monkeypatch):
     """Every block is a function of its own counter and the key, wherever it lies among the others."""
-    monkeypatch.setattr(cipher, "AT_ONCE", 8)
+    monkeypatch.setattr(random, "AT_ONCE", 8)
     with jax.enable_x64(True):
         first = jnp.arange(33, dtype=jnp.uint64).reshape(3, 11) + np.uint64(2**63 - 5)
         for found, expected in zip(
             encrypted(seeded_key(1), first, ~first),
-            jax.jit(cipher._encrypted)(seeded_key(1), first, ~first),
+            jax.jit(random._encrypted)(seeded_key(1), first, ~first),
             strict=True,
         ):
             np.testing.assert_array_equal(found, expected)
@@ -740,7 +738,7 @@ def test_every_subset_is_equally_likely(n, size, most, monkeypatch):
     """Chi squared over all subsets; the place within a batch does not count. Of 5 draws 4 seldom
     differ: all are drawn again."""
     monkeypatch.setattr(
-        fixed_subsets, "draws", lambda n, size, draws=fixed_subsets.draws: min(draws(n, size), most)
+        samplers, "draws", lambda n, size, draws=samplers.draws: min(draws(n, size), most)
     )
     sampler, draws = sampler_of(li.FixedSize(size), n, AT_ONCE), 30_000
     with jax.enable_x64(True):

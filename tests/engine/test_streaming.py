@@ -21,9 +21,7 @@ from lastiterate.engine.network import fit_network
 from lastiterate.engine.noise import ahead
 from lastiterate.engine.random import bits, words_between
 from lastiterate.engine.samplers import TABLE
-from lastiterate.engine.streaming import buffers as chunk_buffer
-from lastiterate.engine.streaming import buffers as kept_chunks
-from lastiterate.engine.streaming import scratch, sorting
+from lastiterate.engine.streaming import buffers, scratch, sorting
 from lastiterate.engine.streaming.buffers import Shape
 from lastiterate.engine.streaming.execution import Rows, execute_streaming, fit_streaming
 from lastiterate.engine.streaming.passes import Passes
@@ -101,8 +99,8 @@ def small(monkeypatch):
     monkeypatch.setattr(sorting, "BUCKET", 300)
     monkeypatch.setattr(sorting, "BUFFERS", 2000)
     monkeypatch.setattr(sorting, "WORDS", 32)
-    monkeypatch.setattr(chunk_buffer, "BUFFER", 1500)
-    monkeypatch.setattr(kept_chunks, "PAGE", 400)
+    monkeypatch.setattr(buffers, "BUFFER", 1500)
+    monkeypatch.setattr(buffers, "PAGE", 400)
     monkeypatch.setattr("lastiterate.engine.streaming.scratch.PAGE", 100)
 
 

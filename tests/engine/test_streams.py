@@ -18,12 +18,17 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.engine import exact_noise as exact_draws
-from lastiterate.engine import execute, fresh_key, seeded_key, seeded_keys
-from lastiterate.engine import linear_model as measured
-from lastiterate.engine import minibatch_gather as gathered
-from lastiterate.engine import noise as noise_ahead
-from lastiterate.engine import random as gaussian_noise
+from lastiterate.engine import (
+    exact_noise,
+    execute,
+    fresh_key,
+    linear_model,
+    minibatch_gather,
+    noise,
+    random,
+    seeded_key,
+    seeded_keys,
+)
 from lastiterate.engine.exact_linear import execute_exactly
 from lastiterate.engine.external import ExternalLoop
 from lastiterate.engine.random import (
@@ -96,12 +101,12 @@ def test_every_bit_of_a_key_is_in_every_stream() -> None:
             )
         assert len({float(gaussian(each, 0, (1,))[0]) for each in (key, *flipped)}) == 129
     exact = {
-        exact_draws.draws_of(run, 2.0**-20, each)(0, 1, 1, (1,)).tobytes()
+        exact_noise.draws_of(run, 2.0**-20, each)(0, 1, 1, (1,)).tobytes()
         for each in (key, *flipped)
     }
     assert len(exact) == 129
     assert (
-        len({exact_draws.preparation_bits(each, 0).words(2).tobytes() for each in (key, *flipped)})
+        len({exact_noise.preparation_bits(each, 0).words(2).tobytes() for each in (key, *flipped)})
         == 129
     )
 
@@ -115,7 +120,7 @@ class Used:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.blocks: dict[Any, list[str]] = defaultdict(list)
-        plain, made = gaussian_noise.encrypted, Bits.__post_init__
+        plain, made = random.encrypted, Bits.__post_init__
 
         def encrypted(key: Any, first: Any, second: Any) -> Any:
             # a callback, because some of it is vectorised
@@ -127,13 +132,13 @@ class Used:
             self.blocks[bits.key, bits.number].append(self._purpose())
             made(bits)
 
-        monkeypatch.setattr(gaussian_noise, "encrypted", encrypted)
+        monkeypatch.setattr(random, "encrypted", encrypted)
         monkeypatch.setattr(Bits, "__post_init__", created)
 
     def _wrote(self, purpose: str, key: Any, first: Any, second: Any) -> None:
         own = np.asarray(key).tobytes()
         for one, two in zip(np.ravel(first).tolist(), np.ravel(second).tolist(), strict=True):
-            if two < int(gaussian_noise.DERIVED):
+            if two < int(random.DERIVED):
                 self.blocks[own, one, two].append(purpose)
 
     @staticmethod
@@ -142,7 +147,7 @@ class Used:
         while True:
             path = Path(frame.f_code.co_filename)
             if "lastiterate" in path.parts and path.name not in (
-                Path(gaussian_noise.__file__).name,
+                Path(random.__file__).name,
                 "exact_draws.py",
             ):
                 return f"{path.name} {frame.f_code.co_name}"
@@ -173,8 +178,8 @@ class Used:
 @pytest.fixture
 def used(monkeypatch: pytest.MonkeyPatch) -> Iterator[Used]:
     # draws of passes are made in this thread, where nothing is compiled
-    monkeypatch.setattr(gathered, "ahead", lambda items: (item for item in items))
-    for module in (gaussian_noise, noise_ahead):
+    monkeypatch.setattr(minibatch_gather, "ahead", lambda items: (item for item in items))
+    for module in (random, noise):
         monkeypatch.setattr(
             module, "PAIRS", 64
         )  # what is drawn for steps that are never made takes long here
@@ -375,7 +380,7 @@ def test_a_count_draws_from_a_key_of_its_own() -> None:
 def test_a_preparation_that_used_the_noise_of_a_step_would_be_seen(
     used: Used, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measured, "_key", lambda key, part: stream64(key, NOISE))
+    monkeypatch.setattr(linear_model, "_key", lambda key, part: stream64(key, NOISE))
     execute(li.Run(**LINEAR | {"prelude": (MEAN,)}), X, Y, seeded_key(1))
     assert [each for each in used.shared() if any("mean.py" in purpose for purpose in each)]
 

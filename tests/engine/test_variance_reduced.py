@@ -10,11 +10,8 @@ import pytest
 from scipy.stats import ks_2samp, norm
 
 import lastiterate as li
-from lastiterate.audit import audit, worst_case
-from lastiterate.audit import conformance as executed
-from lastiterate.engine import Trainer, seeded_key, seeded_keys
-from lastiterate.engine import linear_gradients as gradients
-from lastiterate.engine import methods as variance_reduced
+from lastiterate.audit import audit, conformance, worst_case
+from lastiterate.engine import Trainer, linear_gradients, methods, seeded_key, seeded_keys
 from lastiterate.run.methods import moved_smooth
 
 N, RATE, MODELS = 10, 0.3, 6000
@@ -205,22 +202,23 @@ def added(objective, theta, origin, longest, chunk):
     """Both gradients of every record together, clipped as their difference is."""
     rows, target = chunk[0].astype(jnp.float64), chunk[1]
     found = sum(
-        gradients.residuals(objective.loss, point @ rows.T, target) for point in (theta, origin)
+        linear_gradients.residuals(objective.loss, point @ rows.T, target)
+        for point in (theta, origin)
     )
-    return gradients.clip_residuals(rows, found, longest) @ rows
+    return linear_gradients.clip_residuals(rows, found, longest) @ rows
 
 
-FOLLOWED = variance_reduced.Reduction.followed
+FOLLOWED = methods.Reduction.followed
 WRONG = {
-    "a sum in the place of a difference": (gradients.Linear, "moved_sum", added),
-    "one snapshot for all steps": (variance_reduced.Reduction, "followed", kept_snapshot),
+    "a sum in the place of a difference": (linear_gradients.Linear, "moved_sum", added),
+    "one snapshot for all steps": (methods.Reduction, "followed", kept_snapshot),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_what_stays_within_its_clip_shows_in_the_law(name, patched):
     """Default audits look at it; no attack sees these."""
-    holds = executed.CHECKS[
+    holds = conformance.CHECKS[
         "what follows snapshots has another law on squared error than the described one"
     ]
     run, pair = (

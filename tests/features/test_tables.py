@@ -30,9 +30,9 @@ from lastiterate.estimators import (
     DPLogisticRegression,
     DPSearchCV,
     classifier,
+    grid_search,
     regressor,
 )
-from lastiterate.estimators import grid_search as search
 from lastiterate.estimators.pipelines import UnpaidStepWarning, labels_of
 from lastiterate.features import Bins, Curves, HashedWords, SchemaTransformer
 from lastiterate.release.datafile import prediction_rows
@@ -288,7 +288,7 @@ def test_whoever_fits_is_told_what_was_learned_around_it(around, names, monkeypa
     for home in (
         classifier,
         regressor,
-        search,
+        grid_search,
         module_classifier,
     ):  # what comes right behind the warning
         monkeypatch.setattr(home, "check_kept", refused)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.analysis import shifts as wc
+from lastiterate.analysis import shifts
 from lastiterate.analysis.step_map import StepMap, clipped_step_lipschitz, step_lipschitz
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import InputError
@@ -143,9 +143,9 @@ def test_proposition_2_1():
         ridge = float(rng.choice([0.0, rng.uniform(0.01, 2)]))
         for clipped in (False, True):
             found = StepMap(ridge, -weak, smooth, clipped, ())
-            limit = wc.longest_weakly_convex_step(found)
+            limit = shifts.longest_weakly_convex_step(found)
             step = limit * float(rng.choice([1.0, rng.uniform(0.001, 1)]))
-            ours = math.exp(wc.log_square(found, step) / 2)
+            ours = math.exp(shifts.log_square(found, step) / 2)
             assert ours >= found.lipschitz(step) * (1 - 1e-12), (smooth, weak, ridge, clipped)
             if not clipped and weak > ridge and step == limit:
                 assert ours == pytest.approx(1 + step * (weak - ridge), rel=1e-12)
@@ -154,22 +154,22 @@ def test_proposition_2_1():
             assert inner <= 1 / ends * (1 + 1e-12)
     # beyond the range the constant lies below the truth
     beyond = 1.6 / 1.3
-    assert math.sqrt(1 + wc.excess(beyond, 0.3, 1.0)) == pytest.approx(1.3504, abs=1e-4)
+    assert math.sqrt(1 + shifts.excess(beyond, 0.3, 1.0)) == pytest.approx(1.3504, abs=1e-4)
     assert step_lipschitz(beyond, -0.3, 1.0) == pytest.approx(1.3692, abs=1e-4)
     # the paper's remarks: 1 for convex losses, sqrt(1 + 3 step m) for concave ones
-    assert wc.excess(0.3, 0.0, 2.0) == 0 and wc.excess(0.3, 0.7, 0.0) == pytest.approx(
+    assert shifts.excess(0.3, 0.0, 2.0) == 0 and shifts.excess(0.3, 0.7, 0.0) == pytest.approx(
         3 * 0.3 * 0.7
     )
     # the constant that the released script of Liang et al. draws for Kong and Ribero: sqrt(2)
     # sqrt(1.5)
-    assert wc.log_square(StepMap(0.0, -1.0, 1.0, True, ()), 0.2) == pytest.approx(math.log(3.0))
+    assert shifts.log_square(StepMap(0.0, -1.0, 1.0, True, ()), 0.2) == pytest.approx(math.log(3.0))
     assert clipped_step_lipschitz(0.2, -1.0, 1.0) < math.sqrt(3.0)
-    assert wc.log_square(StepMap(2.0, 0.0, 0.0, True, ()), 0.5) == 0.0, "a constant map"
-    assert wc.log_square(StepMap(1.0, 0.0, 0.0, True, ()), 0.5) == 0.0, (
+    assert shifts.log_square(StepMap(2.0, 0.0, 0.0, True, ()), 0.5) == 0.0, "a constant map"
+    assert shifts.log_square(StepMap(1.0, 0.0, 0.0, True, ()), 0.5) == 0.0, (
         "a contraction is bounded by 1"
     )
     for clipped in (False, True):
-        assert wc.longest_weakly_convex_step(StepMap(0.0, 0.0, 0.0, clipped, ())) == math.inf, (
+        assert shifts.longest_weakly_convex_step(StepMap(0.0, 0.0, 0.0, clipped, ())) == math.inf, (
             "a linear loss"
         )
 
@@ -183,7 +183,7 @@ def test_clipped_steps_outside_a_ridge(low, high):
         square = (
             2 * shrink**2 * (1 + 2 * step / shrink * m * (1 + (m / (2 * (M + m)) if m else 0.0)))
         )
-        found = wc.log_square(StepMap(ridge, low, high, True, ()), step)
+        found = shifts.log_square(StepMap(ridge, low, high, True, ()), step)
         assert found == pytest.approx(max(0.0, math.log(square)), rel=1e-12) and found > 0
 
 
@@ -191,8 +191,8 @@ def test_the_cost_of_a_spread_shift():
     for square in (1.0, 1.3, 1 + 1e-9, 7.0):
         for k in (1, 2, 9):
             direct = square ** (k - 1) / sum(square**j for j in range(k))
-            assert wc.theta(math.log(square), k) == pytest.approx(direct, rel=1e-7)
-    assert wc.theta(0.5, 10**9) == pytest.approx(1 - math.exp(-0.5))
+            assert shifts.theta(math.log(square), k) == pytest.approx(direct, rel=1e-7)
+    assert shifts.theta(0.5, 10**9) == pytest.approx(1 - math.exp(-0.5))
 
 
 def clipped_run(**change):

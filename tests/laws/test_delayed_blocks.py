@@ -11,8 +11,7 @@ import pytest
 import lastiterate as li
 from lastiterate.analysis.delayed import block_intervals
 from lastiterate.analysis.restart import last_steps
-from lastiterate.curves import delayed_shifts as allocated_shifts
-from lastiterate.curves import delayed_shifts as shift_mixtures
+from lastiterate.curves import delayed_shifts
 from lastiterate.curves.allocation import AllocationPld
 from lastiterate.curves.composition import compose, curve_from_dict
 from lastiterate.curves.delayed_shifts import AllocatedShifts, hidden_passes, interval_ends
@@ -88,7 +87,7 @@ def test_where_one_interval_is_seen_draws_count_as_known(shift, before, numbers)
 def test_more_passes_than_are_followed_count_as_known(monkeypatch):
     curve = AllocatedShifts(2, (6,), (1.0,), (1.0,), (3.0,), 1.0, 1)
     assert curve.law() is not None
-    monkeypatch.setattr(allocated_shifts, "LONGEST", 2)
+    monkeypatch.setattr(delayed_shifts, "LONGEST", 2)
     assert curve.law() is None
 
 
@@ -96,9 +95,9 @@ def test_more_passes_than_are_followed_count_as_known(monkeypatch):
 def test_masses_of_a_mean_of_ratios(reach, monkeypatch):
     """Both laws have mass 1, what lies beyond the grid included; the mean of the ratio's square is
     exact."""
-    monkeypatch.setattr(shift_mixtures, "GRID_REACH", reach)
+    monkeypatch.setattr(delayed_shifts, "GRID_REACH", reach)
     for shifts in (np.array([0.5, 1.3]), np.array([0.2]), np.array([2.0, 0.01, 1.0])):
-        found = shift_mixtures.mixture_grid(shifts)
+        found = delayed_shifts.mixture_grid(shifts)
         assert found.mass.sum() == pytest.approx(1, abs=1e-12) and found.mass.min() >= 0
         assert 1 - 1e-9 <= found.mass @ found.value + found.lost <= 1 + 2e-6
         square = np.exp(np.multiply.outer(shifts, shifts)).mean()

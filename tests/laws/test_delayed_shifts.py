@@ -10,9 +10,7 @@ import pytest
 from scipy.stats import binom, norm
 
 import lastiterate as li
-from lastiterate.analysis import delayed as delayed_blocks
-from lastiterate.analysis import delayed as delayed_draws
-from lastiterate.analysis import delayed as published_draws
+from lastiterate.analysis import delayed
 from lastiterate.analysis.delayed import (
     draw_interval_counts,
     draw_intervals,
@@ -313,7 +311,7 @@ def test_intervals_begin_with_the_diameter_or_the_distance_before(blocks):
         batching=li.RandomAllocation(4) if blocks else li.Poisson(0.05),
     )
     steps = replace(last_steps(bounded, 0.05, 0.0, blocks or 1), before=0.03)
-    found = delayed_blocks.block_intervals(steps, blocks) if blocks else draw_intervals(steps, 0.05)
+    found = delayed.block_intervals(steps, blocks) if blocks else draw_intervals(steps, 0.05)
     lengths = {sum(one.counts) for one in found}
     assert lengths == ({7, 12, 22, 37} if blocks else {2, 3, 4, 5, 7, 9, 12, 16, 21, 28, 37})
     for one in found:
@@ -334,7 +332,7 @@ def test_intervals_begin_with_the_diameter_or_the_distance_before(blocks):
     assert {
         sum(one.counts)
         for one in (
-            delayed_blocks.block_intervals(everywhere, blocks)
+            delayed.block_intervals(everywhere, blocks)
             if blocks
             else draw_intervals(everywhere, 0.05)
         )
@@ -350,7 +348,7 @@ def test_unusual_batches_are_paid_for(name, batching, every, monkeypatch):
     flat = replace(run, step_size=0.1, loss=li.Logistic(row_norm=1.0, intercept=0.0))
 
     def of(*failures, run=run):
-        monkeypatch.setattr(delayed_draws, "FAILURES", failures)
+        monkeypatch.setattr(delayed, "FAILURES", failures)
         return curve(run, name)
 
     for failure in (0.0, 1e-9, 0.01):
@@ -420,7 +418,7 @@ def test_the_mean_over_draws_is_exact_for_few_steps(places, most, monkeypatch):
             return math.hypot(*(one / 2 for one in b[:6]), (b[6] + b[7]) / 2)
         return math.hypot(1.1 * b[0] / 1.5, (0.8 * 0.5 * b[1] + 2.0 * b[2]) / 1.2)
 
-    monkeypatch.setattr(published_draws, "PLACES", places)
+    monkeypatch.setattr(delayed, "PLACES", places)
     for one, steps in ((plan, 3), (alike, 8)):
         found = mean_over_draws.__wrapped__(one)  # no law of other places
         for epsilon in (0.0, 0.4, 1.0):
@@ -510,11 +508,9 @@ def test_rare_draws_fit_on_the_lattice():
     )
     for rate, count in ((0.001, 1), (0.001, 1000), (0.3, 20)):
         chances, values = np.array([1 - rate, rate]), np.array([0.0, 3.0])
-        exact = 9 * binom.isf(published_draws.BEYOND, count, rate)
+        exact = 9 * binom.isf(delayed.BEYOND, count, rate)
         assert (
-            exact
-            <= published_draws._reach([(chances, values, 0.0, count)])
-            <= max(1.2 * exact, exact + 20)
+            exact <= delayed._reach([(chances, values, 0.0, count)]) <= max(1.2 * exact, exact + 20)
         )
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from lastiterate.analysis import witnesses as drawn_sums
+from lastiterate.analysis import witnesses
 from lastiterate.analysis.witnesses import Law, add, of_values, repeated, scaled, tree
 
 
@@ -60,7 +60,7 @@ def test_many_equal_draws_are_binomial(times, rate):
     found = repeated(lambda _: law_of([0, 1], [1 - rate, rate]), 1.0, times)
     masses, places = found.points()
     std = math.sqrt(times * rate * (1 - rate))
-    assert places.size <= drawn_sums.MOST + 1 and found.rest < 1e-9 + 1e-14 * times
+    assert places.size <= witnesses.MOST + 1 and found.rest < 1e-9 + 1e-14 * times
     for x in times * rate + std * np.linspace(-6, 6, 13):
         k = math.floor(x)
         assert masses[places > k].sum() <= binom.sf(k, times, rate) * (1 + 1e-9) + 1e-12
@@ -88,7 +88,7 @@ def test_trees_of_different_draws():
 
 
 def test_long_lattices_are_coarsened(monkeypatch):
-    monkeypatch.setattr(drawn_sums, "MOST", 64)
+    monkeypatch.setattr(witnesses, "MOST", 64)
     draws = [(np.array([0.0, w]), np.array([0.5, 0.5])) for w in (1.0, 0.9, 0.77, 0.6, 0.31, 0.2)]
     found = tree([of_values(*draw) for draw in draws])
     assert found.masses.size <= 64
@@ -97,9 +97,9 @@ def test_long_lattices_are_coarsened(monkeypatch):
 
 def test_what_is_cut_off_is_kept_in_the_rest():
     law = Law(0.0, 1.0, np.array([1e-18, 0.5, 0.5, 1e-18]), 0.0, 0.0, 3.0)
-    found = drawn_sums._cut(law)
+    found = witnesses._cut(law)
     assert found.low == 1.0 and found.masses.tolist() == [0.5, 0.5] and found.spacing == 1.0
-    short = drawn_sums._sound(Law(1.0, 1.0, np.array([0.5, 0.25]), 0.0, -1.0, 3.0))
+    short = witnesses._sound(Law(1.0, 1.0, np.array([0.5, 0.25]), 0.0, -1.0, 3.0))
     assert short.rest == pytest.approx(0.25)
     masses, places = short.points()
     assert masses == pytest.approx([0.25, 0.5, 0.25]) and places.tolist() == [-1.0, 1.0, 2.0]
@@ -128,7 +128,7 @@ def test_transforms_are_rounded_down():
     for size in (40, 500, 3000):
         one, two = rng.dirichlet(np.ones(size)), rng.dirichlet(np.ones(size + 7))
         exact = np.convolve(one.astype(np.longdouble), two.astype(np.longdouble))
-        found = drawn_sums._convolved(one, two)
+        found = witnesses._convolved(one, two)
         assert (found <= exact).all() and found.sum() > 1 - 1e-11
-    small = drawn_sums._convolved(one[:5], two)
+    small = witnesses._convolved(one[:5], two)
     assert (small <= np.convolve(one[:5].astype(np.longdouble), two)).all()

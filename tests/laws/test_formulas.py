@@ -13,8 +13,7 @@ from lastiterate.analysis.blocks import merged, place_mus, place_weights
 from lastiterate.analysis.shifts import best_restart, optimal_mu
 from lastiterate.curves.gaussian import Gdp, GdpMixture
 from lastiterate.curves.lower_bound import MixturePair
-from lastiterate.theorems import TABLE
-from lastiterate.theorems import witnesses as quadratic_witness
+from lastiterate.theorems import TABLE, witnesses
 from lastiterate.theorems.theorem import Applies, Fails, match
 from oracles.gaussian import exact_mu
 
@@ -223,15 +222,13 @@ def test_quadratic_witness_of_constant_schedules(bend):
             exact_mu(bend / eta, [eta] * steps, [0.8] * steps, pulls(run, place), 0.4)
             for place in range(blocks)
         ]
-        found = np.abs(quadratic_witness.witness_mus(run))
+        found = np.abs(witnesses.witness_mus(run))
         assert found == pytest.approx(exact, rel=1e-9), (blocks, steps)
     long = run_of(10**9, eta=0.3, strong=1e-9, batching=li.Permuted(2))
     c = math.log1p(-3e-10)
     least = 0.3 * 1.3 / 2 * math.exp(2 * c) * math.expm1(10**9 * c) / math.expm1(3 * c)
     variance = (0.3 * 0.8) ** 2 * math.expm1(2 * 10**9 * c) / math.expm1(2 * c)
-    assert min(quadratic_witness.witness_mus(long)) == pytest.approx(
-        least / math.sqrt(variance), rel=1e-6
-    )
+    assert min(witnesses.witness_mus(long)) == pytest.approx(least / math.sqrt(variance), rel=1e-6)
 
 
 def test_quadratic_witness_of_secret_places():
@@ -330,7 +327,7 @@ def test_groups_of_places_count_at_their_worst(monkeypatch):
 
 def test_many_places_are_rounded_down():
     run = run_of(30_000, n=10_000, batching=li.Permuted(1), loss=li.Logistic(ridge=0.001))
-    pair, exact = curve_of("quadratic-witness", run), quadratic_witness.witness_mus(run)
+    pair, exact = curve_of("quadratic-witness", run), witnesses.witness_mus(run)
     assert len(pair.mus) < 5000 and math.fsum(pair.weights) == pytest.approx(1, abs=1e-12)
     mean = float(np.dot(pair.weights, pair.mus))
     assert exact.mean() * (1 - 1e-3) < mean < exact.mean()
@@ -362,20 +359,20 @@ def test_quadratic_witness_of_what_is_known():
 
 
 def test_ratios_outside_double_precision_say_nothing():
-    ratios = quadratic_witness._ratio([math.inf, math.nan, 1.0, -3.0], 4.0, noisy=True)
+    ratios = witnesses._ratio([math.inf, math.nan, 1.0, -3.0], 4.0, noisy=True)
     assert ratios.tolist() == [0.0, 0.0, 0.5, -1.5]
 
 
 def test_quadratic_witness_of_long_runs(monkeypatch):
     run = run_of(40, strong=0.3, noise=li.GradientNoise((0.8,) * 40))
-    monkeypatch.setattr(quadratic_witness, "LONGEST_QUADRATIC", 40)
+    monkeypatch.setattr(witnesses, "LONGEST_QUADRATIC", 40)
     assert curve_of("quadratic-witness", run).mu > 0
-    monkeypatch.setattr(quadratic_witness, "LONGEST_QUADRATIC", 39)
+    monkeypatch.setattr(witnesses, "LONGEST_QUADRATIC", 39)
     assert curve_of("quadratic-witness", run).mu == 0, "no statement"
     assert curve_of("quadratic-witness", run_of(10**9)).mu > 0, "linear losses have a closed form"
     alternating = run_of(40, strong=1.0, eta=1.5)
     assert curve_of("quadratic-witness", alternating).mu == 0
-    monkeypatch.setattr(quadratic_witness, "LONGEST_QUADRATIC", 3000)
+    monkeypatch.setattr(witnesses, "LONGEST_QUADRATIC", 3000)
     assert curve_of("quadratic-witness", alternating).mu > 0
     overflows = run_of(3000, eta=1.9e4, strong=1.0, smooth=1.0)
     assert curve_of("quadratic-witness", overflows).mu == 0, (

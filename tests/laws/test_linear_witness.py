@@ -13,8 +13,7 @@ import pytest
 import lastiterate as li
 from lastiterate.curves.lower_bound import Largest
 from lastiterate.run.facts import FLOAT_SLACK
-from lastiterate.theorems import TABLE
-from lastiterate.theorems import witnesses as linear_witness
+from lastiterate.theorems import TABLE, witnesses
 from lastiterate.theorems.theorem import Fails, match
 from oracles.executed import deltas
 from oracles.gaussian import hidden_place_delta
@@ -235,9 +234,9 @@ def test_passes_that_end_early():
 
 def test_no_statement_beyond_what_is_looked_at(monkeypatch):
     run = run_of(40, loss=li.Logistic(ridge=0.2), noise=li.GradientNoise((0.1,) * 40))
-    monkeypatch.setattr(linear_witness, "LONGEST", 40)
+    monkeypatch.setattr(witnesses, "LONGEST", 40)
     assert witness(run).epsilon(1e-3) > 0
-    monkeypatch.setattr(linear_witness, "LONGEST", 39)
+    monkeypatch.setattr(witnesses, "LONGEST", 39)
     assert witness(run).epsilon(1e-3) == 0
     constant = replace(run, noise=li.GradientNoise(0.1))
     assert witness(constant).epsilon(1e-3) > 0, "constant schedules are doubled"

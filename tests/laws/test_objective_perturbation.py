@@ -9,7 +9,7 @@ import pytest
 from scipy.special import expit
 
 import lastiterate as li
-from lastiterate.analysis import perturbed_objective as solver
+from lastiterate.analysis import perturbed_objective
 from lastiterate.audit.canary_families import families
 from lastiterate.audit.conformance import violations
 from lastiterate.curves.composition import compose, curve_from_dict
@@ -101,7 +101,7 @@ def test_the_bound_lies_above_the_exact_law(data, cap):
         records = DATA[data]
         n = len(records) + 1
         run = described(n, strength / n, z, cap)
-        shift, sigma = solver.log_determinants(run), z * run.noise_unit
+        shift, sigma = perturbed_objective.log_determinants(run), z * run.noise_unit
         for nu in (0.0, 0.5 / z):
             curve = PerturbedObjective(1 / z, 1, shift, nu)
             for epsilon in (0.0, 0.3, 1.0, 3.0):
@@ -119,9 +119,9 @@ def test_determinants_count_in_both_orders_once_anything_is_composed():
     removed, exact = exact_delta(0.5, [], cap, strength, z * cap, nu)
     assert exact == pytest.approx(0.01109, rel=1e-2)
     assert Gdp(math.hypot(1 / z, nu)).delta(0.5) < 0.98 * exact
-    assert PerturbedObjective(1 / z, 1, solver.log_determinants(run), nu).delta(0.5) >= max(
-        removed, exact
-    )
+    assert PerturbedObjective(1 / z, 1, perturbed_objective.log_determinants(run), nu).delta(
+        0.5
+    ) >= max(removed, exact)
 
 
 @pytest.mark.parametrize("cap", [None, 0.3])
@@ -132,7 +132,7 @@ def test_three_classes_against_sampled_losses(cap):
     run = described(n, strength / n, z, cap, classes=classes)
     sigma = z * run.noise_unit
     rest = [(1.0, 0), (-0.5, 2)]
-    curve = PerturbedObjective(1 / z, classes - 1, solver.log_determinants(run))
+    curve = PerturbedObjective(1 / z, classes - 1, perturbed_objective.log_determinants(run))
     rng, found = np.random.default_rng(4), []
     for records, others in (([*rest, (1.0, 1)], rest), (rest, [*rest, (1.0, 1)])):
         b = sigma * rng.normal(size=(2000, classes))
@@ -204,7 +204,7 @@ def test_determinants_are_bounded():
                 np.array([[p[0] * (1 - p[0])]]) if classes == 2 else np.diag(p) - np.outer(p, p)
             )
             most = max(most, float(np.linalg.slogdet(np.eye(len(hessian)) + hessian / 0.4)[1]))
-        assert most <= solver.log_determinants(run) <= most * 1.02 + 1e-6
+        assert most <= perturbed_objective.log_determinants(run) <= most * 1.02 + 1e-6
 
 
 def test_more_classes_need_a_little_more_noise():

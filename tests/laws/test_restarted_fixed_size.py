@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.analysis import restart as replaced_draws
+from lastiterate.analysis import restart
 from lastiterate.analysis.restart import (
     _sampled,
     by_itself,
@@ -134,8 +134,8 @@ def restarts(run, rng):
         return curve(run, kept[0][0])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(replaced_draws, "restarted", collected)
-        replaced_draws.restarted_subsets(run)
+        patch.setattr(restart, "restarted", collected)
+        restart.restarted_subsets(run)
     return kept
 
 
@@ -214,7 +214,7 @@ def test_one_step_of_the_proof():
         c = max(abs(1 - eta * run.loss.ridge), abs(1 - eta * (run.loss.ridge + bend)))
         kept = step(x, own) - (neighbour(w) + shift + added)
         assert abs(kept) <= (1 - k) * c * abs(x - w) + 1e-9
-        limit = replaced_draws.lengthened(run)(abs(x - w), k * abs(x - w)) * sensitivity * eta / b
+        limit = restart.lengthened(run)(abs(x - w), k * abs(x - w)) * sensitivity * eta / b
         missing = (
             neighbour(w) + added - step(w, instead)
         )  # from the place of the step that the record is not in

@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 from scipy.stats import beta
 
 import lastiterate as li
-from lastiterate.analysis import shifts as wc
+from lastiterate.analysis import shifts
 from lastiterate.analysis.blocks import place_mus
 from lastiterate.analysis.step_map import StepMap, clipped_step_lipschitz, step_map
 from lastiterate.curves.gaussian import Gdp
@@ -90,8 +90,10 @@ def test_averaged_clipped_steps_of_nonlinear_losses(seed):
         j = np.stack([(move(x + h * e) - move(x - h * e)) / (2 * h) for e in np.eye(2)], axis=-1)
         found = StepMap(ridge, low, high, True, ())
         assert np.linalg.norm(j, 2, axis=(1, 2)).max() <= found.lipschitz(step) * (1 + 1e-6)
-        if step <= wc.longest_weakly_convex_step(found):
-            assert found.lipschitz(step) <= math.exp(wc.log_square(found, step) / 2) * (1 + 1e-12)
+        if step <= shifts.longest_weakly_convex_step(found):
+            assert found.lipschitz(step) <= math.exp(shifts.log_square(found, step) / 2) * (
+                1 + 1e-12
+            )
 
 
 def test_what_is_known_about_a_clipped_softmax():

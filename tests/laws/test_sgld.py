@@ -11,8 +11,7 @@ import pytest
 import lastiterate as li
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.errors import NotCertified
-from lastiterate.theorems import TABLE
-from lastiterate.theorems import sgld as batch
+from lastiterate.theorems import TABLE, sgld
 from lastiterate.theorems.theorem import Applies, Fails, match
 from oracles.gaussian import exact_mu, mixture_delta, mixture_renyi, projected_mixture_renyi
 
@@ -260,7 +259,7 @@ def test_long_schedules():
         applied("composition-gdp", slow).mu
     )
     mus = []
-    for steps in (batch.LONGEST, batch.LONGEST + 1, 10**7):
+    for steps in (sgld.LONGEST, sgld.LONGEST + 1, 10**7):
         mus.append(applied("sgld-strongly-convex-batch", replace(decaying[0], steps=steps)).mu)
     assert mus[0] <= mus[1] <= mus[0] * 1.2 and math.isfinite(mus[2])
 

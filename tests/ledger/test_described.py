@@ -22,7 +22,7 @@ from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.release.ledger_charge import described_hash
 from lastiterate.release.noisy_accuracy import CountCharge
 from lastiterate.report import subject
-from lastiterate.run import facts as evidence
+from lastiterate.run import facts
 from lastiterate.run.counts import NoisyCount
 
 RUN = li.Run(
@@ -36,7 +36,7 @@ RUN = li.Run(
 )
 GIVEN = replace(RUN, loss=li.Abstract(li.LossFacts(lipschitz=0.5, smooth=1.0, strong=0.0)))
 TESTED = replace(
-    RUN, loss=li.Abstract(li.LossFacts(lipschitz=evidence.TestedFact(0.5, "searched").stands_for()))
+    RUN, loss=li.Abstract(li.LossFacts(lipschitz=facts.TestedFact(0.5, "searched").stands_for()))
 )
 RUNS = {
     "plain": RUN,

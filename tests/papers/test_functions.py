@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 
-from lastiterate.analysis import shifts as weakly_convex_shift
+from lastiterate.analysis import shifts
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import InputError
 from lastiterate_papers import formulas, kong_ribero, lemma_51
@@ -129,9 +129,7 @@ def test_corollaries_of_kong_and_ribero():
         )
         step = float(rng.uniform(0.01, 1)) / (smooth + weak)
         square = math.log1p(kong_ribero.excess(step, weak, smooth))
-        assert square == pytest.approx(
-            math.log1p(weakly_convex_shift.excess(step, weak, smooth)), rel=1e-12
-        )
+        assert square == pytest.approx(math.log1p(shifts.excess(step, weak, smooth)), rel=1e-12)
         long = math.ceil(kong_ribero.least_pass(square, xi))
         passes = int(rng.integers(1, 40))
         for blocks in (long, long + 7, 3 * long):

@@ -18,7 +18,7 @@ from lastiterate import atomic_files
 from lastiterate.audit.scores import Results
 from lastiterate.cli import app
 from lastiterate.cli.app import emit
-from lastiterate.engine import checkpoint as sealed
+from lastiterate.engine import checkpoint
 from lastiterate.errors import InputError
 from lastiterate.report.plots import figure_for, save_figure
 
@@ -81,7 +81,7 @@ def picture(at: Path) -> None:
 
 
 def seal(at: Path) -> None:
-    sealed.seal(at / "c", sealed.Key(bytes(32)), sealed.Owner("", ""), 1, b"state")
+    checkpoint.seal(at / "c", checkpoint.Key(bytes(32)), checkpoint.Owner("", ""), 1, b"state")
 
 
 WRITERS: dict[str, Callable[[Path], None]] = {

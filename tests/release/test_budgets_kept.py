@@ -9,14 +9,12 @@ from typer.testing import CliRunner
 
 import lastiterate as li
 from lastiterate.accounting import calibration
-from lastiterate.accounting import calibration as exact_calibration
 from lastiterate.accounting.calibration import calibrate_exactly
 from lastiterate.cli import app
 from lastiterate.errors import InputError
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchCV
 from lastiterate.ledger import GaussianFilter, Ledger
-from lastiterate.release import posterior, tuning
-from lastiterate.release import unlearning as forget
+from lastiterate.release import posterior, tuning, unlearning
 from lastiterate.release.datafile import Wanted, fit_file, tune_file
 from lastiterate.release.ledger_charge import Charging
 from lastiterate.release.linear_plans import Algorithm, Budget
@@ -100,7 +98,7 @@ def wrong(monkeypatch):
     notice."""
     true, exactly, loudest = (
         calibration.calibrated,
-        exact_calibration.smallest_true,
+        calibration.smallest_true,
         calibration.scale_noise,
     )
 
@@ -111,8 +109,8 @@ def wrong(monkeypatch):
         return lambda *of, epsilon, **more: planned(*of, epsilon=3 * epsilon, **more)
 
     monkeypatch.setattr(calibration, "calibrated", calibrated)
-    monkeypatch.setattr(exact_calibration, "smallest_true", lambda *of: exactly(*of) / 16)
-    for module_, name in ((tuning, "planned"), (forget, "planned"), (posterior, "planned")):
+    monkeypatch.setattr(calibration, "smallest_true", lambda *of: exactly(*of) / 16)
+    for module_, name in ((tuning, "planned"), (unlearning, "planned"), (posterior, "planned")):
         monkeypatch.setattr(module_, name, three_times(getattr(module_, name)))
 
 
@@ -120,7 +118,7 @@ def wrong(monkeypatch):
 def unnoticed(wrong, monkeypatch):
     """The same, with the comparison at the end of every search left out: the release's own is the
     last."""
-    for module_ in (calibration, exact_calibration):
+    for module_ in (calibration, calibration):
         monkeypatch.setattr(module_, "check_within", lambda *of: None)
 
 

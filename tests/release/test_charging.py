@@ -15,13 +15,11 @@ from typer.testing import CliRunner
 
 import lastiterate as li
 from lastiterate.cli import app
-from lastiterate.engine import checkpoint as sealed
+from lastiterate.engine import checkpoint
 from lastiterate.engine.checkpoint import FILE_VARIABLE, VARIABLE, Key, claim
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
 from lastiterate.ledger import GaussianFilter, Ledger, RenyiFilter
-from lastiterate.release import composition_reminder, datafile
-from lastiterate.release import dataset as open_dataset
-from lastiterate.release import linear_model as linear
+from lastiterate.release import composition_reminder, datafile, dataset, linear_model
 from lastiterate.release.ledger_charge import charging_of, keyed_digest, weights_hash
 from lastiterate.release.linear_plans import Algorithm, Budget
 from lastiterate.release.pipeline import LINEAR, executed, finish
@@ -90,9 +88,9 @@ def test_a_release_beyond_the_budget_is_refused_before_a_record_is_read(
     def looked(*_: object, **__: object) -> None:
         raise AssertionError("a record was read")
 
-    monkeypatch.setattr(linear, "execute", looked)
+    monkeypatch.setattr(linear_model, "execute", looked)
     monkeypatch.setattr(composition_reminder.Reminder, "sketch", looked)
-    monkeypatch.setattr(open_dataset, "encode", looked)
+    monkeypatch.setattr(dataset, "encode", looked)
     with pytest.raises(li.InputError, match="refuses this release"):
         li.train(RUN, records(), epsilon=6.0, delta=1e-5, ledger=renyi, dataset="a")
     with pytest.raises(li.InputError, match="refuses this release"):
@@ -375,7 +373,7 @@ def test_a_copy_of_the_claim_is_no_second_beginning(
     who copied its claim would draw other noise under the same line. Of both only the one that comes
     first goes on."""
     asked = dict(epsilon=1.0, delta=1e-6, ledger=ledger, dataset="a", checkpoint_key=key)
-    plain = sealed.seal
+    plain = checkpoint.seal
 
     def dies(path: Path, *rest: Any, **more: Any) -> None:
         if path.exists():
@@ -384,7 +382,7 @@ def test_a_copy_of_the_claim_is_no_second_beginning(
         if (tmp_path / "copy").exists():
             raise Interrupted
 
-    monkeypatch.setattr(sealed, "seal", dies)
+    monkeypatch.setattr(checkpoint, "seal", dies)
     with pytest.raises(Interrupted):
         li.train(RUN, records(), checkpoint=tmp_path / "c", **asked)
     monkeypatch.undo()

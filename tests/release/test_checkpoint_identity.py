@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.engine import checkpoint as checkpoints
+from lastiterate.engine import checkpoint
 from lastiterate.engine.streaming.buffers import Arrays
 from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.release.units import UnitLoss
@@ -156,7 +156,7 @@ def test_linear_models_know_their_arithmetic(kept: dict[str, Any]) -> None:
 
 def test_other_versions_do_not_go_on(kept: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     begun(kept, (X, Y), model=FIRST, loss=squares())
-    monkeypatch.setattr(checkpoints, "versions", lambda: "jax 99")
+    monkeypatch.setattr(checkpoint, "versions", lambda: "jax 99")
     refused("other versions: .*jax", kept, (X, Y), model=FIRST, loss=squares())
 
 

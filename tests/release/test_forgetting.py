@@ -19,7 +19,7 @@ from lastiterate.ledger.filters import GaussianFilter
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning import unlearning_plans
 from lastiterate.planning.unlearning_plans import least_noise, planned
-from lastiterate.release import unlearning as unlearned_model
+from lastiterate.release import unlearning
 from lastiterate.release.ledger_charge import charging_of
 from lastiterate.release.pipeline import UNLEARNED, finish
 from lastiterate.release.unlearning import ordered, planned_for, trained
@@ -376,9 +376,7 @@ def test_models_that_are_not_known_to_forget():
 
 def test_a_skipped_removal_is_not_what_is_executed(monkeypatch):
     honest = li.forget(fitted(), X, Y, remove=[2], epsilon=1.0, delta=1e-5, row_norm=1.0, seed=0)
-    monkeypatch.setattr(
-        unlearned_model, "without", lambda rows, target, removed, n: (rows, target, [])
-    )
+    monkeypatch.setattr(unlearning, "without", lambda rows, target, removed, n: (rows, target, []))
     broken = li.forget(fitted(), X, Y, remove=[2], epsilon=1.0, delta=1e-5, row_norm=1.0, seed=0)
     assert not np.array_equal(honest.released.weights, broken.released.weights)
 

@@ -22,10 +22,14 @@ from lastiterate.cli import app
 from lastiterate.engine import trainer
 from lastiterate.errors import ExposureWarning
 from lastiterate.ledger import GaussianFilter, Ledger
-from lastiterate.release import composition_reminder, datafile, folder
-from lastiterate.release import dataset as open_dataset
-from lastiterate.release import ledger_charge as exposure
-from lastiterate.release import linear_model as linear
+from lastiterate.release import (
+    composition_reminder,
+    datafile,
+    dataset,
+    folder,
+    ledger_charge,
+    linear_model,
+)
 from lastiterate.release.linear_plans import Budget
 
 SCHEMA = """
@@ -286,9 +290,9 @@ def test_refused_records_are_not_quoted(tmp_path: Path, record: str) -> None:
     "place",
     [
         (trainer.Trainer, "trained"),
-        (linear, "execute"),
-        (open_dataset, "encode"),
-        (open_dataset, "read_table"),
+        (linear_model, "execute"),
+        (dataset, "encode"),
+        (dataset, "read_table"),
         (folder, "write"),
     ],
 )
@@ -403,13 +407,13 @@ def test_what_would_be_dumped_is_warned_about(monkeypatch: pytest.MonkeyPatch) -
     import resource
 
     monkeypatch.setattr(resource, "getrlimit", lambda which: (0, 0))
-    for name in (*exposure.VARIABLES, "XLA_FLAGS"):
+    for name in (*ledger_charge.VARIABLES, "XLA_FLAGS"):
         monkeypatch.delenv(name, raising=False)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        exposure.warn_of_dumps()
+        ledger_charge.warn_of_dumps()
     monkeypatch.setattr(resource, "getrlimit", lambda which: (10, 10))
     monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=/somewhere")
     monkeypatch.setenv("JAX_DUMP_IR_TO", "/somewhere")
     with pytest.warns(ExposureWarning, match="JAX_DUMP_IR_TO.*xla_dump_.*core dump"):
-        exposure.warn_of_dumps()
+        ledger_charge.warn_of_dumps()

@@ -14,7 +14,7 @@ from lastiterate.estimators import DPLogisticRegression
 from lastiterate.ledger.filters import GaussianFilter
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.task import budget
-from lastiterate.release import linear_model as linear
+from lastiterate.release import linear_model
 from lastiterate.release.noisy_accuracy import (
     CountCharge,
     accuracies,
@@ -98,10 +98,12 @@ def test_several_processes_release_one_count(monkeypatch):
         ).counted
 
     assert counted() != counted()
-    monkeypatch.setattr(linear.Devices, "same_key", lambda self, key: seeded_keys(5, 1)[0])
-    released = linear.execute
+    monkeypatch.setattr(linear_model.Devices, "same_key", lambda self, key: seeded_keys(5, 1)[0])
+    released = linear_model.execute
     monkeypatch.setattr(
-        linear, "execute", lambda *given: released(*given[:3], seeded_keys(5, 1)[0], *given[4:])
+        linear_model,
+        "execute",
+        lambda *given: released(*given[:3], seeded_keys(5, 1)[0], *given[4:]),
     )
     assert counted() == counted()
 

@@ -19,9 +19,7 @@ from lastiterate.accounting.document import content_hash
 from lastiterate.engine import execute, seeded_key
 from lastiterate.engine.network import fit_network
 from lastiterate.errors import InputError, NotCertified
-from lastiterate.release import composition_reminder
-from lastiterate.release import network_model as tree
-from lastiterate.release import pipeline as kinds
+from lastiterate.release import composition_reminder, network_model, pipeline
 from lastiterate.release.folder import sha256
 from lastiterate.release.pipeline import SEED, Kind, register
 
@@ -170,7 +168,7 @@ class Module:
 
 
 def test_models_of_other_libraries_are_refused_until_their_package_registers(monkeypatch, tmp_path):
-    monkeypatch.setattr(kinds, "KINDS", dict(kinds.KINDS))
+    monkeypatch.setattr(pipeline, "KINDS", dict(pipeline.KINDS))
     data = (X, Y)
     given = {"run": NETWORK, "loss": loss, "epsilon": 1.0}
     assert "got 'Module'; models of other libraries" in refused(data, model=Module(), **given)
@@ -283,22 +281,22 @@ STRUCTURES = (
 
 @pytest.mark.parametrize("params", STRUCTURES, ids=range(len(STRUCTURES)))
 def test_any_structure_of_arrays_is_stored_and_comes_back(params):
-    leaves, tensors = tree.described(params)
+    leaves, tensors = network_model.described(params)
     leaves = json.loads(json.dumps(leaves))
-    same = tree.into(params, leaves, tensors)
+    same = network_model.into(params, leaves, tensors)
     assert jax.tree.structure(same) == jax.tree.structure(params)
     for one, two in zip(jax.tree.leaves(same), jax.tree.leaves(params), strict=True):
         assert one is two or (
             one.dtype == two.dtype and one.shape == np.shape(two) and (one == two).all()
         )
-    plain = tree.rebuilt(leaves, tensors)
+    plain = network_model.rebuilt(leaves, tensors)
     arrays = [leaf for leaf in jax.tree.leaves(params) if hasattr(leaf, "dtype")]
     assert sorted(map(np.size, jax.tree.leaves(plain))) == sorted(map(np.size, arrays))
 
 
 def test_attributes_and_gaps_of_lists_are_named():
     params = (Layer(np.ones(2), jnp.tanh), jnp.tanh, np.zeros(1))
-    plain = tree.rebuilt(*tree.described(params))
+    plain = network_model.rebuilt(*network_model.described(params))
     assert (
         list(plain[0]) == ["weight"]
         and plain[1] is None
@@ -344,7 +342,7 @@ DAMAGED = (
 def test_places_that_no_structure_has_are_refused(leaves):
     tensors = {"0": np.ones(2, np.float32), "1": np.zeros(2, np.float32)}
     with pytest.raises(InputError, match="parameters of the model"):
-        tree.rebuilt(leaves, tensors)
+        network_model.rebuilt(leaves, tensors)
 
 
 def test_all_iterates_of_a_network_are_stored_but_do_not_predict(tmp_path):

@@ -14,7 +14,6 @@ import pytest
 import lastiterate as li
 from lastiterate.errors import InputError
 from lastiterate.report import explore
-from lastiterate.report import explore as explorer
 from lastiterate.report.page import part
 
 from . import browser as browsers
@@ -109,7 +108,7 @@ def test_answers_are_json_without_noise(batching):
 
 @pytest.fixture(scope="module")
 def server():
-    opened = explorer.serve()
+    opened = explore.serve()
     threading.Thread(target=opened.serve_forever, daemon=True).start()
     yield opened
     opened.shutdown()
@@ -149,7 +148,7 @@ def test_the_server_listens_on_the_loopback_and_answers_its_own_page(server):
     assert "deeper" in json.loads(ask(server, body="[" * 3000)[1])["error"]
     assert b'<meta name="viewport"' in ask(server, "GET", "/")[1]
     with pytest.raises(InputError, match="port must be free"):
-        explorer.serve(server.server_address[1])
+        explore.serve(server.server_address[1])
 
 
 @pytest.mark.parametrize(
@@ -234,12 +233,12 @@ def test_numbers_beyond_the_accountant_are_refused(server, change, rows, capfd):
     "begun", [b"", b"POST /answer", b"POST /answer?rows=closed HTTP/1.1\r\nHost: ", None]
 )
 def test_connections_that_say_nothing_more_end(server, begun, monkeypatch, capfd):
-    monkeypatch.setattr(explorer.Handler, "timeout", 0.2)
+    monkeypatch.setattr(explore.Handler, "timeout", 0.2)
     head = HEAD.format(port=server.server_address[1]).encode()
     half = b"POST /answer?rows=closed HTTP/1.1\r\n" + head + b"Content-Length: 100\r\n\r\n{"
     reply = send(server, half if begun is None else begun)
     assert reply == b"" if begun is not None else one_sentence(reply) == 408
-    assert capfd.readouterr().err == "" and explorer.PATIENCE < 60
+    assert capfd.readouterr().err == "" and explore.PATIENCE < 60
 
 
 SCRIPT = r"""

@@ -16,13 +16,12 @@ from typer.testing import CliRunner
 
 import lastiterate as li
 from lastiterate import cli
-from lastiterate.accounting import document as cite
+from lastiterate.accounting import document
 from lastiterate.accounting.document import entry
 from lastiterate.accounting.subjects import rounded_up
 from lastiterate.data.schema import Schema
 from lastiterate.release.folder import HASHES
-from lastiterate.report import evidence as evidence_sheets
-from lastiterate.report import exports
+from lastiterate.report import evidence, exports
 from lastiterate.report.exports import dump
 from lastiterate.report.subject import read
 from lastiterate.theorems import TABLE
@@ -196,17 +195,17 @@ def test_a_citation_cites(folder):
         yaml.safe_load((root / "CITATION.cff").read_text()),
     )
     declared = tomllib.loads((root / "pyproject.toml").read_text())["project"]
-    assert f"author = {{{{{cite.AUTHORS}}}}}" in text and f"year = {{{cite.YEAR}}}" in text
+    assert f"author = {{{{{document.AUTHORS}}}}}" in text and f"year = {{{document.YEAR}}}" in text
     assert f"version = {{{li.__version__}}}" in text
     assert (
-        stated["title"] == cite.TITLE
-        and stated["authors"] == [{"name": cite.AUTHORS}] == declared["authors"]
+        stated["title"] == document.TITLE
+        and stated["authors"] == [{"name": document.AUTHORS}] == declared["authors"]
     )
     assert (
         stated["version"] == li.__version__ == declared["version"]
         and stated["license"] == declared["license"]
     )
-    assert stated["date-released"].year == cite.YEAR and stated["cff-version"] == "1.2.0"
+    assert stated["date-released"].year == document.YEAR and stated["cff-version"] == "1.2.0"
 
 
 def test_the_models_card_is_valid_cyclonedx(folder):
@@ -269,7 +268,7 @@ def test_the_models_card_is_valid_spdx(folder):
 
 @pytest.mark.parametrize(
     "form, rows",
-    [("nist", evidence_sheets.NIST), ("edpb", evidence_sheets.EDPB), ("w3c", evidence_sheets.W3C)],
+    [("nist", evidence.NIST), ("edpb", evidence.EDPB), ("w3c", evidence.W3C)],
 )
 def test_evidence_sheets_answer_every_question_and_say_whose_answer_it_is(folder, form, rows):
     (text,) = made(folder, form).values()
@@ -279,9 +278,9 @@ def test_evidence_sheets_answer_every_question_and_say_whose_answer_it_is(folder
     )
     assert f"epsilon {rounded_up(body_of(folder)['epsilon'])}" in text and "<script>" not in text
     assert {row.whose for row in rows} <= {
-        evidence_sheets.OURS,
-        evidence_sheets.THEIRS,
-        evidence_sheets.BOTH,
+        evidence.OURS,
+        evidence.THEIRS,
+        evidence.BOTH,
     }
     silent = "".join(
         exports.FORMATS[form](

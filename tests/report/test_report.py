@@ -17,15 +17,12 @@ from typer.testing import CliRunner
 
 import lastiterate as li
 from lastiterate import cli, markup
-from lastiterate.accounting import tradeoff_summary as stated
+from lastiterate.accounting import tradeoff_summary
 from lastiterate.accounting.tradeoff_summary import true_positive_rate
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
-from lastiterate.report import charts, page
-from lastiterate.report import charts as series
-from lastiterate.report import execution as changes
-from lastiterate.report import execution as protocol
+from lastiterate.report import charts, execution, page
 from lastiterate.report.subject import read
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, match
@@ -378,26 +375,26 @@ def test_what_some_loss_reaches_lies_below_what_is_certified(batching):
         batching=batching,
     )
     found = li.account(run)
-    curve, lower = found.curve(found.best(1e-5)), series.strongest(found, 1e-5)
-    tests = series.tests(curve, lower, 1e-5)
+    curve, lower = found.curve(found.best(1e-5)), charts.strongest(found, 1e-5)
+    tests = charts.tests(curve, lower, 1e-5)
     assert all(test.rate <= test.at_least <= test.at_most for test in tests)
     assert max(test.at_least - test.rate for test in tests) > 0.02
 
 
 def test_what_a_gaussian_pair_reaches_is_close_to_its_curve():
     mu = 1.3
-    deltas = [Gdp(mu).delta(epsilon) for epsilon in series.GRID]
+    deltas = [Gdp(mu).delta(epsilon) for epsilon in charts.GRID]
     for rate in (1e-3, 0.01, 0.1, 0.3):
         exact = true_positive_rate(Gdp(mu), rate, 1e-5)
         close = 0.9 if rate < 0.2 else 0.8  # where slopes are below 1 it is a straight line
-        assert close * exact <= series.reached(deltas, rate) <= exact
-    assert series.reached([0.0] * len(series.GRID), 0.2) == pytest.approx(0.2)
+        assert close * exact <= charts.reached(deltas, rate) <= exact
+    assert charts.reached([0.0] * len(charts.GRID), 0.2) == pytest.approx(0.2)
 
 
 def test_lines_over_steps_end_at_the_certificate():
     run = replace(RUN, steps=300)
     found = li.account(run)
-    lines = {line.name: line for line in series.over_steps(found, 1e-5)}
+    lines = {line.name: line for line in charts.over_steps(found, 1e-5)}
     assert lines["composition"].steps[-1] == 300 and set(lines) == {
         "last iterate",
         "composition",
@@ -418,14 +415,14 @@ def test_lines_over_steps_end_at_the_certificate():
     ],
 )
 def test_the_change_that_opens_a_theorem_does(name, wanted):
-    found = changes.opening(TABLE[name], RUN)
+    found = execution.opening(TABLE[name], RUN)
     if wanted is None:
         return
     assert wanted in found
-    made = next(made for words, made in changes.changes(RUN) if words == found)()
+    made = next(made for words, made in execution.changes(RUN) if words == found)()
     assert isinstance(match(TABLE[name], made), Applies)
     momentum = replace(RUN, update=li.Nesterov())
-    assert changes.opening(TABLE["shifted-interpolation"], momentum) == "leave momentum out"
+    assert execution.opening(TABLE["shifted-interpolation"], momentum) == "leave momentum out"
 
 
 @pytest.mark.parametrize(
@@ -594,22 +591,26 @@ def test_renyi_curves_are_computed_again_from_the_run(browser, folders):
 
 
 def test_an_epsilon_beyond_exp_bounds_no_test():
-    assert stated.test_bound(1e4, 0.0, 0.1) == 1.0 > stated.test_bound(1.0, 0.0, 0.1)
+    assert (
+        tradeoff_summary.test_bound(1e4, 0.0, 0.1)
+        == 1.0
+        > tradeoff_summary.test_bound(1.0, 0.0, 0.1)
+    )
 
 
 def test_an_audit_is_compared_with_what_was_fixed_before_training(folders):
     settings = {"attack": "projection", "trials": 2000, "seed": 3, "failure": 0.05, "delta": 1e-5}
     body = {"word": {"audit": {"protocol": "one attack", "settings": settings}}}
     audit = settings | {"lower": 0.1}
-    assert protocol.departures(settings, audit) == []
-    said = str(protocol.said(body, audit))
+    assert execution.departures(settings, audit) == []
+    said = str(execution.said(body, audit))
     assert "very settings" in said and "Anybody can repeat" in said
     for name, other in (("trials", 500), ("seed", None), ("attack", "likelihood")):
-        found = protocol.departures(settings, audit | {name: other})
+        found = execution.departures(settings, audit | {name: other})
         assert found == [f"{name}: {other!r} instead of {settings[name]!r}"]
-        assert "DEPARTS" in str(protocol.said(body, audit | {name: other}))
-    assert "was not given" in str(protocol.said(body, None)) and protocol.said({}, None) == ""
-    assert protocol.settings_hash(settings) == protocol.settings_hash(
+        assert "DEPARTS" in str(execution.said(body, audit | {name: other}))
+    assert "was not given" in str(execution.said(body, None)) and execution.said({}, None) == ""
+    assert execution.settings_hash(settings) == execution.settings_hash(
         dict(reversed(settings.items()))
     )
     found = trained()
@@ -617,8 +618,8 @@ def test_an_audit_is_compared_with_what_was_fixed_before_training(folders):
         RUN, (np.zeros((60, 2)), np.arange(60) % 2), delta=1e-5, statement=body["word"]
     )
     place = model.save(folders / "fixed")
-    assert li.verify(place).holds and protocol.settings_hash(settings) in page.page(read(place))
-    assert protocol.command(settings).startswith(
+    assert li.verify(place).holds and execution.settings_hash(settings) in page.page(read(place))
+    assert execution.command(settings).startswith(
         "lastiterate audit MODEL_DIR --attack projection --trials 2000"
     )
     stored = json.loads((place / "certificate.json").read_text())
@@ -633,7 +634,7 @@ def test_an_audit_is_compared_with_what_was_fixed_before_training(folders):
 @needs_browser
 def test_the_slider_moves_by_keyboard_and_says_the_certified_rates(browser, folders):
     shown(browser, folders, "good")
-    tests = series.tests(read(folders / "good").curve, None, 1e-5)
+    tests = charts.tests(read(folders / "good").curve, None, 1e-5)
     browser.value("document.getElementById('rate').focus()")
     before = browser.value("document.getElementById('rate-said').innerText")
     browser.press("ArrowRight", 39)

@@ -7,7 +7,7 @@ import pytest
 
 from lastiterate import limits
 from lastiterate.errors import InputError
-from lastiterate.run import serialization as strict_json
+from lastiterate.run import serialization
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ from lastiterate.run import serialization as strict_json
 )
 def test_refused(text, word):
     with pytest.raises(InputError, match=word) as caught:
-        strict_json.loads(text, "certificate")
+        serialization.loads(text, "certificate")
     assert str(caught.value).startswith("certificate ") and "\n" not in str(caught.value)
     assert len(str(caught.value)) < 300
 
@@ -50,10 +50,10 @@ def test_what_json_writes_is_read_back():
             json.dumps(value, ensure_ascii=False),
             json.dumps(value).encode(),
         ):
-            assert strict_json.loads(text, "x") == value
+            assert serialization.loads(text, "x") == value
     deep = "[" * limits.NESTING + "]" * limits.NESTING
-    assert strict_json.loads(deep, "x") == json.loads(deep)
-    assert strict_json.loads('"' + "[" * 100 + '"', "x") == "[" * 100, (
+    assert serialization.loads(deep, "x") == json.loads(deep)
+    assert serialization.loads('"' + "[" * 100 + '"', "x") == "[" * 100, (
         "brackets in a text nest nothing"
     )
 
@@ -61,7 +61,7 @@ def test_what_json_writes_is_read_back():
 def test_files(tmp_path):
     (tmp_path / "a.json").write_text('{"a": 1}')
     (tmp_path / "b.json").write_text("[1]")
-    assert strict_json.read(tmp_path / "a.json", "x") == {"a": 1}
+    assert serialization.read(tmp_path / "a.json", "x") == {"a": 1}
     for name, word in (("b.json", "JSON object"), ("none.json", "existing"), ("", "readable")):
         with pytest.raises(InputError, match=word):
-            strict_json.read(tmp_path / name, "x")
+            serialization.read(tmp_path / name, "x")

@@ -15,7 +15,7 @@ import lastiterate as li
 from benchmarks.audit.bugs.noise import NOISE_HALVED, of_unit
 from lastiterate.audit import audit
 from lastiterate.audit.canaries import DataSet, Neighbours
-from lastiterate.engine import external as external_gradients
+from lastiterate.engine import external
 from lastiterate.torch import gradient_sums, trainer
 
 N, TRIALS, FAILURE = 6, 3000, 1e-6
@@ -59,7 +59,7 @@ def test_a_right_trainer_stands(batching, shown):
     assert report.lower_gaussian > shown * report.upper, "it attacks something"
 
 
-asked = external_gradients._asked_many
+asked = external._asked_many
 chunk_sum = gradient_sums.PerRecord.chunk_sum
 
 
@@ -105,5 +105,5 @@ def test_records_in_the_wrong_batches_are_refuted(monkeypatch):
         points, places = asked(program, states, numbers, owns, k)
         return points, places.at[:, 0].set(1.0)
 
-    monkeypatch.setattr(external_gradients, "_asked_many", always)
+    monkeypatch.setattr(external, "_asked_many", always)
     assert attacked(run).refuted

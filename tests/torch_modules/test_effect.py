@@ -12,7 +12,7 @@ import torch.nn.functional as functional
 
 import lastiterate as li
 from lastiterate.errors import InputError
-from lastiterate.torch import recorded_operations as repeated
+from lastiterate.torch import recorded_operations
 
 N = 12
 WORDS = np.random.default_rng(0).integers(0, 9, (N, 6))
@@ -159,7 +159,7 @@ LONG = li.Run(
 @pytest.fixture
 def executed_at_every_step(monkeypatch):
     """Not repeated from what it did once, where nothing that it writes later is there to be seen."""
-    monkeypatch.setattr(repeated, "OFTEN", 10**6)
+    monkeypatch.setattr(recorded_operations, "OFTEN", 10**6)
 
 
 @pytest.mark.parametrize("copies", [False, True])

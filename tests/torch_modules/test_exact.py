@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import lastiterate as li
-from lastiterate.audit import runner as audited_run
+from lastiterate.audit import runner
 from lastiterate.engine.exact_records import RecordGrid
 from lastiterate.engine.random import seeded_key
 from lastiterate.errors import InputError
@@ -96,7 +96,7 @@ def test_runs_follow_real_arithmetic_and_are_saved(tmp_path: Path) -> None:
     model.save(tmp_path / "m")
     assert li.verify(tmp_path / "m").holds
     with pytest.raises(InputError, match="this release has exact noise"):
-        audited_run.read(tmp_path / "m")
+        runner.read(tmp_path / "m")
     again = li.load(tmp_path / "m", like=module())
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
     assert any("not proved" in text for text in again.certificate.all_caveats())

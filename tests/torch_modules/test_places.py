@@ -9,7 +9,7 @@ import torch
 
 import lastiterate as li
 from lastiterate.engine.random import seeded_key
-from lastiterate.torch import record_gradients as record_positions
+from lastiterate.torch import record_gradients
 from lastiterate.torch.contributions import Stored
 from lastiterate.torch.gradient_sums import as_theta, full_precision
 from lastiterate.torch.module_training import prepare
@@ -218,7 +218,7 @@ def test_a_size_is_tried_once_empty_places_have_cost_as_much(monkeypatch):
     tried = list[int]()
 
     def places(overhead):
-        monkeypatch.setattr(record_positions, "OVERHEAD", overhead)
+        monkeypatch.setattr(record_gradients, "OVERHEAD", overhead)
         tried.clear()
         return Places(
             [

@@ -13,8 +13,10 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn.functional import cross_entropy  # noqa: E402
 
-from lastiterate.torch import module_training  # noqa: E402
-from lastiterate.torch import recorded_operations as repeated  # noqa: E402
+from lastiterate.torch import (
+    module_training,
+    recorded_operations,
+)
 from lastiterate.torch.recorded_operations import Repeated  # noqa: E402
 
 rng = np.random.default_rng(0)
@@ -65,9 +67,9 @@ def test_a_run_that_repeats_releases_the_same_bits(name, module, run, monkeypatc
         module_training, "Repeated", lambda steps: made.append(Repeated(steps)) or made[-1]
     )
     prepared = module_training.prepare(run, module, cross_entropy, (X, Y))
-    monkeypatch.setattr(repeated, "OFTEN", 100)
+    monkeypatch.setattr(recorded_operations, "OFTEN", 100)
     plain = prepared.execute(seeded_key(1))
-    monkeypatch.setattr(repeated, "OFTEN", 1)
+    monkeypatch.setattr(recorded_operations, "OFTEN", 1)
     assert np.array_equal(prepared.execute(seeded_key(1)), plain)
     first, second = ([known is not None for known in one._known.values()] for one in made)
     assert first == [] and second and all(second) == (name != "code that looks at numbers")
@@ -82,16 +84,18 @@ def test_a_trace_that_gives_other_bits_is_not_used():
         return {"found": trained["w"] * len(calls) + records[0]}
 
     given = {"w": torch.ones(3)}, {}, (torch.zeros(3),)
-    assert repeated.traced_on(counting, *given) is None
+    assert recorded_operations.traced_on(counting, *given) is None
     assert (
-        repeated.traced_on(lambda own, held, records: {"found": own["w"] + records[0]}, *given)
+        recorded_operations.traced_on(
+            lambda own, held, records: {"found": own["w"] + records[0]}, *given
+        )
         is not None
     )
 
 
 def traced_alone(function):
     """What a trace gives at other numbers than those it was made with, or None."""
-    found = repeated.traced_on(
+    found = recorded_operations.traced_on(
         lambda own, held, records: function(own["w"], records[0]),
         {"w": torch.ones(3)},
         {},
@@ -139,7 +143,7 @@ def test_a_form_is_traced_when_enough_repetitions_are_expected(steps, traced, mo
     """Of a long run at once; of a short one, or where nothing is known of the run, when it came
     often; and once."""
     tried, calls = list[int](), list[int]()
-    monkeypatch.setattr(repeated, "traced_on", lambda *_: tried.append(len(calls)))
+    monkeypatch.setattr(recorded_operations, "traced_on", lambda *_: tried.append(len(calls)))
     again = Repeated(steps)
     for k in range(60):
         calls.append(k)
@@ -149,7 +153,9 @@ def test_a_form_is_traced_when_enough_repetitions_are_expected(steps, traced, mo
 
 def test_a_form_that_comes_seldom_is_not_traced(monkeypatch):
     tried = list[int]()
-    monkeypatch.setattr(repeated, "traced_on", lambda *given: tried.append(len(given[-1][0])))
+    monkeypatch.setattr(
+        recorded_operations, "traced_on", lambda *given: tried.append(len(given[-1][0]))
+    )
     again = Repeated(400)
     for k in range(400):
         again(

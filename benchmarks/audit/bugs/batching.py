@@ -9,9 +9,7 @@ import jax.numpy as jnp
 
 from benchmarks.audit.bugs import runs
 from benchmarks.audit.bugs.bug import Bug
-from lastiterate.engine import loop, trainer
-from lastiterate.engine import minibatch_gather as gathered
-from lastiterate.engine import trainer as many_models
+from lastiterate.engine import loop, minibatch_gather, trainer
 from lastiterate.engine.host_permutation import words
 from lastiterate.engine.samplers import AllocatedEachPass, PoissonDraws
 from lastiterate.engine.sampling import taken, until_end
@@ -64,7 +62,7 @@ def overlapping(sampler, read, data, key, k):
 
 
 TWO_BATCHES = (loop, "step_at", repeated)
-PUBLIC_ORDER = (many_models, "drawn_once", lambda program, data, key: data)
+PUBLIC_ORDER = (trainer, "drawn_once", lambda program, data, key: data)
 IN_PLACE = ((trainer, "drawn_once", PUBLIC_ORDER[2]), (trainer, "places", lambda run, key: None))
 ONE_DRAW = (
     (
@@ -73,12 +71,12 @@ ONE_DRAW = (
         lambda program, data, key, number: for_pass(program, data, key, 0 * number),
     ),
     (
-        many_models,
+        trainer,
         "drawn_for_pass",
         lambda program, data, key, number: for_pass(program, data, key, 0 * jnp.asarray(number)),
     ),
     (
-        gathered,
+        minibatch_gather,
         "words",
         lambda key, first, last, n: (next(words(key, 0, 1, n)) for _ in range(first, last)),
     ),

@@ -10,38 +10,32 @@ from typing import Any
 import jax
 
 import lastiterate as li
-from lastiterate.engine import external as external_gradients
-from lastiterate.engine import external as external_steps
-from lastiterate.engine import loop, trainer
-from lastiterate.engine import noise as noise_ahead
-from lastiterate.engine import random as cipher
-from lastiterate.engine import random as gaussian_noise
-from lastiterate.engine import trainer as many_models
+from lastiterate.engine import external, loop, noise, random, trainer
 from lastiterate.engine.samplers import by_bin, by_words, into_fresh_blocks, sorted_by_bin
 
 Patch = tuple[Any, str, Any]
 """Where, which name, and what stands there instead."""
-NOISE = gaussian_noise.numbered, gaussian_noise.gaussian
+NOISE = random.numbered, random.gaussian
 """Compiled programs that draw noise, and nothing else."""
-DRAWING = gaussian_noise, cipher
+DRAWING = random, random
 """The modules whose lines those hold."""
 STEPS = (
     loop.advance,
-    many_models.advance_many,
-    many_models._begun,
-    many_models._drawn,
-    many_models._drawn_for_pass,
+    trainer.advance_many,
+    trainer._begun,
+    trainer._drawn,
+    trainer._drawn_for_pass,
     by_words,
     into_fresh_blocks,
     by_bin,
     sorted_by_bin,
-    external_gradients._point,
-    external_gradients._places,
-    external_gradients._asked_many,
-    external_gradients._ended_many,
-    external_steps.external_ended,
-    external_steps.external_noise,
-    external_steps.noise_of_models,
+    external._point,
+    external._places,
+    external._asked_many,
+    external._ended_many,
+    external.external_ended,
+    external.external_noise,
+    external.noise_of_models,
 )
 """Compiled programs that hold the trainer's other lines."""
 
@@ -67,7 +61,7 @@ class Bug:
 
 def stepping(function: Any) -> tuple[Patch, ...]:
     """``function`` in the place of a stretch of steps, of one model and of many."""
-    return (many_models, "advanced", function), (
+    return (trainer, "advanced", function), (
         trainer,
         "advance",
         jax.jit(function, static_argnums=8),
@@ -77,7 +71,7 @@ def stepping(function: Any) -> tuple[Patch, ...]:
 def forget(patches: tuple[Patch, ...]) -> None:
     """Compile the programs anew that hold what is replaced; all others are kept."""
     compiled = [
-        module for module, _, _ in patches if module is not noise_ahead
+        module for module, _, _ in patches if module is not noise
     ]  # whose lines call programs
     drawing = [module for module in compiled if any(module is each for each in DRAWING)]
     for program in (NOISE if drawing else ()) + (STEPS if compiled else ()):

@@ -10,11 +10,9 @@ import numpy as np
 
 from benchmarks.audit.bugs import runs
 from benchmarks.audit.bugs.bug import Bug
-from lastiterate.engine import linear_gradients as gradients
-from lastiterate.engine import linear_gradients as prepare
-from lastiterate.engine import loop
+from lastiterate.engine import linear_gradients, loop
 
-summed, residuals = loop.batch_sum, gradients.residuals
+summed, residuals = loop.batch_sum, linear_gradients.residuals
 SHRINK = 1 - 2.0**-20
 
 
@@ -105,7 +103,7 @@ def weighted(loss, scores, target):
     return residuals(loss, scores, target) / jnp.maximum(share, 1e-9) / 2
 
 
-UNCLIPPED = (gradients, "clip_residuals", lambda rows, found, clip, *lengths: found)
+UNCLIPPED = (linear_gradients, "clip_residuals", lambda rows, found, clip, *lengths: found)
 CLIPPED_MEAN = (loop, "batch_sum", clipped_mean)
 SHORT_ROWS = replace(runs.BASE, loss=replace(runs.LOSS, row_norm=0.25, intercept=0.0))
 
@@ -115,54 +113,54 @@ BUGS = (
     Bug(
         "gradients clipped by the largest coordinate",
         runs.FAR_CLIP,
-        ((gradients, "clip_residuals", by(largest)),),
+        ((linear_gradients, "clip_residuals", by(largest)),),
     ),
     Bug(
         "rows clipped by the largest coordinate",
         runs.BASE,
-        ((prepare, "clip_rows", rows_by_the_largest),),
+        ((linear_gradients, "clip_rows", rows_by_the_largest),),
     ),
-    Bug("rows not clipped", runs.BASE, ((prepare, "clip_rows", rows_unclipped),)),
+    Bug("rows not clipped", runs.BASE, ((linear_gradients, "clip_rows", rows_unclipped),)),
     Bug(
         "intercept left out of the clipping norm",
         runs.FAR_CLIP_INTERCEPT,
-        ((gradients, "clip_residuals", by(without_intercept)),),
+        ((linear_gradients, "clip_residuals", by(without_intercept)),),
     ),
     Bug(
         "gradients clipped by their squared norm",
         replace(runs.FAR_CLIP, clip=0.1),
-        ((gradients, "clip_residuals", by(squared)),),
+        ((linear_gradients, "clip_residuals", by(squared)),),
     ),
     Bug(
         "gradients clipped by the length of another row",
         runs.FAR_CLIP,
-        ((prepare, "norms_of", lengths_of_neighbours),),
+        ((linear_gradients, "norms_of", lengths_of_neighbours),),
     ),
     Bug(
         "short rows clipped by their squared norm",
         SHORT_ROWS,
-        ((prepare, "clip_rows", rows_by_squares),),
+        ((linear_gradients, "clip_rows", rows_by_squares),),
     ),
     Bug(
         "rows above a quantile unclipped",
         runs.BASE,
-        ((prepare, "clip_rows", unclipped_above_a_quantile),),
+        ((linear_gradients, "clip_rows", unclipped_above_a_quantile),),
     ),
     Bug(
         "rows above a quantile unclipped, logistic",
         runs.LOGISTIC,
-        ((prepare, "clip_rows", unclipped_above_a_quantile),),
+        ((linear_gradients, "clip_rows", unclipped_above_a_quantile),),
     ),
     Bug(
         "softmax clipped per class",
         runs.SOFTMAX_CLIPPED,
-        ((gradients, "clip_residuals", per_class),),
+        ((linear_gradients, "clip_residuals", per_class),),
     ),
-    Bug("a cap that is ignored", runs.CAPPED, ((gradients, "residuals", uncapped),)),
+    Bug("a cap that is ignored", runs.CAPPED, ((linear_gradients, "residuals", uncapped),)),
     Bug(
         "a cap that leaves the first class out",
         runs.CAPPED,
-        ((gradients, "residuals", capped_but_for_the_first_class),),
+        ((linear_gradients, "residuals", capped_but_for_the_first_class),),
     ),
-    Bug("class weights", runs.LOGISTIC, ((gradients, "residuals", weighted),)),
+    Bug("class weights", runs.LOGISTIC, ((linear_gradients, "residuals", weighted),)),
 )

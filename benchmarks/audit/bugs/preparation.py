@@ -9,13 +9,12 @@ import numpy as np
 
 from benchmarks.audit.bugs import runs
 from benchmarks.audit.bugs.bug import Bug, Patch, stepping
-from lastiterate.engine import loop, trainer
-from lastiterate.engine import preprocessing as preparation
+from lastiterate.engine import loop, preprocessing, trainer
 from lastiterate.engine.loop import State
 from lastiterate.estimators import DPLogisticRegression
-from lastiterate.release import linear_model as linear
+from lastiterate.release import linear_model
 
-arrange, advanced, fit = trainer.arrange, loop.advanced, linear.fit
+arrange, advanced, fit = trainer.arrange, loop.advanced, linear_model.fit
 
 
 def before(change) -> tuple[Patch, ...]:
@@ -97,9 +96,11 @@ BUGS = (
     Bug(
         "an estimator that scales rows by their largest entry",
         DPLogisticRegression(row_norm=1.0, classes=[0, 1], delta=1e-5),
-        ((linear, "fit", scaled_by_the_largest),),
+        ((linear_model, "fit", scaled_by_the_largest),),
     ),
     Bug(
-        "a private mean without noise", runs.CENTRED, ((preparation, "noisy_mean", without_noise),)
+        "a private mean without noise",
+        runs.CENTRED,
+        ((preprocessing, "noisy_mean", without_noise),),
     ),
 )

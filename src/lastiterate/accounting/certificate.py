@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, TypeVar, final
 
-from lastiterate.accounting import document, explain
-from lastiterate.accounting import guarantee as theorem_rows
+from lastiterate.accounting import document, explain, guarantee
 from lastiterate.accounting.accounted_run import AccountedRun
 from lastiterate.accounting.comparison import Checked, differences, proper_delta
 from lastiterate.accounting.document import bibtex
@@ -22,7 +21,7 @@ from lastiterate.accounting.selection import Selection
 from lastiterate.accounting.subjects import Subject, as_unit_name
 from lastiterate.accounting.unlearning import Unlearning
 from lastiterate.errors import InputError, NotCertified
-from lastiterate.run import serialization as strict_json
+from lastiterate.run import serialization
 from lastiterate.run.facts import Evidence
 from lastiterate.run.run import Run, check_described
 
@@ -114,7 +113,7 @@ class Certificate(Guarantee):
     def from_json(cls, text: str | bytes) -> Certificate:
         """The certificate written in ``text`` (JSON); ``InputError`` when anything in it does not
         follow."""
-        stored = strict_json.loads(text, "certificate")
+        stored = serialization.loads(text, "certificate")
         if not isinstance(stored, dict):
             raise InputError(
                 "certificate",
@@ -158,7 +157,7 @@ class Certificate(Guarantee):
 
     def rows(self, delta: float) -> list[dict[str, Any]]:
         """One JSON-ready row per theorem (``epsilon`` is ``None`` where it fails or is infinite)."""
-        return theorem_rows.rows(self, delta)
+        return guarantee.rows(self, delta)
 
     def answer(self, delta: float) -> dict[str, Any]:
         """What ``lastiterate account --json`` prints."""

@@ -13,8 +13,7 @@ from lastiterate.accounting.guarantee import ROUNDING, Guarantee
 from lastiterate.accounting.subjects import FORMATS
 from lastiterate.accounting.tradeoff_summary import stated
 from lastiterate.errors import InputError
-from lastiterate.run import serialization as strict_json
-from lastiterate.run import strict_toml
+from lastiterate.run import serialization, strict_toml
 from lastiterate.run.serialization import in_todays_words
 
 # The releaser's statement: what a release document needs and no computation can derive.  It is
@@ -105,7 +104,7 @@ def read_statement(path: str | Path) -> dict[str, Any]:
     """A releaser's statement from a TOML or JSON file."""
     place = Path(path)
     if place.suffix.lower() == ".json":
-        return check_statement(strict_json.read(place, "statement"))
+        return check_statement(serialization.read(place, "statement"))
     return check_statement(strict_toml.read(place, "statement", "write one as TOML or JSON"))
 
 

@@ -13,7 +13,7 @@ from lastiterate.curves.curve import UP, BestOf, Curve
 from lastiterate.curves.renyi import Rdp
 from lastiterate.curves.selection import NegativeBinomial, PoissonRuns, Runs, Selected, WorstOf
 from lastiterate.errors import InputError
-from lastiterate.run import serialization as codec
+from lastiterate.run import serialization
 from lastiterate.run.adjacency import keeps_places
 from lastiterate.run.run import Run
 from lastiterate.run.validation import positive
@@ -105,7 +105,7 @@ class Selection(Subject):
                 **rest,
             } if not rest and runs:
                 try:
-                    read = codec.decode(
+                    read = serialization.decode(
                         law,
                         "law",
                         {kind.__name__: kind for kind in (NegativeBinomial, PoissonRuns)},

@@ -7,20 +7,18 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from lastiterate.analysis.step_map import StepMap
 from lastiterate.run.facts import known
 from lastiterate.run.run import Run
-from lastiterate.run.validation import Array as Array_of_arrays
+from lastiterate.run.validation import Array
 
 # The optimal allocation of shifts: mu of the last iterate for any schedule, in the log domain.
 # Proof: docs/theorems/shifted-interpolation.  With R_t the product of the later Lipschitz
 # constants, write S_t, X_t for the running sums of s_u R_u and v_u R_u^2. The optimum is the
 # greatest convex minorant of (0, 0), (X_1, S_1), ..., (X_T, S_T): pool adjacent violators until the
 # slopes dS/dX increase; mu^2 is the sum of dS^2 / dX over the pools.
-
-Array = NDArray[np.float64]
 
 
 def allowance(steps: int, growth: float = 0.0) -> float:
@@ -142,7 +140,7 @@ restart is tried."""
 
 def constant_mus(
     c: float, s: float, v: float, steps: int, blocks: int, diameter: float = math.inf
-) -> Array_of_arrays:
+) -> Array:
     """mu for a record in block 0, ..., blocks - 1 of every pass; shape (blocks,)."""
     places = np.arange(blocks)
     participations = np.maximum((steps - 1 - places) // blocks + 1, 0)
@@ -169,7 +167,7 @@ def constant_mus(
     return mu
 
 
-def _geometric(log_c: float, count: Array_of_arrays) -> Array_of_arrays:
+def _geometric(log_c: float, count: Array) -> Array:
     """log of 1 + c + ... + c^(count - 1), for c <= 1; -inf where count is 0."""
     count = np.asarray(count, dtype=np.float64)
     with np.errstate(divide="ignore"):
@@ -178,16 +176,14 @@ def _geometric(log_c: float, count: Array_of_arrays) -> Array_of_arrays:
         return np.log(-np.expm1(count * log_c)) - math.log(-math.expm1(log_c))
 
 
-def _pulse(c: float, count: Array_of_arrays | int) -> Array_of_arrays:
+def _pulse(c: float, count: Array | int) -> Array:
     """theta_c(k) = c^(2k-2) / (1 + c^2 + ... + c^(2k-2)): the cost of one shift spread over k
     steps, c > 1."""
     count = np.asarray(count, dtype=np.float64)
     return -np.expm1(-2 * math.log(c)) / -np.expm1(-2 * count * math.log(c))
 
 
-def _pooled(
-    c: float, s: float, v: float, tail: Array_of_arrays, earlier: Array_of_arrays, blocks: int
-) -> Array_of_arrays:
+def _pooled(c: float, s: float, v: float, tail: Array, earlier: Array, blocks: int) -> Array:
     log_c = math.log(c)
     dS_last = math.log(s) + (tail - 1) * log_c if s > 0 else np.full(tail.shape, -math.inf)
     dX_last = math.log(v) + _geometric(2 * log_c, tail)
@@ -198,9 +194,7 @@ def _pooled(
     return np.sqrt(_two_pools(dS, dX, dS_last, dX_last))
 
 
-def _two_pools(
-    dS: Array_of_arrays, dX: Array_of_arrays, dS_last: Array_of_arrays, dX_last: Array_of_arrays
-) -> Array_of_arrays:
+def _two_pools(dS: Array, dX: Array, dS_last: Array, dX_last: Array) -> Array:
     """Cost of two blocks in order, pooled where their slopes do not increase; a block with dS =
     -inf is empty."""
     with np.errstate(invalid="ignore"):
@@ -210,14 +204,12 @@ def _two_pools(
     return np.where(np.isneginf(dS), _cost(dS_last, dX_last), np.where(merged, together, apart))
 
 
-def _cost(dS: Array_of_arrays, dX: Array_of_arrays) -> Array_of_arrays:
+def _cost(dS: Array, dX: Array) -> Array:
     with np.errstate(invalid="ignore"):
         return np.where(np.isneginf(dS), 0.0, np.exp(2 * dS - dX))
 
 
-def _restarted(
-    c: float, s: float, v: float, steps: int, blocks: int, diameter: float
-) -> Array_of_arrays:
+def _restarted(c: float, s: float, v: float, steps: int, blocks: int, diameter: float) -> Array:
     """The best restart for every place; full batches search all windows, blocks at most the last
     4,096 steps."""
     if blocks == 1 and 0 < c <= 1:

@@ -11,7 +11,7 @@ from typing import cast
 import numpy as np
 
 from lastiterate import interrupts
-from lastiterate.audit import learned_scores as trajectory
+from lastiterate.audit import learned_scores
 from lastiterate.audit.canaries import DataSet, Neighbours, execute
 from lastiterate.audit.learned_scores import (
     coordinate,
@@ -90,8 +90,8 @@ def _trajectory(
             None,
             "give the neighbours a direction",
         )
-    weights = trajectory.weights(run, neighbours.record)
-    return lambda released: trajectory.along(run, weights, direction, released)
+    weights = learned_scores.weights(run, neighbours.record)
+    return lambda released: learned_scores.along(run, weights, direction, released)
 
 
 def _of_features(learn: Callable[[np.ndarray, np.ndarray], Score]) -> Fit:
@@ -111,8 +111,8 @@ def features(run: Run, released: np.ndarray) -> np.ndarray:
     What is not finite counts as 0: that it was released is seen by 'refusals'.
     """
     numbers = (
-        trajectory.noisy_gradients(run, released)
-        if trajectory.readable(run) and released.ndim > 2
+        learned_scores.noisy_gradients(run, released)
+        if learned_scores.readable(run) and released.ndim > 2
         else released
     )
     numbers = numbers.reshape(len(numbers), -1)
@@ -171,7 +171,7 @@ ATTACKS = {
             _projection,
         ),
         Attack(
-            trajectory.NAME,
+            learned_scores.NAME,
             "all iterates: what each step added along the record's gradient",
             _trajectory,
             True,
@@ -237,7 +237,7 @@ def strongest(run: Run, neighbours: Neighbours) -> str:
     """The attack that knows most about these neighbours, and sees most of what the run releases."""
     if neighbours.direction is None:
         return "learned"
-    return trajectory.NAME if trajectory.readable(run) else "projection"
+    return learned_scores.NAME if learned_scores.readable(run) else "projection"
 
 
 def by_name(name: str) -> Attack:

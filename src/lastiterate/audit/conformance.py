@@ -9,7 +9,7 @@ from dataclasses import replace
 import jax
 import numpy as np
 
-from lastiterate.audit import attacks as replay
+from lastiterate.audit import attacks
 from lastiterate.audit.canaries import DataSet, Neighbours, execute
 from lastiterate.audit.exact_distribution import ROWS, TARGET, P, compare, noise_p, on_a_quadratic
 from lastiterate.audit.scores import in_batches, sides
@@ -151,7 +151,7 @@ def _fresh(run: Run, pair: Neighbours, size: int) -> bool:
     if not noisy(run):
         return True
     try:
-        present, without = replay.scores(run, pair, REPLAYED, size=size)
+        present, without = attacks.scores(run, pair, REPLAYED, size=size)
     except InputError:
         return True
     return not (present.any() or without.any())

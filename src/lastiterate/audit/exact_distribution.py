@@ -12,7 +12,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lastiterate.audit import learned_scores as trajectory
+from lastiterate.audit import learned_scores
 from lastiterate.engine import Trainer, seeded_keys
 from lastiterate.errors import InputError
 from lastiterate.run.batching import FixedSize, FullBatch, Poisson
@@ -55,7 +55,7 @@ def draws(run: Run, seed: int) -> np.ndarray:
     )
     rows, target = np.zeros((run.n, COLUMNS)), np.zeros(run.n)
     released = Trainer(silent).fit_many(rows, target, seeded_keys(seed, COVARIANCE_MODELS))
-    added = trajectory.noisy_gradients(silent, released)[..., 0, :COLUMNS]
+    added = learned_scores.noisy_gradients(silent, released)[..., 0, :COLUMNS]
     std, noisy = silent.noise_stds, silent.noise_stds > SILENT * silent.largest_noise
     return np.einsum("kt,mtp->mkp", columns(silent), added)[:, noisy] / std[noisy, None]
 

@@ -15,11 +15,8 @@ from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.accounting.exact_noise import ExactRun
 from lastiterate.accounting.unlearning import Unlearning
 from lastiterate.audit import attacks as replay
-from lastiterate.audit import conformance as cipher_check
-from lastiterate.audit import conformance as executed
+from lastiterate.audit import conformance, learned_scores, networks
 from lastiterate.audit import end_to_end as public_ways
-from lastiterate.audit import learned_scores as trajectory
-from lastiterate.audit import networks
 from lastiterate.audit.attacks import PORTFOLIO, by_name
 from lastiterate.audit.canaries import Neighbours, Train, check_adjacency, execute, worst_case
 from lastiterate.audit.canary_families import families
@@ -58,8 +55,7 @@ from lastiterate.engine import Trainer, seeded_keys
 from lastiterate.errors import InputError
 from lastiterate.release import folder, loading
 from lastiterate.release.linear_model import FittedLinear
-from lastiterate.run import serialization as strict_json
-from lastiterate.run import validation as validate
+from lastiterate.run import serialization, validation
 from lastiterate.run.facts import Evidence
 from lastiterate.run.losses import Abstract
 from lastiterate.run.run import Run
@@ -96,7 +92,7 @@ def auditable(run: Run, *, steps_only: bool = False) -> Attacked:
     ):  # whose records have no class: each counts fully
         attacked = replace(attacked, loss=replace(run.loss, class_weights=None))
     caveats: tuple[str, ...] = (STAND_IN,) if networks.stands_in(run) else ()
-    if run.release == "all" and not trajectory.readable(run):
+    if run.release == "all" and not learned_scores.readable(run):
         caveats += (AS_THEY_ARE,)
     return Attacked(attacked, lacking(run, attacked), caveats)
 
@@ -320,7 +316,7 @@ def audit(
     attacked = auditable(run) if whole is None else Attacked(whole.run, (), (whole.said,))
     run, caveats, left = attacked.run, attacked.caveats, attacked.lacking
     if seed is not None:
-        validate.whole("seed", seed, least=0)
+        validation.whole("seed", seed, least=0)
     begun = settings(results)
     trials, batch_models, seed = (
         begun.get(name) if value is None else value
@@ -406,14 +402,14 @@ class _Task:
         broken, left = public_ways.checked(
             call,
             lambda keys: in_batches(run, pair.with_record, self.train, keys, size),
-            noisy=executed.noisy(run),
+            noisy=conformance.noisy(run),
         )
         steps = (
             ()
             if exact or handed
-            else (networks if network else executed).violations(run, pair, size)
+            else (networks if network else conformance).violations(run, pair, size)
         )
-        return (*cipher_check.cipher_violations(), *steps, *broken), left
+        return (*conformance.cipher_violations(), *steps, *broken), left
 
     def piloted(self, attack: str | None) -> list[Statement]:
         """The statements that will be counted."""
@@ -605,7 +601,7 @@ def read(path: Path) -> Subject:
     if not path.exists():
         raise InputError("audit", "needs an existing run file or model folder", str(path))
     if not path.is_dir():
-        return Subject(Run.from_dict(strict_json.read(path, "run")))
+        return Subject(Run.from_dict(serialization.read(path, "run")))
     whole = folder.read(path)
     if problems := loading.verify(path).problems:
         raise InputError(

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from lastiterate.audit import learned_scores as trajectory
+from lastiterate.audit import learned_scores
 from lastiterate.audit.canaries import DataSet, Neighbours, Train
 from lastiterate.audit.scores import CERTAIN, Moves, moves
 from lastiterate.audit.statistics import ROUND, epsilon_at
@@ -173,7 +173,7 @@ class ScoreLaws:
 
 # Which laws an attack's scores have on a pair of data sets, by the description; see ``score_laws``.
 
-LINEAR = ("projection", trajectory.NAME)
+LINEAR = ("projection", learned_scores.NAME)
 """Attacks whose score is linear in what is released."""
 FIXED = "both laws are Gaussian: the GDP test"
 DRAWN = "both laws are Gaussian given the batches, which are drawn as described"
@@ -206,7 +206,7 @@ def described(run: Run, pair: Neighbours, attack: str) -> ScoreLaws | None:
     )  # in the place of another record
     if not present >= 0 >= absent or present == absent:
         return None
-    drawn = moves(run, all_steps=attack == trajectory.NAME)
+    drawn = moves(run, all_steps=attack == learned_scores.NAME)
     return None if drawn is None else ScoreLaws(drawn, present / unit, absent / unit, DRAWN)
 
 

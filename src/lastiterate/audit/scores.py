@@ -15,13 +15,13 @@ import numpy as np
 
 from lastiterate import interrupts
 from lastiterate.atomic_files import SHARED, append_line, write_file
-from lastiterate.audit import learned_scores as trajectory
+from lastiterate.audit import learned_scores
 from lastiterate.audit.canaries import DataSet, Neighbours, Train, execute
 from lastiterate.engine import seeded_keys
 from lastiterate.engine.linear_gradients import AT_ONCE
 from lastiterate.engine.samplers import sampler_of
 from lastiterate.errors import InputError
-from lastiterate.run import serialization as strict_json
+from lastiterate.run import serialization
 from lastiterate.run.batching import Batching, FixedSize, Poisson
 from lastiterate.run.methods import Descent
 from lastiterate.run.run import Run
@@ -72,7 +72,7 @@ def moves(run: Run, *, all_steps: bool) -> Moves | None:
         or run.rows_per_record > 1
     ):
         return None
-    added = trajectory.weights(run, 0) if all_steps else added_to_last(run)
+    added = learned_scores.weights(run, 0) if all_steps else added_to_last(run)
     added = added * (-1.0 if added.sum() < 0 else 1.0)
     if not np.isfinite(added).all() or added.max() <= 0 or added.min() < -1e-12 * added.max():
         return None
@@ -233,7 +233,7 @@ def settings(results: str | Path | None) -> dict[str, Any]:
             header = json.loads(file.readline())
         except (json.JSONDecodeError, UnicodeDecodeError):
             return {}
-    return header if strict_json.is_object(header) else {}
+    return header if serialization.is_object(header) else {}
 
 
 class Results:

@@ -20,7 +20,7 @@ from lastiterate.audit.statistics import require_statement
 from lastiterate.engine import Trainer, seeded_keys
 from lastiterate.engine.linear_gradients import linear_loss
 from lastiterate.errors import InputError
-from lastiterate.release import unlearning as unlearned_model
+from lastiterate.release import unlearning
 from lastiterate.release.unlearning import polished
 from lastiterate.run.losses import LinearLoss
 from lastiterate.run.methods import RidgeMinimiser
@@ -142,7 +142,7 @@ def _some(
         place += part.removed
         if not never:
             removed = tuple(range(n - subject.removed, place))
-            x, y, gone = unlearned_model.without(rows.copy(), target.copy(), removed, n)
+            x, y, gone = unlearning.without(rows.copy(), target.copy(), removed, n)
         weights = Trainer(part.run).fit_many(x, y, own, absent=gone, initial=weights)
     return weights
 

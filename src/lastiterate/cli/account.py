@@ -178,7 +178,7 @@ def account_command(
     """What a run is certified with, by the theorems that apply, best first; exit code 1 where none
     certifies it."""
     one_form(json=json_, csv=csv, latex=latex)
-    from lastiterate.accounting import calibration as accounting
+    from lastiterate.accounting import calibration
     from lastiterate.accounting.calibration import warn_of_delta, warn_of_epsilon
     from lastiterate.accounting.guarantee import renyi as renyi_rows
     from lastiterate.cli import flags as grammar
@@ -186,7 +186,7 @@ def account_command(
 
     at_least = Evidence.ASSUMED if trust_constants else Evidence.ENFORCED
     orders = [] if renyi is None else [grammar.number("--renyi", part) for part in renyi.split(",")]
-    certificate = accounting.account(grammar.describe(run, flags), at_least=at_least)
+    certificate = calibration.account(grammar.describe(run, flags), at_least=at_least)
     warn_of_delta(delta, certificate.run.n)
     moments = renyi_rows(certificate, orders) if orders else []
     if plot is not None:
@@ -222,13 +222,13 @@ def calibrate_command(
     **flags: object,
 ) -> None:
     """The least noise, or the most steps, that a budget allows."""
-    from lastiterate.accounting import calibration as accounting
+    from lastiterate.accounting import calibration
     from lastiterate.cli import flags as grammar
     from lastiterate.run.facts import Evidence
 
     described = grammar.describe(run, flags, searched=field)
     at_least = Evidence.ASSUMED if trust_constants else Evidence.ENFORCED
-    certified = accounting.calibrate(
+    certified = calibration.calibrate(
         described, epsilon=epsilon, delta=delta, field=cast(Any, field), at_least=at_least
     )
     if json_:

@@ -92,18 +92,16 @@ class Auditing:
 def audit_command(asked: Auditing) -> None:
     """Attack the trainer of a run: a lower bound on epsilon beside the certificate's; exit code 1
     if it is refuted."""
-    from lastiterate.audit import adversarial as adversary
-    from lastiterate.audit import one_run
-    from lastiterate.audit import runner as subjects
+    from lastiterate.audit import adversarial, one_run, runner
     from lastiterate.report.plots import figure_for
 
-    subject = subjects.read(asked.subject)
+    subject = runner.read(asked.subject)
     if asked.plot is not None:
         figure_for(asked.plot)  # refuse a bad name before the work
     if asked.seed is not None:
         whole("seed", asked.seed, least=0)
     delta = next(value for value in (asked.delta, subject.delta, 1e-5) if value is not None)
-    if asked.law or asked.attack in (one_run.NAME, adversary.NAME):
+    if asked.law or asked.attack in (one_run.NAME, adversarial.NAME):
         what = "comparisons with a law" if asked.law else f"the attack '{asked.attack}'"
         for name, value in (("plot", asked.plot), ("results", asked.results)):
             if value is not None:
@@ -130,7 +128,7 @@ def audit_command(asked: Auditing) -> None:
             at_least=subject.at_least,
         )
         _show_report(once, asked.json_, subject.whole)
-    elif asked.attack == adversary.NAME:
+    elif asked.attack == adversarial.NAME:
         _show_report(
             on_digits(subject, asked.trials, asked.failure, delta, asked.seed),
             asked.json_,
@@ -142,7 +140,7 @@ def audit_command(asked: Auditing) -> None:
 
 def _forgotten(asked: Auditing, certificate: Certificate, delta: float) -> None:
     """Forgotten against never seen: one attack, on made-up records."""
-    from lastiterate.audit import unlearning_attack as forgotten_records
+    from lastiterate.audit import unlearning_attack
 
     for name, value in (
         ("attack", asked.attack),
@@ -159,9 +157,9 @@ def _forgotten(asked: Auditing, certificate: Certificate, delta: float) -> None:
                 None,
                 "leave it out",
             )
-    trials = forgotten_records.TRIALS if asked.trials is None else asked.trials
+    trials = unlearning_attack.TRIALS if asked.trials is None else asked.trials
     _show_report(
-        forgotten_records.audit_forgetting(
+        unlearning_attack.audit_forgetting(
             certificate, trials=trials, failure=asked.failure, delta=delta, seed=asked.seed
         ),
         asked.json_,
@@ -171,8 +169,8 @@ def _forgotten(asked: Auditing, certificate: Certificate, delta: float) -> None:
 
 def _attack(asked: Auditing, subject: Subject, delta: float) -> None:
     """Train many models, and show what distinguishes them."""
-    from lastiterate.audit import runner as auditing
-    from lastiterate.report import plots as roc
+    from lastiterate.audit import runner
+    from lastiterate.report import plots
 
     with _bar() as bar:
         task = bar.add_task("audit", total=None, speed="", left="compiling")
@@ -194,7 +192,7 @@ def _attack(asked: Auditing, subject: Subject, delta: float) -> None:
 
         code = 0
         try:
-            report = auditing.audit(
+            report = runner.audit(
                 subject.attacked,
                 attack=asked.attack,
                 trials=asked.trials,
@@ -208,10 +206,10 @@ def _attack(asked: Auditing, subject: Subject, delta: float) -> None:
                 train=_train_of(subject),
                 progress=tick,
             )
-        except auditing.Interrupted as early:
+        except runner.Interrupted as early:
             report, code = early.report, 130
     if asked.plot is not None:
-        roc.receiver_curve(report, subject.certificate, asked.plot)
+        plots.receiver_curve(report, subject.certificate, asked.plot)
     _show_report(report, asked.json_, subject.whole, code)
 
 

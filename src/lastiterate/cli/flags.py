@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from lastiterate import limits
 from lastiterate.errors import InputError
-from lastiterate.run import serialization as strict_json
+from lastiterate.run import serialization
 from lastiterate.run.batching import Batching
 from lastiterate.run.domains import Ball, Everywhere
 from lastiterate.run.facts import LossFacts
@@ -278,7 +278,7 @@ def noise(
 
 
 def _read(file: Path) -> Run:
-    body = strict_json.loads(strict_json.content(file, "run file"), "run")
+    body = serialization.loads(serialization.content(file, "run file"), "run")
     if isinstance(body, dict) and "verdicts" in body:
         raise InputError(
             "run file",

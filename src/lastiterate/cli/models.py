@@ -253,8 +253,7 @@ def predict_command(
 ) -> None:
     """Predictions as CSV: the label (or number), and the probability of each class; frequencies
     where the model is calibrated (train --calibrated)."""
-    from lastiterate.cli import flags
-    from lastiterate.cli import show as as_json
+    from lastiterate.cli import flags, show
     from lastiterate.cli.flags import threshold as threshold_from
     from lastiterate.release import datafile
     from lastiterate.release.loading import load
@@ -268,7 +267,7 @@ def predict_command(
         header=flags.header(header),
     )
     if json_:
-        emit(json.dumps(as_json.predictions(titles, rows), indent=2) + "\n", out)
+        emit(json.dumps(show.predictions(titles, rows), indent=2) + "\n", out)
         return
     emit(as_csv(titles, rows), out)
 

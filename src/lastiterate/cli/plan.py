@@ -91,7 +91,6 @@ class Planning(Charged, Budgeted):
 def plan_command(asked: Planning) -> None:
     """What train would do with such data, and why; --out writes the chosen run as JSON."""
     from lastiterate.cli import show
-    from lastiterate.cli import show as as_json
     from lastiterate.planning.planner import consider
 
     (task, maps), budget = asked.rows, asked.budget
@@ -106,7 +105,7 @@ def plan_command(asked: Planning) -> None:
         shared=asked.charging().allowance,
     )
     if asked.json_:
-        print(json.dumps(as_json.plans_as_json(choice, delta), indent=2))
+        print(json.dumps(show.plans_as_json(choice, delta), indent=2))
     else:
         show.plans(console, choice, delta)
         if maps is not None:

@@ -35,7 +35,6 @@ from lastiterate.errors import InputError
 from lastiterate.features.map_table import TABLE
 from lastiterate.ledger.store import Ledger
 from lastiterate.release import folder
-from lastiterate.release import folder as manifest
 from lastiterate.release.ledger_charge import Charging, weights_hash
 from lastiterate.release.released_model import Fitted
 
@@ -239,11 +238,11 @@ def reported(place: Path, model: Fitted, ledger: Ledger | None = None) -> None:
     there is no space left for it the model is complete without."""
     from lastiterate.report import page, subject
 
-    if manifest.holds(place, manifest.PAGE):
+    if folder.holds(place, folder.PAGE):
         return
     try:
         text = page.page(subject.of_release(place, model.certificate, ledger))
-        manifest.add(place, manifest.PAGE, text.encode(), replacing=True)
+        folder.add(place, folder.PAGE, text.encode(), replacing=True)
     except OSError as error:
         Terminal(stderr=True).print(
             f"the model is complete, but its report could not be written ({error.strerror}): "
@@ -497,10 +496,9 @@ def train_command(asked: Training) -> None:
 def _show(result: Released, where: str, asked: Training) -> None:
     """The one screen that a fit ends with, or all of its numbers as JSON."""
     from lastiterate.cli import show
-    from lastiterate.cli import show as as_json
 
     if asked.json_:
-        print(json.dumps(as_json.trained_as_json(result, where), indent=2))
+        print(json.dumps(show.trained_as_json(result, where), indent=2))
         return
     if asked.explain_plan and result.choice is None:
         name = asked.algorithm if asked.model is None else asked.model

@@ -9,7 +9,7 @@ from typing import final
 
 import numpy as np
 
-from lastiterate.curves import ratio_law as ratio_powers
+from lastiterate.curves import ratio_law
 from lastiterate.curves.curve import UP
 from lastiterate.curves.fixed_size import DominatingPair
 from lastiterate.curves.gaussian import Gdp
@@ -122,7 +122,7 @@ class ComposedFar:
     """Deltas of all passes, with what floating point may have done: ``mass_error`` relative to the
     masses, ``loss_error`` to e^loss."""
 
-    law: Ratio | ratio_powers.Chernoff
+    law: Ratio | ratio_law.Chernoff
     mass_error: float
     loss_error: float
 
@@ -160,18 +160,18 @@ def pass_ratio(
 def composed(laws: tuple[tuple[RatioGrid, int], ...], share: float = SHARE) -> Composed:
     """Passes with the likelihood ratios ``laws``, each so many times."""
     parts, *errors = _on_one_grid(laws, share)
-    return Composed(ratio_powers.composed(parts, share), *errors)
+    return Composed(ratio_law.composed(parts, share), *errors)
 
 
 def composed_far(laws: tuple[tuple[RatioGrid, int], ...]) -> ComposedFar:
     """The same by moments, for deltas that the rounding of sums hides."""
     parts, *errors = _on_one_grid(laws, COARSE_SHARE)
-    return ComposedFar(ratio_powers.chernoff(parts), *errors)
+    return ComposedFar(ratio_law.chernoff(parts), *errors)
 
 
 def _on_one_grid(
     laws: tuple[tuple[RatioGrid, int], ...], share: float
-) -> tuple[ratio_powers.Parts, float, float]:
+) -> tuple[ratio_law.Parts, float, float]:
     """The ratios on one grid of losses, and the errors of masses and of losses of all of them."""
     spreads = [(law.variances(), n) for law, n in laws]
     variance = min(sum(n * spread[order] for spread, n in spreads) for order in (0, 1))

@@ -17,7 +17,7 @@ from lastiterate.curves.pld import Pld
 from lastiterate.curves.renyi import Rdp, SampledRenyi, renyi_sum
 from lastiterate.curves.selection import NegativeBinomial, PoissonRuns, Selected, WorstOf
 from lastiterate.errors import InputError
-from lastiterate.run import serialization as codec
+from lastiterate.run import serialization
 
 
 def compose(*curves: Curve) -> Curve:
@@ -129,7 +129,7 @@ DEEPEST = 64
 
 def curve_from_dict(data: object) -> Curve:
     """The curve that ``to_dict`` described; ``InputError`` for anything else."""
-    curve = codec.decode(data, "curve", KINDS, DEEPEST)
+    curve = serialization.decode(data, "curve", KINDS, DEEPEST)
     if not isinstance(curve, Curve):
         raise InputError(
             "curve", "must be a JSON object with the type of a curve", type(curve).__name__

@@ -13,7 +13,7 @@ import numpy as np
 
 from lastiterate.curves.roots import first_within
 from lastiterate.errors import InputError
-from lastiterate.run import serialization as codec
+from lastiterate.run import serialization
 from lastiterate.run.validation import Array
 
 # Privacy curves: what an adversary may learn, as delta(epsilon), epsilon(delta) and Renyi
@@ -83,7 +83,7 @@ class Curve(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready form; ``curve_from_dict`` reads it back."""
-        return codec.encode(self)
+        return serialization.encode(self)
 
 
 @final

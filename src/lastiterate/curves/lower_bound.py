@@ -13,7 +13,7 @@ import numpy as np
 from lastiterate.curves.curve import check_delta, check_epsilon
 from lastiterate.curves.gaussian import log_sum_exp
 from lastiterate.errors import InputError
-from lastiterate.run import serialization as codec
+from lastiterate.run import serialization
 from lastiterate.run.validation import Array
 
 ROUNDING = 1e-9
@@ -42,7 +42,7 @@ class LowerBound(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready form."""
-        return codec.encode(self)
+        return serialization.encode(self)
 
 
 @final

@@ -9,7 +9,7 @@ from lastiterate.errors import InputError
 from lastiterate.features.columns import Bins, Curves, Gated, HashedWords, RecordMap
 from lastiterate.features.record_fields import Field
 from lastiterate.features.scattering import Scattering
-from lastiterate.run import serialization as codec
+from lastiterate.run import serialization
 
 Maps = Curves | Bins | HashedWords | Scattering | Gated
 TABLE: dict[str, type[RecordMap]] = {one.name: one for one in get_args(Maps)}
@@ -64,7 +64,7 @@ def maps_from(data: object) -> tuple[RecordMap, ...]:
         for record_map in (
             maps_named(entry)
             if isinstance(entry, str)
-            else (codec.decode(entry, "features", classes),)
+            else (serialization.decode(entry, "features", classes),)
         )
     )
 
@@ -79,7 +79,7 @@ def names_in(data: Any) -> tuple[str, ...]:
 
 def as_data(maps: tuple[RecordMap, ...]) -> list[Any]:
     """JSON-ready; ``maps_from`` reads it."""
-    return [codec.encode(one) for one in maps]
+    return [serialization.encode(one) for one in maps]
 
 
 def described(maps: tuple[RecordMap, ...]) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
+from lastiterate.planning import whitened_families
 from lastiterate.planning import whitened_families as whitened
-from lastiterate.planning import whitened_families as whitened_minimiser
 from lastiterate.planning.plan_request import Asked, falling
 from lastiterate.run.batching import Batching, Cyclic, FixedSize, Permuted, Poisson
 from lastiterate.run.losses import LinearLoss
@@ -108,7 +108,7 @@ FAMILIES: dict[str, Family] = {
     "accelerated": Family(accelerated),
     "plain": Family(plain),
     "permuted": Family(permuted),
-    "objective": Family(whitened_minimiser.perturbed, larger=False, whitened=True),
+    "objective": Family(whitened_families.perturbed, larger=False, whitened=True),
     "cyclic": Family(cyclic, smaller=False),
 }
 

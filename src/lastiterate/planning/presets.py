@@ -15,8 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from lastiterate.errors import InputError
-from lastiterate.planning import whitened_families as whitened
-from lastiterate.planning import whitened_families as whitened_minimiser
+from lastiterate.planning import whitened_families
 from lastiterate.planning.families import balanced_ridge, one_record_run, output_run, snapshot_run
 from lastiterate.planning.plan_request import Asked, linear_loss
 from lastiterate.run.adjacency import check_adjacency, records_moved
@@ -180,17 +179,21 @@ def _described(
         return output_run(asked, batches, in_a_pass(asked, batches), _capped_loss(asked, cap), prox)
     if algorithm == FORGETTING:
         return _forgetting(asked, batching, _capped_loss(asked, cap), prox)
-    size = -(-asked.task.n // max(FEWEST_BLOCKS, whitened.block_count(asked.task.n)))
+    size = -(-asked.task.n // max(FEWEST_BLOCKS, whitened_families.block_count(asked.task.n)))
     if algorithm == CORRELATED:
         return _with(_correlated(asked, Cyclic(size) if batching is None else batching), prox, cap)
     named = NAMED[algorithm]
     batches = named.batching(asked.task.n, size) if batching is None else batching
     if named.any_loss or charged:
         steps = (
-            whitened.STEPS[-1] if type(batches) is FullBatch else PASSES * in_a_pass(asked, batches)
+            whitened_families.STEPS[-1]
+            if type(batches) is FullBatch
+            else PASSES * in_a_pass(asked, batches)
         )
         return _with(
-            whitened.run_of(whitened.weighed(asked), steps, NoiseMultiplier(1.0), batches),
+            whitened_families.run_of(
+                whitened_families.weighed(asked), steps, NoiseMultiplier(1.0), batches
+            ),
             prox,
             cap,
         )
@@ -229,8 +232,8 @@ def _correlated(asked: Asked, batching: Batching) -> Run:
             type(batching).__name__,
             "use cyclic, permuted, bins or full",
         )
-    passes = whitened.STEPS[-1] if batching.blocks(asked.task.n) == 1 else PASSES
-    return whitened.correlated_run(whitened.weighed(asked), batching, passes)
+    passes = whitened_families.STEPS[-1] if batching.blocks(asked.task.n) == 1 else PASSES
+    return whitened_families.correlated_run(whitened_families.weighed(asked), batching, passes)
 
 
 def in_a_pass(asked: Asked, batching: Batching) -> int:
@@ -252,14 +255,14 @@ def _capped(asked: Asked, batching: Batching, prox: Prox | None, cap: float | No
     """Plain steps on a capped loss: relative to a measured smoothness where that is worth its
     noise."""
     task, loss = asked.task, _capped_loss(asked, cap)
-    parts = whitened.preparation(asked)
+    parts = whitened_families.preparation(asked)
     multiplier = asked.multiplier(SMOOTH_SHARE)
     expected = EXPECTED + 6 * multiplier / batching.divisor(
         task.n
     )  # what is added keeps it an upper bound
     paid = prox is None and expected < WORTH and task.rows_per_record == 1
     longest = LONGEST / (loss.facts().fact("smooth") * (expected if paid else 1.0))
-    length = WAY * whitened.travelled(asked, CAP if cap is None else cap)
+    length = WAY * whitened_families.travelled(asked, CAP if cap is None else cap)
     blocks = in_a_pass(asked, batching)
     fewest, most = (PASSES, MOST_PASSES) if blocks > 1 else FULL_STEPS
     passes = max(fewest, min(most, math.ceil(length / (longest * blocks))))
@@ -313,11 +316,11 @@ def _minimised(
             asked.task.rows_per_unit,
             "use allocation-sgd",
         )
-    best = whitened.weighed(asked)
+    best = whitened_families.weighed(asked)
     runs = [
         run
-        for share in whitened_minimiser.SHARES
-        if (run := whitened_minimiser.minimiser_run_of(best, share, cap=cap)) is not None
+        for share in whitened_families.SHARES
+        if (run := whitened_families.minimiser_run_of(best, share, cap=cap)) is not None
     ]
     if not runs:
         raise InputError(

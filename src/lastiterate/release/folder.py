@@ -21,7 +21,7 @@ from lastiterate.accounting.certificate import Certificate, entry_of
 from lastiterate.accounting.document import content_hash
 from lastiterate.atomic_files import UNFINISHED, is_taken, sync_folder, whole_file, write_file
 from lastiterate.errors import InputError
-from lastiterate.run import serialization as strict_json
+from lastiterate.run import serialization
 
 # The list of a folder's files with their hashes, ``manifest.json``: what was written together, and
 # nothing else.  The certificate cannot hold the hash of the page that shows the certificate. So the
@@ -55,7 +55,7 @@ def add(folder: Path, name: str, content: bytes, *, replacing: bool = False) -> 
     if not (folder / MANIFEST).is_file():
         write_file(folder / name, content, new=not replacing)
         return
-    listed = _listed(strict_json.content(folder / MANIFEST, MANIFEST)) | {
+    listed = _listed(serialization.content(folder / MANIFEST, MANIFEST)) | {
         name: hashlib.sha256(content).hexdigest()
     }
     with whole_file(folder / MANIFEST) as file:
@@ -68,7 +68,7 @@ def add(folder: Path, name: str, content: bytes, *, replacing: bool = False) -> 
 def holds(folder: Path, name: str) -> bool:
     """Whether a file is in a folder, as the folder's list says."""
     try:
-        return _listed(strict_json.content(folder / MANIFEST, MANIFEST))[name] == _hash(
+        return _listed(serialization.content(folder / MANIFEST, MANIFEST))[name] == _hash(
             folder / name
         )
     except (InputError, OSError, KeyError):
@@ -92,7 +92,7 @@ def compared(folder: Path, needed: bool) -> tuple[tuple[str, ...], tuple[str, ..
             OLD.format(", ".join(rest) or "a page that is added"),
         )
     try:
-        listed = _listed(strict_json.content(folder / MANIFEST, MANIFEST))
+        listed = _listed(serialization.content(folder / MANIFEST, MANIFEST))
     except InputError as error:
         return (*problems, str(error)), ()
     plain = {path.name: path for path in there if _plain(path)}
@@ -133,10 +133,10 @@ KNOWN = ("weights.safetensors", "model.json", "certificate.json", SIGNATURE)
 
 
 def _listed(content: bytes) -> dict[str, str]:
-    body = strict_json.loads(content, MANIFEST)
-    listed = body.get("sha256") if strict_json.is_object(body) else None
+    body = serialization.loads(content, MANIFEST)
+    listed = body.get("sha256") if serialization.is_object(body) else None
     if (
-        not strict_json.is_object(listed)
+        not serialization.is_object(listed)
         or not all(isinstance(digest, str) for digest in listed.values())
         or any(Path(name).name != name for name in listed)
         or _form(listed) != content
@@ -384,14 +384,14 @@ def read(folder: str | Path) -> Stored:
     for name in (WEIGHTS, MODEL, CERTIFICATE):
         if not (path / name).is_file():
             raise InputError("model", f"misses the file {name}", str(path), "train again")
-    text = strict_json.content(path / MODEL, MODEL)
-    model = strict_json.loads(text, MODEL)
-    if not strict_json.is_object(model):
+    text = serialization.content(path / MODEL, MODEL)
+    model = serialization.loads(text, MODEL)
+    if not serialization.is_object(model):
         raise InputError(MODEL, "must be a JSON object", type(model).__name__)
     if isinstance(model.get("format"), bool) or model.get("format") not in FORMATS:
         raise InputError(MODEL, f"must be of format {FORMAT}", model.get("format"), "train again")
     certificate, weights = (
-        strict_json.read(path / CERTIFICATE, CERTIFICATE),
+        serialization.read(path / CERTIFICATE, CERTIFICATE),
         _weights(path / WEIGHTS),
     )
     return Stored(

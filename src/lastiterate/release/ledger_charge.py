@@ -32,7 +32,6 @@ from lastiterate.ledger.filters import Charge, Filter
 from lastiterate.ledger.history import LineCheckpoints, Total, refusal
 from lastiterate.ledger.store import Ledger
 from lastiterate.release import folder
-from lastiterate.release import folder as manifest
 from lastiterate.run.batching import FullBatch
 from lastiterate.run.run import Run
 
@@ -313,9 +312,7 @@ class Charging:
             if stored is None or known is None:
                 continue
             line = known[0]
-            ended = (
-                line.state != "touched" and not kept and manifest.holds(stored.path, manifest.PAGE)
-            )
+            ended = line.state != "touched" and not kept and folder.holds(stored.path, folder.PAGE)
             if (
                 (line.dataset, line.purpose) == (dataset, self.purpose)
                 and kept in ("", line.token)

@@ -14,7 +14,7 @@ from lastiterate.release import folder as manifest
 from lastiterate.release.pipeline import Kind, kind_of
 from lastiterate.release.provenance import sign_folder, signature_problems
 from lastiterate.release.released_model import Fitted
-from lastiterate.run import serialization as strict_json
+from lastiterate.run import serialization
 
 
 def load(folder: str | Path, like: object = None) -> Fitted:
@@ -64,7 +64,7 @@ def verify(
             raise InputError(
                 "key", "is for a model folder: a single file is not signed", str(place)
             )
-        body = strict_json.read(place, "certificate")
+        body = serialization.read(place, "certificate")
         return Certificate.check(body)
     stored = folders.read(place)
     kind = kind_of(stored.model, stored.certificate)

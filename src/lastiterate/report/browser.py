@@ -13,7 +13,7 @@ from lastiterate.curves.gaussian import Gdp, GdpMixture
 from lastiterate.curves.renyi import Rdp
 from lastiterate.markup import Markup, tag
 from lastiterate.release.folder import HASHES, MODEL, WEIGHTS
-from lastiterate.report import charts as series
+from lastiterate.report import charts
 from lastiterate.report.subject import Subject
 
 # What a report's script reads: positions of the slider, closed forms to compute again, hashes,
@@ -38,16 +38,16 @@ def data(subject: Subject) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=4)
-def tests_of(subject: Subject) -> tuple[series.Test, ...]:
+def tests_of(subject: Subject) -> tuple[charts.Test, ...]:
     """What tests can reach, where something certifies."""
     if subject.curve is None:
         return ()
-    return series.tests(
-        subject.curve, series.strongest(subject.certified, subject.delta), subject.delta
+    return charts.tests(
+        subject.curve, charts.strongest(subject.certified, subject.delta), subject.delta
     )
 
 
-def downloads(subject: Subject, tests: tuple[series.Test, ...]) -> dict[str, tuple[str, str]]:
+def downloads(subject: Subject, tests: tuple[charts.Test, ...]) -> dict[str, tuple[str, str]]:
     """Files that the page can save: name to text and type."""
     made: dict[str, tuple[str, str]] = {}
     if len(subject.text) <= LONGEST:

@@ -23,7 +23,7 @@ from lastiterate.report import explore
 from lastiterate.report import page as sections
 from lastiterate.report.page import part
 from lastiterate.report.subject import Subject
-from lastiterate.run import serialization as strict_json
+from lastiterate.run import serialization
 from lastiterate.run.batching import (
     BallsInBins,
     Batching,
@@ -420,7 +420,7 @@ class Handler(BaseHTTPRequestHandler):
             return
         try:
             found = json.dumps(
-                explore.answer(strict_json.loads(body, "question"), rows=rows), allow_nan=False
+                explore.answer(serialization.loads(body, "question"), rows=rows), allow_nan=False
             )
         except (InputError, NotCertified) as error:
             self._refuse(HTTPStatus.BAD_REQUEST, str(error))

@@ -13,9 +13,7 @@ from lastiterate.accounting.unlearning import Unlearning
 from lastiterate.data.columns import Words
 from lastiterate.markup import Markup, tag
 from lastiterate.release.column_effects import Effect
-from lastiterate.report import browser, charts
-from lastiterate.report import charts as series
-from lastiterate.report import execution as protocol
+from lastiterate.report import browser, charts, execution
 from lastiterate.report.browser import folded, listed, number, section, share
 from lastiterate.report.charts import Axis, Series, chart
 from lastiterate.report.evidence import line
@@ -330,7 +328,7 @@ def _rates(stated: list[dict[str, Any]]) -> Markup:
 
 def _audited(subject: Subject) -> Markup:
     audit = subject.audit
-    fixed = protocol.said(subject.body, audit)
+    fixed = execution.said(subject.body, audit)
     if audit is None:
         return tag("div", tag("p", "No audit was given for this report.", class_="soft"), fixed)
     paragraph = tag(
@@ -367,7 +365,7 @@ def steps(subject: Subject) -> Markup:
                 "p", "This release has one guarantee as a whole; it is not accounted step by step."
             ),
         )
-    lines = series.over_steps(subject.certified, subject.delta)
+    lines = charts.over_steps(subject.certified, subject.delta)
     if not any(line.kind == "upper" for line in lines):
         return section(title, tag("p", "Nothing certifies this run at any number of steps."))
     values = [epsilon for line in lines for epsilon in line.epsilons if epsilon > 0]
@@ -429,7 +427,7 @@ def steps(subject: Subject) -> Markup:
     return section(title, [picture, table], class_="half")
 
 
-def _position(line: series.Line, count: int) -> str:
+def _position(line: charts.Line, count: int) -> str:
     epsilon = dict(zip(line.steps, line.epsilons, strict=True)).get(count)
     return (
         "-"

@@ -24,7 +24,7 @@ from lastiterate.release.linear_model import FittedLinear
 from lastiterate.release.loading import verify
 from lastiterate.release.noisy_accuracy import Accuracy
 from lastiterate.release.pipeline import kind_of
-from lastiterate.run import serialization as strict_json
+from lastiterate.run import serialization
 from lastiterate.run.facts import Evidence
 from lastiterate.run.run import Run
 
@@ -154,7 +154,7 @@ def _read(
             place,
             audit if audit is not None else place / AUDIT if (place / AUDIT).is_file() else None,
         )
-    body = strict_json.read(place, "run or certificate")
+    body = serialization.read(place, "run or certificate")
     if isinstance(body, dict) and "content_sha256" in body:
         return _of(
             place.name, body, place.read_text(encoding="utf-8"), verify(place), audit, None, None
@@ -237,7 +237,7 @@ def _audit(path: str | Path | None, certificate: Certificate) -> dict[str, Any] 
     one of another run."""
     if path is None:
         return None
-    report = strict_json.read(Path(path), "audit")
+    report = serialization.read(Path(path), "audit")
     if (
         not isinstance(report, dict)
         or not isinstance(report.get("refuted"), bool)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
 from lastiterate.errors import InputError
-from lastiterate.run import serialization as codec
+from lastiterate.run import serialization
 from lastiterate.run.base import Described
 from lastiterate.run.batching import FullBatch, Poisson
 from lastiterate.run.domains import Everywhere
@@ -508,12 +508,12 @@ class RidgeMinimiser:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready description; ``from_dict`` gives it back."""
-        return codec.encode(self)
+        return serialization.encode(self)
 
     @classmethod
     def from_dict(cls, data: object) -> RidgeMinimiser:
         """Read a description; ``InputError`` for anything else."""
-        decoded = codec.decode(
+        decoded = serialization.decode(
             data, "training", {kind.__name__: kind for kind in (cls, Logistic, Softmax, HuberRidge)}
         )
         if type(decoded) is not cls:

@@ -10,9 +10,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, final, get_args
 
 from lastiterate.errors import InputError
-from lastiterate.run import serialization as codec
-from lastiterate.run import serialization as older
-from lastiterate.run import serialization as strict_json
+from lastiterate.run import serialization
 from lastiterate.run.adjacency import check_adjacency
 from lastiterate.run.base import Described, checks_arguments
 from lastiterate.run.batching import Batching
@@ -287,7 +285,7 @@ class Run(Described):
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready description; ``Run.from_dict`` gives the same run back."""
-        return codec.encode(self)
+        return serialization.encode(self)
 
     def to_json(self) -> str:
         """``to_dict`` as JSON text."""
@@ -297,7 +295,7 @@ class Run(Described):
     def from_dict(cls, data: object) -> Run:
         """Read a description; constants in it are the caller's word (``ASSUMED``, or ``TESTED``
         where they say so)."""
-        run = codec.decode(older.in_todays_words(data), "run", _CLASSES)
+        run = serialization.decode(serialization.in_todays_words(data), "run", _CLASSES)
         if type(run) is not Run:
             raise InputError("run", 'must be a JSON object with "type": "Run"', type(data).__name__)
         return run
@@ -305,7 +303,7 @@ class Run(Described):
     @classmethod
     def from_json(cls, text: str) -> Run:
         """The run in a JSON text; ``InputError`` for anything that is not exactly one run."""
-        return cls.from_dict(strict_json.loads(text, "run"))
+        return cls.from_dict(serialization.loads(text, "run"))
 
 
 DESCRIPTIONS: dict[str, tuple[type, ...]] = {
