@@ -39,7 +39,8 @@ def test_the_search_asks_the_theorems_that_hold_and_all_of_them_confirm(monkeypa
     assert found.epsilon(1e-6) <= 1
     assert li.account(calibration.scale_noise(found.run, 1 - 2e-6)).epsilon(1e-6) > 1
     assert asked[0] == asked[-1] == len(calibration.certifying_theorems())
-    assert len(asked) > 10 and all(number < 10 for number in asked[1:-1])
+    # the first question, the epsilon that is stated, the certificate
+    assert len(asked) > 10 and sum(number >= 10 for number in asked) <= 3
 
 
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.9])
@@ -102,8 +103,8 @@ def test_no_noise_is_wasted_where_coarse_curves_are_far_off(n, steps, rate, epsi
 @pytest.mark.parametrize(
     "batching, n, steps, epsilon, delta, wins",
     [
-        (li.Poisson(0.0285), 4701, 35, 0.0153, 1e-10, "poisson-rdp"),
-        (li.FixedSize(678), 2036, 20, 0.00229, 1.5e-12, "composition-gdp"),
+        (li.Poisson(0.0285), 4701, 35, 0.0153, 1e-10, "poisson-pld"),
+        (li.FixedSize(678), 2036, 20, 0.00229, 1.5e-12, "fixed-size-amplified"),
     ],
     ids=["few orders name another theorem", "an allowance for rounding hides the root"],
 )

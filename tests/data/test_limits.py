@@ -54,9 +54,9 @@ def test_the_guide_lists_every_limit():
 
 PEAK = """
 import resource, sys
-from lastiterate.run import strict_json
+from lastiterate.run import serialization
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-strict_json.loads('{"a": "' + sys.argv[1] * 10_000_000 + '"}', "certificate")
+serialization.loads('{"a": "' + sys.argv[1] * 10_000_000 + '"}', "certificate")
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 

@@ -555,7 +555,7 @@ def test_every_record_is_in_one_block_of_a_pass_each_equally_likely_and_independ
     sampler, passes = sampler_of(li.RandomAllocation(2), 6, AT_ONCE), 4000
     with jax.enable_x64(True):
         keys = jax.vmap(lambda k: stream(jnp.asarray(seeded_key(3)), k))(jnp.arange(passes))
-        _, order, begins = jax.vmap(lambda key: sampler.arranged((), key))(keys)
+        _, order, begins = jax.vmap(lambda key: sampler.arranged((jnp.zeros(6),), key))(keys)
     order, begins = np.asarray(order)[:, :6], np.asarray(begins)
     assert (
         (np.sort(order, axis=1) == np.arange(6)).all()

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn.functional import cross_entropy  # noqa: E402
 
-from lastiterate.torch import (
+from lastiterate.torch import (  # noqa: E402
     module_training,
     recorded_operations,
 )

@@ -305,7 +305,7 @@ def not_in_memory(path: Path) -> InputError:
         "data file",
         "must fit into this machine's memory",
         path.name,
-        "train --stream reads it piece by piece; predict takes it in parts",
+        "lastiterate train --stream reads it piece by piece; predict takes it in parts",
     )
 
 
