@@ -200,12 +200,13 @@ def place(run: Run) -> int:
     any."""
     if run.batching.drawn != "never" or run.blocks == 1:
         return 0
-    size = int(run.divisor)
+    held, worst = run.batching.block_of(run.n), (run.steps - 1) % run.blocks
     if run.update is None and run.facts().sensitivity is not None:
         mus = np.abs(witness_mus(run))
         if mus.max() > 0:
-            return int(mus.argmax()) * size
-    return (run.steps - 1) % run.blocks * size
+            worst = int(mus.argmax())
+    assert held is not None  # nothing is drawn
+    return int(np.argmax(held == worst))
 
 
 def linear_in_noise(run: Run) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations, permutations, product
 from types import NoneType
@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from lastiterate.audit import learned_scores
 from lastiterate.engine import Trainer, seeded_keys
 from lastiterate.errors import InputError
-from lastiterate.run.batching import FixedSize, FullBatch, Poisson
+from lastiterate.run.batching import Poisson
 from lastiterate.run.domains import Everywhere
 from lastiterate.run.losses import Abstract, HuberRidge
 from lastiterate.run.methods import Descent, snapshots_of
@@ -264,13 +264,8 @@ def on_a_quadratic(run: Run) -> Run:
         ridge=min(run.loss.ridge, 0.5) if known else 0.0,
         intercept=min(getattr(run.loss, "intercept", 0.5), 1.0),
     )
-    match run.batching:
-        case FullBatch():
-            batching = run.batching
-        case Poisson():
-            batching = Poisson(RATE)
-        case _:
-            batching = replace(run.batching, size=SIZE)
+    poisson = isinstance(run.batching, Poisson)
+    batching = Poisson(RATE) if poisson else run.batching.of_size(RECORDS, SIZE)
     noise, blocks = run.decided_noise, batching.blocks(RECORDS)
     steps = blocks * max(2, -(-2 * noise.column(LONGEST).size // blocks))
     eta = np.resize(run.step_sizes[:steps], steps)
@@ -317,8 +312,7 @@ def drawn(run: Run) -> Iterator[tuple[float, Batches]]:
     every = tuple(range(run.n))
     match run.batching.drawn:
         case "never":
-            size = int(run.divisor)
-            yield 1.0, tuple(every[k % run.blocks * size :][:size] for k in range(run.steps))
+            yield 1.0, (_cut(run, every) * -(-run.steps // run.blocks))[: run.steps]
         case "once":
             for weight, batches in _passes(run):
                 yield weight, batches * (run.steps // run.blocks)
@@ -333,37 +327,39 @@ def drawn(run: Run) -> Iterator[tuple[float, Batches]]:
 
 def _passes(run: Run) -> list[tuple[float, Batches]]:
     """The batches of one pass: an order cut into blocks, or every record's own bin."""
-    size, blocks, every = int(run.divisor), run.blocks, range(run.n)
+    blocks, every = run.blocks, range(run.n)
     if run.batching.independent:
         return [
             (blocks**-run.n, tuple(tuple(i for i in every if bins[i] == j) for j in range(blocks)))
             for bins in product(range(blocks), repeat=run.n)
         ]
-    cut = [
-        tuple(tuple(sorted(order[j * size : (j + 1) * size])) for j in range(blocks))
-        for order in permutations(every)
-    ]
-    different = sorted(set(cut))
+    different = sorted({_cut(run, order) for order in permutations(every)})
     return [(1 / len(different), batches) for batches in different]
+
+
+def _cut(run: Run, order: Sequence[int]) -> Batches:
+    """The blocks of an order of the records."""
+    block = run.batching.cut(run.n)
+    if block is None:
+        raise InputError("batching", "has no law that is listed here", type(run.batching).__name__)
+    return tuple(
+        tuple(sorted(order[i] for i in range(run.n) if block[i] == j)) for j in range(run.blocks)
+    )
 
 
 def _steps(run: Run) -> list[tuple[float, Batches]]:
     """The batch of one step that draws its own."""
-    every = range(run.n)
-    match run.batching:
-        case FixedSize(size):
-            sets = list(combinations(every, size))
-            return [(1 / len(sets), (one,)) for one in sets]
-        case Poisson(rate):
-            return [
-                (rate**m * (1 - rate) ** (run.n - m), (one,))
-                for m in range(run.n + 1)
-                for one in combinations(every, m)
-            ]
-        case _:
-            raise InputError(
-                "batching", "has no law that is listed here", type(run.batching).__name__
-            )
+    every, rate = range(run.n), run.batching.inclusion_probability(run.n)
+    if run.batching.sizes == "equal":
+        sets = list(combinations(every, int(run.divisor)))
+        return [(1 / len(sets), (one,)) for one in sets]
+    if not run.batching.independent or rate is None:
+        raise InputError("batching", "has no law that is listed here", type(run.batching).__name__)
+    return [
+        (rate**m * (1 - rate) ** (run.n - m), (one,))
+        for m in range(run.n + 1)
+        for one in combinations(every, m)
+    ]
 
 
 def gaussian(run: Run, rows: np.ndarray, batches: Batches) -> tuple[np.ndarray, np.ndarray]:

@@ -166,12 +166,8 @@ def weights(run: Run, record: int) -> np.ndarray:
             "take 'projection', or audit a run with release='all'",
         )
     steps = np.arange(run.steps)
-    seen, uses = (
-        (steps > 0) | isinstance(run.start, Fixed),
-        np.ones(run.steps),
-    )  # a start is not released
-    if run.batching.drawn == "never":
-        uses = (steps % run.blocks == record // int(run.divisor)).astype(float)
+    seen = (steps > 0) | isinstance(run.start, Fixed)  # a start is not released
+    uses = run.reads(record).astype(float)
     column = run.decided_noise.column(
         run.steps
     )  # the noise is C^{-1} Z: the draws are moved by C times the uses
@@ -220,12 +216,7 @@ def shift(run: Run, record: int) -> float:
     """
     ridge = 0.0 if isinstance(run.loss, Abstract) else linear_loss(run).ridge
     first, eta = max(0, run.steps - LONGEST), run.step_sizes
-    steps = np.arange(run.steps)
-    uses = (
-        steps % run.blocks == record // int(run.divisor)
-        if run.batching.drawn == "never"
-        else steps >= 0
-    )
+    uses = run.reads(record)
     theta, rule = 0.0, run.rule
     memory = rule.init(theta)
     for k in range(first, run.steps):

@@ -143,11 +143,14 @@ def shares_of_move(run: Run) -> np.ndarray | None:
         return np.ones(run.n)
     if type(run.method) is not Descent or run.steps * run.blocks > WORK:
         return None
-    size = int(run.divisor)
-    moves = np.array([shift(run, block * size) for block in range(run.blocks)])
+    held = run.batching.block_of(run.n)
+    if held is None:  # every record moves it alike
+        held = np.zeros(run.n, np.int64)
+    firsts = np.unique(held, return_index=True)[1]
+    moves = np.array([shift(run, int(first)) for first in firsts])
     if not np.isfinite(moves).all() or not moves.any():
         return None
-    return np.repeat(moves / moves[np.abs(moves).argmax()], size)[: run.n]
+    return (moves / moves[np.abs(moves).argmax()])[held]
 
 
 def gaussian_mu(

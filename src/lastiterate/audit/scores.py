@@ -22,7 +22,6 @@ from lastiterate.engine.linear_gradients import AT_ONCE
 from lastiterate.engine.samplers import sampler_of
 from lastiterate.errors import InputError
 from lastiterate.run import serialization
-from lastiterate.run.batching import Batching, FixedSize, Poisson
 from lastiterate.run.methods import Descent
 from lastiterate.run.run import Run
 
@@ -95,27 +94,15 @@ def choices(run: Run, added: np.ndarray) -> list[Choice]:
     """The independent draws of one record: one for every step, for every pass, or one in all."""
     batching, blocks = run.batching, run.blocks
     if batching.drawn == "each step":
-        share = np.array([_share(batching, run.n)])
+        share = np.array([batching.inclusion_probability(run.n)], np.float64)
         return [(added[k : k + 1], share) for k in range(run.steps)]
     passes = np.pad(added, (0, -run.steps % blocks)).reshape(-1, blocks)
-    size = int(run.divisor)
-    held = np.full(blocks, float(size))
-    held[-1] = run.n - size * (blocks - 1)
-    places = np.full(blocks, 1 / blocks) if batching.independent else held / run.n
+    places = batching.place_probabilities(run.n)
+    assert places is not None  # nothing else is drawn
     return [
         (row, places)
         for row in (passes.sum(0, keepdims=True) if batching.drawn == "once" else passes)
     ]
-
-
-def _share(batching: Batching, n: int) -> float:
-    match batching:
-        case Poisson(rate):
-            return rate
-        case FixedSize(size):
-            return size / n
-        case _:
-            raise AssertionError(type(batching).__name__)  # no other draws in every step
 
 
 def summed(drawn: list[Choice]) -> Moves:

@@ -258,7 +258,17 @@ def rows_of_batches(
     whole run (else all records as one); zeros for the records that are absent."""
     loss, rows = linear_loss(run), np.asarray(features)
     ranks = np.arange(len(rows)) if order is None else np.argsort(order)
-    size = int(run.divisor) if by_block(run) else len(rows)
+    block = run.batching.cut(len(rows)) if by_block(run) else None
+    batches = (
+        [ranks]
+        if block is None
+        else [
+            ranks[found]
+            for found in np.split(
+                np.argsort(block, kind="stable"), np.bincount(block).cumsum()[:-1]
+            )
+        ]
+    )
 
     def sliced(batch: np.ndarray) -> Iterator[np.ndarray]:
         for first in range(0, len(batch), SLICE):
@@ -267,7 +277,7 @@ def rows_of_batches(
             full = np.column_stack((clipped, np.full(len(clipped), loss.intercept, np.float32)))
             yield np.where(np.isin(here, absent)[:, None], np.float32(0), full) if absent else full
 
-    return (sliced(ranks[first : first + size]) for first in range(0, len(ranks), size))
+    return (sliced(batch) for batch in batches)
 
 
 def scores(run: Run, model: Model, features: np.ndarray) -> np.ndarray:

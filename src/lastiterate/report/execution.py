@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast, get_args
 
 from lastiterate.accounting.comparison import SETTINGS
 from lastiterate.analysis.step_map import as_accounted
@@ -16,16 +16,7 @@ from lastiterate.markup import Markup, tag
 from lastiterate.report import browser
 from lastiterate.report.browser import LADDER, bullets, folded, listed, number, section
 from lastiterate.report.subject import Subject
-from lastiterate.run.batching import (
-    BallsInBins,
-    Cyclic,
-    FixedSize,
-    FullBatch,
-    Permuted,
-    Poisson,
-    RandomAllocation,
-    Reshuffled,
-)
+from lastiterate.run.batching import Batching
 from lastiterate.run.domains import Ball, Everywhere
 from lastiterate.run.losses import Abstract
 from lastiterate.run.noise import Correlated, GradientNoise, Langevin
@@ -62,17 +53,11 @@ def changes(run: Run) -> Iterator[Change]:
         yield f"add a ridge of {RIDGE:g}", lambda: replace(run, loss=replace(loss, ridge=RIDGE))
     size = max(1, min(int(run.divisor), run.n - 1))
     size = size if size < run.n - 1 or run.n < 20 else run.n // 10
-    kinds = (
-        FullBatch(),
-        Cyclic(size),
-        Permuted(size),
-        Reshuffled(size),
-        RandomAllocation(size),
-        BallsInBins(size),
-        FixedSize(size),
-        Poisson(max(1e-9, size / run.n)),
-    )
-    for kind in kinds:
+    for known in cast(tuple[type[Batching], ...], get_args(Batching)):
+        try:
+            kind = known.of_size(run.n, size)
+        except InputError:
+            continue  # n is too large for its rate
         shown = ":".join([kind.word, *(f"{value:g}" for value in vars(kind).values())])
         yield f"draw batches as {shown}", lambda kind=kind: replace(run, batching=kind)
     yield (

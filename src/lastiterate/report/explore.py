@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, cast
+from typing import Any, cast, get_args
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from lastiterate.accounting.certificate import Certificate
@@ -24,17 +24,7 @@ from lastiterate.report import page as sections
 from lastiterate.report.page import part
 from lastiterate.report.subject import Subject
 from lastiterate.run import serialization
-from lastiterate.run.batching import (
-    BallsInBins,
-    Batching,
-    Cyclic,
-    FixedSize,
-    FullBatch,
-    Permuted,
-    Poisson,
-    RandomAllocation,
-    Reshuffled,
-)
+from lastiterate.run.batching import Batching
 from lastiterate.run.facts import Evidence
 from lastiterate.run.losses import HuberRidge, Logistic, Softmax
 from lastiterate.run.noise import NoiseMultiplier
@@ -52,16 +42,7 @@ def _closed() -> tuple[Theorem, ...]:
 
 
 """The theorems whose numbers come at once."""
-KINDS = {
-    "full": FullBatch,
-    "cyclic": Cyclic,
-    "permuted": Permuted,
-    "reshuffled": Reshuffled,
-    "allocation": RandomAllocation,
-    "bins": BallsInBins,
-    "fixed": FixedSize,
-    "poisson": Poisson,
-}
+KINDS = {kind.word: kind for kind in get_args(Batching)}
 LOSSES = ("logistic", "softmax of 10 classes", "huber-ridge")
 WHOLE, NUMBERS = (
     {"n": 1e12, "batch": 1e12, "passes": 1e9},
@@ -96,7 +77,8 @@ class Asked:
     @property
     def sampled(self) -> bool:
         """Whether more than closed forms speak of the run."""
-        return self.run.batching.drawn != "never" and not isinstance(self.run.batching, Permuted)
+        batching = self.run.batching
+        return batching.drawn not in ("never", "once") or batching.independent
 
 
 def read(fields: object) -> Asked:
@@ -138,7 +120,7 @@ def _is_finite(value: object) -> bool:
 
 def _run(given: dict[str, Any]) -> Run:
     n, size, passes = (int(given[name]) for name in WHOLE)
-    batching = _batching(given["batching"], n, size)
+    batching = KINDS[given["batching"]].of_size(n, size)
     per_pass = (
         batching.blocks(n)
         if batching.blocks(n) > 1
@@ -160,12 +142,6 @@ def _run(given: dict[str, Any]) -> Run:
         adjacency=given["adjacency"],
         loss=loss,
     )
-
-
-def _batching(kind: str, n: int, size: int) -> Batching:
-    if kind == "full":
-        return FullBatch()
-    return Poisson(size / n) if kind == "poisson" else cast(Any, KINDS[kind])(size)
 
 
 def answer(fields: object, *, rows: str) -> dict[str, Any]:

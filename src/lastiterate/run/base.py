@@ -108,6 +108,13 @@ class Described:
         """The fewest and the most records that a step's batch can hold, over the public divisor."""
         return self.batching.shares(self.n)
 
+    def reads(self, record: int) -> np.ndarray:
+        """Which steps read a record, (steps,); all of them, where its batches are drawn."""
+        block = self.batching.block_of(self.n)
+        if block is None:
+            return np.ones(self.steps, bool)
+        return np.arange(self.steps) % self.blocks == block[record]
+
     @property
     def constant(self) -> bool:
         """Whether step size and noise are the same at every step."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal, final
+from typing import ClassVar, Literal, Self, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lastiterate.errors import InputError
 from lastiterate.run.adjacency import Adjacency
@@ -20,6 +21,8 @@ from lastiterate.run.validation import Array, repeated, whole
 
 Drawn = Literal["never", "once", "each pass", "each step"]
 Sizes = Literal["equal", "last shorter", "random"]
+Streams = Literal["in order", "cut", "binned", ""]
+Indices = NDArray[np.int64]
 
 
 class Batches(ABC):
@@ -30,6 +33,8 @@ class Batches(ABC):
     ``secret``: what must stay secret, a sentence ("" if nothing). ``independent``: whether a
     record's draws are independent of every other record's. ``adjacencies``: the neighbours that it
     is defined for.
+    ``streams``: how records that are read from front to end become batches: as they lie, cut from
+    an order sorted by random words, sorted into bins, or not at all ("").
     """
 
     word: ClassVar[str]
@@ -37,7 +42,13 @@ class Batches(ABC):
     sizes: ClassVar[Sizes]
     secret: ClassVar[str]
     independent: ClassVar[bool]
+    streams: ClassVar[Streams] = ""
     adjacencies: ClassVar[tuple[Adjacency, ...]] = ("zero-out", "replace-one")
+
+    @classmethod
+    @abstractmethod
+    def of_size(cls, n: int, size: int) -> Self:
+        """Batches of about ``size`` records out of n."""
 
     @abstractmethod
     def blocks(self, n: int) -> int:
@@ -67,6 +78,28 @@ class Batches(ABC):
         """Expected number of records in a batch (of a whole block, where the last one of a pass is
         short)."""
 
+    def cut(self, n: int) -> Indices | None:
+        """The block of every place of an order of the records, (n,); None where blocks are not cut
+        from one."""
+        return None
+
+    def block_sizes(self, n: int) -> Indices | None:
+        """Records of every block that is cut from an order, (blocks,); else None."""
+        cut = self.cut(n)
+        return None if cut is None else np.bincount(cut, minlength=self.blocks(n))
+
+    def block_of(self, n: int) -> Indices | None:
+        """The block that holds every record, (n,), the same in every pass; None where it is drawn."""
+        return self.cut(n) if self.drawn == "never" else None
+
+    def draws(self, n: int, rng: np.random.Generator) -> list[Indices]:
+        """The records of every batch of one pass, increasing: what samplers are compared with, and
+        nothing that protects privacy."""
+        cut = self.cut(n)
+        assert cut is not None  # the others draw their own
+        order = np.arange(n) if self.drawn == "never" else rng.permutation(n)
+        return [np.sort(order[cut == block]) for block in range(self.blocks(n))]
+
 
 @final
 @dataclass(frozen=True)
@@ -74,6 +107,17 @@ class FullBatch(Batches):
     """Every record at every step."""
 
     word, drawn, sizes, secret, independent = "full", "never", "equal", "", False
+    streams = "in order"
+
+    @classmethod
+    def of_size(cls, n: int, size: int) -> Self:
+        return cls()
+
+    def cut(self, n: int) -> Indices:
+        return np.zeros(n, np.int64)
+
+    def block_sizes(self, n: int) -> Indices:
+        return np.array([n])
 
     def blocks(self, n: int) -> int:
         return 1
@@ -104,6 +148,10 @@ class _Sized(Batches):
         settle(self)
         whole("batch size", self.size)
 
+    @classmethod
+    def of_size(cls, n: int, size: int) -> Self:
+        return cls(size)
+
     def divisor(self, n: int) -> float:
         return float(self.size)
 
@@ -128,11 +176,15 @@ class _Blocks(_Sized):
         return (n - self.size * (self.blocks(n) - 1)) / self.size, 1.0
 
     def place_probabilities(self, n: int) -> Array | None:
-        if self.drawn == "never":
-            return None
-        counts = np.full(self.blocks(n), float(self.size))
-        counts[-1] = n - self.size * (counts.size - 1)
-        return counts / n
+        return None if self.drawn == "never" else self.block_sizes(n) / n
+
+    def cut(self, n: int) -> Indices:
+        return np.arange(n) // self.size
+
+    def block_sizes(self, n: int) -> Indices:
+        sizes = np.full(self.blocks(n), self.size)
+        sizes[-1] = n - self.size * (sizes.size - 1)
+        return sizes
 
 
 @final
@@ -143,7 +195,7 @@ class Cyclic(_Blocks):
     The last block of a pass may be shorter; sums are divided by ``size`` all the same.
     """
 
-    word, drawn, secret = "cyclic", "never", ""
+    word, drawn, secret, streams = "cyclic", "never", "", "in order"
 
 
 @final
@@ -153,6 +205,7 @@ class Permuted(_Blocks):
     (shuffle once, SO)."""
 
     word, drawn, secret = "permuted", "once", "the permutation of the records must stay secret"
+    streams = "cut"
 
 
 @final
@@ -166,6 +219,7 @@ class Reshuffled(_Blocks):
         "each pass",
         "every pass's permutation of the records must stay secret",
     )
+    streams = "cut"
 
 
 HELD = "which records each batch holds must stay secret"
@@ -190,13 +244,16 @@ class FixedSize(_Sized):
     def inclusion_probability(self, n: int) -> float | None:
         return self.size / n
 
+    def draws(self, n: int, rng: np.random.Generator) -> list[Indices]:
+        return [np.sort(rng.choice(n, self.size, replace=False))]
+
 
 @dataclass(frozen=True)
 class _OneOfBlocks(_Sized):
     """Every record in one of ceil(n / size) secret batches, uniformly, independently of all other
     records."""
 
-    sizes, secret, independent = "random", HELD, True
+    sizes, secret, independent, streams = "random", HELD, True, "binned"
 
     def blocks(self, n: int) -> int:
         return -(-n // self.size)
@@ -209,6 +266,10 @@ class _OneOfBlocks(_Sized):
 
     def expected_batch(self, n: int) -> float:
         return n / self.blocks(n)
+
+    def draws(self, n: int, rng: np.random.Generator) -> list[Indices]:
+        held = rng.integers(self.blocks(n), size=n)
+        return [np.flatnonzero(held == block) for block in range(self.blocks(n))]
 
 
 @final
@@ -255,6 +316,10 @@ class Poisson(Batches):
         if not 1e-9 <= self.rate <= 1:
             raise InputError("rate of poisson batches", "must lie in [1e-9, 1]", self.rate)
 
+    @classmethod
+    def of_size(cls, n: int, size: int) -> Self:
+        return cls(size / n)
+
     def blocks(self, n: int) -> int:
         return 1
 
@@ -272,6 +337,9 @@ class Poisson(Batches):
 
     def expected_batch(self, n: int) -> float:
         return self.rate * n
+
+    def draws(self, n: int, rng: np.random.Generator) -> list[Indices]:
+        return [np.flatnonzero(rng.random(n) < self.rate)]
 
 
 Batching = (

@@ -19,8 +19,6 @@ from lastiterate.engine.streaming.buffers import Repeated, Shape
 from lastiterate.engine.streaming.scratch import Kept, NoScratch, Scratch
 from lastiterate.engine.streaming.sorting import Order, Sorted, batch_counts
 from lastiterate.engine.streaming.source import (
-    IN_ORDER,
-    ORDERS,
     SCATTERED,
     Cursor,
     Piece,
@@ -153,7 +151,7 @@ class Passes:
         """Pass ``number``, and those behind it; each is valid until the next is asked for."""
         batching = self.run.batching
         last = -(-self.run.steps // self.run.blocks)
-        if type(batching) in IN_ORDER:
+        if batching.streams == "in order":
             one = Pass(self._equal, self.arranged)
             for _ in range(number, last):
                 self.check()
@@ -182,7 +180,7 @@ class Passes:
 
     def _sorted(self, key: Key) -> Sorted:
         """The records in one secret order, or in secret batches."""
-        end = self.run.blocks if ORDERS[type(self.run.batching)] else None
+        end = self.run.blocks if self.run.batching.streams == "binned" else None
         instead = (
             self._read.pop() if self._read else None
         )  # its space is allocated, and quicker to write
@@ -203,9 +201,9 @@ class Passes:
     @property
     def _equal(self) -> np.ndarray:
         """Sizes of blocks that are cut from one order."""
-        n, blocks = self.run.n, self.run.blocks
-        size = int(self.run.divisor)
-        return np.minimum(size, n - size * np.arange(blocks))
+        sizes = self.run.batching.block_sizes(self.run.n)
+        assert sizes is not None  # bins have sizes of their own
+        return sizes
 
 
 @dataclass(frozen=True)

@@ -5,21 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sized
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, get_args
 
 import numpy as np
 
 from lastiterate import interrupts
 from lastiterate.engine.rows import aligned_zeros
 from lastiterate.errors import InputError
-from lastiterate.run.batching import (
-    BallsInBins,
-    Cyclic,
-    FullBatch,
-    Permuted,
-    RandomAllocation,
-    Reshuffled,
-)
+from lastiterate.run.batching import Batching
 from lastiterate.run.run import Run
 
 # Where records come from when they are not in memory: pieces of them in public order.
@@ -204,15 +197,6 @@ def numbered(run: Run, source: Source) -> Source:
 
 # Which runs read their records in order, so that these may come in pieces.
 
-ORDERS: dict[type, bool] = {
-    Permuted: False,
-    Reshuffled: False,
-    RandomAllocation: True,
-    BallsInBins: True,
-}
-"""Batchings that are a sort by random words: whether into batches, or into one order."""
-IN_ORDER = (FullBatch, Cyclic)
-
 
 def check_streams(run: Run, source: Sized | None = None) -> None:
     """Refuse batches that need random access, noise that is not added to gradients step by step,
@@ -241,8 +225,8 @@ def check_streams(run: Run, source: Sized | None = None) -> None:
             type(run.method).__name__,
             "use Descent",
         )
-    if type(batching) not in (*IN_ORDER, *ORDERS):
-        kinds = (kind.__name__ for kind in (*IN_ORDER, *ORDERS))
+    if not batching.streams:
+        kinds = (kind.__name__ for kind in get_args(Batching) if kind.streams)
         raise InputError(
             "batching",
             "needs random access to the records, which are read in order here",
