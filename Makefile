@@ -21,6 +21,7 @@ test-exhaustive: $(VENV)/installed-test
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check src tests benchmarks docs tools
+	$(BIN)/ruff format --check src tests benchmarks docs tools
 	$(BIN)/pyright --threads 2 --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 
