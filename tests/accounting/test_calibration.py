@@ -38,7 +38,7 @@ def test_the_search_asks_the_theorems_that_hold_and_all_of_them_confirm(monkeypa
     found = li.calibrate(RUN, **BUDGET)
     assert found.epsilon(1e-6) <= 1
     assert li.account(calibration.scale_noise(found.run, 1 - 2e-6)).epsilon(1e-6) > 1
-    assert asked[0] == asked[-1] == len(calibration.certifying_theorems())
+    assert asked[0] == asked[-1] == len(calibration.upper_theorems())
     # the first question, the epsilon that is stated, the certificate
     assert len(asked) > 10 and sum(number >= 10 for number in asked) <= 3
 
@@ -51,7 +51,7 @@ def test_a_theorem_that_needs_more_noise_than_the_first_question_is_not_forgotte
     question is about noise 1, where it does not hold.
     """
     known = TABLE["composition-gdp"]
-    monkeypatch.setattr(calibration, "certifying_theorems", lambda: (known,))
+    monkeypatch.setattr(calibration, "upper_theorems", lambda: (known,))
     plain = calibration.calibrated(RUN, **BUDGET).noise.z
     enough = Assumption(
         "enough",
@@ -64,7 +64,7 @@ def test_a_theorem_that_needs_more_noise_than_the_first_question_is_not_forgotte
         assumptions=(*known.assumptions, enough),
         bound=lambda run: Gdp(known.bound(run).mu / 2),
     )
-    monkeypatch.setattr(calibration, "certifying_theorems", lambda: (known, made))
+    monkeypatch.setattr(calibration, "upper_theorems", lambda: (known, made))
     assert share * plain > 1
     assert calibration.calibrated(RUN, **BUDGET).noise.z == pytest.approx(
         max(share, 0.5) * plain, rel=3e-6

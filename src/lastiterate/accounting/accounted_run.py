@@ -22,7 +22,7 @@ from lastiterate.theorems.assumptions import released_as_left
 from lastiterate.theorems.theorem import Applies, Broken, Fails, Theorem, match
 
 
-def certifying_theorems() -> tuple[Theorem, ...]:
+def upper_theorems() -> tuple[Theorem, ...]:
     """Return the theorems of the table that can certify: all that a search asks."""
     return tuple(theorem for theorem in TABLE.values() if theorem.kind in ("upper", "exact"))
 

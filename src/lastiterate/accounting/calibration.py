@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Literal
 
-from lastiterate.accounting.accounted_run import certifying_theorems
+from lastiterate.accounting.accounted_run import upper_theorems
 from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.accounting.exact_noise import ExactRun, preparation_squared
 from lastiterate.accounting.guarantee import Guarantee
@@ -167,14 +167,14 @@ def calibrated(
         # a constant of the laws at one noise and number of steps says nothing about others
         run = replace(run, loss=Abstract(replace(run.loss.facts(), log_sobolev=None)))
 
-    everyone = certifying_theorems()
+    everyone = upper_theorems()
 
     def excess(candidate: Run, theorems: tuple[Theorem, ...] = everyone) -> float:
         return excess_of(Certificate.of(candidate, theorems, at_least).delta(epsilon), delta)
 
     def over(candidate: Run) -> float:
         return excess_of_epsilon(
-            Certificate.of(candidate, certifying_theorems(), at_least).epsilon(delta), epsilon
+            Certificate.of(candidate, upper_theorems(), at_least).epsilon(delta), epsilon
         )
 
     probe = _certifiable(run, at_least, delta)
@@ -237,7 +237,7 @@ def with_unit_noise(run: Run) -> Run:
 
 def _certifiable(run: Run, at_least: Evidence, delta: float) -> Certificate:
     """The certificate of ``run`` with noise 1; what nothing certifies at any noise is refused."""
-    probe = Certificate.of(with_unit_noise(run), certifying_theorems(), at_least)
+    probe = Certificate.of(with_unit_noise(run), upper_theorems(), at_least)
     if not any(math.isfinite(probe.curve(verdict).epsilon(delta)) for verdict in probe.certifying):
         raise NotCertified(probe.nearest())
     return probe
@@ -294,7 +294,7 @@ def _costly_search(
         far = (*(theorem for _, theorem in ranked if theorem not in near), *far)
     excesses = tuple((theorem, cache(excess(0, (theorem,)))) for theorem in (*near, *far))
     asked, root = _least_root(excesses, root)
-    for theorems in (asked, certifying_theorems()):
+    for theorems in (asked, upper_theorems()):
         for more in (
             0.0,
             1e-9,
