@@ -28,8 +28,6 @@ from lastiterate.engine.streaming.passes import Passes
 from lastiterate.engine.streaming.scratch import Scratch
 from lastiterate.engine.streaming.sorting import Cuts, Order, Sorted, batch_counts
 from lastiterate.engine.streaming.source import (
-    IN_ORDER,
-    ORDERS,
     RecordForm,
     check_streams,
     counted,
@@ -105,8 +103,8 @@ def small(monkeypatch):
 
 
 def test_every_batching_streams_or_is_refused():
-    assert {type(batching) for batching in BATCHINGS} == {*IN_ORDER, *ORDERS}
-    for kind in set(TABLE) - {*IN_ORDER, *ORDERS}:
+    assert {type(batching) for batching in BATCHINGS} == {kind for kind in TABLE if kind.streams}
+    for kind in (kind for kind in TABLE if not kind.streams):
         run = li.Run(batching=kind(0.1) if kind is li.Poisson else kind(5), **COMMON)
         with pytest.raises(InputError, match="needs random access"):
             execute_streaming(run, Held(), seeded_key(0))
@@ -142,7 +140,7 @@ def test_the_model_is_the_one_of_a_run_in_memory(name, batching, small, tmp_path
     """To the rounding of another order of compiled operations; a single record elsewhere moves it
     by 1e-3."""
     more = MORE[name]
-    dear = bool(more) == (type(batching) in ORDERS)  # kept in a scratch file, or read anew
+    dear = bool(more) == (batching.streams != "in order")  # kept in a scratch file, or read anew
     run = li.Run(**COMMON | more, batching=batching)
     held, found = (
         execute(run, X, Y, seeded_key(3)),
