@@ -24,7 +24,8 @@ from lastiterate.features import Curves
 from lastiterate.planning.task import Task
 from lastiterate.release import linear_plans
 from lastiterate.release.linear_plans import Budget
-from lastiterate.release.pipeline import LINEAR, executed
+from lastiterate.release.model_kinds import LINEAR
+from lastiterate.release.pipeline import executed
 from lastiterate.release.predictions import Labels, Range
 from lastiterate.release.training_request import Order
 

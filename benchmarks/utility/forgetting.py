@@ -30,7 +30,8 @@ from lastiterate.planning.presets import described
 from lastiterate.planning.task import Task as PublicTask
 from lastiterate.planning.unlearning_plans import planned
 from lastiterate.release.ledger_charge import Charging
-from lastiterate.release.pipeline import UNLEARNED, finish
+from lastiterate.release.model_kinds import UNLEARNED
+from lastiterate.release.pipeline import finish
 from lastiterate.release.unlearning import Trained, ordered, trained
 
 REQUESTS = (1, 10, 100, 1000)

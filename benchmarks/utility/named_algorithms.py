@@ -27,7 +27,8 @@ from lastiterate.accounting.calibration import calibrate
 from lastiterate.planning.plan_request import Asked
 from lastiterate.planning.presets import ALGORITHMS, described
 from lastiterate.planning.task import Task
-from lastiterate.release.pipeline import LINEAR, executed
+from lastiterate.release.model_kinds import LINEAR
+from lastiterate.release.pipeline import executed
 from lastiterate.release.training_request import Order
 
 DELTA, NONE = 1e-5, "none"

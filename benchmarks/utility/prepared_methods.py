@@ -36,7 +36,8 @@ from lastiterate.planning import whitened_families
 from lastiterate.planning.plan_request import Asked, linear_loss
 from lastiterate.planning.presets import in_a_pass
 from lastiterate.planning.task import Task
-from lastiterate.release.pipeline import LINEAR, executed
+from lastiterate.release.model_kinds import LINEAR
+from lastiterate.release.pipeline import executed
 from lastiterate.release.training_request import Order
 from lastiterate.run.base import Release
 from lastiterate.run.batching import Batching

@@ -22,7 +22,8 @@ from lastiterate.ledger import GaussianFilter, Ledger, RenyiFilter
 from lastiterate.release import composition_reminder, datafile, dataset, linear_model
 from lastiterate.release.ledger_charge import charging_of, keyed_digest, weights_hash
 from lastiterate.release.linear_plans import Algorithm, Budget
-from lastiterate.release.pipeline import LINEAR, executed, finish
+from lastiterate.release.model_kinds import LINEAR
+from lastiterate.release.pipeline import executed, finish
 from lastiterate.release.predictions import Labels
 from lastiterate.release.released_model import Fitted
 from lastiterate.release.training_request import Order, Unread

@@ -21,7 +21,8 @@ from lastiterate.planning import unlearning_plans
 from lastiterate.planning.unlearning_plans import least_noise, planned
 from lastiterate.release import unlearning
 from lastiterate.release.ledger_charge import charging_of
-from lastiterate.release.pipeline import UNLEARNED, finish
+from lastiterate.release.model_kinds import UNLEARNED
+from lastiterate.release.pipeline import finish
 from lastiterate.release.unlearning import ordered, planned_for, trained
 from lastiterate.run.methods import RidgeMinimiser
 

@@ -26,7 +26,8 @@ from lastiterate.errors import InputError, RepeatedFitWarning
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchCV
 from lastiterate.estimators.pipelines import SchemaTransformer
 from lastiterate.release import composition_reminder, posterior, tuning
-from lastiterate.release.pipeline import SAMPLED, SELECTED, executed
+from lastiterate.release.model_kinds import SAMPLED, SELECTED
+from lastiterate.release.pipeline import executed
 from lastiterate.release.predictions import Labels, Range
 from lastiterate.release.training_request import Order
 from lastiterate.run.validation import check_kept

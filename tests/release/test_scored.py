@@ -15,6 +15,7 @@ from lastiterate.ledger.filters import GaussianFilter
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.task import budget
 from lastiterate.release import linear_model
+from lastiterate.release.model_kinds import LINEAR
 from lastiterate.release.noisy_accuracy import (
     CountCharge,
     accuracies,
@@ -24,7 +25,7 @@ from lastiterate.release.noisy_accuracy import (
     noisy_numbers,
     reserved,
 )
-from lastiterate.release.pipeline import LINEAR, executed
+from lastiterate.release.pipeline import executed
 from lastiterate.release.predictions import Labels
 from lastiterate.release.training_request import Order
 from lastiterate.report.evidence import cyclonedx

@@ -19,9 +19,10 @@ from lastiterate.accounting.document import content_hash
 from lastiterate.engine import execute, seeded_key
 from lastiterate.engine.network import fit_network
 from lastiterate.errors import InputError, NotCertified
-from lastiterate.release import composition_reminder, network_model, pipeline
+from lastiterate.release import composition_reminder, model_kinds, network_model
 from lastiterate.release.folder import sha256
-from lastiterate.release.pipeline import SEED, Kind, register
+from lastiterate.release.model_kinds import Kind, register
+from lastiterate.release.pipeline import SEED
 
 RNG = np.random.default_rng(3)
 N, D = 60, 4
@@ -168,7 +169,7 @@ class Module:
 
 
 def test_models_of_other_libraries_are_refused_until_their_package_registers(monkeypatch, tmp_path):
-    monkeypatch.setattr(pipeline, "KINDS", dict(pipeline.KINDS))
+    monkeypatch.setattr(model_kinds, "KINDS", dict(model_kinds.KINDS))
     data = (X, Y)
     given = {"run": NETWORK, "loss": loss, "epsilon": 1.0}
     assert "got 'Module'; models of other libraries" in refused(data, model=Module(), **given)

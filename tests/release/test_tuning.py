@@ -22,7 +22,8 @@ from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchC
 from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.release import tuning
 from lastiterate.release.ledger_charge import charging_of
-from lastiterate.release.pipeline import SELECTED, executed
+from lastiterate.release.model_kinds import SELECTED
+from lastiterate.release.pipeline import executed
 from lastiterate.release.predictions import Labels, Range
 from lastiterate.release.training_request import Order
 from lastiterate.release.tuning import NothingSelected, _draws, _score, parts, planned

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Planning(Charged, Budgeted):
     """What ``plan`` is asked for."""
 
-    n: Annotated[int, typer.Option("--n", help="public number of records")]
+    n: Annotated[int, typer.Option("--n", help="public number of records")]  # pyright: ignore
     features: Annotated[int | None, typer.Option("--features", help="columns; or by --schema")] = (
         None
     )

@@ -36,7 +36,8 @@ from lastiterate.planning.task import FeatureMap, Task
 from lastiterate.release.ledger_charge import charging_of
 from lastiterate.release.linear_model import FittedLinear
 from lastiterate.release.linear_plans import Algorithm, Answers, Budget, chosen, part_of, planned
-from lastiterate.release.pipeline import LINEAR, finish
+from lastiterate.release.model_kinds import LINEAR
+from lastiterate.release.pipeline import finish
 from lastiterate.release.predictions import Labels
 from lastiterate.release.training_request import Order
 from lastiterate.run.adjacency import keeps_places

@@ -26,7 +26,8 @@ from lastiterate.planning.task import Task, automatic_delta
 from lastiterate.release import tuning
 from lastiterate.release.ledger_charge import charging_of
 from lastiterate.release.linear_plans import Algorithm, Budget, candidate, part_of
-from lastiterate.release.pipeline import SELECTED, finish
+from lastiterate.release.model_kinds import SELECTED
+from lastiterate.release.pipeline import finish
 from lastiterate.release.predictions import Labels, Range, ordered, threshold_of
 from lastiterate.release.training_request import Order
 from lastiterate.run.validation import check_kept, relative_weights

@@ -35,7 +35,8 @@ from lastiterate.release.linear_plans import (
     chosen,
     planned,
 )
-from lastiterate.release.pipeline import LINEAR, SAMPLED, SELECTED, Kind, Released, executed
+from lastiterate.release.model_kinds import LINEAR, SAMPLED, SELECTED, Kind
+from lastiterate.release.pipeline import Released, executed
 from lastiterate.release.predictions import Labels, threshold_of
 from lastiterate.release.released_model import Fitted
 from lastiterate.release.training_request import Order, Progress

@@ -18,7 +18,8 @@ from lastiterate.release.dataset import open_file
 from lastiterate.release.folder import as_path
 from lastiterate.release.ledger_charge import Charging
 from lastiterate.release.loading import load
-from lastiterate.release.pipeline import UNLEARNED, executed
+from lastiterate.release.model_kinds import UNLEARNED
+from lastiterate.release.pipeline import executed
 from lastiterate.release.training_request import Progress
 from lastiterate.release.units import canonical_identifiers
 from lastiterate.release.unlearning import (

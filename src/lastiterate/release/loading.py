@@ -11,7 +11,7 @@ from lastiterate.accounting.comparison import Checked
 from lastiterate.errors import InputError
 from lastiterate.release import folder as folders
 from lastiterate.release import folder as manifest
-from lastiterate.release.pipeline import Kind, kind_of
+from lastiterate.release.model_kinds import Kind, kind_of
 from lastiterate.release.provenance import sign_folder, signature_problems
 from lastiterate.release.released_model import Fitted
 from lastiterate.run import serialization

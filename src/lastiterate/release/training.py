@@ -19,7 +19,8 @@ from lastiterate.ledger.store import Ledger
 from lastiterate.planning.task import automatic_delta
 from lastiterate.release.folder import as_path
 from lastiterate.release.ledger_charge import EVERY, charging_of
-from lastiterate.release.pipeline import Kind, check_in_pieces, finish, kind_for
+from lastiterate.release.model_kinds import Kind, kind_for
+from lastiterate.release.pipeline import check_in_pieces, finish
 from lastiterate.release.released_model import Fitted
 from lastiterate.release.training_request import Order, Progress, is_source
 from lastiterate.release.units import UnitLoss

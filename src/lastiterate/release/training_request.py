@@ -88,9 +88,10 @@ class Order:
         """How many records the data have, of which nothing is looked at; ``None`` for a file's,
         whose own column says whose every row is."""
         part: Any = self.data
-        while type(part) in (tuple, list, dict) and len(part):
-            part = next(iter(part.values())) if type(part) is dict else part[0]
-        return None if isinstance(part, Unread) else len(part)
+        while type(part) in (tuple, list, dict) and len(part):  # pyright: ignore
+            first: Any = next(iter(part.values())) if type(part) is dict else part[0]  # pyright: ignore
+            part = first  # pyright: ignore
+        return None if isinstance(part, Unread) else len(part)  # pyright: ignore
 
     @property
     def in_pieces(self) -> bool:

@@ -29,7 +29,8 @@ from lastiterate.release.ledger_charge import Charging, charging_of
 from lastiterate.release.linear_model import FittedLinear
 from lastiterate.release.linear_model import read as read_linear
 from lastiterate.release.loading import load
-from lastiterate.release.pipeline import UNLEARNED, finish
+from lastiterate.release.model_kinds import UNLEARNED
+from lastiterate.release.pipeline import finish
 from lastiterate.release.predictions import Labels, Range, Scores
 from lastiterate.release.provenance import Written
 from lastiterate.release.released_model import Fitted

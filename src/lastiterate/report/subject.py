@@ -22,8 +22,8 @@ from lastiterate.release.folder import SIGNATURE
 from lastiterate.release.ledger_charge import hash_of
 from lastiterate.release.linear_model import FittedLinear
 from lastiterate.release.loading import verify
+from lastiterate.release.model_kinds import kind_of
 from lastiterate.release.noisy_accuracy import Accuracy
-from lastiterate.release.pipeline import kind_of
 from lastiterate.run import serialization
 from lastiterate.run.facts import Evidence
 from lastiterate.run.run import Run

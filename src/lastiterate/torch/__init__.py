@@ -2,7 +2,7 @@
 when it is needed."""
 
 from lastiterate.lazy import attach
-from lastiterate.release.pipeline import Kind, register
+from lastiterate.release.model_kinds import Kind, register
 
 __getattr__, __dir__, __all__ = attach(__name__, __file__)
 

@@ -1,0 +1,196 @@
+"""The kinds of released models: what ``train`` is given for each, and who reads its folder."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from lastiterate.accounting.certificate import entry_of
+from lastiterate.errors import InputError
+from lastiterate.release.folder import Stored
+from lastiterate.release.released_model import Fitted
+from lastiterate.release.training_request import Order
+
+if TYPE_CHECKING:
+    from lastiterate.engine.random import Key
+
+
+class Home(Protocol):
+    """What the module of a kind defines."""
+
+    def knows(self, model: object) -> bool:
+        """Whether this is what ``train`` is given for the kind; of kinds that it makes."""
+        ...
+
+    def named(self, optimizer: object, model: object) -> str:
+        """What a certificate calls an optimizer of this model; of kinds that take one."""
+        ...
+
+    def draws(self, model: object, loss: object, augment: object) -> list[str]:
+        """What draws random numbers for every record, by name; of kinds that ``train`` makes."""
+        ...
+
+    def check(self, order: Order) -> Order:
+        """Refuse what the kind cannot execute, by the form of its data; the order as ``fit`` takes
+        it."""
+        ...
+
+    def fit(self, order: Order, key: Key | None) -> Fitted:
+        """Execute what was checked and paid for."""
+        ...
+
+    def read(self, stored: Stored, like: object) -> Fitted:
+        """The model in a folder; of its proof, what is written counts."""
+        ...
+
+
+@dataclass(frozen=True)
+class Kind:
+    """``subject``: what its certificates are about, "run" or "problem". ``trained``: whether
+    ``train`` makes it.
+
+    ``containers``: whether it takes records in other containers than a tuple of arrays.
+    ``streams``: whether it takes records that are read in pieces. ``shared``: whether several
+    devices may share its batches. ``tables``: whether its records are rows of numbers, by which
+    repeated fits are recognised. ``exactly``: how a folder calls such a model with exact noise,
+    whose certificates are about an "exact_run" (``None``: there is none).
+    """
+
+    name: str
+    module: str
+    subject: str = "run"
+    trained: bool = True
+    containers: bool = False
+    streams: bool = False
+    shared: bool = False
+    tables: bool = False
+    exactly: str | None = None
+
+    def read(self, stored: Stored, like: object) -> Fitted:
+        exact = stored.model.get("kind") != self.name
+        if exact and stored.model.get("run") != stored.model.get("exact_run"):
+            raise InputError(
+                "model", "must describe the run of its certificate", None, "train again"
+            )
+        return replace(self.home.read(stored, like), exact=exact)
+
+    @property
+    def missing(self) -> str | None:
+        """The library of this kind of model, where it is not installed."""
+        try:
+            import_module(self.module)
+        except ModuleNotFoundError as error:
+            if error.name not in LATE:
+                raise
+            return error.name
+        return None
+
+    @property
+    def home(self) -> Home:
+        library = self.missing
+        if library is not None:
+            raise InputError(
+                "model",
+                f"is a {library} one, and needs that library",
+                None,
+                f"pip install lastiterate[{library}]",
+            )
+        return cast(Home, import_module(self.module))
+
+
+LINEAR = Kind(
+    "linear",
+    "lastiterate.release.linear_model",
+    streams=True,
+    shared=True,
+    tables=True,
+    exactly="exact",
+)
+
+
+SELECTED = Kind("selected", "lastiterate.release.tuning", "selection", trained=False, tables=True)
+
+
+SAMPLED = Kind(
+    "posterior-sample", "lastiterate.release.posterior", "problem", trained=False, tables=True
+)
+
+
+UNLEARNED = Kind("unlearned", "lastiterate.release.unlearning", "unlearning", trained=False)
+
+
+NETWORK = Kind(
+    "network",
+    "lastiterate.release.network_model",
+    streams=True,
+    shared=True,
+    exactly="exact-network",
+)
+
+
+KINDS = {kind.name: kind for kind in (LINEAR, NETWORK, SELECTED, UNLEARNED, SAMPLED)}
+
+
+LATE = {"torch": "lastiterate.torch", "exact-torch": "lastiterate.torch"}
+"""Name of a kind (the first is also the library's) and the package that registers it; such models
+exist only beside it."""
+
+
+def register(kind: Kind) -> None:
+    """Add a kind of model; a name that is taken is refused."""
+    if kind.name in KINDS and KINDS[kind.name] != kind:
+        raise InputError("kind", "must have a name of its own", kind.name)
+    KINDS[kind.name] = kind
+
+
+def kind_for(model: object) -> Kind:
+    """The row that knows what ``train`` is given as ``model``, later rows first; anything else is
+    refused."""
+    for library, package in LATE.items():
+        if library in sys.modules:
+            import_module(package)
+    row = next(
+        (kind for kind in reversed(KINDS.values()) if kind.trained and kind.home.knows(model)), None
+    )
+    if row is None:
+        raise InputError(
+            "model",
+            "must be a nested structure of NumPy or JAX arrays",
+            type(model).__name__,
+            "models of other libraries need their package to be imported first (of torch, give a "
+            "torch.nn.Module itself and loss(output, *rest)), and a number is an array as "
+            "np.array(0.0)",
+        )
+    return row
+
+
+def kind_of(model: dict[str, Any], certificate: dict[str, Any]) -> Kind:
+    """The row for what a folder holds; unknown kinds, and another certificate than the kind has,
+    are refused."""
+    name = model.get("kind")
+    if isinstance(name, str) and name in LATE:
+        import_module(LATE[name])
+    names = {
+        form: kind
+        for kind in KINDS.values()
+        for form in (kind.name, kind.exactly)
+        if form is not None
+    }
+    if not isinstance(name, str) or name not in names:
+        raise InputError(
+            "model",
+            "must be of a known kind: " + ", ".join(names),
+            name,
+            "it may need another package to be imported",
+        )
+    kind = names[name]
+    subject = kind.subject if name == kind.name else "exact_run"
+    if entry_of(certificate) != subject:
+        raise InputError(
+            "certificate",
+            f"must be about a {subject} where the model is a {name}",
+            entry_of(certificate),
+        )
+    return kind
