@@ -254,6 +254,19 @@ def test_composition_groups_and_renyi():
     assert curve.rdp(2.0) < curve.rdp(3.0) <= curve.known.rdp(3.0)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("coarse", [False, True])
+@pytest.mark.parametrize("blocks, reached", [(2, 1), (3, 2), (3031, 2), (10**6, 1)])
+@pytest.mark.parametrize("z", [0.04, 0.0401, 0.05, 0.1, 1e6])
+def test_ratios_on_grids_without_digits_are_charged_as_known_blocks(blocks, reached, z, coarse):
+    """One order of such a pass hardly varies, and the grid that follows it is too narrow to be counted on."""
+    curve = AllocationPld(blocks, (), (), z, reached, coarse=coarse)
+    for epsilon in (0.0, 1e-4, 1.0, 300.0):
+        removed, added = curve.directions(epsilon)
+        assert 0 <= max(removed, added) <= curve.known.delta(epsilon)
+    assert 0 <= curve.epsilon(1e-6) <= curve.known.epsilon(1e-6)
+
+
 def test_round_trips_and_refusals():
     for curve in (
         AllocationPld(20, (1.5, 3.0), (5, 20), 2.0, 7, mu=0.3),

@@ -46,3 +46,11 @@ def test_a_profile_is_its_points(rate, z, steps):
 
 def test_nothing_is_said_where_nothing_is_known():
     assert (Pld(0.1, (1e-3,), (1,)).profile(np.array([0.0, 1.0])) == 1).all()
+
+
+@pytest.mark.parametrize("multiplier", [0.0844, 0.08497021276595745, 0.0855, 0.0859])
+def test_losses_beyond_the_range_of_exponentials_keep_their_epsilon(multiplier):
+    """dp-accounting's own epsilon overflows for some of them, and what is confirmed takes its place."""
+    curve = Pld(0.1, (multiplier,), (20,))
+    epsilon = curve.epsilon(1e-6)
+    assert 700 < epsilon < 735 and curve.delta(epsilon) <= 1e-6 < curve.delta(0.995 * epsilon)

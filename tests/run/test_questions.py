@@ -229,3 +229,44 @@ def test_noise_that_is_not_decided_yet():
         )
         is li.NoiseMultiplier
     )
+
+
+@pytest.mark.parametrize(
+    "given", [{"lipschitz": 0.01}, {"sensitivity": 0.01}, {"lipschitz": 0.01, "sensitivity": 0.02}]
+)
+def test_an_assumed_constant_never_displaces_the_clip(given):
+    """The certificate rests on what the run enforces, and names what it does not rest on."""
+    run = li.Run(
+        n=1000,
+        steps=10,
+        step_size=0.5,
+        clip=1.0,
+        noise=li.NoiseMultiplier(5.0),
+        loss=li.Abstract(li.LossFacts(**given)),
+    )
+    fact = run.facts().sensitivity
+    assert fact.evidence is li.Evidence.ENFORCED and 1 < fact.value < 1.01
+    assert (
+        "(the smaller, 0.01, is assumed and not used)" in fact.why or "0.02, is assumed" in fact.why
+    )
+    plain = replace(run, loss=li.Abstract())
+    for at_least in (li.Evidence.ENFORCED, li.Evidence.ASSUMED):
+        assert (
+            li.account(run, at_least=at_least).epsilon(1e-5)
+            == li.account(plain).epsilon(1e-5)
+            < math.inf
+        )
+
+
+def test_of_constants_of_one_evidence_the_smaller_counts_and_names_the_larger():
+    loss, assumed = (
+        li.Logistic(row_norm=0.5, intercept=0.0),
+        li.LossFacts(lipschitz=3.0, sensitivity=2.0),
+    )
+    assert li.Run(n=9, steps=1, step_size=0.5, clip=1.0, loss=loss).facts().lipschitz.value == 0.5
+    assert li.Run(n=9, steps=1, step_size=0.5, clip=0.1, loss=loss).facts().lipschitz.value == 0.1
+    fact = li.Run(n=9, steps=1, step_size=0.5, loss=li.Abstract(assumed)).facts().sensitivity
+    assert (fact.value, fact.evidence) == (
+        2.0,
+        li.Evidence.ASSUMED,
+    ) and "(the larger, 3, is not used)" in fact.why

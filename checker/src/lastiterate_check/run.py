@@ -79,6 +79,12 @@ class Fact:
         self.value, self.evidence, self.why = value, evidence, why
 
 
+def by_foundation(fact: Fact) -> tuple[int, float]:
+    """Order two bounds of one thing: enforced ones first, then better evidence, then the
+    smaller."""
+    return -min(STRENGTH.index(fact.evidence), STRENGTH.index("ENFORCED")), fact.value
+
+
 def in_present_words(body: dict[str, Any]) -> dict[str, Any]:
     """A description of an older format: momentum was the name of update, and two methods were
     kinds of noise."""
@@ -333,14 +339,13 @@ class Run:
 
     @cached_property
     def lipschitz(self) -> Fact | None:
-        """A bound on one record's contribution: the clip, or the loss's own constant if that is
-        smaller."""
+        """A bound on one record's contribution: the clip, or a smaller constant that is as well
+        founded."""
         given = self.constants.get("lipschitz")
         if self.clip is None:
             return given
-        if given is not None and given.value < self.clip:
-            return given
-        return Fact(self.clip, "ENFORCED", "every record's gradient is clipped")
+        clipped = Fact(self.clip, "ENFORCED", "every record's gradient is clipped")
+        return clipped if given is None else min(clipped, given, key=by_foundation)
 
     @cached_property
     def sensitivity(self) -> Fact | None:
@@ -354,7 +359,7 @@ class Run:
             bound.evidence,
             f"{'2 L' if self.moved == 2 else 'L'}, L = {bound.value:g}: {bound.why}",
         )
-        return derived if stated is None or derived.value <= stated.value else stated
+        return derived if stated is None else min(derived, stated, key=by_foundation)
 
     @cached_property
     def clip_acts(self) -> bool:

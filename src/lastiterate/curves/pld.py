@@ -130,17 +130,16 @@ class Pld(BesideGaussian):
         return delta <= NEAR_FLOOR * self._losses()[1]
 
     def guess(self, delta: float) -> float:
-        """Return dp-accounting's own epsilon, not checked; 0 where losses above 709 overflow its
-        exponentials."""
+        """Return dp-accounting's own epsilon, not checked; infinite where losses above 709
+        overflow its exponentials."""
         pld, rounding = self._losses()
         if pld is None or delta <= rounding:
             return math.inf
         try:
             with np.errstate(over="ignore", divide="ignore"):
-                guess = float(pld.get_epsilon_for_delta(delta - rounding)) * (1 + 1e-9) + 1e-12
+                return float(pld.get_epsilon_for_delta(delta - rounding)) * (1 + 1e-9) + 1e-12
         except OverflowError:
-            return 0.0
-        return guess if guess < math.inf else 0.0
+            return math.inf
 
     def rdp(self, alpha: float) -> float:
         if min(self.multipliers) == 0:
