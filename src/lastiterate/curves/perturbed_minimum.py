@@ -115,7 +115,7 @@ class PerturbedObjective(Curve):
 def _lowest(curve: PerturbedObjective) -> float:
     """About the epsilon at which the sum of both parts is least, by thirds; any epsilon is valid."""
     low, high = 0.0, 750.0
-    while high - low > 1e-7 * high:
+    while high - low > 1e-6 * (1 + high):  # an end at 0 has no relative distance
         one, two = low + (high - low) / 3, high - (high - low) / 3
         low, high = (low, two) if curve.sum_at(one) <= curve.sum_at(two) else (one, high)
     return low
