@@ -68,8 +68,8 @@ from lastiterate.engine import loop, Trainer
 from lastiterate import audit
 def later():
     from lastiterate.bayes import linear
-    li.release.training.train(li.Run.from_json(""), li.domains.Ball(1.0), li.lazy, Trainer(1).fit)
-    audit.exact_distribution
+    li.release.training.train(li.Run.from_json(""), li.domains.Ball(1.0), li.lazy, Trainer(1).fit,
+        audit.exact_distribution)
 """
     assert [name for name, _ in private(text)] == [
         "lastiterate.run.run.Run",

@@ -131,6 +131,8 @@ def _bound(given: Fact | None, clip: float | None) -> Fact | None:
     clipped = mint(clip, Evidence.ENFORCED, "per-example gradients are clipped")
     if given is None or (given.value >= clip and given.evidence >= Evidence.ENFORCED):
         return clipped
+    if given.evidence >= Evidence.ENFORCED:  # a clip that never acts changes nothing
+        return given
     return _better_founded(clipped, given)
 
 
