@@ -148,10 +148,10 @@ class Used:
             path = Path(frame.f_code.co_filename)
             if "lastiterate" in path.parts and path.name not in (
                 Path(random.__file__).name,
-                "exact_draws.py",
+                "exact_noise.py",
             ):
                 return f"{path.name} {frame.f_code.co_name}"
-            if path.name == "exact_draws.py" and frame.f_code.co_name in (
+            if path.name == "exact_noise.py" and frame.f_code.co_name in (
                 "draws",
                 "preparation_bits",
             ):
@@ -193,30 +193,30 @@ LINEAR: dict[str, Any] = dict(
 MEAN, COVARIANCE = li.PrivateMean(2.0, 1.0), li.PrivateCovariance(2.0, 0.25)
 RUNS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "full": ({}, set()),
-    "permuted": ({"batching": li.Permuted(5)}, {"permuted.py"}),
-    "reshuffled": ({"batching": li.Reshuffled(5)}, {"dealt.py"}),
-    "fixed": ({"batching": li.FixedSize(4)}, {"fixed_subsets.py"}),
-    "poisson": ({"batching": li.Poisson(0.4)}, {"poisson.py"}),
-    "bins": ({"batching": li.BallsInBins(5)}, {"bins.py"}),
-    "allocation": ({"batching": li.RandomAllocation(5)}, {"dealt.py"}),
+    "permuted": ({"batching": li.Permuted(5)}, {"samplers.py"}),
+    "reshuffled": ({"batching": li.Reshuffled(5)}, {"host_permutation.py"}),
+    "fixed": ({"batching": li.FixedSize(4)}, {"samplers.py"}),
+    "poisson": ({"batching": li.Poisson(0.4)}, {"samplers.py"}),
+    "bins": ({"batching": li.BallsInBins(5)}, {"samplers.py"}),
+    "allocation": ({"batching": li.RandomAllocation(5)}, {"host_permutation.py"}),
     "prepared": (
         {"prelude": (MEAN, COVARIANCE), "batching": li.Reshuffled(5)},
-        {"mean.py", "covariance.py", "dealt.py"},
+        {"preprocessing.py", "host_permutation.py"},
     ),
     "measured": (
         {"prelude": (li.TopEigenvalue(2.0, 1e-6),), "step_size": li.RelativeToSmooth(0.5)},
-        {"eigenvalue.py"},
+        {"preprocessing.py"},
     ),
     "start": (
         {"start": li.GaussianStart(1.0), "batching": li.Poisson(0.4)},
-        {"loop.py start", "poisson.py"},
+        {"loop.py start", "samplers.py"},
     ),
-    "calibrated": ({"calibration": li.Calibration(2.0, 2), "steps": 2}, {"newton_rounds.py"}),
+    "calibrated": ({"calibration": li.Calibration(2.0, 2), "steps": 2}, {"calibration.py"}),
     "target": (
         {"prelude": (li.PrivateTargetMean(2.0, 1.0), MEAN), "loss": li.HuberRidge(), "steps": 2},
-        {"target_mean.py"},
+        {"preprocessing.py"},
     ),
-    "cosines": ({"prelude": (li.CosineFeatures(2.0, 1),), "steps": 1}, {"cosines.py"}),
+    "cosines": ({"prelude": (li.CosineFeatures(2.0, 1),), "steps": 1}, {"preprocessing.py"}),
     "minimiser": (
         {
             "method": li.PerturbedMinimiser(D + 1),
@@ -224,18 +224,16 @@ RUNS: dict[str, tuple[dict[str, Any], set[str]]] = {
             "step_size": 1.0,
             "noise": li.NoiseMultiplier(1.0),
         },
-        {"minimiser.py"},
+        {"methods.py"},
     ),
 }
 OTHERS = {
-    "noise_ahead.py": "in every case",
+    "noise.py": "in every case",
     "sorting.py": "records in pieces, below",
-    "reshuffled.py": "modules, below",
+    "samplers.py": "modules, below",
     "exact_noise.py": "takes its bits as an argument",
-    "exact_draws.py": "exact noise, below",
-    "exact_preparation.py": "takes its bits as an argument",
-    "exact_rounds.py": "exact noise, below",
-    "scored.py": "has a key of its own, below",
+    "exact_linear.py": "exact noise, below",
+    "noisy_accuracy.py": "has a key of its own, below",
     "tuning.py": "has a secret of its own: tests/release",
 }
 """Files that draw and are no case of RUNS, and where they are looked at."""
@@ -251,7 +249,7 @@ def test_no_two_purposes_share_bits(name: str, used: Used) -> None:
     assert not used.shared()
     assert all(used.of(word) for word in wanted), used.purposes
     if run.method.noisy_steps:
-        assert {step for _, _, step in used.of("noise_ahead.py normal")} >= set(range(run.steps))
+        assert {step for _, _, step in used.of("noise.py normal")} >= set(range(run.steps))
 
 
 def test_every_file_that_draws_is_looked_at() -> None:
@@ -296,13 +294,13 @@ def test_no_two_purposes_share_bits_where_records_come_in_pieces(used: Used) -> 
     execute_streaming(run, Arrays((X, Y)), seeded_key(1))
     assert not used.shared()
     assert all(
-        used.of(word) for word in ("noise_ahead.py", "sorting.py", "mean.py", "newton_rounds.py")
+        used.of(word) for word in ("noise.py", "sorting.py", "preprocessing.py", "calibration.py")
     ), used.purposes
 
 
 @pytest.mark.parametrize(
     "batching, word",
-    [(li.Poisson(0.4), "poisson.py"), (li.Reshuffled(7), "reshuffled.py")],
+    [(li.Poisson(0.4), "samplers.py"), (li.Reshuffled(7), "samplers.py")],
     ids=["poisson", "reshuffled"],
 )
 def test_no_two_purposes_share_bits_where_gradients_come_from_a_module(
@@ -321,7 +319,7 @@ def test_no_two_purposes_share_bits_where_gradients_come_from_a_module(
         np.zeros(2), lambda point, places, keys: point + len(places), seeded_key(1)
     )
     assert not used.shared()
-    assert {step for _, _, step in used.of("noise_ahead.py normal")} >= set(range(run.steps))
+    assert {step for _, _, step in used.of("noise.py normal")} >= set(range(run.steps))
     assert used.of(word), used.purposes
 
 
@@ -338,10 +336,10 @@ def test_no_two_purposes_share_exact_bits(prelude: tuple[Any, ...], used: Used) 
     )
     execute_exactly(run, X, Y, seeded_key(1))
     assert not used.shared()
-    assert len(used.of("exact_draws.py draws")) == run.steps and len(
+    assert len(used.of("exact_noise.py draws")) == run.steps and len(
         used.of("preparation_bits")
     ) == len(prelude)
-    assert used.of("poisson.py") and len(used.of("exact_rounds.py")) == 2 * len(prelude)
+    assert used.of("samplers.py") and len(used.of("exact_linear.py")) == 2 * len(prelude)
 
 
 def test_threads_and_forks_draw_keys_of_their_own() -> None:
@@ -382,7 +380,9 @@ def test_a_preparation_that_used_the_noise_of_a_step_would_be_seen(
 ) -> None:
     monkeypatch.setattr(linear_model, "_key", lambda key, part: stream64(key, NOISE))
     execute(li.Run(**LINEAR | {"prelude": (MEAN,)}), X, Y, seeded_key(1))
-    assert [each for each in used.shared() if any("mean.py" in purpose for purpose in each)]
+    assert [
+        each for each in used.shared() if any("preprocessing.py" in purpose for purpose in each)
+    ]
 
 
 def stream64(key: Any, which: int) -> Any:

@@ -131,10 +131,10 @@ def test_networks_and_modules(batching, count):
     whole = li.Poisson(1.0) if isinstance(batching, li.Poisson) else li.RandomAllocation(N)
     run = described(
         whole,
-        noise=li.GradientNoise(1e-9),
+        noise=li.GradientNoise(2e-5),
         steps=1,
         step_size=1.0,
-        clip=1e3,
+        clip=5.0,
         loss=li.Abstract(li.LossFacts()),
     )
     data = X[:count].astype(np.float32), Y[:count].astype(np.float32)
@@ -146,11 +146,11 @@ def test_networks_and_modules(batching, count):
         loss=lambda p, x, y: -y * jnp.dot(p["w"], x),
         delta=1e-5,
     )
-    np.testing.assert_allclose(found.params["w"], expected, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(found.params["w"], expected, rtol=1e-4, atol=3e-4)
     module = torch.nn.Linear(3, 1, bias=False)
     torch.nn.init.zeros_(module.weight)
     found = li.train(run, data, model=module, loss=lambda output, y: -y * output[0], delta=1e-5)
-    np.testing.assert_allclose(found.state["weight"][0], expected, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(found.state["weight"][0], expected, rtol=1e-4, atol=3e-4)
     items = torch.utils.data.TensorDataset(*map(torch.from_numpy, data))
     li.train(run, items, model=module, loss=lambda output, y: -y * output[0], delta=1e-5)
 
