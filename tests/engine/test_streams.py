@@ -270,8 +270,7 @@ def test_every_file_that_draws_is_looked_at() -> None:
         imported = {
             alias.name
             for node in ast.walk(ast.parse(path.read_text()))
-            if isinstance(node, ast.ImportFrom)
-            and str(node.module).endswith((".gaussian_noise", ".random_bits"))
+            if isinstance(node, ast.ImportFrom) and str(node.module).endswith("engine.random")
             for alias in node.names
         }
         if imported & drawing:

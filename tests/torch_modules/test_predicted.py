@@ -180,6 +180,7 @@ class Brief(Words):
     def __init__(self):
         super().__init__()
         self.heat = torch.nn.Parameter(torch.tensor(1.0))
+        self.table.weight.requires_grad_(False)  # read times 0, which no record moves
 
     def forward(self, x):
         with torch.autocast("cpu", dtype=torch.bfloat16):
