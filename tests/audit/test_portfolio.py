@@ -8,6 +8,7 @@ import pytest
 
 import lastiterate as li
 from benchmarks.audit.bugs import batching, clipping, noise, output, preparation
+from lastiterate.accounting.guarantee import Guarantee
 from lastiterate.audit import audit, worst_case
 from lastiterate.audit.canary_families import families
 from lastiterate.audit.end_to_end import end_to_end
@@ -197,10 +198,15 @@ def test_pairs_are_turned_by_the_seed_and_a_right_trainer_leaks_as_much(changes)
         )  # at 0 a third class has a share
 
 
-def test_an_exchange_that_the_accountant_counts_as_one_record_is_refuted(patched):
+def test_an_exchange_that_the_accountant_counts_as_one_record_is_refuted(patched, monkeypatch):
     """The audit makes neighbours from the word of the adjacency, and shares no count of records
     with the accountant."""
-    patched(record_bounds, "records_moved", lambda adjacency: 1)
+    wrong = (record_bounds, "records_moved", lambda adjacency: 1)
+    with monkeypatch.context() as alone:
+        alone.setattr(*wrong)
+        with pytest.raises(li.NotCertified, match="quadratic-witness"):
+            li.calibrate(replace(RUN, adjacency="replace-one"), epsilon=1.0, delta=1e-5)
+    patched(wrong, (Guarantee, "check_lower_bounds", lambda self, delta: None))
     run = li.calibrate(replace(RUN, adjacency="replace-one"), epsilon=1.0, delta=1e-5).run
     assert audit(run, trials=4000, seed=1).refuted
 
