@@ -2,7 +2,7 @@
 it.
 
 Files come from strangers: a model folder that is verified, a schema, a table, a run. A few of their
-bytes can stand for more memory or time than a machine has. Each limit is a public number far above
+bytes can need more memory or time than a machine has. Each limit is a public number far above
 what this library writes and what honest tables hold; beyond it a file is refused in one sentence.
 The guide on data files lists them.
 """

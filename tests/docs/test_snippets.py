@@ -31,7 +31,6 @@ WITH_BLOCKS = [name for name, text in PAGES.items() if "```" in text]
 NOT_RUN = {
     "make test": "is what runs this",
     "pip install .": "is what CI does first",
-    "pip install ./checker": "its tests import it from the sources",
 }
 """Commands that are not executed here, and why not."""
 REDUCED = {

@@ -144,7 +144,7 @@ def test_the_command_line(files):
     refused = (
         (["digits"], "range of numbers"),
         (["diabetes", "--test", "x.csv", "--test-is-public"], "--test"),
-        (["diabetes", "--adjacency", "add-remove"], "adjacency"),
+        (["diabetes", "--adjacency", "add-remove"], "--n must be stated under add-remove"),
         (["diabetes", "--delta", "2"], "--delta"),
     )
     for args, words in refused:
