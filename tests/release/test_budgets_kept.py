@@ -11,6 +11,7 @@ import lastiterate as li
 from lastiterate.accounting import calibration
 from lastiterate.accounting.calibration import calibrate_exactly
 from lastiterate.cli import app
+from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import InputError
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchCV
 from lastiterate.ledger import GaussianFilter, Ledger
@@ -18,6 +19,8 @@ from lastiterate.release import posterior, tuning, unlearning
 from lastiterate.release.datafile import Wanted, fit_file, tune_file
 from lastiterate.release.ledger_charge import Charging
 from lastiterate.release.linear_plans import Algorithm, Budget
+from lastiterate.theorems import TABLE
+from lastiterate.theorems import theorem as theorem_module
 
 RNG = np.random.default_rng(0)
 N = 300
@@ -200,3 +203,16 @@ def test_losses_beyond_the_range_of_exponentials_are_calibrated(epsilon):
         0.99 * epsilon < found.epsilon(1e-6) <= epsilon
         and found.best(1e-6).theorem.name == "poisson-pld"
     )
+
+
+def test_a_run_that_two_theorems_contradict_is_refused_before_the_charge(monkeypatch, tmp_path):
+    """Its noise is its own, so that no budget is compared: the lower bound alone refuses it."""
+    known = TABLE["composition-gdp"]
+    false = replace(known, name="half", bound=lambda run: Gdp(known.bound(run).mu / 2))
+    monkeypatch.setitem(theorem_module._REGISTERED, false.name, false)
+    ledger = Ledger(tmp_path / "ledger")
+    ledger.add("people", unit="row", adjacency="zero-out", filter=GaussianFilter.of(8.0, 1e-4))
+    run = replace(RUN, steps=1, batching=li.FullBatch(), noise=li.NoiseMultiplier(3.0))
+    with pytest.raises(li.NotCertified, match=r"half certifies .* quadratic-witness shows"):
+        li.train(run, (X, Y), delta=1e-5, ledger=ledger)
+    assert ledger.total().releases == ()
