@@ -24,6 +24,7 @@ lint: $(VENV)/installed-test
 	$(BIN)/ruff format --check src tests benchmarks docs tools
 	$(BIN)/pyright --threads 2 --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
+	$(BIN)/python tools/check_commits.py
 
 docs: $(VENV)/installed
 	$(PIP) -e '.[docs]'

@@ -105,12 +105,9 @@ def test_every_version_of_the_changelog_has_sections():
     for version in versions:
         before, *sections = re.split(r"^### ", version, flags=re.MULTILINE)
         assert sections and "\n- " not in before, "every entry stands in a section"
-        assert {part.split("\n")[0] for part in sections} <= {
-            "Security",
-            "Changed",
-            "Fixed",
-            "Added",
-        }
+        order = ["Security", "Added", "Changed", "Deprecated", "Removed", "Fixed"]
+        names = [part.split("\n")[0] for part in sections]
+        assert names == [name for name in order if name in names]
 
 
 def test_pages_that_are_shipped_are_no_larger_than_they_say():

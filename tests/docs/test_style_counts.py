@@ -4,14 +4,19 @@ import ast
 import importlib.util
 import inspect
 import re
+import subprocess
+import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCE = sorted((ROOT / "src" / "lastiterate").rglob("*.py"))
-PAGES = [page for page in sorted((ROOT / "docs").rglob("*.md")) if "assets" not in page.parts]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+REFERENCE = ("theorems", "reference", "papers.md", "leaderboard.md", "glossary.md")
+"""Folders and pages of ``docs`` to look things up in; all others count as words to read."""
 STYLE = ROOT / "docs" / "contributing" / "style.md"
 LIMITS = tomllib.loads(Path(__file__).with_name("style_counts.toml").read_text("utf-8"))
 IRREGULAR = {
@@ -50,35 +55,48 @@ def is_property(function):
     return bool({"property", "cached_property", "setter"} & {*names})
 
 
+@cache
+def read(file):
+    """Return the text of a file."""
+    return file.read_text("utf-8")
+
+
+@cache
+def functions():
+    """Return each function of the library with its file; every file is parsed once."""
+    return [
+        (file, node)
+        for file in SOURCE
+        for node in ast.walk(ast.parse(read(file)))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+
+
 def participles():
     """List functions, other than properties, that are named by a participle."""
     return [
         f"{file.relative_to(ROOT)}:{node.lineno} {node.name}"
-        for file in SOURCE
-        for node in ast.walk(ast.parse(file.read_text("utf-8")))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and is_participle(node.name)
-        and not is_property(node)
+        for file, node in functions()
+        if is_participle(node.name) and not is_property(node)
     ]
 
 
+@cache
 def prose(page):
     """Return the text of a page without code, at the same line numbers."""
-    text = re.sub(
-        r"```.*?```", lambda block: "\n" * block[0].count("\n"), page.read_text("utf-8"), flags=re.S
-    )
+    text = re.sub(r"```.*?```", lambda block: "\n" * block[0].count("\n"), read(page), flags=re.S)
     return re.sub(r"`[^`\n]*`", "", text)
 
 
 def read_words():
     """Return the left column of the table of words."""
-    return re.findall(r"^\| ([a-z -]+?) \| ", STYLE.read_text("utf-8"), flags=re.M)[1:]
+    return re.findall(r"^\| ([a-z -]+?) \| ", read(STYLE), flags=re.M)[1:]
 
 
 def private_words():
     """List uses of the left column in the library and the pages."""
     pattern = re.compile(rf"(?<![\w-])({'|'.join(map(re.escape, read_words()))})(?![\w-])", re.I)
-    texts = [(file, file.read_text("utf-8")) for file in SOURCE]
+    texts = [(file, read(file)) for file in SOURCE]
     texts += [(page, prose(page)) for page in PAGES if page != STYLE]
     return [
         f"{file.relative_to(ROOT)}:{text.count(chr(10), 0, match.start()) + 1} {match[0]}"
@@ -92,7 +110,7 @@ def short_files():
     return [
         str(file.relative_to(ROOT))
         for file in SOURCE
-        if file.name != "__init__.py" and len(file.read_text("utf-8").splitlines()) < 80
+        if file.name != "__init__.py" and len(read(file).splitlines()) < 80
     ]
 
 
@@ -127,6 +145,15 @@ def undocumented_names():
     return found
 
 
+def count_guide_words():
+    """Return the number of words on pages that are read, reference aside."""
+    pages = [page for page in PAGES if page.is_relative_to(ROOT / "docs")]
+    read_through = [
+        page for page in pages if page.relative_to(ROOT / "docs").parts[0] not in REFERENCE
+    ]
+    return sum(len(read(page).split()) for page in read_through)
+
+
 LISTS = {
     "participles": participles,
     "private_words": private_words,
@@ -145,12 +172,17 @@ def test_count_does_not_rise(name):
 def test_prose_does_not_get_harder():
     text = "\n".join(map(prose, PAGES))
     words = re.findall(r"[A-Za-z']+", text)
+    assert count_guide_words() <= LIMITS["guide_words"]
     what = 1000 * sum(word.lower() == "what" for word in words) / len(words)
     no_tables = re.sub(r"\|[^\n]*", "", text)
     lengths = [len(part.split()) for part in re.split(r"(?<=[.!?])\s+", no_tables)]
     lengths = [length for length in lengths if length > 3]
     assert round(what, 2) <= LIMITS["what_per_1000_words"]
     assert round(sum(lengths) / len(lengths), 1) <= LIMITS["words_per_sentence"]
+
+
+def test_guides_do_not_get_longer():
+    assert count_guide_words() <= LIMITS["guide_words"]
 
 
 def test_offenders_are_found():
@@ -165,3 +197,31 @@ def test_changelog_fragments_have_known_types():
     names = {file.name for file in (ROOT / settings["directory"]).iterdir()}
     names -= {"README.md", "template.jinja"}
     assert not [name for name in names if not re.fullmatch(rf"[a-z0-9-]+\.({kinds})\.md", name)]
+
+
+def check_commits(*arguments, folder=ROOT):
+    """Run the check of commit subjects."""
+    script = [sys.executable, str(ROOT / "tools" / "check_commits.py"), *map(str, arguments)]
+    return subprocess.run(script, cwd=folder, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    "subject, fault",
+    [
+        ("fix(curves): keep the group profile finite above epsilon 700", ""),
+        ("docs!: drop the old tutorial", ""),
+        ("Accounting measured beside dp-accounting", "write 'type(scope): imperative'"),
+        ("fix(curves): " + "a" * 60, "has 73 characters"),
+        ("fix: added a check", "begins with 'added'"),
+        ("fix: add a check.", "ends with a full stop"),
+    ],
+)
+def test_commit_subjects(subject, fault, tmp_path):
+    (tmp_path / "message").write_text(f"# a comment\n{subject}\n\nA body of the message.\n")
+    done = check_commits(tmp_path / "message")
+    assert (done.returncode, fault in done.stdout) == (1 if fault else 0, True), done.stdout
+
+
+def test_commit_check_without_history_checks_nothing_and_says_so(tmp_path):
+    done = check_commits(folder=tmp_path)
+    assert done.returncode == 0 and "nothing checked" in done.stdout, done.stderr
