@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from lastiterate.report.plots import example, theorem_over_steps
+from lastiterate.report.plots import theorem_over_steps
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Theorem, match
 
@@ -59,7 +59,7 @@ def mathml(tex: str, display: str) -> str:
 def page(theorem: Theorem) -> str:
     """The page of one theorem, in Markdown."""
     title, text = theorem.title, theorem.text
-    run = example(theorem)
+    run = theorem.example
     epsilon = match(theorem, run).bound.epsilon(DELTA)  # pyright: ignore
     shown = {"lower": f"at least {epsilon:.3f}", "claimed": f"claimed to be {epsilon:.3f}"}.get(
         theorem.kind, f"at most {epsilon:.3f}"

@@ -13,7 +13,6 @@ import lastiterate as li
 from lastiterate import InputError
 from lastiterate.analysis.langevin import moved_draws, of_any_signs, of_equal_signs
 from lastiterate.curves.gaussian import Gdp
-from lastiterate.report.plots import example
 from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.run.run import DESCRIPTIONS
 from lastiterate.theorems import TABLE
@@ -174,7 +173,7 @@ def _hockey_stick(y, second, z, epsilon, order):
 def test_no_other_row_speaks_of_correlated_noise(theorem):
     """Every row's own run, its noise taken back in part: the row must not apply, whether it bounds
     above or below."""
-    run = example(theorem)
+    run = theorem.example
     asked = {assumption.name for assumption in theorem.assumptions}
     if not run.noisy_steps:
         with pytest.raises(InputError, match="noise"):

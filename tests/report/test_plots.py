@@ -12,7 +12,6 @@ from lastiterate.report.plots import (
     Line,
     envelope,
     epsilon_over_steps,
-    example,
     lines,
     theorem_over_steps,
 )
@@ -28,7 +27,7 @@ def assumed(run):
 
 @pytest.mark.parametrize("name", TABLE)
 def test_every_theorem_has_an_example(name):
-    run = example(TABLE[name])
+    run = TABLE[name].example
     found = match(TABLE[name], run)
     assert isinstance(found, Applies), found
     assert 0.1 < found.bound.epsilon(DELTA) < 1000
@@ -46,7 +45,7 @@ def test_every_theorem_has_an_example(name):
     "name", ["langevin-lower-bound", "shifted-interpolation-permuted", "smooth-bounded-domain"]
 )
 def test_lines_are_what_account_says(name):
-    run = example(TABLE[name])
+    run = TABLE[name].example
     drawn = {line.name: line for line in lines(assumed(run), DELTA, points=4)}
     rows = {row["theorem"]: row for row in assumed(run).rows(DELTA) if row["applies"]}
     assert set(drawn) == set(rows) and name in drawn
@@ -68,7 +67,7 @@ def test_the_envelope_is_the_largest_lower_bound():
     assert envelope(drawn[2:3]) is None
     # with a start of its own and no domain two lower bounds apply, and every upper one lies above
     # their maximum
-    drawn = lines(assumed(example(TABLE["langevin-lower-bound"])), DELTA, points=10)
+    drawn = lines(assumed(TABLE["langevin-lower-bound"].example), DELTA, points=10)
     assert sum(line.kind == "lower" for line in drawn) == 2
     floor = dict(zip(envelope(drawn).steps, envelope(drawn).epsilons, strict=True))
     for line in drawn:
@@ -77,7 +76,7 @@ def test_the_envelope_is_the_largest_lower_bound():
 
 
 def test_the_shaded_region(tmp_path):
-    certificate = assumed(example(TABLE["langevin-lower-bound"]))
+    certificate = assumed(TABLE["langevin-lower-bound"].example)
     made = epsilon_over_steps(
         certificate, DELTA, tmp_path / "e.png", points=6, stress="shifted-interpolation"
     )
@@ -95,7 +94,7 @@ def test_the_shaded_region(tmp_path):
     widths = {line.get_label(): line.get_linewidth() for line in axes.lines}
     assert max(widths, key=widths.get).startswith("shifted-interpolation (")
     bounded = epsilon_over_steps(
-        assumed(example(TABLE["bounded-domain-convex"])), DELTA, tmp_path / "b.svg", points=3
+        assumed(TABLE["bounded-domain-convex"].example), DELTA, tmp_path / "b.svg", points=3
     )
     assert not bounded.axes[0].collections, "nothing is known from below inside a domain"
 
@@ -118,11 +117,11 @@ def test_bounds_far_apart_have_a_logarithmic_axis(tmp_path):
 
 def test_a_theorem_in_front(tmp_path):
     found = theorem_over_steps(TABLE["sgld-lsi"], DELTA, tmp_path / "t.png")
-    assert found.run == example(TABLE["sgld-lsi"]) and (tmp_path / "t.png").stat().st_size > 10_000
+    assert found.run == TABLE["sgld-lsi"].example and (tmp_path / "t.png").stat().st_size > 10_000
 
 
 def test_schedules_of_a_fixed_length_have_no_picture(tmp_path):
-    run = replace(example(TABLE["composition-gdp"]), steps=3)
+    run = replace(TABLE["composition-gdp"].example, steps=3)
     for change in (
         {"step_size": li.Steps((0.1, 0.1, 0.1))},
         {"noise": li.GradientNoise((1.0, 1.0, 1.0))},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from lastiterate.theorems.assumptions import (
     noisy_steps,
 )
 from lastiterate.theorems.diffusion_assumptions import LANGEVIN_ALGORITHM, LANGEVIN_PAPER
-from lastiterate.theorems.theorem import Theorem, register
+from lastiterate.theorems.theorem import EXAMPLE, EXAMPLE_FULL_BATCH, Theorem, register
 
 
 def composition_mu(run: Run) -> float:
@@ -73,6 +74,7 @@ amplification by sampling. Proof: docs/theorems/composition.""",
         r"\text{noise_std}}\right)^2, \text{ worst place}",
         assumptions=NOISY_STEPS,
         bound=lambda run: Gdp(composition_mu(run)),
+        example=EXAMPLE,
         remark="Holds for any loss, with momentum, and when all iterates are released.",
     )
 )
@@ -94,6 +96,7 @@ Proof: docs/theorems/composition.""",
         latex=r"\epsilon(\alpha) = \frac{\alpha S_g^2 \eta K}{4 n^2 \sigma^2}",
         assumptions=LANGEVIN_ALGORITHM,
         bound=lambda run: linear(squared_ratio(run) * run.first_step * run.steps / 4),
+        example=EXAMPLE_FULL_BATCH,
         remark="Holds for any loss, with momentum, and when all iterates are released.",
     )
 )
@@ -137,6 +140,7 @@ same place. Places that are drawn once are conditioned on (joint convexity).""",
         r"\sum_{e, f} |\langle C_{j+el}, C_{j+fl} \rangle|",
         assumptions=(noisy_steps, known_sensitivity, known_noise, correlated_noise, kept_places),
         bound=lambda run: Gdp(correlated_mu(run)),
+        example=replace(EXAMPLE, noise=Correlated(10.0, 10)),
         remark="Holds for any loss, with momentum, and when all iterates are released. That only "
         "the last one is released "
         "buys nothing that anybody has proved.",

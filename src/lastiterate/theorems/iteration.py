@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from lastiterate.analysis.langevin import ROUNDING, linear
 from lastiterate.analysis.shifts import allowance, cyclic_mu, log_square, unit_shift
 from lastiterate.analysis.step_map import Modulus, scaled_mu, step_map
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.renyi import Rdp
+from lastiterate.run.batching import FixedSize
+from lastiterate.run.domains import Ball
 from lastiterate.run.facts import FLOAT_SLACK, Evidence, Fact, known, weakest
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions import (
@@ -33,7 +36,16 @@ from lastiterate.theorems.assumptions import (
     sampled_batches,
     weakly_convex_step,
 )
-from lastiterate.theorems.theorem import Assumption, Broken, Held, Theorem, register
+from lastiterate.theorems.theorem import (
+    EXAMPLE,
+    EXAMPLE_FULL_BATCH,
+    Assumption,
+    Broken,
+    Held,
+    Theorem,
+    example_loss,
+    register,
+)
 
 
 def _bound_bounded_domain_convex(run: Run) -> Gdp:
@@ -87,6 +99,7 @@ number of steps that count.""",
             nonexpansive_step,
         ),
         bound=_bound_bounded_domain_convex,
+        example=replace(EXAMPLE_FULL_BATCH, domain=Ball(0.01)),
         remark="D is the diameter, not the radius.",
     )
 )
@@ -128,6 +141,7 @@ Regime: step <= 1/(M + m), half of it where clips can act.""",
             weakly_convex_step,
         ),
         bound=_bound_cyclic_weakly_convex,
+        example=replace(EXAMPLE, loss=example_loss(strong=None, weak_convexity=0.02)),
         remark="shifted-interpolation has the exact constant of the step and the optimal shifts, "
         "and is never worse.",
     )
@@ -217,6 +231,7 @@ between equals the smaller.""",
             bounded_step,
         ),
         bound=_bound_cyclic_weakly_convex_bounded,
+        example=replace(EXAMPLE, domain=Ball(0.01)),
         remark="D is the diameter, not the radius. The number of steps does not enter.",
     )
 )
@@ -264,6 +279,9 @@ this project); k > 1: docs/theorems/bounded-domain. Regime: clipped gradients su
             bounded_gradient,
         ),
         bound=lambda run: Gdp(scaled_mu(Modulus(0.0, 1.0, largest_move(run)), run)),
+        example=replace(
+            EXAMPLE, batching=FixedSize(100), domain=Ball(0.01), loss=example_loss(lipschitz=0.001)
+        ),
         remark="Holds for any loss whose gradients are clipped, convex or not.",
     )
 )
@@ -316,6 +334,14 @@ the batches.""",
             hoelder_gradient,
         ),
         bound=_bound_hoelder_bounded_domain,
+        example=replace(
+            EXAMPLE,
+            batching=FixedSize(100),
+            domain=Ball(0.01),
+            loss=example_loss(
+                lipschitz=0.01, smooth=None, strong=None, hoelder=0.01, hoelder_exponent=0.5
+            ),
+        ),
     )
 )
 
@@ -354,6 +380,7 @@ Regime: step <= 2/smooth.""",
             nonexpansive_step,
         ),
         bound=lambda run: Gdp(cyclic_mu(run, log_square=0.0)),
+        example=EXAMPLE,
     )
 )
 
@@ -409,6 +436,7 @@ counterexample in docs/theorems/smooth-bounded-domain.""",
             lipschitz_step,
         ),
         bound=_bound_smooth_bounded_domain,
+        example=replace(EXAMPLE, batching=FixedSize(100), domain=Ball(0.01)),
         remark="Refuted at low noise: it averages divergences over the draw of the batch "
         "(docs/theorems/smooth-bounded-domain).",
     )

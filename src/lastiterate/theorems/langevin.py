@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lastiterate.analysis.langevin import decay, linear, squared_ratio
 from lastiterate.curves.renyi import Rdp
 from lastiterate.run.facts import known
@@ -15,7 +17,13 @@ from lastiterate.theorems.diffusion_assumptions import (
     log_sobolev,
     squared_norm,
 )
-from lastiterate.theorems.theorem import Theorem, register
+from lastiterate.theorems.theorem import (
+    EXAMPLE_FULL_BATCH,
+    Theorem,
+    example_loss,
+    gibbs_example,
+    register,
+)
 
 LANGEVIN_LINEAR = register(
     Theorem(
@@ -34,6 +42,7 @@ decreasing in K. Proof: docs/theorems/langevin.""",
         latex=r"\epsilon(\alpha) = \frac{\alpha S_g^2 \eta K}{4 n^2 \sigma^2}",
         assumptions=LAST_ITERATE,
         bound=lambda run: linear(squared_ratio(run) * run.first_step * run.steps / 4),
+        example=EXAMPLE_FULL_BATCH,
         remark="The same number as composition: without isoperimetry the diffusion gives nothing "
         "more.",
     )
@@ -64,6 +73,7 @@ strong/(2 sigma^2). Proof: docs/theorems/langevin.""",
         r"c \eta K)\right)",
         assumptions=(*LAST_ITERATE, log_sobolev),
         bound=_bound_langevin_lsi,
+        example=gibbs_example(EXAMPLE_FULL_BATCH),
     )
 )
 
@@ -101,6 +111,7 @@ and only that passes the exact check. Proof: docs/theorems/langevin.""",
         r"\exp(-(2 - \eta m) \eta m K / 2)\right)",
         assumptions=(*LAST_ITERATE, everywhere, fixed_start, squared_norm),
         bound=_bound_langevin_squared_norm,
+        example=replace(EXAMPLE_FULL_BATCH, loss=example_loss(strong=1.0)),
     )
 )
 
@@ -130,5 +141,6 @@ sigma^2/lambda I). Proof: docs/theorems/langevin.""",
         r"\exp(-\lambda \eta K / 2)\right)",
         assumptions=(*LAST_ITERATE, strongly_convex, short_step, gibbs_start),
         bound=_bound_langevin_strongly_convex,
+        example=gibbs_example(EXAMPLE_FULL_BATCH),
     )
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lastiterate.analysis.delayed import averaged, delayed, delayed_blocks
 from lastiterate.analysis.restart import (
     allocated_passes,
@@ -12,6 +14,7 @@ from lastiterate.analysis.restart import (
     restarted_subsets,
 )
 from lastiterate.curves.curve import Curve
+from lastiterate.run.batching import FixedSize, Poisson, RandomAllocation
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions import (
     NOISY_STEPS,
@@ -27,7 +30,7 @@ from lastiterate.theorems.assumptions import (
     sampled_batches,
     unmeasured_smoothness,
 )
-from lastiterate.theorems.theorem import Theorem, register
+from lastiterate.theorems.theorem import EXAMPLE, Theorem, register
 
 DELAYED_SHIFTS_ALLOCATED = register(
     Theorem(
@@ -66,6 +69,7 @@ steps contract.""",
             lipschitz_step,
         ),
         bound=delayed_blocks,
+        example=replace(EXAMPLE, batching=RandomAllocation(100)),
     )
 )
 
@@ -105,6 +109,7 @@ the place.""",
             unmeasured_smoothness,
         ),
         bound=averaged,
+        example=replace(EXAMPLE, batching=FixedSize(100)),
     )
 )
 
@@ -144,6 +149,7 @@ steps contract.""",
             lipschitz_step,
         ),
         bound=delayed,
+        example=replace(EXAMPLE, batching=Poisson(0.1)),
     )
 )
 
@@ -195,6 +201,7 @@ the domain is small.""",
             lipschitz_step,
         ),
         bound=_bound_restarted_allocation_pld,
+        example=replace(EXAMPLE, batching=RandomAllocation(100)),
     )
 )
 
@@ -239,6 +246,7 @@ Source: docs/theorems/restarted-fixed-size. It holds where Theorem 3.2 of Ryffel
             unmeasured_smoothness,
         ),
         bound=restarted_subsets,
+        example=replace(EXAMPLE, batching=FixedSize(100)),
     )
 )
 
@@ -290,5 +298,6 @@ the domain is small.""",
             lipschitz_step,
         ),
         bound=_bound_restarted_poisson_pld,
+        example=replace(EXAMPLE, batching=Poisson(0.1)),
     )
 )

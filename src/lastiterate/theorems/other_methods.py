@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from lastiterate.analysis.perturbed_objective import FAILURE, last_mu, log_determinants
 from lastiterate.curves.curve import UP, Curve
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.perturbed_minimum import PerturbedObjective
 from lastiterate.curves.pld import Pld
+from lastiterate.run.batching import FullBatch, Poisson
 from lastiterate.run.facts import known
-from lastiterate.run.methods import linear_term, snapshots_of
+from lastiterate.run.losses import Logistic
+from lastiterate.run.methods import PerturbedMinimiser, VarianceReduced, linear_term, snapshots_of
+from lastiterate.run.noise import NoiseMultiplier
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions import (
     dp_accounting_installed,
@@ -18,7 +22,7 @@ from lastiterate.theorems.assumptions import (
     perturbed_objective,
     solved_objective,
 )
-from lastiterate.theorems.theorem import Assumption, Broken, Held, Theorem, register
+from lastiterate.theorems.theorem import EXAMPLE, Assumption, Broken, Held, Theorem, register
 
 
 def _bound_objective_perturbation(run: Run) -> PerturbedObjective:
@@ -63,6 +67,13 @@ docs/theorems/objective-perturbation. Regime: classifiers with a ridge.""",
         r"\text{ridge} \, \text{last_std}}",
         assumptions=(perturbed_objective, not_replace_one, solved_objective),
         bound=_bound_objective_perturbation,
+        example=replace(
+            EXAMPLE,
+            batching=FullBatch(),
+            noise=NoiseMultiplier(2.0),
+            method=PerturbedMinimiser(6, 0.3),
+            loss=Logistic(ridge=0.01),
+        ),
         remark="No steps, no clipping: the solver is exact up to a public tolerance that is paid "
         "for.",
     )
@@ -138,6 +149,13 @@ add-remove.""",
         r"multiplier } z, \quad S = \lceil T / \text{every} \rceil",
         assumptions=(snapshots_taken, not_replace_one, dp_accounting_installed),
         bound=_bound_variance_reduction,
+        example=replace(
+            EXAMPLE,
+            batching=Poisson(0.1),
+            noise=NoiseMultiplier(2.0),
+            method=VarianceReduced(10, 10.0),
+            loss=Logistic(),
+        ),
         remark="All iterates and snapshots are charged. The noise between snapshots shrinks with "
         "the way since the last.",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from lastiterate.curves.fixed_size import FixedSizeSteps
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.renyi import SampledRenyi
 from lastiterate.run.adjacency import records_moved
+from lastiterate.run.batching import BallsInBins, FixedSize, Poisson, RandomAllocation
 from lastiterate.run.facts import known
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions import (
@@ -24,7 +26,7 @@ from lastiterate.theorems.assumptions import (
     sampled_batches,
     secret_bins,
 )
-from lastiterate.theorems.theorem import Theorem, register
+from lastiterate.theorems.theorem import EXAMPLE, Theorem, register
 
 
 def strengths(run: Run) -> tuple[tuple[float, int], ...]:
@@ -81,6 +83,7 @@ rounded down to a few); zero-out. Attained by linear losses when all iterates ar
         r"bin } j} \left(\frac{\text{sensitivity}}{b \, \text{noise_std}}\right)^2",
         assumptions=(*NOISY_STEPS, secret_bins, not_replace_one),
         bound=_bound_balls_in_bins_pld,
+        example=replace(EXAMPLE, batching=BallsInBins(100)),
         remark="Holds for any loss, with momentum, and when all iterates are released.",
     )
 )
@@ -129,6 +132,7 @@ noises are rounded down to a few).""",
         r"\, b}{\text{sensitivity}}; \text{ dominating pairs of all steps composed}",
         assumptions=(*NOISY_STEPS, sampled_batches),
         bound=_bound_fixed_size_amplified,
+        example=replace(EXAMPLE, batching=FixedSize(100)),
         remark="Holds for any loss, with momentum, and when all iterates are released.",
     )
 )
@@ -161,6 +165,7 @@ docs/theorems/poisson.""",
         r"\frac{\text{noise_std}_t \, q n}{\text{sensitivity}}",
         assumptions=POISSON_STEPS,
         bound=poisson_steps,
+        example=replace(EXAMPLE, batching=Poisson(0.1)),
         remark="Holds for any loss, with momentum, and when all iterates are released.",
     )
 )
@@ -199,6 +204,7 @@ add-remove. See docs/theorems/poisson.""",
         r"\frac{\text{noise_std}_t \, q n}{\text{sensitivity}}",
         assumptions=POISSON_STEPS,
         bound=_bound_poisson_rdp,
+        example=replace(EXAMPLE, batching=Poisson(0.1)),
         remark="Holds for any loss, with momentum, and when all iterates are released.",
     )
 )
@@ -231,6 +237,7 @@ Poisson batches of that expected size.""",
         r"\frac{b}{\text{sensitivity}} \times \text{the least noise_std of pass } e",
         assumptions=(*NOISY_STEPS, fresh_blocks, not_replace_one),
         bound=allocated_passes,
+        example=replace(EXAMPLE, batching=RandomAllocation(100)),
         remark="Holds for any loss, with momentum, and when all iterates are released.",
     )
 )

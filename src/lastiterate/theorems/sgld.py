@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from lastiterate.analysis.langevin import lsi, strongly_convex_slope
 from lastiterate.analysis.shifts import allowance
 from lastiterate.curves.gaussian import Gdp
+from lastiterate.run.batching import FixedSize
 from lastiterate.run.facts import known
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions import (
@@ -26,7 +28,15 @@ from lastiterate.theorems.diffusion_assumptions import (
     STRONGLY_CONVEX,
     held_constant,
 )
-from lastiterate.theorems.theorem import Theorem, register
+from lastiterate.theorems.theorem import (
+    EXAMPLE,
+    EXAMPLE_FULL_BATCH,
+    STRONG,
+    Theorem,
+    example_loss,
+    gibbs_example,
+    register,
+)
 
 SGLD_LSI = register(
     Theorem(
@@ -48,6 +58,7 @@ n. c is given, or follows from Lemma 3.4: c = strong/(2 sigma^2). For m < n: sgl
         r"\exp\left(-\sigma^2 c \sum_k \eta_k\right)\right)",
         assumptions=(*LSI, full_batch),
         bound=lambda run: lsi(run, held_constant(run)),
+        example=gibbs_example(EXAMPLE_FULL_BATCH),
     )
 )
 
@@ -73,6 +84,7 @@ counterexample is in docs/theorems/sgld.""",
         r"\exp\left(-\sigma^2 c \sum_k \eta_k\right)\right)",
         assumptions=(*LSI, sampled_batches),
         bound=lambda run: lsi(run, held_constant(run)),
+        example=gibbs_example(replace(EXAMPLE, batching=FixedSize(100))),
         remark=REFUTED,
     )
 )
@@ -102,6 +114,7 @@ projected N(0, 2 sigma^2/lambda I).""",
         r"\exp\left(-\lambda \sum_k \eta_k / 2\right)\right)",
         assumptions=(*STRONGLY_CONVEX, full_batch),
         bound=strongly_convex_slope,
+        example=gibbs_example(EXAMPLE_FULL_BATCH),
     )
 )
 
@@ -171,6 +184,7 @@ projection.""",
         r"L}{m}",
         assumptions=(*SGLD_ALGORITHM, strongly_convex, contracting_step, counted_batches),
         bound=lambda run: Gdp(batch_mu(run)),
+        example=replace(EXAMPLE, batching=FixedSize(100), loss=example_loss(strong=STRONG)),
         remark="No amplification by sampling: the record is charged as if it were in every batch.",
     )
 )
@@ -199,6 +213,7 @@ sgld-strongly-convex-batch.""",
         r"\exp\left(-\lambda \sum_k \eta_k / 2\right)\right)",
         assumptions=(*STRONGLY_CONVEX, sampled_batches),
         bound=strongly_convex_slope,
+        example=gibbs_example(replace(EXAMPLE, batching=FixedSize(100))),
         remark=REFUTED,
     )
 )

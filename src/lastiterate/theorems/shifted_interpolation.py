@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lastiterate.analysis.blocks import merged, place_mus, place_weights
 from lastiterate.analysis.secret_blocks import (
     mean_over_bins,
@@ -9,6 +11,7 @@ from lastiterate.analysis.secret_blocks import (
     mean_over_fresh_places,
 )
 from lastiterate.curves.gaussian import Gdp, GdpMixture
+from lastiterate.run.batching import BallsInBins, Permuted, RandomAllocation, Reshuffled
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions import (
     NOISY_STEPS,
@@ -23,7 +26,7 @@ from lastiterate.theorems.assumptions import (
     secret_bins,
     secret_blocks,
 )
-from lastiterate.theorems.theorem import Theorem, register
+from lastiterate.theorems.theorem import EXAMPLE, Theorem, register
 
 SHIFTED_INTERPOLATION = register(
     Theorem(
@@ -57,6 +60,7 @@ any step; beyond 2/smooth maps expand.""",
             lipschitz_step,
         ),
         bound=lambda run: Gdp(float(place_mus(run).max())),
+        example=EXAMPLE,
     )
 )
 
@@ -94,6 +98,7 @@ random-allocation-pld.""",
             lipschitz_step,
         ),
         bound=mean_over_fresh_blocks,
+        example=replace(EXAMPLE, batching=RandomAllocation(100)),
     )
 )
 
@@ -130,6 +135,7 @@ balls-in-bins-pld.""",
             lipschitz_step,
         ),
         bound=mean_over_bins,
+        example=replace(EXAMPLE, batching=BallsInBins(100)),
     )
 )
 
@@ -168,6 +174,7 @@ the place can then be seen.""",
             lipschitz_step,
         ),
         bound=_bound_shifted_interpolation_permuted,
+        example=replace(EXAMPLE, batching=Permuted(100)),
     )
 )
 
@@ -203,5 +210,6 @@ iterates.""",
             lipschitz_step,
         ),
         bound=mean_over_fresh_places,
+        example=replace(EXAMPLE, batching=Reshuffled(100)),
     )
 )

@@ -4,6 +4,7 @@ name."""
 from __future__ import annotations
 
 import copyreg
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -13,8 +14,12 @@ from lastiterate.curves.curve import Curve
 from lastiterate.curves.lower_bound import LowerBound
 from lastiterate.errors import InputError
 from lastiterate.run.adjacency import one_by_one
-from lastiterate.run.facts import Evidence, Fact, known, weakest
+from lastiterate.run.batching import Cyclic, FullBatch
+from lastiterate.run.facts import Evidence, Fact, LossFacts, known, weakest
+from lastiterate.run.losses import Abstract
+from lastiterate.run.noise import Langevin
 from lastiterate.run.run import Run, check_described
+from lastiterate.run.step_sizes import Constant, GaussianStart
 
 Kind = Literal["upper", "lower", "exact", "claimed"]
 Family = Literal["last iterate", "sampling", "composition"]
@@ -55,8 +60,9 @@ class Theorem:
     what the bound charges for. ``statement``: a title, an empty line, then the theorem in full with
     its source and the limits of its regime. ``formula`` and ``latex``: the bound as plain text and
     for pages. ``bound`` is called only where all assumptions hold; it returns a ``LowerBound`` for
-    ``lower`` theorems and a ``Curve`` for all others. ``remark``: one sentence for those who choose
-    a run.
+    ``lower`` theorems and a ``Curve`` for all others. ``example``: a run on which all assumptions
+    hold, for its picture, its page and its tests. ``remark``: one sentence for those who choose a
+    run.
 
     **Guarantee:** a theorem names its methods (``Assumption.of_method``): it says nothing of a
     method that it does not know.
@@ -71,6 +77,7 @@ class Theorem:
     latex: str
     assumptions: tuple[Assumption, ...]
     bound: Callable[[Run], Curve | LowerBound]
+    example: Run
     remark: str = ""
 
     @property
@@ -89,6 +96,36 @@ class Theorem:
                 f"{self.name}: a theorem must say which methods it speaks of, such as noisy_steps"
             )
 
+
+# Runs from which the examples of theorems are made.
+
+
+def example_loss(**change: float | None) -> Abstract:
+    """A convex loss with a Lipschitz and a smoothness constant of 1, but for what ``change`` says."""
+    return Abstract(LossFacts(**({"lipschitz": 1.0, "smooth": 1.0, "strong": 0.0} | change)))
+
+
+STRONG = 0.02
+"""The strong convexity of strongly convex examples."""
+EXAMPLE = Run(
+    n=1000,
+    steps=1000,
+    step_size=Constant(0.5),
+    noise=Langevin(0.01),
+    batching=Cyclic(100),
+    loss=example_loss(),
+)
+"""A convex loss, 10 blocks in a public order, a fixed start, no domain."""
+EXAMPLE_FULL_BATCH = replace(EXAMPLE, batching=FullBatch(), noise=Langevin(0.01 / 3))
+
+
+def gibbs_example(run: Run) -> Run:
+    """``run`` on a strongly convex loss, from the start N(0, 2 sigma^2 / strong)."""
+    start = GaussianStart(math.sqrt(2 * run.temperature / STRONG))
+    return replace(run, loss=example_loss(strong=STRONG), start=start)
+
+
+# The table.
 
 _REGISTERED: dict[str, Theorem] = {}
 TABLE: Mapping[str, Theorem] = MappingProxyType(_REGISTERED)

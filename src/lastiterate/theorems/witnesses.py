@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -24,6 +25,7 @@ from lastiterate.analysis.witnesses import (
     tree,
 )
 from lastiterate.curves.lower_bound import Largest, LowerBound, MixturePair
+from lastiterate.run.batching import FixedSize
 from lastiterate.run.facts import known
 from lastiterate.run.run import Run
 from lastiterate.run.validation import Array
@@ -43,7 +45,14 @@ from lastiterate.theorems.assumptions import (
     strongly_convex,
 )
 from lastiterate.theorems.diffusion_assumptions import LANGEVIN_PAPER, LAST_ITERATE
-from lastiterate.theorems.theorem import Theorem, register
+from lastiterate.theorems.theorem import (
+    EXAMPLE,
+    EXAMPLE_FULL_BATCH,
+    STRONG,
+    Theorem,
+    example_loss,
+    register,
+)
 
 
 def _bound_langevin_lower_bound(run: Run) -> MixturePair:
@@ -83,6 +92,7 @@ allow, without the allowance of upper bounds for floating-point sums. Proof: doc
             short_step,
         ),
         bound=_bound_langevin_lower_bound,
+        example=replace(EXAMPLE_FULL_BATCH, loss=example_loss(strong=STRONG)),
     )
 )
 
@@ -244,6 +254,7 @@ distinguish. Source: docs/theorems/linear-witness.""",
             public_curvature,
         ),
         bound=_bound_linear_witness,
+        example=replace(EXAMPLE, batching=FixedSize(100)),
         remark="The worst loss with these constants, not necessarily yours.",
     )
 )
@@ -378,6 +389,7 @@ docs/theorems/quadratic-witness.""",
             public_curvature,
         ),
         bound=_bound_quadratic_witness,
+        example=EXAMPLE,
         remark="The worst loss with these constants, not necessarily yours.",
     )
 )
