@@ -20,8 +20,8 @@ test-exhaustive: $(VENV)/installed-test
 	LASTITERATE_EXHAUSTIVE=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(VENV)/installed-test
-	$(BIN)/ruff check src tests benchmarks docs tools
-	$(BIN)/ruff format --check src tests benchmarks docs tools
+	$(BIN)/ruff check src tests benchmarks docs tools checker
+	$(BIN)/ruff format --check src tests benchmarks docs tools checker
 	$(BIN)/pyright --threads 2 --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 	$(BIN)/python tools/check_commits.py

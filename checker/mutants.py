@@ -1,6 +1,6 @@
 """Mutants of either program's formulas: how many does the other one notice?
 
-    nice python checker/mutants.py [COUNT] [SEED]
+    nice python checker/mutants.py [COUNT] [SEED] [both|checker|lastiterate]
 
 A mutant changes one operator or one constant of one formula. Where that moves an epsilon of the
 panel (true certificates of the corpus) by more than 1 %, it counts, and it is caught where the two
@@ -73,9 +73,7 @@ def sites(tree: ast.AST) -> list[ast.AST]:
     for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef):
             for node in ast.walk(function):
-                if isinstance(node, ast.BinOp) and type(node.op) in SWAPS:
-                    found.append(node)
-                elif (
+                if (isinstance(node, ast.BinOp) and type(node.op) in SWAPS) or (
                     isinstance(node, ast.Constant)
                     and type(node.value) in (int, float)
                     and node.value
@@ -120,6 +118,7 @@ def main() -> None:
     """Draw mutants of both programs, alternately, and count."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 200
     rng = random.Random(int(sys.argv[2]) if len(sys.argv) > 2 else 0)
+    side = sys.argv[3] if len(sys.argv) > 3 else "both"
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder)
         shutil.copytree(HERE.parent / "src", base / "theirs")
@@ -134,7 +133,7 @@ def main() -> None:
         print(f"{len(agree)} of {len(stated)} certificates of the panel agree", flush=True)
         tally = {"drawn": 0, "moved": 0, "caught": 0}
         for place in range(count):
-            mine = place % 2 == 0
+            mine = side == "checker" or (side == "both" and place % 2 == 0)
             path = rng.choice(ours if mine else theirs)
             text = path.read_text()
             changed = mutated(text, rng)

@@ -34,19 +34,25 @@ WHITE = (li.PrivateMean(20.0, 1.0), li.PrivateCovariance(25.0))
 
 def run(**changed):
     """A run with usual fields, but for what is changed."""
-    usual = dict(n=1000, steps=50, step_size=0.5, loss=LOGISTIC, noise=li.NoiseMultiplier(6.0))
+    usual = {
+        "n": 1000,
+        "steps": 50,
+        "step_size": 0.5,
+        "loss": LOGISTIC,
+        "noise": li.NoiseMultiplier(6.0),
+    }
     return li.Run(**{**usual, **changed})
 
 
 def gibbs(loss, step, std, strong):
     """Langevin noise with the start that the strongly convex theorems ask for."""
     temperature = step * std**2 / 2
-    return dict(
-        loss=loss,
-        step_size=step,
-        noise=li.GradientNoise(std),
-        start=li.GaussianStart((2 * temperature / strong) ** 0.5),
-    )
+    return {
+        "loss": loss,
+        "step_size": step,
+        "noise": li.GradientNoise(std),
+        "start": li.GaussianStart((2 * temperature / strong) ** 0.5),
+    }
 
 
 def specifications():
@@ -474,8 +480,7 @@ def hashed(body):
 
 
 def false_ones(name, body):
-    """(name, what was changed, the certificate) of some changes that may make a certificate false.
-    """
+    """(name, what was changed, the certificate) of changes that may make a certificate false."""
 
     def changed(what, edit):
         other = copy.deepcopy(body)
@@ -538,7 +543,7 @@ def main():
     for old in folder.glob("*.json"):
         old.unlink()
     index, seen = {}, {}
-    for place, (name, theorem, described, delta) in enumerate(specifications()):
+    for _place, (name, theorem, described, delta) in enumerate(specifications()):
         try:
             body = issued(theorem, described, delta)
         except Exception as error:

@@ -110,7 +110,7 @@ def ledger(path, mu=0.5, budget=1.0, changed=None):
     curve, costs = json.dumps({"type": "Gdp", "mu": mu}), json.dumps([int(mu * mu * 2**40) + 1, 0])
     line = [1, "t", "d", "p", "r", curve, costs, "2026-01-01"]
     tied = chain("", *line)
-    names = "number token dataset purpose run curve costs day".split()
+    names = ["number", "token", "dataset", "purpose", "run", "curve", "costs", "day"]
     fields = {
         **dict(zip(names, line, strict=True)),
         "chain": tied,

@@ -1,5 +1,4 @@
-"""Whole certificates, as the library issues them today, hold: all deltas, and an exchanged record.
-"""
+"""Whole certificates, as the library issues them, hold: all deltas, and an exchanged record."""
 
 import json
 

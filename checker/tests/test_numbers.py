@@ -105,8 +105,7 @@ def test_a_mixture_of_shifts_is_its_closed_form():
 
 
 def best_by_search(c, s, v):
-    """mu^2 by trying which stretches are pooled: the least over all cuts that keep distances >= 0.
-    """
+    """mu^2 by trying which stretches are pooled: the least over cuts that keep distances >= 0."""
     steps, best = len(c), math.inf
     after = [math.prod(c[t + 1 :]) for t in range(steps)]
     for cuts in itertools.product((False, True), repeat=steps - 1):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
@@ -318,10 +319,8 @@ def others(report: Report, stored: dict[str, Any], curve: Curve, delta: float) -
 def alternatives(stored: dict[str, Any], adjacency: str | None):
     """Curves of a certificate's subject by the theorem that it names first, then by any other."""
     for split in (False, True) if adjacency == "replace-one" and "run" in stored else (False,):
-        try:
+        with contextlib.suppress(Fails, NotCovered, NotImplementedError):
             yield curve_of(stored, adjacency, [], split)
-        except (Fails, NotCovered, NotImplementedError):
-            pass
     if "run" in stored:
         for _, curve in by_any(stored["run"], adjacency, stored.get("at_least", "ENFORCED"), CHEAP):
             yield curve

@@ -8,6 +8,7 @@ logarithms; what is computed from them is raised by ``UP``.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -94,10 +95,8 @@ def restarted(
     """The best restarts for several failures, and none at all: composition of all sampled steps."""
     found: list[Curve] = []
     best_size, last = math.inf, None
-    try:
+    with contextlib.suppress(NotCovered):
         found.append(curve(run, 0, 1.0, 0.0))
-    except NotCovered:
-        pass
     for failure in FAILURES:
         tail = Tail(run, failure / 2, every)
         if last is not None and np.array_equal(last, tail.c) and every > 1:

@@ -11,6 +11,7 @@ so that every operation is good to 2^-53 relatively; ``raised`` covers all of th
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 
@@ -348,9 +349,7 @@ def grouped(
         else range(reached + 1)
     )
     edges = [reached - place for place in reversed(list(from_end))]
-    found = [
-        (math.fsum(weights[a:b]), a, b - 1) for a, b in zip(edges[:-1], edges[1:], strict=True)
-    ]
+    found = [(math.fsum(weights[a:b]), a, b - 1) for a, b in itertools.pairwise(edges)]
     if reached < weights.size:
         found.append((math.fsum(weights[reached:]), 0, -1))
     return found
