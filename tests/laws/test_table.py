@@ -5,42 +5,21 @@ import itertools
 import math
 from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.analysis.blocks import place_mus
+from lastiterate.analysis.blocks import place_mus, short_steps
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, match
+from oracles.drawn import about
 from oracles.gaussian import exact_mu, hidden_place_delta, mixture_delta
 from tiers import size
 
 UPPER = [theorem.name for theorem in TABLE.values() if theorem.kind == "upper"]
-SECRET = {"composition-gdp", "shifted-interpolation-permuted", "sgld-strongly-convex-batch"}
-POISSON = {"poisson-rdp", "poisson-pld", "restarted-poisson-pld", "delayed-shifts-poisson"}
-# exact mixtures: test_poisson, test_restarted, test_delayed_shifts
-SAMPLED_PAIR = {"fixed-size-amplified", "restarted-fixed-size", "delayed-shifts-fixed-size"}
-# test_fixed_size, test_restarted_fixed_size, test_delayed_shifts
-ALLOCATED = {
-    "random-allocation-pld",
-    "shifted-interpolation-allocated",
-    "restarted-allocation-pld",
-    "delayed-shifts-allocated",
-}
-# against exact laws in test_random_allocation, test_allocated, test_restarted
-BINS = {"balls-in-bins-pld", "shifted-interpolation-bins"}  # monotone in test_balls_in_bins
-ROUGH = {
-    "lipschitz-bounded-domain",
-    "hoelder-bounded-domain",
-}  # constants that are not drawn here: test_bounded_domain
-OTHER_NOISE = {
-    "objective-perturbation",
-    "variance-reduction",
-    "correlated-gdp",
-}  # each has a file of tests
-SAMPLED = {"composition-gdp", "sgld-strongly-convex-batch"}
 
 
 def loss(sensitivity, smooth, lowest, rng):
@@ -130,12 +109,9 @@ def test_blocks_in_public_order():
                 tight[name] += curve.mu <= mu * (1 + 1e-9)
             else:
                 assert curve.delta(1.0) >= Gdp(mu).delta(1.0) * (1 - 1e-9)
-    bounded = {
-        name for name in UPPER if "bounded_domain" in {a.name for a in TABLE[name].assumptions}
-    }
-    secret = {"shifted-interpolation-permuted", "shifted-interpolation-reshuffled", *POISSON, *BINS}
-    secret |= {*SAMPLED_PAIR, *ALLOCATED, *OTHER_NOISE}
-    assert {name for name in UPPER if met[name] >= 20} == set(UPPER) - bounded - secret, met
+    starts = li.Fixed(), li.GaussianStart(math.sqrt(0.5))
+    wanted = about(li.FullBatch, li.Cyclic, starts=starts, strong=1.0)
+    assert {name for name in UPPER if met[name] >= 20} == wanted, met
     assert (
         tight["shifted-interpolation"] > 100
         and tight["composition-gdp"] > 35
@@ -163,6 +139,16 @@ def test_a_short_block_is_followed_on_its_own():
     assert (place_mus(permuted) == place_mus(run)).all()
 
 
+def test_every_short_block_counts_as_short():
+    """Whichever blocks of a pass hold fewer records than the divisor, not only the last one."""
+    strided = SimpleNamespace(divisor=lambda n: 4.0, block_sizes=lambda n: np.array([4, 3, 3]))
+    assert short_steps(strided, 10, 5).tolist() == [False, True, True, False, True]
+    assert short_steps(li.Cyclic(4), 10, 5).tolist() == [False, False, True, False, False]
+    assert (
+        not short_steps(li.Cyclic(5), 10, 5).any() and not short_steps(li.FullBatch(), 3, 2).any()
+    )
+
+
 def test_one_secret_permutation():
     """All records alike, or the others' order in plain sight: the exact mixture over the record's
     place."""
@@ -183,11 +169,7 @@ def test_one_secret_permutation():
                 met[name] += 1
                 assert curve.delta(epsilon) >= true - 1e-6, (name, run, hessians)
                 near = max(near, true / curve.delta(epsilon) if true > 1e-4 else 0.0)
-    assert (
-        set(met)
-        == {"composition-gdp", "shifted-interpolation-permuted", "sgld-strongly-convex-batch"}
-        and near > 0.98
-    )
+    assert set(met) == about(li.Permuted) and near > 0.98
 
 
 def test_secret_bins():
@@ -216,11 +198,7 @@ def test_secret_bins():
             for name, curve in uppers(run):
                 met[name] += 1
                 assert curve.delta(epsilon) >= true - 1e-6, (name, run, hessians)
-    assert (
-        set(met) <= {"composition-gdp", *BINS}
-        and met["shifted-interpolation-bins"] == met["composition-gdp"]
-    )
-    assert met["balls-in-bins-pld"] > 10
+    assert set(met) == about(li.BallsInBins) and min(met.values()) > 10
 
 
 def test_a_crowded_bin_has_more_curvature():
@@ -275,9 +253,7 @@ def test_batches_drawn_afresh():
                 met[name] += 1
                 assert curve.delta(epsilon) >= true - 1e-5, (name, run, hessians)
                 near = max(near, true / curve.delta(epsilon) if true > 1e-4 else 0.0)
-    assert (
-        set(met) == {"composition-gdp", "sgld-strongly-convex-batch", *SAMPLED_PAIR} and near > 0.98
-    )
+    assert set(met) == about(li.FixedSize) and near > 0.98
 
 
 def changed(run, rng):
@@ -362,7 +338,11 @@ def test_every_upper_bound_is_monotone():
     """Less noise, more sensitivity, less curvature, more steps, a larger domain, fewer records: no
     smaller bound."""
     rng, met = np.random.default_rng(75), Counter()
-    rows = [name for name in UPPER if name not in SAMPLED_PAIR]
+    starts = li.Fixed(), li.GaussianStart(math.sqrt(0.5))
+    domains = li.domains.Everywhere(), li.domains.Ball(1.0)
+    listed = li.FullBatch, li.Cyclic, li.Permuted, li.Reshuffled
+    # sampled batches, which take longer, have files of their own
+    rows = set().union(*(about(*listed, domain=d, starts=starts, strong=1.0) for d in domains))
     kinds = [
         li.Cyclic,
         lambda b: li.FullBatch(),
@@ -392,7 +372,7 @@ def test_every_upper_bound_is_monotone():
                         name,
                         run,
                     )
-    for name in set(UPPER) - POISSON - ROUGH - BINS - ALLOCATED - OTHER_NOISE - SAMPLED_PAIR:
+    for name in rows:
         seen = {what for other, what in met if other == name}
         gibbs = any(a.name in ("gibbs_start", "log_sobolev") for a in TABLE[name].assumptions)
         assert {"sensitivity", "steps"} | (set() if gibbs else {"noise"}) <= seen, name

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import product
 
 import numpy as np
 
@@ -21,17 +22,45 @@ from oracles.executed import deltas, law
 EPSILONS = (0.0, 0.4, 1.0, 2.5)
 MOST_WAYS, MOST_POINTS = 5_000, 3_000_000
 INDEPENDENT = (li.BallsInBins, li.RandomAllocation, li.Poisson)
+
+
+EVERYWHERE, FIXED = li.domains.Everywhere(), li.Fixed()
+
+
+def about(*kinds, domain=EVERYWHERE, starts=(FIXED,), strong=0.5):
+    """The names of upper theorems that apply to quadratics, sensitivity stated, of one of these
+    batchings."""
+    facts = li.LossFacts(sensitivity=1.0, smooth=1.0, strong=strong)
+    return {
+        theorem.name
+        for theorem in TABLE.values()
+        for kind, start in product(kinds, starts)
+        if theorem.kind == "upper"
+        and isinstance(
+            match(
+                theorem,
+                li.Run(
+                    n=6,
+                    steps=7,
+                    step_size=li.Constant(0.5),
+                    noise=li.Langevin(0.5),
+                    batching=kind.of_size(6, 2),
+                    domain=domain,
+                    start=start,
+                    loss=li.Abstract(facts),
+                ),
+            ),
+            Applies,
+        )
+    }
+
+
 THROUGH_ABSENCE = {
-    "balls-in-bins-pld",
-    "random-allocation-pld",
-    "restarted-allocation-pld",
-    "restarted-poisson-pld",
-    "delayed-shifts-poisson",
-    "delayed-shifts-allocated",
-    "poisson-pld",
-    "poisson-rdp",
+    theorem.name
+    for theorem in TABLE.values()
+    if "not_replace_one" in {asked.name for asked in theorem.assumptions}
 }
-"""Rows whose replace-one goes through the record's absence: its gradient must be bounded, so it has
+"""Theorems whose replace-one goes through the record's absence: its gradient must be bounded, so it has
 no curvature."""
 
 
@@ -58,11 +87,9 @@ def ways(run) -> float:
 def batching(kind, rng, n):
     if kind is li.FullBatch:
         return kind()
-    return (
-        li.Poisson(float(rng.uniform(0.1, 0.9)))
-        if kind is li.Poisson
-        else kind(int(rng.integers(1, n + 1)))
-    )
+    if kind is li.Poisson:
+        return li.Poisson(float(rng.uniform(0.1, 0.9)))
+    return kind(int(rng.integers(1, n + 1)))
 
 
 def draw(kind, rng):

@@ -56,7 +56,7 @@ def test_the_sampler_draws_as_its_reference(kind: Any) -> None:
         np.testing.assert_array_equal(drawn, known)
     if batching.drawn != "each step":
         assert (drawn.sum(1) == 1).all() and (known.sum(1) == 1).all()  # once in every pass
-    if batching.sizes == "last shorter":
+    if batching.block_sizes(N) is not None:
         np.testing.assert_array_equal(drawn.sum(2), known.sum(2))
     far = 6 * np.sqrt(0.5 / PASSES)  # six standard deviations of a difference of frequencies
     np.testing.assert_allclose(drawn.mean(0), known.mean(0), atol=far)

@@ -214,7 +214,7 @@ def _unit_mus(c: float, steps: int, blocks: int, diameter: float) -> Array:
 
 
 MOST_WORK = 2_000_000
-"""Steps times places up to which a constant schedule with a short block is followed block by block;
+"""Steps times places up to which a constant schedule with short blocks is followed block by block;
 a fiftieth of it where restarts are searched as well."""
 
 
@@ -240,9 +240,10 @@ def place_mus(run: Run, shares: tuple[float, float] | None = None) -> Array:
         unit = _unit_mus(any_block, run.steps, run.blocks, diameter / s) * (s / eta)
         work = run.steps * run.blocks * (50 if math.isfinite(diameter) else 1)
         if whole < any_block and work <= MOST_WORK:  # both bounds hold for every place
-            unit = np.minimum(
-                unit, _unit_by_block(whole, any_block, s, eta, run.steps, run.blocks, diameter)
+            by_block = _unit_by_block(
+                whole, any_block, s, eta, run.steps, run.n, run.batching, diameter
             )
+            unit = np.minimum(unit, by_block)
         std = run.first_noise
         return unit / std if std > 0 else np.where(unit > 0, np.inf, 0.0)
     eta = run.step_sizes
@@ -252,29 +253,44 @@ def place_mus(run: Run, shares: tuple[float, float] | None = None) -> Array:
 
 
 def full_map(run: Run) -> StepMap:
-    """What is known about the map of a full block; all that is known about a short last one is
-    ``step_map(run)``."""
-    curvature = step_map(run, (1.0, 1.0) if run.batching.sizes == "last shorter" else None)
+    """Return what is known about the map of a full block; of shorter ones ``step_map(run)`` is."""
+    cut = run.batching.block_sizes(run.n) is not None
+    curvature = step_map(run, (1.0, 1.0) if cut else None)
     assert curvature is not None
     return curvature
+
+
+def short_steps(batching: Batching, n: int, steps: int) -> NDArray[np.bool_]:
+    """Whether the block of every step holds fewer records than the divisor; shape (steps,)."""
+    sizes = batching.block_sizes(n)
+    assert sizes is not None  # of blocks that are cut from an order
+    return (sizes < batching.divisor(n))[np.arange(steps) % sizes.size]
 
 
 def block_constants(run: Run) -> Array:
     """The Lipschitz constant of every step, its proximal map included; shape (steps,)."""
     short, c = step_map(run), full_map(run).lipschitz_each(run.step_sizes)
     assert short is not None
-    last = slice(run.blocks - 1, None, run.blocks)
-    c[last] = short.lipschitz_each(run.step_sizes[last])
+    at = short_steps(run.batching, run.n, run.steps)
+    c[at] = short.lipschitz_each(run.step_sizes[at])
     return c * shrinkage(run, run.step_sizes)
 
 
 @lru_cache(maxsize=64)
 def _unit_by_block(
-    full: float, last: float, s: float, eta: float, steps: int, blocks: int, diameter: float
+    full: float,
+    short: float,
+    s: float,
+    eta: float,
+    steps: int,
+    n: int,
+    batching: Batching,
+    diameter: float,
 ) -> Array:
-    """mu at noise std 1 for a constant schedule whose last block has its own Lipschitz constant."""
-    c = np.where(np.arange(steps) % blocks == blocks - 1, last, full)
-    return _each_place(c, np.full(steps, s), np.full(steps, eta * eta), blocks, diameter)
+    """mu at noise std 1 for a constant schedule whose short blocks have a constant of their own."""
+    c = np.where(short_steps(batching, n, steps), short, full)
+    v = np.full(steps, eta * eta)
+    return _each_place(c, np.full(steps, s), v, batching.blocks(n), diameter)
 
 
 def _each_place(c: Array, s: Array, v: Array, blocks: int, diameter: float) -> Array:

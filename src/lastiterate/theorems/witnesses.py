@@ -271,11 +271,9 @@ def witness_mus(run: Run) -> Array:
     everywhere_alike = _mus(run, np.full(run.blocks, ridge + inside))
     if inside == 0 or run.shares[0] == 1:
         return everywhere_alike
-    sizes, shares = run.batching.block_sizes(run.n), np.ones(run.blocks)
-    shares[-1] = run.shares[0]
-    if sizes is not None:
-        shares = sizes / run.divisor
-    in_records = _mus(run, ridge + inside * shares)
+    sizes = run.batching.block_sizes(run.n)
+    assert sizes is not None  # curvature in records needs batches of public sizes
+    in_records = _mus(run, ridge + inside * (sizes / run.divisor))
     both = np.concatenate((in_records, everywhere_alike))
     if run.batching.drawn == "once" and both.min() < 0 < both.max():
         return np.zeros(
