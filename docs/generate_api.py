@@ -1,16 +1,40 @@
-"""The reference pages: every public name, and every command, made when the documentation is built
-(an mkdocs hook).
+"""The reference pages, made when the documentation is built (an mkdocs hook): every public name,
+every command and every error message.
 
 Names come from ``__all__`` of the packages, texts from their docstrings (mkdocstrings) and from the
-commands' own help.
+commands' own help; error messages come from the calls of ``InputError`` in the sources.
 """
 
 from __future__ import annotations
 
+import ast
 import inspect
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
+
+SOURCES = Path(__file__).parents[1] / "src" / "lastiterate"
+ROOMS = {
+    "data": "Data files and schemas",
+    "features": "Public maps",
+    "cli": "Command line",
+    "run": "Describing a run",
+    "accounting": "Accounting",
+    "theorems": "Theorems",
+    "curves": "Curves",
+    "planning": "Plans",
+    "release": "Training, model folders, units, forgetting",
+    "engine": "Losses, optimisers, execution",
+    "torch": "PyTorch modules",
+    "estimators": "Estimators",
+    "ledger": "Ledgers",
+    "audit": "Audits",
+    "report": "Reports and exports",
+    "bayes": "Posterior samples",
+}
+"""Folders of the sources with the titles of their error messages."""
 
 PAGES = {
     "run": (
@@ -151,7 +175,11 @@ def pages() -> dict[str, str]:
         path = home(name, value)
         public = f"li.{name.removeprefix('lastiterate.')}" if name.count(".") == 1 else name
         blocks[page_of(path)].setdefault(path, public)  # the first, shortest name counts
-    made = {"reference/index.md": index(blocks), "reference/command-line.md": command_line()}
+    made = {
+        "reference/index.md": index(blocks),
+        "reference/command-line.md": command_line(),
+        "reference/errors.md": error_messages(),
+    }
     for page, (title, about, _) in PAGES.items():
         parts = [f"# {title}", about]
         # names of one module stand together, the run itself first
@@ -172,6 +200,7 @@ def index(blocks: dict[str, dict[str, str]]) -> str:
         "\n".join(
             [
                 "- [Command line](command-line.md): every command with its options",
+                "- [Error messages](errors.md): every rule with its remedy",
                 *(
                     f"- [{title}]({page}.md): {about}"
                     for page, (title, about, _) in PAGES.items()
@@ -199,8 +228,9 @@ def command_line() -> str:
     group: Any = typer.main.get_command(app)
     parts = [
         "# Command line",
-        "Exit codes: 0 done, 1 a claim does not hold (verify, audit), 2 bad input. Constants "
-        "given as flags are `ASSUMED` facts ([glossary](../glossary.md)).",
+        "`lastiterate COMMAND --help` prints the same. [Exit codes and environment "
+        "variables](environment.md) are the same for all commands. A constant that you give by an "
+        "option is an `ASSUMED` fact ([glossary](../glossary.md)).",
     ]
     commands = [
         (name, command)
@@ -214,16 +244,83 @@ def command_line() -> str:
     ]
     for name, command in commands:
         rows = [
-            f"| `{' '.join([*option.opts, *option.secondary_opts])}` | "
-            f"{cell(getattr(option, 'help', '') or '')} |"
+            f"| `{' '.join([*option.opts, *option.secondary_opts])}` | {kind_of(option)} | "
+            f"{default_of(option)} | {cell(getattr(option, 'help', '') or '')} |"
             for option in command.params
             if not getattr(option, "hidden", False)
         ]
         parts += [
             f"## lastiterate {name}",
             cell(command.help or ""),
-            "\n".join(["| argument or option | meaning |", "|---|---|", *rows]),
+            "\n".join(
+                ["| argument or option | type | default | meaning |", "|---|---|---|---|", *rows]
+            ),
         ]
+    return "\n\n".join(parts) + "\n"
+
+
+def kind_of(option: Any) -> str:
+    """Return the type of an argument or option in a word."""
+    if getattr(option, "is_flag", False):
+        return "switch"
+    kind = getattr(option, "type_descriptor", None)
+    kind = option.type if kind is None else kind.annotation
+    return str(kind.__name__ if isinstance(kind, type) else getattr(kind, "name", kind)).lower()
+
+
+def default_of(option: Any) -> str:
+    """Return the default of an argument or option, as a cell."""
+    if option.required:
+        return "required"
+    value = option.default
+    if value is None or value is False or callable(value) or "Sentinel" in type(value).__name__:
+        return ""
+    return f"`{cell(str(value))}`"
+
+
+def read_text(node: ast.expr) -> str:
+    """Return the text of an expression, with ... for all that is computed."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=parts):
+            return "".join(read_text(part) for part in parts)
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return read_text(left) + read_text(right)
+        case _:
+            return "..."
+
+
+@cache
+def read_errors() -> dict[str, list[tuple[str, str, str]]]:
+    """Return argument, rule and remedy of every ``InputError`` in the sources, by folder."""
+    found: dict[str, set[tuple[str, str, str]]] = {room: set() for room in ROOMS}
+    for room in ROOMS:
+        for file in sorted((SOURCES / room).rglob("*.py")):
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                name = getattr(node, "func", None)
+                if not isinstance(node, ast.Call) or getattr(name, "id", "") != "InputError":
+                    continue
+                parts = [read_text(each) for each in node.args]
+                if len(parts) < 2 or "..." in (parts[0].strip(), parts[1].strip()):
+                    continue
+                found[room].add((parts[0], parts[1], parts[3] if len(parts) > 3 else ""))
+    return {room: sorted(rows) for room, rows in found.items()}
+
+
+def error_messages() -> str:
+    """Return the page of every error message that names its argument and rule in the sources."""
+    parts = [
+        "# Error messages",
+        "An error is one sentence: the argument, the rule that it breaks, the value that you gave, "
+        "and a remedy. The command line shows the option in place of the argument and ends with "
+        "exit code 2. `...` represents a value. [Troubleshooting](../guides/troubleshooting.md) "
+        "explains the most frequent ones.",
+    ]
+    for room, rows in read_errors().items():
+        table = [f"| {cell(a)} | {cell(rule)} | {cell(remedy)} |" for a, rule, remedy in rows]
+        head = ["| argument | rule | remedy |", "|---|---|---|"]
+        parts += [f"## {ROOMS[room]}", "\n".join([*head, *table])] if table else []
     return "\n\n".join(parts) + "\n"
 
 
@@ -235,7 +332,11 @@ def cell(text: str) -> str:
 def on_config(config: Any) -> Any:
     """Put the generated pages into the section Reference, behind the glossary."""
     section = next(part["Reference"] for part in config.nav if "Reference" in part)
-    titles = {"command-line": "Command line", "index": "Every name"}
+    titles = {
+        "command-line": "Command line",
+        "index": "Python: every name",
+        "errors": "Error messages",
+    }
     section += [
         {PAGES[page][0] if page in PAGES else titles[page]: f"reference/{page}.md"}
         for page in (path.split("/")[1].removesuffix(".md") for path in pages())

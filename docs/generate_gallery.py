@@ -76,7 +76,7 @@ def overview() -> str:
 
 
 def on_config(config: Any) -> Any:
-    """Put the gallery behind the tutorial."""
+    """Put the gallery behind the tutorials."""
     config.nav.insert(
         2, {"Gallery": ["gallery/index.md", *(f"gallery/{name}.md" for name in names())]}
     )

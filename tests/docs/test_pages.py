@@ -15,9 +15,20 @@ PAGES = sorted(
         *(ROOT / "docs").rglob("*.md"),
         ROOT / "README.md",
         ROOT / "CONTRIBUTING.md",
+        ROOT / "SECURITY.md",
+        ROOT / "CODE_OF_CONDUCT.md",
         ROOT / "benchmarks" / "RESULTS.md",
     ]
 )
+GENERATED = {
+    "support.md",
+    "gallery/index.md",
+    "table/index.md",
+    "reference/index.md",
+    "reference/command-line.md",
+    "reference/errors.md",
+}
+"""Pages that hooks make while the documentation is built."""
 PLACEHOLDERS = (
     "docs/theorems/NAME.md",
     "src/lastiterate/theorems/NAME.py",
@@ -76,8 +87,12 @@ def test_names_on_a_page_exist(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_on_a_page_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        where = page.parent / target
+        made = where.resolve().is_relative_to(ROOT / "docs") and (
+            str(where.resolve().relative_to(ROOT / "docs")) in GENERATED
+        )
         if not target.startswith("http"):
-            assert (page.parent / target).exists(), target
+            assert made or where.exists(), target
 
 
 def test_commands_on_pages_exist():
@@ -112,7 +127,7 @@ def test_every_version_of_the_changelog_has_sections():
 
 def test_pages_that_are_shipped_are_no_larger_than_they_say():
     readme = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
-    assert len(readme) <= 120
+    assert len(readme) <= 90
     shown = (ROOT / "docs" / "assets" / "example-report.html").read_text(encoding="utf-8")
     assert (
         "Verified" in shown and "Trained by" in shown and "://" not in shown.split("report-data")[0]

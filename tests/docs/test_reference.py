@@ -96,7 +96,36 @@ def test_the_command_line_is_in_the_reference():
         "ledger make",
     ):
         assert f"## lastiterate {command}\n" in text
-    assert "| `--epsilon` | the privacy budget |" in text
+    assert re.search(r"^\| `--epsilon` \| float \| required \| \w.* \|$", text, re.MULTILINE)
+    assert re.search(r"^\| `--delta` \| \w+ \| `auto` \|", text, re.MULTILINE)
+
+
+def test_error_messages_are_in_the_reference():
+    rows = GENERATOR.read_errors()
+    assert all(rows.values()), "every folder raises errors"
+    assert sum(map(len, rows.values())) > 500
+    text = GENERATOR.error_messages()
+    assert all(f"## {title}\n" in text for title in GENERATOR.ROOMS.values())
+
+
+def test_exit_codes_and_variables_are_in_the_reference():
+    page = (ROOT / "docs" / "reference" / "environment.md").read_text(encoding="utf-8")
+    sources = [file.read_text("utf-8") for file in (ROOT / "src" / "lastiterate").rglob("*.py")]
+    used = set(re.findall(r"LASTITERATE_[A-Z_]+", "\n".join(sources)))
+    assert used == set(re.findall(r"LASTITERATE_[A-Z_]+", page))
+    assert [int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)] == [
+        *(0, 1, 2, 130, 141)
+    ]
+
+
+def test_troubleshooting_quotes_messages_that_exist():
+    page = (ROOT / "docs" / "guides" / "troubleshooting.md").read_text(encoding="utf-8")
+    sources = [file.read_text("utf-8") for file in (ROOT / "src" / "lastiterate").rglob("*.py")]
+    text = " ".join("\n".join(sources).replace('"\n', " ").split())
+    quoted = re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
+    pieces = [piece.strip(" ,") for line in quoted for piece in line.split("...")]
+    assert len(quoted) > 20
+    assert not [piece for piece in pieces if piece and piece not in text]
 
 
 def test_the_glossary_has_the_words_of_descriptions():
