@@ -1,7 +1,7 @@
 """Two sizes of the same tests: what ``make test`` draws, and what ``make test-exhaustive`` draws.
 
 The exhaustive tier is the same files with ``LASTITERATE_EXHAUSTIVE=1``: larger counts (``size``)
-and the cases that are marked ``exhaustive`` (``unless``). CONTRIBUTING.md lists what is there
+and the cases that are marked ``exhaustive`` (``unless``). docs/contributing/tests.md lists what is there
 alone, and why.
 """
 

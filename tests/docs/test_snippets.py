@@ -30,6 +30,7 @@ WITH_BLOCKS = [name for name, text in PAGES.items() if "```" in text]
 
 NOT_RUN = {
     "make test": "is what runs this",
+    "make lint": "CI runs it",
     "pip ": "installations are what CI does first",
 }
 """Beginnings of commands that are not executed here, and why not."""
