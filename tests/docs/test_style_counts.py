@@ -172,7 +172,6 @@ def test_count_does_not_rise(name):
 def test_prose_does_not_get_harder():
     text = "\n".join(map(prose, PAGES))
     words = re.findall(r"[A-Za-z']+", text)
-    assert count_guide_words() <= LIMITS["guide_words"]
     what = 1000 * sum(word.lower() == "what" for word in words) / len(words)
     no_tables = re.sub(r"\|[^\n]*", "", text)
     lengths = [len(part.split()) for part in re.split(r"(?<=[.!?])\s+", no_tables)]
