@@ -2,60 +2,27 @@
 
 from __future__ import annotations
 
-import gzip
 import math
-import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from io import BufferedIOBase, RawIOBase
+from dataclasses import replace
 from pathlib import Path
-from typing import final
 
 import numpy as np
 
-from lastiterate.data.decompression import opened
 from lastiterate.data.file_stream import Stream, Watched
-from lastiterate.data.numpy_files import BYTES, NPY, labels_beside, labels_file, read_head
+from lastiterate.data.numpy_files import (
+    BYTES,
+    Lying,
+    idx_array,
+    labels_beside,
+    labels_file,
+    labels_name,
+    mapped_array,
+    read_idx_array,
+    read_idx_shaped,
+)
 from lastiterate.data.table import FormatFacts, Table, array_table, check_features, damaged
 from lastiterate.errors import InputError
-
-
-@final
-@dataclass(frozen=True)
-class Lying:
-    """An array (n, ...) that lies in a file from byte ``begin`` on."""
-
-    path: Path
-    begin: int
-    dtype: np.dtype
-    shape: tuple[int, ...]
-
-    def parts(self, most: int, first: int) -> Iterator[np.ndarray]:
-        """Records from ``first`` on, ``most`` at a time, in the machine's byte order; read, not
-        mapped."""
-        size = self.dtype.itemsize * math.prod(self.shape[1:])
-        with opened(self.path) as file:
-            try:
-                file.seek(self.begin + first * size)
-                for at in range(first, self.shape[0], most):
-                    many = min(most, self.shape[0] - at)
-                    values = np.empty(many * size, np.uint8)
-                    _read(file, values, self.path)
-                    records = values.view(self.dtype).reshape(many, *self.shape[1:])
-                    yield records.astype(self.dtype.newbyteorder("="), copy=False)
-                if file.read(1):  # asking for one more byte also makes gzip check its checksum
-                    raise damaged(self.path, "must end with its last record")
-            except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-                raise damaged(self.path, "must be a complete gzip file", error) from None
-
-
-def _read(file: RawIOBase | BufferedIOBase, values: np.ndarray, path: Path) -> None:
-    filled = 0
-    while filled < values.size:
-        got = file.readinto(values.data[filled:])
-        if not got:
-            raise damaged(path, "ends before its last record")
-        filled += got
 
 
 class ArrayFile(Stream):
@@ -66,7 +33,7 @@ class ArrayFile(Stream):
     def __init__(
         self, features: Lying, labels: Lying | None, answers_in: str, facts: FormatFacts | None
     ) -> None:
-        self._features, self._labels, self._answers_in, self.facts = (
+        self._features, self._labels, self.answers_in, self.facts = (
             features,
             labels,
             answers_in,
@@ -103,7 +70,7 @@ class ArrayFile(Stream):
             self.names,
             array=np.zeros((0, len(self.names)), self._features.dtype),
             answers=None if self._labels is None else np.zeros(0, self._labels.dtype),
-            answers_in=self._answers_in,
+            answers_in=self.answers_in,
             facts=self.facts,
             shape=self.shape,
         )
@@ -112,7 +79,7 @@ class ArrayFile(Stream):
         for at, (features, labels) in zip(
             range(first, len(self), most), self.arrays(most, first), strict=True
         ):
-            table = array_table(features, labels, answers_in=self._answers_in, facts=self.facts)
+            table = array_table(features, labels, answers_in=self.answers_in, facts=self.facts)
             yield replace(table, first=at)
 
     def arrays(self, most: int, first: int = 0) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
@@ -132,48 +99,36 @@ def open_npy(path: Path) -> ArrayFile:
 
 
 def _npy(path: Path) -> Lying:
-    """Where the array of a .npy file lies; the file ends where the array ends."""
-    try:
-        with path.open("rb") as file:
-            version = np.lib.format.read_magic(file)
-            read = (
-                np.lib.format.read_array_header_1_0
-                if version == (1, 0)
-                else np.lib.format.read_array_header_2_0
-            )
-            shape, by_column, dtype = read(file)
-            begin = file.seek(0, 1)
-    except Exception as error:  # whatever NumPy's header parser raises on damaged bytes
-        raise damaged(path, NPY, error) from None
-    if (
-        dtype.hasobject
-        or by_column
-        or begin + dtype.itemsize * math.prod(shape) != path.stat().st_size
-    ):
-        raise damaged(path, "must be a .npy file of one plain array, row by row, and nothing more")
-    return Lying(path, begin, dtype, shape)
+    """Where the array of a .npy file lies, row by row."""
+    array = mapped_array(path)
+    rule = "must be a .npy file of one plain array, row by row, and nothing more"
+    if not array.flags.c_contiguous:
+        raise damaged(path, rule)
+    return Lying(path, array.offset, array.dtype, array.shape, rule)
 
 
 def open_idx(path: Path) -> ArrayFile:
     """Images (or rows) in an IDX file, and the labels beside it that its name leads to."""
-    features, beside = _idx(path), labels_beside(path)
-    facts = BYTES if features.dtype == np.uint8 else None
-    labels = None if beside is None else _idx(beside)
+    features, beside = idx_array(path), labels_beside(path)
+    if len(features.shape) < 2:
+        raise InputError(
+            "data file",
+            "must hold images (or rows), and not their labels",
+            path.name,
+            "name the ...-images-idx3-ubyte file; the labels beside it are found",
+        )
+    where = "a file beside it, named like train-images-idx3-ubyte and train-labels-idx1-ubyte"
     return ArrayFile(
-        features, labels, "a file beside it, named like train-labels-idx1-ubyte", facts
+        features,
+        None if beside is None else idx_array(beside),
+        labels_name(path) or where,
+        BYTES if features.dtype == np.uint8 else None,
     )
 
 
-def _idx(path: Path) -> Lying:
-    with opened(path) as file:
-        try:
-            dtype, shape = read_head(file, path)
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise damaged(path, "must be a complete gzip file", error) from None
-    array = Lying(path, 4 + 4 * len(shape), dtype, shape)
-    whole = array.begin + array.dtype.itemsize * math.prod(array.shape)
-    with path.open("rb") as raw:
-        packed = raw.read(2) == b"\x1f\x8b"
-    if not packed and whole != path.stat().st_size:
-        raise damaged(path, "must hold the values that its IDX header states, no more and no less")
-    return array
+def read_idx(path: Path) -> Table:
+    """The rows or images of an IDX file, and their labels, in memory."""
+    beside = labels_beside(path)
+    labels = None if beside is None else read_idx_array(beside)
+    file = open_idx(path)
+    return array_table(read_idx_shaped(path), labels, answers_in=file.answers_in, facts=file.facts)

@@ -198,23 +198,14 @@ FACTS = FormatFacts(
     "CIFAR-10: a pixel is one byte, and its ten classes are numbered 0 to 9",
     tuple(str(i) for i in range(CLASSES)),
 )
-_PYTHON = re.compile(r"data_batch_\d+|test_batch")
+PYTHON_BATCH = re.compile(r"data_batch_\d+|test_batch")
 _TRAIN = re.compile(r"data_batch_(\d+)(\.bin)?")
 
 
-def is_python_batch(path: Path) -> bool:
-    """``data_batch_1`` ... ``data_batch_5``, ``test_batch``."""
-    return _PYTHON.fullmatch(path.name) is not None
-
-
-def read_binary_batch(path: Path) -> Table:
-    """One *.bin file. One that was cut off between two records looks like a shorter one."""
-    return _table([_binary(path)])
-
-
-def read_python_batch(path: Path) -> Table:
-    """One pickled batch; nothing in the pickle is run."""
-    return _table([_python(path)])
+def read_batch(path: Path) -> Table:
+    """One batch: a *.bin file, or a pickle in which nothing is run. A binary one that was cut off
+    between two records looks like a shorter one."""
+    return _table([_batch(path)])
 
 
 def read_folder(path: Path) -> Table:
@@ -246,7 +237,7 @@ def read_folder(path: Path) -> Table:
             "must hold the batches from data_batch_1 on without a gap or a double",
             numbers,
         )
-    return _table([_binary(file) if suffix else _python(file) for _, suffix, file in files])
+    return _table([_batch(file) for _, _, file in files])
 
 
 def _table(batches: list[tuple[np.ndarray, np.ndarray]]) -> Table:
@@ -255,6 +246,10 @@ def _table(batches: list[tuple[np.ndarray, np.ndarray]]) -> Table:
         for parts in zip(*batches, strict=True)
     )
     return array_table(images.reshape(-1, *SHAPE), labels, answers_in="each batch", facts=FACTS)
+
+
+def _batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    return _binary(path) if path.suffix.lower() == ".bin" else _python(path)
 
 
 def _binary(path: Path) -> tuple[np.ndarray, np.ndarray]:

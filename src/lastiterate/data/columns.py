@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -360,7 +361,8 @@ class Positions(dict[str, int]):
     def __init__(self, values: Sequence[str], missing: int = -1) -> None:
         super().__init__((value, index) for index, value in enumerate(values))
         self._missing, forms = missing, [canonical_text(value) for value in values]
-        self._forms = {form: index for index, form in enumerate(forms) if forms.count(form) == 1}
+        counts = Counter(forms)
+        self._forms = {form: index for index, form in enumerate(forms) if counts[form] == 1}
 
     def __missing__(self, cell: str) -> int:
         index = self._forms.get(canonical_text(cell))

@@ -23,7 +23,15 @@ from pathlib import Path
 from lastiterate import limits
 from lastiterate.data.columns import MISSING, day_number
 from lastiterate.data.decompression import most_unpacked, opened, refuse_beyond
-from lastiterate.data.table import Cells, Table, check_header, column_names, misses, not_in_memory
+from lastiterate.data.table import (
+    Cells,
+    Table,
+    check_header,
+    column_names,
+    is_number,
+    misses,
+    not_in_memory,
+)
 from lastiterate.errors import InputError
 
 STANDARD_INPUT = Path("-")
@@ -105,12 +113,12 @@ class HeaderRule:
         names = self.names
         known = [set(names), set(names) - {self.target}]
         if self.stated is None and set(cells) in known:
-            if all(map(_is_number, cells)):
+            if all(map(is_number, cells)):
                 raise _either(path, "holds the names of the columns, which are numbers")
             return column_names(cells), True
         if (
             self.stated is None
-            and 2 * sum(cell in names and not _is_number(cell) for cell in cells) >= len(cells) > 0
+            and 2 * sum(cell in names and not is_number(cell) for cell in cells) >= len(cells) > 0
         ):
             raise _either(path, "holds names of columns, and not all of them")
         if len(cells) == len(names) - 1:
@@ -130,7 +138,7 @@ def _either(path: Path, why: str) -> InputError:
 def _check_no_record(cells: list[str], near: list[list[str]], path: Path) -> None:
     """Refuse a first row that may be a record: a header is text over a column that holds mostly
     numbers or days, and nothing of it recurs."""
-    if any(map(_is_number, cells)):
+    if any(map(is_number, cells)):
         raise InputError(
             "data file",
             "must begin with a header of column names, and its first row holds a number",
@@ -167,7 +175,7 @@ def _recurs(cells: list[str], near: list[list[str]]) -> bool:
 
 def _is_typed(cell: str) -> bool:
     """Whether a cell is a number, a day or true or false."""
-    return _is_number(cell) or day_number(cell) is not None or cell.lower() in ("true", "false")
+    return is_number(cell) or day_number(cell) is not None or cell.lower() in ("true", "false")
 
 
 def read_csv(path: Path, rule: HeaderRule = HeaderRule()) -> Table:
@@ -240,14 +248,6 @@ def read_header(path: Path, stated: bool | None = None) -> tuple[str, ...]:
     with _text(path) as file:
         rows = _rows(file)
         return HeaderRule(stated).read(next(rows, list[str]()), list(islice(rows, NEAR)), path)[0]
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
 
 
 def _rows(file: io.TextIOBase) -> Iterator[list[str]]:

@@ -27,6 +27,7 @@ from lastiterate.data.table import (
     as_doubles,
     canonical_text,
     check_header,
+    is_number,
     misses,
     number_text,
 )
@@ -170,21 +171,13 @@ def _can_be(stated: str, value: str) -> bool:
         case "integers":
             return re.fullmatch(r"-?([0-9]+|[0-9](\.[0-9]+)?e\+[0-9]+)", value) is not None
         case "numbers":
-            return _is_number(value)
+            return is_number(value)
         case "days":
             return day_number(value) is not None
         case "times of day":
             return ":" in value
         case _:
             return stated == "text"
-
-
-def _is_number(value: str) -> bool:
-    try:
-        float(value)
-    except ValueError:
-        return False
-    return True
 
 
 def _answers(table: Table, schema: Schema) -> Cells:

@@ -6,18 +6,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from lastiterate.data.parquet import (
-    cells_by_kind,
-    opened_parquet,
+    check_not_empty,
+    count_records,
     parts_of,
+    read_batches,
     same_columns,
     stated_types,
 )
-from lastiterate.data.table import FormatFacts, Table, column_names, damaged
+from lastiterate.data.table import FormatFacts, Table, column_names
 from lastiterate.errors import InputError
 
 # What every kind of file gives when it is read piece by piece, and what notices that it changed
@@ -127,9 +128,8 @@ class ParquetParts(Stream):
         self.watched = Watched.of(*self._paths)
         self.names = column_names(list(same_columns(self._paths)))
         self._types = stated_types(self._paths[0])
-        self._counts = [_records(part) for part in self._paths]
-        if not sum(self._counts) or not self.names:
-            raise InputError("data file", "must hold at least one column and one record", path.name)
+        self._counts = [count_records(part) for part in self._paths]
+        check_not_empty(path, self.names, len(self))
 
     def __len__(self) -> int:
         return sum(self._counts)
@@ -142,43 +142,10 @@ class ParquetParts(Stream):
         at = 0
         for path, count in zip(self._paths, self._counts, strict=True):
             if at + count > first:
-                for table in _part(path, most, at, numbers):
+                for table in read_batches(path, most, at, numbers):
                     if table.first + len(table) > first:
                         yield _behind(table, first)
             at += count
-
-
-def _records(path: Path) -> int:
-    with opened_parquet(path) as file:
-        return file.metadata.num_rows
-
-
-def _part(path: Path, most: int, at: int, numbers: frozenset[str]) -> Iterator[Table]:
-    """The records of one part, of which ``at`` lie before it."""
-    with opened_parquet(path) as file:
-        batches = file.iter_batches(batch_size=most, use_threads=False)
-        while (batch := _next(batches, path)) is not None:
-            names = column_names(list(batch.schema.names))
-            cells = {
-                name: cells_by_kind(name, column, name in numbers)
-                for name, column in zip(names, batch.columns, strict=True)
-            }
-            yield Table(names, cells, first=at)
-            at += batch.num_rows
-
-
-def _next(batches: Iterator[Any], path: Path) -> Any:
-    try:
-        batch = next(batches, None)
-        while batch is not None and batch.num_rows == 0:
-            batch = next(batches, None)
-        if batch is not None:
-            batch.validate(full=True)
-        return batch
-    except (
-        Exception
-    ) as error:  # pyarrow raises OSError, ValueError and its own kinds on damaged bytes
-        raise damaged(path, "must be a complete Parquet file", error) from None
 
 
 def _behind(table: Table, first: int) -> Table:

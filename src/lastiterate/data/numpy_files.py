@@ -7,10 +7,11 @@ import math
 import re
 import struct
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from io import BufferedIOBase, BufferedReader
 from pathlib import Path
+from typing import final
 
 import numpy as np
 
@@ -46,26 +47,8 @@ def is_idx(path: Path) -> bool:
     return len(head) == 4 and head[:2] == b"\0\0" and head[2] in TYPES and head[3] > 0
 
 
-def read_idx(path: Path) -> Table:
-    """Rows or images (n, ...) of raw values; labels from the file beside it that the name leads to,
-    if it exists."""
-    images = read_idx_shaped(path)
-    if images.ndim < 2:
-        raise InputError(
-            "data file",
-            "must hold images (or rows), and not their labels",
-            path.name,
-            "name the ...-images-idx3-ubyte file; the labels beside it are found",
-        )
-    beside = labels_beside(path)
-    answers = None if beside is None else read_idx_array(beside)
-    known = BYTES if images.dtype == np.uint8 else None
-    named = _labels_name(path)
-    where = "a file beside it, named like train-images-idx3-ubyte and train-labels-idx1-ubyte"
-    return array_table(images, answers, answers_in=where if named is None else named, facts=known)
-
-
-def _labels_name(path: Path) -> str | None:
+def labels_name(path: Path) -> str | None:
+    """The name of the labels beside a file of images, where its own leads to one."""
     name, changed = _IMAGES.subn(r"labels\1idx1-ubyte", path.name)
     return name if changed else None
 
@@ -73,7 +56,7 @@ def _labels_name(path: Path) -> str | None:
 def labels_beside(path: Path) -> Path | None:
     """``P-labels-idx1-ubyte[.gz]`` beside ``P-images-idx3-ubyte[.gz]``; the same kind first, None
     if there is none."""
-    name = _labels_name(path)
+    name = labels_name(path)
     if name is None:
         return None
     choices = [path.with_name(name), path.with_name(name + ".gz")]
@@ -91,11 +74,70 @@ def read_idx_array(path: Path) -> np.ndarray:
 
 def read_idx_shaped(path: Path) -> np.ndarray:
     """The same with the dimensions that the file states."""
+    array = idx_array(path)
+    refuse_beyond(array.bytes if array.packed else 0, path)
+    return next(array.parts(array.shape[0], 0))
+
+
+@final
+@dataclass(frozen=True)
+class Lying:
+    """An array (n, ...) that lies in a file from byte ``begin`` on, and ends with it; ``rule``: what
+    is said of a file of another length."""
+
+    path: Path
+    begin: int
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    rule: str
+    packed: bool = False
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the array."""
+        return self.dtype.itemsize * math.prod(self.shape)
+
+    def parts(self, most: int, first: int) -> Iterator[np.ndarray]:
+        """Records from ``first`` on, ``most`` at a time, in the machine's byte order; read, not
+        mapped."""
+        size = self.dtype.itemsize * math.prod(self.shape[1:])
+        with opened(self.path) as file:
+            try:
+                file.seek(self.begin + first * size)
+                for at in range(first, self.shape[0], most):
+                    many = min(most, self.shape[0] - at)
+                    values = np.empty(many * size, np.uint8)
+                    self._fill(file, values)
+                    if at + many == self.shape[0] and file.read(1):  # gzip checks its checksum too
+                        raise damaged(self.path, self.rule)
+                    records = values.view(self.dtype).reshape(many, *self.shape[1:])
+                    yield records.astype(self.dtype.newbyteorder("="), copy=False)
+            except _BROKEN as error:
+                raise damaged(self.path, "must be a complete gzip file", error) from None
+
+    def _fill(self, file: BufferedIOBase, values: np.ndarray) -> None:
+        """Read into an array of bytes, piece by piece and without a second array."""
+        filled = 0
+        while filled < values.size:
+            got = file.readinto(values.data[filled : filled + 2**20])
+            if not got:
+                raise damaged(self.path, self.rule)
+            filled += got
+
+
+def idx_array(path: Path) -> Lying:
+    """Where the array of an IDX file lies, from its header."""
     with opened(path) as file:
         try:
-            return _parse(file, path)
+            dtype, shape = read_head(file, path)
         except _BROKEN as error:
             raise damaged(path, "must be a complete gzip file", error) from None
+        packed = isinstance(file, gzip.GzipFile)
+    count = math.prod(shape) * dtype.itemsize
+    array = Lying(path, 4 + 4 * len(shape), dtype, shape, _stated(count), packed)
+    if not packed and array.begin + count != path.stat().st_size:
+        raise damaged(path, array.rule)
+    return array
 
 
 def read_head(file: gzip.GzipFile | BufferedReader, path: Path) -> tuple[np.dtype, tuple[int, ...]]:
@@ -116,39 +158,12 @@ def read_head(file: gzip.GzipFile | BufferedReader, path: Path) -> tuple[np.dtyp
     dtype, shape = np.dtype(TYPES[head[2]]), struct.unpack(f">{head[3]}I", sizes)
     count, packed = math.prod(shape) * dtype.itemsize, isinstance(file, gzip.GzipFile)
     if not 0 < count <= path.stat().st_size * (_DEFLATE if packed else 1):
-        raise _other_size(path, count)
+        raise damaged(path, _stated(count))
     return dtype, shape
 
 
-def _other_size(path: Path, count: int) -> InputError:
-    return damaged(
-        path,
-        f"must hold the values that its IDX header states ({count} bytes), no more and no less",
-    )
-
-
-def _parse(file: gzip.GzipFile | BufferedReader, path: Path) -> np.ndarray:
-    dtype, shape = read_head(file, path)
-    count = math.prod(shape) * dtype.itemsize
-    if isinstance(file, gzip.GzipFile):
-        refuse_beyond(count, path)
-    values = np.empty(count, dtype=np.uint8)
-    filled = _fill(file, values)
-    if filled < count or file.read(
-        1
-    ):  # asking for one more byte also makes gzip check its checksum
-        raise _other_size(path, count)
-    return values.view(dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)
-
-
-def _fill(file: BufferedIOBase, values: np.ndarray) -> int:
-    """Read into an array of bytes, piece by piece and without a second array; how many came."""
-    buffer, filled = values.data, 0
-    while filled < len(buffer) and (
-        got := file.readinto(buffer[filled : filled + 2**20])
-    ):  # gzip passes each piece on
-        filled += got
-    return filled
+def _stated(count: int) -> str:
+    return f"must hold the values that its IDX header states ({count} bytes), no more and no less"
 
 
 # NumPy's own files: .npz with features and labels inside, .npy with the labels in a file beside it.
@@ -212,6 +227,11 @@ def read_npy(path: Path) -> Table:
 
 def plain_array(path: Path) -> np.ndarray:
     """The file's one array, mapped into memory and not copied; the file ends where the array ends."""
+    return np.asarray(mapped_array(path))
+
+
+def mapped_array(path: Path) -> np.memmap:
+    """The same as NumPy maps it, which knows where in the file it begins."""
     _starts(path, b"\x93NUMPY", NPY)
     try:
         array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -219,7 +239,7 @@ def plain_array(path: Path) -> np.ndarray:
         raise damaged(path, NPY, error) from None
     if not isinstance(array, np.memmap) or array.offset + array.nbytes != path.stat().st_size:
         raise damaged(path, "must be a .npy file of one plain array and nothing more")
-    return np.asarray(array)
+    return array
 
 
 def _starts(path: Path, magic: bytes, rule: str) -> None:

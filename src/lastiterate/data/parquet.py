@@ -6,7 +6,7 @@ fits both."""
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Generator
+from collections.abc import Container, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,11 +35,20 @@ def read_parquet(path: Path, numbers: Container[str] = ()) -> Table:
     """
     parts = parts_of(path)
     names = column_names(list(same_columns(parts)))
-    tables = [_read(part, names, numbers) for part in parts]
+    check_not_empty(path, names, count := sum(map(count_records, parts)))
+    if count * len(names) * limits.LEAST > limits.memory():
+        raise not_in_memory(path)
+    tables = [
+        table.cells or {} for part in parts for table in read_batches(part, count, 0, numbers)
+    ]
     cells = {name: _joined([table[name] for table in tables]) for name in names}
-    if not names or not len(cells[names[0]]):
-        raise InputError("data file", "must hold at least one column and one record", path.name)
     return Table(names, cells, types=stated_types(parts[0]))
+
+
+def check_not_empty(path: Path, names: tuple[str, ...], records: int) -> None:
+    """Refuse a file or a folder without a column, or without a record."""
+    if not names or not records:
+        raise InputError("data file", "must hold at least one column and one record", path.name)
 
 
 def _joined(parts: list[Cells]) -> Cells:
@@ -50,23 +59,37 @@ def _joined(parts: list[Cells]) -> Cells:
     )
 
 
-def _read(path: Path, names: tuple[str, ...], numbers: Container[str]) -> dict[str, Cells]:
+def count_records(path: Path) -> int:
+    """Return how many records a file holds, from its footer."""
+    with opened_parquet(path) as file:
+        return file.metadata.num_rows
+
+
+def read_batches(path: Path, most: int, at: int, numbers: Container[str]) -> Iterator[Table]:
+    """The records of one file, 1 .. ``most`` of them at a time; ``at``: how many lie before it."""
+    with opened_parquet(path) as file:
+        batches = file.iter_batches(batch_size=most, use_threads=False)
+        while (batch := _next(batches, path)) is not None:
+            names = column_names(list(batch.schema.names))
+            cells = {
+                name: cells_by_kind(name, column, name in numbers)
+                for name, column in zip(names, batch.columns, strict=True)
+            }
+            yield Table(names, cells, first=at)
+            at += batch.num_rows
+
+
+def _next(batches: Iterator[Any], path: Path) -> Any:
+    """Return the next batch that holds a record, or ``None``."""
     try:
-        with opened_parquet(path) as file:
-            if file.metadata.num_rows * len(names) * limits.LEAST > limits.memory():
-                raise not_in_memory(path)
-            table = file.read()
-        table.validate(full=True)
-    except InputError:
-        raise
+        batch = next((each for each in batches if each.num_rows), None)
+        if batch is not None:
+            batch.validate(full=True)
+        return batch
     except (
         Exception
     ) as error:  # pyarrow raises OSError, ValueError and its own kinds on damaged bytes
         raise damaged(path, "must be a complete Parquet file", error) from None
-    return {
-        name: cells_by_kind(name, column, name in numbers)
-        for name, column in zip(names, table.columns, strict=True)
-    }
 
 
 def same_columns(parts: list[Path]) -> dict[str, str]:
@@ -155,7 +178,7 @@ def read_types(path: Path) -> dict[str, str]:
 
 
 def stated_types(path: Path) -> dict[str, str]:
-    """Return what every column holds by the file's own schema, in the words of ``STATED``; no cell
+    """Return what every column holds by the file's own schema, in the words of ``Table``; no cell
     is read.
 
     Errors: columns that are no cells, and times in a zone that this machine does not know.
@@ -213,17 +236,14 @@ def cells_by_kind(name: str, column: Any, number: bool) -> Cells:
 
 def cells_of(name: str, column: Any) -> list[str]:
     """The cells of one column (an array of Arrow) as text."""
-    from pyarrow import ArrowException, ChunkedArray, string, types
+    from pyarrow import ArrowException, string, types
 
     kind = column.type
     if types.is_dictionary(
         kind
     ):  # a categorical: its values, and not their codes; Arrow cannot cast all of them
-        return [
-            cell
-            for part in (column.chunks if isinstance(column, ChunkedArray) else [column])
-            for cell in _decoded(cells_of(name, part.dictionary), part.indices.to_pylist())
-        ]
+        values = cells_of(name, column.dictionary)
+        return ["" if code is None else values[code] for code in column.indices.to_pylist()]
     if types.is_float16(kind) or types.is_float32(kind):
         return _single_texts(np.asarray(column.to_numpy(zero_copy_only=False)))
     if types.is_floating(kind):
@@ -263,7 +283,3 @@ def _single_texts(values: np.ndarray) -> list[str]:
         f"{value:.8e}" if large and math.isfinite(value) else number_text(value)
         for value, large in zip(as_doubles(values).tolist(), beyond.tolist(), strict=True)
     ]
-
-
-def _decoded(values: list[str], codes: list[int | None]) -> list[str]:
-    return ["" if code is None else values[code] for code in codes]

@@ -10,19 +10,15 @@ from typing import Any, cast
 
 import numpy as np
 
-from lastiterate.data.cifar import (
-    is_python_batch,
-    read_binary_batch,
-    read_folder,
-    read_python_batch,
-)
+from lastiterate.data.binary_source import read_idx
+from lastiterate.data.cifar import PYTHON_BATCH, read_batch, read_folder
 from lastiterate.data.columns import MISSING, Array, Numeric
 from lastiterate.data.csv_files import STANDARD_INPUT, HeaderRule, read_csv, read_header
-from lastiterate.data.numpy_files import is_idx, read_idx, read_npy, read_npz
+from lastiterate.data.numpy_files import is_idx, read_npy, read_npz
 from lastiterate.data.parquet import is_parts, read_parquet, read_types
 from lastiterate.data.schema import Schema
 from lastiterate.data.schema_template import array_template, parsed_columns, template
-from lastiterate.data.table import Table
+from lastiterate.data.table import Table, is_number
 from lastiterate.errors import InputError
 
 # Public sets that come with scikit-learn, with their published ranges.
@@ -110,23 +106,24 @@ def _ends(suffix: str) -> Callable[[Path], bool]:
     return lambda path: path.suffix.lower() == suffix
 
 
-def _is_csv(path: Path) -> bool:
-    return path == STANDARD_INPUT or path.name.lower().endswith((".csv", ".csv.gz"))
-
-
-def _csv_header(path: Path) -> dict[str, str]:
-    return dict.fromkeys(read_header(path, stated=True), "?")
-
-
 FORMATS = (
     Format("a folder of .parquet files", is_parts, read_parquet, read_types),
     Format("a CIFAR-10 folder", Path.is_dir, read_folder),
-    Format(".csv (or .csv.gz, or - for standard input)", _is_csv, read_csv, _csv_header),
+    Format(
+        ".csv (or .csv.gz, or - for standard input)",
+        lambda path: path == STANDARD_INPUT or path.name.lower().endswith((".csv", ".csv.gz")),
+        read_csv,
+        lambda path: dict.fromkeys(read_header(path, stated=True), "?"),
+    ),
     Format(".parquet", _ends(".parquet"), read_parquet, read_types),
     Format(".npz", _ends(".npz"), read_npz),
     Format(".npy", _ends(".npy"), read_npy),
-    Format("CIFAR-10 .bin", _ends(".bin"), read_binary_batch),
-    Format("CIFAR-10 data_batch_1", is_python_batch, read_python_batch),
+    Format("CIFAR-10 .bin", _ends(".bin"), read_batch),
+    Format(
+        "CIFAR-10 data_batch_1",
+        lambda path: PYTHON_BATCH.fullmatch(path.name) is not None,
+        read_batch,
+    ),
     Format("IDX (train-images-idx3-ubyte.gz)", is_idx, read_idx),  # last: it may look into the file
 )
 
@@ -301,14 +298,8 @@ def _kinds(table: Table) -> dict[str, str]:
     if table.cells is None:
         raise InputError("from_public_sample", "must be a table with a header")
     return {
-        name: "number" if all(_looks_numeric(cell) for cell in table.cells[name]) else "category"
+        name: "number"
+        if all(is_number(cell) or cell.lower() in MISSING for cell in table.cells[name])
+        else "category"
         for name in table.names
     }
-
-
-def _looks_numeric(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return cell.lower() in MISSING
-    return True

@@ -16,8 +16,6 @@ from lastiterate import limits
 from lastiterate.errors import InputError
 
 Cells = list[str] | np.ndarray
-STATED = ("integers", "numbers", "days", "times of day", "true/false", "text", "nothing")
-"""What columns hold, as types of files and arrays say it."""
 BARE = "a file whose first row is no header needs a schema that names its columns, header = [NAME, NAME, ...]"
 
 
@@ -41,7 +39,8 @@ class Table:
     ``answers_in`` says where the labels of an array belong; ``facts`` is what its format makes
     public. Cells of numbers may be a float64 array, NaN where one is missing. ``first``: records of
     the file before the table's own. ``shape``: of one record of an array. ``types``: what the file
-    itself states that a column holds, where it does, in the words of ``STATED``.
+    itself states that a column holds, where it does: integers, numbers, days, times of day,
+    true/false, text or nothing.
     """
 
     names: tuple[str, ...]
@@ -99,6 +98,15 @@ def misses(name: str) -> InputError:
         name,
         'add it, or train with kind = "ignore" for it in the schema',
     )
+
+
+def is_number(cell: str) -> bool:
+    """Return whether a cell is a number as Python writes one."""
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
 
 
 def number_text(value: float | np.floating[Any] | None) -> str:
