@@ -11,7 +11,14 @@ import pytest
 from scipy.optimize import minimize
 
 import lastiterate as li
-from lastiterate.engine import calibration, exact_linear, linear_model, seeded_key, seeded_keys
+from lastiterate.engine import (
+    calibration,
+    exact_linear,
+    linear_model,
+    preprocessing,
+    seeded_key,
+    seeded_keys,
+)
 from lastiterate.engine.calibration import OF_ONE, OF_SEVERAL, Queries, calibrated, drawn_rounds
 from lastiterate.engine.exact_linear import exact_rounds, execute_exactly
 from lastiterate.engine.linear_model import Model, execute, scores
@@ -373,7 +380,7 @@ def test_every_row_of_a_unit_is_scored_once(monkeypatch):
     )
 
 
-def test_a_unit_adds_the_mean_of_its_rows():
+def test_a_unit_adds_the_mean_of_its_rows(monkeypatch):
     (x, y), loss = made(n=60), li.Logistic()
     unit = np.repeat(np.arange(20), 3)
     run = li.Run(
@@ -387,15 +394,13 @@ def test_a_unit_adds_the_mean_of_its_rows():
         calibration=li.Calibration(2.0),
     )
     sums = []
-    keep = calibration.each_sum
-    calibration.each_sum = lambda slices, f: (
-        sums.append(part := list(slices)),
-        keep(iter(part), f),
-    )[1]
-    try:
-        li.train(run, (x, y), unit=unit, seed=1)
-    finally:
-        calibration.each_sum = keep
+    keep = preprocessing.each_sum
+    monkeypatch.setattr(
+        preprocessing,
+        "each_sum",
+        lambda slices, f: (sums.append(part := list(slices)), keep(iter(part), f))[1],
+    )
+    li.train(run, (x, y), unit=unit, seed=1)
     each = np.vstack(sums[0])
     assert len(sums) == 4 and len(each) == 60
     assert np.linalg.norm(each, axis=1).max() <= 1 / 3, "three places share the bound of one record"

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -342,7 +343,7 @@ def test_regrouping_keeps_every_record():
 
 def test_scratch_is_ciphertext_without_a_name(tmp_path):
     content = b"a record that nobody else may read" * 10
-    with Scratch(2, 1000, tmp_path) as file:
+    with closing(Scratch(2, 1000, tmp_path)) as file:
         file.write(0, content)
         file.write(1, content)
         assert not list(tmp_path.iterdir())
@@ -356,7 +357,7 @@ def test_scratch_is_ciphertext_without_a_name(tmp_path):
         os.pwrite(file._file, bytes([raw[20] ^ 1]), 20)
         with pytest.raises(InputError, match="damaged"):
             file.read(0)
-        with Scratch(3, 1000, tmp_path, instead=file) as other:
+        with closing(Scratch(3, 1000, tmp_path, instead=file)) as other:
             other.write(1, content)
             assert other.read(1) == content
             assert os.pread(other._file, 350, 1016) != raw[1016:1366], (

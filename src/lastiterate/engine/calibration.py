@@ -9,13 +9,12 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
-import jax
 import numpy as np
 from scipy.special import expit, softmax  # pyright: ignore
 
 from lastiterate.engine.linear_gradients import linear_loss
-from lastiterate.engine.preprocessing import each_sum
-from lastiterate.engine.random import CALIBRATION, Key, normals, stream
+from lastiterate.engine.preprocessing import add_sums
+from lastiterate.engine.random import CALIBRATION, Key, host_stream, normals
 from lastiterate.engine.trainer import check_released
 from lastiterate.run.losses import LinearLoss
 from lastiterate.run.probability_calibration import AssumedSlope, Calibration
@@ -263,10 +262,7 @@ def drawn_rounds(key: Key) -> Noisy:
     """Sums in double precision with Gaussian noise from the key."""
 
     def noisy(number: int, std: float, size: int, slices: Iterable[np.ndarray]) -> np.ndarray:
-        with jax.enable_x64(True):
-            total = std * normals(stream(stream(key, CALIBRATION), number), 0, size)
-        for part in each_sum(slices, lambda vectors: vectors.sum(axis=0)):
-            total = total + part
-        return total
+        noise = std * normals(host_stream(key, CALIBRATION, number), 0, size)
+        return add_sums(noise, slices, lambda vectors: vectors.sum(axis=0))
 
     return noisy

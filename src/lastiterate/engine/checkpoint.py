@@ -17,7 +17,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol, final
 
-import jax
 import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -26,7 +25,7 @@ from safetensors.numpy import load, save
 from lastiterate import interrupts
 from lastiterate.atomic_files import FULL, write_file
 from lastiterate.engine.random import Key as NoiseKey
-from lastiterate.engine.random import derived, fresh_key, stream
+from lastiterate.engine.random import derived, fresh_key, host_stream
 from lastiterate.errors import InputError
 from lastiterate.run.run import Run
 
@@ -294,15 +293,12 @@ class Line(Protocol):
 
     def begin(self, digest: str, write: Callable[[], None]) -> None:
         """Write the first one; refused where there was one."""
-        ...
 
     def note(self, number: int, write: Callable[[], None]) -> None:
         """Write a later one."""
-        ...
 
     def resume(self, digest: str, number: int) -> None:
         """Go on from one; refused where it is not the last one of the first one's noise."""
-        ...
 
 
 @final
@@ -394,8 +390,7 @@ class Checkpoint:
     def drawn(self, which: int) -> np.ndarray:
         """A stream of the run's key, for what is released beside its parameters: the same whenever
         the run goes on."""
-        with jax.enable_x64(True):
-            return np.asarray(stream(self._secret, which))
+        return host_stream(self._secret, which)
 
     @property
     def state(self) -> tuple[int, dict[str, np.ndarray]]:

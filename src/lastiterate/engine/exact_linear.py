@@ -21,7 +21,6 @@ from lastiterate.engine.linear_gradients import (
     arrange,
     clip_residuals,
     linear_loss,
-    outputs,
     places,
     residuals,
     slots_of,
@@ -158,34 +157,32 @@ def check_exact(run: Run) -> None:
                 )
 
 
+def exact_sum(
+    slices: Iterable[np.ndarray], n: int, norm: float, std: float, size: int, bits: Bits
+) -> np.ndarray:
+    """Sum over ``n`` rows of at most ``norm`` with noise of deviation ``std``, (size,) float64."""
+    places = row_places(n, norm, std)
+    total = DiscreteGaussian(std * 2.0**places).sample(bits, size).astype(np.float64)
+    for rows in slices:
+        total = total + whole_rows(rows, norm, places).sum(axis=0)
+    return total * 2.0**-places
+
+
 def exact_mean(
     slices: Iterable[np.ndarray], n: int, d: int, part: PrivateMean, bits: Bits
 ) -> np.ndarray:
     """Mean of the clipped rows, (d,) float32."""
-    places = row_places(n, part.row_norm, part.noise_multiplier * part.row_norm)
-    noise = DiscreteGaussian(part.noise_multiplier * part.row_norm * 2.0**places).sample(bits, d)
-    total = sum(
-        (
-            whole_rows(clip_rows(rows, part.row_norm), part.row_norm, places).sum(axis=0)
-            for rows in slices
-        ),
-        noise.astype(np.float64),
-    )
-    return (total * 2.0**-places / n).astype(np.float32)
+    norm, rows = part.row_norm, (clip_rows(rows, part.row_norm) for rows in slices)
+    return (exact_sum(rows, n, norm, part.noise_multiplier * norm, d, bits) / n).astype(np.float32)
 
 
 def exact_target_mean(
     slices: Iterable[np.ndarray], n: int, part: PrivateTargetMean, bits: Bits
 ) -> np.ndarray:
     """Mean of the clipped targets, (1,) float64."""
-    places = row_places(n, part.bound, part.noise_multiplier * part.bound)
-    total = float(
-        DiscreteGaussian(part.noise_multiplier * part.bound * 2.0**places).sample(bits, 1)[0]
-    )
-    for targets in slices:
-        inside = np.clip(np.asarray(targets, np.float64), -part.bound, part.bound)
-        total += float(whole_rows(inside[:, None], part.bound, places).sum())
-    return np.array([total * 2.0**-places / n])
+    bound, exact = part.bound, (np.asarray(targets, np.float64) for targets in slices)
+    inside = (np.clip(targets, -bound, bound)[:, None] for targets in exact)
+    return exact_sum(inside, n, bound, part.noise_multiplier * bound, 1, bits) / n
 
 
 def exact_moments(
@@ -240,15 +237,7 @@ def exact_rounds(n: int, key: Key) -> Noisy:
     secret = derived(np.asarray(key).tobytes(), "exact calibration")
 
     def noisy(number: int, std: float, size: int, slices: Iterable[np.ndarray]) -> np.ndarray:
-        places = row_places(n, 1.0, std)
-        total = (
-            DiscreteGaussian(std * 2.0**places)
-            .sample(Bits(secret, number), size)
-            .astype(np.float64)
-        )
-        for vectors in slices:
-            total = total + whole_rows(vectors, 1.0, places).sum(axis=0)
-        return total * 2.0**-places
+        return exact_sum(slices, n, 1.0, std, size, Bits(secret, number))
 
     return noisy
 
@@ -452,7 +441,7 @@ def execute_exactly(
         if order is None:
             data = drawn_once(loop.program, data, key)
         weights = loop.execute(
-            np.zeros((outputs(loss), rows.shape[-1])), data, key, progress, checkpoint
+            np.zeros((loss.outputs, rows.shape[-1])), data, key, progress, checkpoint
         )
     model = Model(weights, released)
     if run.calibration is None:

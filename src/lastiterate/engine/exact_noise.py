@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -158,7 +157,7 @@ def block_width(sigma: float) -> int:
 def _blocks(sigma: float) -> tuple[_Blocks, int]:
     width = block_width(sigma)
     count = math.ceil(REACH * sigma / width) + 2
-    for precision in _precisions():
+    for precision in PRECISIONS:
         low, high = _cumulative(sigma, count, precision)
         ends = [part * WORD >> precision for part in low]
         kept = next(
@@ -190,15 +189,14 @@ def _cumulative(sigma: float, count: int, precision: int) -> tuple[list[int], li
     return low, high
 
 
-def _precisions() -> Iterator[int]:
-    """Of each attempt to decide; the last can fail for no number that occurs."""
-    return iter((128, 256, 512, 1024, 4096))
+PRECISIONS = (128, 256, 512, 1024, 4096)
+"""Of each attempt to decide; the last can fail for no number that occurs."""
 
 
 def _exact_block(sigma: float, uniform: int, bits: Bits) -> int:
     """The block of a uniform number whose first 64 bits are given."""
     known = 64
-    for precision in _precisions():
+    for precision in PRECISIONS:
         uniform, known = (
             (uniform << (precision - known)) | bits.integer(precision - known),
             precision,
@@ -216,7 +214,7 @@ def _exact_acceptance(sigma: float, uniform: int, begin: int, place: int, bits: 
     exponent, known = Fraction(place * (2 * begin + place)) / (2 * Fraction(sigma) ** 2), 64
     if exponent == 0:
         return True
-    for precision in _precisions():
+    for precision in PRECISIONS:
         uniform, known = (
             (uniform << (precision - known)) | bits.integer(precision - known),
             precision,

@@ -104,16 +104,12 @@ def external_ended(
     plan: Schedule,
     k: Number,
 ) -> State:
-    """Step k from the sum that came from outside."""
-    step_size = plan.step_size[jnp.minimum(k, plan.step_size.shape[0] - 1)]
-    return ended(program, state, point, total, noise, k, step_size)
+    """Step k from the sum that came from outside; its parts are ``_mean_outside`` and
+    ``_moved_outside``."""
+    return ended(program, state, point, total, noise, k, plan.step_size_at(k))
 
 
-@jax.jit
-def _mean_outside(
-    program: StepProgram, point: jax.Array, total: np.ndarray | jax.Array, noise: Real
-) -> jax.Array:
-    return noisy_mean(program, point, total, noise)
+_mean_outside = jax.jit(noisy_mean)
 
 
 @jax.jit
@@ -125,14 +121,7 @@ def _moved_outside(
     plan: Schedule,
     k: Number,
 ) -> State:
-    return moved_against(
-        program,
-        state,
-        point,
-        direction,
-        k,
-        plan.step_size[jnp.minimum(k, plan.step_size.shape[0] - 1)],
-    )
+    return moved_against(program, state, point, direction, k, plan.step_size_at(k))
 
 
 # Runs whose gradients another library computes: batches, noise and the update are those of every
@@ -305,14 +294,8 @@ class ExternalLoop:
 
 
 _point = jax.jit(looked_from)
-
-
-@jax.jit
-def _places(
-    program: StepProgram, theta: jax.Array, numbers: Any, order: Key, k: Number
-) -> jax.Array:
-    """How often each record stands in the batch of step k, (n,), whatever the parameters are."""
-    return batch_sum(program, theta, numbers, order, k)
+_places = jax.jit(batch_sum)
+"""How often each record stands in the batch of step k, (n,), whatever the parameters are."""
 
 
 @jax.jit

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lastiterate.engine.random import ORDER, Key, Number, stream
+from lastiterate.engine.random import ORDER, Key, Number, host_stream, stream
 from lastiterate.engine.random import words as words_of
 
 DIGIT = 16
@@ -54,8 +54,7 @@ def words(key: Key, first: int, last: int, n: int) -> Iterator[np.ndarray]:
     half = (n + 1) // 2
     pairs = padded(half, FEWEST)
     many = min(max(1, AT_ONCE // (2 * pairs)), 1 << (last - first - 1).bit_length())
-    with jax.enable_x64(True):
-        order = stream(key, ORDER)
+    order = host_stream(key, ORDER)
     for begin in range(first, last, many):
         with jax.enable_x64(True):
             drawn = [np.asarray(part) for part in _of_passes(order, np.uint64(begin), many, pairs)]

@@ -31,11 +31,6 @@ AT_ONCE = 1020
 multiple of ``EVEN``."""
 
 
-def outputs(loss: LinearLoss) -> int:
-    """Rows of the weight matrix: one per class for softmax, one otherwise."""
-    return loss.outputs
-
-
 def residuals(loss: LinearLoss, scores: jax.Array, target: jax.Array) -> jax.Array:
     """Derivative of each record's loss by its scores; (k, m)."""
     match loss:

@@ -33,7 +33,15 @@ from lastiterate.engine.preprocessing import (
     target_offset,
     top_eigenvalue,
 )
-from lastiterate.engine.random import ORDER, PREPARATION, Key, fresh_key, seeded_key, stream
+from lastiterate.engine.random import (
+    ORDER,
+    PREPARATION,
+    Key,
+    fresh_key,
+    host_stream,
+    seeded_key,
+    stream,
+)
 from lastiterate.engine.rows import clip_rows
 from lastiterate.engine.trainer import Progress, Trainer, check_process
 from lastiterate.errors import InputError
@@ -66,8 +74,7 @@ class Measurable:
 
 
 def _key(key: Key, part: int) -> Key:
-    with jax.enable_x64(True):
-        return stream(stream(key, PREPARATION), part)
+    return host_stream(key, PREPARATION, part)
 
 
 Release = Callable[[int, Any, Iterable[np.ndarray], Measurable], np.ndarray]

@@ -182,6 +182,10 @@ class Schedule(NamedTuple):
     step_size: np.ndarray
     noise_std: np.ndarray
 
+    def step_size_at(self, k: Number) -> Any:
+        """The step size of step k."""
+        return self.step_size[jnp.minimum(k, self.step_size.shape[0] - 1)]
+
 
 def update(
     program: StepProgram,
@@ -336,7 +340,7 @@ def step_at(
     k: Number,
 ) -> State:
     """Step k with its noise and the plan's numbers."""
-    step_size = plan.step_size[jnp.minimum(k, plan.step_size.shape[0] - 1)]
+    step_size = plan.step_size_at(k)
     if noise.exact is not None:
         return update(program, state, data, order, 0.0, k, step_size, noise.exact[k - noise.first])
     made, state = noise_at(program, state, noise, plan, k)

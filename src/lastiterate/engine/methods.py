@@ -18,11 +18,9 @@ from lastiterate.engine.sampling import Sampler, over_places, records_in
 from lastiterate.errors import InputError
 from lastiterate.run.domains import AffineBall, Ball, Box, Domain, Everywhere, Simplex
 from lastiterate.run.methods import (
-    Descent,
     ExponentialAverage,
     PerturbedMinimiser,
     TailAverage,
-    VarianceReduced,
     last_noise,
     linear_term,
     look_ahead,
@@ -171,17 +169,6 @@ class RunningMean:
     first: float
     discount: float | None
 
-    @classmethod
-    def of(cls, run: Run) -> RunningMean:
-        """Of a run that releases an average."""
-        match run.method:
-            case TailAverage():
-                return cls(float(run.method.first(run.steps)), None)
-            case ExponentialAverage(decay):
-                return cls(0.0, decay)
-            case _:
-                raise AssertionError
-
     def after(self, mean: jax.Array, theta: jax.Array, k: Number) -> jax.Array:
         """The mean after step k, which led to ``theta``; before it counts, ``theta`` itself."""
         count = jnp.maximum(k - self.first, 0.0) + 1.0
@@ -276,8 +263,7 @@ class Reduction:
         return jax.lax.cond(k % self.every == 0, at_snapshot, between, None)
 
 
-# How methods are executed: a table, like that of samplers. Plain descent is the loop itself and has
-# no row.
+# How methods other than plain descent are executed.
 
 
 @dataclass(frozen=True)
@@ -289,41 +275,29 @@ class Solver:
     many: Callable[..., np.ndarray]
 
 
-@dataclass(frozen=True)
-class Executed:
-    """How a method is executed: ``follows`` gives what its steps follow in the loop, or ``solver``
-    takes its place; ``averages``: what is released in the place of the last iterate."""
-
-    follows: Callable[[Run], Any] | None = None
-    solver: Solver | None = None
-    averages: Callable[[Run], RunningMean] | None = None
-
-
-METHODS: dict[type, Executed] = {
-    Descent: Executed(),
-    TailAverage: Executed(averages=RunningMean.of),
-    ExponentialAverage: Executed(averages=RunningMean.of),
-    VarianceReduced: Executed(follows=Reduction.of),
-    PerturbedMinimiser: Executed(solver=Solver(minimised, many_minimised)),
-}
+SOLVERS: dict[type, Solver] = {PerturbedMinimiser: Solver(minimised, many_minimised)}
 
 
 def solver_of(run: Run) -> Solver | None:
-    """What executes the run in place of the loop; ``None`` where the loop does."""
-    return METHODS[type(run.method)].solver
+    """Return the solver that executes the run in place of the loop; ``None`` where the loop does."""
+    return SOLVERS.get(type(run.method))
 
 
 def averaged_by(run: Run) -> RunningMean | None:
-    """What a run makes of its iterates, where it does not release the last one."""
-    averages = METHODS[type(run.method)].averages
-    return None if averages is None else averages(run)
+    """Return the mean of iterates that the run releases in the place of the last one, if it does."""
+    match run.method:
+        case TailAverage():
+            return RunningMean(float(run.method.first(run.steps)), None)
+        case ExponentialAverage(decay):
+            return RunningMean(0.0, decay)
+        case _:
+            return None
 
 
-def followed_by(run: Run) -> Any:
-    """What a run's steps follow, where that is not the sum of a batch's gradients with the run's
-    own noise."""
-    follows = METHODS[type(run.method)].follows
-    return None if follows is None else follows(run)
+def followed_by(run: Run) -> Reduction | None:
+    """Return what a run's steps follow, where that is not the sum of a batch's gradients with the
+    run's own noise."""
+    return None if snapshots_of(run.method) is None else Reduction.of(run)
 
 
 # How a step ends: the proximal map of a run, then the Euclidean projection onto its domain.

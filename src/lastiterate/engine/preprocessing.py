@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from threadpoolctl import ThreadpoolController  # pyright: ignore
 
-from lastiterate.engine.random import Key, normals, seeded_key, stream, uniform
+from lastiterate.engine.random import Key, host_stream, normals, seeded_key, uniform
 from lastiterate.engine.rows import clip_rows, square_roots
 from lastiterate.errors import InputError
 from lastiterate.run.preprocessing import (
@@ -116,6 +116,15 @@ def each_sum(slices: Iterable[np.ndarray] | Shared, statistic: Statistic) -> Ite
         yield from in_threads(statistic, slices)
 
 
+def add_sums(
+    noise: np.ndarray, slices: Iterable[np.ndarray] | Shared, statistic: Statistic
+) -> np.ndarray:
+    """``noise`` plus the sum of ``statistic`` over all slices."""
+    for subtotal in each_sum(slices, statistic):
+        noise = noise + subtotal
+    return noise
+
+
 # Second moments of short rows with symmetric Gaussian noise, and the map that whitens rows in part.
 
 UNIT = 1 - 2.0**-19
@@ -176,17 +185,14 @@ def noisy_moments(
     of it off it: in the coordinates (C_ii, sqrt 2 C_ij) it is spherical, and there one row moves
     the sum by |u|^2 <= 1.
     """
-    with jax.enable_x64(True):
-        drawn = normals(key, 0, features * (features + 1) // 2)
     noise = np.zeros((features, features))
-    noise[np.triu_indices(features)] = drawn
+    noise[np.triu_indices(features)] = normals(key, 0, features * (features + 1) // 2)
     diagonal = np.diag(noise).copy()
     noise = (noise + noise.T) / math.sqrt(2)
     noise[np.diag_indices(features)] = diagonal
-    total = part.noise_multiplier * noise
-    for subtotal in each_sum(slices, lambda rows: gram(short_rows(part, rows))):
-        total = total + subtotal
-    return total
+    return add_sums(
+        part.noise_multiplier * noise, slices, lambda rows: gram(short_rows(part, rows))
+    )
 
 
 def gram(rows: np.ndarray) -> np.ndarray:
@@ -242,9 +248,9 @@ def directions(part: CosineFeatures, features: int) -> tuple[np.ndarray, np.ndar
     """Public directions (features, count) of standard deviation 1 / bandwidth, and phases (count,),
     from the seed."""
     key = seeded_key(part.seed)
+    drawn = normals(host_stream(key, 0), 0, features * part.count).reshape(features, part.count)
     with jax.enable_x64(True):
-        drawn = normals(stream(key, 0), 0, features * part.count).reshape(features, part.count)
-        phases = np.asarray(uniform(stream(key, 1), 0, part.count))
+        phases = np.asarray(uniform(host_stream(key, 1), 0, part.count))
     return drawn / part.bandwidth, 2 * math.pi * phases
 
 
@@ -269,12 +275,8 @@ def noisy_cosines(
     **Guarantee:** zeroing one row moves the sum by at most ``part.longest``; the noise has std
     ``noise_multiplier`` times that.
     """
-    with jax.enable_x64(True):
-        noise = normals(key, 0, part.count)
-    total = part.noise_multiplier * part.longest * noise
-    for subtotal in each_sum(slices, lambda rows: cosines(part, rows).sum(axis=0)):
-        total = total + subtotal
-    return total / n
+    noise = part.noise_multiplier * part.longest * normals(key, 0, part.count)
+    return add_sums(noise, slices, lambda rows: cosines(part, rows).sum(axis=0)) / n
 
 
 def with_cosines(part: CosineFeatures, rows: np.ndarray, mean: np.ndarray) -> np.ndarray:
@@ -293,13 +295,11 @@ def noisy_mean(
     **Guarantee:** zeroing one row moves the sum by at most ``row_norm``; the noise has std
     ``noise_multiplier * row_norm``. Sums are float64.
     """
-    with jax.enable_x64(True):
-        noise = normals(key, 0, d)
-    total = part.noise_multiplier * part.row_norm * noise
-    for subtotal in each_sum(
-        slices, lambda rows: clip_rows(rows, part.row_norm).sum(axis=0, dtype=np.float64)
-    ):
-        total = total + subtotal
+    total = add_sums(
+        part.noise_multiplier * part.row_norm * normals(key, 0, d),
+        slices,
+        lambda rows: clip_rows(rows, part.row_norm).sum(axis=0, dtype=np.float64),
+    )
     return (total / n).astype(np.float32)
 
 
@@ -319,15 +319,12 @@ def noisy_target_mean(
     **Guarantee:** zeroing one record moves the sum by at most ``bound``; the noise has std
     ``noise_multiplier * bound``.
     """
-    with jax.enable_x64(True):
-        noise = float(normals(key, 0, 1)[0])
-    total = part.noise_multiplier * part.bound * noise
-    for subtotal in each_sum(
+    total = add_sums(
+        part.noise_multiplier * part.bound * normals(key, 0, 1),
         slices,
         lambda targets: np.clip(np.asarray(targets, np.float64), -part.bound, part.bound).sum(),
-    ):
-        total += float(subtotal)
-    return np.array([total / n])
+    )
+    return total / n
 
 
 def target_offset(run: Run, released: tuple[np.ndarray, ...]) -> float:
@@ -434,6 +431,4 @@ def released_eigenvalue(
     **Guarantee:** at least ``exact`` (which never exceeds ``high``) unless the normal number lies
     below -``shift``.
     """
-    with jax.enable_x64(True):
-        drawn = float(normals(key, 0, 1)[0])
-    return min(max(exact + scale * (drawn + shift), low), high)
+    return min(max(exact + scale * (float(normals(key, 0, 1)[0]) + shift), low), high)

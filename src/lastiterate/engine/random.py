@@ -176,6 +176,14 @@ streams = jax.jit(jax.vmap(stream, (0, None)))
 """The same of many keys (models, 4): keys (models, 4)."""
 
 
+def host_stream(key: Key, *which: int) -> np.ndarray:
+    """The stream of a stream of a key, as deep as numbers are given, for code that is not compiled."""
+    with jax.enable_x64(True):
+        for number in which:
+            key = stream(key, number)
+        return np.asarray(key)
+
+
 def words(key: Key, step: Number, count: int) -> tuple[jax.Array, jax.Array]:
     """Twice ``count`` words of 64 random bits, for one step below 2^63 of a stream."""
     return encrypted(key, jnp.arange(count, dtype=jnp.uint64), jnp.full(count, step, jnp.uint64))
@@ -229,11 +237,12 @@ def normals(key: Key, step: Number, count: int) -> np.ndarray:
     steps."""
     pairs = (count + 1) // 2
     assert pairs < ROUND, "blocks of the counter would be used twice"
-    same, first = jnp.zeros(PAIRS, jnp.uint64), jnp.asarray(step, jnp.uint64)
-    drawn = [
-        numbered(key, jnp.asarray(np.arange(begin, begin + PAIRS, dtype=np.uint64)), same, first)
-        for begin in range(0, pairs, PAIRS)
-    ]
+    with jax.enable_x64(True):
+        same, first = jnp.zeros(PAIRS, jnp.uint64), jnp.asarray(step, jnp.uint64)
+        places = (
+            np.arange(begin, begin + PAIRS, dtype=np.uint64) for begin in range(0, pairs, PAIRS)
+        )
+        drawn = [numbered(key, jnp.asarray(place), same, first) for place in places]
     return np.concatenate([np.concatenate(half)[:pairs] for half in zip(*drawn, strict=True)])[
         :count
     ]

@@ -106,10 +106,6 @@ def by_bin(n: int, bins: int, more: int, data: object, key: Key) -> tuple[Any, j
     ), begins
 
 
-def balls_in_bins(batching: BallsInBins, n: int, most: int) -> Bins:
-    return Bins(in_a_row(n), batching.blocks(n), at_once(batching.divisor(n), n, most))
-
-
 # A fresh subset of a fixed size at every step.
 
 
@@ -168,10 +164,6 @@ def different(drawn: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
     return count[-1], ordered[jnp.nonzero(chosen, size=size)[0]]
 
 
-def fixed_size(batching: FixedSize, n: int, most: int) -> Subsets:
-    return Subsets(in_a_row(n), batching.size, most)
-
-
 # Full batches, and blocks in public order: nothing is drawn.
 
 
@@ -186,14 +178,6 @@ class InOrder(Sampler):
 
     def batch_sum(self, read: Read, data: object, key: Key, k: Number) -> jax.Array:
         return block_sum(read, data, k)
-
-
-def full(batching: FullBatch, n: int, most: int) -> InOrder:
-    return InOrder(in_blocks(n, n, most))
-
-
-def cyclic(batching: Cyclic, n: int, most: int) -> InOrder:
-    return InOrder(in_blocks(n, batching.size, most))
 
 
 # Blocks of one secret order for the whole run.
@@ -255,10 +239,6 @@ def taken_from(layout: Layout, drawn: jax.Array, data: object) -> Any:
     return jax.tree.map(one, data)
 
 
-def permuted(batching: Permuted, n: int, most: int) -> PermutedOnce:
-    return PermutedOnce(in_blocks(n, batching.size, most), n)
-
-
 # Every record in every batch with a probability, independently: gaps between drawn records are
 # geometric.
 
@@ -310,10 +290,6 @@ class PoissonDraws(Sampler):
         """
         gaps = jnp.floor(jnp.log(uniform(key, number, self.count)) / jnp.log1p(-self.rate))
         return begin - 1 + jnp.cumsum(1 + jnp.minimum(gaps, 2.0**40).astype(jnp.int64))
-
-
-def poisson(batching: Poisson, n: int, most: int) -> PoissonDraws:
-    return PoissonDraws(in_a_row(n), batching.rate, at_once(batching.divisor(n), n, DRAWN), most)
 
 
 # Every record in one of several secret batches, drawn anew in every pass.
@@ -372,10 +348,6 @@ class AllocatedEachPass(DealtEachPass):
         return until_end(begins[k % self.parts], end, self.count, at)
 
 
-def random_allocation(batching: RandomAllocation, n: int, most: int) -> AllocatedEachPass:
-    return AllocatedEachPass(in_a_row(n), batching.blocks(n), at_once(batching.divisor(n), n, most))
-
-
 # Blocks of a secret order that is drawn anew before every pass.
 
 
@@ -424,21 +396,23 @@ def into_fresh_blocks(layout: Layout, n: int, data: object, key: Key) -> Any:
     return moved(layout, jnp.sort(blocks, axis=1).ravel()[:n], data)
 
 
-def reshuffled(batching: Reshuffled, n: int, most: int) -> ReshuffledEachPass:
-    return ReshuffledEachPass(in_blocks(n, batching.size, most), n)
-
-
-# How batches are drawn: one file for every way, found by the exact type of a batching.
+# The sampler of every batching, found by its exact type.
 
 TABLE: dict[type, Callable[[Any, int, int], Sampler]] = {
-    FullBatch: full,
-    Cyclic: cyclic,
-    Permuted: permuted,
-    Reshuffled: reshuffled,
-    RandomAllocation: random_allocation,
-    FixedSize: fixed_size,
-    BallsInBins: balls_in_bins,
-    Poisson: poisson,
+    FullBatch: lambda batching, n, most: InOrder(in_blocks(n, n, most)),
+    Cyclic: lambda batching, n, most: InOrder(in_blocks(n, batching.size, most)),
+    Permuted: lambda batching, n, most: PermutedOnce(in_blocks(n, batching.size, most), n),
+    Reshuffled: lambda batching, n, most: ReshuffledEachPass(in_blocks(n, batching.size, most), n),
+    RandomAllocation: lambda batching, n, most: AllocatedEachPass(
+        in_a_row(n), batching.blocks(n), at_once(batching.divisor(n), n, most)
+    ),
+    FixedSize: lambda batching, n, most: Subsets(in_a_row(n), batching.size, most),
+    BallsInBins: lambda batching, n, most: Bins(
+        in_a_row(n), batching.blocks(n), at_once(batching.divisor(n), n, most)
+    ),
+    Poisson: lambda batching, n, most: PoissonDraws(
+        in_a_row(n), batching.rate, at_once(batching.divisor(n), n, DRAWN), most
+    ),
 }
 """From a batching, the number of records and the most records of a chunk to a sampler."""
 

@@ -25,7 +25,6 @@ from lastiterate.engine.linear_gradients import (
     arrange,
     hidden,
     linear_loss,
-    outputs,
     places,
     readable,
 )
@@ -188,9 +187,7 @@ class Models:
         return np.asarray(_outcomes(self.program, self.state))
 
 
-@jax.jit
-def _begun(program: StepProgram, firsts: jax.Array, keys: Key) -> State:
-    return jax.vmap(lambda key, first: start(program, first, key))(keys, firsts)
+_begun = jax.jit(jax.vmap(start, (None, 0, 0)))
 
 
 @jax.jit
@@ -233,9 +230,7 @@ def advance_many(
     return jax.vmap(one, (0, None if shared else 0, 0, 0))(states, data, orders, noise.units)
 
 
-@jax.jit
-def _outcomes(program: StepProgram, states: State) -> jax.Array:
-    return jax.vmap(lambda state: outcome(program, state))(states)
+_outcomes = jax.jit(jax.vmap(outcome, (None, 0)))
 
 
 # A process that was forked after JAX was used has none of its threads: what it asks of them waits
@@ -516,7 +511,7 @@ class Trainer:
 
     def zero(self, rows: np.ndarray) -> np.ndarray:
         """Weights of 0, for arranged rows."""
-        return np.zeros((outputs(linear_loss(self.run)), rows.shape[-1]))
+        return np.zeros((linear_loss(self.run).outputs, rows.shape[-1]))
 
 
 __all__ = ["Loop", "Progress", "Trainer", "fresh_key"]

@@ -154,7 +154,7 @@ class Layer:
     """One use of a weight and a bias (their names; None where there is none, or where it is
     frozen).
 
-    ``shapes`` of the weight, of the input and of the output for one record (with its batch axis of
+    ``shapes`` of the weight and of the output for one record (with its batch axis of
     length 1).
     """
 
@@ -162,7 +162,6 @@ class Layer:
     weight: str | None
     bias: str | None
     weight_shape: tuple[int, ...]
-    input_shape: tuple[int, ...]
     output_shape: tuple[int, ...]
     options: tuple[tuple[str, Any], ...] = ()
 
@@ -188,7 +187,7 @@ class Layer:
         )
 
     def contributions(self, inputs: torch.Tensor, slopes: torch.Tensor) -> dict[str, Contribution]:
-        """Every record's gradients by name; inputs (m, *input_shape), slopes (m, *output_shape)."""
+        """Every record's gradients by name, of inputs (m, ...) and slopes (m, *output_shape)."""
         gradients = dict[str, Contribution]()
         if self.weight is not None:
             gradients[self.weight] = self._of_weight(inputs, slopes)
@@ -294,7 +293,6 @@ class Uses(TorchFunctionMode):
                     function,
                     *names,
                     tuple(weight.shape),
-                    tuple(inputs.shape),
                     tuple(answer.shape),
                     options,
                 )

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import torch
 from torch.func import vmap
@@ -19,7 +18,7 @@ from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.external import ExternalLoop
 from lastiterate.engine.linear_gradients import batches_move
 from lastiterate.engine.noise import Draws
-from lastiterate.engine.random import ORDER, Key, fresh_key, stream
+from lastiterate.engine.random import ORDER, Key, fresh_key, host_stream
 from lastiterate.engine.streaming.execution import checked as checked_of_streamed_network
 from lastiterate.engine.streaming.execution import execute_streamed
 from lastiterate.engine.streaming.passes import Passes
@@ -359,10 +358,7 @@ def fit_in_pieces(
     if checkpoint is not None:
         key = checkpoint.begin(run, (*source.digested(), prepared.initial), key, prepared.identity)
     key = fresh_key() if key is None else key
-    with jax.enable_x64(True):
-        order = np.asarray(stream(key, ORDER))
-
-    again = prepared.again_and_again
+    order, again = host_stream(key, ORDER), prepared.again_and_again
 
     def sums(point: np.ndarray, piece: Piece, keys: np.ndarray | None) -> np.ndarray:
         part = replace(again, records=tensors_of(piece))

@@ -300,11 +300,6 @@ class Repeated:
             yield buffer
             pair.reverse()
 
-    @property
-    def bytes(self) -> int:
-        """What lies in the scratch file."""
-        return self._scratch.bytes
-
     def close(self) -> None:
         """Give the space back."""
         self._scratch.close()

@@ -24,7 +24,6 @@ from lastiterate.engine.linear_gradients import (
     checked_answers,
     hidden,
     linear_loss,
-    outputs,
     prepare_into,
     readable,
 )
@@ -42,7 +41,7 @@ from lastiterate.engine.noise import ahead
 from lastiterate.engine.optimizers import GradientTransformation, rule_of
 from lastiterate.engine.parameters import Form
 from lastiterate.engine.preprocessing import Shared, target_offset
-from lastiterate.engine.random import ORDER, Key, fresh_key, stream
+from lastiterate.engine.random import ORDER, Key, fresh_key, host_stream
 from lastiterate.engine.record_loss import (
     Augment,
     RecordLoss,
@@ -96,8 +95,7 @@ def execute_streamed(
 
     Refuses what ``loop`` does, and records that changed.
     """
-    with jax.enable_x64(True):
-        order = stream(key, ORDER)
+    order = host_stream(key, ORDER)
     with closing(ahead(shares(passes, 0 if checkpoint is None else checkpoint.state[0]))) as every:
 
         def total(point: jax.Array, k: int) -> np.ndarray:
@@ -190,8 +188,7 @@ def execute_streaming(
     key = shared.same_key(fresh_key() if key is None else key, run.to_json(), f"{devices} devices")
     with closing(again_and_again(run, source, folder, arranged_once=True)) as records:
         released = prepare_privately(run, _measurable(run, records.source, shared), drawn_with(key))
-        with jax.enable_x64(True):
-            order = np.asarray(stream(key, ORDER))
+        order = host_stream(key, ORDER)
         with closing(
             Passes(
                 run, records.source, Rows(run, released), order, folder, dear=True, part=shared.part
@@ -203,7 +200,7 @@ def execute_streaming(
             )
             loop = StreamLoop(done, Linear(linear_loss(run), run.clip, hidden(run)), shared)
             with jax.enable_x64(True):
-                first = np.zeros((outputs(linear_loss(run)), columns(run.prelude, features) + 1))
+                first = np.zeros((linear_loss(run).outputs, columns(run.prelude, features) + 1))
                 weights = loop.execute(first, passes, key, progress, checkpoint)
         model = Model(weights, released)
 
@@ -321,7 +318,7 @@ def fit_streaming(
             known,
             hashlib.sha256(np.asarray(initial).tobytes()).hexdigest(),
         )
-        order = np.asarray(stream(key, ORDER))
+        order = host_stream(key, ORDER)
         with (
             closing(again_and_again(run, source, folder)) as records,
             closing(

@@ -7,13 +7,11 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import jax
 import numpy as np
 
 from lastiterate.engine.noise import ahead
-from lastiterate.engine.random import Key, stream
+from lastiterate.engine.random import Key, host_stream
 from lastiterate.engine.samplers import sampler_of
 from lastiterate.engine.streaming.buffers import Repeated, Shape
 from lastiterate.engine.streaming.scratch import Kept, NoScratch, Scratch
@@ -163,7 +161,7 @@ class Passes:
         else:
             if self.dear and last - number > 1:
                 self._arrange_once()
-            drawn = (self._sorted(stream_of(self.key, k)) for k in range(number, last))
+            drawn = (self._sorted(host_stream(self.key, k)) for k in range(number, last))
             with closing(ahead(drawn)) as every:
                 for records in every:
                     try:
@@ -222,12 +220,6 @@ class Arranged:
 
     def digested(self) -> Iterator[np.ndarray]:
         return self.passes.source.digested()
-
-
-def stream_of(key: Key, number: int) -> Any:
-    """The stream of pass ``number``."""
-    with jax.enable_x64(True):
-        return np.asarray(stream(key, number))
 
 
 def rows_of_chunk(run: Run, most: int) -> int:

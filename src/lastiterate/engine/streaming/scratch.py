@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -132,27 +131,11 @@ class Scratch:
         """Bytes of the file."""
         return self.pages * (self.size + TAG)
 
-    @property
-    def bytes(self) -> int:
-        """What has been written."""
-        return int(self._written.sum())
-
     def close(self) -> None:
         """Give the space back."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
-
-    def __enter__(self) -> Scratch:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         if getattr(self, "_file", -1) >= 0:
@@ -225,11 +208,6 @@ class Kept:
 
     def digested(self) -> Iterator[np.ndarray]:
         return self._source.digested()
-
-    @property
-    def bytes(self) -> int:
-        """What lies in the scratch file."""
-        return self._scratch.bytes
 
     def close(self) -> None:
         """Give the space back."""

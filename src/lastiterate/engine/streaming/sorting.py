@@ -120,11 +120,6 @@ class Sorted:
     def close(self) -> None:
         self.scratch.close()
 
-    @property
-    def bytes(self) -> int:
-        """What lies in the scratch file."""
-        return self.scratch.bytes
-
     def fill(self, pieces: Iterable[Piece]) -> None:
         """Scatter the records, which come in public order."""
         buckets = len(self._counts)

@@ -149,9 +149,9 @@ def advance_chunks(
         so_far = so_far + chunk_sum(program, point, jax.tree.map(lambda a: a[i], records), order, k)
 
         def end(now: State, so_far: jax.Array) -> tuple[State, jax.Array]:
-            step_size = plan.step_size[jnp.minimum(k, plan.step_size.shape[0] - 1)]
             made, now = noise_at(program, now, noise, plan, k)
-            return ended(program, now, point, so_far, made, k, step_size), jnp.zeros_like(so_far)
+            after = ended(program, now, point, so_far, made, k, plan.step_size_at(k))
+            return after, jnp.zeros_like(so_far)
 
         return jax.lax.cond(ends[i], end, lambda now, so_far: (now, so_far), now, so_far)
 
