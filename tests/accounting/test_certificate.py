@@ -106,7 +106,7 @@ def test_between_equals_the_theorem_that_assumes_least():
 def test_release_all_and_momentum_fall_back_to_composition():
     for change in ({"release": "all"}, {"update": li.Nesterov()}):
         found = li.account(replace(RUN, **change))
-        assert {v.theorem.name for v in found.certifying} == {"composition-gdp"}
+        assert {v.theorem.family for v in found.certifying} == {"composition"}
 
 
 def test_a_place_that_is_released_is_not_averaged_over():

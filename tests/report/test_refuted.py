@@ -43,8 +43,6 @@ def test_the_pages_name_theorems_that_exist():
     for name in ("which-theorem.md", "how-bounds-fail.md", "hidden-state.md"):
         found = set(slug.findall((ROOT / "docs" / "guides" / name).read_text()))
         assert found <= known, (name, found - known)
-    guide = (ROOT / "docs" / "guides" / "which-theorem.md").read_text()
-    assert all(f"`{name}`" in guide for name in TABLE), "every theorem has its place in the guide"
 
 
 def test_a_page_for_every_theorem():

@@ -47,12 +47,14 @@ class AccountedRun(OneRun):
 
     @classmethod
     def read(cls, stored: dict[str, Any]) -> Self:
-        """One of an older format by the theorems that it lists: later ones were not known when it
-        was written.
+        """Read one of an older format or library by the theorems that it lists: later ones were not
+        known when it was written.
 
         **Guarantee:** fewer theorems certify no less than they did, so nothing is believed that
         does not follow.
         """
+        from lastiterate import __version__
+
         evidence, listed = stored.get("at_least"), stored.get("verdicts")
         if not isinstance(evidence, str) or evidence not in Evidence.__members__:
             raise InputError(
@@ -61,11 +63,8 @@ class AccountedRun(OneRun):
                 evidence,
             )
         accounted = cls(Run.from_dict(stored.get("run")), Evidence[evidence])
-        if (
-            stored.get("format") == FORMAT
-            or stored.get("format") not in FORMATS
-            or not isinstance(listed, list)
-        ):
+        form, today = stored.get("format"), stored.get("library") == f"lastiterate {__version__}"
+        if (form == FORMAT and today) or form not in FORMATS or not isinstance(listed, list):
             return accounted
         names = {row.get("theorem") for row in listed if isinstance(row, dict)}  # pyright: ignore
         return replace(
