@@ -39,6 +39,10 @@ def test_accounting_and_planning_load_nothing_heavy():
     )
 
 
+def test_the_command_line_loads_no_engine_before_a_command_needs_it():
+    run(f"import sys, lastiterate.cli\nassert not {HEAVY | {'cryptography'}} & set(sys.modules)")
+
+
 @pytest.mark.parametrize("package", ["", "curves"])
 def test_every_public_name_is_found_where_the_stub_says(package):
     found = getattr(li, package) if package else li

@@ -48,7 +48,8 @@ from lastiterate.data import Category, Schema
 from lastiterate.data.data_frames import frame_table
 from lastiterate.data.encoding import encode_features
 from lastiterate.estimators import DPLogisticRegression
-from lastiterate.release.linear_plans import Budget, chosen
+from lastiterate.release.linear_plans import chosen
+from lastiterate.release.training_request import Budget
 
 DELTA, CONSTANT = 1e-5, 0.3
 LARGE = 2e7  #: numbers in a train part, beyond which less is tried: time

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from sklearn.metrics import r2_score, roc_auc_score
@@ -23,11 +24,10 @@ from lastiterate.data.columns import Column
 from lastiterate.features import Curves
 from lastiterate.planning.task import Task
 from lastiterate.release import linear_plans
-from lastiterate.release.linear_plans import Budget
 from lastiterate.release.model_kinds import LINEAR
 from lastiterate.release.pipeline import executed
 from lastiterate.release.predictions import Labels, Range
-from lastiterate.release.training_request import Order
+from lastiterate.release.training_request import Budget, Order
 
 TEST = 8000
 SIZES, KNOTS = (500, 2000, 8000, 30_000), (0, 4, 8, 12, 16, 32)
@@ -108,14 +108,12 @@ def measured(
         Table(names, part(table, slice(n, None)).cells | {"y": table.cells["y"][n:]}), schema
     )
     task = Task(n, x.shape[1], 0 if regression else 2, schema.form().norm)
-    plan = linear_plans.planned(task, Budget(epsilon, 1e-6))
+    plan = linear_plans.plan_run(Order(data=(x, target), budget=Budget(epsilon, 1e-6)), task)
     assert plan.choice is not None
     model = executed(
         LINEAR,
-        Order(
-            certificate=plan.certificate,
-            data=(x, target),
-            delta=1e-6,
+        replace(
+            plan,
             seed=seed,
             answers=Range(-1.0, 1.0) if regression else Labels((0, 1)),
         ),

@@ -56,9 +56,7 @@ def measured(
         began = time.perf_counter()
         model = executed(
             LINEAR,
-            Order(
-                certificate=certificate, data=(part.x, part.y), epsilon=None, delta=DELTA, seed=seed
-            ),
+            Order(proof=certificate, data=(part.x, part.y), delta=DELTA, seed=seed),
         )
         taken.append(time.perf_counter() - began)
         found.append(float((model.predict(part.x_test) == part.y_test).mean()))

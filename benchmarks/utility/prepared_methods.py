@@ -120,9 +120,7 @@ def fit(data: Set, run: li.Run, epsilon: float, seed: int) -> dict[str, Any]:
     last = li.account(
         replace(found.run, release="last")
     )  # the model that is scored is the last iterate in any case
-    model = executed(
-        LINEAR, Order(certificate=last, data=(part.x, part.y), epsilon=None, delta=DELTA, seed=seed)
-    )
+    model = executed(LINEAR, Order(proof=last, data=(part.x, part.y), delta=DELTA, seed=seed))
     assert isinstance(found.run.noise, li.NoiseMultiplier)
     return {
         "accuracy": float((model.predict(part.x_test) == part.y_test).mean()),

@@ -310,8 +310,8 @@ def test_train_refuses_a_unit_with_more_rows_than_the_run_says(tmp_path):
 
 def test_units_of_a_file_are_bounded_before_they_are_counted(tmp_path):
     from lastiterate.data.schema import Schema
-    from lastiterate.release.datafile import Wanted, fit_file
-    from lastiterate.release.linear_plans import Algorithm, Budget
+    from lastiterate.release.datafile import fit_file
+    from lastiterate.release.training_request import Algorithm, Budget, Order
     from lastiterate.release.units import Units
 
     rng = np.random.default_rng(1)
@@ -324,13 +324,13 @@ def test_units_of_a_file_are_bounded_before_they_are_counted(tmp_path):
             "columns": {"x": {"kind": "number", "low": 0, "high": 1}, "who": {"kind": "ignore"}},
         }
     )
-    wanted = Wanted(
+    wanted = Order(
         data=str(tmp_path / "d.csv"), budget=Budget(2.0, 1e-3), schema=schema, units=Units("who", 3)
     )
     found = fit_file(replace(wanted, algorithm=Algorithm("permuted-sgd"))).model
     assert (found.run.n, found.run.rows_per_unit, found.run.rows_per_record) == (50, 1, 3)
     assert found.certificate.epsilon(1e-3) <= 2.0
-    exactly = fit_file(replace(wanted, budget=Budget(4.0, 1e-3), secure_noise=True)).model
+    exactly = fit_file(replace(wanted, budget=Budget(4.0, 1e-3), exact=True)).model
     assert (exactly.run.n, exactly.run.rows_per_unit, exactly.run.rows_per_record) == (150, 3, 1)
     assert (
         exactly.certificate.epsilon(1e-3) <= 4.0

@@ -38,7 +38,7 @@ def test_another_cipher_is_noticed_for_few_blocks_and_for_many(monkeypatch, bloc
 
 def test_every_default_audit_looks(monkeypatch):
     monkeypatch.setattr(conformance, "encrypted", lambda key, first, second: (second, first))
-    monkeypatch.setattr(runner.public_ways, "checked", lambda *_, **__: ((), ()))
+    monkeypatch.setattr(runner.end_to_end, "checked", lambda *_, **__: ((), ()))
     monkeypatch.setattr(conformance, "violations", lambda *_: ())
     run = li.Run(
         n=4,

@@ -10,7 +10,8 @@ from lastiterate.data import Schema
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.planner import consider
 from lastiterate.planning.task import Task
-from lastiterate.release.linear_plans import Budget, FeatureChoice, OtherRows, chosen
+from lastiterate.release.linear_plans import FeatureChoice, OtherRows, chosen
+from lastiterate.release.training_request import Budget
 
 SCHEMA = """
 target = "y"

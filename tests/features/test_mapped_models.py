@@ -9,8 +9,8 @@ import lastiterate as li
 from lastiterate.data import Array, Schema, encode, encode_features, read_table, stream
 from lastiterate.data.table import array_table
 from lastiterate.features.map_table import maps_named
-from lastiterate.release.datafile import Wanted, fit_file, prediction_rows
-from lastiterate.release.linear_plans import Budget
+from lastiterate.release.datafile import fit_file, prediction_rows
+from lastiterate.release.training_request import Budget, Order
 from lastiterate.report.exports import FORMATS
 from lastiterate.report.subject import read
 
@@ -45,7 +45,7 @@ def table(tmp_path_factory):
 
 def fitted(table, features, **more):
     return fit_file(
-        Wanted(
+        Order(
             data=str(table / "d.csv"),
             budget=Budget(1.0, 1e-5),
             schema=Schema.read(table / "s.toml"),

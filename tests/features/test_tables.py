@@ -36,7 +36,8 @@ from lastiterate.estimators import (
 from lastiterate.estimators.pipelines import UnpaidStepWarning, labels_of
 from lastiterate.features import Bins, Curves, HashedWords, SchemaTransformer
 from lastiterate.release.datafile import prediction_rows
-from lastiterate.release.linear_plans import Budget, chosen
+from lastiterate.release.linear_plans import chosen
+from lastiterate.release.training_request import Budget
 from lastiterate.torch import DPNetClassifier, module_classifier
 
 pyarrow = pytest.importorskip("pyarrow")

@@ -15,7 +15,8 @@ from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
 from lastiterate.planning.plan_request import Asked
 from lastiterate.planning.presets import ALGORITHMS, INEXACT, described
 from lastiterate.planning.task import Task
-from lastiterate.release.linear_plans import Algorithm, Budget, planned
+from lastiterate.release.linear_plans import plan_run
+from lastiterate.release.training_request import Algorithm, Budget, Order
 from lastiterate.report.charts import over_steps
 from lastiterate.run.facts import FLOAT_SLACK
 from tiers import unless
@@ -132,18 +133,15 @@ def test_a_named_algorithm_that_takes_longer_than_it_may_says_so():
     task, one_by_one = Task(600, 8, 2), Algorithm("correlated-sgd", li.Cyclic(1))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = planned(task, Budget(1.0), one_by_one).certificate
-        assert (
-            planned(
-                task, Budget(1.0, time_budget=0.1), Algorithm(run=found.run)
-            ).certificate.run.steps
-            == 12_000
-        )
+        asked = Order(data=None, budget=Budget(1.0), algorithm=one_by_one)
+        found, hurried = plan_run(asked, task), replace(asked, budget=Budget(1.0, time_budget=0.1))
+        again = replace(hurried, algorithm=Algorithm(run=found.certificate.run))
+        assert plan_run(again, task).certificate.run.steps == 12_000
         with pytest.raises(
             TimeWarning,
             match=r"correlated-sgd makes 12000 steps here, .* and time_budget is 0\.1 s",
         ):
-            planned(task, Budget(1.0, time_budget=0.1), one_by_one)
+            plan_run(hurried, task)
 
 
 def test_what_replaces_a_record_moves_more():

@@ -10,10 +10,10 @@ import pytest
 from lastiterate.data import Schema
 from lastiterate.errors import InputError
 from lastiterate.ledger import GaussianFilter, Ledger
-from lastiterate.release.datafile import Wanted, fit_file, tune_file
+from lastiterate.release.datafile import fit_file, tune_file
 from lastiterate.release.dataset import open_file
 from lastiterate.release.ledger_charge import Charging
-from lastiterate.release.linear_plans import Budget
+from lastiterate.release.training_request import Budget, Order
 from lastiterate.release.tuning import law_of
 
 N = 400
@@ -94,10 +94,19 @@ def schema_of(changed):
     return Schema.from_dict({**facts, "columns": {**facts["columns"], "note": {"kind": "ignore"}}})
 
 
+def open_form(path, schema, **how):
+    return open_file(str(path), schema, **how).mapped(schema, test=None, row_norm=None)
+
+
 def fit(path, schema, book, **more):
     return fit_file(
-        Wanted(data=str(path), schema=schema, budget=Budget(1.0, 1e-5), **more),
-        charging=Charging(ledger=book, dataset="d"),
+        Order(
+            data=str(path),
+            schema=schema,
+            budget=Budget(1.0, 1e-5),
+            charging=Charging(ledger=book, dataset="d"),
+            **more,
+        )
     )
 
 
@@ -112,15 +121,17 @@ def test_a_footer_that_contradicts_the_schema_costs_nothing(
             fit(tmp_path / "t.parquet", schema_of(changed), book, stream=stream)
         assert "ledger" not in str(error.value) and not book.total("d").releases
     with pytest.raises(InputError, match=words):
-        open_file(str(tmp_path / "t.parquet"), schema=schema_of(changed), test=None, row_norm=None)
+        open_form(tmp_path / "t.parquet", schema_of(changed))
     if not changed:
         with pytest.raises(InputError, match=words):
             tune_file(
-                str(tmp_path / "t.parquet"),
-                Budget(1.0, 1e-5),
-                schema=schema_of(changed),
+                Order(
+                    data=str(tmp_path / "t.parquet"),
+                    budget=Budget(1.0, 1e-5),
+                    schema=schema_of(changed),
+                    charging=Charging(ledger=book, dataset="d"),
+                ),
                 law=law_of(2.0),
-                charging=Charging(ledger=book, dataset="d"),
             )
         assert not book.total("d").releases
 
@@ -146,13 +157,7 @@ def test_types_that_can_be_what_the_schema_says_are_no_contradiction(tmp_path):
     ):
         pq.write_table(pa.table({**GOOD, **columns}), tmp_path / "t.parquet")
         for stream in (False, True):
-            file = open_file(
-                str(tmp_path / "t.parquet"),
-                schema=schema_of(changed),
-                test=None,
-                row_norm=None,
-                stream=stream,
-            )
+            file = open_form(tmp_path / "t.parquet", schema_of(changed), stream=stream)
             assert (
                 len(next(iter(file.table.pieces(N)))[0]) == N if stream else len(file.rows[0]) == N
             )

@@ -16,9 +16,8 @@ from lastiterate.errors import InputError
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchCV
 from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.release import posterior, tuning, unlearning
-from lastiterate.release.datafile import Wanted, fit_file, tune_file
-from lastiterate.release.ledger_charge import Charging
-from lastiterate.release.linear_plans import Algorithm, Budget
+from lastiterate.release.datafile import fit_file, tune_file
+from lastiterate.release.training_request import Algorithm, Budget, Order
 from lastiterate.theorems import TABLE
 from lastiterate.theorems import theorem as theorem_module
 
@@ -77,20 +76,15 @@ TRAININGS = {
 CHEAP = Algorithm("noisy-gd")
 FILES = {
     "a file": lambda: fit_file(
-        Wanted(data="digits", budget=Budget(1.0, 1e-6), algorithm=CHEAP, features="plain"),
-        charging=Charging(),
+        Order(data="digits", budget=Budget(1.0, 1e-6), algorithm=CHEAP, features="plain")
     ),
     "a posterior of a file": lambda: fit_file(
-        Wanted(data="diabetes", budget=Budget(1.0, 1e-6, "replace-one"), model="posterior-sample"),
-        charging=Charging(),
+        Order(data="diabetes", budget=Budget(1.0, 1e-6, "replace-one"), model="posterior-sample")
     ),
     "a tuned file": lambda: tune_file(
-        "digits",
-        Budget(1.0, 1e-6),
+        Order(data="digits", budget=Budget(1.0, 1e-6), features="plain"),
         algorithms=(CHEAP,),
-        features="plain",
         law=tuning.law_of(6.0),
-        charging=Charging(),
     ),
 }
 

@@ -21,12 +21,11 @@ from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
 from lastiterate.ledger import GaussianFilter, Ledger, RenyiFilter
 from lastiterate.release import composition_reminder, datafile, dataset, linear_model
 from lastiterate.release.ledger_charge import charging_of, keyed_digest, weights_hash
-from lastiterate.release.linear_plans import Algorithm, Budget
 from lastiterate.release.model_kinds import LINEAR
 from lastiterate.release.pipeline import executed, finish
 from lastiterate.release.predictions import Labels
 from lastiterate.release.released_model import Fitted
-from lastiterate.release.training_request import Order, Unread
+from lastiterate.release.training_request import Algorithm, Budget, Order, Unread
 from lastiterate.run.counts import NoisyCount
 
 RUN = li.Run(n=60, steps=30, step_size=0.3, batching=li.Permuted(20), loss=li.Logistic(ridge=1e-2))
@@ -96,8 +95,12 @@ def test_a_release_beyond_the_budget_is_refused_before_a_record_is_read(
         li.train(RUN, records(), epsilon=6.0, delta=1e-5, ledger=renyi, dataset="a")
     with pytest.raises(li.InputError, match="refuses this release"):
         datafile.fit_file(
-            datafile.Wanted(data="iris", budget=Budget(8.0, 1e-5), algorithm=Algorithm("noisy-gd")),
-            charging=charging_of(ledger=renyi, dataset="a"),
+            Order(
+                data="iris",
+                budget=Budget(8.0, 1e-5),
+                algorithm=Algorithm("noisy-gd"),
+                charging=charging_of(ledger=renyi, dataset="a"),
+            )
         )
     assert renyi.total().releases == () and set(renyi.total().left) == {1.0}
 
@@ -192,9 +195,8 @@ def test_a_resumed_fit_counts_with_the_noise_that_it_had(
         return executed(
             LINEAR,
             Order(
-                certificate=certificate,
+                proof=certificate,
                 data=(rows, y),
-                epsilon=None,
                 delta=1e-6,
                 places=places,
                 answers=Labels((0, 1), threshold),
@@ -303,9 +305,8 @@ def ordered(before: Callable[[], None], **asked: Any) -> Fitted:
     return finish(
         LINEAR,
         Order(
-            certificate=certificate,
+            proof=certificate,
             data=Unread(read),
-            epsilon=None,
             delta=asked["delta"],
             charging=charging,
         ),

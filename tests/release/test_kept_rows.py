@@ -14,10 +14,10 @@ from lastiterate.data import Ignore, Numeric, Schema
 from lastiterate.errors import BudgetWarning, InputError
 from lastiterate.estimators import DPLogisticRegression, DPSearchCV
 from lastiterate.ledger import GaussianFilter, Ledger
-from lastiterate.release.datafile import Wanted, fit_file
+from lastiterate.release.datafile import fit_file
 from lastiterate.release.ledger_charge import Charging
-from lastiterate.release.linear_plans import Budget
 from lastiterate.release.loading import load, verify
+from lastiterate.release.training_request import Budget, Order
 from lastiterate.release.units import UnitLoss, Units, kept_rows, units_as_records
 from lastiterate.torch import PerUnit
 
@@ -32,16 +32,14 @@ def written(path, second):
 
 
 def fitted(path, **more):
-    return fit_file(
-        Wanted(data=path, schema=SCHEMA, budget=Budget(1.0, 1e-5), **more.pop("wanted", {})), **more
-    )
+    return fit_file(Order(data=path, schema=SCHEMA, budget=Budget(1.0, 1e-5), **more))
 
 
 def test_features_are_chosen_by_the_number_of_units(tmp_path):
     """With 1,493 rows in place of 1,492 a number of records would choose twelve functions in place
     of eight."""
     found = [
-        fitted(written(tmp_path / f"{second}.csv", second), wanted={"units": Units("who", 3)})
+        fitted(written(tmp_path / f"{second}.csv", second), units=Units("who", 3))
         for second in (0, 492, 493, 1000)
     ]
     assert len({(one.features, one.model.released.weights.shape) for one in found}) == 1
@@ -58,7 +56,7 @@ def test_every_row_is_somebody_s(tmp_path, missing):
     with pytest.raises(
         InputError, match="unit must say whose every row is, and some rows have no identifier"
     ):
-        fitted(str(path), wanted={"units": Units("who", 3)})
+        fitted(str(path), units=Units("who", 3))
     with pytest.raises(InputError, match="whose every row is"):
         kept_rows(np.array(["a", "b", missing]), 1)
 
@@ -79,9 +77,7 @@ def test_a_budget_of_people_is_not_charged_for_single_rows(tmp_path, recwarn, un
         fitted(path, charging=Charging(ledger=book, dataset="d"))
     assert len(book.total("d").releases) == (not refused)
     for rows in (1, 2):
-        fitted(
-            path, wanted={"units": Units("who", rows)}, charging=Charging(ledger=book, dataset="d")
-        )
+        fitted(path, units=Units("who", rows), charging=Charging(ledger=book, dataset="d"))
     assert book.verify() == () and book.total("d").unproven == ()
     assert not [one for one in recwarn if "is per" in str(one.message)]
 
@@ -171,7 +167,7 @@ def test_estimators_do_not_charge_people_for_rows(tmp_path, estimator):
 def test_the_certificate_names_the_unit(tmp_path, rows):
     """The certificate as it is written, its words, the folder as it is read again; another name is
     another promise."""
-    model = fitted(written(tmp_path / "a.csv", 10), wanted={"units": Units("who", rows)}).model
+    model = fitted(written(tmp_path / "a.csv", 10), units=Units("who", rows)).model
     folder = model.save(tmp_path / "m")
     body = json.loads((folder / "certificate.json").read_text())
     assert body["stated"]["unit"]["name"] == "who" and body["stated"]["unit"]["rows"] == rows
@@ -194,7 +190,7 @@ def test_the_card_is_about_units_where_they_are_protected(tmp_path, capsys):
         (Units("who", 3), "one who with at most 3 rows"),
         (Units("who", 1), "one who with at most 1 row"),
     ):
-        released = fitted(written(tmp_path / "a.csv", 10), wanted={"units": units})
+        released = fitted(written(tmp_path / "a.csv", 10), units=units)
         trained(Console(width=200), released, "m")
         said = " ".join(capsys.readouterr().out.split())
         assert words in said and ("needs more than k times as much" in said) == (units is None)

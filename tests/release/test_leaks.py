@@ -30,7 +30,7 @@ from lastiterate.release import (
     ledger_charge,
     linear_model,
 )
-from lastiterate.release.linear_plans import Budget
+from lastiterate.release.training_request import Budget, Order
 
 SCHEMA = """
 target = "outcome"
@@ -279,9 +279,7 @@ def test_refused_records_are_not_quoted(tmp_path: Path, record: str) -> None:
     assert found.exit_code == 2 and "error:" in found.output and SECRET[:6] not in found.output
     with pytest.raises(li.InputError) as error:
         schema = li.data.Schema.read(tmp_path / "s.toml")
-        datafile.fit_file(
-            datafile.Wanted(data=str(tmp_path / "d.csv"), budget=Budget(1.0), schema=schema)
-        )
+        datafile.fit_file(Order(data=str(tmp_path / "d.csv"), budget=Budget(1.0), schema=schema))
     assert SECRET[:6] not in said_about(error.value)
     assert not (tmp_path / "m").exists()
 

@@ -69,9 +69,8 @@ CALLS = {
     "planned posterior": lambda bad: executed(
         SAMPLED,
         Order(
-            certificate=SAMPLE,
+            proof=SAMPLE,
             data=(bad, Y),
-            epsilon=None,
             delta=1e-5,
             model=1.0,
             answers=Range(-1, 1),
@@ -202,9 +201,8 @@ SEEDED = {
     "search": lambda x, seed: executed(
         SELECTED,
         Order(
-            certificate=SEARCH,
+            proof=SEARCH,
             data=(x, Y),
-            epsilon=None,
             delta=1e-5,
             seed=seed,
             answers=Labels((0, 1)),

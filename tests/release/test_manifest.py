@@ -28,9 +28,9 @@ FILES = ("weights.safetensors", "model.json", "certificate.json", "manifest.json
 def folder(tmp_path_factory):
     rng = np.random.default_rng(0)
     model = li.train(RUN, (rng.normal(size=(60, 2)), rng.integers(0, 2, 60)), delta=1e-5)
-    where = model.save(tmp_path_factory.mktemp("m") / "model")
-    reported(where, model)
-    return where
+    stored = model.store(tmp_path_factory.mktemp("m") / "model")
+    reported(stored, model)
+    return stored.path
 
 
 def verify(where):

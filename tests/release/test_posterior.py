@@ -13,9 +13,9 @@ from lastiterate.bayes.ridge import ridge_curve
 from lastiterate.cli import app
 from lastiterate.data import BUNDLED, Schema, encode, encode_features, load_bundled, read_table
 from lastiterate.errors import InputError
-from lastiterate.release.datafile import Wanted, fit_file, prediction_rows
-from lastiterate.release.linear_plans import Budget
+from lastiterate.release.datafile import fit_file, prediction_rows
 from lastiterate.release.posterior import GUESSES, planned, sampled, with_constant
+from lastiterate.release.training_request import Budget, Order
 
 SCHEMA = """
 target = "y"
@@ -48,7 +48,7 @@ def files(tmp_path):
 def fitted(files):
     schema = Schema.read(files / "schema.toml")
     return fit_file(
-        Wanted(
+        Order(
             data=str(files / "data.csv"),
             budget=Budget(8.0, 1e-6),
             schema=schema,

@@ -89,9 +89,8 @@ def test_several_processes_release_one_count(monkeypatch):
         return executed(
             LINEAR,
             Order(
-                certificate=certificate,
+                proof=certificate,
                 data=(X, Y),
-                epsilon=None,
                 delta=DELTA,
                 answers=Labels((0, 1)),
                 places=(kept, out),

@@ -54,9 +54,8 @@ def select(certificate: Certificate, **more: object) -> "tuning.FittedSelected":
     return executed(
         SELECTED,
         Order(
-            certificate=certificate,
+            proof=certificate,
             data=records(),
-            epsilon=None,
             delta=1e-5,
             answers=Labels((0, 1)),
             **more,

@@ -14,20 +14,11 @@ import numpy as np
 from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.accounting.exact_noise import ExactRun
 from lastiterate.accounting.unlearning import Unlearning
-from lastiterate.audit import attacks as replay
-from lastiterate.audit import conformance, learned_scores, networks
-from lastiterate.audit import end_to_end as public_ways
+from lastiterate.audit import attacks, conformance, end_to_end, learned_scores, networks
 from lastiterate.audit.attacks import PORTFOLIO, by_name
 from lastiterate.audit.canaries import Neighbours, Train, check_adjacency, execute, worst_case
 from lastiterate.audit.canary_families import families
-from lastiterate.audit.end_to_end import (
-    AT_ONCE,
-    alone,
-    audited_whole,
-    end_to_end,
-    exactly,
-    one_by_one,
-)
+from lastiterate.audit.end_to_end import AT_ONCE, alone, audited_whole, one_by_one
 from lastiterate.audit.report import (
     PAIRS,
     AuditReport,
@@ -309,9 +300,9 @@ def audit(
     whole = (
         None
         if type(run) is Run
-        else exactly(run, features)
+        else end_to_end.exactly(run, features)
         if exact
-        else end_to_end(run, n, features)
+        else end_to_end.end_to_end(run, n, features)
     )
     attacked = auditable(run) if whole is None else Attacked(whole.run, (), (whole.said,))
     run, caveats, left = attacked.run, attacked.caveats, attacked.lacking
@@ -322,12 +313,12 @@ def audit(
         begun.get(name) if value is None else value
         for name, value in (("trials", trials), ("batch_models", batch_models), ("seed", seed))
     )
-    if attack != replay.NAME and trials is not None:
+    if attack != attacks.NAME and trials is not None:
         require_statement(trials, failure, delta, THRESHOLDS)
     seed = int.from_bytes(os.urandom(4), "little") if seed is None else seed
     pairs = _pairs(run, neighbours, attack, features if whole is None else whole.columns, seed)
     certificate = certificate_of(run, at_least) if whole is None else whole.certificate
-    if attack == replay.NAME:
+    if attack == attacks.NAME:
         return _replayed(run, pairs[0], certificate, trials, failure, delta, caveats, progress)
     if attack is not None:
         by_name(attack)
@@ -344,7 +335,7 @@ def audit(
     require_statement(plan.trials, failure, delta, THRESHOLDS)
     task = _Task(run, pairs, trained, plan, certificate, failure, delta, progress)
     statements = task.piloted(attack)
-    if own or (attack is None and (exact or isinstance(train, public_ways.Executed))):
+    if own or (attack is None and (exact or isinstance(train, end_to_end.Executed))):
         broken, unused = task.as_described(exact=exact)
     else:
         broken, unused = (), (SINGLE if attack is not None else OTHER_TRAINER,)
@@ -390,16 +381,14 @@ class _Task:
     def as_described(self, *, exact: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """What the library's own trainer does not do, and what of it was not executed."""
         run, pair, size = self.run, self.pairs[0], self.plan.batch_models
-        network, handed = networks.stands_in(run), isinstance(self.train, public_ways.Executed)
-        if isinstance(self.train, public_ways.Executed):
+        network, handed = networks.stands_in(run), isinstance(self.train, end_to_end.Executed)
+        if isinstance(self.train, end_to_end.Executed):
             call = self.train.call(pair)
         else:
             call = (
-                networks.public(run, pair)
-                if network
-                else public_ways.linear(run, pair, exact=exact)
+                networks.public(run, pair) if network else end_to_end.linear(run, pair, exact=exact)
             )
-        broken, left = public_ways.checked(
+        broken, left = end_to_end.checked(
             call,
             lambda keys: in_batches(run, pair.with_record, self.train, keys, size),
             noisy=conformance.noisy(run),
@@ -414,24 +403,26 @@ class _Task:
     def piloted(self, attack: str | None) -> list[Statement]:
         """The statements that will be counted."""
         run, plan, began = self.run, self.plan, time.perf_counter()
-        attacks = list[Statement]()
+        statements = list[Statement]()
         for number, pair in enumerate(self.pairs):
             pilots = pilots_of(run, number, pair, self.train, plan)
             if number == 0:
                 check_pure(run, pair, self.train, plan, pilots[0])
-            attacks += fitted(
+            statements += fitted(
                 run, number, pair, pilots, self.claim, PORTFOLIO if attack is None else (attack,)
             )
-        if not attacks:
+        if not statements:
             raise InputError("attack", "does not fit these neighbours", attack, "leave it out")
-        attacks = chosen(run, self.pairs, attacks)
+        statements = chosen(run, self.pairs, statements)
         if self.progress is not None:
             rate = 2 * plan.pilot * len(self.pairs) / (time.perf_counter() - began)
-            total = 2 * plan.trials * len({one.pair for one in attacks})
+            total = 2 * plan.trials * len({one.pair for one in statements})
             self.progress(0, total, 60 * rate, total / rate)
         return [
-            attacks[0].with_thresholds(plan.trials, self.delta, self.failure * attacks[0].share),
-            *attacks[1:],
+            statements[0].with_thresholds(
+                plan.trials, self.delta, self.failure * statements[0].share
+            ),
+            *statements[1:],
         ]
 
     def counted(
@@ -495,10 +486,10 @@ def _replayed(
 ) -> AuditReport:
     trials = REPLAYED if trials is None else trials
     require_statement(trials, failure, delta)
-    signs = replay.scores(run, pair, trials, progress)
+    signs = attacks.scores(run, pair, trials, progress)
     return conclude(
         certificate,
-        [Judged(replay.NAME, pair, (0.0,), 1.0, signs)],
+        [Judged(attacks.NAME, pair, (0.0,), 1.0, signs)],
         failure=failure,
         delta=delta,
         pilot=0,

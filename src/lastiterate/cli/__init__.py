@@ -8,37 +8,33 @@ import warnings
 from functools import cache
 
 from lastiterate import interrupts
-from lastiterate.cli import account as runs
-from lastiterate.cli import audit as audits
-from lastiterate.cli import explore as explore_command
-from lastiterate.cli import forget as forget_command
-from lastiterate.cli import ledger as ledgers
-from lastiterate.cli import models as backbones
-from lastiterate.cli import models as fits
-from lastiterate.cli import papers as published
-from lastiterate.cli import plan as plans
-from lastiterate.cli import release as releases
-from lastiterate.cli import release as reports
-from lastiterate.cli import train as trainings
-from lastiterate.cli import train as tunings
+from lastiterate.cli import (  # each registers its commands
+    account,
+    audit,
+    explore,
+    forget,
+    ledger,
+    models,
+    papers,
+    plan,
+    release,
+    train,
+)
 from lastiterate.cli.app import app, in_flags
 
 __all__ = [
+    "account",
     "app",
-    "audits",
-    "backbones",
-    "explore_command",
-    "fits",
-    "forget_command",
-    "ledgers",
+    "audit",
+    "explore",
+    "forget",
+    "ledger",
     "main",
-    "plans",
-    "published",
-    "releases",
-    "reports",
-    "runs",
-    "trainings",
-    "tunings",
+    "models",
+    "papers",
+    "plan",
+    "release",
+    "train",
 ]
 
 

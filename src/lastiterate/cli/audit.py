@@ -8,19 +8,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import jax
-import numpy as np
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from lastiterate.audit import AuditReport, Effort, ImageModel, attack_network, instantiate
-from lastiterate.audit.runner import Subject
 from lastiterate.cli.app import Json, Terminal, app, console, in_flags, reports_errors
 from lastiterate.cli.train import bundled
-from lastiterate.data.readers import load_bundled
 from lastiterate.errors import InputError
-from lastiterate.release.ledger_charge import hash_of
 from lastiterate.run.validation import whole
 
 # ``lastiterate audit``: flags in, one table out.
@@ -251,6 +245,8 @@ def _show_report(
 
     A page shows the JSON only beside the certificate that it is about.
     """
+    from lastiterate.release.ledger_charge import hash_of
+
     if json_:
         about = {"run_sha256": hash_of(certificate.subject.charged_as())}
         print(json.dumps(json.loads(report.to_json()) | about, indent=2))
@@ -263,7 +259,6 @@ def _show_report(
 
 
 def _bar() -> Progress:
-
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -284,6 +279,12 @@ def on_digits(
 ) -> AuditReport:
     """One adversarial image among the bundled digits, for a linear softmax model trained by the
     run."""
+    import jax
+    import numpy as np
+
+    from lastiterate.audit import Effort, ImageModel, attack_network, instantiate
+    from lastiterate.data.readers import load_bundled
+
     run = subject.run
     table, _ = load_bundled("digits")
     assert table.array is not None and table.answers is not None

@@ -72,8 +72,8 @@ def forget_command(asked: Forgetting) -> None:
     from lastiterate.cli.train import committed
     from lastiterate.release.datafile import unused_folder
     from lastiterate.release.forget_file import Request, forget_file
-    from lastiterate.release.linear_plans import parse_delta
     from lastiterate.release.training import steps_bar
+    from lastiterate.release.training_request import parse_delta
 
     if asked.reserve < 0:
         raise InputError("reserve", "must be a whole number of records", asked.reserve)

@@ -102,7 +102,7 @@ def plan_command(asked: Planning) -> None:
         adjacency=budget.adjacency,
         time_budget=budget.time_budget,
         stream=asked.stream,
-        shared=asked.charging().allowance,
+        shared=asked.charging().allowance(),
     )
     if asked.json_:
         print(json.dumps(show.plans_as_json(choice, delta), indent=2))

@@ -24,7 +24,7 @@ from lastiterate.run.updates import HeavyBall
 # What ``--json`` prints: the numbers of the screens, pure functions of what they are given.
 
 if TYPE_CHECKING:
-    from lastiterate.release.pipeline import Released
+    from lastiterate.release.datafile import Released
     from lastiterate.run.run import Run
 
 
@@ -124,7 +124,7 @@ def predictions(header: list[str], rows: list[list[str]]) -> list[dict[str, Any]
 # given.
 
 if TYPE_CHECKING:
-    from lastiterate.release.pipeline import Released
+    from lastiterate.release.datafile import Released
     from lastiterate.run.run import Run
 
 

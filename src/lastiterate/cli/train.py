@@ -43,7 +43,7 @@ from lastiterate.release.released_model import Fitted
 
 if TYPE_CHECKING:
     from lastiterate.release.ledger_charge import Charging
-    from lastiterate.release.linear_plans import Budget
+    from lastiterate.release.training_request import Budget, Order
 
 
 def bundled(command: Callable[[Any], None]) -> Callable[..., None]:
@@ -106,7 +106,7 @@ class Budgeted:
     @property
     def budget(self) -> Budget:
         """The same, read."""
-        from lastiterate.release.linear_plans import Budget, parse_delta
+        from lastiterate.release.training_request import Budget, parse_delta
 
         return Budget(
             self.epsilon, parse_delta(self.delta), self.adjacency, self.time_budget, self.n
@@ -183,39 +183,39 @@ def committed(model: Fitted, where: Path, charging: Charging) -> Path:
     with interrupts.later():
         if charging.finished is None:
             charging.announce(model)
-            place = saved(model, where)
+            stored = saved(model, where)
         else:
-            place = charging.finished
+            stored = folder.read(charging.finished)
             Terminal(stderr=True).print(
-                f"{place} was written by an earlier run of this command, which was stopped "
+                f"{stored.path} was written by an earlier run of this command, which was stopped "
                 "before it ended: nothing was trained or charged again",
                 highlight=False,
                 markup=False,
                 soft_wrap=True,
             )
-        complete = f"the model is complete, at {place}"
+        complete = f"the model is complete, at {stored.path}"
         interrupts.say(complete)
         try:
             charging.release(model)
         except InputError as error:
             raise error.followed_by(f"{complete}, and its line in the ledger is charged") from None
         show_head(charging.ledger)
-        reported(place, model, charging.ledger)
+        reported(stored, model, charging.ledger)
         charging.discard()
-    return place
+    return stored.path
 
 
-def saved(model: Fitted, where: Path) -> Path:
-    """Write the model to ``where``, or else to a new temporary folder; returns the place and says
-    what happened.
+def saved(model: Fitted, where: Path) -> folder.Stored:
+    """Write the model to ``where``, or else to a new temporary folder; returns what was written and
+    says what happened.
 
     A folder with these weights is left as it is: an earlier process of this fit wrote it.
     """
     there = folder.whole(where)
     if there is not None and there.hashes[folder.WEIGHTS] == weights_hash(model):
-        return where
+        return there
     try:
-        return model.save(where)
+        return model.store(where)
     except (OSError, InputError) as error:
         why = (
             error.strerror or str(error)
@@ -223,25 +223,26 @@ def saved(model: Fitted, where: Path) -> Path:
             else error.rule.removesuffix(".")
         )
         other = Path(tempfile.mkdtemp(prefix="lastiterate-")) / where.name
-        model.save(other)
+        stored = model.store(other)
         Terminal(stderr=True).print(
             f"[bold red]error:[/bold red] --out {where} could not be written ({why}); the "
             f"model was saved at {other}: move it from there",
             highlight=False,
             soft_wrap=True,
         )
-        return other
+        return stored
 
 
-def reported(place: Path, model: Fitted, ledger: Ledger | None = None) -> None:
+def reported(stored: folder.Stored, model: Fitted, ledger: Ledger | None = None) -> None:
     """Write the report into a model's folder, with the line of the ledger that was charged; where
     there is no space left for it the model is complete without."""
     from lastiterate.report import page, subject
 
+    place = stored.path
     if folder.holds(place, folder.PAGE):
         return
     try:
-        text = page.page(subject.of_release(place, model.certificate, ledger))
+        text = page.page(subject.of_release(stored, model, ledger))
         folder.add(place, folder.PAGE, text.encode(), replacing=True)
     except OSError as error:
         Terminal(stderr=True).print(
@@ -270,8 +271,7 @@ def show_head(ledger: Ledger | None) -> None:
 # ``lastiterate train``: a file in, a released model out.
 
 if TYPE_CHECKING:
-    from lastiterate.release.datafile import Wanted
-    from lastiterate.release.pipeline import Released
+    from lastiterate.release.datafile import Released
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -395,12 +395,11 @@ class Training(FromFile):
             said |= {} if text is None else {name: text}
         return check_statement(said)
 
-    def wanted(self) -> Wanted:
+    def order(self) -> Order:
         """The same, read and checked."""
         from lastiterate.cli import flags
-        from lastiterate.release.datafile import Wanted
         from lastiterate.release.dataset import schema_for
-        from lastiterate.release.linear_plans import Algorithm
+        from lastiterate.release.training_request import Algorithm, Order
         from lastiterate.release.units import Units
 
         schema = schema_for(
@@ -426,7 +425,7 @@ class Training(FromFile):
                 "name --unit",
             )
         batching = None if self.batch is None else flags.batching(self.batch)
-        return Wanted(
+        return Order(
             data=self.data,
             budget=self.budget,
             model=self.model,
@@ -436,7 +435,7 @@ class Training(FromFile):
             row_norm=self.row_norm,
             units=None if self.unit is None else Units(self.unit, self.rows_per_unit),
             features=self.features,
-            secure_noise=self.secure_noise,
+            exact=self.secure_noise,
             stream=self.stream,
             scratch=self.scratch,
             devices=self.devices,
@@ -457,7 +456,7 @@ def train_command(asked: Training) -> None:
     from lastiterate.release import dataset as open_dataset
     from lastiterate.release.training import steps_bar
 
-    wanted = asked.wanted()
+    order = asked.order()
     (where, earlier), said = asked.folders(), asked.stated()
     charging = asked.charging(
         checkpoint=asked.checkpoint,
@@ -466,14 +465,14 @@ def train_command(asked: Training) -> None:
         place=where,
         earlier=earlier,
     )
-    why = None if wanted.stream else open_dataset.too_large(wanted.data)
+    why = None if order.stream else open_dataset.too_large(order.data)
     if why is not None:
-        wanted = replace(wanted, stream=True)
+        order = replace(order, stream=True)
         Terminal(stderr=True).print(
             f"the data are read piece by piece: {why}", highlight=False, soft_wrap=True
         )
     with charging, steps_bar("training", Terminal(stderr=True)) as tick:
-        result = datafile.fit_file(wanted, progress=tick, charging=charging)
+        result = datafile.fit_file(replace(order, progress=tick, charging=charging))
     if result.test_score is not None:
         what = "" if measure(result.model) == "accuracy" else "R^2 "
         said.setdefault(
@@ -507,7 +506,7 @@ def _show(result: Released, where: str, asked: Training) -> None:
         show.plans(console, result.choice, result.model.delta)
         if result.features:
             console.print(f"features: {result.features}", highlight=False, markup=False)
-        if result.weigh is not None and (said := result.weigh()):
+        if said := result.weigh_features():
             console.print(f"more features? {said}.", highlight=False, markup=False)
     show.trained(console, result, where)
 
@@ -573,7 +572,7 @@ def tune_command(asked: Tuning) -> None:
     from lastiterate.cli import flags, show
     from lastiterate.release import datafile, tuning
     from lastiterate.release import dataset as open_dataset
-    from lastiterate.release.linear_plans import Algorithm
+    from lastiterate.release.training_request import Algorithm, Order
 
     schema = open_dataset.schema_for(
         asked.data,
@@ -586,17 +585,16 @@ def tune_command(asked: Tuning) -> None:
     (where, earlier), norms = asked.folders(), asked.norms
     algorithms = tuple(Algorithm(name.strip()) for name in asked.algorithms.split(","))
     with asked.charging(purpose="tune", place=where, earlier=earlier) as charging:
-        result = datafile.tune_file(
-            asked.data,
-            asked.budget,
+        order = Order(
+            data=asked.data,
+            budget=asked.budget,
             schema=schema,
-            row_norms=norms,
-            algorithms=algorithms,
-            law=tuning.law_of(asked.mean_runs, asked.runs),
             charging=charging,
             class_weight=flags.class_weight(asked.class_weight),
             features=asked.features,
         )
+        law = tuning.law_of(asked.mean_runs, asked.runs)
+        result = datafile.tune_file(order, row_norms=norms, algorithms=algorithms, law=law)
     place = committed(result.model, where, charging)
     show.trained(console, result, str(place))
     if place not in (where, charging.finished):

@@ -6,6 +6,7 @@ import sys
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, cast
@@ -35,11 +36,11 @@ from lastiterate.planning.planner import Choice
 from lastiterate.planning.task import FeatureMap, Task
 from lastiterate.release.ledger_charge import charging_of
 from lastiterate.release.linear_model import FittedLinear
-from lastiterate.release.linear_plans import Algorithm, Answers, Budget, chosen, part_of, planned
+from lastiterate.release.linear_plans import chosen, part_of, plan_run, warn_of_noise
 from lastiterate.release.model_kinds import LINEAR
 from lastiterate.release.pipeline import finish
-from lastiterate.release.predictions import Labels
-from lastiterate.release.training_request import Order
+from lastiterate.release.predictions import Answers, Labels
+from lastiterate.release.training_request import Algorithm, Budget, Order
 from lastiterate.run.adjacency import keeps_places
 from lastiterate.run.losses import Abstract
 from lastiterate.run.preprocessing import (
@@ -203,35 +204,25 @@ class PrivateLinear(OwnSeed, BaseEstimator):
         charging = charging_of(
             ledger=self.ledger, dataset=self.dataset, purpose=type(self).__name__
         )
-        plan = planned(
-            task,
-            self._budget,
-            Algorithm(self.algorithm, run=self.run),
+        order = Order(
+            data=data_of(self, features, target, watched),
+            budget=self._budget,
+            algorithm=Algorithm(self.algorithm, run=self.run),
             report_accuracy=self.report_accuracy,
             stream=self.stream,
-            shared=charging.allowance,
+            charging=charging,
+            answers=answers,
+            schema=None if self.schema is None else self.transformer_.schema_,
+            caveats=tuple(caveats),
         )
-        plan.warn_of_noise()
-        model = finish(
-            LINEAR,
-            Order(
-                certificate=plan.certificate,
-                data=data_of(self, features, target, watched),
-                epsilon=self.epsilon,
-                delta=plan.delta,
-                seed=seed_of(self.random_state),
-                progress=self._progress(progress),
-                charging=charging,
-                places=plan.places,
-                answers=answers,
-                schema=None if self.schema is None else self.transformer_.schema_,
-                caveats=tuple(caveats),
-            ),
-        )
+        order = plan_run(order, task, charging.allowance())
+        warn_of_noise(order.choice)
+        seed, shown = seed_of(self.random_state), self._progress(progress)
+        model = finish(LINEAR, replace(order, seed=seed, progress=shown))
         assert isinstance(model, FittedLinear)
         self.fitted_: FittedLinear = model
-        self.choice_: Choice | None = plan.choice
-        self.delta_ = plan.delta
+        self.choice_: Choice | None = order.choice
+        self.delta_ = order.delta
         self.n_iter_ = self.run_.steps
 
     def check_public(self, part: FeatureMap) -> None:

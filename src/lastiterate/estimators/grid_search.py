@@ -25,11 +25,11 @@ from lastiterate.planning.planner import SharedBudget
 from lastiterate.planning.task import Task, automatic_delta
 from lastiterate.release import tuning
 from lastiterate.release.ledger_charge import charging_of
-from lastiterate.release.linear_plans import Algorithm, Budget, candidate, part_of
+from lastiterate.release.linear_plans import candidate, part_of
 from lastiterate.release.model_kinds import SELECTED
 from lastiterate.release.pipeline import finish
 from lastiterate.release.predictions import Labels, Range, ordered, threshold_of
-from lastiterate.release.training_request import Order
+from lastiterate.release.training_request import Algorithm, Budget, Order
 from lastiterate.run.validation import check_kept, relative_weights
 
 Grid = Mapping[str, Sequence[object]]
@@ -120,7 +120,7 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
             class_weights=weights,
         )
         candidates = [
-            self._candidate(i, asked, proofs, charging.allowance)
+            self._candidate(i, asked, proofs, charging.allowance())
             for i in range(len(self._settings))
         ]
         certificate = tuning.planned(
@@ -134,9 +134,9 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
         model = finish(
             SELECTED,
             Order(
-                certificate=certificate,
                 data=(rows, target),
-                epsilon=self.epsilon,
+                budget=Budget(self.epsilon, delta),
+                proof=certificate,
                 delta=delta,
                 answers=answers,
                 seed=seed_of(self.random_state),

@@ -12,7 +12,6 @@ from typing import Any, Literal, cast, final
 
 from lastiterate.curves.composition import curve_from_dict
 from lastiterate.errors import InputError
-from lastiterate.ledger import history
 from lastiterate.ledger.database import EVENTS, VERSION, opened, transaction, version
 from lastiterate.ledger.filters import Charge, Filter, filter_from_dict
 
@@ -281,7 +280,7 @@ ROWS = {"row", "record", "rows", "records", "example", "examples", "image", "ima
 """What ledgers call single rows."""
 ARTICLES = {"a", "an", "one", "single", "each", "every"}
 Stage = Literal["reserved", "touched", "released", "cancelled"]
-COLUMNS = ", ".join(history.LINE)
+COLUMNS = ", ".join(LINE)
 
 
 @final
@@ -405,7 +404,7 @@ def total_of(connection: sqlite3.Connection, dataset: str | None) -> Total:
         f"SELECT {COLUMNS} FROM releases WHERE dataset = ? ORDER BY number", (name,)
     )
     releases = tuple(Release(*row) for row in listed.fetchall())
-    rows, known = history.rows_per_unit(connection, name), history.lines_of_units(connection)
+    rows, known = rows_per_unit(connection, name), lines_of_units(connection)
     # where a unit is one row, a line that protects one row protects it
     unproven = (
         ()
@@ -585,10 +584,10 @@ class LineCheckpoints:
         with opened(self.path) as connection:
             with transaction(connection):  # on disk before the file is
                 self._check_unbegun(connection)
-                history.append(connection, "first", token=self.token, digest=digest)
+                append(connection, "first", token=self.token, digest=digest)
             with transaction(connection):
                 self._check_unbegun(connection)
-                if history.digest_of(connection, "first", self.token) != digest:
+                if digest_of(connection, "first", self.token) != digest:
                     raise _begun()
                 write()  # small, as others wait
                 self._count(connection, 1)
@@ -607,7 +606,7 @@ class LineCheckpoints:
         goes on gives it.
         """
         with opened(self.path) as connection, transaction(connection):
-            known = history.digest_of(connection, "first", self.token)
+            known = digest_of(connection, "first", self.token)
             if known not in (None, digest):
                 raise _begun()
             least = line_of(connection, self.token).checkpoint
@@ -619,7 +618,7 @@ class LineCheckpoints:
                     "restore the last one: it was rolled back",
                 )
             if known is None:
-                history.append(connection, "first", token=self.token, digest=digest)
+                append(connection, "first", token=self.token, digest=digest)
             self._count(connection, number)
 
     def _check_unbegun(self, connection: sqlite3.Connection) -> None:
@@ -631,7 +630,7 @@ class LineCheckpoints:
             connection.execute(
                 "UPDATE releases SET checkpoint = ? WHERE token = ?", (number, self.token)
             )
-            history.append(connection, "checkpoint", token=self.token, checkpoint=number)
+            append(connection, "checkpoint", token=self.token, checkpoint=number)
 
 
 def _begun() -> InputError:

@@ -5,225 +5,186 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from lastiterate.accounting.calibration import check_range
-from lastiterate.accounting.certificate import Certificate
-from lastiterate.accounting.subjects import UNNAMED, as_unit_name
 from lastiterate.atomic_files import is_taken
 from lastiterate.curves.selection import Runs
-from lastiterate.data import Schema, encode_features, read_table
+from lastiterate.data import BUNDLED, encode_features, read_table
 from lastiterate.data.columns import Id
 from lastiterate.data.table import Table
 from lastiterate.errors import InputError
 from lastiterate.planning.planner import Choice
 from lastiterate.release import posterior, tuning
-from lastiterate.release.dataset import SAMPLE, Opened, open_file
-from lastiterate.release.ledger_charge import Charging
+from lastiterate.release.dataset import SAMPLE, DataFile, open_file
 from lastiterate.release.linear_model import FittedLinear
 from lastiterate.release.linear_plans import (
     AUTO,
-    AUTOMATIC,
-    Algorithm,
-    Budget,
     FeatureChoice,
     candidate,
     check_planned,
     chosen,
-    planned,
+    plan_run,
+    warn_of_noise,
 )
-from lastiterate.release.model_kinds import LINEAR, SAMPLED, SELECTED, Kind
-from lastiterate.release.pipeline import Released, executed
+from lastiterate.release.model_kinds import LINEAR, SAMPLED, SELECTED
+from lastiterate.release.pipeline import executed
 from lastiterate.release.predictions import Labels, threshold_of
 from lastiterate.release.released_model import Fitted
-from lastiterate.release.training_request import Order, Progress
-from lastiterate.release.units import Units
+from lastiterate.release.training_request import AUTOMATIC, Algorithm, Budget, Order
 from lastiterate.run.adjacency import keeps_places
 from lastiterate.run.probability_calibration import Calibration
 from lastiterate.run.validation import relative_weights
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """A model of a file (with its schema), or of a bundled public set, of which a fifth is kept for
-    testing.
+@dataclass(frozen=True, eq=False)
+class Released:
+    """What came out: the model, the order that made it, the maps that make rows, and scores on data
+    that is public (``None`` where there are none)."""
 
-    ``model``: one of ``MODELS``; by default the linear model that fits the target. ``units``: the
-    column that says who a row belongs to, and the most rows of each that are used. ``features``:
-    "auto", names of public maps of records in the place of the schema's own, or of a part of the
-    planner's runs (see ``Task``). ``stream``: read the file piece by piece, with scratch files in
-    the folder ``scratch`` (see ``too_large``). ``devices``: how many share every batch.
-    ``report_accuracy``: the part of mu^2 that a noisy count of right answers costs, on a tenth of
-    the records that are then not trained on. ``calibrated``: whether a classifier pays for
-    calibrated probabilities. ``class_weight``: what records of every label count. ``threshold``: of
-    two labels, see ``Labels``; or the costs of both mistakes.
-    """
-
-    data: str
-    budget: Budget
-    model: str | None = None
-    algorithm: Algorithm = AUTOMATIC
-    schema: Schema | None = None
-    test: str | None = None
-    row_norm: float | None = None
-    units: Units | None = None
-    features: str = AUTO
-    secure_noise: bool = False
-    stream: bool = False
-    scratch: Path | None = None
-    devices: int = 1
-    report_accuracy: float | None = None
-    calibrated: bool = True
-    class_weight: dict[str, float] | None = None
-    threshold: float | tuple[float, float] | None = None
-
-    def __post_init__(self) -> None:
-        sample, planned = self.model == SAMPLE, self.algorithm.planned
-        if (self.stream or self.devices != 1) and (sample or self.secure_noise):
-            raise InputError(
-                "stream" if self.stream else "devices",
-                "cannot be combined with " + ("secure_noise" if self.secure_noise else SAMPLE),
-                None,
-                "these need the whole data in one memory",
-            )
-        if self.report_accuracy is not None and (sample or self.secure_noise or self.stream):
-            raise InputError(
-                "report_accuracy",
-                "is for the linear models of plans and algorithms",
-                self.report_accuracy,
-                "leave it out",
-            )
-        if sample and not planned:
-            raise InputError(
-                "algorithm",
-                f"cannot be combined with {SAMPLE}, which draws one posterior sample",
-                None,
-            )
-        if sample and self.units is not None:
-            raise InputError(
-                "unit",
-                f"cannot be combined with {SAMPLE}, whose bound is for one row",
-                self.units.column,
-            )
-        for name, value in (("class_weight", self.class_weight), ("threshold", self.threshold)):
-            if sample and value is not None:
-                raise InputError(
-                    name, f"is for classes, and {SAMPLE} learns a number", value, "leave it out"
-                )
-        check_planned(self.features, planned=planned and not sample)
-        if sample and self.test is not None:
-            raise InputError("test", f"is not scored for {SAMPLE}", self.test, "leave it out")
+    model: Fitted
+    order: Order
+    maps: FeatureChoice
+    test_score: float | None = None
+    plain_score: float | None = None
 
     @property
-    def nominal(self) -> int | None:
-        """The public number of records that the user states, where how many there are is private."""
-        if keeps_places(self.budget.adjacency):
-            self.budget.public_n(1)
-            return None
-        if self.stream or self.devices != 1:
+    def choice(self) -> Choice | None:
+        """The plans that the run was chosen from."""
+        return self.order.choice
+
+    @property
+    def features(self) -> str:
+        """Why records become rows as they do."""
+        return self.maps.why
+
+    def weigh_features(self) -> str:
+        """Whether more features pay, in words; plans once more."""
+        choice, budget = self.order.choice, self.order.budget
+        if choice is None or self.order.task is None or budget is None:
+            return ""
+        task = replace(
+            self.order.task,
+            n=choice.best.certificate.run.n,
+            feature_map="plain",
+            class_weights=None,
+        )
+        return self.maps.weighed(task, choice.best, budget, stream=self.order.stream)
+
+
+def check_asked(order: Order) -> Budget:
+    """Refuse what cannot be combined in a fit on a file; its budget."""
+    assert order.budget is not None
+    sample, by_planner = order.model == SAMPLE, order.algorithm.planned
+    if (order.stream or order.devices != 1) and (sample or order.exact):
+        raise InputError(
+            "stream" if order.stream else "devices",
+            "cannot be combined with " + ("secure_noise" if order.exact else SAMPLE),
+            None,
+            "these need the whole data in one memory",
+        )
+    if order.report_accuracy is not None and (sample or order.exact or order.stream):
+        raise InputError(
+            "report_accuracy",
+            "is for the linear models of plans and algorithms",
+            order.report_accuracy,
+            "leave it out",
+        )
+    if sample and not by_planner:
+        raise InputError(
+            "algorithm",
+            f"cannot be combined with {SAMPLE}, which draws one posterior sample",
+            None,
+        )
+    if sample and order.units is not None:
+        raise InputError(
+            "unit",
+            f"cannot be combined with {SAMPLE}, whose bound is for one row",
+            order.units.column,
+        )
+    for name, value in (("class_weight", order.class_weight), ("threshold", order.threshold)):
+        if sample and value is not None:
             raise InputError(
-                "stream" if self.stream else "devices",
-                "must be left out under add-remove: what is read "
-                "in pieces is cut by the number of records, which nothing may follow from",
-                None,
+                name, f"is for classes, and {SAMPLE} learns a number", value, "leave it out"
             )
-        return self.budget.public_n(1)
+    check_planned(order.features, planned=by_planner and not sample)
+    if sample and order.test is not None:
+        raise InputError("test", f"is not scored for {SAMPLE}", order.test, "leave it out")
+    if order.data in BUNDLED and order.test is not None:
+        raise InputError(
+            "test",
+            "cannot be combined with a bundled set, a fifth of which is kept for testing",
+            order.test,
+        )
+    if not keeps_places(order.budget.adjacency) and (order.stream or order.devices != 1):
+        raise InputError(
+            "stream" if order.stream else "devices",
+            "must be left out under add-remove: what is read "
+            "in pieces is cut by the number of records, which nothing may follow from",
+            None,
+        )
+    return order.budget
 
-    def chosen(self, schema: Schema, shape: tuple[int, ...], n: int) -> FeatureChoice:
-        """What makes rows of records of this shape."""
-        plain = self.model == SAMPLE and self.features == AUTO and not schema.features
-        return chosen(schema, "plain" if plain else self.features, shape, n, self.budget)
 
+def fit_file(order: Order) -> Released:
+    """Fit on a file with its schema, or on a bundled public set, of which a fifth is kept for
+    testing.
 
-def fit_file(
-    wanted: Wanted, *, progress: Progress | None = None, charging: Charging | None = None
-) -> Released:
-    """Fit on a file. ``charging``: is charged as soon as the public numbers of records and features
-    are known, before a value is looked at; the caller finishes it. Otherwise nothing is written."""
+    Its charging is charged as soon as the public numbers of records and features are known, before
+    a value is looked at; the caller finishes it. Nothing is written.
+    """
+    budget, sample = check_asked(order), order.model == SAMPLE
+    stated = budget.public_n(1)
     file = open_file(
-        wanted.data,
-        schema=wanted.schema,
-        test=wanted.test,
-        row_norm=wanted.row_norm,
-        units=wanted.units,
-        stream=wanted.stream,
-        choose=wanted.chosen,
-        nominal=wanted.nominal,
+        order.data,
+        order.schema,
+        units=order.units,
+        stream=order.stream,
+        nominal=None if keeps_places(budget.adjacency) else stated,
     )
-    plan = _sampled if wanted.model == SAMPLE else _linear
-    kind, order, choice = plan(wanted, file, Charging() if charging is None else charging)
-    released = _scored(executed(kind, replace(order, progress=progress)), file, choice)
-    if choice is None or file.choice is None:
-        return released
-    task = file.task_of_units if choice.best.certificate.run.rows_per_record > 1 else file.task
-    task = replace(task, n=choice.best.certificate.run.n, calibrated=wanted.calibrated)
+    plain = sample and order.features == AUTO and not file.schema.features
+    maps = chosen(file.schema, "plain" if plain else order.features, file.shape, file.count, budget)
+    file = file.mapped(maps.schema, test=order.test, row_norm=order.row_norm)
+    order = _with_form(order, file)
+    order = _plan_sample(order, file, budget) if sample else _plan_linear(order, file, maps)
+    return _scored(executed(SAMPLED if sample else LINEAR, order), order, file, maps)
+
+
+def _with_form(order: Order, file: DataFile) -> Order:
+    """The order with what the data's form says; a classifier's threshold belongs to its answers."""
+    answers, threshold = file.answers, threshold_of(order.threshold, len(file.schema.classes))
+    if isinstance(answers, Labels):
+        answers = replace(answers, threshold=threshold)
     return replace(
-        released,
-        weigh=partial(file.choice.weighed, task, choice.best, wanted.budget, stream=wanted.stream),
+        order, data=file.data, schema=file.schema, answers=answers, unit=file.who, size=file.size()
     )
 
 
-Plan = tuple[Kind, Order, Choice | None]
-"""What is ordered, and the plans it was chosen from."""
-
-
-def _linear(wanted: Wanted, file: Opened, charging: Charging) -> Plan:
-    part = "plain" if file.choice is None else file.choice.part
+def _plan_linear(order: Order, file: DataFile, maps: FeatureChoice) -> Order:
     # where the engine draws units; elsewhere a unit pays for its rows by group privacy
     by_rows = (
-        wanted.secure_noise
-        or wanted.stream
-        or wanted.report_accuracy is not None
-        or part == "fourier"
-        or wanted.devices != 1
+        order.exact
+        or order.stream
+        or order.report_accuracy is not None
+        or maps.part == "fourier"
+        or order.devices != 1
         or file.nominal is not None
     )
     task = file.task_of_units if file.rows_per_unit > 1 and not by_rows else file.task
-    weights = relative_weights(wanted.class_weight, file.schema.classes)
-    charging.of_units = file.who is not None
-    task = replace(task, feature_map=part, calibrated=wanted.calibrated, class_weights=weights)
-    plan = planned(
-        task,
-        wanted.budget,
-        wanted.algorithm,
-        report_accuracy=wanted.report_accuracy,
-        exact=wanted.secure_noise,
-        stream=wanted.stream,
-        shared=charging.allowance,
-    )
-    plan.warn_of_noise()
-    order = _ordered(
-        file, charging, plan.certificate, wanted.budget, plan.delta, file.size(plan.certificate.run)
-    )
-    threshold = threshold_of(wanted.threshold, task.classes)
-    answers = (
-        replace(file.answers, threshold=threshold)
-        if isinstance(file.answers, Labels)
-        else file.answers
-    )
-    return (
-        LINEAR,
-        replace(
-            order,
-            answers=answers,
-            exact=wanted.secure_noise,
-            scratch=wanted.scratch,
-            devices=wanted.devices,
-            unit=file.who,
-            unit_name=UNNAMED if wanted.units is None else as_unit_name(wanted.units.column),
-            places=plan.places,
-        ),
-        plan.choice,
-    )
+    weights = relative_weights(order.class_weight, file.schema.classes)
+    task = replace(task, feature_map=maps.part, calibrated=order.calibrated, class_weights=weights)
+    order.charging.of_units = file.who is not None
+    order = plan_run(order, task, order.charging.allowance())
+    warn_of_noise(order.choice)
+    return replace(order, model=None, size=file.size(order.certificate.run))
 
 
-def _sampled(wanted: Wanted, file: Opened, charging: Charging) -> Plan:
-    task, budget = file.task, wanted.budget
+def _plan_sample(order: Order, file: DataFile, budget: Budget) -> Order:
+    task = file.task
     delta = budget.delta_for(task.n)
-    certificate = posterior.certified(
+    proof = posterior.certified(
         task.n,
         task.features,
         row_norm=file.row_norm,
@@ -231,57 +192,28 @@ def _sampled(wanted: Wanted, file: Opened, charging: Charging) -> Plan:
         delta=delta,
         adjacency=budget.adjacency,
     )
-    return (
-        SAMPLED,
-        replace(
-            _ordered(file, charging, certificate, budget, delta, file.size()), model=file.row_norm
-        ),
-        None,
-    )
-
-
-def _ordered(
-    file: Opened,
-    charging: Charging,
-    certificate: Certificate,
-    budget: Budget,
-    delta: float,
-    size: int,
-) -> Order:
-    return Order(
-        certificate=certificate,
-        data=file.data,
-        epsilon=budget.epsilon,
-        delta=delta,
-        charging=charging,
-        answers=file.answers,
-        schema=file.schema,
-        size=size,
-    )
+    return replace(order, proof=proof, delta=delta, model=file.row_norm)
 
 
 def tune_file(
-    data: str,
-    budget: Budget,
+    order: Order,
     *,
-    schema: Schema | None = None,
     row_norms: tuple[float, ...] = (),
     algorithms: tuple[Algorithm, ...] = (AUTOMATIC,),
     law: Runs,
-    charging: Charging,
-    class_weight: dict[str, float] | None = None,
-    features: str = AUTO,
 ) -> Released:
     """Select one of ``algorithms`` times ``row_norms`` privately on a file, or on a bundled public
     set.
 
     A bundled set's own held-out fifth scores the released model. The other records are split once
     more, in public places, into those that candidates are trained on and those that they are scored
-    on. ``class_weight``: what a record of each class counts in training; scores are counts of right
-    answers, whatever their class. ``features``: as in ``Wanted``; "auto" looks at what one
+    on. Of the order, ``class_weight`` is what a record of each class counts in training; scores are
+    counts of right answers, whatever their class; and ``features`` "auto" looks at what one
     candidate may cost.
     """
-    check_planned(features, planned=all(one.planned for one in algorithms))
+    budget = order.budget
+    assert budget is not None
+    check_planned(order.features, planned=all(one.planned for one in algorithms))
     check_range(budget.epsilon, budget.delta_for(2))
     if not keeps_places(budget.adjacency):
         raise InputError(
@@ -292,41 +224,29 @@ def tune_file(
             "use zero-out",
         )
     budget.public_n(1)  # refuses a number that nothing would follow from
-
-    def choose(schema: Schema, shape: tuple[int, ...], n: int) -> FeatureChoice:
-        each = tuning.first_share(budget.epsilon, budget.delta_for(n), law)
-        return chosen(
-            schema,
-            features,
-            shape,
-            len(tuning.parts(n)[0]),
-            replace(budget, epsilon=each[0], delta=each[1]),
-        )
-
-    file = open_file(data, schema=schema, test=None, row_norm=None, choose=choose)
-    assert file.choice is not None
-    task, shared = file.task, charging.allowance
+    file = open_file(order.data, order.schema)
+    each = tuning.first_share(budget.epsilon, budget.delta_for(file.count), law)
+    trained = len(tuning.parts(file.count)[0])
+    share = replace(budget, epsilon=each[0], delta=each[1])
+    maps = chosen(file.schema, order.features, file.shape, trained, share)
+    file = file.mapped(maps.schema, test=None, row_norm=None)
+    task, shared = file.task, order.charging.allowance()
     train, held = tuning.parts(task.n)
     delta = budget.delta_for(task.n)
-    weights = relative_weights(class_weight, file.schema.classes)
+    weights = relative_weights(order.class_weight, file.schema.classes)
+    asked = replace(
+        task,
+        n=len(train),
+        calibrated=True,
+        class_weights=weights,
+        feature_map=maps.part,
+    )
     listed = [
-        candidate(
-            replace(
-                task,
-                n=len(train),
-                row_norm=norm,
-                calibrated=True,
-                class_weights=weights,
-                feature_map=file.choice.part,
-            ),
-            budget,
-            algorithm,
-            shared,
-        )
+        candidate(replace(asked, row_norm=norm), budget, algorithm, shared)
         for norm in row_norms or (file.row_norm,)
         for algorithm in algorithms
     ]
-    certificate = tuning.planned(
+    proof = tuning.planned(
         listed,
         epsilon=budget.epsilon,
         delta=delta,
@@ -334,20 +254,19 @@ def tune_file(
         held_out=len(held),
         regression=task.classes == 0,
     )
-    return _scored(
-        executed(SELECTED, _ordered(file, charging, certificate, budget, delta, file.size())), file
-    )
+    order = replace(_with_form(order, file), proof=proof, delta=delta)
+    return _scored(executed(SELECTED, order), order, file, maps)
 
 
-def _scored(model: Fitted, file: Opened, choice: Choice | None = None) -> Released:
+def _scored(model: Fitted, order: Order, file: DataFile, maps: FeatureChoice) -> Released:
     """A released model with what it, and the same model without privacy, score on data that are
     public."""
     score = None if file.tested is None else _score(model, file)
     plain = _plain_score(file) if file.bundled and model.kind != SAMPLED.name else None
-    return Released(model, choice, score, plain, "" if file.choice is None else file.choice.why)
+    return Released(model, order, maps, score, plain)
 
 
-def _score(model: Fitted, file: Opened) -> float:
+def _score(model: Fitted, file: DataFile) -> float:
     """Accuracy or R^2 on records that are public."""
     assert file.tested is not None
     features, target = file.tested
@@ -358,7 +277,7 @@ def _score(model: Fitted, file: Opened) -> float:
     return float(1 - ((truth - predicted) ** 2).sum() / ((truth - truth.mean()) ** 2).sum())
 
 
-def _plain_score(file: Opened) -> float:
+def _plain_score(file: DataFile) -> float:
     """Score of the same kind of model without privacy; for bundled public sets only."""
     from sklearn.linear_model import LogisticRegression, Ridge  # pyright: ignore
 
@@ -395,15 +314,16 @@ def prediction_rows(
             model.kind,
             "load it in Python with lastiterate.load and predict from arrays",
         )
-    named = isinstance(model, FittedLinear) and isinstance(model.answers, Labels)
-    if threshold is not None and not named:
+    answers = model.answers if isinstance(model, FittedLinear) else None
+    answers = answers if isinstance(answers, Labels) else None
+    if threshold is not None and answers is None:
         raise InputError(
             "threshold",
             "is for two classes, and this model gives numbers",
             threshold,
             "leave it out",
         )
-    if probabilities and not named:
+    if probabilities and answers is None:
         raise InputError(
             "probabilities",
             "are those of classes, and this model gives numbers",
@@ -429,22 +349,24 @@ def prediction_rows(
             None,
         )
     features = encode_features(table, model.schema)
+    if answers is not None and threshold is not None:
+        answers = replace(answers, threshold=threshold_of(threshold, len(answers.values)))
     try:
-        predicted = model.predict(features)
+        numbers = (
+            model.predict(features)
+            if answers is None or not isinstance(model, FittedLinear)
+            else model.scores(features)
+        )
     except InputError as error:
         raise (
             InputError("data file", error.rule.removesuffix("."))
             if error.argument == "x"
             else error
         ) from None
-    if not isinstance(model, FittedLinear) or not isinstance(model.answers, Labels):
-        return _beside(table, ids, ["prediction"], [[f"{value:.6g}"] for value in predicted])
-    if threshold is not None:
-        other = replace(model.answers, threshold=threshold_of(threshold, len(model.answers.values)))
-        predicted = other.of(model.scores(features))
-    titles = ["prediction", *(f"probability_{name}" for name in model.answers.values)]
-    chances = model.probabilities(features)
-    pairs = zip(predicted, chances, strict=True)
+    if answers is None:
+        return _beside(table, ids, ["prediction"], [[f"{value:.6g}"] for value in numbers])
+    titles = ["prediction", *(f"probability_{name}" for name in answers.values)]
+    pairs = zip(answers.of(numbers), answers.probabilities(numbers), strict=True)
     return _beside(
         table,
         ids,

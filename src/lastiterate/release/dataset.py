@@ -4,7 +4,6 @@ for."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,13 +20,13 @@ from lastiterate.data import (
     split,
 )
 from lastiterate.data.encoding import check_stated, form_of, memory
+from lastiterate.data.file_stream import Stream
 from lastiterate.data.record_source import Encoded, needed, open_stream, streams
 from lastiterate.data.schema import check_classes
 from lastiterate.data.table import Table
 from lastiterate.errors import InputError
 from lastiterate.features.row_form import RowForm
 from lastiterate.planning.task import Task
-from lastiterate.release.linear_plans import FeatureChoice
 from lastiterate.release.predictions import Labels, Range
 from lastiterate.release.training_request import Unread
 from lastiterate.release.units import Units, identifiers
@@ -35,8 +34,6 @@ from lastiterate.run.preprocessing import PrivateCovariance, columns
 from lastiterate.run.run import Run
 
 SAMPLE = "bayes-linear"
-Choose = Callable[[Schema, tuple[int, ...], int], FeatureChoice]
-"""The maps for a schema, the shape of one record and the number of records."""
 MODELS = ("logistic", "huber-ridge", SAMPLE)
 SHARE = 0.6
 """Of the memory that values may take."""
@@ -46,21 +43,47 @@ data's form."""
 
 
 @dataclass(frozen=True, eq=False)
-class Opened:
+class DataFile:
     """A data file of which only the form is known yet: how many records, how many features.
 
-    ``table``: cells or an array, or a source that reads them piece by piece.
+    ``table``: cells or an array, or what reads them piece by piece. ``nominal``: the public number
+    of records, where the data's own is private. ``row_norm``, ``held`` (public test data): see
+    ``mapped``.
     """
 
-    table: Table | Encoded
+    table: Table | Stream | Encoded
     schema: Schema
-    row_norm: float
-    held: tuple[np.ndarray, np.ndarray] | None
     bundled: bool
     rows_per_unit: int = 1
     who: np.ndarray | None = None  #: the unit of every row
-    choice: FeatureChoice | None = None  #: why the schema has its maps
-    nominal: int | None = None  #: the public number of records, where the data's own is private
+    nominal: int | None = None
+    row_norm: float = 0.0
+    held: tuple[np.ndarray, np.ndarray] | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one record as it is read."""
+        assert not isinstance(self.table, Encoded)
+        return self.table.shape or (len(self.table.names),)
+
+    @property
+    def count(self) -> int:
+        """The public number of records, or of units: how many rows these have is theirs."""
+        records = len(self.table) if self.who is None else len(np.unique(self.who))
+        return self.nominal or records
+
+    def mapped(self, schema: Schema, *, test: str | None, row_norm: float | None) -> DataFile:
+        """The file with the schema whose maps make its rows, and a public test file, read whole."""
+        if isinstance(self.table, Table):
+            table, head, form = self.table, self.table, form_of(self.table, schema)
+        else:
+            assert not isinstance(self.table, Encoded)
+            table, head = Encoded(self.table, schema), self.table.head
+            form = table.form
+        check_stated(head, schema)
+        held = None if test is None else _public_test(test, schema, form.width)
+        norm = form.norm if row_norm is None else row_norm
+        return replace(self, table=table, schema=schema, row_norm=norm, held=held)
 
     @property
     def task_of_units(self) -> Task:
@@ -88,14 +111,10 @@ class Opened:
     @property
     def form(self) -> RowForm:
         """How records become rows."""
-        return (
-            self.table.form if isinstance(self.table, Encoded) else form_of(self.table, self.schema)
-        )
-
-    @property
-    def streamed(self) -> bool:
-        """Whether the values are read piece by piece."""
-        return isinstance(self.table, Encoded)
+        if isinstance(self.table, Table):
+            return form_of(self.table, self.schema)
+        assert isinstance(self.table, Encoded)
+        return self.table.form
 
     def size(self, run: Run | None = None) -> int:
         """Bytes that a model of these data takes on disk, at most: weights, preparation, schema,
@@ -153,88 +172,42 @@ class Opened:
 
 def open_file(
     data: str,
-    *,
     schema: Schema | None,
-    test: str | None,
-    row_norm: float | None,
+    *,
     units: Units | None = None,
     stream: bool = False,
-    choose: Choose | None = None,
     nominal: int | None = None,
-) -> Opened:
-    """The file, not yet encoded, bounded to a public number of rows per unit; a public test file is
-    read whole.
+) -> DataFile:
+    """The file, not yet encoded, bounded to a public number of rows per unit.
 
     ``nominal``: the public number that stands for how many records there are, where that is
-    private.
-
-    ``stream``: the values will be read piece by piece. ``choose``: says which public maps the
-    schema gets.
+    private. ``stream``: the values will be read piece by piece.
     """
-    if stream:
-        return _opened_stream(data, schema, test, row_norm, units, choose)
-    bundled = data in BUNDLED
-    if bundled and test is not None:
-        raise InputError(
-            "test",
-            "cannot be combined with a bundled set, a fifth of which is kept for testing",
-            test,
-        )
-    table, own = load_bundled(data) if bundled else (read_table(data, schema), schema)
-    if own is None:
+    bundled, who = data in BUNDLED, None
+    if stream and bundled:
+        raise InputError("stream", "is for files of your own", data, "leave it out")
+    if schema is None and not bundled:
         raise needs_schema(data)
-    who = None
-    if units is not None:
-        table = units.bounded(table, own)
-        assert table.cells is not None
-        who = identifiers(table.cells[units.column])
-    if len(table) < 2:
-        raise InputError("data file", "must hold at least two records", len(table))
-    # where units are protected, how many rows they have is theirs: only how many units there are is
-    # public
-    count = nominal or (len(table) if who is None else len(np.unique(who)))
-    choice = None if choose is None else choose(own, table.shape or (len(table.names),), count)
-    own = own if choice is None else choice.schema
-    form = form_of(table, own)
-    check_stated(table, own)
-    held = None if test is None else _public_test(test, own, form.width)
-    norm = form.norm if row_norm is None else row_norm
-    return Opened(
-        table, own, norm, held, bundled, 1 if units is None else units.rows, who, choice, nominal
-    )
-
-
-def _opened_stream(
-    data: str,
-    schema: Schema | None,
-    test: str | None,
-    row_norm: float | None,
-    units: Units | None,
-    choose: Choose | None,
-) -> Opened:
-    if schema is None:
-        raise (
-            InputError("stream", "is for files of your own", data, "leave it out")
-            if data in BUNDLED
-            else needs_schema(data)
-        )
-    if units is not None:
+    if stream and units is not None:
         raise InputError(
             "unit",
             "cannot be bounded where a file is read piece by piece",
             units.column,
             "write a file with at most so many rows of each unit first (lastiterate.kept_rows)",
         )
-    file = open_stream(data, schema)
-    choice = None if choose is None else choose(schema, file.shape or (len(file.names),), len(file))
-    schema = schema if choice is None else choice.schema
-    source = Encoded(file, schema)
-    if len(source) < 2:
-        raise InputError("data file", "must hold at least two records", len(source))
-    check_stated(file.head, schema)
-    held = None if test is None else _public_test(test, schema, source.form.width)
-    norm = source.form.norm if row_norm is None else row_norm
-    return Opened(source, schema, norm, held, False, choice=choice)
+    table, own = (
+        load_bundled(data)
+        if bundled
+        else (open_stream(data, schema) if stream else read_table(data, schema), schema)
+    )
+    assert own is not None
+    if units is not None and isinstance(table, Table):
+        table = units.bounded(table, own)
+        assert table.cells is not None
+        who = identifiers(table.cells[units.column])
+    if len(table) < 2:
+        raise InputError("data file", "must hold at least two records", len(table))
+    return DataFile(table, own, bundled, 1 if units is None else units.rows, who, nominal)
 
 
 def too_large(data: str) -> str | None:

@@ -186,13 +186,14 @@ HASHES = {WEIGHTS: "weights_sha256", MODEL: "model_sha256"}
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """What a model folder holds, read but not yet believed."""
+    """What a model folder holds, read but not yet believed; ``text``: its very certificate."""
 
     path: Path
     model: dict[str, Any]
     weights: bytes
     certificate: dict[str, Any]
     hashes: dict[str, str]
+    text: str
 
     def damage(self) -> list[str]:
         """What does not fit together: files that were not certified, and another description than
@@ -244,7 +245,7 @@ def write(
     certificate: Certificate,
     delta: float,
     beside: dict[str, Any],
-) -> Path:
+) -> Stored:
     """Write a model folder, for its owner's eyes; it appears complete or not at all, and never
     replaces another one.
 
@@ -253,17 +254,16 @@ def write(
     from safetensors.numpy import save as pack
 
     where = free(folder)
-    weights, text = pack(tensors), json.dumps({"format": FORMAT} | model, indent=2).encode()
-    body = certificate.to_dict(
-        delta, files=beside | {HASHES[WEIGHTS]: sha256(weights), HASHES[MODEL]: sha256(text)}
-    )
+    described = json.dumps({"format": FORMAT} | model, indent=2)
+    files = {WEIGHTS: pack(tensors), MODEL: described.encode()}
+    hashes = {name: sha256(content) for name, content in files.items()}
+    stated = beside | {HASHES[name]: digest for name, digest in hashes.items()}
+    text = json.dumps(certificate.to_dict(delta, files=stated), indent=2)
     where.parent.mkdir(parents=True, exist_ok=True)
     clean(where)
     with interrupts.later():
-        _appear(
-            where, {WEIGHTS: weights, MODEL: text, CERTIFICATE: json.dumps(body, indent=2).encode()}
-        )
-    return where
+        _appear(where, files | {CERTIFICATE: text.encode()})
+    return Stored(where, json.loads(described), files[WEIGHTS], json.loads(text), hashes, text)
 
 
 def _appear(where: Path, files: dict[str, bytes]) -> None:
@@ -390,13 +390,15 @@ def read(folder: str | Path) -> Stored:
         raise InputError(MODEL, "must be a JSON object", type(model).__name__)
     if isinstance(model.get("format"), bool) or model.get("format") not in FORMATS:
         raise InputError(MODEL, f"must be of format {FORMAT}", model.get("format"), "train again")
-    certificate, weights = (
-        serialization.read(path / CERTIFICATE, CERTIFICATE),
+    written, weights = (
+        serialization.content(path / CERTIFICATE, CERTIFICATE),
         _weights(path / WEIGHTS),
     )
-    return Stored(
-        path, model, weights, certificate, {WEIGHTS: sha256(weights), MODEL: sha256(text)}
-    )
+    certificate = serialization.loads(written, CERTIFICATE)
+    if not serialization.is_object(certificate):
+        raise InputError(CERTIFICATE, "must be a JSON object", type(certificate).__name__)
+    hashes = {WEIGHTS: sha256(weights), MODEL: sha256(text)}
+    return Stored(path, model, weights, certificate, hashes, written.decode())
 
 
 def _weights(path: Path) -> bytes:

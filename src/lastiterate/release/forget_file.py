@@ -86,8 +86,9 @@ def forget_file(asked: Request, *, charging: Charging, progress: Progress | None
         if asked.data in BUNDLED or before.schema is None
         else before.schema.stating(asked.header)
     )
-    file = open_file(asked.data, schema=schema, test=None, row_norm=None)
-    if file.streamed or not isinstance(file.table, Table):
+    file = open_file(asked.data, schema)
+    file = file.mapped(file.schema, test=None, row_norm=None)
+    if not isinstance(file.table, Table):
         raise InputError("data", "must fit in memory where a model forgets", asked.data)
     rows, target = file.rows
     gone = places(_listed(asked, file.table, len(rows)), len(rows))

@@ -277,7 +277,6 @@ class Charging:
             with interrupts.later():
                 shutil.rmtree(self._held, ignore_errors=True)
 
-    @property
     def allowance(self) -> Allowance | None:
         """What the ledger leaves for this release, for the planner; ``None`` without a ledger. A
         fit that goes on from a checkpoint is planned as it was before it was charged."""

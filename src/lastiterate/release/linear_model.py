@@ -24,7 +24,6 @@ from lastiterate.errors import InputError
 from lastiterate.planning.task import budget as worth
 from lastiterate.release.folder import Stored
 from lastiterate.release.ledger_charge import charging_of
-from lastiterate.release.linear_plans import Answers
 from lastiterate.release.noisy_accuracy import (
     Accuracy,
     CountCharge,
@@ -32,7 +31,14 @@ from lastiterate.release.noisy_accuracy import (
     count_of,
     noisy_numbers,
 )
-from lastiterate.release.predictions import Labels, Scores, as_json, check_answers, from_json
+from lastiterate.release.predictions import (
+    Answers,
+    Labels,
+    Scores,
+    as_json,
+    check_answers,
+    from_json,
+)
 from lastiterate.release.provenance import Written
 from lastiterate.release.released_model import Fitted
 from lastiterate.release.training_request import Order, Unread, is_source
@@ -391,7 +397,7 @@ def _executed(order: Order, key: Key | None) -> Model:
 
         return execute_exactly(run, rows, target, key, order.progress, checkpoint)
     if run.rows_per_record > 1:
-        records = unit_records((rows, target), order.units, run.rows_per_record)
+        records = unit_records((rows, target), order.trained_units, run.rows_per_record)
         return execute_units(run, records, key, order.progress, checkpoint)
     if order.devices > 1:
         source = Arrays((rows, target))

@@ -10,7 +10,6 @@ from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.comparison import Checked
 from lastiterate.errors import InputError
 from lastiterate.release import folder as folders
-from lastiterate.release import folder as manifest
 from lastiterate.release.model_kinds import Kind, kind_of
 from lastiterate.release.provenance import sign_folder, signature_problems
 from lastiterate.release.released_model import Fitted
@@ -70,14 +69,14 @@ def verify(
     kind = kind_of(stored.model, stored.certificate)
     checked = Certificate.check(stored.certificate)
     signed = signature_problems(place, key=key, chain=chain) if key is not None or chain else ()
-    changed, uncovered = manifest.compared(place, stored.model["format"] != 2)
+    changed, uncovered = folders.compared(place, stored.model["format"] != 2)
     problems = dict.fromkeys((*signed, *stored.damage(), *checked.problems, *changed))
     if not problems:  # a model that nobody can load is no release
         problems = dict.fromkeys(_unreadable(kind, stored))
-        if kind.missing is not None:
+        if (library := kind.missing()) is not None:
             uncovered = (
                 *uncovered,
-                f"whether the weights make a model, for {kind.missing} is not installed",
+                f"whether the weights make a model, for {library} is not installed",
             )
     return replace(checked, problems=tuple(problems), uncovered=uncovered)
 
@@ -85,7 +84,7 @@ def verify(
 def _unreadable(kind: Kind, stored: folders.Stored) -> tuple[str, ...]:
     """Why the files do not make a model, though they fit one another."""
     try:
-        if kind.missing is None:
+        if kind.missing() is None:
             kind.read(stored, None)
         else:
             stored.tensors()

@@ -74,9 +74,8 @@ class Kind:
             raise InputError(
                 "model", "must describe the run of its certificate", None, "train again"
             )
-        return replace(self.home.read(stored, like), exact=exact)
+        return replace(self.load().read(stored, like), exact=exact)
 
-    @property
     def missing(self) -> str | None:
         """The library of this kind of model, where it is not installed."""
         try:
@@ -87,9 +86,8 @@ class Kind:
             return error.name
         return None
 
-    @property
-    def home(self) -> Home:
-        library = self.missing
+    def load(self) -> Home:
+        library = self.missing()
         if library is not None:
             raise InputError(
                 "model",
@@ -99,6 +97,10 @@ class Kind:
             )
         return cast(Home, import_module(self.module))
 
+
+# One row each. Another package (``LATE`` has the one for PyTorch) adds its row with ``register``
+# when it is imported, which happens when such a model turns up: nothing here needs it. The module
+# of a kind is loaded when a model of its kind turns up, so that checking a folder needs no engine.
 
 LINEAR = Kind(
     "linear",
@@ -152,7 +154,8 @@ def kind_for(model: object) -> Kind:
         if library in sys.modules:
             import_module(package)
     row = next(
-        (kind for kind in reversed(KINDS.values()) if kind.trained and kind.home.knows(model)), None
+        (kind for kind in reversed(KINDS.values()) if kind.trained and kind.load().knows(model)),
+        None,
     )
     if row is None:
         raise InputError(

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lastiterate.accounting.calibration import check_within
 from lastiterate.accounting.tail_truncation import support_caveats
 from lastiterate.errors import InputError
-from lastiterate.planning.planner import Choice
 from lastiterate.release import composition_reminder
 from lastiterate.release.ledger_charge import warn_of_dumps
 from lastiterate.release.model_kinds import Kind
@@ -21,35 +18,12 @@ from lastiterate.run.preprocessing import TopEigenvalue
 from lastiterate.run.updates import PostProcessing
 from lastiterate.run.validation import check_kept
 
-# The kinds of released models, one row each: what ``train`` is given for it, and who reads its
-# folder.  Another package (``LATE`` has the one for PyTorch) adds its row with ``register`` when it
-# is imported, which happens when such a model turns up: nothing here needs it. The module of a kind
-# is a ``Home``; it is loaded when a model of its kind turns up, so that checking a folder needs no
-# engine.
-
-if TYPE_CHECKING:
-    pass
-
-
 # The one way to a released model: refuse what does not fit, charge, execute, state what is
 # certified.  Whoever wants a release opens the data's form, plans a certificate, and gives an
 # ``Order``. What differs between kinds of models (``kinds``) is what they refuse and how they
 # execute; writing the folder and showing it are behind this.
 
 SEED = "the caller gave the seed: whoever knows it can subtract the noise"
-
-
-@dataclass(frozen=True, eq=False)
-class Released:
-    """What came out: the model, the plans it was chosen from, and scores on data that is public
-    (``None`` where there are none)."""
-
-    model: Fitted
-    choice: Choice | None = None
-    test_score: float | None = None
-    plain_score: float | None = None
-    features: str = ""  #: why records become rows as they do
-    weigh: Callable[[], str] | None = None  #: whether more features pay; plans once more
 
 
 def executed(kind: Kind, order: Order) -> Fitted:
@@ -62,7 +36,7 @@ def executed(kind: Kind, order: Order) -> Fitted:
     """
     of_units = order.of_units  # a kind of model may put another loss in the place of a unit's
     order = checked(kind, order)
-    key = order.key
+    key = order.draw_key()
     order.charging.of_units = of_units
     order.charging.charge(order.charged or order.certificate, order.size, delta=order.delta)
     warn_of_dumps()
@@ -73,7 +47,7 @@ def executed(kind: Kind, order: Order) -> Fitted:
         remembered = composition_reminder.REMINDER.begins(
             order.data, order.seed, tables=kind.tables
         )
-        model = kind.home.fit(order, key)
+        model = kind.load().fit(order, key)
     composition_reminder.REMINDER.after(remembered)
     if (
         kind.tables or order.kept is not None
@@ -104,8 +78,8 @@ def checked(kind: Kind, order: Order) -> Order:
     """The order with what it assumes; refused where its certificate exceeds its budget, or it
     cannot be executed."""
     order.certificate.check_lower_bounds(order.delta)
-    if order.epsilon is not None:
-        check_within(order.certificate, order.epsilon, order.delta)
+    if order.budget is not None:
+        check_within(order.certificate, order.budget.epsilon, order.delta)
     if kind.subject == "run" and order.certificate.run.nominal:
         check_nominal(order)
     if order.in_pieces:
@@ -129,10 +103,10 @@ def checked(kind: Kind, order: Order) -> Order:
                 None,
                 "give train the optimizer, or leave the update to it",
             )
-        caveats += check_units(run, order.units, order.records if run.nominal else run.n)
+        caveats += check_units(run, order.trained_units, order.records if run.nominal else run.n)
     if kind.subject == "run" and not order.exact:
         caveats += support_caveats(order.certificate, order.delta)
-    return kind.home.check(replace(order, caveats=caveats))
+    return kind.load().check(replace(order, caveats=caveats))
 
 
 def check_nominal(order: Order) -> None:

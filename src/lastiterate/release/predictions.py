@@ -119,7 +119,10 @@ class Scores:
         return "a number"
 
 
-def as_json(answers: Labels | Range | Scores) -> dict[str, Any]:
+Answers = Labels | Range | Scores
+
+
+def as_json(answers: Answers) -> dict[str, Any]:
     match answers:
         case Labels(values, None):
             return {"labels": list(values)}
@@ -131,7 +134,7 @@ def as_json(answers: Labels | Range | Scores) -> dict[str, Any]:
             return {}
 
 
-def from_json(stored: object) -> Labels | Range | Scores:
+def from_json(stored: object) -> Answers:
     """What ``as_json`` wrote; everything else is refused."""
     match cast(Any, stored):
         case {"labels": [_, _, *_] as labels, **rest} if {type(x) for x in labels} <= LABELS and (
@@ -153,7 +156,7 @@ def from_json(stored: object) -> Labels | Range | Scores:
             )
 
 
-def check_answers(schema: Schema | None, answers: Labels | Range | Scores) -> None:
+def check_answers(schema: Schema | None, answers: Answers) -> None:
     """Refuse answers that a model's schema does not know: its classes (or their indices), its range
     (or scores)."""
     if schema is None:

@@ -68,6 +68,10 @@ class Fitted(ABC):
 
     def save(self, folder: str | Path) -> Path:
         """Write a folder that ``load`` and ``lastiterate verify`` read; it must not exist yet."""
+        return self.store(folder).path
+
+    def store(self, folder: str | Path) -> folders.Stored:
+        """``save``, and what was written."""
         folders.free(folder)
         model, tensors = self.contents()
         schema = None if self.schema is None else self.schema.to_dict()

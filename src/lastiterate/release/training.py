@@ -22,7 +22,7 @@ from lastiterate.release.ledger_charge import EVERY, charging_of
 from lastiterate.release.model_kinds import Kind, kind_for
 from lastiterate.release.pipeline import check_in_pieces, finish
 from lastiterate.release.released_model import Fitted
-from lastiterate.release.training_request import Order, Progress, is_source
+from lastiterate.release.training_request import Budget, Order, Progress, is_source
 from lastiterate.release.units import UnitLoss
 from lastiterate.run.facts import Evidence
 from lastiterate.run.losses import HuberRidge
@@ -86,7 +86,7 @@ def drawing(
     run: Run, kind: Kind, model: object, loss: object, augment: object, copies: int | None
 ) -> Run:
     """The run that says what its records draw."""
-    names = kind.home.draws(model, loss, augment)
+    names = kind.load().draws(model, loss, augment)
     if not names and copies is not None:
         raise InputError(
             "copies", "are of records that draw something", copies, "add augment=, or leave it out"
@@ -114,24 +114,15 @@ def steps_bar(
 ) -> Generator[Callable[[int, int, float], None]]:
     """What a training calls with steps done, steps in all and seconds; by default shown on standard
     error."""
+    from rich import progress
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-    from rich.progress import (
-        Progress as Progress_of_progress,
-    )
 
-    with Progress_of_progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
+    with progress.Progress(
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TimeElapsedColumn(),
+        progress.TimeRemainingColumn(),
         console=Console(stderr=True) if console is None else console,
     ) as bar:
         task = bar.add_task(what, total=None, visible=False)  # until the data are read
@@ -233,7 +224,7 @@ def train(
     run = (
         run
         if optimizer is None or run.update is not None
-        else replace(run, update=PostProcessing(kind.home.named(optimizer, model)))
+        else replace(run, update=PostProcessing(kind.load().named(optimizer, model)))
     )
     run = run if class_weight is None else weighing(run, class_weight)
     run = drawing(run, kind, model, loss, augment, copies)
@@ -252,9 +243,9 @@ def train(
         fitted = finish(
             kind,
             Order(
-                certificate=certificate,
                 data=data,
-                epsilon=epsilon,
+                budget=None if epsilon is None else Budget(epsilon, stated, run.adjacency),
+                proof=certificate,
                 delta=stated,
                 model=model,
                 loss=loss,

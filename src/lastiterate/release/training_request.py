@@ -1,27 +1,164 @@
-"""What is to be released: a certificate and everything that its execution needs, decided before
-anything is paid."""
+"""A release from the request to its execution: one plan object that is filled step by step."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from lastiterate.accounting.certificate import Certificate
-from lastiterate.accounting.subjects import UNNAMED
+from lastiterate.accounting.subjects import UNNAMED, as_unit_name
 from lastiterate.data.schema import Schema
+from lastiterate.errors import InputError
+from lastiterate.planning.plan_request import Asked
+from lastiterate.planning.planner import TIME_BUDGET, Choice
+from lastiterate.planning.presets import ALGORITHMS, described
+from lastiterate.planning.task import Task, automatic_delta
 from lastiterate.release.ledger_charge import Charged, Charging
-from lastiterate.release.predictions import Labels, Range, Scores
-from lastiterate.release.units import UnitLoss
+from lastiterate.release.predictions import Answers
+from lastiterate.release.units import UnitLoss, Units
+from lastiterate.run.adjacency import ADJACENCIES, keeps_places
+from lastiterate.run.batching import Batching
+from lastiterate.run.penalties import Prox
+from lastiterate.run.run import Run
+from lastiterate.run.validation import number, whole
 
 if TYPE_CHECKING:
     from lastiterate.engine.random import Key
 
 Progress = Callable[[int, int, float], None]
 """Called with steps done, steps in all, and seconds."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a fit may cost. ``delta``: "auto" is a power of ten at most 1/(10 n); ``time_budget``:
+    seconds. ``n``: under add-remove the public number of records that everything follows from (see
+    ``public_n``)."""
+
+    epsilon: float
+    delta: float | Literal["auto"] = "auto"
+    adjacency: Any = "zero-out"
+    time_budget: float = TIME_BUDGET
+    n: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.n is not None:
+            whole("n", self.n)
+        for name, value in (("epsilon", self.epsilon), ("time_budget", self.time_budget)):
+            number(name, value)
+        if not isinstance(self.delta, str):
+            number("delta", self.delta)
+        if self.adjacency not in ADJACENCIES:
+            raise InputError(
+                "adjacency", "must be one of " + ", ".join(ADJACENCIES), self.adjacency
+            )
+
+    def public_n(self, records: int) -> int:
+        """The number of records that plans and certificates may know: how many there are, or under
+        add-remove, where that is private, the number that the user states.
+
+        **Guarantee:** under add-remove the result does not depend on ``records``.
+        """
+        if keeps_places(self.adjacency):
+            if self.n is not None:
+                raise InputError(
+                    "n",
+                    f"is for add-remove: under {self.adjacency} the number of records is public, "
+                    f"and "
+                    "that of the data",
+                    self.n,
+                    "leave it out",
+                )
+            return records
+        if self.n is None:
+            raise InputError(
+                "n",
+                "must be stated under add-remove: a public number near that of the records, which "
+                "is "
+                "private itself; batches, noise and delta follow from it",
+                None,
+                "state one that you chose without counting the records, such as a round one",
+            )
+        return self.n
+
+    def delta_for(self, n: int) -> float:
+        if self.delta == "auto":
+            return automatic_delta(n)
+        if isinstance(self.delta, str):
+            raise InputError("delta", 'must be a number in (0, 1) or "auto"', self.delta)
+        return self.delta
+
+    def asked(self, task: Task) -> Asked:
+        """What families of runs are asked."""
+        return Asked(task, self.epsilon, self.delta_for(task.n), self.adjacency, self.time_budget)
+
+
+def parse_delta(text: str) -> float | Literal["auto"]:
+    """ "auto" or a number in (0, 1)."""
+    if text == "auto":
+        return "auto"
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < 1:
+        raise InputError(
+            "delta", "must be auto or a number strictly between 0 and 1", text, "try 1e-6"
+        )
+    return value
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """The planner's choice, a named way to draw batches with its settings, or a ``run`` that is
+    given."""
+
+    name: str = "automatic"
+    batching: Batching | None = None
+    prox: Prox | None = None
+    cap: float | None = None
+    run: Run | None = None
+
+    def __post_init__(self) -> None:
+        if self.name not in ALGORITHMS:
+            raise InputError("algorithm", "must be one of " + ", ".join(ALGORITHMS), self.name)
+        for name, value in (("batch", self.batching), ("prox", self.prox), ("cap", self.cap)):
+            if self.name == "automatic" and value is not None:
+                raise InputError(
+                    name,
+                    "needs an algorithm: the automatic plan chooses for itself",
+                    value,
+                    "name one such as permuted-sgd",
+                )
+        if self.name != "automatic" and self.run is not None:
+            raise InputError("algorithm", "must be 'automatic' where a run is given", self.name)
+
+    @property
+    def planned(self) -> bool:
+        """Whether the planner chooses."""
+        return self.name == "automatic" and self.run is None
+
+    def described(self, asked: Asked, *, exact: bool) -> Run | None:
+        """The run, but for its noise; ``None`` where the planner chooses. ``exact``: every step is
+        charged then, and full batches are what noise counts least in."""
+        if self.run is not None or (self.planned and not exact):
+            return self.run
+        return described(
+            asked,
+            "noisy-gd" if self.planned else self.name,
+            batching=self.batching,
+            prox=self.prox,
+            cap=self.cap,
+            charged=exact,
+        )
+
+
+AUTOMATIC = Algorithm()
 
 
 @dataclass(frozen=True)
@@ -33,26 +170,36 @@ class Unread:
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """The certificate's subject on ``data``, stated at ``delta``.
+    """One release. What is asked comes first, then what the form of the data says, then what is
+    planned, then the values of the records.
 
-    ``epsilon``: the budget that was asked for (``None`` where the run's own noise was): what is
-    certified with more is refused before it is charged. ``data``: arrays, a source of pieces, or
-    ``Unread``. ``model``: what the kind of model is made from: first parameters, a module, a row
-    norm. ``exact``: the arithmetic: exact sums and exact noise, not double precision. ``unit``: who
-    a row belongs to; ``unit_name``: what such a unit is called. ``places``: of the rows that are
-    trained on, and of those that the run's one noisy count is about. ``answers``, ``schema``: what
-    scores of linear models mean, how records of a file become rows. ``optimizer``: what makes the
-    steps, where the run says that a caller's does. ``augment``: what records draw. ``scratch``: the
-    folder of scratch files. ``devices``: how many share every batch. ``size``: bytes that the model
-    takes on disk, about. ``caveats``: what the releaser assumes. ``charged``: what a ledger pays
-    for, where it is not the certificate. ``kept``: the data that the ledger's keyed digest is of,
-    where they are not ``data``.
+    Asked. ``data``: arrays, a source of pieces, ``Unread``, or the name of a file. ``budget``: what
+    the release may cost (``None`` where the run's own noise was asked for): what is certified with
+    more is refused before it is charged. ``model``: what the kind of model is made from: first
+    parameters, a module, a row norm; of a file its name. ``exact``: exact sums and exact noise, not
+    double precision. ``optimizer``: what makes the steps, where the run says that a caller's does.
+    ``augment``: what records draw. ``devices``: how many share every batch. ``units``: the column
+    that says who a row belongs to, and the most rows of each that are used. ``features``: "auto",
+    names of public maps of records in the place of the schema's own, or of a part of the planner's
+    runs (see ``Task``). ``stream``: read the file piece by piece, with scratch files in the folder
+    ``scratch``. ``report_accuracy``: the part of mu^2 that a noisy count of right answers costs, on
+    a tenth of the records that are then not trained on. ``calibrated``: whether a classifier pays
+    for calibrated probabilities. ``class_weight``: what records of every label count.
+    ``threshold``: of two labels, see ``Labels``; or the costs of both mistakes.
+
+    Of the data's form. ``schema``: how records of a file become rows. ``answers``: what scores of
+    linear models mean. ``unit``: who each row belongs to. ``size``: bytes that the model takes on
+    disk, about.
+
+    Planned. ``proof``: the certificate, stated at ``delta``. ``task``, ``choice``: what the planner
+    was asked, and the plans that it chose from. ``places``: of the rows that are trained on, and of
+    those that the run's one noisy count is about. ``caveats``: what the releaser assumes.
+    ``charged``: what a ledger pays for, where it is not the certificate. ``kept``: the data that
+    the ledger's keyed digest is of, where they are not ``data``.
     """
 
-    certificate: Certificate
     data: Any
-    epsilon: float | None
-    delta: float
+    budget: Budget | None = None
     model: Any = None
     loss: Any = None
     exact: bool = False
@@ -64,18 +211,36 @@ class Order:
     charging: Charging = field(default_factory=Charging)
     scratch: Path | None = None
     devices: int = 1
-    unit: object = None
-    unit_name: str = UNNAMED
-    places: tuple[np.ndarray, np.ndarray] | None = None
-    answers: Labels | Range | Scores | None = None
+    algorithm: Algorithm = AUTOMATIC
+    test: str | None = None
+    row_norm: float | None = None
+    units: Units | None = None
+    features: str = "auto"
+    stream: bool = False
+    report_accuracy: float | None = None
+    calibrated: bool = True
+    class_weight: dict[str, float] | None = None
+    threshold: float | tuple[float, float] | None = None
     schema: Schema | None = None
+    answers: Answers | None = None
+    unit: object = None
     size: int = 0
+    proof: Certificate | None = None
+    delta: float = 0.0
+    task: Task | None = None
+    choice: Choice | None = None
+    places: tuple[np.ndarray, np.ndarray] | None = None
     caveats: tuple[str, ...] = ()
     charged: Charged | None = None
     kept: object = None
 
     @property
-    def key(self) -> Key | None:
+    def certificate(self) -> Certificate:
+        """The certificate of what is planned."""
+        assert self.proof is not None
+        return self.proof
+
+    def draw_key(self) -> Key | None:
         """Of a seed, for tests; ``None``: the execution draws its own."""
         if self.seed is None:
             return None
@@ -105,7 +270,12 @@ class Order:
         return self.unit is not None or isinstance(self.loss, UnitLoss)
 
     @property
-    def units(self) -> Any:
+    def unit_name(self) -> str:
+        """What a unit is called whose rows are known."""
+        return UNNAMED if self.units is None else as_unit_name(self.units.column)
+
+    @property
+    def trained_units(self) -> Any:
         """Who each of the rows that are trained on belongs to."""
         return (
             self.unit

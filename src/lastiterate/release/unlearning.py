@@ -31,10 +31,10 @@ from lastiterate.release.linear_model import read as read_linear
 from lastiterate.release.loading import load
 from lastiterate.release.model_kinds import UNLEARNED
 from lastiterate.release.pipeline import finish
-from lastiterate.release.predictions import Labels, Range, Scores
+from lastiterate.release.predictions import Answers, Labels, Scores
 from lastiterate.release.provenance import Written
 from lastiterate.release.released_model import Fitted
-from lastiterate.release.training_request import Order, Progress, Unread
+from lastiterate.release.training_request import Budget, Order, Progress, Unread
 from lastiterate.run.losses import Logistic, Softmax
 from lastiterate.run.methods import NORM_SLACK, RidgeMinimiser
 from lastiterate.run.run import Run
@@ -359,7 +359,7 @@ class Trained:
 
     training: Training
     weights: Model
-    answers: Labels | Range | Scores
+    answers: Answers
     earlier: tuple[Continued, ...] = ()
     schema: Schema | None = None
     model: FittedLinear | None = None
@@ -506,9 +506,9 @@ def ordered(
             )
         charging.compare(before.model, data)
     return Order(
-        certificate=plan.certificate,
         data=data,
-        epsilon=epsilon,
+        budget=Budget(epsilon, delta),
+        proof=plan.certificate,
         delta=delta,
         model=Before(before.weights, gone),
         seed=seed,

@@ -19,8 +19,7 @@ from lastiterate.accounting.subjects import finite
 from lastiterate.curves.curve import check_delta
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.markup import Markup, tag
-from lastiterate.report import explore
-from lastiterate.report import page as sections
+from lastiterate.report.figures import steps, tradeoff
 from lastiterate.report.page import part
 from lastiterate.report.subject import Subject
 from lastiterate.run import serialization
@@ -188,7 +187,7 @@ def _curves(asked: Asked, certificate: Certificate) -> Markup:
     subject = Subject(
         "run", json.loads(text), text, Checked((), None, asked.delta), certificate, described=True
     )
-    return tag("div", sections.tradeoff(subject, moving=False), sections.steps(subject))
+    return tag("div", tradeoff(subject, moving=False), steps(subject))
 
 
 def copies(asked: Asked) -> dict[str, str]:
@@ -240,8 +239,8 @@ def page() -> str:
     """The page: sliders and answers, script and style in it by their hashes."""
     rows = [_slider(name, *SLIDERS[name][:3]) for name in SLIDERS]
     rows += [
-        _choice("batching", "batches", explore.KINDS),
-        _choice("loss", "loss", explore.LOSSES),
+        _choice("batching", "batches", KINDS),
+        _choice("loss", "loss", LOSSES),
         _choice("adjacency", "adjacency", ("zero-out", "replace-one", "add-remove")),
     ]
     answers = [
@@ -299,7 +298,7 @@ def _hash(name: str) -> str:
 def _slider(name: str, label: str, low: float, high: float) -> Markup:
     from math import log10
 
-    value = explore.DEFAULT[name]
+    value = DEFAULT[name]
     return tag(
         "p",
         tag("label", f"{label}: ", for_=name),
@@ -325,7 +324,7 @@ def _choice(name: str, label: str, values: Any) -> Markup:
         tag(
             "select",
             [
-                tag("option", value, value=value, selected=value == explore.DEFAULT[name])
+                tag("option", value, value=value, selected=value == DEFAULT[name])
                 for value in values
             ],
             id=name,
@@ -396,7 +395,7 @@ class Handler(BaseHTTPRequestHandler):
             return
         try:
             found = json.dumps(
-                explore.answer(serialization.loads(body, "question"), rows=rows), allow_nan=False
+                answer(serialization.loads(body, "question"), rows=rows), allow_nan=False
             )
         except (InputError, NotCertified) as error:
             self._refuse(HTTPStatus.BAD_REQUEST, str(error))
@@ -461,7 +460,7 @@ class Handler(BaseHTTPRequestHandler):
 def warm() -> None:
     """Load what answers about drawn batches need, by a short run, so that the first one comes as
     soon as later ones."""
-    explore.answer(explore.DEFAULT | {"batching": "poisson", "passes": 1}, rows="all")
+    answer(DEFAULT | {"batching": "poisson", "passes": 1}, rows="all")
 
 
 def serve(port: int = 0) -> ThreadingHTTPServer:

@@ -46,9 +46,6 @@ def every(subject: Subject) -> list[Markup | str]:
     ]
 
 
-__all__ = ["every", "refused", "steps", "tradeoff"]
-
-
 # ``lastiterate report``: one offline HTML file about a release, for people who did not train the
 # model.  Nothing is loaded from anywhere: style and script are in the file, and a content security
 # policy names them by their hashes, so that no other script could run in it. All texts are escaped

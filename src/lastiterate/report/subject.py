@@ -24,6 +24,7 @@ from lastiterate.release.linear_model import FittedLinear
 from lastiterate.release.loading import verify
 from lastiterate.release.model_kinds import kind_of
 from lastiterate.release.noisy_accuracy import Accuracy
+from lastiterate.release.released_model import Fitted
 from lastiterate.run import serialization
 from lastiterate.run.facts import Evidence
 from lastiterate.run.run import Run
@@ -113,22 +114,23 @@ def read(
     on facts of ``at_least``). ``ledger``: the file that a model was charged to, whose line is
     quoted."""
     subject = _read(path, audit=audit, delta=delta, at_least=at_least)
-    return (
-        subject
-        if ledger is None or not subject.checked.holds
-        else replace(subject, ledger=_quote(subject, ledger))
-    )
+    return subject if ledger is None else _with_quote(subject, ledger)
 
 
-def of_release(folder: Path, certificate: Certificate, ledger: Ledger | None = None) -> Subject:
-    """The subject of a folder that was just written: its certificate is at hand, and is not derived
-    again but once, by whoever compares it with what lies there."""
-    subject = _of_folder(folder, None, certificate)
-    return (
-        subject
-        if ledger is None or not subject.checked.holds
-        else replace(subject, ledger=_quote(subject, ledger))
-    )
+def of_release(stored: folders.Stored, model: Fitted, ledger: Ledger | None = None) -> Subject:
+    """The subject of a folder that was just written: nothing of it is read back, and every number
+    is derived again as ``verify`` does."""
+    checked = Certificate.check(stored.certificate)
+    problems = (*stored.damage(), *checked.problems)
+    subject = _of_stored(stored, replace(checked, problems=problems), None, model)
+    return subject if ledger is None else _with_quote(subject, ledger)
+
+
+def _with_quote(subject: Subject, ledger: str | Path | Ledger) -> Subject:
+    """The subject with its ledger's line, where it holds."""
+    if not subject.checked.holds:
+        return subject
+    return replace(subject, ledger=_quote(subject, ledger))
 
 
 def _quote(subject: Subject, ledger: str | Path | Ledger) -> Quote:
@@ -150,10 +152,9 @@ def _read(
 ) -> Subject:
     place = folders.as_path(path, "path")
     if place.is_dir():
-        return _of_folder(
-            place,
-            audit if audit is not None else place / AUDIT if (place / AUDIT).is_file() else None,
-        )
+        if audit is None and (place / AUDIT).is_file():
+            audit = place / AUDIT
+        return _of_stored(folders.read(place), verify(place), audit)
     body = serialization.read(place, "run or certificate")
     if isinstance(body, dict) and "content_sha256" in body:
         return _of(
@@ -167,29 +168,34 @@ def _read(
     return replace(subject, described=True)
 
 
-def _of_folder(
-    place: Path, audit: str | Path | None, certificate: Certificate | None = None
+def _of_stored(
+    stored: folders.Stored,
+    checked: Checked,
+    audit: str | Path | None,
+    model: Fitted | None = None,
 ) -> Subject:
-    """``certificate``: where it is at hand."""
-    stored, text = folders.read(place), (place / folders.CERTIFICATE).read_text(encoding="utf-8")
+    """``model``: where it is at hand."""
     made = _of(
-        place.resolve().name,
+        stored.path.resolve().name,
         stored.certificate,
-        text,
-        verify(place),
+        stored.text,
+        checked,
         audit,
         folders.WEIGHTS,
         stored.model.get("schema"),
-        certificate,
+        None if model is None else model.certificate,
     )
     if not made.checked.holds:
         return made
-    model = _linear(stored)
+    if model is None:
+        kind = kind_of(stored.model, stored.certificate)
+        model = kind.read(stored, None) if kind.missing() is None else None
+    linear = model if isinstance(model, FittedLinear) else None
     return replace(
         made,
-        signed=(place / SIGNATURE).is_file(),
-        accuracies=() if model is None else model.accuracies,
-        effects=() if model is None or made.schema is None else column_effects(model),
+        signed=(stored.path / SIGNATURE).is_file(),
+        accuracies=() if linear is None else linear.accuracies,
+        effects=() if linear is None or made.schema is None else column_effects(linear),
     )
 
 
@@ -220,13 +226,6 @@ def _of(
         _audit(audit, derived),
         schema if isinstance(schema, dict) else None,
     )
-
-
-def _linear(stored: folders.Stored) -> FittedLinear | None:
-    """The model of a folder that holds, where it is a linear one."""
-    kind = kind_of(stored.model, stored.certificate)
-    model = kind.read(stored, None) if kind.missing is None else None
-    return model if isinstance(model, FittedLinear) else None
 
 
 NUMBERS = ("trials", "failure", "delta", "lower", "ceiling")
