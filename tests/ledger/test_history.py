@@ -174,55 +174,6 @@ def test_a_kept_head_notices_what_was_cut_off_or_written_anew(tmp_path: Path) ->
     assert call("verify", ledger.path, "--head", "abc")[0] == 2
 
 
-def older(path: Path) -> Ledger:
-    """The same ledger as format 1 had it."""
-    ledger = filled(path)
-    edited(ledger, "DROP TABLE events", "PRAGMA user_version = 1")
-    return ledger
-
-
-def test_a_ledger_of_format_1_works_and_is_upgraded_once(tmp_path: Path) -> None:
-    ledger = older(tmp_path / "l")
-    token = ledger.reserve("b", Gdp(0.2), **ASKED)
-    ledger.touch(token)
-    with pytest.raises(
-        InputError, match="both would draw noise"
-    ):  # it could not tell two beginnings
-        LineCheckpoints(ledger.path, token).begin("d" * 64, lambda: None)
-    before = [ledger.total(name) for name in "ab"]
-    (unknown,) = ledger.verify()  # nothing in it says that lines protect a patient
-    assert (ledger.head(), ledger.format()) == (
-        None,
-        1,
-    ) and "lines 1, 2 on a were charged for single rows" in unknown
-    assert any("no head" in problem for problem in ledger.verify("0" * 64))
-    for command in ("show", "verify"):
-        found = CliRunner().invoke(app, ["ledger", command, str(ledger.path)])
-        assert found.exit_code == 1 and ("format 1" in found.output or command == "verify")
-    assert CliRunner().invoke(app, ["ledger", "upgrade", str(ledger.path)]).exit_code == 0
-    assert ledger.format() == 2 and ledger.head() is not None and ledger.verify() == (unknown,)
-    assert [ledger.total(name) for name in "ab"] == before
-    assert (
-        CliRunner()
-        .invoke(app, ["ledger", "rows", str(ledger.path), "1", "--dataset", "a"])
-        .exit_code
-        == 0
-    )
-    ledger.release(token, "d" * 64)
-    assert ledger.verify() == ()
-    edited(ledger, "UPDATE releases SET state = 'cancelled', model = NULL WHERE number = 2")
-    assert any("line 2 was changed: state, model" in problem for problem in ledger.verify())
-    assert CliRunner().invoke(app, ["ledger", "upgrade", str(ledger.path)]).exit_code == 2
-
-
-def test_what_does_not_hold_is_not_upgraded(tmp_path: Path) -> None:
-    ledger = older(tmp_path / "l")
-    edited(ledger, "UPDATE releases SET costs = '[1, 0]' WHERE number = 1")
-    with pytest.raises(InputError, match="must hold before"):
-        ledger.upgrade()
-    assert ledger.format() == 1
-
-
 def test_a_file_that_only_claims_another_format_is_refused(tmp_path: Path) -> None:
     ledger = filled(tmp_path / "l")
     edited(ledger, "PRAGMA user_version = 1")

@@ -2,9 +2,7 @@
 is refused first."""
 
 import json
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -397,27 +395,6 @@ def test_a_copy_of_the_claim_is_no_second_beginning(
         )
     assert (tmp_path / "c").read_bytes() == begun and ledger.verify() == ()
     li.train(RUN, records(), checkpoint=tmp_path / first, **asked)
-
-
-def test_checkpoints_need_a_ledger_that_can_tell_two_beginnings(
-    ledger: Ledger, key: Path, tmp_path: Path
-) -> None:
-    with closing(sqlite3.connect(ledger.path)) as connection, connection:
-        connection.execute("DROP TABLE events")
-        connection.execute("PRAGMA user_version = 1")
-    asked = dict(
-        epsilon=1.0,
-        delta=1e-6,
-        ledger=ledger,
-        dataset="a",
-        checkpoint=tmp_path / "c",
-        checkpoint_key=key,
-    )
-    with pytest.raises(li.InputError, match="ledger upgrade"):
-        li.train(RUN, records(), **asked)
-    assert ledger.total().releases == () and not (tmp_path / "c").exists()
-    ledger.upgrade()
-    li.train(RUN, records(), **asked)
 
 
 def test_a_claim_replaces_no_checkpoint(key: Path, tmp_path: Path) -> None:

@@ -205,25 +205,6 @@ def test_three_classes_of_a_schema_need_three_answers(folder, tmp_path):
     assert not found.holds and "classes, or the range, of the model's schema" in found.problems[0]
 
 
-def test_folders_from_before_there_was_a_list_hold_and_say_what_was_not_compared(folder, tmp_path):
-    from lastiterate.accounting.document import content_hash
-
-    copy = shutil.copytree(folder, tmp_path / "c")
-    (copy / "manifest.json").unlink()
-    text = (copy / "model.json").read_text().replace('"format": 3', '"format": 2').encode()
-    (copy / "model.json").write_bytes(text)
-    body = json.loads((copy / "certificate.json").read_text()) | {"model_sha256": sha256(text)}
-    (copy / "certificate.json").write_text(
-        json.dumps(body | {"content_sha256": content_hash(body)})
-    )
-    code, said = verify(copy)
-    assert (
-        code == 0
-        and "before folders had a list of their files: nothing compares report.html" in said
-    )
-    assert li.load(copy).predict(np.zeros((1, 2))).shape == (1,)
-
-
 def test_another_process_takes_no_file_out_of_a_folder_that_is_being_written(
     folder, tmp_path, monkeypatch
 ):

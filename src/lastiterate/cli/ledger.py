@@ -128,6 +128,7 @@ def ledger_show(file: LedgerFile, dataset: Dataset = None, json_: Json = False) 
     """The history, and what is left of the budget."""
     from lastiterate.accounting.subjects import rounded_down
     from lastiterate.ledger import Ledger
+    from lastiterate.ledger.database import VERSION
     from lastiterate.ledger.store import together
 
     ledger = Ledger(file)
@@ -137,7 +138,7 @@ def ledger_show(file: LedgerFile, dataset: Dataset = None, json_: Json = False) 
         print(
             json.dumps(
                 {
-                    "format": ledger.format(),
+                    "format": VERSION,
                     "head": head,
                     "problems": problems,
                     "datasets": [_as_json(total) for total in totals],
@@ -164,7 +165,7 @@ def ledger_show(file: LedgerFile, dataset: Dataset = None, json_: Json = False) 
                 soft_wrap=True,
             )
     console.print(
-        OLD_FORMAT if head is None else f"head {head}",
+        f"head {head}",
         highlight=False,
         markup=False,
         soft_wrap=True,
@@ -179,13 +180,6 @@ def ledger_show(file: LedgerFile, dataset: Dataset = None, json_: Json = False) 
         )
     if problems:
         raise typer.Exit(1)
-
-
-OLD_FORMAT = (
-    "format 1: budgets and states are in no chain, and it has no head; lastiterate ledger upgrade "
-    "FILE "
-    "changes that"
-)
 
 
 def _as_json(total: Total) -> dict[str, Any]:
@@ -225,6 +219,7 @@ def ledger_verify(
 ) -> None:
     """Recompute the chain, every charge and the sums; exit code 1 when something does not hold."""
     from lastiterate.ledger import Ledger
+    from lastiterate.ledger.database import VERSION
 
     ledger = Ledger(file)
     problems, now = ledger.verify(head), ledger.head()
@@ -234,7 +229,7 @@ def ledger_verify(
                 {
                     "holds": not problems,
                     "problems": list(problems),
-                    "format": ledger.format(),
+                    "format": VERSION,
                     "head": now,
                 },
                 indent=2,
@@ -253,10 +248,8 @@ def ledger_verify(
         raise typer.Exit(1)
 
 
-def _covered(kept: str | None, now: str | None) -> str:
+def _covered(kept: str | None, now: str) -> str:
     """What a ledger that holds says by itself, and what it does not."""
-    if now is None:
-        return OLD_FORMAT + "."
     if kept is not None:
         return f"It contains the head that was kept: nothing before it was deleted or changed. Head now: {now}"
     return (
@@ -264,22 +257,6 @@ def _covered(kept: str | None, now: str | None) -> str:
         "deleted, or one written "
         "anew as a whole looks the same: keep the head in another place, and give it with --head. "
         f"Head now: {now}"
-    )
-
-
-@ledgers.command("upgrade")
-@reports_errors
-def ledger_upgrade(file: LedgerFile) -> None:
-    """Chain every field of a ledger that an older version made; what was changed before is not
-    noticed any more."""
-    from lastiterate.ledger import Ledger
-
-    ledger = Ledger(file)
-    ledger.upgrade()
-    console.print(
-        f"upgraded: from now on every field is in the chain; head {ledger.head()}",
-        highlight=False,
-        soft_wrap=True,
     )
 
 

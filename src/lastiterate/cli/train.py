@@ -255,8 +255,8 @@ def reported(stored: folder.Stored, model: Fitted, ledger: Ledger | None = None)
 
 def show_head(ledger: Ledger | None) -> None:
     """After a charge: the ledger's head, which shows later that none of its lines was lost."""
-    head = None if ledger is None else ledger.head()
-    if ledger is not None and head is not None:
+    if ledger is not None:
+        head = ledger.head()
         said = f"lastiterate ledger verify {ledger.path} --head {head}"
         Terminal(stderr=True).print(
             f"the ledger's head is {head}: keep it in another place, and see later that "

@@ -17,7 +17,6 @@ from lastiterate.errors import InputError
 
 APPLICATION = 0x4C495442  #: marks the file as a ledger of this library
 VERSION = 2
-"""Format 1 had no events; it is still read and written, and can be upgraded."""
 MOUNTS = Path("/proc/self/mountinfo")
 PATIENCE = 60.0
 """Seconds that a process waits for another one's transaction."""
@@ -201,22 +200,17 @@ def _is_mounted(file: Path) -> bool:
 def _check(connection: sqlite3.Connection) -> None:
     """Refuse a file with other tables, or with views and triggers, which would act when it is read."""
     marked = connection.execute("PRAGMA application_id").fetchone()[0] == APPLICATION
-    wanted = {1: {*TABLES}, VERSION: {*TABLES, EVENTS}}.get(version(connection))
+    marked = marked and connection.execute("PRAGMA user_version").fetchone()[0] == VERSION
     schema = {
         row[0] for row in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")
     }
-    if not marked or schema != wanted:
+    if not marked or schema != {*TABLES, EVENTS}:
         raise InputError(
             "ledger",
             "must be a file that lastiterate ledger made",
             None,
             "another program, or another version, wrote it",
         )
-
-
-def version(connection: sqlite3.Connection) -> int:
-    """The format of the file."""
-    return connection.execute("PRAGMA user_version").fetchone()[0]
 
 
 def damage(connection: sqlite3.Connection) -> list[str]:

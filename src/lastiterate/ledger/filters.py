@@ -251,11 +251,6 @@ class GaussianFilter:
         return "squared mu", "failure probability"
 
     @property
-    def units(self) -> tuple[float, ...]:
-        """The unit of each number of a charge: charges are whole multiples."""
-        return UNIT, FAILURE_UNIT
-
-    @property
     def budget(self) -> tuple[int, ...]:
         """The budget in these units, rounded down."""
         square = Fraction(self.mu) ** 2 / Fraction(UNIT)
@@ -357,11 +352,6 @@ class RenyiFilter:
     def dimensions(self) -> tuple[str, ...]:
         """What each number of a charge counts, in words."""
         return tuple(f"divergence of order {order:g}" for order in self.orders)
-
-    @property
-    def units(self) -> tuple[float, ...]:
-        """The unit of each number of a charge: charges are whole multiples."""
-        return (UNIT,) * len(self.orders)
 
     @property
     def budget(self) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from typing import Any, Literal, cast, final
 
 from lastiterate.curves.composition import curve_from_dict
 from lastiterate.errors import InputError
-from lastiterate.ledger.database import EVENTS, VERSION, opened, transaction, version
+from lastiterate.ledger.database import VERSION, opened, transaction
 from lastiterate.ledger.filters import Charge, Filter, filter_from_dict
 
 # Everything that happened to a ledger, each event tied to all before it; the tables must be what
@@ -48,48 +48,27 @@ FIRST = f"lastiterate ledger, format {VERSION}"
 
 
 def begin(connection: sqlite3.Connection) -> None:
-    """The events of a ledger that has none: all of its rows, as they are."""
+    """The first event of a new ledger."""
     append(connection, "begun", format=VERSION)
-    for event, table, columns in (("dataset", "datasets", DATASET), ("line", "releases", LINE)):
-        for row in connection.execute(
-            f"SELECT {', '.join(columns)} FROM {table} ORDER BY 1"
-        ).fetchall():
-            append(connection, event, **dict(zip(columns, row, strict=True)))
-
-
-def upgrade(connection: sqlite3.Connection) -> None:
-    """Give a ledger of an older format its events, in the transaction that is open."""
-    if version(connection) == VERSION:
-        raise InputError("ledger", f"has format {VERSION} already", None, "it needs no upgrade")
-    connection.execute(EVENTS)
-    connection.execute(f"PRAGMA user_version = {VERSION}")
-    begin(connection)
 
 
 def append(connection: sqlite3.Connection, kind: str, **fields: object) -> None:
-    """One more event, in the transaction that changes the tables; ledgers of format 1 have none."""
-    if version(connection) < VERSION:
-        return
+    """One more event, in the transaction that changes the tables."""
     last = connection.execute(
         "SELECT number, chain FROM events ORDER BY number DESC LIMIT 1"
     ).fetchone()
     number, before = (last[0] + 1, last[1]) if last else (1, FIRST)
     text = json.dumps([kind, fields], sort_keys=True)
     connection.execute(
-        "INSERT INTO events VALUES (?, ?, ?)", (number, text, _chained(before, number, text))
+        "INSERT INTO events VALUES (?, ?, ?)", (number, text, chained(before, number, text))
     )
 
 
 def digest_of(connection: sqlite3.Connection, event: str, token: str) -> str | None:
     """The keyed digest in the last ``event`` of a release: of its "records", or of its "first"
     checkpoint, if any."""
-    if version(connection) < VERSION:
-        return None
-    digest = None
-    for (text,) in connection.execute("SELECT event FROM events ORDER BY number"):
-        kind, fields = json.loads(text)
-        digest = fields["digest"] if kind == event and fields["token"] == token else digest
-    return digest
+    events = _events(connection, event)
+    return next((one["digest"] for one in reversed(events) if one["token"] == token), None)
 
 
 def rows_per_unit(connection: sqlite3.Connection, dataset: str) -> int | None:
@@ -119,9 +98,7 @@ def announced(connection: sqlite3.Connection, model: str) -> str | None:
 
 
 def _events(connection: sqlite3.Connection, kind: str) -> list[dict[str, Any]]:
-    """The fields of all events of a kind; ledgers of format 1 have none."""
-    if version(connection) < VERSION:
-        return []
+    """The fields of all events of a kind."""
     rows = connection.execute(
         "SELECT event FROM events WHERE event LIKE ? ORDER BY number", (f'["{kind}", %',)
     )
@@ -137,12 +114,10 @@ def _counts(rows: object) -> bool:
     return type(rows) is int and rows >= 1
 
 
-def head(connection: sqlite3.Connection) -> str | None:
-    """The last event's chain; ``None`` for a ledger of format 1."""
-    if version(connection) < VERSION:
-        return None
-    last = connection.execute("SELECT chain FROM events ORDER BY number DESC LIMIT 1").fetchone()
-    return None if last is None else last[0]
+def head(connection: sqlite3.Connection) -> str:
+    """The last event's chain."""
+    row = connection.execute("SELECT chain FROM events ORDER BY number DESC LIMIT 1").fetchone()
+    return FIRST if row is None else row[0]
 
 
 def check_head(text: str) -> str:
@@ -155,12 +130,6 @@ def check_head(text: str) -> str:
 
 def differences(connection: sqlite3.Connection, kept: str | None = None) -> list[str]:
     """What does not fit between the events and the tables, or with a head that was ``kept``."""
-    if version(connection) < VERSION:
-        return (
-            []
-            if kept is None
-            else ["the ledger has no head: it is of format 1, or was made to look so"]
-        )
     rows = connection.execute("SELECT number, event, chain FROM events ORDER BY number").fetchall()
     problems = _broken(rows)
     if kept is not None and kept not in {row[2] for row in rows}:
@@ -175,17 +144,13 @@ def differences(connection: sqlite3.Connection, kept: str | None = None) -> list
     return problems + _compared(connection, "releases", LINE, lines, "line")
 
 
-def _chained(before: str, number: int, text: str) -> str:
-    return hashlib.sha256(json.dumps([before, number, text]).encode()).hexdigest()
-
-
 def _broken(rows: list[tuple[int, str, str]]) -> list[str]:
     """Where the chain is broken; after that everything is, so the first place is named."""
     if not rows:
         return ["the events are missing"]
     before = FIRST
     for place, (number, text, chain) in enumerate(rows, 1):
-        if number != place or _chained(before, number, text) != chain:
+        if number != place or chained(before, number, text) != chain:
             return [f"event {place} was changed, or events before it are missing"]
         before = chain
     return []
@@ -496,9 +461,8 @@ def chained(before: str, *line: object) -> str:
     return hashlib.sha256(json.dumps([before, *line]).encode()).hexdigest()
 
 
-def charge_problems(connection: sqlite3.Connection, *, of_units: bool = True) -> list[str]:
-    """What is wrong with charges, their chain and their sums; ``of_units``: and with whom they
-    protect."""
+def charge_problems(connection: sqlite3.Connection) -> list[str]:
+    """What is wrong with charges, their chain and their sums, and with whom they protect."""
     problems, units, before = list[str](), list[str](), ""
     for row in connection.execute(f"SELECT {COLUMNS} FROM releases ORDER BY number").fetchall():
         release = Release(*row)
@@ -516,7 +480,7 @@ def charge_problems(connection: sqlite3.Connection, *, of_units: bool = True) ->
             spent > budget for spent, budget in zip(total.spent, total.filter.budget, strict=True)
         ):
             problems.append(f"the releases on {name} exceed its budget")
-    return [*problems, *units] if of_units else problems
+    return [*problems, *units]
 
 
 def _problems(connection: sqlite3.Connection, release: Release, before: str) -> list[str]:
@@ -561,8 +525,7 @@ def _json(text: str) -> Any:
 @final
 @dataclass(frozen=True)
 class LineCheckpoints:
-    """The checkpoints of the line ``token`` of the ledger at ``path``, which must be of format 2 or
-    later.
+    """The checkpoints of the line ``token`` of the ledger at ``path``.
 
     **Guarantee:** no noise is drawn under a line but that of one key, for one data set and one
     loss: those that a keyed ``digest`` distinguishes. Until a first checkpoint is counted nothing

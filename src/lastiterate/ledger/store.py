@@ -16,7 +16,7 @@ from lastiterate.accounting.subjects import rounded_up
 from lastiterate.curves.curve import Curve
 from lastiterate.errors import InputError
 from lastiterate.ledger import history
-from lastiterate.ledger.database import damage, make, opened, snapshot, transaction, version
+from lastiterate.ledger.database import damage, make, opened, snapshot, transaction
 from lastiterate.ledger.filters import Filter
 from lastiterate.ledger.history import (
     COLUMNS,
@@ -139,13 +139,6 @@ class Ledger:
                     str(self.path),
                     "run again",
                 )
-            if not total.of_rows and version(connection) == 1:
-                raise InputError(
-                    "ledger",
-                    "needs format 2 to know whom a release protects",
-                    str(self.path),
-                    f"upgrade it: lastiterate ledger upgrade {self.path}",
-                )
             check_fits(total, charge)
             _append(
                 connection, token, total.dataset, purpose, run, described, json.dumps(charge.costs)
@@ -183,8 +176,7 @@ class Ledger:
             return line_of(connection, token), history.digest_of(connection, "records", token)
 
     def remember(self, token: str, digest: str) -> None:
-        """Keep a keyed digest of the records that a release was trained on; ledgers of format 1
-        keep none."""
+        """Keep a keyed digest of the records that a release was trained on."""
         with opened(self.path) as connection, transaction(connection):
             line_of(connection, token)
             history.append(connection, "records", token=token, digest=digest)
@@ -213,47 +205,23 @@ class Ledger:
                 row[0] for row in connection.execute("SELECT name FROM datasets ORDER BY name")
             )
 
-    def head(self) -> str | None:
-        """The hash that ties all events together, to be kept in another place; ``None`` for a
-        ledger of format 1."""
+    def head(self) -> str:
+        """The hash that ties all events together, to be kept in another place."""
         with opened(self.path) as connection:
             return history.head(connection)
-
-    def format(self) -> int:
-        """1 where budgets and states are in no chain, 2 where every event is."""
-        with opened(self.path) as connection:
-            return version(connection)
-
-    def upgrade(self) -> None:
-        """Chain everything in a ledger of format 1 from now on; refused where it does not hold."""
-        if problems := self._damage():
-            raise InputError(
-                "ledger",
-                f"must hold before it is upgraded: {problems[0]}",
-                None,
-                "restore it from a copy",
-            )
-        with opened(self.path) as connection, transaction(connection):
-            self._check_holds(connection, "upgraded")
-            history.upgrade(connection)
 
     def verify(self, head: str | None = None) -> tuple[str, ...]:
         """Recompute everything that the file says; the problems found (none where it holds).
 
         ``head``: one that was kept in another place; the ledger must still contain it.
         """
-        return self._damage(head, of_units=True)
-
-    def _damage(self, head: str | None = None, *, of_units: bool = False) -> tuple[str, ...]:
-        """What is wrong with the file; ``of_units``: and which releases are not known to protect
-        the budget's unit."""
         kept = None if head is None else history.check_head(head)
         with opened(self.path) as file, snapshot(file) as connection:
             if problems := damage(connection):
                 return tuple(problems)
             problems = history.differences(connection, kept)
             try:
-                return (*problems, *charge_problems(connection, of_units=of_units))
+                return (*problems, *charge_problems(connection))
             except InputError:
                 if not problems:
                     raise
@@ -299,13 +267,6 @@ def _moves(release: Release, allowed: tuple[Stage, ...], state: Stage, model: st
 def _state_rows(connection: sqlite3.Connection, dataset: str, rows: int) -> None:
     if type(rows) is not int or not 1 <= rows <= MOST_ROWS:
         raise InputError("rows_per_unit", f"must be a whole number from 1 to {MOST_ROWS}", rows)
-    if version(connection) == 1:
-        raise InputError(
-            "rows_per_unit",
-            "is kept by ledgers of format 2",
-            rows,
-            "upgrade it: lastiterate ledger upgrade FILE",
-        )
     if (known := history.rows_per_unit(connection, dataset)) is not None:
         raise InputError(
             "rows_per_unit", f"is stated already, {known}, and cannot be changed", rows

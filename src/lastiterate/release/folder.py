@@ -30,11 +30,6 @@ from lastiterate.run import serialization
 # not a folder that somebody issued again as a whole.
 
 MANIFEST, PAGE, SIGNATURE = "manifest.json", "report.html", "model.sig"
-OLD = (
-    "by its format it was written before folders had a list of their files: nothing compares {} "
-    "with what was "
-    "released, and files may have been added"
-)
 
 
 def written(files: Mapping[str, bytes]) -> bytes:
@@ -75,11 +70,8 @@ def holds(folder: Path, name: str) -> bool:
         return False
 
 
-def compared(folder: Path, needed: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What is wrong with the files of a folder, and what of them nobody vouches for.
-
-    ``needed``: whether a folder of its form has a list of files; older ones have none.
-    """
+def compared(folder: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What is wrong with the files of a folder, and what of them nobody vouches for."""
     there = sorted(folder.iterdir())
     problems = tuple(
         f"{_name(path)} is {_what(path)}, not a file of its own"
@@ -87,24 +79,21 @@ def compared(folder: Path, needed: bool) -> tuple[tuple[str, ...], tuple[str, ..
         if not _plain(path)
     )
     if not (folder / MANIFEST).is_file():
-        rest = [_name(path) for path in there if path.name in (PAGE,) or path.name not in KNOWN]
-        return (*problems, *((f"{MANIFEST} is missing",) if needed else ())), () if needed else (
-            OLD.format(", ".join(rest) or "a page that is added"),
-        )
+        return (*problems, f"{MANIFEST} is missing"), ()
     try:
         listed = _listed(serialization.content(folder / MANIFEST, MANIFEST))
     except InputError as error:
         return (*problems, str(error)), ()
     plain = {path.name: path for path in there if _plain(path)}
     sizes = {
-        name: plain[name].lstat().st_size for name in listed if name in plain and name != KNOWN[0]
+        name: plain[name].lstat().st_size for name in listed if name in plain and name != WEIGHTS
     }
     if sum(sizes.values()) > limits.OTHERS:
         largest = max(sizes, key=lambda name: sizes[name])
         return (
             *problems,
             f"{largest} has {sizes[largest]:,} bytes, and was not compared: all files but "
-            f"{KNOWN[0]} may have {limits.text(limits.OTHERS)} together",
+            f"{WEIGHTS} may have {limits.text(limits.OTHERS)} together",
         ), ()
     changed = tuple(
         f"{name} is not the file that {MANIFEST} lists"
@@ -127,9 +116,6 @@ def compared(folder: Path, needed: bool) -> tuple[tuple[str, ...], tuple[str, ..
         else ()
     )
     return (*problems, *changed, *gone), (*added, *removed)
-
-
-KNOWN = ("weights.safetensors", "model.json", "certificate.json", SIGNATURE)
 
 
 def _listed(content: bytes) -> dict[str, str]:
@@ -179,8 +165,6 @@ except ImportError:  # Windows
 
 WEIGHTS, MODEL, CERTIFICATE = "weights.safetensors", "model.json", "certificate.json"
 FORMAT = 3
-FORMATS = (2, FORMAT)
-"""The forms of folders; those of form 2 have no list of their files."""
 HASHES = {WEIGHTS: "weights_sha256", MODEL: "model_sha256"}
 
 
@@ -388,7 +372,7 @@ def read(folder: str | Path) -> Stored:
     model = serialization.loads(text, MODEL)
     if not serialization.is_object(model):
         raise InputError(MODEL, "must be a JSON object", type(model).__name__)
-    if isinstance(model.get("format"), bool) or model.get("format") not in FORMATS:
+    if isinstance(model.get("format"), bool) or model.get("format") != FORMAT:
         raise InputError(MODEL, f"must be of format {FORMAT}", model.get("format"), "train again")
     written, weights = (
         serialization.content(path / CERTIFICATE, CERTIFICATE),

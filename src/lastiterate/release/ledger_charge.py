@@ -417,15 +417,6 @@ class Charging:
             folder.free(place)
 
     def _charge(self, ledger: Ledger, charged: Charged, delta: float) -> None:
-        if (
-            self.kept_in is not None and ledger.format() == 1
-        ):  # it would take two beginnings for one
-            raise InputError(
-                "checkpoint",
-                "needs a ledger that knows its runs' checkpoints, of format 2",
-                str(self.kept_in),
-                f"upgrade it: lastiterate ledger upgrade {ledger.path}",
-            )
         total = ledger.total(self.dataset)
         allowance = Allowance.of(total, of_units=self.of_units)
         states = {release.token: release.state for release in total.releases}

@@ -69,7 +69,7 @@ def verify(
     kind = kind_of(stored.model, stored.certificate)
     checked = Certificate.check(stored.certificate)
     signed = signature_problems(place, key=key, chain=chain) if key is not None or chain else ()
-    changed, uncovered = folders.compared(place, stored.model["format"] != 2)
+    changed, uncovered = folders.compared(place)
     problems = dict.fromkeys((*signed, *stored.damage(), *checked.problems, *changed))
     if not problems:  # a model that nobody can load is no release
         problems = dict.fromkeys(_unreadable(kind, stored))
