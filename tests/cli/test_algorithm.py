@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lastiterate.cli import app
+from lastiterate.errors import InputError
 
 
 def called(*arguments):
@@ -24,6 +25,26 @@ def test_a_named_algorithm_is_trained_and_its_certificate_holds(tmp_path):
     assert certificate["run"]["batching"] == {"type": "Cyclic", "size": 20}
     assert certificate["run"]["prox"] == {"type": "GroupLasso", "weight": 0.01, "axis": 0}
     assert certificate["run"]["loss"]["cap"] == 0.2 and certificate["run"]["clip"] is None
+    assert called("verify", out).exit_code == 0
+
+
+def test_a_method_without_noise_at_every_step_has_its_report(tmp_path):
+    """Effects of columns ask for the noise in a weight, which only a method of noisy steps has
+    before it runs."""
+    out = tmp_path / "model"
+    found = called("train", "diabetes", "--epsilon", 8, "--algorithm", "dp-svrg", "--out", out)
+    assert found.exit_code == 0, found.output
+    assert "could not be written" not in found.output and (out / "report.html").is_file()
+
+
+def test_a_model_is_complete_where_its_report_cannot_be_made(tmp_path, monkeypatch):
+    def refused(subject):
+        raise InputError("effects", "cannot be drawn", None, "draw fewer")
+
+    monkeypatch.setattr("lastiterate.report.page.page", refused)
+    out = tmp_path / "model"
+    found = called("train", "wine", "--epsilon", 4, "--algorithm", "permuted-sgd", "--out", out)
+    assert found.exit_code == 0 and "its report could not be written" in found.output
     assert called("verify", out).exit_code == 0
 
 

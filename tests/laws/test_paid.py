@@ -13,6 +13,7 @@ from lastiterate.curves.composition import compose
 from lastiterate.curves.curve import WithFailure
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.run.facts import Evidence
+from lastiterate.run.counts import NoisyCount
 from lastiterate.run.preprocessing import TopEigenvalue
 from lastiterate.run.stability import chernoff_excess
 from lastiterate.run.step_sizes import RelativeToSmooth
@@ -134,6 +135,21 @@ def test_every_certificate_pays_and_says_so():
     assert prepared_curves(drawn.run)[0].failure == 2e-7, (
         "drawn batches follow by a bound that can fail as well"
     )
+
+
+def test_counts_are_charged_beside_the_measured_constant():
+    """Steps that follow a paid measurement keep no count in the run that theorems read: it is
+    composed in once, afterwards."""
+    run = replace(
+        described(li.Permuted(BATCH), 1.9, 3.0, 4.0, 1e-7),
+        loss=li.Logistic(row_norm=1.0, intercept=0.0),
+    )
+    counted = replace(run, counts=(NoisyCount(2.5, 10),))
+    theorem = li.account(counted).best(1e-5).theorem.name
+    assert theorem == li.account(run).best(1e-5).theorem.name
+    both = li.account(counted).epsilon(1e-5)
+    expected = compose(li.account(run).curve(theorem), Gdp(1 / 2.5)).epsilon(1e-5)
+    assert expected < both < 1.01 * expected, "integer noise costs a little more than Gaussian"
 
 
 def test_the_curve_does_not_depend_on_what_is_measured():

@@ -186,7 +186,13 @@ def as_accounted(run: Run) -> Run:
         weak_convexity=mint(0.0, Evidence.PROVED, "the data term is convex") if convex else None,
     )
     plain = replace(
-        run, step_size=Constant(1.0), loss=derived(facts), clip=None, prelude=(), calibration=None
+        run,
+        step_size=Constant(1.0),
+        loss=derived(facts),
+        clip=None,
+        prelude=(),
+        calibration=None,
+        counts=(),
     )
     if not run.decided_noise.independent:
         return replace(plain, noise=run.decided_noise.scaled(run.first_noise / plain.first_noise))

@@ -244,9 +244,10 @@ def reported(stored: folder.Stored, model: Fitted, ledger: Ledger | None = None)
     try:
         text = page.page(subject.of_release(stored, model, ledger))
         folder.add(place, folder.PAGE, text.encode(), replacing=True)
-    except OSError as error:
+    except (OSError, InputError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
         Terminal(stderr=True).print(
-            f"the model is complete, but its report could not be written ({error.strerror}): "
+            f"the model is complete, but its report could not be written ({why}): "
             f"lastiterate report {place}",
             highlight=False,
             soft_wrap=True,

@@ -163,7 +163,7 @@ def _noise(model: FittedLinear) -> float:
     root mean square, which holds signal as well."""
     weights, run = model.released.weights[:, :-1], model.run
     whole = math.sqrt(float((weights**2).mean()))
-    if run.method.hides_way or run.method.averaged or not run.rule.linear:
+    if not run.method.noisy_steps or run.method.averaged or not run.rule.linear:
         return whole
     return min(
         whole, math.sqrt(float(filtered(_executed(model), np.zeros(1), run.loss.ridge)[1][0]))
