@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import matplotlib
-import numpy as np
 import pytest
 import typer
 
@@ -62,32 +61,6 @@ NEEDED = {
 }
 """Pages whose blocks need a library that is no dependency."""
 
-MY = "\n".join(
-    f"{age},{town},{'yes' if age > 50 else 'no'}"
-    for age, town in zip(
-        np.random.default_rng(0).integers(18, 90, 600),
-        np.random.default_rng(1).choice(["Bonn", "Ulm"], 600),
-        strict=True,
-    )
-)
-FILES = {
-    "my.csv": f"age,town,sick\n{MY}\n",
-    "new.csv": "age,town\n30,Bonn\n71,Ulm\n",
-    "members.csv": f"age,town,sick\n{MY}\n",
-}
-FILLED = """target = "sick"
-classes = ["no", "yes"]
-source = "a questionnaire"
-[columns.age]
-kind = "number"
-low = 18
-high = 90
-[columns.town]
-kind = "category"
-values = ["Bonn", "Ulm"]
-"""
-"""What a reader fills in after ``lastiterate schema``."""
-
 
 def executed(text):
     """The text of a block with what is reduced in it."""
@@ -99,10 +72,6 @@ def executed(text):
 @pytest.fixture
 def desk(tmp_path, monkeypatch):
     """A reader's folder; warnings about repeated fits as in a new process."""
-    for name, text in FILES.items():
-        (tmp_path / name).write_text(text)
-    for name in ("my.toml", "members.toml"):
-        (tmp_path / name).write_text(FILLED)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(composition_reminder, "REMINDER", composition_reminder.Reminder())
     matplotlib.use("Agg")
@@ -143,8 +112,6 @@ def test_a_page_does_what_it_shows(page, desk):
             )
             if shown is not None:
                 check(shown, found, f"{page}: {command}")
-            if bare.endswith("> my.toml"):
-                (desk / "my.toml").write_text(FILLED)
             printed += found
         if block.printed is not None:
             check(block.printed, printed, page)

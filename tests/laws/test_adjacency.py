@@ -81,7 +81,7 @@ def test_the_guide_says_what_is_certified():
         "a secret block, drawn once": li.BallsInBins(100),
         "a secret block, drawn in each pass": li.RandomAllocation(100),
         "Poisson": li.Poisson(0.1),
-        "drawn afresh, fixed size": li.FixedSize(100),
+        "a new subset of fixed size": li.FixedSize(100),
     }
     for name, batching in names.items():
         cells = next(line for line in text.splitlines() if line.startswith(f"| {name} |")).split(
