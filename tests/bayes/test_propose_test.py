@@ -285,3 +285,23 @@ def test_sgld_in_the_last_line_breaks_the_claim():
         assert out.value is not None
         drawn.append(out.value)
     assert drawn[0] - drawn[1] > 2 * math.sqrt(variance)
+
+
+def test_the_law_of_cyclic_sgld_is_its_recursion():
+    """Two passes and a half in one order, the differing record at each place of it."""
+    chain = Chain(
+        model=LinearModel(prior_precision=1.3, noise_precision=0.7),
+        n=6,
+        step_size=0.05,
+        differing=(-1.2, 2.0),
+    )
+    means, variances = neighbour_laws(chain, 15)
+    for place in range(6):
+        mean, variance = 0.0, 1 / 1.3
+        for k in range(15):
+            x, y = chain.differing if k % 6 == place else chain.common
+            factor = 1 - 0.025 * (1.3 + 6 * 0.7 * x * x)
+            mean = factor * mean + 0.025 * 6 * 0.7 * x * y
+            variance = factor**2 * variance + 0.05
+        assert means[place] + chain.ratio == pytest.approx(mean, rel=1e-12)
+        assert variances[place] == pytest.approx(variance, rel=1e-12)

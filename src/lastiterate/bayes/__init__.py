@@ -1,6 +1,6 @@
 """Posterior samples and SGLD: which are private, and which only look so.
 
-Without JAX, except for the samplers in ``kernel``.
+Without JAX.
 """
 
 from __future__ import annotations

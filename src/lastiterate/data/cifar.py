@@ -16,7 +16,7 @@ from lastiterate.data.table import FormatFacts, Table, array_table, damaged
 from lastiterate.errors import InputError
 from lastiterate.run.serialization import is_list
 
-# Pickles of plain data and byte arrays, read without running anything that they ask for.  A pickle
+# Pickles of plain data and byte arrays, read without running anything that they ask for. A pickle
 # is a program: it may name any function and call it. Here every name that NumPy's array pickles use
 # stands for a note of what was asked, and every other name is refused before anything happens.
 
@@ -186,7 +186,7 @@ def byte_array(note: object) -> np.ndarray | None:
 
 
 # CIFAR-10 as its authors distribute it: binary batches, Python batches, and the folder of either
-# (Krizhevsky 2009).  A binary record is a label byte and 3072 pixel bytes (32 x 32 red, then green,
+# (Krizhevsky 2009). A binary record is a label byte and 3072 pixel bytes (32 x 32 red, then green,
 # then blue). A Python batch is a pickled dict with ``b"data"``, (n, 3072) bytes, and ``b"labels"``,
 # a list of n numbers.
 

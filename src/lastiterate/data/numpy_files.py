@@ -20,7 +20,7 @@ from lastiterate.data.table import FormatFacts, Table, array_table, damaged
 from lastiterate.errors import InputError
 
 # IDX files, gzipped or not: the format of MNIST and its relatives (LeCun, Cortes and Burges, "The
-# MNIST database").  Two zero bytes, a type, the number of dimensions, then each size as a
+# MNIST database"). Two zero bytes, a type, the number of dimensions, then each size as a
 # big-endian 32-bit integer, then the values, big-endian, the last index running fastest.
 
 TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}

@@ -22,13 +22,13 @@ from lastiterate.run.run import Run
 from lastiterate.run.stability import typical_norm
 
 # What one record adds to a round of calibration: the gradient and Hessian of its log loss by slope
-# and biases.  A record gives every class k a vector Psi_k of what its score is linear in, <Psi_k,
+# and biases. A record gives every class k a vector Psi_k of what its score is linear in, <Psi_k,
 # w> in all, no two of them further apart than 1. With p the softmax of the scores and y the
 # record's class, the gradient g is sum_k p_k Psi_k - Psi_y and the Hessian H the covariance of Psi
 # under p, |g|^2 + 4 |H|^2 <= 1 in Frobenius norm, and with one output |g|^2 + 11.09 |H|^2 <= 1
 # (docs/theorems/probabilities): where the one is long, the other is short. So both are parts of one
 # vector of norm at most 1: the gradient, and 2 or 3.33 times the Hessian's entries (those off the
-# diagonal once, times sqrt 2).  Scores are h, those of the weights without their intercepts,
+# diagonal once, times sqrt 2). Scores are h, those of the weights without their intercepts,
 # clipped to a public reach S: one output    Psi_0 = 0, Psi_1 = (h/S, 1) / sqrt 2 K outputs
 # Psi_k = (h_k/S / sqrt 2, e_k) / 2, h moved so that its largest and smallest entries are opposite.
 

@@ -30,7 +30,7 @@ from lastiterate.errors import InputError
 from lastiterate.run.run import Run
 
 # A file that is an intermediate state: encrypted, authenticated, written whole or not at all,
-# deleted at release.  Layout: ``MAGIC``, the length of the header (4 bytes), the header (JSON), a
+# deleted at release. Layout: ``MAGIC``, the length of the header (4 bytes), the header (JSON), a
 # nonce (12 bytes), AES-256-GCM of the body with everything before it authenticated. The header says
 # whose checkpoint it is: the hash of the run, digests of the data and of the loss under the key,
 # versions, a number that grows. Keys of a file are derived from the user's key and a random salt.
@@ -273,7 +273,7 @@ def _check(key: Key, salt: bytes) -> str:
 
 
 # Checkpoints of a run that goes on: key, parameters and steps done, sealed; opened again after an
-# interruption.  A resumed run uses the same key, so the same secret draws: it releases the very
+# interruption. A resumed run uses the same key, so the same secret draws: it releases the very
 # bits that an uninterrupted one would. Even when a run was killed at once, it must go on with the
 # key that it began with; so the key is sealed before a record is looked at.
 

@@ -54,7 +54,7 @@ from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import StableSteps
 
 # Private preparation on whole numbers: rows rounded toward zero, summed exactly, exact discrete
-# noise.  Each query is that of the part's own file, on rows that are rounded to a grid; so it moves
+# noise. Each query is that of the part's own file, on rows that are rounded to a grid; so it moves
 # no further between neighbours, and what is released is a function of whole numbers to which exact
 # noise was added.
 
@@ -243,7 +243,7 @@ def exact_rounds(n: int, key: Key) -> Noisy:
 
 
 # Linear models whose gradients are summed exactly: whole numbers in, whole-number noise, and only
-# then arithmetic.  Rows and residuals are rounded toward zero to multiples of powers of two, their
+# then arithmetic. Rows and residuals are rounded toward zero to multiples of powers of two, their
 # squared norms checked in int64; then a batch's sum of gradients is two exact matrix products apart
 # from nothing: every partial sum is a multiple of the grid below 2^53 of it, which float64 holds in
 # any order of summation. The discrete Gaussian is added in the same units. Everything after is

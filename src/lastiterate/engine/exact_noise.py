@@ -50,7 +50,7 @@ def _series(x: Fraction, scale: int) -> tuple[int, int]:
 
 
 # The discrete Gaussian, exactly: P[X = x] proportional to exp(-x^2 / (2 sigma^2)) on the whole
-# numbers.  |X| is drawn from blocks of 2^k whole numbers: a block with the weight of its first
+# numbers. |X| is drawn from blocks of 2^k whole numbers: a block with the weight of its first
 # number, a place in it, and a rejection with probability 1 - exp(-(x^2 - first^2) / (2 sigma^2))
 # (Canonne, Kamath, Steinke 2020, arXiv:2004.00010, reject from a geometric law instead; blocks
 # reject seldom and are tables). Every decision compares uniform bits with an exact number. 64 of

@@ -125,7 +125,7 @@ def _moved_outside(
 
 
 # Runs whose gradients another library computes: batches, noise and the update are those of every
-# other run.  The sampler is asked for a sum over the batch, as always: here every record
+# other run. The sampler is asked for a sum over the batch, as always: here every record
 # contributes the unit vector of its own number, so that the sum is the batch itself. What comes
 # back from the other library is the sum of clipped gradients.
 

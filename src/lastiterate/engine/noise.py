@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lastiterate.engine.random import NOISE, PAIRS, Key, Number, gaussian, stream, streams
-from lastiterate.engine.random import numbered as numbered_of_gaussian_noise
+from lastiterate.engine.random import numbered as numbered_normals
 from lastiterate.run.noise import Correlated
 from lastiterate.run.run import Run
 
@@ -44,7 +44,7 @@ def ahead(items: Iterator[Item]) -> Generator[Item, None, None]:
 
 
 # Noise of several steps at once, by a program of its own: quicker than step by step, and the same
-# bits.  A program of steps is given its noise, so that it is compiled without the cipher, and runs
+# bits. A program of steps is given its noise, so that it is compiled without the cipher, and runs
 # of as many parameters share the program that draws.
 
 Draws = Callable[[int, int, int, tuple[int, ...]], np.ndarray]
@@ -134,7 +134,7 @@ def normal(key: Key, first: Number, many: int, shape: tuple[int, ...]) -> jax.Ar
     if pairs > PAIRS:
         return gaussian(key, first, shape)[None]
     return _of_steps(
-        numbered_of_gaussian_noise(key, *_blocks(pairs, PAIRS, PAIRS), _u64(first)), (many,), shape
+        numbered_normals(key, *_blocks(pairs, PAIRS, PAIRS), _u64(first)), (many,), shape
     )
 
 
@@ -148,7 +148,7 @@ def drawing_program(key: Key, shape: tuple[int, ...]) -> Any:
     return (
         gaussian.lower(key, 0, shape)
         if pairs > PAIRS
-        else numbered_of_gaussian_noise.lower(key, *_blocks(pairs, PAIRS, PAIRS), _u64(0))
+        else numbered_normals.lower(key, *_blocks(pairs, PAIRS, PAIRS), _u64(0))
     )
 
 
@@ -161,7 +161,7 @@ def normal_of_models(
         return jnp.stack([normal(key, first, many, shape) for key in keys])
     blocks, together = _blocks(pairs, many, PAIRS), PAIRS // (many * pairs)
     halves = [
-        numbered_of_gaussian_noise(
+        numbered_normals(
             _of_each(keys[begin : begin + together], many * pairs), *blocks, _u64(first)
         )
         for begin in range(0, len(keys), together)
@@ -208,7 +208,7 @@ def _arranged(
 _of_steps = jax.jit(partial(_arranged, jnp), static_argnums=(1, 2))
 
 
-# What a compiled program is compiled for, and what it takes as arguments.  Frozen dataclasses
+# What a compiled program is compiled for, and what it takes as arguments. Frozen dataclasses
 # become JAX pytrees: their numbers are leaves, so arguments, and everything else (types, shapes,
 # functions) is structure. Runs that differ in numbers only then share one compiled program.
 

@@ -101,7 +101,7 @@ def _unexplained(new: Any, old: Any, seen: list[tuple[np.ndarray, np.ndarray]]) 
 
 
 # Optimizers in the form of optax as the rule of a run: ``init(params)`` and ``update(gradient,
-# state, params)``.  What they make of noisy gradients is post-processing, if that is all they look
+# state, params)``. What they make of noisy gradients is post-processing, if that is all they look
 # at. Nobody can prove it of a function; what can be seen in its traced program is refused: code
 # outside of JAX, and arrays that could be records.
 

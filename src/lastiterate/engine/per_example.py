@@ -13,7 +13,7 @@ import numpy as np
 from jax.lax import GatherScatterMode
 
 # Convolutions and maxima over windows by slices and matrix products, which CPUs execute quickly
-# inside of loops.  XLA compiles a convolution to a library's only where no loop surrounds it, and
+# inside of loops. XLA compiles a convolution to a library's only where no loop surrounds it, and
 # the training loop does (on CPUs, JAX 0.10). One slice of the input per place of the window makes
 # the patches; the rest is one matrix product.
 
@@ -165,7 +165,7 @@ def largest(x: jax.Array, params: dict[str, Any]) -> jax.Array:
 
 
 # Tables of which one record reads a few rows: its gradient is 0 in all others, and is kept in those
-# rows.  Words' vectors are such a table. Materialised, a record's gradient by it is as large as the
+# rows. Words' vectors are such a table. Materialised, a record's gradient by it is as large as the
 # table, which then costs a step far more than the rest of the network.
 
 

@@ -31,7 +31,7 @@ from lastiterate.run.preprocessing import (
 )
 from lastiterate.run.run import Run
 
-# Slices of rows in as many threads as there are processors, with one thread of BLAS in each.  BLAS
+# Slices of rows in as many threads as there are processors, with one thread of BLAS in each. BLAS
 # has threads of its own, which wait for each other in busy loops at every small product: two and a
 # half times the processor's time for slices of 512 rows, many times that for the eigenvectors of a
 # matrix where other processes run, and other last bits for other numbers of processors. OpenBLAS
@@ -335,7 +335,7 @@ def target_offset(run: Run, released: tuple[np.ndarray, ...]) -> float:
     )
 
 
-# Private preparation of rows: what is measured on them with noise, and how they change.  One entry
+# Private preparation of rows: what is measured on them with noise, and how they change. One entry
 # of the table for every part: what it releases about rows, slice by slice, and what it then does to
 # any row, in training and in prediction alike.
 

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 # Threefry with four words of 32 bits and 20 rounds (Salmon, Moraes, Dror, Shaw 2011): 128 bits of
-# key, 128 of counter.  Derived from the block cipher Threefish; no way is known to distinguish it
+# key, 128 of counter. Derived from the block cipher Threefish; no way is known to distinguish it
 # from random bits that is quicker than trying keys. It is no certified cipher. Outside, words lie
 # in pairs, (x0, x1) and (x2, x3), as 64 bits each.
 
@@ -135,7 +135,7 @@ def joined(low: jax.Array, high: jax.Array) -> Any:
     return low.astype(jnp.uint64) | (high.astype(jnp.uint64) << np.uint64(32))
 
 
-# Randomness: keys from the operating system, streams of bits, Gaussian noise in float64.  A key is
+# Randomness: keys from the operating system, streams of bits, Gaussian noise in float64. A key is
 # 128 bits, four words of 32. Every stream of a key is a key of its own, and every step has its own
 # blocks of a stream's counter, so that a draw can be predicted only by who knows all 128 bits:
 # nothing is shortened on the way.

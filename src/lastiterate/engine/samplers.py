@@ -396,8 +396,6 @@ def into_fresh_blocks(layout: Layout, n: int, data: object, key: Key) -> Any:
     return moved(layout, jnp.sort(blocks, axis=1).ravel()[:n], data)
 
 
-# The sampler of every batching, found by its exact type.
-
 TABLE: dict[type, Callable[[Any, int, int], Sampler]] = {
     FullBatch: lambda batching, n, most: InOrder(in_blocks(n, n, most)),
     Cyclic: lambda batching, n, most: InOrder(in_blocks(n, batching.size, most)),

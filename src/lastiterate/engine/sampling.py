@@ -124,7 +124,7 @@ class DealtEachPass(Sampler):
         """What ``arranged`` makes of the data for a pass that is dealt like this."""
 
 
-# Sums over batches, chunk by chunk.  Batches whose size is drawn are read to their end, however
+# Sums over batches, chunk by chunk. Batches whose size is drawn are read to their end, however
 # long: nothing is truncated, so that no probability of a batch that did not fit has to be paid for.
 
 UNROLLED = 4

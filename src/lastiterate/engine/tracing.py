@@ -18,10 +18,10 @@ from lastiterate.engine.per_example import convolved, handled, largest
 from lastiterate.errors import InputError
 
 # What the traced program of one record may be made of: operations that treat every record alone
-# when vectorised.  ``jax.vmap`` asks every operation for its own rule. Those of JAX's mathematics
+# when vectorised. ``jax.vmap`` asks every operation for its own rule. Those of JAX's mathematics
 # keep records apart. A rule that a caller wrote (``custom_vmap``), code outside of JAX (callbacks,
 # foreign functions), a sum over a named axis or a reference that outlives the call may be given all
-# records at once, and then no clip bounds what one of them moves.  The list says what is allowed,
+# records at once, and then no clip bounds what one of them moves. The list says what is allowed,
 # and what it does not name is refused: libraries register operations of their own (some of Equinox
 # look at all records), callers may, and new versions of JAX add others. A list of what is forbidden
 # would let all of these pass until somebody noticed; this one costs a sentence and a line here.

@@ -102,8 +102,6 @@ def check_released(released: np.ndarray) -> None:
         )
 
 
-# Many models of one run, whose steps are made together: for tests, audits and experiments.
-
 SORTED_BY_HOST = 4000
 """Records from which on the draws of single models are sorted one after the other by NumPy."""
 

@@ -19,7 +19,7 @@ from lastiterate.run.serialization import settle
 from lastiterate.run.validation import whole
 
 # Morlet wavelets and the Gaussian window of a scattering transform, on a grid of pixels that wraps
-# around.  Mallat, "Group invariant scattering", 2012; Bruna and Mallat, "Invariant scattering
+# around. Mallat, "Group invariant scattering", 2012; Bruna and Mallat, "Invariant scattering
 # convolution networks", IEEE PAMI 2013, section 2. A wavelet of scale j is a wave of frequency 3 pi
 # / 4 / 2^j under a Gaussian of width 0.8 2^j, as in their software (ScatNet, Kymatio).
 
@@ -110,7 +110,7 @@ def cell_means(side: int, cells: int) -> np.ndarray:
     return np.maximum(shares, 0) * cells / side
 
 
-# The scattering transform: wavelets, absolute values and local means.  Mallat 2012; Bruna and
+# The scattering transform: wavelets, absolute values and local means. Mallat 2012; Bruna and
 # Mallat 2013: with wavelets psi of J scales and L angles and a Gaussian window phi, an image x
 # gives x * phi, |x * psi_a| * phi and ||x * psi_a| * psi_b| * phi for all scales a < b.
 

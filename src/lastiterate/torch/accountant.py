@@ -1,5 +1,6 @@
 """An accountant for Opacus: read its configuration and loaders, certify what they execute."""
 
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 import math
@@ -27,8 +28,6 @@ from lastiterate.run.run import Run
 
 # What a DataLoader really draws, as a batching: read off its samplers, which are known by their
 # exact types.
-
-# pyright: reportMissingImports=false
 
 
 @dataclass(frozen=True)
@@ -131,8 +130,6 @@ def _length(loader: Any) -> int:
 
 # An accountant for Opacus: privacy loss distributions for Poisson batches, the full charge for all
 # others.
-
-# pyright: reportMissingImports=false
 
 
 MECHANISM = "lastiterate"
@@ -302,8 +299,6 @@ register_accountant(MECHANISM, OpacusAccountant, force=True)
 # ``account``, ``report`` and ``audit`` then speak of that run: what they say holds if it is
 # executed as described. Known are the exact classes; what a configuration does beyond them is
 # refused, not guessed.
-
-# pyright: reportMissingImports=false
 
 
 OPTIMIZERS = ("DPOptimizer", "DPPerLayerOptimizer", "DPOptimizerFastGradientClipping")

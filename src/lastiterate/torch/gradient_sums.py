@@ -1,5 +1,6 @@
 """Sums of clipped per-record gradients of a module."""
 
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 import math
@@ -25,10 +26,8 @@ from lastiterate.torch.randomness import Drawing
 from lastiterate.torch.recorded_operations import Repeated
 from lastiterate.torch.records import without_batch
 
-# Tensors that a forward pass may read and not write.  Records that are vectorised share the memory
+# Tensors that a forward pass may read and not write. Records that are vectorised share the memory
 # of what is trained: what one of them wrote there all others would read.
-
-# pyright: reportMissingImports=false
 
 
 class Unwritten:
@@ -58,7 +57,7 @@ def written(name: str) -> InputError:
     )
 
 
-# Sums of clipped per-record gradients of a module.  Every record passes through the module alone:
+# Sums of clipped per-record gradients of a module. Every record passes through the module alone:
 # ``vmap`` over records, each with a batch axis of length 1. That alone does not keep records apart,
 # because a function may bring its own rule for ``vmap``, which is given all of them: such functions
 # are refused (``own_rules``), and on made-up records vectorised gradients must be those of each
@@ -67,8 +66,6 @@ def written(name: str) -> InputError:
 # of linear layers on sequences the gradients are materialised by one batched matrix product: a
 # second, weighted pass would add terms of one record, one for each place, whose norms no clip
 # bounds, and so the rounding of single precision would be bounded by nothing.
-
-# pyright: reportMissingImports=false
 
 
 Loss = Callable[..., torch.Tensor]

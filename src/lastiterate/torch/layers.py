@@ -1,5 +1,6 @@
 """Layers whose per-record gradients come from inputs and output derivatives."""
 
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 import math
@@ -20,8 +21,6 @@ from lastiterate.torch.contributions import Contribution, Outer, Rows, Stored
 # the product of the derivative by the output with these patches (Rochette, Manoel, Tramel 2019,
 # arXiv:1912.06015, section 3). A transposed one is the derivative of a plain one, and has input and
 # output exchanged.
-
-# pyright: reportMissingImports=false
 
 
 def kernel_gradients(
@@ -96,8 +95,6 @@ def _padding(
 # Functions are intercepted, not modules, so that a weight that a module uses by ``F.linear`` is
 # found as well. A weight qualifies if the forward pass uses it exactly once, in one of these
 # functions; all others are differentiated record by record.
-
-# pyright: reportMissingImports=false
 
 
 CONVOLVED = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
@@ -360,13 +357,11 @@ def all_tensors(values: object) -> list[torch.Tensor]:
     return [tensor for value in values for tensor in all_tensors(value)]
 
 
-# Lookups in a table whose padding row no record trains.  Torch's own rule for ``vmap`` looks all
+# Lookups in a table whose padding row no record trains. Torch's own rule for ``vmap`` looks all
 # records' tables up as one long table, and hands it the place of the padding row in a single one:
 # the first record's padding row alone would be left out, and a record's gradient would follow from
 # its place among the others. Here the padding is left out of each record's answer, by its numbers
 # alone.
-
-# pyright: reportMissingImports=false
 
 
 def of_function(
@@ -445,8 +440,6 @@ class Padded(TorchDispatchMode):
 
 
 # Functions that say themselves what they are for many records at once.
-
-# pyright: reportMissingImports=false
 
 
 class NoOwnRules(TorchFunctionMode):

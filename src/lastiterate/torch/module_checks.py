@@ -1,5 +1,6 @@
 """Refusals of modules, losses and augmentations before anything is paid."""
 
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -38,8 +39,6 @@ from lastiterate.torch.records import (
 
 # What is refused of an augmentation before a record is read: it is tried on made-up records under
 # made-up keys.
-
-# pyright: reportMissingImports=false
 
 
 def with_blank_keys(records: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -169,8 +168,6 @@ class HoldsNoRecords(TorchFunctionMode):
 
 # What is refused before a run on a module is paid for, by the module, the loss and the shapes of
 # records.
-
-# pyright: reportMissingImports=false
 
 
 def checked(run: Run, model: torch.nn.Module | Grouped, microbatch: int | None) -> Parameters:

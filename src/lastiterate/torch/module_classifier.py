@@ -1,7 +1,7 @@
-# pyright: reportMissingImports=false
 """A torch module in scikit-learn's protocol: fit, predict, predict_proba, score, in a pipeline like
 any other step."""
 
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 import copy

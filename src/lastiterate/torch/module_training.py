@@ -1,5 +1,6 @@
 """Execute a run on a module: records in memory, in pieces, and units of several rows."""
 
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ from lastiterate.engine.external import ExternalLoop
 from lastiterate.engine.linear_gradients import batches_move
 from lastiterate.engine.noise import Draws
 from lastiterate.engine.random import ORDER, Key, fresh_key, host_stream
-from lastiterate.engine.streaming.execution import checked as checked_of_streamed_network
+from lastiterate.engine.streaming.execution import checked as checked_stream
 from lastiterate.engine.streaming.execution import execute_streamed
 from lastiterate.engine.streaming.passes import Passes
 from lastiterate.engine.streaming.scratch import again_and_again
@@ -40,11 +41,6 @@ from lastiterate.torch.randomness import Augment, as_words
 from lastiterate.torch.record_gradients import TRIES, Places, drawn, made_up, normal, usual
 from lastiterate.torch.recorded_operations import Repeated
 from lastiterate.torch.records import by_record, records_of, taken, tensors_of
-
-# A described run, executed on a module.
-
-# pyright: reportMissingImports=false
-
 
 MEMORY = 2**23
 """Numbers of per-record gradients that are stored at once, where the caller does not say."""
@@ -328,11 +324,6 @@ def fit_module(
     return prepared.summed.parameters, prepared.execute(key, progress, checkpoint, draws)
 
 
-# A described run, executed on a module and on records that come in pieces.
-
-# pyright: reportMissingImports=false
-
-
 def fit_in_pieces(
     run: Run,
     model: torch.nn.Module | Grouped,
@@ -370,7 +361,7 @@ def fit_in_pieces(
             Passes(
                 run,
                 numbered(run, records.source),
-                partial(checked_of_streamed_network, run),
+                partial(checked_stream, run),
                 order,
                 folder,
             )
@@ -387,8 +378,6 @@ def fit_in_pieces(
 
 # Modules whose records are units of several rows, such as an author's texts: a unit's gradient is
 # that of a mean.
-
-# pyright: reportMissingImports=false
 
 
 class PerUnit(torch.nn.Module):

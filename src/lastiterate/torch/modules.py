@@ -1,5 +1,6 @@
 """Requirements on a module: every record alone, no hidden randomness, no change of itself."""
 
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 import functools
@@ -33,11 +34,9 @@ from lastiterate.torch.record_gradients import (
 from lastiterate.torch.records import tensors_in
 
 # What Python holds beside tensors that a forward pass could change: attributes, lists, closures,
-# generators.  A module that counts its calls, keeps what it answered or draws from Python's or
+# generators. A module that counts its calls, keeps what it answered or draws from Python's or
 # NumPy's generators gives a record a gradient that follows from earlier chunks, and so from other
 # records and from secret batches.
-
-# pyright: reportMissingImports=false
 
 
 LONGEST = 10_000
@@ -155,8 +154,6 @@ def _filled(cell: Any) -> bool:
 
 # What a module must be: one that treats every record alone, draws nothing at random and changes
 # nothing of itself.
-
-# pyright: reportMissingImports=false
 
 
 MIXING = (torch.nn.modules.batchnorm._BatchNorm,)

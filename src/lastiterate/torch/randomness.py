@@ -1,5 +1,6 @@
 """Random numbers that belong to a record: dropout, augmentation and their keys."""
 
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 import math
@@ -16,8 +17,6 @@ from torch.utils._pytree import tree_map
 
 # Random numbers of one record, as functions of a key: the same alone and vectorised, on every
 # device.
-
-# pyright: reportMissingImports=false
 
 
 GOLDEN, FIRST, SECOND = (
@@ -85,11 +84,6 @@ def as_words(keys: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(keys).view(np.int64)[:, 0].copy())
 
 
-# Dropout whose random numbers are the record's own.
-
-# pyright: reportMissingImports=false
-
-
 DROPPED = {
     functional.dropout: False,
     functional.dropout1d: True,
@@ -141,8 +135,6 @@ class KeyedDropout(TorchFunctionMode):
 
 # What a module's records draw under a key of their own: an augmentation of what the module takes,
 # and dropout.
-
-# pyright: reportMissingImports=false
 
 
 Augment = Callable[[RecordKey, Any], Any]

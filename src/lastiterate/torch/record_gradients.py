@@ -1,5 +1,6 @@
 """Gradients of single records: vectorised ones equal those computed alone, bit by bit."""
 
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 import math
@@ -19,13 +20,11 @@ from lastiterate.torch.layers import Padded
 from lastiterate.torch.parameters import State
 
 # Chunks in which every record's gradient has the same bits, wherever it stands and whatever stands
-# beside it.  Where batches are drawn a record that is in one moves others to other places, and to
+# beside it. Where batches are drawn a record that is in one moves others to other places, and to
 # chunks of other sizes. In single precision their gradients could round differently there, by an
 # amount that no theorem has and that a network may enlarge without bound. What a kernel adds in
 # which order depends on shapes and places alone, never on the numbers, and another order shows in
 # the last bits of nearly every sum; so made-up records say beforehand which sizes change nothing.
-
-# pyright: reportMissingImports=false
 
 
 TRIES = 4
@@ -126,8 +125,6 @@ def drawn(theta: torch.Tensor, which: int = 0) -> torch.Tensor:
 
 
 # Gradients of made-up records: vectorised ones must be those that every record has alone.
-
-# pyright: reportMissingImports=false
 
 
 COARSE = 0.5

@@ -1,5 +1,6 @@
 """Computations recorded as lists of operations and executed again without Python between them."""
 
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 import operator
@@ -17,11 +18,9 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from lastiterate.torch.parameters import State
 
 # The operations that a computation is made of, written down while it is executed, as a function
-# that executes them.  Below the layers that differentiate and vectorise: there every operation is
+# that executes them. Below the layers that differentiate and vectorise: there every operation is
 # one of plain tensors. What torch offers for this knows shapes apart from numbers, and costs ten
 # times as much.
-
-# pyright: reportMissingImports=false
 
 
 Flat = Callable[..., tuple[torch.Tensor, ...]]
@@ -93,11 +92,9 @@ def recorded(function: Flat, leaves: Sequence[torch.Tensor]) -> Flat:
 
 
 # Vectorised gradients of small chunks as a list of operations, executed without what Python does
-# between them.  Where a chunk has little to compute most of a step's time is Python's: wrapping
+# between them. Where a chunk has little to compute most of a step's time is Python's: wrapping
 # tensors, looking for layers, composing functions. What is executed is the same for all chunks of
 # one form, so it is traced and executed again.
-
-# pyright: reportMissingImports=false
 
 
 OFTEN = 12

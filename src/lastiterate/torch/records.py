@@ -1,5 +1,6 @@
 """Records from datasets, tensors and arrays, and a module's nested inputs and outputs."""
 
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,8 +21,6 @@ from lastiterate.run.run import Run
 
 # A torch Dataset of any size as records that are read in pieces, by several threads where that is
 # asked for.
-
-# pyright: reportMissingImports=false
 
 
 @final
@@ -107,8 +106,6 @@ def _stacked(items: list[Any]) -> tuple[np.ndarray, ...]:
 # What a module takes and answers beside plain tensors: dictionaries, classes of its own, caches,
 # means of a batch.
 
-# pyright: reportMissingImports=false
-
 
 def as_dictionary(given: object) -> Any:
     """A mapping of a class of its own, as tokenizers give one, as a dictionary; anything else as it
@@ -179,8 +176,6 @@ def joined(parts: list[Any]) -> Any:
 
 # Records from a torch Dataset, tensors or arrays: nested tensors with the records along their first
 # axis.
-
-# pyright: reportMissingImports=false
 
 
 UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)

@@ -1,5 +1,6 @@
 """Torch modules trained by a run: released, saved, loaded, audited, predicted with."""
 
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 import copy
@@ -52,8 +53,6 @@ from lastiterate.torch.records import (
 
 # Modules with exact noise: every record's clipped gradient rounded to a grid, summed as whole
 # numbers.
-
-# pyright: reportMissingImports=false
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,8 +117,6 @@ def exactly(prepared: Prepared, key: Key) -> tuple[Prepared, Draws]:
 
 # What a trained module answers for records, which are given as the training took them.
 
-# pyright: reportMissingImports=false
-
 
 AT_ONCE = 256
 """Records of one forward pass."""
@@ -163,11 +160,6 @@ def _some(module: torch.nn.Module, x: Any, inputs: int | None) -> Iterator[Any]:
         records = in_precision(inputs_of(piece, inputs), where.dtype)
         for first in range(0, max(1, len(tree_leaves(records)[0])), AT_ONCE):
             yield tree_map(lambda a, at=first: a[at : at + AT_ONCE].to(where.device), records)
-
-
-# Torch modules trained by a described run: released, saved, loaded, predicted with.
-
-# pyright: reportMissingImports=false
 
 
 FIRST = (
@@ -413,8 +405,6 @@ def _damaged(what: str) -> InputError:
 
 
 # A run on a module as audits train it: many models at once, one per key.
-
-# pyright: reportMissingImports=false
 
 
 CLOSE = 1e-5

@@ -1,5 +1,6 @@
 """Replace the parts of a module that mix records or draw random numbers."""
 
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 import copy
@@ -14,8 +15,6 @@ from lastiterate.torch.modules import FUSED, MIXING, RANDOM, SPREAD, check_hooks
 
 # Recurrent layers of ordinary operations, one time step after the other: ``torch.func.vmap`` takes
 # them.
-
-# pyright: reportMissingImports=false
 
 
 States = tuple[torch.Tensor, ...]
@@ -137,11 +136,6 @@ class UnrolledRecurrence(torch.nn.Module):
             keep = (keep + own_keep).sigmoid()
             return ((1 - keep) * new + keep * states[0],)
         return ((moved + own).relu() if self.mode == "RNN_RELU" else (moved + own).tanh(),)
-
-
-# A module with the parts exchanged that mix records or draw random numbers.
-
-# pyright: reportMissingImports=false
 
 
 MOST_GROUPS, LEAST_CHANNELS = 32, 4

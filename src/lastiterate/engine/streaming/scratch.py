@@ -30,7 +30,7 @@ from lastiterate.errors import InputError
 from lastiterate.run.run import Run
 
 # Scratch files: pages of records, encrypted and authenticated under a key that lives in memory
-# alone.  A file has no name from the moment it is opened, so that it is gone with the process,
+# alone. A file has no name from the moment it is opened, so that it is gone with the process,
 # however that ends; its key is gone with it. Every page is written once, under its own number as
 # nonce (AES-256-GCM).
 
