@@ -32,22 +32,22 @@ BUDGETS, SPLITS, NONE = (0.5, 1.0, 3.0, 8.0), 3, "none"
 HEAD = """
 # Named algorithms
 
-Test accuracy on plain rows, without a map, of the named algorithms (`lastiterate train --algorithm`), delta 1e-5,
-zero-out; the mean over random splits and noise with its standard deviation. Nothing is tuned on the sets: runs follow
-from n, the number of features and classes, and the budget. Seconds are of a fit on two loaded cores; *passes*: gradient
-evaluations over n. The row that certifies a run is the best of the table of theorems. *Behind*: the mean distance to
-the best private row over the splits that both have; one that is not larger than its standard error, paired by split,
-is a *tie*. Rows of other libraries (epsilon 1, ten splits of the same kind, every setting tuned on the test part, which
-nobody may do with private data; `benchmarks/RESULTS.md`) are compared without pairing: Opacus is for add-remove,
-diffprivlib promises pure epsilon-DP. *No privacy* is scikit-learn's logistic regression on the same rows. From
-`benchmarks/leaderboard.json` and, at epsilon 1, `benchmarks/named_algorithms.json`, where runs agree. CIFAR-10
-features are those of a DenseNet that was trained on CIFAR-100.
+Test accuracy on plain rows of the named algorithms (`lastiterate train --algorithm`), delta 1e-5, zero-out: the mean
+over random splits and noise with its standard deviation. Nothing is tuned on the sets.
 
-*noisy-sgd* takes 40,000 steps of one record, less than one pass of MNIST and CIFAR-10: what limits it there is how far
-single records' gradients lie apart, and its noise multiplier hardly falls with the budget (about .96 at epsilon 1 and
-.64 at 8 on Adult), while the ridge that suits a larger budget lets its steps fall later. So it gains nothing from
-epsilon on these two sets. Rows that `fixed-size-amplified` or `restarted-fixed-size` certify are of before the exact
-pair of a step was known, and would have less noise today.
+- *passes*: gradient evaluations over n. Seconds are those of a fit on two loaded cores.
+- *behind*: the mean distance to the best private row over common splits. A distance that is not larger than its
+  standard error, paired by split, is a *tie*.
+- Opacus counts add-remove and diffprivlib promises pure epsilon-DP. Both were tuned on the test part, which nobody may
+  do with private data, and are compared without pairing.
+- *No privacy* is scikit-learn's logistic regression on the same rows.
+- *noisy-sgd* takes 40,000 steps of one record, less than one epoch of MNIST and CIFAR-10, so it gains nothing from
+  epsilon there.
+- Rows that `fixed-size-amplified` or `restarted-fixed-size` certify were recorded before a tighter bound and would have
+  less noise today.
+
+The rows come from `benchmarks/leaderboard.json` and, at epsilon 1, `benchmarks/named_algorithms.json`. CIFAR-10
+features are those of a DenseNet that was trained on CIFAR-100.
 """
 
 
