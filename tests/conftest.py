@@ -99,6 +99,34 @@ def pytest_runtest_teardown():
         LIMIT["bytes"] = max(RESIDENT, resident() + GROWTH)
 
 
+class Interrupted(Exception):
+    pass
+
+
+@pytest.fixture
+def interrupted():
+    """``with interrupted(at) as progress:`` expects a run that ends after so many steps."""
+
+    @contextlib.contextmanager
+    def after(at):
+        def told(done, *_):
+            if done >= at:
+                raise Interrupted
+
+        with pytest.raises(Interrupted):
+            yield told
+
+    return after
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """What ``train`` is told about a checkpoint that it keeps after every step."""
+    (tmp_path / "key").write_text("ab" * 32)
+    (tmp_path / "key").chmod(0o600)
+    return dict(checkpoint=tmp_path / "c", checkpoint_every=0.0, checkpoint_key=tmp_path / "key")
+
+
 @pytest.fixture(scope="module")
 def optimised():
     """Programs with all of LLVM's passes, for who makes many steps."""

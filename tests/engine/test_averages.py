@@ -96,29 +96,17 @@ NETWORK = li.Run(
 )
 
 
-class Interrupted(Exception):
-    pass
-
-
-def interrupt(done: int, *_: Any) -> None:
-    if done >= 6:
-        raise Interrupted
-
-
 @pytest.mark.parametrize("pieces", [False, True])
-def test_a_network_s_average_survives_an_interruption_and_is_verified(tmp_path: Path, pieces: bool):
-    (tmp_path / "key").write_text("ab" * 32)
-    (tmp_path / "key").chmod(0o600)
-    kept: Any = dict(
-        checkpoint=tmp_path / "c", checkpoint_every=0.0, checkpoint_key=tmp_path / "key"
-    )
+def test_a_network_s_average_survives_an_interruption_and_is_verified(
+    tmp_path: Path, pieces: bool, kept: Any, interrupted: Any
+):
     order: Any = dict(model=FIRST, loss=loss, seed=2, average=li.TailAverage(0.5))
     data = Arrays((X, Y)) if pieces else (X, Y)
     whole = li.train(NETWORK, data, **order)
     every = fit_network(replace(NETWORK, release="all"), loss, FIRST, (X, Y), seeded_key(2))["w"]
     np.testing.assert_allclose(whole.params["w"], every[5:].mean(0), atol=1e-6)
-    with pytest.raises(Interrupted):
-        li.train(NETWORK, data, progress=interrupt, **order, **kept)
+    with interrupted(6) as progress:
+        li.train(NETWORK, data, progress=progress, **order, **kept)
     again = li.train(NETWORK, data, **order, **kept)
     assert np.array_equal(
         again.params["w"], whole.params["w"]

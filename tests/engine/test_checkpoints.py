@@ -13,6 +13,7 @@ from contextlib import redirect_stdout
 from dataclasses import fields
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -56,30 +57,18 @@ RUNS = {
 }
 
 
-class Interrupted(Exception):
-    pass
-
-
 def records() -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     return rng.normal(size=(60, 5)).astype(np.float32), rng.integers(0, 2, 60)
 
 
-def interrupt(at: int) -> "li.engine.Progress":
-    def told(done: int, steps: int, seconds: float) -> None:
-        if done >= at:
-            raise Interrupted
-
-    return told
-
-
 @pytest.mark.parametrize("name", RUNS)
-def test_a_resumed_run_releases_the_same_bits(name: str, tmp_path: Path) -> None:
+def test_a_resumed_run_releases_the_same_bits(name: str, tmp_path: Path, interrupted: Any) -> None:
     run, (x, y), path = RUNS[name], records(), tmp_path / "c"
     whole = execute(run, x, y, seeded_key(5)).weights
     for at in (3, 17, 30):
-        with pytest.raises(Interrupted):
-            execute(run, x, y, seeded_key(5), interrupt(at), Checkpoint(path, KEY, 0.0))
+        with interrupted(at) as progress:
+            execute(run, x, y, seeded_key(5), progress, Checkpoint(path, KEY, 0.0))
         assert path.exists()
     checkpoint = Checkpoint(path, KEY, 0.0)
     assert execute(run, x, y, seeded_key(5), None, checkpoint).weights.tobytes() == whole.tobytes()
@@ -87,7 +76,7 @@ def test_a_resumed_run_releases_the_same_bits(name: str, tmp_path: Path) -> None
     assert os.listdir(tmp_path) == []
 
 
-def test_a_resumed_network_releases_the_same_bits(tmp_path: Path) -> None:
+def test_a_resumed_network_releases_the_same_bits(tmp_path: Path, interrupted: Any) -> None:
     x, y = records()
     run = li.Run(
         n=60,
@@ -104,14 +93,14 @@ def test_a_resumed_network_releases_the_same_bits(tmp_path: Path) -> None:
         return ((jax.nn.tanh(row @ params["a"]) @ params["b"] - label) ** 2).sum()
 
     whole = fit_network(run, loss, first, (x, y), seeded_key(1))
-    with pytest.raises(Interrupted):
+    with interrupted(9) as progress:
         fit_network(
             run,
             loss,
             first,
             (x, y),
             seeded_key(1),
-            progress=interrupt(9),
+            progress=progress,
             checkpoint=Checkpoint(tmp_path / "c", KEY, 0.0),
         )
     with pytest.raises(InputError, match="other data"):
@@ -129,10 +118,12 @@ def test_a_resumed_network_releases_the_same_bits(tmp_path: Path) -> None:
     assert all((found[name] == whole[name]).all() for name in whole)
 
 
-def test_a_checkpoint_knows_its_run_its_data_its_key_and_its_line(tmp_path: Path) -> None:
+def test_a_checkpoint_knows_its_run_its_data_its_key_and_its_line(
+    tmp_path: Path, interrupted: Any
+) -> None:
     run, (x, y), path = RUNS["permuted"], records(), tmp_path / "c"
-    with pytest.raises(Interrupted):
-        execute(run, x, y, None, interrupt(5), Checkpoint(path, KEY, 0.0, token="t"))
+    with interrupted(5) as progress:
+        execute(run, x, y, None, progress, Checkpoint(path, KEY, 0.0, token="t"))
     kept = path.read_bytes()
     changed = x.copy()
     changed[7, 2] += 1e-3
@@ -172,11 +163,13 @@ class Counted:
             raise InputError("checkpoint", "was rolled back")
 
 
-def test_a_ledger_hears_of_every_checkpoint_and_of_the_noise(tmp_path: Path) -> None:
+def test_a_ledger_hears_of_every_checkpoint_and_of_the_noise(
+    tmp_path: Path, interrupted: Any
+) -> None:
     run, (x, y), path, line = RUNS["full"], records(), tmp_path / "c", Counted()
     for stops in (5, 20):
-        with pytest.raises(Interrupted):
-            execute(run, x, y, None, interrupt(stops), Checkpoint(path, KEY, 0.0, line=line))
+        with interrupted(stops) as progress:
+            execute(run, x, y, None, progress, Checkpoint(path, KEY, 0.0, line=line))
         if stops == 5:
             old = path.read_bytes()
     assert line.numbers == list(range(1, len(line.numbers) + 1)) and len(
@@ -194,18 +187,18 @@ def test_a_ledger_hears_of_every_checkpoint_and_of_the_noise(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("changed", ["nothing", "seed", "data", "key"])
 def test_the_digest_of_a_beginning_knows_its_noise_and_its_data(
-    changed: str, tmp_path: Path
+    changed: str, tmp_path: Path, interrupted: Any
 ) -> None:
     digests = list[str]()
     for what in ("nothing", changed):
         (x, y), line = records(), Counted()
-        with pytest.raises(Interrupted):
+        with interrupted(5) as progress:
             execute(
                 RUNS["full"],
                 x + (what == "data"),
                 y,
                 seeded_key(4 + (what == "seed")),
-                interrupt(5),
+                progress,
                 Checkpoint(
                     tmp_path / f"c{len(digests)}",
                     Key(bytes(32)) if what == "key" else KEY,
@@ -228,6 +221,7 @@ import sys
 import numpy as np
 import lastiterate as li
 from pathlib import Path
+from typing import Any
 from lastiterate.engine import execute, seeded_key
 from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.checkpoint import Key

@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -91,21 +92,13 @@ def test_no_sum_can_leave_the_exact_numbers(n: int, clip: float, std: float) -> 
         RecordGrid.of(replace(run, clip=None))
 
 
-def test_runs_follow_real_arithmetic_and_resume(tmp_path: Path) -> None:
+def test_runs_follow_real_arithmetic_and_resume(tmp_path: Path, interrupted: Any) -> None:
     run = replace(RUN, batching=li.Reshuffled(8))
     plain = fit_network(run, loss, FIRST, (X, Y), seeded_key(3))
     found = fit_network_exactly(run, loss, FIRST, (X, Y), seeded_key(3), microbatch=5)
     for name in FIRST:
         np.testing.assert_allclose(found[name], plain[name], atol=2e-5)
-
-    class Stop(Exception):
-        pass
-
-    def stop(done: int, *_: object) -> None:
-        if done >= 3:
-            raise Stop
-
-    with pytest.raises(Stop):
+    with interrupted(3) as progress:
         fit_network_exactly(
             run,
             loss,
@@ -113,7 +106,7 @@ def test_runs_follow_real_arithmetic_and_resume(tmp_path: Path) -> None:
             (X, Y),
             seeded_key(3),
             microbatch=5,
-            progress=stop,
+            progress=progress,
             checkpoint=Checkpoint(tmp_path / "c", Key(bytes(32)), 0.0),
         )
     again = fit_network_exactly(

@@ -5,6 +5,7 @@ import math
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -163,7 +164,9 @@ def test_squares_of_wide_residuals_stay_whole_numbers_of_64_bits(places: int) ->
     ],
     ids=lambda batching: type(batching).__name__,
 )
-def test_runs_are_executed_close_to_real_arithmetic(batching: object, tmp_path: Path) -> None:
+def test_runs_are_executed_close_to_real_arithmetic(
+    batching: object, tmp_path: Path, interrupted: Any
+) -> None:
     """With almost no noise the exact run follows the same steps in float64; a resumed run has the
     same bits."""
     run = run_of(LOSSES[0], batching=batching, noise=li.GradientNoise(1e-9))
@@ -172,21 +175,13 @@ def test_runs_are_executed_close_to_real_arithmetic(batching: object, tmp_path: 
     plain = execute(run, x, y, seeded_key(2)).weights
     assert np.abs(found - plain).max() < 2e-4
 
-    class Stop(Exception):
-        pass
+    def kept() -> Checkpoint:
+        return Checkpoint(tmp_path / "c", Key(bytes(32)), 0.0)
 
-    def stop(done: int, *_: object) -> None:
-        if done >= 6:
-            raise Stop
-
-    for told in (stop, None):
-        try:
-            again = execute_exactly(
-                run, x, y, seeded_key(2), told, Checkpoint(tmp_path / "c", Key(bytes(32)), 0.0)
-            )
-        except Stop:
-            continue
-        assert again.weights.tobytes() == found.tobytes()
+    with interrupted(6) as progress:
+        execute_exactly(run, x, y, seeded_key(2), progress, kept())
+    again = execute_exactly(run, x, y, seeded_key(2), None, kept())
+    assert again.weights.tobytes() == found.tobytes()
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: repr(loss)[:40])

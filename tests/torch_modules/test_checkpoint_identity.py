@@ -20,15 +20,6 @@ RUN = li.Run(
 )
 
 
-class Interrupted(Exception):
-    pass
-
-
-def interrupt(done, *_):
-    if done >= 3:
-        raise Interrupted
-
-
 class Scaled(torch.nn.Module):
     """Its forward pass follows a number, a tensor that is no buffer, and a mode, none of them a
     parameter."""
@@ -86,22 +77,15 @@ OTHERS = {
 KINDS = {"memory": {}, "exact": {"secure_noise": True}, "stream": {}}
 
 
-@pytest.fixture
-def kept(tmp_path):
-    (tmp_path / "key").write_text("ab" * 32)
-    (tmp_path / "key").chmod(0o600)
-    return dict(checkpoint=tmp_path / "c", checkpoint_every=0.0, checkpoint_key=tmp_path / "key")
-
-
 @pytest.mark.parametrize(
     "other, kind",
     [(other, "memory") for other in OTHERS] + [("factor", "exact"), ("factor", "stream")],
 )
-def test_no_other_module_or_loss_goes_on(other, kind, kept):
+def test_no_other_module_or_loss_goes_on(other, kind, kept, interrupted):
     data, more = Arrays((X, Y)) if kind == "stream" else (X, Y), KINDS[kind] | kept
     (module, loss), (second, another) = OTHERS[other]
-    with pytest.raises(Interrupted):
-        li.train(RUN, data, model=module, loss=loss, progress=interrupt, **more)
+    with interrupted(3) as progress:
+        li.train(RUN, data, model=module, loss=loss, progress=progress, **more)
     before = kept["checkpoint"].read_bytes()
     with pytest.raises(li.InputError, match="another loss or model"):
         li.train(RUN, data, model=second, loss=another, **more)

@@ -258,17 +258,8 @@ def test_dictionaries_are_records_for_all():
 
 
 @pytest.mark.filterwarnings("ignore:this seed")
-def test_a_checkpoint_of_such_a_module_goes_on_with_the_same_bits(tmp_path):
-    key = tmp_path / "key"
-    key.write_text("7" * 64)
-    key.chmod(0o600)
-    given = dict(checkpoint=tmp_path / "c", checkpoint_every=0.0, checkpoint_key=key)
-
-    def stop(done, steps, seconds):
-        if done == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        trained(progress=stop, seed=3, **given)
-    again, whole = trained(seed=3, **given), trained(seed=3)
+def test_a_checkpoint_of_such_a_module_goes_on_with_the_same_bits(kept, interrupted):
+    with interrupted(2) as progress:
+        trained(progress=progress, seed=3, **kept)
+    again, whole = trained(seed=3, **kept), trained(seed=3)
     assert all(torch.equal(again.state[name], tensor) for name, tensor in whole.state.items())

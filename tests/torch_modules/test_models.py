@@ -93,33 +93,16 @@ def test_a_damaged_folder_is_not_read(model, tmp_path):
         li.load(where)
 
 
-def test_a_checkpoint_goes_on_with_the_same_bits(tmp_path):
-    key = tmp_path / "key"
-    key.write_text("7" * 64)
-    key.chmod(0o600)
-    given = dict(
-        model=network(),
-        loss=functional.cross_entropy,
-        checkpoint=tmp_path / "c",
-        checkpoint_every=0.0,
-        checkpoint_key=key,
-    )
-
-    class Stop(Exception):
-        pass
-
-    def stop(done, steps, seconds):
-        if done == 2:
-            raise Stop
-
+def test_a_checkpoint_goes_on_with_the_same_bits(tmp_path, kept, interrupted):
+    given = dict(model=network(), loss=functional.cross_entropy) | kept
     first = li.train(RUN, (X, Y), **{**given, "checkpoint": tmp_path / "d"}, seed=5)
-    with pytest.raises(Stop):
-        li.train(RUN, (X, Y), **given, seed=5, progress=stop)
+    with interrupted(2) as progress:
+        li.train(RUN, (X, Y), **given, seed=5, progress=progress)
     second = li.train(RUN, (X, Y), **given, seed=5)
     assert all(torch.equal(first.state[name], second.state[name]) for name in first.state)
     assert not (tmp_path / "c").exists()
-    with pytest.raises(Stop):
-        li.train(RUN, (X, Y), **given, progress=stop)
+    with interrupted(2) as progress:
+        li.train(RUN, (X, Y), **given, progress=progress)
     li.train(RUN, (X, Y), **given)
 
 
@@ -141,9 +124,9 @@ def test_only_such_models_need_torch(model, tmp_path):
     and not loaded."""
     where = model.save(tmp_path / "m")
     code = f"""
-import sys
+import sys, lastiterate as li, lastiterate.torch, lastiterate.release.pipeline
+assert "torch" not in sys.modules
 sys.modules["torch"] = None
-import lastiterate as li, lastiterate.torch
 assert li.verify({str(where)!r}).holds
 try:
     li.load({str(where)!r})
@@ -152,8 +135,6 @@ except li.InputError as error:
 else:
     raise AssertionError
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
-    code = "import sys, lastiterate.torch, lastiterate.release.pipeline; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

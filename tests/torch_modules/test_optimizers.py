@@ -117,22 +117,6 @@ def test_the_run_says_it_and_it_is_calibrated_saved_verified_and_loaded(tmp_path
     assert again.run == model.run and again.certificate.epsilon(1e-5) <= 2.0
 
 
-class Interrupted(Exception):
-    pass
-
-
-def interrupt(done: int, *_: Any) -> None:
-    if done >= 4:
-        raise Interrupted
-
-
-@pytest.fixture
-def kept(tmp_path: Path) -> dict[str, Any]:
-    (tmp_path / "key").write_text("ab" * 32)
-    (tmp_path / "key").chmod(0o600)
-    return dict(checkpoint=tmp_path / "c", checkpoint_every=0.0, checkpoint_key=tmp_path / "key")
-
-
 OPTIMIZERS = {
     "adamw": adamw,
     "schedule": scheduled,
@@ -158,26 +142,20 @@ KEPT = ("adamw", "chained", "groups", "asgd")
 step; others have no other kind of state."""
 
 
-@pytest.mark.parametrize("name", unless(lambda name: name in KEPT, OPTIMIZERS))
+CASES = [("adamw", Arrays((X, Y))), *((name, (X, Y)) for name in OPTIMIZERS)]
+
+
+@pytest.mark.parametrize("name, data", unless(lambda case: case[0] in KEPT, CASES))
 def test_an_interrupted_run_goes_on_with_the_state_of_its_optimizer(
-    kept: dict[str, Any], name: str
+    kept: dict[str, Any], name: str, data: Any, interrupted: Any
 ):
-    make = OPTIMIZERS[name]
-    whole = train(make)
-    with pytest.raises(Interrupted):
-        train(make, progress=interrupt, **kept)
+    make, more = OPTIMIZERS[name], {"data": data}
+    whole = train(make, **more)
+    with interrupted(4) as progress:
+        train(make, progress=progress, **more, **kept)
     with pytest.raises(InputError, match=r"another (run|loss or model)"):
-        train(lambda p: torch.optim.SGD(p, lr=0.123), **kept)
-    again = train(make, **kept)
-    assert all(torch.equal(again.state[name], tensor) for name, tensor in whole.state.items())
-
-
-def test_in_pieces_too(kept: dict[str, Any]):
-    more: Any = {"data": Arrays((X, Y))}
-    whole = train(adamw, **dict(more))
-    with pytest.raises(Interrupted):
-        train(adamw, progress=interrupt, **dict(more), **kept)
-    again = train(adamw, **dict(more), **kept)
+        train(lambda p: torch.optim.SGD(p, lr=0.123), **more, **kept)
+    again = train(make, **more, **kept)
     assert all(torch.equal(again.state[name], tensor) for name, tensor in whole.state.items())
     assert not torch.equal(whole.state["0.weight"], module()[0].weight)
 
@@ -186,14 +164,14 @@ def test_exact_noise_takes_one():
     assert train(adamw, secure_noise=True).exact
 
 
-def test_a_schedule_that_differs_at_one_step_is_another_one(kept: dict[str, Any]):
+def test_a_schedule_that_differs_at_one_step_is_another_one(kept: dict[str, Any], interrupted: Any):
     def later(p: Any) -> Any:
         return lr_scheduler.LambdaLR(
             torch.optim.SGD(p, lr=0.5, momentum=0.9), lambda k: 1 / (1 + k) + (k == 7) / 10
         )
 
-    with pytest.raises(Interrupted):
-        train(scheduled, progress=interrupt, **kept)
+    with interrupted(4) as progress:
+        train(scheduled, progress=progress, **kept)
     with pytest.raises(InputError, match=r"another (run|loss or model)"):
         train(later, **kept)
 

@@ -80,23 +80,17 @@ def test_the_model_is_the_one_of_a_run_in_memory(batching, noise, module, tmp_pa
     assert not list(tmp_path.iterdir())
 
 
-class Stopped(Exception):
-    pass
-
-
-def test_a_resumed_run_releases_the_same_bits(module, tmp_path):
+def test_a_resumed_run_releases_the_same_bits(module, tmp_path, interrupted):
     run, source, path = run_of(li.RandomAllocation(15)), li.data.Generated(N, made), tmp_path / "c"
     whole = fit_in_pieces(run, module, LOSS, source, seeded_key(5))[1]
-
-    def stop(done, steps, seconds):
-        if done == 6:
-            raise Stopped
 
     def kept():
         return Checkpoint(path, Key(bytes(32)), 0.0)
 
-    with pytest.raises(Stopped):
-        fit_in_pieces(run, module, LOSS, source, seeded_key(5), progress=stop, checkpoint=kept())
+    with interrupted(6) as progress:
+        fit_in_pieces(
+            run, module, LOSS, source, seeded_key(5), progress=progress, checkpoint=kept()
+        )
     found = fit_in_pieces(run, module, LOSS, source, seeded_key(5), checkpoint=kept())[1]
     np.testing.assert_array_equal(found, whole)
 
