@@ -31,7 +31,17 @@ SLOW = (
     "many",
     "perturbed",
 )
-OURS = ("balls.py", "losses.py", "blocks.py", "shifts.py", "run.py", "theorems.py", "subjects.py")
+OURS = (
+    "curves.py",
+    "losses.py",
+    "sampling.py",
+    "shifts.py",
+    "run.py",
+    "theorems.py",
+    "subjects.py",
+    "mechanisms.py",
+    "restarts.py",
+)
 THEIRS = ("curves", "analysis", "theorems", "run")
 SWAPS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult}
 ISSUE = """

@@ -26,9 +26,6 @@ from lastiterate_check.run import BadInput  # noqa: E402
 D = li.domains
 LOGISTIC, CAPPED = li.Logistic(ridge=0.01), li.Softmax(classes=4, ridge=0.02, cap=0.1)
 WEAK = li.Abstract(li.LossFacts(lipschitz=1.0, smooth=1.0, weak_convexity=0.1))
-QUADRATIC = li.Abstract(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=1.0))
-HOELDER = li.Abstract(li.LossFacts(lipschitz=1.0, hoelder=0.5, hoelder_exponent=0.5))
-SOBOLEV = li.Abstract(li.LossFacts(lipschitz=1.0, log_sobolev=0.5))
 WHITE = (li.PrivateMean(20.0, 1.0), li.PrivateCovariance(25.0))
 
 
@@ -136,20 +133,12 @@ def specifications():
         1e-5,
     )
     yield "langevin-linear", "langevin-linear", run(noise=li.Langevin(0.05), steps=30), 1e-6
-    yield "langevin-sobolev", "langevin-lsi", run(loss=SOBOLEV, noise=li.Langevin(0.05)), 1e-5
     yield (
         "langevin-strong",
         "langevin-strongly-convex",
         run(**gibbs(li.Logistic(ridge=0.1), 0.5, 0.02, 0.1)),
         1e-5,
     )
-    yield (
-        "langevin-square",
-        "langevin-squared-norm",
-        run(loss=QUADRATIC, step_size=0.3, noise=li.Langevin(0.01)),
-        1e-5,
-    )
-    yield "sgld-sobolev", "sgld-lsi", run(loss=SOBOLEV, noise=li.Langevin(0.05)), 1e-7
     yield (
         "sgld-strong",
         "sgld-strongly-convex",
@@ -183,24 +172,6 @@ def specifications():
         "bounded-domain-convex",
         run(domain=D.Box(-0.01, 0.01, 4), steps=3000),
         1e-6,
-    )
-    yield (
-        "bounded-gradients",
-        "lipschitz-bounded-domain",
-        run(
-            clip=0.5,
-            batching=block,
-            domain=D.Ball(0.05),
-            steps=2000,
-            noise=li.NoiseMultiplier(200.0),
-        ),
-        1e-5,
-    )
-    yield (
-        "bounded-hoelder",
-        "hoelder-bounded-domain",
-        run(loss=HOELDER, domain=D.Ball(0.1), steps=500, noise=li.GradientNoise(0.3)),
-        1e-5,
     )
     yield "shifts-full", "shifted-interpolation", run(steps=500), 1e-5
     yield "shifts-cyclic", "shifted-interpolation", run(batching=block), 1e-5

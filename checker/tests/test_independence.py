@@ -9,6 +9,17 @@ ROOT = Path(__file__).parents[1] / "src" / "lastiterate_check"
 OTHER = Path(__file__).parents[2] / "src"
 FILES = sorted(ROOT.rglob("*.py"))
 BLOCK = 6
+AUTOMATIC = (
+    "run.py",
+    "curves.py",
+    "losses.py",
+    "sampling.py",
+    "shifts.py",
+    "theorems.py",
+    "subjects.py",
+)
+"""What certifies the automatic plans: composition, random allocation, Poisson, shifted
+interpolation, correlated noise, groups, preparation."""
 
 
 def imported(path):
@@ -79,5 +90,8 @@ def test_no_block_of_six_lines_occurs_in_both():
 
 
 def test_it_is_short():
+    """Lines that are neither blank nor comment nor docstring, as ruff format lays them."""
+    lines = {path.name: len(code_lines(path)) for path in FILES}
     assert len(FILES) <= 12
-    assert sum(len(code_lines(path)) for path in FILES) < 3160  # a ratchet: it may fall
+    assert sum(lines.values()) < 2000
+    assert sum(lines[name] for name in AUTOMATIC) <= 1200

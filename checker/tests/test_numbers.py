@@ -8,10 +8,18 @@ import pytest
 from flint import arb
 from scipy.special import ndtr
 
-from lastiterate_check.balls import Exchanged, Gaussian, Grouped, Renyi, gaussian_delta, normal_tail
-from lastiterate_check.blocks import bins, pass_of_blocks
-from lastiterate_check.losses import Losses, between, drawn_subset, mixture, sampled
-from lastiterate_check.shifts import push, repeat, total
+from lastiterate_check.curves import (
+    Exchanged,
+    Gaussian,
+    Grouped,
+    Renyi,
+    gaussian_delta,
+    normal_tail,
+)
+from lastiterate_check.losses import Losses, between, mixture, sampled
+from lastiterate_check.restarts import drawn_subset
+from lastiterate_check.sampling import bins, pass_of_blocks
+from lastiterate_check.shifts import push, total
 
 
 def test_normal_probabilities_are_good_to_what_is_allowed():
@@ -132,14 +140,6 @@ def test_pooling_finds_the_best_cut():
         for row in zip(s, v, c, strict=True):
             pools = push(pools, tuple(map(float, row)))
         assert total(pools) == pytest.approx(best_by_search(c, s, v), rel=1e-9)
-
-
-@pytest.mark.parametrize("c", [0.97, 1.0, 1.02])
-def test_many_equal_stretches_are_pooled_like_single_ones(c):
-    stretch, pools = (c**3, 1 + c**2 + c**4 + c**6, c**4), None
-    for _ in range(500):
-        pools = push(pools, stretch)
-    assert total(repeat(None, stretch, 500)) == pytest.approx(total(pools), rel=1e-10)
 
 
 def test_full_batches_are_the_closed_form_of_bok_su_and_altschuler():

@@ -21,11 +21,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
+from scipy.optimize import minimize_scalar
 from scipy.special import ndtr
 
-from lastiterate_check.balls import Curve
+from lastiterate_check.curves import Curve
+from lastiterate_check.run import Array, NotCovered
 
-Array = np.ndarray
+LEVELS = 256
+"""Different noises that are told apart in sampled steps; more are rounded down."""
 REACH = 11.5
 """Normal variables are followed this far; P[N > REACH] is below 1e-30."""
 RELATIVE = 1e-12
@@ -70,104 +73,25 @@ def between(low: Array, high: Array) -> Array:
 def sampled(rate: float, z: float) -> Pair:
     """(1 - q) N(0, 1) + q N(1/z, 1) against N(0, 1): a Poisson-sampled Gaussian step; rate 1 is
     a Gaussian one."""
-    m = 1 / z
-
-    def cells(h: float) -> Cells:
-        low = max(math.log1p(-rate) if rate < 1 else -math.inf, -m * REACH - m * m / 2)
-        high = float(
-            np.logaddexp(
-                math.log1p(-rate) if rate < 1 else -math.inf,
-                math.log(rate) + m * (m + REACH) - m * m / 2,
-            )
-        )
-        first, last = math.floor(low / h), math.ceil(high / h)
-        edge = crossing(rate, m, np.arange(first, last + 1) * h)
-        edge[0], edge[-1] = -math.inf, math.inf
-        q = between(edge[:-1], edge[1:])
-        return Cells(first, (1 - rate) * q + rate * between(edge[:-1] - m, edge[1:] - m), q)
-
-    return cells
-
-
-def crossing(rate: float, m: float, loss: Array) -> Array:
-    """The x at which 1 - q + q exp(m x - m^2/2) = e^loss; -inf where it is larger everywhere."""
     if rate == 1:
-        return loss / m + m / 2
-    with np.errstate(divide="ignore", invalid="ignore"):
-        # log(e^loss - 1 + q), from the larger part: stable for small and for large losses
-        grown = np.where(
-            loss < 30, np.log(np.maximum(np.expm1(np.minimum(loss, 30)) + rate, 0)), loss
-        )
-    return (grown - math.log(rate)) / m + m / 2
+        return mixture(np.ones(1), np.array([1 / z]))
+    return mixture(np.array([1 - rate, rate]), np.array([0.0, 1 / z]))
 
 
-def drawn_subset(rate: float, z: float, replaced: bool) -> Pair:
-    """Batches of a fixed size (docs/theorems/fixed-size): each order's curve as a part of a known
-    pair.
-
-    Losses below 0 have the curve q delta_{1/z}(log(1 + (e^e - 1)/q)), that of (1 - q) N(0) + q
-    N(1/z) against N(0), in the other order. Losses above 0 have the same under replace-one; under
-    zero-out that of q N(2/z) + (1 - q) N(0) against q N(1/z) + (1 - q) N(0), which begins higher at
-    epsilon 0 than the other order does: both orders agree there, so the convex hull leaves out
-    losses below ``x``, where the tangent from epsilon 0 touches.
-    """
-    m = 1 / z
-
-    def cells(h: float) -> Cells:
-        other = sampled(rate, z)(h)
-        cut = -other.first
-        down_p, down_q = (
-            other.p[cut:],
-            other.q[cut:],
-        )  # cells 0, 1, ... of the pair that is looked at backwards
-        if replaced:
-            up_p, up_q = down_p, down_q
-        else:
-            up_p, up_q = _removed(rate, m, h, float(down_p.sum() - down_q.sum()))
-        zero = max(0.0, 1 - float(up_q.sum() + down_p.sum()))
-        p = np.concatenate((down_q[::-1], up_p))
-        return Cells(-down_q.size, p, np.concatenate((down_p[::-1], up_q)), p_at_zero=zero)
-
-    return cells
-
-
-def _removed(rate: float, m: float, h: float, at_zero: float) -> tuple[Array, Array]:
-    """Cells 0, 1, ... of q N(2m) + (1 - q) N(0) against q N(m) + (1 - q) N(0), from the tangent
-    point on."""
-    top = math.log(rate) + 2 * m * (2 * m + REACH) - 2 * m * m - math.log1p(-rate)
-    count = max(1, math.ceil(max(top, m * (3 * m / 2 + REACH)) / h)) + 1
-    gamma = np.exp(np.minimum(np.arange(count + 1) * h, 600.0))
-    a, b, c = (
-        rate * math.exp(-2 * m * m),
-        gamma * rate * math.exp(-m * m / 2),
-        (gamma - 1) * (1 - rate),
-    )
-    edge = (
-        np.log((b + np.sqrt(b * b + 4 * a * c)) / (2 * a)) / m
-    )  # the larger root of a y^2 - b y - c, y = e^(m x)
-    low, high = float(edge[0]), float(edge[0]) + 40.0
-
-    def difference(x: float) -> float:
-        return rate * float(between(np.array([x - 2 * m]), np.array([x - m]))[0])
-
-    for _ in range(
-        100
-    ):  # the tangent point, from below: what lies above it is then no less than at_zero
-        middle = (low + high) / 2
-        low, high = (middle, high) if difference(middle) >= at_zero else (low, middle)
-    edge = np.maximum(edge, low)
-    edge[-1] = math.inf
-    common = between(edge[:-1], edge[1:])
-    return (
-        rate * between(edge[:-1] - 2 * m, edge[1:] - 2 * m) + (1 - rate) * common,
-        rate * between(edge[:-1] - m, edge[1:] - m) + (1 - rate) * common,
-    )
+def few(noises: Array, least: float) -> list[tuple[float, int]]:
+    """(noise, how often), rounded down to powers of 1.001 where they are many."""
+    if float(noises.min()) < least:
+        raise NotCovered("steps with next to no noise")
+    if np.unique(noises).size > LEVELS:
+        noises = np.exp(np.floor(np.log(noises) * 1000) / 1000) * (1 - 1e-12)
+    values, counts = np.unique(noises, return_counts=True)
+    return list(zip(values.tolist(), counts.tolist(), strict=True))
 
 
 def mixture(weights: Array, shifts: Array) -> Pair:
     """sum_k weights[k] N(shifts[k], 1) against N(0, 1), shifts >= 0; weights that are missing
     from 1 are lost."""
-    missing = max(0.0, 1 - float(weights.sum())) + 1e-15
+    missing = max(0.0, 1 - math.fsum(weights)) + (1e-15 if weights.size > 2 else 0.0)
 
     def cells(h: float) -> Cells:
         top = float(shifts.max()) + REACH
@@ -175,13 +99,8 @@ def mixture(weights: Array, shifts: Array) -> Pair:
         first, last = math.floor(float(ends[0]) / h), math.ceil(float(ends[1]) / h)
         edge = mixture_crossing(weights, shifts, np.arange(first, last + 1) * h, top)
         edge[0], edge[-1] = -math.inf, math.inf
-        p = sum(
-            (
-                w * between(edge[:-1] - m, edge[1:] - m)
-                for w, m in zip(weights, shifts, strict=True)
-            ),
-            np.zeros(edge.size - 1),
-        )
+        parts = zip(weights, shifts, strict=True)
+        p = sum(w * between(edge[:-1] - m, edge[1:] - m) for w, m in parts)
         return Cells(first, p, between(edge[:-1], edge[1:]), p_above=missing, q_below=missing)
 
     return cells
@@ -257,10 +176,7 @@ def _spread(p: Array, q: Array, lows: Array, h: float) -> Array:
 
 
 class Losses(Curve):
-    """The composition of ``pairs``, each so many times, with a mu-Gaussian mechanism beside them.
-
-    ``deviation``: of one step's loss, about, from which the width of the cells follows.
-    """
+    """The composition of ``pairs``, each so many times, and of a mu-Gaussian mechanism."""
 
     def __init__(self, pairs: Sequence[tuple[Pair, int]], mu: float = 0.0) -> None:
         self.pairs, self.mu = tuple((pair, count) for pair, count in pairs if count), mu
@@ -269,51 +185,27 @@ class Losses(Curve):
         return Losses(self.pairs, math.hypot(self.mu, mu) * (1 + 1e-15))
 
     @cached_property
-    def _all(self) -> list[tuple[Pair, int]]:
-        return [*self.pairs, *([(sampled(1.0, 1 / self.mu), 1)] if self.mu > 0 else [])]
-
-    @cached_property
-    def h(self) -> float:
-        """The width of cells: a fiftieth of the deviation of one step, from a first look on
-        wider cells."""
-        h = 0.05
-        for _ in range(3):
-            variance = sum(
-                count * max(_variance(side, h) for side in sides(pair(h), h))
-                for pair, count in self._all
-            )
-            steps = sum(count for _, count in self._all)
-            wanted = FINE * math.sqrt(variance / steps)
-            if wanted > h / 8:
-                return min(h, wanted)
-            h = max(wanted, h / 64)
-        return h
-
-    @cached_property
     def _orders(self) -> tuple[Order, Order]:
-        both = [(sides(pair(self.h), self.h), count) for pair, count in self._all]
-        return (
-            Order([(one, count) for (one, _), count in both], self.h),
-            Order([(two, count) for (_, two), count in both], self.h),
-        )
+        pairs = [*self.pairs, *([(sampled(1.0, 1 / self.mu), 1)] if self.mu > 0 else [])]
+
+        def at(h: float) -> tuple[Order, Order]:
+            both = [(sides(pair(h), h), count) for pair, count in pairs]
+            return tuple(Order([(one[i], count) for one, count in both], h) for i in (0, 1))
+
+        def fine(h: float) -> float:
+            """A share of the deviation of one step's loss, as cells of this width show it."""
+            both = at(h)
+            deviations = [order.moments(order.tilted(0.0, order.parts)[1])[1] for order in both]
+            return FINE * max(deviations) / math.sqrt(both[0].steps)
+
+        h = 0.05
+        while (wanted := fine(h)) < h / 8:
+            h = max(wanted, h / 64)
+        return at(min(h, wanted))
 
     def orders(self, epsilon: float) -> tuple[float, float]:
         one, two = self._orders
         return one.delta(epsilon), two.delta(epsilon)
-
-    def delta(self, epsilon: float) -> float:
-        return max(self.orders(epsilon))
-
-
-def _variance(side: Side, h: float) -> float:
-    total = float(side.mass.sum())
-    mean = dot(side.mass, np.arange(side.mass.size)) / total
-    return dot(side.mass, (np.arange(side.mass.size) - mean) ** 2) / total * h * h
-
-
-def _log(masses: Array) -> Array:
-    with np.errstate(divide="ignore"):
-        return np.log(masses)
 
 
 class Order:
@@ -324,87 +216,69 @@ class Order:
         self.h, self.parts, self.rough = h, [], []
         for side, count in parts:
             places = np.arange(side.mass.size) + side.first
-            self.parts.append((side, count, places, _log(side.mass)))
-            width = -(-side.mass.size // 1500)
-            end = max(0, side.mass.size - 300)  # single cells where large tilts look
-            starts = np.append(np.arange(0, end, width), np.arange(end, side.mass.size))
-            mass = np.add.reduceat(side.mass, starts)
+            starts = np.arange(0, side.mass.size, -(-side.mass.size // 2000))
+            mass = np.add.reduceat(side.mass, starts)  # on wider cells, for searches
             mean = np.add.reduceat(side.mass * places, starts) / np.maximum(mass, 1e-300)
-            self.rough.append((side, count, mean, _log(mass)))
+            with np.errstate(divide="ignore"):
+                self.parts.append((side.first, count, places, np.log(side.mass)))
+                self.rough.append((side.first, count, mean, np.log(mass)))
         self.infinite = sum(count * side.infinite for side, count in parts) * (1 + 1e-9)
         self.steps = sum(count for _, count in parts)
         self.delta = lru_cache(maxsize=256)(self._delta)
 
-    def moments(self, t: float, parts: list | None = None) -> tuple[float, float, float]:
-        """log E e^(t L) of the sum, and the mean and variance of L under the tilted law."""
-        total = mean = variance = 0.0
-        for _, count, places, log_mass in self.parts if parts is None else parts:
+    def tilted(self, t: float, parts: list) -> tuple[float, list[Array]]:
+        """log E e^(t L) of the sum, and of every part the law with masses times e^(t L)."""
+        total, laws = 0.0, []
+        for _, count, places, log_mass in parts:
             logs = t * self.h * places + log_mass
             top = float(logs.max())
             weight = np.exp(logs - top)
             whole = float(weight.sum())
-            first = dot(weight, places) / whole
             total += count * (top + math.log(whole))
+            laws.append(weight / whole)
+        return total, laws
+
+    def moments(self, laws: list[Array]) -> tuple[float, float]:
+        """The mean and the deviation of L, where its parts have these laws."""
+        mean = variance = 0.0
+        for (_, count, places, _), law in zip(self.parts, laws, strict=True):
+            first = dot(law, places)
             mean += count * first * self.h
-            variance += count * dot(weight, (places - first) ** 2) / whole * self.h**2
-        return total, mean, variance
+            variance += count * dot(law, (places - first) ** 2) * self.h**2
+        return mean, math.sqrt(variance)
 
     def tilt(self, epsilon: float) -> float:
-        """About the t >= 0 at which E e^(t (L - epsilon)) is least: there the tilted mean is
-        epsilon."""
-        if self.moments(0.0, self.rough)[1] >= epsilon:
-            return 0.0
-        low, high = 0.0, 1.0
-        while self.moments(high, self.rough)[1] < epsilon and high < 1e6:
-            low, high = high, 4 * high
-        for _ in range(30):
-            middle = (low + high) / 2
-            low, high = (
-                (middle, high) if self.moments(middle, self.rough)[1] < epsilon else (low, middle)
-            )
-            if high - low < 0.02 * high:
-                break
-        # the mean may jump between both ends
-        return min((low, high), key=lambda t: self.moments(t, self.rough)[0] - t * epsilon)
+        """About the t >= 0 at which E e^(t (L - epsilon)) is least."""
+
+        def bound(log_t: float) -> float:
+            return self.tilted(math.exp(log_t), self.rough)[0] - math.exp(log_t) * epsilon
+
+        found = minimize_scalar(bound, bounds=(-6, 13), method="bounded", options={"xatol": 0.02})
+        return math.exp(found.x) if found.fun < 0 else 0.0
 
     def _delta(self, epsilon: float) -> float:
-        h, t = self.h, self.tilt(epsilon)
-        log_moment, mean, variance = self.moments(t)
-        if log_moment > t * epsilon + 1:  # a tilt beyond the largest loss: without one
-            t = 0.0
-            log_moment, mean, variance = self.moments(t)
-        wide = math.sqrt(variance)
-        high = max(mean, epsilon) + 8 * wide + h
+        h = self.h
+        for t in (self.tilt(epsilon), 0.0):  # none where the rough law was too rough
+            log_moment, laws = self.tilted(t, self.parts)
+            if log_moment <= t * epsilon:
+                break
+        mean, wide = self.moments(laws)
+        low, high = min(mean - 10 * wide, epsilon) - h, max(mean, epsilon) + 10 * wide + h
         small = 1e-7 * math.exp(min(0.0, log_moment - t * epsilon))
-        while self._beyond(high, t, self.rough) > small and high < epsilon + 400 * wide + 1e4 * h:
-            high += 2 * wide + h
-        low = min(mean - 10 * wide, epsilon) - h
-        size = 2 ** max(6, math.ceil(math.log2((high - low) / h + 2)))
-        if size > LONGEST:
-            size = LONGEST
-            high = low + (size - 2) * h
-        beyond = self._beyond(high, t)
-        start = math.floor(high / h) - size + 1  # the window holds losses (start + i) h
+        while (beyond := self._beyond(high, t)) > small and high < epsilon + 400 * wide + 1e4 * h:
+            high += 5 * wide + h
+        size = min(LONGEST, 2 ** max(6, math.ceil(math.log2((high - low) / h + 2))))
+        # the window holds losses (start + i) h; what lies above it is ``beyond``
+        start = math.floor(high / h) - size + 1
         product, length, offset = np.ones(size // 2 + 1, dtype=complex), 0.0, 0
-        for side, count, places, log_mass in self.parts:
-            logs = t * h * places + log_mass
-            top = float(logs.max())
-            weight = np.exp(logs - top)
-            weight /= weight.sum()
-            folded = np.bincount((places - side.first) % size, weights=weight, minlength=size)
+        for (first, count, places, _), law in zip(self.parts, laws, strict=True):
+            folded = np.bincount((places - first) % size, weights=law, minlength=size)
             product *= np.fft.rfft(folded) ** count
-            offset += count * side.first
+            offset += count * first
             length += count * float(np.sqrt((folded**2).sum()))
-        law = np.fft.irfft(product, size)
-        loss = (start + np.arange(size)) * h
-        law = np.roll(law, offset - start)  # entry i is the loss (offset + i) h, whole turns apart
-        above = loss > epsilon
-        weight = np.where(
-            above,
-            np.exp(np.minimum(-t * (loss - epsilon), 0.0))
-            * -np.expm1(np.minimum(epsilon - loss, 0.0)),
-            0.0,
-        )
+        law = np.roll(np.fft.irfft(product, size), offset - start)
+        excess = (start + np.arange(size)) * h - epsilon
+        weight = np.exp(np.minimum(-t * excess, 0.0)) * -np.expm1(np.minimum(-excess, 0.0))
         # rounding of the transforms: each is good to 8 u log2(size) of the Euclidean norm (Higham
         # 2002, Theorem 24.2), moduli of transforms are at most 1, so errors of a product add up
         # over its factors
@@ -414,12 +288,9 @@ class Order:
         rest = RELATIVE * self.steps + 1e-12  # masses and moments are good to RELATIVE
         return min(1.0, (inside * scale + beyond) * (1 + rest) + self.infinite)
 
-    def _beyond(self, high: float, t: float, parts: list | None = None) -> float:
-        """P[L > high] by Chernoff's inequality: at the best of a few exponents."""
-        exponents = [t * factor for factor in (1.0, 1.2, 1.5, 2.0, 3.0) if t > 0]
-        exponents += [0.5 * 4.0**power for power in range(10)]
-        bounds = [self.moments(s, self.rough)[0] - s * high for s in exponents]
-        if parts is None:  # the best of them, and those near the tilt, without rounding of places
-            near = {*sorted(range(len(bounds)), key=bounds.__getitem__)[:2], 0, 1}
-            bounds = [self.moments(exponents[i])[0] - exponents[i] * high for i in near]
-        return math.exp(min(0.0, *bounds))
+    def _beyond(self, high: float, t: float) -> float:
+        """P[L > high] by Chernoff's inequality: at the exponent that looks best."""
+        tried = [t * factor for factor in (1.0, 1.2, 1.5, 2.0, 3.0)] + [4.0**k for k in range(8)]
+        rough = [self.tilted(x, self.rough)[0] - x * high for x in tried]
+        best = tried[int(np.argmin(rough))]
+        return math.exp(min(0.0, self.tilted(best, self.parts)[0] - best * high))

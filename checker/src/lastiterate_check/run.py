@@ -8,35 +8,21 @@ from a released measurement is PAID.
 from __future__ import annotations
 
 import math
+import tomllib
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+from flint import arb
 
-Array = np.ndarray
+Array, Body = np.ndarray, dict[str, Any]
 SLACK = 1.25 * 2.0**-7
 """The trainer adds gradients in float32, in chunks of 256 rows: a neighbour's computed sum may be
 farther away than the exact one by 2 gamma_256 * 256 L < 2^-7 (1 + 2^-15) L (Higham 2002, section
 3.1); a quarter more for all else."""
-DRAWN = {
-    "FullBatch": "never",
-    "Cyclic": "never",
-    "Permuted": "once",
-    "BallsInBins": "once",
-    "Reshuffled": "pass",
-    "RandomAllocation": "pass",
-    "FixedSize": "step",
-    "Poisson": "step",
-}
-"""When the batches of each kind are drawn."""
-WORDS = {
-    "PROVED": "from the description",
-    "ENFORCED": "the trainer enforces it",
-    "PAID": "measured, and paid for",
-    "TESTED": "stated by the releaser, tested",
-    "ASSUMED": "stated by the releaser",
-}
-STRENGTH = ["ASSUMED", "TESTED", "PAID", "ENFORCED", "PROVED"]
+TABLE = tomllib.loads(Path(__file__).with_name("theorems.toml").read_text(encoding="utf-8"))
+STRENGTH = list(TABLE["evidence"])
 
 
 class NotCovered(Exception):
@@ -47,36 +33,32 @@ class BadInput(Exception):
     """What is no certificate."""
 
 
-def number(
-    body: dict[str, Any], name: str, default: float | None = None, low: float = 0.0
-) -> float:
+class Fails(Exception):
+    """An assumption does not hold: the theorem does not speak of the run."""
+
+
+def number(body: Body, name: str, default: float | None = None, low: float = 0.0) -> float:
     """A finite number of a description."""
     value = body.get(name, default)
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, (int, float))
-        or not math.isfinite(value)
-        or value < low
-    ):
-        raise BadInput(
-            f"{body.get('type', 'run')}.{name}: must be a finite number of at least {low:g}"
-        )
+    if type(value) not in (int, float) or not low <= value < math.inf:
+        raise BadInput(f"{body.get('type', 'run')}.{name}: must be a number of at least {low:g}")
     return float(value)
 
 
-def whole(body: dict[str, Any], name: str, default: int | None = None, low: int = 1) -> int:
+def whole(body: Body, name: str, default: int | None = None, low: int = 1) -> int:
     """An integer of a description."""
     value = body.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= 10**12:
+    if type(value) is not int or not low <= value <= 10**12:
         raise BadInput(f"{body.get('type', 'run')}.{name}: must be an integer of at least {low}")
     return value
 
 
-class Fact:
+class Fact(NamedTuple):
     """A number that holds for every data set, how well it is known, and why."""
 
-    def __init__(self, value: float, evidence: str, why: str) -> None:
-        self.value, self.evidence, self.why = value, evidence, why
+    value: float
+    evidence: str
+    why: str
 
 
 def by_foundation(fact: Fact) -> tuple[int, float]:
@@ -85,114 +67,70 @@ def by_foundation(fact: Fact) -> tuple[int, float]:
     return -min(STRENGTH.index(fact.evidence), STRENGTH.index("ENFORCED")), fact.value
 
 
-def in_present_words(body: dict[str, Any]) -> dict[str, Any]:
+def in_present_words(body: Body) -> Body:
     """A description of an older format: momentum was the name of update, and two methods were
     kinds of noise."""
     if "momentum" in body and "update" not in body:
-        body = {"update" if key == "momentum" else key: value for key, value in body.items()}
-    old = {
-        "SnapshotNoise": ("VarianceReduced", ("every", "snapshot")),
-        "ObjectiveNoise": ("PerturbedMinimiser", ("parameters", "last")),
-    }
+        body = {**body, "update": body["momentum"]}
+    old = {"SnapshotNoise": "VarianceReduced", "ObjectiveNoise": "PerturbedMinimiser"}
     noise = body.get("noise")
     if not isinstance(noise, dict) or noise.get("type") not in old or "method" in body:
         return body
-    name, moved = old[noise["type"]]
-    method = {"type": name, **{key: noise[key] for key in moved if key in noise}}
-    kept = {key: value for key, value in noise.items() if key not in moved}
-    return {**body, "noise": {**kept, "type": "NoiseMultiplier"}, "method": method}
+    method, noise = {**noise, "type": old[noise["type"]]}, {**noise, "type": "NoiseMultiplier"}
+    return {**body, "noise": noise, "method": method}
 
 
 class Run:
-    """What a description says: fields by their names, and what every theorem asks."""
+    """What a description says: fields by their names, the table's parts among them, and what every
+    theorem asks."""
 
-    def __init__(
-        self, body: dict[str, Any], adjacency: str | None = None, rows_per_unit: int | None = None
-    ) -> None:
+    def __init__(self, body: Body, adjacency: str | None = None) -> None:
         if not isinstance(body, dict) or body.get("type") != "Run":
             raise BadInput('run: must be an object with "type": "Run"')
         self.body = body = in_present_words(body)
+        for name, default in TABLE["parts"].items():
+            part = body.get(name) or {"type": default}
+            if not isinstance(part, dict) or not isinstance(part.get("type"), str):
+                raise BadInput(f"run.{name}: must be an object with a type")
+            setattr(self, name, part)
         self.n, self.steps = whole(body, "n"), whole(body, "steps")
+        self.unit_rows = whole(body, "rows_per_unit", 1)
+        self.clip = None if body.get("clip") is None else number(body, "clip")
+        self.update, self.prox = body.get("update"), body.get("prox")
+        self.release, self.calibration = body.get("release", "last"), body.get("calibration")
+        self.prelude, self.counts = body.get("prelude") or [], body.get("counts") or []
+        self.relative = self.step_size["type"] == "RelativeToSmooth"
+        self.independent = self.noise["type"] != "Correlated"  # of the other steps' noise
         self.adjacency = adjacency or body.get("adjacency", "zero-out")
         if self.adjacency not in ("zero-out", "replace-one", "add-remove"):
             raise BadInput("run.adjacency: must be zero-out, replace-one or add-remove")
-        self.rows_per_unit = rows_per_unit or whole(body, "rows_per_unit", 1)
-        self.batching = self.part("batching", "FullBatch")
-        self.kind = self.batching["type"]
-        if self.kind not in DRAWN:
-            raise NotCovered(f"batches of the kind {self.kind}")
-        if self.adjacency == "add-remove" and self.kind not in ("Poisson", "RandomAllocation"):
+        # how many records' contributions a sum changes by: one is taken out, and one put in
+        self.moved = 2 if self.adjacency == "replace-one" else 1
+        self.read_batches()
+
+    def read_batches(self) -> None:
+        """How batches are drawn, and how many records they hold."""
+        self.kind = kind = self.batching["type"]
+        if kind not in TABLE["batches"]:
+            raise NotCovered(f"batches of the kind {kind}")
+        if self.adjacency == "add-remove" and kind not in ("Poisson", "RandomAllocation"):
             raise BadInput("run.adjacency: add-remove is for Poisson batches and random allocation")
-        self.drawn = DRAWN[self.kind]
-        self.clip = None if body.get("clip") is None else number(body, "clip")
-        self.update, self.method = body.get("update"), self.part("method", "Descent")
-        self.release, self.prox = body.get("release", "last"), body.get("prox")
-        self.prelude, self.counts = body.get("prelude") or [], body.get("counts") or []
-        self.calibration, self.domain = body.get("calibration"), self.part("domain", "Everywhere")
-        self.noise, self.schedule = self.part("noise", "none"), self.part("step_size", "Constant")
-        self.loss = self.part("loss", "Abstract")
-        self.relative = self.schedule["type"] == "RelativeToSmooth"
-        if self.divisor > self.n:
-            raise BadInput("run.batching: a batch cannot hold more than n records")
-
-    def part(self, name: str, default: str) -> dict[str, Any]:
-        """A part of the description, an object with a type."""
-        value = self.body.get(name) or {"type": default}
-        if not isinstance(value, dict) or not isinstance(value.get("type"), str):
-            raise BadInput(f"run.{name}: must be an object with a type")
-        return value
-
-    # Batches.
-
-    @cached_property
-    def moved(self) -> int:
-        """How many records' contributions a sum changes by: an exchange takes one out and puts
-        one in."""
-        return 2 if self.adjacency == "replace-one" else 1
-
-    @cached_property
-    def size(self) -> int:
-        """The public batch size."""
-        return self.n if self.kind == "FullBatch" else whole(self.batching, "size")
-
-    @cached_property
-    def rate(self) -> float:
-        """The probability that a step draws a record."""
-        if self.kind == "Poisson":
-            rate = number(self.batching, "rate")
-            if not 0 < rate <= 1:
-                raise BadInput("run.batching.rate: must lie in (0, 1]")
-            return rate
-        return self.size / self.n
-
-    @cached_property
-    def divisor(self) -> float:
-        """What sums of gradients are divided by."""
-        return self.rate * self.n if self.kind == "Poisson" else float(self.size)
-
-    @cached_property
-    def blocks(self) -> int:
-        """Batches in one pass."""
-        return 1 if self.drawn == "step" or self.kind == "FullBatch" else -(-self.n // self.size)
-
-    @cached_property
-    def passes(self) -> int:
-        """Passes that are begun."""
-        return -(-self.steps // self.blocks)
-
-    @property
-    def random_sizes(self) -> bool:
-        """Whether a batch may hold any number of records."""
-        return self.kind in ("BallsInBins", "RandomAllocation", "Poisson")
-
-    @cached_property
-    def shares(self) -> tuple[float, float]:
-        """The fewest and the most records of a batch, over the divisor."""
-        if self.random_sizes:
-            return 0.0, self.n / self.divisor
-        if self.kind in ("Cyclic", "Permuted", "Reshuffled"):
-            return (self.n - self.size * (self.blocks - 1)) / self.size, 1.0
-        return 1.0, 1.0
+        self.drawn = TABLE["batches"][kind][2]
+        self.random_sizes = kind in ("BallsInBins", "RandomAllocation", "Poisson")
+        self.size = self.n if kind in ("FullBatch", "Poisson") else whole(self.batching, "size")
+        # the probability that a step draws a record, and what sums of gradients are divided by
+        self.rate = number(self.batching, "rate") if kind == "Poisson" else self.size / self.n
+        self.divisor = self.rate * self.n if kind == "Poisson" else float(self.size)
+        if not 0 < self.rate <= 1:
+            raise BadInput("run.batching: must draw at most n records, and some")
+        # batches of one pass, and passes that are begun
+        self.blocks = 1 if self.drawn == "step" else -(-self.n // self.size)
+        self.passes = -(-self.steps // self.blocks)
+        # the fewest and the most records of a batch, over the divisor
+        last = self.n - self.size * (self.blocks - 1)
+        self.shares = (0.0, self.n / self.divisor) if self.random_sizes else (1.0, 1.0)
+        if kind in ("Cyclic", "Permuted", "Reshuffled"):
+            self.shares = (last / self.size, 1.0)
 
     @cached_property
     def place_weights(self) -> Array:
@@ -208,18 +146,18 @@ class Run:
     @cached_property
     def etas(self) -> Array:
         """The step size of every step; one entry where it is constant."""
-        kind = self.schedule["type"]
+        kind = self.step_size["type"]
         if self.relative:
             return np.ones(1)
         if kind == "Constant":
-            return np.array([number(self.schedule, "value")])
+            return np.array([number(self.step_size, "value")])
         if kind == "InverseDecay":
-            beta, strong = number(self.schedule, "beta"), number(self.schedule, "strong")
+            beta, strong = number(self.step_size, "beta"), number(self.step_size, "strong")
             if self.steps > 10**7:
                 raise NotCovered("more than 10,000,000 different steps")
             return 1.0 / (2.0 * beta + strong * np.arange(self.steps) / 2.0)
-        if kind in ("Steps", "StableSteps"):
-            return self.listed(self.schedule.get("values"), "step_size")
+        if kind == "Steps" or (kind == "StableSteps" and self.update):
+            return self.listed(self.step_size.get("values"), "step_size")
         raise NotCovered(f"step sizes of the kind {kind}")
 
     def listed(self, values: Any, name: str) -> Array:
@@ -241,12 +179,9 @@ class Run:
         """The noise on the mean gradient at every step; one entry where it is always the same."""
         kind = self.noise["type"]
         if kind == "GradientNoise":
-            std = self.noise.get("std")
-            return (
-                self.listed(std, "noise")
-                if isinstance(std, list)
-                else np.array([number(self.noise, "std")])
-            )
+            if isinstance(self.noise.get("std"), list):
+                return self.listed(self.noise["std"], "noise")
+            return np.array([number(self.noise, "std")])
         if kind == "Langevin":
             return number(self.noise, "sigma") * np.sqrt(2 / self.etas)
         if kind in ("NoiseMultiplier", "Correlated"):
@@ -268,26 +203,18 @@ class Run:
 
     @property
     def temperature(self) -> float:
-        """sigma^2, where every step adds sqrt(2 step) sigma N(0, I) to the parameters."""
+        """sigma^2, where every step adds sqrt(2 step) sigma N(0, I) to the parameters, else 0."""
         if self.noise["type"] == "Langevin":
             return number(self.noise, "sigma") ** 2
-        return float(self.etas[0] * self.stds[0] ** 2 / 2)
-
-    @property
-    def independent(self) -> bool:
-        """Whether the noise of a step is independent of all other steps' noise."""
-        return self.noise["type"] != "Correlated"
+        return float(self.etas[0] * self.stds[0] ** 2 / 2) if self.constant else 0.0
 
     # Constants of the loss.
 
     @cached_property
     def ridge(self) -> float:
         """The ridge that is added outside of records."""
-        return (
-            0.0
-            if self.loss["type"] == "Abstract" or self.relative
-            else number(self.loss, "ridge", 0.0)
-        )
+        outside = self.loss["type"] != "Abstract" and not self.relative
+        return number(self.loss, "ridge", 0.0) if outside else 0.0
 
     @cached_property
     def row(self) -> float:
@@ -312,23 +239,18 @@ class Run:
         log_sobolev, hoelder."""
         kind = self.loss["type"]
         if kind == "Abstract":
-            stated = self.loss.get("constants") or {}
-            facts = {}
-            for name, given in stated.items():
-                if isinstance(given, dict) and "value" in given:
-                    known = "TESTED" if given.get("type") == "TestedFact" else "ASSUMED"
-                    facts[name] = Fact(number(given, "value"), known, str(given.get("why", "")))
-            return facts
-        if kind not in ("Logistic", "Softmax", "HuberRidge"):
+            stated, known = self.loss.get("constants") or {}, {"TestedFact": "TESTED"}
+            given = {name: x for name, x in stated.items() if isinstance(x, dict) and "value" in x}
+            return {
+                name: Fact(number(x, "value"), known.get(x["type"], "ASSUMED"), str(x.get("why")))
+                for name, x in given.items()
+            }
+        steep = {"Logistic": 1.0, "Softmax": math.sqrt(2)}
+        steep["HuberRidge"] = number(self.loss, "residual_clip", 1.0)
+        if kind not in steep:
             raise NotCovered(f"a loss of the kind {kind}")
-        cap = self.loss.get("cap")
-        steep = {
-            "Logistic": 1.0,
-            "Softmax": math.sqrt(2),
-            "HuberRidge": number(self.loss, "residual_clip", 1.0),
-        }[kind]
-        lipschitz = steep * (1.0 if cap is None else number(self.loss, "cap")) * self.row
-        ridge = number(self.loss, "ridge", 0.0)
+        cap = 1.0 if self.loss.get("cap") is None else number(self.loss, "cap")
+        lipschitz, ridge = steep[kind] * cap * self.row, number(self.loss, "ridge", 0.0)
         why = "rows are clipped before training"
         return {
             "lipschitz": Fact(lipschitz, "ENFORCED", why),
@@ -353,13 +275,29 @@ class Run:
         stated, bound = self.constants.get("sensitivity"), self.lipschitz
         if bound is None:
             return stated
-        slack = SLACK if STRENGTH.index(bound.evidence) >= STRENGTH.index("ENFORCED") else 0.0
-        derived = Fact(
-            self.moved * bound.value * (1 + slack),
-            bound.evidence,
-            f"{'2 L' if self.moved == 2 else 'L'}, L = {bound.value:g}: {bound.why}",
-        )
+        slack = SLACK if bound.evidence in ("ENFORCED", "PROVED") else 0.0
+        why = f"{'2 L' if self.moved == 2 else 'L'}, L = {bound.value:g}: {bound.why}"
+        derived = Fact(self.moved * bound.value * (1 + slack), bound.evidence, why)
         return derived if stated is None else min(derived, stated, key=by_foundation)
+
+    @cached_property
+    def squared_ratios(self) -> Array:
+        """(S / (b std))^2 of every step, or one entry where all are the same."""
+        with np.errstate(divide="ignore"):
+            return (self.sensitivity.value / self.divisor / self.stds) ** 2 * (1 + 1e-14)
+
+    def ratio_of_step(self) -> arb:
+        """S / (b std): what one participation adds, over the noise of its own step."""
+        if self.stds[0] == 0:
+            raise NotCovered("steps without noise")
+        return arb(self.sensitivity.value) / (arb(self.divisor) * arb(float(self.stds[0])))
+
+    def multipliers(self, first: int, share: float) -> Array:
+        """The noise over the sensitivity of every step from ``first`` on."""
+        if self.sensitivity.value == 0:
+            raise NotCovered("records without a contribution")
+        unit = self.divisor / self.sensitivity.value * math.sqrt(share) * (1 - 1e-14)
+        return self.each(self.stds)[first:] * unit
 
     @cached_property
     def clip_acts(self) -> bool:
@@ -377,6 +315,12 @@ class Run:
         act)."""
         return {} if self.clip_acts else self.constants
 
+    @property
+    def strong(self) -> float:
+        """How strongly convex the loss is known to be, after clipping."""
+        fact = self.smooth_facts().get("strong")
+        return 0.0 if fact is None else fact.value
+
     @cached_property
     def diameter(self) -> float:
         """The diameter of the domain that every step is projected on, rounded up."""
@@ -390,20 +334,8 @@ class Run:
         if kind == "Box":
             if self.domain.get("dimension") is None:
                 return math.inf
-            width = number(self.domain, "high", low=-math.inf) - number(
-                self.domain, "low", low=-math.inf
-            )
-            return width * math.sqrt(whole(self.domain, "dimension")) * (1 + 1e-15)
-        if (
-            kind == "AffineBall"
-        ):  # a ball's own diameter bounds its sections'; the section's is smaller
-            normals, offsets = (
-                np.array(self.domain["normals"], float),
-                np.array(self.domain["offsets"], float),
-            )
-            point = np.linalg.lstsq(normals, offsets, rcond=None)[0]
-            left = number(self.domain, "radius") ** 2 - float(point @ point)
-            return 2 * math.sqrt(max(left, 0.0)) * (1 + 1e-9)
+            low, high = (number(self.domain, end, low=-math.inf) for end in ("low", "high"))
+            return (high - low) * math.sqrt(whole(self.domain, "dimension")) * (1 + 1e-15)
         raise NotCovered(f"a domain of the kind {kind}")
 
     @cached_property
@@ -427,21 +359,19 @@ class StepMap:
         if run.relative:
             if run.clip_acts:
                 raise NotCovered("steps relative to a smoothness that clipping loses")
-            low, high, shares = 0.0, number(run.schedule, "relative"), (1.0, 1.0)
-            self.facts = [
-                Fact(high, "PAID", "the largest eigenvalue is measured, and steps follow it")
-            ]
+            low, high, shares = 0.0, number(run.step_size, "relative"), (1.0, 1.0)
+            why = "the largest eigenvalue is measured, and steps follow it"
+            self.facts = [Fact(high, "PAID", why)]
         else:
             if "smooth" not in facts:
                 raise NotCovered("a loss whose smoothness is not stated")
             high, low = facts["smooth"].value - ridge, -facts["smooth"].value
-            self.facts = [facts["smooth"]]
             if "strong" in facts:
                 low = facts["strong"].value - ridge
-                self.facts.append(facts["strong"])
             elif "weak_convexity" in facts:
                 low = -facts["weak_convexity"].value
-                self.facts.append(facts["weak_convexity"])
+            used = ("smooth", "strong" if "strong" in facts else "weak_convexity")
+            self.facts = [facts[name] for name in used if name in facts]
         fewest, most = run.shares if shares is None else shares
         self.ridge, self.clipped = ridge, run.clip_acts
         self.low, self.high = low * (fewest if low > 0 else most), high * most
@@ -454,20 +384,16 @@ class StepMap:
         """
         eta = np.asarray(eta, dtype=float)
         if not self.clipped:
-            constants = np.maximum(
-                abs(1 - eta * (self.ridge + self.low)), abs(1 - eta * (self.ridge + self.high))
-            )
+            ends = (abs(1 - eta * (self.ridge + h)) for h in (self.low, self.high))
+            constants = np.maximum(*ends)
         else:
             shrink = 1 - eta * self.ridge
             inner = clipped_step(eta / np.where(shrink > 0, shrink, 1.0), self.low, self.high)
             beyond = -shrink + eta * max(abs(self.low), abs(self.high))
             constants = np.where(shrink > 0, shrink * inner, beyond)
+        error = 2.0**-51 * (1 + eta * (abs(self.low) + abs(self.high) + self.ridge))
         exact = constants == 1.0  # 1 - 0: convex data terms without a ridge
-        return np.where(
-            exact,
-            1.0,
-            constants + 2.0**-51 * (1 + eta * (abs(self.low) + abs(self.high) + self.ridge)),
-        )
+        return np.where(exact, 1.0, constants + error)
 
 
 def clipped_step(eta: Array, low: float, high: float) -> Array:
@@ -479,10 +405,5 @@ def clipped_step(eta: Array, low: float, high: float) -> Array:
     with np.errstate(divide="ignore", invalid="ignore"):
         q = 1 + (a - b) ** 2 / (total * (4 - total))
         turn = 1 - q * (2 - total) / 2
-    rotates = (
-        (total > 0)
-        & (total < 4)
-        & (b <= turn * (1 + 1e-12) + 1e-12)
-        & (turn <= a * (1 + 1e-12) + 1e-12)
-    )
+    rotates = (total > 0) & (total < 4) & (b <= turn + 1e-11) & (turn <= a + 1e-11)
     return np.where(rotates, np.maximum(plain, np.sqrt(np.where(rotates, q, 1.0))), plain)

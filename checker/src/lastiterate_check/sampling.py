@@ -17,12 +17,16 @@ K, so a grid that ends at K is exact there; and the coarser grid's points are am
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
-from lastiterate_check.losses import REACH, Array, Cells, Pair, between, dot, mixture_crossing
+from lastiterate_check import losses
+from lastiterate_check.curves import Curve
+from lastiterate_check.losses import REACH, Cells, Losses, Pair, between, dot, few
+from lastiterate_check.run import Array, NotCovered, Run
 
 MOST = 9900
 """Points of a grid: few enough for products of one thread, whatever library computes them."""
@@ -63,46 +67,33 @@ class Law:
 
 def variable(part: Part, start: float, step: float, top: float) -> Law:
     """scale times the mean of exp(a x - a^2/2) over the part's a, on the grid start, start + step,
-    ..., below ``top``:
-    each cell's mass goes to its ends, its mean kept."""
+    ..., below ``top``: each cell's mass goes to its ends, its mean kept."""
     shifts, scale = np.array(part[0]), float(part[1])
-    most = scale * math.exp(min(float(shifts.max()) * (float(shifts.max()) / 2 + REACH), 600.0))
-    size = max(2, math.ceil((min(top, most) - start) / step) + 2)
-    grid = start + step * np.arange(size)
+    largest = float(shifts.max())
+    most = scale * math.exp(min(largest * (largest / 2 + REACH), 600.0))
+    grid = start + step * np.arange(max(2, math.ceil((min(top, most) - start) / step) + 2))
     with np.errstate(divide="ignore"):
-        logs = np.where(grid > 0, np.log(np.maximum(grid / scale, 1e-300)), -math.inf)
-    if shifts.size == 1:
-        edge = logs / shifts[0] + shifts[0] / 2
-    else:
-        even = np.full(shifts.size, 1 / shifts.size)
-        edge = mixture_crossing(even, shifts, np.maximum(logs, -690), float(shifts.max()) + REACH)
-    edge[
-        0
-    ] = -math.inf  # next to nothing lies below the start: it counts as the start, and ENDS as lost
+        logs = np.maximum(np.log(np.maximum(grid, 0.0) / scale), -690)
+    even = np.full(shifts.size, 1 / shifts.size)
+    edge = losses.mixture_crossing(even, shifts, logs, largest + REACH)
+    edge[0] = -math.inf  # what lies below the start counts as the start, and ENDS as lost
     q = between(edge[:-1], edge[1:])
-    p = (
-        sum((between(edge[:-1] - a, edge[1:] - a) for a in shifts), np.zeros(size - 1))
-        / shifts.size
-    )
+    p = sum(between(edge[:-1] - a, edge[1:] - a) for a in shifts) / shifts.size
     with np.errstate(divide="ignore", invalid="ignore"):
         share = np.where(q > 0, np.clip((scale * p / q - grid[:-1]) / step, 0.0, 1.0), 0.0)
-    mass = np.zeros(size)
+    mass = np.append((1 - share) * q, 0.0)
     mass[1:] += share * q
-    mass[:-1] += (1 - share) * q
     return trimmed(Law(start, step, mass * (1 + 1e-14)), top)
 
 
 def trimmed(law: Law, top: float) -> Law:
     """The same below ``top`` (what is cut there belongs to another grid) and without ends of next
     to no mass; on wider cells where it is too long."""
-    mass = law.mass[
-        : max(1, math.ceil((min(top, law.start + law.mass.size * law.step) - law.start) / law.step))
-    ]
-    heavy = np.flatnonzero(mass > NOTHING)
+    kept = (law.mass > NOTHING) & (law.values < top)
+    heavy = np.flatnonzero(kept) if kept.any() else np.zeros(1, dtype=int)
     # a single grid may begin anywhere; of several, the coarser ones' points must be the finer ones'
-    first = int(heavy[0]) if heavy.size and top == math.inf else 0
-    last = int(heavy[-1]) + 1 if heavy.size else 1
-    law = Law(law.start + first * law.step, law.step, mass[first:last])
+    first = int(heavy[0]) if top == math.inf else 0
+    law = Law(law.start + first * law.step, law.step, law.mass[first : int(heavy[-1]) + 1])
     while law.mass.size > MOST:
         law = widened(law)
     return law
@@ -124,31 +115,23 @@ def added(one: Law, two: Law, top: float) -> Law:
         one = widened(one)
     while two.step < one.step * 0.75:
         two = widened(two)
-    mass = np.convolve(one.mass, two.mass) * (
-        1 + 2.0**-52 * (min(one.mass.size, two.mass.size) + 2)
+    above = 1 + 2.0**-52 * (min(one.mass.size, two.mass.size) + 2)
+    return trimmed(
+        Law(one.start + two.start, one.step, np.convolve(one.mass, two.mass) * above), top
     )
-    return trimmed(Law(one.start + two.start, one.step, mass), top)
-
-
-def powers(part: Part, start: float, step: float, top: float) -> Law:
-    """The sum of the part's copies below ``top``, by repeated doubling."""
-    square, total, copies = variable(part, start * part[1], step, top), None, part[2]
-    while True:
-        if copies & 1:
-            total = square if total is None else added(total, square, top)
-        copies >>= 1
-        if not copies:
-            return total
-        square = added(square, square, top)
 
 
 def summed(parts: tuple[Part, ...], start: float, step: float, top: float) -> Law:
-    """The sum over all parts below ``top``."""
-    law = None
+    """The sum over all copies of all parts below ``top``, by repeated doubling."""
+    total = None
     for part in parts:
-        one = powers(part, start, step, top)
-        law = one if law is None else added(law, one, top)
-    return law
+        square, copies = variable(part, start * part[1], step, top), part[2]
+        while copies:
+            if copies & 1:
+                total = square if total is None else added(total, square, top)
+            copies >>= 1
+            square = added(square, square, top) if copies else square
+    return total
 
 
 def pass_of_blocks(blocks: int, a: float, reached: int | None = None) -> Pair:
@@ -180,15 +163,12 @@ def _binned(ratio: Array, q: Array, h: float) -> Cells:
     other. A value on an end may land in the cell beside it by rounding; ``_spread`` clips it to the
     end, 1e-15 away.
     """
-    tiny = ratio < LEAST
-    lost, ratio = float(q[tiny].sum()), np.maximum(ratio, LEAST)
+    tiny, ratio = ratio < LEAST, np.maximum(ratio, LEAST)
     place = np.floor(np.log(ratio) / h).astype(int)
-    first = int(place.min())
-    p, kept = (
-        np.bincount(place - first, weights=q * ratio),
-        np.bincount(place - first, weights=np.where(tiny, 0, q)),
-    )
-    return Cells(first, p, kept, p_above=ENDS, q_below=ENDS + lost)
+    place, first = place - place.min(), int(place.min())
+    p = np.bincount(place, weights=q * ratio)
+    kept = np.bincount(place, weights=np.where(tiny, 0, q))
+    return Cells(first, p, kept, p_above=ENDS, q_below=ENDS + float(q[tiny].sum()))
 
 
 @lru_cache(maxsize=512)
@@ -202,72 +182,68 @@ def mean_law(
     which is an upper bound. Below K it differs from F's by a linear function of g: at K by what G
     has above F (G's points are among F's, so G is spread further), at 0 by the P-mass that G has
     above K, less what F has there; where that is negative it is put at K. Added: E(g - Y)_+ needs
-    no law above K: all that is missing there counts as K itself.
+    no law above the end of the finest grid: all that is missing there counts as that end.
     """
-    used = sum(scale * count for _, scale, count in parts)
-    idle, most = blocks - used, max(max(shifts) for shifts, _, _ in parts)
-    least = min(min(shifts) * scale for shifts, scale, _ in parts)
-    deviation = math.sqrt(math.expm1(min(least * least, 30.0)))
+    sizes = [(min(a), max(a), scale, count) for a, scale, count in parts]
+    used = sum(scale * count for _, _, scale, count in sizes)
+    idle, most = blocks - used, max(a for _, a, _, _ in sizes)
+    least = min(a * scale for a, _, scale, _ in sizes)
+    variances = (n * k * k * min(math.expm1(min(a * a, 30.0)), 4.0) for _, a, k, n in sizes)
+    wide = math.sqrt(sum(variances))  # about the deviation of the bulk
+    longest = max(k for _, _, k, _ in sizes) * math.expm1(most * REACH + most * most / 2)
     start = math.exp(-most * REACH - most * most / 2)
     start = 0.0 if start < 0.05 else start
-    step = min(deviation, 0.7) / 80
-    wide = math.sqrt(
-        sum(
-            count * scale * scale * min(math.expm1(min(max(shifts) ** 2, 30.0)), 4.0)
-            for shifts, scale, count in parts
-        )
-    )
-    step = max(step, wide / 4000)
-    longest = max(scale for _, scale, _ in parts) * math.expm1(most * REACH + most * most / 2)
+    step = max(min(math.sqrt(math.expm1(min(least * least, 30.0))), 0.7) / 80, wide / 4000)
     highest = used + 16 * wide + 3 * longest  # the bulk, and three variables at their ends
     top, laws, tops = max(used + 10 * wide, MOST * step / 2), [], []
     span = (24 * wide + 3 * longest) / MOST  # the width of cells on a single grid
     if span <= 4 * step or span <= wide / 60:
         top = highest
-    while True:
-        end = top if top < highest else math.inf if not laws else ENDLESS
-        laws.append(summed(parts, start, step, end))
-        tops.append(end)
-        if end >= ENDLESS:
-            break
+    while not tops or tops[-1] < ENDLESS:
+        tops.append(top if top < highest else math.inf if not laws else ENDLESS)
+        laws.append(summed(parts, start, step, tops[-1]))
         step *= max(RATIO, 2.0 ** math.ceil(math.log2(2 * (top - start * used) / MOST / step)))
         top *= RATIO
     values, masses = laws[-1].values, laws[-1].mass
     for law, end in zip(laws[-2::-1], tops[-2::-1], strict=True):
         above, below = values >= end, law.values < end
-        p_below, p_above = (
-            dot(law.mass[below], law.values[below] + idle),
-            dot(masses[above], values[above] + idle),
-        )
-        missing = max(0.0, 1 - (p_below + p_above) / blocks) + 2e-15
-        values = np.concatenate((law.values[below], [end], values[above]))
-        masses = np.concatenate((law.mass[below], [missing * blocks / (end + idle)], masses[above]))
-    return ((values + idle) / blocks, masses), _added(parts, laws[0], tops[0], start, blocks, idle)
+        ratios = np.concatenate((law.values[below], values[above])) + idle
+        masses = np.concatenate((law.mass[below], masses[above]))
+        missing = max(0.0, 1 - dot(masses, ratios) / blocks) + 2e-15
+        values = np.append(ratios - idle, end)
+        masses = np.append(masses, missing * blocks / (end + idle))
+    rest = max(0.0, 1 - float(laws[0].mass.sum())) + 2e-15
+    ends = np.append(laws[0].values, tops[0] if len(laws) > 1 else laws[0].values[-1])
+    backward = (ends + idle) / blocks, np.append(laws[0].mass, rest)
+    return ((values + idle) / blocks, masses), backward
 
 
-def _added(
-    parts: tuple[Part, ...], law: Law, top: float, start: float, blocks: int, idle: int
-) -> tuple[Array, Array]:
-    """The law for the other order, on finer grids towards 0.
+def poisson(run: Run, first: int = 0, share: float = 1.0, mu: float = 0.0) -> Curve:
+    """(1 - q) N(0, z^2) + q N(1, z^2) against N(0, z^2), composed (Zhu, Dong, Wang 2022, Theorems
+    10 and 11)."""
+    noises = few(run.multipliers(first, share), 1 / 30)
+    return Losses([(losses.sampled(run.rate, z), count) for z, count in noises], mu)
 
-    Where a finer grid ends, at K, E(g - Y)_+ is its own below K; above K it would be the coarser
-    one's plus a linear function of g: not below 0 at K once ``half`` is put at K/2, nor above it
-    once ``more`` is put at K.
-    """
-    rest = max(0.0, 1 - float(law.mass.sum())) + 2e-15
-    values = np.append(law.values, top if math.isfinite(top) else law.values[-1])
-    masses, step, end = np.append(law.mass, rest), law.step, 400 * RATIO * law.step
-    for _ in range(6 if idle == 0 and start == 0.0 else 0):
-        end, step = end / RATIO, step / RATIO
-        below = values < end
-        if float(masses[below].sum()) < 1e-24 or end / blocks < LEAST:
-            break
-        fine = summed(parts, 0.0, step, end)
-        kept = fine.values < end
-        new, mass = fine.values[kept], fine.mass[kept]
-        short = dot(masses[below], end - values[below]) - dot(mass, end - new)
-        half = max(2 * short / end, 0.0) + 1e-13 * float(masses[below].sum())
-        more = max(float(masses[below].sum() - mass.sum()) - half, 0.0)
-        values = np.concatenate((new, [end / 2, end], values[~below]))
-        masses = np.concatenate((mass, [half, more], masses[~below]))
-    return (values + idle) / blocks, masses
+
+def allocation(run: Run, first: int = 0, share: float = 1.0, mu: float = 0.0) -> Curve:
+    """One pair for every pass, with the least noise of its steps (PROOFS J)."""
+    noises, blocks = run.multipliers(first, share), run.blocks
+    rest = noises.size % blocks
+    whole_passes = noises[: noises.size - rest].reshape(-1, blocks).min(axis=1)
+    counts = few(whole_passes, 1 / LARGEST) if whole_passes.size else []
+    pairs = [(pass_of_blocks(blocks, 1 / z), count) for z, count in counts]
+    if rest:
+        ((last, _),) = few(noises[-rest:].min(keepdims=True), 1 / LARGEST)
+        pairs.append((pass_of_blocks(blocks, 1 / last, rest), 1))
+    return Losses(pairs, mu)
+
+
+def balls_in_bins(run: Run) -> Curve:
+    """(1/l) sum_j N(a_j e_j, I) against N(0, I), a_j^2 = sum over bin j's steps of (S / (b
+    std))^2 (PROOFS G3)."""
+    each = np.broadcast_to(run.squared_ratios, (run.steps,))
+    squares = np.bincount(np.arange(run.steps) % run.blocks, weights=each, minlength=run.blocks)
+    groups = Counter((np.sqrt(squares) * (1 + 1e-13)).tolist())
+    if len(groups) > 64 or not 0 < max(groups) <= LARGEST:
+        raise NotCovered("bins of more than 64 different noises, or with next to none")
+    return Losses([(bins(tuple(groups.items()), run.blocks), 1)])
