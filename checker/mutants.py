@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import json
 import random
+import resource
 import shutil
 import subprocess
 import sys
@@ -26,11 +27,19 @@ SLOW = (
     "delayed",
     "poisson-long",
     "replace-one",
+    "allocated-last",
     "million",
     "tiny",
-    "many",
     "perturbed",
+    "set-",
+    "algorithm-",
 )
+RELEVANT = {
+    "restarts.py": ("restarted-poisson", "restarted-subsets", "delayed", "subsets"),
+    "mechanisms.py": ("perturbed", "langevin", "sgld", "snapshots"),
+}
+"""Certificates that a mutant is compared on: those that its file is for, else all quick ones."""
+CPU_SECONDS = 20
 OURS = (
     "curves.py",
     "losses.py",
@@ -70,10 +79,14 @@ print(json.dumps(out))
 """
 
 
-def panel() -> dict[str, dict]:
-    """Certificates that are quickly computed by both."""
+def panel(words: tuple[str, ...] | None = None) -> dict[str, dict]:
+    """True certificates whose name has one of the words; by default all quick ones."""
     index = json.loads((CORPUS / "index.json").read_text())
-    names = [n for n, row in index.items() if row["true"] and not any(word in n for word in SLOW)]
+
+    def wanted(name: str) -> bool:
+        return any(x in name for x in words) if words else not any(x in name for x in SLOW)
+
+    names = [name for name, row in index.items() if row["true"] and wanted(name)]
     return {n: json.loads((CORPUS / "certificates" / f"{n}.json").read_text()) for n in names}
 
 
@@ -117,10 +130,10 @@ def numbers(script: str, path: Path, listed: Path) -> dict[str, float | None] | 
             env=env,
             capture_output=True,
             text=True,
-            timeout=40,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS)),
         )
         return json.loads(told.stdout) if told.returncode == 0 else None
-    except (subprocess.TimeoutExpired, ValueError):
+    except ValueError:
         return None
 
 
@@ -133,18 +146,25 @@ def main() -> None:
         base = Path(folder)
         shutil.copytree(HERE.parent / "src", base / "theirs")
         shutil.copytree(HERE / "src", base / "ours")
-        listed = base / "panel.json"
-        listed.write_text(json.dumps(panel()))
         ours = sorted(p for p in (base / "ours").rglob("*.py") if p.name in OURS)
         theirs = sorted(p for p in (base / "theirs").rglob("*.py") if p.parent.name in THEIRS)
-        stated = numbers(ISSUE, base / "theirs", listed)
-        own = numbers(CHECK, base / "ours", listed)
-        agree = [n for n in stated if stated[n] and own[n] and 0.99 < own[n] / stated[n] <= 1.001]
-        print(f"{len(agree)} of {len(stated)} certificates of the panel agree", flush=True)
+        panels = {}
+        for name, words in {"": None, **RELEVANT}.items():
+            listed = base / f"panel-{name}.json"
+            listed.write_text(json.dumps(panel(words)))
+            stated = numbers(ISSUE, base / "theirs", listed)
+            own = numbers(CHECK, base / "ours", listed)
+            agree = [
+                n for n in stated if stated[n] and own[n] and 0.99 < own[n] / stated[n] <= 1.001
+            ]
+            panels[name] = listed, stated, own, agree
+            print(f"{len(agree)} of {len(stated)} certificates agree {name}", flush=True)
         tally = {"drawn": 0, "moved": 0, "caught": 0}
         for place in range(count):
             mine = side == "checker" or (side == "both" and place % 2 == 0)
             path = rng.choice(ours if mine else theirs)
+            key = path.name if mine and path.name in RELEVANT else ""
+            listed, stated, own, agree = panels[key]
             text = path.read_text()
             changed = mutated(text, rng)
             if changed is None:
