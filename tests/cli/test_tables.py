@@ -13,6 +13,10 @@ import lastiterate as li
 from lastiterate.accounting.calibration import warn_of_epsilon
 from lastiterate.cli import app
 from lastiterate.cli.account import as_csv, as_latex
+from lastiterate.cli.help import COMMANDS, OPTIONS
+from lastiterate.features.map_table import TABLE as MAPS
+from lastiterate.planning.presets import NAMED
+from lastiterate.report.exports import FORMATS
 from lastiterate.theorems import TABLE
 
 RUN = [
@@ -116,13 +120,61 @@ def every_flag(command, name):
     yield from ((name, each) for each in command.params)
 
 
-def test_every_flag_has_help():
-    missing = [
+def test_every_flag_has_help_of_one_line():
+    wrong = [
         f"{name} {each.opts[0]}"
         for name, each in every_flag(typer.main.get_command(app), "lastiterate")
-        if not getattr(each, "help", None)
+        if each.name not in ("help", "install_completion", "show_completion")
+        and not 0 < len(getattr(each, "help", None) or "") <= 70
     ]
-    assert not missing
+    assert not wrong
+
+
+def commands():
+    group = typer.main.get_command(app)
+    ledger = group.commands["ledger"].commands
+    return [[name] for name in group.commands] + [["ledger", name] for name in ledger]
+
+
+@pytest.mark.parametrize("names", commands(), ids=" ".join)
+def test_help_fits_eighty_columns_without_a_broken_word(names):
+    code, out = call(*names, "--help")
+    assert code == 0 and "\u2026" not in out and max(map(len, out.splitlines())) <= 80
+
+
+def test_commands_are_listed_in_the_order_of_use_in_a_line_each():
+    code, out = call("--help")
+    listed = [line.split()[1] for line in out.splitlines() if line.startswith("\u2502 ")]
+    ordered = [name for names in COMMANDS.values() for name in names]
+    assert code == 0 and [name for name in listed if name in ordered] == ordered
+    every = typer.main.get_command(app).commands
+    assert set(every) == set(ordered)
+    assert all(len(command.get_short_help_str(200)) <= 62 for command in every.values())
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_every_option_has_a_panel(name):
+    command = typer.main.get_command(app).commands[name]
+    flags = [part for part in command.params if part.param_type_name == "option"]
+    assert not [part.opts for part in flags if part.rich_help_panel not in OPTIONS[name]]
+    if name != "account":
+        assert flags[0].name == "epsilon"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "known"),
+    [
+        (("train", "wine", "--epsilon", 1, "--algorithm", "list"), NAMED),
+        (("train", "wine", "--epsilon", 1, "--features", "list"), MAPS),
+        (("train", "wine", "--epsilon", 1, "--algorithm", "noisy-sgd", "--prox", "list"), ["l1:W"]),
+        (("account", *RUN[:-1], "--batch", "list"), ["permuted:B", "allocation:B"]),
+        (("export", ".", "--format", "list"), FORMATS),
+    ],
+    ids=["algorithm", "features", "prox", "batch", "format"],
+)
+def test_the_word_list_shows_all(arguments, known):
+    code, out = call(*arguments)
+    assert code == 2 and all(each in " ".join(out.split()) for each in known)
 
 
 def test_an_epsilon_that_promises_next_to_nothing_is_warned_of():

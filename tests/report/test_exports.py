@@ -298,12 +298,6 @@ def test_evidence_sheets_answer_every_question_and_say_whose_answer_it_is(folder
     assert "not stated by the releaser" in silent or "not recorded" in silent
 
 
-def test_the_help_names_every_form():
-    from lastiterate.cli.release import FORMS
-
-    assert all(re.search(rf"\b{form}\b", FORMS) for form in exports.FORMATS)
-
-
 @pytest.mark.parametrize(
     "value",
     [

@@ -40,7 +40,8 @@ __all__ = [
 
 def main() -> None:
     """The command, as ``__main__`` starts it; warnings are sentences, each once, without the line
-    they come from."""
+    they come from.
+    """
     shown = cache(lambda text: print(f"warning: {in_flags(text)}", file=sys.stderr))
     warnings.showwarning = lambda message, *_, **__: shown(str(message))
     try:

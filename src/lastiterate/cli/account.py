@@ -39,10 +39,8 @@ from lastiterate.theorems.theorem import Theorem, by_reason
 
 # Tables for other programs and papers: comma-separated values, and LaTeX with the package booktabs.
 
-Csv = Annotated[
-    bool, typer.Option("--csv", help="the table as comma-separated values, numbers in full")
-]
-Latex = Annotated[bool, typer.Option("--latex", help="the table as LaTeX (package booktabs)")]
+Csv = Annotated[bool, typer.Option("--csv", help="print comma-separated values with all digits")]
+Latex = Annotated[bool, typer.Option("--latex", help="print LaTeX (package booktabs)")]
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """What a formula begins with, the wide forms of East Asian keyboards too; spreadsheets skip a tab
 or an end of line."""
@@ -78,7 +76,8 @@ def as_csv(header: Header, rows: Rows) -> str:
 
 def _line(cells: Sequence[object]) -> str:
     """The cells of one line; one with a carriage return in it is quoted, or it would end the line
-    for some readers."""
+    for some readers.
+    """
     text = io.StringIO(newline="")
     csv.writer(text, lineterminator="\r\n").writerow(
         cells
@@ -88,7 +87,8 @@ def _line(cells: Sequence[object]) -> str:
 
 def _inert(cell: object) -> object:
     """A cell that a spreadsheet shows and does not execute: a text that begins like a formula gets
-    an apostrophe."""
+    an apostrophe.
+    """
     if isinstance(cell, str) and cell.startswith(_FORMULA) and not _PLAIN_NUMBER.fullmatch(cell):
         return "'" + cell
     return cell
@@ -96,7 +96,8 @@ def _inert(cell: object) -> object:
 
 def as_latex(header: Header, rows: Rows) -> str:
     """A ``tabular`` of texts; columns of numbers are aligned right, and every character is printed
-    as it is."""
+    as it is.
+    """
     body = [list(row) for row in rows]
     columns = "".join(
         "r" if all(_number(row[i]) for row in body) else "l" for i in range(len(header))
@@ -165,18 +166,21 @@ def account_command(
     latex: Latex = False,
     trust_constants: Trust = False,
     every: Annotated[
-        bool, typer.Option("--all", help="also sources, and why the other theorems do not apply")
+        bool, typer.Option("--all", help="also show sources, and why other theorems do not apply")
     ] = False,
     plot: Annotated[
-        Path | None, typer.Option("--plot", help="epsilon over steps, as a picture")
+        Path | None, typer.Option("--plot", help="draw epsilon over steps into this file")
     ] = None,
     renyi: Annotated[
-        str | None, typer.Option("--renyi", help="orders such as 1.5,2,8: Renyi divergences too")
+        str | None,
+        typer.Option("--renyi", help="also show Renyi divergences of these orders: 1.5,2,8"),
     ] = None,
     **flags: object,
 ) -> None:
-    """What a run is certified with, by the theorems that apply, best first; exit code 1 where none
-    certifies it."""
+    """State the epsilon of a run by every theorem that applies.
+
+    The best bound comes first. Exit code 1 if no theorem certifies the run.
+    """
     one_form(json=json_, csv=csv, latex=latex)
     from lastiterate.accounting import calibration
     from lastiterate.accounting.calibration import warn_of_delta, warn_of_epsilon
@@ -214,14 +218,14 @@ def account_command(
 def calibrate_command(
     run: RunFile = None,
     *,
-    epsilon: Annotated[float, typer.Option("--epsilon", help="the budget")],
+    epsilon: Annotated[float, typer.Option("--epsilon", help="the privacy budget")],
     delta: Delta = 1e-5,
-    field: Annotated[str, typer.Option("--field", help="noise or steps")] = "noise",
+    field: Annotated[str, typer.Option("--field", help="calibrate noise or steps")] = "noise",
     json_: Json = False,
     trust_constants: Trust = False,
     **flags: object,
 ) -> None:
-    """The least noise, or the most steps, that a budget allows."""
+    """Find the least noise, or the most steps, for a budget."""
     from lastiterate.accounting import calibration
     from lastiterate.cli import flags as grammar
     from lastiterate.run.facts import Evidence
@@ -241,16 +245,16 @@ def calibrate_command(
 @app.command("theorems")
 @reports_errors
 def theorems_command(
-    name: Annotated[str | None, typer.Argument(help="one theorem in full")] = None,
+    name: Annotated[str | None, typer.Argument(help="show one theorem in full")] = None,
     delta: Delta = 1e-5,
     json_: Json = False,
     csv: Csv = False,
     latex: Latex = False,
     plot: Annotated[
-        Path | None, typer.Option("--plot", help="a picture of it on an example")
+        Path | None, typer.Option("--plot", help="draw its bound for an example into this file")
     ] = None,
 ) -> None:
-    """The table of theorems, a line each; with a name, one of them in full."""
+    """List the theorems, or show one in full."""
     one_form(json=json_, csv=csv, latex=latex)
     from lastiterate.theorems import TABLE, find_theorem
 
@@ -374,7 +378,8 @@ def verdicts(certificate: Certificate, delta: float) -> Table:
 
 def verdict_rows(certificate: Certificate, delta: float) -> tuple[list[str], list[list[object]]]:
     """Header and rows of every theorem's verdict, those that apply first; epsilon in full, as a
-    float."""
+    float.
+    """
     rows = sorted(
         certificate.rows(delta),
         key=lambda row: (not row["applies"], row["epsilon"] is None, row["epsilon"] or 0.0),
@@ -435,7 +440,8 @@ def accounted(
     console: Console, certificate: Certificate, delta: float, *, every: bool = False
 ) -> None:
     """The screen of ``account``: the answer, then what it is made of; ``every``: sources and
-    refusals too."""
+    refusals too.
+    """
     check_delta(delta)
     certified = math.isfinite(certificate.epsilon(delta))
     console.print(in_flags(explain.headline(certificate, delta)), highlight=False, markup=False)

@@ -20,6 +20,7 @@ from typer.models import ArgumentInfo
 from lastiterate import __version__, interrupts
 from lastiterate.atomic_files import SHARED, is_taken, write_file
 from lastiterate.cli.flags import BATCHES, NUMBERS, UPDATES, WORDS, form
+from lastiterate.cli.help import OrderedCommands
 from lastiterate.data.decompression import unpacked_limit
 from lastiterate.errors import InputError, NotCertified
 
@@ -109,7 +110,8 @@ def in_flags(text: str, given: Collection[str] = ()) -> str:
 
 def flag_of(argument: str, given: Collection[str]) -> str:
     """The flag that gives an argument, where the command has one; ``given``: the names of the
-    command's parameters."""
+    command's parameters.
+    """
     name = ARGUMENTS.get(argument, argument)
     flag = next(
         (known for known in (name, f"{name}s") if known in given), None
@@ -145,24 +147,23 @@ def visible(text: str) -> str:
 # What every command shares: the application, the console, how errors are shown, the words of flags.
 
 app = typer.Typer(
+    cls=OrderedCommands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Train under differential privacy and release only the final model.",
 )
 console = Terminal()
-FILES = "a .csv (.gz; - for standard input), .parquet, .npz, .npy, IDX or CIFAR-10 file, or a CIFAR-10 folder"
+FILES = "a CSV (.gz), Parquet, NumPy, IDX or CIFAR-10 file, or -"
 FLAG_HELP = {
     "n": "public number of records",
     "steps": "number of steps",
     "step_size": "NUMBER, inverse-decay:BETA,STRONG, relative:C or @FILE",
     "noise_std": "noise std per coordinate of the mean gradient",
     "sigma": "Langevin: noise sqrt(2 step) sigma",
-    "noise_multiplier": "noise in units of clip (or lipschitz) / b",
-    "correlated": "BAND, BAND,POWER or BAND,POWER,DECAY: later steps take back a part of that "
-    "noise",
-    "batch": "full, or a kind and its size or rate: cyclic:B, permuted:B, poisson:Q ...; any other "
-    "word lists all",
+    "noise_multiplier": "noise multiplier: std in units of clip (or lipschitz) / b",
+    "correlated": "BAND[,POWER[,DECAY]]: later steps cancel part of the noise",
+    "batch": "full, permuted:B, allocation:B, poisson:Q ...; list shows all",
     "start": "fixed or gaussian:STD",
     "prox": "l1:W, l2-squared:W, elastic-net:L1,L2, group-lasso:W or nuclear-norm:W",
     "momentum": "update rule: none, nesterov, heavy-ball:BETA or adam",
@@ -173,18 +174,14 @@ FLAG_HELP = {
     "smooth": "Lipschitz constant of the gradient of the mean loss",
     "strong": "strong convexity of the mean loss",
     "weak_convexity": "the mean loss plus half of this times |theta|^2 is convex",
-    "log_sobolev": "log-Sobolev constant of the law of every iterate",
+    "log_sobolev": "log-Sobolev constant of every iterate's distribution",
     "hoelder": "Hoelder constant of a record's gradient",
-    "hoelder_exponent": "its exponent, between 0 and 1",
+    "hoelder_exponent": "exponent of --hoelder, between 0 and 1",
     "radius": "radius of the ball around 0 that iterates are projected onto",
     "clip": "norm to which every record's gradient is clipped",
 }
 
-ALGORITHM_HELP = (
-    "automatic: planned; or noisy-gd, dp-sgld, cyclic-dp-sgd, permuted-sgd, bins-sgd, "
-    "allocation-sgd, poisson-dp-sgd, correlated-sgd, noisy-sgd, dp-svrg, objective-perturbation, "
-    "output-perturbation, forgetting-sgd with usual settings"
-)
+ALGORITHM_HELP = "automatic, or a named algorithm; list shows all"
 
 
 def _version(asked: bool) -> None:
@@ -196,7 +193,10 @@ def _version(asked: bool) -> None:
 @app.callback()
 def options(
     _: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version")
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="print the version and exit"
+        ),
     ] = False,
 ) -> None:
     """Train under differential privacy and release only the final model."""
@@ -204,7 +204,8 @@ def options(
 
 def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
     """Errors are one sentence on standard error and exit code 2; arguments are called by the flags
-    that give them."""
+    that give them.
+    """
     own = inspect.signature(command, eval_str=True).parameters
     arguments = {
         name
@@ -243,7 +244,8 @@ def _stopped() -> typer.Exit:
 
 def _ended(error: Exception, given: dict[str, Any], arguments: set[str]) -> Exception:
     """Say an error that users can do something about, and how the command ends; another one as it
-    is."""
+    is.
+    """
     flags = given.keys() - arguments
     match error:
         # the reader has seen enough, as head does; Python would complain once more at its end
@@ -269,47 +271,45 @@ def _ended(error: Exception, given: dict[str, Any], arguments: set[str]) -> Exce
     return typer.Exit(2)
 
 
-Json = Annotated[bool, typer.Option("--json", help="machine-readable output")]
+Json = Annotated[bool, typer.Option("--json", help="print JSON")]
 UnpackedLimit = Annotated[
     int | None,
-    typer.Option(
-        "--unpacked-limit", help="bytes that a compressed file may unpack to; 2 GiB by default"
-    ),
+    typer.Option("--unpacked-limit", help="bytes a compressed file may unpack to (default 2 GiB)"),
 ]
 Header = Annotated[
     str | None,
     typer.Option(
         "--header",
-        help="whether the first row of a CSV file names its columns: "
-        "yes or no, where that is ambiguous",
+        help="yes or no: the first row of a CSV file names its columns",
     ),
 ]
-Out = Annotated[Path | None, typer.Option("--out", help="where to write")]
-RunFile = Annotated[Path | None, typer.Argument(help="a run as JSON; or describe it with flags")]
-Trust = Annotated[
-    bool, typer.Option("--trust-constants", help="rely on constants that nothing enforces")
+Out = Annotated[Path | None, typer.Option("--out", help="the file or folder to write")]
+RunFile = Annotated[
+    Path | None, typer.Argument(help="a JSON file of a run; or describe it with options")
 ]
-Delta = Annotated[float, typer.Option("--delta", help="the delta at which epsilon is stated")]
+Trust = Annotated[
+    bool, typer.Option("--trust-constants", help="rely on stated constants that nothing enforces")
+]
+Delta = Annotated[float, typer.Option("--delta", help="state epsilon at this delta")]
 Calibrated = Annotated[
     bool,
     typer.Option(
         "--calibrated/--no-calibrated",
-        help="whether a classifier spends 5 % of mu^2 on probabilities that are frequencies",
+        help="spend 5 % of mu^2 on calibrated probabilities",
     ),
 ]
 Threshold = Annotated[
     str | None,
     typer.Option(
         "--threshold",
-        help="of two classes: the probability from which on the "
-        "second is predicted, or A:M, the costs of a false alarm and of a miss",
+        help="least probability of class 2, or costs FALSE-ALARM:MISS",
     ),
 ]
 TimeBudget = Annotated[
     float,
     typer.Option(
         "--time-budget",
-        help="seconds that steps may take, estimated on two cores; compiling is not counted",
+        help="seconds that training may take, estimated for two cores",
     ),
 ]
 

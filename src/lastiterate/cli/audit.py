@@ -38,20 +38,15 @@ class Auditing:
         str | None,
         typer.Option(
             "--attack",
-            help="projection, trajectory, learned, "
-            "covariance, likelihood, coordinate, tails, nearest, loss-threshold, "
-            "refusals, replay, one-run or adversarial-record; default: a "
-            "portfolio of them",
+            help="one attack; by default several; list shows all",
         ),
     ] = None
     trials: Annotated[
         int | None,
-        typer.Option(
-            "--trials", help="models per data set that count; default: what about a minute holds"
-        ),
+        typer.Option("--trials", help="models per data set; default: as many as a minute allows"),
     ] = None
     batch_models: Annotated[
-        int | None, typer.Option("--batch-models", help="models trained at once: bounds memory")
+        int | None, typer.Option("--batch-models", help="models trained at once (limits memory)")
     ] = None
     failure: Annotated[
         float, typer.Option("--failure", help="probability that a statement is wrong")
@@ -60,9 +55,9 @@ class Auditing:
         float | None, typer.Option("--delta", help="default: the certificate's, else 1e-5")
     ] = None
     features: Annotated[
-        int | None, typer.Option("--features", help="columns of the made-up data")
+        int | None, typer.Option("--features", help="columns of the synthetic data")
     ] = None
-    seed: Annotated[int | None, typer.Option("--seed", help="repeat an audit")] = None
+    seed: Annotated[int | None, typer.Option("--seed", help="a seed that repeats an audit")] = None
     results: Annotated[
         Path | None, typer.Option("--results", help="a file to resume from after an interruption")
     ] = None
@@ -70,13 +65,13 @@ class Auditing:
         bool,
         typer.Option(
             "--law",
-            help="compare the last iterate with its exact law on squared error "
-            "instead of attacking it",
+            help="compare with the exact distribution instead of attacking",
         ),
     ] = False
     json_: Json = False
     plot: Annotated[
-        Path | None, typer.Option("--plot", help="error rates beside what the certificate allows")
+        Path | None,
+        typer.Option("--plot", help="draw error rates and the certificate's limit into this file"),
     ] = None
 
 
@@ -84,8 +79,10 @@ class Auditing:
 @reports_errors
 @bundled
 def audit_command(asked: Auditing) -> None:
-    """Attack the trainer of a run: a lower bound on epsilon beside the certificate's; exit code 1
-    if it is refuted."""
+    """Attack a run's trainer and bound epsilon from below.
+
+    Exit code 1 if the attack refutes the certificate.
+    """
     from lastiterate.audit import adversarial, one_run, runner
     from lastiterate.report.plots import figure_for
 
@@ -278,7 +275,8 @@ def on_digits(
     subject: Subject, trials: int | None, failure: float, delta: float, seed: int | None
 ) -> AuditReport:
     """One adversarial image among the bundled digits, for a linear softmax model trained by the
-    run."""
+    run.
+    """
     import jax
     import numpy as np
 

@@ -13,11 +13,15 @@ from lastiterate.cli.app import app, console, reports_errors
 @app.command("explore")
 @reports_errors
 def explore_command(
-    port: Annotated[int, typer.Option("--port", help="0: a free one")] = 0,
-    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="open the page")] = True,
+    port: Annotated[int, typer.Option("--port", help="the port; 0 takes a free one")] = 0,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="open the page in a browser")
+    ] = True,
 ) -> None:
-    """A local page where a run is described with sliders and the accountant answers; end it with
-    Ctrl-C."""
+    """Open a local page to explore epsilon with sliders.
+
+    Ctrl-C ends it.
+    """
     import webbrowser
 
     from lastiterate.report.explore import serve, warm

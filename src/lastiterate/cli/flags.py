@@ -125,7 +125,8 @@ def _words(path: Path) -> list[str]:
 
 def step_size(text: str) -> StepSize:
     """``NUMBER``, ``inverse-decay:BETA,STRONG``, ``relative:C`` (to a measured 1/smooth) or
-    ``@FILE`` with one number per line."""
+    ``@FILE`` with one number per line.
+    """
     if text.startswith("@"):
         path = Path(text[1:])
         if not path.is_file():
@@ -232,7 +233,8 @@ def prox(text: str | None) -> Prox | None:
 
 def correlated(text: str, multiplier: float | None, *, needed: bool) -> Correlated:
     """``BAND``, ``BAND,POWER`` or ``BAND,POWER,DECAY``, of a noise multiplier (that a search may
-    find)."""
+    find).
+    """
     band, *rest = text.split(",")
     if len(rest) > 2:
         raise InputError("--correlated", "must be BAND, BAND,POWER or BAND,POWER,DECAY", text)
@@ -256,7 +258,8 @@ def noise(
     needed: bool,
 ) -> Noise | None:
     """Exactly one of the three noise flags (or none, where a search will find it); ``band``: of
-    correlated noise."""
+    correlated noise.
+    """
     given: list[Noise] = []
     if std is not None:
         given.append(GradientNoise(std))
@@ -291,7 +294,8 @@ def _read(file: Path) -> Run:
 
 def describe(file: Path | None, flags: dict[str, Any], *, searched: str = "") -> Run:
     """The run in a JSON file, or the one that the flags describe; ``searched`` (noise or steps) may
-    be left out."""
+    be left out.
+    """
     if searched == "steps" and flags.get("steps") is None and file is None:
         flags = flags | {"steps": "1"}
     given = sorted(name for name, value in flags.items() if value is not None)

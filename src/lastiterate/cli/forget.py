@@ -1,5 +1,6 @@
 """``lastiterate forget``: a model, its data and a list of ids in, a model as if it had never seen
-them out."""
+them out.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from rich.panel import Panel
 from rich.table import Table
 
 from lastiterate.accounting.subjects import rounded_up
-from lastiterate.cli.app import FILES, Header, Json, Out, app, console, reports_errors
+from lastiterate.cli.app import Header, Json, Out, app, console, reports_errors
 from lastiterate.cli.train import Charged, bundled
 from lastiterate.errors import InputError
 
@@ -31,13 +32,11 @@ class Forgetting(Charged):
     ]
     data: Annotated[
         str,
-        typer.Argument(
-            help=f"the data that it was trained on, without what it forgot before: {FILES}"
-        ),
+        typer.Argument(help="its training data, without records forgotten before"),
     ]
-    remove: Annotated[Path, typer.Option("--remove", help="a text file with one id a line")]
+    remove: Annotated[Path, typer.Option("--remove", help="a text file with one id per line")]
     epsilon: Annotated[
-        float, typer.Option("--epsilon", help="how close to a model that never saw the records")
+        float, typer.Option("--epsilon", help="distance to a model that never saw the records")
     ]
     delta: Annotated[str, typer.Option("--delta", help="a number, or auto: at most 1/(10 n)")] = (
         "auto"
@@ -46,15 +45,15 @@ class Forgetting(Charged):
         str | None,
         typer.Option(
             "--ids",
-            help="the column that ids are of; default: the numbers of records, 1 for the first",
+            help="the column of the ids; by default record numbers from 1",
         ),
     ] = None
-    passes: Annotated[int, typer.Option("--passes", help="passes over the data, at most")] = 80
+    passes: Annotated[int, typer.Option("--passes", help="epochs over the data, at most")] = 80
     reserve: Annotated[
         int,
         typer.Option(
             "--reserve",
-            help="records that may have to be forgotten later: what that is predicted to take",
+            help="predict the cost of forgetting this many records later",
         ),
     ] = 0
     header: Header = None
@@ -66,7 +65,11 @@ class Forgetting(Charged):
 @reports_errors
 @bundled
 def forget_command(asked: Forgetting) -> None:
-    """Forget records: go on without them until the model is certified as if it had never seen them."""
+    """Remove records from a released model.
+
+    Training resumes without them until the model is certified to be as if it had never seen
+    them.
+    """
     from lastiterate.cli import flags
     from lastiterate.cli.app import Terminal
     from lastiterate.cli.train import committed

@@ -17,54 +17,52 @@ if TYPE_CHECKING:
     from lastiterate.ledger.filters import Filter
     from lastiterate.ledger.history import Total
 
-ledgers = typer.Typer(no_args_is_help=True, help="Budgets that no sequence of releases exceeds.")
+ledgers = typer.Typer(no_args_is_help=True, help="Keep a data set's total privacy budget.")
 app.add_typer(ledgers, name="ledger")
 LedgerFile = Annotated[Path, typer.Argument(help="a ledger file")]
-Dataset = Annotated[
-    str | None, typer.Option("--dataset", help="one data set, where the file has several")
-]
+Dataset = Annotated[str | None, typer.Option("--dataset", help="show one data set of several")]
 
 
 @ledgers.command("make")
 @reports_errors
 def ledger_make(
     file: LedgerFile,
-    dataset: Annotated[str, typer.Option("--dataset", help="your name for the data set")],
-    unit: Annotated[str, typer.Option("--unit", help="whom a record belongs to, such as person")],
-    epsilon: Annotated[float, typer.Option("--epsilon", help="for all releases together")],
-    delta: Annotated[float, typer.Option("--delta", help="for all releases together")],
+    dataset: Annotated[str, typer.Option("--dataset", help="a name for the data set")],
+    unit: Annotated[str, typer.Option("--unit", help="who a record belongs to, such as person")],
+    epsilon: Annotated[float, typer.Option("--epsilon", help="the total over all releases")],
+    delta: Annotated[float, typer.Option("--delta", help="the total over all releases")],
     rows_per_unit: Annotated[
         int | None,
         typer.Option(
             "--rows-per-unit",
-            help="most rows that one unit has in the "
-            "data: fits of single rows are charged for so many",
+            help="rows that one unit has in the data, at most",
         ),
     ] = None,
     adjacency: Annotated[
         str, typer.Option("--adjacency", help="zero-out, replace-one or add-remove")
     ] = "zero-out",
     filter: Annotated[
-        str, typer.Option("--filter", help="gaussian or renyi; fixed for ever")
+        str, typer.Option("--filter", help="gaussian or renyi (cannot be changed later)")
     ] = "gaussian",
     failure: Annotated[
         float | None,
         typer.Option(
             "--failure",
-            help="gaussian: failure probability for releases that "
-            "are no Gaussian mechanisms; a tenth of delta by default",
+            help="failure probability of other releases (default delta/10)",
         ),
     ] = None,
     orders: Annotated[
         str | None,
         typer.Option(
             "--orders",
-            help="renyi: orders such as 4,8,16; by default the best one for Gaussian releases",
+            help="orders of a renyi filter, such as 4,8,16",
         ),
     ] = None,
 ) -> None:
-    """Fix the budget of a data set. It cannot be changed afterwards: make it before the first
-    release."""
+    """Fix the privacy budget of a data set.
+
+    It cannot be changed afterwards: make the ledger before the first release.
+    """
     from lastiterate.accounting.subjects import rounded_up
     from lastiterate.ledger import Ledger
     from lastiterate.ledger.history import is_row
@@ -125,7 +123,7 @@ def _filter(
 @ledgers.command("show")
 @reports_errors
 def ledger_show(file: LedgerFile, dataset: Dataset = None, json_: Json = False) -> None:
-    """The history, and what is left of the budget."""
+    """Show the releases and the remaining budget."""
     from lastiterate.accounting.subjects import rounded_down
     from lastiterate.ledger import Ledger
     from lastiterate.ledger.database import VERSION
@@ -211,13 +209,14 @@ def ledger_verify(
     file: LedgerFile,
     head: Annotated[
         str | None,
-        typer.Option(
-            "--head", help="a head that was kept in another place: the ledger must still contain it"
-        ),
+        typer.Option("--head", help="require this earlier head in the ledger's history"),
     ] = None,
     json_: Json = False,
 ) -> None:
-    """Recompute the chain, every charge and the sums; exit code 1 when something does not hold."""
+    """Recompute the chain, every charge and the totals.
+
+    Exit code 1 if something does not hold.
+    """
     from lastiterate.ledger import Ledger
     from lastiterate.ledger.database import VERSION
 
@@ -264,11 +263,15 @@ def _covered(kept: str | None, now: str) -> str:
 @reports_errors
 def ledger_rows(
     file: LedgerFile,
-    rows_per_unit: Annotated[int, typer.Argument(help="most rows that one unit has in the data")],
+    rows_per_unit: Annotated[
+        int, typer.Argument(help="rows that one unit has in the data, at most")
+    ],
     dataset: Dataset = None,
 ) -> None:
-    """State the most rows that one unit has: fits of single rows are then charged for so many. It
-    cannot be changed."""
+    """State how many rows one unit has, at most.
+
+    Releases that protect single rows are then charged for so many. It cannot be changed.
+    """
     from lastiterate.ledger import Ledger
 
     ledger = Ledger(file)
@@ -286,9 +289,12 @@ def ledger_rows(
 @ledgers.command("cancel")
 @reports_errors
 def ledger_cancel(
-    file: LedgerFile, token: Annotated[str, typer.Argument(help="of the release")]
+    file: LedgerFile, token: Annotated[str, typer.Argument(help="the release's token")]
 ) -> None:
-    """Give back what was reserved for a run that was killed before it read a record."""
+    """Return the reservation of a run that was killed.
+
+    Only a run that read no record can be cancelled.
+    """
     from lastiterate.ledger import Ledger
 
     Ledger(file).cancel(token)

@@ -45,16 +45,14 @@ def features_command(
         Path,
         typer.Option(
             "--out",
-            help="a new .npz file: X and y, or x_PART and y_PART; its schema is written beside it",
+            help="the .npz file to write, with its schema",
         ),
     ],
     backbone: Annotated[
         str,
         typer.Option(
             "--backbone",
-            help="scattering (wavelets, nothing to load), "
-            "torchvision:NAME or timm:NAME (need the library and --weights) or a "
-            "TorchScript file",
+            help="scattering, torchvision:NAME, timm:NAME or a file",
         ),
     ] = OWN,
     weights: Annotated[
@@ -62,7 +60,10 @@ def features_command(
         typer.Option("--weights", help="local weights of torchvision's or timm's network"),
     ] = None,
 ) -> None:
-    """Features of images by a public backbone, for ``train``: every image is mapped by itself."""
+    """Turn images into features with a public backbone.
+
+    Every image is mapped on its own, so the features suit ``train``.
+    """
     import numpy as np
 
     from lastiterate.data.numpy_files import read_images
@@ -161,7 +162,7 @@ def schema_command(
     file: Annotated[str, typer.Argument(help=FILES)],
     columns: Annotated[
         str | None,
-        typer.Option("--columns", help="kinds: NAME:number,NAME:category,NAME:ignore,..."),
+        typer.Option("--columns", help="kinds of columns: age:number,job:category,id:ignore"),
     ] = None,
     target: Annotated[
         str | None, typer.Option("--target", help="the column to predict; by default the last")
@@ -169,27 +170,28 @@ def schema_command(
     header: Header = None,
     no_header: Annotated[
         bool,
-        typer.Option("--no-header", help="as --header no: --columns names all columns, in order"),
+        typer.Option("--no-header", help="the file has no header: --columns names all columns"),
     ] = False,
     like: Annotated[
-        Path | None, typer.Option("--like", help="a filled-in schema to take entries from")
+        Path | None, typer.Option("--like", help="copy entries from this schema")
     ] = None,
     from_public_sample: Annotated[
         str | None,
         typer.Option(
             "--from-public-sample",
-            help="a public file with the same "
-            "columns, whose cells may show which columns are numbers",
+            help="guess kinds from a public file with the same columns",
         ),
     ] = None,
     wizard: Annotated[
-        bool, typer.Option("--wizard", help="ask for every public fact; no cell is ever read")
+        bool, typer.Option("--wizard", help="ask for every public fact (reads no cell)")
     ] = False,
     out: Out = None,
     unpacked_limit: UnpackedLimit = None,
 ) -> None:
-    """Write a schema to fill in: names of columns, and the types that Parquet states; records say
-    nothing in it."""
+    """Write a schema of public facts to fill in.
+
+    It takes the names of columns, and the types that a Parquet file states; it reads no record.
+    """
     from lastiterate.cli import flags
     from lastiterate.data import Schema, schema_template
     from lastiterate.run import strict_toml
@@ -227,13 +229,12 @@ def _asked(question: str, choices: Sequence[str]) -> str:
 @reports_errors
 def predict_command(
     model: Annotated[Path, typer.Argument(help="a folder that train wrote")],
-    file: Annotated[str, typer.Argument(help=f"new records: {FILES}")],
+    file: Annotated[str, typer.Argument(help="new records: a file as for train")],
     ids: Annotated[
         str | None,
         typer.Option(
             "--ids",
-            help="a column of the file that is written beside "
-            "each prediction; by default the schema's id",
+            help="the column to copy beside each prediction",
         ),
     ] = None,
     threshold: Threshold = None,
@@ -242,17 +243,18 @@ def predict_command(
         bool,
         typer.Option(
             "--probabilities",
-            help="rely on the probabilities, "
-            "which are written anyway: a model of numbers is refused, and a warning "
-            "says where they are not calibrated",
+            help="require probabilities; warn if they are not calibrated",
         ),
     ] = False,
     out: Out = None,
     json_: Json = False,
     unpacked_limit: UnpackedLimit = None,
 ) -> None:
-    """Predictions as CSV: the label (or number), and the probability of each class; frequencies
-    where the model is calibrated (train --calibrated)."""
+    """Write the predictions of a model as CSV.
+
+    A row holds the label (or number) and the probability of each class; ``train --calibrated``
+    calibrates them.
+    """
     from lastiterate.cli import flags, show
     from lastiterate.cli.flags import threshold as threshold_from
     from lastiterate.release import datafile
@@ -278,15 +280,18 @@ def verify_command(
     path: Annotated[Path, typer.Argument(help="a model folder, or a certificate")],
     key: Annotated[
         Path | None,
-        typer.Option("--key", help="a public key: the folder must be signed by its holder"),
+        typer.Option("--key", help="require the signature of this public key"),
     ] = None,
     chain: Annotated[
         list[Path] | None,
-        typer.Option("--chain", help="certificates: the folder must be signed below them"),
+        typer.Option("--chain", help="require a signature below these certificates"),
     ] = None,
     json_: Json = False,
 ) -> None:
-    """Recompute a certificate from its run; exit code 1 when it does not hold."""
+    """Recompute a certificate and check a folder's hashes.
+
+    Exit code 1 if the certificate does not hold.
+    """
     from lastiterate.release.folder import PAGE
     from lastiterate.release.loading import verify
 

@@ -1,5 +1,6 @@
 """``lastiterate papers``: figures and tables, the published value beside ours; the one door to
-``lastiterate_papers``."""
+``lastiterate_papers``.
+"""
 
 from __future__ import annotations
 
@@ -17,32 +18,31 @@ from lastiterate.errors import InputError
 @reports_errors
 def papers_command(
     item: Annotated[
-        str | None, typer.Argument(metavar="ITEM", help="its name; without one all are listed")
+        str | None, typer.Argument(metavar="ITEM", help="the item; without one, list all")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="a folder for NAME.png and NAME.json")
+        Path | None, typer.Option("--out", help="the folder for NAME.png and NAME.json")
     ] = None,
     all_: Annotated[
-        bool, typer.Option("--all", help="every item; finished ones in --out are kept")
+        bool, typer.Option("--all", help="reproduce every item that --out lacks")
     ] = False,
     quick: Annotated[
-        bool, typer.Option("--quick", help="reduced sizes: all items in minutes")
+        bool, typer.Option("--quick", help="use reduced sizes (minutes in all)")
     ] = False,
-    seed: Annotated[int, typer.Option("--seed", help="of everything that is drawn")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="the random seed")] = 0,
     data_dir: Annotated[
         Path | None,
-        typer.Option(
-            "--data-dir", help="real data; items that need them are listed with the file names"
-        ),
+        typer.Option("--data-dir", help="a folder with the real data sets"),
     ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="a setting of the item's own"),
+        typer.Option("--set", metavar="NAME=VALUE", help="a setting of the item: NAME=VALUE"),
     ] = None,
     json_: Json = False,
 ) -> None:
-    """Figures and tables of the papers: the published value beside ours, their difference and its
-    tolerance.
+    """Reproduce figures and tables of the papers.
+
+    Shows the published value, ours, their difference and its tolerance.
 
     Without ITEM all are listed; with one it is made, as in: lastiterate papers chourasia-fig1 --out
     figs

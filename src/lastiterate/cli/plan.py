@@ -23,20 +23,23 @@ class Planning(Charged, Budgeted):
     """What ``plan`` is asked for."""
 
     n: Annotated[int, typer.Option("--n", help="public number of records")]  # pyright: ignore
-    features: Annotated[int | None, typer.Option("--features", help="columns; or by --schema")] = (
-        None
-    )
+    features: Annotated[
+        int | None, typer.Option("--features", help="number of columns, if there is no --schema")
+    ] = None
     classes: Annotated[
-        int | None, typer.Option("--classes", help="0 for regression; 2 by default")
+        int | None,
+        typer.Option("--classes", help="number of classes (default 2; 0 for regression)"),
     ] = None
     schema: Annotated[
         Path | None,
-        typer.Option("--schema", help="takes features, classes and row norm from a schema"),
+        typer.Option("--schema", help="a schema that states features, classes and row norm"),
     ] = None
     row_norm: Annotated[
         float | None, typer.Option("--row-norm", help="public bound on a row's norm")
     ] = None
-    stream: Annotated[bool, typer.Option("--stream", help="data that do not fit in memory")] = False
+    stream: Annotated[bool, typer.Option("--stream", help="plan for data larger than memory")] = (
+        False
+    )
     calibrated: Calibrated = True
     out: Out = None
     json_: Json = False
@@ -44,7 +47,8 @@ class Planning(Charged, Budgeted):
     @property
     def rows(self) -> tuple[Task, FeatureChoice | None]:
         """The public numbers, from flags or from a schema (whose array does not say how wide it
-        is), and its maps."""
+        is), and its maps.
+        """
         from lastiterate.data import Schema
         from lastiterate.planning.task import Task
         from lastiterate.release.linear_plans import AUTO, chosen
@@ -89,7 +93,10 @@ class Planning(Charged, Budgeted):
 @reports_errors
 @bundled
 def plan_command(asked: Planning) -> None:
-    """What train would do with such data, and why; --out writes the chosen run as JSON."""
+    """Show the plan that train would choose, and why.
+
+    ``--out`` writes the chosen run as JSON.
+    """
     from lastiterate.cli import show
     from lastiterate.planning.planner import consider
 

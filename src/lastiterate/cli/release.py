@@ -15,32 +15,25 @@ from lastiterate.errors import InputError
 
 # ``lastiterate export`` and ``sign``: a release in other people's forms, and under somebody's name.
 
-FORMS = (
-    "model-card (Hugging Face), registry (OpenDP), scai (in-toto), sacro, bibtex, cyclonedx, spdx; "
-    "evidence for "
-    "guidelines: nist (SP 800-226), edpb (Opinion 28/2024), w3c"
-)
-"""What ``report.exports.FORMATS`` holds, in words."""
-
 
 @app.command("export")
 @reports_errors
 def export_command(
     model: Annotated[Path, typer.Argument(metavar="MODEL_DIR", help="a folder that train wrote")],
-    form: Annotated[str, typer.Option("--format", help=FORMS)],
+    form: Annotated[
+        str,
+        typer.Option("--format", help="model-card, registry, cyclonedx, nist ...; list shows all"),
+    ],
     out: Out = None,
     audit: Annotated[
         Path | None,
-        typer.Option(
-            "--audit", help="what audit --json printed; default: audit.json in the folder"
-        ),
+        typer.Option("--audit", help="output of audit --json; by default audit.json of the folder"),
     ] = None,
     ledger: Annotated[
         Path | None, typer.Option("--ledger", help="the ledger that the model was charged to")
     ] = None,
 ) -> None:
-    """The release in other people's forms: cards, entries of registries, bills of materials,
-    evidence for guidelines.
+    """Write the release as a model card or in other formats.
 
     One file goes to standard output, or to --out; sacro writes a folder.
     """
@@ -92,19 +85,20 @@ def sign_command(
         Path,
         typer.Option(
             "--key",
-            help="a private key, PEM, elliptic curve; its password, if it has one, in "
-            "LASTITERATE_KEY_PASSWORD",
+            help="a private key (PEM, elliptic curve)",
         ),
     ],
     certificate: Annotated[
-        Path | None, typer.Option("--certificate", help="a certificate of the key")
+        Path | None, typer.Option("--certificate", help="the key's certificate")
     ] = None,
     chain: Annotated[
         list[Path] | None, typer.Option("--chain", help="certificates that vouch for it")
     ] = None,
 ) -> None:
-    """Sign a folder through model-signing, with a key of your own; verify --key finds any later
-    change."""
+    """Sign a model folder with your own key.
+
+    ``verify --key`` then finds any later change.
+    """
     from lastiterate.release.loading import sign
 
     where = sign(model, key=key, certificate=certificate, chain=chain or [])
@@ -127,22 +121,19 @@ def report_command(
     out: Out = None,
     audit: Annotated[
         Path | None,
-        typer.Option(
-            "--audit", help="what audit --json printed; default: audit.json in the folder"
-        ),
+        typer.Option("--audit", help="output of audit --json; by default audit.json of the folder"),
     ] = None,
     ledger: Annotated[
         Path | None,
-        typer.Option(
-            "--ledger", help="the ledger that the model was charged to: its line is quoted"
-        ),
+        typer.Option("--ledger", help="quote the model's line of this ledger"),
     ] = None,
     delta: Delta = 1e-5,
     trust_constants: Trust = False,
-    force: Annotated[bool, typer.Option("--force", help="replace a page that is there")] = False,
+    force: Annotated[bool, typer.Option("--force", help="replace an existing page")] = False,
 ) -> None:
-    """One offline HTML page about a release; exit code 1 when it does not verify, or an audit
-    refutes it.
+    """Write one offline HTML page about a release.
+
+    Exit code 1 if the release does not verify, or an audit refutes it.
 
     --delta and --trust-constants are for a run; a certificate has its own.
     """

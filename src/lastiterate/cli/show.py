@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 def trained_as_json(result: Released, where: str) -> dict[str, Any]:
     """A released model in short: its budget, what certifies it, scores on data that are public
     (``null`` where there are none), the run in a few numbers. The folder's ``certificate.json`` has
-    all of it."""
+    all of it.
+    """
     model, certificate, delta = result.model, result.model.certificate, result.model.delta
     best, run = certificate.best(delta), certificate.subject.run
     return {
@@ -108,7 +109,8 @@ def plans_as_json(choice: Choice, delta: float) -> dict[str, Any]:
 
 def predictions(header: list[str], rows: list[list[str]]) -> list[dict[str, Any]]:
     """One object per record: what stands beside it as text, the prediction as text or number, and
-    the probability of every class."""
+    the probability of every class.
+    """
     at = header.index("prediction")
     numbers = [place > at or place == at == len(header) - 1 for place in range(len(header))]
     return [
@@ -202,7 +204,8 @@ def measure(model: object) -> str:
 
 def _protected(run: Run | None, adjacency: str, unit: str = "") -> str:
     """Whom the numbers are about, and what is hidden of them; ``unit``: what a unit is called whose
-    rows are known."""
+    rows are known.
+    """
     rows = 1 if run is None else max(run.rows_per_unit, run.rows_per_record)
     if unit:
         whose = "one unit" if unit == UNNAMED else escape(f"one {unit}")
@@ -348,7 +351,8 @@ def plans(console: Console, choice: Choice, delta: float) -> None:
 
 def _plan_table(choice: Choice, shared: bool, classes: bool) -> Table:
     """A row for every plan, the chosen one first; with what the ledger is charged, and with scores
-    of classifiers."""
+    of classifiers.
+    """
     table = Table(title="plans considered", title_justify="left")
     means, ledger = (
         ("log loss", "accuracy") if classes else ("predicted",),

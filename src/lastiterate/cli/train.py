@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
 import typer
 
 from lastiterate import interrupts
-from lastiterate.accounting.comparison import ENTRIES
 from lastiterate.cli.app import (
     ALGORITHM_HELP,
-    FILES,
     FLAG_HELP,
     Calibrated,
     Header,
@@ -32,7 +30,6 @@ from lastiterate.cli.app import (
     reports_errors,
 )
 from lastiterate.errors import InputError
-from lastiterate.features.map_table import TABLE
 from lastiterate.ledger.store import Ledger
 from lastiterate.release import folder
 from lastiterate.release.ledger_charge import Charging, weights_hash
@@ -98,8 +95,7 @@ class Budgeted:
         int | None,
         typer.Option(
             "--n",
-            help="add-remove: the public number that stands for how many records "
-            "there are, which is private",
+            help="a public number in place of the private count (add-remove)",
         ),
     ] = None
 
@@ -119,9 +115,7 @@ class Charged:
 
     ledger: Annotated[
         Path | None,
-        typer.Option(
-            "--ledger", help="the ledger file that the release is charged to, once there is one"
-        ),
+        typer.Option("--ledger", help="the ledger to charge"),
     ] = None
     dataset: Annotated[
         str | None, typer.Option("--dataset", help="the data set's name in the ledger")
@@ -138,23 +132,19 @@ class Charged:
 class FromFile(Charged, Budgeted):
     """A file, what is public of it, and where its model goes."""
 
-    data: Annotated[
-        str, typer.Argument(help=f"{FILES}; or digits, breast_cancer, wine, iris, diabetes")
-    ]
+    data: Annotated[str, typer.Argument(help="a table or array file, or digits, wine, iris, ...")]
     schema: Annotated[
         Path | None,
         typer.Option(
             "--schema",
-            help="public facts: lastiterate schema FILE; by default the file's name with .toml",
+            help="a TOML file of public facts; by default DATA's name with .toml",
         ),
     ] = None
     features: Annotated[
         str,
         typer.Option(
             "--features",
-            help="public maps of single records: auto (by the kinds of "
-            f"columns, the records and the budget), plain, {', '.join(TABLE)}; or in the "
-            "run: sqrt (for counts, ReLU features), fourier (random cosines)",
+            help="map records by auto, plain, curves, words ...; list shows all",
         ),
     ] = "auto"
     header: Header = None
@@ -235,7 +225,8 @@ def saved(model: Fitted, where: Path) -> folder.Stored:
 
 def reported(stored: folder.Stored, model: Fitted, ledger: Ledger | None = None) -> None:
     """Write the report into a model's folder, with the line of the ledger that was charged; where
-    there is no space left for it the model is complete without."""
+    there is no space left for it the model is complete without.
+    """
     from lastiterate.report import page, subject
 
     place = stored.path
@@ -293,44 +284,45 @@ class Training(FromFile):
     ] = None
     test: Annotated[str | None, typer.Option("--test", help="a test file to score on")] = None
     test_is_public: Annotated[
-        bool, typer.Option("--test-is-public", help="scores may be shown")
+        bool, typer.Option("--test-is-public", help="the test file is public: show its scores")
     ] = False
     explain_plan: Annotated[
-        bool, typer.Option("--explain-plan", help="the plans considered, and why one won")
+        bool, typer.Option("--explain-plan", help="show the plans compared, and why one won")
     ] = False
     algorithm: Annotated[str, typer.Option("--algorithm", help=ALGORITHM_HELP)] = "automatic"
-    batch: Annotated[
-        str | None, typer.Option("--batch", help="batches of --algorithm: " + FLAG_HELP["batch"])
-    ] = None
+    batch: Annotated[str | None, typer.Option("--batch", help=FLAG_HELP["batch"])] = None
     prox: Annotated[
-        str | None, typer.Option("--prox", help="a penalty for --algorithm: " + FLAG_HELP["prox"])
+        str | None,
+        typer.Option(
+            "--prox", help="a penalty: l1:W, l2-squared:W, group-lasso:W ...; list shows all"
+        ),
     ] = None
     cap: Annotated[
         float | None, typer.Option("--cap", help="cap of --algorithm's loss on 1 - p_y")
     ] = None
     checkpoint: Annotated[
-        Path | None, typer.Option("--checkpoint", help="an encrypted file to go on from")
+        Path | None, typer.Option("--checkpoint", help="an encrypted file to resume from")
     ] = None
-    checkpoint_every: Annotated[float, typer.Option("--checkpoint-every", help="seconds")] = 60.0
+    checkpoint_every: Annotated[
+        float, typer.Option("--checkpoint-every", help="seconds between checkpoints")
+    ] = 60.0
     checkpoint_key: Annotated[
         Path | None,
         typer.Option(
             "--checkpoint-key",
-            help="a file of mode 0600 with 64 hexadecimal digits; or LASTITERATE_CHECKPOINT_KEY",
+            help="a file (mode 0600) that holds 64 hexadecimal digits",
         ),
     ] = None
     secure_noise: Annotated[
         bool,
-        typer.Option("--secure-noise", help="exact sums and exact noise; every step is charged"),
+        typer.Option("--secure-noise", help="use exact integer noise; every step is charged"),
     ] = False
     unit: Annotated[
-        str | None, typer.Option("--unit", help="the column that says which person a row is of")
+        str | None, typer.Option("--unit", help="the column that names the person of a row")
     ] = None
     rows_per_unit: Annotated[
         int,
-        typer.Option(
-            "--rows-per-unit", help="most rows of one unit that are used; a public number"
-        ),
+        typer.Option("--rows-per-unit", help="rows used of each person, at most (public)"),
     ] = 1
     purpose: Annotated[
         str | None, typer.Option("--purpose", help="what the model is for; shown in the report")
@@ -340,35 +332,28 @@ class Training(FromFile):
     ] = None
     statement: Annotated[
         Path | None,
-        typer.Option(
-            "--statement", help=f"a TOML file with the releaser's statement: {', '.join(ENTRIES)}"
-        ),
+        typer.Option("--statement", help="a TOML file with the releaser's statement"),
     ] = None
     stream: Annotated[
         bool,
         typer.Option(
             "--stream",
-            help="read the file piece by piece, also where its values would fit in memory",
+            help="read the file piece by piece, whatever its size",
         ),
     ] = False
     scratch: Annotated[
         Path | None,
         typer.Option(
             "--scratch",
-            help="a folder for encrypted scratch files without a "
-            "name, where a file is read piece by piece",
+            help="a folder for the encrypted temporary files of --stream",
         ),
     ] = None
-    devices: Annotated[
-        int, typer.Option("--devices", help="how many of JAX's devices share every batch")
-    ] = 1
+    devices: Annotated[int, typer.Option("--devices", help="devices that share every batch")] = 1
     report_accuracy: Annotated[
         float | None,
         typer.Option(
             "--report-accuracy",
-            help="show the accuracy on a tenth of "
-            "the records, held out, counted with noise; the part of the budget mu^2 it costs, such "
-            "as 0.05",
+            help="show a noisy held-out accuracy for this part of mu^2",
         ),
     ] = None
     calibrated: Calibrated = True
@@ -376,8 +361,7 @@ class Training(FromFile):
         str | None,
         typer.Option(
             "--class-weight",
-            help="public weights LABEL=WEIGHT,LABEL=WEIGHT "
-            "of the records of every class; only ratios matter",
+            help="public weights of classes: no=1,yes=5",
         ),
     ] = None
     threshold: Threshold = None
@@ -451,7 +435,7 @@ class Training(FromFile):
 @reports_errors
 @bundled
 def train_command(asked: Training) -> None:
-    """Train a model, certify it, write it to a folder."""
+    """Train a private model, certify it, write it to a folder."""
     from lastiterate.cli.show import measure
     from lastiterate.release import datafile
     from lastiterate.release import dataset as open_dataset
@@ -521,27 +505,30 @@ class Tuning(FromFile):
 
     epsilon: Annotated[
         float,
-        typer.Option("--epsilon", help="the budget of all candidates, scores and the release"),
+        typer.Option(
+            "--epsilon", help="the privacy budget of all candidates, scores and the release"
+        ),
     ]
     mean_runs: Annotated[
         float, typer.Option("--mean-runs", help="candidates trained on average")
     ] = 10.0
     runs: Annotated[
-        str, typer.Option("--runs", help="law of their number: logarithmic, geometric or poisson")
+        str,
+        typer.Option(
+            "--runs", help="distribution of their number: logarithmic, geometric, poisson"
+        ),
     ] = "logarithmic"
     row_norms: Annotated[
         str | None, typer.Option("--row-norms", help="candidates, such as 0.5,1,2")
     ] = None
     algorithms: Annotated[
-        str, typer.Option("--algorithms", help="candidates, by commas; " + ALGORITHM_HELP)
+        str, typer.Option("--algorithms", help="named algorithms to try, separated by commas")
     ] = "automatic"
     class_weight: Annotated[
         str | None,
         typer.Option(
             "--class-weight",
-            help="public weights LABEL=WEIGHT,LABEL=WEIGHT "
-            "that candidates are trained with; their scores count all answers "
-            "alike",
+            help="public weights of classes: no=1,yes=5 (scores ignore them)",
         ),
     ] = None
     time_budget: TimeBudget = 10.0
@@ -565,7 +552,9 @@ class Tuning(FromFile):
 @reports_errors
 @bundled
 def tune_command(asked: Tuning) -> None:
-    """Train a secret number of candidates, score them on held-out records, release the best one.
+    """Train several candidates and release the best one.
+
+    Train a secret number of candidates and score them on held-out records.
 
     What is shown while it runs says nothing: neither how many candidates there are, nor their
     scores.
