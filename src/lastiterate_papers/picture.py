@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from lastiterate.errors import InputError
 from lastiterate.report import STYLES, drawn_as, dressed
 from lastiterate_papers.item import Panel, Trace
 
@@ -37,12 +36,8 @@ def drawn(panels: Sequence[Panel], dpi: int = 100, most: int = 3) -> bytes:
 def arranged(panels: Sequence[Panel], most: int = 3) -> Any:
     """The figure of ``drawn``: no legend covers a line; panels whose legends are the same share
     one."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise InputError(
-            "papers", "needs matplotlib for its pictures", None, "pip install matplotlib"
-        ) from None
+    from matplotlib.figure import Figure
+
     across = min(most, max(1, len(panels)))
     down = math.ceil(max(1, len(panels)) / across)
     below = max([_lines(panel.traces, WIDTH)[0] for panel in panels], default=0)

@@ -305,7 +305,7 @@ def other_images(*places):
         ),
         (
             lambda: ImageNeighbours(IMAGES, other_images(2), LABELS, 5, 0),
-            "must be the one in which the neighbours differ",
+            "must be the one in which the data sets differ",
         ),
         (
             lambda: ImageNeighbours(IMAGES, other_images(2), LABELS, 2, 2),

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import lastiterate as li
-from lastiterate.audit import DataSet, Neighbours, audit, runner, worst_case
+from lastiterate.audit import DataSet, Neighbours, audit, trial_plan, worst_case
 from lastiterate.audit.attacks import choose_thresholds, count
 from lastiterate.audit.canaries import execute
 from lastiterate.audit.runner import Interrupted, certificate_of
@@ -194,20 +194,22 @@ def test_progress_tells_speed_and_time_left():
 
 def test_by_default_as_many_models_as_a_minute_holds(monkeypatch):
     monkeypatch.setattr(
-        runner, "rate", lambda run, neighbours, train, size: 20.0 if size == 64 else 10.0
+        trial_plan, "rate", lambda run, neighbours, train, size: 20.0 if size == 64 else 10.0
     )
-    assert runner.measured(SWAPPED, OTHER, quick, 1000, None) == (10.0, 16), (
+    assert trial_plan.measured(SWAPPED, OTHER, quick, 1000, None) == (10.0, 16), (
         "a batch of 64 would take longer than 2 s"
     )
-    monkeypatch.setattr(runner, "rate", lambda run, neighbours, train, size: 1e3 * min(size, 64))
-    assert runner.measured(SWAPPED, OTHER, quick, 1000, None) == (64e3, 64)
-    assert runner.measured(SWAPPED, OTHER, quick, 1000, 100) == (16e3, 16), "over soon"
-    assert (
-        runner.trials_for(1e-3) == 100
-        and runner.trials_for(44.0) == 1200
-        and runner.trials_for(1e9) == 50_000
+    monkeypatch.setattr(
+        trial_plan, "rate", lambda run, neighbours, train, size: 1e3 * min(size, 64)
     )
-    monkeypatch.setattr(runner, "rate", lambda run, neighbours, train, size: 10.0)
+    assert trial_plan.measured(SWAPPED, OTHER, quick, 1000, None) == (64e3, 64)
+    assert trial_plan.measured(SWAPPED, OTHER, quick, 1000, 100) == (16e3, 16), "over soon"
+    assert (
+        trial_plan.trials_for(1e-3) == 100
+        and trial_plan.trials_for(44.0) == 1200
+        and trial_plan.trials_for(1e9) == 50_000
+    )
+    monkeypatch.setattr(trial_plan, "rate", lambda run, neighbours, train, size: 10.0)
     assert audit(SWAPPED, seed=1, train=quick, attack="projection").trials == 270
     slow = audit(SWAPPED, seed=1, train=quick)
     assert (slow.trials, slow.pilot, slow.pairs) == (100, 100, 4), "there is time for few pairs"

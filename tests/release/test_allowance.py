@@ -144,7 +144,7 @@ def test_what_is_left_decides_where_little_is(tmp_path: Path) -> None:
 
 
 def test_a_resumed_release_is_planned_as_before_it_was_charged(tmp_path: Path) -> None:
-    from lastiterate.release.ledger_charge import Allowance
+    from lastiterate.release.allowance import Allowance
 
     ledger = made(tmp_path, "gaussian")
     first = ledger.reserve("a", Gdp(0.3), adjacency="zero-out", run="r" * 64, purpose="p")

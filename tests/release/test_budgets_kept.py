@@ -69,7 +69,10 @@ TRAININGS = {
         **BUDGET, row_norm=1.0, target_range=(0, 1), algorithm="noisy-gd", **paid
     ).fit(X, Y),
     "a search": lambda **paid: DPSearchCV(
-        DPLogisticRegression(**PLAIN), {"row_norm": [1.0]}, **BUDGET, **paid
+        DPLogisticRegression(row_norm=1.0, classes=[0, 1], calibrated=False),
+        {"run": [replace(RUN, n=240)]},
+        **BUDGET,
+        **paid,
     ).fit(X, Y),
     "forgetting": lambda **paid: li.forget(TRAINED, X, Y, remove=[1, 2], **BUDGET),
 }
@@ -153,7 +156,7 @@ def test_an_exact_calibration_and_the_command_are_refused_too(wrong):
 @pytest.mark.filterwarnings("ignore")
 def test_no_training_begins_above_its_budget(unnoticed, monkeypatch, way, tmp_path):
     ledger = Ledger(tmp_path / "ledger")
-    ledger.add("people", unit="row", adjacency="zero-out", filter=GaussianFilter.of(8.0, 1e-4))
+    ledger.add("people", unit="row", adjacency="zero-out", filter=GaussianFilter.of(60.0, 1e-4))
     with pytest.raises(InputError, match="epsilon is exceeded by what would run"):
         TRAININGS[way](**({} if way == "forgetting" else {"ledger": ledger}))
     assert ledger.total().releases == ()
@@ -205,7 +208,7 @@ def test_a_run_that_two_theorems_contradict_is_refused_before_the_charge(monkeyp
     false = replace(known, name="half", bound=lambda run: Gdp(known.bound(run).mu / 2))
     monkeypatch.setitem(theorem_module._REGISTERED, false.name, false)
     ledger = Ledger(tmp_path / "ledger")
-    ledger.add("people", unit="row", adjacency="zero-out", filter=GaussianFilter.of(8.0, 1e-4))
+    ledger.add("people", unit="row", adjacency="zero-out", filter=GaussianFilter.of(60.0, 1e-4))
     run = replace(RUN, steps=1, batching=li.FullBatch(), noise=li.NoiseMultiplier(3.0))
     with pytest.raises(li.NotCertified, match=r"half certifies .* quadratic-witness shows"):
         li.train(run, (X, Y), delta=1e-5, ledger=ledger)

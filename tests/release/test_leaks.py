@@ -27,8 +27,8 @@ from lastiterate.release import (
     datafile,
     dataset,
     folder,
-    ledger_charge,
     linear_model,
+    provenance,
 )
 from lastiterate.release.training_request import Budget, Order
 
@@ -408,13 +408,13 @@ def test_what_would_be_dumped_is_warned_about(monkeypatch: pytest.MonkeyPatch) -
     import resource
 
     monkeypatch.setattr(resource, "getrlimit", lambda which: (0, 0))
-    for name in (*ledger_charge.VARIABLES, "XLA_FLAGS"):
+    for name in (*provenance.VARIABLES, "XLA_FLAGS"):
         monkeypatch.delenv(name, raising=False)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        ledger_charge.warn_of_dumps()
+        provenance.warn_of_dumps()
     monkeypatch.setattr(resource, "getrlimit", lambda which: (10, 10))
     monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=/somewhere")
     monkeypatch.setenv("JAX_DUMP_IR_TO", "/somewhere")
     with pytest.warns(ExposureWarning, match="JAX_DUMP_IR_TO.*xla_dump_.*core dump"):
-        ledger_charge.warn_of_dumps()
+        provenance.warn_of_dumps()

@@ -317,7 +317,10 @@ def test_what_the_estimator_says_of_its_answers_and_rows_holds(tmp_path: Path) -
 
     def found(**said: object) -> DPSearchCV:
         one = DPLogisticRegression(row_norm=1.0, classes=(0, 1), algorithm="noisy-gd", **said)
-        return DPSearchCV(one, {"row_norm": [1.0, 2.0]}, epsilon=20.0, random_state=3).fit(x, y)
+        search = DPSearchCV(
+            one, {"row_norm": [1.0, 2.0]}, epsilon=20.0, mean_runs=2.0, random_state=3
+        )
+        return search.fit(x, y)
 
     for threshold, share in ((0.999, 0.999), ((1, 3), 0.25)):
         search = found(threshold=threshold, calibrated=False)

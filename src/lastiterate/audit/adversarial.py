@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,11 +13,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lastiterate.audit.canaries import is_replace_one
+from lastiterate.audit.canaries import check_one_record, is_replace_one
 from lastiterate.audit.networks import Many, fit_networks, trainer
 from lastiterate.audit.report import AuditReport, Judged, conclude
 from lastiterate.audit.runner import certificate_of
-from lastiterate.audit.scores import Progress, Results
+from lastiterate.audit.scores import Clock, Progress, Results
 from lastiterate.audit.statistics import require_statement
 from lastiterate.engine import seeded_keys
 from lastiterate.engine.parameters import Form
@@ -172,22 +171,8 @@ class ImageNeighbours:
                 "must have the same shape",
                 (self.without_record.shape, self.with_record.shape, self.labels.shape),
             )
-        differing = np.flatnonzero(
-            (self.without_record != self.with_record).reshape(len(self.labels), -1).any(axis=1)
-        )
-        if differing.size != 1:
-            raise InputError(
-                "neighbours",
-                f"must differ in one record, not in {differing.size}",
-                [int(place) for place in differing[:5]],
-                "neighbours differ in a single record",
-            )
-        if int(differing[0]) != self.record:
-            raise InputError(
-                "record",
-                f"must be the one in which the neighbours differ, {int(differing[0])}",
-                self.record,
-            )
+        moved = self.without_record != self.with_record
+        check_one_record(moved.reshape(len(self.labels), -1).any(axis=1), self.record)
         if self.adversarial == self.original:
             raise InputError(
                 "adversarial", "must be another class than the record's label", self.adversarial
@@ -451,11 +436,8 @@ def _features(
 
         return jax.vmap(one)(thetas)
 
-    keys, parts, clock = (
-        effort.keys(data_set),
-        list[np.ndarray](),
-        _Clock(data_set, effort, progress),
-    )
+    keys, parts, count = effort.keys(data_set), list[np.ndarray](), 0
+    clock = Clock(2 * len(keys), progress)
     with jax.enable_x64(True):
         trained = trainer(run, model.loss, model.params, (images, neighbours.labels), model.many)
         for begin in range(0, len(keys), effort.batch_models):
@@ -464,28 +446,11 @@ def _features(
             if values is None:
                 values = np.asarray(trained(part, checkpoints, look), np.float64)
                 kept.put(data_set, begin, values)
-                clock.trained(len(part))
+                count += len(part)
             parts.append(values)
-            clock.report(begin + len(part))
+            if count:
+                clock.report(data_set * len(keys) + begin + len(part), count)
     return np.concatenate(parts)
-
-
-class _Clock:
-    """Models per minute and time left, counting only models that were trained now."""
-
-    def __init__(self, data_set: int, effort: Effort, progress: Progress | None) -> None:
-        self._began, self._count, self._progress = time.perf_counter(), 0, progress
-        self._each = effort.pilot + effort.trials
-        self._before = data_set * self._each
-
-    def trained(self, models: int) -> None:
-        self._count += models
-
-    def report(self, done: int) -> None:
-        if self._progress is not None and self._count:
-            rate = self._count / max(time.perf_counter() - self._began, 1e-9)
-            done += self._before
-            self._progress(done, 2 * self._each, 60 * rate, (2 * self._each - done) / rate)
 
 
 def _digest(model: ImageModel, neighbours: ImageNeighbours) -> str:

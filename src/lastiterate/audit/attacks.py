@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +20,7 @@ from lastiterate.audit.learned_scores import (
     outside,
     sign_of_shift,
 )
-from lastiterate.audit.scores import Progress, in_batches
+from lastiterate.audit.scores import Clock, Progress, in_batches
 from lastiterate.audit.statistics import Counts, epsilon_lower
 from lastiterate.engine import Trainer, seeded_key
 from lastiterate.engine.linear_gradients import clip_rows, linear_loss
@@ -313,15 +312,13 @@ def scores(
         last_of(run, in_batches(run, data_set, Trainer(run).fit_many, keys, size))
         for data_set in both
     ]
-    began, verdicts = time.perf_counter(), (list[float](), list[float]())
+    clock, verdicts = Clock(2 * trials, progress), (list[float](), list[float]())
     for place, data_set in enumerate(both):
         for index in range(trials):
             interrupts.check()
             verdicts[place].append(_verdict(_release(run, data_set), known))
-            if progress is not None:
-                done = place * trials + index + 1
-                rate = done / max(time.perf_counter() - began, 1e-9)
-                progress(done, 2 * trials, 60 * rate, (2 * trials - done) / rate)
+            done = place * trials + index + 1
+            clock.report(done, done)
     return np.array(verdicts[0]), np.array(verdicts[1])
 
 

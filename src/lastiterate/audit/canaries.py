@@ -69,20 +69,25 @@ class Neighbours:
         moved = (one.features != two.features).any(axis=1) | (one.target != two.target)
         if two.absent is not None:
             moved[two.absent] = True
-        differing = np.flatnonzero(moved)
-        if differing.size != 1:
-            raise InputError(
-                "neighbours",
-                f"must differ in one record, not in {differing.size}",
-                [int(place) for place in differing[:5]],
-                "neighbours differ in a single record",
-            )
-        if int(differing[0]) != self.record:
-            raise InputError(
-                "record",
-                f"must be the one in which the data sets differ, {int(differing[0])}",
-                self.record,
-            )
+        check_one_record(moved, self.record)
+
+
+def check_one_record(moved: np.ndarray, record: int) -> None:
+    """Refuse data sets that do not differ in ``record`` alone; ``moved`` (n,): where they differ."""
+    differing = np.flatnonzero(moved)
+    if differing.size != 1:
+        raise InputError(
+            "neighbours",
+            f"must differ in one record, not in {differing.size}",
+            [int(place) for place in differing[:5]],
+            "neighbours differ in a single record",
+        )
+    if int(differing[0]) != record:
+        raise InputError(
+            "record",
+            f"must be the one in which the data sets differ, {int(differing[0])}",
+            record,
+        )
 
 
 def is_replace_one(run: Run) -> bool:

@@ -24,6 +24,7 @@ from lastiterate.audit.attacks import (
 from lastiterate.audit.canaries import Neighbours
 from lastiterate.audit.score_distributions import ScoreLaws
 from lastiterate.audit.statistics import EPSILONS, CombinedBounds, ceiling
+from lastiterate.audit.trial_plan import PAIRS
 from lastiterate.curves.curve import Curve
 from lastiterate.errors import InputError
 from lastiterate.markup import Markup, table, tag
@@ -440,8 +441,6 @@ def _source(certificate: Certificate, delta: float) -> str | None:
 
 CLEAR = 5.0
 """Standard errors of the pilot beyond which a contradiction is taken for one."""
-PAIRS = 2
-"""Pairs that models are spent on."""
 Pilots = tuple[np.ndarray, np.ndarray]
 """Models of one pair that are not counted, with the record and without."""
 

@@ -16,11 +16,10 @@ from lastiterate.accounting.exact_noise import ExactRun
 from lastiterate.accounting.unlearning import Unlearning
 from lastiterate.audit import attacks, conformance, end_to_end, learned_scores, networks
 from lastiterate.audit.attacks import PORTFOLIO, by_name
-from lastiterate.audit.canaries import Neighbours, Train, check_adjacency, execute, worst_case
+from lastiterate.audit.canaries import Neighbours, Train, check_adjacency, worst_case
 from lastiterate.audit.canary_families import families
 from lastiterate.audit.end_to_end import AT_ONCE, alone, audited_whole, one_by_one
 from lastiterate.audit.report import (
-    PAIRS,
     AuditReport,
     Claim,
     Judged,
@@ -33,8 +32,6 @@ from lastiterate.audit.score_distributions import described, on_devices
 from lastiterate.audit.scores import (
     Progress,
     Results,
-    TrialPlan,
-    batch_size,
     check_pure,
     collect,
     in_batches,
@@ -42,7 +39,8 @@ from lastiterate.audit.scores import (
     settings,
 )
 from lastiterate.audit.statistics import require_statement
-from lastiterate.engine import Trainer, seeded_keys
+from lastiterate.audit.trial_plan import TrialPlan, batch_size, planned
+from lastiterate.engine import Trainer
 from lastiterate.errors import InputError
 from lastiterate.release import folder, loading
 from lastiterate.release.linear_model import FittedLinear
@@ -106,135 +104,6 @@ def _words(value: object) -> str:
     if isinstance(value, tuple):
         return ", ".join(_words(part) for part in cast("tuple[object, ...]", value))
     return str(value) if isinstance(value, int | float | str) else type(value).__name__
-
-
-# How fast models are trained, measured on the audit's own made-up data, and how many of them a
-# minute holds.
-
-MINUTE = 60.0
-"""Seconds that an audit takes by default, about."""
-FEWEST, MOST_SECONDS = 100, 50_000
-"""Trials by default, at least and at most."""
-FIRST, GROWTH, GAIN = 16, 4, 1.15
-"""Models at once in the first measurement, the factor to the next, and how much faster that must be
-to go on: large batches save calls, small ones stay in the processor's cache."""
-LONG_ENOUGH, AT_MOST, SOON = 0.2, 2.0, 10.0
-"""Seconds after which a measurement counts; that a batch may take, so that progress is shown so
-often; that are soon over, so that another program is not worth its compilation."""
-
-
-def measured(
-    run: Run, neighbours: Neighbours, train: Train, most: int, models: int | None
-) -> tuple[float, int]:
-    """Models per second, and how many at once are trained fastest; at most ``most``. Compilation is
-    left out.
-
-    ``models``: how many there will be, if that is known; where they are done soon, nothing faster
-    is looked for. The keys are of no use to the audit: models that are counted take no part in what
-    is decided here.
-    """
-    size = min(FIRST, most)
-    best, kept = rate(run, neighbours, train, size), size
-    while (
-        size < most and GROWTH * size < best * AT_MOST and (models is None or models > SOON * best)
-    ):
-        size = min(GROWTH * size, most)
-        speed = rate(run, neighbours, train, size)
-        if speed < GAIN * best:
-            break
-        best, kept = speed, size
-    return best, kept
-
-
-def rate(run: Run, neighbours: Neighbours, train: Train, size: int) -> float:
-    """Models per second in batches of ``size``."""
-    keys = seeded_keys(0, size)
-    execute(run, neighbours.with_record, train, keys)  # compiled here
-    began, done = time.perf_counter(), 0
-    while time.perf_counter() - began < LONG_ENOUGH:
-        execute(run, neighbours.with_record, train, keys)
-        done += size
-    return done / (time.perf_counter() - began)
-
-
-def trials_for(speed: float) -> int:
-    """Trials of each data set, with their pilots, that ``MINUTE`` holds; two digits are enough."""
-    trials = min(max(MINUTE * speed / 2.2, FEWEST), MOST_SECONDS)
-    return int(float(f"{trials:.2g}"))
-
-
-# How many models an audit trains: pilots of every pair, those that count, and how many at once.
-
-PILOTS, COUNTED = 15.0, 30.0
-"""Seconds that pilots and the models that count may take by default, about, at the speed that is
-measured."""
-FEW, MANY, MOST_AT_ONCE = 200, 8000, 100_000
-"""Models per data set of a pilot, at least and at most, and models that count, at most, where many
-pairs are tried."""
-LEAST = 4
-"""Pairs that are tried even where models are slow."""
-WORK, SMALLEST, LARGEST = 2e8, 16, 4096
-"""Multiplications in one batch of models, about, and the models in it, at least and at most: one
-size for everything, because every size is compiled anew."""
-
-
-def planned(
-    run: Run,
-    pairs: tuple[Neighbours, ...],
-    train: Train,
-    trials: int | None,
-    batch_models: int | None,
-    seed: int,
-    most: int,
-) -> tuple[TrialPlan, tuple[Neighbours, ...]]:
-    """The plan, and the pairs that there is time for; ``most``: models at once, at most."""
-    if batch_models is not None and batch_models < 1:
-        raise InputError("batch_models", "must be a whole number >= 1", batch_models)
-    if len(pairs) == 1:
-        return _of_one(run, pairs[0], train, trials, batch_models, seed, most), pairs
-    if trials is not None:
-        pairs = pairs[:LEAST] if alone(run) or at_once(run, pairs[0]) < FEW else pairs
-        pilot = min(max(trials // 4, min(FEW, max(trials // 2, 50))), MANY)
-        size = min(most, pilot, at_once(run, pairs[0])) if batch_models is None else batch_models
-        return TrialPlan(trials, pilot, min(size, trials), seed), pairs
-    size = min(most, at_once(run, pairs[0])) if batch_models is None else batch_models
-    per_minute = rate(run, pairs[0], train, size)
-    pairs = pairs[: max(LEAST, int(per_minute * PILOTS / (2 * FEW)))]
-    pilot = int(min(max(per_minute * PILOTS / (2 * len(pairs)), FEW // 2), MANY))
-    count = int(min(max(per_minute * COUNTED / (2 * PAIRS), FEWEST), MOST_AT_ONCE))
-    return TrialPlan(int(float(f"{count:.2g}")), pilot, size, seed), pairs
-
-
-def at_once(run: Run, pair: Neighbours) -> int:
-    """Models in a batch: long runs on many records few, short ones many."""
-    records, width = pair.with_record.features.shape
-    each = (
-        run.steps
-        * min(records, run.batching.expected_batch(run.n))
-        * (width + 1)
-        * (run.loss.outputs or 1)
-    )
-    return int(min(max(WORK / each, SMALLEST), LARGEST))
-
-
-def _of_one(
-    run: Run,
-    pair: Neighbours,
-    train: Train,
-    trials: int | None,
-    batch_models: int | None,
-    seed: int,
-    most: int,
-) -> TrialPlan:
-    """One pair: a pilot of a tenth of the trials, at least 200 (or half of them) and at most 4,000."""
-    size = most if batch_models is None else batch_models
-    if trials is None:
-        rate, fastest = measured(run, pair, train, size, None)
-        trials, size = trials_for(rate), fastest if batch_models is None else size
-    pilot = min(max(trials // 10, min(200, max(trials // 2, 50))), 4000)
-    if batch_models is None:
-        size = min(size, max(pilot, trials // 10))
-    return TrialPlan(trials, pilot, min(size, trials), seed)
 
 
 # ``audit``: train many models on pairs of neighbouring data sets, attack them, and compare with the

@@ -17,9 +17,7 @@ from lastiterate import interrupts
 from lastiterate.atomic_files import SHARED, append_line, write_file
 from lastiterate.audit import learned_scores
 from lastiterate.audit.canaries import DataSet, Neighbours, Train, execute
-from lastiterate.engine import seeded_keys
-from lastiterate.engine.linear_gradients import AT_ONCE
-from lastiterate.engine.samplers import sampler_of
+from lastiterate.audit.trial_plan import TrialPlan
 from lastiterate.errors import InputError
 from lastiterate.run import serialization
 from lastiterate.run.methods import Descent
@@ -148,62 +146,6 @@ def _shifted(onto: np.ndarray, mass: np.ndarray, by: int, weight: float) -> None
 
 Progress = Callable[[int, int, float, float], None]
 """Called with models done, models in all, models per minute and seconds left."""
-MEMORY = 2**29
-"""Bytes that a batch of models may take, about, when its size is not given."""
-
-
-@dataclass(frozen=True)
-class TrialPlan:
-    """How many models, from which seed, in which batches; every data set has keys of its own, and
-    so has its pilot."""
-
-    trials: int
-    pilot: int
-    batch_models: int
-    seed: int
-    rate: float = 0.0  #: models per second, 0 where it was not measured
-
-    def keys(self, data_set: int, *, counted: bool) -> Any:
-        """One key per model. Spare ones at the end fill up batches, so that programs are compiled
-        for one size only."""
-        words = np.random.SeedSequence([self.seed, data_set, int(counted)]).generate_state(1)
-        count = (self.trials if counted else self.pilot) + self.batch_models
-        return seeded_keys(int(words[0]) & 0x7FFFFFFF, count)
-
-
-def batch_size(run: Run, width: int) -> int:
-    """Models whose training fits in ``MEMORY``, about: scores and residuals of a chunk, parameters,
-    a secret order."""
-    plan, k = sampler_of(run.batching, run.n, AT_ONCE).layout, run.loss.outputs or 1
-    numbers = 6 * k * (plan.rows + width + 1)
-    if run.release == "all":
-        numbers += run.steps * k * (width + 1)
-    if run.batching.drawn in ("once", "each pass"):
-        numbers += 2 * plan.slots * (width + 3)
-    return int(min(max(MEMORY // (8 * numbers), 16), 2**16))
-
-
-def require_pure(
-    run: Run, data_set: DataSet, train: Train, keys: np.ndarray, released: np.ndarray
-) -> None:
-    """Refuse a trainer that does not answer ``keys`` as it did before, when they were the first of
-    ``released``.
-
-    Batches of another size may round differently; other noise is far above the tolerance of 1e-6.
-    """
-    again = execute(run, data_set, train, keys)
-    if again.ndim < 2 or released.shape[1:] != again.shape[1:] or len(again) != len(keys):
-        raise InputError(
-            "train", "must return one model per key", again.shape, "as Trainer(run).fit_many does"
-        )
-    count = min(len(again), len(released))
-    if not np.allclose(released[:count], again[:count], rtol=1e-6, atol=1e-9, equal_nan=True):
-        raise InputError(
-            "train",
-            "is not a pure function of (data, key): the same keys gave two answers",
-            None,
-            "audit a trainer that takes all its randomness from the key",
-        )
 
 
 def settings(results: str | Path | None) -> dict[str, Any]:
@@ -322,9 +264,35 @@ def _released(run: Run, data_set: DataSet, train: Train, keys: np.ndarray) -> np
 def check_pure(
     run: Run, pair: Neighbours, train: Train, plan: TrialPlan, present: np.ndarray
 ) -> None:
-    """Refuse a trainer that answers the pilot's first keys in another way than it did."""
+    """Refuse a trainer that answers the pilot's first keys in another way than it did.
+
+    Batches of another size may round differently; other noise is far above the tolerance of 1e-6.
+    """
     keys = plan.keys(0, counted=False)[: plan.batch_models]  # a size that is compiled already
-    require_pure(run, pair.with_record, train, keys, present)
+    again = _released(run, pair.with_record, train, keys)[: len(present)]
+    before = present[: len(again)]
+    if again.shape != before.shape or not np.allclose(
+        before, again, rtol=1e-6, atol=1e-9, equal_nan=True
+    ):
+        raise InputError(
+            "train",
+            "is not a pure function of (data, key): the same keys gave two answers",
+            None,
+            "audit a trainer that takes all its randomness from the key",
+        )
+
+
+class Clock:
+    """Models per minute and time left, counting only models that were trained now."""
+
+    def __init__(self, total: int, progress: Progress | None) -> None:
+        self._began, self._total, self._progress = time.perf_counter(), total, progress
+
+    def report(self, done: int, trained: int) -> None:
+        """Say that so many models are ``done``, of which so many were ``trained`` now."""
+        if self._progress is not None:
+            rate = max(trained, 1) / max(time.perf_counter() - self._began, 1e-9)
+            self._progress(done, self._total, 60 * rate, (self._total - done) / rate)
 
 
 class Collected:
@@ -379,8 +347,7 @@ def _fill(
     results: Results,
     progress: Progress | None,
 ) -> None:
-    began, trained, done = time.perf_counter(), 0, 0
-    total = 2 * plan.trials * len(pairs)
+    clock, trained, done = Clock(2 * plan.trials * len(pairs), progress), 0, 0
     keys = {
         place: plan.keys(place, counted=True)
         for number in pairs
@@ -407,6 +374,4 @@ def _fill(
                 trained += size
             parts.append(values)
             done += size
-            if progress is not None:
-                rate = max(trained, 1) / max(time.perf_counter() - began, 1e-9)
-                progress(done, total, 60 * rate, (total - done) / rate)
+            clock.report(done, trained)

@@ -5,221 +5,27 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import math
-import os
 import secrets
 import shutil
 import warnings
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 from lastiterate import interrupts
-from lastiterate.accounting.calibration import calibrate
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.atomic_files import is_taken
-from lastiterate.curves.curve import BestOf, Curve
-from lastiterate.curves.gaussian import Gdp
-from lastiterate.curves.roots import first_within
-from lastiterate.errors import BudgetWarning, ExposureWarning, InputError, NotCertified, outside
+from lastiterate.errors import BudgetWarning, InputError, outside
 from lastiterate.ledger.database import Unreachable
-from lastiterate.ledger.filters import Charge, Filter
-from lastiterate.ledger.history import LineCheckpoints, Total, refusal
+from lastiterate.ledger.history import LineCheckpoints
 from lastiterate.ledger.store import Ledger
 from lastiterate.release import folder
-from lastiterate.run.batching import FullBatch
-from lastiterate.run.run import Run
-
-# What a ledger leaves for one more release, what a release would take of it, and what fits where
-# one does not.  A ledger's filter charges curves of one epsilon at one delta very differently: a
-# Gaussian mechanism costs its squared mu, what is known by a numerical profile or by Renyi
-# divergences alone may cost several times as much. So a plan is weighed with what it costs here.
-
-LARGEST_MU, LEAST_MU = 100.0, 1e-4
-"""Between them is what is looked for when a refusal says what would fit."""
-
-
-class Charged(Protocol):
-    """What a ledger can be charged for: a certificate, or a number that is released beside a model."""
-
-    @property
-    def adjacency(self) -> str: ...
-
-    def under(self, adjacency: str) -> Charged | None: ...
-
-    def curve(self) -> Curve: ...
-
-    def described(self) -> dict[str, Any]: ...
-
-
-@final
-@dataclass(frozen=True)
-class Allowance:
-    """A ledger's filter, what is left of each of its dimensions, in its units, and the ledger's
-    adjacency.
-
-    ``total``: whose budget it is. ``of_units``: whether what is charged protects all rows of a unit
-    together.
-    """
-
-    filter: Filter
-    left: tuple[int, ...]
-    adjacency: str
-    total: Total
-    of_units: bool = False
-
-    @classmethod
-    def of(cls, total: Total, token: str = "", *, of_units: bool = False) -> Allowance:
-        """What a data set's releases leave; with a ``token``, what those before that release left
-        to it."""
-        before = next(
-            (release.number for release in total.releases if release.token == token), None
-        )
-        spent = [0] * len(total.filter.budget)
-        for release in total.releases:
-            if release.state != "cancelled" and (before is None or release.number < before):
-                spent = [a + b for a, b in zip(spent, release.charge.costs, strict=True)]
-        left = tuple(
-            max(0, budget - used) for budget, used in zip(total.filter.budget, spent, strict=True)
-        )
-        return cls(total.filter, left, total.adjacency, total, of_units)
-
-    def size_for(self, charged: Charged) -> int:
-        """For how many groups of the rows that a release protects the ledger is charged: those of
-        one unit."""
-        return self.total.groups(None if self.of_units else protected_rows(charged))
-
-    def curve(self, charged: Charged) -> Curve:
-        """What a release is charged: everything that certifies it, under the ledger's adjacency and
-        for its unit."""
-        return charged_curve(charged, self.adjacency, self.size_for(charged))
-
-    def share(self, charged: Charged) -> float:
-        """The part of the whole budget that a release takes, of the dimension that it takes most
-        of; infinite where the filter does not charge its curve."""
-        charge = self._charge(charged)
-        return math.inf if charge is None else self._share(charge)
-
-    def fits(self, charged: Charged) -> bool:
-        """Whether what is left pays for a release."""
-        return self._fits(self._charge(charged))
-
-    def check(self, charged: Charged, delta: float, total: Total) -> None:
-        """Refuse a release that does not fit, and say what would."""
-        charge = self._charge(charged)
-        if not self._fits(charge):
-            raise refusal(total, charge, self._remedy(charged, delta))
-
-    def _charge(self, charged: Charged) -> Charge | None:
-        curve = self.curve(charged)
-        with suppress(InputError):
-            return self.filter.charge(curve)
-        return None
-
-    def _share(self, charge: Charge) -> float:
-        pairs = zip(charge.costs, self.filter.budget, strict=True)
-        return max(cost / budget if budget else math.inf for cost, budget in pairs if cost)
-
-    def _fits(self, charge: Charge | None) -> bool:
-        return charge is not None and all(
-            cost <= left for cost, left in zip(charge.costs, self.left, strict=True)
-        )
-
-    def _remedy(self, charged: Charged, delta: float) -> str:
-        """Full batches where they fit, and otherwise the largest epsilon of a Gaussian mechanism
-        that does."""
-        for full in _in_full_batches(charged, delta):
-            if self.fits(full):
-                return (
-                    f"full batches (batching=FullBatch()) of the same epsilon at delta {delta:g} "
-                    f"fit, they need "
-                    f"{100 * self.share(full):.3g}%; no record was read, and nothing was charged"
-                )
-        most = Gdp(self._largest_mu()).epsilon(delta)
-        if most < 1e-3:
-            return "the budget is used up: no record was read, and nothing was charged"
-        return (
-            "a Gaussian mechanism (full batches, charged by composition) fits with epsilon up to "
-            f"{_down(most)} at "
-            f"delta {delta:g}; no record was read, and nothing was charged"
-        )
-
-    def _largest_mu(self) -> float:
-        """Of a Gaussian mechanism that fits, the largest to a thousandth; below ``LEAST_MU`` where
-        hardly one does."""
-
-        def needed(inverse: float) -> float:
-            pairs = zip(self.filter.charge(Gdp(1 / inverse)).costs, self.left, strict=True)
-            return max(cost / left if left else math.inf for cost, left in pairs if cost)
-
-        low = high = 1 / LARGEST_MU
-        while needed(high) > 1 and high < 1 / LEAST_MU:
-            low, high = high, 4 * high
-        return 1 / first_within(needed, 1.0, low, high, 1e-3)
-
-
-def _in_full_batches(charged: Charged, delta: float) -> Iterator[Certificate]:
-    """The run of a certificate in full batches, calibrated to the same epsilon, where it has other
-    batches."""
-    if (
-        isinstance(charged, Certificate)
-        and charged.verdicts
-        and type(charged.run.batching) is not FullBatch
-    ):
-        with suppress(InputError, NotCertified):
-            yield calibrate(
-                replace(charged.run, batching=FullBatch()),
-                epsilon=charged.epsilon(delta),
-                delta=delta,
-                at_least=charged.at_least,
-            )
-
-
-def _down(value: float) -> str:
-    """Three digits that do not exceed ``value``."""
-    step = 10.0 ** (math.floor(math.log10(value)) - 2)
-    return f"{math.floor(value / step) * step:.3g}"
-
-
-def protected_rows(charged: Charged) -> int | None:
-    """The rows of one unit that a release protects together, by its description; ``None`` where
-    these are all."""
-    run = charged.subject.run if isinstance(charged, Certificate) else getattr(charged, "run", None)
-    if not isinstance(run, Run):
-        return 1
-    return None if run.rows_per_record > 1 else run.rows_per_unit
-
-
-def charged_curve(charged: Charged, adjacency: str, size: int = 1) -> Curve:
-    """Everything that certifies a release, as one curve under the ledger's adjacency, for a group
-    of ``size`` units."""
-    under = charged.under(adjacency)
-    if under is None:
-        raise InputError(
-            "adjacency",
-            f"must be the ledger's, {adjacency}",
-            charged.adjacency,
-            "the constants of this run cannot be converted",
-        )
-    if size == 1:
-        return under.curve()
-    curves = under.subject.for_groups if isinstance(under, Certificate) else (under.curve(),)
-    if not curves:
-        raise InputError(
-            "unit",
-            "must be given: nothing says what this release costs for several rows together",
-            None,
-            "train one plan and say whose a row is (unit=), or charge a ledger per row; nothing "
-            "was "
-            "charged",
-        )
-    return BestOf(tuple(curve.group(size) for curve in curves))
-
+from lastiterate.release.allowance import Allowance, Charged
 
 # Who pays for a release, and where its state is kept on the way: the ledger and the checkpoint of
 # one fit.  The order matters. A release is charged, and said to have touched records, before one is
@@ -639,50 +445,3 @@ def described_hash(charged: Charged) -> str:
 def hash_of(description: dict[str, Any]) -> str:
     """SHA-256 of the canonical JSON of a description."""
     return hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()
-
-
-# What the process around a fit would write to disk: core dumps, and the compiler's debugging
-# output.
-
-FLAGS = ("xla_dump_", "xla_hlo_profile", "xla_cpu_emit_", "xla_gpu_dump")
-"""Compiler flags in ``XLA_FLAGS`` that write files."""
-VARIABLES = (
-    "JAX_DUMP_IR_TO",
-    "JAX_DEBUG_LOG_MODULES",
-    "JAX_LOG_COMPILES",
-    "JAX_TRACEBACK_IN_LOCATIONS_LIMIT",
-)
-"""Variables that make JAX log or write what it compiles; shapes and programs, and constants of the
-caller's loss."""
-
-
-def exposures() -> tuple[str, ...]:
-    """What is set that would write memory or programs to disk, in words."""
-    risks = [
-        f"{name} is set"
-        for name in VARIABLES
-        if os.environ.get(name, "0").lower() not in ("", "0", "false")
-    ]
-    risks += [
-        f"XLA_FLAGS holds {flag}" for flag in FLAGS if flag in os.environ.get("XLA_FLAGS", "")
-    ]
-    try:
-        import resource
-
-        if resource.getrlimit(resource.RLIMIT_CORE)[0] != 0:
-            risks.append("a crash writes a core dump (ulimit -c 0 prevents it)")
-    except ImportError:  # Windows has no such limit
-        pass
-    return tuple(risks)
-
-
-def warn_of_dumps() -> None:
-    """Warn where hidden parameters, gradients or records could reach a disk without anybody writing
-    them."""
-    risks = exposures()
-    if risks:
-        warnings.warn(
-            "hidden state could be written to disk: " + "; ".join(risks),
-            ExposureWarning,
-            stacklevel=2,
-        )

@@ -9,8 +9,8 @@ from lastiterate.accounting.calibration import check_within
 from lastiterate.accounting.tail_truncation import support_caveats
 from lastiterate.errors import InputError
 from lastiterate.release import composition_reminder
-from lastiterate.release.ledger_charge import warn_of_dumps
 from lastiterate.release.model_kinds import Kind
+from lastiterate.release.provenance import warn_of_dumps
 from lastiterate.release.released_model import Fitted
 from lastiterate.release.training_request import Order, Unread, is_source
 from lastiterate.release.units import check_units

@@ -18,7 +18,8 @@ from lastiterate.planning.plan_request import Asked
 from lastiterate.planning.planner import TIME_BUDGET, Choice
 from lastiterate.planning.presets import ALGORITHMS, described
 from lastiterate.planning.task import Task, automatic_delta
-from lastiterate.release.ledger_charge import Charged, Charging
+from lastiterate.release.allowance import Charged
+from lastiterate.release.ledger_charge import Charging
 from lastiterate.release.predictions import Answers
 from lastiterate.release.units import UnitLoss, Units
 from lastiterate.run.adjacency import ADJACENCIES, keeps_places

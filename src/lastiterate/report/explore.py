@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import math
 from contextlib import suppress
@@ -20,7 +18,7 @@ from lastiterate.curves.curve import check_delta
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.markup import Markup, tag
 from lastiterate.report.figures import steps, tradeoff
-from lastiterate.report.page import part
+from lastiterate.report.page import part, source_hash
 from lastiterate.report.subject import Subject
 from lastiterate.run import serialization
 from lastiterate.run.batching import Batching
@@ -274,8 +272,8 @@ def page() -> str:
         id="content",
     )
     rules = (
-        f"default-src 'none'; connect-src 'self'; script-src {_hash('explore.js')}; style-src "
-        f"{_hash('page.css')}; "
+        f"default-src 'none'; connect-src 'self'; script-src {source_hash('explore.js')}; style-src "
+        f"{source_hash('page.css')}; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
     head = tag(
@@ -291,13 +289,7 @@ def page() -> str:
     return f"{rules}\n<!DOCTYPE html>\n{html}\n"
 
 
-def _hash(name: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(part(name).encode()).digest()).decode()}'"
-
-
 def _slider(name: str, label: str, low: float, high: float) -> Markup:
-    from math import log10
-
     value = DEFAULT[name]
     return tag(
         "p",
@@ -309,7 +301,7 @@ def _slider(name: str, label: str, low: float, high: float) -> Markup:
             min=low,
             max=high,
             step=0.001,
-            value=f"{log10(value):.3f}",
+            value=f"{math.log10(value):.3f}",
             data_mirror=name,
             data_log="1",
             aria_label=f"{label}, logarithmic",

@@ -77,7 +77,7 @@ def page(subject: Subject) -> str:
 
 def _head(title: str) -> Markup:
     rules = (
-        f"default-src 'none'; script-src {_hash('page.js')}; style-src {_hash('page.css')}; "
+        f"default-src 'none'; script-src {source_hash('page.js')}; style-src {source_hash('page.css')}; "
         f"img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
@@ -92,7 +92,7 @@ def _head(title: str) -> Markup:
     )
 
 
-def _hash(name: str) -> str:
+def source_hash(name: str) -> str:
     digest = hashlib.sha256(part(name).encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 

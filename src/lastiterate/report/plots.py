@@ -31,11 +31,9 @@ ones can be seen."""
 
 
 def figure_for(path: Path) -> tuple[Any, Any]:
-    """A figure and its axes without a display; matplotlib is an extra."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise InputError("plot", "needs matplotlib", None, "pip install matplotlib") from None
+    """A figure and its axes without a display."""
+    from matplotlib.figure import Figure
+
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise InputError("plot", "must end in .png, .svg or .pdf", path.name)
     if not path.parent.is_dir():

@@ -1,0 +1,204 @@
+"""What a ledger leaves for one more release, what a release takes of it, and what fits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, final
+
+from lastiterate.accounting.calibration import calibrate
+from lastiterate.accounting.certificate import Certificate
+from lastiterate.curves.curve import BestOf, Curve
+from lastiterate.curves.gaussian import Gdp
+from lastiterate.curves.roots import first_within
+from lastiterate.errors import InputError, NotCertified
+from lastiterate.ledger.filters import Charge, Filter
+from lastiterate.ledger.history import Total, refusal
+from lastiterate.run.batching import FullBatch
+from lastiterate.run.run import Run
+
+# A filter charges curves of one epsilon at one delta very differently: a Gaussian mechanism costs
+# its squared mu, a numerical profile or Renyi divergences may cost several times as much. So a plan
+# is compared with others by what it costs here.
+
+LARGEST_MU, LEAST_MU = 100.0, 1e-4
+"""Between them is what is looked for when a refusal says what would fit."""
+
+
+class Charged(Protocol):
+    """What a ledger can be charged for: a certificate, or a number that is released beside a model."""
+
+    @property
+    def adjacency(self) -> str: ...
+
+    def under(self, adjacency: str) -> Charged | None: ...
+
+    def curve(self) -> Curve: ...
+
+    def described(self) -> dict[str, Any]: ...
+
+
+@final
+@dataclass(frozen=True)
+class Allowance:
+    """A ledger's filter, what is left of each of its dimensions, in its units, and the ledger's
+    adjacency.
+
+    ``total``: whose budget it is. ``of_units``: whether what is charged protects all rows of a unit
+    together.
+    """
+
+    filter: Filter
+    left: tuple[int, ...]
+    adjacency: str
+    total: Total
+    of_units: bool = False
+
+    @classmethod
+    def of(cls, total: Total, token: str = "", *, of_units: bool = False) -> Allowance:
+        """What a data set's releases leave; with a ``token``, what those before that release left
+        to it."""
+        before = next(
+            (release.number for release in total.releases if release.token == token), None
+        )
+        spent = [0] * len(total.filter.budget)
+        for release in total.releases:
+            if release.state != "cancelled" and (before is None or release.number < before):
+                spent = [a + b for a, b in zip(spent, release.charge.costs, strict=True)]
+        left = tuple(
+            max(0, budget - used) for budget, used in zip(total.filter.budget, spent, strict=True)
+        )
+        return cls(total.filter, left, total.adjacency, total, of_units)
+
+    def size_for(self, charged: Charged) -> int:
+        """For how many groups of the rows that a release protects the ledger is charged: those of
+        one unit."""
+        return self.total.groups(None if self.of_units else protected_rows(charged))
+
+    def curve(self, charged: Charged) -> Curve:
+        """What a release is charged: everything that certifies it, under the ledger's adjacency and
+        for its unit."""
+        return charged_curve(charged, self.adjacency, self.size_for(charged))
+
+    def share(self, charged: Charged) -> float:
+        """The part of the whole budget that a release takes, of the dimension that it takes most
+        of; infinite where the filter does not charge its curve."""
+        charge = self._charge(charged)
+        return math.inf if charge is None else self._share(charge)
+
+    def fits(self, charged: Charged) -> bool:
+        """Whether what is left pays for a release."""
+        return self._fits(self._charge(charged))
+
+    def check(self, charged: Charged, delta: float, total: Total) -> None:
+        """Refuse a release that does not fit, and say what would."""
+        charge = self._charge(charged)
+        if not self._fits(charge):
+            raise refusal(total, charge, self._remedy(charged, delta))
+
+    def _charge(self, charged: Charged) -> Charge | None:
+        curve = self.curve(charged)
+        with suppress(InputError):
+            return self.filter.charge(curve)
+        return None
+
+    def _share(self, charge: Charge) -> float:
+        pairs = zip(charge.costs, self.filter.budget, strict=True)
+        return max(cost / budget if budget else math.inf for cost, budget in pairs if cost)
+
+    def _fits(self, charge: Charge | None) -> bool:
+        return charge is not None and all(
+            cost <= left for cost, left in zip(charge.costs, self.left, strict=True)
+        )
+
+    def _remedy(self, charged: Charged, delta: float) -> str:
+        """Full batches where they fit, and otherwise the largest epsilon of a Gaussian mechanism
+        that does."""
+        for full in _in_full_batches(charged, delta):
+            if self.fits(full):
+                return (
+                    f"full batches (batching=FullBatch()) of the same epsilon at delta {delta:g} "
+                    f"fit, they need "
+                    f"{100 * self.share(full):.3g}%; no record was read, and nothing was charged"
+                )
+        most = Gdp(self._largest_mu()).epsilon(delta)
+        if most < 1e-3:
+            return "the budget is used up: no record was read, and nothing was charged"
+        return (
+            "a Gaussian mechanism (full batches, charged by composition) fits with epsilon up to "
+            f"{_down(most)} at "
+            f"delta {delta:g}; no record was read, and nothing was charged"
+        )
+
+    def _largest_mu(self) -> float:
+        """Of a Gaussian mechanism that fits, the largest to a thousandth; below ``LEAST_MU`` where
+        hardly one does."""
+
+        def needed(inverse: float) -> float:
+            pairs = zip(self.filter.charge(Gdp(1 / inverse)).costs, self.left, strict=True)
+            return max(cost / left if left else math.inf for cost, left in pairs if cost)
+
+        low = high = 1 / LARGEST_MU
+        while needed(high) > 1 and high < 1 / LEAST_MU:
+            low, high = high, 4 * high
+        return 1 / first_within(needed, 1.0, low, high, 1e-3)
+
+
+def _in_full_batches(charged: Charged, delta: float) -> Iterator[Certificate]:
+    """The run of a certificate in full batches, calibrated to the same epsilon, where it has other
+    batches."""
+    if (
+        isinstance(charged, Certificate)
+        and charged.verdicts
+        and type(charged.run.batching) is not FullBatch
+    ):
+        with suppress(InputError, NotCertified):
+            yield calibrate(
+                replace(charged.run, batching=FullBatch()),
+                epsilon=charged.epsilon(delta),
+                delta=delta,
+                at_least=charged.at_least,
+            )
+
+
+def _down(value: float) -> str:
+    """Three digits that do not exceed ``value``."""
+    step = 10.0 ** (math.floor(math.log10(value)) - 2)
+    return f"{math.floor(value / step) * step:.3g}"
+
+
+def protected_rows(charged: Charged) -> int | None:
+    """The rows of one unit that a release protects together, by its description; ``None`` where
+    these are all."""
+    run = charged.subject.run if isinstance(charged, Certificate) else getattr(charged, "run", None)
+    if not isinstance(run, Run):
+        return 1
+    return None if run.rows_per_record > 1 else run.rows_per_unit
+
+
+def charged_curve(charged: Charged, adjacency: str, size: int = 1) -> Curve:
+    """Everything that certifies a release, as one curve under the ledger's adjacency, for a group
+    of ``size`` units."""
+    under = charged.under(adjacency)
+    if under is None:
+        raise InputError(
+            "adjacency",
+            f"must be the ledger's, {adjacency}",
+            charged.adjacency,
+            "the constants of this run cannot be converted",
+        )
+    if size == 1:
+        return under.curve()
+    curves = under.subject.for_groups if isinstance(under, Certificate) else (under.curve(),)
+    if not curves:
+        raise InputError(
+            "unit",
+            "must be given: nothing says what this release costs for several rows together",
+            None,
+            "train one plan and say whose a row is (unit=), or charge a ledger per row; nothing "
+            "was "
+            "charged",
+        )
+    return BestOf(tuple(curve.group(size) for curve in curves))
