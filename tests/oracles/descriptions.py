@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import lastiterate as li
 from lastiterate.run import domains, penalties
+from lastiterate.run.batching import Batching
 from lastiterate.run.counts import NoisyCount, NoisyGroups
 from lastiterate.run.preprocessing import (
     CosineFeatures,
@@ -38,14 +39,7 @@ PARTS: dict[type, Any] = {
         li.ExponentialAverage(0.9),
         li.PerturbedMinimiser(6),
         li.VarianceReduced(3, 1.5),
-        li.FullBatch(),
-        li.Cyclic(30),
-        li.Permuted(30),
-        li.Reshuffled(30),
-        li.FixedSize(10),
-        li.BallsInBins(7),
-        li.RandomAllocation(7),
-        li.Poisson(0.1),
+        *(kind.of_size(100, 10) for kind in get_args(Batching)),
         domains.Everywhere(),
         domains.Ball(2.0),
         domains.Box(-1.0, 1.0, 4),
