@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate.analysis.shifts import allowance, best_restart, constant_mus, optimal_mu
-from lastiterate.analysis.step_map import StepMap, shrinkage, step_map
+from lastiterate.analysis.step_map import StepMap, known_map, shrinkage
 from lastiterate.run.batching import Batching
-from lastiterate.run.facts import known
+from lastiterate.run.facts import needed
 from lastiterate.run.run import Run
 from lastiterate.run.validation import Array
 
@@ -226,8 +226,7 @@ def place_mus(run: Run, shares: tuple[float, float] | None = None) -> Array:
     ``shares``: the fewest and the most records of every batch over the divisor, if not what the run
     can have at worst.
     """
-    curvature, sensitivity = step_map(run, shares), known(run.facts(), "sensitivity")
-    assert curvature is not None and sensitivity is not None
+    curvature, sensitivity = known_map(run, shares), needed(run.facts(), "sensitivity")
     delta, diameter = sensitivity.value / run.divisor, run.domain.diameter()
     full = full_map(run) if shares is None else curvature
     if run.constant:
@@ -255,9 +254,7 @@ def place_mus(run: Run, shares: tuple[float, float] | None = None) -> Array:
 def full_map(run: Run) -> StepMap:
     """Return what is known about the map of a full block; of shorter ones ``step_map(run)`` is."""
     cut = run.batching.block_sizes(run.n) is not None
-    curvature = step_map(run, (1.0, 1.0) if cut else None)
-    assert curvature is not None
-    return curvature
+    return known_map(run, (1.0, 1.0) if cut else None)
 
 
 def short_steps(batching: Batching, n: int, steps: int) -> NDArray[np.bool_]:
@@ -269,8 +266,7 @@ def short_steps(batching: Batching, n: int, steps: int) -> NDArray[np.bool_]:
 
 def block_constants(run: Run) -> Array:
     """The Lipschitz constant of every step, its proximal map included; shape (steps,)."""
-    short, c = step_map(run), full_map(run).lipschitz_each(run.step_sizes)
-    assert short is not None
+    short, c = known_map(run), full_map(run).lipschitz_each(run.step_sizes)
     at = short_steps(run.batching, run.n, run.steps)
     c[at] = short.lipschitz_each(run.step_sizes[at])
     return c * shrinkage(run, run.step_sizes)

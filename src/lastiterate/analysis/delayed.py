@@ -21,7 +21,7 @@ from lastiterate.curves.delayed_shifts import (
     shift_law,
 )
 from lastiterate.curves.gaussian import Gdp, GdpMixture
-from lastiterate.run.facts import known
+from lastiterate.run.facts import needed
 from lastiterate.run.run import Run
 from lastiterate.run.validation import Array
 
@@ -47,8 +47,7 @@ REPRESENTATIVES = 12
 
 def delayed(run: Run) -> Curve:
     """The best draw_intervals for several probabilities that batches are of unusual size."""
-    rate = run.batching.inclusion_probability(run.n)
-    assert rate is not None
+    rate = run.sampling_rate
     return best_of_failures(
         run, rate, 1, lambda steps: sized(draw_intervals(steps, rate), draw_interval_counts)
     )
@@ -60,8 +59,7 @@ def best_of_failures(
     """``best`` of the last steps, and draw_interval_counts its squared mu, for several
     probabilities that batches, which hold another record with probability ``chance``, are of
     unusual size; ``every``: steps of a pass that is followed as a whole."""
-    sensitivity = known(run.facts(), "sensitivity")
-    assert sensitivity is not None
+    sensitivity = needed(run.facts(), "sensitivity")
     if sensitivity.value == 0 or run.steps > LONGEST:
         return Gdp(0.0 if sensitivity.value == 0 else math.inf)
     kept: list[tuple[float, Curve]] = []
@@ -263,8 +261,7 @@ were known."""
 def averaged(run: Run) -> Curve:
     """The best of a few draw_intervals of intervals for a run whose steps draw ``run.divisor``
     records each."""
-    rate, sensitivity = run.batching.inclusion_probability(run.n), known(run.facts(), "sensitivity")
-    assert rate is not None and sensitivity is not None
+    rate, sensitivity = run.sampling_rate, needed(run.facts(), "sensitivity")
     if sensitivity.value == 0 or run.steps > LONGEST:
         return Gdp(0.0 if sensitivity.value == 0 else math.inf)
     steps = last_steps(run, rate, 0.0, 1, ((run.divisor - 1) / run.divisor, 1.0))

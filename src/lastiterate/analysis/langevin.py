@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from lastiterate.curves.renyi import Rdp
-from lastiterate.run.facts import known
+from lastiterate.run.facts import needed
 from lastiterate.run.noise import Correlated
 from lastiterate.run.run import Run
 from lastiterate.run.validation import Array
@@ -25,8 +25,7 @@ decay)."""
 
 def squared_ratio(run: Run) -> float:
     """S_g^2 / (sigma^2 n^2), with noise."""
-    sensitivity = known(run.facts(), "sensitivity")
-    assert sensitivity is not None
+    sensitivity = needed(run.facts(), "sensitivity")
     return (sensitivity.value / run.n) ** 2 / run.temperature
 
 
@@ -104,6 +103,5 @@ def lsi(run: Run, constant: float) -> Rdp:
 
 def strongly_convex_slope(run: Run) -> Rdp:
     """alpha S^2 / (lambda sigma^2 n^2) (1 - exp(-lambda sum eta_k / 2)), S = 2 L in the paper."""
-    strong = known(run.facts(), "strong")
-    assert strong is not None
+    strong = needed(run.facts(), "strong")
     return linear(squared_ratio(run) / strong.value * decay(strong.value * run.total_time / 2))

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from lastiterate.analysis.secret_blocks import usual_counts
-from lastiterate.analysis.step_map import step_map
+from lastiterate.analysis.step_map import known_map
 from lastiterate.curves.allocation import AllocationPld
 from lastiterate.curves.curve import BestOf, Curve, WithFailure
 from lastiterate.curves.fixed_size import FixedSizeSteps
@@ -20,7 +20,7 @@ from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.pld import Pld
 from lastiterate.curves.subsampled import merged
 from lastiterate.run.adjacency import records_moved
-from lastiterate.run.facts import known
+from lastiterate.run.facts import needed
 from lastiterate.run.run import Run
 from lastiterate.run.validation import Array
 
@@ -144,13 +144,11 @@ def last_steps(
 ) -> Followed:
     """The last steps, whole passes of ``every`` and the rest, if the loads of all batches are usual
     (or ``shares``)."""
-    sensitivity = known(run.facts(), "sensitivity")
-    assert sensitivity is not None
+    sensitivity = needed(run.facts(), "sensitivity")
     if shares is None:
         fewest, most = usual_counts(run.n - 1, chance, failure, -(-run.steps // every) * every)
         shares = fewest / run.divisor, most / run.divisor
-    curvature = step_map(run, shares)
-    assert curvature is not None
+    curvature = known_map(run, shares)
     skipped = max(0, run.steps - LONGEST) // every * every
     eta, std, unit = (
         run.step_sizes[skipped:],
@@ -363,16 +361,14 @@ def levels(run: Run, first: int = 0, share: float = 1.0) -> tuple[tuple[float, i
 
 
 def _unit(run: Run, share: float) -> float | None:
-    sensitivity = known(run.facts(), "sensitivity")
-    assert sensitivity is not None
+    sensitivity = needed(run.facts(), "sensitivity")
     return run.divisor / sensitivity.value * math.sqrt(share) if sensitivity.value else None
 
 
 def poisson_steps(run: Run, first: int = 0, share: float = 1.0, mu: float = 0.0) -> Curve:
     """Steps ``first`` .. T - 1 of Poisson batches with the share ``share`` of the noise variance,
     and a mechanism ``mu``."""
-    noises, rate = levels(run, first, share), run.batching.inclusion_probability(run.n)
-    assert rate is not None
+    noises, rate = levels(run, first, share), run.sampling_rate
     if noises is None:
         return Gdp(mu)
     return Pld(rate, tuple(z for z, _ in noises), tuple(count for _, count in noises), mu=mu)
@@ -416,8 +412,7 @@ UP = 1 + 2.0**-40
 
 def restarted_subsets(run: Run) -> Curve:
     """The best restarts of a run whose steps draw ``run.divisor`` records each without replacement."""
-    rate, factor = run.batching.inclusion_probability(run.n), lengthened(run)
-    assert rate is not None
+    rate, factor = run.sampling_rate, lengthened(run)
 
     def tail(run: Run, at: Restart) -> Curve:
         noises, longer = levels(run, at.first, at.share), factor(at.apart, at.closed)
@@ -462,8 +457,7 @@ def lengthened(run: Run) -> Lengthened:
     two of others, and the difference of its gradients is taken ``apart`` from where S speaks of it:
     twice both.
     """
-    sensitivity, curvature = known(run.facts(), "sensitivity"), _curvature_of_one(run)
-    assert sensitivity is not None
+    sensitivity, curvature = needed(run.facts(), "sensitivity"), _curvature_of_one(run)
     if not sensitivity.value:
         return nothing_added
     relative = curvature / sensitivity.value
@@ -475,6 +469,5 @@ def lengthened(run: Run) -> Lengthened:
 def _curvature_of_one(run: Run) -> float:
     """The Lipschitz constant of one record's gradient: constants of a mean hold where all records
     are alike, and a clip projects on a ball."""
-    curvature = step_map(run, (1.0, 1.0))
-    assert curvature is not None
+    curvature = known_map(run, (1.0, 1.0))
     return max(abs(curvature.lowest), abs(curvature.highest))

@@ -19,12 +19,12 @@ from lastiterate.analysis.blocks import (
     scheduled_shifts,
 )
 from lastiterate.analysis.shifts import best_restart, optimal_mu
-from lastiterate.analysis.step_map import shrinkage, step_map
+from lastiterate.analysis.step_map import known_map, shrinkage
 from lastiterate.curves.curve import BestOf, Curve, WithFailure
 from lastiterate.curves.gaussian import Gdp, GdpMixture
 from lastiterate.run.adjacency import records_moved
 from lastiterate.run.batching import Batching
-from lastiterate.run.facts import known
+from lastiterate.run.facts import needed
 from lastiterate.run.run import Run
 
 # mu averaged over places that are drawn anew in every pass, as a curve: what theorems about the
@@ -87,8 +87,7 @@ def mean_over_fresh_places(run: Run, shares: tuple[float, float] | None = None) 
     ``shares``: the fewest and the most records of every batch over the divisor, if not what the run
     can have at worst.
     """
-    curvature, sensitivity = step_map(run, shares), known(run.facts(), "sensitivity")
-    assert curvature is not None and sensitivity is not None
+    curvature, sensitivity = known_map(run, shares), needed(run.facts(), "sensitivity")
     if sensitivity.value == 0:
         return Gdp(0.0)
     delta, diameter = sensitivity.value / run.divisor, run.domain.diameter()
@@ -113,8 +112,7 @@ def _scheduled(
     run: Run, delta: float, diameter: float, shares: tuple[float, float] | None = None
 ) -> GdpMixture:
     """Step by step, for any schedule."""
-    curvature, k = step_map(run, shares), shrinkage(run, run.step_sizes)
-    assert curvature is not None
+    curvature, k = known_map(run, shares), shrinkage(run, run.step_sizes)
     c = block_constants(run) if shares is None else k * curvature.lipschitz_each(run.step_sizes)
     eta = k * run.step_sizes
     v = (eta * run.noise_stds) ** 2
@@ -215,8 +213,7 @@ def _best(
     for failure in failures or (FAILURES if run.constant else FEW):
         fewest, most = usual_loads(run.n - 1, run.blocks, failure, times)
         shares = (fewest / run.divisor, (most + own) / run.divisor)
-        step = step_map(run, shares)
-        assert step is not None
+        step = known_map(run, shares)
         maps = step.lipschitz(run.first_step) if run.constant else shares
         if maps not in by_maps:  # a larger failure that buys nothing is left out
             by_maps[maps] = WithFailure(curve(shares), failure) if failure else curve(shares)

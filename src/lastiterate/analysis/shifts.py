@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lastiterate.analysis.step_map import StepMap
-from lastiterate.run.facts import known
+from lastiterate.run.facts import needed
 from lastiterate.run.run import Run
 from lastiterate.run.validation import Array
 
@@ -291,8 +291,7 @@ def theta(log_square: float, steps: int) -> float:
 
 def unit_shift(run: Run) -> float:
     """s / sqrt(v) of one step that the record participates in: sensitivity / (b noise_std)."""
-    sensitivity, std = known(run.facts(), "sensitivity"), run.first_noise
-    assert sensitivity is not None
+    sensitivity, std = needed(run.facts(), "sensitivity"), run.first_noise
     unit = sensitivity.value / run.divisor
     return unit / std if std > 0 else (math.inf if unit > 0 else 0.0)
 

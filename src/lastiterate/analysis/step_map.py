@@ -282,3 +282,10 @@ def step_map(run: Run, shares: tuple[float, float] | None = None) -> StepMap | N
         clipped,
         used,
     )
+
+
+def known_map(run: Run, shares: tuple[float, float] | None = None) -> StepMap:
+    """Return ``step_map`` of a run whose smoothness an assumption found to be known."""
+    found = step_map(run, shares)
+    assert found is not None
+    return found

@@ -127,8 +127,7 @@ def _trained(training: Training, total: int, failure: float) -> Moves:
     if training.batching.drawn != "each step":
         return _steps(training, failure)
     steps = _followed(training, failure / 2)
-    rate = training.batching.inclusion_probability(training.n)
-    assert rate is not None
+    rate = training.sampling_rate
     apart = distances_of_draws(rate, total)(steps, failure / 2, np.array([steps.c.size]))
     return _ended(float(np.exp(apart)[0]) / total, 0.0)
 

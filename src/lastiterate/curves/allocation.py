@@ -9,13 +9,12 @@ from typing import final
 
 import numpy as np
 
-from lastiterate.curves import ratio_law
-from lastiterate.curves.curve import UP
+from lastiterate.curves import ratio_law, subsampled
+from lastiterate.curves.curve import UP, check_counts
 from lastiterate.curves.fixed_size import DominatingPair
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.ratio_grid import UNIT, RatioGrid, mean_of_copies
 from lastiterate.curves.ratio_law import COARSE, FINE, Ratio, certain, joined, mean_of
-from lastiterate.curves.subsampled import merged as merged_of_subsampled
 from lastiterate.errors import InputError
 from lastiterate.run.validation import Array
 
@@ -61,14 +60,13 @@ class AllocationPld(DominatingPair):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if len(self.multipliers) != len(self.counts) or any(count < 1 for count in self.counts):
-            raise InputError("counts", "need one positive entry for every multiplier", self.counts)
+        check_counts(self.counts, self.multipliers, "multiplier", least=0)
         if self.blocks < 1 or not 0 <= self.last_reached < self.blocks:
             raise InputError(
                 "last_reached", "must lie between 0 and the number of blocks", self.last_reached
             )
-        if not all(z >= 0 for z in (*self.multipliers, self.last_multiplier)):
-            raise InputError("multipliers", "must be numbers >= 0", self.multipliers)
+        if not self.last_multiplier >= 0:
+            raise InputError("last_multiplier", "must be a number >= 0", self.last_multiplier)
 
     @property
     def passes(self) -> tuple[tuple[float, int, int], ...]:
@@ -101,7 +99,7 @@ class AllocationPld(DominatingPair):
     def _laws(self, *, far: bool) -> tuple[tuple[RatioGrid, int], ...]:
         """The likelihood ratios of passes, and how many are alike."""
         full = (
-            merged_of_subsampled(
+            subsampled.merged(
                 tuple(zip(self.multipliers, self.counts, strict=True)),
                 COARSE_LEVELS if self.coarse or far else FINE_LEVELS,
             )
@@ -233,10 +231,7 @@ class SecretBins(DominatingPair):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if len(self.strengths) != len(self.counts) or not self.counts or min(self.counts) < 1:
-            raise InputError("counts", "need one positive entry for every strength", self.counts)
-        if not all(a >= 0 for a in self.strengths):
-            raise InputError("strengths", "must be numbers >= 0", self.strengths)
+        check_counts(self.counts, self.strengths, "strength")
 
     @property
     def known(self) -> Gdp:

@@ -191,6 +191,24 @@ def from_log(log_delta: float) -> float:
     return max(TINY, min(1.0, math.exp(min(log_delta, 0.0)) * UP))
 
 
+def check_counts(
+    counts: tuple[int, ...], values: tuple[float, ...], name: str, *, least: int = 1
+) -> None:
+    """Refuse values that are not numbers >= 0, or have not one positive count each."""
+    if len(values) != len(counts) or len(counts) < least or min(counts, default=1) < 1:
+        raise InputError("counts", f"need one positive entry for every {name}", counts)
+    if not all(value >= 0 for value in values):
+        raise InputError(f"{name}s", "must be numbers >= 0", values)
+
+
+def check_mixture(weights: tuple[float, ...], values: tuple[float, ...]) -> None:
+    """Refuse weights that are no probabilities of as many values."""
+    if len(weights) != len(values) or not values:
+        raise InputError("weights", "need one entry for every mu", len(weights))
+    if min(weights) < 0 or abs(math.fsum(weights) - 1) > 1e-12:
+        raise InputError("weights", "must be non-negative and sum to 1", math.fsum(weights))
+
+
 def check_epsilon(epsilon: float) -> None:
     """Refuse an epsilon below 0."""
     if not epsilon >= 0:

@@ -9,8 +9,8 @@ from typing import final
 
 import numpy as np
 
+from lastiterate.curves import allocation
 from lastiterate.curves.allocation import COARSE_SHARE, SHARE, Composed, ComposedFar, composed_far
-from lastiterate.curves.allocation import composed as composed_of_allocation_composition
 from lastiterate.curves.curve import UP
 from lastiterate.curves.fixed_size import DominatingPair
 from lastiterate.curves.gaussian import Gdp
@@ -417,9 +417,7 @@ class AllocatedShifts(DominatingPair):
             (pass_law(parts, COARSE_NODES if self.coarse else NODES), n) for parts, n in passes
         )
         try:
-            return composed_of_allocation_composition(
-                laws, COARSE_SHARE if self.coarse else SHARE
-            ), certain
+            return allocation.composed(laws, COARSE_SHARE if self.coarse else SHARE), certain
         except ValueError:  # too many nodes
             return None
 

@@ -18,6 +18,7 @@ from lastiterate.curves.curve import (
     Exchanged,
     check_delta,
     check_epsilon,
+    check_mixture,
     log_of,
 )
 from lastiterate.curves.roots import first_within
@@ -182,12 +183,7 @@ class GdpMixture(Curve):
     mus: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        if len(self.weights) != len(self.mus) or not self.mus:
-            raise InputError("weights", "need one entry for every mu", len(self.weights))
-        if min(self.weights) < 0 or abs(math.fsum(self.weights) - 1) > 1e-12:
-            raise InputError(
-                "weights", "must be non-negative and sum to 1", math.fsum(self.weights)
-            )
+        check_mixture(self.weights, self.mus)
         if not all(mu >= 0 for mu in self.mus):
             raise InputError("mus", "must be numbers >= 0", self.mus)
 

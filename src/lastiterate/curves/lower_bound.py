@@ -10,7 +10,7 @@ from typing import Any, final
 
 import numpy as np
 
-from lastiterate.curves.curve import check_delta, check_epsilon
+from lastiterate.curves.curve import check_delta, check_epsilon, check_mixture
 from lastiterate.curves.gaussian import log_sum_exp
 from lastiterate.errors import InputError
 from lastiterate.run import serialization
@@ -64,12 +64,7 @@ class MixturePair(LowerBound):
     opposed: float = 0.0
 
     def __post_init__(self) -> None:
-        if len(self.weights) != len(self.mus) or not self.mus:
-            raise InputError("weights", "need one entry for every mu", len(self.weights))
-        if min(self.weights) < 0 or abs(math.fsum(self.weights) - 1) > 1e-12:
-            raise InputError(
-                "weights", "must be non-negative and sum to 1", math.fsum(self.weights)
-            )
+        check_mixture(self.weights, self.mus)
         if any(map(math.isnan, self.mus)) or not 0 <= self.opposed <= 1:
             raise InputError("mus", "must be numbers, opposed by a share in [0, 1]", self.opposed)
 

@@ -10,7 +10,7 @@ from typing import ClassVar, final
 import numpy as np
 
 from lastiterate.curves import subsampled
-from lastiterate.curves.curve import UP, Curve, check_delta, check_epsilon, from_log
+from lastiterate.curves.curve import UP, Curve, check_counts, check_delta, check_epsilon, from_log
 from lastiterate.curves.gaussian import Gdp, log_sum_exp
 from lastiterate.errors import InputError
 from lastiterate.run.validation import Array
@@ -327,10 +327,7 @@ def check_sampled(rate: float, multipliers: tuple[float, ...], counts: tuple[int
     """Refuse what does not describe sampled steps."""
     if not 0 < rate <= 1:
         raise InputError("rate", "must lie in (0, 1]", rate)
-    if len(multipliers) != len(counts) or not counts or min(counts) < 1:
-        raise InputError("counts", "need one positive entry for every multiplier", counts)
-    if not all(z >= 0 for z in multipliers):
-        raise InputError("multipliers", "must be numbers >= 0", multipliers)
+    check_counts(counts, multipliers, "multiplier")
 
 
 @lru_cache(maxsize=256)

@@ -108,6 +108,13 @@ class Described:
         """The fewest and the most records that a step's batch can hold, over the public divisor."""
         return self.batching.shares(self.n)
 
+    @property
+    def sampling_rate(self) -> float:
+        """Probability that a batch holds a given record, where every step draws its own."""
+        rate = self.batching.inclusion_probability(self.n)
+        assert rate is not None  # an assumption asks for such batches
+        return rate
+
     def reads(self, record: int) -> np.ndarray:
         """Which steps read a record, (steps,); all of them, where its batches are drawn."""
         block = self.batching.block_of(self.n)

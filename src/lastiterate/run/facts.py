@@ -213,3 +213,10 @@ def known(facts: object, name: str) -> Fact | None:
     fact = getattr(facts, name)
     assert fact is None or isinstance(fact, Fact)
     return fact
+
+
+def needed(facts: object, name: str) -> Fact:
+    """Return a constant that an assumption found to be known."""
+    fact = known(facts, name)
+    assert fact is not None, name
+    return fact

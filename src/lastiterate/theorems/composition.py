@@ -10,7 +10,7 @@ import numpy as np
 from lastiterate.analysis.langevin import linear, moved_draws, squared_ratio
 from lastiterate.analysis.shifts import allowance
 from lastiterate.curves.gaussian import Gdp
-from lastiterate.run.facts import known
+from lastiterate.run.facts import needed
 from lastiterate.run.noise import Correlated
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions import (
@@ -27,8 +27,7 @@ from lastiterate.theorems.theorem import EXAMPLE, EXAMPLE_FULL_BATCH, Theorem, r
 
 def composition_mu(run: Run) -> float:
     """mu of releasing every noisy gradient, for the worst place of the record."""
-    sensitivity = known(run.facts(), "sensitivity")
-    assert sensitivity is not None
+    sensitivity = needed(run.facts(), "sensitivity")
     unit = sensitivity.value / run.divisor
     if run.constant:
         participations, std = -(-run.steps // run.blocks), run.first_noise
@@ -104,8 +103,8 @@ Proof: docs/theorems/composition.""",
 
 def correlated_mu(run: Run) -> float:
     """mu of releasing every noisy gradient, for the worst place of the record."""
-    sensitivity, noise = known(run.facts(), "sensitivity"), run.noise
-    assert sensitivity is not None and isinstance(noise, Correlated)
+    sensitivity, noise = needed(run.facts(), "sensitivity"), run.noise
+    assert isinstance(noise, Correlated)
     if sensitivity.value == 0:
         return 0.0
     if run.first_noise == 0:

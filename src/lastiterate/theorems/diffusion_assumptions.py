@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from lastiterate.run.facts import Fact, known
+from lastiterate.run.facts import Fact, known, needed
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions import (
     NOISY_STEPS,
@@ -91,8 +91,7 @@ def log_sobolev_constant(run: Run) -> tuple[float, tuple[Fact, ...]] | None:
     ]
     if any(isinstance(check, Broken) for check in checks):
         return None
-    strong = known(run.facts(), "strong")
-    assert strong is not None
+    strong = needed(run.facts(), "strong")
     facts = tuple(fact for check in checks if isinstance(check, Held) for fact in check.facts)
     return strong.value / (2 * run.temperature), facts
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from lastiterate.analysis.langevin import ROUNDING, linear
 from lastiterate.analysis.shifts import allowance, cyclic_mu, log_square, unit_shift
-from lastiterate.analysis.step_map import Modulus, scaled_mu, step_map
+from lastiterate.analysis.step_map import Modulus, known_map, scaled_mu
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.renyi import Rdp
 from lastiterate.run.batching import FixedSize
 from lastiterate.run.domains import Ball
-from lastiterate.run.facts import FLOAT_SLACK, Evidence, Fact, known, weakest
+from lastiterate.run.facts import FLOAT_SLACK, Evidence, Fact, known, needed, weakest
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions import (
     NOISY_STEPS,
@@ -106,8 +106,7 @@ number of steps that count.""",
 
 
 def _bound_cyclic_weakly_convex(run: Run) -> Gdp:
-    curvature = step_map(run)
-    assert curvature is not None
+    curvature = known_map(run)
     return Gdp(cyclic_mu(run, log_square(curvature, run.first_step)))
 
 
@@ -164,8 +163,7 @@ def _by_gradients(run: Run) -> Spread | None:
 def _by_smoothness(run: Run) -> Spread | None:
     if isinstance(held := weakly_convex_step.check(run), Broken):
         return None
-    curvature, sensitivity, eta = step_map(run), known(run.facts(), "sensitivity"), run.first_step
-    assert curvature is not None and sensitivity is not None
+    curvature, sensitivity, eta = known_map(run), needed(run.facts(), "sensitivity"), run.first_step
     grown = math.exp(log_square(curvature, eta) / 2) * run.domain.diameter()
     return grown + eta * sensitivity.value / run.divisor, (*held.facts, sensitivity)
 
@@ -239,8 +237,7 @@ between equals the smaller.""",
 
 def largest_move(run: Run) -> float:
     """2 eta L: how far apart two (clipped) mean gradients can send one state."""
-    lipschitz = known(run.facts(), "lipschitz")
-    assert lipschitz is not None
+    lipschitz = needed(run.facts(), "lipschitz")
     return 2 * run.first_step * lipschitz.value * (1 + FLOAT_SLACK)
 
 
@@ -289,8 +286,7 @@ this project); k > 1: docs/theorems/bounded-domain. Regime: clipped gradients su
 
 def _bound_hoelder_bounded_domain(run: Run) -> Gdp:
     facts = run.facts()
-    sensitivity, lipschitz = known(facts, "sensitivity"), known(facts, "lipschitz")
-    assert sensitivity is not None
+    sensitivity, lipschitz = needed(facts, "sensitivity"), known(facts, "lipschitz")
     eta = run.first_step
     growth, shift = eta * facts.fact("hoelder"), eta * sensitivity.value / run.divisor
     exponent = facts.fact("hoelder_exponent")
@@ -386,8 +382,7 @@ Regime: step <= 2/smooth.""",
 
 
 def _bound_smooth_bounded_domain(run: Run) -> Rdp:
-    sensitivity, facts = known(run.facts(), "sensitivity"), run.loss.facts()
-    assert sensitivity is not None
+    sensitivity, facts = needed(run.facts(), "sensitivity"), run.loss.facts()
     smooth = max(
         facts.fact("smooth"), facts.fact("weak_convexity")
     )  # of the gradients: a bound on |Hessian|

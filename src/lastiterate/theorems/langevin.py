@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from lastiterate.analysis.langevin import decay, linear, squared_ratio
 from lastiterate.curves.renyi import Rdp
-from lastiterate.run.facts import known
+from lastiterate.run.facts import needed
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions import everywhere, fixed_start, short_step, strongly_convex
 from lastiterate.theorems.diffusion_assumptions import (
@@ -79,8 +79,7 @@ strong/(2 sigma^2). Proof: docs/theorems/langevin.""",
 
 
 def _bound_langevin_squared_norm(run: Run) -> Rdp:
-    strong = known(run.facts(), "strong")
-    assert strong is not None
+    strong = needed(run.facts(), "strong")
     scaled = run.first_step * strong.value
     return linear(
         squared_ratio(run)
@@ -117,8 +116,7 @@ and only that passes the exact check. Proof: docs/theorems/langevin.""",
 
 
 def _bound_langevin_strongly_convex(run: Run) -> Rdp:
-    strong = known(run.facts(), "strong")
-    assert strong is not None
+    strong = needed(run.facts(), "strong")
     time = run.first_step * run.steps
     return linear(squared_ratio(run) / strong.value * decay(strong.value * time / 2))
 

@@ -252,8 +252,7 @@ Source: docs/theorems/restarted-fixed-size. It holds where Theorem 3.2 of Ryffel
 
 
 def _bound_restarted_poisson_pld(run: Run) -> Curve:
-    rate = run.batching.inclusion_probability(run.n)
-    assert rate is not None
+    rate = run.sampling_rate
     return restarted(
         run,
         chance=rate,

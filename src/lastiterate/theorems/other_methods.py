@@ -106,8 +106,7 @@ def _bound_variance_reduction(run: Run) -> Curve:
     longer = max(
         1.0, run.facts().fact("sensitivity") / run.noise_unit
     )  # rounding, as sensitivities count it
-    taken, rate = method.taken(run), run.batching.inclusion_probability(run.n)
-    assert rate is not None
+    taken, rate = method.taken(run), run.sampling_rate
     mu = math.sqrt(taken) * longer / method.snapshot_multiplier(run) * UP
     between = run.steps - taken
     return (

@@ -16,7 +16,7 @@ from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.renyi import SampledRenyi
 from lastiterate.run.adjacency import records_moved
 from lastiterate.run.batching import BallsInBins, FixedSize, Poisson, RandomAllocation
-from lastiterate.run.facts import known
+from lastiterate.run.facts import needed
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions import (
     NOISY_STEPS,
@@ -32,8 +32,7 @@ from lastiterate.theorems.theorem import EXAMPLE, Theorem, register
 def strengths(run: Run) -> tuple[tuple[float, int], ...]:
     """(a, bins of this strength): the root of the sum of squared signal-to-noise ratios of a bin's
     steps."""
-    sensitivity = known(run.facts(), "sensitivity")
-    assert sensitivity is not None
+    sensitivity = needed(run.facts(), "sensitivity")
     unit, up = sensitivity.value / run.divisor, 1 + allowance(run.steps)
     if unit == 0:
         return ((0.0, run.blocks),)
@@ -90,8 +89,7 @@ rounded down to a few); zero-out. Attained by linear losses when all iterates ar
 
 
 def _bound_fixed_size_amplified(run: Run) -> Curve:
-    noises, rate = levels(run), run.batching.inclusion_probability(run.n)
-    assert rate is not None
+    noises, rate = levels(run), run.sampling_rate
     if noises is None:
         return Gdp(0.0)
     replaced = records_moved(run.adjacency) == 2
@@ -172,8 +170,7 @@ docs/theorems/poisson.""",
 
 
 def _bound_poisson_rdp(run: Run) -> Curve:
-    noises, rate = levels(run), run.batching.inclusion_probability(run.n)
-    assert rate is not None
+    noises, rate = levels(run), run.sampling_rate
     if noises is None:
         return Gdp(0.0)
     return SampledRenyi(rate, tuple(z for z, _ in noises), tuple(count for _, count in noises))

@@ -11,7 +11,7 @@ from lastiterate.analysis.langevin import lsi, strongly_convex_slope
 from lastiterate.analysis.shifts import allowance
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.run.batching import FixedSize
-from lastiterate.run.facts import known
+from lastiterate.run.facts import needed
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions import (
     contracting_step,
@@ -148,8 +148,7 @@ def _sums(run: Run, strong: float) -> tuple[float, float]:
 
 def batch_mu(run: Run) -> float:
     """mu of the last iterate when the record is in every batch."""
-    sensitivity, strong = known(run.facts(), "sensitivity"), known(run.facts(), "strong")
-    assert sensitivity is not None and strong is not None
+    sensitivity, strong = needed(run.facts(), "sensitivity"), needed(run.facts(), "strong")
     ridge, (fewest, _) = run.loss.ridge, run.shares
     shift, noise = _sums(
         run, ridge + (strong.value - ridge) * fewest

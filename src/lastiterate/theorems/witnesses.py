@@ -26,7 +26,7 @@ from lastiterate.analysis.witnesses import (
 )
 from lastiterate.curves.lower_bound import Largest, LowerBound, MixturePair
 from lastiterate.run.batching import FixedSize
-from lastiterate.run.facts import known
+from lastiterate.run.facts import needed
 from lastiterate.run.run import Run
 from lastiterate.run.validation import Array
 from lastiterate.theorems.assumptions import (
@@ -56,8 +56,7 @@ from lastiterate.theorems.theorem import (
 
 
 def _bound_langevin_lower_bound(run: Run) -> MixturePair:
-    strong, gradient = known(run.facts(), "strong"), largest_gradient(run)
-    assert strong is not None
+    strong, gradient = needed(run.facts(), "strong"), largest_gradient(run)
     squared_ratio = ((gradient.ahead + gradient.behind) / run.n) ** 2 / run.temperature
     slope = squared_ratio / (4 * strong.value) * decay(strong.value * run.first_step * run.steps)
     return MixturePair.of_one(math.sqrt(2 * slope))
