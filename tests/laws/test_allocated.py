@@ -12,16 +12,15 @@ import lastiterate as li
 from lastiterate.analysis.secret_blocks import mean_over_fresh_blocks, usual_loads
 from lastiterate.curves.curve import WithFailure
 from lastiterate.theorems import TABLE
-from lastiterate.theorems.theorem import Applies, Fails, match
+from lastiterate.theorems.theorem import Fails, match
 from oracles.allocated import exact_delta
+from oracles.drawn import applied
 
 NAME, EPSILONS = "shifted-interpolation-allocated", (0.0, 0.5)
 
 
 def curve(run, name=NAME):
-    found = match(TABLE[name], run)
-    assert isinstance(found, Applies), found
-    return found.curve
+    return applied(name, run)
 
 
 def test_exact_laws_of_all_draws():

@@ -16,17 +16,10 @@ from lastiterate.curves.allocation import SecretBins
 from lastiterate.curves.curve import WithFailure
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.run.domains import Ball
-from lastiterate.theorems import TABLE
 from lastiterate.theorems.sampling import strengths
-from lastiterate.theorems.theorem import Applies, match
+from oracles.drawn import applied
 
 EPSILONS = (0.0, 0.4, 1.5)
-
-
-def curve(name, run):
-    found = match(TABLE[name], run)
-    assert isinstance(found, Applies), found
-    return found.curve
 
 
 def law(factors, pulls, spreads):
@@ -100,7 +93,7 @@ def test_the_last_iterate_with_crowded_bins():
         )
         if run.blocks > 3:
             continue
-        found = curve("shifted-interpolation-bins", run)
+        found = applied("shifted-interpolation-bins", run)
         for epsilon, true in zip(EPSILONS, exact_delta(run, curvature, EPSILONS), strict=True):
             assert found.delta(epsilon) >= true * (1 - 1e-4) - 1e-9, (run, curvature)
             near = max(near, true / found.delta(epsilon) if true > 1e-4 else 0.0)
@@ -152,12 +145,12 @@ def test_usual_loads_make_bins_as_good_as_blocks():
             batching=li.BallsInBins(500),
             loss=flat,
         )
-        bins = curve("shifted-interpolation-bins", run).epsilon(1e-6)
-        blocks = curve(
+        bins = applied("shifted-interpolation-bins", run).epsilon(1e-6)
+        blocks = applied(
             "shifted-interpolation-permuted", replace(run, batching=li.Permuted(500))
         ).epsilon(1e-6)
         assert (bins <= blocks * (1 + 1e-4)) == close
-        assert bins < curve("composition-gdp", run).epsilon(1e-6)
+        assert bins < applied("composition-gdp", run).epsilon(1e-6)
 
 
 def test_replace_one_counts_the_record_itself():
@@ -172,12 +165,12 @@ def test_replace_one_counts_the_record_itself():
     # alone with the other record nothing expands; together with its replacement a bin may hold two:
     # 1 - 1.4 * 2
     one, two = (
-        curve("shifted-interpolation-bins", replace(run, adjacency=a)).delta(0.5)
+        applied("shifted-interpolation-bins", replace(run, adjacency=a)).delta(0.5)
         for a in ("zero-out", "replace-one")
     )
     flat = replace(run, step_size=li.Constant(0.5))
     mild = [
-        curve("shifted-interpolation-bins", replace(flat, adjacency=a)).delta(0.5)
+        applied("shifted-interpolation-bins", replace(flat, adjacency=a)).delta(0.5)
         for a in ("zero-out", "replace-one")
     ]
     assert two / one > mild[1] / mild[0] * 1.01
@@ -200,7 +193,7 @@ def test_adaptive_gradients_lie_below_the_pair():
         release="all",
         loss=li.Abstract(li.LossFacts(sensitivity=1.0)),
     )
-    found = curve("balls-in-bins-pld", run)
+    found = applied("balls-in-bins-pld", run)
     for trial in range(6):
         a, b, c = rng.normal(size=3) * 2
         g1 = 1.1
@@ -243,9 +236,9 @@ def test_strengths_follow_the_schedule():
     first = li.Run(steps=3, noise=li.GradientNoise(0.5), **base)
     assert strengths(first) == (pytest.approx((0.0, 1)), pytest.approx((0.4, 3)))
     free = replace(constant, noise=li.GradientNoise(0.0))
-    assert curve("balls-in-bins-pld", free).epsilon(1e-5) == math.inf
+    assert applied("balls-in-bins-pld", free).epsilon(1e-5) == math.inf
     nothing = replace(constant, loss=li.Abstract(li.LossFacts(sensitivity=0.0)))
-    assert curve("balls-in-bins-pld", nothing) == Gdp(0.0)
+    assert applied("balls-in-bins-pld", nothing) == Gdp(0.0)
 
 
 def test_the_pair_is_monotone():
@@ -257,24 +250,24 @@ def test_the_pair_is_monotone():
         batching=li.BallsInBins(10),
         loss=li.Abstract(li.LossFacts(sensitivity=1.0)),
     )
-    now = curve("balls-in-bins-pld", run).delta(0.7)
+    now = applied("balls-in-bins-pld", run).delta(0.7)
     more = (
         replace(run, steps=11),
         replace(run, noise=li.GradientNoise(0.19)),
         replace(run, n=50),
         replace(run, loss=li.Abstract(li.LossFacts(sensitivity=1.05))),
     )
-    assert all(curve("balls-in-bins-pld", other).delta(0.7) > now for other in more)
-    assert now < curve("composition-gdp", run).delta(0.7)
+    assert all(applied("balls-in-bins-pld", other).delta(0.7) > now for other in more)
+    assert now < applied("composition-gdp", run).delta(0.7)
     same = (
         replace(run, release="all"),
         replace(run, update=li.HeavyBall(0.9)),
         replace(run, domain=Ball(1.0)),
     )
     assert all(
-        curve("balls-in-bins-pld", other) == curve("balls-in-bins-pld", run) for other in same
+        applied("balls-in-bins-pld", other) == applied("balls-in-bins-pld", run) for other in same
     )
-    assert isinstance(curve("balls-in-bins-pld", run), SecretBins)
+    assert isinstance(applied("balls-in-bins-pld", run), SecretBins)
 
 
 def test_published_cases():

@@ -13,15 +13,10 @@ from scipy.stats import binom
 import lastiterate as li
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, Fails, match
+from oracles.drawn import applied
 from oracles.gaussian import chain_delta, exact_mu, mixture_renyi, projected_mixture_renyi
 
 DRAWS = 1000
-
-
-def applied(name, run):
-    result = match(TABLE[name], run)
-    assert isinstance(result, Applies), result
-    return result.curve
 
 
 def facts(**constants):

@@ -15,15 +15,10 @@ from lastiterate.errors import InputError
 from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, Fails, match
+from oracles.drawn import applied
 from oracles.gaussian import chain_delta, exact_mu
 
 DRAWS = 1000
-
-
-def applied(name, run):
-    result = match(TABLE[name], run)
-    assert isinstance(result, Applies), result
-    return result.curve
 
 
 def facts(**constants):

@@ -17,8 +17,9 @@ from lastiterate.curves.composition import compose, curve_from_dict
 from lastiterate.curves.delayed_shifts import AllocatedShifts, hidden_passes, interval_ends
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.theorems import TABLE
-from lastiterate.theorems.theorem import Applies, Fails, match
+from lastiterate.theorems.theorem import Fails, match
 from laws.test_restarted import EPSILONS, allocations, law, runs
+from oracles.drawn import applied
 from tiers import size
 
 NAME = "delayed-shifts-allocated"
@@ -136,9 +137,7 @@ BASE = li.Run(
 
 
 def curve(run, name=NAME):
-    found = match(TABLE[name], run)
-    assert isinstance(found, Applies), found
-    return found.curve
+    return applied(name, run)
 
 
 def test_what_it_buys():

@@ -31,9 +31,10 @@ from lastiterate.curves.delayed_shifts import (
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.pld import Pld
 from lastiterate.theorems import TABLE
-from lastiterate.theorems.theorem import Applies, Fails, match
+from lastiterate.theorems.theorem import Fails, match
 from laws.test_restarted import EPSILONS, draws, law, runs
 from laws.test_restarted_fixed_size import drawn, exact
+from oracles.drawn import applied
 from tiers import size
 
 NAME = "delayed-shifts-poisson"
@@ -252,9 +253,7 @@ BASE = li.Run(
 
 
 def curve(run, name=NAME):
-    found = match(TABLE[name], run)
-    assert isinstance(found, Applies), found
-    return found.curve
+    return applied(name, run)
 
 
 def test_what_it_buys():

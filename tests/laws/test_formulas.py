@@ -15,15 +15,10 @@ from lastiterate.curves.gaussian import Gdp, GdpMixture
 from lastiterate.curves.lower_bound import MixturePair
 from lastiterate.theorems import TABLE, witnesses
 from lastiterate.theorems.theorem import Applies, Fails, match
+from oracles.drawn import applied
 from oracles.gaussian import exact_mu
 
 UP = 1 + 2e-12
-
-
-def curve_of(name, run):
-    result = match(TABLE[name], run)
-    assert isinstance(result, Applies), result
-    return result.bound
 
 
 def run_of(steps=7, n=6, eta=0.3, noise=None, sensitivity=1.3, strong=0.0, smooth=1.0, **more):
@@ -78,16 +73,16 @@ def test_langevin_family():
             for alpha in (1.5, 7.0):
                 assert (
                     alpha * slope * (1 - 1e-13)
-                    <= curve_of(name, run).rdp(alpha)
+                    <= applied(name, run).rdp(alpha)
                     <= alpha * slope * (1 + 1e-11)
                 ), name
         c = 0.7 * m / (2 * sigma**2)
         given, eta = langevin_run(d, log_sobolev=c)
         slope = S**2 / (2 * c * sigma**4 * n**2) * (1 - math.exp(-(sigma**2) * c * eta * K))
-        assert curve_of("langevin-lsi", given).rdp(2.0) == pytest.approx(2 * slope, rel=1e-10)
+        assert applied("langevin-lsi", given).rdp(2.0) == pytest.approx(2 * slope, rel=1e-10)
         fixed, eta = langevin_run(d)
         lower = ratio / (4 * m) * (1 - math.exp(-eta * m * K))
-        found = curve_of("langevin-lower-bound", fixed)
+        found = applied("langevin-lower-bound", fixed)
         assert isinstance(found, MixturePair) and found.mu == pytest.approx(
             math.sqrt(2 * lower), rel=1e-12
         )
@@ -95,15 +90,13 @@ def test_langevin_family():
         run, eta = langevin_run(d, squared=True)
         scaled = eta * m
         slope = ratio / ((2 - scaled) * m) * (1 - math.exp(-(2 - scaled) * scaled * K / 2))
-        assert curve_of("langevin-squared-norm", run).rdp(3.0) == pytest.approx(
-            3 * slope, rel=1e-10
-        )
+        assert applied("langevin-squared-norm", run).rdp(3.0) == pytest.approx(3 * slope, rel=1e-10)
         std = sigma * math.sqrt(2 / eta)
-        assert curve_of("langevin-squared-norm", replace(run, noise=li.GradientNoise(std))).rdp(
+        assert applied("langevin-squared-norm", replace(run, noise=li.GradientNoise(std))).rdp(
             3.0
         ) == pytest.approx(3 * slope, rel=1e-10), "the same temperature by another name"
         silent = replace(run, loss=li.Abstract(li.LossFacts(sensitivity=0.0, smooth=m, strong=m)))
-        assert curve_of("langevin-squared-norm", silent).rdp(3.0) == 0
+        assert applied("langevin-squared-norm", silent).rdp(3.0) == 0
 
 
 @pytest.mark.parametrize(
@@ -126,23 +119,23 @@ def test_composition(batching):
             sum((unit / stds[t]) ** 2 for t in range(place, steps, blocks))
             for place in range(min(blocks, steps))
         )
-        found = curve_of("composition-gdp", run).mu
+        found = applied("composition-gdp", run).mu
         assert math.sqrt(charge) <= found * (1 + 1e-14) and found <= math.sqrt(charge) * UP
         constant = replace(run, noise=li.GradientNoise(0.37))
         exact = math.sqrt(math.ceil(steps / blocks)) * unit / 0.37
-        assert exact <= curve_of("composition-gdp", constant).mu * (1 + 1e-14)
-        assert curve_of("composition-gdp", constant).mu <= exact * UP
-        assert curve_of("composition-gdp", replace(run, noise=li.GradientNoise(0.0))).mu == math.inf
+        assert exact <= applied("composition-gdp", constant).mu * (1 + 1e-14)
+        assert applied("composition-gdp", constant).mu <= exact * UP
+        assert applied("composition-gdp", replace(run, noise=li.GradientNoise(0.0))).mu == math.inf
         if steps > 1:
             one_silent = replace(run, noise=li.GradientNoise((0.0, *map(float, stds[1:]))))
-            assert curve_of("composition-gdp", one_silent).mu == math.inf
+            assert applied("composition-gdp", one_silent).mu == math.inf
         for noise in (
             li.GradientNoise(0.0),
             li.GradientNoise(tuple([0.0] * steps)),
             li.GradientNoise(0.5),
         ):
             nothing = replace(run, loss=li.Abstract(li.LossFacts(sensitivity=0.0)), noise=noise)
-            assert curve_of("composition-gdp", nothing).mu == 0
+            assert applied("composition-gdp", nothing).mu == 0
 
 
 def pulls(run, place):
@@ -178,24 +171,23 @@ def test_quadratic_witness_is_the_recursion(strong, varied, batching):
             noise=li.GradientNoise(tuple(map(float, stds)) if varied else 0.8),
         )
         exact = max(least_mu(run, strong, etas, stds, place) for place in range(run.blocks))
-        found = curve_of("quadratic-witness", run)
+        found = applied("quadratic-witness", run)
         assert found.mu == pytest.approx(exact, rel=1e-12)
         assert found.epsilon(1e-5) <= Gdp(exact).epsilon(1e-5), "rounded down"
         wide = replace(run, start=li.GaussianStart(0.7))
         exact = max(least_mu(run, strong, etas, stds, place, 0.7) for place in range(run.blocks))
-        assert curve_of("quadratic-witness", wide).mu == pytest.approx(exact, rel=1e-12)
+        assert applied("quadratic-witness", wide).mu == pytest.approx(exact, rel=1e-12)
         silent = replace(run, noise=li.GradientNoise(0.0))
-        assert curve_of("quadratic-witness", silent).mu == math.inf
+        assert applied("quadratic-witness", silent).mu == math.inf
         assert (
-            curve_of("quadratic-witness", replace(silent, start=li.GaussianStart(0.7))).mu
-            < math.inf
+            applied("quadratic-witness", replace(silent, start=li.GaussianStart(0.7))).mu < math.inf
         )
         nothing = li.Abstract(li.LossFacts(sensitivity=0.0, smooth=1.0, strong=strong))
-        assert curve_of("quadratic-witness", replace(silent, loss=nothing)).mu == 0
+        assert applied("quadratic-witness", replace(silent, loss=nothing)).mu == 0
         if varied and steps > 1:
             partly = (0.0, *map(float, stds[1:]))
             assert (
-                curve_of("quadratic-witness", replace(run, noise=li.GradientNoise(partly))).mu
+                applied("quadratic-witness", replace(run, noise=li.GradientNoise(partly))).mu
                 < math.inf
             )
 
@@ -234,7 +226,7 @@ def test_quadratic_witness_of_constant_schedules(bend):
 def test_quadratic_witness_of_secret_places():
     for batching, weights in ((li.Permuted(4), (4 / 6, 2 / 6)), (li.Permuted(3), (0.5, 0.5))):
         run = run_of(5, strong=0.2, batching=batching)
-        pair = curve_of("quadratic-witness", run)
+        pair = applied("quadratic-witness", run)
         exact = [least_mu(run, 0.2, [0.3] * 5, [0.8] * 5, place) for place in range(2)]
         assert pair.weights == pytest.approx(weights) and pair.mus == pytest.approx(
             exact, rel=1e-12
@@ -245,12 +237,12 @@ def test_quadratic_witness_of_secret_places():
         exact_mu(0.2, [0.3] * 5, [0.8] * 5, unit),
         exact_mu(0.2, [0.3] * 5, [0.8] * 5, 1 / 4 - unit),
     ]
-    assert curve_of("quadratic-witness", bins).mus == pytest.approx(exact, rel=1e-12)
-    assert curve_of("quadratic-witness", bins).weights == (0.5, 0.5)
+    assert applied("quadratic-witness", bins).mus == pytest.approx(exact, rel=1e-12)
+    assert applied("quadratic-witness", bins).weights == (0.5, 0.5)
     one_sign = run_of(2, strong=1.0, eta=1.5, n=3, batching=li.Permuted(3))
-    assert max(curve_of("quadratic-witness", one_sign).mus) > 0
+    assert max(applied("quadratic-witness", one_sign).mus) > 0
     both_ways = run_of(2, strong=1.0, eta=1.5, n=6, batching=li.Permuted(3))
-    sides = curve_of("quadratic-witness", both_ways).bounds
+    sides = applied("quadratic-witness", both_ways).bounds
     assert [sorted(np.sign(side.mus)) for side in sides] == [[-1, 1]] * 2 and sides[0].mus[
         0
     ] == -sides[1].mus[0]
@@ -327,31 +319,31 @@ def test_groups_of_places_count_at_their_worst(monkeypatch):
 
 def test_many_places_are_rounded_down():
     run = run_of(30_000, n=10_000, batching=li.Permuted(1), loss=li.Logistic(ridge=0.001))
-    pair, exact = curve_of("quadratic-witness", run), witnesses.witness_mus(run)
+    pair, exact = applied("quadratic-witness", run), witnesses.witness_mus(run)
     assert len(pair.mus) < 5000 and math.fsum(pair.weights) == pytest.approx(1, abs=1e-12)
     mean = float(np.dot(pair.weights, pair.mus))
     assert exact.mean() * (1 - 1e-3) < mean < exact.mean()
     alternating = run_of(
         30_000, n=10_000, eta=1.9, batching=li.Permuted(1), loss=li.Logistic(ridge=1.0)
     )
-    assert curve_of("quadratic-witness", alternating).epsilon(1e-6) == 0, "no statement"
+    assert applied("quadratic-witness", alternating).epsilon(1e-6) == 0, "no statement"
 
 
 def test_quadratic_witness_of_what_is_known():
     """Without strong convexity the witness is linear, whatever the smoothness; clips that act let
     none be built."""
-    flat = curve_of("quadratic-witness", run_of(strong=0.0))
+    flat = applied("quadratic-witness", run_of(strong=0.0))
     for facts in ({}, {"smooth": 1.0}, {"smooth": 1.0, "weak_convexity": 0.5}):
         run = run_of(loss=li.Abstract(li.LossFacts(sensitivity=1.3, **facts)))
-        assert curve_of("quadratic-witness", run) == flat
+        assert applied("quadratic-witness", run) == flat
     varied = run_of(
         loss=li.Abstract(li.LossFacts(sensitivity=1.3)), noise=li.GradientNoise((0.8,) * 7)
     )
-    assert curve_of("quadratic-witness", varied).mu == pytest.approx(flat.mu, rel=1e-9)
+    assert applied("quadratic-witness", varied).mu == pytest.approx(flat.mu, rel=1e-9)
     idle = run_of(loss=li.Logistic(ridge=0.1), clip=1.0)
     assert isinstance(match(TABLE["quadratic-witness"], idle), Applies)
     acting = run_of(loss=li.Softmax(classes=3, ridge=0.1), clip=0.1)
-    assert curve_of("quadratic-witness", acting).epsilon(1e-5) > 0, (
+    assert applied("quadratic-witness", acting).epsilon(1e-5) > 0, (
         "linear data terms are never clipped"
     )
     curved = run_of(loss=li.Abstract(li.LossFacts(smooth=1.0, strong=0.5)), clip=0.1)
@@ -366,18 +358,16 @@ def test_ratios_outside_double_precision_say_nothing():
 def test_quadratic_witness_of_long_runs(monkeypatch):
     run = run_of(40, strong=0.3, noise=li.GradientNoise((0.8,) * 40))
     monkeypatch.setattr(witnesses, "LONGEST_QUADRATIC", 40)
-    assert curve_of("quadratic-witness", run).mu > 0
+    assert applied("quadratic-witness", run).mu > 0
     monkeypatch.setattr(witnesses, "LONGEST_QUADRATIC", 39)
-    assert curve_of("quadratic-witness", run).mu == 0, "no statement"
-    assert curve_of("quadratic-witness", run_of(10**9)).mu > 0, "linear losses have a closed form"
+    assert applied("quadratic-witness", run).mu == 0, "no statement"
+    assert applied("quadratic-witness", run_of(10**9)).mu > 0, "linear losses have a closed form"
     alternating = run_of(40, strong=1.0, eta=1.5)
-    assert curve_of("quadratic-witness", alternating).mu == 0
+    assert applied("quadratic-witness", alternating).mu == 0
     monkeypatch.setattr(witnesses, "LONGEST_QUADRATIC", 3000)
-    assert curve_of("quadratic-witness", alternating).mu > 0
+    assert applied("quadratic-witness", alternating).mu > 0
     overflows = run_of(3000, eta=1.9e4, strong=1.0, smooth=1.0)
-    assert curve_of("quadratic-witness", overflows).mu == 0, (
-        "outside double precision: no statement"
-    )
+    assert applied("quadratic-witness", overflows).mu == 0, "outside double precision: no statement"
 
 
 @pytest.mark.parametrize("diameter", [math.inf, 0.3])
@@ -428,8 +418,8 @@ def test_weights_of_places():
     assert place_weights(li.Permuted(3), 9) == pytest.approx([1 / 3] * 3)
     assert place_weights(li.Permuted(1), 1) == pytest.approx([1.0])
     assert li.Cyclic(4).place_probabilities(6) is None, "a public place has no probability"
-    permuted = curve_of("shifted-interpolation-permuted", run_of(batching=li.Permuted(4)))
+    permuted = applied("shifted-interpolation-permuted", run_of(batching=li.Permuted(4)))
     assert permuted.weights == pytest.approx([4 / 6, 2 / 6])
     assert permuted.mus == pytest.approx(place_mus(run_of(batching=li.Permuted(4))))
-    cyclic = curve_of("shifted-interpolation", run_of(batching=li.Cyclic(4)))
+    cyclic = applied("shifted-interpolation", run_of(batching=li.Cyclic(4)))
     assert cyclic.mu == max(permuted.mus) > min(permuted.mus)

@@ -12,8 +12,8 @@ from lastiterate.accounting.composed_parts import prepared_curves
 from lastiterate.curves.composition import compose
 from lastiterate.curves.curve import WithFailure
 from lastiterate.curves.gaussian import Gdp
-from lastiterate.run.facts import Evidence
 from lastiterate.run.counts import NoisyCount
+from lastiterate.run.facts import Evidence
 from lastiterate.run.preprocessing import TopEigenvalue
 from lastiterate.run.stability import chernoff_excess
 from lastiterate.run.step_sizes import RelativeToSmooth

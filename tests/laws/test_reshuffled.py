@@ -15,7 +15,8 @@ from lastiterate.curves.composition import compose
 from lastiterate.curves.curve import BestOf
 from lastiterate.curves.gaussian import Gdp, GdpMixture
 from lastiterate.theorems import TABLE
-from lastiterate.theorems.theorem import Applies, Fails, match
+from lastiterate.theorems.theorem import Fails, match
+from oracles.drawn import applied
 from oracles.gaussian import chain_delta, hidden_place_delta
 
 NAME = "shifted-interpolation-reshuffled"
@@ -35,9 +36,7 @@ def run_of(blocks=4, steps=12, size=2, n=None, strong=0.0, sensitivity=1.0, **mo
 
 
 def curve_of(run):
-    result = match(TABLE[NAME], run)
-    assert isinstance(result, Applies), result
-    return result.curve
+    return applied(NAME, run)
 
 
 def all_places(weights, steps):

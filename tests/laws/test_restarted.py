@@ -25,8 +25,9 @@ from lastiterate.analysis.shifts import optimal_mu
 from lastiterate.analysis.step_map import step_map
 from lastiterate.curves.curve import BestOf
 from lastiterate.theorems import TABLE
-from lastiterate.theorems.theorem import Applies, Fails, match
+from lastiterate.theorems.theorem import Fails, match
 from oracles.allocated import exact_delta
+from oracles.drawn import applied
 from tiers import size as tier
 
 ALLOCATED, POISSON = "restarted-allocation-pld", "restarted-poisson-pld"
@@ -34,9 +35,7 @@ EPSILONS = (0.0, 0.3, 1.0, 2.5)
 
 
 def curve(run, name):
-    found = match(TABLE[name], run)
-    assert isinstance(found, Applies), found
-    return found.curve
+    return applied(name, run)
 
 
 def law(run, weights_of_places, c):

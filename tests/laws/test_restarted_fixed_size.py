@@ -21,7 +21,8 @@ from lastiterate.analysis.restart import (
 from lastiterate.curves.curve import BestOf
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.theorems import TABLE
-from lastiterate.theorems.theorem import Applies, match
+from lastiterate.theorems.theorem import match
+from oracles.drawn import applied
 from tiers import size
 
 NAME = "restarted-fixed-size"
@@ -235,9 +236,7 @@ RUN = li.Run(
 
 
 def curve(run):
-    found = match(TABLE[NAME], run)
-    assert isinstance(found, Applies), found
-    return found.curve
+    return applied(NAME, run)
 
 
 def test_what_contracts_is_forgotten():

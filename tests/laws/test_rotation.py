@@ -15,14 +15,9 @@ from lastiterate.analysis.blocks import place_mus
 from lastiterate.analysis.step_map import StepMap, clipped_step_lipschitz, step_map
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.theorems import TABLE
-from lastiterate.theorems.theorem import Applies, Fails, match
+from lastiterate.theorems.theorem import Fails, match
+from oracles.drawn import applied
 from oracles.plane import clip, expanding, projection, turned
-
-
-def applied(name, run):
-    result = match(TABLE[name], run)
-    assert isinstance(result, Applies), result
-    return result.curve
 
 
 def stretch(step, angle, turn, low, high):

@@ -12,17 +12,12 @@ import lastiterate as li
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.errors import NotCertified
 from lastiterate.theorems import TABLE, sgld
-from lastiterate.theorems.theorem import Applies, Fails, match
+from lastiterate.theorems.theorem import Fails, match
+from oracles.drawn import applied
 from oracles.gaussian import exact_mu, mixture_delta, mixture_renyi, projected_mixture_renyi
 
 DRAWS = 1000
 SAMPLED = ("sgld-lsi-sampled", "sgld-strongly-convex-sampled")
-
-
-def applied(name, run):
-    result = match(TABLE[name], run)
-    assert isinstance(result, Applies), result
-    return result.curve
 
 
 def draw(rng, *, gibbs, most=40):

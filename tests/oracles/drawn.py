@@ -24,6 +24,13 @@ MOST_WAYS, MOST_POINTS = 5_000, 3_000_000
 INDEPENDENT = (li.BallsInBins, li.RandomAllocation, li.Poisson)
 
 
+def applied(name, run):
+    """The bound of the theorem ``name``, which must apply to ``run``."""
+    found = match(TABLE[name], run)
+    assert isinstance(found, Applies), found
+    return found.bound
+
+
 EVERYWHERE, FIXED = li.domains.Everywhere(), li.Fixed()
 
 

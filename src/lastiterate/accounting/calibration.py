@@ -26,8 +26,7 @@ from lastiterate.run.validation import number
 from lastiterate.theorems.composition import composition_mu
 from lastiterate.theorems.theorem import Theorem
 
-# Budgets that mean something, and certificates that exceed theirs: both are refused before a record
-# is read.
+# Refusal of budgets that promise nothing, and of certificates that exceed theirs.
 
 LARGEST_EPSILON, LARGEST_DELTA = 1e3, 0.5
 """Beyond them a guarantee rules out nothing that anybody could observe: odds of e^1000, or every
@@ -106,8 +105,7 @@ def warn_of_delta(delta: float, n: int) -> None:
         )
 
 
-# Ask every theorem about a run, keep all verdicts, and find the noise or the steps that a budget
-# allows.
+# Noise or steps that a budget allows.
 
 # arguments are checked because callers are not
 # pyright: reportUnnecessaryIsInstance=false
@@ -415,7 +413,7 @@ def _too_short(epsilon: float, delta: float) -> InputError:
     )
 
 
-# Find the least exact noise that a budget allows.
+# Exact noise.
 
 LARGEST = 1e60
 """The inverse of the smallest Renyi slope that is looked for: less than any budget and any unit of

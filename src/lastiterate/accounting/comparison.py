@@ -139,11 +139,7 @@ def _object(name: str, value: object, entries: tuple[str, ...]) -> None:
         raise InputError(f"statement: {name}", "must be a table of " + ", ".join(entries), value)
 
 
-# A written certificate compared with what follows from its subject.
-
-# pyright: basic
-# what JSON holds is checked here, not known
-
+# Comparison of a written certificate with what follows from its subject.
 
 ADDED = ("stated", "word", "software")
 """What formats from 2 on have and format 1 has not."""

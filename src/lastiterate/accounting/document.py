@@ -14,7 +14,7 @@ from lastiterate.accounting.tradeoff_summary import stated
 from lastiterate.curves.curve import check_delta
 from lastiterate.theorems.theorem import Theorem
 
-# Citations of what a certificate rests on, as BibTeX made from the theorems' own rows.
+# Citations.
 
 TITLE = "lastiterate: differentially private training with hidden iterates"
 AUTHORS = "The lastiterate authors"
@@ -73,7 +73,7 @@ def _plain(text: str) -> str:
     return re.sub(r"([#$%&_{}])", r"\\\1", text)
 
 
-# A certificate as JSON, the one form of it: what is printed, and what lies beside a released model.
+# JSON.
 
 
 def answer(guarantee: Guarantee, delta: float) -> dict[str, Any]:

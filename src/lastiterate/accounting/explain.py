@@ -13,8 +13,6 @@ from lastiterate.run.adjacency import says_exchanges
 from lastiterate.run.run import Run
 from lastiterate.theorems.theorem import Broken, about_method, by_reason
 
-# A certificate in words: the answer first, then what it rests on, then what else is known.
-
 
 def headline(certificate: Guarantee, delta: float) -> str:
     """The answer in a sentence or two; the reasons where nothing is certified."""
@@ -185,7 +183,7 @@ def nearest(certificate: Guarantee) -> str:
     return f"no theorem certifies this run ({said}); account(run).why_not() says it of all"
 
 
-# What composition would charge for a run, and what keeping something secret takes off.
+# The price of composition.
 
 COMPOSITION = "composition-gdp"
 

@@ -17,8 +17,6 @@ from lastiterate.run.run import Run
 from lastiterate.run.validation import number, whole
 from lastiterate.theorems.theorem import Applies, Theorem
 
-# The numbers of a certificate, and what they rest on, whatever it is about.
-
 ROUNDING = 1e-6
 """How much, relatively, a number may differ between processors: at small deltas the rounding of
 fast Fourier transforms moves an epsilon by up to 4e-8 of itself, far within what every bound allows
@@ -232,7 +230,7 @@ def _grouped(curve: Curve, size: int, delta: float) -> float:
         return math.inf
 
 
-# What every theorem says of a run, as rows of a table, JSON-ready.
+# Rows of verdicts, JSON-ready.
 
 
 def rows(certificate: Guarantee, delta: float) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from lastiterate.run.losses import Abstract
 from lastiterate.run.run import Run
 from lastiterate.theorems.theorem import Applies, Fails, Theorem, holds_with_zeroed_records
 
-# What one theorem says about a run: a row of a certificate.
+# Verdicts.
 
 
 @dataclass(frozen=True, repr=False)
@@ -77,8 +77,7 @@ class Verdict:
         return f"<Verdict {self.theorem.name} ({self.theorem.kind}): {said}>"
 
 
-# What certificates of all kinds say in the same words: neighbours, units, caveats, numbers rounded
-# safely.
+# Neighbours, units, caveats and rounding of all certificates.
 
 NEIGHBOURS = {
     "zero-out": "one record's contribution is set to zero; the number of records is public",
@@ -194,7 +193,7 @@ def finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-# What a certificate can be about: the one type that its readers ask, whatever is certified.
+# Subjects of certificates.
 
 FORMAT = 3
 """The form of written certificates (certificate.schema.json)."""

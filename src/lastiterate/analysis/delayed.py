@@ -25,8 +25,7 @@ from lastiterate.run.facts import needed
 from lastiterate.run.run import Run
 from lastiterate.run.validation import Array
 
-# Which intervals hide what a drawn record adds: a few draw_intervals of their lengths, compared,
-# for Poisson batches.  Every choice is valid. Proof: docs/theorems/delayed-shifts.
+# Poisson batches: intervals of a few lengths, compared. Every choice is valid.
 
 DRAW_GROWTHS, WIDEST = (1.2, 1.6), (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 """Choices of intervals, counted from the last step: how much longer each is, and the longest."""
@@ -158,8 +157,7 @@ def _draw_shifts_representable(curve: DelayedShifts) -> tuple[float, Array, Arra
     return certain, weights, size, np.array([float(count) for _, count in pairs])
 
 
-# Which intervals hide what a record adds in its secret blocks: a few block_intervals, compared.
-# Every choice is valid.  Proof: docs/theorems/delayed-shifts.
+# Secret blocks: intervals of a few lengths, compared. Every choice is valid.
 
 BLOCK_GROWTHS, FEW = (1.3, 1.6, 2.0), (2, 4, 8)
 """Choices of intervals: how much longer each is, and the longest, besides half a pass and a pass.

@@ -15,8 +15,7 @@ from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import Constant, RelativeToSmooth
 from lastiterate.run.validation import Array
 
-# What clipping per-example gradients does to the map of one step
-# (docs/theorems/shifted-interpolation).
+# The map of a clipped step (docs/theorems/shifted-interpolation).
 
 
 def clipped_step_lipschitz(step: Array, lowest: float, highest: float) -> Array:
@@ -202,7 +201,7 @@ def as_accounted(run: Run) -> Run:
     )
 
 
-# What is known about the map of one step: its Lipschitz constant for every data set.
+# The map of any step.
 
 
 @dataclass(frozen=True)

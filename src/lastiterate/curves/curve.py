@@ -233,8 +233,7 @@ def check_delta(delta: float) -> None:
         )
 
 
-# Groups of records, and records that are exchanged, by the triangle inequality; epsilon by a
-# confirmed search.
+# Groups and exchanges of records by the triangle inequality.
 
 NEARBY = 1e-3
 """How far below an epsilon it is seen, relatively, whether the bound rises there."""

@@ -25,7 +25,7 @@ from lastiterate.curves.roots import first_within
 from lastiterate.errors import InputError
 from lastiterate.run.validation import Array
 
-# Gaussian tails with stated error bounds, rounded to the safe side.
+# Gaussian tails, rounded to the safe side.
 
 _SQRT2 = math.sqrt(2.0)
 FAR, FARTHEST = 36.0, 1e5
@@ -170,7 +170,7 @@ def ceiling(mu: float, delta: float) -> float:
     return mu * mu / 2 + mu * math.sqrt(2 * math.log(1 / delta)) + mu * 1e-6 + 1e-300
 
 
-# Mixtures of Gaussian pairs over a place that stays secret.
+# Mixtures of Gaussian pairs.
 
 
 @final

@@ -274,7 +274,7 @@ def renyi_sum(one: Curve, two: Curve) -> Rdp:
     return Rdp(sum(slopes) * UP, listed, values)
 
 
-# Renyi divergences of Poisson-sampled steps: described now, computed when a number is asked for.
+# Poisson-sampled steps.
 
 FEW = (2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0, 128.0)
 """Orders of the coarser version: whole ones cost least."""

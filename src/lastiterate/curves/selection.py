@@ -129,8 +129,7 @@ def _check_end(k: int) -> None:
     assert k < 10**8, "the uniform number is too close to 1"
 
 
-# The privacy of releasing the best of a random number of runs, and of runs that are chosen from a
-# list.  Proofs: docs/theorems/private-selection.md.
+# Curves of a private selection (proofs: docs/theorems/private-selection).
 
 ORDERS = tuple(1 + 10 ** (i / 12 - 1.5) for i in range(50))
 """Renyi orders, from 1.03 to about 385."""

@@ -19,8 +19,7 @@ from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import Constant, InverseDecay, Steps
 from lastiterate.run.updates import HeavyBall
 
-# Blocks in one order for the whole run: a secret one, or a public one for data that are read from a
-# disk.
+# Blocks in one order for the whole run, secret or public.
 
 BLOCKS, PASSES = (4, 16, 64), (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 STREAM_BLOCKS = (64, 512, 4096)  #: small enough to hold one in memory
@@ -54,7 +53,7 @@ def _in_order(
             yield calibrated
 
 
-# Full batches: with momentum and falling steps, or plainly.
+# Full batches.
 
 STEPS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 FRICTIONS = tuple(2.0**-j for j in range(1, 7))  #: 1 - momentum
@@ -160,8 +159,7 @@ def balanced_ridge(asked: Asked, loss: LinearLoss) -> float:
     return (moved**2 / (2 * NORM**2)) ** (1 / 3)
 
 
-# Noisy SGD, one record a step, on a ridge problem (Bassily, Smith, Thakurta 2014): their n^2 steps,
-# capped.
+# Noisy SGD on a ridge problem (Bassily, Smith, Thakurta 2014), its n^2 steps capped.
 
 MOST_STEPS = 40_000  #: steps
 #: of the ridge that the last steps' noise asks for by itself; more is hardly worse, and less soon

@@ -19,8 +19,7 @@ from lastiterate.run.probability_calibration import MOST_CLASSES
 from lastiterate.run.run import Run
 from lastiterate.run.validation import Weights, number, whole
 
-# Strategies of correlated noise: what they add at every step, and what the last iterate has of
-# every draw.
+# Strategies of correlated noise.
 
 POWERS = tuple(k / 20 for k in range(8, 18))
 """Of the series that are compared: the square root is best for one pass, larger ones for many."""
@@ -59,7 +58,7 @@ def _product(one: np.ndarray, two: np.ndarray) -> np.ndarray:
     return cast(np.ndarray, fftconvolve(one, two, axes=0))[: len(two)]
 
 
-# What is public about a data set, and what a budget is worth: all that a plan may depend on.
+# Tasks.
 
 READ, SORTED = 1e9, 5e8
 """Bytes of rows a second that pass from a file to steps (benchmarks/streaming)."""

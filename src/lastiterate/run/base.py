@@ -24,8 +24,6 @@ from lastiterate.run.step_sizes import Fixed, Start, StepSize, as_step_size
 from lastiterate.run.updates import Plain, Update, UpdateRule
 from lastiterate.run.validation import Array
 
-# A run as its parts see it: its fields, and the numbers that follow from them.
-
 Release = Literal["last", "all"]
 
 
@@ -224,8 +222,7 @@ DescribedRun = TypeVar("DescribedRun", bound=Described)
 """The same kind of run that was given."""
 
 
-# Descriptions that are given other arguments than they have say so in one sentence, as for a wrong
-# value.
+# Refusal of arguments that a description does not have.
 
 OF_TRAIN = frozenset(
     {

@@ -63,20 +63,20 @@ class Batches(ABC):
     def shares(self, n: int) -> tuple[float, float]:
         """The fewest and the most records that a step's batch can hold, over the divisor."""
 
-    @abstractmethod
     def place_probabilities(self, n: int) -> Array | None:
         """Probability of every block for one record, (blocks,), where it is drawn once or in each
         pass; else None."""
+        return None
 
-    @abstractmethod
     def inclusion_probability(self, n: int) -> float | None:
         """Probability that a batch holds a given record, where it is drawn at every step; else
         None."""
+        return None
 
-    @abstractmethod
     def expected_batch(self, n: int) -> float:
         """Expected number of records in a batch (of a whole block, where the last one of a pass is
         short)."""
+        return self.divisor(n)
 
     def cut(self, n: int) -> Indices | None:
         """The block of every place of an order of the records, (n,); None where blocks are not cut
@@ -128,15 +128,6 @@ class FullBatch(Batches):
     def shares(self, n: int) -> tuple[float, float]:
         return 1.0, 1.0
 
-    def place_probabilities(self, n: int) -> Array | None:
-        return None
-
-    def inclusion_probability(self, n: int) -> float | None:
-        return None
-
-    def expected_batch(self, n: int) -> float:
-        return float(n)
-
 
 @dataclass(frozen=True)
 class _Sized(Batches):
@@ -153,12 +144,6 @@ class _Sized(Batches):
         return cls(size)
 
     def divisor(self, n: int) -> float:
-        return float(self.size)
-
-    def inclusion_probability(self, n: int) -> float | None:
-        return None
-
-    def expected_batch(self, n: int) -> float:
         return float(self.size)
 
 
@@ -237,9 +222,6 @@ class FixedSize(_Sized):
 
     def shares(self, n: int) -> tuple[float, float]:
         return 1.0, 1.0
-
-    def place_probabilities(self, n: int) -> Array | None:
-        return None
 
     def inclusion_probability(self, n: int) -> float | None:
         return self.size / n
@@ -329,14 +311,8 @@ class Poisson(Batches):
     def shares(self, n: int) -> tuple[float, float]:
         return 0.0, n / self.divisor(n)
 
-    def place_probabilities(self, n: int) -> Array | None:
-        return None
-
     def inclusion_probability(self, n: int) -> float | None:
         return self.rate
-
-    def expected_batch(self, n: int) -> float:
-        return self.rate * n
 
     def draws(self, n: int, rng: np.random.Generator) -> list[Indices]:
         return [np.flatnonzero(rng.random(n) < self.rate)]

@@ -11,7 +11,7 @@ from lastiterate.errors import InputError
 from lastiterate.run.serialization import settle
 from lastiterate.run.validation import RANGE
 
-# How well a number is known: a fact carries its value, its evidence and the reason.
+# Facts.
 
 
 class Evidence(IntEnum):
@@ -103,7 +103,7 @@ def weakest(*facts: Fact) -> Evidence:
     return min((fact.evidence for fact in facts), default=Evidence.PROVED)
 
 
-# Constants of a loss as facts, and which of them survive per-example clipping.
+# Constants of a loss.
 
 CHUNK = 256
 """Rows whose gradients the trainer may add in float32 before it goes on in float64."""

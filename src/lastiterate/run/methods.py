@@ -18,8 +18,7 @@ from lastiterate.run.serialization import settle
 from lastiterate.run.step_sizes import Constant, Fixed, RelativeToSmooth
 from lastiterate.run.validation import executable, positive, whole
 
-# How the released parameters come about: the questions that every method answers, and plain noisy
-# descent.
+# What every method answers, and plain noisy descent.
 
 
 class ReleaseMethod(ABC):
@@ -133,7 +132,7 @@ def _of_steps(run: Described) -> str:
     return "" if run.same_noise else " (the largest of all steps)"
 
 
-# Averages of iterates: what is released in the place of the last one.
+# Averages of iterates.
 
 
 class AveragedSteps(NoisySteps):
@@ -184,7 +183,7 @@ class ExponentialAverage(AveragedSteps):
             raise InputError("decay of ExponentialAverage", "must lie between 0 and 1", self.decay)
 
 
-# What parts of a run may stand beside one another: refusals in one form.
+# Refusals of parts that do not go together.
 
 
 def allow(run: Described, where: str, remedy: str, **allowed: tuple[type, ...]) -> None:
@@ -208,8 +207,7 @@ def multiplier_of(run: Described) -> float:
     return run.noise.z
 
 
-# The minimiser of an objective with a random linear term: what it may be combined with, and its
-# numbers.
+# Objective perturbation.
 
 KEPT = 0.875
 """The part of the ridge that acceleration counts on; the rest absorbs errors of gradients."""
@@ -336,8 +334,7 @@ def look_ahead(run: Described) -> float:
     return (1 - a) / (1 + a)
 
 
-# Variance-reduced steps: what they may be combined with, and the numbers that proof and trainer
-# share.
+# Variance-reduced steps.
 
 
 @final
@@ -449,7 +446,7 @@ def moved_smooth(run: Described) -> float:
     return run.loss.facts().fact("smooth") - run.loss.ridge
 
 
-# The methods that a run can name, and what is asked of runs of one of them.
+# All methods.
 
 Method = Descent | TailAverage | ExponentialAverage | VarianceReduced | PerturbedMinimiser
 
@@ -471,7 +468,7 @@ def last_noise(method: Method, run: Described) -> float:
     return minimiser.last_noise(run)
 
 
-# The exact minimiser of a ridge problem that was trained without noise, as any solver finds it.
+# The exact minimiser of a ridge problem, trained without noise.
 
 NORM_SLACK = 1e-6
 """How much longer than the loss's ``row_norm``, relatively, rows may be: they are looked at and not

@@ -269,8 +269,7 @@ def _column(entries: tuple[float, ...], decay: float, steps: int) -> Array:
     return frozen(np.concatenate((column, rest)))
 
 
-# The kinds of noise: of one size, of one temperature, in units of the clipping norm, and noise that
-# cancels.
+# The kinds of noise.
 
 
 @final

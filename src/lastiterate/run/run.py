@@ -35,7 +35,7 @@ from lastiterate.run.step_sizes import Start, StepSize
 from lastiterate.run.updates import Update
 from lastiterate.run.validation import executable, whole
 
-# Random numbers that belong to records: what a record's gradient draws at a step.
+# Random draws of a record's gradient.
 
 MOST_COPIES = 1024
 
@@ -117,7 +117,7 @@ def check_record_draws(run: Described, draws: RecordDraws | None) -> None:
         )
 
 
-# Runs whose records are units of several rows: what they may be combined with.
+# Records of several rows.
 
 
 def check_units(run: Described, counts: tuple[Count, ...]) -> None:
@@ -162,8 +162,6 @@ def check_units(run: Described, counts: tuple[Count, ...]) -> None:
             "it is measured on single rows; give the step sizes themselves",
         )
 
-
-# One immutable description of a training run: the accountant reads it and the trainer executes it.
 
 MANY = re.compile(r"\(((?:[-+.\de]+, ){3})(?:[-+.\de]+, ){3,}([-+.\de]+)\)")
 """More numbers than anybody reads."""

@@ -98,10 +98,6 @@ def decode(data: object, where: str, classes: Mapping[str, type], depth: int = D
 # subclass could answer one thing to a theorem and another to the trainer. Numbers are stored as
 # built-in ones for the same reason.
 
-# pyright: basic
-# annotations are looked at here, and values of any type refused
-
-
 Check = Callable[[str, Any], Any]
 """From the name of an argument and its value to the value that is stored; refuses a value of
 another type."""
@@ -209,11 +205,7 @@ def _union(members: tuple[Any, ...]) -> Check:
     return check
 
 
-# Descriptions of runs as earlier versions wrote them, in today's words.
-
-# pyright: basic
-# what JSON holds is looked at here, not known
-
+# Migration of runs that earlier versions wrote.
 
 METHODS = {
     "SnapshotNoise": ("VarianceReduced", ("every", "snapshot")),
@@ -260,10 +252,6 @@ def _run(data: dict[str, Any]) -> dict[str, Any]:
 # JSON from strangers: one meaning per text, and every other text refused in one sentence.  Readers
 # differ on duplicate keys, on ``NaN`` and on numbers that no double holds; a text that two readers
 # understand differently certifies nothing.
-
-# pyright: basic
-# what JSON holds is checked here, not known
-
 
 if TYPE_CHECKING:
     from pathlib import Path

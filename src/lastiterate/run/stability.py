@@ -15,8 +15,7 @@ from lastiterate.run.preprocessing import PrivateCovariance, TopEigenvalue
 from lastiterate.run.step_sizes import Constant, Fixed, RelativeToSmooth, StableSteps, Steps
 from lastiterate.run.updates import HeavyBall
 
-# Runs whose step sizes follow a smoothness that is measured privately
-# (docs/theorems/paid-smoothness).
+# Step sizes relative to a measured smoothness (docs/theorems/paid-smoothness).
 
 
 def check_relative(run: Described) -> None:
@@ -121,7 +120,7 @@ def chernoff_excess(mean: float, batches: int, dimension: int, failure: float) -
     return high * (1 + 1e-9)
 
 
-# Runs whose step sizes stay stable on the second moments that a ``PrivateCovariance`` released.
+# Step sizes that are stable on released second moments.
 
 
 def check_stable(run: Described) -> None:

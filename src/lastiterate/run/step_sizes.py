@@ -13,7 +13,7 @@ from lastiterate.errors import InputError
 from lastiterate.run.serialization import settle
 from lastiterate.run.validation import Array, all_positive, frozen, numbers, positive, repeated
 
-# Where the first step starts: independent of the data, always.
+# The start, which never depends on the data.
 
 
 @final
@@ -44,8 +44,7 @@ class GaussianStart:
 Start = Fixed | GaussianStart
 
 
-# Step sizes: step k = 0, 1, ... produces iterate k + 1. ``sizes`` is the only place that knows
-# them.
+# Step sizes: step k makes iterate k + 1; ``sizes`` is the only place that knows them.
 
 
 class Schedule(ABC):

@@ -61,7 +61,7 @@ class UpdateRule(ABC):
         """The direction that step k goes against, and what is remembered after it."""
 
 
-# Adam on noisy gradients, with or without the noise's own share of their squares.
+# Adam.
 
 
 @final
@@ -172,7 +172,7 @@ def _running_means(values: Array, beta: float) -> Array:
     return means
 
 
-# The update rules that a run can name.
+# Momentum.
 
 
 @final

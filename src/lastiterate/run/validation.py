@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from lastiterate.errors import InputError
 
-# Arrays of numbers that accounting works with, and the one that repeats a number without storing
-# it.
+# Arrays.
 
 Array = NDArray[np.float64]
 
@@ -84,7 +83,7 @@ def _dtypes(value: object) -> tuple[object, ...]:
     return (getattr(value, "dtype", None), *(columns if np.iterable(columns) else ()))
 
 
-# Refusals of numbers that a description cannot hold, each in one sentence.
+# Refusals of numbers.
 
 RANGE = (1e-30, 1e30)
 """Magnitudes of a run's numbers: products and squares of three of them stay far inside double

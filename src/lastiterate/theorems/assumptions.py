@@ -17,10 +17,7 @@ from lastiterate.run.methods import minimiser_of
 from lastiterate.run.run import Run
 from lastiterate.theorems.theorem import Assumption, Broken, Held
 
-# The conditions that theorems choose from, each checkable on a run.
-
-
-# The vocabulary of assumptions that theorems choose from.
+# Release, noise, batches and domain.
 
 
 def _plain(name: str, needs: str, holds: Callable[[Run], bool], reason: str) -> Assumption:
@@ -263,8 +260,7 @@ POISSON_STEPS = (*NOISY_STEPS, poisson_batches, not_replace_one, dp_accounting_i
 """What bounds for Poisson batches need."""
 
 
-# Assumptions about the geometry of a step: bounded gradients, convexity, the step's map, how long a
-# step may be.
+# The geometry of a step.
 
 
 def _bounded_gradient(run: Run) -> Held | Broken:
@@ -425,7 +421,7 @@ def _contracting(run: Run) -> Held | Broken:
 contracting_step = Assumption("contracting_step", "step <= 2/(strong + smooth)", _contracting)
 
 
-# What objective perturbation needs.
+# Objective perturbation.
 
 LONGEST = 16 / 17
 """Steps of the solver times smooth: what is left of 1/step absorbs errors of gradients."""
@@ -473,7 +469,7 @@ solved_objective = Assumption(
 )
 
 
-# How long a step Proposition 2.1 of Kong and Ribero (2025) covers.
+# Weakly convex losses: Proposition 2.1 of Kong and Ribero (2025).
 
 PAPER = (
     "Kong, Ribero: Privacy of the last iterate in cyclically-traversed DP-SGD on nonconvex "
@@ -506,7 +502,7 @@ weakly_convex_step = Assumption(
 )
 
 
-# What an exact law of a loss of the class needs: steps whose maps it knows.
+# Exact distributions of lower bounds.
 
 
 def _idle_clip(run: Run) -> Held | Broken:

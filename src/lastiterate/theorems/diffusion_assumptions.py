@@ -20,9 +20,6 @@ from lastiterate.theorems.assumptions import (
 )
 from lastiterate.theorems.theorem import Assumption, Broken, Held
 
-# Assumptions about the Langevin diffusion that a run's steps follow: its temperature, its start,
-# its laws.
-
 
 def _langevin(run: Run) -> Held | Broken:
     if not run.one_temperature:
@@ -119,7 +116,7 @@ log_sobolev = Assumption(
 )
 
 
-# What Algorithm 1 of Chourasia, Ye and Shokri (2021) fixes.
+# Algorithm 1 of Chourasia, Ye and Shokri (2021).
 
 LANGEVIN_PAPER = (
     "Chourasia, Ye, Shokri: Differential privacy dynamics of Langevin diffusion and noisy gradient "
@@ -136,7 +133,7 @@ LAST_ITERATE = (*LANGEVIN_ALGORITHM, last_iterate_only, plain_updates, not_avera
 """The same with a hidden state: only theta_K is released, by plain steps."""
 
 
-# What Algorithm 1 of Ryffel, Bach and Pointcheval (2022) fixes, but for the batches.
+# Algorithm 1 of Ryffel, Bach and Pointcheval (2022), for any batches.
 
 SGLD_PAPER = (
     "Ryffel, Bach, Pointcheval: Differential privacy guarantees for stochastic gradient Langevin "
