@@ -132,11 +132,57 @@ def calibrate(
     field: Literal["noise", "steps"] = "noise",
     at_least: Evidence = Evidence.ENFORCED,
 ) -> Certificate:
-    """The least noise (or the most steps) with which ``run`` is certified (epsilon, delta)-DP.
+    """Find the least noise, or the most steps, with which a run keeps a budget.
 
-    The returned certificate's ``run`` is the calibrated one; its epsilon(delta) is at most
-    ``epsilon``. Errors: ``NotCertified`` when no theorem can certify the run at any noise,
-    ``InputError`` for a bad budget, or one that no noise keeps.
+    Parameters
+    ----------
+    run : Run
+        Description of the run. Its noise may be ``None``; noise that is stated fixes the kind, and
+        the search replaces its size.
+    epsilon : float
+        Budget, in natural logarithms, within (0, 1000].
+    delta : float
+        Budget, within (0, 0.5).
+    field : {"noise", "steps"}, default "noise"
+        Part of the run to search for. "steps" needs stated noise and a schedule for any number of
+        steps, and finds at most 1e7 steps.
+    at_least : Evidence, default Evidence.ENFORCED
+        Weakest evidence of the facts that the certificate may rest on.
+
+    Returns
+    -------
+    Certificate
+        Certificate of the calibrated run, which is its ``run``; its epsilon at ``delta`` is at most
+        ``epsilon``.
+
+    Raises
+    ------
+    NotCertified
+        If no theorem certifies the run at any noise.
+    InputError
+        If the budget is out of range, or neither noise nor steps can keep it.
+
+    Warns
+    -----
+    BudgetWarning
+        If ``delta`` exceeds 1/n, or ``epsilon`` exceeds 20.
+
+    See Also
+    --------
+    account : Certify a run whose noise is stated.
+
+    Notes
+    -----
+    **Guarantee:** the returned certificate is derived again for the calibrated run, and refused if
+    it exceeds the budget. The search stops close to the least noise, on the private side.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> run = li.Run(n=1000, steps=20, step_size=0.5, loss=li.Logistic())
+    >>> certificate = li.calibrate(run, epsilon=1.0, delta=1e-5)
+    >>> certificate.epsilon(1e-5) <= 1.0, certificate.run.noise.z > 1
+    (True, True)
     """
     found = calibrated(run, epsilon=epsilon, delta=delta, field=field, at_least=at_least)
     certificate = account(found, at_least=at_least)

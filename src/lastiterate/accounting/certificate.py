@@ -60,20 +60,61 @@ def entry_of(stored: Mapping[str, Any]) -> str:
 @final
 @dataclass(frozen=True, repr=False)
 class Certificate(Guarantee):
-    """The privacy of one release: ``epsilon(delta)``, ``best(delta)``, ``explain(delta)``,
-    ``verify()``.
+    """The privacy guarantee of one release, with all that it follows from.
 
-    ``verdicts``: one per theorem, with the facts it used or why it fails. ``caveats``: what no
-    theorem covers.
+    `account`, `calibrate` and `train` return it. Its numbers are derived from its ``subject`` each
+    time; none are stored.
 
-    **Guarantee:** ``epsilon(delta)`` is an upper bound under the subject's adjacency, if what it
-    describes was executed as described and its facts of evidence below ``ENFORCED`` (if any were
-    admitted) are true.
+    Parameters
+    ----------
+    subject : Subject
+        Object of the certificate: a run and the evidence asked for, a selection among candidates,
+        an unlearning, or a posterior sample.
+    caveats : tuple of str, default ()
+        Notes of the executor on what no theorem covers.
+    unit : str, default ""
+        Name of the protected unit, such as "patient"; empty where a record is a row.
+
+    See Also
+    --------
+    account : Certify a run whose noise is stated.
+    verify : Derive a written certificate again.
+
+    Notes
+    -----
+    **Guarantee:** ``epsilon(delta)`` is an upper bound under the subject's adjacency. It holds if
+    the release was executed as described, and if facts of weaker evidence than ``ENFORCED`` are
+    true where some were admitted. ``explain(delta)`` names the theorem, and ``cite()`` its source.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> run = li.Run(
+    ...     n=1000, steps=20, step_size=0.5, noise=li.NoiseMultiplier(50.0), loss=li.Logistic()
+    ... )
+    >>> certificate = li.account(run)
+    >>> certificate.epsilon(1e-6) > certificate.epsilon(1e-5)
+    True
+    >>> certificate.verify(), certificate.adjacency
+    (True, 'zero-out')
+    >>> li.Certificate.from_json(certificate.to_json(1e-5)) == certificate
+    True
     """
 
     @classmethod
     def derived(cls, stored: dict[str, Any]) -> Certificate:
-        """What follows from what is written; nothing is compared yet."""
+        """Derive a certificate from what is written, and compare nothing yet.
+
+        Parameters
+        ----------
+        stored : dict
+            Certificate as ``to_dict`` writes it.
+
+        Returns
+        -------
+        Certificate
+            Certificate of the written subject.
+        """
         entry = entry_of(stored)
         if entry not in SUBJECTS:
             import_module(LATE[entry])
@@ -81,11 +122,20 @@ class Certificate(Guarantee):
 
     @classmethod
     def check(cls, stored: dict[str, Any]) -> Checked:
-        """Derive the facts again and recompute everything from the subject; compare with what is
-        written.
+        """Derive a written certificate again and compare every number with the written one.
 
-        A certificate that was re-issued as a whole cannot be distinguished from an honest one
+        A certificate that was issued again as a whole cannot be distinguished from an honest one
         without a signature.
+
+        Parameters
+        ----------
+        stored : dict
+            Certificate as ``to_dict`` writes it.
+
+        Returns
+        -------
+        Checked
+            Problems that were found; empty where the certificate holds.
         """
         delta, fresh = proper_delta(stored), cls.derived(stored)
         try:
@@ -102,7 +152,23 @@ class Certificate(Guarantee):
 
     @classmethod
     def from_dict(cls, stored: dict[str, Any]) -> Certificate:
-        """The certificate that is written, derived again; refused when what is written differs."""
+        """Read a written certificate, and derive it again.
+
+        Parameters
+        ----------
+        stored : dict
+            Certificate as ``to_dict`` writes it.
+
+        Returns
+        -------
+        Certificate
+            Certificate of the written subject.
+
+        Raises
+        ------
+        InputError
+            If anything that is written does not follow from the subject.
+        """
         delta, fresh = proper_delta(stored), cls.derived(stored)
         if problems := differences(stored, fresh, delta):
             raise InputError("certificate", "does not hold", problems[0], "ask for the original")
@@ -111,8 +177,33 @@ class Certificate(Guarantee):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Certificate:
-        """The certificate written in ``text`` (JSON); ``InputError`` when anything in it does not
-        follow."""
+        """Read a certificate from JSON text, and derive it again.
+
+        `lastiterate.read_certificate` is this function.
+
+        Parameters
+        ----------
+        text : str or bytes
+            JSON text as ``to_json`` writes it.
+
+        Returns
+        -------
+        Certificate
+            Certificate of the written subject.
+
+        Raises
+        ------
+        InputError
+            If anything that is written does not follow from the subject.
+
+        Examples
+        --------
+        >>> import lastiterate as li
+        >>> run = li.Run(n=100, steps=5, step_size=0.1, clip=1.0, noise=li.NoiseMultiplier(9.0))
+        >>> text = li.account(run).to_json(1e-5)
+        >>> li.read_certificate(text).run == run
+        True
+        """
         stored = serialization.loads(text, "certificate")
         if not isinstance(stored, dict):
             raise InputError(
@@ -123,24 +214,50 @@ class Certificate(Guarantee):
         return cls.from_dict(stored)  # pyright: ignore[reportUnknownArgumentType]
 
     def why_not(self) -> str:
-        """Why nothing certifies the run: every reason, and the theorems it concerns."""
+        """Explain why no theorem certifies the run.
+
+        Returns
+        -------
+        str
+            Every reason, with the theorems that it concerns.
+        """
         return explain.why_not(self)
 
     def nearest(self) -> str:
-        """What the theorem lacks that comes nearest to certifying the run."""
+        """Name the missing assumption of the theorem that comes nearest to certifying the run.
+
+        Returns
+        -------
+        str
+            One sentence.
+        """
         return explain.nearest(self)
 
     def explain(self, delta: float, *, all: bool = False) -> str:
-        """The answer in words: epsilon, what a record is, the theorem and its conditions, what else
-        applies.
+        """Explain the guarantee in words.
 
-        ``all``: also the theorems that do not apply, and why.
+        Parameters
+        ----------
+        delta : float
+            Delta at which epsilon is stated.
+        all : bool, default False
+            Whether to list also theorems that do not apply, with the reasons.
+
+        Returns
+        -------
+        str
+            Epsilon, the meaning of a record, the theorem with its conditions, and other bounds.
         """
         return explain.in_words(self, delta, all)
 
     def cite(self) -> str:
-        """BibTeX of what the certificate rests on, and of the theorems whose lower bounds it is
-        compared with."""
+        """Cite the sources of the certificate.
+
+        Returns
+        -------
+        str
+            BibTeX of the theorems used, and of the lower bounds that they are compared with.
+        """
         return bibtex(*self.subject.sources())
 
     def __repr__(self) -> str:
@@ -156,24 +273,76 @@ class Certificate(Guarantee):
         return explain.for_notebooks(self)
 
     def rows(self, delta: float) -> list[dict[str, Any]]:
-        """One JSON-ready row per theorem (``epsilon`` is ``None`` where it fails or is infinite)."""
+        """Return one JSON-ready row per theorem.
+
+        Parameters
+        ----------
+        delta : float
+            Delta at which epsilon is stated.
+
+        Returns
+        -------
+        list of dict
+            Rows in the order of the theorems; ``epsilon`` is ``None`` where a theorem fails or its
+            epsilon is infinite.
+        """
         return guarantee.rows(self, delta)
 
     def answer(self, delta: float) -> dict[str, Any]:
-        """What ``lastiterate account --json`` prints."""
+        """Return the result that ``lastiterate account --json`` prints.
+
+        Parameters
+        ----------
+        delta : float
+            Delta at which epsilon is stated.
+
+        Returns
+        -------
+        dict
+            JSON-ready result.
+        """
         return document.answer(self, delta)
 
     def to_dict(self, delta: float, *, files: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The certificate as it is stored; ``content_sha256`` covers everything else, ``files`` a
-        model's hashes."""
+        """Return the certificate as files store it.
+
+        Parameters
+        ----------
+        delta : float
+            Delta at which epsilon is stated.
+        files : mapping of str to object, optional
+            Hashes of a model's files, by name.
+
+        Returns
+        -------
+        dict
+            JSON-ready certificate; its ``content_sha256`` covers every other entry.
+        """
         return document.document(self, delta, files or {})
 
     def to_json(self, delta: float) -> str:
-        """``to_dict`` as JSON text."""
+        """Return the certificate as JSON text.
+
+        Parameters
+        ----------
+        delta : float
+            Delta at which epsilon is stated.
+
+        Returns
+        -------
+        str
+            JSON text that `read_certificate` reads.
+        """
         return json.dumps(self.to_dict(delta), indent=2)
 
     def verify(self) -> bool:
-        """Whether accounting the subject again, by the whole table, gives the same."""
+        """Check that accounting the subject again gives the same verdicts and curves.
+
+        Returns
+        -------
+        bool
+            Whether it does.
+        """
         held, fresh = self.subject, self.subject.fresh()
         return fresh.verdicts == held.verdicts and fresh.curves == held.curves
 
@@ -195,15 +364,46 @@ read_certificate = Certificate.from_json
 
 
 def account(run: Run, *, at_least: Evidence = Evidence.ENFORCED) -> Certificate:
-    """Every theorem's verdict on ``run``; certificates rest on facts of evidence ``at_least`` or
-    stronger.
+    """Certify a described run with every theorem whose assumptions hold.
 
-    Looks at public numbers only. Where no theorem certifies the run, epsilon is infinite and
-    ``why_not()`` lists the reasons. Errors: ``InputError`` where the run's noise is still to be
-    calibrated, or is no ``Run``.
+    It reads public numbers only. Where no theorem certifies the run, epsilon is infinite and
+    ``why_not()`` of the certificate lists the reasons.
 
+    Parameters
+    ----------
+    run : Run
+        Description of the run, with its noise stated.
+    at_least : Evidence, default Evidence.ENFORCED
+        Weakest evidence of the facts that a certificate may rest on.
+
+    Returns
+    -------
+    Certificate
+        Verdicts of all theorems, with their epsilon and delta.
+
+    Raises
+    ------
+    InputError
+        If ``run`` is no `Run`, or its noise is still to be calibrated.
+
+    See Also
+    --------
+    calibrate : Find the least noise for a budget.
+
+    Notes
+    -----
     **Guarantee:** only theorems of kind ``upper`` or ``exact`` whose assumptions all hold can
-    certify.
+    certify. docs/guides/which-theorem says which theorem covers which run.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> run = li.Run(
+    ...     n=1000, steps=20, step_size=0.5, noise=li.NoiseMultiplier(50.0), loss=li.Logistic()
+    ... )
+    >>> certificate = li.account(run)
+    >>> certificate.epsilon(1e-5) < 1, certificate.best(1e-5).theorem.kind
+    (True, 'upper')
     """
     if not isinstance(at_least, Evidence):
         raise InputError(

@@ -157,10 +157,29 @@ class PrivateLinear(OwnSeed, BaseEstimator):
 
     @as_before_if_refused
     def fit(self, X: Any, y: Any, progress: object = None, **unsupported: object) -> Self:
-        """Train on rows X (n, d), or a table with a schema, and labels or targets y (n,).
+        """Train on rows and labels or targets, or on a table with a schema.
 
-        ``progress(steps_done, steps, seconds)`` is called now and then. A fit that is refused
-        changes nothing.
+        Parameters
+        ----------
+        X : array_like, shape (n, d)
+            Private rows, or a table with a schema.
+        y : array_like, shape (n,)
+            Private labels or targets.
+        progress : callable, optional
+            ``progress(steps_done, steps, seconds)``, called from time to time.
+        **unsupported : object
+            Arguments of scikit-learn that privacy forbids, such as ``sample_weight``; all are
+            refused.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+
+        Raises
+        ------
+        InputError
+            If input is bad or the budget does not suffice; the estimator stays as it was.
         """
         self._fit(X, y, progress, unsupported)
         return self

@@ -23,55 +23,103 @@ from lastiterate.run.validation import check_kept
 
 
 class DPLogisticRegression(ClassifierMixin, PrivateLinear):
-    """Logistic (two classes) or softmax regression with differential privacy and nothing to tune.
+    """Logistic or softmax regression with differential privacy and nothing to tune.
 
     Parameters
     ----------
-    epsilon, delta : the budget; ``delta="auto"`` is a power of ten at most 1/(10 n). Natural logarithms.
-    row_norm : public bound on the Euclidean norm of a row, which must be given; longer rows are scaled down to it.
-    classes : the public labels; ``None`` takes them from ``y``, with a warning and a caveat.
-    adjacency : "zero-out" (one record's contribution set to zero, n public), "replace-one", or "add-remove" (one record
-        is there or not, and how many there are is private), for which ``n`` is needed.
-    n : for add-remove alone: the public number that stands for how many records there are. Batches, noise, delta and
-        the certificate follow from it, and nothing from how many rows X has; choose one without counting them.
-    random_state : a seed, only for tests; it becomes a caveat on the certificate. By default 128 bits from the system.
-    time_budget : seconds that a fit may take, estimated on two cores; a longer one lets the planner consider more.
-    run : a Run to execute instead of a plan, with the least noise that the budget allows; rows are not centred, and the
-        row_norm of the run's loss counts, and the one above may be left out.
-    ledger, dataset : a ledger file (``lastiterate ledger make``) that every fit is charged to, and the data set's name
-        in it; a fit that the budget does not hold is refused before it begins.
-    verbose : 1 prints steps and time (never anything that depends on the data).
-    features : "auto", names of public maps of records that a schema is needed for ("curves", "words"), "plain", "sqrt"
-        for roots of the features' sizes, or "fourier" for random cosine features beside them; a public choice
-        (docs/guides/planning).
-    schema : a Schema or its TOML file: ``fit`` takes a data frame, its maps make rows, and it says ``row_norm``,
-        and ``classes`` unless it leaves them open.
-    algorithm : "automatic", or one of the names that ``lastiterate train --algorithm`` takes.
-    report_accuracy : part of the budget mu^2 that a noisy count of right answers costs, such as 0.05, on a tenth of the
-        records, which are not trained on; ``fitted_.accuracies`` has it with an interval; the certificate covers it.
-    calibrated : whether plans and named algorithms spend 5 % of mu^2 on probabilities that are frequencies, by noisy
-        Newton rounds on slope and intercepts, where n and the budget carry them (docs/theorems/probabilities), and
-        scores times a public factor elsewhere. A given ``run`` says so itself (``Run(calibration=)``).
-    threshold : of two classes, the probability from which on the second is predicted, or the public costs (a, m) of a
-        false alarm and of a miss, which make it a / (a + m); by default the more probable class is predicted. It costs
-        no privacy, and is kept in the model's folder.
-    class_weight : a public dictionary from every label to what its records count, of which only ratios matter; each
-        contribution is clipped first and then weighted by at most 1, so that the bounds on a record hold. Predictions
-        and probabilities are those of the weighted records: where probabilities shall be frequencies, set a
-        ``threshold`` instead. "balanced" would count private labels. A given ``run`` says so in its loss.
-    stream : rows are read in pieces, as ``lastiterate train --stream`` reads them: for ``np.load(file, mmap_mode="r")``
-        that does not fit in memory. Batches that need random access are refused.
+    epsilon : float, default 1.0
+        Budget of a fit, in natural logarithms.
+    delta : float or "auto", default "auto"
+        Budget of a fit; "auto" is a power of ten of at most 1/(10 n).
+    row_norm : float, optional
+        Public bound on the Euclidean norm of a row; longer rows are scaled down to it. Required
+        unless ``schema`` or ``run`` states it.
+    classes : sequence, optional
+        Public labels. ``None`` takes them from ``y``, with a warning and a caveat.
+    adjacency : {"zero-out", "replace-one", "add-remove"}, default "zero-out"
+        Relation of neighbouring data sets: one record's contribution is zeroed (n is public), one
+        record is replaced, or one record is there or not (its number is private).
+    random_state : int or RandomState, optional
+        Seed for tests only; it becomes a caveat. By default 128 bits come from the system.
+    time_budget : float, default 60.0
+        Seconds that a fit may take, estimated on two cores. More lets the planner consider more.
+    run : Run, optional
+        Run to execute in place of a plan, with the least noise that the budget allows. Rows are not
+        centred, and the ``row_norm`` of its loss counts.
+    ledger : Ledger or path, optional
+        Ledger (``lastiterate ledger make``) that every fit is charged to before it begins.
+    dataset : str, optional
+        Name of the data set in the ledger.
+    verbose : int, default 0
+        1 prints steps and time, and never anything that depends on the data.
+    features : str, default "auto"
+        Public choice of feature maps: "auto", "plain", "sqrt", "fourier", or names of maps that
+        need a schema, such as "curves" and "words" (docs/guides/planning).
+    algorithm : str, default "automatic"
+        Algorithm, by the names of ``lastiterate train --algorithm``.
+    report_accuracy : float, optional
+        Part of the budget mu^2, such as 0.05, for a noisy count of correct predictions on a tenth
+        of the records, held out of training. ``fitted_.accuracies`` has the result.
+    schema : Schema, dict or path, optional
+        Public facts on the columns. ``fit`` then takes a data frame, and the schema states
+        ``row_norm`` and the classes.
+    calibrated : bool, default True
+        Whether plans calibrate probabilities: noisy Newton rounds with 5 % of mu^2 where n and the
+        budget carry them, a public factor elsewhere (docs/theorems/probabilities).
+    threshold : float or pair of float, optional
+        For two classes: the probability from which the second is predicted, or the public costs of
+        a false alarm and of a miss. It costs no privacy.
+    class_weight : dict of label to float, optional
+        Public weight of every label. Only ratios count: a contribution is clipped first, and then
+        multiplied by at most 1. Probabilities are those of the weighted records.
+    stream : bool, default False
+        Whether to read rows in pieces, for memory-mapped arrays larger than memory. Batches that
+        need random access are refused.
+    n : int, optional
+        For "add-remove" alone, and required there: the public nominal number of records, chosen
+        without counting them.
 
     Attributes
     ----------
-    fitted_ : the released model; ``fitted_.save(folder)`` writes it, ``lastiterate.load(folder)`` reads it back.
-    certificate_ : Certificate; ``certificate_.epsilon(delta_)`` is at most ``epsilon``.
-    run_ : the Run that was accounted and executed.
-    choice_ : ``choice_.plans`` were considered, by predicted risk; ``choice_.best`` was executed (None with ``run``).
-    classes_, coef_, intercept_ : as in scikit-learn, for rows that no bound clips; ``model_.weights`` always.
+    fitted_ : FittedLinear
+        Released model; ``fitted_.save(folder)`` writes it, `lastiterate.load` reads it.
+    certificate_ : Certificate
+        Certificate; ``certificate_.epsilon(delta_)`` is at most ``epsilon``.
+    delta_ : float
+        Delta of the budget.
+    run_ : Run
+        Accounted and executed run.
+    choice_ : Choice or None
+        Plans by predicted risk, and the executed one; ``None`` with ``run``.
+    classes_ : numpy.ndarray, shape (k,)
+        Labels, ascending.
+    coef_ : numpy.ndarray, shape (1 or k, d)
+        Coefficients as in scikit-learn, for rows that no bound clips.
+    intercept_ : numpy.ndarray, shape (1 or k,)
+        Intercepts as in scikit-learn, for rows that no bound clips.
 
-    **Guarantee:** every fit spends its budget anew: repeated fits, grid searches and
-    cross-validation on one data set compose; a ``RepeatedFitWarning`` says so, once per process.
+    See Also
+    --------
+    DPHuberRidge : Regression with the same interface.
+    lastiterate.train : Train a run that you describe.
+
+    Notes
+    -----
+    **Guarantee:** the certificate covers one fit. Every fit spends its budget again: repeated fits,
+    grid searches and cross-validation on one data set compose, and a ``RepeatedFitWarning`` says so
+    once per process.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from lastiterate.estimators import DPLogisticRegression
+    >>> X = np.random.default_rng(0).normal(size=(200, 3))
+    >>> y = (X[:, 0] > 0).astype(int)
+    >>> estimator = DPLogisticRegression(epsilon=1.0, row_norm=2.0, classes=[0, 1]).fit(X, y)
+    >>> estimator.certificate_.epsilon(estimator.delta_) <= 1.0
+    True
+    >>> estimator.predict_proba(X).shape
+    (200, 2)
     """
 
     def __init__(
@@ -166,27 +214,69 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         return Labels(labels, threshold_of(self.threshold, len(labels)))
 
     def decision_function(self, X: ArrayLike) -> np.ndarray:
-        """Scores: (n,) for two classes, (n, classes) otherwise."""
+        """Return the scores of rows.
+
+        Parameters
+        ----------
+        X : array_like, shape (m, d)
+            Rows, or a table with a schema.
+
+        Returns
+        -------
+        numpy.ndarray, shape (m,) or (m, k)
+            Scores: one per row for two classes, one per class otherwise.
+        """
         rows = self._rows(X)
         scores = self.fitted_.scores(rows)
         return scores[:, 0] if len(self.classes_) == 2 else scores
 
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
-        """Probabilities (n, classes): the softmax of the linear scores.
+        """Return the probabilities of the classes: the softmax of the linear scores.
 
-        They are calibrated where the run is (``calibrated=True``, or ``Run(calibration=)``).
-        Without it scores are too steep, and their log loss can be worse than that of one constant
-        for all rows: they rank rows, and nothing more. A public factor (``AssumedSlope``), where
-        records are too few to measure one, makes them less so.
+        They are calibrated where the run is (``calibrated=True``, or ``Run(calibration=)``). Other
+        scores are too steep: they rank rows, and their log loss can exceed that of one constant for
+        all rows. A public factor (`lastiterate.AssumedSlope`) makes them less steep.
+
+        Parameters
+        ----------
+        X : array_like, shape (m, d)
+            Rows, or a table with a schema.
+
+        Returns
+        -------
+        numpy.ndarray, shape (m, k)
+            Probabilities.
         """
         rows = self._rows(X)
         return self.fitted_.probabilities(rows)
 
     def predict_log_proba(self, X: ArrayLike) -> np.ndarray:
-        """Natural logarithms of ``predict_proba`` (n, classes)."""
+        """Return the natural logarithms of the probabilities.
+
+        Parameters
+        ----------
+        X : array_like, shape (m, d)
+            Rows, or a table with a schema.
+
+        Returns
+        -------
+        numpy.ndarray, shape (m, k)
+            Logarithms of ``predict_proba``.
+        """
         return np.log(self.predict_proba(X))
 
     def predict(self, X: ArrayLike) -> np.ndarray:
-        """The most probable label of every row, or by the ``threshold``."""
+        """Predict the most probable label of every row, or decide by the ``threshold``.
+
+        Parameters
+        ----------
+        X : array_like, shape (m, d)
+            Rows, or a table with a schema.
+
+        Returns
+        -------
+        numpy.ndarray, shape (m,)
+            Labels.
+        """
         chances = self.predict_proba(X)
         return self.classes_[picked(chances, threshold_of(self.threshold, len(self.classes_)))]

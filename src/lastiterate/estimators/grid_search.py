@@ -43,27 +43,56 @@ def _of_classes(search: DPSearchCV) -> bool:
 
 
 class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
-    """Train a secret number of candidates under one budget, release the best of them once.
+    """A search that trains a secret number of candidates and releases the best one.
 
     Parameters
     ----------
-    estimator : a DPLogisticRegression (with ``classes``) or DPHuberRidge; its own budget, ``verbose`` and
-        ``random_state`` are not used.
-    param_grid : as for GridSearchCV, over ``row_norm``, ``run`` and ``time_budget``; chosen without looking at data.
-    epsilon, delta : the budget of all of it: training every candidate, scoring it, and releasing the best.
-    mean_runs : candidates that are trained on average; their number is random and stays secret.
-    runs : the law of that number: "logarithmic", "geometric" or "poisson".
-    random_state : a seed, only for tests; it becomes a caveat.
-    ledger, dataset : as for the estimators.
+    estimator : DPLogisticRegression or DPHuberRidge
+        Estimator to search with, with its public ``classes`` or ``target_range``. Its own budget,
+        ``verbose`` and ``random_state`` are not used.
+    param_grid : dict of str to sequence, or sequence of them
+        Grid over ``row_norm``, ``run`` and ``time_budget``, as for scikit-learn's ``GridSearchCV``,
+        chosen without the data.
+    epsilon : float, default 1.0
+        Budget of training all candidates, scoring them, and releasing the best one.
+    delta : float or "auto", default "auto"
+        Budget; "auto" is a power of ten of at most 1/(10 n), n the records trained on.
+    mean_runs : float, default 10.0
+        Expected number of trained candidates. The number itself is random and secret.
+    runs : {"logarithmic", "geometric", "poisson"}, default "logarithmic"
+        Distribution of that number.
+    random_state : int or RandomState, optional
+        Seed for tests only; it becomes a caveat.
+    ledger : Ledger or path, optional
+        Ledger that the search is charged to before it begins.
+    dataset : str, optional
+        Name of the data set in the ledger.
 
     Attributes
     ----------
-    best_estimator_ : the released estimator; ``certificate_`` : what all of it costs; ``best_params_`` are those of the
-    winner. There are no scores: not even the winner's.
+    best_estimator_ : DPLogisticRegression or DPHuberRidge
+        Released estimator.
+    best_params_ : dict
+        Parameters of the winner.
+    certificate_ : Certificate
+        Cost of the whole search.
 
-    **Guarantee:** a public fifth of the records is held out and scored with noise; progress, scores
-    and the number of runs are not shown. Beside GridSearchCV, which composes naively, it costs a
-    third with 30 candidates.
+    Notes
+    -----
+    **Guarantee:** the certificate covers the whole search. A public fifth of the records is held
+    out and scored with noise; progress, scores and the number of trained candidates are not shown,
+    not even the winner's score. See docs/theorems/private-selection for the theorem and its source.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from lastiterate.estimators import DPLogisticRegression, DPSearchCV
+    >>> X = np.random.default_rng(0).normal(size=(200, 3))
+    >>> y = (X[:, 0] > 0).astype(int)
+    >>> estimator = DPLogisticRegression(classes=[0, 1], algorithm="noisy-gd")
+    >>> search = DPSearchCV(estimator, {"row_norm": [1.0, 2.0]}, mean_runs=2).fit(X, y)
+    >>> search.best_params_["row_norm"] in (1.0, 2.0)
+    True
     """
 
     def __init__(
@@ -91,7 +120,25 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
 
     @as_before_if_refused
     def fit(self, X: Any, y: Any) -> DPSearchCV:
-        """Select on rows X (n, d) and targets y (n,)."""
+        """Search on rows and labels or targets.
+
+        Parameters
+        ----------
+        X : array_like, shape (n, d)
+            Private rows.
+        y : array_like, shape (n,)
+            Private labels or targets.
+
+        Returns
+        -------
+        DPSearchCV
+            The fitted search.
+
+        Raises
+        ------
+        InputError
+            If input is bad or the budget does not suffice; the search stays as it was.
+        """
         self._check_estimator()
         warn_of_learned_steps(self)
         check_kept("X", (X, y))
@@ -245,28 +292,76 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
 
     @property
     def certificate_(self) -> Certificate:
-        """What all of it costs: every candidate, every score, and the release."""
+        """Certificate of every candidate, every score, and the release."""
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_.fitted_.certificate
 
     def predict(self, X: ArrayLike) -> np.ndarray:
-        """The released model's predictions."""
+        """Predict with the released estimator.
+
+        Parameters
+        ----------
+        X : array_like, shape (m, d)
+            Rows.
+
+        Returns
+        -------
+        numpy.ndarray, shape (m,)
+            Labels or targets.
+        """
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_.predict(X)
 
     @available_if(_of_classes)
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
-        """The released classifier's probabilities, (n, classes)."""
+        """Return the probabilities of the released classifier.
+
+        Parameters
+        ----------
+        X : array_like, shape (m, d)
+            Rows.
+
+        Returns
+        -------
+        numpy.ndarray, shape (m, k)
+            Probabilities.
+        """
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_.predict_proba(X)
 
     @available_if(_of_classes)
     def decision_function(self, X: ArrayLike) -> np.ndarray:
-        """The released classifier's scores."""
+        """Return the scores of the released classifier.
+
+        Parameters
+        ----------
+        X : array_like, shape (m, d)
+            Rows.
+
+        Returns
+        -------
+        numpy.ndarray, shape (m,) or (m, k)
+            Scores.
+        """
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_.decision_function(X)
 
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
-        """Accuracy or R^2 on other data than were trained on: on those it would be another release."""
+        """Return accuracy or R^2 on data that were not trained on.
+
+        On the training data it would be another release.
+
+        Parameters
+        ----------
+        X : array_like, shape (m, d)
+            Rows.
+        y : array_like, shape (m,)
+            Labels or targets.
+
+        Returns
+        -------
+        float
+            Accuracy of a classifier, R^2 of a regressor.
+        """
         check_is_fitted(self, "best_estimator_")
         return float(self.best_estimator_.score(X, y))

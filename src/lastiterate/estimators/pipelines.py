@@ -143,20 +143,44 @@ def _learned(name: str, step: object) -> Iterator[str]:
 
 
 class SchemaTransformer(TransformerMixin, BaseEstimator):
-    """Rows (n, d) float32 of bounded norm from a data frame, by the public facts of a schema.
+    """A transformer from tables to bounded rows by public facts, which learns nothing.
 
     Parameters
     ----------
-    schema : a Schema, the TOML file that holds one, or the dictionary that its ``to_dict`` gives.
-    features : names of public maps (such as "curves") in the place of the schema's own; None leaves those.
+    schema : Schema, dict or path
+        Schema, its ``to_dict``, or its TOML file.
+    features : str, optional
+        Names of public maps, such as "curves", in place of the schema's own.
 
     Attributes
     ----------
-    row_norm_ : the public bound on every row's norm, which ``DPLogisticRegression(row_norm=)`` takes.
-    schema_ : the schema with its maps. ``feature_names_in_``, ``n_features_in_`` : columns as in scikit-learn.
+    row_norm_ : float
+        Public bound on the norm of every row, for ``DPLogisticRegression(row_norm=)``.
+    schema_ : Schema
+        Schema with its maps.
+    form_ : RowForm
+        Fields, maps, names and norm of the rows.
+    feature_names_in_ : numpy.ndarray of str
+        Names of the columns.
+    n_features_in_ : int
+        Number of columns.
 
-    ``fit`` looks at the names of the columns and at no value. **Guarantee:** a row depends on its
-    own record and on the schema only, and is at most ``row_norm_`` long.
+    Notes
+    -----
+    **Guarantee:** a row depends on its own record and on the schema only, and its norm is at most
+    ``row_norm_``. ``fit`` looks at the names of the columns and at no value.
+
+    Examples
+    --------
+    >>> from lastiterate.features import SchemaTransformer
+    >>> facts = {
+    ...     "target": "ill",
+    ...     "classes": ["no", "yes"],
+    ...     "columns": {"age": {"kind": "number", "low": 0, "high": 100, "outside": "clip"}},
+    ... }
+    >>> rows = SchemaTransformer(facts).fit_transform({"age": [0, 50, 120]})
+    >>> rows.tolist()
+    [[-1.0], [0.0], [1.0]]
     """
 
     def __init__(self, schema: object, features: str | None = None) -> None:
@@ -164,8 +188,25 @@ class SchemaTransformer(TransformerMixin, BaseEstimator):
         self.features = features
 
     def fit(self, X: ArrayLike, y: ArrayLike | None = None) -> SchemaTransformer:
-        """Check the columns of X, a data frame (pandas, polars, pyarrow), a dictionary of columns,
-        or an array."""
+        """Check the columns of a table, and read no value.
+
+        Parameters
+        ----------
+        X : data frame, dict of str to sequence, or array_like
+            Table: pandas, polars or pyarrow, columns by name, or an array.
+        y : array_like, optional
+            Ignored.
+
+        Returns
+        -------
+        SchemaTransformer
+            The fitted transformer.
+
+        Raises
+        ------
+        InputError
+            If the schema refuses the columns.
+        """
         schema = as_schema(self.schema)
         if self.features in (AUTO, *IN_RUN) and self.features != PLAIN:
             raise InputError(
@@ -188,8 +229,23 @@ class SchemaTransformer(TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: ArrayLike) -> np.ndarray:
-        """Rows (n, d) float32 of the records of X; ``fit`` may be left out. Errors: columns or
-        cells that the schema refuses."""
+        """Return the rows of a table; ``fit`` may be left out.
+
+        Parameters
+        ----------
+        X : data frame, dict of str to sequence, or array_like
+            Table with the columns of the schema.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n, d)
+            Rows as float32, of norm at most ``row_norm_``.
+
+        Raises
+        ------
+        InputError
+            If the schema refuses columns or cells.
+        """
         if "schema_" not in vars(self):
             return SchemaTransformer(self.schema, self.features).fit(X).transform(X)
         table = frame_table(X, self.schema_)
@@ -207,12 +263,23 @@ class SchemaTransformer(TransformerMixin, BaseEstimator):
 
     @property
     def form_(self) -> RowForm:
-        """How records become rows: fields, maps, names, the norm."""
+        """Fields, maps, names and norm of the rows."""
         self._fitted()
         return self.schema_.form(self._shape or (self.n_features_in_,))
 
     def get_feature_names_out(self, input_features: Sequence[str] | None = None) -> np.ndarray:
-        """Names of the numbers in a row."""
+        """Return the names of the numbers in a row.
+
+        Parameters
+        ----------
+        input_features : sequence of str, optional
+            Names of the columns, to be compared with those of ``fit``.
+
+        Returns
+        -------
+        numpy.ndarray of str
+            Names, one per number.
+        """
         self._fitted()
         seen = vars(self).get("feature_names_in_")
         if input_features is not None and (

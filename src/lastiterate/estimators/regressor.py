@@ -27,16 +27,82 @@ from lastiterate.run.validation import check_kept
 
 
 class DPHuberRidge(RegressorMixin, PrivateLinear):
-    """Linear regression with a Huber loss and differential privacy; targets are clipped to a public
-    range.
+    """Linear regression with a Huber loss and differential privacy.
 
     Parameters
     ----------
-    epsilon, delta, row_norm, adjacency, n, random_state, time_budget, run, ledger, dataset : as for
-        ``DPLogisticRegression``.
-    target_range : public (low, high) of the target, which must be given; values outside are clipped.
-    verbose : 1 prints steps and time.
-    features, algorithm, schema, stream : as for ``DPLogisticRegression``; a schema says the ``target_range``, too.
+    epsilon : float, default 1.0
+        Budget of a fit, in natural logarithms.
+    delta : float or "auto", default "auto"
+        Budget of a fit; "auto" is a power of ten of at most 1/(10 n).
+    row_norm : float, optional
+        Public bound on the Euclidean norm of a row; longer rows are scaled down to it. Required
+        unless ``schema`` or ``run`` states it.
+    target_range : pair of float, optional
+        Public lowest and highest value of the target; values outside are clipped. Required unless
+        ``schema`` states it.
+    adjacency : {"zero-out", "replace-one", "add-remove"}, default "zero-out"
+        Relation of neighbouring data sets.
+    random_state : int or RandomState, optional
+        Seed for tests only; it becomes a caveat.
+    time_budget : float, default 60.0
+        Seconds that a fit may take, estimated on two cores.
+    run : Run, optional
+        Run to execute in place of a plan, with the least noise that the budget allows.
+    ledger : Ledger or path, optional
+        Ledger that every fit is charged to before it begins.
+    dataset : str, optional
+        Name of the data set in the ledger.
+    verbose : int, default 0
+        1 prints steps and time.
+    features : str, default "auto"
+        Public choice of feature maps, as for `DPLogisticRegression`.
+    algorithm : str, default "automatic"
+        Algorithm, by the names of ``lastiterate train --algorithm``.
+    schema : Schema, dict or path, optional
+        Public facts on the columns. ``fit`` then takes a data frame, and the schema states
+        ``row_norm`` and ``target_range``.
+    stream : bool, default False
+        Whether to read rows in pieces.
+    n : int, optional
+        For "add-remove" alone, and required there: the public nominal number of records.
+
+    Attributes
+    ----------
+    fitted_ : FittedLinear
+        Released model.
+    certificate_ : Certificate
+        Certificate; ``certificate_.epsilon(delta_)`` is at most ``epsilon``.
+    delta_ : float
+        Delta of the budget.
+    run_ : Run
+        Accounted and executed run.
+    choice_ : Choice or None
+        Plans by predicted risk, and the executed one; ``None`` with ``run``.
+    coef_ : numpy.ndarray, shape (d,)
+        Coefficients in units of the target.
+    intercept_ : float
+        Intercept in units of the target.
+
+    See Also
+    --------
+    DPLogisticRegression : Classification with the same interface.
+
+    Notes
+    -----
+    **Guarantee:** the certificate covers one fit, and every fit spends its budget again.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from lastiterate.estimators import DPHuberRidge
+    >>> X = np.random.default_rng(0).normal(size=(200, 3))
+    >>> estimator = DPHuberRidge(row_norm=2.0, target_range=(-3, 3), algorithm="noisy-gd")
+    >>> estimator = estimator.fit(X, X[:, 0])
+    >>> estimator.certificate_.epsilon(estimator.delta_) <= 1.0
+    True
+    >>> bool((abs(estimator.predict(X)) <= 3).all())
+    True
     """
 
     def __init__(
@@ -110,7 +176,7 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
 
     @property
     def intercept_(self) -> float:
-        """What is added to ``X @ coef_``, in units of the target."""
+        """Intercept of ``X @ coef_``, in units of the target."""
         _, added, width = self._form()
         return float(self._answers().low + (added[0] + 1) * width)
 
@@ -124,6 +190,17 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
         return answers
 
     def predict(self, X: ArrayLike) -> np.ndarray:
-        """Predictions (n,), clipped to the public range of the target."""
+        """Predict the targets of rows, clipped to the public range.
+
+        Parameters
+        ----------
+        X : array_like, shape (m, d)
+            Rows, or a table with a schema.
+
+        Returns
+        -------
+        numpy.ndarray, shape (m,)
+            Predictions in units of the target.
+        """
         rows = self._rows(X)
         return self.fitted_.predict(rows)

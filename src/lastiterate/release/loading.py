@@ -17,15 +17,47 @@ from lastiterate.run import serialization
 
 
 def load(folder: str | Path, like: object = None) -> Fitted:
-    """The model in a folder that ``save`` or ``lastiterate train`` wrote.
+    """Read a model from a folder that ``save`` or ``lastiterate train`` wrote.
 
-    ``like``: a structure whose places the arrays of a network take; without it they come in
-    dictionaries and lists. Errors: files that do not fit together, that are damaged, or of an
-    unknown kind.
+    Parameters
+    ----------
+    folder : path
+        Folder of the model.
+    like : nested arrays or torch.nn.Module, optional
+        Structure that a network's arrays take; without it they come in dictionaries and lists.
 
-    **Guarantee:** weights and description are those that the certificate was written for; the
-    model's ``certificate`` is derived again from its run. ``verify`` says whether the written
-    numbers hold.
+    Returns
+    -------
+    Fitted
+        Released model with ``certificate``, ``predict`` and ``save``.
+
+    Raises
+    ------
+    InputError
+        If files are missing or damaged, do not fit together, or are of an unknown kind.
+
+    See Also
+    --------
+    verify : Derive the certificate again and compare every number.
+
+    Notes
+    -----
+    **Guarantee:** weights and description are those that the certificate was written for. The
+    model's ``certificate`` is derived again from its run.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> import lastiterate as li
+    >>> x = np.random.default_rng(0).normal(size=(200, 3))
+    >>> y = (x[:, 0] > 0).astype(int)
+    >>> run = li.Run(n=200, steps=10, step_size=0.5, loss=li.Logistic(row_norm=2.0, ridge=0.1))
+    >>> model = li.train(run, (x, y), epsilon=1.0, delta=1e-4)
+    >>> with tempfile.TemporaryDirectory() as parent:
+    ...     loaded = li.load(model.save(f"{parent}/model"))
+    >>> bool((loaded.predict(x) == model.predict(x)).all())
+    True
     """
     stored = folders.read(folder)
     kind, damage = kind_of(stored.model, stored.certificate), stored.damage()
@@ -47,14 +79,52 @@ def load(folder: str | Path, like: object = None) -> Fitted:
 def verify(
     path: str | Path, *, key: str | Path | None = None, chain: Iterable[str | Path] = ()
 ) -> Checked:
-    """Derive a certificate again from what it certifies, and compare every number, text and file
-    with it.
+    """Derive a certificate again from its subject, and compare every number, text and file.
 
-    ``path``: a model folder, or a single certificate (then no model is looked at). ``problems`` is
-    empty where it holds, ``condition`` says what it assumes, ``uncovered`` which files of the
-    folder were not written with it. A certificate that was re-issued as a whole cannot be
-    distinguished from an honest one without a signature: ``key``, a public key, or ``chain``,
-    certificates, ask for one (``lastiterate sign``).
+    Parameters
+    ----------
+    path : path
+        Model folder, or a single certificate; for the latter no model is read.
+    key : path, optional
+        Public key that must have signed the folder.
+    chain : iterable of path, default ()
+        Certificates of an authority that must vouch for the signature.
+
+    Returns
+    -------
+    Checked
+        ``holds``; ``problems``, empty where the certificate holds; ``condition``, the assumption;
+        ``uncovered``, files of the folder that were not written with it.
+
+    Raises
+    ------
+    InputError
+        If the path cannot be read, or ``key`` or ``chain`` are given for a single file.
+
+    See Also
+    --------
+    load : Read the model.
+
+    Notes
+    -----
+    A certificate that was issued again as a whole cannot be distinguished from an honest one
+    without a signature (``lastiterate sign``). docs/explanation/trust says what that means for an
+    auditor.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import lastiterate as li
+    >>> run = li.Run(n=100, steps=5, step_size=0.1, clip=1.0, noise=li.NoiseMultiplier(9.0))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "certificate.json")
+    ...     _ = path.write_text(li.account(run).to_json(1e-5))
+    ...     honest = li.verify(path)
+    ...     _ = path.write_text(path.read_text().replace('"steps": 5', '"steps": 4'))
+    ...     changed = li.verify(path)
+    >>> honest.holds, changed.holds
+    (True, False)
     """
     chain = tuple(chain)
     place = folders.as_path(path, "path")

@@ -162,52 +162,112 @@ def train(
     scratch: str | Path | None = None,
     devices: int = 1,
 ) -> Fitted:
-    """Calibrate ``run`` to a budget, execute it on ``data``, and release the last iterate with its
-    certificate.
+    """Calibrate a run to a budget, execute it on data, and release a certified model.
 
-    Linear models take neither ``model`` nor ``loss``: the run's own loss is trained on data (x, y),
-    rows (n, d) with class indices or numbers (n,). Anything else is ``loss(params, *record)``, one
-    number for one record written with JAX, from first parameters ``model``, any nested structure of
-    floating-point arrays chosen without looking at the data; or ``loss(output, *rest)`` of one
-    record's output of ``model``, a ``torch.nn.Module``. ``data``: a tuple of arrays (or structures
-    of arrays) with the run's n records along the first axis (under add-remove any number); for a
-    module also tensors, or a Dataset. Data larger than memory are a source of such records
-    (``lastiterate.data.stream``); what has to be sorted goes to an encrypted file without a name in
-    the folder ``scratch``. ``devices``: how many of JAX's devices share the records of every batch;
-    noise is added once.
+    Parameters
+    ----------
+    run : Run
+        Description of the training.
+    data : tuple of array_like, or Dataset, or source of records
+        Private records. Linear models take ``(x, y)`` with rows (n, d) and class indices or numbers
+        (n,). Other models take arrays, or structures of arrays, with the records along the first
+        axis; modules also take tensors or a ``Dataset``. ``lastiterate.data.stream`` makes a source
+        of data larger than memory.
+    model : nested arrays or torch.nn.Module, optional
+        First parameters, chosen without the data: any nested structure of floating-point arrays for
+        a JAX loss, or a module. Linear models take none.
+    loss : callable, optional
+        ``loss(params, *record)`` of one record, written with JAX; with a ``key`` argument it also
+        gets a key of the record's own. For a module: ``loss(output, *rest)``. Linear models take
+        none.
+    epsilon : float, optional
+        Budget, in natural logarithms. The run is executed with the least noise that keeps it.
+        Required where the run has no noise; without it the run is executed as it is.
+    delta : float, optional
+        Budget; by default a power of ten of at most 1/(10 n).
+    seed : int, optional
+        Seed for tests only; it becomes a caveat of the certificate. By default the system's
+        randomness is used.
+    microbatch : int, optional
+        Number of records whose gradients are in memory at once. It changes nothing else.
+    optimizer : object, optional
+        Optimiser of the noisy mean gradients in place of the run's update, with its own step sizes;
+        the run's step size is 1. It is an optax gradient transformation for a JAX loss, and for a
+        module a function from parameters to a ``torch.optim.Optimizer`` or a scheduler around one.
+        Every iterate is charged.
+    average : TailAverage or ExponentialAverage, optional
+        Average of iterates to release in place of the last one. Every iterate is charged.
+    augment : callable, optional
+        ``augment(key, x)``: a random form of a record's first part, drawn for every record and
+        step. The key is JAX's for a JAX loss, and a `lastiterate.torch.RecordKey` for a module.
+    copies : int, optional
+        Number of draws per record, averaged before clipping; 1 by default.
+    class_weight : dict of int to float, optional
+        Public weight of every class index. Only ratios count: a contribution is clipped first, and
+        then multiplied by at most 1.
+    at_least : Evidence, default Evidence.ENFORCED
+        Weakest evidence of the facts that the certificate may rest on.
+    progress : callable or bool, optional
+        ``progress(steps_done, steps, seconds)``, called from time to time; True shows a bar.
+    checkpoint : path, optional
+        File for the encrypted state. The same call resumes from it with the same bits, and deletes
+        it at the end.
+    checkpoint_every : float, default 60
+        Seconds between checkpoints.
+    checkpoint_key : path, optional
+        File with the key of the checkpoint; by default the key is taken from the environment.
+    ledger : Ledger or path, optional
+        Ledger (``lastiterate ledger make``) that is charged before ``data`` are read.
+    dataset : str, optional
+        Name of the data set in the ledger.
+    secure_noise : bool, default False
+        Whether to use exact sums and exact discrete noise. Every step is charged, and the
+        certificate covers the arithmetic.
+    unit : array_like, shape (n,), optional
+        Identifier of the protected unit of every row. No unit may have more rows than
+        ``rows_per_unit``; `kept_rows` selects them. With ``rows_per_record`` the first rows of
+        every unit are used.
+    statement : dict, optional
+        Statement of the releaser, written into the certificate.
+    scratch : path, optional
+        Folder for encrypted temporary files of data larger than memory.
+    devices : int, default 1
+        Number of JAX devices that share the records of every batch. Noise is added once.
 
-    ``epsilon``: the budget; the run is executed with the least noise that keeps it. It is needed
-    where the run has no noise, otherwise the run is executed as it is. ``delta``: by default a
-    power of ten at most 1/(10 n). ``seed``: for tests only, and a caveat. ``microbatch``: records
-    whose gradients are in memory at once; it changes nothing else. ``optimizer``: what makes steps
-    of the noisy mean gradients in place of the run's own update, with step sizes of its own (the
-    run's is 1): for a loss written with JAX a gradient transformation of optax, for a module a
-    function from a list of parameters to a ``torch.optim.Optimizer`` or to a scheduler around one.
-    Every iterate is charged. ``average``: of iterates, released in the place of the last one, as
-    the run's ``method``: every iterate is charged. ``augment(key, x)``: another form of what a
-    record's first part is, drawn under a key of the record's own at every step: of JAX for a loss,
-    a ``lastiterate.torch.RecordKey`` for a module. A record's gradient is the mean over ``copies``
-    of them (1), and is clipped then. A loss ``loss(params, x, y, *, key)`` is given such a key as
-    well. ``class_weight``: a public dictionary from class indices 0, 1, ... to what their records
-    count, of which only ratios matter: the gradient of a record (x, y, ...) is clipped first, then
-    multiplied by at most 1. ``progress(steps_done, steps, seconds)`` is called now and then, and
-    True shows a bar. ``checkpoint``: a file that the state is sealed in every ``checkpoint_every``
-    seconds, under the key in the file ``checkpoint_key`` or in the environment; the same call goes
-    on from it with the same bits, and it is deleted at the end. ``ledger``: a file (``lastiterate
-    ledger make``) that the release is charged to, under the name ``dataset``, before ``data`` are
-    looked at. ``secure_noise``: exact sums and exact discrete noise; every step is charged, and the
-    certificate covers the arithmetic. ``unit``: who a row belongs to, one identifier per row;
-    nobody may have more than the run's ``rows_per_unit`` rows (``kept_rows`` says which to keep).
-    Where the run has ``rows_per_record`` its records are units, of each of which the first so many
-    rows are used; ``UnitLoss`` does this for networks. ``statement``: what the releaser says beside
-    what is derived, written into the certificate.
+    Returns
+    -------
+    Fitted
+        Released model with ``certificate``, ``predict`` and ``save``.
 
-    Returns a model with ``certificate``, ``predict`` and ``save``. Errors: ``NotCertified`` before
-    training, if no theorem certifies the run on facts of ``at_least``; ``InputError`` for bad
-    input, a budget that does not suffice or a run that diverges; nothing is released.
+    Raises
+    ------
+    NotCertified
+        If no theorem certifies the run on facts of ``at_least``, before training.
+    InputError
+        If input is bad, the budget does not suffice, or the run diverges. Nothing is released.
 
-    **Guarantee:** the certificate speaks of the very run that is executed. It covers this release
-    only.
+    See Also
+    --------
+    load : Read a saved model.
+    lastiterate.estimators : Estimators that plan the run themselves.
+
+    Notes
+    -----
+    **Guarantee:** the certificate is about the executed run, and about this release only.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import lastiterate as li
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(200, 3))
+    >>> y = (x[:, 0] > 0).astype(int)
+    >>> run = li.Run(n=200, steps=10, step_size=0.5, loss=li.Logistic(row_norm=2.0, ridge=0.1))
+    >>> model = li.train(run, (x, y), epsilon=1.0, delta=1e-4)
+    >>> model.certificate.epsilon(1e-4) <= 1.0
+    True
+    >>> model.predict(x).shape
+    (200,)
     """
     _check_arguments(
         run,

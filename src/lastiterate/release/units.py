@@ -28,13 +28,34 @@ UNCHECKED = (
 
 
 def kept_rows(unit: object, most: int) -> np.ndarray:
-    """Which rows are kept: the first ``most`` of every unit, in the order of the data; shape (n,),
-    booleans.
+    """Select the first rows of every protected unit, in the order of the data.
 
-    ``unit``: one identifier per row, shape (n,).
+    Parameters
+    ----------
+    unit : array_like, shape (n,)
+        Identifier of the unit of every row: integers or text.
+    most : int
+        Most rows to keep of one unit, at least 1.
 
-    **Guarantee:** whether a row is kept depends on the rows of its own unit alone, so that no other
-    unit's rows change with it.
+    Returns
+    -------
+    numpy.ndarray, shape (n,)
+        Booleans, true for rows to keep.
+
+    Raises
+    ------
+    InputError
+        If identifiers are missing, may be rounded, or write one number in two ways.
+
+    Notes
+    -----
+    **Guarantee:** whether a row is kept depends on the rows of its own unit alone.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> li.kept_rows(["ann", "bob", "ann", "ann"], 2).tolist()
+    [True, True, True, False]
     """
     names = identifiers(unit)
     if type(most) is not int or most < 1:

@@ -380,26 +380,67 @@ def forget(
     seed: int | None = None,
     progress: Progress | None = None,
 ) -> FittedUnlearned:
-    """Continue ``model`` without the records ``remove``, until it is (epsilon, delta)-close to
-    never having seen them.
+    """Continue a model without some records, until it is close to never having seen them.
 
-    ``model``: a linear model that ``train``, ``load`` or ``forget`` gave, its folder, or its
-    estimator; a fitted ``sklearn.linear_model.LogisticRegression`` with a ridge and no intercept of
-    its own, on rows of norm at most ``row_norm``; or a pair of a ``Run`` and the weights (k, d + 1)
-    that it gave, with any noise or none. ``x``, ``y``: the records that it was trained on, in the
-    same order, without those that it forgot before; rows (m, d), and labels or class indices as it
-    was given them. ``remove``: their places. ``delta``: by default a power of ten at most 1/(10 n).
-    ``passes``: over the data, at most. ``ledger``, ``dataset``: what the training was charged to;
-    the steps are charged to it for everybody who stays, and other data than the training's are
-    refused. ``seed``: for tests only.
+    Parameters
+    ----------
+    model : Fitted, path, estimator, or pair of Run and array_like
+        Linear model: from `train`, `load` or `forget`; its folder; a fitted estimator; a fitted
+        ``sklearn.linear_model.LogisticRegression`` with a ridge and without an intercept; or a run
+        and its weights (k, d + 1), with any noise or none.
+    x : array_like, shape (m, d)
+        Rows that it was trained on, in the same order, without those that it forgot before.
+    y : array_like, shape (m,)
+        Labels or class indices, as the training got them.
+    remove : sequence of int
+        Positions of the rows to forget.
+    epsilon : float
+        Budget of the difference, in natural logarithms.
+    delta : float, optional
+        Budget of the difference; by default a power of ten of at most 1/(10 n).
+    row_norm : float, optional
+        Public bound on the norm of rows, for a scikit-learn model.
+    passes : int
+        Most epochs over the remaining data.
+    ledger : Ledger or path, optional
+        Ledger that the training was charged to. The steps are charged for everybody who stays, and
+        other data than the training's are refused.
+    dataset : str, optional
+        Name of the data set in the ledger.
+    seed : int, optional
+        Seed for tests only.
+    progress : callable, optional
+        ``progress(steps_done, steps, seconds)``, called from time to time.
 
-    Returns a model with ``certificate``, ``predict`` and ``save``. Errors: ``NotCertified`` where
-    nothing says that such a training forgets, with the reasons; ``InputError`` for bad input.
-    Nothing is released then.
+    Returns
+    -------
+    FittedUnlearned
+        Model with ``certificate``, ``predict`` and ``save``.
 
-    **Guarantee:** that of ``Unlearning``: the new weights against those that the same training
-    without the removed records, followed by the same steps, gives. Nothing about earlier models,
-    which stay what they are.
+    Raises
+    ------
+    NotCertified
+        If no theorem says that such a training forgets. Nothing is released.
+    InputError
+        If input is bad. Nothing is released.
+
+    Notes
+    -----
+    **Guarantee:** the new weights are (epsilon, delta)-indistinguishable from those of the same
+    training without the removed records, followed by the same steps. Earlier models stay as they
+    are, and are not covered. See docs/theorems/forgetting for the theorem and its source.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import lastiterate as li
+    >>> x = np.random.default_rng(0).normal(size=(200, 3))
+    >>> y = (x[:, 0] > 0).astype(int)
+    >>> run = li.Run(n=200, steps=10, step_size=0.5, loss=li.Logistic(row_norm=2.0, ridge=0.1))
+    >>> model = li.train(run, (x, y), epsilon=1.0, delta=1e-4)
+    >>> after = li.forget(model, x, y, remove=[3], epsilon=0.5, delta=1e-4)
+    >>> after.certificate.epsilon(1e-4) <= 0.5
+    True
     """
     check_kept("data", (x, y))
     model = load(model) if isinstance(model, str | Path) else getattr(model, "fitted_", model)

@@ -43,17 +43,40 @@ MOST_COPIES = 1024
 @final
 @dataclass(frozen=True)
 class RecordDraws:
-    """A record's gradient is the mean over ``copies`` draws of what ``name`` makes of it, and is
-    clipped then.
+    """Random numbers of a record's own gradient, such as augmentation or dropout.
 
-    Augmentation multiplicity (De et al. 2022, arXiv:2204.13650) and dropout. Keys follow from the
-    run's key, the step, the record's number and the copy: from nothing that another record decides.
+    A record's gradient is the mean over ``copies`` draws, and is clipped after that. `train` adds
+    this description where it gets ``augment`` or a loss with a key.
 
-    **Guarantee:** under every value of the keys a record's gradient is a function of the parameters
-    and of that record alone, of norm at most the clip, so that theorems for losses that may differ
-    from step to step hold; keys are independent of the data, and a mixture over them keeps what
-    each of them has. It goes into a run with a clip, without stated constants and without a bounded
-    domain, where no theorem about a hidden state speaks.
+    Parameters
+    ----------
+    name : str, default "augmentation"
+        Name of the random part in certificates: 1 to 80 printable characters.
+    copies : int, default 1
+        Number of draws per gradient (augmentation multiplicity), at most 1024.
+
+    Raises
+    ------
+    InputError
+        If a value is out of range. A `Run` refuses it without ``clip``, with a loss of known
+        constants, in a bounded domain, and with a method whose steps add no noise.
+
+    Notes
+    -----
+    **Guarantee:** for every value of the keys, a record's gradient is a function of the parameters
+    and of that record alone, with a norm of at most the clip. Keys follow from the run's key, the
+    step, the record's index and the copy, so they are independent of the data. Theorems for losses
+    that differ from step to step therefore hold. No theorem about hidden iterates certifies such
+    a run.
+
+    Source: De et al. 2022 (arXiv:2204.13650).
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> run = li.Run(n=100, steps=5, step_size=0.1, clip=1.0, record_draws=li.RecordDraws(copies=4))
+    >>> run.record_draws.copies
+    4
     """
 
     name: str = "augmentation"
@@ -69,7 +92,7 @@ class RecordDraws:
 
     @property
     def stated(self) -> str:
-        """What a certificate says of it, because nobody can check it."""
+        """Text of the certificate about the draws, which nobody can check."""
         several = (
             f", {self.copies} times for every gradient, whose mean is clipped"
             if self.copies > 1
@@ -171,33 +194,91 @@ LONGEST_CHANGING = 10**7
 
 @dataclass(frozen=True, kw_only=True)
 class Run(Described):
-    """Everything about a training run that is public.
+    """The public description of one training run.
 
-    ``n``: records; under add-remove, where their number is private, a nominal number that is stated
-    without counting them, from which batches, divisor and noise follow: data of any number of
-    records are executed. ``steps``: in all, over all passes. ``clip``: clipping norm of one
-    record's gradient (Euclidean). ``batching``, ``noise``, ``step_size``, ``update``, ``method``,
-    ``start``: see their classes. ``domain``: projected onto after every step. ``prox``: a penalty,
-    by its proximal map. ``prelude``: private preparation, composed in. ``release``: "last" (the
-    final parameters) or "all" (every iterate may be seen). ``adjacency``: "zero-out", "replace-one"
-    or "add-remove". ``loss``: what is known about it. ``rows_per_unit``: most records that one
-    protected unit, such as a person, has in the data; a public number, bounded before training.
-    Epsilon is the unit's, by group privacy. ``rows_per_record``: for linear models, most rows of a
-    unit that is one record: n counts units, batches draw units, a unit's gradient is the mean over
-    so many places, empty ones counted as 0. ``counts``: noisy counts of what the model is right
-    about, released beside it. ``calibration``: of a classifier's probabilities, after the last
-    step; folded into the released weights. ``record_draws``: random numbers of a record's own,
-    augmentations and dropout. Errors: ``InputError`` for values out of range, or that do not fit
-    together.
+    The accountant reads it, the trainer executes it, and neither sees anything else. It holds no
+    data. Step k = 0, 1, ... computes ``Project(Prox(theta - step_k (g / b + ridge theta +
+    std_k N(0, I))))``, with g the sum of the batch's data gradients, b the public ``divisor`` and
+    ``std_k`` the noise per coordinate of the mean gradient.
 
-    Step k = 0, 1, ... computes ``Project(Prox(theta - step_k (data gradient sum / b + ridge theta +
-    noise_std_k N(0, I))))`` with the public divisor b. ``noise_std_k`` is per coordinate of the
-    mean gradient. A number or several may be given as ``step_size``; ``noise=None`` is a run that
-    is still to be calibrated.
+    Parameters
+    ----------
+    n : int
+        Number of records, public. Under "add-remove" it is a nominal number, stated without
+        counting; data of any number of records are then executed.
+    steps : int
+        Number of steps in all, over all epochs, at most 1e9.
+    step_size : float, sequence of float or StepSize
+        Factor of the noisy mean gradient: one number, one per step, or a schedule such as
+        `Constant`, `InverseDecay`, `Steps`, `RelativeToSmooth` or `StableSteps`.
+    noise : GradientNoise, Langevin, NoiseMultiplier or Correlated, optional
+        Noise of every step. ``None`` leaves it to `calibrate` or `train`.
+    batching : Batching, default FullBatch()
+        Records that a step reads: `FullBatch`, `Cyclic`, `Permuted`, `Reshuffled`, `FixedSize`,
+        `BallsInBins`, `RandomAllocation` or `Poisson`.
+    domain : Domain, default Everywhere()
+        Closed convex set of `lastiterate.domains` that every iterate is projected onto.
+    prox : Prox, optional
+        Convex penalty of `lastiterate.penalties`, applied by its proximal map at every step.
+    start : Fixed or GaussianStart, default Fixed()
+        First parameters, independent of the data.
+    clip : float, optional
+        Euclidean clipping norm of one record's gradient. ``None`` leaves gradients as they are.
+    update : Nesterov, HeavyBall, Adam or PostProcessing, optional
+        Update rule; by default a step follows the negative gradient.
+    prelude : tuple of Preparation, default ()
+        Private preparation before the first step, in order, composed into the certificate.
+    release : {"last", "all"}, default "last"
+        Whether only the final parameters are published, or every iterate may be seen.
+    adjacency : {"zero-out", "replace-one", "add-remove"}, default "zero-out"
+        Relation of neighbouring data sets (docs/guides/adjacency).
+    loss : Logistic, Softmax, HuberRidge or Abstract, default Abstract()
+        Known constants of the loss; `Abstract` suits every other model.
+    rows_per_unit : int, default 1
+        Most records that one protected unit, such as a person, has in the data. Epsilon is then
+        the unit's, by group privacy.
+    rows_per_record : int, default 1
+        Most rows of a unit that is one record, for linear models. ``n`` then counts units, batches
+        draw units, and a unit's gradient is the mean over this many positions, empty ones as 0.
+    method : Method, default Descent()
+        Origin of the released parameters: `Descent`, `TailAverage`, `ExponentialAverage`,
+        `PerturbedMinimiser` or `VarianceReduced`.
+    counts : tuple of NoisyCount or NoisyGroups, default ()
+        Noisy counts of correct predictions, released together with the model.
+    calibration : Calibration or AssumedSlope, optional
+        Calibration of a classifier's probabilities after the last step, folded into the weights.
+    record_draws : RecordDraws, optional
+        Random numbers that belong to single records, such as augmentations and dropout.
 
-    **Guarantee:** what is accounted is what is executed, because both read this object and nothing
-    else, and step sizes, noise and divisor from ``step_sizes``, ``noise_stds`` and ``divisor``
-    alone.
+    Raises
+    ------
+    InputError
+        If a value is out of range, or two values do not fit together.
+
+    See Also
+    --------
+    account : Certify a run whose noise is stated.
+    calibrate : Find the least noise for a budget.
+    train : Execute a run on data.
+
+    Notes
+    -----
+    **Guarantee:** the accounted run is the executed run. Both read this object alone, and take step
+    sizes, noise and divisor from ``step_sizes``, ``noise_stds`` and ``divisor``.
+
+    A run is immutable; `dataclasses.replace` makes a changed one. ``to_json`` and ``from_json``
+    write and read it.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> run = li.Run(
+    ...     n=1000, steps=20, step_size=0.5, batching=li.Cyclic(100), loss=li.Logistic(ridge=0.1)
+    ... )
+    >>> run.divisor, run.blocks, run.noise
+    (100.0, 10, None)
+    >>> li.Run.from_json(run.to_json()) == run
+    True
     """
 
     method: Method = Descent()
@@ -254,6 +335,7 @@ class Run(Described):
 
     @property
     def noisy_steps(self) -> bool:
+        """Whether every step adds noise of a size that is known beforehand."""
         return self.method.noisy_steps
 
     @property
@@ -262,37 +344,96 @@ class Run(Described):
         return self.method.gradient_evaluations(self)
 
     def shortened(self, steps: int) -> Run:
-        """The run of the first ``steps`` steps."""
+        """Return the run of the first ``steps`` steps.
+
+        Parameters
+        ----------
+        steps : int
+            Number of steps to keep.
+
+        Returns
+        -------
+        Run
+            The same run, with its schedule and noise cut to ``steps``.
+        """
         noise = None if self.noise is None else self.noise.shortened(steps)
         return replace(self, steps=steps, step_size=self.step_size.shortened(steps), noise=noise)
 
     def measured(self, eigenvalue: float, parameters: int) -> Run:
-        """The run that is executed once its preparation has released ``eigenvalue``; itself where
-        that changes nothing.
+        """Return the run that is executed once its preparation has released ``eigenvalue``.
 
-        ``parameters``: columns of a row, with the intercept.
+        Parameters
+        ----------
+        eigenvalue : float
+            Released upper bound on the largest eigenvalue, from `TopEigenvalue`.
+        parameters : int
+            Number of columns of a row, the intercept included.
+
+        Returns
+        -------
+        Run
+            The run with step sizes as numbers; itself where nothing depends on the eigenvalue.
         """
         return measured(self, eigenvalue, parameters)
 
     def stabilised(self, eigenvalues: Sequence[float]) -> Run:
-        """The run that is executed once its covariance has released a matrix with these
-        ``eigenvalues``."""
+        """Return the run that is executed once its covariance has released a matrix.
+
+        Parameters
+        ----------
+        eigenvalues : sequence of float, shape (d,)
+            Eigenvalues of the matrix that `PrivateCovariance` released.
+
+        Returns
+        -------
+        Run
+            The run with the `StableSteps` scaled down where they would be unstable.
+        """
         return stabilised(self, eigenvalues)
 
     # JSON.
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON-ready description; ``Run.from_dict`` gives the same run back."""
+        """Return a JSON-ready description.
+
+        Returns
+        -------
+        dict
+            Description that ``Run.from_dict`` turns into an equal run.
+        """
         return serialization.encode(self)
 
     def to_json(self) -> str:
-        """``to_dict`` as JSON text."""
+        """Return the description as JSON text.
+
+        Returns
+        -------
+        str
+            JSON text that ``Run.from_json`` turns into an equal run.
+        """
         return json.dumps(self.to_dict(), indent=2, allow_nan=False)
 
     @classmethod
     def from_dict(cls, data: object) -> Run:
-        """Read a description; constants in it are the caller's word (``ASSUMED``, or ``TESTED``
-        where they say so)."""
+        """Read a run from its description.
+
+        Constants in it count as the caller's word: ``ASSUMED``, or ``TESTED`` where they say so.
+
+        Parameters
+        ----------
+        data : dict
+            Description as ``to_dict`` writes it.
+
+        Returns
+        -------
+        Run
+            The described run.
+
+        Raises
+        ------
+        InputError
+            If the description is not exactly one run.
+        """
         run = serialization.decode(serialization.in_todays_words(data), "run", _CLASSES)
         if type(run) is not Run:
             raise InputError("run", 'must be a JSON object with "type": "Run"', type(data).__name__)
@@ -300,7 +441,23 @@ class Run(Described):
 
     @classmethod
     def from_json(cls, text: str) -> Run:
-        """The run in a JSON text; ``InputError`` for anything that is not exactly one run."""
+        """Read a run from JSON text.
+
+        Parameters
+        ----------
+        text : str
+            JSON text as ``to_json`` writes it.
+
+        Returns
+        -------
+        Run
+            The described run.
+
+        Raises
+        ------
+        InputError
+            If the text is not exactly one run.
+        """
         return cls.from_dict(serialization.loads(text, "run"))
 
 
