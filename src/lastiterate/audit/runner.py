@@ -50,8 +50,8 @@ from lastiterate.run.losses import Abstract
 from lastiterate.run.run import Run
 from lastiterate.run.stability import without_preparation
 
-# What of a described run an audit executes, and what is left: by comparing two descriptions, not by
-# a list.
+# Which parts of a run an audit executes, and which it does not: found by comparing two
+# descriptions.
 
 STAND_IN = (
     "the loss is a stand-in whose gradients are the records: a user's own loss is not looked at"
@@ -106,7 +106,7 @@ def _words(value: object) -> str:
     return str(value) if isinstance(value, int | float | str) else type(value).__name__
 
 
-# ``audit``: train many models on pairs of neighbouring data sets, attack them, and compare with the
+# ``audit``: train many models on neighbouring data sets, attack them, compare with the
 # certificate.
 
 THRESHOLDS = 2
@@ -412,7 +412,7 @@ def identity(
     }
 
 
-# What a path on the command line names: a run, or the run of a released model.
+# The subject that a path on the command line names: a run, or the run of a released model.
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,7 @@ from lastiterate.release import folder
 from lastiterate.release.ledger_charge import Charging, weights_hash
 from lastiterate.release.released_model import Fitted
 
-# Flags in bundles: a command takes one frozen dataclass, whose fields are its flags; shared ones
-# are declared once.
+# Bundles of flags: a command takes one frozen dataclass, whose fields are its flags.
 
 if TYPE_CHECKING:
     from lastiterate.release.ledger_charge import Charging
@@ -158,8 +157,7 @@ class FromFile(Charged, Budgeted):
         return datafile.unused_folder(self.data) if self.out is None else (self.out, None)
 
 
-# A model that was paid for is never lost: where its folder cannot be written, it goes to a
-# temporary one.
+# Save a model that was paid for. Where its folder cannot be written, it goes to a temporary one.
 
 
 def committed(model: Fitted, where: Path, charging: Charging) -> Path:

@@ -238,8 +238,7 @@ def _compared(
     return problems
 
 
-# What a ledger's file says: the lines of its history, a data set's budget, and what is wrong with
-# either.
+# The lines of a ledger, the budget of a data set, and what is wrong with either.
 
 ROWS = {"row", "record", "rows", "records", "example", "examples", "image", "images"}
 """What ledgers call single rows."""
@@ -518,8 +517,8 @@ def _json(text: str) -> Any:
         ) from None
 
 
-# The checkpoints of a ledger's line: which noise it draws stands in the ledger before a file with
-# its key exists.
+# The checkpoints of a line. The ledger records which noise a line draws before a file with its
+# key exists.
 
 
 @final

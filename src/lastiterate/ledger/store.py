@@ -310,7 +310,7 @@ def _same(release: Release, dataset: str, run: str, curve: str) -> str:
     return release.token
 
 
-# What a ledger says about one released model, for its release document.
+# The line of one released model, for its report.
 
 
 @final

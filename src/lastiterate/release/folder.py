@@ -23,11 +23,10 @@ from lastiterate.atomic_files import UNFINISHED, is_taken, sync_folder, whole_fi
 from lastiterate.errors import InputError
 from lastiterate.run import serialization
 
-# The list of a folder's files with their hashes, ``manifest.json``: what was written together, and
-# nothing else.  The certificate cannot hold the hash of the page that shows the certificate. So the
-# folder has a list of all files but itself and the signature, which is over the list as well.
-# Whoever changes a file can write another list: without a signature it shows damage and additions,
-# not a folder that somebody issued again as a whole.
+# The manifest of a folder, ``manifest.json``: its files with their hashes. The certificate cannot
+# hold the hash of the page that shows it, so the manifest lists every file but itself and the
+# signature, which covers the manifest too. Anybody can write another manifest: without a
+# signature it shows damage and added files, and not a folder that was issued again as a whole.
 
 MANIFEST, PAGE, SIGNATURE = "manifest.json", "report.html", "model.sig"
 
@@ -151,11 +150,9 @@ def _name(path: Path) -> str:
     return path.name if path.name.isprintable() else ascii(path.name)
 
 
-# A released model on disk: weights, what is needed to predict, the certificate; written whole or
-# not at all.  ``certificate.json`` holds the SHA-256 of weights and model, and says what it
-# certifies: a ``run``, or the ``problem`` of a posterior sample. ``model.json`` names the kind of
-# model and repeats that description. ``manifest.json`` lists all files with their hashes, the page
-# too that is written last (see ``manifest``).
+# A released model on disk. ``certificate.json`` holds the SHA-256 of weights and model, and what
+# it certifies: a ``run``, or the ``problem`` of a posterior sample. ``model.json`` names the kind
+# of model and repeats that description.
 
 try:
     import fcntl

@@ -27,11 +27,10 @@ from lastiterate.ledger.store import Ledger
 from lastiterate.release import folder
 from lastiterate.release.allowance import Allowance, Charged
 
-# Who pays for a release, and where its state is kept on the way: the ledger and the checkpoint of
-# one fit.  The order matters. A release is charged, and said to have touched records, before one is
-# looked at; then a checkpoint binds the run's key to that line of the ledger; only what was
-# released is called released. A fit that is killed after it was charged stays charged, and goes on
-# from its checkpoint under the same line: it is charged once.
+# Charge one fit to a ledger and checkpoint it. The order matters: the release is charged, and
+# said to have touched records, before a record is read; then a checkpoint binds the run's key to
+# that line of the ledger. A fit that is killed after its charge resumes from its checkpoint under
+# the same line: it is charged once.
 
 if TYPE_CHECKING:
     from lastiterate.engine.checkpoint import Checkpoint, Key

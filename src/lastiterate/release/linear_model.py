@@ -47,7 +47,7 @@ from lastiterate.run.preprocessing import columns
 from lastiterate.run.run import Run
 from lastiterate.run.validation import check_kept
 
-# A linear model: from scores to answers, into a folder and back.
+# The released model: predictions, counts, and its files.
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -257,7 +257,7 @@ def _outputs(run: Run) -> int:
     return run.loss.outputs
 
 
-# Linear models: what is refused, and how a run is executed.
+# Execution of a run, and what is refused before it.
 
 
 def knows(model: object) -> bool:

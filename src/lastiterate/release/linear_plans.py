@@ -24,8 +24,7 @@ from lastiterate.release.training_request import Algorithm, Budget, Order
 from lastiterate.run.adjacency import check_same, keeps_places
 from lastiterate.run.run import Run
 
-# What a linear model is trained with: the planner's run, a named algorithm's, or a given one,
-# within a budget.
+# The run of a linear model: planned, of a named algorithm, or given, within a budget.
 
 
 def plan_run(order: Order, task: Task, shared: SharedBudget | None = None) -> Order:
@@ -151,8 +150,8 @@ def check_task(run: Run, task: Task, adjacency: str) -> None:
     check_same(run.adjacency, adjacency)
 
 
-# Which public maps make rows of records: named by the caller, by the schema, or by its kinds and
-# the data's shape.
+# The public maps that make rows of records: named by the caller, by the schema, or chosen by the
+# kinds of columns and the shape of the data.
 
 AUTO, IN_RUN = "auto", get_args(FeatureMap)
 

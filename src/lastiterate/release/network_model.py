@@ -29,7 +29,7 @@ from lastiterate.run.losses import Abstract
 from lastiterate.run.run import Run
 from lastiterate.run.validation import check_kept
 
-# State among the parameters, as layers of Equinox and collections of Flax hold it: found before
+# State among the parameters, as in layers of Equinox and collections of Flax: it is found before
 # anything is paid.
 
 STATISTICS = "batch_stats"
@@ -78,8 +78,7 @@ def check_stateless(params: object) -> None:
         )
 
 
-# Parameters in nested structures as named arrays: where each array hangs, in JSON, and the way
-# back.
+# Parameters in nested structures, as named arrays and back; JSON holds the path of each array.
 
 # pyright: basic
 # places in JAX's trees have no types
@@ -228,8 +227,7 @@ def _damaged(what: str) -> InputError:
     )
 
 
-# Networks and other losses of one record: trained by a described run, released with their
-# certificate.
+# The released network, and the execution of its run.
 
 FIRST = "the first parameters, and what the loss holds, are taken to be chosen without looking at the data"
 

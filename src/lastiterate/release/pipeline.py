@@ -18,10 +18,8 @@ from lastiterate.run.preprocessing import TopEigenvalue
 from lastiterate.run.updates import PostProcessing
 from lastiterate.run.validation import check_kept
 
-# The one way to a released model: refuse what does not fit, charge, execute, state what is
-# certified.  Whoever wants a release opens the data's form, plans a certificate, and gives an
-# ``Order``. What differs between kinds of models (``kinds``) is what they refuse and how they
-# execute; writing the folder and showing it are behind this.
+# Every release goes through ``executed``: refuse what does not fit, charge, execute, certify.
+# Kinds of models (``model_kinds``) differ in what they refuse and how they execute.
 
 SEED = "the caller gave the seed: whoever knows it can subtract the noise"
 

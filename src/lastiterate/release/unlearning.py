@@ -40,8 +40,8 @@ from lastiterate.run.methods import NORM_SLACK, RidgeMinimiser
 from lastiterate.run.run import Run
 from lastiterate.run.validation import check_kept
 
-# scikit-learn's ridge logistic regression as an exact minimiser: its description, and its weights
-# polished.
+# scikit-learn's ridge logistic regression as an exact minimiser: its description, and weights
+# that are moved to the minimum.
 
 RESIDUAL = 0.01
 """The gradient that is left at the minimiser, relative to what one record can do to it."""
@@ -205,8 +205,7 @@ def mean_loss(
     return value + penalty, (residual.T @ x / len(x) + ridge * weights).ravel()
 
 
-# A linear model that forgot records: what is refused, how it continues without them, and back from
-# a folder.
+# The released model that forgot records: checks, continued training, and its files.
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -347,8 +346,8 @@ def read(stored: Stored, like: object = None) -> FittedUnlearned:
     )
 
 
-# ``forget``: from a trained model and records that are to go, to a model that is certified as if it
-# never saw them.
+# ``forget``: a trained model and records to remove give a model that is certified as if it had
+# never seen them.
 
 NO_LEDGER = "nobody compared the data with those that the model was trained on: there is no ledger that knows them"
 

@@ -16,7 +16,7 @@ from lastiterate.release.folder import HASHES, MODEL, WEIGHTS
 from lastiterate.report import charts
 from lastiterate.report.subject import Subject
 
-# What a report's script reads: positions of the slider, closed forms to compute again, hashes,
+# Data for the script of a report: positions of the slider, closed forms to compute again, hashes,
 # downloads.
 
 LONGEST = 300_000
@@ -211,7 +211,7 @@ def _composition(subject: Subject) -> list[dict[str, Any]]:
     ]
 
 
-# The frames that parts of a report are put in.
+# Frames of the parts of a report.
 
 
 def section(title: str, content: object, **more: object) -> Markup:

@@ -104,8 +104,7 @@ def opening(theorem: Theorem, run: Run) -> str | None:
     return None
 
 
-# How the run makes the guarantee hold, the releaser's statement, what the page checks, files to
-# save.
+# The description of the run, the releaser's statement, checks in the browser, downloads.
 
 
 def execution(subject: Subject) -> Markup | str:

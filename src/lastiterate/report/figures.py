@@ -20,8 +20,7 @@ from lastiterate.report.evidence import line
 from lastiterate.report.subject import Subject
 from lastiterate.run.run import Run
 
-# What a model learned of every column, as pictures and as a table: post-processing of the released
-# weights.
+# Effects of columns, as pictures and as a table: post-processing of the released weights.
 
 MOST = 30
 """Columns that are drawn."""
@@ -159,7 +158,7 @@ def _numbers(change: float, band: float) -> str:
     return f"{change:+.3g} ± {band:.2g}"
 
 
-# How close a model that forgot is to one that never saw the records, over the passes without them.
+# Forgetting: epsilon over the passes without the removed records.
 
 POINTS = 24
 """Numbers of steps at which epsilon is computed."""
@@ -239,7 +238,7 @@ def _why(run: Run) -> str:
     return "Steps bring both models closer together, and the noise of each hides a part of what is left."
 
 
-# What a test can find out, and epsilon over steps.
+# The trade-off of tests, and epsilon over steps.
 
 
 def tradeoff(subject: Subject, *, moving: bool = True) -> Markup:

@@ -79,8 +79,7 @@ DEPLOYMENTS = (
 """The smallest upper end first."""
 
 
-# The first page: what an officer asks of a release, each question in a row, "not stated" where
-# nobody answered.
+# The first page: one row for each question about a release; "not stated" where nobody answered.
 
 UNSTATED = tag("em", "not stated", class_="unstated")
 """Visible, so that nobody takes silence for an answer."""
