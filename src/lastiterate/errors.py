@@ -7,11 +7,37 @@ from collections.abc import Callable
 
 
 class InputError(ValueError):
-    """A bad argument, file or value, in one sentence: the argument, the rule, the value, the
-    remedy.
+    """A bad argument, file or value, in one sentence: argument, rule, value and remedy.
 
-    ``argument`` is the name that a Python caller knows; the command line puts its flag in its
-    place, prints the sentence and exits with code 2. Nothing has been written when it is raised.
+    Nothing has been written when it is raised. The command line prints the sentence and exits with
+    code 2.
+
+    Parameters
+    ----------
+    argument : str
+        Name that a Python caller knows; the command line shows its option instead.
+    rule : str
+        Rule that the value breaks.
+    value : object, optional
+        Value that was given.
+    remedy : str, default ""
+        Advice that works.
+
+    Attributes
+    ----------
+    argument : str
+        The name.
+    rule : str
+        Rule, value and remedy, as the message shows them.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> try:
+    ...     li.Poisson(2.0)
+    ... except li.InputError as error:
+    ...     print(error.argument)
+    rate of poisson batches
     """
 
     def __init__(self, argument: str, rule: str, value: object = None, remedy: str = "") -> None:
@@ -21,7 +47,7 @@ class InputError(ValueError):
         super().__init__(f"{argument} {self.rule}")
 
     def followed_by(self, clause: str) -> InputError:
-        """The same error, with something more behind its remedy."""
+        """Return the same error with another clause behind its remedy."""
         return InputError(self.argument, f"{self.rule.removesuffix('.')}; {clause}")
 
     def __reduce__(self) -> tuple[Callable[..., InputError], tuple[object, ...]]:
@@ -77,4 +103,14 @@ class TimeWarning(UserWarning):
 
 
 class NotCertified(ValueError):
-    """No theorem certifies the run: the message lists why each one failed."""
+    """A run that no theorem certifies: the message lists why each one failed.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> try:
+    ...     li.calibrate(li.Run(n=100, steps=3, step_size=0.1), epsilon=1.0, delta=1e-5)
+    ... except li.NotCertified as error:
+    ...     print("clip" in str(error))
+    True
+    """

@@ -104,7 +104,21 @@ class Batches(ABC):
 @final
 @dataclass(frozen=True)
 class FullBatch(Batches):
-    """Every record at every step."""
+    """Batches of every record at every step.
+
+    Nothing about them is secret. Summed gradients are divided by n.
+
+    See Also
+    --------
+    Cyclic : Blocks in public order.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> run = li.Run(n=1000, steps=10, step_size=0.1, batching=li.FullBatch())
+    >>> run.divisor, run.blocks
+    (1000.0, 1)
+    """
 
     word, drawn, sizes, secret, independent = "full", "never", "equal", "", False
     streams = "in order"
@@ -175,9 +189,29 @@ class _Blocks(_Sized):
 @final
 @dataclass(frozen=True)
 class Cyclic(_Blocks):
-    """Contiguous blocks of ``size`` records in public order, the same every pass.
+    """Contiguous blocks of records in public order, the same in every epoch.
 
-    The last block of a pass may be shorter; sums are divided by ``size`` all the same.
+    Parameters
+    ----------
+    size : int
+        Number of records in a block, at least 1. The last block of an epoch may be shorter; sums
+        are divided by ``size`` all the same.
+
+    See Also
+    --------
+    Permuted : The same blocks after one secret permutation.
+
+    Notes
+    -----
+    Nothing about the batches is secret. Theorems about hidden iterates certify such runs
+    (docs/theorems/shifted-interpolation).
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> run = li.Run(n=1000, steps=20, step_size=0.1, batching=li.Cyclic(100))
+    >>> run.divisor, run.blocks
+    (100.0, 10)
     """
 
     word, drawn, secret, streams = "cyclic", "never", "", "in order"
@@ -186,8 +220,30 @@ class Cyclic(_Blocks):
 @final
 @dataclass(frozen=True)
 class Permuted(_Blocks):
-    """One secret uniform permutation of the records, then the same blocks of ``size`` every pass
-    (shuffle once, SO)."""
+    """Blocks after one secret uniform permutation of the records, the same in every epoch.
+
+    Parameters
+    ----------
+    size : int
+        Number of records in a block, at least 1. The last block of an epoch may be shorter; sums
+        are divided by ``size`` all the same.
+
+    See Also
+    --------
+    Reshuffled : A new permutation before every epoch.
+
+    Notes
+    -----
+    **Guarantee:** theorems that use the permutation hold only if it stays secret
+    (docs/theorems/shifted-interpolation-permuted). Other names are "shuffle once" and SO.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> run = li.Run(n=1000, steps=20, step_size=0.1, batching=li.Permuted(100))
+    >>> run.blocks, run.batching.secret
+    (10, 'the permutation of the records must stay secret')
+    """
 
     word, drawn, secret = "permuted", "once", "the permutation of the records must stay secret"
     streams = "cut"
@@ -196,8 +252,30 @@ class Permuted(_Blocks):
 @final
 @dataclass(frozen=True)
 class Reshuffled(_Blocks):
-    """A fresh secret permutation of the records before every pass, cut into blocks of ``size``
-    (random reshuffling)."""
+    """Blocks after a new secret permutation of the records before every epoch.
+
+    Parameters
+    ----------
+    size : int
+        Number of records in a block, at least 1. The last block of an epoch may be shorter; sums
+        are divided by ``size`` all the same.
+
+    See Also
+    --------
+    Permuted : One permutation for all epochs.
+
+    Notes
+    -----
+    **Guarantee:** theorems that use the permutations hold only if all of them stay secret
+    (docs/theorems/shifted-interpolation-reshuffled). Another name is "random reshuffling".
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> run = li.Run(n=1000, steps=20, step_size=0.1, batching=li.Reshuffled(100))
+    >>> run.blocks
+    10
+    """
 
     word, drawn, secret = (
         "reshuffled",
@@ -213,7 +291,28 @@ HELD = "which records each batch holds must stay secret"
 @final
 @dataclass(frozen=True)
 class FixedSize(_Sized):
-    """A fresh uniform subset of ``size`` records at every step, without replacement."""
+    """A new uniform subset of the records at every step, without replacement.
+
+    Parameters
+    ----------
+    size : int
+        Number of records in a batch, from 1 to n, and the divisor of sums.
+
+    See Also
+    --------
+    Poisson : Batches of random size.
+
+    Notes
+    -----
+    **Guarantee:** amplification by sampling holds only if the subsets stay secret
+    (docs/theorems/fixed-size).
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> li.FixedSize(100).inclusion_probability(1000)
+    0.1
+    """
 
     word, drawn, sizes, secret, independent = "fixed", "each step", "equal", HELD, False
 
@@ -257,10 +356,29 @@ class _OneOfBlocks(_Sized):
 @final
 @dataclass(frozen=True)
 class BallsInBins(_OneOfBlocks):
-    """Every record in one of ceil(n / size) secret batches, independently, the same every pass
-    (balls in bins).
+    """Secret batches that every record joins independently, the same in every epoch.
 
-    ``size``: the public divisor of sums, and the expected number of records where it divides n.
+    Parameters
+    ----------
+    size : int
+        Divisor of sums, at least 1, and the expected number of records in a batch where it divides
+        n. There are ceil(n / size) batches; a record is in exactly one of them.
+
+    See Also
+    --------
+    RandomAllocation : The same, drawn again in every epoch.
+
+    Notes
+    -----
+    **Guarantee:** amplification holds only if the batches stay secret
+    (docs/theorems/balls-in-bins).
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> run = li.Run(n=1000, steps=20, step_size=0.1, batching=li.BallsInBins(100))
+    >>> run.blocks, run.batching.drawn
+    (10, 'once')
     """
 
     word, drawn = "bins", "once"
@@ -269,11 +387,30 @@ class BallsInBins(_OneOfBlocks):
 @final
 @dataclass(frozen=True)
 class RandomAllocation(_OneOfBlocks):
-    """Every record in one of ceil(n / size) secret batches, independently, drawn anew in every
-    pass.
+    """Secret batches that every record joins independently, drawn again in every epoch.
 
-    Under add-remove the number of batches and the divisor follow from the nominal n of the run, and
-    every record that there is has one of these batches.
+    Parameters
+    ----------
+    size : int
+        Divisor of sums, at least 1, and the expected number of records in a batch where it divides
+        n. There are ceil(n / size) batches; in every epoch a record is in exactly one of them.
+
+    See Also
+    --------
+    BallsInBins : The same batches in every epoch.
+
+    Notes
+    -----
+    **Guarantee:** amplification holds only if the batches stay secret
+    (docs/theorems/random-allocation). Under "add-remove" the number of batches and the divisor
+    follow from the nominal n of the run.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> run = li.Run(n=1000, steps=20, step_size=0.1, batching=li.RandomAllocation(100))
+    >>> run.blocks, "add-remove" in run.batching.adjacencies
+    (10, True)
     """
 
     word, drawn = "allocation", "each pass"
@@ -283,10 +420,34 @@ class RandomAllocation(_OneOfBlocks):
 @final
 @dataclass(frozen=True)
 class Poisson(Batches):
-    """Every record in every batch independently with probability ``rate``, within 1e-9 .. 1.
+    """Batches that every record joins independently at every step.
 
-    Sums are divided by the expected size ``rate`` * n, never by the drawn one. The only batches for
-    add-remove beside random allocation.
+    Parameters
+    ----------
+    rate : float
+        Probability that a batch holds a record, within [1e-9, 1]. Sums are divided by the expected
+        size ``rate * n``, never by the size drawn.
+
+    Raises
+    ------
+    InputError
+        If ``rate`` is out of range.
+
+    See Also
+    --------
+    FixedSize : Batches of one size.
+
+    Notes
+    -----
+    **Guarantee:** amplification by sampling holds only if the batches stay secret
+    (docs/theorems/poisson). Only these batches and `RandomAllocation` go with "add-remove".
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> run = li.Run(n=1000, steps=20, step_size=0.1, batching=li.Poisson(0.05))
+    >>> run.divisor, run.shares
+    (50.0, (0.0, 20.0))
     """
 
     rate: float

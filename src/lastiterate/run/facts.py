@@ -15,12 +15,28 @@ from lastiterate.run.validation import RANGE
 
 
 class Evidence(IntEnum):
-    """How well a fact is known; a conclusion is as strong as the weakest fact it rests on.
+    """The strength of a fact, from the caller's word to a proof.
 
-    From weak to strong: ``ASSUMED`` (the caller's word), ``TESTED`` (survived a search for a
-    counterexample), ``PAID`` (measured on the private data by a mechanism that the certificate
-    accounts for), ``ENFORCED`` (made true by what the run does), ``PROVED`` (follows from other
-    facts by a cited lemma).
+    A conclusion is as strong as the weakest fact that it rests on. From weak to strong:
+
+    - ``ASSUMED``: the caller's word.
+    - ``TESTED``: survived a search for a counterexample.
+    - ``PAID``: measured on the private data by a mechanism that the certificate accounts for.
+    - ``ENFORCED``: made true by the run itself, such as by clipping.
+    - ``PROVED``: follows from other facts by a cited lemma.
+
+    Parameters
+    ----------
+    value : int
+        Number of a level, from 1 to 5.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> li.Evidence.ASSUMED < li.Evidence.ENFORCED
+    True
+    >>> li.Evidence.PAID.satisfies(li.Evidence.ENFORCED)
+    True
     """
 
     ASSUMED = 1  #: the caller's word
@@ -32,18 +48,37 @@ class Evidence(IntEnum):
     PROVED = 5  #: follows from other facts by a cited lemma
 
     def satisfies(self, asked: Evidence) -> bool:
-        """Whether it is good enough where ``asked`` is: what was paid for counts as enforced."""
+        """Return whether it is good enough where ``asked`` is; paid counts as enforced."""
         return self >= asked or (self is Evidence.PAID and asked is Evidence.ENFORCED)
 
 
 @final
 @dataclass(frozen=True)
 class Fact:
-    """A number ``value`` that holds for every data set and every neighbour of it, and ``why``.
+    """A number that holds for every data set and every neighbour of it, with its reason.
 
-    **Guarantee:** the constructor can only make ``ASSUMED`` facts; stronger ones are minted by the
-    library's own derivations, and say nothing about a loss that they are handed over with
-    (``as_given``).
+    Parameters
+    ----------
+    value : float
+        The number.
+    why : str, default "given by the caller"
+        Reason why it holds.
+
+    Raises
+    ------
+    InputError
+        If ``value`` is not a number.
+
+    Notes
+    -----
+    **Guarantee:** callers can only make ``ASSUMED`` facts. The library's own derivations make
+    stronger ones, and only for the loss that they are derived for.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> li.Fact(2.0, "bounded by the sensor").evidence.name
+    'ASSUMED'
     """
 
     value: float
@@ -123,17 +158,48 @@ sums to n 2^-53; the remaining quarter of the allowance is more than both.
 @final
 @dataclass(frozen=True, kw_only=True)
 class LossFacts:
-    """Constants of a loss; plain numbers become ``ASSUMED`` facts, ``None`` means unknown.
+    """Constants of a loss, for every batch and for any set of zeroed records.
 
-    ``sensitivity``: largest Euclidean change of the summed data gradient between neighbours of the
-    run's own adjacency. ``lipschitz``: bound on one record's data gradient. ``smooth``, ``strong``:
-    bounds on the Hessian of the objective, ``weak_convexity``: m with Hessian >= -m, which may
-    exceed ``smooth`` (a loss that is nearly concave may be steep); where neither is stated it is at
-    least -``smooth``. All of them for every batch and whichever records are zeroed, but for a
-    ``strong`` above the ridge, which may be the two neighbours' own. ``log_sobolev``: a constant c
-    such that all laws on the tracing diffusion of both neighbours satisfy a log-Sobolev inequality
-    (Chourasia et al. 2021, Def. 3.2). ``hoelder``, ``hoelder_exponent``: H and l in (0, 1] with
-    |g(x) - g(y)| <= H |x - y|^l for every record's data gradient g.
+    A plain number becomes an ``ASSUMED`` fact; ``None`` means unknown.
+
+    Parameters
+    ----------
+    sensitivity : Fact or float, optional
+        Largest Euclidean change of the summed data gradient between neighbouring data sets, under
+        the adjacency of the run.
+    lipschitz : Fact or float, optional
+        Bound on the norm of one record's data gradient.
+    smooth : Fact or float, optional
+        Upper bound on the Hessian of the objective.
+    strong : Fact or float, optional
+        Lower bound on the Hessian of the objective. A value above the ridge may hold for the two
+        neighbouring data sets alone.
+    weak_convexity : Fact or float, optional
+        Number m with Hessian >= -m; it may exceed ``smooth``. Where neither is stated the Hessian
+        is at least -``smooth``.
+    log_sobolev : Fact or float, optional
+        Constant c such that all distributions on the tracing diffusion of both neighbours satisfy a
+        log-Sobolev inequality (Chourasia et al. 2021, Definition 3.2).
+    hoelder : Fact or float, optional
+        Number H with |g(x) - g(y)| <= H |x - y|^l for every record's data gradient g.
+    hoelder_exponent : Fact or float, optional
+        Exponent l within (0, 1] of the same inequality.
+
+    Raises
+    ------
+    InputError
+        If a number is out of range, or two numbers contradict one another.
+
+    See Also
+    --------
+    lastiterate.audit.falsify : Search for counterexamples of stated constants.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> facts = li.LossFacts(lipschitz=1.0, smooth=4.0)
+    >>> facts.fact("smooth"), facts.fact("strong")
+    (4.0, 0.0)
     """
 
     sensitivity: Fact | float | None = None
@@ -182,7 +248,20 @@ class LossFacts:
             )
 
     def fact(self, name: str, default: float = 0.0) -> float:
-        """Value of a constant, or ``default`` when it is unknown."""
+        """Return the value of a constant, or ``default`` where it is unknown.
+
+        Parameters
+        ----------
+        name : str
+            Name of the constant.
+        default : float, default 0.0
+            Value of an unknown constant.
+
+        Returns
+        -------
+        float
+            The value.
+        """
         fact = getattr(self, name)
         return default if fact is None else float(fact.value)
 

@@ -51,17 +51,43 @@ class Objective(ABC):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Logistic(Objective):
-    """Binary logistic regression on rows clipped to ``row_norm``, with a penalised intercept
-    column.
+    """Binary logistic regression with labels 0 and 1, on rows of bounded norm.
 
-    ``row_norm``: Euclidean, public. ``ridge``: coefficient of |theta|^2 / 2. ``intercept``: the
-    constant that is added to every row as a column (0: none). Labels are 0 and 1.
+    Parameters
+    ----------
+    row_norm : float, default 1.0
+        Public bound on the Euclidean norm of a row; longer rows are scaled down to it.
+    ridge : float, default 0.0
+        Coefficient of |theta|^2 / 2, the intercept included.
+    intercept : float, default 1.0
+        Constant that is added to every row as a column; 0 for no intercept.
+    cap : float, optional
+        Largest value of 1 - p_y, the probability of the other class, in a gradient. Beyond it the
+        loss continues as a straight line, and stays convex and as smooth
+        (docs/theorems/capped-losses).
+    class_weights : tuple of float, optional
+        Weight of every class, at most 1. A contribution is clipped first and then multiplied.
 
-    ``cap``: the probability that the other class gets, 1 - p_y, counts at most this much in a
-    gradient. The loss goes on as a straight line beyond, and stays convex and as smooth.
+    Raises
+    ------
+    InputError
+        If a value is out of range.
 
-    ``class_weights``: what a record of each class counts, at most 1; its contribution is clipped
-    first, then weighted.
+    See Also
+    --------
+    Softmax : More than two classes.
+
+    Notes
+    -----
+    **Guarantee:** ``facts()`` are constants for every data set, because the trainer bounds the
+    rows.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> loss = li.Logistic(row_norm=1.0, intercept=0.0, ridge=0.1)
+    >>> loss.facts().lipschitz.value, loss.facts().smooth.value
+    (1.0, 0.35)
     """
 
     row_norm: float = 1.0
@@ -105,15 +131,45 @@ class Logistic(Objective):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Softmax(Objective):
-    """Softmax regression over ``classes`` on rows clipped to ``row_norm``; labels are 0, ...,
-    ``classes`` - 1.
+    """Softmax regression with labels 0, ..., ``classes`` - 1, on rows of bounded norm.
 
-    ``row_norm``, ``ridge``, ``intercept``: as for ``Logistic``.
+    Parameters
+    ----------
+    classes : int
+        Number of classes, at least 2.
+    row_norm : float, default 1.0
+        Public bound on the Euclidean norm of a row; longer rows are scaled down to it.
+    ridge : float, default 0.0
+        Coefficient of |theta|^2 / 2, the intercepts included.
+    intercept : float, default 1.0
+        Constant that is added to every row as a column; 0 for no intercepts.
+    cap : float, optional
+        Largest value of 1 - p_y, the probability of the other classes: the gradient by the scores
+        is scaled by min(1, cap / (1 - p_y)). It is the gradient of a convex function that is as
+        smooth as before, which clipping the vector is not (docs/theorems/capped-losses).
+    class_weights : tuple of float, optional
+        Weight of every class, at most 1. A contribution is clipped first and then multiplied.
 
-    ``cap``: the probability that the other classes get, 1 - p_y, counts at most this much: the
-    gradient p - e_y by the scores is scaled by min(1, cap / (1 - p_y)). It is the gradient of a
-    convex function, as smooth as before, which clipping the vector is not
-    (docs/theorems/capped-losses). ``class_weights``: as for ``Logistic``.
+    Raises
+    ------
+    InputError
+        If a value is out of range.
+
+    See Also
+    --------
+    Logistic : Two classes with one row of weights.
+
+    Notes
+    -----
+    **Guarantee:** ``facts()`` are constants for every data set, because the trainer bounds the
+    rows.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> loss = li.Softmax(classes=10, row_norm=1.0, intercept=0.0)
+    >>> loss.outputs, loss.facts().smooth.value
+    (10, 0.5)
     """
 
     classes: int
@@ -161,11 +217,35 @@ def steepest(cap: float) -> float:
 @final
 @dataclass(frozen=True, kw_only=True)
 class HuberRidge(Objective):
-    """Ridge regression with the residual clamped to ``residual_clip`` (a Huber loss); targets are
-    numbers.
+    """Ridge regression with a clamped residual (a Huber loss), on rows of bounded norm.
 
-    ``residual_clip``: in units of the target. ``row_norm``, ``ridge``, ``intercept``: as for
-    ``Logistic``.
+    Parameters
+    ----------
+    row_norm : float, default 1.0
+        Public bound on the Euclidean norm of a row; longer rows are scaled down to it.
+    residual_clip : float, default 1.0
+        Largest residual in a gradient, in units of the target.
+    ridge : float, default 0.0
+        Coefficient of |theta|^2 / 2, the intercept included.
+    intercept : float, default 1.0
+        Constant that is added to every row as a column; 0 for no intercept.
+
+    Raises
+    ------
+    InputError
+        If a value is out of range.
+
+    Notes
+    -----
+    **Guarantee:** ``facts()`` are constants for every data set, because the trainer bounds rows and
+    residuals.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> loss = li.HuberRidge(residual_clip=0.5, intercept=0.0)
+    >>> loss.facts().lipschitz.value, loss.facts().smooth.value
+    (0.5, 1.0)
     """
 
     row_norm: float = 1.0
@@ -198,15 +278,38 @@ class HuberRidge(Objective):
 @final
 @dataclass(frozen=True)
 class Abstract(Objective):
-    """Any other loss, known only through its ``constants``: what is not stated is unknown.
+    """Any other loss, known only through stated constants; unstated ones are unknown.
 
-    Composition needs a clipping norm or a sensitivity; a network's loss is described like this.
-    ``class_weights``: as for ``Logistic``, of records whose second part is their class; not beside
-    constants, which speak of records that count alike.
+    It describes networks. Composition then needs a clipping norm or a stated sensitivity.
 
-    **Guarantee:** constants are the caller's word, however well they were known of the loss that
-    they were derived for; those that survived a search (``falsify``) stay ``TESTED``. Copies and
-    pickles are looked at again.
+    Parameters
+    ----------
+    constants : LossFacts, default LossFacts()
+        Known constants of the loss.
+    class_weights : tuple of float, optional
+        Weight of every class, at most 1, for records whose second part is their class. It does not
+        go together with constants.
+
+    Raises
+    ------
+    InputError
+        If a value is out of range, or both are given.
+
+    See Also
+    --------
+    lastiterate.audit.falsify : Search for counterexamples of stated constants.
+
+    Notes
+    -----
+    **Guarantee:** constants are the caller's word (``ASSUMED``), even if they were known better of
+    the loss that they were derived for. Constants that survived a search stay ``TESTED``.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> loss = li.Abstract(li.LossFacts(lipschitz=1.0, smooth=4.0))
+    >>> loss.facts().smooth.evidence.name
+    'ASSUMED'
     """
 
     constants: LossFacts = LossFacts()

@@ -150,21 +150,48 @@ draws."""
 @final
 @dataclass(frozen=True)
 class Correlated(Multiplied):
-    """Noise that later steps take back in part: z clipping norms times C^{-1} Z on the *sums* of
-    gradients.
+    """Noise of a matrix mechanism: later steps subtract a part of the noise of earlier ones.
 
-    ``z``: standard deviation of a draw Z_k, in clipping norms (without one: in Lipschitz
-    constants). ``band``: the entries c_0 = 1, c_1, ... of C's first column; a number p stands for
-    the first p coefficients of (1 - x)^-power: of the square root of the matrix of all partial
-    sums, where ``power`` is 1/2. ``decay``: within 0 .. 1; every entry also continues as its
-    powers. Step k adds
+    Step k adds, in units of the clipping norm and to the sum of gradients,
 
-        w_k - decay w_{k-1},  w_k = Z_k - c_1 w_{k-1} - ... - c_{p-1} w_{k-p+1},
+        z (w_k - decay w_{k-1}),  w_k = Z_k - c_1 w_{k-1} - ... - c_{p-1} w_{k-p+1},
 
-    so that p - 1 arrays of the size of the parameters are kept (1 for ``band=1, decay=c``:
-    lambda-CGD). Errors: a band whose noise would grow from step to step. Source: Denisov et al.
-    2022 (arXiv:2202.08312); Choquette-Choo et al. 2023 (arXiv:2306.08153); Kalinin, Lampert 2024
+    with independent standard normal Z_k. The engine keeps p - 1 arrays of the size of the
+    parameters (1 for ``band=1`` with a decay: lambda-CGD).
+
+    Parameters
+    ----------
+    z : float
+        Noise multiplier of one draw, in clipping norms, or in Lipschitz constants without a clip.
+    band : int or tuple of float
+        Entries c_0 = 1, c_1, ..., c_{p-1} of the first column of C, or their number p: then they
+        are the first p coefficients of (1 - x)^-power.
+    power : float, default 0.5
+        Power within (0, 1), for bands that are a number. 0.5 is the square root of the matrix of
+        all partial sums.
+    decay : float, default 0.0
+        Ratio within [0, 1] by which every entry also continues as a geometric series.
+
+    Raises
+    ------
+    InputError
+        If a value is out of range, or the noise of the band would grow from step to step.
+
+    See Also
+    --------
+    NoiseMultiplier : Independent noise.
+
+    Notes
+    -----
+    docs/theorems/correlated-noise states the guarantee. Sources: Denisov et al. 2022
+    (arXiv:2202.08312); Choquette-Choo et al. 2023 (arXiv:2306.08153); Kalinin and Lampert 2024
     (arXiv:2405.13763).
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> li.Correlated(10.0, band=3).entries
+    (1.0, 0.5, 0.375)
     """
 
     band: int | tuple[float, ...]
@@ -275,10 +302,30 @@ def _column(entries: tuple[float, ...], decay: float, steps: int) -> Array:
 @final
 @dataclass(frozen=True)
 class GradientNoise(Perturbation):
-    """Noise N(0, std^2 I) on the mean gradient.
+    """Gaussian noise of a stated size on the mean gradient.
 
-    ``std``: standard deviation per coordinate, in units of the gradient; one number, or a tuple
-    with one per step.
+    Parameters
+    ----------
+    std : float or tuple of float
+        Standard deviation per coordinate, in units of the gradient, at least 0: one number, or one
+        per step.
+
+    Raises
+    ------
+    InputError
+        If a number is out of range.
+
+    See Also
+    --------
+    NoiseMultiplier : Noise in units of the clipping norm.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> noise = li.GradientNoise((0.3, 0.2, 0.1))
+    >>> run = li.Run(n=100, steps=3, step_size=0.1, clip=1.0, noise=noise)
+    >>> run.noise_stds.tolist()
+    [0.3, 0.2, 0.1]
     """
 
     std: float | tuple[float, ...]
@@ -318,10 +365,33 @@ class GradientNoise(Perturbation):
 @final
 @dataclass(frozen=True)
 class Langevin(Perturbation):
-    """Langevin noise: sqrt(2 step) ``sigma`` N(0, I) is added to the iterate; sigma^2 is the
-    temperature.
+    """Noise of one temperature: every step adds sqrt(2 step) ``sigma`` N(0, I) to the iterate.
 
-    On the mean gradient that is a standard deviation of sigma sqrt(2 / step).
+    Parameters
+    ----------
+    sigma : float
+        Square root of the temperature, at least 0. On the mean gradient it is noise of standard
+        deviation ``sigma * sqrt(2 / step)`` per coordinate.
+
+    Raises
+    ------
+    InputError
+        If ``sigma`` is out of range.
+
+    See Also
+    --------
+    GradientNoise : Noise of a stated size.
+
+    Notes
+    -----
+    It is the noise of stochastic gradient Langevin dynamics (docs/theorems/langevin).
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> run = li.Run(n=100, steps=3, step_size=0.5, clip=1.0, noise=li.Langevin(0.1))
+    >>> round(run.first_noise, 6), round(run.temperature, 6)
+    (0.2, 0.01)
     """
 
     sigma: float
@@ -356,11 +426,30 @@ class Langevin(Perturbation):
 @final
 @dataclass(frozen=True)
 class NoiseMultiplier(Multiplied):
-    """Noise of ``z`` clipping norms on the *sum* of gradients: z clip / divisor per coordinate of
-    the mean gradient.
+    """Gaussian noise in units of the clipping norm, on the sum of a batch's gradients.
 
-    Without a clipping norm the loss's Lipschitz constant takes its place. The "noise multiplier" of
-    other libraries.
+    Parameters
+    ----------
+    z : float
+        Noise multiplier, at least 0, as in other libraries. The mean gradient gets noise of
+        standard deviation ``z * clip / divisor`` per coordinate. Without a clipping norm the
+        Lipschitz constant of the loss takes its place.
+
+    Raises
+    ------
+    InputError
+        If ``z`` is out of range; a run whose records nothing bounds cannot use it.
+
+    See Also
+    --------
+    GradientNoise : Noise in units of the gradient.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> run = li.Run(n=100, steps=3, step_size=0.1, clip=2.0, noise=li.NoiseMultiplier(5.0))
+    >>> run.first_noise
+    0.1
     """
 
     def __post_init__(self) -> None:

@@ -19,8 +19,16 @@ from lastiterate.run.validation import Array, all_positive, frozen, numbers, pos
 @final
 @dataclass(frozen=True)
 class Fixed:
-    """Start at 0, or at public parameters that the caller gives, chosen without the data; projected
-    onto the domain."""
+    """A start at 0, or at public parameters that the caller gives, chosen without the data.
+
+    The start is projected onto the domain.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> li.Run(n=100, steps=3, step_size=0.1).start
+    Fixed()
+    """
 
     @property
     def std(self) -> float:
@@ -31,8 +39,24 @@ class Fixed:
 @final
 @dataclass(frozen=True)
 class GaussianStart:
-    """Start at N(0, std^2 I), projected onto the domain; ``std`` per coordinate, independent of the
-    data."""
+    """A random start N(0, std^2 I), independent of the data and projected onto the domain.
+
+    Parameters
+    ----------
+    std : float
+        Standard deviation per coordinate, positive.
+
+    Raises
+    ------
+    InputError
+        If ``std`` is out of range.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> li.Run(n=100, steps=3, step_size=0.1, start=li.GaussianStart(0.5)).start.std
+    0.5
+    """
 
     std: float
 
@@ -78,7 +102,24 @@ class Schedule(ABC):
 @final
 @dataclass(frozen=True)
 class Constant(Schedule):
-    """The same step size ``value`` at every step: the factor of the noisy mean gradient."""
+    """The same step size at every step.
+
+    Parameters
+    ----------
+    value : float
+        Factor of the noisy mean gradient, positive. ``Run(step_size=0.1)`` makes it from a number.
+
+    Raises
+    ------
+    InputError
+        If ``value`` is out of range.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> li.Run(n=100, steps=3, step_size=0.1).step_size
+    Constant(value=0.1)
+    """
 
     value: float
     constant = True
@@ -97,8 +138,30 @@ class Constant(Schedule):
 @final
 @dataclass(frozen=True)
 class InverseDecay(Schedule):
-    """Step sizes ``1 / (2 beta + strong k / 2)`` at k = 0, 1, ... (Ryffel et al. 2022, Corollary
-    3.2)."""
+    """Step sizes ``1 / (2 beta + strong k / 2)`` at k = 0, 1, ...
+
+    Parameters
+    ----------
+    beta : float
+        Smoothness of the objective, positive.
+    strong : float
+        Strong convexity of the objective, at least 0.
+
+    Raises
+    ------
+    InputError
+        If a value is out of range.
+
+    Notes
+    -----
+    Source: Ryffel, Bach and Pointcheval 2022, Corollary 3.2.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> li.InverseDecay(beta=0.5, strong=2.0).sizes(0, 3).round(3).tolist()
+    [1.0, 0.5, 0.333]
+    """
 
     beta: float
     strong: float
@@ -154,7 +217,25 @@ class _Listed(Schedule):
 @final
 @dataclass(frozen=True)
 class Steps(_Listed):
-    """One step size per step: as many ``values`` as the run has steps."""
+    """One stated step size for every step.
+
+    Parameters
+    ----------
+    values : tuple of float
+        Step sizes, positive, as many as the run has steps. ``Run(step_size=[...])`` makes it from a
+        list.
+
+    Raises
+    ------
+    InputError
+        If a value is out of range.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> li.Run(n=100, steps=2, step_size=[0.2, 0.1]).step_size
+    Steps(values=(0.2, 0.1))
+    """
 
 
 LONGEST = 1.999
@@ -164,11 +245,32 @@ LONGEST = 1.999
 @final
 @dataclass(frozen=True)
 class RelativeToSmooth(Schedule):
-    """Step sizes ``relative`` / smooth, smooth the bound that a ``TopEigenvalue`` of the
-    preparation releases.
+    """Step sizes in units of 1/smooth, for a smoothness that the preparation measures.
 
-    What theorems read is known before anything is measured: every step is ``relative`` long in
-    units of 1/smooth. The sizes themselves belong to ``Run.measured``, the run that is executed.
+    Parameters
+    ----------
+    relative : float
+        Step size times smoothness, within (0, 1.999].
+
+    Raises
+    ------
+    InputError
+        If ``relative`` is out of range; a run without a `TopEigenvalue` in its prelude refuses it.
+
+    See Also
+    --------
+    TopEigenvalue : The measurement.
+
+    Notes
+    -----
+    The run is certified before anything is measured, because theorems need only the relative step
+    size. ``Run.measured`` gives the run that is executed.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> li.RelativeToSmooth(1.9).constant
+    True
     """
 
     relative: float
@@ -199,12 +301,29 @@ class RelativeToSmooth(Schedule):
 @final
 @dataclass(frozen=True)
 class StableSteps(_Listed):
-    """One step size per step, for heavy ball on rows that a ``PrivateCovariance`` whitens.
+    """One step size per step, for heavy ball on rows that a `PrivateCovariance` whitens.
 
-    ``values`` are the longest that are taken. Where the first is longer than what is stable for the
-    second moments that were released, all are scaled down alike (docs/theorems/private-covariance):
-    a function of what was released, which costs nothing more. Every step must be charged in full,
-    so that no guarantee depends on their length.
+    Parameters
+    ----------
+    values : tuple of float
+        Longest step sizes, positive, as many as the run has steps. Where the first is longer than
+        what is stable for the released second moments, all are scaled down alike.
+
+    Raises
+    ------
+    InputError
+        If a value is out of range, or the run charges less than all of its steps.
+
+    Notes
+    -----
+    The scale is a function of released numbers, so it costs no privacy. Every step must be charged
+    in full, so that no guarantee depends on its length (docs/theorems/private-covariance).
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> li.StableSteps((0.5, 0.25)).length
+    2
     """
 
 
