@@ -23,6 +23,7 @@ from lastiterate.torch.contributions import TINY, Contribution, Stored
 from lastiterate.torch.layers import Layer, NoOwnRules, Tapped
 from lastiterate.torch.parameters import Parameters, State
 from lastiterate.torch.randomness import Drawing
+from lastiterate.torch.record_loss import record_loss
 from lastiterate.torch.recorded_operations import Repeated
 from lastiterate.torch.records import without_batch
 
@@ -142,7 +143,7 @@ class PerRecord:
     def _of_copy(self, named: State, record: tuple[Any, ...]) -> torch.Tensor:
         first, *rest = record
         output = self.call(named, *arguments(first))
-        return self.loss(without_batch(output), *rest)
+        return record_loss(self.loss, without_batch(output), tuple(rest))
 
     def chunk_sum(
         self,
@@ -259,7 +260,7 @@ class PerRecord:
             with Tapped(held, self.layers, zeros) as tap:
                 first, *others = record
                 output = self.call(constants | held | rest, *arguments(first))
-            return self.loss(without_batch(output), *others), tap.inputs
+            return record_loss(self.loss, without_batch(output), tuple(others)), tap.inputs
 
         whole = one if self.drawing is None else self.drawing.averaged(one)
 

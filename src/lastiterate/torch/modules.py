@@ -328,9 +328,8 @@ def _check_module(summed: PerRecord, named: State, pair: object) -> None:
     try:
         with torch.no_grad(), Coarsest() as seen:
             both = list(tensors_in(summed.call(named, *args)))
-            single = list(
-                tensors_in(summed.call(named, *arguments(tree_map(lambda a: a[0], given))))
-            )
+            answer = summed.call(named, *arguments(tree_map(lambda a: a[0], given)))
+            single = list(tensors_in(answer))
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         raise InputError("model", "must take a batch of records", said(error)) from None
     tracked.check()
@@ -351,7 +350,11 @@ def _check_module(summed: PerRecord, named: State, pair: object) -> None:
             str([tuple(a.shape) for a in both][:3]),
             "leave means over records to the trainer",
         )
+    if len(single) < len(both):
+        single = _squeezed(both, answer)
     for two, alone in zip(both, single, strict=True):
+        if alone.shape == two.shape[1:] != alone.shape[1:]:
+            raise _lost_axis(alone)
         same = two.shape[1:] == alone.shape[1:] and (
             not two.is_floating_point()
             or torch.allclose(
@@ -367,10 +370,30 @@ def _check_module(summed: PerRecord, named: State, pair: object) -> None:
             )
 
 
+def _squeezed(both: list[torch.Tensor], answer: object) -> list[torch.Tensor]:
+    """Outputs of one record that has lost its batch axis, with that axis: one number for each
+    record, which ``.squeeze()`` makes of outputs of shape (n, 1)."""
+    numbers = [leaf for leaf in tree_leaves(answer) if isinstance(leaf, torch.Tensor)]
+    if len(numbers) != len(both) or any(two.dim() > 1 for two in both):
+        raise _lost_axis(answer)
+    return [number.reshape(1) for number in numbers]
+
+
+def _lost_axis(answer: object) -> InputError:
+    return InputError(
+        "model",
+        "must keep the batch axis where a batch holds one record",
+        str(tuple(answer.shape)) if isinstance(answer, torch.Tensor) else type(answer).__name__,
+        "name the axis that goes: .squeeze(-1) in place of .squeeze()",
+    )
+
+
 def _remedy(said: str) -> str:
     """What to do about the two commonest mistakes with losses of classes."""
     if "must be the same as input size" in said:
         return "of one output give targets of shape (n, 1), or let the loss take output.squeeze(-1)"
+    if "between 0 and 1" in said:
+        return "give loss=torch.nn.BCELoss() itself, or logits to BCEWithLogitsLoss"
     return "class indices are whole numbers: y.long()" if "expected target dtype" in said else ""
 
 

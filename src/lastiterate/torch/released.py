@@ -142,7 +142,12 @@ def predicted(module: torch.nn.Module, x: object, inputs: int | None) -> Any:
 
 def _answer(module: torch.nn.Module, records: object) -> Any:
     try:
-        answer = as_arrays(answered(module, records), len(tree_leaves(records)[0]))
+        count = len(tree_leaves(records)[0])
+        answer = as_arrays(answered(module, records), count)
+        if answer is None and count == 1:  # .squeeze() takes the batch axis of one record, too
+            twice = tree_map(lambda a: torch.cat([a, a]), records)
+            both = as_arrays(answered(module, twice), 2)
+            answer = None if both is None else tree_map(lambda a: a[:1], both)
     except (RuntimeError, TypeError, IndexError, ValueError, AttributeError) as error:
         raise InputError(
             "x", "must hold records that the module takes", str(error).splitlines()[0][:120]

@@ -1,0 +1,90 @@
+"""The loss of one record: what torch's own losses ask of a batch, asked of one record."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+CLASSES = (
+    (torch.nn.CrossEntropyLoss, torch.nn.NLLLoss, torch.nn.MultiMarginLoss),
+    (F.cross_entropy, F.nll_loss, F.multi_margin_loss),
+)
+"""Losses whose target is the index of a class: modules, functions."""
+
+BINARY = (
+    (torch.nn.BCEWithLogitsLoss, torch.nn.BCELoss, torch.nn.SoftMarginLoss),
+    (F.binary_cross_entropy_with_logits, F.binary_cross_entropy, F.soft_margin_loss),
+)
+"""Losses whose target has the type and the shape of the output."""
+
+PROBABILITIES = ((torch.nn.BCELoss,), (F.binary_cross_entropy,))
+"""Losses that end a run on the record whose output or target is outside of [0, 1]."""
+
+LEAST_LOGARITHM = -100.0
+"""The least logarithm of a probability, as in ``torch.nn.BCELoss``."""
+
+
+def record_loss(loss: Any, output: Any, rest: tuple[Any, ...]) -> Any:
+    """The loss of one record without its batch axis, as torch's batches take it.
+
+    Torch takes labels of shape (n,) for outputs (n, classes), and targets (n, 1) of a type for
+    outputs (n, 1) of the same type. Labels (n, 1), targets (n,) and whole numbers as targets are
+    taken as well, where the loss is one of torch's own.
+    """
+    if (
+        len(rest) != 1
+        or not isinstance(output, torch.Tensor)
+        or not isinstance(rest[0], torch.Tensor)
+    ):
+        return loss(output, *rest)
+    target = rest[0]
+    if is_one_of(loss, CLASSES):
+        if not target.is_floating_point() and target.shape == (1,) and output.dim() == 1:
+            target = target[0]
+    elif is_one_of(loss, BINARY):
+        if target.shape != output.shape and target.numel() == 1 == output.numel():
+            target = target.reshape(output.shape)
+        target = target.to(output.dtype)
+        if is_one_of(loss, PROBABILITIES):
+            return binary_cross_entropy(loss, output, target)
+    return loss(output, target)
+
+
+def is_one_of(loss: Any, kinds: tuple[tuple[type, ...], tuple[Any, ...]]) -> bool:
+    """Whether ``loss`` is a module of these types, or one of these functions with arguments filled
+    in."""
+    modules, functions = kinds
+    function = loss.func if isinstance(loss, partial) else loss
+    return type(loss) in modules or any(function is one for one in functions)
+
+
+def binary_cross_entropy(
+    loss: Any, probabilities: torch.Tensor, target: torch.Tensor
+) -> torch.Tensor:
+    """``torch.nn.BCELoss`` without its checks of values.
+
+    **Guarantee:** no value of a record ends the run, by which the record could be recognised: what
+    is not finite counts as 0.
+    """
+    given: dict[str, Any] = vars(loss) | loss._buffers if isinstance(loss, torch.nn.Module) else {}
+    given |= loss.keywords if isinstance(loss, partial) else {}
+    values = -(target * _logarithm(probabilities) + (1 - target) * _logarithm(1 - probabilities))
+    if given.get("weight") is not None:
+        values = values * given["weight"]
+    match given.get("reduction", "mean"):
+        case "mean":
+            return values.mean()
+        case "sum":
+            return values.sum()
+        case _:
+            return values
+
+
+def _logarithm(numbers: torch.Tensor) -> torch.Tensor:
+    """The logarithm, at least ``LEAST_LOGARITHM``; where there is none that, with gradient 0."""
+    proper = numbers > 0
+    logarithms = torch.where(proper, numbers, 1.0).log().clamp(min=LEAST_LOGARITHM)
+    return torch.where(proper, logarithms, LEAST_LOGARITHM)
