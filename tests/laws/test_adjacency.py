@@ -126,7 +126,7 @@ def test_exchanges_and_units_follow_from_one_row_with_its_preparation(batching):
     Renyi orders."""
     run = li.Run(
         n=1000,
-        steps=40,
+        steps=10,  # as many kinds of parts as a longer run has
         step_size=1.0,
         noise=li.NoiseMultiplier(3.0),
         batching=batching,
