@@ -22,7 +22,7 @@ from lastiterate.theorems.theorem import Theorem, match
 DELTA, POINTS = 1e-5, 16
 KINDS = {
     "upper": "An upper bound: it can certify.",
-    "lower": "A lower bound: what some loss of the class is known to leak. It never certifies.",
+    "lower": "A lower bound: some loss of the class leaks at least this much. It never certifies.",
     "exact": "Exact: an upper and a lower bound.",
     "claimed": "A published claim without a valid proof. It is shown for comparison and never "
     "certifies.",
@@ -82,7 +82,7 @@ def page(theorem: Theorem) -> str:
 {remark}
 ## Assumptions
 
-| name | what it asks for |
+| name | requirement |
 |---|---|
 {needs}
 
@@ -92,8 +92,8 @@ def page(theorem: Theorem) -> str:
 
 ## Example
 
-At delta = {DELTA:g} epsilon is {shown} for the run below, here for any number of steps up to its own, beside the other
-theorems that apply to it.
+At delta = {DELTA:g} epsilon is {shown} for the run below. The picture has any number of steps up to its own, and the
+other theorems that apply to it.
 
 ![epsilon over steps]({theorem.name}.png)
 
@@ -110,8 +110,8 @@ def overview() -> str:
     )
     return f"""# Every theorem
 
-One row of the table each; `lastiterate theorems` prints the same. *Upper* bounds can certify, *lower* ones say what no
-analysis can beat, *claimed* ones are refuted or unproved and never certify.
+Each theorem has a page; `lastiterate theorems` prints the same list. *Upper* bounds can certify. No analysis can beat
+*lower* bounds. *Claimed* ones are refuted or unproved and never certify.
 
 | theorem | kind | |
 |---|---|---|

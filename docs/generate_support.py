@@ -231,12 +231,19 @@ def page() -> str:
         )
         for name in batchings()
     )
-    return f"""# What is supported: batches and theorems
+    return f"""# Batches, theorems and neighbours: the matrix
 
-Asked of the accountant while this page is made, run by run: n = {N}, blocks of {BLOCK}, 30 steps, the last iterate
-released, constants that the run itself enforces. Theorems that need a bounded domain, a Gaussian start or a constant
-that somebody states are not shown; `lastiterate account` asks all of them. *Open* means that the run can be described
-and that no theorem of ours certifies it; every name leads to its formula, assumptions, source and proof note.
+Find your batches, noise, update rule and neighbours, and read which theorems certify them. The accountant answers each
+cell while this page is made: n = {N}, blocks of {BLOCK}, 30 steps, the last iterate released.
+
+| a cell | means |
+|---|---|
+| names of theorems | certified; each name leads to its formula, assumptions, source and proof note |
+| *open* | the run can be described, and no theorem certifies it |
+| *not possible* | the description is refused, with the reason |
+
+Theorems that need a bounded domain, a Gaussian start or a constant that you state are not shown; `lastiterate account`
+asks all of them.
 
 {picture()}
 
@@ -249,9 +256,9 @@ and that no theorem of ours certifies it; every name leads to its formula, assum
 
 
 def on_config(config: Any) -> Any:
-    """Put the page first among the guides."""
-    next(part["Guides"] for part in config.nav if "Guides" in part).insert(
-        0, {"Batches and theorems: a map": "support.md"}
+    """Put the page first in the reference."""
+    next(part["Reference"] for part in config.nav if "Reference" in part).insert(
+        0, {"Batches, theorems and neighbours: the matrix": "support.md"}
     )
     return config
 

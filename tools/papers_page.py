@@ -20,22 +20,23 @@ from lastiterate_papers.picture import drawn
 DOCS = Path(__file__).parents[1] / "docs"
 HEAD = """# The papers, item by item
 
-`lastiterate papers` lists these items, `lastiterate papers NAME --out DIR` makes one: a picture, and a JSON file with
-every published value, ours, their difference, its tolerance, the settings, seconds and processor seconds. `--all` makes
-all of them and keeps what is finished; `--quick` reduces sizes; `--data-dir` names real data. A long item keeps its
-finished pieces in a hidden file of the folder, and goes on there when it is started again with the same settings, seed,
-data and version; where it fails, there is neither a picture nor a JSON file. `ryffel-table3` needs Equinox:
-`pip install 'lastiterate[papers]'`. *Matches*: every published value, or
-inequality, holds within its tolerance. *Restored*: the same, where published stands for formulas that the text at hand
-lost and we restored, or that we evaluate: no printed number is compared. *Differs*: at least one does not. *Not
-published*: the text at hand has no value to compare; settings are then ours, and each item says so. Every item below
-has all values of its run, *published* beside *ours* where there are such, with its unit where it has one; numbers
-without a unit are pure (an epsilon, a divergence, a ratio, a count). *Run* says whether it was made in full or reduced,
-and the line below its values at which size and settings.
+`lastiterate papers` lists these items. `lastiterate papers NAME --out DIR` makes one: a picture, and a JSON file with
+every published value, ours, their difference, its tolerance, the settings, seconds and processor seconds.
 
-What the papers state are functions too: `lastiterate_papers.formulas` (Lemma 6 and Theorem 4 of Chourasia et al.;
-Lemmas 4.1 to 4.3, Theorems 4.1 to 4.4 and the ridge radius of Ryffel et al.), `lastiterate_papers.lemma_51` (Lemma 5.1
-of the data, independent of them, and paid for), `lastiterate_papers.kong_ribero_table2` (Table 2), and
+- `--all` makes all items and skips finished ones. `--quick` reduces sizes. `--data-dir` names real data.
+- A long item stores its finished pieces in a hidden file of the folder. It resumes from there with the same settings,
+  seed, data and version. If it fails, there is neither a picture nor a JSON file.
+- `ryffel-table3` needs Equinox: `pip install 'lastiterate[papers]'`.
+
+*Matches*: every published value, or inequality, holds within its tolerance. *Restored*: the same, where published
+represents formulas that the text at hand lost and we restored or evaluate; no printed number is compared. *Differs*: at
+least one does not hold. *Not published*: the text at hand has no value to compare; settings are then ours, and each
+item says so. Every item has all values of its run. Numbers without a unit are pure: an epsilon, a divergence, a ratio,
+a count. *Run* says whether it was made in full or reduced.
+
+The statements of the papers are functions too: `lastiterate_papers.formulas` (Lemma 6 and Theorem 4 of Chourasia et
+al.; Lemmas 4.1 to 4.3, Theorems 4.1 to 4.4 and the ridge radius of Ryffel et al.), `lastiterate_papers.lemma_51` (Lemma
+5.1 of the data, independent of them, and paid for), `lastiterate_papers.kong_ribero_table2` (Table 2), and
 `lastiterate.analysis.shifts` (Lemma C.1, Corollaries C.2 and C.3).
 
 This page was written by `python tools/papers_page.py` from {how}.
@@ -43,7 +44,7 @@ This page was written by `python tools/papers_page.py` from {how}.
 
 BEYOND = """## Beyond the seeds
 
-Other texts on the same subject, by the statements of them that are at hand. Not at hand, and therefore not compared: De
+Other texts on the same subject, by their statements at hand. Not at hand, and therefore not compared: De
 et al. 2022 and Tramer and Boneh 2021 (accuracies of features and networks under differential privacy), the theorems of
 Altschuler and Talwar 2022 for batches with their conditions, the nonlinear programmes of Chien and Li 2024, the
 theorems of Feldman and Shenfeld 2026, and the constructions of Annamalai 2024 and of Cebere, Bellet and Papernot 2024.
@@ -223,29 +224,29 @@ def findings(found: dict[str, dict[str, Any]]) -> str:
         return ours(found, item, what)
 
     theorem = "n 100, m 1: exact Renyi divergence of order 2, projected"
-    return f"""## What we found
+    return f"""## Findings
 
 **Refuted, each with a counterexample that runs.**
 
 - Ryffel, Bach and Pointcheval, Theorem 3.2 for sampled batches: one step with a batch of one record in a hundred has a
   Renyi divergence of order 2 of {value("ryffel-theorem32", theorem)} where 0.116 is claimed, and delta
   {value("ryffel-theorem32", "n 100, m 1: true delta at that epsilon")} at the epsilon that is claimed for 1e-5. With
-  full batches the theorem holds (`ryffel-full-batch`), and with 2L/m in place of 2L/n it is repaired; a bound that has
+  full batches the theorem holds (`ryffel-full-batch`). With 2L/m in place of 2L/n it is repaired. A bound that has
   sampling and forgetting together is another one ([restarted-fixed-size](theorems/restarted-fixed-size.md)).
 - The recursion in the proof of their Lemma 4.1 loses a factor of 2: exact
   {value("ryffel-lemma41-proof", "1 step: exact squared distance against (11) as printed")} where 0.361 is claimed after
   one step (`ryffel-lemma41-proof`). The lemma with twice its variance follows; no case was found that breaks
   the printed one.
 - Theorem 1 of the blog post on Chourasia, Ye and Shokri lacks the curvature in its exponent: 0.0417 where 0.0238 is
-  claimed (`chourasia-blog-theorem1`); Corollary 1 of the paper has it. Lemma 1 of the paper has one drift as minus the
-  other, which they are not (`chourasia-dynamics`); nothing rests on it.
-- A bound in passes completed is false for a run that ends inside a pass: exact 4/3 against 1
+  claimed (`chourasia-blog-theorem1`); Corollary 1 of the paper has it. Lemma 1 of the paper has one drift as minus
+  the other, which they are not (`chourasia-dynamics`). Nothing rests on it.
+- A bound in completed epochs is false for a run that ends inside an epoch: exact 4/3 against 1
   (`kong-ribero-unfinished`).
 - Clipped steps are not nonexpansive: convex losses with per-example clips need a constant above 1
   (`kong-ribero-constants`), and softmax with ten classes a capped scalar instead (`bok-mnist`).
 - [How bounds fail](guides/how-bounds-fail.md) has pictures of these and of others.
 
-**What a hidden state buys.** On Bok et al.'s MNIST settings composition charges
+**Gains of a hidden state.** On Bok et al.'s MNIST settings composition charges
 {value("bok-table1", "100 passes: composition")} after 100 passes, the last iterate
 {value("bok-table1", "100 passes, ridge 0.002: theirs")}, and with one secret permutation
 {value("bok-table1", "100 passes, ridge 0.002: one secret permutation (not in the paper)")}. On strongly convex
@@ -254,15 +255,15 @@ gradient descent and output perturbation reach the order of Table 1 of Chourasia
 {value("chourasia-table1", "noisy GD (steps 1/(2 smooth)): fitted slope of excess risk over n")} and
 {value("chourasia-table1", "output perturbation: fitted slope of excess risk over n")}.
 
-**What it does not buy at equal tuning.** Poisson DP-SGD, which charges every iterate, reaches about the same risk on
+**Limits at equal tuning.** Poisson DP-SGD, which charges every iterate, reaches about the same risk on
 the same problems at small n, and
 {value("chourasia-table1", "n 8000, Poisson DP-SGD: excess risk (delayed-shifts-poisson)")} at n 8000, where noisy
 gradient descent reaches
 {value("chourasia-table1", "n 8000, noisy GD (steps 1/(2 smooth)): excess risk (shifted-interpolation)")}; it needs
-fewer gradient evaluations at every n (`chourasia-table1`), and the seven named algorithms that share one
-preparation and batches of many records lie within 0.02 of one another in accuracy on sets of 4,000 records and more
-(0.04 on smaller ones), while noise on the objective, on the output, on variance-reduced steps or on steps of one record
-reaches less on MNIST and CIFAR-10 features: the [leaderboard](leaderboard.md). Linear losses show how much a hidden
+fewer gradient evaluations at every n (`chourasia-table1`). The seven named algorithms that share one preparation and
+batches of many records lie within 0.02 of one another in accuracy on sets of 4,000 records and more (0.04 on smaller
+ones). Noise on the objective, on the output, on variance-reduced steps or on steps of one record reaches less on
+MNIST and CIFAR-10 features: the [leaderboard](leaderboard.md). Linear losses show how much a hidden
 state could buy at most
 for Poisson batches: epsilon {value("steinke-linear", "q 0.01, noise 1, 1000 steps: linear losses, the last iterate")}
 of
@@ -278,9 +279,9 @@ blocks that every record draws by itself are charged no more
 ({value("chua-shuffling", "noise 0.6: random allocation at most, minus Poisson at most")} at the same noise), in every
 case tried.
 
-**What was not published.** The papers of the rivals in Table 1 are not at hand: DP-SVRG's noise and certificate are our
-own ([proof](theorems/variance-reduction.md)), and the orders are those that the table prints. Settings or values of
-figures that the texts at hand lost are said to be ours, item by item.
+**Not published.** The papers of the rivals in Table 1 are not at hand: DP-SVRG's noise and certificate are our
+own ([proof](theorems/variance-reduction.md)), and the orders are those that the table prints. Where the texts at hand
+lost settings or values of figures, the item says that ours are used.
 """
 
 

@@ -1,4 +1,4 @@
-"""What a budget buys: accuracy on the handwritten digits at four budgets."""
+"""Accuracy and budget: accuracy on the handwritten digits at four budgets."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""What epsilon means: at each rate of false alarms, the most that any test of one record can find."""
+"""The meaning of epsilon: at each rate of false alarms, the most that any test of one record can find."""
 
 import matplotlib.pyplot as plt
 import numpy as np
