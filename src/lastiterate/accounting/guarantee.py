@@ -35,7 +35,22 @@ class Guarantee:
 
     @classmethod
     def of(cls, run: Run, theorems: Iterable[Theorem], at_least: Evidence) -> Self:
-        """What ``theorems`` alone say about ``run``."""
+        """Account a run by some theorems alone.
+
+        Parameters
+        ----------
+        run : Run
+            Description of the run.
+        theorems : iterable of Theorem
+            Theorems to ask.
+        at_least : Evidence
+            Weakest evidence of the facts that it may rest on.
+
+        Returns
+        -------
+        Guarantee
+            Guarantee by these theorems.
+        """
         return cls(AccountedRun(run, at_least, tuple(theorems)))
 
     @property
@@ -77,7 +92,23 @@ class Guarantee:
         return self.subject.condition
 
     def verdict(self, name: str) -> Verdict:
-        """What the theorem of that name says about the run."""
+        """Return the verdict of one theorem.
+
+        Parameters
+        ----------
+        name : str
+            Name of the theorem.
+
+        Returns
+        -------
+        Verdict
+            Facts that it used, or the reason why it fails.
+
+        Raises
+        ------
+        InputError
+            If no theorem has this name.
+        """
         named = next((verdict for verdict in self.verdicts if verdict.theorem.name == name), None)
         if named is None:
             raise InputError(
@@ -88,11 +119,22 @@ class Guarantee:
         return named
 
     def curve(self, verdict: Verdict | str | None = None) -> Curve:
-        """The curve of one applying verdict (or of the theorem of that name), with the private
-        preparation composed in; by default the smallest of all that certify.
+        """Return the privacy curve of one theorem, with the private preparation composed in.
 
-        Errors: the theorem does not apply, and why; a ``lower`` one has no curve (see
-        ``Verdict.bound``).
+        Parameters
+        ----------
+        verdict : Verdict or str, optional
+            Verdict, or name of a theorem; by default the smallest of all certifying curves.
+
+        Returns
+        -------
+        Curve
+            Curve with ``epsilon(delta)`` and ``delta(epsilon)``.
+
+        Raises
+        ------
+        InputError
+            If the theorem does not apply, or gives a lower bound, which has no curve.
         """
         if verdict is not None:
             return self.subject.curve_of(
@@ -108,10 +150,18 @@ class Guarantee:
         return curves[0] if len(curves) == 1 else BestOf(curves)
 
     def best(self, delta: float) -> Verdict | None:
-        """The certifying verdict with the smallest epsilon at ``delta`` (``None`` if no theorem
-        certifies).
+        """Return the certifying verdict with the smallest epsilon at ``delta``.
 
-        Between equals, up to rounding, the theorem that assumes least.
+        Parameters
+        ----------
+        delta : float
+            Delta at which epsilon is compared.
+
+        Returns
+        -------
+        Verdict or None
+            Verdict; between equal ones the theorem with the fewest assumptions. ``None`` where no
+            theorem certifies.
         """
         pairs = (
             [
@@ -126,33 +176,104 @@ class Guarantee:
         return min(near, key=lambda verdict: len(verdict.theorem.assumptions), default=None)
 
     def best_curve(self, delta: float) -> Curve | None:
-        """The curve of the smallest epsilon at ``delta``; ``None`` where that is infinite."""
+        """Return the curve of the smallest epsilon at ``delta``.
+
+        Parameters
+        ----------
+        delta : float
+            Delta at which epsilon is compared.
+
+        Returns
+        -------
+        Curve or None
+            Curve; ``None`` where epsilon is infinite.
+        """
         return self.curve(self.best(delta)) if math.isfinite(self.epsilon(delta)) else None
 
     def epsilon(self, delta: float) -> float:
-        """Upper bound on epsilon at ``delta``; infinite when nothing is certified."""
+        """Return an upper bound on epsilon at ``delta``.
+
+        Parameters
+        ----------
+        delta : float
+            Delta within (0, 1).
+
+        Returns
+        -------
+        float
+            Bound in natural logarithms; infinite where nothing is certified.
+        """
         number("delta", delta)
         return min((curve.epsilon(delta) for curve in self.subject.curves), default=math.inf)
 
     def delta(self, epsilon: float) -> float:
-        """Upper bound on delta at ``epsilon``; 1 when nothing is certified."""
+        """Return an upper bound on delta at ``epsilon``.
+
+        Parameters
+        ----------
+        epsilon : float
+            Epsilon in natural logarithms.
+
+        Returns
+        -------
+        float
+            Bound; 1 where nothing is certified.
+        """
         number("epsilon", epsilon)
         return min((curve.delta(epsilon) for curve in self.subject.curves), default=1.0)
 
     def certifies(self, epsilon: float, delta: float) -> bool:
-        """Whether (epsilon, delta) is certified; cheaper than inverting a curve."""
+        """Return whether a budget is certified; cheaper than inverting a curve.
+
+        Parameters
+        ----------
+        epsilon : float
+            Epsilon in natural logarithms.
+        delta : float
+            Delta within (0, 1).
+
+        Returns
+        -------
+        bool
+            Whether some curve keeps the budget.
+        """
         return any(curve.delta(epsilon) <= delta for curve in self.subject.curves)
 
     def coarse_delta(self, epsilon: float, times: int) -> float:
-        """An upper bound on delta at ``epsilon`` from curves made coarser ``times`` times: cheap
-        for a search."""
+        """Return an upper bound on delta from coarser curves, which are cheap for a search.
+
+        Parameters
+        ----------
+        epsilon : float
+            Epsilon in natural logarithms.
+        times : int
+            Number of times that curves are made coarser.
+
+        Returns
+        -------
+        float
+            Bound; 1 where nothing is certified.
+        """
         return min(
             (self.subject.curve_of(verdict, times).delta(epsilon) for verdict in self.certifying),
             default=1.0,
         )
 
     def by_coarse_delta(self, epsilon: float, times: int) -> list[tuple[float, Theorem]]:
-        """The theorems that certify, each with its ``coarse_delta``, the smallest first."""
+        """Return the certifying theorems by their ``coarse_delta``, the smallest first.
+
+        Parameters
+        ----------
+        epsilon : float
+            Epsilon in natural logarithms.
+        times : int
+            Number of times that curves are made coarser.
+
+        Returns
+        -------
+        list of tuple
+            Pairs of a bound and its theorem.
+        """
         curves = [
             (self.subject.curve_of(verdict, times), verdict.theorem) for verdict in self.certifying
         ]
@@ -168,17 +289,37 @@ class Guarantee:
         )
 
     def lower(self, delta: float) -> float:
-        """The largest epsilon that the worst loss of the class is known to have (0 if no theorem
-        says)."""
+        """Return the largest epsilon that the worst loss of the class is known to have.
+
+        Parameters
+        ----------
+        delta : float
+            Delta at which epsilon is stated.
+
+        Returns
+        -------
+        float
+            Lower bound; 0 where no theorem gives one.
+        """
         bounds = [
             verdict.bound for verdict in self.verdicts if verdict.theorem.kind in ("lower", "exact")
         ]
         return max((bound.epsilon(delta) for bound in bounds if bound is not None), default=0.0)
 
     def check_lower_bounds(self, delta: float) -> None:
-        """Refuse an upper bound that lies below a lower bound of the same run: one of them is false.
+        """Refuse an upper bound below a lower bound of the same run: one of them is false.
 
         **Guarantee:** a certificate is issued, calibrated and verified only where this passes.
+
+        Parameters
+        ----------
+        delta : float
+            Delta at which the bounds are compared.
+
+        Raises
+        ------
+        NotCertified
+            If the bounds contradict one another.
         """
         leaks = [
             (verdict.bound.epsilon(delta), verdict.theorem.name)
@@ -197,16 +338,51 @@ class Guarantee:
         )
 
     def under(self, adjacency: str) -> Self | None:
-        """The same under another adjacency, or ``None`` where its constants cannot be converted."""
+        """Return the guarantee under another adjacency.
+
+        Parameters
+        ----------
+        adjacency : str
+            Adjacency: "zero-out", "replace-one" or "add-remove".
+
+        Returns
+        -------
+        Guarantee or None
+            Guarantee; ``None`` where its constants cannot be converted.
+        """
         subject = self.subject.under(adjacency)
         return None if subject is None else replace(self, subject=subject)
 
     def replace_one_epsilon(self, delta: float) -> float:
-        """Epsilon at ``delta`` under replace-one; infinite where nothing is known."""
+        """Return an upper bound on epsilon under "replace-one".
+
+        Parameters
+        ----------
+        delta : float
+            Delta at which epsilon is stated.
+
+        Returns
+        -------
+        float
+            Bound; infinite where nothing is known.
+        """
         return self.subject.replace_one_epsilon(delta)
 
     def group(self, size: int, delta: float) -> float:
-        """Epsilon at ``delta`` for groups of ``size`` records, by the curves' own group privacy."""
+        """Return an upper bound on epsilon for groups of records.
+
+        Parameters
+        ----------
+        size : int
+            Number of records in a group.
+        delta : float
+            Delta at which epsilon is stated.
+
+        Returns
+        -------
+        float
+            Bound by the curves' own group privacy; infinite where nothing is known.
+        """
         whole("size", size)
         if size == 1:
             return self.epsilon(delta)
@@ -215,11 +391,23 @@ class Guarantee:
         )
 
     def all_caveats(self) -> tuple[str, ...]:
-        """Everything a reader must know beside the number."""
+        """Return everything that a reader must know besides the number.
+
+        Returns
+        -------
+        tuple of str
+            Caveats of the executor, and those that follow from the subject.
+        """
         return tuple(dict.fromkeys((*self.caveats, *self.subject.caveats)))
 
     def described(self) -> dict[str, object]:
-        """What the numbers follow from, JSON-ready: a ledger's line has its hash."""
+        """Return a JSON-ready description of the subject, whose hash a ledger holds.
+
+        Returns
+        -------
+        dict
+            Description.
+        """
         return self.subject.described()
 
 

@@ -173,7 +173,7 @@ class PrivateLinear(OwnSeed, BaseEstimator):
 
         Returns
         -------
-        self : object
+        object
             The fitted estimator.
 
         Raises
@@ -245,8 +245,18 @@ class PrivateLinear(OwnSeed, BaseEstimator):
         self.n_iter_ = self.run_.steps
 
     def check_public(self, part: FeatureMap) -> None:
-        """Refuse public choices that a given run makes otherwise; ``part``: what the run's
-        preparation does."""
+        """Refuse public choices that contradict a given run.
+
+        Parameters
+        ----------
+        part : str
+            Map of the features that the preparation of a plan applies.
+
+        Raises
+        ------
+        InputError
+            If ``run`` or ``calibrated`` is of another type, or ``features`` contradicts the run.
+        """
         if not isinstance(self.run, Run | None):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError("run", "must be a Run", self.run, "leave it out for a plan")
         if self.run is not None and part != "plain":
@@ -267,7 +277,18 @@ class PrivateLinear(OwnSeed, BaseEstimator):
             )
 
     def public_row_norm(self) -> float:
-        """The bound on a row's norm: the run's own, or the one that the caller must state."""
+        """Return the bound on the norm of a row: the run's, or the stated one.
+
+        Returns
+        -------
+        float
+            Bound.
+
+        Raises
+        ------
+        InputError
+            If neither is stated.
+        """
         if self.run is not None:
             return float(getattr(self.run.loss, "row_norm", 1.0))
         if self.row_norm is None and self.schema is not None:

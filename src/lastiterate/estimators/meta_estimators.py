@@ -125,7 +125,23 @@ class OwnSeed:
     """An estimator whose seed no ensemble of scikit-learn may set."""
 
     def set_params(self, **params: Any) -> Any:
-        """Set parameters of this estimator, as in scikit-learn."""
+        """Set parameters of this estimator, as in scikit-learn.
+
+        Parameters
+        ----------
+        **params : object
+            Parameters by name.
+
+        Returns
+        -------
+        object
+            The estimator.
+
+        Raises
+        ------
+        InputError
+            If an ensemble of scikit-learn tries to set the seed.
+        """
         check_seed(params)
         return super().set_params(**params)  # type: ignore[misc]
 

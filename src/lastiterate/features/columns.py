@@ -87,16 +87,34 @@ LARGEST = 8.0
 @final
 @dataclass(frozen=True)
 class Gated(RecordMap):
-    """A row x becomes [x', 1(g_1 . x' >= 0) x', ..., 1(g_K . x' >= 0) x'] over the root of how many
-    of these parts are not 0, x' = [x, 1].
+    """A map of whole records that makes a linear model a network of fixed ReLU gates.
 
-    The K = ``count`` gates g_k are public standard normal vectors from the public ``seed``. A
-    linear model on such rows is a network of ReLU units with a linear part whose gates do not move,
-    and training it is a convex problem (Pilanci and Ergen 2020; arXiv 2407.04884, with private
-    training): what a number means may depend on all the others.
+    A row x becomes [x', 1(g_1 . x' >= 0) x', ..., 1(g_K . x' >= 0) x'] with x' = [x, 1], divided by
+    the root of the number of parts that are not 0. The gates g_k are public standard normal
+    vectors.
 
-    It maps whole records: their rows as the other maps make them. Rows are at most sqrt(norm^2 + 1) long, for a part is
-    |x'| long or 0.
+    Parameters
+    ----------
+    count : int
+        Number K of gates, at most 10,000.
+    seed : int, default 0
+        Public seed of the gates.
+
+    Raises
+    ------
+    InputError
+        If a value is out of range.
+
+    Notes
+    -----
+    **Guarantee:** a row depends on its own record only, and its norm is at most sqrt(norm^2 + 1).
+    Sources: Pilanci and Ergen 2020; with private training arXiv:2407.04884.
+
+    Examples
+    --------
+    >>> from lastiterate.features import Gated
+    >>> Gated(count=4).words()
+    'gated: a linear part in each of 4 public random half spaces, and one for all'
     """
 
     count: int = MOST
@@ -151,8 +169,7 @@ class Gated(RecordMap):
         return (parts[:, :, None] * given[:, None, :]).reshape(len(given), -1)
 
     def opened(self, rows: np.ndarray) -> np.ndarray:
-        """Which gates are open for rows x' (n, d): (n, count) of 0 and 1, the same on every
-        machine."""
+        """Return the open gates of rows x' (n, d): 0 and 1, shape (n, count), on every machine."""
         whole_numbers = np.rint(np.clip(rows.astype(np.float64), -LARGEST, LARGEST) * ENTRIES)
         return (whole_numbers @ directions(self.seed, rows.shape[1], self.count) >= 0).astype(
             np.float32
@@ -188,13 +205,33 @@ RECORDS_PER_HASH = 4.0
 @final
 @dataclass(frozen=True)
 class HashedWords(RecordMap):
-    """Words and pairs of words, and pieces of ``piece`` characters within words, counted in
-    ``buckets`` numbers.
+    """A map of text to signed counts of hashed words, word pairs and pieces of words.
 
-    A hash says in which number a word counts, and with which sign (scikit-learn's
-    ``HashingVectorizer``; Weinberger et al. 2009): a narrow row is a signed random projection of a
-    wide one. Words fill the first half of the row and pieces the second; each half has norm
-    sqrt(1/2), or 0 where a text has none.
+    Words fill the first half of the row and pieces the second. Each half has norm sqrt(1/2), or 0
+    where a text has none.
+
+    Parameters
+    ----------
+    buckets : int, default 1024
+        Number of entries of a row.
+    piece : int, default 4
+        Number of characters of a piece, at most 20.
+
+    Raises
+    ------
+    InputError
+        If a value is out of range.
+
+    Notes
+    -----
+    **Guarantee:** a row depends on its own record only. Source of the hashing: Weinberger et al.
+    2009; scikit-learn's ``HashingVectorizer`` computes it.
+
+    Examples
+    --------
+    >>> from lastiterate.features import HashedWords
+    >>> HashedWords(buckets=256).buckets
+    256
     """
 
     buckets: int = 1024
@@ -276,13 +313,41 @@ def _numbers(fields: tuple[Field, ...]) -> int:
 @final
 @dataclass(frozen=True)
 class Curves(RecordMap):
-    """Piecewise linear hat functions at ``knots`` equally spaced places between a number's public
-    ends.
+    """A map of numbers to piecewise linear hat functions between their public ends.
 
-    A value between two knots has the weights 1 - f and f on them, f its way from the one to the
-    other, divided by their norm: every number becomes a unit vector, and the score of a linear
-    model a continuous curve of it. A missing number is a unit vector of its own where the schema
-    says missing = "indicator".
+    A value between two knots has the weights 1 - f and f on them, f its relative distance from the
+    first, divided by their norm. Every number becomes a unit vector, and a linear model learns a
+    continuous curve of it. A missing number is a unit vector of its own where the schema says
+    ``missing = "indicator"``.
+
+    Parameters
+    ----------
+    knots : int
+        Number of knots, from 2 to 1000.
+
+    Raises
+    ------
+    InputError
+        If ``knots`` is out of range.
+
+    See Also
+    --------
+    Bins : A step function in place of a curve.
+
+    Examples
+    --------
+    >>> from lastiterate.features import Curves, SchemaTransformer
+    >>> facts = {
+    ...     "target": "ill",
+    ...     "classes": ["no", "yes"],
+    ...     "columns": {"age": {"kind": "number", "low": 0, "high": 100}},
+    ... }
+    >>> rows = SchemaTransformer(facts, features="curves").fit_transform({"age": [0, 100]})
+    >>> rows[:, [0, -1]]
+    array([[1., 0.],
+           [0., 1.]], dtype=float32)
+    >>> Curves(knots=5).knots
+    5
     """
 
     knots: int = MANY
@@ -345,8 +410,31 @@ class Curves(RecordMap):
 @final
 @dataclass(frozen=True)
 class Bins(RecordMap):
-    """A 1 for the one of ``count`` equal intervals between the public ends that a number lies in, 0
-    for the others."""
+    """A map of numbers to one of several equal intervals between their public ends.
+
+    The entry of a number's interval is 1, and all others are 0, so that a linear model learns a
+    step function.
+
+    Parameters
+    ----------
+    count : int, default 16
+        Number of intervals, from 2 to 1000.
+
+    Raises
+    ------
+    InputError
+        If ``count`` is out of range.
+
+    See Also
+    --------
+    Curves : A continuous curve in place of a step function.
+
+    Examples
+    --------
+    >>> from lastiterate.features import Bins
+    >>> Bins(count=4).words()
+    'bins: the one of 4 equal intervals that a number lies in'
+    """
 
     count: int = 16
     name: ClassVar[str] = "bins"

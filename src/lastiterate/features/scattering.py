@@ -213,17 +213,38 @@ FINE = 250.0
 @final
 @dataclass(frozen=True)
 class Scattering(RecordMap):
-    """Scattering coefficients of ``scales`` scales and ``angles`` angles, of orders 0 to 2 (Bruna
-    and Mallat 2013).
+    """A map of images to scattering coefficients of orders 0 to 2.
 
-    Images are (height, width), or with at most 4 channels behind or before. An image is divided
-    into cells, at most ``cells`` each way and as many as give at most ``most`` features, over which
-    every channel of coefficients is averaged. A row holds log(1 + 50 c) of all of them, less a
-    public number for each order, divided by the row's norm: every row has norm 1. Colours are
-    channels of their own.
+    Images have shape (height, width), or up to 4 channels first or last. An image is divided into
+    cells, over which every channel of coefficients is averaged. A row holds log(1 + 50 c) of the
+    averages c, less a public number for each order, divided by the row's norm: every row has norm
+    1.
 
-    **Guarantee:** a row depends on its image and on no other one, bit for bit, however many there
-    are and in whatever order.
+    Parameters
+    ----------
+    scales : int, default 2
+        Number of scales, at most 5.
+    angles : int, default 8
+        Number of angles, from 2 to 32.
+    cells : int, default 4
+        Most cells in each direction, at most 64.
+    most : int, default 2000
+        Most features of a row; there are as many cells as fit.
+
+    Raises
+    ------
+    InputError
+        If a value is out of range.
+
+    Notes
+    -----
+    **Guarantee:** a row depends on its own image only, bit for bit. Source: Bruna and Mallat 2013.
+
+    Examples
+    --------
+    >>> from lastiterate.features import Scattering
+    >>> Scattering(cells=2).features((28, 28, 1)) <= 2000
+    True
     """
 
     scales: int = 2

@@ -210,8 +210,21 @@ probability."""
 @final
 @dataclass(frozen=True)
 class Charge:
-    """What a release takes from a budget: one whole number for every dimension of the filter, in
-    the filter's units."""
+    """The cost of a release, in the units of a filter.
+
+    Parameters
+    ----------
+    costs : tuple of int
+        One integer for every dimension of the filter.
+
+    Examples
+    --------
+    >>> from lastiterate.curves import Gdp
+    >>> from lastiterate.ledger import GaussianFilter
+    >>> budget = GaussianFilter(mu=1.0)
+    >>> 4 * budget.charge(Gdp(0.5)).costs[0] == budget.budget[0]
+    True
+    """
 
     costs: tuple[int, ...]
 
@@ -226,12 +239,37 @@ def _up(value: float, unit: float) -> int:
 @final
 @dataclass(frozen=True)
 class GaussianFilter:
-    """The sum of squared mu stays below ``mu``^2, and the sum of failure probabilities below
-    ``failure``.
+    """A budget of squared mu, and of failure probability.
 
-    **Guarantee:** all releases together, chosen adaptively, are at most as distinguishable as "with
-    probability ``failure`` everything, otherwise ``mu``-Gaussian DP" (Smith and Thakurta 2022,
-    arXiv:2210.17520, for the Gaussian part; the proof note has both).
+    Parameters
+    ----------
+    mu : float
+        Root of the budget of the sum of squared mu, within (0, 1000).
+    failure : float, default 0.0
+        Budget of the sum of failure probabilities, within [0, 1).
+
+    Raises
+    ------
+    InputError
+        If a value is out of range.
+
+    See Also
+    --------
+    RenyiFilter : A budget of Renyi divergences.
+
+    Notes
+    -----
+    **Guarantee:** all releases together, chosen adaptively, are at most as distinguishable as
+    "everything is revealed with probability ``failure``, otherwise ``mu``-Gaussian DP". Source of
+    the Gaussian part: Smith and Thakurta 2022 (arXiv:2210.17520); docs/theorems/privacy-filters has
+    both parts.
+
+    Examples
+    --------
+    >>> from lastiterate.ledger import GaussianFilter
+    >>> budget = GaussianFilter.of(epsilon=3.0, delta=1e-6)
+    >>> budget.total().epsilon(1e-6) <= 3.0
+    True
     """
 
     mu: float
@@ -326,12 +364,35 @@ def _square_up(mu: float) -> int:
 @final
 @dataclass(frozen=True)
 class RenyiFilter:
-    """At every one of ``orders``, the sum of Renyi divergences stays below ``slope`` times the
-    order.
+    """A budget of Renyi divergence at every listed order.
 
-    **Guarantee:** all releases together, chosen adaptively, have divergence at most ``slope`` *
-    order at every listed order (Feldman and Zrnic 2021, arXiv:2008.11193, at each order; every one
-    of them is enforced, so that their minimum may be taken at the end).
+    Parameters
+    ----------
+    slope : float
+        Budget of the divergence of order a, divided by a; within (0, 1e6).
+    orders : tuple of float
+        Increasing orders within (1, 1e6).
+
+    Raises
+    ------
+    InputError
+        If a value is out of range.
+
+    See Also
+    --------
+    GaussianFilter : A budget of squared mu.
+
+    Notes
+    -----
+    **Guarantee:** all releases together, chosen adaptively, have a divergence of at most ``slope *
+    a`` at every listed order a. Source: Feldman and Zrnic 2021 (arXiv:2008.11193), at each order.
+
+    Examples
+    --------
+    >>> from lastiterate.ledger import RenyiFilter
+    >>> budget = RenyiFilter.of(epsilon=3.0, delta=1e-6)
+    >>> budget.total().epsilon(1e-6) <= 3.0, len(budget.orders)
+    (True, 1)
     """
 
     slope: float

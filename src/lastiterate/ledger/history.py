@@ -250,8 +250,49 @@ COLUMNS = ", ".join(LINE)
 @final
 @dataclass(frozen=True)
 class Release:
-    """One line of the history. ``chain`` ties it to all lines before it; ``model`` is the hash of
-    what was released."""
+    """One line of a ledger's history.
+
+    Parameters
+    ----------
+    number : int
+        Position in the history, from 1.
+    token : str
+        Name of the release.
+    dataset : str
+        Name of the data set.
+    purpose : str
+        Purpose in words.
+    run : str
+        Hash of the description that the curve follows from.
+    curve : str
+        Privacy curve, as JSON.
+    costs : str
+        Charge, as JSON.
+    day : str
+        Day of the reservation, as YYYY-MM-DD.
+    chain : str
+        Hash that ties the line to all lines before it.
+    state : {"reserved", "touched", "released", "cancelled"}
+        Stage of the release.
+    model : str or None
+        Hash of the released weights.
+    checkpoint : int
+        Number of the last checkpoint.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from lastiterate.curves import Gdp
+    >>> from lastiterate.ledger import GaussianFilter, Ledger
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     ledger = Ledger(Path(folder, "budget.ledger"))
+    ...     ledger.add("clinic", unit="row", adjacency="zero-out", filter=GaussianFilter(1.0))
+    ...     _ = ledger.reserve("clinic", Gdp(0.1), adjacency="zero-out", run="", purpose="trial")
+    ...     release, = ledger.total("clinic").releases
+    >>> release.number, release.state
+    (1, 'reserved')
+    """
 
     number: int
     token: str
@@ -282,11 +323,35 @@ class Release:
 @final
 @dataclass(frozen=True)
 class Total:
-    """A data set's budget, what is spent of it, and the releases; ``left`` is a share in [0, 1] per
-    dimension.
+    """The budget of a data set, its spending, and its releases.
 
-    ``rows``: the most rows that one unit has in the data, where the ledger's keeper stated it.
-    ``unproven``: numbers of the lines that count and are not known to protect a whole unit.
+    Parameters
+    ----------
+    dataset : str
+        Name of the data set.
+    unit : str
+        Name of the protected unit.
+    adjacency : str
+        Adjacency of the releases.
+    filter : GaussianFilter or RenyiFilter
+        Budget.
+    spent : tuple of int
+        Spending in every dimension of the filter, in its units.
+    releases : tuple of Release
+        Lines of the history.
+    rows : int, optional
+        Most rows of one unit in the data, where it was stated.
+    unproven : tuple of int, default ()
+        Numbers of the lines that count and are not known to protect a unit.
+
+    Examples
+    --------
+    >>> from lastiterate.ledger import GaussianFilter, Total
+    >>> budget = GaussianFilter(1.0)
+    >>> spent = (budget.budget[0] // 4, 0)
+    >>> total = Total("clinic", "row", "zero-out", budget, spent, ())
+    >>> round(total.left[0], 3), total.of_rows
+    (0.75, True)
     """
 
     dataset: str
@@ -304,11 +369,25 @@ class Total:
         return is_row(self.unit)
 
     def groups(self, protected: int | None) -> int:
-        """How many groups of ``protected`` rows make up one unit (``None``: all rows of a unit are
-        protected together).
+        """Return the number of groups of ``protected`` rows that make up one unit.
 
         **Guarantee:** a charge that protects less than a unit is converted by this number, or
-        refused here.
+        refused.
+
+        Parameters
+        ----------
+        protected : int or None
+            Number of rows of a unit that are protected together; ``None`` for all of them.
+
+        Returns
+        -------
+        int
+            Number of groups.
+
+        Raises
+        ------
+        InputError
+            If the number is unknown.
         """
         if protected is None or self.of_rows:
             return 1
@@ -330,7 +409,7 @@ class Total:
 
     @property
     def left(self) -> tuple[float, ...]:
-        """The share of the budget that is left, in 0 .. 1, for each of its dimensions."""
+        """Remaining share of the budget, in [0, 1], for each dimension."""
         pairs = zip(self.filter.budget, self.spent, strict=True)
         return tuple(
             max(0.0, (budget - spent) / budget) if budget else 0.0 for budget, spent in pairs

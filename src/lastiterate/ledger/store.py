@@ -42,14 +42,41 @@ MOST_ROWS = 10**6
 @final
 @dataclass(frozen=True)
 class Ledger:
-    """A ledger file. Several processes may use it at once; a process that is killed leaves it
-    whole.
+    """A file of privacy budgets, and of every release that was charged to them.
 
-    **Guarantee:** the releases on a data set never exceed the filter that was fixed when the ledger
-    was made. What was reserved counts until it is cancelled, and only what never touched a record
-    can be. Whatever changes is an event of one chain (``history``), whose ``head`` can be kept in
-    another place. Nothing in the file depends on records but the hash of a released model and a
-    digest of its records under a random key: no time of day, no outcome.
+    Several processes may use it at once, and a killed process leaves it consistent. ``lastiterate
+    ledger`` has a command for each of its uses.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        File of the ledger; ``add`` makes it.
+
+    See Also
+    --------
+    GaussianFilter : A budget for Gaussian mechanisms.
+    RenyiFilter : A budget for Renyi divergences.
+
+    Notes
+    -----
+    **Guarantee:** the releases on a data set never exceed the filter that was fixed when the data
+    set was added. A reservation counts until it is cancelled, and only a run that never read a
+    record can cancel. Every change is an event of one hash chain, whose ``head`` can be kept in
+    another place. The file depends on records by two values only: the hash of a released model, and
+    a digest of its records under a random key. docs/theorems/privacy-filters has the theorem and
+    its source.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from lastiterate.ledger import GaussianFilter, Ledger
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     ledger = Ledger(Path(folder, "budget.ledger"))
+    ...     budget = GaussianFilter.of(epsilon=3.0, delta=1e-6)
+    ...     ledger.add("clinic", unit="patient", adjacency="zero-out", filter=budget)
+    ...     ledger.datasets(), ledger.total("clinic").left, ledger.verify()
+    (('clinic',), (1.0, 1.0), ())
     """
 
     path: Path
@@ -63,10 +90,27 @@ class Ledger:
         filter: Filter,
         rows_per_unit: int | None = None,
     ) -> None:
-        """Fix the budget of a data set; the file is made where it does not exist. It can never be
-        changed.
+        """Fix the budget of a data set, which can never be changed.
 
-        ``rows_per_unit``: see ``state_rows``.
+        The file is made where it does not exist.
+
+        Parameters
+        ----------
+        dataset : str
+            Name of the data set, 1 to 200 printable characters.
+        unit : str
+            Name of the protected unit, such as "patient" or "row".
+        adjacency : str
+            Adjacency of the releases: "zero-out", "replace-one" or "add-remove".
+        filter : GaussianFilter or RenyiFilter
+            Budget.
+        rows_per_unit : int, optional
+            Most rows of one unit in the data; see ``state_rows``.
+
+        Raises
+        ------
+        InputError
+            If the data set has a budget already, or a value is out of range.
         """
         for name, text in (("dataset", dataset), ("unit", unit), ("adjacency", adjacency)):
             _check_text(name, text)
@@ -88,8 +132,22 @@ class Ledger:
                 _state_rows(connection, dataset, rows_per_unit)
 
     def state_rows(self, dataset: str | None, rows_per_unit: int) -> None:
-        """State the most rows that one unit has in the data, once: releases that protect single
-        rows are then charged as for a group of so many. That no unit has more is the caller's word.
+        """State the most rows that one unit has in the data, once.
+
+        Releases that protect single rows are then charged as for a group of this size. That no unit
+        has more is the caller's word.
+
+        Parameters
+        ----------
+        dataset : str or None
+            Name of the data set; ``None`` for the only one.
+        rows_per_unit : int
+            Most rows of one unit, at most 1e6.
+
+        Raises
+        ------
+        InputError
+            If it is stated already, or out of range.
         """
         with opened(self.path) as connection, transaction(connection):
             self._check_holds(connection, "changed")
@@ -106,15 +164,36 @@ class Ledger:
         token: str | None = None,
         rows: int | None = 1,
     ) -> str:
-        """Charge a release before any record is read; the token names it from now on.
+        """Charge a release before any record is read.
 
-        ``rows``: of one unit, that ``curve`` protects together; ``None`` where these are all that
-        any unit has. Where that is less than a unit, the curve of a group is charged, or the
-        release is refused (``Total.groups``).
+        Parameters
+        ----------
+        dataset : str
+            Name of the data set.
+        curve : Curve
+            Privacy curve of the release.
+        adjacency : str
+            Adjacency of the curve, which must be that of the data set.
+        run : str
+            Hash of the description that the curve follows from.
+        purpose : str
+            Purpose in words, 1 to 200 printable characters.
+        token : str, optional
+            Name of an earlier reservation, for a run that resumes. It is not charged again, and
+            must have the same run and curve.
+        rows : int or None, default 1
+            Number of rows of one unit that ``curve`` protects together; ``None`` where these are
+            all rows of any unit. Where it is less than a unit, the curve of a group is charged.
 
-        A ``token`` that is known already is not charged again (a run that is resumed); it must have
-        the same run and curve. Errors: ``InputError`` where the budget does not suffice; then
-        nothing was charged.
+        Returns
+        -------
+        str
+            Token that names the release from now on.
+
+        Raises
+        ------
+        InputError
+            If the budget does not suffice, or the ledger is damaged. Nothing is charged.
         """
         _check_text("purpose", purpose)
         token = secrets.token_hex(16) if token is None else token
@@ -148,27 +227,80 @@ class Ledger:
         return token
 
     def touch(self, token: str) -> None:
-        """Say that records are read from now on: the charge stays, whatever happens."""
+        """Record that records are read from now on: the charge stays, whatever happens.
+
+        Parameters
+        ----------
+        token : str
+            Token of the reservation.
+        """
         self._move(token, ("reserved", "touched"), "touched")
 
     def cancel(self, token: str) -> None:
-        """Give back what was reserved for a run that never read a record."""
+        """Give back the reservation of a run that never read a record.
+
+        Parameters
+        ----------
+        token : str
+            Token of the reservation.
+
+        Raises
+        ------
+        InputError
+            If records were read, or the model was released.
+        """
         self._move(token, ("reserved", "cancelled"), "cancelled")
 
     def release(self, token: str, model_sha256: str) -> None:
-        """Say that the model was released; saying it twice changes nothing."""
+        """Record that the model was released; a second call changes nothing.
+
+        Parameters
+        ----------
+        token : str
+            Token of the reservation.
+        model_sha256 : str
+            Hash of the weights.
+
+        Raises
+        ------
+        InputError
+            If the reservation was not touched, or another model was released.
+        """
         self._move(token, ("touched",), "released", model_sha256)
 
     def announce(self, token: str, model_sha256: str) -> None:
-        """Say which model is written next, and refuse what ``release`` would refuse: a process that
-        is killed in between is recognised by its model."""
+        """Record which model is written next, so that a killed process is recognised by its model.
+
+        Parameters
+        ----------
+        token : str
+            Token of the reservation.
+        model_sha256 : str
+            Hash of the weights.
+
+        Raises
+        ------
+        InputError
+            If ``release`` would refuse the model.
+        """
         with opened(self.path) as connection, transaction(connection):
             if _moves(line_of(connection, token), ("touched",), "released", model_sha256):
                 history.append(connection, "model", token=token, model=model_sha256)
 
     def announced(self, model_sha256: str) -> tuple[Release, str | None] | None:
-        """The line of a model that was announced or released, and the digest of its records, if
-        known."""
+        """Return the line of a model that was announced or released.
+
+        Parameters
+        ----------
+        model_sha256 : str
+            Hash of the weights.
+
+        Returns
+        -------
+        tuple of Release and str, or None
+            Line, and digest of its records (``None`` where it is unknown); ``None`` for an unknown
+            model.
+        """
         with opened(self.path) as connection:
             token = history.announced(connection, model_sha256)
             if token is None:
@@ -176,13 +308,32 @@ class Ledger:
             return line_of(connection, token), history.digest_of(connection, "records", token)
 
     def remember(self, token: str, digest: str) -> None:
-        """Keep a keyed digest of the records that a release was trained on."""
+        """Keep a keyed digest of the records that a release was trained on.
+
+        Parameters
+        ----------
+        token : str
+            Token of the release.
+        digest : str
+            Digest.
+        """
         with opened(self.path) as connection, transaction(connection):
             line_of(connection, token)
             history.append(connection, "records", token=token, digest=digest)
 
     def remembered(self, model_sha256: str) -> tuple[Release, str] | None:
-        """The first release with these weights and the digest of its records, if both are known."""
+        """Return the first release with these weights, and the digest of its records.
+
+        Parameters
+        ----------
+        model_sha256 : str
+            Hash of the weights.
+
+        Returns
+        -------
+        tuple of Release and str, or None
+            Line and digest; ``None`` unless both are known.
+        """
         with opened(self.path) as connection:
             row = connection.execute(
                 f"SELECT {COLUMNS} FROM releases WHERE model = ? ORDER BY number", (model_sha256,)
@@ -194,26 +345,57 @@ class Ledger:
         return None if release is None or digest is None else (release, digest)
 
     def total(self, dataset: str | None = None) -> Total:
-        """The budget and the history of a data set (the only one, where none is named)."""
+        """Return the budget and the releases of a data set.
+
+        Parameters
+        ----------
+        dataset : str, optional
+            Name of the data set; by default the only one.
+
+        Returns
+        -------
+        Total
+            Budget, spending and releases.
+        """
         with opened(self.path) as connection:
             return total_of(connection, dataset)
 
     def datasets(self) -> tuple[str, ...]:
-        """The names of all data sets."""
+        """Return the names of all data sets.
+
+        Returns
+        -------
+        tuple of str
+            Names, ascending.
+        """
         with opened(self.path) as connection:
             return tuple(
                 row[0] for row in connection.execute("SELECT name FROM datasets ORDER BY name")
             )
 
     def head(self) -> str:
-        """The hash that ties all events together, to be kept in another place."""
+        """Return the hash that ties all events together, to be kept in another place.
+
+        Returns
+        -------
+        str
+            Hash of the last event.
+        """
         with opened(self.path) as connection:
             return history.head(connection)
 
     def verify(self, head: str | None = None) -> tuple[str, ...]:
-        """Recompute everything that the file says; the problems found (none where it holds).
+        """Recompute everything that the file states.
 
-        ``head``: one that was kept in another place; the ledger must still contain it.
+        Parameters
+        ----------
+        head : str, optional
+            Hash that was kept in another place; the ledger must still contain it.
+
+        Returns
+        -------
+        tuple of str
+            Problems; empty where the ledger holds.
         """
         kept = None if head is None else history.check_head(head)
         with opened(self.path) as file, snapshot(file) as connection:

@@ -86,8 +86,18 @@ class Described:
         return not keeps_places(self.adjacency)
 
     def admits(self, records: int) -> bool:
-        """Whether data of so many records may be executed: of n, or of any number where n is
-        nominal."""
+        """Return whether data of this many records may be executed.
+
+        Parameters
+        ----------
+        records : int
+            Number of records.
+
+        Returns
+        -------
+        bool
+            True for n records, and for any positive number where n is nominal.
+        """
         return records >= 1 if self.nominal else records == self.n
 
     @property
@@ -114,7 +124,18 @@ class Described:
         return rate
 
     def reads(self, record: int) -> np.ndarray:
-        """Which steps read a record, (steps,); all of them, where its batches are drawn."""
+        """Return the steps that read a record.
+
+        Parameters
+        ----------
+        record : int
+            Position of the record.
+
+        Returns
+        -------
+        numpy.ndarray, shape (steps,)
+            Booleans, all true where batches are drawn.
+        """
         block = self.batching.block_of(self.n)
         if block is None:
             return np.ones(self.steps, bool)
@@ -210,7 +231,13 @@ class Described:
         return self.constant or self.decided_noise.temperature is not None
 
     def facts(self) -> LossFacts:
-        """The constants that hold for this run, after clipping and the conversion to its adjacency."""
+        """Return the constants of the loss after clipping, under the run's adjacency.
+
+        Returns
+        -------
+        LossFacts
+            Constants with their evidence.
+        """
         return self._facts
 
     @cached_property

@@ -16,17 +16,43 @@ from lastiterate.run.validation import check_text, positive, whole
 @final
 @dataclass(frozen=True)
 class NoisyCount:
-    """How many of ``records`` records the released model is right about, with Gaussian noise.
-
-    ``noise_multiplier``: standard deviation, in records: zeroing or exchanging one moves the count
-    by at most 1. ``drawn`` "apart": none of these records is among those that the run trains on,
-    because the library itself split the data by their public places; "anywhere": a record may be in
-    both, and costs add.
+    """A noisy count of a model's correct predictions, released together with the model.
 
     It goes into ``Run(counts=)``, for a loss that predicts classes and a run that releases the last
-    iterate only: ``InputError`` otherwise. ``records`` is public. **Guarantee:** a Gaussian
-    mechanism of sensitivity 1 on the released model, which the run's certificate covers: composed
-    with the steps where a record may be in both, and the larger of the two where it cannot.
+    iterate only.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        Standard deviation of the noise, in records, positive.
+    records : int
+        Public number of records that are counted.
+    drawn : {"apart", "anywhere"}, default "anywhere"
+        "apart" where the library itself split the data by public positions, so that no counted
+        record is trained on; "anywhere" where a record may be in both parts.
+
+    Raises
+    ------
+    InputError
+        If a value is out of range.
+
+    See Also
+    --------
+    NoisyGroups : Counts for several groups.
+
+    Notes
+    -----
+    **Guarantee:** a Gaussian mechanism of sensitivity 1 on the released model. The certificate
+    composes it with the steps where a record may be in both parts, and takes the larger of the two
+    where it cannot.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> count = li.NoisyCount(noise_multiplier=5.0, records=50)
+    >>> run = li.Run(n=100, steps=3, step_size=0.1, loss=li.Logistic(), counts=(count,))
+    >>> run.counts[0].apart
+    False
     """
 
     noise_multiplier: float
@@ -40,12 +66,12 @@ class NoisyCount:
 
     @property
     def apart(self) -> bool:
-        """Whether its records are surely none of those that the run trains on."""
+        """Whether no counted record is surely trained on."""
         return self.drawn == "apart"
 
     @property
     def numbers(self) -> int:
-        """How many numbers are released."""
+        """Number of released numbers."""
         return 1
 
     def moved(self, adjacency: str) -> float:
@@ -63,18 +89,38 @@ class NoisyCount:
 @final
 @dataclass(frozen=True)
 class NoisyGroups:
-    """How many of ``records`` records the released model is right and wrong about in each of
-    ``groups``, with noise.
+    """Noisy counts of a model's correct and wrong predictions in every group of records.
 
-    ``groups``: their public printable names, two or more, all different; a record is of one of them
-    or of none. Two numbers for every group, right and wrong, each with Gaussian noise of standard
-    deviation ``noise_multiplier``, in records: how many records a group has is private. Records may
-    be among those that the run trains on: costs add.
+    Parameters
+    ----------
+    noise_multiplier : float
+        Standard deviation of the noise on each of the two numbers of a group, in records, positive.
+    records : int
+        Public number of records that are counted.
+    groups : tuple of str
+        Public names of two or more groups, printable and all different. A record is in one group or
+        in none.
 
-    **Guarantee:** a Gaussian mechanism on the released model. A record is in one of the numbers:
-    zeroing, adding or removing it moves them by 1 in Euclidean norm, as it moves a single count.
-    Exchanging it can take 1 from one number and add 1 to another, sqrt 2, where a single count
-    moves by 1.
+    Raises
+    ------
+    InputError
+        If a value is out of range.
+
+    See Also
+    --------
+    NoisyCount : One count over all records.
+
+    Notes
+    -----
+    **Guarantee:** a Gaussian mechanism on the released model, composed with the steps: counted
+    records may be trained on. Zeroing, adding or removing a record moves the numbers by 1 in
+    Euclidean norm; replacing one moves them by sqrt 2.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> li.NoisyGroups(noise_multiplier=5.0, records=50, groups=("north", "south")).numbers
+    4
     """
 
     noise_multiplier: float
@@ -107,7 +153,7 @@ class NoisyGroups:
 
     @property
     def numbers(self) -> int:
-        """How many numbers are released: right and wrong for every group."""
+        """Number of released numbers: correct and wrong for every group."""
         return 2 * len(self.groups)
 
     def moved(self, adjacency: str) -> float:

@@ -124,7 +124,20 @@ class NoisySteps(ReleaseMethod):
 @final
 @dataclass(frozen=True)
 class Descent(NoisySteps):
-    """Steps along noisy mean gradients, of which the last iterate is released: what most runs do."""
+    """Steps along noisy mean gradients, of which the last iterate is released.
+
+    It is the default of a run.
+
+    See Also
+    --------
+    TailAverage : Release an average in place of the last iterate.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> li.Run(n=100, steps=3, step_size=0.1).method
+    Descent()
+    """
 
 
 def _of_steps(run: Described) -> str:
@@ -155,7 +168,32 @@ class AveragedSteps(NoisySteps):
 @final
 @dataclass(frozen=True)
 class TailAverage(AveragedSteps):
-    """The mean of the last ``share`` of all iterates: of steps / 2 of them by default, rounded up."""
+    """The mean of the last iterates, released in place of the last one.
+
+    Parameters
+    ----------
+    share : float, default 0.5
+        Share of the iterates that the mean is taken over, within (0, 1], rounded up.
+
+    Raises
+    ------
+    InputError
+        If ``share`` is out of range.
+
+    See Also
+    --------
+    ExponentialAverage : An average with falling weights.
+
+    Notes
+    -----
+    **Guarantee:** an average is a function of all iterates, so every iterate is charged.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> li.TailAverage(0.25).first(steps=10)
+    7
+    """
 
     share: float = 0.5
 
@@ -165,15 +203,41 @@ class TailAverage(AveragedSteps):
             raise InputError("share of TailAverage", "must lie in (0, 1]", self.share)
 
     def first(self, steps: int) -> int:
-        """How many steps are made before the first iterate that counts."""
+        """Return the number of steps before the first iterate of the mean."""
         return steps - max(1, math.ceil(self.share * steps))
 
 
 @final
 @dataclass(frozen=True)
 class ExponentialAverage(AveragedSteps):
-    """A mean of all iterates, each with ``decay`` times the weight of the one behind it; weights
-    sum to one, and the first parameters have none."""
+    """A mean of all iterates with geometrically falling weights, released in place of the last one.
+
+    Parameters
+    ----------
+    decay : float, default 0.99
+        Weight of an iterate relative to the following one, within (0, 1). Weights sum to one, and
+        the first parameters have none.
+
+    Raises
+    ------
+    InputError
+        If ``decay`` is out of range.
+
+    See Also
+    --------
+    TailAverage : The mean of the last iterates.
+
+    Notes
+    -----
+    **Guarantee:** an average is a function of all iterates, so every iterate is charged.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> run = li.Run(n=100, steps=3, step_size=0.1, method=li.ExponentialAverage(0.9))
+    >>> run.method.decay
+    0.9
+    """
 
     decay: float = 0.99
 
@@ -216,15 +280,39 @@ KEPT = 0.875
 @final
 @dataclass(frozen=True)
 class PerturbedMinimiser(ReleaseMethod):
-    """Noise is drawn once: a random linear term of the objective, whose minimiser is released
-    (docs/theorems).
+    """The minimiser of an objective with one random linear term (objective perturbation).
 
-    The objective summed over records gets <b, theta>, b ~ N(0, (z L)^2 I) with L the loss's
-    Lipschitz constant and z the run's ``NoiseMultiplier``. ``parameters``: how many weights the
-    model has, intercepts included. ``last``: the minimiser, which is found up to a public
-    tolerance, gets noise of standard deviation ``last`` z L / (n smooth) before it is released: a
-    part of the least that b leaves in any direction, for n records and an objective that is
-    ``smooth`` on average.
+    The summed objective gets <b, theta> with b ~ N(0, (z L)^2 I), where L is the loss's Lipschitz
+    constant and z the run's `NoiseMultiplier`.
+
+    Parameters
+    ----------
+    parameters : int
+        Number of weights of the model, intercepts included.
+    last : float, default 0.05
+        Size of the noise that the minimiser gets before its release, because it is found up to a
+        public tolerance: its standard deviation is ``last * z * L / (n * smooth)``.
+
+    Raises
+    ------
+    InputError
+        If a value is out of range, or the run is not one that releases the minimiser of a
+        classifier's objective with full batches and a constant step size.
+
+    Notes
+    -----
+    The steps have no noise, so only the end may be seen. docs/theorems/objective-perturbation has
+    the guarantee, its proof and its sources.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> run = li.Run(
+    ...     n=100, steps=50, step_size=0.5, loss=li.Logistic(ridge=0.1),
+    ...     noise=li.NoiseMultiplier(4.0), method=li.PerturbedMinimiser(parameters=4),
+    ... )
+    >>> run.noisy_steps
+    False
     """
 
     parameters: int
@@ -275,7 +363,7 @@ class PerturbedMinimiser(ReleaseMethod):
         only_single_rows(run, where, "its proof speaks of records of one row")
 
     def last_noise(self, run: Described) -> float:
-        """Standard deviation of what is added to every entry of the minimiser."""
+        """Return the standard deviation of the noise on every entry of the minimiser."""
         return self.last * linear_term(run) / (run.n * run.loss.facts().fact("smooth"))
 
     def gradient_evaluations(self, run: Described) -> float:
@@ -340,16 +428,41 @@ def look_ahead(run: Described) -> float:
 @final
 @dataclass(frozen=True)
 class VarianceReduced(ReleaseMethod):
-    """Variance-reduced steps on a linear model (DP-SVRG): their noise shrinks with the way since
-    the last snapshot.
+    """Variance-reduced steps (DP-SVRG) on a linear model, with noise that shrinks near a snapshot.
 
-    Step k = 0, ``every``, 2 ``every``, ... takes a snapshot: the mean gradient of all n records at
-    the iterate, with noise of standard deviation ``snapshot`` z L / n per coordinate, which it
-    follows. All other steps follow the same noisy mean, and the mean over a batch of what every
-    record's gradient has moved since: vectors that are clipped to c = min(2 L, beta |theta -
-    snapshot|), with noise of z c / divisor. z is the run's ``NoiseMultiplier``, L and beta are the
-    loss's Lipschitz constant and the smoothness of its data term
-    (docs/theorems/variance-reduction).
+    Step k = 0, ``every``, 2 ``every``, ... takes a snapshot and follows it: the mean gradient of
+    all records, with noise of standard deviation ``snapshot * z * L / n`` per coordinate. Every
+    other step follows the same noisy mean, plus the batch mean of the differences of gradients
+    since the snapshot. Each difference is clipped to c = min(2 L, beta |theta - snapshot|), and the
+    noise is ``z * c / divisor``. z is the run's `NoiseMultiplier`, L the loss's Lipschitz constant
+    and beta the smoothness of its data term.
+
+    Parameters
+    ----------
+    every : int
+        Steps from one snapshot to the next, at least 2.
+    snapshot : float
+        Noise of a snapshot in units of z, positive.
+
+    Raises
+    ------
+    InputError
+        If a value is out of range, or the run does not have a linear model, Poisson batches, stated
+        step sizes, and neither clip nor update rule.
+
+    Notes
+    -----
+    Every iterate is charged. docs/theorems/variance-reduction has the guarantee and its proof.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> run = li.Run(
+    ...     n=1000, steps=20, step_size=0.5, loss=li.Logistic(), batching=li.Poisson(0.05),
+    ...     noise=li.NoiseMultiplier(10.0), method=li.VarianceReduced(every=10, snapshot=1.0),
+    ... )
+    >>> run.method.taken(run)
+    2
     """
 
     every: int
@@ -385,7 +498,7 @@ class VarianceReduced(ReleaseMethod):
         )
 
     def taken(self, run: Described) -> int:
-        """How many snapshots a run takes."""
+        """Return the number of snapshots that a run takes."""
         return -(-run.steps // self.every)
 
     def gradient_evaluations(self, run: Described) -> float:
@@ -394,11 +507,11 @@ class VarianceReduced(ReleaseMethod):
         return taken * run.n + 2 * (run.steps - taken) * run.batching.expected_batch(run.n)
 
     def snapshot_multiplier(self, run: Described) -> float:
-        """Noise on a snapshot's summed gradient, in units of the Lipschitz constant."""
+        """Return the noise on a snapshot's summed gradient, in Lipschitz constants."""
         return self.snapshot * multiplier_of(run)
 
     def difference_multiplier(self, run: Described) -> float:
-        """Noise on a sum of gradient differences, in units of their clip."""
+        """Return the noise on a sum of gradient differences, in units of their clip."""
         return multiplier_of(run)
 
     def farthest_draw(self, run: Described) -> float:

@@ -42,10 +42,31 @@ class Part(ABC):
 @final
 @dataclass(frozen=True)
 class PrivateMean(Part):
-    """Centre the rows by their mean, estimated once with Gaussian noise.
+    """Centring of the rows by their mean, measured once with Gaussian noise.
 
-    The sum of the rows, clipped to ``row_norm``, gets noise of ``noise_multiplier * row_norm`` per
-    coordinate.
+    Parameters
+    ----------
+    noise_multiplier : float
+        Noise per coordinate of the summed rows, in units of ``row_norm``, positive.
+    row_norm : float
+        Public bound that rows are clipped to for the sum.
+
+    Raises
+    ------
+    InputError
+        If a value is out of range.
+
+    Notes
+    -----
+    **Guarantee:** a Gaussian mechanism, composed with the steps in the certificate.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> mean = li.PrivateMean(noise_multiplier=20.0, row_norm=1.0)
+    >>> run = li.Run(n=100, steps=3, step_size=0.1, loss=li.Logistic(), prelude=(mean,))
+    >>> run.prelude == (mean,)
+    True
     """
 
     noise_multiplier: float
@@ -64,17 +85,35 @@ class PrivateMean(Part):
 @final
 @dataclass(frozen=True)
 class PrivateTargetMean(Part):
-    """Centre the targets of a regression by their mean, estimated once with Gaussian noise.
+    """Centring of the targets of a regression by their mean, measured once with Gaussian noise.
 
-    The sum of the targets, clipped to [-``bound``, ``bound``], gets Gaussian noise of standard
-    deviation ``noise_multiplier * bound``, and is divided by the public number of records. Steps
-    are taken on what the mean leaves, and predictions add it again. ``bound`` is in units of the
-    targets and public.
+    Predictions add the mean again. A run has at most one, and its loss is `HuberRidge`.
 
-    A run holds at most one, and its loss is ``HuberRidge``: ``InputError`` where targets are
-    classes. **Guarantee:** a Gaussian mechanism of sensitivity ``bound`` for a zeroed record, twice
-    that for an exchanged one, composed with the steps (Dwork and Roth 2014, appendix A; Dong, Roth
-    and Su 2022, theorem 1).
+    Parameters
+    ----------
+    noise_multiplier : float
+        Noise of the summed targets, in units of ``bound``, positive.
+    bound : float, default 1.0
+        Public bound that targets are clipped to for the sum, in units of the target.
+
+    Raises
+    ------
+    InputError
+        If a value is out of range; a run whose targets are classes refuses it.
+
+    Notes
+    -----
+    **Guarantee:** a Gaussian mechanism of sensitivity ``bound`` for a zeroed record and twice that
+    for a replaced one, composed with the steps. Sources: Dwork and Roth 2014, appendix A; Dong,
+    Roth and Su 2022, Theorem 1.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> mean = li.PrivateTargetMean(noise_multiplier=20.0)
+    >>> run = li.Run(n=100, steps=3, step_size=0.1, loss=li.HuberRidge(), prelude=(mean,))
+    >>> run.prelude[0].bound
+    1.0
     """
 
     noise_multiplier: float
@@ -94,13 +133,17 @@ class PrivateTargetMean(Part):
 @final
 @dataclass(frozen=True)
 class SquareRoots(Part):
-    """Replace every entry of a row by the root of its size, sign kept, which costs nothing: a map
-    of single records.
+    """A map of every entry v of a row to sign(v) sqrt(|v|), which costs no privacy.
 
-    An entry v becomes sign(v) sqrt(|v|), so that a row of d entries and norm at most R has norm at
-    most sqrt(sqrt(d) R). It suits counts: a few large ones no longer decide about a row's direction
-    (Hellinger's map, on rows of frequencies). Rows keep their shape, and nothing is learned from
-    the data.
+    It suits counts: a few large ones no longer decide a row's direction (Hellinger's map, on rows
+    of frequencies). A row of d entries and norm at most R gets a norm of at most sqrt(sqrt(d) R).
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> run = li.Run(n=100, steps=3, step_size=0.1, loss=li.Logistic(), prelude=(li.SquareRoots(),))
+    >>> run.prelude[0].noise_multiplier is None
+    True
     """
 
     noise_multiplier = None
@@ -113,8 +156,17 @@ class SquareRoots(Part):
 @final
 @dataclass(frozen=True)
 class UnitRows(Part):
-    """Divide every row by its Euclidean norm (rows of norm 0 stay 0), which costs nothing: a map of
-    single records."""
+    """A division of every row by its Euclidean norm, which costs no privacy.
+
+    Rows of norm 0 stay 0.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> run = li.Run(n=100, steps=3, step_size=0.1, loss=li.Logistic(), prelude=(li.UnitRows(),))
+    >>> run.prelude[0].noise_multiplier is None
+    True
+    """
 
     noise_multiplier = None
     failure = 0.0
@@ -126,18 +178,41 @@ class UnitRows(Part):
 @final
 @dataclass(frozen=True)
 class CosineFeatures(Part):
-    """Put random cosine features beside every row, which make a linear model one of a Gaussian
-    kernel, too.
+    """Random cosine features next to every row, so that a linear model learns a Gaussian kernel.
 
-    A row u, divided by its norm, becomes [u, phi(u) - m], phi(u) = ``weight`` sqrt(2 / ``count``)
-    cos(W u + b) with ``count`` public directions W of standard deviation 1 / ``bandwidth`` and
-    phases b in [0, 2 pi), drawn from the public ``seed`` (Rahimi and Recht 2007). m is the mean of
-    phi, estimated once: the sum gets Gaussian noise of ``noise_multiplier`` times the largest norm
-    of phi, ``weight`` sqrt 2.
+    A row u of norm 1 becomes [u, phi(u) - m], with phi(u) = ``weight`` sqrt(2 / ``count``)
+    cos(W u + b). W and b are drawn from the public seed; m is the mean of phi, measured once with
+    Gaussian noise.
 
-    A row of d entries becomes one of d + ``count``; ``bandwidth`` is in units of unit rows, at most
-    2 apart. ``InputError`` for a ``count`` above 100,000 and in runs whose records have several
-    rows; with exact noise nothing certifies it.
+    Parameters
+    ----------
+    noise_multiplier : float
+        Noise per coordinate of the summed features, in units of the largest norm of phi, positive.
+    count : int, default 1024
+        Number of features that a row gains, at most 100,000.
+    bandwidth : float, default 1.0
+        Width of the kernel, in units of unit rows, which are at most 2 apart.
+    weight : float, default 0.3
+        Weight of the features next to the row.
+    seed : int, default 0
+        Public seed of directions and phases.
+
+    Raises
+    ------
+    InputError
+        If a value is out of range; a run whose records have several rows refuses it.
+
+    Notes
+    -----
+    **Guarantee:** a Gaussian mechanism for the mean, composed with the steps. With exact noise
+    nothing certifies it. Source of the features: Rahimi and Recht 2007.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> features = li.CosineFeatures(noise_multiplier=20.0, count=256)
+    >>> features.added, round(features.longest, 3)
+    (256, 0.424)
     """
 
     noise_multiplier: float
@@ -164,22 +239,47 @@ class CosineFeatures(Part):
 
     @property
     def longest(self) -> float:
-        """The largest norm of phi."""
+        """Largest norm of phi."""
         return self.weight * math.sqrt(2)
 
 
 @final
 @dataclass(frozen=True)
 class PrivateCovariance(Part):
-    """Whiten the rows, in part, by their second moments, estimated once with Gaussian noise.
+    """Partial whitening of the rows by their second moments, measured once with Gaussian noise.
 
-    Rows are clipped to ``row_norm`` and divided by it (``None``: each is divided by its own norm);
-    the matrix sum_i u_i u_i' gets symmetric noise of standard deviation ``noise_multiplier`` on the
-    diagonal and ``noise_multiplier`` / sqrt 2 off it (docs/theorems/private-covariance). With
-    eigenvalues w (raised by the noise's size) and vectors V of the result and M = V (w / max
-    w)^-``power`` V', a row u becomes M u / r, r the root mean square of |M u| as far as the release
-    knows it, for the loss's ``row_norm`` to clip: 1.5 cuts few rows. Without ``row_norm`` it
-    becomes M u / |M u|; rows with M u = 0 stay 0.
+    With eigenvalues w (raised by the size of the noise) and vectors V of the released matrix, and M
+    = V (w / max w)^-``power`` V', a row u becomes M u / r. Here r is the root mean square of |M u|,
+    as far as the release knows it. Without ``row_norm`` a row becomes M u / |M u|.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        Noise of the diagonal of sum u u', in units of a row's squared bound, positive; entries off
+        the diagonal get 1 / sqrt 2 of it.
+    power : float, default 0.35
+        Strength of the whitening, within (0, 0.5]; 0.5 whitens fully.
+    row_norm : float, optional
+        Public bound that rows are clipped to and divided by. ``None`` divides every row by its own
+        norm.
+
+    Raises
+    ------
+    InputError
+        If a value is out of range.
+
+    Notes
+    -----
+    docs/theorems/private-covariance has the guarantee: a Gaussian mechanism, composed with the
+    steps. The loss's ``row_norm`` clips the result; 1.5 clips few rows.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> part = li.PrivateCovariance(noise_multiplier=20.0, power=0.5)
+    >>> run = li.Run(n=100, steps=3, step_size=0.1, loss=li.Logistic(row_norm=1.5), prelude=(part,))
+    >>> run.prelude[0].power
+    0.5
     """
 
     noise_multiplier: float
@@ -208,13 +308,44 @@ class PrivateCovariance(Part):
 @final
 @dataclass(frozen=True)
 class TopEigenvalue(Part):
-    """Measure the largest eigenvalue of sum x x' over a block's rows, with noise, to know how
-    smooth the loss is.
+    """A noisy upper bound on the largest eigenvalue of the rows, which bounds the smoothness.
 
-    The released U = lambda + B^2 noise_multiplier (N(0, 1) + t), t with P[N < -t] = ``failure``,
-    B^2 the largest squared row norm with its intercept, lies above lambda except with probability
-    ``failure`` (docs/theorems/paid-smoothness). It is clamped to the public interval from ``floor``
-    times its largest possible value to that value.
+    The eigenvalue is that of sum x x' over the rows of a block. The released number is the
+    eigenvalue plus B^2 ``noise_multiplier`` (N(0, 1) + t) with P[N < -t] = ``failure``, where B^2
+    is the largest squared norm of a row with its intercept.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        Noise in units of B^2, positive.
+    failure : float, default 1e-8
+        Probability, within [1e-15, 0.1], that the number lies below the eigenvalue.
+    floor : float, default 1e-3
+        Smallest number that is released, within [1e-9, 1], relative to the largest possible one.
+
+    Raises
+    ------
+    InputError
+        If a value is out of range; a run refuses it unless it is the last part of the prelude.
+
+    See Also
+    --------
+    RelativeToSmooth : Step sizes in units of the measured smoothness.
+
+    Notes
+    -----
+    docs/theorems/paid-smoothness has the guarantee. The certificate charges the measurement and the
+    failure probability.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> run = li.Run(
+    ...     n=100, steps=3, step_size=li.RelativeToSmooth(1.9), loss=li.Logistic(),
+    ...     prelude=(li.TopEigenvalue(noise_multiplier=5.0),),
+    ... )
+    >>> run.measured(eigenvalue=20.0, parameters=4).first_step > 0
+    True
     """
 
     noise_multiplier: float

@@ -22,19 +22,41 @@ MOST_CLASSES = 100
 @final
 @dataclass(frozen=True)
 class Calibration:
-    """Fit a slope and an intercept (of K classes one slope and K biases) to a released model's
-    scores, privately.
+    """A private fit of slope and intercept to the scores of a released classifier.
 
-    ``noise_multiplier``: of all rounds together, in units of what one zeroed record moves: they
-    cost mu = 1 / it. ``rounds``: noisy Newton steps on the log loss of the training records; each
-    has twice the part of mu^2 of the one before. Slope and biases are folded into the weights that
-    are released, which are released once.
+    For K > 2 classes it is one slope and K biases. It goes into ``Run(calibration=)``, for a linear
+    classifier with an intercept, at most 100 classes, and a run that releases the last iterate
+    only. Slope and biases are folded into the released weights.
 
-    It goes into ``Run(calibration=)``, for a linear classifier with an intercept, at most 100
-    classes and a run that releases the last iterate only: ``InputError`` otherwise. **Guarantee:**
-    every round is a Gaussian mechanism of sensitivity 1 for a zeroed record, 2 for an exchanged
-    one, on the records and what was released before, which the run's certificate composes with its
-    steps (docs/theorems/probabilities).
+    Parameters
+    ----------
+    noise_multiplier : float
+        Noise of all rounds together, in units of what one zeroed record moves, positive. They cost
+        mu = 1 / ``noise_multiplier``.
+    rounds : int, default 4
+        Number of noisy Newton steps on the log loss of the training records, at most 20. Each gets
+        twice the part of mu^2 of the one before.
+
+    Raises
+    ------
+    InputError
+        If a value is out of range.
+
+    See Also
+    --------
+    AssumedSlope : A public factor in its place.
+
+    Notes
+    -----
+    **Guarantee:** every round is a Gaussian mechanism of sensitivity 1 for a zeroed record and 2
+    for a replaced one. The certificate composes it with the steps (docs/theorems/probabilities).
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> calibration = li.Calibration(noise_multiplier=10.0, rounds=2)
+    >>> float((calibration.stds**-2.0).sum().round(6))
+    0.01
     """
 
     noise_multiplier: float
@@ -61,14 +83,32 @@ class Calibration:
 @final
 @dataclass(frozen=True)
 class AssumedSlope:
-    """A public factor for a released model's scores, where records are too few to measure one.
+    """A public factor for the scores of a released classifier, which costs no privacy.
 
-    ``slope``: in (0, 1]; closely clipped contributions make scores too steep, whatever the data
-    are.
+    It suits records that are too few to measure a slope: closely clipped contributions make scores
+    too steep, for any data. It goes into ``Run(calibration=)``.
 
-    It goes into ``Run(calibration=)``, for what ``Calibration`` is for. **Guarantee:** nothing is
-    measured and nothing is charged: the weights that are released are those that the last step
-    leaves times a public number.
+    Parameters
+    ----------
+    slope : float
+        Factor of the released weights, within (0, 1].
+
+    Raises
+    ------
+    InputError
+        If ``slope`` is out of range.
+
+    See Also
+    --------
+    Calibration : A private measurement in its place.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> slope = li.AssumedSlope(0.5)
+    >>> run = li.Run(n=100, steps=3, step_size=0.1, loss=li.Logistic(), calibration=slope)
+    >>> run.calibration.slope
+    0.5
     """
 
     slope: float

@@ -67,17 +67,42 @@ class UpdateRule(ABC):
 @final
 @dataclass(frozen=True)
 class Adam(UpdateRule):
-    """Kingma and Ba (2015), Algorithm 1: means of gradients and of their squares, corrected for
-    their zero start.
+    """Adam (Kingma and Ba 2015, Algorithm 1) on noisy mean gradients.
 
-    Coordinates are divided by a random number, so that nothing is known of how steps contract:
-    every theorem that covers such a run charges all of its iterates, of which steps are
-    post-processing.
+    Parameters
+    ----------
+    beta1 : float, default 0.9
+        Decay of the mean of gradients, within [0, 1).
+    beta2 : float, default 0.999
+        Decay of the mean of squared gradients, within [0, 1).
+    stabiliser : float, default 1e-8
+        Positive number that is added to the root of the mean square.
+    noise_floor : float, optional
+        Where given, the public variance of the noise is subtracted from the mean square, and the
+        difference counts as at least ``noise_floor`` times this variance. It needs independent
+        noise.
 
-    ``noise_floor``: the mean of squares is that of gradient and noise together. A number has the
-    noise's own variance, which is public, subtracted from it, and what is left counts as at least
-    that many times this variance (Tang, Shpilevskiy and Lecuyer 2023, arXiv:2312.14334, Algorithm
-    1). ``None``: nothing is subtracted.
+    Raises
+    ------
+    InputError
+        If a value is out of range.
+
+    See Also
+    --------
+    PostProcessing : Any other optimiser.
+
+    Notes
+    -----
+    **Guarantee:** nothing is known of how such steps contract. Every theorem that certifies the run
+    charges all iterates, and steps are post-processing of them. Source of the noise correction:
+    Tang, Shpilevskiy and Lecuyer 2023 (arXiv:2312.14334), Algorithm 1.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> run = li.Run(n=100, steps=3, step_size=0.01, clip=1.0, update=li.Adam(noise_floor=0.5))
+    >>> run.update.beta1
+    0.9
     """
 
     linear: ClassVar[bool] = False
@@ -194,8 +219,19 @@ class Plain(UpdateRule):
 @final
 @dataclass(frozen=True)
 class Nesterov(UpdateRule):
-    """Nesterov's momentum: the gradient is taken ahead of the iterate, k / (k + 3) of the last step
-    further."""
+    """Nesterov's momentum, with the gradient k / (k + 3) of the last step ahead of the iterate.
+
+    See Also
+    --------
+    HeavyBall : Momentum with a constant coefficient.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> run = li.Run(n=100, steps=3, step_size=0.01, clip=1.0, update=li.Nesterov())
+    >>> run.update.word
+    'nesterov'
+    """
 
     word: ClassVar[str] = "nesterov"
 
@@ -214,8 +250,29 @@ class Nesterov(UpdateRule):
 @final
 @dataclass(frozen=True)
 class HeavyBall(UpdateRule):
-    """Polyak's momentum with a constant coefficient: the velocity is ``beta`` times the last one,
-    plus the gradient."""
+    """Polyak's momentum with a constant coefficient.
+
+    Parameters
+    ----------
+    beta : float
+        Factor within [0, 1) of the last velocity, to which the gradient is added.
+
+    Raises
+    ------
+    InputError
+        If ``beta`` is out of range.
+
+    See Also
+    --------
+    Nesterov : Momentum with the gradient ahead of the iterate.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> run = li.Run(n=100, steps=3, step_size=0.01, clip=1.0, update=li.HeavyBall(0.9))
+    >>> run.update.beta
+    0.9
+    """
 
     word: ClassVar[str] = "heavy-ball"
     beta: float
@@ -236,14 +293,37 @@ class HeavyBall(UpdateRule):
 @final
 @dataclass(frozen=True)
 class PostProcessing(UpdateRule):
-    """Any other rule, by its ``name``: what ``train(optimizer=...)`` is given makes steps of noisy
-    gradients.
+    """Any other update rule, by its name; its code is ``train(optimizer=...)``.
 
-    Whatever it is, it is applied to what counts as released, so that only theorems certify that
-    charge every iterate. That it looks at noisy gradients, parameters and public numbers alone is
-    the caller's word. Step sizes belong to the rule: the run's is 1. ``decay``: "coupled" where
-    weight decay is added to the gradients that a running mean is made of (Loshchilov and Hutter
-    2019 say why that is seldom meant).
+    Parameters
+    ----------
+    name : str, default "optimizer"
+        Name of the rule in certificates: 1 to 80 printable characters.
+    decay : {"decoupled", "coupled"}, default "decoupled"
+        "coupled" where weight decay is added to the gradients that a running mean is made of
+        (Loshchilov and Hutter 2019).
+
+    Raises
+    ------
+    InputError
+        If ``name`` is out of range, or the step size of the run is not 1: the rule has its own.
+
+    See Also
+    --------
+    train : Execute the run with the optimiser.
+
+    Notes
+    -----
+    **Guarantee:** only theorems that charge every iterate certify such a run. That the rule reads
+    noisy gradients, parameters and public numbers alone is the caller's word, and the certificate
+    says so.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> run = li.Run(n=100, steps=3, step_size=1.0, clip=1.0, update=li.PostProcessing("lion"))
+    >>> run.update.name
+    'lion'
     """
 
     linear: ClassVar[bool] = False
