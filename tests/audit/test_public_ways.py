@@ -19,8 +19,8 @@ from lastiterate.engine import (
     checkpoint,
     dense_gradients,
     exact_linear,
-    linear_model,
     seeded_keys,
+    trainer,
 )
 from lastiterate.run.run import DESCRIPTIONS, Run
 from tiers import unless
@@ -284,7 +284,7 @@ def test_a_checkpoint_that_loses_a_step_is_seen(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_key_that_is_no_fresh_one_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear_model, "fresh_key", lambda: seeded_keys(9, 1)[0])
+    monkeypatch.setattr(trainer, "fresh_key", lambda: seeded_keys(9, 1)[0])
     assert ways(RUN)[0] == ("two calls of train give one model",)
 
 

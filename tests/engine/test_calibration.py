@@ -13,7 +13,6 @@ from scipy.optimize import minimize
 import lastiterate as li
 from lastiterate.engine import (
     calibration,
-    exact_linear,
     linear_model,
     preprocessing,
     seeded_key,
@@ -347,9 +346,8 @@ def test_every_record_is_scored_once_as_steps_read_it(batching, executed, monkey
     (x, y), absent, seen = made(3, n=1100), (2, 700), []
     run = described(3, n=1100, steps=2, batching=batching, loss=li.Softmax(classes=3, row_norm=0.3))
     x[list(absent)] = y[list(absent)] = 0
-    module = linear_model if executed is execute else exact_linear
     monkeypatch.setattr(
-        module,
+        linear_model,
         "calibrated",
         lambda run, weights, scored, noisy: (seen.extend(scored()), weights)[1],
     )

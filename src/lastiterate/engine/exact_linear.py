@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lastiterate.engine.calibration import Noisy, calibrated
+from lastiterate.engine.calibration import Noisy
 from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.exact_noise import DiscreteGaussian, draws_of, places_for, preparation_bits
 from lastiterate.engine.linear_gradients import (
@@ -31,14 +31,14 @@ from lastiterate.engine.linear_model import (
     Model,
     in_memory,
     prepare_privately,
-    scored_in_memory,
+    with_calibration,
 )
 from lastiterate.engine.loop import drawn_once
 from lastiterate.engine.noise import Described
 from lastiterate.engine.preprocessing import short_rows, whitening
-from lastiterate.engine.random import Bits, Key, derived, fresh_key
+from lastiterate.engine.random import Bits, Key, derived
 from lastiterate.engine.rows import clip_rows
-from lastiterate.engine.trainer import Loop, Progress, check_process
+from lastiterate.engine.trainer import Loop, Progress, begin
 from lastiterate.errors import InputError
 from lastiterate.run.losses import HuberRidge, LinearLoss, Logistic, Softmax
 from lastiterate.run.preprocessing import (
@@ -426,10 +426,7 @@ def execute_exactly(
     both whole numbers of grid steps, added exactly.
     """
     grid = grid_of(run)
-    if checkpoint is not None:
-        key = checkpoint.begin(run, (features, target), key, "linear, exact sums")
-    check_process()
-    key = fresh_key() if key is None else key
+    key = begin(run, (features, target), key, checkpoint, "linear, exact sums")
     loss, released = linear_loss(run), prepare_exactly(run, features, target, key, absent)
     if type(run.step_size) is StableSteps:
         run = run.stabilised(np.linalg.eigvalsh(released[-1]).tolist())
@@ -443,10 +440,11 @@ def execute_exactly(
         weights = loop.execute(
             np.zeros((loss.outputs, rows.shape[-1])), data, key, progress, checkpoint
         )
-    model = Model(weights, released)
-    if run.calibration is None:
-        return model
-    scored = scored_in_memory(
-        run, model, rows, labels, np.delete(slots_of(run, order, run.n), list(absent))
+    return with_calibration(
+        run,
+        Model(weights, released),
+        rows,
+        labels,
+        np.delete(slots_of(run, order, run.n), list(absent)),
+        exact_rounds(run.n, key),
     )
-    return Model(calibrated(run, weights, scored, exact_rounds(run.n, key)), released)

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from scipy.special import ndtri  # pyright: ignore
 
-from lastiterate.engine.calibration import Scored, calibrated, drawn_rounds
+from lastiterate.engine.calibration import Noisy, Scored, calibrated, drawn_rounds
 from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.linear_gradients import (
     SLICE,
@@ -37,13 +37,12 @@ from lastiterate.engine.random import (
     ORDER,
     PREPARATION,
     Key,
-    fresh_key,
     host_stream,
     seeded_key,
     stream,
 )
 from lastiterate.engine.rows import clip_rows
-from lastiterate.engine.trainer import Progress, Trainer, check_process
+from lastiterate.engine.trainer import Progress, Trainer, begin
 from lastiterate.errors import InputError
 from lastiterate.run.preprocessing import TopEigenvalue, columns
 from lastiterate.run.probability_calibration import measured
@@ -171,10 +170,7 @@ def execute(
     gradients and of the calibration; n counts them. ``initial``: first weights (k, d + 1) instead
     of 0, public or hidden as the caller accounts for them.
     """
-    if checkpoint is not None:
-        key = checkpoint.begin(run, (features, target), key, "linear")
-    check_process()
-    key = fresh_key() if key is None else key
+    key = begin(run, (features, target), key, checkpoint, "linear")
     released: tuple[np.ndarray, ...] = ()
     if run.prelude:
         released = prepare_privately(run, in_memory(run, features, target, absent), drawn_with(key))
@@ -194,19 +190,24 @@ def execute(
         arranged.rows,
         arranged.labels,
         np.delete(slots_of(run, arranged.order, len(np.asarray(target))), list(absent)),
-        key,
+        drawn_rounds(key),
     )
 
 
 def with_calibration(
-    run: Run, model: Model, rows: np.ndarray, labels: np.ndarray, slots: np.ndarray, key: Key
+    run: Run,
+    model: Model,
+    rows: np.ndarray,
+    labels: np.ndarray,
+    slots: np.ndarray,
+    rounds: Noisy,
 ) -> Model:
-    """``model`` as the run's calibration leaves it, with Gaussian noise from the key, on arranged
+    """``model`` as the run's calibration leaves it, with the noise of ``rounds``, on arranged
     records (see ``scored_in_memory``)."""
     if run.calibration is None:
         return model
     scored = scored_in_memory(run, model, rows, labels, slots)
-    return Model(calibrated(run, model.weights, scored, drawn_rounds(key)), model.released)
+    return Model(calibrated(run, model.weights, scored, rounds), model.released)
 
 
 def scored_in_memory(

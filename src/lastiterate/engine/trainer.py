@@ -6,7 +6,7 @@ import math
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -248,6 +248,17 @@ def check_process() -> None:
             'start it with multiprocessing.get_context("spawn"), or fork before the first fit',
         )
     _used = os.getpid()
+
+
+def begin(
+    run: Run, data: Iterable[Any], key: Key | None, checkpoint: Checkpoint | None, program: str
+) -> Key:
+    """The key that a run begins with, or that it goes on with from its checkpoint; ``program``
+    tells runs on the same data apart."""
+    if checkpoint is not None:
+        key = checkpoint.begin(run, data, key, program)
+    check_process()
+    return fresh_key() if key is None else key
 
 
 # The trainer: nothing but the run to configure it, and the whole of it executed.

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from lastiterate.engine.calibration import drawn_rounds
 from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.linear_gradients import (
     AT_ONCE,
@@ -34,10 +35,10 @@ from lastiterate.engine.linear_model import (
 )
 from lastiterate.engine.loop import drawn_once
 from lastiterate.engine.preprocessing import target_offset
-from lastiterate.engine.random import Key, fresh_key
+from lastiterate.engine.random import Key
 from lastiterate.engine.rows import aligned_zeros
 from lastiterate.engine.samplers import sampler_of
-from lastiterate.engine.trainer import Progress, Trainer, check_process
+from lastiterate.engine.trainer import Progress, Trainer, begin
 from lastiterate.errors import InputError
 from lastiterate.run.preprocessing import columns
 from lastiterate.run.run import Run
@@ -123,10 +124,8 @@ def execute_units(
             f"must be n = {run.n} units of {run.rows_per_record} places",
             data.rows.shape[:2],
         )
-    if checkpoint is not None:
-        key = checkpoint.begin(run, (data.rows, data.target, data.present), key, "linear, units")
-    check_process()
-    key = fresh_key() if key is None else key
+    arrays = data.rows, data.target, data.present
+    key = begin(run, arrays, key, checkpoint, "linear, units")
     release = released_by_units(run.rows_per_record, drawn_with(key))
     released = prepare_privately(run, measurable(run, data), release)
     if type(run.step_size) is StableSteps:
@@ -142,4 +141,4 @@ def execute_units(
         model = Model(
             trainer.loop.execute(trainer.zero(rows), arranged, key, progress, checkpoint), released
         )
-    return with_calibration(run, model, rows, labels, where, key)
+    return with_calibration(run, model, rows, labels, where, drawn_rounds(key))

@@ -66,7 +66,7 @@ from lastiterate.engine.streaming.source import (
     rows_of,
 )
 from lastiterate.engine.streaming.steps import StreamLoop
-from lastiterate.engine.trainer import Progress, check_process
+from lastiterate.engine.trainer import Progress, begin, check_process
 from lastiterate.errors import InputError
 from lastiterate.run.preprocessing import columns
 from lastiterate.run.run import Run
@@ -182,10 +182,8 @@ def execute_streaming(
     shared = Devices(devices)
     shared.check_checkpoint(checkpoint)
     shared.check_records(run.n)
-    if checkpoint is not None:
-        key = checkpoint.begin(run, source.digested(), key, "linear")
-    check_process()
-    key = shared.same_key(fresh_key() if key is None else key, run.to_json(), f"{devices} devices")
+    key = begin(run, source.digested(), key, checkpoint, "linear")
+    key = shared.same_key(key, run.to_json(), f"{devices} devices")
     with closing(again_and_again(run, source, folder, arranged_once=True)) as records:
         released = prepare_privately(run, _measurable(run, records.source, shared), drawn_with(key))
         order = host_stream(key, ORDER)
