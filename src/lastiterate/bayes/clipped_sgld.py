@@ -33,12 +33,57 @@ def clipped_sgld_run(
     start: Start | None = None,
     adjacency: Adjacency = "zero-out",
 ) -> Run:
-    """The run that executes clipped SGLD; hand it to ``lastiterate.account``.
+    """Describe SGLD with clipped gradients as a run that theorems certify.
 
-    With mean losses the step is eta n / 2, the prior N(0, I / prior_precision) a ridge of
-    prior_precision / n outside the clip, and the noise sqrt(2 step) sigma N(0, I) with sigma^2 =
-    temperature / n. ``batching``: Cyclic(1) unless given; ``loss``: one of the linear models (its
-    ridge is set), or constants (``Abstract``) for anything else, which only composition certifies.
+    With mean losses the step is eta n / 2, the prior N(0, I / ``prior_precision``) is a ridge of
+    ``prior_precision`` / n outside the clip, and the noise is sqrt(2 step) sigma N(0, I) with
+    sigma^2 = ``temperature`` / n.
+
+    Parameters
+    ----------
+    n : int
+        Number of records.
+    steps : int
+        Number of steps.
+    step_size : float
+        Step size eta of SGLD, positive.
+    clip : float
+        Clipping norm of one record's gradient.
+    batching : Batching, optional
+        Batches; by default ``Cyclic(1)``.
+    temperature : float, default 1.0
+        Temperature, positive.
+    prior_precision : float, default 1.0
+        Precision of the prior, positive.
+    loss : Logistic, Softmax, HuberRidge or Abstract, optional
+        Linear model, whose ridge is set, or constants of another loss, which only composition
+        certifies.
+    start : Fixed or GaussianStart, optional
+        First parameters; by default 0.
+    adjacency : {"zero-out", "replace-one", "add-remove"}, default "zero-out"
+        Relation of neighbouring data sets.
+
+    Returns
+    -------
+    Run
+        Run for `lastiterate.account` and `lastiterate.train`.
+
+    Raises
+    ------
+    InputError
+        If a value is out of range, or the steps on the prior alone diverge.
+
+    Notes
+    -----
+    Source: Heller and Fetaya 2023, Appendix E, equation 66, after Li, Chen, Liu and Carin 2019. The
+    guarantee is that of the run's certificate (docs/theorems/sgld).
+
+    Examples
+    --------
+    >>> from lastiterate.bayes import clipped_sgld_run
+    >>> run = clipped_sgld_run(n=100, steps=10, step_size=0.01, clip=1.0)
+    >>> run.first_step, run.noise
+    (0.5, Langevin(sigma=0.1))
     """
     for name, value in (
         ("step_size", step_size),

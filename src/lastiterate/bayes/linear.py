@@ -56,7 +56,27 @@ SLACK = 1 + 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class LinearModel:
-    """The precisions (1/variance) of the prior and of the noise of a label."""
+    """The prior and the noise of a Bayesian linear regression.
+
+    Parameters
+    ----------
+    prior_precision : float, default 1.0
+        Precision (1/variance) of the prior, positive.
+    noise_precision : float, default 1.0
+        Precision of the noise of a label, positive.
+
+    Raises
+    ------
+    InputError
+        If a value is out of range.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from lastiterate.bayes import LinearModel
+    >>> LinearModel().posterior(np.ones(3), np.ones(3))
+    (0.75, 0.25)
+    """
 
     prior_precision: float = 1.0
     noise_precision: float = 1.0
@@ -66,18 +86,61 @@ class LinearModel:
         positive("noise_precision", self.noise_precision)
 
     def posterior(self, x: Array, y: Array) -> tuple[float, float]:
-        """Mean and variance of theta given records x, y of shape (n,) (Heller and Fetaya 2023,
-        Lemma IV.2)."""
+        """Return mean and variance of theta given the records of one feature.
+
+        Source: Heller and Fetaya 2023, Lemma IV.2.
+
+        Parameters
+        ----------
+        x : numpy.ndarray, shape (n,)
+            Feature of every record.
+        y : numpy.ndarray, shape (n,)
+            Label of every record.
+
+        Returns
+        -------
+        tuple of float
+            Mean and variance.
+        """
         precision = self.prior_precision + self.noise_precision * float(x @ x)
         return self.noise_precision * float(x @ y) / precision, 1 / precision
 
 
 @dataclass(frozen=True, kw_only=True)
 class RatioDomain:
-    """All sets of n records with x_low <= x <= x_high and |y/x - ratio| <= spread (Heller and
-    Fetaya 2023, equation 5).
+    """The data sets of n records with bounded x and a bounded ratio y/x.
 
-    All five are public numbers: choosing them by looking at the data voids every guarantee.
+    Every record has x_low <= x <= x_high and |y/x - ratio| <= spread.
+
+    Parameters
+    ----------
+    n : int
+        Number of records.
+    ratio : float
+        Centre of the ratios, positive.
+    spread : float
+        Largest distance of a ratio from the centre, at least 0.
+    x_low : float, default 0.5
+        Lower bound on x, positive.
+    x_high : float, default 1.0
+        Upper bound on x.
+
+    Raises
+    ------
+    InputError
+        If a value is out of range.
+
+    Notes
+    -----
+    All five are public numbers: choosing them by looking at the data voids every guarantee. Source:
+    Heller and Fetaya 2023, equation 5.
+
+    Examples
+    --------
+    >>> from lastiterate.bayes import RatioDomain
+    >>> domain = RatioDomain(n=2, ratio=1.0, spread=0.5)
+    >>> domain.check([0.5, 1.0], [0.5, 1.25])[1].tolist()
+    [0.5, 1.25]
     """
 
     n: int
@@ -128,11 +191,40 @@ class RatioDomain:
 
 
 def lemma_bound(order: ArrayLike, model: LinearModel, domain: RatioDomain) -> Array:
-    """Heller and Fetaya 2023, Lemma IV.3 (as restored in docs/theorems/posterior-sample.md),
-    replace or remove one.
+    """Bound the Renyi divergence of neighbouring posteriors by the published lemma.
 
-    With h = x_high^2, kappa = (n - 1) x_low^2, for order <= kappa / (2 h), else infinite:
+    With h = x_high^2 and kappa = (n - 1) x_low^2 it is
     (3/2) h / kappa + order beta h^2 / kappa (3 spread + ratio alpha / (alpha + beta kappa))^2.
+
+    Parameters
+    ----------
+    order : array_like
+        Renyi orders.
+    model : LinearModel
+        Precisions alpha of the prior and beta of the noise.
+    domain : RatioDomain
+        Public bounds of the records.
+
+    Returns
+    -------
+    numpy.ndarray
+        Bounds, shaped like ``order``; infinite where order > kappa / (2 h).
+
+    See Also
+    --------
+    corner_bound : A sharper bound.
+
+    Notes
+    -----
+    It holds where one record is replaced or removed. Source: Heller and Fetaya 2023, Lemma IV.3, as
+    restored in docs/theorems/posterior-sample.
+
+    Examples
+    --------
+    >>> from lastiterate.bayes import LinearModel, RatioDomain, lemma_bound
+    >>> domain = RatioDomain(n=1000, ratio=1.0, spread=0.1)
+    >>> lemma_bound([2.0, 1e9], LinearModel(), domain).round(4).tolist()
+    [0.0069, inf]
     """
     alpha, beta, (spread, ratio) = model.prior_precision, model.noise_precision, _rounded(domain)
     high, kappa, orders = (
@@ -151,15 +243,43 @@ def lemma_bound(order: ArrayLike, model: LinearModel, domain: RatioDomain) -> Ar
 def corner_bound(
     order: ArrayLike, model: LinearModel, domain: RatioDomain, adjacency: Neighbours = "replace-one"
 ) -> Array:
-    """The largest Renyi divergence between posteriors of neighbours in the domain, from its worst
-    pair.
+    """Bound the Renyi divergence of neighbouring posteriors by the worst pair of the domain.
 
-    With A = alpha + beta (n - 1) x_low^2 + beta low, d = x_high^2 - low, t = beta d / A, g =
-    max(ratio - spread, 0): log_part(t) + (order/2) beta^2 (2 spread x_high^2 + g alpha d / A)^2 /
-    ((A + beta d) (1 - (order - 1) t)), infinite unless max(order - 1, sqrt(order)) beta x_high^2 <=
-    alpha + beta (n - 1) x_low^2 and (order - 1) t <= 0.999. low = x_low^2 under replace-one; under
-    zero-out one record counts for nothing (the same as removed) and low = 0. Exact for ratio >=
-    spread: Theorem 2 of docs/theorems/posterior-sample.md.
+    With low = x_low^2 under "replace-one" and 0 under "zero-out", A = alpha + beta (n - 1) x_low^2
+    + beta low, d = x_high^2 - low, t = beta d / A and g = max(ratio - spread, 0) it is log_part(t)
+    + (order/2) beta^2 (2 spread x_high^2 + g alpha d / A)^2 / ((A + beta d) (1 - (order - 1) t)).
+
+    Parameters
+    ----------
+    order : array_like
+        Renyi orders.
+    model : LinearModel
+        Precisions alpha of the prior and beta of the noise.
+    domain : RatioDomain
+        Public bounds of the records.
+    adjacency : {"replace-one", "zero-out"}, default "replace-one"
+        Relation of neighbouring data sets; a zeroed record counts as a removed one.
+
+    Returns
+    -------
+    numpy.ndarray
+        Bounds, shaped like ``order``. They are finite where max(order - 1, sqrt(order)) beta
+        x_high^2 <= alpha + beta (n - 1) x_low^2 and (order - 1) t <= 0.999.
+
+    See Also
+    --------
+    lemma_bound : The published bound.
+
+    Notes
+    -----
+    It is exact where ratio >= spread: Theorem 2 of docs/theorems/posterior-sample.
+
+    Examples
+    --------
+    >>> from lastiterate.bayes import LinearModel, RatioDomain, corner_bound, lemma_bound
+    >>> model, domain = LinearModel(), RatioDomain(n=1000, ratio=1.0, spread=0.1)
+    >>> bool(corner_bound(2.0, model, domain) < lemma_bound(2.0, model, domain))
+    True
     """
     alpha, beta, (spread, ratio) = model.prior_precision, model.noise_precision, _rounded(domain)
     orders = np.asarray(order, dtype=np.float64)
@@ -181,10 +301,37 @@ def corner_bound(
 def posterior_curve(
     model: LinearModel, domain: RatioDomain, adjacency: Neighbours = "replace-one"
 ) -> Rdp:
-    """What one posterior sample of any data set in the domain leaks: a Renyi curve at 200 orders.
+    """Return the Renyi curve of one posterior sample, for every data set in a domain.
 
-    **Guarantee:** an upper bound at every order; ``InputError`` where n is too small for any order
-    above 1.05.
+    Parameters
+    ----------
+    model : LinearModel
+        Precisions of the prior and of the noise.
+    domain : RatioDomain
+        Public bounds of the records.
+    adjacency : {"replace-one", "zero-out"}, default "replace-one"
+        Relation of neighbouring data sets.
+
+    Returns
+    -------
+    Rdp
+        Curve at up to 200 orders.
+
+    Raises
+    ------
+    InputError
+        If n is too small for any order above 1.05.
+
+    Notes
+    -----
+    **Guarantee:** an upper bound at every order. docs/theorems/posterior-sample has the proof.
+
+    Examples
+    --------
+    >>> from lastiterate.bayes import LinearModel, RatioDomain, posterior_curve
+    >>> curve = posterior_curve(LinearModel(), RatioDomain(n=1000, ratio=1.0, spread=0.1))
+    >>> curve.epsilon(1e-5) < 1
+    True
     """
     high, rest = domain.x_high**2, (domain.n - 1) * domain.x_low**2
     least = model.prior_precision / model.noise_precision + rest

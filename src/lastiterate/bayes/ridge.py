@@ -21,8 +21,31 @@ from lastiterate.run.validation import Array, check_kept, positive, whole
 
 @dataclass(frozen=True, kw_only=True)
 class ClippedRows:
-    """All sets of n records with ``features`` features, |x| <= row_norm and |y| <= label_bound:
-    public numbers."""
+    """The data sets of n records whose features and labels have public bounds.
+
+    Parameters
+    ----------
+    n : int
+        Number of records.
+    features : int
+        Number of features, at most 1e6.
+    row_norm : float, default 1.0
+        Bound on the Euclidean norm of a row.
+    label_bound : float, default 1.0
+        Bound on the absolute value of a label.
+
+    Raises
+    ------
+    InputError
+        If a value is out of range.
+
+    Examples
+    --------
+    >>> from lastiterate.bayes import ClippedRows
+    >>> rows, labels = ClippedRows(n=1, features=2).clip([[3.0, 4.0]], [2.0])
+    >>> rows.round(3).tolist(), labels.tolist()
+    ([[0.6, 0.8]], [1.0])
+    """
 
     n: int
     features: int
@@ -36,8 +59,25 @@ class ClippedRows:
         positive("label_bound", self.label_bound)
 
     def clip(self, rows: ArrayLike, labels: ArrayLike) -> tuple[Array, Array]:
-        """Rows of shape (n, features) and labels of shape (n,), each record moved into the domain
-        by itself."""
+        """Clip every record into the domain by itself.
+
+        Parameters
+        ----------
+        rows : array_like, shape (n, features)
+            Rows.
+        labels : array_like, shape (n,)
+            Labels.
+
+        Returns
+        -------
+        tuple of numpy.ndarray
+            Clipped rows and labels.
+
+        Raises
+        ------
+        InputError
+            If a shape is another one, or a number is not finite.
+        """
         check_kept("data", (rows, labels))
         x, y = np.array(rows, dtype=np.float64), np.array(labels, dtype=np.float64)
         if x.shape != (self.n, self.features) or y.shape != (self.n,):
@@ -119,10 +159,41 @@ def ridge_curve(model: LinearModel, domain: ClippedRows) -> Rdp:
 def least_prior(
     domain: ClippedRows, *, epsilon: float, delta: float, noise_precision: float = 1.0
 ) -> LinearModel:
-    """The model with the least prior precision (to 1e-6) whose posterior sample is certified
-    (epsilon, delta)-DP.
+    """Find the weakest prior whose posterior sample keeps a budget.
 
-    Every term of the bound falls as the prior's precision grows. It looks at public numbers only.
+    It reads public numbers only. Every term of the bound falls as the precision of the prior grows.
+
+    Parameters
+    ----------
+    domain : ClippedRows
+        Public bounds of the records.
+    epsilon : float
+        Budget, in natural logarithms.
+    delta : float
+        Budget, within (0, 1).
+    noise_precision : float, default 1.0
+        Precision (1/variance) of the noise of a label.
+
+    Returns
+    -------
+    LinearModel
+        Model with the least precision of the prior, to a factor of 1 + 1e-6.
+
+    Raises
+    ------
+    InputError
+        If no sensible precision keeps the budget.
+
+    Notes
+    -----
+    docs/theorems/ridge-posterior has the bound and its proof.
+
+    Examples
+    --------
+    >>> from lastiterate.bayes import ClippedRows, least_prior
+    >>> domain = ClippedRows(n=5000, features=3)
+    >>> round(least_prior(domain, epsilon=1.0, delta=1e-6, noise_precision=0.1).prior_precision, 2)
+    14.44
     """
     if not 0 < epsilon < math.inf:
         raise InputError(

@@ -83,13 +83,49 @@ ORDERS = 1 + np.geomspace(0.01, 400.0, 120)
 
 @dataclass(frozen=True, kw_only=True)
 class ProposeTestSample:
-    """The public numbers of the algorithm.
+    """The public numbers of propose-test-sample, a posterior sample without a public ratio.
 
-    ``ratio_bound``: ratios are clamped to [-ratio_bound, ratio_bound] for the average; ``spread``:
-    records whose ratio lies farther from the noisy average are dropped. ``count_epsilon`` pays for
-    each of two counts, ``ratio_epsilon`` for the average, ``failure`` bounds the probability that
-    one count is too large, and the sample is released only if its Renyi divergence is at most
-    ``slope`` * order at every order in ``ORDERS``.
+    Parameters
+    ----------
+    model : LinearModel
+        Precisions of the prior and of the noise.
+    ratio_bound : float
+        Bound that the ratios y/x are clamped to for their average, positive.
+    spread : float
+        Largest distance of a kept record's ratio from the noisy average, positive.
+    x_low : float, default 0.5
+        Lower bound that x is clamped to, positive.
+    x_high : float, default 1.0
+        Upper bound that x is clamped to.
+    count_epsilon : float, default 0.25
+        Cost of each of two noisy counts.
+    ratio_epsilon : float, default 0.25
+        Cost of the noisy average.
+    failure : float, default 1e-7
+        Probability, within (0, 0.1), that one count is too large.
+    slope : float, default 0.02
+        Largest Renyi divergence of the sample, divided by the order.
+
+    Raises
+    ------
+    InputError
+        If a value is out of range.
+
+    See Also
+    --------
+    propose_test_sample : Run the algorithm.
+
+    Notes
+    -----
+    docs/theorems/propose-test-sample has the guarantee and its proof; the algorithm follows Heller
+    and Fetaya 2023, Algorithm 1.
+
+    Examples
+    --------
+    >>> from lastiterate.bayes import LinearModel, ProposeTestSample
+    >>> settings = ProposeTestSample(model=LinearModel(), ratio_bound=10.0, spread=0.5)
+    >>> 0.5 < settings.epsilon(1e-5) < 2.0
+    True
     """
 
     model: LinearModel
@@ -184,7 +220,31 @@ class ProposeTestSample:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What is released: the noisy counts and average, and a sample (``None`` where a test failed)."""
+    """The released numbers of propose-test-sample.
+
+    Parameters
+    ----------
+    count : float
+        Noisy count of the records.
+    centre : float or None
+        Noisy average of the ratios; ``None`` where the count was too small.
+    kept : float or None
+        Noisy count of the kept records; ``None`` where there was no average.
+    value : float or None
+        Sample of theta; ``None`` where a test failed.
+    settings : ProposeTestSample
+        Public numbers of the algorithm.
+    caveats : tuple of str, default ()
+        Notes on what the proof does not cover.
+
+    Examples
+    --------
+    >>> from lastiterate.bayes import LinearModel, Outcome, ProposeTestSample
+    >>> settings = ProposeTestSample(model=LinearModel(), ratio_bound=10.0, spread=0.5)
+    >>> outcome = Outcome(1.2, None, None, None, settings)
+    >>> outcome.epsilon(1e-5) == settings.epsilon(1e-5)
+    True
+    """
 
     count: float
     centre: float | None
@@ -194,7 +254,7 @@ class Outcome:
     caveats: tuple[str, ...] = ()
 
     def epsilon(self, delta: float) -> float:
-        """The same number whatever was released."""
+        """Return epsilon at ``delta``, which is the same for every outcome."""
         return self.settings.epsilon(delta)
 
 
@@ -209,10 +269,43 @@ def propose_test_sample(
     *,
     generator: np.random.Generator | None = None,
 ) -> Outcome:
-    """Run the algorithm on records x, y of shape (n,); n itself is treated as private.
+    """Estimate the ratio privately, test it, and release a posterior sample or none.
 
+    Parameters
+    ----------
+    settings : ProposeTestSample
+        Public numbers of the algorithm.
+    x : array_like, shape (n,)
+        Private feature of every record; n itself is private.
+    y : array_like, shape (n,)
+        Private label of every record.
+    generator : numpy.random.Generator, optional
+        Source of the noise, for tests only; it becomes a caveat. By default it is the system.
+
+    Returns
+    -------
+    Outcome
+        Noisy counts, noisy average, and the sample where all tests passed.
+
+    Raises
+    ------
+    InputError
+        If the data are no finite numbers of these shapes.
+
+    Notes
+    -----
     **Guarantee:** the outcome as a whole is (``settings.epsilon(delta)``, delta)-DP for one record
-    replaced, removed or added, when the randomness is the operating system's.
+    replaced, removed or added, with the system's randomness. docs/theorems/propose-test-sample has
+    the proof.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from lastiterate.bayes import LinearModel, ProposeTestSample, propose_test_sample
+    >>> settings = ProposeTestSample(model=LinearModel(), ratio_bound=10.0, spread=0.5)
+    >>> outcome = propose_test_sample(settings, np.ones(2), np.ones(2))
+    >>> outcome.value is None
+    True
     """
     source, caveats = source_of(generator)
 

@@ -39,8 +39,26 @@ CAVEATS = (
 
 @dataclass(frozen=True)
 class LinearPosterior:
-    """One sample of the posterior of linear regression with one feature, on a public domain of
-    ratios."""
+    """The posterior of linear regression with one feature, on a public domain of ratios.
+
+    Parameters
+    ----------
+    model : LinearModel
+        Precisions of the prior and of the noise.
+    domain : RatioDomain
+        Public bounds of the records.
+
+    See Also
+    --------
+    RidgePosterior : Several features.
+
+    Examples
+    --------
+    >>> from lastiterate.bayes import LinearModel, LinearPosterior, RatioDomain
+    >>> problem = LinearPosterior(LinearModel(), RatioDomain(n=1000, ratio=1.0, spread=0.1))
+    >>> problem.curve("replace-one").epsilon(1e-5) < 1
+    True
+    """
 
     model: LinearModel
     domain: RatioDomain
@@ -60,7 +78,27 @@ class LinearPosterior:
 
 @dataclass(frozen=True)
 class RidgePosterior:
-    """One sample of the posterior of ridge regression on clipped records."""
+    """The posterior of ridge regression on clipped records.
+
+    Parameters
+    ----------
+    model : LinearModel
+        Precisions of the prior and of the noise.
+    domain : ClippedRows
+        Public bounds of the records.
+
+    See Also
+    --------
+    LinearPosterior : One feature.
+
+    Examples
+    --------
+    >>> from lastiterate.bayes import ClippedRows, LinearModel, RidgePosterior
+    >>> model = LinearModel(prior_precision=15.0, noise_precision=0.1)
+    >>> problem = RidgePosterior(model, ClippedRows(n=5000, features=3))
+    >>> problem.curve("replace-one").epsilon(1e-6) < 1
+    True
+    """
 
     model: LinearModel
     domain: ClippedRows
@@ -85,10 +123,35 @@ Problem = LinearPosterior | RidgePosterior
 @final
 @dataclass(frozen=True)
 class Posterior(Subject):
-    """One exact sample of ``problem``'s posterior; ``InputError`` where no proved bound exists.
+    """One exact posterior sample, as the subject of a certificate.
 
-    **Guarantee:** its curve is an upper bound for every pair of neighbours in the problem's domain,
-    if the sample was drawn exactly and the problem chosen without looking at the data.
+    Parameters
+    ----------
+    problem : LinearPosterior or RidgePosterior
+        Model and public domain.
+    neighbours : {"replace-one", "zero-out"}, default "replace-one"
+        Relation of neighbouring data sets.
+
+    Raises
+    ------
+    InputError
+        If no proved bound exists.
+
+    See Also
+    --------
+    certify : The certificate.
+
+    Notes
+    -----
+    **Guarantee:** its curve is an upper bound for every pair of neighbours in the domain, if the
+    sample was drawn exactly and the problem was chosen without the data.
+
+    Examples
+    --------
+    >>> from lastiterate.bayes import LinearModel, LinearPosterior, Posterior, RatioDomain
+    >>> problem = LinearPosterior(LinearModel(), RatioDomain(n=1000, ratio=1.0, spread=0.1))
+    >>> Posterior(problem).adjacency
+    'replace-one'
     """
 
     entry: ClassVar[str] = "problem"
@@ -151,8 +214,38 @@ class Posterior(Subject):
 def certify(
     problem: Problem, adjacency: Neighbours = "replace-one", *, extra: tuple[str, ...] = ()
 ) -> Certificate:
-    """The certificate of one exact sample of ``problem``'s posterior; ``InputError`` where no
-    proved bound exists."""
+    """Certify one exact sample of a posterior.
+
+    Parameters
+    ----------
+    problem : LinearPosterior or RidgePosterior
+        Model and public domain.
+    adjacency : {"replace-one", "zero-out"}, default "replace-one"
+        Relation of neighbouring data sets.
+    extra : tuple of str, default ()
+        Caveats to add.
+
+    Returns
+    -------
+    Certificate
+        Certificate of one sample.
+
+    Raises
+    ------
+    InputError
+        If no proved bound exists.
+
+    See Also
+    --------
+    sample_posterior : Draw the sample.
+
+    Examples
+    --------
+    >>> from lastiterate.bayes import LinearModel, LinearPosterior, RatioDomain, certify
+    >>> problem = LinearPosterior(LinearModel(), RatioDomain(n=1000, ratio=1.0, spread=0.1))
+    >>> certify(problem).epsilon(1e-5) < 1
+    True
+    """
     return Certificate(Posterior(problem, adjacency), extra)
 
 
@@ -184,7 +277,27 @@ def problem_from_dict(stored: Any) -> Problem:
 
 @dataclass(frozen=True, eq=False)
 class PosteriorSample:
-    """A released sample of theta, shape (1,) or (d,), and what certifies it."""
+    """A released posterior sample with its certificate.
+
+    Parameters
+    ----------
+    value : numpy.ndarray, shape (1,) or (d,)
+        Sample of theta.
+    certificate : Certificate
+        Its certificate.
+
+    See Also
+    --------
+    sample_posterior : Draw one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from lastiterate.bayes import LinearModel, LinearPosterior, RatioDomain, sample_posterior
+    >>> problem = LinearPosterior(LinearModel(), RatioDomain(n=1000, ratio=1.0, spread=0.1))
+    >>> sample_posterior(problem, np.ones(1000), np.ones(1000)).value.shape
+    (1,)
+    """
 
     value: Array
     certificate: Certificate
@@ -198,15 +311,47 @@ def sample_posterior(
     adjacency: Neighbours = "replace-one",
     generator: np.random.Generator | None = None,
 ) -> PosteriorSample:
-    """One exact sample of the posterior given records x (shape (n,), or (n, d) for ridge) and y
-    (shape (n,)).
+    """Draw one exact sample of a posterior, and release it with its certificate.
 
-    For ``LinearPosterior`` data outside the domain are refused; for ``RidgePosterior`` every record
-    is clipped into it.
+    Parameters
+    ----------
+    problem : LinearPosterior or RidgePosterior
+        Model and public domain.
+    x : array_like, shape (n,) or (n, d)
+        Private features: (n,) for a `LinearPosterior`, whose domain they must lie in; (n, d) for a
+        `RidgePosterior`, which clips every record.
+    y : array_like, shape (n,)
+        Private labels.
+    adjacency : {"replace-one", "zero-out"}, default "replace-one"
+        Relation of neighbouring data sets.
+    generator : numpy.random.Generator, optional
+        Source of the noise, for tests only; it becomes a caveat. By default it is the system.
 
-    **Guarantee:** nothing is sampled unless the certificate exists and the data lie in its domain;
-    the noise comes from the operating system unless the caller gives a ``generator``, which is then
-    a caveat on the certificate.
+    Returns
+    -------
+    PosteriorSample
+        Sample and certificate.
+
+    Raises
+    ------
+    InputError
+        If no proved bound exists, or the data lie outside the domain.
+
+    Notes
+    -----
+    **Guarantee:** nothing is sampled unless the certificate exists and the data lie in its domain.
+    Proofs: docs/theorems/posterior-sample and docs/theorems/ridge-posterior.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from lastiterate.bayes import ClippedRows, RidgePosterior, least_prior, sample_posterior
+    >>> domain = ClippedRows(n=5000, features=3)
+    >>> model = least_prior(domain, epsilon=1.0, delta=1e-6, noise_precision=0.1)
+    >>> x = np.random.default_rng(0).uniform(-0.5, 0.5, (5000, 3))
+    >>> sample = sample_posterior(RidgePosterior(model, domain), x, x[:, 0])
+    >>> sample.value.shape, sample.certificate.epsilon(1e-6) <= 1.0
+    ((3,), True)
     """
     source, caveat = source_of(generator)
     certificate = certify(problem, adjacency, extra=caveat)
