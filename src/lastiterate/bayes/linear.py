@@ -224,7 +224,7 @@ def lemma_bound(order: ArrayLike, model: LinearModel, domain: RatioDomain) -> Ar
     >>> from lastiterate.bayes import LinearModel, RatioDomain, lemma_bound
     >>> domain = RatioDomain(n=1000, ratio=1.0, spread=0.1)
     >>> lemma_bound([2.0, 1e9], LinearModel(), domain).round(4).tolist()
-    [0.0069, inf]
+    [0.0067, inf]
     """
     alpha, beta, (spread, ratio) = model.prior_precision, model.noise_precision, _rounded(domain)
     high, kappa, orders = (
