@@ -117,3 +117,79 @@ def test_no_value_of_a_record_ends_the_run():
 def test_a_loss_that_checks_values_is_refused_with_what_helps():
     with pytest.raises(li.InputError, match=r"torch\.nn\.BCELoss\(\)"):
         trained(PROBABILITY(), lambda p, y: F.binary_cross_entropy(p, y), Y.float()[:, None])
+
+
+def density(output, y):
+    return -torch.distributions.Normal(output[0], output[1].exp()).log_prob(y)
+
+
+def test_a_distribution_checks_no_value_of_a_record():
+    """Its check of values would raise on a record that is not finite, and has no vectorised form."""
+    before = torch.distributions.Distribution._validate_args
+    plain, _ = trained(
+        torch.nn.Linear(3, 2),
+        lambda o, y: o[1] + 0.5 * ((y - o[0]) / o[1].exp()).square(),
+        X[:, 0],
+    )
+    assert np.allclose(trained(torch.nn.Linear(3, 2), density, X[:, 0])[0], plain, atol=1e-5)
+    assert torch.distributions.Distribution._validate_args is before
+
+
+def penalised(output, y):
+    (slope,) = torch.autograd.grad(output.sum(), output)
+    return F.cross_entropy(output, y) + slope.square().sum()
+
+
+class Images(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.convolution = torch.nn.Conv2d(1, 2, 2)
+
+    def forward(self, x):
+        return self.convolution(x).mean((2, 3))
+
+
+def sparse():
+    parts = torch.nn.Embedding(4, 2, sparse=True), torch.nn.Flatten(), torch.nn.Linear(6, 2)
+    return torch.nn.Sequential(*parts)
+
+
+def wrapped():
+    pytest.importorskip("opacus")
+    from opacus.grad_sample import GradSampleModule
+
+    return GradSampleModule(torch.nn.Linear(3, 2))
+
+
+CLASSES = torch.nn.CrossEntropyLoss()
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize(
+    ("make", "loss", "x", "remedy"),
+    [
+        (wrapped, CLASSES, X, r"to_standard_module\(\)"),
+        (lambda: torch.nn.Linear(3, 2), penalised, X, r"torch\.func\.grad"),
+        (sparse, CLASSES, (X > 0).long(), "sparse=False"),
+        (
+            lambda: torch.nn.utils.weight_norm(torch.nn.Linear(3, 2)),
+            CLASSES,
+            X,
+            r"parametrizations\.weight_norm",
+        ),
+        (Images, CLASSES, torch.ones(N, 1, 3, 3, dtype=torch.uint8), r"x\.float\(\) / 255"),
+    ],
+    ids=["wrapped", "autograd", "sparse", "weight_norm", "uint8"],
+)
+def test_what_is_refused_names_what_helps(make, loss, x, remedy):
+    with pytest.raises(li.InputError, match=remedy):
+        li.train(RUN, (x, Y.long()), model=make(), loss=loss, epsilon=4.0, delta=1e-4)
+
+
+def test_a_loader_is_refused_with_what_helps():
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(X, Y.long()), 10)
+    with pytest.raises(li.InputError, match=r"loader\.dataset"):
+        li.train(RUN, loader, model=torch.nn.Linear(3, 2), loss=CLASSES, epsilon=4.0, delta=1e-4)
+    li.train(
+        RUN, loader.dataset, model=torch.nn.Linear(3, 2), loss=CLASSES, epsilon=4.0, delta=1e-4
+    )

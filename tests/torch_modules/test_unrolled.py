@@ -96,3 +96,41 @@ def test_packed_sequences_and_subclasses_are_not_exchanged_silently():
         pass
 
     assert private_version(Other(3, 4)).changed == ()
+
+
+class Steps(nn.Module):
+    """A cell over three time steps, and scores of two classes."""
+
+    def __init__(self, cell: nn.Module):
+        super().__init__()
+        self.cell, self.head = cell, nn.Linear(4, 2)
+
+    def forward(self, x):
+        state = None
+        for time in range(x.shape[1]):
+            state = self.cell(x[:, time], state)
+        return self.head(state[0] if isinstance(state, tuple) else state)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        (nn.LSTMCell, {}),
+        (nn.GRUCell, {}),
+        (nn.RNNCell, {}),
+        (nn.RNNCell, {"nonlinearity": "relu"}),
+    ],
+)
+def test_cells_answer_as_torchs_and_are_trained(kind, more, bias):
+    torch.manual_seed(0)
+    module = Steps(kind(3, 4, bias=bias, **more))
+    found, x = private_version(module), torch.randn(20, 3, 3)
+    assert any("ordinary operations" in line for line in found.changed)
+    assert list(found.module.state_dict()) == list(module.state_dict())
+    assert torch.allclose(found.module(x), module(x), atol=1e-6)
+    assert torch.allclose(found.module.cell(x[0, 0])[0], module.cell(x[0, 0])[0], atol=1e-6)
+    run = li.Run(n=20, steps=2, step_size=0.1, clip=1.0, noise=li.NoiseMultiplier(1.0))
+    labels = (x.sum((1, 2)) > 0).long()
+    trained = li.train(run, (x, labels), model=found.module, loss=nn.functional.cross_entropy)
+    assert all(torch.isfinite(tensor).all() for tensor in trained.state.values())

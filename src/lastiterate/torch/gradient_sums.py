@@ -23,7 +23,7 @@ from lastiterate.torch.contributions import TINY, Contribution, Stored
 from lastiterate.torch.layers import Layer, NoOwnRules, Tapped
 from lastiterate.torch.parameters import Parameters, State
 from lastiterate.torch.randomness import Drawing
-from lastiterate.torch.record_loss import record_loss
+from lastiterate.torch.record_loss import record_loss, unchecked_distributions
 from lastiterate.torch.recorded_operations import Repeated
 from lastiterate.torch.records import without_batch
 
@@ -128,7 +128,8 @@ class PerRecord:
     def call(self, named: State, args: object, given: dict[str, Any]) -> Any:
         """What the module answers with these tensors; it is as before afterwards."""
         every = {place: named[name] for place, name in self.slots.items()}
-        return functional_call(self.module, every, args, given, tie_weights=False)
+        with unchecked_distributions():
+            return functional_call(self.module, every, args, given, tie_weights=False)
 
     def value(self, named: State, record: tuple[Any, ...]) -> torch.Tensor:
         """One record's loss, the mean over its copies; ``named``: all tensors of the module."""

@@ -46,6 +46,16 @@ LARGEST = 2**26
 PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 
 
+REWRITTEN = "use torch.nn.utils.parametrizations.weight_norm or spectral_norm"
+
+
+def is_rewritten(module: object) -> bool:
+    """Whether the old ``weight_norm`` or ``spectral_norm`` writes a weight before every call."""
+    parts = module.modules() if isinstance(module, torch.nn.Module) else ()
+    hooks = (hook for part in parts for hook in part._forward_pre_hooks.values())
+    return any(type(hook).__name__ in ("WeightNorm", "SpectralNorm") for hook in hooks)
+
+
 class PythonState:
     """What ``roots``, by name, and the two libraries' generators hold now.
 
@@ -67,7 +77,9 @@ class PythonState:
                     "must keep nothing of a forward pass, and draw no random numbers of its own: "
                     "gradients would follow from other records",
                     place,
-                    "leave that out, or make it depend on the record alone",
+                    REWRITTEN
+                    if any(map(is_rewritten, self._roots.values()))
+                    else "leave that out, or make it depend on the record alone",
                 )
 
     def _all(self) -> Iterator[tuple[str, Any]]:
@@ -259,6 +271,13 @@ def check_hooks(module: torch.nn.Module, argument: str = "model") -> None:
     Hooks of forward passes are part of what the module computes. Those of an accumulator that a
     graph holds, and of tensors that a forward pass makes, are not seen here.
     """
+    if hasattr(module, "to_standard_module"):
+        raise InputError(
+            argument,
+            "must be the module itself, not a wrapper that keeps gradients of records",
+            type(module).__name__,
+            "give model.to_standard_module()",
+        )
     for name, tensor in module.named_parameters():
         if any(getattr(tensor, kept, None) for kept in OF_TENSORS):
             raise _hooked(argument, f"the parameter {name!r}")
@@ -331,7 +350,9 @@ def _check_module(summed: PerRecord, named: State, pair: object) -> None:
             answer = summed.call(named, *arguments(tree_map(lambda a: a[0], given)))
             single = list(tensors_in(answer))
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
-        raise InputError("model", "must take a batch of records", said(error)) from None
+        raise InputError(
+            "model", "must take a batch of records", said(error), _remedy(str(error))
+        ) from None
     tracked.check()
     for name, tensor in named.items():  # what is written through .data is not counted
         if not torch.equal(tensor, before[name]):
@@ -389,9 +410,13 @@ def _lost_axis(answer: object) -> InputError:
 
 
 def _remedy(said: str) -> str:
-    """What to do about the two commonest mistakes with losses of classes."""
+    """What to do about the commonest mistakes with losses and types."""
     if "must be the same as input size" in said:
         return "of one output give targets of shape (n, 1), or let the loss take output.squeeze(-1)"
+    if "unsigned char" in said:
+        return "give images as numbers between 0 and 1: x.float() / 255"
+    if "does not require grad" in said:
+        return "inside of a loss use torch.func.grad"
     if "between 0 and 1" in said:
         return "give loss=torch.nn.BCELoss() itself, or logits to BCEWithLogitsLoss"
     return "class indices are whole numbers: y.long()" if "expected target dtype" in said else ""

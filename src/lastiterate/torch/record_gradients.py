@@ -202,7 +202,9 @@ def check_alone(
                     "model",
                     "and its loss must have a gradient on one made-up record",
                     said(error),
-                    "where torch asks for contiguous tensors, call .contiguous() before it",
+                    "build the embedding with sparse=False"
+                    if "sparse" in str(error)
+                    else "where torch asks for contiguous tensors, call .contiguous() before it",
                 ) from error
     if summed.exact:
         seen.check_double(rounded=short.seen)

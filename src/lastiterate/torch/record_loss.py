@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch.distributions import Distribution
 
 CLASSES = (
     (torch.nn.CrossEntropyLoss, torch.nn.NLLLoss, torch.nn.MultiMarginLoss),
@@ -27,6 +30,18 @@ LEAST_LOGARITHM = -100.0
 """The least logarithm of a probability, as in ``torch.nn.BCELoss``."""
 
 
+@contextmanager
+def unchecked_distributions() -> Iterator[None]:
+    """Switch the checks of ``torch.distributions`` off: they end a run on a value of a record, by
+    which it could be recognised, and are not vectorised."""
+    before = Distribution._validate_args
+    Distribution.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        Distribution.set_default_validate_args(before)
+
+
 def record_loss(loss: Any, output: Any, rest: tuple[Any, ...]) -> Any:
     """The loss of one record without its batch axis, as torch's batches take it.
 
@@ -34,6 +49,11 @@ def record_loss(loss: Any, output: Any, rest: tuple[Any, ...]) -> Any:
     outputs (n, 1) of the same type. Labels (n, 1), targets (n,) and whole numbers as targets are
     taken as well, where the loss is one of torch's own.
     """
+    with unchecked_distributions():
+        return _of_record(loss, output, rest)
+
+
+def _of_record(loss: Any, output: Any, rest: tuple[Any, ...]) -> Any:
     if (
         len(rest) != 1
         or not isinstance(output, torch.Tensor)

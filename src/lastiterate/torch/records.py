@@ -202,7 +202,9 @@ def records_of(run: Run, data: Any, device: torch.device) -> tuple[Any, ...]:
             "must be a Dataset, a dictionary, or a tuple: what the module takes, then what the "
             "loss takes",
             type(parts).__name__,
-            "write (x, y)",
+            "give loader.dataset: the run draws its batches itself"
+            if isinstance(parts, torch.utils.data.DataLoader)
+            else "write (x, y)",
         )
     records = tensors_of(parts)
     check_lengths(records, n)

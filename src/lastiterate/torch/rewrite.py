@@ -122,20 +122,61 @@ class UnrolledRecurrence(torch.nn.Module):
         weight, projection = held["weight_hh"], held["weight_hr"]
         assert weight is not None
         own = functional.linear(states[0], weight, held["bias_hh"])
-        if self.mode == "LSTM":
-            enter, forget, new, leave = (moved + own).chunk(4, dim=-1)
-            cell = forget.sigmoid() * states[1] + enter.sigmoid() * new.tanh()
-            hidden = leave.sigmoid() * cell.tanh()
-            return (hidden if projection is None else functional.linear(hidden, projection)), cell
-        if self.mode == "GRU":
-            (reset, keep, new), (own_reset, own_keep, own_new) = (
-                moved.chunk(3, dim=-1),
-                own.chunk(3, dim=-1),
-            )
-            new = (new + (reset + own_reset).sigmoid() * own_new).tanh()
-            keep = (keep + own_keep).sigmoid()
-            return ((1 - keep) * new + keep * states[0],)
-        return ((moved + own).relu() if self.mode == "RNN_RELU" else (moved + own).tanh(),)
+        hidden, *cell = recurrent_step(self.mode, moved, own, states)
+        return hidden if projection is None else functional.linear(hidden, projection), *cell
+
+
+def recurrent_step(mode: str, moved: torch.Tensor, own: torch.Tensor, states: States) -> States:
+    """The next states, from what the input (``moved``) and the hidden state (``own``) contribute."""
+    if mode == "LSTM":
+        enter, forget, new, leave = (moved + own).chunk(4, dim=-1)
+        cell = forget.sigmoid() * states[1] + enter.sigmoid() * new.tanh()
+        return leave.sigmoid() * cell.tanh(), cell
+    if mode == "GRU":
+        (reset, keep, new), (own_reset, own_keep, own_new) = (
+            moved.chunk(3, dim=-1),
+            own.chunk(3, dim=-1),
+        )
+        new = (new + (reset + own_reset).sigmoid() * own_new).tanh()
+        keep = (keep + own_keep).sigmoid()
+        return ((1 - keep) * new + keep * states[0],)
+    return ((moved + own).relu() if mode == "RNN_RELU" else (moved + own).tanh(),)
+
+
+CELLS = {torch.nn.LSTMCell: "LSTM", torch.nn.GRUCell: "GRU", torch.nn.RNNCell: "RNN"}
+
+
+class UnrolledCell(torch.nn.Module):
+    """``torch.nn.LSTMCell``, ``GRUCell`` or ``RNNCell`` with the very parameters of ``cell`` under
+    their names, and its outputs."""
+
+    weight_ih: torch.Tensor
+    weight_hh: torch.Tensor
+    bias_ih: torch.Tensor | None
+    bias_hh: torch.Tensor | None
+
+    def __init__(self, cell: torch.nn.RNNCellBase) -> None:
+        super().__init__()
+        relu = getattr(cell, "nonlinearity", "") == "relu"
+        self.mode = CELLS[type(cell)] + ("_RELU" if relu else "")
+        self.hidden_size = cell.hidden_size
+        for name in NAMES[:4]:
+            self.register_parameter(name, getattr(cell, name))
+        self.train(cell.training)
+
+    def extra_repr(self) -> str:
+        return f"{self.mode}, hidden size {self.hidden_size}"
+
+    def forward(self, values: torch.Tensor, first: Any = None) -> Any:
+        """As the cell's: the next hidden state, and of an LSTM the next cell state."""
+        if first is None:
+            zeros = values.new_zeros(*values.shape[:-1], self.hidden_size)
+            first = (zeros, zeros) if self.mode == "LSTM" else zeros
+        states = first if self.mode == "LSTM" else (first,)
+        moved = functional.linear(values, self.weight_ih, self.bias_ih)
+        own = functional.linear(states[0], self.weight_hh, self.bias_hh)
+        ends = recurrent_step(self.mode, moved, own, states)
+        return ends if self.mode == "LSTM" else ends[0]
 
 
 MOST_GROUPS, LEAST_CHANNELS = 32, 4
@@ -157,7 +198,7 @@ def private_version(module: torch.nn.Module) -> PrivateVersion:
     Batch normalisation becomes group normalisation within a record, with the same weights and
     biases and without the statistics of other records that it had collected: a net that was trained
     with them answers otherwise, and is looked at on public records first. Dropout is switched off,
-    instance normalisation collects no statistics. LSTM, GRU and RNN become the same layers of
+    instance normalisation collects no statistics. LSTM, GRU and RNN, and their cells, become the same layers of
     ordinary operations, whose parameters have the same names: outputs are equal to rounding, and a
     state dictionary of one is one of the other. Errors: what is no module; a lazy part that has
     seen no batch yet; a module of which other processes hold a part; hooks on gradients, which a
@@ -201,6 +242,9 @@ def _exchanged(part: torch.nn.Module) -> torch.nn.Module:
     """What stands in the place of a part."""
     if isinstance(part, FUSED) and type(part) in FUSED:  # a subclass may do anything else
         return UnrolledRecurrence(part)
+    if type(part) in CELLS:
+        assert isinstance(part, torch.nn.RNNCellBase)
+        return UnrolledCell(part)
     return _grouped(part) if isinstance(part, MIXING) else part
 
 
@@ -211,6 +255,8 @@ def _said(part: torch.nn.Module, new: torch.nn.Module) -> str | None:
     if isinstance(new, UnrolledRecurrence) and isinstance(part, FUSED):
         dropped = ", without its dropout" if part.dropout > 0 and part.num_layers > 1 else ""
         return f"{type(part).__name__} is made of ordinary operations, one time step after the other{dropped}"
+    if isinstance(new, UnrolledCell) and new is not part:
+        return f"{type(part).__name__} is made of ordinary operations"
     if isinstance(part, torch.nn.modules.instancenorm._InstanceNorm) and part.track_running_stats:
         part.track_running_stats, part.running_mean, part.running_var = False, None, None
         return f"{type(part).__name__} collects no statistics"
