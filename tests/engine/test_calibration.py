@@ -343,13 +343,13 @@ def test_an_absent_record_adds_nothing():
 def test_every_record_is_scored_once_as_steps_read_it(batching, executed, monkeypatch):
     """Batches put records into other places, with empty ones between them; rows are longer than is
     allowed."""
-    (x, y), absent, seen = made(3, n=1100), (2, 700), []
+    (x, y), absent, seen, told = made(3, n=1100), (2, 700), [], []
     run = described(3, n=1100, steps=2, batching=batching, loss=li.Softmax(classes=3, row_norm=0.3))
     x[list(absent)] = y[list(absent)] = 0
     monkeypatch.setattr(
         linear_model,
         "calibrated",
-        lambda run, weights, scored, noisy: (seen.extend(scored()), weights)[1],
+        lambda run, weights, scored, noisy: (seen.extend(scored()), told.append(noisy), weights)[2],
     )
     model = executed(run, x, y, seeded_key(6), absent=absent)
     kept = np.delete(np.arange(1100), absent)
@@ -357,6 +357,12 @@ def test_every_record_is_scored_once_as_steps_read_it(batching, executed, monkey
         np.vstack([values for values, _ in seen]), scores(run, model, x[kept]), rtol=1e-12
     )
     np.testing.assert_array_equal(np.concatenate([target for _, target in seen]), y[kept])
+    rounds = (
+        drawn_rounds(seeded_key(6)) if executed is execute else exact_rounds(1100, seeded_key(6))
+    )
+    first = [noisy(0, 0.1, 6, iter([np.zeros((1, 6))])) for noisy in (told[0], rounds)]
+    np.testing.assert_array_equal(*first)
+    assert first[0].all(), "the noise of the run's own key"
 
 
 def test_every_row_of_a_unit_is_scored_once(monkeypatch):
