@@ -72,6 +72,12 @@ class AccountedRun(OneRun):
             theorems=tuple(theorem for theorem in accounted.theorems if theorem.name in names),
         )
 
+    def with_lower_bounds(self) -> Self:
+        """The same run by every lower bound of the table, where it was read by a part of it."""
+        others = (theorem for theorem in _all() if theorem.kind in ("lower", "exact"))
+        missing = tuple(theorem for theorem in others if theorem not in self.theorems)
+        return replace(self, theorems=self.theorems + missing) if missing else self
+
     def described(self) -> dict[str, Any]:
         """The run, and the evidence that sufficed where it is weaker."""
         return self.run.to_dict() | ({} if self.at_least is Evidence.ENFORCED else self.details())

@@ -139,7 +139,7 @@ class Certificate(Guarantee):
         """
         delta, fresh = proper_delta(stored), cls.derived(stored)
         try:
-            fresh.check_lower_bounds(delta)
+            replace(fresh, subject=fresh.subject.with_lower_bounds()).check_lower_bounds(delta)
         except NotCertified as contradiction:
             return Checked((str(contradiction),), stored.get("epsilon"), delta)
         return Checked(

@@ -260,6 +260,10 @@ class Subject(ABC):
         """The same, with nothing derived yet, as anybody would account for it."""
         return copy(self)
 
+    def with_lower_bounds(self) -> Self:
+        """The same by every lower bound that is known: itself, where none is left out."""
+        return self
+
     @property
     def run(self) -> Run | None:
         """The run that is executed, where it is a single one."""
