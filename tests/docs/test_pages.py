@@ -95,6 +95,22 @@ def test_links_on_a_page_lead_somewhere(page):
             assert made or where.exists(), target
 
 
+def find_anchors(page):
+    """Return the anchors of a page's headings, as MkDocs makes them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
+    titles = [re.sub(r"[^\w\s-]", "", line) for line in re.findall(r"^#+ (.+)$", text, re.M)]
+    return {re.sub(r"[-\s]+", "-", title.strip().lower()) for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_anchors_on_a_page_exist(page):
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", page.read_text("utf-8")):
+        where = page.parent / target if target else page
+        if target.startswith("http") or where.suffix != ".md" or not where.exists():
+            continue
+        assert anchor in find_anchors(where), f"{target}#{anchor}"
+
+
 def test_commands_on_pages_exist():
     import typer
 
