@@ -13,6 +13,8 @@ from pathlib import Path
 
 BASE = "4d436a90"
 """The last commit before subjects are checked."""
+MERGED = ("4021f622aac4", "4959ef8cb1a1")
+"""Commits with one character too many that were merged before anything ran this check."""
 LONGEST = 72
 TYPES = ("feat", "fix", "docs", "test", "refactor", "perf", "style", "build", "ci", "chore")
 SUBJECT = re.compile(rf"(?:{'|'.join(TYPES)}|revert)(?:\([a-z0-9_./, -]+\))?!?: (\S.*)")
@@ -48,8 +50,10 @@ def read_subjects(folder: Path | None = None) -> list[str] | None:
     """Return the subjects since BASE, or ``None`` where the history does not hold BASE."""
     if run_git("merge-base", "--is-ancestor", BASE, "HEAD", folder=folder) is None:
         return None
-    found = run_git("log", "--no-merges", "--format=%s", f"{BASE}..HEAD", folder=folder)
-    return None if found is None else found.splitlines()
+    found = run_git("log", "--no-merges", "--format=%H %s", f"{BASE}..HEAD", folder=folder)
+    if found is None:
+        return None
+    return [line.split(" ", 1)[1] for line in found.splitlines() if not line.startswith(MERGED)]
 
 
 def main(arguments: list[str], folder: Path | None = None) -> int:
