@@ -36,8 +36,9 @@ METHODS_OF = (
 
 @functools.cache
 def public_values():
-    """Return every public function and class, by its full name; torch's where torch is there."""
-    packages = [name for name in PACKAGES if name != ".torch" or importlib.util.find_spec("torch")]
+    """Return every public function and class by its full name, of installed libraries only."""
+    libraries = all(map(importlib.util.find_spec, ("torch", "opacus")))
+    packages = [name for name in PACKAGES if name != ".torch" or libraries]
     modules = [importlib.import_module(f"lastiterate{name}") for name in packages]
     values = {f"{m.__name__}.{name}": getattr(m, name) for m in modules for name in m.__all__}
     return {name: value for name, value in values.items() if callable(value)}

@@ -138,11 +138,34 @@ AT_ONCE = 32
 
 @dataclass(frozen=True)
 class ImageModel:
-    """``logits(params, image)``, ``loss(params, image, label)`` of one record, and the public first
-    parameters.
+    """A network on images, for audits.
 
-    ``many``: what trains many such networks, where it is not the library's trainer; it is then what
-    is attacked.
+    Parameters
+    ----------
+    logits : callable
+        ``logits(params, image)`` of one image, written with JAX.
+    loss : callable
+        ``loss(params, image, label)`` of one record, written with JAX.
+    params : nested arrays
+        Public first parameters.
+    many : callable, optional
+        Trainer of many networks in place of the library's; it is then attacked.
+
+    See Also
+    --------
+    instantiate : Make neighbours for it.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import numpy as np
+    >>> from lastiterate.audit import ImageModel
+    >>> def logits(params, image):
+    ...     return params @ image.ravel()
+    >>> def loss(params, image, label):
+    ...     return -jax.nn.log_softmax(logits(params, image))[label]
+    >>> ImageModel(logits, loss, np.zeros((2, 4), np.float32)).params.shape
+    (2, 4)
     """
 
     logits: Logits
@@ -153,8 +176,40 @@ class ImageModel:
 
 @dataclass(frozen=True, eq=False)
 class ImageNeighbours:
-    """``with_record`` holds the crafted image where ``without_record`` holds the original; labels
-    (n,) are shared."""
+    """Two image sets, one of which holds a crafted image in place of the original.
+
+    Parameters
+    ----------
+    without_record : numpy.ndarray, shape (n, ...)
+        Images with the original.
+    with_record : numpy.ndarray, shape (n, ...)
+        Images with the crafted one.
+    labels : numpy.ndarray, shape (n,)
+        Labels of both sets.
+    record : int
+        Position of the image.
+    adversarial : int
+        Class that models predict for the crafted image if they never saw it.
+
+    Raises
+    ------
+    InputError
+        If the sets differ in more than the record.
+
+    See Also
+    --------
+    instantiate : Make them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from lastiterate.audit import ImageNeighbours
+    >>> original, crafted = np.zeros((2, 4, 4)), np.zeros((2, 4, 4))
+    >>> crafted[1] = 0.1
+    >>> pair = ImageNeighbours(original, crafted, np.array([0, 1]), record=1, adversarial=0)
+    >>> pair.original
+    1
+    """
 
     without_record: np.ndarray
     with_record: np.ndarray
@@ -224,12 +279,67 @@ def instantiate(
     batch_models: int = 30,
     seed: int = 0,
 ) -> ImageNeighbours:
-    """Train ``models`` on the images (n, ...), and move one of them until all say another class
-    (Heller, Fetaya 2023).
+    """Craft an image that models which never saw it misclassify, and make neighbours of it.
 
-    ``record``: which (default: the last whose label all models know; where blocks are read in
-    order, later steps hide it least). ``low``, ``high``: the range of pixels. The record keeps its
-    label.
+    Parameters
+    ----------
+    run : Run
+        Run under "replace-one".
+    model : ImageModel
+        Network.
+    images : numpy.ndarray, shape (n, ...)
+        Images.
+    labels : numpy.ndarray, shape (n,)
+        Labels.
+    low : float
+        Lowest value of a pixel.
+    high : float
+        Highest value of a pixel.
+    record : int, optional
+        Position of the image; by default the last one whose label all models know.
+    models : int, default 30
+        Number of models that must be fooled.
+    batch_models : int, default 30
+        Number of models trained at once.
+    seed : int, default 0
+        Seed of the models.
+
+    Returns
+    -------
+    ImageNeighbours
+        Images with and without the crafted one, which keeps its label.
+
+    Raises
+    ------
+    InputError
+        If a value is out of range, or the models do not all know a label.
+
+    See Also
+    --------
+    attack_network : Attack the run on them.
+
+    Notes
+    -----
+    Source: Heller and Fetaya 2023, section V.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import numpy as np
+    >>> import lastiterate as li
+    >>> from lastiterate.audit import ImageModel, instantiate
+    >>> def logits(params, image):
+    ...     return params @ image.ravel()
+    >>> def loss(params, image, label):
+    ...     return -jax.nn.log_softmax(logits(params, image))[label]
+    >>> model = ImageModel(logits, loss, np.zeros((2, 4), np.float32))
+    >>> labels = np.arange(12) % 2
+    >>> images = np.float32([[[0.5, 0.5], [0.0, 0.0]], [[1.0, 1.0], [1.0, 1.0]]])[labels]
+    >>> noise = li.GradientNoise(1e-3)
+    >>> run = li.Run(n=12, steps=20, step_size=0.5, noise=noise, adjacency="replace-one")
+    >>> pair = instantiate(run, model, images, labels, low=0.0, high=1.0, models=3)
+    >>> pair.original != pair.adversarial
+    True
     """
     check_replace_one(run)
     if models < 1:
@@ -265,7 +375,30 @@ def instantiate(
 
 
 def all_logits(model: ImageModel, trained: object, images: np.ndarray) -> np.ndarray:
-    """Logits (images, models, classes); leaves of ``trained`` have the models as their first axis."""
+    """Return the logits of many networks on images.
+
+    Parameters
+    ----------
+    model : ImageModel
+        Network.
+    trained : nested arrays
+        Parameters, with the networks along the first axis.
+    images : numpy.ndarray, shape (n, ...)
+        Images.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n, models, classes)
+        Logits.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from lastiterate.audit import ImageModel, all_logits
+    >>> model = ImageModel(lambda params, image: params @ image.ravel(), None, None)
+    >>> all_logits(model, np.zeros((3, 2, 4), np.float32), np.ones((5, 2, 2), np.float32)).shape
+    (5, 3, 2)
+    """
 
     def one(image: jax.Array) -> jax.Array:
         return jax.vmap(lambda params: quick(model.logits)(params, image))(trained)  # pyright: ignore
@@ -306,10 +439,29 @@ LEAST = 10
 
 @dataclass(frozen=True)
 class Effort:
-    """``trials`` models per data set that count, ``pilot`` further ones to fit the classifier on;
-    at least 10 each.
+    """The number of models of an attack on a network.
 
-    ``batch_models``: models trained at once, which bounds memory. ``seed``: of the models' keys.
+    Parameters
+    ----------
+    trials : int, default 100
+        Number of counted models per data set, at least 10.
+    pilot : int, default 50
+        Number of further models per data set that fit the classifier, at least 10.
+    batch_models : int, default 10
+        Number of models trained at once, which bounds memory.
+    seed : int, default 0
+        Seed of the models.
+
+    Raises
+    ------
+    InputError
+        If a value is out of range.
+
+    Examples
+    --------
+    >>> from lastiterate.audit import Effort
+    >>> Effort(trials=20).pilot
+    50
     """
 
     trials: int = 100
@@ -327,8 +479,7 @@ class Effort:
             raise InputError("batch_models", "must be a whole number >= 1", self.batch_models)
 
     def keys(self, data_set: int) -> Any:
-        """One key per model, the pilot's first; the data sets share none with one another or with
-        ``instantiate``."""
+        """Return one key per model of a data set (0 or 1), the pilot's first."""
         words = np.random.SeedSequence([self.seed, 1 + data_set]).generate_state(1)
         return seeded_keys(int(words[0]) & 0x7FFFFFFF, self.pilot + self.trials)
 
@@ -346,11 +497,72 @@ def attack_network(
     at_least: Evidence = Evidence.ENFORCED,
     progress: Progress | None = None,
 ) -> list[AuditReport]:
-    """One report per number of steps in ``checkpoints`` (default: after every pass), each of the
-    run of that length.
+    """Attack a network's run on crafted neighbours, after several numbers of steps.
 
-    **Guarantee:** all reports hold together except with probability ``failure``, which is split
-    evenly over them; each report states its share. ``results``: a file to resume from.
+    Parameters
+    ----------
+    run : Run
+        Run under "replace-one".
+    model : ImageModel
+        Network.
+    neighbours : ImageNeighbours
+        Images with and without the crafted one.
+    effort : Effort, optional
+        Number of models.
+    checkpoints : sequence of int, optional
+        Increasing numbers of steps; by default the end of every epoch.
+    failure : float, default 0.05
+        Probability that any statement of the reports is wrong, split evenly over them.
+    delta : float, default 1e-5
+        Delta at which epsilon is stated.
+    results : path, optional
+        File to resume from.
+    at_least : Evidence, default Evidence.ENFORCED
+        Weakest evidence of the facts that the certificates may rest on.
+    progress : callable, optional
+        Function that is called from time to time.
+
+    Returns
+    -------
+    list of AuditReport
+        One report per number of steps, each about the run of that length.
+
+    Raises
+    ------
+    InputError
+        If a value is out of range, or the models are too few for any statement.
+
+    See Also
+    --------
+    instantiate : Make the neighbours.
+
+    Notes
+    -----
+    **Guarantee:** all reports hold together except with probability ``failure``. Sources: Heller
+    and Fetaya 2023, section V; Nasr et al. 2021.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import numpy as np
+    >>> import lastiterate as li
+    >>> from lastiterate.audit import Effort, ImageModel, ImageNeighbours, attack_network
+    >>> def logits(params, image):
+    ...     return params @ image.ravel()
+    >>> def loss(params, image, label):
+    ...     return -jax.nn.log_softmax(logits(params, image))[label]
+    >>> model = ImageModel(logits, loss, np.zeros((2, 4), np.float32))
+    >>> labels = np.arange(12) % 2
+    >>> images = np.float32([[[0.5, 0.5], [0.0, 0.0]], [[1.0, 1.0], [1.0, 1.0]]])[labels]
+    >>> crafted = images.copy()
+    >>> crafted[11] = images[0]
+    >>> pair = ImageNeighbours(images, crafted, labels, record=11, adversarial=0)
+    >>> noise = li.GradientNoise(1e-3)
+    >>> run = li.Run(n=12, steps=20, step_size=0.5, noise=noise, adjacency="replace-one")
+    >>> effort = Effort(trials=10, pilot=10)
+    >>> report, = attack_network(run, model, pair, effort=effort, checkpoints=[20], failure=0.4)
+    >>> report.upper, report.refuted
+    (inf, False)
     """
     check_replace_one(run)
     effort = Effort() if effort is None else effort

@@ -28,8 +28,24 @@ Where the data sets differ by a zeroed record it is called with ``absent=(record
 
 @dataclass(frozen=True, eq=False)
 class DataSet:
-    """Features (n, d) and target (n,), in public order; the record ``absent`` (if any) is in no
-    sum."""
+    """A data set in public order, with at most one zeroed record.
+
+    Parameters
+    ----------
+    features : numpy.ndarray, shape (n, d)
+        Rows.
+    target : numpy.ndarray, shape (n,)
+        Class indices or numbers.
+    absent : int, optional
+        Position of a record that no sum holds.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from lastiterate.audit import DataSet
+    >>> DataSet(np.ones((2, 3)), np.zeros(2), absent=0).absent
+    0
+    """
 
     features: np.ndarray
     target: np.ndarray
@@ -38,13 +54,41 @@ class DataSet:
 
 @dataclass(frozen=True, eq=False)
 class Neighbours:
-    """Neighbouring data sets: ``without_record`` lacks the record that ``with_record`` holds, or
-    holds another instead.
+    """Two neighbouring data sets, which differ in one record.
 
-    ``direction``: (k, d + 1), in which the record's gradient moves the parameters, where it is
-    known. ``gaussian``: given their batches, both released laws are exactly Gaussian with one
-    covariance, a multiple of I, if the trainer is right; only the directions of constant gradients
-    are moved.
+    Parameters
+    ----------
+    with_record : DataSet
+        Data set with the record.
+    without_record : DataSet
+        Data set that lacks the record, or holds another one in its position.
+    record : int
+        Position of the record.
+    about : str
+        Description in words.
+    direction : numpy.ndarray, shape (k, d + 1), optional
+        Direction in which the record's gradient moves the parameters, where it is known.
+    gaussian : bool, default False
+        Whether both released distributions are Gaussian with one covariance given their batches, a
+        multiple of I, if the trainer is correct.
+
+    Raises
+    ------
+    InputError
+        If the data sets differ in more than the record.
+
+    See Also
+    --------
+    worst_case : Neighbours for the strongest attack on a run.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from lastiterate.audit import DataSet, Neighbours
+    >>> present = DataSet(np.ones((2, 1)), np.zeros(2))
+    >>> absent = DataSet(np.array([[1.0], [0.0]]), np.zeros(2), absent=1)
+    >>> Neighbours(present, absent, 1, "the last record").record
+    1
     """
 
     with_record: DataSet
@@ -154,10 +198,33 @@ LEAN = math.pi / 6
 
 
 def worst_case(run: Run, features: int | None = None) -> Neighbours:
-    """The neighbours that the strongest attack on ``run`` uses: made-up data, no private record.
+    """Make the neighbours that the strongest attack on a run uses.
 
-    ``features``: columns (default: as few as show the worst case, or what the domain's dimension
-    says). Errors: ``InputError`` for a loss that the linear trainer cannot execute.
+    Parameters
+    ----------
+    run : Run
+        Run of a linear model.
+    features : int, optional
+        Number of columns; by default as few as show the worst case, or as the domain states.
+
+    Returns
+    -------
+    Neighbours
+        Synthetic data sets, without any private record.
+
+    Raises
+    ------
+    InputError
+        If the linear trainer cannot execute the loss.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> from lastiterate.audit import worst_case
+    >>> run = li.Run(n=20, steps=5, step_size=0.5, noise=li.NoiseMultiplier(2), loss=li.Logistic())
+    >>> pair = worst_case(run)
+    >>> pair.with_record.features.shape
+    (20, 1)
     """
     loss = linear_loss(run)
     width = columns(run, features)

@@ -59,13 +59,50 @@ def fit_networks(
     batch_models: int = 30,
     many: Many | None = None,
 ) -> Any:
-    """One network per key, for audits and experiments: parameters structured like ``params``,
-    arrays (models, ...).
+    """Train one network per key, for audits and experiments.
 
-    ``loss``, ``params``, ``data``: as ``lastiterate.engine.fit_network`` takes them.
-    ``checkpoints``: increasing numbers of steps after which every network is looked at, (models,
-    checkpoints, ...); the last iterate without them. ``batch_models``: how many train together in
-    one program. ``many``: what trains them in the library's place.
+    Parameters
+    ----------
+    run : Run
+        Description of the training.
+    loss : callable
+        ``loss(params, *record)`` of one record, written with JAX.
+    params : nested arrays
+        First parameters.
+    data : tuple of array_like
+        Records along the first axis.
+    keys : numpy.ndarray, shape (models, ...)
+        One key per network, such as those of ``lastiterate.engine.seeded_keys``.
+    checkpoints : sequence of int, optional
+        Increasing numbers of steps after which every network is kept.
+    batch_models : int, default 30
+        Number of networks that train together in one program.
+    many : callable, optional
+        Trainer in place of the library's.
+
+    Returns
+    -------
+    nested arrays
+        Parameters structured like ``params``: arrays (models, ...), or (models, checkpoints, ...).
+
+    Notes
+    -----
+    The first k steps of a run are the run of k steps with the same key. No certificate covers the
+    result.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import numpy as np
+    >>> import lastiterate as li
+    >>> from lastiterate.audit import fit_networks
+    >>> from lastiterate.engine import seeded_keys
+    >>> def loss(params, x, y):
+    ...     return -jax.nn.log_softmax(params @ x)[y]
+    >>> run = li.Run(n=12, steps=20, step_size=0.5, noise=li.GradientNoise(0.1))
+    >>> data = np.ones((12, 4), np.float32), np.arange(12) % 2
+    >>> fit_networks(run, loss, np.zeros((2, 4), np.float32), data, seeded_keys(0, 3)).shape
+    (3, 2, 4)
     """
     form, parts = Form.of(params), list[np.ndarray]()
     with jax.enable_x64(True):
@@ -83,12 +120,40 @@ def fit_networks(
 def weights_after(
     run: Run, features: np.ndarray, target: np.ndarray, keys: np.ndarray, checkpoints: Sequence[int]
 ) -> np.ndarray:
-    """Linear models after several numbers of steps, one per key, in one program: (models,
-    checkpoints, k, d + 1).
+    """Train one linear model per key, and keep it after several numbers of steps.
 
-    As ``Trainer(run).fit_many`` trains them; a shorter run's last iterate with the same key is the
-    longer one's. For audits and experiments. Errors: ``InputError`` for a method whose shorter runs
-    are other ones, such as an average.
+    Parameters
+    ----------
+    run : Run
+        Description of the training.
+    features : numpy.ndarray, shape (n, d)
+        Rows.
+    target : numpy.ndarray, shape (n,)
+        Class indices or numbers.
+    keys : numpy.ndarray, shape (models, ...)
+        One key per model, such as those of ``lastiterate.engine.seeded_keys``.
+    checkpoints : sequence of int
+        Increasing numbers of steps.
+
+    Returns
+    -------
+    numpy.ndarray, shape (models, checkpoints, k, d + 1)
+        Weights.
+
+    Raises
+    ------
+    InputError
+        If the method is not plain descent, whose shorter runs are prefixes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import lastiterate as li
+    >>> from lastiterate.audit import weights_after
+    >>> from lastiterate.engine import seeded_keys
+    >>> run = li.Run(n=20, steps=5, step_size=0.5, noise=li.NoiseMultiplier(2), loss=li.Logistic())
+    >>> weights_after(run, np.ones((20, 2)), np.arange(20) % 2, seeded_keys(0, 3), [2, 5]).shape
+    (3, 2, 1, 3)
     """
     if not isinstance(run.method, Descent):
         raise InputError(

@@ -202,13 +202,59 @@ NOT_GAUSSIAN = (
 
 @dataclass(frozen=True)
 class OneRunReport:
-    """A lower bound on epsilon from one training run, beside the certificate's upper bound.
+    """A lower bound on epsilon from one training, next to the certificate's upper bound.
 
-    **Guarantee:** with probability at least 1 - ``failure``, ``lower`` does not exceed the audited
-    trainer's true epsilon at ``delta``, ``curve_refuted`` is set only if the certificate is wrong,
-    and ``lower_gaussian`` holds if the canaries' scores are Gaussian with one spread, as a right
-    trainer's are on these records; it is ``None`` where they need not be. The random inclusions are
-    the attack's own; how many guesses are made was fixed before the training.
+    Parameters
+    ----------
+    canaries : int
+        Number of records that were included at random.
+    guesses : int
+        Number of guesses; the attack abstained from the other records.
+    correct : int
+        Number of correct guesses.
+    failure : float
+        Probability that any statement of the report is wrong.
+    delta : float
+        Delta at which epsilon is stated.
+    lower : float
+        Lower bound on epsilon, for any trainer.
+    ceiling : float
+        Largest lower bound that the attack could state.
+    upper : float
+        Epsilon of the certificate.
+    theorem : str or None
+        Name of the theorem that certifies it.
+    adjacency : str
+        Adjacency of the run.
+    seed : int
+        Seed of inclusions and noise.
+    caveats : tuple of str, default ()
+        Notes on the audited run.
+    lower_gaussian : float, optional
+        Lower bound on epsilon if the scores are Gaussian with one spread; ``None`` where they need
+        not be.
+    curve_refuted : bool, default False
+        Whether this many correct guesses contradict the certified deltas, taken together.
+
+    See Also
+    --------
+    audit_one_run : Make a report.
+
+    Notes
+    -----
+    **Guarantee:** with probability at least 1 - ``failure``, ``lower`` does not exceed the true
+    epsilon of the audited trainer at ``delta``, and ``curve_refuted`` is set only if the
+    certificate is wrong. The number of guesses was fixed before the training.
+
+    Examples
+    --------
+    >>> from lastiterate.audit import OneRunReport
+    >>> report = OneRunReport(
+    ...     canaries=100, guesses=20, correct=12, failure=0.05, delta=1e-5, lower=0.0, ceiling=1.0,
+    ...     upper=2.0, theorem=None, adjacency="zero-out", seed=0,
+    ... )
+    >>> report.refuted
+    False
     """
 
     canaries: int
@@ -302,15 +348,55 @@ def audit_one_run(
     train: Train | None = None,
     at_least: Evidence = Evidence.ENFORCED,
 ) -> OneRunReport:
-    """Audit the trainer of ``run`` by training one model on made-up data.
+    """Attack the trainer of a run by one model on synthetic data.
 
-    ``canaries``: records that are included at random (default: up to 4,000; the last ones in public
-    order, which later steps hide least); the other records are zeroed. ``guesses``: how many are
-    guessed (default: the best number if the certificate were exact). ``train``: as for ``audit``,
-    with ``absent=``. Errors: ``InputError`` under replace-one, or where even perfect guesses would
-    show nothing.
+    Parameters
+    ----------
+    run : Run
+        Run of a linear model.
+    canaries : int, optional
+        Number of records that are included at random, the last ones in public order; by default up
+        to 4,000. The other records are zeroed.
+    guesses : int, optional
+        Number of guesses; by default the best number if the certificate were exact.
+    failure : float, default 0.05
+        Probability that any statement of the report is wrong.
+    delta : float, default 1e-5
+        Delta at which epsilon is stated.
+    seed : int, optional
+        Seed of inclusions and noise.
+    train : callable, optional
+        Trainer to audit, as for `audit`, with an argument ``absent``.
+    at_least : Evidence, default Evidence.ENFORCED
+        Weakest evidence of the facts that the certificate may rest on.
 
-    **Guarantee:** that of ``OneRunReport``. Source: Steinke, Nasr, Jagielski 2023.
+    Returns
+    -------
+    OneRunReport
+        Lower bound next to the certificate's upper bound.
+
+    Raises
+    ------
+    InputError
+        If the run is accounted under "replace-one", or even perfect guesses would show nothing.
+
+    See Also
+    --------
+    audit : Audit by many models.
+
+    Notes
+    -----
+    **Guarantee:** that of `OneRunReport`. Source: Steinke, Nasr and Jagielski 2023.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> run = li.Run(
+    ...     n=200, steps=20, step_size=0.5, batching=li.Cyclic(10),
+    ...     noise=li.NoiseMultiplier(2.0), loss=li.Logistic(),
+    ... )
+    >>> li.audit.audit_one_run(run, canaries=100, seed=0).refuted
+    False
     """
     check_failure(failure)
     attacked = auditable(run, steps_only=True)

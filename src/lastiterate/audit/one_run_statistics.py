@@ -95,11 +95,43 @@ def _upper_tail(correct: int, guesses: int, q: float) -> float:
 def one_run_epsilon(
     correct: int, guesses: int, records: int, delta: float, failure: float
 ) -> float:
-    """Lower bound on epsilon at ``delta`` from ``correct`` of ``guesses`` about ``records``
-    records, in one run.
+    """Bound epsilon from below by the correct guesses about records of one run.
 
-    The p-value grows with epsilon where it matters; any epsilon that it excludes on the way up is a
-    lower bound, so the search stops at the first one that is not excluded.
+    Parameters
+    ----------
+    correct : int
+        Number of correct guesses.
+    guesses : int
+        Number of guesses, at least 1.
+    records : int
+        Number of records that were included at random.
+    delta : float
+        Delta at which epsilon is stated, within [0, 1).
+    failure : float
+        Probability that the bound is wrong.
+
+    Returns
+    -------
+    float
+        Lower bound on epsilon, rounded down.
+
+    Raises
+    ------
+    InputError
+        If a number is out of range.
+
+    Notes
+    -----
+    Any epsilon that the p-value excludes on the way up is a lower bound, so the search stops at the
+    first one that is not excluded. Source: Steinke, Nasr and Jagielski 2023.
+
+    Examples
+    --------
+    >>> from lastiterate.audit import one_run_epsilon
+    >>> one_run_epsilon(50, 100, 1000, 1e-5, 0.05)
+    0.0
+    >>> one_run_epsilon(100, 100, 1000, 1e-5, 0.05) > 2
+    True
     """
     _check(correct, guesses, records, delta)
     check_failure(failure)

@@ -189,18 +189,78 @@ def _saw(one: Seen) -> str:
 
 @dataclass(frozen=True)
 class AuditReport:
-    """A lower bound on epsilon beside the certificate's upper bound.
+    """A lower bound on epsilon from many models, next to the certificate's upper bound.
 
-    ``attack``, ``neighbours``, ``rates`` and ``scores`` are the favourite's, chosen before the
-    models were counted; ``seen`` has them all, the favourite first. ``violations``: what a right
-    trainer does with certainty, and this one did not.
+    Parameters
+    ----------
+    attack : str
+        Name of the favourite attack, chosen before models were counted.
+    neighbours : str
+        The two data sets of the favourite, in words.
+    adjacency : str
+        Relation of the two data sets.
+    trials : int
+        Number of counted models per data set.
+    pilot : int
+        Number of further models per data set that chose direction and thresholds.
+    failure : float
+        Probability that any statement of the report is wrong.
+    delta : float
+        Delta at which epsilon is stated.
+    lower : float
+        Lower bound on epsilon, for any trainer.
+    lower_gaussian : float or None
+        Lower bound on epsilon under the condition of ``taken``; ``None`` where it need not hold or
+        the scores do not look so.
+    mu_lower : float
+        The pair is not mu-GDP for any smaller mu.
+    ceiling : float
+        Largest lower bound that the attack could state.
+    upper : float
+        Epsilon of the certificate.
+    theorem : str or None
+        Name of the theorem that certifies it.
+    refuted_at : float or None
+        An epsilon at which the certified delta is exceeded.
+    rates : tuple of Rate
+        Error rates of the favourite.
+    seed : int or None
+        Seed of the models.
+    caveats : tuple of str, default ()
+        Notes on the audited run.
+    seen : tuple of Seen, default ()
+        All attacks, the favourite first.
+    violations : tuple of str, default ()
+        Certain properties of a correct trainer that this one does not have.
+    taken : str, default ""
+        Condition of ``lower_gaussian``, in words.
+    not_executed : tuple of str, default ()
+        Parts of the description, and of the public calls, that the audit does not execute.
+    pairs : int, default 1
+        Number of pairs of data sets that were tried on pilot models.
+    scores : tuple of numpy.ndarray, optional
+        Scores of the favourite with and without the record.
 
-    **Guarantee:** with probability at least 1 - ``failure``, ``lower`` does not exceed the audited
-    trainer's true epsilon at ``delta``, and ``refuted_at`` is set only if the certificate is wrong:
-    every attack has its share of ``failure``. ``lower_gaussian`` shares that budget; it holds if,
-    given the batches, both released laws are Gaussian with one covariance, and batches are drawn as
-    described, as a correct trainer's are on these data sets (``taken`` says it in words); it is
-    ``None`` where they need not be, or the scores do not look so.
+    See Also
+    --------
+    audit : Make a report.
+
+    Notes
+    -----
+    **Guarantee:** with probability at least 1 - ``failure``, ``lower`` does not exceed the true
+    epsilon of the audited trainer at ``delta``, and ``refuted_at`` is set only if the certificate
+    is wrong. Every attack has its share of ``failure``.
+
+    Examples
+    --------
+    >>> from lastiterate.audit import AuditReport
+    >>> report = AuditReport(
+    ...     attack="projection", neighbours="a record", adjacency="zero-out", trials=100, pilot=20,
+    ...     failure=0.05, delta=1e-5, lower=0.3, lower_gaussian=None, mu_lower=0.1, ceiling=4.0,
+    ...     upper=1.0, theorem="composition-gdp", refuted_at=None, rates=(), seed=0,
+    ... )
+    >>> report.refuted
+    False
     """
 
     attack: str

@@ -145,25 +145,71 @@ def audit(
     at_least: Evidence = Evidence.ENFORCED,
     progress: Progress | None = None,
 ) -> AuditReport:
-    """Attack the trainer of ``run``: a lower bound on epsilon at ``delta`` beside the certificate's
-    upper bound.
+    """Attack the trainer of a run, and bound its epsilon from below.
 
-    ``run``: a Run, an ``ExactRun`` with its exact noise, or one of the library's estimators, which
-    is attacked as a whole on ``n`` made-up records.
+    Parameters
+    ----------
+    run : Run, ExactRun or estimator
+        Run, run with exact noise, or one of the library's estimators, which is attacked as a whole
+        on ``n`` synthetic records.
+    attack : str, optional
+        Name of one of ``ATTACKS``, or "replay"; by default a portfolio on the two most decisive of
+        many pairs, and a check of whether the public calls execute what is audited.
+    trials : int, optional
+        Number of counted models per data set; by default as many as fit in a minute.
+    failure : float, default 0.05
+        Probability that any statement of the report is wrong.
+    delta : float, default 1e-5
+        Delta at which epsilon is stated.
+    batch_models : int, optional
+        Number of models trained at once.
+    results : path, optional
+        File to resume from, with the trials, batches and seed that it was begun with.
+    seed : int, optional
+        Seed of the models.
+    neighbours : Neighbours, optional
+        Pair to attack; by default synthetic ones.
+    n : int, optional
+        Number of synthetic records, for an estimator.
+    features : int, optional
+        Number of columns of the synthetic records.
+    train : callable, optional
+        Trainer to audit: ``train(features, target, keys)`` returns released parameters, one model
+        per key. By default it is the library's.
+    at_least : Evidence, default Evidence.ENFORCED
+        Weakest evidence of the facts that the certificate may rest on.
+    progress : callable, optional
+        ``progress(done, total, models_per_minute, seconds_left)``, called first with the estimate
+        and then from time to time.
 
-    ``attack``: one of ``ATTACKS``, or replay, on the tight pair; by default a portfolio on the two
-    most decisive of many pairs, and a look at whether ``fit`` does what is audited. ``trials``:
-    models per data set that count; by default as many as a minute holds, which is measured first.
-    ``failure``: probability that any statement of the report is wrong. ``neighbours``: the one pair
-    to attack (default: made-up ones, with ``features`` columns). ``train``: what is audited,
-    (features, target, keys) -> released parameters (default: ``Trainer(run).fit_many``).
-    ``results``: a file to resume from, with the trials, batches and seed that it was begun with.
-    Errors: ``InputError`` for numbers too small for any statement, neighbours of another adjacency,
-    or a trainer that is not a pure function of data and key. ``progress(done, total,
-    models_per_minute, seconds_left)`` is called first with the estimate, and then now and then;
-    ``Interrupted`` has the report of what was counted by then.
+    Returns
+    -------
+    AuditReport
+        Lower bound next to the certificate's upper bound.
 
-    **Guarantee:** that of ``AuditReport``; nothing is chosen on the models that are counted.
+    Raises
+    ------
+    InputError
+        If numbers are too small for any statement, neighbours have another adjacency, or the
+        trainer is not a pure function of data and key.
+    Interrupted
+        If the audit is interrupted; it has the report of the models counted so far.
+
+    See Also
+    --------
+    audit_one_run : Audit by one model.
+
+    Notes
+    -----
+    **Guarantee:** that of `AuditReport`. Nothing is chosen on the models that are counted.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> run = li.Run(n=20, steps=5, step_size=0.5, noise=li.NoiseMultiplier(2), loss=li.Logistic())
+    >>> report = li.audit.audit(run, attack="projection", trials=200, seed=0)
+    >>> report.refuted, 0 < report.lower < report.upper
+    (False, True)
     """
     exact = type(run) is ExactRun
     whole = (

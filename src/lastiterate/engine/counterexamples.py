@@ -71,18 +71,55 @@ def falsify(
     climbs: int = 100,
     seed: int = 0,
 ) -> Search:
-    """Search for two points that violate the ``lipschitz``, ``smooth``, ``strong`` or
-    ``weak_convexity`` of ``claims``.
+    """Search for points that violate stated constants of a loss.
 
-    ``loss(params, *record)`` as for training; ``params``: where the search is centred, ``radius``:
-    its extent (distance over the square root of the number of parameters). ``data``: *public or
-    synthetic* records: a constant that was checked on private ones would say something about them.
-    Returns a ``Search``: ``facts`` with what survived, as ``TESTED`` (a refuted constant is
-    dropped), ``witnesses`` with a record and two points for what did not, ``tried``.
+    Parameters
+    ----------
+    loss : callable
+        ``loss(params, *record)`` of one record, written with JAX.
+    params : nested arrays
+        Centre of the search.
+    data : tuple of array_like
+        Public or synthetic records along the first axis. A constant that was checked on private
+        ones would reveal something about them.
+    claims : LossFacts
+        Constants to check: ``lipschitz``, ``smooth``, ``strong`` or ``weak_convexity``.
+    radius : float, default 1.0
+        Extent of the search: distance over the square root of the number of parameters.
+    pairs : int, default 512
+        Number of random pairs of points.
+    climbs : int, default 100
+        Number of steps that every pair climbs.
+    seed : int, default 0
+        Seed of the search.
 
-    **Guarantee:** a witness is a proof (to rounding); no witness is none, and is called ``TESTED``,
-    not more, however well the constant was known of another loss; what is not searched for stays
-    the caller's word.
+    Returns
+    -------
+    Search
+        ``facts``, the constants that survived, as ``TESTED``; ``witnesses``, a record and two
+        points for every other one; ``tried``, the extent in words.
+
+    Raises
+    ------
+    InputError
+        If no such constant is stated, or a value is out of range.
+
+    Notes
+    -----
+    **Guarantee:** a witness is a disproof, up to rounding. No witness is no proof, and is called
+    ``TESTED``. Constants that are not searched for stay the caller's word.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import lastiterate as li
+    >>> def loss(theta, x, y):
+    ...     return (theta @ x - y) ** 2 / 2
+    >>> data = np.ones((4, 2)), np.zeros(4)
+    >>> claims = li.LossFacts(smooth=1.0)
+    >>> found = li.audit.falsify(loss, np.zeros(2), data, claims, pairs=8, climbs=4)
+    >>> [witness.claim for witness in found.witnesses]
+    ['smooth']
     """
     if not 0 < radius < math.inf or pairs < 1 or climbs < 0:
         raise InputError(

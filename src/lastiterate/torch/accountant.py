@@ -138,20 +138,29 @@ History = list[tuple[float, float, int]]
 
 
 class OpacusAccountant(IAccountant):
-    """Counts what an Opacus optimizer executes; epsilon for add-remove (Poisson) or zero-out
-    neighbours.
+    """An accountant for Opacus that looks at the batches the data loader really draws.
 
-    Opacus hands over a noise multiplier and 1 / len(data_loader), whatever the loader draws:
-    ``watch(data_loader)`` looks at the loader itself, and counts its passes from then on. Of
-    Poisson batches the steps are composed by their privacy loss distributions. A loader that
-    shuffles, or reads in order, uses every record once in a pass: nothing is amplified by sampling,
-    and every pass that is begun is charged in full, however few of its batches are read. Before
+    Opacus hands over a noise multiplier and 1 / len(data_loader), whatever the loader draws. After
+    ``watch(data_loader)`` Poisson batches are composed by their privacy loss distributions. A
+    loader that shuffles, or reads in order, is charged in full for every epoch that begins. Before
     ``watch`` Poisson batches are assumed, and a warning says so.
+    ``PrivacyEngine(accountant="lastiterate")`` uses it.
 
-    **Guarantee:** an upper bound for all iterates, if executed as described: batches as the loader
-    that was watched draws them, each in one step, which is taken before the next pass begins;
-    before ``watch`` whole passes; clipped gradients, Gaussian noise. The multiplier is lowered by
-    the allowance for sums in single precision (``FLOAT_SLACK``).
+    Notes
+    -----
+    **Guarantee:** an upper bound for all iterates, under "add-remove" (Poisson batches) or
+    "zero-out" (others), if the training is executed as described: batches as the watched loader
+    draws them, one step for each, clipped gradients and Gaussian noise. The multiplier is lowered
+    by an allowance for sums in single precision.
+
+    Examples
+    --------
+    >>> from lastiterate.torch import OpacusAccountant
+    >>> accountant = OpacusAccountant()
+    >>> for _ in range(3):
+    ...     accountant.step(noise_multiplier=2.0, sample_rate=0.1)
+    >>> len(accountant), 0.1 < accountant.claimed(1e-5) < 1.0
+    (3, True)
     """
 
     def __init__(self) -> None:
@@ -163,8 +172,7 @@ class OpacusAccountant(IAccountant):
         ] = []  #: steps that were counted when passes began; twice where two were open at once
 
     def watch(self, data_loader: object) -> OpacusAccountant:
-        """Account for what ``data_loader``, the one that ``make_private`` returned, draws; best
-        before the first step."""
+        """Account for the batches that ``data_loader``, from ``make_private``, really draws."""
         self._drawn = drawn_by(data_loader)
         if self._drawn.shuffled:
             count_passes(data_loader, self._began)
@@ -175,7 +183,7 @@ class OpacusAccountant(IAccountant):
             self.passes.append(len(self))
 
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
-        """One step of the optimizer."""
+        """Count one step of the optimiser."""
         if self.history and self.history[-1][:2] == (noise_multiplier, sample_rate):
             noise_multiplier, sample_rate, steps = self.history.pop()
             self.history.append((noise_multiplier, sample_rate, steps + 1))
@@ -183,8 +191,7 @@ class OpacusAccountant(IAccountant):
             self.history.append((noise_multiplier, sample_rate, 1))
 
     def get_epsilon(self, delta: float, **options: object) -> float:
-        """Epsilon at ``delta`` of all steps so far; a warning where it rests on an assumption, or
-        exceeds a claim."""
+        """Return epsilon at ``delta`` of all steps so far, with a warning where it is assumed."""
         if self._drawn is None:
             warnings.warn(
                 "Poisson batches are assumed: accountant.watch(data_loader) looks at what is drawn",
@@ -205,11 +212,11 @@ class OpacusAccountant(IAccountant):
         return epsilon
 
     def claimed(self, delta: float) -> float:
-        """Epsilon that the same history would have with Poisson batches: the common practice."""
+        """Return the epsilon that the same history would have with Poisson batches."""
         return poisson_curve(self.history).epsilon(delta)
 
     def curve(self) -> Curve:
-        """The guarantee of all steps so far."""
+        """Return the privacy curve of all steps so far."""
         if self._drawn is None:
             return poisson_curve(self.history)
         drawn, rates = self._drawn, {rate for _, rate, _ in self.history}
@@ -230,13 +237,13 @@ class OpacusAccountant(IAccountant):
         )
 
     def state_dict(self, destination: Any = None) -> Any:
-        """As Opacus has it, with the passes that were counted."""
+        """Return the state as Opacus does, with the counted epochs."""
         state = super().state_dict(destination)
         state["passes"] = list(self.passes)
         return state
 
     def load_state_dict(self, state_dict: Any) -> None:
-        """Go on from what ``state_dict`` gave."""
+        """Resume from a state of ``state_dict``."""
         super().load_state_dict(state_dict)
         self.passes = list(state_dict.get("passes", ()))
 
@@ -245,7 +252,7 @@ class OpacusAccountant(IAccountant):
 
     @classmethod
     def mechanism(cls) -> str:
-        """Its name in the registry."""
+        """Return the name in Opacus' registry."""
         return MECHANISM
 
 
@@ -313,16 +320,45 @@ def describe(
     n: int | None = None,
     steps: int | None = None,
 ) -> Run:
-    """The run that ``configuration`` stands for.
+    """Describe the configuration of another library as a run.
 
-    An Opacus ``PrivacyEngine``: with the ``optimizer`` and the ``data_loader`` that
-    ``make_private`` returned; ``steps``: by default those that its accountant has counted. A
-    dp-accounting event, or a plan of jax-privacy that holds one (``dp_event``): Gaussian steps on
-    Poisson batches, on batches of a fixed size or on all records, clipped to 1; of ``n`` records. A
-    ``DPKerasConfig`` of jax-privacy. Errors: ``InputError`` for anything else.
+    Parameters
+    ----------
+    configuration : PrivacyEngine, DpEvent or DPKerasConfig
+        Opacus' engine; an event of dp-accounting (Gaussian steps on Poisson, fixed-size or full
+        batches), or a plan of jax-privacy that holds one; or jax-privacy's Keras configuration.
+    optimizer : object, optional
+        Optimiser that ``make_private`` returned, for Opacus.
+    data_loader : object, optional
+        Data loader that ``make_private`` returned, for Opacus.
+    n : int, optional
+        Number of records, for an event.
+    steps : int, optional
+        Number of steps; by default those that the engine's accountant has counted.
 
-    All iterates count as released unless the optimizer is plain SGD, so that the answer holds for
-    any optimizer that goes on from the noisy gradients.
+    Returns
+    -------
+    Run
+        Run for `lastiterate.account`. All iterates count as released unless the optimiser is plain
+        SGD.
+
+    Raises
+    ------
+    InputError
+        If the configuration is of another class, or has a part that a run cannot express.
+
+    Notes
+    -----
+    **Guarantee:** the account holds if the training is executed as the configuration describes.
+
+    Examples
+    --------
+    >>> import dp_accounting
+    >>> from lastiterate.torch import describe
+    >>> step = dp_accounting.PoissonSampledDpEvent(0.01, dp_accounting.GaussianDpEvent(1.0))
+    >>> run = describe(dp_accounting.SelfComposedDpEvent(step, 100), n=1000)
+    >>> run.batching, run.noise, run.steps
+    (Poisson(rate=0.01), NoiseMultiplier(z=1.0), 100)
     """
     package = type(configuration).__module__.split(".")[0]
     if package == "opacus":

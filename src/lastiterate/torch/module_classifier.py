@@ -34,29 +34,75 @@ from lastiterate.torch.released import FittedModule, predicted
 
 
 class DPNetClassifier(ClassifierMixin, OwnSeed, BaseEstimator):
-    """A network as a private classifier.
+    """A private classifier that trains a torch module, with scikit-learn's interface.
 
     Parameters
     ----------
-    module : a ``torch.nn.Module`` (or ``Grouped``) with one output for each class, chosen without looking at the data,
-        or a function of (shape of a record, number of classes) that makes one. It is copied, never changed.
-    epsilon, delta : the budget; ``delta="auto"`` is a power of ten at most 1/(10 n). Natural logarithms.
-    run : what is executed, a Run, with the least noise that the budget allows; by default ``passes`` passes over the
-        data, clipped gradients, every record in one secret batch of about ``batch_size`` records, drawn anew in every
-        pass (``RandomAllocation``). None of these numbers is tuned on the data.
-    clip, batch_size, passes, step_size : numbers of that run.
-    classes : the public labels; ``None`` takes them from ``y``, with a warning and a caveat.
-    microbatch : records whose gradients are in memory at once.
-    random_state : a seed, only for tests; it becomes a caveat on the certificate.
-    ledger, dataset : a ledger file that every fit is charged to, and the data set's name in it.
+    module : torch.nn.Module, Grouped or callable
+        Module with one output for each class, chosen without the data and copied; or a function of
+        the shape of a record and the number of classes that makes one.
+    epsilon : float, default 1.0
+        Budget of a fit, in natural logarithms.
+    delta : float or "auto", default "auto"
+        Budget of a fit; "auto" is a power of ten of at most 1/(10 n).
+    run : Run, optional
+        Run to execute, with the least noise that the budget allows. By default it has ``passes``
+        epochs with clipped gradients, and `RandomAllocation` batches of about ``batch_size``.
+    clip : float, default 1.0
+        Clipping norm of one record's gradient, for the default run.
+    batch_size : int, default 256
+        Expected number of records in a batch, for the default run.
+    passes : int, default 20
+        Number of epochs, for the default run.
+    step_size : float, default 0.5
+        Step size, for the default run.
+    classes : sequence, optional
+        Public labels. ``None`` takes them from ``y``, with a warning and a caveat.
+    microbatch : int, optional
+        Number of records whose gradients are in memory at once.
+    random_state : int or RandomState, optional
+        Seed for tests only; it becomes a caveat.
+    ledger : Ledger or path, optional
+        Ledger that every fit is charged to before it begins.
+    dataset : str, optional
+        Name of the data set in the ledger.
 
     Attributes
     ----------
-    fitted_ : the released model; ``fitted_.save(folder)`` writes it, ``fitted_.state_dict()`` goes into a module.
-    module_ : the trained module. ``certificate_``, ``run_``, ``delta_``, ``classes_``.
+    fitted_ : FittedModule
+        Released model; ``fitted_.save(folder)`` writes it.
+    module_ : torch.nn.Module
+        Trained module.
+    certificate_ : Certificate
+        Certificate; ``certificate_.epsilon(delta_)`` is at most ``epsilon``.
+    run_ : Run
+        Accounted and executed run.
+    delta_ : float
+        Delta of the budget.
+    classes_ : numpy.ndarray, shape (k,)
+        Labels, ascending.
 
-    **Guarantee:** every fit spends its budget anew: repeated fits, grid searches and
-    cross-validation on one data set compose; a ``RepeatedFitWarning`` says so, once per process.
+    See Also
+    --------
+    lastiterate.train : Train any loss and data.
+
+    Notes
+    -----
+    **Guarantee:** the certificate covers one fit. Every fit spends its budget again: repeated fits,
+    grid searches and cross-validation on one data set compose, and a ``RepeatedFitWarning`` says so
+    once per process.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import torch
+    >>> from lastiterate.torch import DPNetClassifier
+    >>> X = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
+    >>> y = (X[:, 0] > 0).astype(int)
+    >>> net = DPNetClassifier(torch.nn.Linear(3, 2), batch_size=20, passes=2, classes=[0, 1])
+    >>> net = net.fit(X, y)
+    >>> net.predict(X).shape, net.certificate_.epsilon(net.delta_) <= 1.0
+    ((60,), True)
     """
 
     def __init__(

@@ -381,10 +381,27 @@ def fit_in_pieces(
 
 
 class PerUnit(torch.nn.Module):
-    """``module`` on units: what it takes and answers has an axis of rows behind that of records.
+    """A module on protected units, each with several rows.
 
-    Of its answers those for each row remain, in tuples and dictionaries; it is what ``train`` takes
-    beside a ``UnitLoss``, and ``.module`` is the module itself.
+    Inputs and outputs have an axis of rows after the axis of records. `train` takes it together
+    with a ``UnitLoss``. Outputs for single rows remain, in tuples and dictionaries.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Module on rows; it stays available as ``module``.
+
+    Raises
+    ------
+    InputError
+        If ``module`` is no module.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from lastiterate.torch import PerUnit
+    >>> PerUnit(torch.nn.Linear(3, 2))(torch.ones(5, 4, 3)).shape
+    torch.Size([5, 4, 2])
     """
 
     def __init__(self, module: torch.nn.Module) -> None:

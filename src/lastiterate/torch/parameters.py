@@ -21,12 +21,32 @@ State = dict[str, torch.Tensor]
 class Grouped:
     """A module whose groups of parameters learn at different speeds, or not at all.
 
-    ``speeds``: for names of parameters or of modules that hold them, a positive factor of the step
-    size, or 0 for frozen ones; the longest name that fits counts, and a parameter that no name fits
-    is frozen.
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Module.
+    speeds : dict of str to float
+        Factor of the step size, at least 0, for names of parameters or of submodules. The longest
+        name that fits counts. A parameter of factor 0, or that no name fits, is frozen.
 
-    A group of speed c is trained as w / sqrt(c): the run, its clip and its noise speak of these
-    numbers, and multiplying the result by sqrt(c) changes no guarantee.
+    Raises
+    ------
+    InputError
+        If a name fits no parameter, or a factor is out of range.
+
+    Notes
+    -----
+    **Guarantee:** a group of factor c is trained as w / sqrt(c). The run, its clip and its noise
+    are about these numbers, and multiplying the result by sqrt(c) is post-processing.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from lastiterate.torch import Grouped
+    >>> net = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Linear(8, 2))
+    >>> grouped = Grouped(net, {"1": 4.0})
+    >>> grouped.speed("0.weight"), grouped.speed("1.weight")
+    (0.0, 4.0)
     """
 
     module: torch.nn.Module
@@ -49,7 +69,7 @@ class Grouped:
                 raise InputError("speeds", "must be numbers >= 0", speed)
 
     def speed(self, name: str) -> float:
-        """The factor of one parameter's step size."""
+        """Return the factor of one parameter's step size."""
         fits = [group for group in self.speeds if _below(name, group)]
         return float(self.speeds[max(fits, key=len)]) if fits else 0.0
 

@@ -28,37 +28,55 @@ GOLDEN, FIRST, SECOND = (
 @final
 @dataclass(frozen=True, eq=False)
 class RecordKey:
-    """A key of 64 bits, an int64 tensor without axes: what ``augment(key, x)`` is given for one
-    copy of a record.
+    """A key for the random numbers of one copy of a record, as ``augment(key, x)`` gets it.
 
-    As with keys of JAX, one key always gives the same numbers: ``split`` or ``fold_in`` make others
-    of it. Bits are those of SplitMix64: good enough for what may be known to everybody, and nothing
-    that noise is made of.
+    One key always gives the same numbers; ``split`` and ``fold_in`` make other keys of it.
+
+    Parameters
+    ----------
+    word : torch.Tensor
+        The 64 bits of the key: an int64 tensor without axes.
+
+    Notes
+    -----
+    Bits are those of SplitMix64 (Steele, Lea and Flood 2014). They suit public randomness such as
+    augmentations, and privacy noise is never made of them.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from lastiterate.torch import RecordKey
+    >>> key = RecordKey(torch.tensor(7))
+    >>> bool((key.uniform(3) == key.uniform(3)).all())
+    True
+    >>> first, second = key.split()
+    >>> bool((first.uniform(3) == second.uniform(3)).any())
+    False
     """
 
     word: torch.Tensor
 
     def fold_in(self, number: int | torch.Tensor) -> RecordKey:
-        """Another key for every whole number."""
+        """Return another key for every integer."""
         return RecordKey(_mixed(self.word ^ _mixed(number + torch.full_like(self.word, GOLDEN))))
 
     def split(self, count: int = 2) -> tuple[RecordKey, ...]:
-        """Several other keys."""
+        """Return several other keys."""
         return tuple(self.fold_in(number) for number in range(count))
 
     def uniform(self, *shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
-        """Numbers in [0, 1), multiples of 2^-24."""
+        """Return numbers in [0, 1), multiples of 2^-24."""
         top = (self._bits(shape) >> 40) & (2**24 - 1)
         return top.to(torch.get_default_dtype() if dtype is None else dtype) * 2.0**-24
 
     def normal(self, *shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
-        """Standard normal numbers (Box, Muller 1958)."""
+        """Return standard normal numbers (Box and Muller 1958)."""
         one, two = self.split()
         radius = torch.sqrt(-2 * torch.log1p(-one.uniform(*shape, dtype=dtype)))
         return radius * torch.cos(2 * math.pi * two.uniform(*shape, dtype=dtype))
 
     def integers(self, low: int, high: int, *shape: int) -> torch.Tensor:
-        """Whole numbers ``low`` .. ``high`` - 1, int64; ``high`` - ``low`` is at most 2^24."""
+        """Return integers from ``low`` to ``high`` - 1, int64; the range is at most 2^24."""
         return low + ((self._bits(shape) >> 39) & (2**25 - 1)) % (high - low)
 
     def _bits(self, shape: tuple[int, ...]) -> torch.Tensor:

@@ -26,13 +26,31 @@ from lastiterate.run.run import Run
 @final
 @dataclass(frozen=True, eq=False)
 class DatasetPieces:
-    """The items of ``dataset``, tuples of tensors or numbers: what the module takes, then what the
-    loss takes.
+    """A torch ``Dataset`` as a source of records, read in pieces.
 
-    An item is a function of its number alone, and may be asked for by several threads: random
-    transformations belong in ``train(augment=)``. ``num_workers``: threads that read the items of a
-    piece; they change no bit. A run that reads records again reads them from an encrypted scratch
-    file.
+    A run that reads records again reads them from an encrypted temporary file.
+
+    Parameters
+    ----------
+    dataset : torch.utils.data.Dataset
+        Dataset with a length. Its items are tuples: the inputs of the module, then the further
+        arguments of the loss. An item must be a function of its index alone, and may be read by
+        several threads; random transformations belong in ``train(augment=)``.
+    num_workers : int, default 0
+        Number of threads that read items, at most 64. They change no bit of the result.
+
+    Raises
+    ------
+    InputError
+        If the dataset has no length, or ``num_workers`` is out of range.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from lastiterate.torch import DatasetPieces
+    >>> data = torch.utils.data.TensorDataset(torch.ones(5, 3), torch.zeros(5))
+    >>> [len(x) for x, y in DatasetPieces(data).pieces(2)]
+    [2, 2, 1]
     """
 
     dataset: torch.utils.data.Dataset[Any]

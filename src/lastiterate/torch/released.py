@@ -177,13 +177,49 @@ INPUTS = "inputs"
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class FittedModule(Fitted):
-    """The last iterate of a run on a torch module.
+    """A released torch module: the last iterate of a run, with its certificate.
 
-    ``state``: the trained parameters by name, or all iterates of each, (T, ...), for release="all".
-    ``module``: a module of the caller's class with these parameters (``None`` where a folder was
-    loaded without ``like=module``). ``effect``: what the training changed, and the digest of all
-    that it did not. ``inputs``: how many parts of a record the module was given by position, 0
-    where it was given them by name, None where that is not known.
+    `train` and `load` return it.
+
+    Parameters
+    ----------
+    proof : Certificate or Written
+        Certificate, or the written one of a folder.
+    delta : float
+        Delta at which a folder states epsilon.
+    schema : Schema, optional
+        Map from the records of a file to rows.
+    statement : dict, optional
+        Statement of the releaser.
+    exact : bool, default False
+        Whether the certificate covers the arithmetic.
+    run : Run
+        Executed run.
+    state : dict of str to torch.Tensor
+        Trained parameters by name; with ``release="all"`` all iterates of each, (T, ...).
+    module : torch.nn.Module, optional
+        Module of the caller's class with these parameters; ``None`` for a folder that was loaded
+        without ``like=module``.
+    effect : Effect, optional
+        Changes of the training, and a digest of all other parameters.
+    inputs : int, optional
+        Number of parts of a record that the module got by position, 0 by name; ``None`` where it is
+        unknown.
+
+    Notes
+    -----
+    **Guarantee:** ``certificate`` is about the run whose last iterate this is.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import lastiterate as li
+    >>> run = li.Run(n=8, steps=2, step_size=0.1, clip=1.0, noise=li.NoiseMultiplier(9.0))
+    >>> data = torch.ones(8, 3), torch.zeros(8, dtype=torch.long)
+    >>> loss = torch.nn.functional.cross_entropy
+    >>> model = li.train(run, data, model=torch.nn.Linear(3, 2), loss=loss)
+    >>> type(model).__name__, sorted(model.state_dict())
+    ('FittedModule', ['bias', 'weight'])
     """
 
     kind: ClassVar[str] = "torch"
@@ -199,13 +235,13 @@ class FittedModule(Fitted):
         return (FIRST,) if self.effect is None else (FIRST, self.effect.words)
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """What ``module.load_state_dict`` takes; without a module, the trained parameters alone."""
+        """Return the state for ``module.load_state_dict``; without a module, trained parameters."""
         if self.module is None:
             return dict(self.state)
         return {name: tensor.detach().cpu() for name, tensor in self.module.state_dict().items()}
 
     def with_caveats(self, *caveats: str) -> FittedModule:
-        """The same model; its certificate says this besides."""
+        """Return the same model with further caveats in its certificate."""
         return replace(
             self, proof=replace(self.certificate, caveats=(*self.certificate.caveats, *caveats))
         )
@@ -417,12 +453,40 @@ CLOSE = 1e-5
 
 
 def trainer(run: Run, model: torch.nn.Module | Grouped, loss: object) -> Callable[..., np.ndarray]:
-    """What ``lastiterate.audit.audit(run, train=...)`` attacks: (features, target, keys, absent) ->
-    (models, size).
+    """Return the trainer of a module, for ``lastiterate.audit.audit(run, train=...)``.
 
-    Released parameters come as one vector per model, in the order of the module's trained
-    parameters. ``absent``: records whose gradients are zeroed. The module's parameters and loss are
-    those of training, and so is the code.
+    Parameters
+    ----------
+    run : Run
+        Run that releases the last iterate.
+    model : torch.nn.Module or Grouped
+        Module with its first parameters.
+    loss : callable
+        ``loss(output, *rest)`` of one record.
+
+    Returns
+    -------
+    callable
+        ``train(features, target, keys, absent)``: released parameters as an array (models, size),
+        in the order of the module's trained parameters. Gradients of the records ``absent`` are
+        zeroed.
+
+    Raises
+    ------
+    InputError
+        If the run releases every iterate.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import torch
+    >>> import lastiterate as li
+    >>> from lastiterate.engine import seeded_keys
+    >>> from lastiterate.torch import trainer
+    >>> run = li.Run(n=8, steps=2, step_size=0.1, clip=1.0, noise=li.NoiseMultiplier(1.0))
+    >>> train = trainer(run, torch.nn.Linear(3, 2), torch.nn.functional.cross_entropy)
+    >>> train(np.ones((8, 3), np.float32), np.zeros(8, int), seeded_keys(0, 4)).shape
+    (4, 8)
     """
     if run.release == "all":
         raise InputError(

@@ -185,24 +185,63 @@ and 16)."""
 
 
 class PrivateVersion(NamedTuple):
-    """A copy of a module that ``train`` takes, and what was changed, a line for every part."""
+    """A module that can be trained privately, with a list of its changes.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Changed copy.
+    changed : tuple of str
+        One line for every changed part.
+
+    See Also
+    --------
+    private_version : Make it.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from lastiterate.torch import private_version
+    >>> private_version(torch.nn.Linear(3, 2)).changed
+    ()
+    """
 
     module: torch.nn.Module
     changed: tuple[str, ...]
 
 
 def private_version(module: torch.nn.Module) -> PrivateVersion:
-    """A copy without batch normalisation, dropout, recurrent kernels and copies to several devices;
-    the module itself stays as it is.
+    """Copy a module without parts that mix records or hide gradients.
 
     Batch normalisation becomes group normalisation within a record, with the same weights and
-    biases and without the statistics of other records that it had collected: a net that was trained
-    with them answers otherwise, and is looked at on public records first. Dropout is switched off,
-    instance normalisation collects no statistics. LSTM, GRU and RNN, and their cells, become the same layers of
-    ordinary operations, whose parameters have the same names: outputs are equal to rounding, and a
-    state dictionary of one is one of the other. Errors: what is no module; a lazy part that has
-    seen no batch yet; a module of which other processes hold a part; hooks on gradients, which a
-    copy would lose.
+    without collected statistics, so predictions change. Dropout is switched off. Instance
+    normalisation collects no statistics. LSTM, GRU and RNN, and their cells, become layers of
+    ordinary operations with the same parameters and, up to rounding, the same outputs. Copies to
+    several devices are removed.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Module; it stays as it is.
+
+    Returns
+    -------
+    PrivateVersion
+        Changed copy, and one line for every change.
+
+    Raises
+    ------
+    InputError
+        If ``module`` is no module, has a lazy part without parameters, is shared with other
+        processes, or has hooks on gradients, which a copy would lose.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from lastiterate.torch import private_version
+    >>> net = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.BatchNorm1d(8))
+    >>> private_version(net).changed
+    ('1: BatchNorm1d is GroupNorm(1, 8)',)
     """
     if not isinstance(module, torch.nn.Module):
         raise InputError(
