@@ -437,7 +437,6 @@ TRAINED = {
     **{f"set-{name}": [name] for name in ("digits", "breast_cancer", "wine", "iris", "diabetes")},
     "set-digits-loud": ["digits", "--epsilon", "8"],
     "set-replace-one": ["breast_cancer", "--epsilon", "2", "--adjacency", "replace-one"],
-    "set-units": ["wine", "--epsilon", "4", "--rows-per-unit", "2"],
     "set-add-remove": [
         "breast_cancer",
         "--epsilon",
