@@ -1,4 +1,4 @@
-"""Print the lines of code of the checker by file: no comments, no docstrings, no blank lines."""
+"""Print the lines of code that docs/explanation/trust.md tells: no comments, docstrings, blanks."""
 
 from __future__ import annotations
 
@@ -10,9 +10,27 @@ sys.path.insert(0, str(HERE / "tests"))
 
 from test_independence import AUTOMATIC, FILES, code_lines  # noqa: E402
 
+PACKAGE = HERE.parent / "src" / "lastiterate"
+
+
+def layers() -> dict[str, int]:
+    """Lines of code of every part that one must believe, and pages of proofs."""
+    proofs = [p for p in (HERE.parent / "docs" / "theorems").glob("*.md") if p.stem != "index"]
+    execution = [*(PACKAGE / "engine").rglob("*.py"), *(PACKAGE / "run").rglob("*.py")]
+    noise = [PACKAGE / "engine" / name for name in ("random.py", "exact_noise.py")]
+    return {
+        "pages of proofs": len(proofs),
+        "the checker": sum(len(code_lines(path)) for path in FILES),
+        "the checker, automatic plans": sum(
+            len(code_lines(path)) for path in FILES if path.name in AUTOMATIC
+        ),
+        "the execution": sum(len(code_lines(path)) for path in execution),
+        "the noise": sum(len(code_lines(path)) for path in noise),
+    }
+
+
 if __name__ == "__main__":
-    rows = {path.name: len(code_lines(path)) for path in FILES}
-    for name, count in rows.items():
+    for path in FILES:
+        print(f"{len(code_lines(path)):6d}  {path.name}")
+    for name, count in layers().items():
         print(f"{count:6d}  {name}")
-    print(f"{sum(rows.values()):6d}  in {len(rows)} files")
-    print(f"{sum(rows[name] for name in AUTOMATIC):6d}  for the automatic plans")

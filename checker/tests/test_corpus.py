@@ -29,3 +29,9 @@ def test_half_of_it_is_false_and_every_file_is_listed():
     measured = [row["computed"] / row["epsilon"] for row in false if row["computed"]]
     assert min(measured) < 1.004
     assert max(measured) > 2
+
+
+def test_the_page_tells_the_size():
+    page = (CORPUS.parents[1] / "docs" / "explanation" / "trust.md").read_text()
+    false = sum(not row["true"] for row in INDEX.values())
+    assert f"{len(INDEX)}, of which {false} are false" in page

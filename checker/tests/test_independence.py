@@ -1,6 +1,7 @@
 """The checker is a program of its own: it shares no line with what it checks, and stays small."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -95,3 +96,16 @@ def test_it_is_short():
     assert len(FILES) <= 12
     assert sum(lines.values()) < 2000
     assert sum(lines[name] for name in AUTOMATIC) <= 1200
+
+
+def test_the_page_tells_these_lines():
+    """The checker's own exactly; what others write to within a tenth."""
+    sys.path.insert(0, str(ROOT.parents[1]))
+    from count import layers
+
+    page = (OTHER.parent / "docs" / "explanation" / "trust.md").read_text()
+    for name, count in layers().items():
+        told = re.search(rf"([\d,]+) (?:lines: |(?:of them: )?){name}(?=[ ;(|])", page)
+        assert told, name
+        figure = int(told.group(1).replace(",", ""))
+        assert abs(figure - count) <= (0 if "checker" in name else count / 10), (name, count)
