@@ -76,8 +76,10 @@ def shown(value: object) -> str:
 
 
 def outside() -> int:
-    """``stacklevel`` of the first frame that is not of this library, for who warns: what several
-    parts notice is then shown once for a caller's line."""
+    """Return the ``stacklevel`` of the first frame outside this library.
+
+    A warning of several parts is then shown once for a caller's line.
+    """
     frame, level = sys._getframe(1), 1  # pyright: ignore[reportPrivateUsage]
     while frame is not None and str(frame.f_globals.get("__name__")).startswith("lastiterate."):
         frame, level = frame.f_back, level + 1
@@ -89,13 +91,14 @@ class RepeatedFitWarning(UserWarning):
 
 
 class BudgetWarning(UserWarning):
-    """A privacy budget that promises little, delta above 1/n or epsilon above 20; or one that buys
-    next to nothing."""
+    """A privacy budget that promises little: delta above 1/n, or epsilon above 20.
+
+    It is also given where a budget buys next to nothing.
+    """
 
 
 class ExposureWarning(UserWarning):
-    """The process is set to write memory or arrays to disk: hidden state would lie there in the
-    clear."""
+    """A process that is set to write memory or arrays to disk, with hidden state in the clear."""
 
 
 class TimeWarning(UserWarning):

@@ -1,5 +1,4 @@
-"""A certificate: what it is about, the numbers that follow, and the words and the JSON that state
-them."""
+"""Certificates: their subject, the numbers that follow, and their words and JSON."""
 
 # arguments are checked because callers are not
 # pyright: reportUnnecessaryIsInstance=false
@@ -45,8 +44,7 @@ def register(kind: type[Kind]) -> type[Kind]:
 
 
 def entry_of(stored: Mapping[str, Any]) -> str:
-    """The entry that says what a written certificate is about; one that says two things, or none,
-    is refused."""
+    """Return the entry that names the subject of a written certificate; refuse none or two."""
     entries = [entry for entry in dict.fromkeys((*SUBJECTS, *LATE)) if entry in stored]
     if len(entries) != 1:
         raise InputError(

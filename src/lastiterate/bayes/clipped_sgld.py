@@ -1,5 +1,4 @@
-"""SGLD with clipped gradients as a run that the table of theorems can certify: privacy comes from
-the clip.
+"""SGLD with clipped gradients, as a run that theorems can certify.
 
 Heller and Fetaya 2023, Appendix E, equation 66 (after Li, Chen, Liu, Carin 2019): theta <- theta +
 (eta/2)(grad log prior + (n/b) sum of clip(grad log likelihood, C)) + sqrt(eta temperature) N(0, I).

@@ -162,15 +162,16 @@ class RatioDomain:
     def paper(
         cls, *, n: int, exponent: float, ratio: float, x_low: float = 0.5, x_high: float = 1.0
     ) -> RatioDomain:
-        """The domain D(n, gamma_1, x_h, x_l, c) of the paper: spread = n^exponent, 0 < exponent <
-        1/2."""
+        """Return the domain D(n, gamma_1, x_h, x_l, c) of the paper, with spread = n^exponent.
+
+        The exponent lies strictly between 0 and 1/2.
+        """
         if not 0 < exponent < 0.5:
             raise InputError("exponent", "must lie strictly between 0 and 1/2", exponent)
         return cls(n=n, ratio=ratio, spread=float(n) ** exponent, x_low=x_low, x_high=x_high)
 
     def check(self, x: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
-        """The records as arrays of shape (n,), or ``InputError`` if they are not a member of the
-        domain."""
+        """Return the records as arrays of shape (n,); refuse data outside the domain."""
         check_kept("data", (x, y))
         arrays = tuple(np.asarray(values, dtype=np.float64) for values in (x, y))
         if any(values.shape != (self.n,) for values in arrays):

@@ -104,8 +104,7 @@ class ClippedRows:
 
 
 def posterior(model: LinearModel, rows: Array, labels: Array) -> tuple[Array, Array]:
-    """Mean, shape (d,), and precision matrix A, shape (d, d), of theta given rows (n, d) and labels
-    (n,)."""
+    """Return the mean (d,) and the precision matrix (d, d) of theta given rows and labels."""
     precision = model.noise_precision * rows.T @ rows
     precision[np.diag_indices_from(precision)] += model.prior_precision
     mean = np.linalg.solve(precision, model.noise_precision * rows.T @ labels)
@@ -113,8 +112,7 @@ def posterior(model: LinearModel, rows: Array, labels: Array) -> tuple[Array, Ar
 
 
 def ridge_bound(order: ArrayLike, model: LinearModel, domain: ClippedRows) -> Array:
-    """An upper bound on the Renyi divergence between posteriors of replace-one neighbours in the
-    domain.
+    """Bound the Renyi divergence between posteriors of replace-one neighbours from above.
 
     With H = beta row_norm^2 / alpha (the largest leverage beyond the prior), T = (n - 1) H, for
     (order - 1) H < 1, else infinite:
@@ -143,10 +141,10 @@ def ridge_bound(order: ArrayLike, model: LinearModel, domain: ClippedRows) -> Ar
 
 
 def ridge_curve(model: LinearModel, domain: ClippedRows) -> Rdp:
-    """What one posterior sample of clipped records leaks under replace-one (and zero-out): a Renyi
-    curve.
+    """Return the Renyi curve of one posterior sample of clipped records.
 
-    **Guarantee:** an upper bound at every order; nothing is claimed beyond order 1 + 1/H.
+    **Guarantee:** an upper bound at every order, under replace-one and zero-out; nothing is claimed
+    beyond order 1 + 1/H.
     """
     leverage = model.noise_precision * domain.row_norm**2 / model.prior_precision
     most = min(1 / leverage, MOST_ORDER)

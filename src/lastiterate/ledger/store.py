@@ -1,5 +1,4 @@
-"""The ledger: reserve before a record is read, refuse what does not fit, remember what was
-released."""
+"""The ledger: reserve before a record is read, refuse excess, and keep every release."""
 
 from __future__ import annotations
 
@@ -410,8 +409,7 @@ class Ledger:
                 return tuple(problems)
 
     def _check_holds(self, connection: sqlite3.Connection, done: str) -> None:
-        """Refuse to write to a ledger that is damaged, or whose tables are not what its events
-        give."""
+        """Refuse to write to a damaged ledger, or one whose tables contradict its events."""
         if problems := damage(connection) or history.differences(connection):
             raise InputError(
                 "ledger",
@@ -550,8 +548,11 @@ def quoted(ledger: Ledger, weights_sha256: str) -> Quote:
 
 
 def together(total: Total) -> str:
-    """What holds for all releases of a data set together, at a few values of delta; for single rows
-    alone, said so, where lines are not known to protect a unit."""
+    """Return the guarantee of all releases of a data set together, in words.
+
+    It is stated at a few values of delta, and for single rows where lines are not known to protect
+    a unit.
+    """
     curve, said = total.filter.total(), list[str]()
     for delta in (1e-4, 1e-5, 1e-6, 1e-8):
         epsilon = curve.epsilon(delta)

@@ -170,10 +170,10 @@ def sign(
     certificate: str | Path | None = None,
     chain: Iterable[str | Path] = (),
 ) -> Path:
-    """Sign a folder that verifies, through ``model-signing``, with a private key of your own; the
-    signature's path.
+    """Sign a folder that verifies, and return the path of the signature.
 
-    ``certificate``, ``chain``: a certificate of the key, and those that vouch for it.
+    ``key``: a private key, used through ``model-signing``. ``certificate``, ``chain``: a
+    certificate of the key, and those that vouch for it.
     """
     if not folders.as_path(folder, "model").is_dir():
         raise InputError("model", "must be a folder that train wrote", str(folder))

@@ -38,8 +38,7 @@ LONGEST = 60
 
 
 def augmented_by(augment: Callable[[Any, Any], Any] | None) -> list[str]:
-    """The name of a caller's augmentation, and none where there is none; what is no function is
-    refused."""
+    """Return the name of a caller's augmentation, or none without one; refuse other objects."""
     if augment is None:
         return []
     if not callable(augment):
@@ -112,8 +111,10 @@ if TYPE_CHECKING:
 def steps_bar(
     what: str, console: Console | None = None
 ) -> Generator[Callable[[int, int, float], None]]:
-    """What a training calls with steps done, steps in all and seconds; by default shown on standard
-    error."""
+    """Show a bar of steps, by default on standard error.
+
+    The bar is a function of steps done, steps in all and seconds.
+    """
     from rich import progress
     from rich.console import Console
 
@@ -422,8 +423,10 @@ def _kind_for(model: object, loss: object) -> Kind:
 def _certified(
     run: Run, kind: Kind, epsilon: float | None, delta: float, at_least: Evidence | None
 ) -> Certificate:
-    """The certificate of the run that will be executed, on facts of ``at_least`` (``None``: with
-    exact noise); nothing is trained without one."""
+    """Return the certificate of the run that will be executed; nothing is trained without one.
+
+    ``at_least`` is ``None`` with exact noise.
+    """
     if at_least is None and kind.exactly is None:
         raise InputError(
             "secure_noise",

@@ -100,7 +100,7 @@ class Budget:
 
 
 def parse_delta(text: str) -> float | Literal["auto"]:
-    """ "auto" or a number in (0, 1)."""
+    """Read "auto" or a number in (0, 1)."""
     if text == "auto":
         return "auto"
     try:

@@ -132,7 +132,7 @@ def answers(subject: Subject) -> list[Markup]:
 
 
 def beside(subject: Subject) -> Markup:
-    """This release among those that others published."""
+    """Show the release among those that others published."""
     body = subject.body
     rows = [
         (

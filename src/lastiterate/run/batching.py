@@ -1,5 +1,4 @@
-"""Batches: which records a step reads, what about that is drawn in secret, and the public numbers
-that follow.
+"""Batches: the records of a step, the secret draws, and the public numbers that follow.
 
 A batching answers questions about itself, so that theorems, trainer and reports need not know which
 one it is. ``n`` is the public number of records in all of them.
@@ -52,8 +51,10 @@ class Batches(ABC):
 
     @abstractmethod
     def blocks(self, n: int) -> int:
-        """Batches in one pass over the data (1 for full batches, and for batches drawn at every
-        step)."""
+        """Return the number of batches in one epoch.
+
+        It is 1 for full batches, and for batches drawn at every step.
+        """
 
     @abstractmethod
     def divisor(self, n: int) -> float:
@@ -64,23 +65,28 @@ class Batches(ABC):
         """The fewest and the most records that a step's batch can hold, over the divisor."""
 
     def place_probabilities(self, n: int) -> Array | None:
-        """Probability of every block for one record, (blocks,), where it is drawn once or in each
-        pass; else None."""
+        """Return the probability of every block for one record, (blocks,).
+
+        It is ``None`` unless a record's block is drawn once or in each epoch.
+        """
         return None
 
     def inclusion_probability(self, n: int) -> float | None:
-        """Probability that a batch holds a given record, where it is drawn at every step; else
-        None."""
+        """Return the probability that a batch holds a given record.
+
+        It is ``None`` unless batches are drawn at every step.
+        """
         return None
 
     def expected_batch(self, n: int) -> float:
-        """Expected number of records in a batch (of a whole block, where the last one of a pass is
-        short)."""
+        """Return the expected number of records in a batch, or the size of a complete block."""
         return self.divisor(n)
 
     def cut(self, n: int) -> Indices | None:
-        """The block of every place of an order of the records, (n,); None where blocks are not cut
-        from one."""
+        """Return the block of every position of an order of the records, (n,).
+
+        It is ``None`` where blocks are not cut from one.
+        """
         return None
 
     def block_sizes(self, n: int) -> Indices | None:
@@ -93,8 +99,10 @@ class Batches(ABC):
         return self.cut(n) if self.drawn == "never" else None
 
     def draws(self, n: int, rng: np.random.Generator) -> list[Indices]:
-        """The records of every batch of one pass, increasing: what samplers are compared with, and
-        nothing that protects privacy."""
+        """Return the records of every batch of one epoch, increasing.
+
+        Samplers are compared with it; it protects no privacy.
+        """
         cut = self.cut(n)
         assert cut is not None  # the others draw their own
         order = np.arange(n) if self.drawn == "never" else rng.permutation(n)
@@ -163,8 +171,7 @@ class _Sized(Batches):
 
 @dataclass(frozen=True)
 class _Blocks(_Sized):
-    """Some order of the records cut into blocks of ``size``; the last block of a pass may be
-    shorter."""
+    """Some order of the records cut into blocks; the last one of an epoch may be shorter."""
 
     sizes, independent = "last shorter", False
 
@@ -331,8 +338,7 @@ class FixedSize(_Sized):
 
 @dataclass(frozen=True)
 class _OneOfBlocks(_Sized):
-    """Every record in one of ceil(n / size) secret batches, uniformly, independently of all other
-    records."""
+    """Batches of which every record is in one of ceil(n / size), uniformly and independently."""
 
     sizes, secret, independent, streams = "random", HELD, True, "binned"
 

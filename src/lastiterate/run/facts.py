@@ -94,8 +94,10 @@ class Fact:
 
     @property
     def json_type(self) -> str:
-        """Its "type" in JSON. What is stronger than tested is derived again by whoever reads, and
-        never written."""
+        """Name of the type in JSON.
+
+        Evidence above ``TESTED`` is derived again by whoever reads, and never written.
+        """
         return TestedFact.__name__ if self.evidence is Evidence.TESTED else type(self).__name__
 
 

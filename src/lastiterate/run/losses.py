@@ -112,8 +112,7 @@ class Logistic(Objective):
         return 2
 
     def facts(self) -> LossFacts:
-        """Constants of the class that counts most, whose weight is 1: weights below it make them no
-        larger."""
+        """Return the constants of the class of weight 1; smaller weights make them no larger."""
         b = math.hypot(self.row_norm, self.intercept)
         if self.cap is None:
             return _convex(
@@ -351,8 +350,7 @@ class Abstract(Objective):
 
 
 def derived(constants: LossFacts) -> Abstract:
-    """A loss whose constants keep their evidence; for derivations inside this library only, as
-    ``mint``."""
+    """Make a loss whose constants keep their evidence, for derivations of this library only."""
     loss = Abstract()
     object.__setattr__(loss, "constants", constants)
     return loss

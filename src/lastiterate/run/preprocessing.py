@@ -30,8 +30,10 @@ class Part(ABC):
 
     @abstractmethod
     def moved(self, adjacency: str) -> float:
-        """How far neighbouring data sets move what is released, in units of what one zeroed record
-        moves."""
+        """Return how far neighbouring data sets move the release.
+
+        The unit is the move that one zeroed record makes.
+        """
 
     @property
     def added(self) -> int:
@@ -400,8 +402,7 @@ def check_number(argument: str, parts: tuple[object, ...]) -> None:
 
 
 def check_targets(prelude: tuple[Preparation, ...], target_classes: int | None) -> None:
-    """Refuse a mean of targets where targets are no numbers, or where a later one would be a mean
-    of what is left."""
+    """Refuse a mean of targets that are classes, and a second mean of targets."""
     count = sum(part.targets for part in prelude)
     if count and target_classes != 0:
         raise InputError(

@@ -1,5 +1,4 @@
-"""What makes probabilities of a classifier's scores after the last step: noisy Newton rounds, or a
-public factor."""
+"""Calibrated probabilities of a classifier: noisy Newton rounds, or a public factor."""
 
 from __future__ import annotations
 
@@ -68,14 +67,18 @@ class Calibration:
         whole("rounds of the calibration", self.rounds, most=20)
 
     def moved(self, adjacency: str) -> float:
-        """How far neighbouring data sets move what a round sums up, in units of what one zeroed
-        record moves."""
+        """Return how far neighbouring data sets move the sums of a round.
+
+        The unit is the move that one zeroed record makes.
+        """
         return records_moved(adjacency)
 
     @property
     def stds(self) -> np.ndarray:
-        """Standard deviation of every round's noise, for sums of vectors of norm 1; shape
-        (rounds,). The sum of the inverse squares is 1 / noise_multiplier^2."""
+        """Standard deviation of every round's noise on sums of vectors of norm 1; (rounds,).
+
+        The sum of the inverse squares is 1 / noise_multiplier^2.
+        """
         parts = 2.0 ** np.arange(self.rounds)
         return self.noise_multiplier * np.sqrt(parts.sum() / parts)
 
@@ -135,8 +138,7 @@ def measured(calibration: Calibration | AssumedSlope | None) -> Calibration | No
 
 
 def check_calibration(run: Described, calibration: Calibration | AssumedSlope | None) -> None:
-    """Refuse a calibration of what has no probabilities, or of weights that biases cannot be folded
-    into."""
+    """Refuse a calibration without probabilities, or of weights that cannot take biases."""
     if calibration is None:
         return
     loss = run.loss

@@ -106,8 +106,7 @@ class RecordDraws:
 
 
 def check_record_draws(run: Described, draws: RecordDraws | None) -> None:
-    """Refuse draws where a theorem, or the method, speaks of one loss that is the same at every
-    step."""
+    """Refuse draws where a theorem, or the method, needs the same loss at every step."""
     if draws is None:
         return
     if run.clip is None:
@@ -144,8 +143,7 @@ def check_record_draws(run: Described, draws: RecordDraws | None) -> None:
 
 
 def check_units(run: Described, counts: tuple[Count, ...]) -> None:
-    """Refuse units as records where the engine would not take their mean, and group privacy on top
-    of them."""
+    """Refuse units as records where the engine cannot take their mean, and group privacy on top."""
     whole("rows_per_record", run.rows_per_record, most=10**6)
     if run.rows_per_record == 1:
         return
@@ -322,8 +320,7 @@ class Run(Described):
         check_record_draws(self, self.record_draws)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Copies and pickles are what is described: checked again, and nothing that was derived
-        comes along."""
+        """Check copies and pickles again, and drop everything that was derived."""
         self.__dict__.update(
             {item.name: state[item.name] for item in fields(self) if item.name in state}
         )
@@ -491,8 +488,10 @@ def check_described(run: Any) -> None:
 
 
 def check_run(run: object) -> None:
-    """Refuse anything but a ``Run`` itself: a subclass could give the accountant other numbers than
-    it executes."""
+    """Refuse anything but a ``Run`` itself.
+
+    A subclass could give the accountant other numbers than it executes.
+    """
     if type(run) is not Run:
         raise InputError(
             "run",

@@ -177,9 +177,11 @@ class InverseDecay(Schedule):
         )
 
     def total(self, steps: int) -> float:
-        """1/(2 beta + strong k/2) is convex in k, so each term after the first is at most the
-        integral over [k - 1/2, k + 1/2]: together (2/strong) log(1 + strong (K - 1) / (4 beta +
-        strong/2))."""
+        """Bound the sum of step sizes from above by an integral.
+
+        1/(2 beta + strong k/2) is convex in k, so each term after the first is at most the integral
+        over [k - 1/2, k + 1/2]: together (2/strong) log(1 + strong (K - 1) / (4 beta + strong/2)).
+        """
         first = float(self.sizes(0, 1)[0])
         if self.strong == 0:
             return first * steps
@@ -331,8 +333,7 @@ StepSize = Constant | InverseDecay | Steps | RelativeToSmooth | StableSteps
 
 
 def as_step_size(given: Any) -> Any:
-    """A number is a constant step size, and several numbers are one per step; anything else is left
-    as it is."""
+    """Describe a number as a constant step size and several as one per step; keep the rest."""
     if isinstance(given, int | float | np.number) and not isinstance(given, bool):
         return Constant(given)  # pyright: ignore[reportArgumentType]
     if isinstance(given, list | tuple | np.ndarray):
