@@ -234,7 +234,7 @@ def against_others(entries: list[dict[str, Any]]) -> list[str]:
             f"{title} ({', '.join(others)})" for title, epsilon, others in found if epsilon == 1
         ]
         lines.append(
-            f"- {NAMES[rival]}: {said}; not better at epsilon 1 on "
+            f"- {NAMES[rival]}: {said}. Not better at epsilon 1 on "
             + (", ".join(where) if where else "no set")
             + "."
         )
