@@ -87,7 +87,10 @@ def outside() -> int:
 
 
 class RepeatedFitWarning(UserWarning):
-    """A data set is fitted again: fits compose, and the epsilon of a model is for its own fit only."""
+    """A data set that is fitted again.
+
+    Fits compose, and the epsilon of a model is for its own fit only.
+    """
 
 
 class BudgetWarning(UserWarning):

@@ -41,6 +41,13 @@ def public_values():
     packages = [name for name in PACKAGES if name != ".torch" or libraries]
     modules = [importlib.import_module(f"lastiterate{name}") for name in packages]
     values = {f"{m.__name__}.{name}": getattr(m, name) for m in modules for name in m.__all__}
+    for m in (li.domains, li.penalties):
+        own = [
+            value for value in vars(m).values() if getattr(value, "__module__", "") == m.__name__
+        ]
+        values |= {
+            f"{m.__name__}.{value.__name__}": value for value in own if isinstance(value, type)
+        }
     return {name: value for name, value in values.items() if callable(value)}
 
 

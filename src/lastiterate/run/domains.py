@@ -16,17 +16,42 @@ from lastiterate.run.validation import RANGE, positive, whole
 @final
 @dataclass(frozen=True)
 class Everywhere:
-    """No constraint on the parameters."""
+    """The domain of all parameters: no constraint.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> li.domains.Everywhere().diameter()
+    inf
+    """
 
     def diameter(self) -> float:
-        """Largest Euclidean distance of two points: infinite."""
+        """Return the largest Euclidean distance of two points: infinity."""
         return math.inf
 
 
 @final
 @dataclass(frozen=True)
 class Ball:
-    """The Euclidean ball of ``radius`` around 0; iterates (and the start) are projected onto it."""
+    """The Euclidean ball around 0 that iterates and the start are projected onto.
+
+    Parameters
+    ----------
+    radius : float
+        Radius, positive.
+
+    Raises
+    ------
+    InputError
+        If ``radius`` is out of range.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> run = li.Run(n=100, steps=3, step_size=0.1, clip=1.0, domain=li.domains.Ball(2.0))
+    >>> run.domain.diameter()
+    4.0
+    """
 
     radius: float
 
@@ -35,15 +60,35 @@ class Ball:
         positive("radius", self.radius)
 
     def diameter(self) -> float:
-        """Largest Euclidean distance of two points."""
+        """Return the largest Euclidean distance of two points."""
         return 2.0 * self.radius
 
 
 @final
 @dataclass(frozen=True)
 class Box:
-    """The box [low, high] in each of ``dimension`` coordinates (leave ``dimension`` out if
-    unknown)."""
+    """The box [low, high] in every coordinate.
+
+    Parameters
+    ----------
+    low : float
+        Lower end.
+    high : float
+        Upper end, above ``low``.
+    dimension : int, optional
+        Number of coordinates, where it is known. Theorems that need a diameter need it.
+
+    Raises
+    ------
+    InputError
+        If a value is out of range.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> li.domains.Box(-1.0, 1.0, dimension=4).diameter()
+    4.0
+    """
 
     low: float
     high: float
@@ -60,7 +105,7 @@ class Box:
             whole("dimension of the box", self.dimension)
 
     def diameter(self) -> float:
-        """Largest Euclidean distance of two points; infinite where the dimension is unknown."""
+        """Return the largest Euclidean distance of two points; infinity without a dimension."""
         return (
             math.inf
             if self.dimension is None
@@ -71,7 +116,24 @@ class Box:
 @final
 @dataclass(frozen=True)
 class Simplex:
-    """Parameters >= 0 that sum to ``total``."""
+    """The parameters of at least 0 that sum to ``total``.
+
+    Parameters
+    ----------
+    total : float, default 1.0
+        Sum, positive.
+
+    Raises
+    ------
+    InputError
+        If ``total`` is out of range.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> round(li.domains.Simplex().diameter(), 3)
+    1.414
+    """
 
     total: float = 1.0
 
@@ -80,14 +142,36 @@ class Simplex:
         positive("total of the simplex", self.total)
 
     def diameter(self) -> float:
-        """Largest Euclidean distance of two points, rounded up."""
+        """Return the largest Euclidean distance of two points, rounded up."""
         return self.total * math.sqrt(2.0) * (1 + 1e-15)
 
 
 @final
 @dataclass(frozen=True)
 class AffineBall:
-    """Parameters of norm at most ``radius`` with <normals[i], theta> = offsets[i] for every i."""
+    """The parameters of bounded norm with <normals[i], theta> = offsets[i] for every i.
+
+    Parameters
+    ----------
+    radius : float
+        Bound on the Euclidean norm, positive.
+    normals : tuple of tuple of float
+        Normals of the hyperplanes, linearly independent and of one length.
+    offsets : tuple of float
+        Offsets of the hyperplanes.
+
+    Raises
+    ------
+    InputError
+        If a value is out of range, or the domain would be empty.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> domain = li.domains.AffineBall(5.0, normals=((1.0, 0.0),), offsets=(3.0,))
+    >>> round(domain.diameter(), 3)
+    8.0
+    """
 
     radius: float
     normals: tuple[tuple[float, ...], ...]
@@ -115,8 +199,7 @@ class AffineBall:
         self.centre()
 
     def centre(self) -> tuple[tuple[float, ...], float]:
-        """The point of the affine set next to 0, and the radius of the ball around it that is the
-        domain."""
+        """Return the point of the affine set nearest to 0, and the radius around it."""
         rows, offsets = np.array(self.normals), np.array(self.offsets)
         if np.linalg.matrix_rank(rows) < len(rows):
             raise InputError(
@@ -135,7 +218,7 @@ class AffineBall:
         return tuple(point.tolist()), math.sqrt(left)
 
     def diameter(self) -> float:
-        """Largest Euclidean distance of two points, rounded up."""
+        """Return the largest Euclidean distance of two points, rounded up."""
         return 2.0 * self.centre()[1] * (1 + 1e-9)
 
 

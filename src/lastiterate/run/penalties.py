@@ -18,7 +18,25 @@ from lastiterate.run.validation import positive
 @final
 @dataclass(frozen=True)
 class L1:
-    """h = weight |theta|_1 (soft thresholding)."""
+    """The penalty ``weight`` |theta|_1 (soft thresholding).
+
+    Parameters
+    ----------
+    weight : float
+        Weight, positive.
+
+    Raises
+    ------
+    InputError
+        If ``weight`` is out of range.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> run = li.Run(n=100, steps=3, step_size=0.1, clip=1.0, prox=li.penalties.L1(0.01))
+    >>> run.prox.weight
+    0.01
+    """
 
     weight: float
 
@@ -32,7 +50,24 @@ class L1:
 @final
 @dataclass(frozen=True)
 class L2Squared:
-    """h = weight/2 |theta|_2^2 (shrinkage)."""
+    """The penalty ``weight`` / 2 |theta|_2^2 (shrinkage).
+
+    Parameters
+    ----------
+    weight : float
+        Weight, positive.
+
+    Raises
+    ------
+    InputError
+        If ``weight`` is out of range.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> li.penalties.L2Squared(0.01).quadratic
+    0.01
+    """
 
     weight: float
 
@@ -42,15 +77,33 @@ class L2Squared:
 
     @property
     def quadratic(self) -> float:
-        """The weight w of the part w/2 |theta|^2, which its proximal map shrinks by 1 / (1 + step
-        w)."""
+        """Weight w of the part w/2 |theta|^2, shrunk by 1 / (1 + step w)."""
         return self.weight
 
 
 @final
 @dataclass(frozen=True)
 class ElasticNet:
-    """h = l1 |theta|_1 + l2/2 |theta|_2^2."""
+    """The penalty ``l1`` |theta|_1 + ``l2`` / 2 |theta|_2^2.
+
+    Parameters
+    ----------
+    l1 : float
+        Weight of the absolute values, positive.
+    l2 : float
+        Weight of the squares, positive.
+
+    Raises
+    ------
+    InputError
+        If a weight is out of range.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> li.penalties.ElasticNet(l1=0.01, l2=0.1).quadratic
+    0.1
+    """
 
     l1: float
     l2: float
@@ -62,18 +115,33 @@ class ElasticNet:
 
     @property
     def quadratic(self) -> float:
-        """The weight w of the part w/2 |theta|^2, which its proximal map shrinks by 1 / (1 + step
-        w)."""
+        """Weight w of the part w/2 |theta|^2, shrunk by 1 / (1 + step w)."""
         return self.l2
 
 
 @final
 @dataclass(frozen=True)
 class GroupLasso:
-    """h = weight times the sum of the norms of the groups along ``axis``.
+    """The penalty ``weight`` times the sum of the norms of groups of parameters.
 
-    With axis 0 a group is what an array holds for one index of its other axes: for linear models
-    all classes' weights of one feature, which the penalty keeps or drops together.
+    Parameters
+    ----------
+    weight : float
+        Weight, positive.
+    axis : {0, 1}, default 0
+        Axis along which a group extends. With axis 0 a group has one index of the other axes: for
+        linear models all classes' weights of one feature, which are kept or dropped together.
+
+    Raises
+    ------
+    InputError
+        If a value is out of range.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> li.penalties.GroupLasso(0.01).axis
+    0
     """
 
     weight: float
@@ -91,8 +159,26 @@ class GroupLasso:
 @final
 @dataclass(frozen=True)
 class NuclearNorm:
-    """h = weight times the sum of the singular values of every matrix (arrays that are not matrices
-    have none)."""
+    """The penalty ``weight`` times the sum of the singular values of every matrix.
+
+    Parameters that are no matrix have none.
+
+    Parameters
+    ----------
+    weight : float
+        Weight, positive.
+
+    Raises
+    ------
+    InputError
+        If ``weight`` is out of range.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> li.penalties.NuclearNorm(0.01).weight
+    0.01
+    """
 
     weight: float
 
