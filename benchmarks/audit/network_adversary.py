@@ -31,7 +31,7 @@ from lastiterate.audit import (
     instantiate,
 )
 from lastiterate.data import read_idx_array
-from lastiterate.engine import seeded_keys
+from lastiterate.engine import keys_from_seed
 from lastiterate_papers.langevin_network import langevin_run, with_prior
 from lastiterate_papers.lenet import lenet_logits, lenet_loss, lenet_parameters
 
@@ -54,7 +54,7 @@ def accuracy(
     run: li.Run, model: ImageModel, images: np.ndarray, labels: np.ndarray, folder: Path, seed: int
 ) -> float:
     """Mean test accuracy of three models."""
-    trained = fit_networks(run, model.loss, model.params, (images, labels), seeded_keys(seed, 3))
+    trained = fit_networks(run, model.loss, model.params, (images, labels), keys_from_seed(seed, 3))
     test, answers = mnist(folder, "t10k", TESTED)
     return float((all_logits(model, trained, test).argmax(axis=2) == answers[:, None]).mean())
 

@@ -22,7 +22,7 @@ import lastiterate as li
 from benchmarks.peers.child_process import TORCH, Child
 from lastiterate.audit import audit, worst_case
 from lastiterate.audit.statistics import Counts, epsilon_lower, gaussian_epsilon, mu_lower
-from lastiterate.engine import Trainer, seeded_keys
+from lastiterate.engine import Trainer, keys_from_seed
 
 TASK = {"n": 100, "d": 20, "steps": 200, "step_size": 1.0, "std": 0.05, "ridge": 0.01}
 QUADRATIC = li.HuberRidge(row_norm=1.0, residual_clip=1.0, ridge=0.2, intercept=0.0)
@@ -136,7 +136,7 @@ def speed(models: int) -> dict[str, float]:
     data_set = worst_case(run, int(TASK["d"])).with_record
     found: list[np.ndarray] = []
     for count in (models // 10, models):
-        keys = seeded_keys(0, count)
+        keys = keys_from_seed(0, count)
         began = np.array([time.perf_counter(), time.process_time()])
         Trainer(run).fit_many(data_set.features, data_set.target, keys)
         found.append(np.array([time.perf_counter(), time.process_time()]) - began)

@@ -13,9 +13,9 @@ import jax
 
 import lastiterate as li
 from benchmarks.peers.timed_bursts import answer_bursts, fastest, lenet_task, option
-from lastiterate.audit.networks import looked_at
-from lastiterate.engine import seeded_keys
-from lastiterate.engine.network import prepared
+from lastiterate.audit.networks import observe
+from lastiterate.engine import keys_from_seed
+from lastiterate.engine.network import prepare_loop
 from lastiterate_papers.langevin_network import langevin_run, with_prior
 from lastiterate_papers.lenet import lenet_loss, lenet_parameters
 
@@ -27,13 +27,13 @@ def stepper(models: int, clip: float | None) -> Callable[[int], object]:
     networks does them."""
     images, labels = lenet_task(IMAGES)
     run, loss = langevin_run(IMAGES, 10, clip=clip), with_prior(lenet_loss, IMAGES)
-    keys = seeded_keys(0, models)
+    keys = keys_from_seed(0, models)
     with jax.enable_x64(True):
-        loop, first, data = prepared(run, loss, lenet_parameters(0), (images, labels))
+        loop, first, data = prepare_loop(run, loss, lenet_parameters(0), (images, labels))
 
     def steps(count: int) -> None:
         with jax.enable_x64(True):
-            looked_at(loop, first, data, keys, [-(-count // models)], lambda theta: theta[:, :1])
+            observe(loop, first, data, keys, [-(-count // models)], lambda theta: theta[:, :1])
 
     return steps
 

@@ -19,15 +19,15 @@ import jax
 import lastiterate as li
 from benchmarks.peers.network_task import BATCH, CLIP, STEP, Z, images, loss, network
 from benchmarks.peers.timed_bursts import answer_bursts, fastest, option, records
-from lastiterate.engine import seeded_key
-from lastiterate.engine.network import prepared
+from lastiterate.engine import key_from_seed
+from lastiterate.engine.network import prepare_loop
 
 
 def stepper(run: li.Run, n: int, microbatch: int) -> Callable[[int], object]:
     """Training steps of the trainer's own loop from the first parameters on."""
-    key, params = seeded_key(0), network()
+    key, params = key_from_seed(0), network()
     with jax.enable_x64(True):
-        loop, first, data = prepared(run, loss, params, images(n), microbatch)
+        loop, first, data = prepare_loop(run, loss, params, images(n), microbatch)
 
     def steps(count: int) -> None:
         with jax.enable_x64(True):

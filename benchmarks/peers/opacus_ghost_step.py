@@ -23,7 +23,7 @@ from torch import nn
 
 import lastiterate as li
 from benchmarks.peers.timed_bursts import quartiles
-from lastiterate.engine.random import seeded_key
+from lastiterate.engine.random import key_from_seed
 from lastiterate.torch.module_training import prepare
 
 N, CLIP, STEP, Z, BURST = 2048, 1.0, 0.1, 1.0, 16
@@ -118,7 +118,7 @@ def ours(
         adjacency="add-remove" if isinstance(batching, li.Poisson) else "zero-out",
     )
     prepared = prepare(run, make(), nn.functional.cross_entropy, images())
-    return lambda: prepared.execute(seeded_key(0))
+    return lambda: prepared.execute(key_from_seed(0))
 
 
 def theirs(make: Callable[[], nn.Module], batch: int, poisson: bool) -> Callable[[], object]:

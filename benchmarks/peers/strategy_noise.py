@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from lastiterate.analysis.langevin import moved_draws
-from lastiterate.planning.task import added, of_draws
+from lastiterate.analysis.langevin import shift_in_draws
+from lastiterate.planning.task import inverse_column, of_draws
 from lastiterate.run.noise import Correlated
 
 
@@ -32,12 +32,12 @@ def at_the_end(noise: Correlated, blocks: int, response: np.ndarray) -> float:
     ``response``: (T,). Ones: the sum of all steps, of which one release would need the number of
     passes.
     """
-    return moved_draws(noise, blocks, len(response)) * float(
+    return shift_in_draws(noise, blocks, len(response)) * float(
         np.linalg.norm(of_draws(noise, response))
     )
 
 
 def on_the_way(noise: Correlated, blocks: int, steps: int) -> float:
     """Its root mean square over all partial sums."""
-    sums = np.cumsum(added(noise, steps))
-    return moved_draws(noise, blocks, steps) * math.sqrt(float(np.cumsum(sums**2).mean()))
+    sums = np.cumsum(inverse_column(noise, steps))
+    return shift_in_draws(noise, blocks, steps) * math.sqrt(float(np.cumsum(sums**2).mean()))

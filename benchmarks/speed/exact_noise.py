@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 import lastiterate as li
-from lastiterate.engine import execute, seeded_key
+from lastiterate.engine import execute, key_from_seed
 from lastiterate.engine.exact_linear import execute_exactly
 from lastiterate.engine.exact_noise import DiscreteGaussian
 from lastiterate.engine.random import Bits, gaussian
@@ -36,7 +36,7 @@ def main(draws: int) -> None:
         spent = timed(lambda sigma=sigma: DiscreteGaussian(sigma).sample(Bits(bytes(32), 0), draws))
         print(f"discrete Gaussian, sigma {sigma:g}: {spent / draws * 1e9:.0f} ns a number")
     with jax.enable_x64(True):
-        drawn = jax.jit(lambda k: gaussian(seeded_key(0), k, (draws,)))
+        drawn = jax.jit(lambda k: gaussian(key_from_seed(0), k, (draws,)))
         print(
             f"default noise: {timed(lambda: drawn(1).block_until_ready()) / draws * 1e9:.0f} ns a "
             f"number"
@@ -52,7 +52,7 @@ def main(draws: int) -> None:
         loss=li.Softmax(classes=10, ridge=1e-3),
     )
     for name, fit in (("default", execute), ("exact", execute_exactly)):
-        spent = timed(lambda fit=fit: fit(run, x, y, seeded_key(1)))
+        spent = timed(lambda fit=fit: fit(run, x, y, key_from_seed(1)))
         print(
             f"20,000 x 256, 10 classes, batches of 500, {name} noise: "
             f"{spent / run.steps * 1e3:.2f} ms a step, "

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import lastiterate as li
-from lastiterate.engine import Trainer, seeded_key
+from lastiterate.engine import Trainer, key_from_seed
 from lastiterate.engine.linear_gradients import arrange
 from lastiterate.engine.loop import Schedule, StepProgram, schedule, start, step_at
 from lastiterate.engine.noise import Noise
@@ -36,7 +36,7 @@ def ours(
 ) -> Callable[[int], None]:
     """Steps of the trainer's own loop, on data that are already arranged; or the same arithmetic
     without noise."""
-    loop, key, first = Trainer(run).loop, seeded_key(0), np.zeros((K, D + 1))
+    loop, key, first = Trainer(run).loop, key_from_seed(0), np.zeros((K, D + 1))
     with jax.enable_x64(True):
         plan = Schedule(*map(jnp.asarray, schedule(run)))
         data = tuple(map(jnp.asarray, arrange(run, features, target)))

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 
 import lastiterate as li
-from lastiterate.engine import Trainer, seeded_key
+from lastiterate.engine import Trainer, key_from_seed
 from lastiterate.run.batching import Batching
 
 BLOCKS, ROUNDS, PASSES = 20, 9, 10
@@ -47,7 +47,7 @@ def fit(batching: str, rows: np.ndarray, target: np.ndarray, passes: int) -> Cal
         step_size=0.5,
         noise=li.NoiseMultiplier(5.0),
     )
-    return lambda: Trainer(run).fit(rows, target, seeded_key(1))
+    return lambda: Trainer(run).fit(rows, target, key_from_seed(1))
 
 
 def numpy_pass(rows: np.ndarray, target: np.ndarray) -> Callable[[], object]:

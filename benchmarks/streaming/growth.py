@@ -15,7 +15,7 @@ import numpy as np
 
 import lastiterate as li
 from benchmarks.streaming.one import Watch, described, peak, warmed
-from lastiterate.engine import seeded_key
+from lastiterate.engine import key_from_seed
 from lastiterate.engine.streaming.execution import execute_streaming
 
 D = 16
@@ -34,7 +34,7 @@ def one(n: int, kind: str) -> None:
     began = time.perf_counter()
     run = described(kind, n)
     accounting, imported, watch = time.perf_counter() - began, peak(), Watch(run.blocks)
-    execute_streaming(run, li.data.Generated(n, made), seeded_key(1), watch)
+    execute_streaming(run, li.data.Generated(n, made), key_from_seed(1), watch)
     seconds, processor = watch.per_pass()
     print(json.dumps([n, kind, seconds, processor, peak() - imported, accounting]))
 

@@ -16,7 +16,7 @@ import numpy as np
 import lastiterate as li
 from benchmarks.streaming.made import FEATURES, records
 from benchmarks.streaming.one import Watch, busy
-from lastiterate.engine import seeded_key
+from lastiterate.engine import key_from_seed
 from lastiterate.engine.network import fit_network
 from lastiterate.engine.streaming.buffers import Arrays
 from lastiterate.engine.streaming.execution import fit_streaming
@@ -47,18 +47,18 @@ def main() -> None:
     for name, fit in (
         (
             "cyclic, in memory",
-            lambda watch: fit_network(run, loss, first, data, seeded_key(0), progress=watch),
+            lambda watch: fit_network(run, loss, first, data, key_from_seed(0), progress=watch),
         ),
         (
             "cyclic, in pieces",
             lambda watch: fit_streaming(
-                run, loss, first, Arrays(data), seeded_key(0), progress=watch
+                run, loss, first, Arrays(data), key_from_seed(0), progress=watch
             ),
         ),
         (
             "permuted, in pieces",
             lambda watch: fit_streaming(
-                secret, loss, first, Arrays(data), seeded_key(0), progress=watch
+                secret, loss, first, Arrays(data), key_from_seed(0), progress=watch
             ),
         ),
     ) * 2:

@@ -23,7 +23,7 @@ import numpy as np
 import lastiterate as li
 from benchmarks.streaming.made import PIECE, records
 from benchmarks.streaming.random_access import trained
-from lastiterate.engine import Model, execute, scores, seeded_key
+from lastiterate.engine import Model, execute, key_from_seed, scores
 from lastiterate.engine.streaming.execution import execute_streaming
 
 PASSES, BLOCKS, EPSILON, STEP, RIDGE = 3, 100, 1.0, 2.0, 1e-4
@@ -125,7 +125,7 @@ def warmed() -> None:
         li.data.Generated(
             200, lambda first, count: (rows[first : first + count], labels[first : first + count])
         ),
-        seeded_key(0),
+        key_from_seed(0),
     )
 
 
@@ -143,10 +143,10 @@ def main(kind: str, path: Path, passes: int = PASSES, steps: int = 0) -> None:
     watch, imported, began, used = Watch(run.blocks), peak(), time.perf_counter(), busy()
     if kind.startswith("memory"):
         model = execute(
-            run, np.load(path), np.load(path.with_name("made.labels.npy")), seeded_key(1), watch
+            run, np.load(path), np.load(path.with_name("made.labels.npy")), key_from_seed(1), watch
         )
     else:
-        model = execute_streaming(run, source, seeded_key(1), watch)
+        model = execute_streaming(run, source, key_from_seed(1), watch)
     seconds, processor = watch.per_pass()
     print(
         json.dumps(

@@ -15,7 +15,7 @@ import numpy as np
 import lastiterate as li
 from benchmarks.streaming.made import write
 from benchmarks.streaming.one import Watch, described, warmed
-from lastiterate.engine import execute, seeded_key
+from lastiterate.engine import execute, key_from_seed
 from lastiterate.engine.streaming.execution import execute_streaming
 
 PASSES, KINDS = 6, ("cyclic", "permuted", "allocation", "cyclic/10", "allocation/10")
@@ -46,9 +46,9 @@ def main(path: Path, rounds: int) -> None:
             for place in (0, 1):
                 watch = Watch(run.blocks)
                 if place == 0:
-                    execute(run, rows, labels, seeded_key(1), watch)
+                    execute(run, rows, labels, key_from_seed(1), watch)
                 else:
-                    execute_streaming(run, source, seeded_key(1), watch)
+                    execute_streaming(run, source, key_from_seed(1), watch)
                 found[place].append(passes_of(watch))
         (wall, busy), (wall_in_pieces, busy_in_pieces) = (
             np.median(np.concatenate(part), 0) for part in found

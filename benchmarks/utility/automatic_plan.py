@@ -23,7 +23,7 @@ import numpy as np
 from benchmarks.utility.data_sets import LOADERS, Set, load, split
 from benchmarks.utility.planner_unseen import guessed
 from lastiterate.accounting.explain import composition_epsilon
-from lastiterate.engine import execute, scores, seeded_key
+from lastiterate.engine import execute, key_from_seed, scores
 from lastiterate.planning.planner import Choice, Plan, consider
 from lastiterate.planning.task import Task
 
@@ -41,7 +41,7 @@ def measured(data: Set, plan: Plan, seed: int) -> dict[str, Any]:
     """Test accuracy and seconds of one fit."""
     part, run = split(data, seed), plan.certificate.run
     began = time.perf_counter()
-    model = execute(run, part.x, part.y, seeded_key(seed))
+    model = execute(run, part.x, part.y, key_from_seed(seed))
     seconds = time.perf_counter() - began
     right = guessed(scores(run, model, part.x_test)) == part.y_test
     return {

@@ -48,7 +48,7 @@ from lastiterate.data import Category, Schema
 from lastiterate.data.data_frames import frame_table
 from lastiterate.data.encoding import encode_features
 from lastiterate.estimators import DPLogisticRegression
-from lastiterate.release.linear_plans import chosen
+from lastiterate.release.linear_plans import choose_features
 from lastiterate.release.training_request import Budget
 
 DELTA, CONSTANT = 1e-5, 0.3
@@ -78,7 +78,9 @@ class Prepared:
         )
         if epsilon is None:
             return self.data.schema
-        return chosen(self.data.schema, "auto", shape, len(train.y), Budget(epsilon, DELTA)).schema
+        return choose_features(
+            self.data.schema, "auto", shape, len(train.y), Budget(epsilon, DELTA)
+        ).schema
 
     def rows(
         self, epsilon: float | None, seed: int
@@ -179,7 +181,7 @@ def table_arrays(prepared: Prepared, seeds: int, folder: Path) -> Path:
             columns, raw = data.schema.columns, part.records
         used = [c for c in columns if c.fields]
         scaled = [
-            c.scaled(np.clip(np.asarray(raw[c.name], np.float64), c.low, c.high))
+            c.to_unit(np.clip(np.asarray(raw[c.name], np.float64), c.low, c.high))
             for c in used
             if not isinstance(c, Category)
         ]

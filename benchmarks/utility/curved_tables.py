@@ -25,7 +25,7 @@ from lastiterate.features import Curves
 from lastiterate.planning.task import Task
 from lastiterate.release import linear_plans
 from lastiterate.release.model_kinds import LINEAR
-from lastiterate.release.pipeline import executed
+from lastiterate.release.pipeline import run_release
 from lastiterate.release.predictions import Labels, Range
 from lastiterate.release.training_request import Budget, Order
 
@@ -59,7 +59,7 @@ def made(
             scale=("linear", "linear", "log")[kind],
         )
         effect = EFFECTS[0 if lines else rng.integers(len(EFFECTS))]
-        found = effect(column.scaled(np.clip(value, column.low, column.high)))
+        found = effect(column.to_unit(np.clip(value, column.low, column.high)))
         score += rng.uniform(0.3, 1) * (found - found.mean()) / max(found.std(), 1e-9)
         cells[column.name], _ = value, columns.append(column)
     for i in range(categories):
@@ -110,7 +110,7 @@ def measured(
     task = Task(n, x.shape[1], 0 if regression else 2, schema.form().norm)
     plan = linear_plans.plan_run(Order(data=(x, target), budget=Budget(epsilon, 1e-6)), task)
     assert plan.choice is not None
-    model = executed(
+    model = run_release(
         LINEAR,
         replace(
             plan,

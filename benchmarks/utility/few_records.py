@@ -19,7 +19,7 @@ import numpy as np
 from scipy.special import log_softmax
 
 from benchmarks.utility.synthetic_families import CHOSEN_ON, TEST, UNSEEN
-from lastiterate.engine import execute, scores, seeded_key
+from lastiterate.engine import execute, key_from_seed, scores
 from lastiterate.planning.planner import consider
 from lastiterate.planning.task import Task
 from lastiterate.run.probability_calibration import AssumedSlope
@@ -52,7 +52,9 @@ def main() -> None:
             for seed in range(SEEDS):
                 given = np.asarray(
                     scores(
-                        run, execute(run, x[: task.n], y[: task.n], seeded_key(seed)), x[task.n :]
+                        run,
+                        execute(run, x[: task.n], y[: task.n], key_from_seed(seed)),
+                        x[task.n :],
                     )
                 )
                 both = np.column_stack((0 * given, given)) if given.shape[1] == 1 else given

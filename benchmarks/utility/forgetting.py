@@ -26,13 +26,13 @@ import lastiterate as li
 from benchmarks.utility.data_sets import load, split
 from lastiterate.errors import RepeatedFitWarning
 from lastiterate.planning.plan_request import Asked
-from lastiterate.planning.presets import described
+from lastiterate.planning.presets import describe_algorithm
 from lastiterate.planning.task import Task as PublicTask
-from lastiterate.planning.unlearning_plans import planned
+from lastiterate.planning.unlearning_plans import plan_unlearning
 from lastiterate.release.ledger_charge import Charging
 from lastiterate.release.model_kinds import UNLEARNED
 from lastiterate.release.pipeline import finish
-from lastiterate.release.unlearning import Trained, ordered, trained
+from lastiterate.release.unlearning import Trained, make_order, read_training
 
 REQUESTS = (1, 10, 100, 1000)
 EPSILON, DELTA = 1.0, 1e-5
@@ -95,7 +95,7 @@ def plain(found: Task, ridge: float, kept: np.ndarray):
 def private(found: Task) -> li.Run:
     """The run of ``train --algorithm forgetting-sgd --epsilon 1``."""
     task = PublicTask(len(found.x), found.x.shape[1], int(found.y.max()) + 1)
-    run = described(Asked(task, EPSILON, DELTA, "zero-out", 60.0), "forgetting-sgd")
+    run = describe_algorithm(Asked(task, EPSILON, DELTA, "zero-out", 60.0), "forgetting-sgd")
     return li.calibrate(run, epsilon=EPSILON, delta=DELTA).run
 
 
@@ -108,7 +108,7 @@ def requests(
     for removed in REQUESTS:
         gone = np.sort(np.random.default_rng(removed).choice(n, removed, replace=False))
         try:
-            plan = planned(
+            plan = plan_unlearning(
                 start.training, (), removed, found.x.shape[1], epsilon=EPSILON, delta=DELTA
             )
         except li.NotCertified:
@@ -117,7 +117,7 @@ def requests(
         scores, took = [], math.inf
         for seed in range(3):  # the first compiles
             began = time.perf_counter()
-            order = ordered(
+            order = make_order(
                 start, plan, (found.x, found.y), tuple(gone.tolist()), DELTA, Charging(), seed
             )
             new = finish(UNLEARNED, order)
@@ -142,7 +142,7 @@ def of_plain(found: Task, ridge: float) -> Iterator[str]:
             model.score(found.x_test, found.y_test),
         )
 
-    start = trained(plain(found, ridge, np.arange(len(found.x))), found.x, found.y, 1.0)
+    start = read_training(plain(found, ridge, np.arange(len(found.x))), found.x, found.y, 1.0)
     yield from requests(found, start, anew, f"ridge {ridge:g}, no noise")
 
 
@@ -161,7 +161,9 @@ def of_private(found: Task) -> Iterator[str]:
             float((model.predict(found.x_test) == found.y_test).mean()),
         )
 
-    start = trained(li.train(run, (found.x, found.y), delta=DELTA, seed=0), found.x, found.y, None)
+    start = read_training(
+        li.train(run, (found.x, found.y), delta=DELTA, seed=0), found.x, found.y, None
+    )
     yield from requests(
         found, start, anew, f"ridge {run.loss.ridge:.2g}, forgetting-sgd at epsilon 1"
     )

@@ -18,8 +18,8 @@ from sklearn.metrics import roc_auc_score
 
 from benchmarks.utility.planner_unseen import guessed
 from benchmarks.utility.synthetic_images import FAMILIES, TEST
-from lastiterate.engine import execute, scores, seeded_key
-from lastiterate.features.scattering import CENTRE, STEEP, orders, pooled
+from lastiterate.engine import execute, key_from_seed, scores
+from lastiterate.features.scattering import CENTRE, STEEP, orders, pool_cells
 from lastiterate.planning.planner import consider
 from lastiterate.planning.task import Task
 
@@ -32,7 +32,7 @@ def coefficients(images: np.ndarray) -> np.ndarray:
     n, side, _, colours = images.shape
     cells = 4 if colours == 1 else 2
     parts = [
-        pooled(np.moveaxis(images[at : at + CHUNK], 3, 1).reshape(-1, side, side), 2, 8, cells)
+        pool_cells(np.moveaxis(images[at : at + CHUNK], 3, 1).reshape(-1, side, side), 2, 8, cells)
         for at in range(0, n, CHUNK)
     ]
     return np.concatenate(parts).reshape(n, colours, len(ORDERS), cells, cells)
@@ -80,7 +80,7 @@ def score(rows: np.ndarray, y: np.ndarray, n: int, epsilon: float, norm: float) 
     run = consider(
         Task(n, rows.shape[1], classes, norm), epsilon=epsilon, delta=DELTA
     ).best.certificate.run
-    found = scores(run, execute(run, rows[:n], y[:n], seeded_key(1)), rows[-TEST:])
+    found = scores(run, execute(run, rows[:n], y[:n], key_from_seed(1)), rows[-TEST:])
     if classes == 2:
         return float(roc_auc_score(y[-TEST:], found.ravel()))
     return float((guessed(found) == y[-TEST:]).mean())

@@ -14,7 +14,7 @@ import numpy as np
 import lastiterate as li
 from benchmarks.utility.data_sets import Set, Split, split, unit_rows
 from benchmarks.utility.tuning import Log
-from lastiterate.engine import Trainer, seeded_key
+from lastiterate.engine import Trainer, key_from_seed
 from lastiterate.run.batching import Batching
 
 CONSTANT = 0.3  #: the constant column beside rows of norm at most 1
@@ -156,7 +156,7 @@ def own_fit(
         part = bench.part(seed, setting.norm)
         warm(replace(run, steps=1, step_size=li.Constant(1.0), noise=li.GradientNoise(1.0)), part)
         began = time.process_time()
-        weights = Trainer(run).fit(part.x[:, :-1], part.y, seeded_key(seed))
+        weights = Trainer(run).fit(part.x[:, :-1], part.y, key_from_seed(seed))
         taken = time.process_time() - began
         scores = part.x_test @ weights.T
         guess = scores.argmax(axis=1) if len(weights) > 1 else scores[:, 0] > 0
@@ -186,7 +186,7 @@ WARM: set[li.Run] = set()
 def warm(one: li.Run, part: Split) -> None:
     """Compile the program that runs like ``one`` share, so that no timed fit pays for it."""
     if one not in WARM:
-        Trainer(one).fit(part.x[:, :-1], part.y, seeded_key(0))
+        Trainer(one).fit(part.x[:, :-1], part.y, key_from_seed(0))
         WARM.add(one)
 
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.metrics import r2_score, roc_auc_score
 
-from lastiterate.engine import execute, scores, seeded_key
+from lastiterate.engine import execute, key_from_seed, scores
 from lastiterate.planning.planner import consider
 from lastiterate.planning.task import Task
 
@@ -85,7 +85,7 @@ def measured(seed: int, classes: int, epsilon: float) -> dict[str, object]:
 
     def score(fit: int) -> float:
         found = scores(
-            run, execute(run, rows[:n], target[:n], seeded_key(seed + 1000 * fit)), rows[n:]
+            run, execute(run, rows[:n], target[:n], key_from_seed(seed + 1000 * fit)), rows[n:]
         )[:, -1]
         by = (
             roc_auc_score(target[n:], found)

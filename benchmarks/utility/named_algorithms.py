@@ -25,10 +25,10 @@ from sklearn.linear_model import LogisticRegression
 from benchmarks.utility.data_sets import load, split
 from lastiterate.accounting.calibration import calibrate
 from lastiterate.planning.plan_request import Asked
-from lastiterate.planning.presets import ALGORITHMS, described
+from lastiterate.planning.presets import ALGORITHMS, describe_algorithm
 from lastiterate.planning.task import Task
 from lastiterate.release.model_kinds import LINEAR
-from lastiterate.release.pipeline import executed
+from lastiterate.release.pipeline import run_release
 from lastiterate.release.training_request import Order
 
 DELTA, NONE = 1e-5, "none"
@@ -48,13 +48,13 @@ def measured(
         600.0,
     )
     began = time.perf_counter()
-    certificate = calibrate(described(asked, name), epsilon=epsilon, delta=DELTA)
+    certificate = calibrate(describe_algorithm(asked, name), epsilon=epsilon, delta=DELTA)
     calibrating, run = time.perf_counter() - began, certificate.run
     found, taken = [], []
     for seed in range(seeds):
         part = split(data, seed)
         began = time.perf_counter()
-        model = executed(
+        model = run_release(
             LINEAR,
             Order(proof=certificate, data=(part.x, part.y), delta=DELTA, seed=seed),
         )

@@ -18,10 +18,10 @@ import numpy as np
 from benchmarks.utility.data_sets import LOADERS, load, split
 from benchmarks.utility.planner_unseen import guessed
 from lastiterate.accounting.calibration import calibrate
-from lastiterate.engine import execute, scores, seeded_key
+from lastiterate.engine import execute, key_from_seed, scores
 from lastiterate.planning.plan_request import Asked
 from lastiterate.planning.planner import consider
-from lastiterate.planning.presets import described
+from lastiterate.planning.presets import describe_algorithm
 from lastiterate.planning.task import Task
 from lastiterate.run.run import Run
 
@@ -30,7 +30,9 @@ DELTA = 1e-5
 
 def runs(task: Task, fourier: Task, epsilon: float) -> dict[str, Run]:
     """The three runs that are compared."""
-    objective = described(Asked(task, epsilon, DELTA, "zero-out", 600.0), "objective-perturbation")
+    objective = describe_algorithm(
+        Asked(task, epsilon, DELTA, "zero-out", 600.0), "objective-perturbation"
+    )
     return {
         "automatic": consider(task, epsilon=epsilon, delta=DELTA).best.certificate.run,
         "objective-perturbation": calibrate(objective, epsilon=epsilon, delta=DELTA).run,
@@ -68,7 +70,7 @@ def main() -> None:
                 found, taken = [], []
                 for seed, part in enumerate(parts):
                     began = time.perf_counter()
-                    model = execute(run, part.x, part.y, seeded_key(seed))
+                    model = execute(run, part.x, part.y, key_from_seed(seed))
                     taken.append(time.perf_counter() - began)
                     found.append(
                         float((guessed(scores(run, model, part.x_test)) == part.y_test).mean())

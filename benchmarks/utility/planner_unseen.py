@@ -22,7 +22,7 @@ import numpy as np
 import lastiterate as li
 from benchmarks.utility.data_sets import load, split
 from benchmarks.utility.synthetic_families import UNSEEN, Problem, draw
-from lastiterate.engine import execute, scores, seeded_key
+from lastiterate.engine import execute, key_from_seed, scores
 from lastiterate.planning import whitened_families
 from lastiterate.planning.plan_request import Asked
 from lastiterate.planning.planner import consider
@@ -32,7 +32,7 @@ GRID = [(steps, momentum) for steps in (24, 96, 384) for momentum in (0.5, 0.875
 
 
 def accuracy(run: li.Run, problem: Problem, seed: int) -> float:
-    found = scores(run, execute(run, problem.x, problem.y, seeded_key(seed)), problem.x_test)
+    found = scores(run, execute(run, problem.x, problem.y, key_from_seed(seed)), problem.x_test)
     return float((guessed(found) == problem.y_test).mean())
 
 
@@ -49,10 +49,10 @@ def fixed(asked: Asked) -> Iterator[li.Run]:
             asked.empty,
             steps=steps,
             clip=asked.clip,
-            noise=asked.composed(steps),
+            noise=asked.composition_noise(steps),
             update=li.HeavyBall(momentum),
         )
-    yield next(run for run in whitened_families.whitened(asked) if run.steps == 128)
+    yield next(run for run in whitened_families.plan_whitened(asked) if run.steps == 128)
     with patch.object(whitened_families, "PASSES", (20,)):
         yield from whitened_families.allocation(asked)
 

@@ -37,7 +37,7 @@ from lastiterate.planning.plan_request import Asked, linear_loss
 from lastiterate.planning.presets import in_a_pass
 from lastiterate.planning.task import Task
 from lastiterate.release.model_kinds import LINEAR
-from lastiterate.release.pipeline import executed
+from lastiterate.release.pipeline import run_release
 from lastiterate.release.training_request import Order
 from lastiterate.run.base import Release
 from lastiterate.run.batching import Batching
@@ -120,7 +120,7 @@ def fit(data: Set, run: li.Run, epsilon: float, seed: int) -> dict[str, Any]:
     last = li.account(
         replace(found.run, release="last")
     )  # the model that is scored is the last iterate in any case
-    model = executed(LINEAR, Order(proof=last, data=(part.x, part.y), delta=DELTA, seed=seed))
+    model = run_release(LINEAR, Order(proof=last, data=(part.x, part.y), delta=DELTA, seed=seed))
     assert isinstance(found.run.noise, li.NoiseMultiplier)
     return {
         "accuracy": float((model.predict(part.x_test) == part.y_test).mean()),

@@ -24,7 +24,7 @@ import lastiterate as li
 from benchmarks.peers.child_process import DIFFPRIVLIB, Child
 from benchmarks.utility.data_sets import Set, adult_part, bundled
 from lastiterate.data import encode
-from lastiterate.engine import execute, scores, seeded_key
+from lastiterate.engine import execute, key_from_seed, scores
 from lastiterate.planning.planner import consider
 from lastiterate.planning.task import Task
 
@@ -51,7 +51,7 @@ def split(data: Set, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 def fitted(data: Set, run: li.Run, seed: int) -> float:
     train, test = split(data, seed)
-    model = execute(run, data.x[train], data.y[train], seeded_key(seed))
+    model = execute(run, data.x[train], data.y[train], key_from_seed(seed))
     return r2(scores(run, model, data.x[test])[:, 0], data.y[test])
 
 

@@ -22,7 +22,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from benchmarks.utility.synthetic_families import table
-from lastiterate.engine import execute, scores, seeded_key
+from lastiterate.engine import execute, key_from_seed, scores
 from lastiterate.planning import whitened_families
 from lastiterate.planning.plan_request import Asked
 from lastiterate.planning.task import Task
@@ -66,11 +66,11 @@ def measured(kind: str, seed: int, n: int, spread: float, epsilon: float) -> lis
     x, y, chance, norm = drawn(kind, seed, n, spread)
     asked = Asked(Task(n, x.shape[1], 2, norm, calibrated=True), epsilon, DELTA, "zero-out", 60.0)
     blocks = next(whitened_families.allocation(asked))
-    objective = min(whitened_families.perturbed(asked), key=asked.risk)
+    objective = min(whitened_families.plan_perturbed(asked), key=asked.risk)
 
     def fitted(run: Run) -> tuple[float, float]:
         run = asked.certificate(run).run
-        model = execute(run, x[:n], y[:n], seeded_key(seed))
+        model = execute(run, x[:n], y[:n], key_from_seed(seed))
         return excess(
             chance[n:], y[n:], np.asarray(scores(run, model, x[n:]), dtype=np.float64)[:, 0]
         )

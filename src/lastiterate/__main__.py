@@ -5,7 +5,7 @@ from lastiterate import interrupts
 
 def main() -> None:
     """The command; a Ctrl-C is remembered from here on, also while its modules are imported."""
-    interrupts.handled()
+    interrupts.handle_interrupts()
     from lastiterate.cli import main as command
 
     command()

@@ -41,12 +41,12 @@ class InputError(ValueError):
     """
 
     def __init__(self, argument: str, rule: str, value: object = None, remedy: str = "") -> None:
-        got = "" if value is None else f", got {shown(value)}"
+        got = "" if value is None else f", got {format_value(value)}"
         tail = f"; {remedy}" if remedy else ""
         self.argument, self.rule = argument, f"{rule}{got}{tail}."
         super().__init__(f"{argument} {self.rule}")
 
-    def followed_by(self, clause: str) -> InputError:
+    def with_clause(self, clause: str) -> InputError:
         """Return the same error with another clause behind its remedy."""
         return InputError(self.argument, f"{self.rule.removesuffix('.')}; {clause}")
 
@@ -66,7 +66,7 @@ LONGEST = 200
 """Characters of a value that a sentence shows."""
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """``repr(value)``, cut where it is long; some values have none at all."""
     try:
         text = repr(value)

@@ -7,7 +7,7 @@ every loop of long work calls ``check`` between its pieces. What was lost in a c
 again a moment later. A second Ctrl-C ends the process at once, and so does the first one where
 compiled code keeps the interpreter from noticing it for ``PATIENCE`` seconds.
 
-Importing this module does nothing, and without ``handled`` nothing here does anything: programs
+Importing this module does nothing, and without ``handle_interrupts`` nothing here does anything: programs
 that use the library keep the handlers that they have.
 """
 
@@ -60,12 +60,12 @@ def check() -> None:
         raise KeyboardInterrupt
 
 
-def pending() -> bool:
+def is_pending() -> bool:
     """Whether Ctrl-C was pressed and not yet answered."""
     return _now.pending
 
 
-def answered() -> None:
+def mark_answered() -> None:
     """Say that the work was stopped in order: what follows, a report of what is there, is not
     stopped as well."""
     _now.pending = False
@@ -87,7 +87,7 @@ def sentence() -> str:
 
 
 @contextmanager
-def heard() -> Generator[None]:
+def listen() -> Generator[None]:
     """The work that a Ctrl-C stops; before and behind it one is only remembered."""
     _now.heard, _now.outcome = True, NOTHING
     try:
@@ -111,14 +111,14 @@ def later() -> Generator[None]:
     check()
 
 
-def handled() -> None:
+def handle_interrupts() -> None:
     """Take this process's Ctrl-C; once, in the main thread, by a program and never by a library."""
     if _now.installed or threading.current_thread() is not threading.main_thread():
         return
     _now.installed = True
     receiver, _now.wake = socket.socketpair()
     _now.wake.setblocking(False)
-    signal.signal(signal.SIGINT, _pressed)
+    signal.signal(signal.SIGINT, _on_press)
     signal.set_wakeup_fd(_now.wake.fileno(), warn_on_full_buffer=False)
     sys.unraisablehook = _lost
     threading.Thread(
@@ -126,7 +126,7 @@ def handled() -> None:
     ).start()
 
 
-def over() -> None:
+def finish() -> None:
     """The command's work is done and shown: a Ctrl-C while Python ends changes nothing any more."""
     if _now.installed:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -144,7 +144,7 @@ def end(said: str | None = None) -> None:
     os._exit(CODE)
 
 
-def _pressed(signum: int, frame: object) -> None:
+def _on_press(signum: int, frame: object) -> None:
     _now.pending = True
     _now.noticed += 1
     if _now.heard and not _now.depth:
@@ -176,7 +176,9 @@ def _watch(receiver: socket.socket) -> None:
             pressed += 1
             if pressed > 1:
                 _abandon()
-            threading.Thread(target=_waiting, name="lastiterate-patience", daemon=True).start()
+            threading.Thread(
+                target=_end_when_stuck, name="lastiterate-patience", daemon=True
+            ).start()
 
 
 def _ask_again() -> None:
@@ -189,7 +191,7 @@ def _ask_again() -> None:
         )  # a signal, which also ends what the thread waits for
 
 
-def _waiting() -> None:
+def _end_when_stuck() -> None:
     """End the process where its main thread does not come to know of a Ctrl-C, and is not about to
     write."""
     until = time.monotonic() + PATIENCE

@@ -65,7 +65,7 @@ def accuracy(work: Work) -> Result:
                 what = f"ridge {ridge}, {passes} passes, {name}"
                 rows.append(Row(f"{what}: test accuracy", right, unit="%"))
                 if name != "no privacy":
-                    shorter = run.shortened(passes * run.blocks)
+                    shorter = run.truncate(passes * run.blocks)
                     rows.append(
                         Row(
                             f"{what}: epsilon at {DELTA:g}, certified",
@@ -113,9 +113,9 @@ def accuracy(work: Work) -> Result:
 
 def accuracies(run: li.Run, train: real.Labelled, test: real.Labelled, seeds: range) -> list[float]:
     """Test accuracy in per cent of one execution per seed."""
-    from lastiterate.engine import execute, seeded_key
+    from lastiterate.engine import execute, key_from_seed
 
-    return [right(run, execute(run, *train, seeded_key(seed)), test) for seed in seeds]
+    return [right(run, execute(run, *train, key_from_seed(seed)), test) for seed in seeds]
 
 
 def accuracies_after(
@@ -124,9 +124,9 @@ def accuracies_after(
     """The same after every number of passes: the first passes of a run are those of a shorter one,
     so that nothing is trained twice, and the seeds read every block together."""
     from lastiterate.audit import weights_after
-    from lastiterate.engine import Model, seeded_key
+    from lastiterate.engine import Model, key_from_seed
 
-    keys = np.stack([seeded_key(seed) for seed in seeds])
+    keys = np.stack([key_from_seed(seed) for seed in seeds])
     weights = weights_after(run, *train, keys, [passes * run.blocks for passes in counts])
     return [
         [right(run, Model(one), test) for one in weights[:, place]] for place in range(len(counts))

@@ -143,7 +143,7 @@ class Attack:
         import jax
 
         from lastiterate.audit import all_logits, fit_networks
-        from lastiterate.engine import seeded_keys
+        from lastiterate.engine import keys_from_seed
 
         model, run, found = self.model, self.run(clip), list[float]()
         trained = fit_networks(
@@ -151,7 +151,7 @@ class Attack:
             model.loss,
             model.params,
             (self.images, self.labels),
-            seeded_keys(self.seed + 1, self.crafting),
+            keys_from_seed(self.seed + 1, self.crafting),
             batch_models=self.at_once,
             many=model.many,
             checkpoints=[run.blocks * passes for passes in self.checkpoints],

@@ -170,12 +170,12 @@ def _described(name: str, weights: np.ndarray, x: np.ndarray, y: np.ndarray) -> 
 
 def _fitted(run: li.Run, x: np.ndarray, y: np.ndarray, seed: int) -> list[list[float]]:
     """Weights (10, d) after the run from 0."""
-    from lastiterate.engine import fit_network, seeded_key
+    from lastiterate.engine import fit_network, key_from_seed
 
     first = np.zeros((10, x.shape[1]), np.float32)
     data = x.astype(np.float32), y.astype(np.int32)
     return np.asarray(
-        fit_network(run, sigmoid_loss, first, data, seeded_key(seed), microbatch=256)
+        fit_network(run, sigmoid_loss, first, data, key_from_seed(seed), microbatch=256)
     ).tolist()
 
 
@@ -287,16 +287,16 @@ def sampling_cost(work: Work) -> Result:
 def measured(run: li.Run, x: np.ndarray, y: np.ndarray, seed: int) -> tuple[float, float]:
     """Steps per second of a compiled run (the better of two), and bytes of temporary memory of its
     program."""
-    from lastiterate.engine import Trainer, seeded_key, working_memory
+    from lastiterate.engine import Trainer, key_from_seed, temporary_memory
 
-    trainer, key = Trainer(run), seeded_key(seed)
+    trainer, key = Trainer(run), key_from_seed(seed)
     trainer.fit(x, y, key)
     taken = list[float]()
     for _ in range(2):
         began = time.perf_counter()
         trainer.fit(x, y, key)
         taken.append(time.perf_counter() - began)
-    return run.steps / min(taken), float(working_memory(run, x, y))
+    return run.steps / min(taken), float(temporary_memory(run, x, y))
 
 
 ITEMS = (

@@ -70,10 +70,10 @@ class Problem:
     def trained(self, run: li.Run, models: int, seed: int) -> np.ndarray:
         """Weights (models, d) of independent executions of ``run`` on these data, without
         intercept."""
-        from lastiterate.engine import Trainer, seeded_keys
+        from lastiterate.engine import Trainer, keys_from_seed
 
         found = Trainer(replace(run, loss=self.loss)).fit_many(
-            self.x, self.y, seeded_keys(seed, models)
+            self.x, self.y, keys_from_seed(seed, models)
         )
         return np.asarray(found)[:, 0, :-1]
 

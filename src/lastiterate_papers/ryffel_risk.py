@@ -29,9 +29,11 @@ def _batch_variance(problem: Problem, batch: int) -> float:
 
 def _risks(problem: Problem, run: li.Run, seed: int) -> list[float]:
     """Excess risk of every iterate of one execution."""
-    from lastiterate.engine import Trainer, seeded_key
+    from lastiterate.engine import Trainer, key_from_seed
 
-    all_of_them = Trainer(replace(run, release="all")).fit(problem.x, problem.y, seeded_key(seed))
+    all_of_them = Trainer(replace(run, release="all")).fit(
+        problem.x, problem.y, key_from_seed(seed)
+    )
     return problem.excess(all_of_them[:, 0, :-1]).tolist()
 
 

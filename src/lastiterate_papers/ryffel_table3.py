@@ -140,9 +140,9 @@ class Part:
 
         arrays, loss = parted(self.module)
         if run.noise == li.GradientNoise(0.0):  # nothing certifies it, so that train refuses it
-            from lastiterate.engine import fit_network, seeded_key
+            from lastiterate.engine import fit_network, key_from_seed
 
-            found = fit_network(run, loss, arrays, self.data, seeded_key(seed), microbatch=BATCH)
+            found = fit_network(run, loss, arrays, self.data, key_from_seed(seed), microbatch=BATCH)
         else:
             model: Any = li.train(
                 run, self.data, model=arrays, loss=loss, delta=DELTA, seed=seed, microbatch=BATCH

@@ -52,7 +52,7 @@ def test_a_theorem_that_needs_more_noise_than_the_first_question_is_not_forgotte
     """
     known = TABLE["composition-gdp"]
     monkeypatch.setattr(calibration, "upper_theorems", lambda: (known,))
-    plain = calibration.calibrated(RUN, **BUDGET).noise.z
+    plain = calibration.calibrate_run(RUN, **BUDGET).noise.z
     enough = Assumption(
         "enough",
         "enough noise",
@@ -66,7 +66,7 @@ def test_a_theorem_that_needs_more_noise_than_the_first_question_is_not_forgotte
     )
     monkeypatch.setattr(calibration, "upper_theorems", lambda: (known, made))
     assert share * plain > 1
-    assert calibration.calibrated(RUN, **BUDGET).noise.z == pytest.approx(
+    assert calibration.calibrate_run(RUN, **BUDGET).noise.z == pytest.approx(
         max(share, 0.5) * plain, rel=3e-6
     )
 

@@ -13,7 +13,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.accounting import subjects
-from lastiterate.accounting.composed_parts import prepared_curves
+from lastiterate.accounting.composed_parts import curves_of_preprocessing
 from lastiterate.accounting.document import content_hash
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import InputError, NotCertified
@@ -56,13 +56,13 @@ def test_one_run_under_the_adjacencies():
     """Never silently mixed: replace-one doubles the sensitivity, add-remove is for Poisson batches."""
     zero, swap = li.account(RUN), li.account(replace(RUN, adjacency="replace-one"))
     assert zero.replace_one_epsilon(1e-6) == swap.epsilon(1e-6) > zero.epsilon(1e-6)
-    assert zero.under("replace-one").run.adjacency == "replace-one"
+    assert zero.with_adjacency("replace-one").run.adjacency == "replace-one"
     poisson = replace(RUN, batching=li.Poisson(0.1), adjacency="add-remove")
     assert li.account(poisson).replace_one_epsilon(1e-6) == float("inf"), "no conversion is claimed"
     given = li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.0))
     abstract = li.account(replace(RUN, loss=given, noise=li.GradientNoise(0.1)), at_least=ASSUMED)
-    assert abstract.under("replace-one") is None
-    split = abstract.curve(abstract.best(1e-6)).exchanged().epsilon(1e-6)
+    assert abstract.with_adjacency("replace-one") is None
+    split = abstract.curve(abstract.best(1e-6)).replace_one_curve().epsilon(1e-6)
     assert abstract.replace_one_epsilon(1e-6) == split < abstract.group(2, 1e-6), (
         "two zero-outs, by the best split"
     )
@@ -123,7 +123,10 @@ def test_the_preparation_is_paid_for():
     assert paid.epsilon(1e-6) > li.account(RUN).epsilon(1e-6)
     twice = li.account(replace(RUN, prelude=(li.PrivateMean(5.0, 1.0),) * 2))
     assert twice.epsilon(1e-6) > paid.epsilon(1e-6)
-    one, two = (prepared_curves(found.run)[0].mu for found in (paid, paid.under("replace-one")))
+    one, two = (
+        curves_of_preprocessing(found.run)[0].mu
+        for found in (paid, paid.with_adjacency("replace-one"))
+    )
     assert two == pytest.approx(2 * one)
 
 
@@ -237,7 +240,9 @@ def test_the_explanation_leads_with_the_answer():
     first, *rest = text.splitlines()
     best = found.best(1e-6).theorem
     assert (
-        first.startswith(f"epsilon {subjects.rounded_up(found.epsilon(1e-6))} at delta 1e-06")
+        first.startswith(
+            f"epsilon {subjects.format_rounded_up(found.epsilon(1e-6))} at delta 1e-06"
+        )
         and best.name in first
     )
     assert (
@@ -247,7 +252,7 @@ def test_the_explanation_leads_with_the_answer():
     )
     assert (
         rest[1]
-        == f"Under replace-one: epsilon {subjects.rounded_up(found.replace_one_epsilon(1e-6))}."
+        == f"Under replace-one: epsilon {subjects.format_rounded_up(found.replace_one_epsilon(1e-6))}."
     )
     assert best.citation in rest[2]
     assert repr(text) == str(text), "an interactive session shows lines"
@@ -315,11 +320,11 @@ def test_what_an_answer_is_conditional_on_is_explained():
 def test_shown_numbers_are_rounded_away_from_a_better_claim():
     rng = np.random.default_rng(0)
     for value in 10 ** rng.uniform(-8, 8, 2000):
-        assert value * (1 - 1e-9) <= float(subjects.rounded_up(value)) <= value * 1.002
-        assert value * 0.998 <= float(subjects.rounded_down(value)) <= value * (1 + 1e-9)
+        assert value * (1 - 1e-9) <= float(subjects.format_rounded_up(value)) <= value * 1.002
+        assert value * 0.998 <= float(subjects.format_rounded_down(value)) <= value * (1 + 1e-9)
     assert (
-        subjects.rounded_up(None) == subjects.rounded_up(float("inf")) == "-"
-        and subjects.rounded_up(0.0) == "0"
+        subjects.format_rounded_up(None) == subjects.format_rounded_up(float("inf")) == "-"
+        and subjects.format_rounded_up(0.0) == "0"
     )
 
 

@@ -19,7 +19,7 @@ from lastiterate.accounting.exact_noise import ExactRun
 from lastiterate.bayes.subject import certify as certify_sample
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import InputError
-from lastiterate.release.posterior import certified
+from lastiterate.release.posterior import certify_plan
 from lastiterate.release.units import UNCHECKED, UnitLoss, kept_rows, units_as_records
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "certificates"
@@ -163,7 +163,9 @@ def all_kinds():
         "nothing": li.account(replace(RUN, noise=li.GradientNoise(0.0))),
         "units": li.account(replace(RUN, rows_per_unit=3)),
         "exact_run": exactly,
-        "problem": certified(500, 3, row_norm=1.0, epsilon=2.0, delta=1e-5, adjacency="zero-out"),
+        "problem": certify_plan(
+            500, 3, row_norm=1.0, epsilon=2.0, delta=1e-5, adjacency="zero-out"
+        ),
     }
 
 
@@ -388,7 +390,7 @@ def test_a_word_is_read_from_toml_and_json(tmp_path):
 
 
 def test_a_sample_states_what_it_can():
-    problem = certified(
+    problem = certify_plan(
         500, 3, row_norm=1.0, epsilon=2.0, delta=1e-5, adjacency="zero-out"
     ).subject.problem
     found = certify_sample(problem, "zero-out").to_dict(1e-5)["stated"]

@@ -22,10 +22,10 @@ from lastiterate.audit import (
     weights_after,
 )
 from lastiterate.audit.adversarial import fool_all
-from lastiterate.audit.networks import looked_at
+from lastiterate.audit.networks import observe
 from lastiterate.audit.statistics import ceiling
-from lastiterate.engine import Trainer, seeded_key, seeded_keys
-from lastiterate.engine.network import fit_network, prepared
+from lastiterate.engine import Trainer, key_from_seed, keys_from_seed
+from lastiterate.engine.network import fit_network, prepare_loop
 from lastiterate.errors import InputError
 from lastiterate_papers.langevin_network import langevin_run, with_prior
 from lastiterate_papers.lenet import convolved, lenet_logits, lenet_loss, lenet_parameters
@@ -171,12 +171,12 @@ def test_a_look_is_the_last_iterate_of_the_shorter_run(batching):
     )
     params, data = {"t": jnp.ones(3, jnp.float32)}, (np.linspace(-1, 1, 3 * N).reshape(N, 3) ** 2,)
     with jax.enable_x64(True):
-        loop, first, arranged = prepared(run, squared, params, data)
-        found = looked_at(loop, first, arranged, seeded_keys(3, 2), [4, 15], lambda theta: theta)
+        loop, first, arranged = prepare_loop(run, squared, params, data)
+        found = observe(loop, first, arranged, keys_from_seed(3, 2), [4, 15], lambda theta: theta)
         for place, steps in enumerate((4, 15)):
-            short = prepared(run.shortened(steps), squared, params, data)
+            short = prepare_loop(run.truncate(steps), squared, params, data)
             assert found[:, place] == pytest.approx(
-                short[0].many(*short[1:], seeded_keys(3, 2)), abs=1e-6
+                short[0].many(*short[1:], keys_from_seed(3, 2)), abs=1e-6
             )
 
 
@@ -191,13 +191,13 @@ def test_linear_models_are_looked_at_like_shorter_runs(batching):
         loss=li.Logistic(row_norm=1.0, ridge=0.1),
     )
     x, y = np.random.default_rng(0).normal(size=(N, 3)), np.arange(N) % 2
-    found = weights_after(run, x, y, seeded_keys(3, 2), [4, 15])
+    found = weights_after(run, x, y, keys_from_seed(3, 2), [4, 15])
     for place, steps in enumerate((4, 15)):
         assert found[:, place] == pytest.approx(
-            Trainer(run.shortened(steps)).fit_many(x, y, seeded_keys(3, 2))
+            Trainer(run.truncate(steps)).fit_many(x, y, keys_from_seed(3, 2))
         )
     with pytest.raises(InputError, match="depends on how long"):
-        weights_after(replace(run, method=li.TailAverage()), x, y, seeded_keys(3, 2), [4])
+        weights_after(replace(run, method=li.TailAverage()), x, y, keys_from_seed(3, 2), [4])
 
 
 def test_langevin_run_is_sgld():
@@ -212,7 +212,7 @@ def test_langevin_run_is_sgld():
     )
     data = np.arange(16, dtype=np.float32).reshape(8, 2)
     found = fit_network(
-        still, with_prior(lambda p, x: p["t"] @ x, 8), theta, (data,), seeded_key(0)
+        still, with_prior(lambda p, x: p["t"] @ x, 8), theta, (data,), key_from_seed(0)
     )
     expected = np.array([1.0, -2.0]) - lr / 2 * (8 * data[:4].mean(axis=0) + np.array([1.0, -2.0]))
     assert found["t"] == pytest.approx(expected, rel=1e-5)

@@ -18,7 +18,7 @@ from lastiterate.audit.attacks import choose_thresholds, count
 from lastiterate.audit.canaries import execute
 from lastiterate.audit.runner import Interrupted, certificate_of
 from lastiterate.cli import app
-from lastiterate.engine import Trainer, seeded_keys
+from lastiterate.engine import Trainer, keys_from_seed
 from lastiterate.engine.linear_gradients import arrange
 from lastiterate.errors import InputError
 from lastiterate.report.plots import forbidden
@@ -44,7 +44,7 @@ def test_the_record_that_is_zeroed_pulls_nowhere():
     run = replace(RUN, noise=li.GradientNoise(0.0))
     neighbours = worst_case(run)
     one, two = (
-        released(run, data_set, seeded_keys(0, 1))[0, 0]
+        released(run, data_set, keys_from_seed(0, 1))[0, 0]
         for data_set in (neighbours.with_record, neighbours.without_record)
     )
     shift = sum(0.5 * (1 - 0.5 * 0.5) ** k for k in range(5)) / 6
@@ -62,7 +62,7 @@ def test_the_record_is_found_in_every_block():
     moved = Neighbours(both, replace(both, absent=1), 1, "a record of the first block")
     for found in (neighbours, moved):
         one, two = (
-            released(run, data, seeded_keys(0, 1))
+            released(run, data, keys_from_seed(0, 1))
             for data in (found.with_record, found.without_record)
         )
         assert np.abs(one - two).max() > 0.01
@@ -71,13 +71,13 @@ def test_the_record_is_found_in_every_block():
 def test_replacing_a_record_moves_the_model_twice_as_far():
     zeroed, replaced = (
         released(
-            run, worst_case(replace(run, adjacency=adjacency)).without_record, seeded_keys(0, 1)
+            run, worst_case(replace(run, adjacency=adjacency)).without_record, keys_from_seed(0, 1)
         )[0, 0]
         for run in (replace(RUN, noise=li.GradientNoise(0.0)),)
         for adjacency in ("zero-out", "replace-one")
     )
     present = released(
-        replace(RUN, noise=li.GradientNoise(0.0)), worst_case(RUN).with_record, seeded_keys(0, 1)
+        replace(RUN, noise=li.GradientNoise(0.0)), worst_case(RUN).with_record, keys_from_seed(0, 1)
     )[0, 0]
     assert present - replaced == pytest.approx(2 * (present - zeroed), rel=1e-5)
 
@@ -94,7 +94,7 @@ def test_logistic_canaries_have_nearly_their_full_gradient():
             noise=li.GradientNoise(0.0),
         )
         neighbours = worst_case(replace(run, adjacency=adjacency))
-        theta = released(run, neighbours.without_record, seeded_keys(0, 1))[0, 0]
+        theta = released(run, neighbours.without_record, keys_from_seed(0, 1))[0, 0]
         found = []
         for data_set in (neighbours.with_record, neighbours.without_record):
             rows, labels = arrange(run, data_set.features, data_set.target)
@@ -196,14 +196,14 @@ def test_by_default_as_many_models_as_a_minute_holds(monkeypatch):
     monkeypatch.setattr(
         trial_plan, "rate", lambda run, neighbours, train, size: 20.0 if size == 64 else 10.0
     )
-    assert trial_plan.measured(SWAPPED, OTHER, quick, 1000, None) == (10.0, 16), (
+    assert trial_plan.measure_rate(SWAPPED, OTHER, quick, 1000, None) == (10.0, 16), (
         "a batch of 64 would take longer than 2 s"
     )
     monkeypatch.setattr(
         trial_plan, "rate", lambda run, neighbours, train, size: 1e3 * min(size, 64)
     )
-    assert trial_plan.measured(SWAPPED, OTHER, quick, 1000, None) == (64e3, 64)
-    assert trial_plan.measured(SWAPPED, OTHER, quick, 1000, 100) == (16e3, 16), "over soon"
+    assert trial_plan.measure_rate(SWAPPED, OTHER, quick, 1000, None) == (64e3, 64)
+    assert trial_plan.measure_rate(SWAPPED, OTHER, quick, 1000, 100) == (16e3, 16), "over soon"
     assert (
         trial_plan.trials_for(1e-3) == 100
         and trial_plan.trials_for(44.0) == 1200
@@ -379,7 +379,7 @@ def test_neighbours_that_differ_in_two_records_are_refused():
 
 
 def test_a_trainer_that_ignores_its_key_gives_everything_away():
-    key = seeded_keys(0, 1)[0]
+    key = keys_from_seed(0, 1)[0]
 
     def keyless(features, target, keys):
         return quick(features, target, jax.numpy.stack([key] * len(keys)))

@@ -30,15 +30,15 @@ def test_another_cipher_is_noticed_for_few_blocks_and_for_many(monkeypatch, bloc
     monkeypatch.setattr(conformance, "COUNTS", (blocks,))
     assert not conformance.cipher_violations()
     monkeypatch.setattr(
-        conformance, "encrypted", random._encrypted
+        conformance, "encrypt", random._encrypt_all
     )  # what is compiled knows the right constants
     monkeypatch.setattr(random, *change)
     assert conformance.cipher_violations() == (conformance.WORDS,)
 
 
 def test_every_default_audit_looks(monkeypatch):
-    monkeypatch.setattr(conformance, "encrypted", lambda key, first, second: (second, first))
-    monkeypatch.setattr(runner.end_to_end, "checked", lambda *_, **__: ((), ()))
+    monkeypatch.setattr(conformance, "encrypt", lambda key, first, second: (second, first))
+    monkeypatch.setattr(runner.end_to_end, "check_entry_points", lambda *_, **__: ((), ()))
     monkeypatch.setattr(conformance, "violations", lambda *_: ())
     run = li.Run(
         n=4,

@@ -19,7 +19,7 @@ NOISE = li.Correlated(1.0, (1.0, 0.6, 0.3, 0.1), decay=0.5)
 RUN = li.Run(
     n=6, steps=12, step_size=0.5, noise=NOISE, clip=1.0, batching=li.Cyclic(2), loss=li.HuberRidge()
 )
-RIGHT = NoiseRecursion.made
+RIGHT = NoiseRecursion.combine
 
 
 def backwards(self, recent, drawn, k):
@@ -66,7 +66,7 @@ def test_the_last_iterate_follows_its_law(change):
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_the_law_catches_noise_of_another_strategy(mutant, patched):
-    patched(NoiseRecursion, "made", mutant)
+    patched(NoiseRecursion, "combine", mutant)
     assert not exact_distribution.compare(RUN, models=4000).holds
 
 
@@ -77,7 +77,7 @@ def test_a_default_audit_looks_at_the_noise_of_all_steps(patched):
     ]
     pair = worst_case(RUN)
     assert holds(RUN, pair, 16)
-    patched(NoiseRecursion, "made", other_sign)
+    patched(NoiseRecursion, "combine", other_sign)
     assert not holds(RUN, pair, 16)
 
 

@@ -30,7 +30,7 @@ QUIET = li.Run(
 NOISY = li.Run(
     n=200, steps=30, step_size=0.5, noise=li.GradientNoise(0.02), batching=li.Cyclic(50), loss=HUBER
 )
-HONEST = unlearning.without
+HONEST = unlearning.zero_removed
 TRAININGS = {
     "minimiser": RidgeMinimiser(n=200, loss=LOGISTIC, residual=1e-6),
     "permuted": QUIET,
@@ -99,7 +99,7 @@ def half(rows, target, removed, n):
 @pytest.mark.parametrize("bug", [skipped, half])
 @pytest.mark.parametrize("what", TRAININGS)
 def test_a_bug_that_skips_the_removal_is_refuted(what, bug, monkeypatch):
-    monkeypatch.setattr(unlearning, "without", bug)
+    monkeypatch.setattr(unlearning, "zero_removed", bug)
     report = attacked(certificate(TRAININGS[what]))
     assert report.refuted and report.verdict.startswith("BUG")
 

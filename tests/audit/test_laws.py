@@ -16,7 +16,7 @@ import lastiterate as li
 from benchmarks.audit.bugs import batching, output, preparation
 from engine import reference
 from engine.test_law import BASE, MODELS, X, Y, agrees, distance, sample
-from lastiterate.engine import Trainer, seeded_keys, trainer
+from lastiterate.engine import Trainer, keys_from_seed, trainer
 
 
 def strength(run):
@@ -47,7 +47,7 @@ def test_the_law_catches_momentum_left_on(momentum, patched):
 
 def one_coordinate(run):
     """The first weight after one step from 0 into a box: exactly a Gaussian, clamped."""
-    return Trainer(run).fit_many(X, Y, seeded_keys(19, MODELS))[:, 0, 0]
+    return Trainer(run).fit_many(X, Y, keys_from_seed(19, MODELS))[:, 0, 0]
 
 
 def test_the_law_after_projection_catches_a_projection_that_is_skipped(patched):

@@ -16,7 +16,7 @@ import lastiterate as li
 from benchmarks.audit.bugs.noise import of_unit
 from lastiterate.audit import conformance, worst_case
 from lastiterate.audit.canaries import execute
-from lastiterate.engine import Trainer, seeded_keys
+from lastiterate.engine import Trainer, keys_from_seed
 
 MODELS, PLACES = 4000, 40
 RUN = li.Run(
@@ -38,7 +38,7 @@ def models() -> tuple[np.ndarray, np.ndarray]:
         execute(RUN, data, Trainer(RUN).fit_many, keys).reshape(MODELS, -1)
         for data, keys in zip(
             (PAIR.with_record, PAIR.without_record),
-            np.split(seeded_keys(1, 2 * MODELS), 2),
+            np.split(keys_from_seed(1, 2 * MODELS), 2),
             strict=True,
         )
     ]
@@ -51,7 +51,7 @@ def off_grid(released: np.ndarray) -> np.ndarray:
     silent = Trainer(replace(RUN, noise=li.GradientNoise(0.0)))
     found = []
     for data in (PAIR.with_record, PAIR.without_record):
-        middle = execute(RUN, data, silent.fit_many, seeded_keys(1, 1)).ravel()
+        middle = execute(RUN, data, silent.fit_many, keys_from_seed(1, 1)).ravel()
         draws = (released - middle) / (0.37 * 0.61) * 2.0**PLACES
         found.append(np.abs(draws - np.round(draws)).max(axis=1))
     return np.array(found)

@@ -12,10 +12,10 @@ from lastiterate.accounting.guarantee import Guarantee
 from lastiterate.audit import audit, worst_case
 from lastiterate.audit.canary_families import families
 from lastiterate.audit.end_to_end import end_to_end
-from lastiterate.audit.exact_distribution import compare, on_a_quadratic
+from lastiterate.audit.exact_distribution import compare, quadratic_run
 from lastiterate.audit.report import OTHER, Claim, best_threshold
 from lastiterate.audit.runner import default_train
-from lastiterate.engine import Trainer, seeded_keys
+from lastiterate.engine import Trainer, keys_from_seed
 from lastiterate.estimators import DPLogisticRegression
 from lastiterate.run import adjacency as record_bounds
 
@@ -109,7 +109,7 @@ def test_thresholds_look_where_the_claim_is_contradicted_most():
         claim, np.clip(rng.normal(0, 1, 4000), -2, 2) + 0.27, np.clip(without, -2, 2)
     )
     assert distance > 5 and abs(bounded) > 1.7, "bounded noise shows at its end alone"
-    assert claim.refuted(0.001, 0.01) is not None and claim.refuted(0.5, 0.5) is None
+    assert claim.refute(0.001, 0.01) is not None and claim.refute(0.5, 0.5) is None
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_pairs_are_turned_by_the_seed_and_a_right_trainer_leaks_as_much(changes)
         if pair.direction is None:
             continue
         key, absent = (
-            seeded_keys(3, 1),
+            keys_from_seed(3, 1),
             () if pair.without_record.absent is None else (pair.record,),
         )
         moved = trainer.fit_many(
@@ -267,7 +267,7 @@ def test_the_law_is_that_of_the_steps_alone(changes):
     """What is done to records before the steps, or to the model after them, does not keep anybody
     from it."""
     steps = {name: part for name, part in changes.items() if name in ("loss", "clip")}
-    assert on_a_quadratic(replace(RUN, **changes)) == on_a_quadratic(replace(RUN, **steps))
+    assert quadratic_run(replace(RUN, **changes)) == quadratic_run(replace(RUN, **steps))
 
 
 def test_networks_are_attacked_on_a_loss_that_stands_in(patched):

@@ -19,7 +19,7 @@ from lastiterate.engine import (
     checkpoint,
     dense_gradients,
     exact_linear,
-    seeded_keys,
+    keys_from_seed,
     trainer,
 )
 from lastiterate.run.run import DESCRIPTIONS, Run
@@ -177,12 +177,12 @@ def shown(run: Run) -> np.ndarray:
     """What an audit trains of a run under one key, on both data sets of its first pair."""
     pair = (
         networks.families(run)[0]
-        if networks.stands_in(run)
+        if networks.is_clipped_only(run)
         else worst_case(run, None if run.method.model_parameters or run.prelude else 1)
     )
     train = default_train(run)
     found = [
-        np.ravel(execute(run, data, train, seeded_keys(3, 1)))
+        np.ravel(execute(run, data, train, keys_from_seed(3, 1)))
         for data in (pair.with_record, pair.without_record)
     ]
     return np.concatenate(found)
@@ -241,7 +241,7 @@ def test_parameters_of_train_that_no_way_uses_are_named(monkeypatch: pytest.Monk
 
 def ways(run: Run) -> tuple[tuple[str, ...], tuple[str, ...]]:
     pair = worst_case(run)
-    return end_to_end.checked(
+    return end_to_end.check_entry_points(
         end_to_end.linear(run, pair),
         lambda keys: default_train(run)(pair.with_record.features, pair.with_record.target, keys),
     )
@@ -252,15 +252,15 @@ def test_what_is_refused_is_named_with_the_reason() -> None:
     assert broken == () and left[0].endswith(
         "train, stopped and resumed (nothing certifies the run)"
     )
-    assert end_to_end.checked(
+    assert end_to_end.check_entry_points(
         end_to_end.linear(replace(RUN, steps=10**6), worst_case(RUN)), lambda _: 1 / 0
     )[1]
 
 
 def test_a_pipeline_that_trains_another_model_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    trained = Trainer.trained
+    trained = Trainer.fit_arranged
     monkeypatch.setattr(
-        Trainer, "trained", lambda self, *given, **named: 1.01 * trained(self, *given, **named)
+        Trainer, "fit_arranged", lambda self, *given, **named: 1.01 * trained(self, *given, **named)
     )
     broken, _ = ways(RUN)
     assert broken == tuple(
@@ -284,7 +284,7 @@ def test_a_checkpoint_that_loses_a_step_is_seen(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_key_that_is_no_fresh_one_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainer, "fresh_key", lambda: seeded_keys(9, 1)[0])
+    monkeypatch.setattr(trainer, "fresh_key", lambda: keys_from_seed(9, 1)[0])
     assert ways(RUN)[0] == ("two calls of train give one model",)
 
 
@@ -311,7 +311,7 @@ def test_a_network_that_releases_all_iterates_is_the_one_that_is_attacked() -> N
     )
     pair = networks.families(run)[0]
     features, target = pair.with_record.features, pair.with_record.target
-    broken, _ = end_to_end.checked(
+    broken, _ = end_to_end.check_entry_points(
         networks.public(run, pair), lambda keys: networks.train_many(run)(features, target, keys)
     )
     assert broken == ()
@@ -351,9 +351,9 @@ def test_units_of_several_rows_are_attacked_as_units() -> None:
     pair = worst_case(units)
     for data in (pair.with_record, pair.without_record):
         rows = execute(
-            RUN, data, Trainer(replace(units, rows_per_record=1)).fit_many, seeded_keys(1, 1)
+            RUN, data, Trainer(replace(units, rows_per_record=1)).fit_many, keys_from_seed(1, 1)
         )
-        found = execute(RUN, data, one_by_one(units), seeded_keys(1, 1))
+        found = execute(RUN, data, one_by_one(units), keys_from_seed(1, 1))
         np.testing.assert_allclose(np.ravel(found), np.ravel(rows), rtol=1e-6)
 
 
@@ -379,9 +379,9 @@ def test_modules_are_trained_by_the_ways_of_their_users(monkeypatch):
         return train(data.features, data.target, keys) + moved
 
     monkeypatch.setattr(end_to_end, "WAYS", {"train on records in pieces": end_to_end.in_pieces})
-    broken, left = end_to_end.checked(train.call(pair), attacked, noisy=False)
+    broken, left = end_to_end.check_entry_points(train.call(pair), attacked, noisy=False)
     assert broken == () and not any("train on records in pieces" in words for words in left)
     monkeypatch.setattr(end_to_end, "WAYS", {"train": end_to_end.in_memory})
-    assert end_to_end.checked(train.call(pair), lambda keys: attacked(keys, 1e-3), noisy=False)[
-        0
-    ] == ("train gives another model than the one that is attacked",)
+    assert end_to_end.check_entry_points(
+        train.call(pair), lambda keys: attacked(keys, 1e-3), noisy=False
+    )[0] == ("train gives another model than the one that is attacked",)

@@ -13,10 +13,10 @@ from lastiterate.audit import audit, exact_distribution, learned_scores, worst_c
 from lastiterate.audit import scores as drawn_moves
 from lastiterate.audit.canaries import execute
 from lastiterate.audit.runner import default_train
-from lastiterate.audit.score_distributions import ScoreLaws, described, pushes
-from lastiterate.audit.scores import Moves, added_to_last
+from lastiterate.audit.score_distributions import ScoreLaws, find_score_laws, pushes
+from lastiterate.audit.scores import Moves, weight_in_last
 from lastiterate.audit.statistics import Counts, gaussian_epsilon
-from lastiterate.engine import Trainer, seeded_keys
+from lastiterate.engine import Trainer, keys_from_seed
 
 LOSS = li.HuberRidge(row_norm=1.0, residual_clip=1.0, ridge=0.4, intercept=0.5)
 RUN = li.Run(
@@ -41,7 +41,7 @@ def listed(run, attack):
     """What all records together add to a score with the record and without, and the probabilities,
     batch by batch."""
     pair = worst_case(run)
-    added = learned_scores.weights(run, 0) if attack == learned_scores.NAME else added_to_last(run)
+    added = learned_scores.weights(run, 0) if attack == learned_scores.NAME else weight_in_last(run)
     sides = [pushes(run, part, pair.direction) for part in (pair.with_record, pair.without_record)]
     found = [
         (
@@ -51,7 +51,7 @@ def listed(run, attack):
                 for side in sides
             ),
         )
-        for weight, batches in exact_distribution.drawn(run)
+        for weight, batches in exact_distribution.enumerate_batches(run)
     ]
     return np.array(found).T
 
@@ -64,7 +64,7 @@ def test_moves_are_those_of_all_batches_that_can_be_drawn(batching, adjacency, a
     scale aside."""
     steps = RUN.steps if batching.blocks(RUN.n) == 1 else 4
     run = replace(RUN, batching=batching, adjacency=adjacency, release="all", steps=steps)
-    laws, (weights, *both) = described(run, worst_case(run), attack), listed(run, attack)
+    laws, (weights, *both) = find_score_laws(run, worst_case(run), attack), listed(run, attack)
     own = (laws.moves.values, laws.moves.weights)
     far = max(np.abs(both[0]).max(), np.abs(both[1]).max())
     unit = (weights @ both[0] - weights @ both[1]) / (
@@ -86,7 +86,7 @@ def test_the_trainer_moves_its_scores_so():
     leave some out."""
     run = replace(RUN, steps=2, update=li.HeavyBall(0.3), noise=li.GradientNoise(0.0))
     pair = worst_case(replace(run, noise=li.GradientNoise(1.0)))
-    scores = execute(run, pair.with_record, Trainer(run).fit_many, seeded_keys(1, 400)).reshape(
+    scores = execute(run, pair.with_record, Trainer(run).fit_many, keys_from_seed(1, 400)).reshape(
         400, -1
     )
     scores = scores @ pair.direction.ravel() * run.divisor
@@ -103,7 +103,7 @@ LAWS = {
     "replaced": ScoreLaws(POISSON, 1.0, -1.0, ""),
     "in another's place": ScoreLaws(POISSON, 0.7, -0.3, ""),
     "on a coarse grid": ScoreLaws(
-        drawn_moves.summed(
+        drawn_moves.sum_law(
             [(np.array([0.5]), np.array([0.4])), (np.array([0.8]), np.array([0.3]))]
         ),
         1.0,
@@ -141,12 +141,12 @@ def test_theta_is_covered_on_the_exact_laws(name, theta):
         rng.binomial(count, rates[0], times), count, rng.binomial(count, rates[1], times), count
     )
     bounds = np.transpose(counts.bounds(failure)).tolist()
-    wrong = np.mean([laws.excluded(theta, *pair) for pair in bounds])
+    wrong = np.mean([laws.excludes(theta, *pair) for pair in bounds])
     assert wrong <= failure + 4 * np.sqrt(failure * (1 - failure) / times)
     for pair in bounds[:3]:
         found = laws.theta(*pair)
-        assert not 0 < found < 0.7 * theta - 0.3 and laws.excluded(found, *pair) == (found > 0)
-        assert not laws.excluded(found * (1 + 1e-6) + 1e-6, *pair)
+        assert not 0 < found < 0.7 * theta - 0.3 and laws.excludes(found, *pair) == (found > 0)
+        assert not laws.excludes(found * (1 + 1e-6) + 1e-6, *pair)
 
 
 @pytest.mark.parametrize("name", LAWS)
@@ -167,7 +167,7 @@ def test_epsilon_is_that_of_the_two_laws_from_below(name):
 
 
 def test_a_single_move_is_the_gdp_test():
-    laws = described(
+    laws = find_score_laws(
         replace(RUN, batching=li.FullBatch()),
         worst_case(replace(RUN, batching=li.FullBatch())),
         "projection",
@@ -198,14 +198,15 @@ def test_scores_of_other_laws_do_not_fit():
 def test_where_others_bring_a_secret_of_their_own_nothing_is_taken_for_known():
     found = worst_case(RUN)
     assert (
-        described(RUN, found, "projection") is not None and described(RUN, found, "learned") is None
+        find_score_laws(RUN, found, "projection") is not None
+        and find_score_laws(RUN, found, "learned") is None
     )
     with_intercept = replace(found, direction=np.array([[1.0, 0.5]]))
-    assert described(RUN, with_intercept, "projection") is None, (
+    assert find_score_laws(RUN, with_intercept, "projection") is None, (
         "the others' number is drawn for itself"
     )
     fixed = replace(RUN, batching=li.FixedSize(2))
-    assert described(fixed, with_intercept, "projection").absent < 0, (
+    assert find_score_laws(fixed, with_intercept, "projection").absent < 0, (
         "the others are as many as places are left"
     )
     for changes in (
@@ -217,7 +218,7 @@ def test_where_others_bring_a_secret_of_their_own_nothing_is_taken_for_known():
         run = replace(
             RUN, **({"step_size": 1.9, "steps": 9} if "update" in changes else {}), **changes
         )
-        assert described(run, worst_case(run), "projection") is None, changes
+        assert find_score_laws(run, worst_case(run), "projection") is None, changes
 
 
 @pytest.mark.parametrize("release", ["last", "all"])
@@ -237,5 +238,7 @@ def test_sampled_rows_show_most_of_what_is_certified(release):
         and "drawn as described" in report.taken
     )
     assert report.lower < 0.7 * report.upper, "the bound for any trainer is no rival"
-    halved = audit(run, **settings, train=default_train(replace(run, noise=run.noise.scaled(0.5))))
+    halved = audit(
+        run, **settings, train=default_train(replace(run, noise=run.noise.scale_by(0.5)))
+    )
     assert halved.lower_gaussian > 1.3 * report.upper

@@ -14,8 +14,8 @@ import lastiterate as li
 from benchmarks.audit.bugs import batching, clipping, noise, output
 from lastiterate.audit import audit, worst_case
 from lastiterate.audit.report import BUG, CEILING, NO_CONTRADICTION
-from lastiterate.audit.scores import in_batches
-from lastiterate.engine import Trainer, seeded_keys, trainer
+from lastiterate.audit.scores import train_in_batches
+from lastiterate.engine import Trainer, keys_from_seed, trainer
 from tiers import unless
 
 pytestmark = pytest.mark.usefixtures(
@@ -106,13 +106,13 @@ def test_right_trainers_stand_and_half_their_noise_is_refuted(name):
     assert report.lower <= report.upper == pytest.approx(1.0, rel=1e-3)
     assert report.lower_gaussian is None or report.lower_gaussian <= report.upper
     halved = audit(
-        run, train=Trainer(replace(run, noise=run.noise.scaled(0.5))).fit_many, **settings
+        run, train=Trainer(replace(run, noise=run.noise.scale_by(0.5))).fit_many, **settings
     )
     assert halved.refuted and halved.verdict == BUG, halved.rates
     if not {"batching", "update"} & changes.keys():
         return
     data, size = worst_case(run).with_record, min(trials // 10, 4000)
-    many = in_batches(run, data, Trainer(run).fit_many, seeded_keys(5, 1), size)[0]
+    many = train_in_batches(run, data, Trainer(run).fit_many, keys_from_seed(5, 1), size)[0]
     one = li.train(
         run, (data.features, data.target), seed=5, at_least=li.Evidence.ASSUMED
     ).released.weights

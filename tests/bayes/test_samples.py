@@ -122,7 +122,7 @@ def test_certificates_verify_and_travel(problem, adjacency):
     )
     assert body["epsilon_replace_one"] == certify(problem).epsilon(1e-5)
     other = certify(problem, "zero-out" if adjacency == "replace-one" else "replace-one")
-    assert found.under(other.adjacency) == other
+    assert found.with_adjacency(other.adjacency) == other
 
 
 def test_edited_certificates_are_refused():

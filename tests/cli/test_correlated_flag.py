@@ -6,7 +6,7 @@ import json
 import pytest
 
 import lastiterate as li
-from lastiterate.analysis.langevin import moved_draws
+from lastiterate.analysis.langevin import shift_in_draws
 from tests.cli.test_algorithm import called
 
 RUN = ("--n", "60", "--steps", "12", "--step-size", "0.1", "--clip", "1", "--batch", "cyclic:20")
@@ -45,7 +45,7 @@ def test_a_search_finds_its_size():
     )
     noise = li.Run.from_dict(found["run"]).noise
     assert noise.band == 3 and found["epsilon"] <= 1.0 < 1.001 * found["epsilon"]
-    assert noise.z > moved_draws(noise, 3, 12)
+    assert noise.z > shift_in_draws(noise, 3, 12)
 
 
 @pytest.mark.parametrize(

@@ -206,7 +206,7 @@ def lose():
     MORE
 
 sys.argv = ["lastiterate", "lose"]
-interrupts.handled()
+interrupts.handle_interrupts()
 lastiterate.cli.main()
 print("went on to its end")
 """
@@ -264,7 +264,7 @@ def busy():
         hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)  # minutes in which Python runs no handler
 
 sys.argv = ["lastiterate", "busy"]
-interrupts.handled()
+interrupts.handle_interrupts()
 lastiterate.cli.main()
 """
 
@@ -296,7 +296,7 @@ def test_programs_that_use_the_library_keep_their_handlers():
     assert (
         signal.getsignal(signal.SIGINT),
         sys.unraisablehook,
-    ) == before and not interrupts.pending()
+    ) == before and not interrupts.is_pending()
     state = "print(signal.getsignal(signal.SIGINT) is signal.default_int_handler, threading.active_count())"
     found = [
         subprocess.run(

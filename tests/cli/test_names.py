@@ -10,7 +10,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.cli import flags
-from lastiterate.cli.app import VALUES, flag_of, in_flags
+from lastiterate.cli.app import VALUES, flag_of, translate_to_flags
 from tests.cli.test_cli import call
 
 SOURCES = Path(li.__file__).parent
@@ -99,7 +99,7 @@ def test_what_counts_as_a_flag(text: str, names: bool):
                         )
                     )
                 ),
-                flags.batching,
+                flags.parse_batching,
             )
             for kind in flags.BATCHES.values()
         ),
@@ -116,33 +116,35 @@ def test_what_the_table_says_is_what_the_command_line_reads(python: str, read):
     plain = re.sub(r"\w+=", "", python)  # Cyclic(7), as messages write it
     plain = re.sub(r"(Adam|PostProcessing)\(.*\)", r"\1()", plain)
     name, wanted = {
-        flags.batching: ("batching", "--batch"),
+        flags.parse_batching: ("batching", "--batch"),
         flags.start: ("start", "--start"),
         flags.update: ("update", "--momentum"),
     }[read]
-    flag, _, words = in_flags(f"{name}={plain}").partition(" ")
+    flag, _, words = translate_to_flags(f"{name}={plain}").partition(" ")
     assert flag == wanted and read(words) == part
 
 
 def test_numbers_and_switches():
-    assert in_flags("(clip=C), or state lipschitz=L") == "(--clip C), or state --lipschitz L"
     assert (
-        in_flags("state weak_convexity=m, and strong=0")
+        translate_to_flags("(clip=C), or state lipschitz=L") == "(--clip C), or state --lipschitz L"
+    )
+    assert (
+        translate_to_flags("state weak_convexity=m, and strong=0")
         == "state --weak-convexity m, and --strong 0"
     )
-    assert in_flags("no_header=True") == "no_header=True"
-    assert in_flags("no_header=True", ["no_header"]) == "--no-header"
-    assert in_flags("a run with release='all'") == "a run with --release 'all'"
+    assert translate_to_flags("no_header=True") == "no_header=True"
+    assert translate_to_flags("no_header=True", ["no_header"]) == "--no-header"
+    assert translate_to_flags("a run with release='all'") == "a run with --release 'all'"
     assert (
-        in_flags("a capped loss (cap=) needs no clip; give cap= then", ["cap"])
+        translate_to_flags("a capped loss (cap=) needs no clip; give cap= then", ["cap"])
         == "a capped loss (--cap) needs no clip; give --cap then"
     )
-    assert in_flags("x=1, clip == 2, epsilon = 3") == "x=1, clip == 2, epsilon = 3"
+    assert translate_to_flags("x=1, clip == 2, epsilon = 3") == "x=1, clip == 2, epsilon = 3"
     assert (
-        in_flags("domain=Ball(2.5)") == "--radius 2.5"
-        and in_flags("noise=Langevin(sigma)") == "--sigma sigma"
+        translate_to_flags("domain=Ball(2.5)") == "--radius 2.5"
+        and translate_to_flags("noise=Langevin(sigma)") == "--sigma sigma"
     )
-    assert all(in_flags(python) == flag for python, flag in VALUES.items())
+    assert all(translate_to_flags(python) == flag for python, flag in VALUES.items())
 
 
 def test_arguments_of_other_names():

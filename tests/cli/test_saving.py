@@ -77,8 +77,8 @@ def test_a_limit_on_files_is_noticed_before_training(tmp_path):
     """As the system says it: files of at most 100 kB, which hold no reservation."""
     code = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)); "
-        "from pathlib import Path; from lastiterate.release.folder import reserved; "
-        "reserved(Path(sys.argv[1]), 200_000)"
+        "from pathlib import Path; from lastiterate.release.folder import reserve_space; "
+        "reserve_space(Path(sys.argv[1]), 200_000)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "m")], capture_output=True, text=True
@@ -94,7 +94,7 @@ def test_a_target_below_a_file_is_noticed_before_training(tmp_path, untrained):
 
 def test_what_is_reserved_is_enough_and_given_back(tmp_path, monkeypatch):
     sizes = []
-    original = folder.reserved
+    original = folder.reserve_space
 
     def watched(where, size):
         sizes.append(size)
@@ -102,7 +102,7 @@ def test_what_is_reserved_is_enough_and_given_back(tmp_path, monkeypatch):
         assert (held / "reserved").stat().st_size == size
         return held
 
-    monkeypatch.setattr(folder, "reserved", watched)
+    monkeypatch.setattr(folder, "reserve_space", watched)
     assert call(*TRAIN, "--out", tmp_path / "m")[0] == 0
     assert sizes[0] >= sum(path.stat().st_size for path in (tmp_path / "m").iterdir())
     assert [path.name for path in tmp_path.iterdir()] == ["m"]

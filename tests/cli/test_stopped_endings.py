@@ -116,12 +116,12 @@ def states(words: list[str], at: Path, monkeypatch: pytest.MonkeyPatch) -> list[
         ending = True
         return plain(*args)
 
-    plain = train.committed
+    plain = train.save_and_finish
     with monkeypatch.context() as patch:
         for name in ("link", "replace", "rename", "unlink"):
             patch.setattr(os, name, then(getattr(os, name)))
         patch.setattr(store, "transaction", transaction)
-        patch.setattr(train, "committed", committed)
+        patch.setattr(train, "save_and_finish", committed)
         assert call(*words)[0] == 0
     return copies
 
@@ -208,7 +208,7 @@ def refused(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     code, said = call(*words, "--epsilon", "0.5")
     assert code == 2 and "must not exist yet" in said
     with monkeypatch.context() as patch:
-        patch.setattr(ledger_charge, "keyed_digest", lambda *_: "0" * 64)
+        patch.setattr(ledger_charge, "compute_keyed_digest", lambda *_: "0" * 64)
         code, said = call(*words)
     assert code == 2 and (
         "for another model name another folder" in said or words[0] == "forget"

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import lastiterate as li
 from lastiterate.accounting.calibration import warn_of_epsilon
 from lastiterate.cli import app
-from lastiterate.cli.account import as_csv, as_latex
+from lastiterate.cli.account import format_csv, format_latex
 from lastiterate.cli.help import COMMANDS, OPTIONS
 from lastiterate.features.map_table import TABLE as MAPS
 from lastiterate.planning.presets import NAMED
@@ -107,8 +107,8 @@ def test_tables_for_other_programs_hold_the_same_numbers_and_round_to_the_safe_s
 
 def test_no_text_of_a_cell_can_become_latex_or_another_cell():
     rows = [["a & b\\", 'x,"y"\n', "50 % {$_^~#}"]]
-    assert list(csv.reader(io.StringIO(as_csv(["1", "2", "3"], rows))))[1] == rows[0]
-    line = as_latex(["1", "2", "3"], rows).splitlines()[4]
+    assert list(csv.reader(io.StringIO(format_csv(["1", "2", "3"], rows))))[1] == rows[0]
+    line = format_latex(["1", "2", "3"], rows).splitlines()[4]
     assert (
         line.count(" & ") == 2 and r"a \& b\textbackslash{} & " in line and r"50 \% \{\$\_" in line
     )
@@ -246,12 +246,14 @@ def test_json_of_train_is_a_summary(tmp_path):
     ],
 )
 def test_no_cell_of_a_table_is_a_formula(cell):
-    assert next(iter(csv.reader(io.StringIO(as_csv([cell], [["x"]]), newline="")))) == ["'" + cell]
-    assert list(csv.reader(io.StringIO(as_csv(["x"], [[cell]]), newline="")))[1] == ["'" + cell]
+    assert next(iter(csv.reader(io.StringIO(format_csv([cell], [["x"]]), newline="")))) == [
+        "'" + cell
+    ]
+    assert list(csv.reader(io.StringIO(format_csv(["x"], [[cell]]), newline="")))[1] == ["'" + cell]
 
 
 def test_numbers_and_names_stay_as_they_are():
     cells = ["-1", "+2.5", "-1e-05", "-.5", "a=b", "x-1", "", "3", "'=1", "\u00fc"]
-    assert list(csv.reader(io.StringIO(as_csv(["x"] * 10, [cells]))))[1] == cells
-    assert as_csv(["x"], [["a\r=1"]]) == 'x\n"a\r=1"\n', "which would begin another line"
-    assert as_csv(["x", "y", "z"], [[-1.5, -2, float("-inf")]]) == "x,y,z\n-1.5,-2,-inf\n"
+    assert list(csv.reader(io.StringIO(format_csv(["x"] * 10, [cells]))))[1] == cells
+    assert format_csv(["x"], [["a\r=1"]]) == 'x\n"a\r=1"\n', "which would begin another line"
+    assert format_csv(["x", "y", "z"], [[-1.5, -2, float("-inf")]]) == "x,y,z\n-1.5,-2,-inf\n"

@@ -8,7 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lastiterate.curves.allocation import AllocationPld, Composed, composed, on_losses, pass_ratio
+from lastiterate.curves.allocation import (
+    AllocationPld,
+    Composed,
+    compose_passes,
+    on_losses,
+    pass_ratio,
+)
 from lastiterate.curves.composition import compose, curve_from_dict
 from lastiterate.curves.curve import Grouped
 from lastiterate.curves.gaussian import Gdp, GdpMixture
@@ -52,7 +58,7 @@ def test_one_block_is_the_gaussian_mechanism(z, passes):
     exact = Gdp(math.sqrt(passes) / z)
     laws = ((pass_ratio(1, z, 1), passes),)
     for epsilon in (0.0, 0.5, 2.0):
-        for found in composed(laws).deltas(epsilon, 0.0):
+        for found in compose_passes(laws).deltas(epsilon, 0.0):
             assert exact.delta(epsilon) * (1 - 1e-9) <= found <= exact.delta(epsilon) * 1.003 + 1e-9
         assert curve_of(1, z, passes).delta(epsilon) <= exact.delta(epsilon) * (1 + 1e-9), (
             "known blocks bound it too"
@@ -133,7 +139,7 @@ def test_two_independent_compositions_agree():
             exact = float((mass * np.maximum(-np.expm1(epsilon - loss), 0)).sum()) + 3 * lost
             assert (
                 exact * (1 - 1e-4)
-                <= composed(((law, 3),)).deltas(epsilon, 0.0)[order]
+                <= compose_passes(((law, 3),)).deltas(epsilon, 0.0)[order]
                 <= exact * (1 + 1e-3) + 1e-12
             )
     mu = 0.7
@@ -168,7 +174,7 @@ def test_losses_round_with_their_means_and_in_both_orders():
 
 def test_every_allowance_counts():
     law = pass_ratio(5, 1.0, 5, 300)
-    few, many = composed(((law, 2),)), composed(((law, 200),))
+    few, many = compose_passes(((law, 2),)), compose_passes(((law, 200),))
     assert (
         0 < 99 * few.mass_error < many.mass_error < 1e-6
         and 0 < 99 * few.loss_error < many.loss_error < 1e-6
@@ -182,7 +188,7 @@ def test_every_allowance_counts():
         )
     assert Composed(few.law, 0.6, 0.0).deltas(1.0, 0.0) == (1.0, 1.0)
     lossy = replace(law, lost=1e-3, mass=np.append(0.0, law.mass[1:]) + 1e-3 * (law.value == 0))
-    removed, added = composed(((lossy, 3),)).deltas(30.0, 0.0)
+    removed, added = compose_passes(((lossy, 3),)).deltas(30.0, 0.0)
     assert 3e-3 <= removed < 3.1e-3 and 3e-3 <= added < 3.1e-3
 
 

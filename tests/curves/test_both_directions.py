@@ -90,7 +90,12 @@ def test_every_kind_is_looked_at():
 def forms(curve):
     """What follows from a curve, itself included."""
     yield curve
-    for other in (lambda: curve.group(3), curve.exchanged, curve.coarser, lambda: Exchanged(curve)):
+    for other in (
+        lambda: curve.group(3),
+        curve.replace_one_curve,
+        curve.coarser,
+        lambda: Exchanged(curve),
+    ):
         try:
             yield other()
         except InputError:  # it has no such form
@@ -207,4 +212,4 @@ def test_compositions():
         parts = [gaussian(rng), mixture(rng), renyi(rng)]
         for curve in (compose(*parts[:2]), compose(*parts), compose(parts[0], parts[2])):
             check(curve, 10 ** rng.uniform(-9, -1, 3))
-            check(curve.exchanged(), 10 ** rng.uniform(-9, -1, 2))
+            check(curve.replace_one_curve(), 10 ** rng.uniform(-9, -1, 2))

@@ -49,14 +49,14 @@ def test_a_gaussian_mechanism():
         for epsilon in (0.0, 0.5, 3.0):
             assert exact.delta(epsilon) <= split.delta(epsilon) * (1 + 1e-12)
         assert split.epsilon(1e-6) < 1.35 * exact.epsilon(1e-6)
-        assert Gdp(mu).exchanged().mu == pytest.approx(2 * mu)
+        assert Gdp(mu).replace_one_curve().mu == pytest.approx(2 * mu)
 
 
 def test_poisson_batches():
     """q = .02, z = .8, 200 steps, delta 1e-5: 5.07 at the best split, 9.14 at the equal one; linear
     losses: 4.10."""
     curve = Pld(0.02, (0.8,), (200,))
-    best = curve.exchanged().epsilon(1e-5)
+    best = curve.replace_one_curve().epsilon(1e-5)
     assert 4.10 < best < 5.08 and curve.group(2).epsilon(1e-5) > 9
     run = li.Run(
         n=1000,
@@ -85,7 +85,7 @@ def test_poisson_batches():
 def test_every_curve_of_a_secret_place(curve):
     one, two, equal = (
         curve.epsilon(1e-6),
-        curve.exchanged().epsilon(1e-6),
+        curve.replace_one_curve().epsilon(1e-6),
         curve.group(2).epsilon(1e-6),
     )
     assert one < two <= max(equal, Exchanged(curve).epsilon(1e-6)) * (1 + 1e-9)
@@ -104,14 +104,14 @@ def test_every_curve_of_a_secret_place(curve):
 def test_json_and_limits():
     curve = Exchanged(SecretBins((1.0,), (20,)))
     assert curve_from_dict(json.loads(json.dumps(curve.to_dict()))) == curve
-    assert isinstance(BestOf((Gdp(1.0), SecretBins((1.0,), (9,)))).exchanged(), BestOf)
+    assert isinstance(BestOf((Gdp(1.0), SecretBins((1.0,), (9,)))).replace_one_curve(), BestOf)
     assert (
         Exchanged(Gdp(0.0)).epsilon(1e-5) <= 1e-6
         and Exchanged(Gdp(math.inf)).epsilon(1e-5) == math.inf
     )
     assert Exchanged(WithFailure(Gdp(0.5), 1e-6)).epsilon(1e-7) == math.inf
     with pytest.raises(InputError):
-        curve.exchanged()
+        curve.replace_one_curve()
 
 
 def test_integrals_of_curves_are_rounded_up():

@@ -69,7 +69,7 @@ def test_what_lies_above_a_grid_is_lost(monkeypatch):
 
 def test_a_share_of_a_ratio():
     law = mean_of_copies(1.0, 3, 300)
-    part = law.mixed(0.25)
+    part = law.mix(0.25)
     assert (part.mass * part.value).sum() + part.lost == pytest.approx(1, abs=1e-12)
     assert part.value[0] == 0.75 and part.lost == law.lost / 4
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lastiterate.curves.gaussian import Gdp, GdpMixture, ceiling
-from lastiterate.curves.roots import falling_root, first_within, smallest_true
+from lastiterate.curves.roots import find_falling_root, first_within, smallest_true
 
 BOUNDS = {"farthest": 60.0, "least": 1e-7}
 SHAPES = {
@@ -35,7 +35,7 @@ def test_roots_are_met_from_the_side_that_holds(shape, start, slope):
         asked.append(x)
         return SHAPES[shape](x)
 
-    found = falling_root(excess, start, slope, enough=1e-3, tries=60, longest=1.0, **BOUNDS)
+    found = find_falling_root(excess, start, slope, enough=1e-3, tries=60, longest=1.0, **BOUNDS)
     assert found.at in asked and SHAPES[shape](found.at) <= 0
     assert ROOTS[shape] - 1e-12 <= found.at <= ROOTS[shape] + 1e-3
     assert len(asked) < 40 and found.slope > 0
@@ -43,7 +43,7 @@ def test_roots_are_met_from_the_side_that_holds(shape, start, slope):
 
 def test_near_a_root_every_question_gains_digits():
     asked = []
-    found = falling_root(
+    found = find_falling_root(
         lambda x: asked.append(x) or 5 * (math.exp(-x) - 0.3),
         0.0,
         2.0,
@@ -57,7 +57,7 @@ def test_near_a_root_every_question_gains_digits():
 
 def test_a_line_takes_three_evaluations_and_no_root_is_none():
     asked = []
-    found = falling_root(
+    found = find_falling_root(
         lambda x: asked.append(x) or -20 * x,
         -0.1,
         15.0,
@@ -68,7 +68,8 @@ def test_a_line_takes_three_evaluations_and_no_root_is_none():
     )
     assert len(asked) <= 4 and found.slope == pytest.approx(20)
     assert (
-        falling_root(lambda x: 1.0, 0.0, 20.0, enough=1e-3, tries=9, longest=1.0, **BOUNDS) is None
+        find_falling_root(lambda x: 1.0, 0.0, 20.0, enough=1e-3, tries=9, longest=1.0, **BOUNDS)
+        is None
     )
 
 
@@ -82,7 +83,7 @@ FALLING = {
 
 
 def exactly(excess):
-    return falling_root(
+    return find_falling_root(
         excess, 0.0, 2.0, enough=0.0, tries=400, longest=4.0, farthest=55.0, least=9e-7
     )
 

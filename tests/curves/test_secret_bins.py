@@ -10,7 +10,7 @@ import pytest
 from scipy.special import log_ndtr, ndtr
 
 from lastiterate.curves import ratio_law
-from lastiterate.curves.allocation import BIN_FINE_LEVELS, SecretBins, likelihood_ratio, merged
+from lastiterate.curves.allocation import BIN_FINE_LEVELS, SecretBins, likelihood_ratio, merge_bins
 from lastiterate.curves.composition import compose, curve_from_dict
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import InputError
@@ -126,7 +126,7 @@ def test_strengths_are_only_rounded_up():
     for _ in range(50):
         strengths, counts = rng.uniform(0, 2, 30) ** 3, rng.integers(1, 5, 30)
         bins = tuple((float(a), int(n)) for a, n in zip(strengths, counts, strict=True))
-        levels = merged((*bins, (0.0, 7)), BIN_FINE_LEVELS)
+        levels = merge_bins((*bins, (0.0, 7)), BIN_FINE_LEVELS)
         assert (
             len(levels) <= BIN_FINE_LEVELS + 1
             and sum(n for _, n in levels) == sum(n for _, n in bins) + 7
@@ -149,7 +149,7 @@ def test_counts_are_only_rounded_down():
 
 def test_coarser_grids_are_spreads():
     law = ratio_law.mean_of(1.0, 8, 1 / 64)
-    wide = ratio_law.coarsened(law)
+    wide = ratio_law.coarsen(law)
     assert wide.h == 2 * law.h and abs(wide.q.size - law.q.size / 2) <= 4
     for epsilon in (0.0, 0.5, 2.0):
         for one, two in zip(law.deltas(epsilon), wide.deltas(epsilon), strict=True):

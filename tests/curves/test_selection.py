@@ -10,7 +10,7 @@ import pytest
 from lastiterate.accounting.selection import Selection
 from lastiterate.curves import selection
 from lastiterate.curves.composition import compose, curve_from_dict
-from lastiterate.curves.curve import Curve, EpsDelta, confirmed_epsilon
+from lastiterate.curves.curve import Curve, EpsDelta, confirm_epsilon
 from lastiterate.curves.gaussian import Gdp, log_sum_exp
 from lastiterate.curves.selection import (
     NegativeBinomial,
@@ -18,7 +18,7 @@ from lastiterate.curves.selection import (
     Runs,
     Selected,
     WorstOf,
-    selected_rdp,
+    selection_rdp,
 )
 from lastiterate.errors import InputError
 from oracles.number_of_runs import masses_of
@@ -54,7 +54,7 @@ class Exact(Curve):
         return profile(*map(np.array, self.pair), epsilon)
 
     def epsilon(self, delta: float) -> float:
-        return confirmed_epsilon(self, delta)
+        return confirm_epsilon(self, delta)
 
     def rdp(self, alpha: float) -> float:
         return divergence(*map(np.array, self.pair), alpha)
@@ -133,7 +133,7 @@ def test_enumerated_profiles_lie_below_the_certificate(runs: Runs, seed: int) ->
         for alpha in (1.2, 2.0, 7.0):
             assert (
                 divergence(*laws, alpha)
-                <= selected_rdp(claimed.curve, runs, alpha) * (1 + 1e-9) + 1e-12
+                <= selection_rdp(claimed.curve, runs, alpha) * (1 + 1e-9) + 1e-12
             )
     assert closest > 0.2  # the bound is not empty
 

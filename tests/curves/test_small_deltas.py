@@ -13,7 +13,7 @@ from lastiterate.curves.allocation import AllocationPld, SecretBins, likelihood_
 from lastiterate.curves.curve import BestOf, Grouped
 from lastiterate.curves.delayed_shifts import AllocatedShifts, DelayedShifts
 from lastiterate.curves.fixed_size import FixedSizeSteps, one_step
-from lastiterate.curves.gaussian import Gdp, drawn_delta
+from lastiterate.curves.gaussian import Gdp, delta_of_draw
 from lastiterate.curves.pld import Pld
 from lastiterate.curves.ratio_law import Ratio, chernoff, product
 
@@ -130,7 +130,7 @@ def test_far_grids_reach_further():
 def test_losses_of_little_noise_are_numbers():
     """Noise of a tenth: likelihood ratios up to e^470."""
     losses = np.linspace(0.0, 470.0, 200)
-    deltas = drawn_delta(losses, 0.5, 10.0)
+    deltas = delta_of_draw(losses, 0.5, 10.0)
     assert np.isfinite(deltas).all() and (np.diff(deltas) <= 1e-15).all()
     assert FixedSizeSteps(0.5, (0.1,), (1,)).epsilon(1e-30) < Gdp(20.0).epsilon(1e-30)
 

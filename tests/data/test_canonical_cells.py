@@ -16,10 +16,10 @@ from lastiterate.data import Category, Numeric, Schema, Table, encode, encode_fe
 from lastiterate.data.columns import MISSING, Date
 from lastiterate.data.data_frames import frame_table
 from lastiterate.data.schema import column_from
-from lastiterate.data.table import as_doubles, canonical_text, number_text
+from lastiterate.data.table import canonical_text, number_text, to_doubles
 from lastiterate.errors import InputError
 from lastiterate.release.dataset import open_file
-from lastiterate.release.forget_file import Request, _listed
+from lastiterate.release.forget_file import Request, _locate_records
 from lastiterate.release.units import Units, canonical_identifiers, identifiers, kept_rows
 
 DAY = datetime.datetime(2021, 3, 1)
@@ -240,7 +240,7 @@ def test_numbers_of_any_precision_are_their_shortest_text():
                 np.array([0.1, 0, 16777217, 123456789, 1e10, 1e-45, np.inf, -np.inf, np.nan], kind),
             ]
         )
-        np.testing.assert_array_equal(as_doubles(values), [float(str(one)) for one in values])
+        np.testing.assert_array_equal(to_doubles(values), [float(str(one)) for one in values])
     schema = Schema((Numeric("x0", 0, 3),), classes=("0", "1"))
     single, double = (
         frame_table(np.array([[0.1], [2.7]], kind), schema) for kind in (np.float32, np.float64)
@@ -311,9 +311,9 @@ def test_rows_of_a_person_are_counted_together_however_they_are_written(tmp_path
             "columns": {"who": {"kind": "ignore"}, "x": {"kind": "number", "low": 0, "high": 1}},
         }
     )
-    assert len(Units("who", 1).bounded(read_table(tmp_path / "t.csv", schema), schema)) == 2
+    assert len(Units("who", 1).limit_rows(read_table(tmp_path / "t.csv", schema), schema)) == 2
     file = open_file(str(tmp_path / "t.csv"), schema, units=Units("who", 2))
-    file = file.mapped(schema, test=None, row_norm=None)
+    file = file.map_rows(schema, test=None, row_norm=None)
     assert file.task_of_units.n == 2 and len(file.table) == 3
 
 
@@ -380,10 +380,10 @@ def test_all_records_of_an_identifier_are_forgotten_however_it_is_written(tmp_pa
     numbers = Table(("who",), {"who": np.array([7, 7, 8, np.nan])})
     for table in (texts, numbers):
         if isinstance(found, list):
-            assert _listed(asked, table, 4).tolist() == found
+            assert _locate_records(asked, table, 4).tolist() == found
             continue
         with pytest.raises(InputError, match=found):
-            _listed(asked, table, 4)
+            _locate_records(asked, table, 4)
 
 
 def test_the_documentation_lists_the_marks():

@@ -21,7 +21,7 @@ from lastiterate.data import (
     schema_template,
     split,
 )
-from lastiterate.data.decompression import unpacked_limit
+from lastiterate.data.decompression import limit_unpacking
 from lastiterate.errors import InputError
 from lastiterate.release.units import Units
 
@@ -117,7 +117,7 @@ def test_bad_tables(files, old, new, word):
 def test_a_first_row_that_is_no_header_is_not_shown(files):
     (files / "t.csv").write_text("HIV,cook,a,yes\n" * 3)
     with pytest.raises(InputError, match="no column that the schema describes") as unit:
-        Units("person", 2).bounded(
+        Units("person", 2).limit_rows(
             read_table(files / "t.csv", header=True), Schema.read(files / "s.toml")
         )
     with pytest.raises(InputError, match="must name columns of the file, got 'age'") as kinds:
@@ -282,13 +282,13 @@ def test_answers_of_a_person_fill_a_schema_in(files):
 
 def test_another_target(files):
     schema = Schema.read(files / "s.toml")
-    age = schema.predicting("age")
-    assert age.target_range == (0.0, 100.0) and not age.classes and age.predicting("age") is age
-    job = schema.predicting("job")
+    age = schema.with_target("age")
+    assert age.target_range == (0.0, 100.0) and not age.classes and age.with_target("age") is age
+    job = schema.with_target("job")
     assert job.classes == ("clerk", "cook") and Ignore("label") in job.columns
     for name in ("note", "years"):
         with pytest.raises(InputError, match="target must be a column that the schema describes"):
-            schema.predicting(name)
+            schema.with_target(name)
 
 
 @pytest.mark.parametrize("separator", [";", "\t", "|"])
@@ -304,7 +304,7 @@ def test_packed_files_and_their_limit(files):
     with pytest.raises(InputError, match="complete gzip file"):
         read_table(files / "cut.csv.gz")
     np.savez_compressed(files / "a.npz", X=np.zeros((100, 100)), y=np.zeros(100))
-    with unpacked_limit(50):
+    with limit_unpacking(50):
         with pytest.raises(
             InputError, match=r"must not unpack to more than 50 bytes.*raise the limit"
         ):
@@ -312,7 +312,7 @@ def test_packed_files_and_their_limit(files):
         with pytest.raises(InputError, match="more than 50 bytes"):
             read_table(files / "a.npz")
     assert len(read_table(files / "a.npz")) == 100, "as before"
-    with pytest.raises(InputError, match="must be a number of bytes"), unpacked_limit(0):
+    with pytest.raises(InputError, match="must be a number of bytes"), limit_unpacking(0):
         pass
 
 

@@ -129,8 +129,8 @@ def test_what_is_said_is_kept_in_the_schema(bare):
     with pytest.raises(InputError, match=r'header must be "yes", or a list of names'):
         Schema.from_dict({**ENTRIES, "header": "no"})
     with pytest.raises(InputError, match="header must be the names of the columns, in order"):
-        Schema.from_dict(ENTRIES).stating(False)
-    assert headless.stating(True).headed and not headless.stating(True).header
+        Schema.from_dict(ENTRIES).with_header(False)
+    assert headless.with_header(True).headed and not headless.with_header(True).header
 
 
 @pytest.mark.parametrize(
@@ -177,8 +177,8 @@ def test_years_are_names_where_the_schema_says_so(bare):
         with pytest.raises(InputError, match=r"which are numbers.*header=True.*header=False"):
             read_table(bare, named)
         assert (
-            len(read_table(bare, named.stating(True))) == 2
-            and len(read_table(bare, named.stating(False))) == 3
+            len(read_table(bare, named.with_header(True))) == 2
+            and len(read_table(bare, named.with_header(False))) == 3
         )
 
 

@@ -91,9 +91,9 @@ def test_a_schema_of_every_kind_reads_back():
 def test_scales_are_monotone_and_invertible(low):
     for scale in ("linear", "log"):
         column, values = Numeric("a", low, 1e6, scale=scale), np.linspace(low, 1e6, 1000)
-        found = column.scaled(values)
+        found = column.to_unit(values)
         assert found[0] == -1 and found[-1] == pytest.approx(1) and (np.diff(found) > 0).all()
-        assert np.allclose(column.unscaled(found), values)
+        assert np.allclose(column.from_unit(found), values)
 
 
 @pytest.mark.parametrize(

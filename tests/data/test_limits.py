@@ -236,13 +236,13 @@ def test_millions_of_empty_cells_are_refused_by_the_memory_there_is(tmp_path, mo
 
 
 def test_standard_input_has_an_end(tmp_path, monkeypatch):
-    from lastiterate.data.decompression import unpacked_limit
+    from lastiterate.data.decompression import limit_unpacking
 
     class Endless:
         buffer = io.BytesIO(b"a,b\n" + b"1,2\n" * 1000)
 
     monkeypatch.setattr(sys, "stdin", Endless)
-    with unpacked_limit(500):
+    with limit_unpacking(500):
         refused(lambda: read_table("-"), "must not unpack to more than 500 bytes")
 
 

@@ -203,7 +203,7 @@ def test_the_digest_is_of_the_files_and_the_schema(tmp_path):
         {"target": "y", "classes": ["0", "1"], "array": {"low": -3, "high": 2}}
     )
     one, two = (
-        b"".join(part.tobytes() for part in Encoded(found, schema).digested())
+        b"".join(part.tobytes() for part in Encoded(found, schema).fingerprint())
         for schema in (ARRAY, other)
     )
     assert one != two and (tmp_path / "d.npy").read_bytes() in one

@@ -102,7 +102,7 @@ def test_example_runs(example):
 def test_a_broken_docstring_is_found():
     """Check that a parameter without a description and a wrong output are reported."""
     assert not faults("lastiterate.Run", CODES)
-    assert any("PR01" in fault for fault in faults("lastiterate.errors.shown", CODES))
+    assert any("PR01" in fault for fault in faults("lastiterate.errors.format_value", CODES))
     parser, report = doctest.DocTestParser(), []
     wrong = parser.get_doctest(">>> 1 + 1\n3\n", {}, "wrong", None, 0)
     doctest.DocTestRunner(verbose=False).run(wrong, out=report.append)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.engine import Trainer, seeded_key, seeded_keys
+from lastiterate.engine import Trainer, key_from_seed, keys_from_seed
 from lastiterate.engine.network import fit_network
 from lastiterate.engine.streaming.buffers import Arrays
 from lastiterate.errors import InputError
@@ -54,12 +54,12 @@ CELLS = list(
 )
 def test_what_is_released_is_that_mean_of_the_iterates(name: str, change: dict[str, Any]):
     average, weights = AVERAGES[name]
-    every = Trainer(replace(RUN, release="all", **change)).fit(X, Y, seeded_key(1))
+    every = Trainer(replace(RUN, release="all", **change)).fit(X, Y, key_from_seed(1))
     run = replace(RUN, method=average, **change)
     expected = np.tensordot(weights, every, 1)
-    np.testing.assert_allclose(Trainer(run).fit(X, Y, seeded_key(1)), expected, atol=1e-6)
+    np.testing.assert_allclose(Trainer(run).fit(X, Y, key_from_seed(1)), expected, atol=1e-6)
     np.testing.assert_allclose(
-        Trainer(run).fit_many(X, Y, np.asarray(seeded_key(1))[None])[0], expected, atol=1e-6
+        Trainer(run).fit_many(X, Y, np.asarray(key_from_seed(1))[None])[0], expected, atol=1e-6
     )
 
 
@@ -103,7 +103,7 @@ def test_a_network_s_average_survives_an_interruption_and_is_verified(
     order: Any = dict(model=FIRST, loss=loss, seed=2, average=li.TailAverage(0.5))
     data = Arrays((X, Y)) if pieces else (X, Y)
     whole = li.train(NETWORK, data, **order)
-    every = fit_network(replace(NETWORK, release="all"), loss, FIRST, (X, Y), seeded_key(2))["w"]
+    every = fit_network(replace(NETWORK, release="all"), loss, FIRST, (X, Y), key_from_seed(2))["w"]
     np.testing.assert_allclose(whole.params["w"], every[5:].mean(0), atol=1e-6)
     with interrupted(6) as progress:
         li.train(NETWORK, data, progress=progress, **order, **kept)
@@ -146,7 +146,7 @@ def test_what_does_not_fit_is_refused():
 def test_an_average_of_linear_steps_has_less_noise():
     run = replace(RUN, steps=100, loss=li.Softmax(classes=3, ridge=0.0))
     last, mean = (
-        Trainer(each).fit_many(X, Y, seeded_keys(3, 40))
+        Trainer(each).fit_many(X, Y, keys_from_seed(3, 40))
         for each in (run, replace(run, method=li.TailAverage(0.5)))
     )
     assert mean.var(0).sum() < 0.9 * last.var(0).sum()

@@ -13,12 +13,18 @@ from scipy.optimize import minimize
 import lastiterate as li
 from lastiterate.engine import (
     calibration,
+    key_from_seed,
+    keys_from_seed,
     linear_model,
     preprocessing,
-    seeded_key,
-    seeded_keys,
 )
-from lastiterate.engine.calibration import OF_ONE, OF_SEVERAL, Queries, calibrated, drawn_rounds
+from lastiterate.engine.calibration import (
+    OF_ONE,
+    OF_SEVERAL,
+    Queries,
+    calibrate_weights,
+    make_rounds,
+)
 from lastiterate.engine.exact_linear import exact_rounds, execute_exactly
 from lastiterate.engine.linear_model import Model, execute, scores
 from lastiterate.engine.streaming.buffers import Arrays
@@ -176,13 +182,13 @@ def moved_squared(run, weights, one, others, noisy_key):
     released = {}
 
     def first(number, std, size, slices):
-        released[number] = drawn_rounds(noisy_key)(number, std, size, slices)
+        released[number] = make_rounds(noisy_key)(number, std, size, slices)
         return released[number]
 
-    calibrated(run, weights, lambda: iter([one]), recorded("one", first))
+    calibrate_weights(run, weights, lambda: iter([one]), recorded("one", first))
     moved = []
     for other in others:
-        calibrated(
+        calibrate_weights(
             run,
             weights,
             partial(iter, [other]),
@@ -210,8 +216,10 @@ def test_neighbours_move_all_rounds_by_no_more_than_is_charged(outputs, adjacenc
         adjacency=adjacency,
         calibration=li.Calibration(0.3),
     )
-    charged = run.calibration.moved(adjacency) / run.calibration.noise_multiplier
-    for key in seeded_keys(0, 10):  # six neighbours of each data set: its noise is most of the work
+    charged = run.calibration.sensitivity(adjacency) / run.calibration.noise_multiplier
+    for key in keys_from_seed(
+        0, 10
+    ):  # six neighbours of each data set: its noise is most of the work
         values, target, _ = adversarial(found, rng, run.n)
         others = []
         for i in range(6):
@@ -224,13 +232,13 @@ def test_neighbours_move_all_rounds_by_no_more_than_is_charged(outputs, adjacenc
     assert 0.1 < worst**0.5 / charged <= 1
 
 
-@pytest.mark.parametrize("make", [drawn_rounds, lambda key: exact_rounds(20, key)])
+@pytest.mark.parametrize("make", [make_rounds, lambda key: exact_rounds(20, key)])
 def test_the_noise_of_every_round_is_the_described_one_and_its_own(make):
     """80 keys: 640 numbers of every round, each figure within 5 of its standard deviations. Noise
     of another deviation is seen from 15% on, and rounds that share their noise are correlated by 1.
     """
     stds, drawn = li.Calibration(3.0).stds, []
-    for key in seeded_keys(1, 80):
+    for key in keys_from_seed(1, 80):
         noisy = make(key)
         drawn.append([noisy(r, std, 8, iter([np.zeros((2, 8))])) for r, std in enumerate(stds)])
     standard = np.array(drawn) / stds[:, None]  # (keys, rounds, 8)
@@ -276,8 +284,8 @@ def loss_of(run, model, x, y):
 @pytest.mark.parametrize("classes", [2, 4])
 def test_with_hardly_any_noise_the_best_slope_and_biases_are_found(classes):
     (x, y), run = made(classes), described(classes)
-    plain = execute(replace(run, calibration=None), x, y, seeded_key(1))
-    model = execute(run, x, y, seeded_key(1))
+    plain = execute(replace(run, calibration=None), x, y, key_from_seed(1))
+    model = execute(run, x, y, key_from_seed(1))
     size = len(plain.weights)
 
     def other(values):
@@ -294,7 +302,7 @@ def test_with_hardly_any_noise_the_best_slope_and_biases_are_found(classes):
 
 def test_noise_alone_neither_turns_answers_around_nor_overflows():
     x, y = made()
-    for key in seeded_keys(2, 8):
+    for key in keys_from_seed(2, 8):
         run = described(z=1e6)
         model = execute(run, x, y, key)
         plain = execute(replace(run, calibration=None), x, y, key)
@@ -309,29 +317,29 @@ def test_weights_whose_squares_overflow_are_refused(outputs):
     weights = np.full((outputs, 5), 1e160)
     run = described(outputs if outputs > 1 else 2)
     with pytest.raises(InputError, match="makes the run diverge"):
-        calibrated(run, weights, lambda: iter(()), drawn_rounds(seeded_key(0)))
+        calibrate_weights(run, weights, lambda: iter(()), make_rounds(key_from_seed(0)))
 
 
 def test_records_in_pieces_are_calibrated_like_those_in_memory():
     (x, y), run = made(3), described(3, z=5.0)
-    here = execute(run, x, y, seeded_key(4))
-    pieces = execute_streaming(run, Arrays((x, y)), seeded_key(4))
+    here = execute(run, x, y, key_from_seed(4))
+    pieces = execute_streaming(run, Arrays((x, y)), key_from_seed(4))
     assert np.allclose(here.weights, pieces.weights, rtol=1e-6, atol=1e-9)
-    assert not np.allclose(here.weights, execute(run, x, y, seeded_key(5)).weights, rtol=1e-3)
+    assert not np.allclose(here.weights, execute(run, x, y, key_from_seed(5)).weights, rtol=1e-3)
 
 
 def test_an_absent_record_adds_nothing():
     (x, y), run = made(), described(z=5.0)
     x[:3], y[:3] = 0, 0
-    without = execute(replace(run, n=N), x, y, seeded_key(4), absent=(0, 1, 2))
-    assert not np.array_equal(without.weights, execute(run, x, y, seeded_key(4)).weights)
-    plain = execute(replace(run, calibration=None), x, y, seeded_key(4), absent=(0, 1, 2))
+    without = execute(replace(run, n=N), x, y, key_from_seed(4), absent=(0, 1, 2))
+    assert not np.array_equal(without.weights, execute(run, x, y, key_from_seed(4)).weights)
+    plain = execute(replace(run, calibration=None), x, y, key_from_seed(4), absent=(0, 1, 2))
     kept = slice(3, None)
-    alone = calibrated(
+    alone = calibrate_weights(
         run,
         plain.weights,
         lambda: iter([(scores(run, plain, x[kept]), y[kept])]),
-        drawn_rounds(seeded_key(4)),
+        make_rounds(key_from_seed(4)),
     )
     assert np.allclose(without.weights, alone, rtol=1e-9)
 
@@ -348,17 +356,19 @@ def test_every_record_is_scored_once_as_steps_read_it(batching, executed, monkey
     x[list(absent)] = y[list(absent)] = 0
     monkeypatch.setattr(
         linear_model,
-        "calibrated",
+        "calibrate_weights",
         lambda run, weights, scored, noisy: (seen.extend(scored()), told.append(noisy), weights)[2],
     )
-    model = executed(run, x, y, seeded_key(6), absent=absent)
+    model = executed(run, x, y, key_from_seed(6), absent=absent)
     kept = np.delete(np.arange(1100), absent)
     np.testing.assert_allclose(
         np.vstack([values for values, _ in seen]), scores(run, model, x[kept]), rtol=1e-12
     )
     np.testing.assert_array_equal(np.concatenate([target for _, target in seen]), y[kept])
     rounds = (
-        drawn_rounds(seeded_key(6)) if executed is execute else exact_rounds(1100, seeded_key(6))
+        make_rounds(key_from_seed(6))
+        if executed is execute
+        else exact_rounds(1100, key_from_seed(6))
     )
     first = [noisy(0, 0.1, 6, iter([np.zeros((1, 6))])) for noisy in (told[0], rounds)]
     np.testing.assert_array_equal(*first)
@@ -371,10 +381,10 @@ def test_every_row_of_a_unit_is_scored_once(monkeypatch):
     run = described(n=25, steps=2, batching=li.Permuted(4), rows_per_record=2)
     monkeypatch.setattr(
         linear_model,
-        "calibrated",
+        "calibrate_weights",
         lambda run, weights, scored, noisy: (seen.extend(scored()), weights)[1],
     )
-    model = execute_units(run, unit_records((x, y), unit, 2), seeded_key(6))
+    model = execute_units(run, unit_records((x, y), unit, 2), key_from_seed(6))
     found = np.column_stack(
         (np.vstack([values for values, _ in seen]), np.concatenate([one for _, one in seen]))
     )
@@ -413,7 +423,7 @@ def test_a_unit_adds_the_mean_of_its_rows(monkeypatch):
 def test_exact_rounds_are_near_rounded_ones_and_on_a_grid():
     vectors = np.random.default_rng(0).normal(size=(50, 6))
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True) * 1.001
-    found = exact_rounds(50, seeded_key(0))(0, 0.01, 6, iter([vectors]))
+    found = exact_rounds(50, key_from_seed(0))(0, 0.01, 6, iter([vectors]))
     assert np.abs(found - vectors.sum(axis=0)).max() < 0.06
     assert np.array_equal(found * 2.0**30, np.trunc(found * 2.0**30))
 
@@ -447,7 +457,7 @@ def test_a_public_factor_multiplies_scores_and_changes_no_answer(classes):
     loss = li.Logistic(row_norm=2.0) if classes == 2 else li.Softmax(classes=classes, row_norm=2.0)
     run = li.Run(n=60, steps=5, step_size=0.5, noise=li.NoiseMultiplier(1.0), loss=loss)
     plain, scaled = (
-        scores(one, execute(one, x, y, seeded_key(3)), x)
+        scores(one, execute(one, x, y, key_from_seed(3)), x)
         for one in (run, replace(run, calibration=li.AssumedSlope(0.37)))
     )
     np.testing.assert_allclose(scaled, 0.37 * plain, rtol=1e-6)

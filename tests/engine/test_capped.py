@@ -12,7 +12,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.engine.linear_gradients import Linear
-from lastiterate.engine.random import NOISE, gaussian, seeded_key, stream
+from lastiterate.engine.random import NOISE, gaussian, key_from_seed, stream
 from lastiterate.engine.trainer import Trainer
 from lastiterate.errors import InputError
 
@@ -168,7 +168,7 @@ def test_runs_agree_with_numpy(loss):
         release="all",
         loss=loss,
     )
-    key = seeded_key(3)
+    key = key_from_seed(3)
     with jax.enable_x64(True):
         noise = np.array(
             [gaussian(stream(key, NOISE), k, (loss.outputs, 5)) for k in range(run.steps)]

@@ -21,7 +21,7 @@ import pytest
 from safetensors.numpy import load
 
 import lastiterate as li
-from lastiterate.engine import execute, seeded_key
+from lastiterate.engine import execute, key_from_seed
 from lastiterate.engine.checkpoint import Checkpoint, Key, Owner, unseal
 from lastiterate.engine.network import fit_network
 from lastiterate.errors import InputError
@@ -65,13 +65,15 @@ def records() -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("name", RUNS)
 def test_a_resumed_run_releases_the_same_bits(name: str, tmp_path: Path, interrupted: Any) -> None:
     run, (x, y), path = RUNS[name], records(), tmp_path / "c"
-    whole = execute(run, x, y, seeded_key(5)).weights
+    whole = execute(run, x, y, key_from_seed(5)).weights
     for at in (3, 17, 30):
         with interrupted(at) as progress:
-            execute(run, x, y, seeded_key(5), progress, Checkpoint(path, KEY, 0.0))
+            execute(run, x, y, key_from_seed(5), progress, Checkpoint(path, KEY, 0.0))
         assert path.exists()
     checkpoint = Checkpoint(path, KEY, 0.0)
-    assert execute(run, x, y, seeded_key(5), None, checkpoint).weights.tobytes() == whole.tobytes()
+    assert (
+        execute(run, x, y, key_from_seed(5), None, checkpoint).weights.tobytes() == whole.tobytes()
+    )
     checkpoint.finish()
     assert os.listdir(tmp_path) == []
 
@@ -92,14 +94,14 @@ def test_a_resumed_network_releases_the_same_bits(tmp_path: Path, interrupted: A
     def loss(params: dict, row: jax.Array, label: jax.Array) -> jax.Array:
         return ((jax.nn.tanh(row @ params["a"]) @ params["b"] - label) ** 2).sum()
 
-    whole = fit_network(run, loss, first, (x, y), seeded_key(1))
+    whole = fit_network(run, loss, first, (x, y), key_from_seed(1))
     with interrupted(9) as progress:
         fit_network(
             run,
             loss,
             first,
             (x, y),
-            seeded_key(1),
+            key_from_seed(1),
             progress=progress,
             checkpoint=Checkpoint(tmp_path / "c", KEY, 0.0),
         )
@@ -109,11 +111,11 @@ def test_a_resumed_network_releases_the_same_bits(tmp_path: Path, interrupted: A
             loss,
             first | {"b": np.zeros(3, np.float32)},
             (x, y),
-            seeded_key(1),
+            key_from_seed(1),
             checkpoint=Checkpoint(tmp_path / "c", KEY),
         )
     found = fit_network(
-        run, loss, first, (x, y), seeded_key(1), checkpoint=Checkpoint(tmp_path / "c", KEY, 0.0)
+        run, loss, first, (x, y), key_from_seed(1), checkpoint=Checkpoint(tmp_path / "c", KEY, 0.0)
     )
     assert all((found[name] == whole[name]).all() for name in whole)
 
@@ -136,7 +138,7 @@ def test_a_checkpoint_knows_its_run_its_data_its_key_and_its_line(
         with pytest.raises(InputError, match=words):
             execute(other, rows, y, None, None, Checkpoint(path, key, token=token))
     with pytest.raises(InputError, match="seed"):
-        execute(run, x, y, seeded_key(9), None, Checkpoint(path, KEY, token="t"))
+        execute(run, x, y, key_from_seed(9), None, Checkpoint(path, KEY, token="t"))
     assert path.read_bytes() == kept  # nothing started anew
     path.write_bytes(kept[:200] + bytes([kept[200] ^ 1]) + kept[201:])
     with pytest.raises(InputError, match="checkpoint"):
@@ -197,7 +199,7 @@ def test_the_digest_of_a_beginning_knows_its_noise_and_its_data(
                 RUNS["full"],
                 x + (what == "data"),
                 y,
-                seeded_key(4 + (what == "seed")),
+                key_from_seed(4 + (what == "seed")),
                 progress,
                 Checkpoint(
                     tmp_path / f"c{len(digests)}",
@@ -222,7 +224,7 @@ import numpy as np
 import lastiterate as li
 from pathlib import Path
 from typing import Any
-from lastiterate.engine import execute, seeded_key
+from lastiterate.engine import execute, key_from_seed
 from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.checkpoint import Key
 
@@ -232,7 +234,7 @@ run = li.Run(n=400, steps=4000, step_size=0.3, noise=li.GradientNoise(0.05), bat
              loss=li.Logistic(ridge=1e-2))
 checkpoint = Checkpoint(Path(sys.argv[1]), Key(bytes(range(32))), 0.0) if sys.argv[1] != "-" else None
 print("ready", flush=True)
-print(execute(run, x, y, seeded_key(3), lambda *_: None, checkpoint).weights.tobytes().hex(), flush=True)
+print(execute(run, x, y, key_from_seed(3), lambda *_: None, checkpoint).weights.tobytes().hex(), flush=True)
 """
 
 

@@ -26,15 +26,15 @@ os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8 " + sys.argv
 sys.path[:0] = sys.argv[1:]
 import jax, numpy as np, lastiterate as li
 from engine.test_law import BASE, X as QX, Y as QY, agrees
-from lastiterate.audit.score_distributions import on_devices, spread
-from lastiterate.engine import Trainer, seeded_key, seeded_keys
+from lastiterate.audit.score_distributions import spread_over_devices, spread
+from lastiterate.engine import Trainer, key_from_seed, keys_from_seed
 from lastiterate.engine.linear_gradients import Linear
 from lastiterate.engine.loop import schedule, start
 from lastiterate.engine.noise import NoiseAhead
 from lastiterate.engine.streaming.buffers import Arrays, Devices
 from lastiterate.engine.streaming.execution import Rows, execute_streaming
 from lastiterate.engine.streaming.passes import Passes
-from lastiterate.engine.streaming.steps import filled_buffers
+from lastiterate.engine.streaming.steps import iterate_buffers
 from lastiterate.engine.streaming.steps import StreamLoop, advance_chunks
 
 assert len(jax.devices()) == 8
@@ -42,7 +42,7 @@ rng = np.random.default_rng(0)
 x, y = rng.normal(size=(203, 3)).astype(np.float32), rng.integers(0, 3, 203)
 common = dict(n=203, steps=17, step_size=0.3, loss=li.Softmax(classes=3, ridge=1e-2))
 run = li.Run(**common, noise=li.GradientNoise(0.01), batching=li.RandomAllocation(40))  # blocks in order: the network
-one, eight = (execute_streaming(run, Arrays((x, y)), seeded_key(3), devices=count).weights for count in (1, 8))
+one, eight = (execute_streaming(run, Arrays((x, y)), key_from_seed(3), devices=count).weights for count in (1, 8))
 np.testing.assert_allclose(eight, one, rtol=0, atol=1e-13)
 
 run = li.Run(**common, batching=li.Permuted(40))
@@ -60,21 +60,21 @@ np.testing.assert_allclose(eight, one, rtol=0, atol=1e-6)
 
 # models of audits, on all devices
 run = li.Run(**common, noise=li.GradientNoise(0.01), batching=li.RandomAllocation(40))
-keys, many = seeded_keys(5, 11), Trainer(run).fit_many
+keys, many = keys_from_seed(5, 11), Trainer(run).fit_many
 assert len(spread(keys).sharding.device_set) == 8 and spread(keys).shape == (16, *keys.shape[1:])
 for absent in ((), (7,)):
-    shared, alone = on_devices(many)(x, y, keys, absent=absent), many(x, y, keys, absent)
+    shared, alone = spread_over_devices(many)(x, y, keys, absent=absent), many(x, y, keys, absent)
     np.testing.assert_allclose(shared, alone, rtol=0, atol=1e-13)
 
 # the exact law of 20,000 runs on quadratics, rows of every chunk on eight devices
 devices = Devices(8)
 loop = StreamLoop(BASE, Linear(BASE.loss, None, True), devices)
 with jax.enable_x64(True):
-    keys, plan = seeded_keys(17, 20_000), jax.tree.map(jax.numpy.asarray, schedule(BASE))
+    keys, plan = keys_from_seed(17, 20_000), jax.tree.map(jax.numpy.asarray, schedule(BASE))
     state = jax.vmap(lambda key: start(loop.program, np.zeros((1, 3)), key))(keys)
     total = np.zeros((20_000, 1, 3))
     passes = Passes(BASE, Arrays((QX, QY)), Rows(BASE, ()), keys[0])
-    for buffer in filled_buffers(passes, loop._shape(passes), 0):
+    for buffer in iterate_buffers(passes, loop._shape(passes), 0):
         records = devices.place(buffer.records)
         assert len(records[0].sharding.device_set) == 8 and records[0].shape[1] % 8 == 0
         noise = NoiseAhead.of_models(keys, (1, 3), BASE.steps).at(0)[0]
@@ -109,7 +109,7 @@ import jax, numpy as np
 jax.config.update("jax_cpu_collectives_implementation", "gloo")
 jax.distributed.initialize("127.0.0.1:" + sys.argv[1], 2, int(sys.argv[2]))
 import lastiterate as li
-from lastiterate.engine import seeded_key
+from lastiterate.engine import key_from_seed
 from lastiterate.engine.streaming.buffers import Arrays, Devices
 from lastiterate.engine.streaming.execution import execute_streaming
 from lastiterate.errors import InputError
@@ -118,7 +118,7 @@ rng = np.random.default_rng(0)
 x, y = rng.normal(size=(103, 3)).astype(np.float32), rng.integers(0, 3, 103)
 run = li.Run(n=103, steps=7, step_size=0.3, noise=li.GradientNoise(0.01), batching=li.Cyclic(40),
              loss=li.Softmax(classes=3, ridge=1e-2))
-key = seeded_key(3 + int(sys.argv[2]))  # the first one's counts
+key = key_from_seed(3 + int(sys.argv[2]))  # the first one's counts
 read = []
 class Counted(Arrays):
     def pieces(self, most, first=0):
@@ -128,7 +128,7 @@ class Counted(Arrays):
             yield piece
 found = execute_streaming(run, Counted((x, y)), key, devices=2).weights
 assert sum(read) < 0.65 * 7 * 40, "each reads its part of every batch"
-alone = execute_streaming(run, Arrays((x, y)), seeded_key(3)).weights
+alone = execute_streaming(run, Arrays((x, y)), key_from_seed(3)).weights
 np.testing.assert_allclose(found, alone, rtol=0, atol=1e-13)
 found = execute_streaming(run, Arrays((x, y)), key, devices=4).weights
 np.testing.assert_allclose(found, alone, rtol=0, atol=1e-13)
@@ -163,7 +163,7 @@ for more, batching, times in ((prepared, li.RandomAllocation(40), 3), (measured,
     one, read[:] = replace(run, **more, batching=batching), []
     found = execute_streaming(one, Counted((x, y)), key, devices=2)
     assert sum(read) < 0.55 * times * 103, "preparations and sorting read its part"
-    alone = execute_streaming(one, Arrays((x, y)), seeded_key(3))
+    alone = execute_streaming(one, Arrays((x, y)), key_from_seed(3))
     np.testing.assert_allclose(found.weights, alone.weights, rtol=0, atol=1e-12)
     for mine, other in zip(found.released, alone.released, strict=True):
         np.testing.assert_allclose(mine, other, rtol=1e-9)
@@ -236,7 +236,7 @@ def test_a_device_that_drops_out_ends_the_run_in_one_sentence(monkeypatch):
         def place(self, records):
             raise jax.errors.JaxRuntimeError("UNAVAILABLE: device 3 is gone\nmore lines")
 
-        def compiled(self, function):
+        def compile(self, function):
             return function
 
     monkeypatch.setattr("lastiterate.engine.streaming.execution.Devices", Lost)

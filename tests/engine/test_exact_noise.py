@@ -11,10 +11,10 @@ from scipy.stats import chi2, norm
 
 from lastiterate.engine import exact_noise
 from lastiterate.engine.exact_noise import DiscreteGaussian, block_width, exp_between
-from lastiterate.engine.random import Bits, derived
+from lastiterate.engine.random import Bits, derive_key
 from lastiterate.errors import InputError
 
-KEY = derived(b"a test's secret", "tests")
+KEY = derive_key(b"a test's secret", "tests")
 SMALLEST_CHANCE = 1e-6
 """A right sampler fails a test of frequencies with this probability; the bits are fixed, so it
 never does."""
@@ -80,7 +80,7 @@ def test_blocks_reject_what_the_law_asks_for() -> None:
         for place in (0, 1, width - 1):
             uniform = np.arange(2**16, dtype=np.uint64) << np.uint64(48)
             many = np.full(2**16, begin), np.full(2**16, place)
-            kept = DiscreteGaussian(sigma)._accepted(uniform, *many, Bits(KEY, 0))
+            kept = DiscreteGaussian(sigma)._accept(uniform, *many, Bits(KEY, 0))
             wanted = math.exp(-((begin + place) ** 2) / square) / math.exp(-(begin**2) / square)
             assert abs(kept.mean() - wanted) < 2**-15
 
@@ -115,7 +115,7 @@ def test_exact_decisions_give_the_same_law(sigma: float, monkeypatch: pytest.Mon
     """Every decision is made to be in doubt, so that all are taken by integers of any length."""
     monkeypatch.setattr(exact_noise, "UNDECIDED", 2.0)
     monkeypatch.setattr(
-        exact_noise._Blocks, "undecided", lambda self, uniform, which: np.full(len(which), True)
+        exact_noise._Blocks, "is_undecided", lambda self, uniform, which: np.full(len(which), True)
     )
     slow = DiscreteGaussian(sigma).sample(Bits(KEY, 3), 300)
     monkeypatch.undo()
@@ -131,8 +131,11 @@ def test_doubt_is_seen() -> None:
     found, _ = exact_noise._blocks(1000.0)
     at = found.ends[[3, 50]]
     which = np.searchsorted(found.ends, at, side="left")
-    assert found.undecided(at, which).all() and not found.undecided(at - np.uint64(1), which).any()
-    assert found.undecided(np.array([2**64 - 1], np.uint64), np.array([len(found.ends)])).all()
+    assert (
+        found.is_undecided(at, which).all()
+        and not found.is_undecided(at - np.uint64(1), which).any()
+    )
+    assert found.is_undecided(np.array([2**64 - 1], np.uint64), np.array([len(found.ends)])).all()
     seen = {exact_noise._exact_block(1000.0, int(at[0]), Bits(KEY, i)) for i in range(40)}
     assert seen == {3, 4}
     edge = int(math.exp(-0.5 * 31 * 31 / 1000.0**2) * 2**64)
@@ -148,7 +151,10 @@ def test_streams_are_functions_of_their_numbers() -> None:
     assert (one == DiscreteGaussian(50.0).sample(Bits(KEY, 7), 1000)).all()
     other = DiscreteGaussian(50.0).sample(Bits(KEY, 8), 1000)
     assert (one != other).any() and abs(np.corrcoef(one, other)[0, 1]) < 0.2
-    assert derived(b"s", "noise") != derived(b"s", "order") and len(derived(b"s", "noise")) == 32
+    assert (
+        derive_key(b"s", "noise") != derive_key(b"s", "order")
+        and len(derive_key(b"s", "noise")) == 32
+    )
 
 
 @pytest.mark.parametrize("sigma", [0.0, 0.1, 2.0**48, math.inf, math.nan])

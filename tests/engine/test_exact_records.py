@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.engine import seeded_key
+from lastiterate.engine import key_from_seed
 from lastiterate.engine.checkpoint import Checkpoint, Key
 from lastiterate.engine.exact_records import ExactRecords, RecordGrid, fit_network_exactly
 from lastiterate.engine.network import fit_network
@@ -94,8 +94,8 @@ def test_no_sum_can_leave_the_exact_numbers(n: int, clip: float, std: float) -> 
 
 def test_runs_follow_real_arithmetic_and_resume(tmp_path: Path, interrupted: Any) -> None:
     run = replace(RUN, batching=li.Reshuffled(8))
-    plain = fit_network(run, loss, FIRST, (X, Y), seeded_key(3))
-    found = fit_network_exactly(run, loss, FIRST, (X, Y), seeded_key(3), microbatch=5)
+    plain = fit_network(run, loss, FIRST, (X, Y), key_from_seed(3))
+    found = fit_network_exactly(run, loss, FIRST, (X, Y), key_from_seed(3), microbatch=5)
     for name in FIRST:
         np.testing.assert_allclose(found[name], plain[name], atol=2e-5)
     with interrupted(3) as progress:
@@ -104,7 +104,7 @@ def test_runs_follow_real_arithmetic_and_resume(tmp_path: Path, interrupted: Any
             loss,
             FIRST,
             (X, Y),
-            seeded_key(3),
+            key_from_seed(3),
             microbatch=5,
             progress=progress,
             checkpoint=Checkpoint(tmp_path / "c", Key(bytes(32)), 0.0),
@@ -114,7 +114,7 @@ def test_runs_follow_real_arithmetic_and_resume(tmp_path: Path, interrupted: Any
         loss,
         FIRST,
         (X, Y),
-        seeded_key(3),
+        key_from_seed(3),
         microbatch=5,
         checkpoint=Checkpoint(tmp_path / "c", Key(bytes(32)), 0.0),
     )

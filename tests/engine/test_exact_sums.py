@@ -16,7 +16,7 @@ import lastiterate as li
 from lastiterate.accounting.calibration import calibrate_exactly
 from lastiterate.accounting.exact_noise import ExactRun
 from lastiterate.curves.renyi import Rdp
-from lastiterate.engine import execute, seeded_key
+from lastiterate.engine import execute, key_from_seed
 from lastiterate.engine.checkpoint import Checkpoint, Key
 from lastiterate.engine.exact_linear import (
     ExactLinear,
@@ -27,13 +27,13 @@ from lastiterate.engine.exact_linear import (
     execute_exactly,
     grid_of,
     moment_places,
-    on_grid,
     residual_norm,
+    round_to_grid,
     whole_rows,
 )
 from lastiterate.engine.exact_noise import FINEST, DiscreteGaussian, draws_of, preparation_bits
 from lastiterate.engine.linear_gradients import residuals
-from lastiterate.engine.random import Bits, derived
+from lastiterate.engine.random import Bits, derive_key
 from lastiterate.engine.rows import clip_rows
 from lastiterate.run.preprocessing import CosineFeatures, PrivateTargetMean, SquareRoots, UnitRows
 from lastiterate.theorems.composition import composition_mu
@@ -66,7 +66,7 @@ def test_sums_are_those_of_whole_numbers(loss: object) -> None:
     run = run_of(loss)
     grid, (x, y) = grid_of(run), records(loss)
     with jax.enable_x64(True):
-        rows = on_grid(
+        rows = round_to_grid(
             np.column_stack([x / 8, np.full(60, loss.intercept)]).astype(np.float32), loss, grid
         )
         model = ExactLinear.of(run, grid)
@@ -100,21 +100,22 @@ def test_sums_are_those_of_whole_numbers(loss: object) -> None:
 def test_rows_round_toward_zero_and_are_checked() -> None:
     grid, loss = Grid(6, 10), li.Logistic(row_norm=1.0, intercept=0.3)
     rows = np.array([[0.999, -0.03, 0.3], [-0.999, 0.031, 0.3], [0.8, 0.8, 0.3]], np.float32)
-    found = on_grid(rows, loss, grid)
+    found = round_to_grid(rows, loss, grid)
     assert (np.abs(found) <= np.abs(rows)).all() and (found * 64 == np.trunc(found * 64)).all()
     assert (found[2] == 0).all() and (found[:2] != 0).any(
         axis=1
     ).all()  # too long a row counts as none
     below = li.Logistic(row_norm=1.0, intercept=0.5 - 2.0**-40)  # single precision knows it as 0.5
     assert (
-        on_grid(np.array([[0.0, below.intercept]], np.float32), below, grid)[0, 1] == 0.5 - 2.0**-6
+        round_to_grid(np.array([[0.0, below.intercept]], np.float32), below, grid)[0, 1]
+        == 0.5 - 2.0**-6
     )
 
 
 def test_noise_is_a_multiple_of_the_grid_with_the_runs_deviation() -> None:
     run = run_of(LOSSES[0], n=500, noise=li.GradientNoise(tuple(0.01 * (k + 1) for k in range(12))))
     grid = grid_of(run)
-    draws = draws_of(run, grid.step, seeded_key(0))(3, 6, 8, (4, 5000))
+    draws = draws_of(run, grid.step, key_from_seed(0))(3, 6, 8, (4, 5000))
     assert (draws / grid.step == np.trunc(draws / grid.step)).all() and (draws[3:] == 0).all()
     for k in (3, 4, 5):
         assert draws[k - 3].std() == pytest.approx(float(run.noise_stds[k]) * run.divisor, rel=0.03)
@@ -147,7 +148,7 @@ def test_squares_of_wide_residuals_stay_whole_numbers_of_64_bits(places: int) ->
         return
     assert ExactLinear.of(run, grid_of(run)).most_squared < 2**62
     x = np.random.default_rng(0).normal(size=(20, 4))
-    assert np.isfinite(execute_exactly(run, x, np.full(20, 1e9), seeded_key(0)).weights).all()
+    assert np.isfinite(execute_exactly(run, x, np.full(20, 1e9), key_from_seed(0)).weights).all()
 
 
 @pytest.mark.parametrize(
@@ -171,16 +172,16 @@ def test_runs_are_executed_close_to_real_arithmetic(
     same bits."""
     run = run_of(LOSSES[0], batching=batching, noise=li.GradientNoise(1e-9))
     x, y = records(LOSSES[0])
-    found = execute_exactly(run, x, y, seeded_key(2)).weights
-    plain = execute(run, x, y, seeded_key(2)).weights
+    found = execute_exactly(run, x, y, key_from_seed(2)).weights
+    plain = execute(run, x, y, key_from_seed(2)).weights
     assert np.abs(found - plain).max() < 2e-4
 
     def kept() -> Checkpoint:
         return Checkpoint(tmp_path / "c", Key(bytes(32)), 0.0)
 
     with interrupted(6) as progress:
-        execute_exactly(run, x, y, seeded_key(2), progress, kept())
-    again = execute_exactly(run, x, y, seeded_key(2), None, kept())
+        execute_exactly(run, x, y, key_from_seed(2), progress, kept())
+    again = execute_exactly(run, x, y, key_from_seed(2), None, kept())
     assert again.weights.tobytes() == found.tobytes()
 
 
@@ -189,7 +190,7 @@ def test_clipped_gradients_keep_the_clip_as_whole_numbers(loss: object) -> None:
     run = run_of(loss, clip=0.2)
     grid, (x, y) = grid_of(run), records(loss)
     with jax.enable_x64(True):
-        rows = on_grid(
+        rows = round_to_grid(
             np.column_stack([x / 8, np.full(60, loss.intercept)]).astype(np.float32), loss, grid
         )
         model = ExactLinear.of(run, grid)
@@ -229,7 +230,10 @@ def test_preparation_is_that_of_real_arithmetic(parts: str) -> None:
         run_of(LOSSES[0], noise=li.GradientNoise(1e-9), prelude=PARTS[parts]),
         records(LOSSES[0]),
     )
-    found, plain = execute_exactly(run, x, y, seeded_key(2)), execute(run, x, y, seeded_key(2))
+    found, plain = (
+        execute_exactly(run, x, y, key_from_seed(2)),
+        execute(run, x, y, key_from_seed(2)),
+    )
     assert len(found.released) == len(plain.released)
     for one, other in zip(found.released, plain.released, strict=True):
         np.testing.assert_allclose(one, other, atol=2e-3)
@@ -295,12 +299,12 @@ def test_preparation_is_a_whole_number_with_its_noise() -> None:
 def test_all_iterates_end_with_the_last(batching: object) -> None:
     run = run_of(LOSSES[0], batching=batching, steps=11)
     x, y = records(LOSSES[0])
-    found = execute_exactly(replace(run, release="all"), x, y, seeded_key(2)).weights
+    found = execute_exactly(replace(run, release="all"), x, y, key_from_seed(2)).weights
     assert (
         found.shape[0] == 11
-        and (found[-1] == execute_exactly(run, x, y, seeded_key(2)).weights).all()
+        and (found[-1] == execute_exactly(run, x, y, key_from_seed(2)).weights).all()
     )
-    short = execute_exactly(replace(run, steps=7), x, y, seeded_key(2)).weights
+    short = execute_exactly(replace(run, steps=7), x, y, key_from_seed(2)).weights
     assert (found[6] == short).all()
 
 
@@ -327,9 +331,9 @@ def test_preparation_is_paid_for_with_noise_of_its_own() -> None:
         )
     two = calibrate_exactly(replace(run, rows_per_unit=2), epsilon=8.0, delta=1e-6)
     assert 7.99 < two.epsilon(1e-6) <= 8.0 and any("unit" in text for text in two.all_caveats())
-    key = np.asarray(seeded_key(0))
+    key = np.asarray(key_from_seed(0))
     words = [preparation_bits(key, part).words(4).tolist() for part in (0, 1)]
-    words += [Bits(derived(key.tobytes(), "exact noise"), k).words(4).tolist() for k in (0, 1)]
+    words += [Bits(derive_key(key.tobytes(), "exact noise"), k).words(4).tolist() for k in (0, 1)]
     assert len({tuple(word) for word in words}) == 4
 
 

@@ -9,11 +9,16 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.engine import minibatch_gather, seeded_key, seeded_keys
+from lastiterate.engine import key_from_seed, keys_from_seed, minibatch_gather
 from lastiterate.engine import trainer as many_models
-from lastiterate.engine.host_permutation import in_order, into_bins, into_blocks, words
+from lastiterate.engine.host_permutation import (
+    sort_stably,
+    split_into_bins,
+    split_into_blocks,
+    words,
+)
 from lastiterate.engine.linear_gradients import Linear, arrange, hidden
-from lastiterate.engine.loop import StepProgram, advance, drawn_for_pass, schedule, start
+from lastiterate.engine.loop import StepProgram, advance, arrange_for_pass, schedule, start
 from lastiterate.engine.noise import NoiseAhead
 from lastiterate.engine.random import ORDER, stream
 from lastiterate.engine.samplers import sampler_of
@@ -22,7 +27,7 @@ from lastiterate.engine.trainer import Loop, Trainer
 N, D = 103, 3
 X = np.random.default_rng(0).normal(size=(N, D))
 Y = (X[:, 0] > 0).astype(int)
-KEY = seeded_key(5)
+KEY = key_from_seed(5)
 BATCHINGS = (li.RandomAllocation(20), li.Reshuffled(20), li.Reshuffled(103), li.RandomAllocation(1))
 
 
@@ -45,7 +50,7 @@ def test_a_stable_sort(largest):
         drawn[1] // 8192 * 8192 + drawn[1::5] % 4096
     )  # numbers that their last bits alone tell apart
     drawn[::7] = drawn[0]  # equal numbers keep their order
-    np.testing.assert_array_equal(in_order(drawn, largest), np.argsort(drawn, kind="stable"))
+    np.testing.assert_array_equal(sort_stably(drawn, largest), np.argsort(drawn, kind="stable"))
 
 
 @pytest.mark.parametrize(
@@ -61,7 +66,7 @@ def test_blocks_are_those_of_a_full_sort_in_public_order(n, size):
         drawn[::7] = drawn[0]
         whole = np.argsort(drawn, kind="stable")
         wanted = [np.sort(whole[begin : begin + size]) for begin in range(0, n, size)]
-        np.testing.assert_array_equal(into_blocks(drawn, size), np.concatenate(wanted))
+        np.testing.assert_array_equal(split_into_blocks(drawn, size), np.concatenate(wanted))
 
 
 @pytest.mark.parametrize("batching", BATCHINGS, ids=str)
@@ -70,9 +75,9 @@ def test_the_host_deals_what_the_program_arranges(batching, number):
     with jax.enable_x64(True):
         sampler = sampler_of(batching, N, 7)
         own = stream(stream(KEY, ORDER), number)
-        dealt = sampler.dealt(list(words(KEY, 0, 4, N))[number])
+        dealt = sampler.allocate(list(words(KEY, 0, 4, N))[number])
         numbers = jnp.arange(1, sampler.layout.slots + 1).reshape(sampler.layout.shape)
-        arranged = sampler.arranged(numbers, own)
+        arranged = sampler.arrange(numbers, own)
     if isinstance(batching, li.RandomAllocation):
         _, order, begins = arranged
         np.testing.assert_array_equal(dealt.places, order[:N])
@@ -100,7 +105,7 @@ def compiled(run):
         state, blocks = start(program, np.zeros((1, D + 1)), KEY), program.sampler.blocks
         ahead, order = NoiseAhead.normal(KEY, state.theta.shape), stream(KEY, ORDER)
         for k in range(run.steps):
-            one_pass = drawn_for_pass(program, data, KEY, k // blocks)
+            one_pass = arrange_for_pass(program, data, KEY, k // blocks)
             state, _ = advance(
                 program, state, one_pass, order, plan, ahead.at(k)[0], k, k + 1, False
             )
@@ -146,7 +151,7 @@ def test_groups_begin_at_any_step(first, monkeypatch):
                     read[k] = np.asarray(rows)[begins[k % 6] : begins[k % 6 + 1]].copy()
                 at = group.end
     assert list(read) == list(range(first, 17))
-    drawn = [into_bins(each, 6) for each in words(KEY, 0, 3, N)]
+    drawn = [split_into_bins(each, 6) for each in words(KEY, 0, 3, N)]
     for k, rows in read.items():
         dealt = drawn[k // 6]
         np.testing.assert_array_equal(
@@ -156,7 +161,7 @@ def test_groups_begin_at_any_step(first, monkeypatch):
 
 @pytest.mark.parametrize("batching", BATCHINGS, ids=str)
 def test_many_models_whose_passes_the_host_sorts(batching, monkeypatch):
-    run, keys = described(batching), seeded_keys(6, 5)
+    run, keys = described(batching), keys_from_seed(6, 5)
     programs = Trainer(run).fit_many(X, Y, keys, absent=(3,))
     monkeypatch.setattr(many_models, "SORTED_BY_HOST", 0)
     dealt = []

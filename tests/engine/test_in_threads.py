@@ -8,7 +8,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import lastiterate as li
 from lastiterate.engine.linear_model import Measurable, prepare_privately
-from lastiterate.engine.preprocessing import each_sum, in_threads
+from lastiterate.engine.preprocessing import each_sum, map_in_threads
 
 RNG = np.random.default_rng(0)
 TABLES = [
@@ -21,7 +21,7 @@ def blas():
 
 
 def multiplied():
-    return list(in_threads(lambda each: each[0] @ each[1], TABLES))
+    return list(map_in_threads(lambda each: each[0] @ each[1], TABLES))
 
 
 def test_products_have_the_bits_of_one_thread():
@@ -39,14 +39,14 @@ def test_blas_has_its_threads_back():
 
     with threadpool_limits(2, user_api="blas"):
         before = blas()
-        first, second = in_threads(abs, [1, 2]), in_threads(abs, [3, 4])
+        first, second = map_in_threads(abs, [1, 2]), map_in_threads(abs, [3, 4])
         assert (next(first), next(second)) == (1, 3)  # one begins before the other ends
         first.close()
         assert set(blas()) == {1}
         second.close()
         assert blas() == before
         with pytest.raises(KeyError):
-            next(in_threads(failing, [1]))
+            next(map_in_threads(failing, [1]))
         assert blas() == before
 
 
@@ -82,11 +82,11 @@ def test_items_come_in_order_and_an_error_where_it_belongs():
             raise KeyError(number)
         return number
 
-    found = in_threads(later_first, range(9))
+    found = map_in_threads(later_first, range(9))
     assert [next(found) for _ in range(5)] == list(range(5))
     with pytest.raises(KeyError, match="5"):
         next(found)
-    assert list(in_threads(abs, [])) == []
+    assert list(map_in_threads(abs, [])) == []
 
 
 def test_few_items_are_ahead():

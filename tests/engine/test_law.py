@@ -14,7 +14,7 @@ from scipy.stats import kstest, norm
 
 import lastiterate as li
 from engine import reference
-from lastiterate.engine import Trainer, seeded_keys
+from lastiterate.engine import Trainer, keys_from_seed
 from tiers import unless
 
 MODELS = 20_000
@@ -34,7 +34,7 @@ BASE = li.Run(
 
 
 def sample(run):
-    return Trainer(run).fit_many(X, Y, seeded_keys(17, MODELS))[:, 0, :]
+    return Trainer(run).fit_many(X, Y, keys_from_seed(17, MODELS))[:, 0, :]
 
 
 def distance(draws, mean, cov):
@@ -179,7 +179,7 @@ def test_reshuffled_blocks_follow_the_mixture_over_all_pairs_of_orders():
         means, covs = np.array([m for m, _ in laws]), np.array([c for _, c in laws])
         return means.mean(0), (covs + means[:, :, None] * means[:, None, :]).mean(0)
 
-    draws = Trainer(few).fit_many(x, y, seeded_keys(18, MODELS))[:, 0, :]
+    draws = Trainer(few).fit_many(x, y, keys_from_seed(18, MODELS))[:, 0, :]
     products = draws[:, :, None] * draws[:, None, :]
 
     def score(pairs):
@@ -229,7 +229,7 @@ def test_drawn_batches_follow_the_exact_mixture(name):
         BASE, n=4, steps=2, batching=batching, start=li.Fixed(), noise=li.GradientNoise(0.02)
     )
     run = replace(run, step_size=li.Constant(0.9))
-    draws = Trainer(run).fit_many(X[:4], Y[:4], seeded_keys(19, MODELS))[:, 0, :]
+    draws = Trainer(run).fit_many(X[:4], Y[:4], keys_from_seed(19, MODELS))[:, 0, :]
 
     def score(choices):
         found = [draws, draws[:, :, None] * draws[:, None, :], (draws @ PROJECTIONS) ** 3]
@@ -262,7 +262,7 @@ def test_allocation_follows_the_mixture_over_all_pairs_of_passes():
         noise=li.GradientNoise(0.02),
     )
     run = replace(run, step_size=li.Constant(0.9))
-    draws = Trainer(run).fit_many(X[:4], Y[:4], seeded_keys(20, MODELS))[:, 0, :]
+    draws = Trainer(run).fit_many(X[:4], Y[:4], keys_from_seed(20, MODELS))[:, 0, :]
     ways = [(s, [i for i in range(4) if i not in s]) for s in _subsets(4)]
 
     def score(pairs):

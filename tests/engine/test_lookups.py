@@ -8,8 +8,8 @@ import pytest
 from jax.lax import GatherDimensionNumbers, GatherScatterMode
 
 import lastiterate as li
-from lastiterate.engine.dense_gradients import clipped_sum, layers_of
-from lastiterate.engine.network import prepared
+from lastiterate.engine.dense_gradients import layers_of, sum_clipped
+from lastiterate.engine.network import prepare_loop
 from lastiterate.engine.per_example import Lookup
 from lastiterate.engine.tracing import program
 
@@ -82,7 +82,7 @@ def test_sums_are_those_of_materialised_gradients(name):
         for copies in (1, 2) if name in COPIED else (1,):
             given = (x, c) if copies == 1 else tuple(jnp.repeat(a, 2, 0) for a in (x, c))
             summed = jax.jit(
-                lambda clip, table, records, copies=copies: clipped_sum(
+                lambda clip, table, records, copies=copies: sum_clipped(
                     loss, clip, table, records, jnp.ones(N, bool), copies
                 )
             )
@@ -118,7 +118,7 @@ def test_chunks_of_every_kind_keep_the_rows_of_a_table_apart(batching):
         chunk = (jnp.asarray(X), jnp.asarray(C), jnp.asarray(np.arange(N) % 3 > 0, jnp.uint8))
         sums = []
         for each in (loss, once):
-            loop, theta, _ = prepared(run, each, table, (X, C))
+            loop, theta, _ = prepare_loop(run, each, table, (X, C))
             sums.append(np.asarray(jax.jit(loop.objective.chunk_sum)(theta, chunk)))
     np.testing.assert_allclose(*sums, atol=1e-5)
     real = np.arange(N) % 3 > 0
@@ -147,7 +147,7 @@ def test_slopes_that_cancel_or_add_up_stay_below_the_clip(read, batching):
         return (read(w, x) * c).sum()
 
     with jax.enable_x64(True):
-        loop, theta, _ = prepared(run, loss, TABLE, (np.stack([same] * 2), C[:2]))
+        loop, theta, _ = prepare_loop(run, loss, TABLE, (np.stack([same] * 2), C[:2]))
         chunk_sum = jax.jit(loop.objective.chunk_sum)
         for c in slopes:
             chunk = (same[None], c[None], np.ones(1, np.uint8))

@@ -10,7 +10,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.analysis import perturbed_objective
-from lastiterate.engine import Trainer, seeded_key, seeded_keys
+from lastiterate.engine import Trainer, key_from_seed, keys_from_seed
 from lastiterate.engine.linear_gradients import AT_ONCE
 from lastiterate.engine.random import NOISE, gaussian, stream
 from lastiterate.run.methods import KEPT, contraction, last_noise, linear_term, look_ahead
@@ -73,7 +73,7 @@ def prepared(run):
 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_the_solver_ends_within_its_bound(classes):
-    key, target = seeded_key(5), np.minimum(Y, classes - 1)
+    key, target = key_from_seed(5), np.minimum(Y, classes - 1)
     long = run_of(classes, 3000)
     shape = (long.loss.outputs, 4)
     term, _ = drawn(long, key, shape)
@@ -95,7 +95,7 @@ def test_the_solver_ends_within_its_bound(classes):
 def test_noise_on_the_minimiser_is_added_as_described():
     quiet = run_of(2, 400)
     loud = replace(quiet, method=replace(quiet.method, last=0.7))
-    key, target = seeded_key(1), np.minimum(Y, 1)
+    key, target = key_from_seed(1), np.minimum(Y, 1)
     _, last = drawn(loud, key, (1, 4))
     moved = Trainer(loud).fit(X, target, key) - Trainer(quiet).fit(X, target, key)
     assert moved == pytest.approx(last_noise(loud.method, loud) * last, rel=1e-6)
@@ -107,7 +107,7 @@ def test_noise_on_the_minimiser_is_added_as_described():
 
 def test_many_models_and_an_absent_record():
     run, target = run_of(2, 200), np.minimum(Y, 1)
-    keys = seeded_keys(7, 8)
+    keys = keys_from_seed(7, 8)
     rows = X.astype(np.float32)
     many = Trainer(run).fit_many(rows, target, keys, absent=(4,))
     assert (many.reshape(8, -1).std(axis=0) > 0.02).all(), "every model has a term of its own"

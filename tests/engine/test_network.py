@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.engine import Trainer, seeded_key
-from lastiterate.engine.dense_gradients import clipped_sum, layers_of
-from lastiterate.engine.network import PerExample, fit_network, prepared
+from lastiterate.engine import Trainer, key_from_seed
+from lastiterate.engine.dense_gradients import layers_of, sum_clipped
+from lastiterate.engine.network import PerExample, fit_network, prepare_loop
 from lastiterate.engine.tracing import program
 from lastiterate.errors import InputError, NotCertified
 from tiers import EXHAUSTIVE, unless
@@ -70,7 +70,7 @@ chunk. What follows a sum sees no chunks."""
 
 @pytest.mark.parametrize("change", unless(KEPT.__contains__, CHANGES), ids=str)
 def test_a_linear_model_as_a_network_is_the_linear_model(change):
-    run, key = replace(RUN, **CHANGES[change]), seeded_key(4)
+    run, key = replace(RUN, **CHANGES[change]), key_from_seed(4)
     data = X.astype(np.float32), Y
     theirs = Trainer(run).fit(*data, key)
     ours = fit_network(
@@ -212,7 +212,7 @@ def test_dense_layers_are_found_and_summed_as_if_materialised(name):
         norms = np.sqrt(
             sum((np.asarray(a, float) ** 2).reshape(16, -1).sum(1) for a in jax.tree.leaves(each))
         )
-        summed = jax.jit(partial(clipped_sum, loss))
+        summed = jax.jit(partial(sum_clipped, loss))
         for clip in (np.quantile(norms, 0.4), 2 * norms.max()):
             found = summed(clip, params, (x, y), real)
             scale = np.minimum(1, clip / norms) * np.asarray(real)
@@ -235,7 +235,7 @@ def test_sums_without_a_clip_stay_finite():
     loss = (lambda w, x, d: (w @ x).sum() * d), (lambda w, x, d: (w * x).sum() * d)
     for given, shape in zip(loss, ((1, 3), (3,)), strict=True):
         with jax.enable_x64(True):
-            found = jax.jit(partial(clipped_sum, given, None))
+            found = jax.jit(partial(sum_clipped, given, None))
             params, real = jnp.zeros(shape, jnp.float32), jnp.ones(8, bool)
             for size in (
                 1e38,
@@ -261,7 +261,7 @@ def test_a_record_without_a_finite_gradient_counts_as_zero(bad):
     spoilt[3] = bad
     loss = distance if bad == 0 else lambda p, x, y: distance(p, x, y) ** 4
     with jax.enable_x64(True):
-        summed = jax.jit(partial(clipped_sum, loss, 0.5))
+        summed = jax.jit(partial(sum_clipped, loss, 0.5))
         found = summed(params, (spoilt, y), np.ones(16, bool))
         wanted = summed(params, (x, y), np.arange(16) != 3)
     jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6), found, wanted)
@@ -286,7 +286,7 @@ def test_one_record_moves_the_sum_by_the_clip_in_any_precision(dtype, clip):
     run = replace(RUN, n=256, clip=clip, loss=li.Abstract())
     with jax.enable_x64(True):
         for loss in (lambda p, x: (p["w"] * x).sum(), lambda p, x: x[:, 0] @ (p["w"] @ (x[0] * 2))):
-            loop, first, data = prepared(run, loss, params, (np.ones((256, 2, 8), dtype),), 256)
+            loop, first, data = prepare_loop(run, loss, params, (np.ones((256, 2, 8), dtype),), 256)
             assert [a.shape[:3] for a in data] == [(1, 1, 256)] * 2, (
                 "one chunk, and which of its records are real"
             )
@@ -348,7 +348,7 @@ def test_a_convolution_runs_in_both_precisions():
     def loss(p, x, y):
         return convolutional(p, x.reshape(3, 4), y)
 
-    key = seeded_key(8)
+    key = key_from_seed(8)
     single, double = (
         fit_network(
             replace(run, loss=li.Abstract(li.LossFacts(smooth=smooth))),
@@ -382,7 +382,7 @@ def test_what_a_hidden_state_may_certify_is_computed_in_double_precision():
         seen.clear()
         run = replace(RUN, release="last", clip=1.0, loss=li.Abstract(li.LossFacts(**facts)))
         with jax.enable_x64(True):
-            loop, first, data = prepared(
+            loop, first, data = prepare_loop(
                 replace(run, **extra), loss, params, (ONES.astype(np.float32), Y)
             )
             jax.eval_shape(loop.objective.chunk_sum, first, jax.tree.map(lambda a: a[0, 0], data))
@@ -513,7 +513,7 @@ def test_nothing_is_trained_that_nothing_certifies():
 def test_a_product_that_is_rounded_further_is_differentiated_as_it_is():
     params, x, y = {"w": normal(4, 12), "b": normal(4)}, normal(16, 12), np.zeros(16)
     with jax.enable_x64(True):
-        found = jax.jit(partial(clipped_sum, narrow, 100.0))(params, (x, y), np.ones(16, bool))
+        found = jax.jit(partial(sum_clipped, narrow, 100.0))(params, (x, y), np.ones(16, bool))
         each = jax.jit(jax.vmap(jax.grad(narrow), (None, 0, 0)))(params, x, y)
         wanted = jax.tree.map(lambda a: np.asarray(a).sum(0), each)
     for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
@@ -524,7 +524,7 @@ def test_norms_that_underflow_do_not_lift_the_clip():
     """Squares below 2^-1022 are counted as that much, so that no gradient passes as if it were
     zero."""
     with jax.enable_x64(True):
-        one, clip, summed = jnp.ones(1, bool), 1e-12, jax.jit(clipped_sum, static_argnums=0)
+        one, clip, summed = jnp.ones(1, bool), 1e-12, jax.jit(sum_clipped, static_argnums=0)
         large, little = jnp.full((1, 1), 1e153), jnp.full((1, 1), 1e-163)
         found = summed(lambda w, x, d: (w @ x) @ d, clip, jnp.zeros((1, 1)), (large, little), one)
         assert abs(float(found[0, 0])) <= clip
@@ -545,7 +545,7 @@ def test_memory_is_bounded_by_the_microbatch():
             n=n, steps=1, step_size=li.Constant(0.1), noise=li.GradientNoise(1.0), clip=1.0
         )
         with jax.enable_x64(True):
-            loop, first, data = prepared(
+            loop, first, data = prepare_loop(
                 run, tied, params, (np.zeros((n, 12), np.float32), np.zeros(n, int)), microbatch
             )
             chunk = jax.tree.map(lambda a: a[0, 0], data)

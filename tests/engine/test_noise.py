@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from lastiterate.engine import random, seeded_key
+from lastiterate.engine import key_from_seed, random
 from lastiterate.engine.random import (
     FARTHEST,
     ROUND,
     STREAM_ROUNDS,
     cos_sin,
-    encrypted,
+    encrypt,
     gaussian,
     normal_pairs,
     small_and_long,
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("as_users_have_them")  # bits
 
 def test_noise_is_standard_normal_with_room_in_the_tails():
     with jax.enable_x64(True):
-        draws = np.asarray(gaussian(seeded_key(2), 0, (200_001,)))
+        draws = np.asarray(gaussian(key_from_seed(2), 0, (200_001,)))
         halves = draws[:100_001], draws[100_001:]
         ends = np.array([0, 2**63, 2**64 - 1], dtype=np.uint64)
         pairs = np.array(
@@ -59,9 +59,9 @@ def test_noise_is_standard_normal_with_room_in_the_tails():
 
 def test_many_draws_are_those_of_blocks_in_a_row(monkeypatch):
     with jax.enable_x64(True):
-        whole = np.asarray(gaussian(seeded_key(5), 4, (2_001,)))
+        whole = np.asarray(gaussian(key_from_seed(5), 4, (2_001,)))
         monkeypatch.setattr(random, "AT_A_TIME", 64)
-        parts = np.asarray(inspect.unwrap(gaussian)(seeded_key(5), 4, (2_001,)))
+        parts = np.asarray(inspect.unwrap(gaussian)(key_from_seed(5), 4, (2_001,)))
     assert np.array_equal(whole, parts) and len(np.unique(whole)) == 2_001
 
 
@@ -97,16 +97,16 @@ def test_rare_draws_take_bits_of_their_own(monkeypatch):
 
     def watched(key, first, second):
         asked.append((first, second))
-        one, two = encrypted(key, first, second)
+        one, two = encrypt(key, first, second)
         return jnp.where(first < ROUND, jnp.uint64(0), one), two
 
     with jax.enable_x64(True):
-        monkeypatch.setattr(random, "encrypted", watched)
-        key = jnp.asarray(seeded_key(1))
+        monkeypatch.setattr(random, "encrypt", watched)
+        key = jnp.asarray(key_from_seed(1))
         with jax.disable_jit():
             drawn = np.asarray(gaussian(key, 3, (7,)))
         blocks = [np.asarray(part) for part in asked[0]], [np.asarray(part) for part in asked[1]]
-        word = np.asarray(encrypted(key, *(jnp.asarray(part) for part in blocks[1]))[0])
+        word = np.asarray(encrypt(key, *(jnp.asarray(part) for part in blocks[1]))[0])
     assert len(asked) == 2 and all((block[1] == 3).all() for block in blocks)
     assert (blocks[0][0] == range(4)).all() and (
         blocks[1][0] == ROUND + np.arange(4, dtype=np.uint64)

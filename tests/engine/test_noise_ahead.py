@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.engine import Trainer, host_permutation, seeded_keys
+from lastiterate.engine import Trainer, host_permutation, keys_from_seed
 from lastiterate.engine import noise as noise_ahead
 from lastiterate.engine.noise import LONGEST, NoiseAhead, steps_ahead
 from lastiterate.engine.random import NOISE, ORDER, PAIRS, bits, gaussian, normals, stream
@@ -23,7 +23,7 @@ ABSENT = range(N)
 RUN = li.Run(
     n=N, steps=STEPS, step_size=0.5, noise=li.GradientNoise(1.0), loss=li.HuberRidge(ridge=0.0)
 )
-KEYS = seeded_keys(3, 2)
+KEYS = keys_from_seed(3, 2)
 
 
 def drawn(key: np.ndarray) -> np.ndarray:
@@ -90,7 +90,7 @@ def test_noise_of_many_steps_and_models_is_that_of_every_step(
 ) -> None:
     monkeypatch.setattr(noise_ahead, "PAIRS", pairs)
     with jax.enable_x64(True):
-        keys, many = np.asarray(seeded_keys(1, 5)), min(4, steps_ahead(shape))
+        keys, many = np.asarray(keys_from_seed(1, 5)), min(4, steps_ahead(shape))
         every = np.array(
             [[gaussian(key, step, shape) for step in range(3, 3 + many)] for key in keys]
         )
@@ -127,6 +127,6 @@ def test_words_of_a_pass_are_those_of_its_own_stream(n: int, first: int, last: i
 
 
 def test_padded_sizes_are_few_and_little_above() -> None:
-    sizes = {count: host_permutation.padded(count, 64) for count in range(1, 4096)}
+    sizes = {count: host_permutation.pad_size(count, 64) for count in range(1, 4096)}
     assert len(set(sizes.values())) < 60 and {sizes[count] for count in range(1, 65)} == {64}
     assert all(count <= size <= count * 1.13 for count, size in sizes.items() if count >= 64)

@@ -11,7 +11,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.engine.exact_records import ExactRecords, RecordGrid
-from lastiterate.engine.network import prepared
+from lastiterate.engine.network import prepare_loop
 
 pytestmark = pytest.mark.usefixtures("as_users_have_them")  # bits
 
@@ -78,7 +78,7 @@ def test_a_gradient_has_the_same_bits_at_every_place(
     given, exactly: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with jax.enable_x64(True):
-        loop, theta, _ = prepared(RUN, given, FIRST, (X, Y), 32)
+        loop, theta, _ = prepare_loop(RUN, given, FIRST, (X, Y), 32)
         model = loop.objective
         assert model.alone and not model.exact
         if exactly:
@@ -152,7 +152,7 @@ def test_the_last_bit_of_double_precision_does_not_depend_on_the_place(
         loss=li.Abstract(li.LossFacts(**facts)),
     )
     with jax.enable_x64(True):
-        loop, theta, _ = prepared(run, kinks, KERNEL, (pictures,), most)
+        loop, theta, _ = prepare_loop(run, kinks, KERNEL, (pictures,), most)
         assert (loop.objective.exact, loop.objective.alone) == (bool(facts), True)
         total = jax.jit(
             lambda x: jax.lax.map(
@@ -171,7 +171,7 @@ def test_blocks_in_order_are_vectorised() -> None:
     runs = {"drawn": RUN, "in order": replace(RUN, batching=li.Cyclic(8), adjacency="zero-out")}
     with jax.enable_x64(True):
         known = {
-            (name, given.__name__): prepared(run, given, FIRST, (X, Y))[0].objective
+            (name, given.__name__): prepare_loop(run, given, FIRST, (X, Y))[0].objective
             for name, run in runs.items()
             for given in (loss, short)
         }
@@ -189,7 +189,7 @@ def test_what_records_become_in_fewer_bits_is_read_one_by_one_where_batches_move
     curved = replace(RUN, adjacency="zero-out", loss=li.Abstract(li.LossFacts(smooth=9.0)))
     with jax.enable_x64(True):
         found = [
-            prepared(run, given, FIRST, (X, Y))
+            prepare_loop(run, given, FIRST, (X, Y))
             for run in (RUN, curved, replace(curved, batching=li.Cyclic(8)))
         ]
         known = [loop.objective for loop, _, _ in found]
@@ -229,7 +229,7 @@ def test_casts_are_refused_where_theorems_compare_steps() -> None:
     with pytest.raises(li.InputError, match="rounds what it makes of them to fewer bits"):
         li.train(run, (X, Y), model=FIRST, loss=short, delta=1e-3)
     with jax.enable_x64(True):
-        loop, _, _ = prepared(
+        loop, _, _ = prepare_loop(
             run, lambda p, x, y: loss(p, x.astype(jnp.bfloat16), y), FIRST, (X, Y)
         )
     assert loop.objective.exact
@@ -276,6 +276,6 @@ def test_rounding_that_no_type_of_the_loss_shows_is_refused_where_theorems_compa
         else pytest.raises(li.InputError, match="fewer bits")
     )
     with jax.enable_x64(True), refused:
-        assert prepared(
+        assert prepare_loop(
             run, lambda p, x, y: jnp.tanh(ROUNDED[kind](p, x)).sum(), FIRST["a"], (X, Y)
         )[0].objective.exact

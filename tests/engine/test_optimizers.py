@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.engine import seeded_key
+from lastiterate.engine import key_from_seed
 from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.checkpoint import Key as Sealing
 from lastiterate.engine.network import fit_network
@@ -128,8 +128,8 @@ def halved(inner: Rule) -> Rule:
 def test_an_optimizer_is_the_rule_of_its_name(change: dict[str, Any]):
     ours = replace(PLAIN, update=li.Adam(), **change)
     theirs = replace(RUN, **change)
-    expected = fit_network(ours, loss, FIRST, (X, Y), seeded_key(3))
-    found = fit_network(theirs, loss, FIRST, (X, Y), seeded_key(3), optimizer=adam(1.0))
+    expected = fit_network(ours, loss, FIRST, (X, Y), key_from_seed(3))
+    found = fit_network(theirs, loss, FIRST, (X, Y), key_from_seed(3), optimizer=adam(1.0))
     for name in FIRST:
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-9, atol=1e-9)
 
@@ -198,10 +198,10 @@ def test_an_interrupted_run_goes_on_with_the_state_of_its_optimizer(
 
 def test_counters_come_back_in_their_own_shape(tmp_path: Path):
     checkpoint = Checkpoint(tmp_path / "c", Sealing(bytes(32)), 0.0)
-    checkpoint.begin(PLAIN, (X,), seeded_key(1), "loss")
+    checkpoint.begin(PLAIN, (X,), key_from_seed(1), "loss")
     checkpoint.keep(3, {"theta": np.ones((2, 3)).T, "memory0": np.array(7, np.int32)})
     again = Checkpoint(tmp_path / "c", Sealing(bytes(32)), 0.0)
-    again.begin(PLAIN, (X,), seeded_key(1), "loss")
+    again.begin(PLAIN, (X,), key_from_seed(1), "loss")
     done, arrays = again.state
     assert (
         done == 3

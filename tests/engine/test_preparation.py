@@ -8,27 +8,27 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting.composed_parts import prepared_curves
+from lastiterate.accounting.composed_parts import curves_of_preprocessing
 from lastiterate.audit.runner import auditable
-from lastiterate.engine import Trainer, execute, scores, seeded_key
+from lastiterate.engine import Trainer, execute, key_from_seed, scores
 from lastiterate.engine.exact_linear import execute_exactly
 from lastiterate.engine.linear_gradients import places
 from lastiterate.engine.linear_model import rows_of_batches
 from lastiterate.engine.preprocessing import (
     PARTS,
+    compute_whitening,
     cosines,
     directions,
-    executed,
+    execution_of,
     noisy_cosines,
     noisy_moments,
     noisy_target_mean,
-    prepared,
-    released_eigenvalue,
+    prepare_rows,
+    release_eigenvalue,
     short_rows,
     top_eigenvalue,
     unit_rows,
-    whitened,
-    whitening,
+    whiten_rows,
     with_cosines,
 )
 from lastiterate.engine.preprocessing import UNIT as COVARIANCE_UNIT
@@ -46,7 +46,7 @@ UNIT, CLIPPED = li.PrivateCovariance(1.0, 0.5), li.PrivateCovariance(1.0, 0.5, r
 def test_every_described_part_can_be_executed_and_nothing_else():
     assert set(PARTS) == set(DESCRIPTIONS["prelude"])
     with pytest.raises(li.InputError, match="cannot execute"):
-        executed(object())
+        execution_of(object())
 
 
 def test_unit_rows_never_exceed_one():
@@ -93,7 +93,7 @@ def test_noise_on_moments_is_spherical_in_the_isometric_coordinates():
     a covariance 0.28. An entry off the diagonal that is drawn as those on it has 41% and 4.0 too
     much."""
     part = replace(UNIT, noise_multiplier=2.0)
-    drawn = np.array([noisy_moments([], D, part, seeded_key(seed)) for seed in range(400)])
+    drawn = np.array([noisy_moments([], D, part, key_from_seed(seed)) for seed in range(400)])
     np.testing.assert_array_equal(drawn, drawn.transpose(0, 2, 1))
     wanted = np.full((D, D), 2 / np.sqrt(2))
     np.fill_diagonal(wanted, 2.0)
@@ -112,7 +112,7 @@ def test_noise_on_moments_is_spherical_in_the_isometric_coordinates():
     "who", [7, int(np.linalg.norm(X, axis=1).argmax())], ids=["one", "the longest"]
 )
 def test_one_row_moves_the_moments_by_its_own_outer_product(part, who):
-    key, other = seeded_key(1), X.copy()
+    key, other = key_from_seed(1), X.copy()
     other[who] = 0
     moved = noisy_moments([X], D, part, key) - noisy_moments([other], D, part, key)
     short = X[who].astype(np.float64) / np.linalg.norm(X[who].astype(np.float64))
@@ -127,22 +127,22 @@ def test_one_row_moves_the_moments_by_its_own_outer_product(part, who):
 
 def test_whitening_flattens_the_spectrum_and_trusts_no_direction_below_the_noise():
     quiet, loud = replace(UNIT, noise_multiplier=QUIET), replace(UNIT, noise_multiplier=100.0 * N)
-    moments = noisy_moments([X], D, quiet, seeded_key(2))
+    moments = noisy_moments([X], D, quiet, key_from_seed(2))
     before = np.linalg.eigvalsh(moments / N)
-    half = whitening(quiet, moments, N)
+    half = compute_whitening(quiet, moments, N)
     np.testing.assert_allclose(
         np.linalg.eigvalsh(half @ (moments / N) @ half), before[-1], rtol=1e-4
     )
-    np.testing.assert_allclose(whitening(loud, moments, N), np.eye(D), atol=0.01)
-    negative = whitening(li.PrivateCovariance(1.0, 0.35), -moments, N)
+    np.testing.assert_allclose(compute_whitening(loud, moments, N), np.eye(D), atol=0.01)
+    negative = compute_whitening(li.PrivateCovariance(1.0, 0.35), -moments, N)
     assert np.isfinite(negative).all() and (np.linalg.eigvalsh(negative) > 0).all()
-    assert np.linalg.norm(whitened(quiet, X, half).astype(np.float64), axis=1).max() <= 1
+    assert np.linalg.norm(whiten_rows(quiet, X, half).astype(np.float64), axis=1).max() <= 1
 
 
 def test_rows_that_are_clipped_keep_their_lengths_and_have_a_mean_square_of_one():
     quiet = replace(CLIPPED, noise_multiplier=QUIET)
-    matrix = whitening(quiet, noisy_moments([X], D, quiet, seeded_key(2)), N)
-    rows = whitened(quiet, X, matrix).astype(np.float64)
+    matrix = compute_whitening(quiet, noisy_moments([X], D, quiet, key_from_seed(2)), N)
+    rows = whiten_rows(quiet, X, matrix).astype(np.float64)
     assert (rows**2).sum(1).mean() == pytest.approx(1.0, rel=1e-4)
     np.testing.assert_allclose(rows.T @ rows / N, np.eye(D) / D, atol=1e-4)
     np.testing.assert_allclose(rows, short_rows(quiet, X).astype(float) @ matrix, atol=1e-5)
@@ -152,8 +152,10 @@ def test_rows_that_are_clipped_keep_their_lengths_and_have_a_mean_square_of_one(
     loud, nothing = replace(CLIPPED, noise_multiplier=0.5 * N), np.zeros((D, D))
     # mean squares below the noise's part in them, z sqrt d / n = 1, count as that: no row is blown
     # up by it
-    np.testing.assert_allclose(np.linalg.eigvalsh(whitening(loud, nothing, N)), 1.0, rtol=1e-6)
-    assert np.isfinite(whitening(loud, -np.eye(D), N)).all()
+    np.testing.assert_allclose(
+        np.linalg.eigvalsh(compute_whitening(loud, nothing, N)), 1.0, rtol=1e-6
+    )
+    assert np.isfinite(compute_whitening(loud, -np.eye(D), N)).all()
 
 
 def test_cosine_features_are_bounded_and_approximate_a_gaussian_kernel():
@@ -170,10 +172,10 @@ def test_cosine_features_are_bounded_and_approximate_a_gaussian_kernel():
 
 
 def test_one_row_moves_the_mean_of_cosine_features_by_its_own():
-    part, key = CosineFeatures(2.0, count=64), seeded_key(1)
+    part, key = CosineFeatures(2.0, count=64), key_from_seed(1)
     one, two = noisy_cosines([X], N, part, key), noisy_cosines([X[:40], X[41:]], N, part, key)
     np.testing.assert_allclose((one - two) * N, cosines(part, X[40:41])[0], atol=1e-12)
-    drawn = np.array([noisy_cosines([], N, part, seeded_key(seed)) for seed in range(60)])
+    drawn = np.array([noisy_cosines([], N, part, key_from_seed(seed)) for seed in range(60)])
     assert drawn.std() == pytest.approx(2.0 * part.longest / N, rel=0.05)
     assert li.account(
         li.Run(
@@ -197,13 +199,13 @@ def test_rows_become_wider_by_cosine_features():
         loss=li.Softmax(classes=3, intercept=0.2),
         prelude=(li.PrivateMean(QUIET, 2.0), part, li.PrivateCovariance(QUIET, 0.25)),
     )
-    model = execute(run, X, Y, seeded_key(3))
+    model = execute(run, X, Y, key_from_seed(3))
     assert model.weights.shape == (3, D + 6 + 1) == (3, columns(run.prelude, D) + 1)
     mean, phi, matrix = model.released
     centred = X * np.minimum(1, 2 / np.linalg.norm(X, axis=1))[:, None] - mean
     wide = with_cosines(part, centred, phi)
     np.testing.assert_allclose(wide[:, D:].mean(axis=0), 0, atol=1e-5)
-    rows = whitened(run.prelude[-1], wide, matrix).astype(np.float64)
+    rows = whiten_rows(run.prelude[-1], wide, matrix).astype(np.float64)
     np.testing.assert_allclose(
         scores(run, model, X),
         rows @ model.weights[:, :-1].T + 0.2 * model.weights[:, -1],
@@ -212,7 +214,7 @@ def test_rows_become_wider_by_cosine_features():
     )
     plain = li.Run(n=N, steps=5, step_size=0.5, noise=li.NoiseMultiplier(0.0), loss=run.loss)
     np.testing.assert_allclose(
-        Trainer(plain).fit(rows, Y, seeded_key(3)), model.weights, rtol=1e-4, atol=1e-6
+        Trainer(plain).fit(rows, Y, key_from_seed(3)), model.weights, rtol=1e-4, atol=1e-6
     )
 
 
@@ -225,7 +227,7 @@ def test_a_run_applies_its_parts_in_order_in_training_and_prediction():
         loss=li.Softmax(classes=3, intercept=0.2),
         prelude=(li.PrivateMean(QUIET, 2.0), li.PrivateCovariance(QUIET, 0.35)),
     )
-    model = execute(run, X, Y, seeded_key(3))
+    model = execute(run, X, Y, key_from_seed(3))
     mean, matrix = model.released
     clipped = X * np.minimum(1, 2 / np.linalg.norm(X, axis=1))[:, None]
     np.testing.assert_allclose(mean, clipped.mean(0), atol=1e-5)
@@ -236,11 +238,11 @@ def test_a_run_applies_its_parts_in_order_in_training_and_prediction():
     )
     rows = unit @ matrix
     rows /= np.linalg.norm(rows, axis=1)[:, None]
-    np.testing.assert_allclose(prepared(X, run.prelude, model.released), rows, atol=1e-4)
+    np.testing.assert_allclose(prepare_rows(X, run.prelude, model.released), rows, atol=1e-4)
     found = rows @ model.weights[:, :-1].T + 0.2 * model.weights[:, -1]
     np.testing.assert_allclose(scores(run, model, X), found, atol=1e-3)
     only = replace(run, prelude=(li.PrivateMean(QUIET, 2.0), li.UnitRows()))
-    np.testing.assert_allclose(prepared(X, only.prelude, (mean, np.zeros(0))), unit, atol=1e-5)
+    np.testing.assert_allclose(prepare_rows(X, only.prelude, (mean, np.zeros(0))), unit, atol=1e-5)
 
 
 @pytest.mark.parametrize("batching", [li.FullBatch(), li.RandomAllocation(30)])
@@ -254,7 +256,7 @@ def test_whitened_rows_are_clipped_by_the_loss_in_training_and_prediction(batchi
         loss=li.Softmax(classes=3, row_norm=1.5, intercept=0.3),
         prelude=(li.PrivateMean(QUIET, 2.0), li.PrivateCovariance(QUIET, 0.35, row_norm=1.0)),
     )
-    key = seeded_key(3)
+    key = key_from_seed(3)
     model = execute(run, X, Y, key)
     mean, matrix = model.released
     centred = X * np.minimum(1, 2 / np.linalg.norm(X, axis=1))[:, None] - mean
@@ -287,10 +289,10 @@ def test_the_executed_steps_follow_what_was_measured(batching):
         loss=loss,
         prelude=(li.PrivateMean(QUIET, 2.0), li.TopEigenvalue(QUIET, 1e-6, 1e-3)),
     )
-    key = seeded_key(4)
+    key = key_from_seed(4)
     model = execute(run, X, Y, key)
     (eigenvalue,) = model.released[-1]
-    rows = np.column_stack((prepared(X, run.prelude, model.released), np.full(N, 0.2)))
+    rows = np.column_stack((prepare_rows(X, run.prelude, model.released), np.full(N, 0.2)))
     rows[:, :-1] *= np.minimum(1, 1 / np.linalg.norm(rows[:, :-1], axis=1))[:, None]
     if isinstance(batching, li.Permuted):
         with jax.enable_x64(True):
@@ -300,7 +302,7 @@ def test_the_executed_steps_follow_what_was_measured(batching):
     top = max(np.linalg.eigvalsh(block.T @ block)[-1] for block in blocks)
     assert eigenvalue == pytest.approx(top, rel=1e-4)
     assert eigenvalue >= top * (1 - 2.0**-18), "rows are clipped to a little less"
-    done = run.measured(float(eigenvalue), D + 1)
+    done = run.with_top_eigenvalue(float(eigenvalue), D + 1)
     if not isinstance(batching, li.Reshuffled):
         assert done.first_step == pytest.approx(1.5 / (0.5 * top / run.divisor), rel=1e-3)
     else:
@@ -319,13 +321,13 @@ def test_the_released_eigenvalue_is_shifted_noisy_and_clamped():
     # 400 draws: the mean within 4 standard deviations of it, a fifteenth of the shift; the
     # deviation within 4.5
     drawn = np.array(
-        [released_eigenvalue(10.0, 2.0, 3.0, 0.5, 1e9, seeded_key(s)) for s in range(400)]
+        [release_eigenvalue(10.0, 2.0, 3.0, 0.5, 1e9, key_from_seed(s)) for s in range(400)]
     )
     assert drawn.mean() == pytest.approx(16.0, abs=0.4) and drawn.std() == pytest.approx(
         2.0, rel=0.16
     )
-    assert released_eigenvalue(10.0, 1e9, 5.0, 0.5, 12.0, seeded_key(0)) == 12.0
-    assert released_eigenvalue(0.0, 1.0, -1e6, 0.5, 12.0, seeded_key(0)) == 0.5
+    assert release_eigenvalue(10.0, 1e9, 5.0, 0.5, 12.0, key_from_seed(0)) == 12.0
+    assert release_eigenvalue(0.0, 1.0, -1e6, 0.5, 12.0, key_from_seed(0)) == 0.5
 
 
 def test_eigenvalues_of_batches_are_the_largest():
@@ -365,18 +367,18 @@ def test_a_record_that_is_absent_is_in_no_sum_of_the_preparation(by, row_norm):
         prelude=parts,
     )
     target, gone = np.linspace(-1, 1, N), (17,)
-    answer, mean, matrix = by(run, X, target, seeded_key(0), absent=gone).released
+    answer, mean, matrix = by(run, X, target, key_from_seed(0), absent=gone).released
     there = np.delete(X, gone, axis=0).astype(float)
     there = there * np.minimum(1, 2 / np.linalg.norm(there, axis=1))[:, None]
     np.testing.assert_allclose(answer, np.delete(target, gone).sum() / N, atol=1e-4)
     np.testing.assert_allclose(mean, there.sum(0) / N, atol=1e-4)
     short = short_rows(parts[2], there - mean).astype(float)
     np.testing.assert_allclose(
-        matrix, whitening(parts[2], short.T @ short, N), rtol=2e-3, atol=2e-3
+        matrix, compute_whitening(parts[2], short.T @ short, N), rtol=2e-3, atol=2e-3
     )
     other = X.copy()
     other[17] = 7.0
-    again = by(run, other, target, seeded_key(0), absent=gone).released
+    again = by(run, other, target, key_from_seed(0), absent=gone).released
     for one, two in zip(again, (answer, mean, matrix), strict=True):
         np.testing.assert_array_equal(one, two)
 
@@ -410,7 +412,7 @@ def test_rows_that_are_divided_by_their_norms_are_finite(value):
             n=N, steps=2, step_size=0.1, noise=li.NoiseMultiplier(5.0), loss=LOSS, prelude=parts
         )
         with pytest.raises(li.InputError, match="must be finite numbers"):
-            execute(run, rows, Y, seeded_key(0))
+            execute(run, rows, Y, key_from_seed(0))
 
 
 def test_runs_of_before_are_written_as_they_were():
@@ -452,21 +454,21 @@ def test_stable_steps_of_rows_with_lengths_follow_their_mean_square():
         loss=replace(LOSS, row_norm=9.0),
         prelude=(li.PrivateMean(QUIET, 2.0), li.PrivateCovariance(QUIET, 0.35, row_norm=3.0)),
     )
-    model = execute(run, X, Y, seeded_key(6))
-    rows = prepared(X, run.prelude, model.released).astype(np.float64)
-    done = run.stabilised(np.linalg.eigvalsh(model.released[1]).tolist())
+    model = execute(run, X, Y, key_from_seed(6))
+    rows = prepare_rows(X, run.prelude, model.released).astype(np.float64)
+    done = run.with_eigenvalues(np.linalg.eigvalsh(model.released[1]).tolist())
     exact = np.linalg.eigvalsh(rows.T @ rows / N)[-1]
     assert done.first_step == pytest.approx(2 * 1.9 / (0.5 * (exact + 0.04)), rel=1e-3)
 
 
 def test_stable_steps_follow_the_released_second_moments():
-    run, key = stable(), seeded_key(6)
+    run, key = stable(), key_from_seed(6)
     model = execute(run, X, Y, key)
-    rows = prepared(X, run.prelude, model.released).astype(np.float64)
+    rows = prepare_rows(X, run.prelude, model.released).astype(np.float64)
     top = 1 / (np.linalg.eigvalsh(model.released[1]) ** (2 - 1 / 0.35)).sum()
     exact = np.linalg.eigvalsh(rows.T @ rows / N)[-1]
     assert top == pytest.approx(exact, rel=0.3), "rows are divided by their norms after M"
-    done = run.stabilised(np.linalg.eigvalsh(model.released[1]).tolist())
+    done = run.with_eigenvalues(np.linalg.eigvalsh(model.released[1]).tolist())
     first = 2 * 1.9 / (0.5 * (top + 0.04))
     assert done.first_step == pytest.approx(first, rel=1e-6)
     assert done.step_sizes[-1] == pytest.approx(first / 50, rel=1e-6), "all are scaled alike"
@@ -475,8 +477,8 @@ def test_stable_steps_follow_the_released_second_moments():
         "steps of the stated length would be a hundred times longer"
     )
     short = replace(run, step_size=li.StableSteps((0.1,) * 6))
-    assert short.stabilised([1.0] * D).step_sizes.tolist() == [0.1] * 6
-    assert run.shortened(2).step_size == li.StableSteps(
+    assert short.with_eigenvalues([1.0] * D).step_sizes.tolist() == [0.1] * 6
+    assert run.truncate(2).step_size == li.StableSteps(
         (5e4, 5e4)
     ) and run.total_time == pytest.approx(2.51e5)
 
@@ -516,13 +518,15 @@ def test_targets_are_centred_by_a_noisy_mean_of_clipped_targets():
     targets = np.concatenate((np.full(N - 20, 0.5), np.full(20, 9.0))).astype(np.float32)
     part = PrivateTargetMean(30.0, 1.0)
     # 400 draws: both within 4.5 standard deviations; without the clip the mean would be 1.3 more
-    drawn = np.array([noisy_target_mean((targets,), N, part, seeded_key(s))[0] for s in range(400)])
+    drawn = np.array(
+        [noisy_target_mean((targets,), N, part, key_from_seed(s))[0] for s in range(400)]
+    )
     assert drawn.mean() == pytest.approx((0.5 * (N - 20) + 20) / N, abs=0.056), "clipped to 1"
     assert drawn.std() == pytest.approx(30 / N, rel=0.16)
     one = targets.copy()
     one[0] = 0.0
     quiet = PrivateTargetMean(1.0, 1.0)
-    moved = [noisy_target_mean((t,), N, quiet, seeded_key(1))[0] * N for t in (targets, one)]
+    moved = [noisy_target_mean((t,), N, quiet, key_from_seed(1))[0] * N for t in (targets, one)]
     assert moved[0] - moved[1] == pytest.approx(0.5)
 
 
@@ -536,8 +540,11 @@ def test_predictions_add_the_mean_of_the_targets():
         prelude=(PrivateTargetMean(QUIET, 2.0), li.PrivateMean(QUIET, 2.0)),
     )
     targets = (0.7 + 0.05 * X[:, 0] / 3).astype(np.float32)
-    model = execute(run, X, targets, seeded_key(3))
-    (mean,), rows = model.released[0], prepared(X, run.prelude, model.released).astype(np.float64)
+    model = execute(run, X, targets, key_from_seed(3))
+    (mean,), rows = (
+        model.released[0],
+        prepare_rows(X, run.prelude, model.released).astype(np.float64),
+    )
     assert mean == pytest.approx(targets.mean(), abs=1e-4)
     rows *= np.minimum(1, 1 / np.linalg.norm(rows, axis=1))[:, None]
     np.testing.assert_allclose(
@@ -548,7 +555,7 @@ def test_predictions_add_the_mean_of_the_targets():
     assert np.abs(scores(run, model, X)[:, 0] - targets).mean() < 0.03
     without = replace(run, prelude=run.prelude[1:])
     moved = Trainer(without).fit(
-        X, targets - np.float32(mean), seeded_key(3), None, model.released[1:]
+        X, targets - np.float32(mean), key_from_seed(3), None, model.released[1:]
     )
     np.testing.assert_allclose(model.weights, moved, atol=1e-6)
 
@@ -563,7 +570,7 @@ def test_a_target_mean_is_paid_for_and_for_regressions_only():
         prelude=(PrivateTargetMean(5.0),),
     )
     moved = {
-        adjacency: prepared_curves(replace(run, adjacency=adjacency))[0].mu
+        adjacency: curves_of_preprocessing(replace(run, adjacency=adjacency))[0].mu
         for adjacency in ("zero-out", "replace-one")
     }
     assert moved["zero-out"] == pytest.approx(0.2, rel=0.02) and moved["zero-out"] >= 0.2
@@ -606,17 +613,17 @@ def test_roots_are_maps_of_single_records_with_a_public_norm():
         prelude=(SquareRoots(), li.PrivateMean(QUIET, 2.0)),
     )
     np.testing.assert_allclose(
-        prepared(rows, run.prelude[:1], (np.zeros(0),)), [[2, -3, 0, 1], [0, 0, 0, 0]]
+        prepare_rows(rows, run.prelude[:1], (np.zeros(0),)), [[2, -3, 0, 1], [0, 0, 0, 0]]
     )
-    assert len(prepared_curves(run)) == 1, "free"
-    mean = execute(run, X, Y % 2, seeded_key(1)).released[1]
+    assert len(curves_of_preprocessing(run)) == 1, "free"
+    mean = execute(run, X, Y % 2, key_from_seed(1)).released[1]
     roots = np.sign(X) * np.sqrt(np.abs(X))
     roots *= np.minimum(1, 2 / np.linalg.norm(roots, axis=1))[:, None]
     np.testing.assert_allclose(mean, roots.mean(0), atol=1e-4)
     huge = X.astype(np.float64)
     huge[3] = 1e80
-    assert np.isfinite(execute(run, huge, Y % 2, seeded_key(1)).weights).all(), (
+    assert np.isfinite(execute(run, huge, Y % 2, key_from_seed(1)).weights).all(), (
         "whether it trains tells of no record"
     )
     with pytest.raises(li.InputError, match="finite"):
-        execute(run, np.where(X > 2, np.nan, X), Y % 2, seeded_key(1))
+        execute(run, np.where(X > 2, np.nan, X), Y % 2, key_from_seed(1))

@@ -14,8 +14,8 @@ X, y = np.ones((4, 2)), np.array([0, 1, 0, 1])
 def network():
     return fit_network(run, lambda p, x, y: (p * x).sum() + 0 * y, np.zeros(2), (X, y))
 def again():
-    from lastiterate.engine import seeded_keys
-    return Trainer(run).fit_many(X, y, seeded_keys(0, 2))
+    from lastiterate.engine import keys_from_seed
+    return Trainer(run).fit_many(X, y, keys_from_seed(0, 2))
 def module():
     import torch
     from lastiterate.torch.module_training import fit_module

@@ -11,7 +11,7 @@ import pytest
 
 import lastiterate as li
 from engine import reference
-from lastiterate.engine.methods import executed, project, proximal
+from lastiterate.engine.methods import project, projection_of, proximal
 from lastiterate.errors import InputError
 
 RNG = np.random.default_rng(7)
@@ -51,7 +51,11 @@ def penalty(prox, x):
 
 def mapped(part, points):
     with jax.enable_x64(True):
-        one = partial(project, executed(part)) if part in DOMAINS else partial(proximal, part, STEP)
+        one = (
+            partial(project, projection_of(part))
+            if part in DOMAINS
+            else partial(proximal, part, STEP)
+        )
         return np.asarray(jax.jit(jax.vmap(one))(points))
 
 
@@ -122,7 +126,7 @@ def test_diameters_bound_distances_and_are_reached(domain):
     far[:12] = 50 * np.eye(12).reshape(12, *SHAPE)
     with jax.enable_x64(True):
         found = np.asarray(
-            jax.vmap(partial(project, executed(domain)))(np.concatenate((far, -far)))
+            jax.vmap(partial(project, projection_of(domain)))(np.concatenate((far, -far)))
         )
     distance = np.linalg.norm((found[:4000] - found[4000:]).reshape(4000, -1), axis=1).max()
     corners = np.linalg.norm(found[0] - found[1])
@@ -210,9 +214,11 @@ def test_nearly_parallel_normals_do_not_make_a_projection_expand():
     with jax.enable_x64(True):
         for seed in range(50):
             start, end = np.random.default_rng(seed).normal(size=(2, 4))
-            moved = project(executed(domain), jnp.asarray(start)) - project(
-                executed(domain), jnp.asarray(end)
+            moved = project(projection_of(domain), jnp.asarray(start)) - project(
+                projection_of(domain), jnp.asarray(end)
             )
             assert np.linalg.norm(moved) <= np.linalg.norm(start - end) * (1 + 1e-12)
             plane = np.linalg.svd(np.array(normals))[2][1]
-            assert abs(plane @ np.asarray(project(executed(domain), jnp.asarray(start)))) < 1e-12
+            assert (
+                abs(plane @ np.asarray(project(projection_of(domain), jnp.asarray(start)))) < 1e-12
+            )

@@ -13,14 +13,14 @@ from jax.custom_batching import custom_vmap
 
 import lastiterate as li
 from lastiterate.audit.runner import auditable
-from lastiterate.engine import seeded_key
+from lastiterate.engine import key_from_seed
 from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.checkpoint import Key as Sealing
 from lastiterate.engine.exact_records import fit_network_exactly
 from lastiterate.engine.linear_gradients import hidden_state
 from lastiterate.engine.network import fit_network
 from lastiterate.engine.random import ORDER, stream
-from lastiterate.engine.record_loss import as_key, keys_of, keys_of_batch
+from lastiterate.engine.record_loss import keys_of, keys_of_batch, to_key
 from lastiterate.engine.streaming.buffers import Arrays
 from lastiterate.engine.streaming.execution import fit_streaming
 from lastiterate.errors import InputError
@@ -87,9 +87,9 @@ def test_the_mean_over_copies_is_clipped_and_then_added(copies: int):
         release="all",
         record_draws=li.RecordDraws("s", copies),
     )
-    released = fit_network(run, loss, FIRST, (X, Y), seeded_key(1), augment=shaken)
+    released = fit_network(run, loss, FIRST, (X, Y), key_from_seed(1), augment=shaken)
     with jax.enable_x64(True):
-        order = stream(seeded_key(1), ORDER)
+        order = stream(key_from_seed(1), ORDER)
         words = np.asarray(keys_of(order, jnp.arange(N), 1, copies))
         np.testing.assert_array_equal(words[5:11, 0], keys_of_batch(order, np.arange(5, 11), 1))
     point = {name: values[0] for name, values in released.items()}
@@ -97,7 +97,7 @@ def test_the_mean_over_copies_is_clipped_and_then_added(copies: int):
     with jax.enable_x64(True):
         gradient, form = jax.jit(jax.grad(loss)), jax.jit(shaken)
         for i in range(N):
-            keys = [as_key(words[i, copy]) for copy in range(copies)]
+            keys = [to_key(words[i, copy]) for copy in range(copies)]
             each = [gradient(point, form(key, X[i]).astype(np.float32), Y[i]) for key in keys]
             mean = {name: np.mean([np.asarray(g[name], float) for g in each], 0) for name in FIRST}
             norm = np.sqrt(sum((values**2).sum() for values in mean.values()))
@@ -125,7 +125,7 @@ def test_one_record_moves_no_sum_by_more_than_the_clip_whatever_is_drawn(
     without[3] = 0
     fit = fit_network_exactly if exact else fit_network
     one, other = (
-        fit(run, linear, np.zeros(6, np.float64), (rows,), seeded_key(2), augment=violent)
+        fit(run, linear, np.zeros(6, np.float64), (rows,), key_from_seed(2), augment=violent)
         for rows in (X, without)
     )
     moved = (
@@ -142,14 +142,16 @@ def test_one_record_moves_no_sum_by_more_than_the_clip_whatever_is_drawn(
 )
 def test_what_a_record_draws_follows_from_its_number_and_not_from_its_place(batching: Batching):
     run = replace(RUN, batching=batching)
-    found = fit_network(run, square, np.zeros(6, np.float32), (X, Y), seeded_key(1), augment=shaken)
+    found = fit_network(
+        run, square, np.zeros(6, np.float32), (X, Y), key_from_seed(1), augment=shaken
+    )
     apart = fit_network(
-        run, square, np.zeros(6, np.float32), (X, Y), seeded_key(1), augment=shaken, microbatch=3
+        run, square, np.zeros(6, np.float32), (X, Y), key_from_seed(1), augment=shaken, microbatch=3
     )
     np.testing.assert_allclose(found, apart, atol=1e-6)
     if batching in STREAMED:
         pieces = fit_streaming(
-            run, square, np.zeros(6, np.float32), Arrays((X, Y)), seeded_key(1), augment=shaken
+            run, square, np.zeros(6, np.float32), Arrays((X, Y)), key_from_seed(1), augment=shaken
         )
         np.testing.assert_array_equal(found, pieces)
 
@@ -167,13 +169,13 @@ def test_draws_of_records_steps_and_copies_differ_and_are_those_of_many_models_a
         clip=100.0,
         record_draws=li.RecordDraws("drawn", 2),
     )
-    every = fit_network(run, linear, np.zeros(6), (X,), seeded_key(1), augment=drawn)
+    every = fit_network(run, linear, np.zeros(6), (X,), key_from_seed(1), augment=drawn)
     single = fit_network(
         replace(run, record_draws=li.RecordDraws("drawn", 1)),
         linear,
         np.zeros(6),
         (X,),
-        seeded_key(1),
+        key_from_seed(1),
         augment=drawn,
     )
     means, first = (-np.diff(found, axis=0, prepend=0) / 0.5 for found in (every, single))
@@ -306,7 +308,9 @@ def test_what_is_said_and_what_is_done_are_the_same():
 
 def test_an_interrupted_run_goes_on_with_the_same_draws_and_knows_its_augmentation(tmp_path: Path):
     sealing = Sealing(bytes(32))
-    whole = fit_network(RUN, square, np.zeros(6, np.float32), (X, Y), seeded_key(1), augment=shaken)
+    whole = fit_network(
+        RUN, square, np.zeros(6, np.float32), (X, Y), key_from_seed(1), augment=shaken
+    )
 
     def interrupt(done: int, *_: Any) -> None:
         if done >= 3:
@@ -318,7 +322,7 @@ def test_an_interrupted_run_goes_on_with_the_same_draws_and_knows_its_augmentati
             square,
             np.zeros(6, np.float32),
             (X, Y),
-            seeded_key(1),
+            key_from_seed(1),
             augment=shaken,
             progress=interrupt,
             checkpoint=Checkpoint(tmp_path / "c", sealing, 0.0),
@@ -329,7 +333,7 @@ def test_an_interrupted_run_goes_on_with_the_same_draws_and_knows_its_augmentati
             square,
             np.zeros(6, np.float32),
             (X, Y),
-            seeded_key(1),
+            key_from_seed(1),
             augment=violent,
             checkpoint=Checkpoint(tmp_path / "c", sealing, 0.0),
         )
@@ -338,7 +342,7 @@ def test_an_interrupted_run_goes_on_with_the_same_draws_and_knows_its_augmentati
         square,
         np.zeros(6, np.float32),
         (X, Y),
-        seeded_key(1),
+        key_from_seed(1),
         augment=shaken,
         checkpoint=Checkpoint(tmp_path / "c", sealing, 0.0),
     )

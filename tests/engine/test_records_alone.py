@@ -11,7 +11,7 @@ from jax.custom_batching import custom_vmap
 from jax.experimental import io_callback
 
 import lastiterate as li
-from lastiterate.engine.dense_gradients import clipped_sum
+from lastiterate.engine.dense_gradients import sum_clipped
 from lastiterate.engine.tracing import ALLOWED
 from lastiterate.engine.trainer import Loop
 from lastiterate.ledger import GaussianFilter, Ledger
@@ -278,7 +278,7 @@ def test_the_clipped_sum_runs_no_code_of_the_callers_on_all_records():
 
     curious.defvjp(lambda x: (x, None), backward)
     with jax.enable_x64(True):
-        clipped_sum(
+        sum_clipped(
             lambda w, x: (curious(w) * x).sum(),
             1.0,
             jnp.zeros(D),
@@ -360,7 +360,7 @@ def test_layers_of_equinox_and_public_functions_are_taken(monkeypatch):
         eqx.filter_eval_shape(Every),
     )
     if not EXHAUSTIVE:
-        monkeypatch.setattr(Loop, "_released", released)
+        monkeypatch.setattr(Loop, "_run_steps", released)
     found = li.train(RUN, (X, np.arange(N) % 3), model=model, loss=loss, seed=0)
     assert EXHAUSTIVE or "potrf" in translated[0], "the Cholesky factor of the loss"
     assert all(

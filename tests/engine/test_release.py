@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.engine import Trainer, seeded_key
-from lastiterate.engine.dense_gradients import clipped_sum
+from lastiterate.engine import Trainer, key_from_seed
+from lastiterate.engine.dense_gradients import sum_clipped
 from lastiterate.engine.linear_gradients import Linear, arrange
 from lastiterate.engine.network import fit_network
 from lastiterate.engine.random import FARTHEST, normal_pairs
@@ -50,7 +50,7 @@ def released(train):
 
 def grown(run, x, seed):
     """A fit whose iterates pass the range of single precision."""
-    found = Trainer(run).fit(x, Y, seeded_key(seed))
+    found = Trainer(run).fit(x, Y, key_from_seed(seed))
     assert np.abs(found).max() > 1e40
     return found
 
@@ -68,7 +68,7 @@ def test_a_zero_feature_does_not_end_an_overflowing_run(charged):
 def test_parameters_that_overflow_are_refused_whoever_is_there():
     run = replace(DIVERGING, steps=1000)
     assert [
-        released(lambda x=x: Trainer(run).fit(x, Y, seeded_key(0))) for x in (ONES, WITHOUT)
+        released(lambda x=x: Trainer(run).fit(x, Y, key_from_seed(0))) for x in (ONES, WITHOUT)
     ] == [False, False]
 
 
@@ -95,7 +95,7 @@ def test_a_zero_feature_does_not_end_an_overflowing_network(clip, batching, micr
             linear,
             {"w": np.zeros(1), "b": np.zeros(())},
             (x, Y),
-            seeded_key(1),
+            key_from_seed(1),
             microbatch=microbatch,
         )
         for x in (ONES, WITHOUT)
@@ -134,8 +134,8 @@ def test_a_network_record_without_a_finite_gradient_adds_nothing(clip):
     x = jnp.asarray([[1.0, 2.0], [0.0, 1.0], [1.0, 0.0]])
     with jax.enable_x64(True):
         params = {"w": jnp.asarray([jnp.inf, 1.0]), "b": jnp.asarray(0.0)}
-        found = clipped_sum(linear, clip, params, (x, jnp.zeros(3)), jnp.ones(3, bool))
-        wanted = clipped_sum(
+        found = sum_clipped(linear, clip, params, (x, jnp.zeros(3)), jnp.ones(3, bool))
+        wanted = sum_clipped(
             linear, clip, params, (x, jnp.zeros(3)), jnp.asarray([True, False, True])
         )
     for one, two in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
@@ -170,7 +170,7 @@ def test_hidden_iterates_that_could_overflow_are_refused_before_the_first_step(c
     assert released(lambda: check_growth(run, np.zeros((1, 2)), ridge)) is not refused
     if refused:
         with pytest.raises(InputError, match="could overflow") as caught:
-            Trainer(run).fit(ONES, Y, seeded_key(0))
+            Trainer(run).fit(ONES, Y, key_from_seed(0))
         assert "\n" not in str(caught.value)
 
 
@@ -178,7 +178,7 @@ def test_the_bound_on_iterates_holds():
     """The largest run that is not refused stays finite, and nearly reaches the bound."""
     run = replace(HIDDEN, steps=597)
     check_growth(run, np.zeros((1, 2)), 1.0)
-    found = Trainer(run).fit(WITHOUT, Y, seeded_key(2))
+    found = Trainer(run).fit(WITHOUT, Y, key_from_seed(2))
     assert np.isfinite(found).all() and np.abs(found).max() > 1e280
     with jax.enable_x64(True):
         second = jnp.asarray([0, 2**64 - 1], jnp.uint64)

@@ -13,16 +13,16 @@ from scipy.stats import chi2
 
 import lastiterate as li
 from engine import reference
-from lastiterate.engine import Trainer, execute, fresh_key, random, samplers, scores, seeded_key
+from lastiterate.engine import Trainer, execute, fresh_key, key_from_seed, random, samplers, scores
 from lastiterate.engine.linear_gradients import AT_ONCE, Linear, arrange, hidden, places
-from lastiterate.engine.loop import StepProgram, advance, drawn_for_pass, drawn_once
+from lastiterate.engine.loop import StepProgram, advance, arrange_for_pass, arrange_once
 from lastiterate.engine.network import fit_network
 from lastiterate.engine.random import (
     NOISE,
     ORDER,
     below,
     bits,
-    encrypted,
+    encrypt,
     gaussian,
     parts,
     permutation,
@@ -31,7 +31,7 @@ from lastiterate.engine.random import (
 )
 from lastiterate.engine.rows import clip_rows
 from lastiterate.engine.samplers import TABLE, Bins, Subsets, sampler_of
-from lastiterate.engine.sampling import in_a_row, over_chunks
+from lastiterate.engine.sampling import lay_out_rows, sum_over_chunks
 from lastiterate.errors import InputError
 from lastiterate.run.batching import Batching
 from lastiterate.run.facts import CHUNK, FLOAT_SLACK
@@ -131,7 +131,7 @@ OF_MANY = ("full batch", "permuted", "reshuffled", "poisson")
 def test_absent_records_pull_nowhere(batching):
     """Without an intercept a row of zeros has no gradient; with one it has, and an absent record
     still has none."""
-    key, zeroed = seeded_key(5), X * (np.arange(N) != 5)[:, None]
+    key, zeroed = key_from_seed(5), X * (np.arange(N) != 5)[:, None]
     for intercept in (0.0, 0.7):
         model = replace(LOSSES["softmax"][0], intercept=intercept)
         run = li.Run(**RUN | {"batching": ABSENT[batching], "loss": model})
@@ -153,7 +153,7 @@ def gradient_sum(loss, clip, exact, theta, chunks):
 
 @jax.jit
 def _gradient_sum(objective, theta, chunks):
-    return over_chunks(lambda chunk: objective.chunk_sum(theta, chunk), chunks)
+    return sum_over_chunks(lambda chunk: objective.chunk_sum(theta, chunk), chunks)
 
 
 def noise_of(key, shape, steps):
@@ -184,7 +184,7 @@ def tried_always(cell):
 @pytest.mark.parametrize("loss, change", unless(tried_always, CELLS))
 def test_agrees_with_numpy_step_by_step(loss, change):
     model, y = LOSSES[loss]
-    run, key = li.Run(loss=model, **RUN | CHANGES[change]), seeded_key(3)
+    run, key = li.Run(loss=model, **RUN | CHANGES[change]), key_from_seed(3)
     noise = noise_of(key, (model.classes if loss == "softmax" else 1, D + 1), run.steps)
     ours = Trainer(run).fit(X, y, key)
     theirs = reference.fit(run, X, y, noise)
@@ -211,9 +211,9 @@ def batches_of(run, key):
         for first in range(0, run.steps, run.blocks):
             number = (np.arange(N),)
             if sampler.drawn == "once":
-                (moved,), begins = drawn_once(program, number, key)
+                (moved,), begins = arrange_once(program, number, key)
             else:
-                _, moved, begins = drawn_for_pass(program, number, key, first // run.blocks)
+                _, moved, begins = arrange_for_pass(program, number, key, first // run.blocks)
             found.extend(np.split(np.asarray(moved), np.asarray(begins)[1:])[: run.blocks])
         return found[: run.steps]
 
@@ -252,7 +252,7 @@ def test_drawn_batches_agree_with_numpy_step_by_step(batching, monkeypatch):
     model, y = LOSSES["softmax"]
     run, key = (
         li.Run(loss=model, **RUN | {"batching": batching, "noise": li.GradientNoise(0.01)}),
-        seeded_key(6),
+        key_from_seed(6),
     )
     batches = batches_of(run, key)
     assert all(len(set(b.tolist())) == b.size for b in batches), "no record twice in a batch"
@@ -285,12 +285,14 @@ def one_bin(count, read, data, size):
     padded = tuple(
         jnp.asarray(np.concatenate((a, np.zeros((count, *a.shape[1:]), a.dtype)))) for a in data
     )
-    return Bins(in_a_row(size), 1, count).batch_sum(read, (padded, jnp.array([0, size])), None, 0)
+    return Bins(lay_out_rows(size), 1, count).batch_sum(
+        read, (padded, jnp.array([0, size])), None, 0
+    )
 
 
 def test_one_secret_permutation_then_the_same_blocks():
     model, y = LOSSES["softmax"]
-    run, key = li.Run(loss=model, **RUN | {"batching": li.Permuted(7)}), seeded_key(5)
+    run, key = li.Run(loss=model, **RUN | {"batching": li.Permuted(7)}), key_from_seed(5)
     with jax.enable_x64(True):
         blocks, targets = arrange(run, X, y, places(run, key))
     rows = arrange(replace(run, batching=li.FullBatch()), X, y)[0].reshape(-1, D + 1)
@@ -314,7 +316,7 @@ def test_a_fresh_permutation_in_every_pass(steps):
     model, y = LOSSES["softmax"]
     run, key = (
         li.Run(loss=model, **RUN | {"batching": li.Reshuffled(7), "steps": steps}),
-        seeded_key(6),
+        key_from_seed(6),
     )
     noise, rows = (
         noise_of(key, (3, D + 1), steps),
@@ -325,7 +327,7 @@ def test_a_fresh_permutation_in_every_pass(steps):
         with jax.enable_x64(True):
             program = StepProgram.of(run, Linear(model, None, True))
             drawn = np.asarray(
-                drawn_for_pass(program, arrange(run, X, y), key, first // run.blocks)[0]
+                arrange_for_pass(program, arrange(run, X, y), key, first // run.blocks)[0]
             )
         drawn = drawn.reshape(-1, D + 1)
         order = [
@@ -414,14 +416,14 @@ def test_private_mean_and_prediction_use_the_same_rows():
     run = li.Run(
         loss=model, **RUN | {"prelude": (part,), "release": "last", "noise": li.GradientNoise(0.0)}
     )
-    found = execute(run, X, y, seeded_key(1))
+    found = execute(run, X, y, key_from_seed(1))
     clipped = clip_rows(X, 1.0)
     np.testing.assert_allclose(found.released[0], clipped.mean(0), atol=1e-6)
     moved = np.column_stack((clip_rows(clipped - found.released[0], 1.5), np.full(N, 0.7)))
     np.testing.assert_allclose(scores(run, found, X), moved @ found.weights.T, atol=1e-6)
     many = [
         execute(
-            replace(run, prelude=(replace(part, noise_multiplier=5.0),)), X, y, seeded_key(s)
+            replace(run, prelude=(replace(part, noise_multiplier=5.0),)), X, y, key_from_seed(s)
         ).released[0]
         for s in range(80)  # 320 numbers: their deviation within three of its own
     ]
@@ -434,7 +436,9 @@ def test_keys():
     model, y = LOSSES["logistic"]
     run = li.Run(loss=model, **RUN | {"release": "last"})
     assert (Trainer(run).fit(X, y) != Trainer(run).fit(X, y)).all()
-    assert (Trainer(run).fit(X, y, seeded_key(1)) == Trainer(run).fit(X, y, seeded_key(1))).all()
+    assert (
+        Trainer(run).fit(X, y, key_from_seed(1)) == Trainer(run).fit(X, y, key_from_seed(1))
+    ).all()
 
 
 LOSS = li.Softmax(classes=3, ridge=0.1)
@@ -482,7 +486,7 @@ def test_runs_that_differ_in_numbers_share_one_program(change, caplog):
     """The numbers change the result, and nothing is compiled again for them."""
     one, two = SAME_PROGRAM[change]
     one = {"loss": LOSS, "release": "last"} | one
-    y, key = LOSSES["softmax"][1], seeded_key(0)
+    y, key = LOSSES["softmax"][1], key_from_seed(0)
     before = Trainer(li.Run(**RUN | one)).fit(X, y, key)
     count = advance._cache_size()
     with jax.log_compiles(True), caplog.at_level("WARNING"):
@@ -504,14 +508,14 @@ def test_a_network_of_other_numbers_is_not_compiled_again():
 
     run = li.Run(**RUN | {"release": "last", "clip": 0.5})
     params, data = np.zeros((3, D), np.float32), (X.astype(np.float32), LOSSES["softmax"][1])
-    before = fit_network(run, loss, params, data, seeded_key(0))
+    before = fit_network(run, loss, params, data, key_from_seed(0))
     count = advance._cache_size()
     after = fit_network(
         replace(run, clip=0.2, noise=li.GradientNoise(0.1), steps=5),
         loss,
         params,
         data,
-        seeded_key(0),
+        key_from_seed(0),
     )
     assert advance._cache_size() == count and (before != after).any()
 
@@ -554,8 +558,8 @@ def test_every_record_is_in_one_block_of_a_pass_each_equally_likely_and_independ
     probability < 1e-6)."""
     sampler, passes = sampler_of(li.RandomAllocation(2), 6, AT_ONCE), 4000
     with jax.enable_x64(True):
-        keys = jax.vmap(lambda k: stream(jnp.asarray(seeded_key(3)), k))(jnp.arange(passes))
-        _, order, begins = jax.vmap(lambda key: sampler.arranged((jnp.zeros(6),), key))(keys)
+        keys = jax.vmap(lambda k: stream(jnp.asarray(key_from_seed(3)), k))(jnp.arange(passes))
+        _, order, begins = jax.vmap(lambda key: sampler.arrange((jnp.zeros(6),), key))(keys)
     order, begins = np.asarray(order)[:, :6], np.asarray(begins)
     assert (
         (np.sort(order, axis=1) == np.arange(6)).all()
@@ -598,7 +602,7 @@ def test_bad_input_is_one_sentence(change, data, word):
     model, y = LOSSES["logistic"]
     run = li.Run(**RUN | {"loss": model, "release": "last"} | change)
     with pytest.raises(InputError, match=word) as caught:
-        Trainer(run).fit(data[0], y if data[1] is None else data[1], seeded_key(0))
+        Trainer(run).fit(data[0], y if data[1] is None else data[1], key_from_seed(0))
     assert "\n" not in str(caught.value)
 
 
@@ -659,7 +663,7 @@ def test_the_cipher_gives_the_published_blocks(name, few, monkeypatch):
         first, second = (
             jnp.asarray(words.astype(np.uint64)) for words in (counter[:2], counter[2:])
         )
-        pair = random._encrypted(
+        pair = random._encrypt_all(
             jnp.asarray(key), *(low | (high << np.uint64(32)) for low, high in (first, second))
         )
         assert [int(word) for word in parts(pair)] == block.tolist()
@@ -671,8 +675,8 @@ def test_many_blocks_are_encrypted_piece_by_piece(monkeypatch):
     with jax.enable_x64(True):
         first = jnp.arange(33, dtype=jnp.uint64).reshape(3, 11) + np.uint64(2**63 - 5)
         for found, expected in zip(
-            encrypted(seeded_key(1), first, ~first),
-            jax.jit(random._encrypted)(seeded_key(1), first, ~first),
+            encrypt(key_from_seed(1), first, ~first),
+            jax.jit(random._encrypt_all)(key_from_seed(1), first, ~first),
             strict=True,
         ):
             np.testing.assert_array_equal(found, expected)
@@ -682,7 +686,7 @@ def test_many_blocks_are_encrypted_piece_by_piece(monkeypatch):
 def test_every_bit_of_a_key_changes_every_draw(bit):
     """No two keys of 128 bits share a generator: whoever knows 64 bits of one knows none of its
     draws."""
-    key = seeded_key(4)
+    key = key_from_seed(4)
     other = key.copy()
     other[bit // 32] ^= np.uint32(1 << bit % 32)
     with jax.enable_x64(True):
@@ -701,7 +705,7 @@ def test_every_bit_of_a_key_changes_every_draw(bit):
 
 def test_streams_steps_and_bits_of_a_key_do_not_meet():
     with jax.enable_x64(True):
-        key = jnp.asarray(seeded_key(5))
+        key = jnp.asarray(key_from_seed(5))
         found = [stream(key, which) for which in range(4)] + [
             stream(stream(key, which), 0) for which in range(4)
         ]
@@ -717,7 +721,7 @@ def test_whole_numbers_uniform_numbers_and_orders_are_even():
     from scipy.stats import kstest
 
     with jax.enable_x64(True):
-        key = jnp.asarray(seeded_key(6))
+        key = jnp.asarray(key_from_seed(6))
         whole, real = np.asarray(below(key, 0, 100_000, 7)), np.asarray(uniform(key, 1, 100_000))
         orders = np.asarray(jax.vmap(lambda k: permutation(key, k, 4))(jnp.arange(24_000)))
     assert (
@@ -742,7 +746,7 @@ def test_every_subset_is_equally_likely(n, size, most, monkeypatch):
     )
     sampler, draws = sampler_of(li.FixedSize(size), n, AT_ONCE), 30_000
     with jax.enable_x64(True):
-        key = jnp.asarray(seeded_key(3))
+        key = jnp.asarray(key_from_seed(3))
         found = np.sort(
             np.asarray(jax.jit(jax.vmap(lambda k: sampler.places(key, k)))(jnp.arange(draws))),
             axis=1,

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.engine import execute, seeded_key
+from lastiterate.engine import execute, key_from_seed
 from lastiterate.engine.checkpoint import Checkpoint, Key
 from lastiterate.engine.linear_gradients import hidden
 from lastiterate.engine.network import fit_network
@@ -31,10 +31,10 @@ from lastiterate.engine.streaming.sorting import Cuts, Order, Sorted, batch_coun
 from lastiterate.engine.streaming.source import (
     RecordForm,
     check_streams,
-    counted,
-    regrouped,
+    count_records,
+    regroup,
 )
-from lastiterate.engine.streaming.steps import filled_buffers
+from lastiterate.engine.streaming.steps import iterate_buffers
 from lastiterate.errors import InputError
 from tiers import unless
 
@@ -86,7 +86,7 @@ class Held:
         for begin in range(first, len(self), most):
             yield tuple(part[begin : begin + most] for part in self.arrays)
 
-    def digested(self):
+    def fingerprint(self):
         return iter(self.arrays)
 
 
@@ -108,7 +108,7 @@ def test_every_batching_streams_or_is_refused():
     for kind in (kind for kind in TABLE if not kind.streams):
         run = li.Run(batching=kind(0.1) if kind is li.Poisson else kind(5), **COMMON)
         with pytest.raises(InputError, match="needs random access"):
-            execute_streaming(run, Held(), seeded_key(0))
+            execute_streaming(run, Held(), key_from_seed(0))
     objective = li.PerturbedMinimiser(3 * (D + 1), 0.3)
     with pytest.raises(InputError, match="must add noise to every step's gradient"):
         check_streams(
@@ -118,7 +118,7 @@ def test_every_batching_streams_or_is_refused():
         )
     with pytest.raises(InputError, match="must be 'last' where records are read in pieces"):
         execute_streaming(
-            li.Run(batching=li.Cyclic(5), **COMMON, release="all"), Held(), seeded_key(0)
+            li.Run(batching=li.Cyclic(5), **COMMON, release="all"), Held(), key_from_seed(0)
         )
 
 
@@ -144,8 +144,8 @@ def test_the_model_is_the_one_of_a_run_in_memory(name, batching, small, tmp_path
     dear = bool(more) == (batching.streams != "in order")  # kept in a scratch file, or read anew
     run = li.Run(**COMMON | more, batching=batching)
     held, found = (
-        execute(run, X, Y, seeded_key(3)),
-        execute_streaming(run, Held(dear=dear), seeded_key(3), folder=tmp_path),
+        execute(run, X, Y, key_from_seed(3)),
+        execute_streaming(run, Held(dear=dear), key_from_seed(3), folder=tmp_path),
     )
     single = type(batching) is li.Reshuffled and not hidden(
         run
@@ -153,7 +153,7 @@ def test_the_model_is_the_one_of_a_run_in_memory(name, batching, small, tmp_path
     np.testing.assert_allclose(found.weights, held.weights, rtol=0, atol=1e-7 if single else 1e-13)
     for one, other in zip(found.released, held.released, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12)
-    other = execute_streaming(run, Held((np.roll(X, 1, 0), Y)), seeded_key(3))
+    other = execute_streaming(run, Held((np.roll(X, 1, 0), Y)), key_from_seed(3))
     assert np.abs(other.weights - held.weights).max() > 1e-4
     assert not list(tmp_path.iterdir())
 
@@ -177,7 +177,7 @@ def test_rows_are_arranged_once_where_there_is_space(batching, small, monkeypatc
             scratch.shutil, "disk_usage", lambda _, free=free: SimpleNamespace(free=free)
         )
         reads.append(0)
-        found.append(execute_streaming(run, Counted(), seeded_key(3)).weights)
+        found.append(execute_streaming(run, Counted(), key_from_seed(3)).weights)
     assert reads[0] == N and reads[1] == {"once": 1}.get(batching.drawn, 3) * N
     np.testing.assert_array_equal(found[0], found[1])
 
@@ -195,11 +195,11 @@ def test_records_that_change_in_the_last_pass_are_never_released(batching, small
                 raise InputError("data file", "changed while it was read")
 
     last = [-1]
-    execute_streaming(run, Changing(), seeded_key(3))
+    execute_streaming(run, Changing(), key_from_seed(3))
     assert len(asked) >= 3, "in every pass, and at the end"
     last[0], asked[:] = len(asked) - 1, []
     with pytest.raises(InputError, match="changed"):
-        execute_streaming(run, Changing(), seeded_key(3))
+        execute_streaming(run, Changing(), key_from_seed(3))
 
 
 def test_pieces_of_any_size_give_the_same_bits(small):
@@ -208,7 +208,7 @@ def test_pieces_of_any_size_give_the_same_bits(small):
     for most in (1, 7, 1000):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("lastiterate.engine.streaming.passes.SCATTERED", 20 * most)
-            found.append(execute_streaming(run, Held(), seeded_key(3)).weights)
+            found.append(execute_streaming(run, Held(), key_from_seed(3)).weights)
     np.testing.assert_array_equal(found[0], found[1])
     np.testing.assert_array_equal(found[0], found[2])
 
@@ -227,8 +227,8 @@ def test_networks_are_the_ones_of_a_run_in_memory(small):
         batching=li.RandomAllocation(20),
         clip=1.0,
     )
-    held = fit_network(run, loss, first, (X, Y), seeded_key(3), microbatch=8)
-    found = fit_streaming(run, loss, first, Held(), seeded_key(3), microbatch=8)
+    held = fit_network(run, loss, first, (X, Y), key_from_seed(3), microbatch=8)
+    found = fit_streaming(run, loss, first, Held(), key_from_seed(3), microbatch=8)
     for name in first:
         np.testing.assert_allclose(found[name], held[name], rtol=0, atol=1e-6)
     assert np.abs(found["out"]).max() > 0.01
@@ -242,23 +242,23 @@ def test_networks_are_the_ones_of_a_run_in_memory(small):
 )
 def test_a_resumed_run_releases_the_same_bits(batching, more, small, tmp_path, interrupted):
     run, path, key = li.Run(**COMMON | more, batching=batching), tmp_path / "c", Key(bytes(32))
-    whole = execute_streaming(run, Held(), seeded_key(5)).weights
+    whole = execute_streaming(run, Held(), key_from_seed(5)).weights
     for step in (2, 8, 15):  # in the first pass, in a later one, in the last one
         with interrupted(step) as progress:
-            execute_streaming(run, Held(), seeded_key(5), progress, Checkpoint(path, key, 0.0))
+            execute_streaming(run, Held(), key_from_seed(5), progress, Checkpoint(path, key, 0.0))
     checkpoint = Checkpoint(path, key, 0.0)
-    found = execute_streaming(run, Held(), seeded_key(5), None, checkpoint).weights
+    found = execute_streaming(run, Held(), key_from_seed(5), None, checkpoint).weights
     np.testing.assert_array_equal(found, whole)
     with pytest.raises(InputError, match="other data"):
-        execute_streaming(run, Held((X + 1, Y)), seeded_key(5), None, Checkpoint(path, key, 0.0))
+        execute_streaming(run, Held((X + 1, Y)), key_from_seed(5), None, Checkpoint(path, key, 0.0))
 
 
 def test_words_of_a_range_are_those_of_the_whole():
     with jax.enable_x64(True):
         for count in (1, 6, 101):
-            whole = np.asarray(bits(seeded_key(2), 5, count))
+            whole = np.asarray(bits(key_from_seed(2), 5, count))
             for first in (0, count // 2 - 1, count // 2):
-                part = np.asarray(words_between(seeded_key(2), 5, count, max(0, first), 3))
+                part = np.asarray(words_between(key_from_seed(2), 5, count, max(0, first), 3))
                 np.testing.assert_array_equal(
                     part[: count - max(0, first)], whole[max(0, first) : max(0, first) + 3]
                 )
@@ -266,7 +266,7 @@ def test_words_of_a_range_are_those_of_the_whole():
 
 @pytest.mark.parametrize("end", [None, 4, 97])
 def test_sorting_is_a_stable_sort_by_words(end, small, tmp_path):
-    order = Order(seeded_key(1), N, end)
+    order = Order(key_from_seed(1), N, end)
     words = np.concatenate(list(order.words()))
     assert len(set(words.tolist())) <= (N if end is None else end)
     found = Sorted(RecordForm.of((X, Y)), order, tmp_path)
@@ -282,7 +282,7 @@ def test_sorting_is_a_stable_sort_by_words(end, small, tmp_path):
 
 @pytest.mark.parametrize("end", [None, 7])
 def test_every_process_knows_what_all_of_them_sort(end, small):
-    order, size = Order(seeded_key(4), N, end), 20
+    order, size = Order(key_from_seed(4), N, end), 20
     words = np.concatenate(list(order.words()))
     ranks = np.argsort(np.argsort(words, kind="stable"))
     batch, process = (ranks // size if end is None else words.astype(int)), np.arange(N) // 35
@@ -305,10 +305,16 @@ def test_processes_share_every_batch(batching, small, tmp_path):
         found, marks = dict[int, list[float]](), []
         for part in range(parts):
             passes = Passes(
-                run, Held(), Rows(run, ()), np.asarray(seeded_key(1)), tmp_path, True, (part, parts)
+                run,
+                Held(),
+                Rows(run, ()),
+                np.asarray(key_from_seed(1)),
+                tmp_path,
+                True,
+                (part, parts),
             )
             marks.append([])
-            for made in filled_buffers(passes, Shape(4, 8, 8, part, parts), 0):
+            for made in iterate_buffers(passes, Shape(4, 8, 8, part, parts), 0):
                 marks[-1].append(
                     (made.steps[: made.used].tolist(), made.ends[: made.used].tolist())
                 )
@@ -326,7 +332,7 @@ def test_processes_share_every_batch(batching, small, tmp_path):
 
 def test_regrouping_keeps_every_record():
     for rows in (1, 5, N, 2 * N):
-        found = list(regrouped(Held().pieces(7), rows))
+        found = list(regroup(Held().pieces(7), rows))
         assert [len(piece[0]) for piece in found[:-1]] == [rows] * (len(found) - 1)
         np.testing.assert_array_equal(np.concatenate([piece[1] for piece in found]), Y)
 
@@ -368,7 +374,7 @@ def test_a_full_disk_is_one_sentence(tmp_path, monkeypatch):
                 execute_streaming(
                     li.Run(**COMMON, batching=li.Permuted(20)),
                     Held(),
-                    seeded_key(0),
+                    key_from_seed(0),
                     folder=tmp_path,
                 )
         assert str(error.value).count(".") <= 3 and not list(tmp_path.iterdir())
@@ -441,12 +447,12 @@ def test_data_of_another_length_are_refused():
 
     run = li.Run(**COMMON, batching=li.Cyclic(20))
     with pytest.raises(InputError, match="must hold 103 records in every pass"):
-        execute_streaming(run, Shorter(), seeded_key(0))
+        execute_streaming(run, Shorter(), key_from_seed(0))
     with pytest.raises(InputError, match="n = 103"):
-        execute_streaming(run, Held((X[:50], Y[:50])), seeded_key(0))
+        execute_streaming(run, Held((X[:50], Y[:50])), key_from_seed(0))
     with pytest.raises(InputError, match="NaN"):
         execute_streaming(
-            run, Held((np.where(np.arange(N)[:, None] == 90, np.nan, X), Y)), seeded_key(0)
+            run, Held((np.where(np.arange(N)[:, None] == 90, np.nan, X), Y)), key_from_seed(0)
         )
 
 
@@ -476,4 +482,4 @@ def test_no_record_decides_how_others_are_read(odd, kind):
         with pytest.raises(InputError, match="one precision and shape for every record"):
             fit_streaming(run, lambda w, x, y: (x @ w[: len(x)] - y) ** 2, np.zeros(D), source)
     with pytest.raises(InputError, match="as many of each"):
-        list(counted(Held((X, Y[:-1])), N))
+        list(count_records(Held((X, Y[:-1])), N))

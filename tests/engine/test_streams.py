@@ -22,12 +22,12 @@ from lastiterate.engine import (
     exact_noise,
     execute,
     fresh_key,
+    key_from_seed,
+    keys_from_seed,
     linear_model,
     minibatch_gather,
     noise,
     random,
-    seeded_key,
-    seeded_keys,
 )
 from lastiterate.engine.exact_linear import execute_exactly
 from lastiterate.engine.external import ExternalLoop
@@ -86,7 +86,7 @@ def test_every_byte_of_many_keys_is_uniform_and_no_key_comes_twice(
 
 
 def test_every_bit_of_a_key_is_in_every_stream() -> None:
-    key = seeded_key(3)
+    key = key_from_seed(3)
     words = np.unpackbits(np.ascontiguousarray(key).view(np.uint8))
     flipped = []
     for bit in range(128):
@@ -120,7 +120,7 @@ class Used:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.blocks: dict[Any, list[str]] = defaultdict(list)
-        plain, made = random.encrypted, Bits.__post_init__
+        plain, made = random.encrypt, Bits.__post_init__
 
         def encrypted(key: Any, first: Any, second: Any) -> Any:
             # a callback, because some of it is vectorised
@@ -132,7 +132,7 @@ class Used:
             self.blocks[bits.key, bits.number].append(self._purpose())
             made(bits)
 
-        monkeypatch.setattr(random, "encrypted", encrypted)
+        monkeypatch.setattr(random, "encrypt", encrypted)
         monkeypatch.setattr(Bits, "__post_init__", created)
 
     def _wrote(self, purpose: str, key: Any, first: Any, second: Any) -> None:
@@ -245,7 +245,7 @@ def test_no_two_purposes_share_bits(name: str, used: Used) -> None:
     from its own."""
     changed, wanted = RUNS[name]
     run = li.Run(**LINEAR | changed)
-    execute(run, X, Y, seeded_key(1))
+    execute(run, X, Y, key_from_seed(1))
     assert not used.shared()
     assert all(used.of(word) for word in wanted), used.purposes
     if run.method.noisy_steps:
@@ -290,7 +290,7 @@ def test_no_two_purposes_share_bits_where_records_come_in_pieces(used: Used) -> 
             "steps": 2,
         }
     )
-    execute_streaming(run, Arrays((X, Y)), seeded_key(1))
+    execute_streaming(run, Arrays((X, Y)), key_from_seed(1))
     assert not used.shared()
     assert all(
         used.of(word) for word in ("noise.py", "sorting.py", "preprocessing.py", "calibration.py")
@@ -315,7 +315,7 @@ def test_no_two_purposes_share_bits_where_gradients_come_from_a_module(
         start=li.GaussianStart(1.0),
     )
     ExternalLoop(run, ((2,),)).execute(
-        np.zeros(2), lambda point, places, keys: point + len(places), seeded_key(1)
+        np.zeros(2), lambda point, places, keys: point + len(places), key_from_seed(1)
     )
     assert not used.shared()
     assert {step for _, _, step in used.of("noise.py normal")} >= set(range(run.steps))
@@ -333,7 +333,7 @@ def test_no_two_purposes_share_exact_bits(prelude: tuple[Any, ...], used: Used) 
             "calibration": li.Calibration(2.0, 2) if prelude else None,
         }
     )
-    execute_exactly(run, X, Y, seeded_key(1))
+    execute_exactly(run, X, Y, key_from_seed(1))
     assert not used.shared()
     assert len(used.of("exact_noise.py draws")) == run.steps and len(
         used.of("preparation_bits")
@@ -363,8 +363,8 @@ def test_threads_and_forks_draw_keys_of_their_own() -> None:
 
 
 def test_a_count_draws_from_a_key_of_its_own() -> None:
-    one, two = seeded_keys(7, 2)
-    assert (one == seeded_key(7)).all() and not (one == two).any()
+    one, two = keys_from_seed(7, 2)
+    assert (one == key_from_seed(7)).all() and not (one == two).any()
     with jax.enable_x64(True):
         streams = {
             np.asarray(stream(key, which)).tobytes()
@@ -378,7 +378,7 @@ def test_a_preparation_that_used_the_noise_of_a_step_would_be_seen(
     used: Used, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(linear_model, "_key", lambda key, part: stream64(key, NOISE))
-    execute(li.Run(**LINEAR | {"prelude": (MEAN,)}), X, Y, seeded_key(1))
+    execute(li.Run(**LINEAR | {"prelude": (MEAN,)}), X, Y, key_from_seed(1))
     assert [
         each for each in used.shared() if any("preprocessing.py" in purpose for purpose in each)
     ]

@@ -15,12 +15,12 @@ from lastiterate.accounting.selection import Selection
 from lastiterate.data.columns import Ignore
 from lastiterate.data.schema import Schema
 from lastiterate.data.table import Table
-from lastiterate.engine import seeded_key
+from lastiterate.engine import key_from_seed
 from lastiterate.engine.exact_linear import grid_of
 from lastiterate.engine.linear_gradients import Linear
-from lastiterate.engine.linear_model import drawn_with, prepare_privately
+from lastiterate.engine.linear_model import make_release, prepare_privately
 from lastiterate.engine.network import fit_network
-from lastiterate.engine.unit_gradients import execute_units, measurable, released_by_units
+from lastiterate.engine.unit_gradients import execute_units, measurable, release_by_units
 from lastiterate.release.tuning import law_of
 from lastiterate.release.units import Units, kept_rows, unit_records
 from lastiterate.run.preprocessing import CosineFeatures, UnitRows
@@ -70,13 +70,13 @@ def test_a_unit_is_the_mean_over_its_places(
         run, loss=li.Abstract(li.LossFacts(lipschitz=9.0)), rows_per_record=1, clip=None
     )
     own = replace(run, loss=replace(LOSS, ridge=0.0, class_weights=weights))
-    found = execute_units(own, DATA, seeded_key(4)).weights
+    found = execute_units(own, DATA, key_from_seed(4)).weights
     theirs = fit_network(
         plain,
         loss,
         np.zeros((1, D + 1)),
         (DATA.present.astype(float), DATA.rows, DATA.target.astype(float)),
-        seeded_key(4),
+        key_from_seed(4),
     )
     np.testing.assert_allclose(found, theirs, atol=2e-6)
 
@@ -120,7 +120,7 @@ def test_preparation_is_a_units_own() -> None:
             prepare_privately(
                 replace(run, prelude=parts[:1]),
                 measurable(run, DATA),
-                released_by_units(PLACES, drawn_with(seeded_key(i))),
+                release_by_units(PLACES, make_release(key_from_seed(i))),
             )[0]
             for i in range(many)
         ]
@@ -132,7 +132,7 @@ def test_preparation_is_a_units_own() -> None:
     released = prepare_privately(
         replace(run, prelude=(quiet[0], UnitRows(), quiet[1])),
         measurable(run, DATA),
-        released_by_units(PLACES, drawn_with(seeded_key(0))),
+        release_by_units(PLACES, make_release(key_from_seed(0))),
     )
     unit = (clipped - clean) / np.linalg.norm(clipped - clean, axis=1, keepdims=True)
     values, vectors = np.linalg.eigh(unit.T @ unit)
@@ -162,7 +162,7 @@ def test_no_unit_stands_for_another(names: list[str]) -> None:
     with pytest.raises(li.InputError, match="unit must be text alone"):
         kept_rows(names, 1)
     with pytest.raises(li.InputError, match="unit must be text alone"):
-        Units("who", 1).bounded(
+        Units("who", 1).limit_rows(
             Table(("who",), {"who": names}), Schema((Ignore("who"),), classes=("0", "1"))
         )
 

@@ -11,8 +11,8 @@ from scipy.stats import ks_2samp, norm
 
 import lastiterate as li
 from lastiterate.audit import audit, conformance, worst_case
-from lastiterate.engine import Trainer, linear_gradients, methods, seeded_key, seeded_keys
-from lastiterate.run.methods import moved_smooth
+from lastiterate.engine import Trainer, key_from_seed, keys_from_seed, linear_gradients, methods
+from lastiterate.run.methods import data_smoothness
 
 N, RATE, MODELS = 10, 0.3, 6000
 RUN = li.Run(
@@ -40,15 +40,15 @@ def one_record(run, models=MODELS):
     x, y = np.zeros((N, 1)), np.zeros(N)
     x[0], y[0] = 1.0, -1.0
     train = Trainer(run).fit_many
-    return train(x, y, seeded_keys(7, models))[:, 0, 0], train(0 * x, y, seeded_keys(8, models))[
-        :, 0, 0
-    ]
+    return train(x, y, keys_from_seed(7, models))[:, 0, 0], train(
+        0 * x, y, keys_from_seed(8, models)
+    )[:, 0, 0]
 
 
 def test_the_numbers_are_the_loss_s_own():
-    assert moved_smooth(RUN) == pytest.approx(1.0) and RUN.noise_unit == pytest.approx(1.0)
+    assert data_smoothness(RUN) == pytest.approx(1.0) and RUN.noise_unit == pytest.approx(1.0)
     ridged = li.Softmax(classes=3, row_norm=2.0, ridge=0.3, cap=0.1, intercept=0.5)
-    assert moved_smooth(replace(RUN, loss=ridged)) == pytest.approx(4.25 * 0.18)
+    assert data_smoothness(replace(RUN, loss=ridged)) == pytest.approx(4.25 * 0.18)
 
 
 def test_what_is_executed_has_the_law_that_is_described():
@@ -118,7 +118,7 @@ def quadratic_moments(run):
     """
     p, n, noise, eta, ridge = 3, len(ROWS), run.noise, run.first_step, run.loss.ridge
     method = run.method
-    rate, beta = run.batching.rate, moved_smooth(run)
+    rate, beta = run.batching.rate, data_smoothness(run)
     at = {name: slice(1 + i * p, 1 + (i + 1) * p) for i, name in enumerate("wsg")}
     size, eye = 1 + 3 * p, np.eye(p)
     mean = np.zeros(size)
@@ -155,7 +155,7 @@ def test_moments_on_a_quadratic_are_exact(rate, every, ridge):
     loss = li.HuberRidge(row_norm=1.0, residual_clip=50.0, intercept=0.0, ridge=ridge)
     run = replace(RUN, n=3, steps=5, step_size=0.6, loss=loss, batching=li.Poisson(rate))
     run = replace(run, noise=li.NoiseMultiplier(2.0), method=li.VarianceReduced(every, 0.05))
-    found = Trainer(run).fit_many(ROWS[:, :2], ANSWERS, seeded_keys(5, 20_000))[:, 0]
+    found = Trainer(run).fit_many(ROWS[:, :2], ANSWERS, keys_from_seed(5, 20_000))[:, 0]
     mean, second = quadratic_moments(run)
     assert np.abs(found.mean(0) - mean).max() < 5 * (found.std(0) / math.sqrt(len(found))).max()
     products = found[:, :, None] * found[:, None, :]
@@ -208,10 +208,10 @@ def added(objective, theta, origin, longest, chunk):
     return linear_gradients.clip_residuals(rows, found, longest) @ rows
 
 
-FOLLOWED = methods.Reduction.followed
+FOLLOWED = methods.Reduction.step_direction
 WRONG = {
-    "a sum in the place of a difference": (linear_gradients.Linear, "moved_sum", added),
-    "one snapshot for all steps": (methods.Reduction, "followed", kept_snapshot),
+    "a sum in the place of a difference": (linear_gradients.Linear, "sum_differences", added),
+    "one snapshot for all steps": (methods.Reduction, "step_direction", kept_snapshot),
 }
 
 
@@ -246,14 +246,14 @@ def test_losses_fall_all_iterates_agree_and_domains_hold():
         1e-6,
         1e-6,
     )
-    found = Trainer(quiet).fit(x, target, seeded_key(0))
+    found = Trainer(quiet).fit(x, target, key_from_seed(0))
     assert found[0, :3] == pytest.approx([0.5, -0.3, 0.2], abs=1e-2)
     assert np.array_equal(
-        found, Trainer(quiet).fit(x, target, seeded_key(0), progress=lambda *_: None)
+        found, Trainer(quiet).fit(x, target, key_from_seed(0), progress=lambda *_: None)
     )
-    every = Trainer(replace(quiet, release="all")).fit(x, target, seeded_key(0))
+    every = Trainer(replace(quiet, release="all")).fit(x, target, key_from_seed(0))
     assert every.shape == (120, 1, 4) and np.array_equal(every[-1], found)
-    kept = Trainer(replace(quiet, domain=li.domains.Ball(0.3))).fit(x, target, seeded_key(0))
+    kept = Trainer(replace(quiet, domain=li.domains.Ball(0.3))).fit(x, target, key_from_seed(0))
     assert np.linalg.norm(kept) == pytest.approx(0.3)
 
 
@@ -263,7 +263,7 @@ def test_gradients_and_differences_are_clipped_by_their_own_norms():
     run = noisy(RUN, 1e-9, 1e-9)
     x, y = np.zeros((N, 1)), np.zeros(N)
     x[0], y[0] = 3.0, -1.0
-    found = Trainer(run).fit_many(x, y, seeded_keys(7, 2000))[:, 0, 0]
+    found = Trainer(run).fit_many(x, y, keys_from_seed(7, 2000))[:, 0, 0]
     # w_1 = -step / n; the difference is |w_1| where the record is drawn, against the snapshot's
     # gradient
     drawn = 0.5 * 0.5 / N / (RATE * N)
@@ -280,9 +280,9 @@ def test_a_difference_is_never_longer_than_its_clip():
     rng = np.random.default_rng(3)
     rows, here, there = rng.normal(size=(1, 4)), rng.normal(size=(3, 4)), rng.normal(size=(3, 4))
     with jax.enable_x64(True):
-        full = np.asarray(model.moved_sum(here, there, np.inf, (rows, np.array([1]))))
+        full = np.asarray(model.sum_differences(here, there, np.inf, (rows, np.array([1]))))
         for longest in (0.0, 1e-3, 0.1):
-            found = np.asarray(model.moved_sum(here, there, longest, (rows, np.array([1]))))
+            found = np.asarray(model.sum_differences(here, there, longest, (rows, np.array([1]))))
             assert np.linalg.norm(found) <= longest and np.allclose(
                 found, full * longest / np.linalg.norm(full)
             )

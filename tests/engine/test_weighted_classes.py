@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.engine import execute, seeded_key
+from lastiterate.engine import execute, key_from_seed
 from lastiterate.engine.calibration import Queries
-from lastiterate.engine.exact_linear import ExactLinear, grid_of, on_grid
+from lastiterate.engine.exact_linear import ExactLinear, grid_of, round_to_grid
 from lastiterate.engine.exact_records import ExactRecords, RecordGrid
 from lastiterate.engine.linear_gradients import Linear
-from lastiterate.engine.network import fit_network, prepared
+from lastiterate.engine.network import fit_network, prepare_loop
 
 WEIGHTS = {2: (0.2, 1.0), 3: (1.0, 0.05, 0.4)}
 LOSSES = [
@@ -43,7 +43,7 @@ def contributions(run: li.Run, sums: str, target: np.ndarray) -> np.ndarray:
             labels = jnp.asarray(target.astype(np.int32))
             if sums == "exact":
                 model = ExactLinear.of(run, grid := grid_of(run))
-                given = on_grid(rows.astype(np.float32), loss, grid)
+                given = round_to_grid(rows.astype(np.float32), loss, grid)
             else:
                 model, given = Linear(loss, run.clip, exact=True), rows
             longest = jnp.asarray(run.facts().fact("sensitivity"))
@@ -54,7 +54,7 @@ def contributions(run: li.Run, sums: str, target: np.ndarray) -> np.ndarray:
                 [
                     float(
                         jnp.linalg.norm(
-                            model.moved_sum(theta, -theta, longest, chunk)
+                            model.sum_differences(theta, -theta, longest, chunk)
                             if sums == "moved"
                             else model.chunk_sum(theta, chunk)
                         )
@@ -128,7 +128,7 @@ def test_a_small_weight_moves_answers_to_the_other_class() -> None:
     found = []
     for weights in (None, (0.2, 1.0), (1.0, 0.2)):
         weighted = replace(run, loss=replace(run.loss, class_weights=weights))
-        model = execute(weighted, x, y, seeded_key(0))
+        model = execute(weighted, x, y, key_from_seed(0))
         score = np.column_stack((x, np.full(4000, run.loss.intercept))) @ model.weights[0]
         found.append((score > 0).mean())
     assert found[2] < 0.2 < found[0] < 0.8 < found[1]
@@ -167,7 +167,7 @@ def test_a_network_sums_clipped_gradients_times_weights(
     with jax.enable_x64(True):
         for weights in (WEIGHTS[3], None):
             run = replace(OWN, batching=batching, loss=li.Abstract(class_weights=weights))
-            loop, theta, _ = prepared(run, own_loss, FIRST, (x, target))
+            loop, theta, _ = prepare_loop(run, own_loss, FIRST, (x, target))
             model = loop.objective
             if exactly:
                 grid = RecordGrid.of(run)
@@ -215,7 +215,8 @@ def test_weights_of_a_network_are_in_its_description_and_its_certificate(tmp_pat
     assert copy.copy(run).loss == run.loss and pickle.loads(pickle.dumps(model.run)) == model.run
     with jax.enable_x64(True):
         known = [
-            fit_network(one, own_loss, FIRST, data, seeded_key(0))["a"] for one in (model.run, run)
+            fit_network(one, own_loss, FIRST, data, key_from_seed(0))["a"]
+            for one in (model.run, run)
         ]
     np.testing.assert_array_equal(model.params["a"], known[0])
     assert np.abs(known[1] - known[0]).max() > 1e-5

@@ -21,7 +21,7 @@ from lastiterate.planning.planner import plan
 from lastiterate.planning.task import Task, budget
 from lastiterate.release import linear_plans
 from lastiterate.run.facts import FLOAT_SLACK
-from lastiterate.run.probability_calibration import measured
+from lastiterate.run.probability_calibration import private_calibration
 from tiers import unless
 
 
@@ -90,7 +90,7 @@ def test_the_certificate_covers_the_run_and_its_preparation():
     sizes = li.Steps(tuple(model.run_.step_sizes.tolist()))
     bare = li.account(replace(model.run_, prelude=(), step_size=sizes, calibration=None))
     assert bare.epsilon(1e-5) < certificate.epsilon(1e-5) * 0.99
-    parts = (*model.run_.prelude, measured(model.run_.calibration))
+    parts = (*model.run_.prelude, private_calibration(model.run_.calibration))
     paid = [Gdp((1 + FLOAT_SLACK) / part.noise_multiplier) for part in parts if part is not None]
     whole = li.curves.compose(bare.best(1e-5).result.curve, *paid)
     assert len(paid) == 2 and whole.epsilon(1e-5) == pytest.approx(

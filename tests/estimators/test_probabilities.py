@@ -11,10 +11,10 @@ from lastiterate.estimators import DPLogisticRegression
 from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.planning.plan_request import Asked
 from lastiterate.planning.planner import consider
-from lastiterate.planning.presets import ALGORITHMS, FORGETTING, PERTURBED, described
+from lastiterate.planning.presets import ALGORITHMS, FORGETTING, PERTURBED, describe_algorithm
 from lastiterate.planning.task import CALIBRATION_SHARE, Task, budget
 from lastiterate.run.facts import FLOAT_SLACK
-from lastiterate.run.probability_calibration import measured
+from lastiterate.run.probability_calibration import private_calibration
 
 pytestmark = pytest.mark.usefixtures("optimised")  # large fits: the time is in the steps
 
@@ -63,7 +63,7 @@ def test_named_algorithms_are_calibrated_too(algorithm):
     calibrated."""
     asked = Asked(TASK, 1.0, 1e-5, "zero-out", 60.0)
     assert (
-        described(asked, algorithm).calibration
+        describe_algorithm(asked, algorithm).calibration
         == asked.with_calibration(asked.empty).calibration
         is not None
     )
@@ -81,7 +81,7 @@ UNPAID = {
 def test_nothing_is_spent_where_it_would_not_pay(why):
     asked = Asked(UNPAID[why], 1.0, 1e-5, "zero-out", 60.0)
     assert asked.calibration_share == 0 and asked.mu == asked.whole_mu
-    assert measured(asked.with_calibration(asked.empty).calibration) is None
+    assert private_calibration(asked.with_calibration(asked.empty).calibration) is None
 
 
 def test_a_threshold_follows_from_public_costs():

@@ -10,7 +10,7 @@ from lastiterate.data import Schema
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.planner import consider
 from lastiterate.planning.task import Task
-from lastiterate.release.linear_plans import FeatureChoice, OtherRows, chosen
+from lastiterate.release.linear_plans import FeatureChoice, OtherRows, choose_features
 from lastiterate.release.training_request import Budget
 
 SCHEMA = """
@@ -152,7 +152,7 @@ def test_the_plan_says_why_rows_are_as_they_are(files):
     )
     wide, few = Task(1500, 80, 2, 2**0.5), OtherRows(3, 2**0.5, "plain")
     best = consider(wide, epsilon=1.0, delta=1e-5).best
-    said = FeatureChoice(Schema.read(files / "s.toml"), "plain", "", few).weighed(
+    said = FeatureChoice(Schema.read(files / "s.toml"), "plain", "", few).compare_costs(
         wide, best, Budget(1.0, 1e-5)
     )
     rows = re.search(
@@ -163,7 +163,7 @@ def test_the_plan_says_why_rows_are_as_they_are(files):
     assert float(rows[3]) == pytest.approx(float(rows[1]) - float(rows[2]), rel=0.3), (
         "of two digits"
     )
-    few = chosen(Schema.read(files / "s.toml"), "auto", (2,), 200, Budget(0.3, 1e-5))
+    few = choose_features(Schema.read(files / "s.toml"), "auto", (2,), 200, Budget(0.3, 1e-5))
     assert few.schema.features == () and few.other == OtherRows(10, 2**0.5, "curves"), (
         "which is said in their place"
     )

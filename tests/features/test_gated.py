@@ -13,7 +13,7 @@ from lastiterate.data.data_frames import frame_table
 from lastiterate.estimators import DPLogisticRegression
 from lastiterate.features import Gated
 from lastiterate.features.columns import directions
-from lastiterate.features.map_table import as_data, maps_from, maps_named
+from lastiterate.features.map_table import maps_from, maps_named, to_data
 from lastiterate.features.record_fields import Grid, Number, Record, Text
 from lastiterate.features.row_form import RowForm
 from lastiterate.release.column_effects import column_effects
@@ -57,8 +57,8 @@ def test_no_order_of_sums_moves_a_gate():
     rows[:, 0] -= ((rows.astype(np.float64) @ gates[:, 0]) / gates[0, 0]).astype(
         np.float32
     )  # near a gate's border
-    together = one.opened(rows)
-    assert np.array_equal(together, np.concatenate([one.opened(row[None]) for row in rows]))
+    together = one.open_gates(rows)
+    assert np.array_equal(together, np.concatenate([one.open_gates(row[None]) for row in rows]))
     places = np.rint(np.clip(rows[:20].astype(float), -8, 8) * 2**20)
     exact = [
         [sum(int(a) * int(g) for a, g in zip(row, gate, strict=True)) >= 0 for gate in gates.T[:2]]
@@ -93,11 +93,11 @@ def test_gates_look_at_what_other_maps_made():
 def test_as_many_gates_as_records_and_budget_carry():
     ten = tuple(Number(f"a{i}") for i in range(10))
     found = [
-        Gated.sized(ten, resolved).count
+        Gated.for_budget(ten, resolved).count
         for resolved in (0.0, 80.0, 200.0, 400.0, 1e9, float("inf"))
     ]
     assert found == [4, 4, 8, 16, 32, 32]
-    assert Gated.sized((*ten, Text("t")), 1e9).count == 4
+    assert Gated.for_budget((*ten, Text("t")), 1e9).count == 4
 
 
 def test_what_does_not_fit_is_one_sentence():
@@ -110,7 +110,7 @@ def test_what_does_not_fit_is_one_sentence():
         RowForm((Text("t"),), (Gated(),)).width  # noqa: B018
     with pytest.raises(InputError, match="name a map once"):
         Schema((Numeric("a", 0, 1),), classes=("0", "1"), features=(Gated(), Gated(3)))
-    assert maps_from(json.loads(json.dumps(as_data((Gated(3, 4),))))) == (Gated(3, 4),)
+    assert maps_from(json.loads(json.dumps(to_data((Gated(3, 4),))))) == (Gated(3, 4),)
 
 
 def test_a_model_learns_what_a_sum_of_columns_cannot(tmp_path):

@@ -116,7 +116,7 @@ def test_schemas_without_maps_are_written_as_before(table):
 def test_a_schema_knows_the_shape_that_its_maps_depend_on():
     schema = Schema(
         array=Array(0.0, 1.0), classes=("0", "1"), features=maps_named("curves")
-    ).shaped((2, 3))
+    ).with_shape((2, 3))
     again = Schema.from_dict(json.loads(json.dumps(schema.to_dict())))
     assert again == schema and again.array.shape == (2, 3)
     rows = np.random.default_rng(0).random((4, 2, 3))
@@ -129,7 +129,9 @@ def test_a_schema_knows_the_shape_that_its_maps_depend_on():
         encode_features(array_table(np.zeros((4, 5)), None, answers_in="y"), schema)
     assert (
         "shape"
-        not in Schema(array=Array(0.0, 1.0), classes=("0", "1")).shaped((2, 3)).to_dict()["array"]
+        not in Schema(array=Array(0.0, 1.0), classes=("0", "1"))
+        .with_shape((2, 3))
+        .to_dict()["array"]
     )
     for wrong in ((), (0, 2), ("a",), 3):
         with pytest.raises(li.InputError, match="shape"):

@@ -14,11 +14,11 @@ from lastiterate import InputError
 from lastiterate.features.columns import RecordMap
 from lastiterate.features.map_table import (
     TABLE,
-    as_data,
     automatic_maps,
-    described,
+    describe_maps,
     maps_from,
     maps_named,
+    to_data,
 )
 from lastiterate.features.record_fields import Choice, Field, Grid, Number, Record, Text
 from lastiterate.features.row_form import RowForm
@@ -126,16 +126,16 @@ def test_a_row_depends_on_no_other_record(name):
 def test_maps_are_descriptions(name):
     one, taken = made(name)
     assert (
-        maps_from(json.loads(json.dumps(as_data((one,)))))
+        maps_from(json.loads(json.dumps(to_data((one,)))))
         == (one,)
         == maps_named(name)
         == maps_from([name])
     )
-    assert one.words() in described((one,))
+    assert one.words() in describe_maps((one,))
     for field in taken:
         assert len(one.names(field)) == one.width(field) == len(set(one.names(field)))
     with pytest.raises(InputError, match="unknown field"):
-        maps_from([as_data((one,))[0] | {"more": 1}])
+        maps_from([to_data((one,))[0] | {"more": 1}])
     for item in fields(one):
         with pytest.raises(InputError):
             type(one)(**{item.name: "three"})

@@ -17,7 +17,7 @@ from lastiterate.features.scattering import (
     absolute_fields,
     cell_means,
     orders,
-    pooled,
+    pool_cells,
     smaller,
     wavelets,
     window_means,
@@ -80,7 +80,7 @@ def test_the_means_over_cells_are_those_of_direct_sums(scale, first, near):
     around = np.exp(-(reach**2) / (2 * (2 * WIDTH) ** 2))
     smooth = directly(field, np.outer(around, around) / around.sum() ** 2).real
     expected = cell_means(28, 4) @ smooth @ cell_means(28, 4).T
-    found = pooled(image[None].astype(np.float32), 2, 8, 4)[0, first + angle]
+    found = pool_cells(image[None].astype(np.float32), 2, 8, 4)[0, first + angle]
     inner = np.s_[1:3, 1:3]  # beyond the padding of 4 pixels the sums see more of the mirror
     assert found[inner] == pytest.approx(expected[inner], rel=near)
     assert found == pytest.approx(expected, rel=0.1)
@@ -94,7 +94,7 @@ def directly(field: np.ndarray, kernel: np.ndarray) -> np.ndarray:
 
 def test_wavelets_have_mean_0_and_do_not_see_the_light():
     assert np.abs(wavelets((36, 36), 0, 8)[:, 0, 0]).max() < 1e-6
-    flat = pooled(np.full((1, 20, 24), 0.7, np.float32), 2, 8, 4)[0]
+    flat = pool_cells(np.full((1, 20, 24), 0.7, np.float32), 2, 8, 4)[0]
     assert flat[0] == pytest.approx(0.7, abs=1e-4) and np.abs(flat[1:]).max() < 1e-5
 
 
@@ -127,7 +127,7 @@ def test_rows_have_norm_1_whatever_the_image():
 
 
 def test_a_row_is_the_logarithms_less_a_centre_by_their_norm():
-    found = pooled(made(), 2, 8, 4)
+    found = pool_cells(made(), 2, 8, 4)
     logs = np.log1p(50 * found.astype(np.float64))
     logs[:, 0] -= 2.9
     logs[:, [*range(1, 9), *range(73, 81)]] -= 0.55
@@ -197,7 +197,7 @@ def test_automatic_by_the_shape_and_the_budget_alone():
         assert not Scattering.pays((Grid("x", shape),), 1e9)
     assert not Scattering.pays((Number("a"),), 1e9)
     assert [
-        Scattering.sized((Grid("x", (28, 28)),), resolved).cells for resolved in (249.0, 250.0)
+        Scattering.for_budget((Grid("x", (28, 28)),), resolved).cells for resolved in (249.0, 250.0)
     ] == [2, 4]
 
 

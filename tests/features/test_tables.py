@@ -36,7 +36,7 @@ from lastiterate.estimators import (
 from lastiterate.estimators.pipelines import UnpaidStepWarning, labels_of
 from lastiterate.features import Bins, Curves, HashedWords, SchemaTransformer
 from lastiterate.release.datafile import prediction_rows
-from lastiterate.release.linear_plans import chosen
+from lastiterate.release.linear_plans import choose_features
 from lastiterate.release.training_request import Budget
 from lastiterate.torch import DPNetClassifier, module_classifier
 
@@ -349,11 +349,11 @@ def test_names_of_maps_in_a_schema_are_as_large_as_names_that_are_asked_for():
     stated = Schema.from_dict(entries | {"features": ["words", {"type": "Curves", "knots": 12}]})
     for n, words, knots in ((500, 256, 8), (30_000, 1024, 12)):
         same = [
-            chosen(one, features, (6,), n, Budget(1.0, 1e-5)).schema
+            choose_features(one, features, (6,), n, Budget(1.0, 1e-5)).schema
             for one, features in ((asked, "curves,words"), (named, "auto"), (named, "curves,words"))
         ]
         assert [one.features for one in same] == [(Curves(knots), HashedWords(words))] * 3
-        kept = chosen(stated, "auto", (6,), n, Budget(1.0, 1e-5)).schema
+        kept = choose_features(stated, "auto", (6,), n, Budget(1.0, 1e-5)).schema
         assert (
             kept.features == (HashedWords(words), Curves(12))
             and Schema.from_dict(kept.to_dict()) == kept

@@ -110,10 +110,14 @@ def test_replace_one_stands_beside_zero_out():
                 == zero.best(DELTA).theorem.name
                 == "delayed-shifts-poisson"
             )
-        assert swap.under("zero-out").epsilon(DELTA) == zero.epsilon(DELTA)
+        assert swap.with_adjacency("zero-out").epsilon(DELTA) == zero.epsilon(DELTA)
     added = li.account(replace(RUN, batching=BATCHES["poisson"], adjacency="add-remove"))
-    assert added.under("replace-one") is None and added.replace_one_epsilon(DELTA) == math.inf
-    assert li.account(replace(RUN, batching=BATCHES["poisson"])).under("add-remove") is None
+    assert (
+        added.with_adjacency("replace-one") is None and added.replace_one_epsilon(DELTA) == math.inf
+    )
+    assert (
+        li.account(replace(RUN, batching=BATCHES["poisson"])).with_adjacency("add-remove") is None
+    )
 
 
 SAMPLED = [li.FixedSize(100), li.BallsInBins(100), li.RandomAllocation(100), li.Poisson(0.1)]

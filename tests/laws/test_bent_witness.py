@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.figures import bent_witness, slack, witnesses
-from lastiterate.curves.gaussian import Gdp, drawn_delta
+from lastiterate.curves.gaussian import Gdp, delta_of_draw
 
 BLOCKS = bent_witness.BLOCKS
 
@@ -85,7 +85,7 @@ def test_what_forgets_everything_shows_one_batch_of_a_fixed_size(batches):
     epsilon = slack.epsilon_of(
         bent_witness.finer(p), bent_witness.finer(q), 0.2 / bent_witness.FINER
     )
-    assert float(drawn_delta(np.array([epsilon]), 1 / BLOCKS, 0.5)[0]) == pytest.approx(
+    assert float(delta_of_draw(np.array([epsilon]), 1 / BLOCKS, 0.5)[0]) == pytest.approx(
         slack.DELTA, rel=1e-3
     )
     assert epsilon == pytest.approx(0.745, abs=1e-3)
@@ -97,7 +97,7 @@ def test_opposed_records_that_are_always_drawn_are_a_gaussian_mechanism():
         Gdp(weights.sum()).epsilon(slack.DELTA), rel=1e-4
     )
     one = slack.opposed("fixed size", np.full(1, 1 / 1.5), 0.01)
-    assert float(drawn_delta(np.array([one]), 0.01, 1 / 1.5)[0]) == pytest.approx(
+    assert float(delta_of_draw(np.array([one]), 0.01, 1 / 1.5)[0]) == pytest.approx(
         slack.DELTA, rel=1e-4
     )
 

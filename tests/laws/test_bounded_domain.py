@@ -10,7 +10,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.analysis.shifts import best_restart, optimal_mu
-from lastiterate.analysis.step_map import Modulus, restarted_mu
+from lastiterate.analysis.step_map import Modulus, search_restart_mu
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.theorems import TABLE
@@ -52,7 +52,7 @@ def test_exponent_one_is_a_lipschitz_constant():
     for growth, shift, steps in product((0.0, 0.01, 0.3), (0.0, 0.02), (1, 5, 300)):
         c, s = np.full(steps, 1 + growth), np.full(steps, shift)
         exact = best_restart(c, s, np.full(steps, 0.3), 0.8)
-        ours = restarted_mu(Modulus(growth, 1.0, shift), 0.3, steps, 0.8)
+        ours = search_restart_mu(Modulus(growth, 1.0, shift), 0.3, steps, 0.8)
         assert exact * (1 - 1e-9) <= ours <= exact * (1 + 3e-3), (growth, shift, steps)
 
 
@@ -68,7 +68,7 @@ def test_paths_are_as_good_as_a_search_over_all_grids():
         cost = np.where(z == 0, 0.0, np.inf)
         for steps in range(1, 9):
             cost = (price + cost[None, :]).min(1)
-            found = restarted_mu(w, 1.0, steps, 1.0)
+            found = search_restart_mu(w, 1.0, steps, 1.0)
             assert found <= math.sqrt(cost[-1]) * (1 + 2e-3), (w, steps)
             assert found >= math.sqrt(cost[-1]) * 0.97
 
@@ -131,7 +131,7 @@ def test_attained_by_one_step_from_the_ends():
         (lambda x: x - eta * L, lambda x: x + eta * L, v),
     ]
     exact = chain_delta(1.0, chain, -h, h, cells=4001)
-    mu = restarted_mu(Modulus(0.0, 1.0, 2 * eta * L), v, 1, 2 * h)
+    mu = search_restart_mu(Modulus(0.0, 1.0, 2 * eta * L), v, 1, 2 * h)
     assert mu == pytest.approx((2 * h + 2 * eta * L) / math.sqrt(v))
     assert exact <= Gdp(mu).delta(1.0) and exact > Gdp(0.5 * mu).delta(1.0)
 
@@ -178,7 +178,7 @@ def test_what_is_needed():
     assert mu_of(HOELDER, replace(rough, batching=li.Cyclic(5))) > expected * 1.001, (
         "divided by the smaller b"
     )
-    long = restarted_mu(Modulus(0.1 * 0.2, 0.5, 0.1 * 0.3 / 20), 0.07**2, 10**6, 1.0)
+    long = search_restart_mu(Modulus(0.1 * 0.2, 0.5, 0.1 * 0.3 / 20), 0.07**2, 10**6, 1.0)
     assert mu_of(HOELDER, replace(rough, steps=10**6)) == pytest.approx(long, rel=1e-9)
     assert li.Run.from_json(rough.to_json()) == rough
     for bad in (

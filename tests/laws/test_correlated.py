@@ -11,7 +11,7 @@ from scipy.special import ndtr
 
 import lastiterate as li
 from lastiterate import InputError
-from lastiterate.analysis.langevin import moved_draws, of_any_signs, of_equal_signs
+from lastiterate.analysis.langevin import shift_in_draws, shift_of_any_signs, shift_of_equal_signs
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.run.run import DESCRIPTIONS
@@ -54,7 +54,7 @@ def test_the_draws_are_moved_by_the_worst_signs(signed):
         assert np.allclose(c[:, 0][: noise.column(steps).size], noise.column(steps), atol=1e-12)
         gram = np.abs(c.T @ c)
         stated = max(gram[j::blocks, j::blocks].sum() for j in range(min(blocks, steps)))
-        found = moved_draws(noise, blocks, steps) ** 2
+        found = shift_in_draws(noise, blocks, steps) ** 2
         assert found == pytest.approx(stated, rel=1e-12)
         true = worst_signs(c, blocks)
         assert true <= found * (1 + 1e-12)
@@ -68,8 +68,8 @@ def test_the_shortcut_for_equal_signs_agrees():
     for _ in range(300):
         steps, blocks = int(rng.integers(1, 60)), int(rng.integers(1, 20))
         column = rng.uniform(0, 1, int(rng.integers(1, steps + 1)))
-        assert of_equal_signs(column, blocks, steps) == pytest.approx(
-            of_any_signs(column, blocks, steps), rel=1e-12
+        assert shift_of_equal_signs(column, blocks, steps) == pytest.approx(
+            shift_of_any_signs(column, blocks, steps), rel=1e-12
         )
 
 
@@ -138,7 +138,7 @@ def test_signs_that_follow_the_past():
     y = np.linspace(-40, 40, 20001)
     for c1, z, epsilon in itertools.product((0.3, -0.4, 0.9), (1.0, 3.0), (0.1, 1.0)):
         noise = li.Correlated(z, (1.0, c1))
-        curve = Gdp(moved_draws(noise, 1, 2) / z)
+        curve = Gdp(shift_in_draws(noise, 1, 2) / z)
         worst = 0.0
         for threshold, low, high in itertools.product(
             (-2.0, -0.3, 0.0, 0.5, 3.0, 99.0), (-1, 1), (-1, 1)
@@ -242,7 +242,7 @@ def test_calibration_is_a_division():
     found = li.calibrate(BASE, epsilon=1.0, delta=1e-5).run.noise
     mu = match(ROW, replace(BASE, noise=found)).curve.mu
     assert Gdp(mu * (1 - 1e-5)).epsilon(1e-5) < 1.0 and Gdp(mu).epsilon(1e-5) <= 1.0
-    assert found.z * mu == pytest.approx(moved_draws(found, 4, 10) * (1 + FLOAT_SLACK), rel=1e-9)
+    assert found.z * mu == pytest.approx(shift_in_draws(found, 4, 10) * (1 + FLOAT_SLACK), rel=1e-9)
 
 
 def test_units_of_several_rows_and_stated_sensitivities():
@@ -329,6 +329,6 @@ def test_longer_runs_than_columns_are_looked_at_are_refused():
 def test_it_is_read_back_as_it_was_written():
     for noise in (li.Correlated(2.0, 7), li.Correlated(2.0, (1.0, 0.5, 0.25), decay=0.3)):
         run = replace(BASE, noise=noise)
-        assert li.Run.from_json(run.to_json()) == run and run.shortened(4).noise == noise
+        assert li.Run.from_json(run.to_json()) == run and run.truncate(4).noise == noise
     with pytest.raises(InputError, match="needs a clip"):
         _ = replace(BASE, clip=None).noise_stds

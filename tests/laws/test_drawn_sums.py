@@ -7,11 +7,11 @@ import pytest
 from scipy.stats import binom
 
 from lastiterate.analysis import witnesses
-from lastiterate.analysis.witnesses import Law, add, of_values, repeated, scaled, tree
+from lastiterate.analysis.witnesses import Law, add, law_of_values, repeat_draw, scale_law, tree
 
 
 def law_of(values, weights):
-    return of_values(np.array(values, dtype=float), np.array(weights, dtype=float))
+    return law_of_values(np.array(values, dtype=float), np.array(weights, dtype=float))
 
 
 def exact_sum(draws):
@@ -49,7 +49,7 @@ def below(law, values, weights, tolerance=2e-3):
 def test_repeated_draws(factor, values, weights):
     values, weights = np.array(values), np.array(weights)
     for times in (1, 2, 3, 5, 6):
-        found = repeated(lambda sign: of_values(sign * values, weights), factor, times)
+        found = repeat_draw(lambda sign: law_of_values(sign * values, weights), factor, times)
         below(found, *exact_sum([(factor**i * values, weights) for i in range(times)]))
 
 
@@ -57,7 +57,7 @@ def test_repeated_draws(factor, values, weights):
     "times, rate", [(10, 0.3), (10_000, 0.01), (10**6, 0.5), (10**7, 1e-6), (10**9, 0.3)]
 )
 def test_many_equal_draws_are_binomial(times, rate):
-    found = repeated(lambda _: law_of([0, 1], [1 - rate, rate]), 1.0, times)
+    found = repeat_draw(lambda _: law_of([0, 1], [1 - rate, rate]), 1.0, times)
     masses, places = found.points()
     std = math.sqrt(times * rate * (1 - rate))
     assert places.size <= witnesses.MOST + 1 and found.rest < 1e-9 + 1e-14 * times
@@ -73,7 +73,7 @@ def test_many_equal_draws_are_binomial(times, rate):
 def test_a_long_geometric_sum():
     """Moments of sum of c^i B_i: q / (1 - c), q (1 - q) / (1 - c^2)."""
     for q, c in ((0.01, 0.999), (0.3, 0.99), (0.5, 0.9)):
-        masses, places = repeated(lambda _, q=q: law_of([0, 1], [1 - q, q]), c, 50_000).points()
+        masses, places = repeat_draw(lambda _, q=q: law_of([0, 1], [1 - q, q]), c, 50_000).points()
         mean = float((masses * places).sum())
         std = math.sqrt(float((masses * places**2).sum()) - mean**2)
         assert q / (1 - c) * (1 - 1e-2) <= mean <= q / (1 - c)
@@ -83,21 +83,21 @@ def test_a_long_geometric_sum():
 def test_trees_of_different_draws():
     rng = np.random.default_rng(0)
     draws = [(rng.uniform(-0.2, 1, 3), rng.dirichlet(np.ones(3))) for _ in range(7)]
-    below(tree([of_values(*draw) for draw in draws]), *exact_sum(draws))
-    assert tree([of_values(*draws[0])]) is not None
+    below(tree([law_of_values(*draw) for draw in draws]), *exact_sum(draws))
+    assert tree([law_of_values(*draws[0])]) is not None
 
 
 def test_long_lattices_are_coarsened(monkeypatch):
     monkeypatch.setattr(witnesses, "MOST", 64)
     draws = [(np.array([0.0, w]), np.array([0.5, 0.5])) for w in (1.0, 0.9, 0.77, 0.6, 0.31, 0.2)]
-    found = tree([of_values(*draw) for draw in draws])
+    found = tree([law_of_values(*draw) for draw in draws])
     assert found.masses.size <= 64
     below(found, *exact_sum(draws), tolerance=0.05)
 
 
 def test_what_is_cut_off_is_kept_in_the_rest():
     law = Law(0.0, 1.0, np.array([1e-18, 0.5, 0.5, 1e-18]), 0.0, 0.0, 3.0)
-    found = witnesses._cut(law)
+    found = witnesses._drop_tails(law)
     assert found.low == 1.0 and found.masses.tolist() == [0.5, 0.5] and found.spacing == 1.0
     short = witnesses._sound(Law(1.0, 1.0, np.array([0.5, 0.25]), 0.0, -1.0, 3.0))
     assert short.rest == pytest.approx(0.25)
@@ -115,11 +115,11 @@ def test_what_is_cut_off_is_kept_in_the_rest():
         and moved.rest == pytest.approx(0.25)
     )
     assert (
-        scaled(short, 0.5).least == -0.5
-        and scaled(short, 0.5).spacing == 0.5
-        and scaled(short, 0.5).low == 0.5
+        scale_law(short, 0.5).least == -0.5
+        and scale_law(short, 0.5).spacing == 0.5
+        and scale_law(short, 0.5).low == 0.5
     )
-    gone = scaled(short, 1e-330)
+    gone = scale_law(short, 1e-330)
     assert gone.masses.tolist() == [1.0] and gone.low == 0
 
 
@@ -128,7 +128,7 @@ def test_transforms_are_rounded_down():
     for size in (40, 500, 3000):
         one, two = rng.dirichlet(np.ones(size)), rng.dirichlet(np.ones(size + 7))
         exact = np.convolve(one.astype(np.longdouble), two.astype(np.longdouble))
-        found = witnesses._convolved(one, two)
+        found = witnesses._convolve(one, two)
         assert (found <= exact).all() and found.sum() > 1 - 1e-11
-    small = witnesses._convolved(one[:5], two)
+    small = witnesses._convolve(one[:5], two)
     assert (small <= np.convolve(one[:5].astype(np.longdouble), two)).all()

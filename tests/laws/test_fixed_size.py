@@ -12,7 +12,7 @@ import pytest
 import lastiterate as li
 from lastiterate.curves.composition import compose, curve_from_dict
 from lastiterate.curves.fixed_size import FixedSizeSteps, _hull_slopes, one_step
-from lastiterate.curves.gaussian import Gdp, drawn_delta
+from lastiterate.curves.gaussian import Gdp, delta_of_draw
 from lastiterate.curves.pld import Pld
 from lastiterate.curves.ratio_law import Ratio, product
 from lastiterate.theorems import TABLE
@@ -86,7 +86,7 @@ def test_the_worst_three_laws_are_attained():
             removed, added = curve.directions(epsilon)
             assert true[0] <= removed * (1 + 1e-6) + 1e-10 and true[1] <= added * (1 + 1e-6) + 1e-10
             assert removed <= true[0] * 1.01 + 1e-9
-            (closed,) = drawn_delta(np.array([epsilon]), q, 1 / z)
+            (closed,) = delta_of_draw(np.array([epsilon]), q, 1 / z)
             assert closed == pytest.approx(true[0], rel=1e-4, abs=1e-8)
 
 
@@ -111,7 +111,7 @@ def test_rounding_never_lowers_the_curve_of_the_three_laws():
             true = q * (tail(x) - grown * tail(x + mu)) - mp.expm1(mp.mpf(e)) * (
                 1 - mp.mpf(q)
             ) * tail(x + 2 * mu)
-            (ours,) = drawn_delta(np.array([e]), q, mu)
+            (ours,) = delta_of_draw(np.array([e]), q, mu)
             assert true < 1e-300 or true <= ours <= true * (1 + mp.mpf("1e-6")) + q * mp.mpf(
                 "1e-13"
             )

@@ -9,7 +9,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.analysis import blocks as block_places
-from lastiterate.analysis.blocks import merged, place_mus, place_weights
+from lastiterate.analysis.blocks import merge_places, place_mus, place_weights
 from lastiterate.analysis.shifts import best_restart, optimal_mu
 from lastiterate.curves.gaussian import Gdp, GdpMixture
 from lastiterate.curves.lower_bound import MixturePair
@@ -256,7 +256,7 @@ def test_places_are_merged_to_the_safe_side():
     weights = np.full(mus.size, 1 / mus.size)
     weights[-4:] = rng.dirichlet(np.ones(4)) * weights[-4:].sum()
     for up in (True, False):
-        total, found = merged(weights, mus, up=up)
+        total, found = merge_places(weights, mus, up=up)
         assert total.size == found.size <= 5000 and math.fsum(total) == pytest.approx(1, abs=1e-12)
         assert (
             total[found == 0] == pytest.approx(weights[mus == 0].sum())
@@ -271,11 +271,11 @@ def test_places_are_merged_to_the_safe_side():
         assert (
             ((ratio > 1) & (ratio < 1.0007)).all() if up else ((ratio > 0.9993) & (ratio < 1)).all()
         )
-        larger = GdpMixture(*map(tuple, merged(weights, mus * 1.00001, up=up)))
+        larger = GdpMixture(*map(tuple, merge_places(weights, mus * 1.00001, up=up)))
         assert larger.delta(0.1) >= GdpMixture(tuple(total), tuple(found)).delta(0.1)
     few = weights[:4096], mus[:4096]
-    assert merged(*few, up=True) == few, "few places are left as they are"
-    silent = merged(np.full(5000, 1 / 5000), np.zeros(5000), up=True)
+    assert merge_places(*few, up=True) == few, "few places are left as they are"
+    silent = merge_places(np.full(5000, 1 / 5000), np.zeros(5000), up=True)
     assert silent[0] == pytest.approx([1.0]) and silent[1].tolist() == [0.0]
 
 

@@ -244,7 +244,7 @@ def test_curves_compose_and_are_read_back():
     assert curve.epsilon(1e-45) == math.inf and curve.rdp(2.0) == math.inf, (
         "no more than the noise's own tail"
     )
-    assert curve.exchanged().epsilon(1e-5) > curve.epsilon(1e-5)
+    assert curve.replace_one_curve().epsilon(1e-5) > curve.epsilon(1e-5)
     with pytest.raises(li.InputError, match="mu must be a number >= 0"):
         PerturbedObjective(-1.0, 1, 0.0)
 

@@ -8,7 +8,7 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 import lastiterate as li
-from lastiterate.accounting.composed_parts import prepared_curves
+from lastiterate.accounting.composed_parts import curves_of_preprocessing
 from lastiterate.curves.composition import compose
 from lastiterate.curves.curve import WithFailure
 from lastiterate.curves.gaussian import Gdp
@@ -56,7 +56,7 @@ def exact_deltas(run, others, epsilons):
     width, found = grid[1] - grid[0], np.zeros((len(epsilons), 2))
     places = range(run.blocks)
     for u, p, q in zip(with_record[0], with_record[1], without[1], strict=True):
-        step = run.measured(float(u), 1).first_step
+        step = run.with_top_eigenvalue(float(u), 1).first_step
         kept = 1 - step * others / run.divisor
         spread = step * std * math.sqrt(sum(kept ** (2 * k) for k in range(STEPS)))
         density = np.zeros_like(grid)
@@ -121,7 +121,9 @@ def test_neither_the_mechanism_nor_its_failure_can_be_left_out():
 def test_every_certificate_pays_and_says_so():
     run = described(li.Permuted(BATCH), 1.9, 3.0, 4.0, 1e-7)
     certificate = li.account(run)
-    assert prepared_curves(certificate.run) == (WithFailure(Gdp((1 + 1.25 * 2**-7) / 4.0), 1e-7),)
+    assert curves_of_preprocessing(certificate.run) == (
+        WithFailure(Gdp((1 + 1.25 * 2**-7) / 4.0), 1e-7),
+    )
     verdict = certificate.best(1e-5)
     assert (
         verdict.theorem.name == "shifted-interpolation-permuted"
@@ -132,7 +134,7 @@ def test_every_certificate_pays_and_says_so():
     )
     assert li.account(run, at_least=Evidence.PROVED).certifying == ()
     drawn = li.account(replace(run, batching=li.Reshuffled(BATCH)))
-    assert prepared_curves(drawn.run)[0].failure == 2e-7, (
+    assert curves_of_preprocessing(drawn.run)[0].failure == 2e-7, (
         "drawn batches follow by a bound that can fail as well"
     )
 
@@ -156,7 +158,7 @@ def test_the_curve_does_not_depend_on_what_is_measured():
     run = described(li.Permuted(BATCH), 1.9, 3.0, 4.0, 1e-7)
     plain = replace(run, prelude=(), step_size=li.Constant(1.0))
     for eigenvalue in (0.3, 1.0, 4.0):
-        executed = run.measured(eigenvalue, 1)
+        executed = run.with_top_eigenvalue(eigenvalue, 1)
         assert executed.first_step == pytest.approx(1.9 * BATCH / eigenvalue, rel=1e-9)
         facts = li.LossFacts(lipschitz=1.0, smooth=eigenvalue / BATCH, strong=0.0)
         same = replace(

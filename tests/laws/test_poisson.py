@@ -170,7 +170,8 @@ def test_many_noises_are_rounded_down():
     found = levels(run)
     assert 10 < len(found) <= 65 and sum(count for _, count in found) == 200
     assert (
-        subsampled.merged(found, 5)[0][0] == found[0][0] and len(subsampled.merged(found, 5)) == 5
+        subsampled.merge_levels(found, 5)[0][0] == found[0][0]
+        and len(subsampled.merge_levels(found, 5)) == 5
     )
     kept = sorted(z for z, count in found for _ in range(count))
     exact = sorted(std * 200 for std in stds)
@@ -198,7 +199,10 @@ def test_all_iterates_and_momentum_are_covered_replace_one_by_exchange():
     for change in ({"release": "all"}, {"update": li.Nesterov()}, {"adjacency": "add-remove"}):
         assert curve_of("poisson-pld", replace(run, **change)) == curve_of("poisson-pld", run)
     result = match(TABLE["poisson-pld"], replace(run, adjacency="replace-one"))
-    assert isinstance(result, Applies) and result.curve == curve_of("poisson-pld", run).exchanged()
+    assert (
+        isinstance(result, Applies)
+        and result.curve == curve_of("poisson-pld", run).replace_one_curve()
+    )
     given = li.Abstract(li.LossFacts(sensitivity=2.0))
     assert isinstance(
         match(TABLE["poisson-pld"], replace(run, adjacency="replace-one", loss=given)), Fails

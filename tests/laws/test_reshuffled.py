@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.analysis.blocks import _add, constant_atoms, groups, scheduled_shifts, tail_groups
+from lastiterate.analysis.blocks import (
+    _add,
+    constant_atoms,
+    groups,
+    shifts_of_schedule,
+    tail_groups,
+)
 from lastiterate.analysis.shifts import best_restart, optimal_mu
 from lastiterate.curves.composition import compose
 from lastiterate.curves.curve import BestOf
@@ -141,7 +147,7 @@ def test_groups_lie_above_every_places_own_allocation_and_near_it():
         ours = GdpMixture(*map(tuple, found))
         few = [
             (w, optimal_mu(arrays[0], shifts, arrays[2]))
-            for w, shifts in scheduled_shifts(*arrays[:2], weights, 16)
+            for w, shifts in shifts_of_schedule(*arrays[:2], weights, 16)
         ]
         coarse = GdpMixture(*map(tuple, zip(*few, strict=True)))
         for epsilon in (0.0, 0.5, 2.0):
@@ -165,7 +171,7 @@ def test_any_schedule_lies_above_every_places_own_allocation():
         for diameter in (math.inf, float(rng.uniform(0.1, 2))):
             true = true_mixture(c, s, v, weights, diameter)
             found = []
-            for weight, shifts in scheduled_shifts(c, s, weights, int(rng.integers(1, 40))):
+            for weight, shifts in shifts_of_schedule(c, s, weights, int(rng.integers(1, 40))):
                 mu = optimal_mu(c, shifts, v)
                 mu = mu if math.isinf(diameter) else min(mu, best_restart(c, shifts, v, diameter))
                 found.append((weight, mu))
@@ -339,7 +345,7 @@ def test_early_passes_in_closed_form(c):
     found = constant_atoms(c, 0.4, 0.7, 90, weights)
     exact = [
         (w, optimal_mu(arrays[0], shifts, arrays[2]))
-        for w, shifts in scheduled_shifts(*arrays[:2], weights, 1024)
+        for w, shifts in shifts_of_schedule(*arrays[:2], weights, 1024)
     ]
     assert found[0].size == 729 and found[0] == pytest.approx([w for w, _ in exact])
     assert found[1] == pytest.approx([mu for _, mu in exact], rel=1e-9)
@@ -376,7 +382,7 @@ def test_long_runs_in_a_bounded_domain():
     c, s, v = np.ones(window), np.full(window, 0.5), np.full(window, 0.35**2)
     exact = [
         best_restart(c, shifts, v, 0.2)
-        for _, shifts in scheduled_shifts(c, s, np.full(3, 1 / 3), 16)
+        for _, shifts in shifts_of_schedule(c, s, np.full(3, 1 / 3), 16)
     ]
     assert restarted.mus == pytest.approx(exact, rel=1e-9)
     many = run_of(10_000, 10_000, 1, domain=li.domains.Ball(0.1))

@@ -13,7 +13,7 @@ from scipy.stats import binom
 import lastiterate as li
 from lastiterate.analysis import restart
 from lastiterate.analysis.restart import (
-    allocated_passes,
+    allocation_passes,
     candidates,
     distances_of_draws,
     distances_of_passes,
@@ -110,7 +110,7 @@ def test_every_restart_of_allocated_passes_lies_above_the_exact_law(seed):
     )
     assert found
     for one in rng.permutation(np.array(found, dtype=object))[: tier(12, 25, "RESTARTS")]:
-        bound = allocated_passes(run, one.first, one.share, one.mu)
+        bound = allocation_passes(run, one.first, one.share, one.mu)
         for epsilon, true in zip(EPSILONS, exact, strict=True):
             assert bound.delta(epsilon) >= true * (1 - 1e-4) - 1e-9, (run, one, epsilon)
 

@@ -12,7 +12,7 @@ import pytest
 import lastiterate as li
 from lastiterate.analysis import restart
 from lastiterate.analysis.restart import (
-    _sampled,
+    _approximate_squared_mu,
     by_itself,
     candidates,
     instead_of_another,
@@ -135,8 +135,8 @@ def restarts(run, rng):
         return curve(run, kept[0][0])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(restart, "restarted", collected)
-        restart.restarted_subsets(run)
+        patch.setattr(restart, "search_restarts", collected)
+        restart.search_subset_restarts(run)
     return kept
 
 
@@ -215,7 +215,7 @@ def test_one_step_of_the_proof():
         c = max(abs(1 - eta * run.loss.ridge), abs(1 - eta * (run.loss.ridge + bend)))
         kept = step(x, own) - (neighbour(w) + shift + added)
         assert abs(kept) <= (1 - k) * c * abs(x - w) + 1e-9
-        limit = restart.lengthened(run)(abs(x - w), k * abs(x - w)) * sensitivity * eta / b
+        limit = restart.shift_growth(run)(abs(x - w), k * abs(x - w)) * sensitivity * eta / b
         missing = (
             neighbour(w) + added - step(w, instead)
         )  # from the place of the step that the record is not in
@@ -264,6 +264,6 @@ def test_what_a_step_is_ranked_by_is_never_no_number():
         )
         assert found[2] > 1e170 and found[4] == pytest.approx(1e-6, rel=1e-3) and found[5] == 0
         for noise in (0.0, 1e-4, 1e200):
-            assert _sampled(np.array([noise, 5.0]), 1e-200, 0.5, seen) == (
+            assert _approximate_squared_mu(np.array([noise, 5.0]), 1e-200, 0.5, seen) == (
                 math.inf if noise < 1 else 0.0
             )

@@ -202,7 +202,7 @@ def test_restarts_of_constant_schedules(monkeypatch):
             )
     nothing = constant_mus(0.9, 0.0, 0.3, 40, 1, 0.5)
     assert nothing[0] == 0
-    only_start = constant_shift._restarted(0.9, 0.0, 0.3, 40, 1, 0.5)[0]
+    only_start = constant_shift._search_restarts(0.9, 0.0, 0.3, 40, 1, 0.5)[0]
     weights = 0.9 ** np.arange(40)
     assert only_start == pytest.approx(
         0.5 * 0.9**40 / math.sqrt(0.3 * (weights**2).sum()), rel=1e-11

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.run.facts import known, mint
-from lastiterate.run.losses import derived
+from lastiterate.run.facts import find_fact, mint
+from lastiterate.run.losses import loss_from_facts
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, Broken, Fails, match
 from oracles.drawn import applied
@@ -144,7 +144,7 @@ BREAKS = {
     "solved_objective": {"step_size": li.Constant(3.0)},
     "snapshots_taken": {"method": li.Descent()},
     "unmeasured_smoothness": {
-        "loss": derived(
+        "loss": loss_from_facts(
             li.LossFacts(
                 sensitivity=1.0, smooth=mint(1.0, li.Evidence.PAID, "measured"), strong=1.0
             )
@@ -223,7 +223,10 @@ def test_each_assumption_has_a_run_that_breaks_it(theorem, assumption, monkeypat
         change = change | {
             "loss": li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=1.0))
         }
-    if assumption.name == "independent_noise" and known(good["loss"].facts(), "lipschitz") is None:
+    if (
+        assumption.name == "independent_noise"
+        and find_fact(good["loss"].facts(), "lipschitz") is None
+    ):
         change = change | {"loss": SCALED}
     run = li.Run(**good | change)
     fails = {
@@ -235,7 +238,7 @@ def test_each_assumption_has_a_run_that_breaks_it(theorem, assumption, monkeypat
     broken = match(TABLE[theorem], run)
     if assumption.name == "not_replace_one" and run.loss.facts().sensitivity is None:
         zeroed = match(TABLE[theorem], replace(run, adjacency="zero-out"))
-        assert isinstance(broken, Applies) and broken.curve == zeroed.curve.exchanged(), (
+        assert isinstance(broken, Applies) and broken.curve == zeroed.curve.replace_one_curve(), (
             "one out, one in"
         )
         return

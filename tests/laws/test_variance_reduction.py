@@ -83,7 +83,7 @@ def test_snapshots_and_steps_between_are_charged():
         and longer.multipliers[0] <= 1.5 / moved
     )
     last = replace(RUN, steps=21, noise=li.NoiseMultiplier(1.5), method=li.VarianceReduced(5, 2.0))
-    assert last.method.taken(last) == 5 and curve(last).counts == (16,)
+    assert last.method.count_snapshots(last) == 5 and curve(last).counts == (16,)
     assert last.method.gradient_evaluations(last) == 5 * 10 + 2 * 16 * 3
     alone = curve(replace(RUN, steps=1))
     assert alone.mu == pytest.approx(moved / 3, rel=1e-9)
@@ -107,7 +107,7 @@ def test_calibration_keeps_the_budget_and_wastes_little():
     certificate = li.calibrate(RUN, epsilon=1.0, delta=1e-5)
     noise = certificate.run.noise
     assert certificate.epsilon(1e-5) <= 1.0 and certificate.run.method == RUN.method
-    less = replace(certificate.run, noise=noise.scaled(0.99))
+    less = replace(certificate.run, noise=noise.scale_by(0.99))
     assert li.account(less).epsilon(1e-5) > 1.0
     assert li.Run.from_json(RUN.to_json()) == RUN
 

@@ -19,7 +19,7 @@ from lastiterate.bayes.subject import LinearPosterior, RidgePosterior
 from lastiterate.curves.selection import NegativeBinomial, PoissonRuns
 from lastiterate.errors import InputError
 from lastiterate.ledger import GaussianFilter, Ledger
-from lastiterate.release.ledger_charge import described_hash
+from lastiterate.release.ledger_charge import hash_description
 from lastiterate.release.noisy_accuracy import CountCharge
 from lastiterate.report import subject
 from lastiterate.run import facts
@@ -80,13 +80,13 @@ CERTIFICATES = {
 
 
 def test_no_two_guarantees_have_one_hash():
-    hashes = {name: described_hash(found) for name, found in CERTIFICATES.items()}
+    hashes = {name: hash_description(found) for name, found in CERTIFICATES.items()}
     for (one, first), (two, second) in combinations(hashes.items(), 2):
         assert first != second, (one, two)
     run = CERTIFICATES["counted"].run
-    assert described_hash(CountCharge(run, run.counts[-1], run.adjacency)) not in hashes.values(), (
-        "a count alone"
-    )
+    assert (
+        hash_description(CountCharge(run, run.counts[-1], run.adjacency)) not in hashes.values()
+    ), "a count alone"
 
 
 @pytest.mark.parametrize("name", ["plain", "posterior", "constants"])
@@ -105,7 +105,7 @@ def test_what_was_not_told_apart_costs_differently(name):
 def test_a_certificate_that_is_read_back_is_about_the_same(found):
     if found.epsilon(1e-5) < np.inf:
         stored = json.loads(found.to_json(1e-5))
-        assert described_hash(li.Certificate.from_dict(stored)) == described_hash(found)
+        assert hash_description(li.Certificate.from_dict(stored)) == hash_description(found)
 
 
 def test_lines_of_ordinary_runs_are_still_about_them():
@@ -114,7 +114,7 @@ def test_lines_of_ordinary_runs_are_still_about_them():
         before = hashlib.sha256(
             json.dumps(RUNS[name].to_dict(), sort_keys=True).encode()
         ).hexdigest()
-        assert described_hash(CERTIFICATES[name]) == before
+        assert hash_description(CERTIFICATES[name]) == before
 
 
 def test_a_release_with_exact_noise_is_known_by_its_line(tmp_path: Path) -> None:
@@ -126,8 +126,8 @@ def test_a_release_with_exact_noise_is_known_by_its_line(tmp_path: Path) -> None
     (line,) = ledger.total().releases
     assert (
         line.run
-        == described_hash(CERTIFICATES["plain, exact"])
-        != described_hash(CERTIFICATES["plain"])
+        == hash_description(CERTIFICATES["plain, exact"])
+        != hash_description(CERTIFICATES["plain"])
     )
     assert subject.read(model.save(tmp_path / "m"), ledger=ledger).ledger.number == line.number
     with pytest.raises(InputError, match="was begun by another run"):
@@ -136,6 +136,6 @@ def test_a_release_with_exact_noise_is_known_by_its_line(tmp_path: Path) -> None
             CERTIFICATES["plain, exact"].curve(),
             adjacency="zero-out",
             purpose="train",
-            run=described_hash(CERTIFICATES["plain"]),
+            run=hash_description(CERTIFICATES["plain"]),
             token=line.token,
         )

@@ -20,8 +20,8 @@ from lastiterate.ledger.filters import (
     Charge,
     GaussianFilter,
     RenyiFilter,
-    dominated,
-    dominating_mu,
+    find_dominating_mu,
+    is_dominated,
     variation,
 )
 
@@ -62,7 +62,7 @@ def test_a_filter_made_for_a_budget_uses_it_and_not_more(epsilon: float, delta: 
 )
 def test_what_dominates_lies_above_the_curve_everywhere(curve: object) -> None:
     for failure in (1e-7, 1e-4):
-        mu = dominating_mu(curve, failure)
+        mu = find_dominating_mu(curve, failure)
         assert math.isfinite(mu)
         above = WithFailure(Gdp(mu), failure)
         grid = np.linspace(0, 20, 150)
@@ -76,7 +76,7 @@ def test_what_dominates_lies_above_the_curve_everywhere(curve: object) -> None:
             assert min([value, *later]) <= above.delta(float(epsilon)) * (
                 1 + 2e-3
             )  # a coarser grid than ours
-        assert dominated(curve, mu, failure) and not dominated(curve, mu * 0.5, failure / 2)
+        assert is_dominated(curve, mu, failure) and not is_dominated(curve, mu * 0.5, failure / 2)
 
 
 @pytest.mark.parametrize("orders", [None, (), (2.0, 4.0), (4.0, 8.0, 16.0), (2.0, 1000.0)])
@@ -114,7 +114,7 @@ def test_orders_that_leave_nothing_are_refused_with_one_that_does() -> None:
 
 def test_pure_privacy_lies_below_its_gaussian() -> None:
     for epsilon in (1e-12, 1e-7, 1e-4, 0.01, 0.3, 1.0, 5.0, 30.0):
-        mu = dominating_mu(EpsDelta(epsilon, 0.0), 0.0)
+        mu = find_dominating_mu(EpsDelta(epsilon, 0.0), 0.0)
         assert Gdp(mu).delta(0.0) >= math.tanh(epsilon / 2) and Gdp(mu * 0.99).delta(
             0.0
         ) < math.tanh(epsilon / 2)

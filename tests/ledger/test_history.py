@@ -14,7 +14,7 @@ from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import InputError
 from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.ledger.history import LineCheckpoints
-from lastiterate.ledger.store import quoted
+from lastiterate.ledger.store import quote_line
 
 ASKED = dict(adjacency="zero-out", run="r" * 64, purpose="test")
 
@@ -212,5 +212,6 @@ def test_a_release_is_counted_among_those_of_its_data_set(tmp_path):
         ledger.release(token, model)
     ledger.cancel(ledger.reserve("b", Gdp(0.3), **ASKED))
     assert [
-        (quoted(ledger, each * 64).number, quoted(ledger, each * 64).releases) for each in "abcd"
+        (quote_line(ledger, each * 64).number, quote_line(ledger, each * 64).releases)
+        for each in "abcd"
     ] == [(1, 2), (1, 2), (2, 2), (2, 2)]

@@ -119,9 +119,9 @@ def test_the_counter_only_grows(ledger: Ledger) -> None:
     line.begin("d" * 64, lambda: None)
     for number in (3, 2):
         line.note(number, lambda: None)
-    assert line.written() == 3
+    assert line.last_number() == 3
     with pytest.raises(InputError, match="does not know"):
-        LineCheckpoints(ledger.path, "0" * 32).written()
+        LineCheckpoints(ledger.path, "0" * 32).last_number()
 
 
 def test_a_ledger_that_is_busy_is_not_called_damaged(
@@ -147,7 +147,7 @@ def test_a_ledger_has_one_name(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) 
     os.link(ledger.path, draft)  # of a process that was killed while it made the ledger
     other.symlink_to(ledger.path)
     token = Ledger(other).reserve("ward-3", Gdp(0.1), **ASKED)
-    assert LineCheckpoints(ledger.path, token).written() == 0 and not draft.exists()
+    assert LineCheckpoints(ledger.path, token).last_number() == 0 and not draft.exists()
     other.unlink()
     os.link(ledger.path, other)
     for path in (ledger.path, other):
@@ -181,7 +181,7 @@ def test_a_ledger_that_is_mounted_from_its_own_disk_is_seen(
 
 
 def test_files_are_the_owners_alone(ledger: Ledger) -> None:
-    with database.opened(ledger.path) as other, database.transaction(other):
+    with database.open_ledger(ledger.path) as other, database.transaction(other):
         other.execute("UPDATE datasets SET unit = 'nobody'")
         files = sorted(ledger.path.parent.iterdir())
         assert len(files) == 2 and all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in files)

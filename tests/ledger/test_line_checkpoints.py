@@ -41,7 +41,7 @@ def test_a_second_first_checkpoint_is_not_written(digest: str, line: LineCheckpo
     line.begin(ONE, nothing)
     with pytest.raises(InputError, match="another process"):
         line.begin(digest, killed)
-    assert line.written() == 1
+    assert line.last_number() == 1
 
 
 def test_the_digest_is_on_disk_before_the_file(line: LineCheckpoints) -> None:
@@ -61,7 +61,7 @@ def test_whoever_goes_on_first_shuts_the_other_out(first: str, line: LineCheckpo
     """The original was killed behind its file and before it was counted."""
     with pytest.raises(Killed):
         line.begin(ONE, killed)
-    assert line.written() == 0
+    assert line.last_number() == 0
     if first == "the copy":
         line.begin(OTHER, nothing)
         with pytest.raises(InputError, match="both would draw noise"):
@@ -72,7 +72,7 @@ def test_whoever_goes_on_first_shuts_the_other_out(first: str, line: LineCheckpo
         with pytest.raises(InputError, match="both would draw noise"):
             line.begin(OTHER, killed)
         line.resume(ONE, 1)
-    assert line.written() == 1 and Ledger(line.path).verify() == ()
+    assert line.last_number() == 1 and Ledger(line.path).verify() == ()
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_of_two_that_begin_between_one_anothers_words_the_last_counts(
     with pytest.raises(InputError, match="another process"):
         line.begin(ONE, killed)
     line.resume(digest, 1)
-    assert line.written() == 1
+    assert line.last_number() == 1
 
 
 def test_an_older_file_and_other_noise_are_refused_at_any_number(line: LineCheckpoints) -> None:
@@ -111,7 +111,7 @@ def test_an_older_file_and_other_noise_are_refused_at_any_number(line: LineCheck
         with pytest.raises(InputError, match="both would draw noise"):
             line.resume(OTHER, number)
     line.resume(ONE, 4)  # killed between the file and the ledger's word
-    assert line.written() == 4
+    assert line.last_number() == 4
 
 
 def test_a_line_of_an_earlier_version_goes_on_with_the_noise_that_comes_first(

@@ -16,7 +16,7 @@ from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import InputError
 from lastiterate.ledger import GaussianFilter, Ledger, history
 from lastiterate.ledger.history import is_row
-from lastiterate.ledger.store import quoted
+from lastiterate.ledger.store import quote_line
 
 ASKED = dict(adjacency="zero-out", run="r" * 64, purpose="test")
 
@@ -102,7 +102,7 @@ def test_no_total_is_stated_for_lines_of_rows(tmp_path: Path) -> None:
     assert not json.loads(told("verify", ledger.path, "--json")[1])["holds"]
     (body,) = json.loads(told("show", ledger.path, "--json")[1])["datasets"]
     assert body["releases_of_rows"] == [1, 2, 3] and body["rows_per_unit"] is None
-    quote = quoted(ledger, "0" * 64)
+    quote = quote_line(ledger, "0" * 64)
     assert "together within" not in quote.together and len(quote.problems) == 1
 
 

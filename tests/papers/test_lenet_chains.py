@@ -11,7 +11,7 @@ from jax.flatten_util import ravel_pytree
 from scipy import stats
 
 from lastiterate.audit import Effort, ImageModel, ImageNeighbours, attack_network, fit_networks
-from lastiterate.engine import seeded_keys
+from lastiterate.engine import keys_from_seed
 from lastiterate_papers.langevin_network import langevin_run, with_prior
 from lastiterate_papers.lenet import SHAPES, lenet_logits, lenet_loss
 from lastiterate_papers.lenet_chains import chains, clipped_sums, patches_of
@@ -96,7 +96,7 @@ def test_steps_without_noise_are_those_of_the_run(data):
         with_prior(lenet_loss, N),
         PARAMS,
         data,
-        seeded_keys(0, 2),
+        keys_from_seed(0, 2),
         checkpoints=[1, 3],
         many=lambda *given: chains(PARAMS, 1 / N, *given),
     )
@@ -115,7 +115,7 @@ def test_steps_without_noise_are_those_of_the_run(data):
 
 
 def test_noise_is_normal_and_its_scale_the_runs(data):
-    words = streams(seeded_keys(3, 2), 20_001)
+    words = streams(keys_from_seed(3, 2), 20_001)
     first, second = (np.asarray(normal(jnp.asarray(next(words)), 20_001)) for _ in range(2))
     every = np.concatenate([first.ravel(), second.ravel()])
     assert stats.kstest(every, "norm").pvalue > 1e-3
@@ -134,7 +134,7 @@ def test_noise_is_normal_and_its_scale_the_runs(data):
             1 / N,
             replace(run, noise=noise),
             data,
-            seeded_keys(4, 2),
+            keys_from_seed(4, 2),
             [1],
             lambda theta: theta,
         )

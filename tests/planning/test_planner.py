@@ -14,16 +14,16 @@ import pytest
 
 import lastiterate as li
 from lastiterate.accounting.calibration import calibrate
-from lastiterate.accounting.explain import composition_epsilon, gained
+from lastiterate.accounting.explain import composition_epsilon, explain_gain
 from lastiterate.errors import InputError
 from lastiterate.planning.families import FAMILIES
 from lastiterate.planning.plan_request import Asked
 from lastiterate.planning.planner import ENOUGH, NOTICED, WORTH, Plan, best_of, consider, plan
 from lastiterate.planning.reference import (
     Reference,
-    filtered,
+    filter_response,
     output_perturbation,
-    predicted,
+    predict_risk,
     risk_of_ignorance,
 )
 from lastiterate.planning.task import Task, budget
@@ -66,7 +66,7 @@ def test_the_response_to_every_step_is_exact(name: str) -> None:
         **({"n": 10, "steps": 12, "noise": li.GradientNoise(0.3), "loss": LOSS} | RUNS[name])
     )
     curvatures = np.array([0.0, 0.03, 0.2])
-    pull, noise = filtered(run, curvatures, LOSS.ridge)
+    pull, noise = filter_response(run, curvatures, LOSS.ridge)
     for i, curvature in enumerate(curvatures):
         alone = simulate(run, curvature, 1.0, np.zeros((12, 1)))[0]
         assert pull[i] == pytest.approx(alone, rel=1e-9)
@@ -76,7 +76,7 @@ def test_the_response_to_every_step_is_exact(name: str) -> None:
 
 def test_a_step_without_any_curvature_adds_up() -> None:
     run = li.Run(n=10, steps=7, step_size=li.Constant(0.5), noise=li.GradientNoise(2.0), loss=LOSS)
-    pull, noise = filtered(run, np.array([0.0]), 0.0)
+    pull, noise = filter_response(run, np.array([0.0]), 0.0)
     assert pull[0] == pytest.approx(3.5)
     assert noise[0] == pytest.approx(7.0)
 
@@ -189,7 +189,7 @@ def test_hidden_and_secret_plans_would_cost_more_by_composition() -> None:
     assert named["permuted"].certificate.best(1e-5).theorem.name == "shifted-interpolation-permuted"
     assert composition_epsilon(named["permuted"].certificate, 1e-5) > 2
     assert composition_epsilon(named["accelerated"].certificate, 1e-5) <= 1.0
-    sentences = {name: gained(plan.certificate, 1e-5) for name, plan in named.items()}
+    sentences = {name: explain_gain(plan.certificate, 1e-5) for name, plan in named.items()}
     assert sentences["accelerated"].startswith(
         "composition charges epsilon 1: every step counts in full"
     )
@@ -205,7 +205,7 @@ def test_hidden_and_secret_plans_would_cost_more_by_composition() -> None:
     assert composition_epsilon(hidden, 1e-5) > 1.1
     assert (
         "for the same run; that the iterates before the last one stay secret brings it to"
-        in gained(hidden, 1e-5)
+        in explain_gain(hidden, 1e-5)
     )
     charge = composition_epsilon(named["allocation"].certificate, 1e-5)
     assert charge > 3 and f"{charge:.2f}" in sentences["allocation"]
@@ -243,7 +243,7 @@ def test_whitened_plans_are_described_in_full() -> None:
     assert isinstance(run.prelude[0], li.PrivateMean) and run.prelude[0].row_norm == 24.0
     assert run.clip == pytest.approx(0.1 * math.sqrt(2 * 1.04)) and run.loss.row_norm == 1.0
     mu, sizes = budget(1.0, 1e-5), run.step_sizes
-    paid = sum((part.moved("zero-out") / part.noise_multiplier) ** 2 for part in run.prelude)
+    paid = sum((part.sensitivity("zero-out") / part.noise_multiplier) ** 2 for part in run.prelude)
     assert paid == pytest.approx(0.12 * mu**2, rel=0.03)
     travelled = (sizes / (1 - 0.9)).sum()
     assert travelled == pytest.approx(3.7 * 45_000 * mu / (math.sqrt(10) * 0.1), rel=0.01)
@@ -252,18 +252,18 @@ def test_whitened_plans_are_described_in_full() -> None:
 
 def test_whitening_in_the_reference_problem() -> None:
     plain = Reference.of(60, 2, 1.0)
-    half, released = plain.whitened(0.0, 1e-12, 0.5)
+    half, released = plain.with_whitening(0.0, 1e-12, 0.5)
     assert half.eigenvalue == pytest.approx(np.full(len(half.count), 1 / 60)), "flat"
     assert released[:-1].min() == pytest.approx(1.0) and released.size == 61
     assert (half.eigenvalue * half.target**2 / half.width**2) == pytest.approx(
         plain.eigenvalue * plain.target**2
     ), "logits are those of the same teacher"
-    drowned, released = plain.whitened(0.0, 1e6, 0.5)
+    drowned, released = plain.with_whitening(0.0, 1e6, 0.5)
     assert drowned.eigenvalue == pytest.approx(
         plain.eigenvalue / (plain.count * plain.eigenvalue).sum(), rel=1e-4
     )
     assert released == pytest.approx(np.ones(61), rel=1e-4)
-    moved, _ = plain.whitened(3.0, 1e6, 0.5)
+    moved, _ = plain.with_whitening(3.0, 1e6, 0.5)
     assert (moved.count * moved.eigenvalue).sum() == pytest.approx(0.25, rel=1e-4), (
         "the rest is the mean's noise"
     )
@@ -317,7 +317,9 @@ def test_records_that_count_less_are_predicted_to_teach_less(classes: int) -> No
     for found in consider(Task(3000, 16, classes), epsilon=1.0, delta=1e-6).plans:
         run = found.certificate.run
         assert (
-            predicted(few, run) > predicted(half, run) > predicted(Task(3000, 16, classes), run)
+            predict_risk(few, run)
+            > predict_risk(half, run)
+            > predict_risk(Task(3000, 16, classes), run)
         ), found.name
 
 
@@ -333,7 +335,7 @@ def test_what_is_learnt_is_a_part_of_what_weights_of_zero_miss(classes: int, fea
     task = Task(800, features, classes, math.sqrt(features))
     asked = Asked(task, 1.0, 1e-5, "zero-out", 60.0)
     still = replace(asked.empty, step_size=li.Constant(1e-12), noise=li.NoiseMultiplier(1e-12))
-    assert predicted(task, still) == pytest.approx(risk_of_ignorance(classes), rel=2e-3), (
+    assert predict_risk(task, still) == pytest.approx(risk_of_ignorance(classes), rel=2e-3), (
         "but for groups"
     )
     nothing, most = (consider(task, epsilon=epsilon, delta=1e-5).learnt for epsilon in (1e-4, 8.0))
@@ -418,6 +420,6 @@ def test_the_budget_in_mu_is_the_largest() -> None:
 def test_a_prediction_needs_no_data_and_follows_the_noise() -> None:
     task = TASKS[1]
     run = plan(task, epsilon=1.0, delta=1e-5).run
-    assert predicted(task, replace(run, noise=li.NoiseMultiplier(2 * run.noise.z))) > predicted(
-        task, run
-    )
+    assert predict_risk(
+        task, replace(run, noise=li.NoiseMultiplier(2 * run.noise.z))
+    ) > predict_risk(task, run)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.planning.reference import MARGIN, STEEP, predicted_scores
+from lastiterate.planning.reference import MARGIN, STEEP, predict_scores
 
 RUN = li.Run(
     n=1000,
@@ -30,7 +30,7 @@ def test_accuracy_is_that_of_scores_with_errors(variance: float) -> None:
     right, best = (
         np.where(seen > 0, sigma(score), sigma(-score)).mean() for seen in (score + error, score)
     )
-    found = predicted_scores(RUN, 0.25 / 2 * variance)
+    found = predict_scores(RUN, 0.25 / 2 * variance)
     assert found is not None
     assert (
         found.accuracy == pytest.approx(best - right, abs=6e-4)
@@ -46,15 +46,13 @@ def test_probabilities_that_are_not_calibrated_are_too_steep() -> None:
         ).mean()
         for c in (STEEP, 1.0)
     ]
-    found = predicted_scores(replace(RUN, calibration=None), 0.01)
+    found = predict_scores(replace(RUN, calibration=None), 0.01)
     assert found is not None and found.log_loss - 0.01 == pytest.approx(loss[0] - loss[1], rel=0.02)
 
 
 def test_less_risk_is_better_answers_and_numbers_have_none() -> None:
-    lost = [predicted_scores(RUN, risk).accuracy for risk in (0.0, 1e-3, 1e-2, 0.1, 10.0)]  # type: ignore[union-attr]
+    lost = [predict_scores(RUN, risk).accuracy for risk in (0.0, 1e-3, 1e-2, 0.1, 10.0)]  # type: ignore[union-attr]
     assert lost[0] == 0 and (np.diff(lost) > 0).all() and lost[-1] < 0.5
     many = replace(RUN, loss=li.Softmax(classes=10))
-    assert predicted_scores(many, 0.1).accuracy == pytest.approx(
-        predicted_scores(RUN, 0.025).accuracy
-    )  # type: ignore
-    assert predicted_scores(replace(RUN, loss=li.HuberRidge(), calibration=None), 0.1) is None
+    assert predict_scores(many, 0.1).accuracy == pytest.approx(predict_scores(RUN, 0.025).accuracy)  # type: ignore
+    assert predict_scores(replace(RUN, loss=li.HuberRidge(), calibration=None), 0.1) is None

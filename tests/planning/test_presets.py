@@ -13,11 +13,11 @@ import lastiterate as li
 from lastiterate.errors import InputError, TimeWarning
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
 from lastiterate.planning.plan_request import Asked
-from lastiterate.planning.presets import ALGORITHMS, INEXACT, described
+from lastiterate.planning.presets import ALGORITHMS, INEXACT, describe_algorithm
 from lastiterate.planning.task import Task
 from lastiterate.release.linear_plans import plan_run
 from lastiterate.release.training_request import Algorithm, Budget, Order
-from lastiterate.report.charts import over_steps
+from lastiterate.report.charts import chart_steps
 from lastiterate.run.facts import FLOAT_SLACK
 from tiers import unless
 
@@ -43,7 +43,7 @@ def asked(n=200, classes=2, epsilon=2.0, adjacency="zero-out"):
 
 
 def run_for(name, n=200, classes=2, **more):
-    return described(asked(n, classes), name, **more)
+    return describe_algorithm(asked(n, classes), name, **more)
 
 
 @functools.cache
@@ -91,7 +91,7 @@ def test_steps_of_one_record_fall_at_any_budget(epsilon):
     """A ridge for the noise of the minimiser alone shrinks with the budget, until the steps never
     fall."""
     task = Task(60_000, 784, 10, 28.0)
-    run = described(Asked(task, epsilon, 1e-5, "zero-out", 60.0), "noisy-sgd")
+    run = describe_algorithm(Asked(task, epsilon, 1e-5, "zero-out", 60.0), "noisy-sgd")
     sizes = run.step_sizes
     assert run.steps == 40_000 and sizes[-1] < 0.02 * sizes[0]
 
@@ -146,7 +146,8 @@ def test_a_named_algorithm_that_takes_longer_than_it_may_says_so():
 
 def test_what_replaces_a_record_moves_more():
     one, two = (
-        described(asked(adjacency=a), "permuted-sgd").prelude for a in ("zero-out", "replace-one")
+        describe_algorithm(asked(adjacency=a), "permuted-sgd").prelude
+        for a in ("zero-out", "replace-one")
     )
     assert two[0].noise_multiplier == 2 * one[0].noise_multiplier
     assert two[1].noise_multiplier == pytest.approx(2**0.5 * one[1].noise_multiplier)
@@ -204,15 +205,15 @@ def test_an_objective_is_perturbed_for_classes_and_zero_out_alone():
         with pytest.raises(InputError, match=word):
             run_for("objective-perturbation", **more)
     with pytest.raises(InputError, match="adjacency must be zero-out"):
-        described(asked(adjacency="replace-one"), "objective-perturbation")
+        describe_algorithm(asked(adjacency="replace-one"), "objective-perturbation")
     with pytest.raises(InputError, match="rows_per_unit must be 1"):
-        described(
+        describe_algorithm(
             Asked(Task(200, 5, 2, rows_per_unit=2), 2.0, 1e-5, "zero-out", 60.0),
             "objective-perturbation",
         )
     for epsilon in (1e-4, 1e3):
         with pytest.raises(InputError, match=r"epsilon is too small for .* or above 50"):
-            described(asked(epsilon=epsilon), "objective-perturbation")
+            describe_algorithm(asked(epsilon=epsilon), "objective-perturbation")
 
 
 def test_a_cap_takes_the_place_of_clipping():
@@ -231,7 +232,8 @@ def test_output_perturbation_costs_what_its_last_noise_hides():
     the exact law."""
     for adjacency, moved in (("zero-out", 1), ("replace-one", 2)):
         run = replace(
-            described(asked(classes=0, adjacency=adjacency), "output-perturbation"), prelude=()
+            describe_algorithm(asked(classes=0, adjacency=adjacency), "output-perturbation"),
+            prelude=(),
         )
         eta, ridge, lipschitz = run.first_step, run.loss.ridge, run.loss.facts().fact("lipschitz")
         assert not run.noise_stds[:-1].any() and run.noise_stds[-1] == 1 and ridge > 0
@@ -251,7 +253,7 @@ def test_output_perturbation_costs_what_its_last_noise_hides():
 
 def test_output_perturbation_under_attack():
     run = replace(
-        described(asked(60, 0), "output-perturbation"),
+        describe_algorithm(asked(60, 0), "output-perturbation"),
         prelude=(),
         steps=100,
         noise=li.GradientNoise((0.0,) * 99 + (0.2,)),
@@ -259,7 +261,7 @@ def test_output_perturbation_under_attack():
     report = li.audit.audit(run, attack="projection", trials=1000, seed=1, batch_models=500)
     assert 0 < report.lower <= report.upper and not report.refuted
     assert report.lower > 1.4, "the attack sees it: noise on the last step alone"
-    lines = over_steps(li.account(run), 1e-5)
+    lines = chart_steps(li.account(run), 1e-5)
     assert all(line.steps[-1] == 100 and np.isfinite(line.epsilons).all() for line in lines)
 
 

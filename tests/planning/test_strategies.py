@@ -9,14 +9,14 @@ import pytest
 
 import lastiterate as li
 from benchmarks.peers.strategy_noise import at_the_end, on_the_way, seasonal
-from lastiterate.analysis.langevin import moved_draws
+from lastiterate.analysis.langevin import shift_in_draws
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.planning.plan_request import Asked
 from lastiterate.planning.planner import consider
-from lastiterate.planning.presets import described
-from lastiterate.planning.reference import filtered
+from lastiterate.planning.presets import describe_algorithm
+from lastiterate.planning.reference import filter_response
 from lastiterate.planning.task import POWERS, Task
-from lastiterate.planning.whitened_families import correlated_run
+from lastiterate.planning.whitened_families import make_correlated_run
 from lastiterate.run.facts import FLOAT_SLACK
 from oracles.cancelling import added
 
@@ -72,7 +72,7 @@ def test_a_second_power_takes_back_what_a_record_s_columns_share(blocks, passes,
         loss=li.Logistic(),
         batching=li.Cyclic(1000),
     )
-    mu = moved_draws(noise, blocks, run.steps) * (1 + FLOAT_SLACK)
+    mu = shift_in_draws(noise, blocks, run.steps) * (1 + FLOAT_SLACK)
     assert li.account(run).epsilon(1e-5) == pytest.approx(Gdp(mu).epsilon(1e-5), rel=1e-6)
 
 
@@ -103,7 +103,7 @@ def test_what_reaches_the_last_iterate_is_the_executed_filter():
                 batching=li.Cyclic(10),
                 update=update,
             )
-            mean, variance = filtered(run, curvature, 0.05)
+            mean, variance = filter_response(run, curvature, 0.05)
             responses = np.array([variance_of_step(run, k, curvature) for k in range(15)])
             expected = ((added(noise, 15).T @ responses) ** 2).sum(0) * run.first_noise**2
             assert variance == pytest.approx(expected, rel=1e-9)
@@ -125,7 +125,7 @@ def variance_of_step(run, k, curvature):
 
 def test_the_planner_takes_the_best_of_the_strategies():
     asked = Asked(Task(50_000, 128, 10), 1.0, 1e-5, "zero-out", 60.0)
-    run = correlated_run(asked, li.Cyclic(2500), 20)
+    run = make_correlated_run(asked, li.Cyclic(2500), 20)
     risks = {
         power: asked.risk(
             replace(run, noise=replace(run.noise, power=power, z=run.noise.z * scale(power, run)))
@@ -142,16 +142,18 @@ def test_the_planner_takes_the_best_of_the_strategies():
 
 
 def scale(power, run):
-    from lastiterate.analysis.langevin import moved_draws
+    from lastiterate.analysis.langevin import shift_in_draws
 
-    return moved_draws(replace(run.noise, power=power), 20, 400) / moved_draws(run.noise, 20, 400)
+    return shift_in_draws(replace(run.noise, power=power), 20, 400) / shift_in_draws(
+        run.noise, 20, 400
+    )
 
 
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
 def test_the_named_algorithm_keeps_its_budget(adjacency):
     asked = Asked(Task(5000, 20, 3), 1.0, 1e-5, adjacency, 60.0)
     for batching in (None, li.FullBatch(), li.Permuted(250), li.BallsInBins(250)):
-        run = described(asked, "correlated-sgd", batching=batching)
+        run = describe_algorithm(asked, "correlated-sgd", batching=batching)
         certificate = li.calibrate(run, epsilon=1.0, delta=1e-5)
         assert (
             certificate.best(1e-5).theorem.name == "correlated-gdp"
@@ -159,9 +161,9 @@ def test_the_named_algorithm_keeps_its_budget(adjacency):
         )
         assert certificate.run.noise.z == pytest.approx(run.noise.z, rel=0.03)
     with pytest.raises(li.InputError, match="keep a record in its place"):
-        described(asked, "correlated-sgd", batching=li.Poisson(0.1))
+        describe_algorithm(asked, "correlated-sgd", batching=li.Poisson(0.1))
     with pytest.raises(li.InputError, match="whole number of grid steps"):
-        described(asked, "correlated-sgd", charged=True)
+        describe_algorithm(asked, "correlated-sgd", charged=True)
 
 
 def test_streams_may_take_noise_back():

@@ -15,7 +15,7 @@ from lastiterate.estimators import DPLogisticRegression
 from lastiterate.ledger import GaussianFilter, Ledger, RenyiFilter
 from lastiterate.planning.planner import FAIR, consider
 from lastiterate.planning.task import Task
-from lastiterate.release.ledger_charge import charging_of
+from lastiterate.release.ledger_charge import make_charging
 
 FILTERS = {
     "gaussian": GaussianFilter.of(3.0, 1e-5),
@@ -63,7 +63,7 @@ def test_the_default_plan_fits_a_new_ledger_twice(name: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("name", FILTERS)
 def test_plans_are_weighed_with_what_they_take(name: str, tmp_path: Path) -> None:
-    shared = charging_of(ledger=made(tmp_path, name)).allowance()
+    shared = make_charging(ledger=made(tmp_path, name)).allowance()
     choice, alone = consider(TASK, **ASKED, shared=shared), consider(TASK, **ASKED)
     assert choice.alone == alone.best.name == "allocation" and alone.about_sharing == ""
     shares = {plan.name: plan.share for plan in choice.plans}
@@ -129,17 +129,17 @@ def test_what_is_left_decides_where_little_is(tmp_path: Path) -> None:
     """Secret batches take a little more than public ones, and do not fit what a plan without
     secrets still does."""
     ledger = made(tmp_path, "gaussian")
-    best = consider(TASK, **ASKED, shared=charging_of(ledger=ledger).allowance())
+    best = consider(TASK, **ASKED, shared=make_charging(ledger=ledger).allowance())
     shares = {plan.name: plan.share for plan in best.plans}
     assert shares["correlated"] is not None and shares["allocation"] is not None
     filter = FILTERS["gaussian"]
     assert isinstance(filter, GaussianFilter)
     used = 1 - (shares["correlated"] + shares["allocation"]) / 2
     ledger.reserve("a", Gdp(filter.mu * used**0.5), adjacency="zero-out", run="r" * 64, purpose="p")
-    choice = consider(TASK, **ASKED, shared=charging_of(ledger=ledger).allowance())
+    choice = consider(TASK, **ASKED, shared=make_charging(ledger=ledger).allowance())
     assert (choice.best.name, choice.best.fits) == ("correlated", True)
     ledger.reserve("a", Gdp(filter.mu * 0.3), adjacency="zero-out", run="r" * 64, purpose="p")
-    choice = consider(TASK, **ASKED, shared=charging_of(ledger=ledger).allowance())
+    choice = consider(TASK, **ASKED, shared=make_charging(ledger=ledger).allowance())
     assert not choice.best.fits and "no plan fits what is left" in choice.about_sharing
 
 

@@ -94,7 +94,7 @@ WRITERS: dict[str, Callable[[Path], None]] = {
     "sign": lambda at: command("sign", "AT/m", "--key", str(key(at)))(at),
     "features": command("features", "AT/images.npy", "--out", "AT/f.npz"),
     "picture": picture,
-    "results": lambda at: Results(at / "r", {"seed": 1}).put(0, 0, np.zeros(3)),
+    "results": lambda at: Results(at / "r", {"seed": 1}).store(0, 0, np.zeros(3)),
     "checkpoint": seal,
     "model": lambda at: li.load(at / "m").save(at / "copy"),
 }
@@ -165,14 +165,14 @@ def test_a_full_disk_leaves_what_was_there(name: str, folder: Path) -> None:
 
 def test_a_line_that_finds_no_space_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     results = Results(tmp_path / "r", {"seed": 1})
-    results.put(0, 0, np.zeros(3))
+    results.store(0, 0, np.zeros(3))
     before = (tmp_path / "r").read_bytes()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", failing)
         with pytest.raises(OSError, match="No space left"):
-            results.put(1, 0, np.ones(3))
+            results.store(1, 0, np.ones(3))
     assert (tmp_path / "r").read_bytes() == before
-    results.put(1, 0, np.ones(3))
+    results.store(1, 0, np.ones(3))
     assert Results(tmp_path / "r", {"seed": 1}).get(1, 0, 3) is not None
 
 

@@ -95,7 +95,7 @@ def schema_of(changed):
 
 
 def open_form(path, schema, **how):
-    return open_file(str(path), schema, **how).mapped(schema, test=None, row_norm=None)
+    return open_file(str(path), schema, **how).map_rows(schema, test=None, row_norm=None)
 
 
 def fit(path, schema, book, **more):

@@ -97,7 +97,7 @@ def wrong(monkeypatch):
     """Searches that find a quarter of the noise, or plan for three times the budget, and do not
     notice."""
     true, exactly, loudest = (
-        calibration.calibrated,
+        calibration.calibrate_run,
         calibration.smallest_true,
         calibration.scale_noise,
     )
@@ -108,9 +108,13 @@ def wrong(monkeypatch):
     def three_times(planned):
         return lambda *of, epsilon, **more: planned(*of, epsilon=3 * epsilon, **more)
 
-    monkeypatch.setattr(calibration, "calibrated", calibrated)
+    monkeypatch.setattr(calibration, "calibrate_run", calibrated)
     monkeypatch.setattr(calibration, "smallest_true", lambda *of: exactly(*of) / 16)
-    for module_, name in ((tuning, "planned"), (unlearning, "planned"), (posterior, "planned")):
+    for module_, name in (
+        (tuning, "plan_candidates"),
+        (unlearning, "plan_unlearning"),
+        (posterior, "plan_sample"),
+    ):
         monkeypatch.setattr(module_, name, three_times(getattr(module_, name)))
 
 

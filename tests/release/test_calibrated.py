@@ -12,7 +12,7 @@ import lastiterate as li
 from lastiterate.accounting.calibration import calibrate_exactly
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.exact_noise import ExactRun
-from lastiterate.accounting.tail_truncation import beyond_support
+from lastiterate.accounting.tail_truncation import delta_beyond_support
 from lastiterate.audit.runner import auditable
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.engine.checkpoint import Checkpoint, Key
@@ -109,8 +109,8 @@ def test_noise_that_ends_is_counted_for_every_round():
     short, long = (
         li.account(replace(RUN, calibration=li.Calibration(0.028, rounds=r))) for r in (1, 3)
     )
-    assert beyond_support(long, DELTA) > 2 * beyond_support(short, DELTA) > 1e-6
-    assert beyond_support(li.account(RUN), DELTA) < 1e-30
+    assert delta_beyond_support(long, DELTA) > 2 * delta_beyond_support(short, DELTA) > 1e-6
+    assert delta_beyond_support(li.account(RUN), DELTA) < 1e-30
 
 
 def test_exact_noise_is_charged_for_the_rounds_too():
@@ -213,6 +213,6 @@ def test_a_public_factor_is_free():
     run = replace(plain, calibration=li.AssumedSlope(0.5))
     before, after = li.account(plain), li.account(run)
     assert after.epsilon(DELTA) == before.epsilon(DELTA)
-    assert beyond_support(after, DELTA) == beyond_support(before, DELTA)
+    assert delta_beyond_support(after, DELTA) == delta_beyond_support(before, DELTA)
     assert li.Run.from_json(run.to_json()) == run
     assert Certificate.from_json(after.to_json(DELTA)).epsilon(DELTA) == after.epsilon(DELTA)

@@ -18,9 +18,9 @@ from lastiterate.engine.checkpoint import FILE_VARIABLE, VARIABLE, Key, claim
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression
 from lastiterate.ledger import GaussianFilter, Ledger, RenyiFilter
 from lastiterate.release import composition_reminder, datafile, dataset, linear_model
-from lastiterate.release.ledger_charge import charging_of, keyed_digest, weights_hash
+from lastiterate.release.ledger_charge import compute_keyed_digest, make_charging, weights_hash
 from lastiterate.release.model_kinds import LINEAR
-from lastiterate.release.pipeline import executed, finish
+from lastiterate.release.pipeline import finish, run_release
 from lastiterate.release.predictions import Labels
 from lastiterate.release.released_model import Fitted
 from lastiterate.release.training_request import Algorithm, Budget, Order, Unread
@@ -97,7 +97,7 @@ def test_a_release_beyond_the_budget_is_refused_before_a_record_is_read(
                 data="iris",
                 budget=Budget(8.0, 1e-5),
                 algorithm=Algorithm("noisy-gd"),
-                charging=charging_of(ledger=renyi, dataset="a"),
+                charging=make_charging(ledger=renyi, dataset="a"),
             )
         )
     assert renyi.total().releases == () and set(renyi.total().left) == {1.0}
@@ -187,10 +187,10 @@ def test_a_resumed_fit_counts_with_the_noise_that_it_had(
     )
 
     def killed(rows: np.ndarray, threshold: float | None = None) -> float:
-        charging = charging_of(
+        charging = make_charging(
             ledger=ledger, dataset="a", checkpoint=tmp_path / "c", every=0.0, key_file=key
         )
-        return executed(
+        return run_release(
             LINEAR,
             Order(
                 proof=certificate,
@@ -287,7 +287,7 @@ def test_a_fit_that_is_killed_before_it_looked_at_a_record_goes_on(
 
 def ordered(before: Callable[[], None], **asked: Any) -> Fitted:
     """``train`` on records that are read when they are paid for, and do something else ``before``."""
-    charging = charging_of(
+    charging = make_charging(
         ledger=asked["ledger"],
         dataset=asked["dataset"],
         checkpoint=asked["checkpoint"],
@@ -361,8 +361,8 @@ def test_the_ledger_knows_the_data_of_the_process_that_goes_on(
     with pytest.raises(li.InputError, match="other data"):
         ordered(other, **asked)
     model = li.train(RUN, (rows + 1, y), **asked)
-    known = ledger.remembered(weights_hash(model))
-    assert known is not None and known[1] == keyed_digest(known[0].token, (rows + 1, y))
+    known = ledger.find_release(weights_hash(model))
+    assert known is not None and known[1] == compute_keyed_digest(known[0].token, (rows + 1, y))
 
 
 @pytest.mark.parametrize("first", ["copy", "c"])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.accounting.explain import gained
+from lastiterate.accounting.explain import explain_gain
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(60, 4)).astype(np.float32), RNG.integers(0, 2, 60)
@@ -68,7 +68,7 @@ def test_no_secret_is_said_to_lower_the_price(batching):
     found = li.calibrate(
         li.Run(**RUN | {"batching": batching}, loss=li.Logistic()), epsilon=2.0, delta=1e-4
     )
-    assert gained(li.account(found.run), 1e-4) == (
+    assert explain_gain(li.account(found.run), 1e-4) == (
         "correlated-gdp charges epsilon 2: every step counts in full, and all iterates could be "
         "published at that "
         "price"

@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from typer.testing import CliRunner
 
 import lastiterate as li
-from lastiterate.accounting.subjects import rounded_up
+from lastiterate.accounting.subjects import format_rounded_up
 from lastiterate.accounting.unlearning import Unlearning
 from lastiterate.analysis import perturbed_objective
 from lastiterate.analysis.unlearning import Continued
@@ -18,12 +18,12 @@ from lastiterate.cli import app
 from lastiterate.ledger.filters import GaussianFilter
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning import unlearning_plans
-from lastiterate.planning.unlearning_plans import least_noise, planned
+from lastiterate.planning.unlearning_plans import least_noise, plan_unlearning
 from lastiterate.release import unlearning
-from lastiterate.release.ledger_charge import charging_of
+from lastiterate.release.ledger_charge import make_charging
 from lastiterate.release.model_kinds import UNLEARNED
 from lastiterate.release.pipeline import finish
-from lastiterate.release.unlearning import ordered, planned_for, trained
+from lastiterate.release.unlearning import make_order, plan_forgetting, read_training
 from lastiterate.run.methods import RidgeMinimiser
 
 N, D = 1500, 6
@@ -116,7 +116,7 @@ def test_the_law_is_the_one_that_is_certified():
     )
     x, y = np.ones((n, 1)), np.full(n, 1e20)
     start = np.array([[2.0, 0.0]])
-    plan = planned(run, (), 3, 1, epsilon=1.0, delta=1e-5, most=1)
+    plan = plan_unlearning(run, (), 3, 1, epsilon=1.0, delta=1e-5, most=1)
     drawn = np.array(
         [
             li.forget(
@@ -141,7 +141,7 @@ def test_private_trainings_go_on_privately(tmp_path):
     model = li.train(run, (X, Y), epsilon=1.0, delta=1e-5, seed=0)
     found = li.forget(model, X, Y, remove=[5], epsilon=0.5, delta=1e-5, seed=1)
     steps = found.unlearning.requests[-1].run
-    assert planned(model.run, (), 1, D, epsilon=0.5, delta=1e-5).anew == 10, (
+    assert plan_unlearning(model.run, (), 1, D, epsilon=0.5, delta=1e-5).anew == 10, (
         "passes of the training itself"
     )
     assert (
@@ -164,7 +164,7 @@ def test_plans_follow_public_numbers_alone():
     loss = li.Logistic(row_norm=1.0, ridge=0.01, intercept=0.0)
     exactly = RidgeMinimiser(n=100_000, loss=loss, residual=1e-8)
     few, many = (
-        planned(exactly, (), removed, 50, epsilon=1.0, delta=1e-6) for removed in (1, 1000)
+        plan_unlearning(exactly, (), removed, 50, epsilon=1.0, delta=1e-6) for removed in (1, 1000)
     )
     assert few.run.start.std < many.run.start.std / 500 and few.passes <= many.passes
     assert few.certificate.certifies(1.0, 1e-6) and few.everybody_else() is None
@@ -191,7 +191,7 @@ def test_others_pay_under_one_adjacency():
         loss=li.Logistic(ridge=0.05),
         adjacency="replace-one",
     )
-    plan = planned(training, (), 1, D, epsilon=0.5, delta=1e-5)
+    plan = plan_unlearning(training, (), 1, D, epsilon=0.5, delta=1e-5)
     assert plan.run.adjacency == "replace-one"
     first, steps = unlearning_plans.private(training), plan.everybody_else()
     absent = unlearning_plans.private(replace(plan.run, adjacency="zero-out"))
@@ -279,15 +279,15 @@ def test_who_was_trained_on_pays_for_what_is_forgotten(tmp_path):
 
 
 def test_as_many_records_are_removed_as_are_certified():
-    before = trained(fitted(), X, Y, 1.0)
-    order = ordered(
+    before = read_training(fitted(), X, Y, 1.0)
+    order = make_order(
         before,
-        planned_for(before, 1, epsilon=1.0, delta=1e-5, most=80),
+        plan_forgetting(before, 1, epsilon=1.0, delta=1e-5, most=80),
         (X, Y),
         (1, 2, 3),
         1.0,
         1e-5,
-        charging_of(),
+        make_charging(),
     )
     with pytest.raises(li.InputError, match="must name the 1 records of the certificate"):
         finish(UNLEARNED, order)
@@ -366,7 +366,10 @@ def test_models_that_are_not_known_to_forget():
         loss=lambda w, x, y: (w @ x - y) ** 2,
         seed=0,
     )
-    for remove, found in (([1], "1"), ([1, 4, 1], rounded_up(network.certificate.group(2, 1e-5)))):
+    for remove, found in (
+        ([1], "1"),
+        ([1, 4, 1], format_rounded_up(network.certificate.group(2, 1e-5))),
+    ):
         with pytest.raises(
             li.NotCertified,
             match="network model forgets.*train anew without them; its own "
@@ -377,7 +380,9 @@ def test_models_that_are_not_known_to_forget():
 
 def test_a_skipped_removal_is_not_what_is_executed(monkeypatch):
     honest = li.forget(fitted(), X, Y, remove=[2], epsilon=1.0, delta=1e-5, row_norm=1.0, seed=0)
-    monkeypatch.setattr(unlearning, "without", lambda rows, target, removed, n: (rows, target, []))
+    monkeypatch.setattr(
+        unlearning, "zero_removed", lambda rows, target, removed, n: (rows, target, [])
+    )
     broken = li.forget(fitted(), X, Y, remove=[2], epsilon=1.0, delta=1e-5, row_norm=1.0, seed=0)
     assert not np.array_equal(honest.released.weights, broken.released.weights)
 
@@ -572,4 +577,4 @@ def test_an_estimator_and_a_ledger_do_not_go_together(released):
         li.forget(
             fitted(), X, Y, remove=[1], epsilon=1.0, row_norm=1.0, ledger=released / "budget.db"
         )
-    assert trained(fitted(), X, Y, 1.0).earlier == ()
+    assert read_training(fitted(), X, Y, 1.0).earlier == ()

@@ -183,7 +183,7 @@ def test_the_certificate_names_the_unit(tmp_path, rows):
 def test_the_card_is_about_units_where_they_are_protected(tmp_path, capsys):
     from rich.console import Console
 
-    from lastiterate.cli.show import trained
+    from lastiterate.cli.show import show_model
 
     for units, words in (
         (None, "one record: a row of the data"),
@@ -191,7 +191,7 @@ def test_the_card_is_about_units_where_they_are_protected(tmp_path, capsys):
         (Units("who", 1), "one who with at most 1 row"),
     ):
         released = fitted(written(tmp_path / "a.csv", 10), units=units)
-        trained(Console(width=200), released, "m")
+        show_model(Console(width=200), released, "m")
         said = " ".join(capsys.readouterr().out.split())
         assert words in said and ("needs more than k times as much" in said) == (units is None)
 

@@ -287,7 +287,7 @@ def test_refused_records_are_not_quoted(tmp_path: Path, record: str) -> None:
 @pytest.mark.parametrize(
     "place",
     [
-        (trainer.Trainer, "trained"),
+        (trainer.Trainer, "fit_arranged"),
         (linear_model, "execute"),
         (dataset, "encode"),
         (dataset, "read_table"),

@@ -27,7 +27,7 @@ from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchC
 from lastiterate.estimators.pipelines import SchemaTransformer
 from lastiterate.release import composition_reminder, posterior, tuning
 from lastiterate.release.model_kinds import SAMPLED, SELECTED
-from lastiterate.release.pipeline import executed
+from lastiterate.release.pipeline import run_release
 from lastiterate.release.predictions import Labels, Range
 from lastiterate.release.training_request import Order
 from lastiterate.run.validation import check_kept
@@ -40,7 +40,7 @@ X, Y = RNG.normal(size=(40, 2)), RNG.integers(0, 2, 40)
 MASKED, IMAGINARY = np.ma.masked_array(X, X > 1), X + 1j
 SCHEMA = Schema((Numeric("a", -1, 1), Numeric("b", 0, 1)), classes=("0", "1"))
 SETTINGS = ProposeTestSample(model=LinearModel(), ratio_bound=5.0, spread=1.0)
-SAMPLE = posterior.certified(40, 2, row_norm=1.0, epsilon=1.0, delta=1e-5, adjacency="zero-out")
+SAMPLE = posterior.certify_plan(40, 2, row_norm=1.0, epsilon=1.0, delta=1e-5, adjacency="zero-out")
 CALLS = {
     "train x": lambda bad: li.train(RUN, (bad, Y), delta=1e-5),
     "train y": lambda bad: li.train(RUN, (X, bad[:, 0]), delta=1e-5),
@@ -66,7 +66,7 @@ CALLS = {
         np.full(40, 0.5),
         bad[:, 0],
     ),
-    "planned posterior": lambda bad: executed(
+    "planned posterior": lambda bad: run_release(
         SAMPLED,
         Order(
             proof=SAMPLE,
@@ -198,7 +198,7 @@ SEEDED = {
     ),
     "module": lambda x, seed: _module(x, seed=seed),
     "module, exact": lambda x, seed: _module(x, seed=seed, secure_noise=True),
-    "search": lambda x, seed: executed(
+    "search": lambda x, seed: run_release(
         SELECTED,
         Order(
             proof=SEARCH,

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import lastiterate as li
 from lastiterate import cli
-from lastiterate.cli.train import reported
+from lastiterate.cli.train import write_report
 from lastiterate.errors import InputError
 from lastiterate.release.folder import clean, sha256
 from tiers import size
@@ -29,7 +29,7 @@ def folder(tmp_path_factory):
     rng = np.random.default_rng(0)
     model = li.train(RUN, (rng.normal(size=(60, 2)), rng.integers(0, 2, 60)), delta=1e-5)
     stored = model.store(tmp_path_factory.mktemp("m") / "model")
-    reported(stored, model)
+    write_report(stored, model)
     return stored.path
 
 
@@ -133,7 +133,7 @@ def reissued(folder, **changed):
         for name in FILES
         if name != "manifest.json" and (folder / name).exists()
     }
-    (folder / "manifest.json").write_bytes(manifest.written(files))
+    (folder / "manifest.json").write_bytes(manifest.format_manifest(files))
     return folder
 
 

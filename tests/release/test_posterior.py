@@ -14,7 +14,7 @@ from lastiterate.cli import app
 from lastiterate.data import BUNDLED, Schema, encode, encode_features, load_bundled, read_table
 from lastiterate.errors import InputError
 from lastiterate.release.datafile import fit_file, prediction_rows
-from lastiterate.release.posterior import GUESSES, planned, sampled, with_constant
+from lastiterate.release.posterior import GUESSES, plan_sample, sample_model, with_constant
 from lastiterate.release.training_request import Budget, Order
 
 SCHEMA = """
@@ -66,7 +66,7 @@ def test_file_to_folder_to_predictions(files):
     assert certificate == made.model.certificate and certificate.epsilon(1e-6) <= 8.0
     assert (
         certificate.adjacency == "zero-out"
-        and certificate.under("replace-one").epsilon(1e-6) <= 8.0
+        and certificate.with_adjacency("replace-one").epsilon(1e-6) <= 8.0
     )
     assert domain.n == 3000 and domain.features == 3
     header, rows = prediction_rows(again, str(files / "new.csv"))
@@ -100,7 +100,7 @@ def test_what_was_changed_is_noticed(files):
 def test_a_sample_of_one_coefficient_travels(tmp_path):
     problem = LinearPosterior(LinearModel(), RatioDomain(n=3000, ratio=2.0, spread=0.5))
     x = np.linspace(0.5, 1.0, 3000)
-    made = sampled(problem, x, 2 * x, delta=1e-5)
+    made = sample_model(problem, x, 2 * x, delta=1e-5)
     again = li.load(made.save(tmp_path / "m"))
     assert again.predict([1.0, 3.0]) == pytest.approx([made.value[0], 3 * made.value[0]])
     assert (
@@ -114,7 +114,7 @@ def test_a_sample_of_one_coefficient_travels(tmp_path):
 
 def test_the_plan_keeps_the_budget_and_looks_at_all_guesses():
     domain = ClippedRows(n=3000, features=3, row_norm=1.7)
-    model = planned(domain, epsilon=1.0, delta=1e-6)
+    model = plan_sample(domain, epsilon=1.0, delta=1e-6)
     assert ridge_curve(model, domain).epsilon(1e-6) <= 1.0 and model.noise_precision in GUESSES
     assert GUESSES[0] < model.noise_precision < GUESSES[-1], "the best guess is not at an end"
 

@@ -9,7 +9,7 @@ import pytest
 import lastiterate as li
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.selection import WorstOf
-from lastiterate.engine import seeded_keys
+from lastiterate.engine import keys_from_seed
 from lastiterate.estimators import DPLogisticRegression
 from lastiterate.ledger.filters import GaussianFilter
 from lastiterate.ledger.store import Ledger
@@ -23,9 +23,9 @@ from lastiterate.release.noisy_accuracy import (
     count_for,
     noisy_count,
     noisy_numbers,
-    reserved,
+    split_held_out,
 )
-from lastiterate.release.pipeline import executed
+from lastiterate.release.pipeline import run_release
 from lastiterate.release.predictions import Labels
 from lastiterate.release.training_request import Order
 from lastiterate.report.evidence import cyclonedx
@@ -83,10 +83,10 @@ def test_several_processes_release_one_count(monkeypatch):
     """Its noise is drawn under the key of the first of them: two draws for one count would cost
     twice."""
     certificate = li.account(replace(RUN, counts=(NoisyCount(50.0, 30, drawn="apart"),)))
-    kept, out = reserved(300)
+    kept, out = split_held_out(300)
 
     def counted():
-        return executed(
+        return run_release(
             LINEAR,
             Order(
                 proof=certificate,
@@ -98,12 +98,12 @@ def test_several_processes_release_one_count(monkeypatch):
         ).counted
 
     assert counted() != counted()
-    monkeypatch.setattr(linear_model.Devices, "same_key", lambda self, key: seeded_keys(5, 1)[0])
+    monkeypatch.setattr(linear_model.Devices, "same_key", lambda self, key: keys_from_seed(5, 1)[0])
     released = linear_model.execute
     monkeypatch.setattr(
         linear_model,
         "execute",
-        lambda *given: released(*given[:3], seeded_keys(5, 1)[0], *given[4:]),
+        lambda *given: released(*given[:3], keys_from_seed(5, 1)[0], *given[4:]),
     )
     assert counted() == counted()
 
@@ -142,15 +142,17 @@ def test_the_share_is_what_is_spent():
 
 
 def test_parts_are_public_and_disjoint():
-    train, held = reserved(300)
+    train, held = split_held_out(300)
     assert len(held) == 30 and sorted([*train, *held]) == list(range(300))
     with pytest.raises(li.InputError, match="at least 20 records"):
-        reserved(19)
+        split_held_out(19)
 
 
 def test_noise_is_as_described_and_intervals_cover():
     count, truth = NoisyCount(4.0, 400), 0.8
-    drawn = np.array([noisy_count(np.ones(400, bool), count, key) for key in seeded_keys(3, 200)])
+    drawn = np.array(
+        [noisy_count(np.ones(400, bool), count, key) for key in keys_from_seed(3, 200)]
+    )
     assert drawn.mean() == pytest.approx(400, abs=1.2) and drawn.std() == pytest.approx(
         4.0, rel=0.2
     )
@@ -165,14 +167,14 @@ def test_noise_is_as_described_and_intervals_cover():
         found = accuracy(count, counted)
         assert 0 <= found.low <= found.value <= found.high <= 1
     with pytest.raises(li.InputError, match="y must have 400 entries"):
-        noisy_count(np.ones(3, bool), count, seeded_keys(0, 1)[0])
+        noisy_count(np.ones(3, bool), count, keys_from_seed(0, 1)[0])
 
 
 def test_what_is_counted_is_not_trained_on(estimator):
     (found,) = estimator.fitted_.accuracies
     assert found.records == 30 and found.apart and found.low <= found.value <= found.high
     assert estimator.run_.n == 270 and estimator.certificate_.epsilon(DELTA) <= 3.0
-    _, held = reserved(300)
+    _, held = split_held_out(300)
     other = Y.copy()
     other[held] = 1 - other[held]
     again = DPLogisticRegression(**estimator.get_params()).fit(X, np.array(["no", "yes"])[other])
@@ -183,7 +185,7 @@ def test_what_is_counted_is_not_trained_on(estimator):
 
 
 def round_count(estimator):
-    _, held = reserved(300)
+    _, held = split_held_out(300)
     return int((estimator.predict(X[held]) == np.array(["no", "yes"])[Y[held]]).sum())
 
 
@@ -279,7 +281,7 @@ def moved_most(exchange):
     def counts(*rows):
         rows = [*rows, (True, "z"), (False, "z"), (True, "z")][:3]
         right, by = zip(*rows, strict=True)
-        return np.array(noisy_numbers(np.array(right), by, silent, seeded_keys(0, 1)[0]))
+        return np.array(noisy_numbers(np.array(right), by, silent, keys_from_seed(0, 1)[0]))
 
     others = (
         records if exchange else [(True, "z")]
@@ -306,7 +308,9 @@ def test_what_groups_cost_is_what_one_record_can_move():
         assert 0.4 * most < beside < 0.41 * most, "not less than what is moved"
         charge = CountCharge(run, run.counts[0], adjacency)
         assert charge.curve().mu == pytest.approx(0.4 * most, rel=0.02)
-        assert charge.under("replace-one").curve().mu == pytest.approx(0.4 * math.sqrt(2), rel=0.02)
+        assert charge.with_adjacency("replace-one").curve().mu == pytest.approx(
+            0.4 * math.sqrt(2), rel=0.02
+        )
         people = CountCharge(replace(run, rows_per_unit=3), run.counts[0], adjacency)
         assert people.curve().mu == pytest.approx(3 * charge.curve().mu)
 

@@ -16,7 +16,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.accounting.document import content_hash
-from lastiterate.engine import execute, seeded_key
+from lastiterate.engine import execute, key_from_seed
 from lastiterate.engine.network import fit_network
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.release import composition_reminder, model_kinds, network_model
@@ -115,10 +115,10 @@ def test_seeds_repeat_and_are_told():
 def test_the_run_that_is_certified_is_the_run_that_is_executed():
     model = li.train(LOGISTIC, (X, Y), epsilon=5.0, seed=7)
     assert (
-        execute(model.certificate.run, X, Y, seeded_key(7)).weights == model.released.weights
+        execute(model.certificate.run, X, Y, key_from_seed(7)).weights == model.released.weights
     ).all()
     model = li.train(NETWORK, (X, Y), model=FIRST, loss=loss, epsilon=5.0, seed=7, microbatch=3)
-    again = fit_network(model.certificate.run, loss, FIRST, (X, Y), seeded_key(7), microbatch=3)
+    again = fit_network(model.certificate.run, loss, FIRST, (X, Y), key_from_seed(7), microbatch=3)
     jax.tree.map(np.testing.assert_array_equal, model.params, again)
 
 
@@ -282,9 +282,9 @@ STRUCTURES = (
 
 @pytest.mark.parametrize("params", STRUCTURES, ids=range(len(STRUCTURES)))
 def test_any_structure_of_arrays_is_stored_and_comes_back(params):
-    leaves, tensors = network_model.described(params)
+    leaves, tensors = network_model.describe_arrays(params)
     leaves = json.loads(json.dumps(leaves))
-    same = network_model.into(params, leaves, tensors)
+    same = network_model.restore_arrays(params, leaves, tensors)
     assert jax.tree.structure(same) == jax.tree.structure(params)
     for one, two in zip(jax.tree.leaves(same), jax.tree.leaves(params), strict=True):
         assert one is two or (
@@ -297,7 +297,7 @@ def test_any_structure_of_arrays_is_stored_and_comes_back(params):
 
 def test_attributes_and_gaps_of_lists_are_named():
     params = (Layer(np.ones(2), jnp.tanh), jnp.tanh, np.zeros(1))
-    plain = network_model.rebuilt(*network_model.described(params))
+    plain = network_model.rebuilt(*network_model.describe_arrays(params))
     assert (
         list(plain[0]) == ["weight"]
         and plain[1] is None

@@ -17,16 +17,16 @@ from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.selection import Selection
 from lastiterate.cli import app
 from lastiterate.curves.selection import NegativeBinomial, PoissonRuns
-from lastiterate.engine.random import Bits, derived
+from lastiterate.engine.random import Bits, derive_key
 from lastiterate.estimators import DPHuberRidge, DPLogisticRegression, DPSearchCV
 from lastiterate.ledger import GaussianFilter, Ledger
 from lastiterate.release import tuning
-from lastiterate.release.ledger_charge import charging_of
+from lastiterate.release.ledger_charge import make_charging
 from lastiterate.release.model_kinds import SELECTED
-from lastiterate.release.pipeline import executed
+from lastiterate.release.pipeline import run_release
 from lastiterate.release.predictions import Labels, Range
 from lastiterate.release.training_request import Order
-from lastiterate.release.tuning import NothingSelected, _draws, _score, parts, planned
+from lastiterate.release.tuning import NothingSelected, _draws, _score, parts, plan_candidates
 from lastiterate.run.preprocessing import SquareRoots
 from oracles.number_of_runs import masses_of
 
@@ -51,7 +51,7 @@ def records() -> tuple[np.ndarray, np.ndarray]:
 
 
 def select(certificate: Certificate, **more: object) -> "tuning.FittedSelected":
-    return executed(
+    return run_release(
         SELECTED,
         Order(
             proof=certificate,
@@ -65,7 +65,7 @@ def select(certificate: Certificate, **more: object) -> "tuning.FittedSelected":
 
 @pytest.fixture(scope="module")
 def certificate() -> Certificate:
-    return planned(
+    return plan_candidates(
         [candidate(0.5), candidate(1e-6)],
         epsilon=3.0,
         delta=1e-5,
@@ -107,7 +107,7 @@ def test_the_good_candidate_wins(certificate: Certificate) -> None:
     ids=str,
 )
 def test_numbers_of_runs_follow_their_law(law: "NegativeBinomial | PoissonRuns") -> None:
-    bits = Bits(derived(b"law", "tests"), 0)
+    bits = Bits(derive_key(b"law", "tests"), 0)
     draws = np.array([law.draw(bits.integer(256), 256) for _ in range(3000)])
     masses = np.array(masses_of(law, 1e-9))
     cells = [k for k in range(len(masses)) if masses[k] * 3000 > 10]
@@ -208,14 +208,14 @@ def test_neighbours_keep_the_split(certificate: Certificate) -> None:
     )
     with pytest.raises(li.InputError, match="adjacency must keep places"):
         replace(certificate.subject, candidates=(run,))
-    assert certificate.subject.under("add-remove") is None
+    assert certificate.subject.with_adjacency("add-remove") is None
 
 
 def test_no_run_at_all_is_said(certificate: Certificate, tmp_path: Path) -> None:
     none = Certificate(replace(certificate.subject, law=PoissonRuns(1e-5)))
     ledger = Ledger(tmp_path / "l")
     ledger.add("a", unit="record", adjacency="zero-out", filter=GaussianFilter(3.0, 1e-6))
-    charging = charging_of(ledger=ledger, dataset="a", purpose="tune")
+    charging = make_charging(ledger=ledger, dataset="a", purpose="tune")
     with pytest.raises(NothingSelected, match="number of runs was 0"):
         select(none, charging=charging)
     (release,) = ledger.total().releases
@@ -231,9 +231,9 @@ def test_what_leaves_says_nothing_of_the_losers(
     for seed in range(40):
         seeds.setdefault(
             certificate.subject.law.draw(
-                Bits(derived(derived(seed.to_bytes(16, "big"), "tests"), "selection"), 0).integer(
-                    256
-                ),
+                Bits(
+                    derive_key(derive_key(seed.to_bytes(16, "big"), "tests"), "selection"), 0
+                ).integer(256),
                 256,
             ),
             seed,
@@ -244,7 +244,7 @@ def test_what_leaves_says_nothing_of_the_losers(
     for number, count in enumerate((few, many)):
         ledger = Ledger(tmp_path / f"l{number}")
         ledger.add("a", unit="record", adjacency="zero-out", filter=GaussianFilter(3.0, 1e-6))
-        charging = charging_of(ledger=ledger, dataset="a", purpose="tune")
+        charging = make_charging(ledger=ledger, dataset="a", purpose="tune")
         model = select(certificate, seed=seeds[count], charging=charging)
         charging.finish(model)
         (release,) = ledger.total().releases

@@ -18,7 +18,7 @@ import lastiterate as li
 from lastiterate import cli
 from lastiterate.accounting import document
 from lastiterate.accounting.document import entry
-from lastiterate.accounting.subjects import rounded_up
+from lastiterate.accounting.subjects import format_rounded_up
 from lastiterate.data.schema import Schema
 from lastiterate.release.folder import HASHES
 from lastiterate.report import evidence, exports
@@ -276,7 +276,10 @@ def test_evidence_sheets_answer_every_question_and_say_whose_answer_it_is(folder
     assert len(lines) == len(rows) and all(
         re.split(r"(?<!\\)\|", line)[3].strip() for line in lines
     )
-    assert f"epsilon {rounded_up(body_of(folder)['epsilon'])}" in text and "<script>" not in text
+    assert (
+        f"epsilon {format_rounded_up(body_of(folder)['epsilon'])}" in text
+        and "<script>" not in text
+    )
     assert {row.whose for row in rows} <= {
         evidence.OURS,
         evidence.THEIRS,
@@ -349,7 +352,7 @@ def test_what_does_not_verify_is_not_exported(folder, tmp_path):
 def test_a_releaser_s_unit_stands_beside_the_derived_one(folder, tmp_path):
     """And never in its place: it may be wider than what the run protects."""
     words = body_of(folder)["stated"]["unit"]["words"]
-    model = li.load(folder).saying({"unit": "one patient with all admissions"})
+    model = li.load(folder).with_statement({"unit": "one patient with all admissions"})
     wider = model.save(tmp_path / "m")
     for where in (folder, wider):
         assert words in "".join(made(where, "registry").values())

@@ -10,7 +10,7 @@ import lastiterate as li
 from lastiterate.accounting.exact_noise import ExactRun
 from lastiterate.audit.report import AuditReport
 from lastiterate.planning.planner import Choice, Plan
-from lastiterate.release.posterior import certified
+from lastiterate.release.posterior import certify_plan
 from lastiterate.report.charts import STYLES
 from lastiterate.report.plots import epsilon_over_steps, receiver_curve
 
@@ -69,7 +69,7 @@ def test_a_certificate_shows_its_answer():
     "certificate",
     [
         li.Certificate(ExactRun(replace(RUN, batching=li.FullBatch()))),
-        certified(500, 3, row_norm=1.0, epsilon=2.0, delta=1e-5, adjacency="zero-out"),
+        certify_plan(500, 3, row_norm=1.0, epsilon=2.0, delta=1e-5, adjacency="zero-out"),
     ],
 )
 def test_other_certificates_show_their_words(certificate):

@@ -247,7 +247,7 @@ def test_the_first_page_answers_an_officer(folders, tmp_path):
         "accuracy": "0.91 on public data",
         "not_charged": ["a histogram"],
     }
-    place = trained().saying(said).save(tmp_path / "said")
+    place = trained().with_statement(said).save(tmp_path / "said")
     assert li.verify(place).holds
     found = rows_of(page.page(read(place)))
     for name, entry in (
@@ -387,14 +387,14 @@ def test_what_a_gaussian_pair_reaches_is_close_to_its_curve():
     for rate in (1e-3, 0.01, 0.1, 0.3):
         exact = true_positive_rate(Gdp(mu), rate, 1e-5)
         close = 0.9 if rate < 0.2 else 0.8  # where slopes are below 1 it is a straight line
-        assert close * exact <= charts.reached(deltas, rate) <= exact
-    assert charts.reached([0.0] * len(charts.GRID), 0.2) == pytest.approx(0.2)
+        assert close * exact <= charts.bound_power(deltas, rate) <= exact
+    assert charts.bound_power([0.0] * len(charts.GRID), 0.2) == pytest.approx(0.2)
 
 
 def test_lines_over_steps_end_at_the_certificate():
     run = replace(RUN, steps=300)
     found = li.account(run)
-    lines = {line.name: line for line in charts.over_steps(found, 1e-5)}
+    lines = {line.name: line for line in charts.chart_steps(found, 1e-5)}
     assert lines["composition"].steps[-1] == 300 and set(lines) == {
         "last iterate",
         "composition",
@@ -415,14 +415,14 @@ def test_lines_over_steps_end_at_the_certificate():
     ],
 )
 def test_the_change_that_opens_a_theorem_does(name, wanted):
-    found = execution.opening(TABLE[name], RUN)
+    found = execution.find_opening(TABLE[name], RUN)
     if wanted is None:
         return
     assert wanted in found
     made = next(made for words, made in execution.changes(RUN) if words == found)()
     assert isinstance(match(TABLE[name], made), Applies)
     momentum = replace(RUN, update=li.Nesterov())
-    assert execution.opening(TABLE["shifted-interpolation"], momentum) == "leave momentum out"
+    assert execution.find_opening(TABLE["shifted-interpolation"], momentum) == "leave momentum out"
 
 
 @pytest.mark.parametrize(
@@ -603,13 +603,16 @@ def test_an_audit_is_compared_with_what_was_fixed_before_training(folders):
     body = {"word": {"audit": {"protocol": "one attack", "settings": settings}}}
     audit = settings | {"lower": 0.1}
     assert execution.departures(settings, audit) == []
-    said = str(execution.said(body, audit))
+    said = str(execution.render_protocol(body, audit))
     assert "very settings" in said and "Anybody can repeat" in said
     for name, other in (("trials", 500), ("seed", None), ("attack", "likelihood")):
         found = execution.departures(settings, audit | {name: other})
         assert found == [f"{name}: {other!r} instead of {settings[name]!r}"]
-        assert "DEPARTS" in str(execution.said(body, audit | {name: other}))
-    assert "was not given" in str(execution.said(body, None)) and execution.said({}, None) == ""
+        assert "DEPARTS" in str(execution.render_protocol(body, audit | {name: other}))
+    assert (
+        "was not given" in str(execution.render_protocol(body, None))
+        and execution.render_protocol({}, None) == ""
+    )
     assert execution.settings_hash(settings) == execution.settings_hash(
         dict(reversed(settings.items()))
     )
@@ -628,7 +631,7 @@ def test_an_audit_is_compared_with_what_was_fixed_before_training(folders):
     assert not li.verify(place).holds  # settings that were changed afterwards
     for wrong in ({"attack": "x", "trials": 5}, settings | {"trials": 1.5}, settings | {"more": 1}):
         with pytest.raises(InputError, match="settings"):
-            found.saying({"audit": {"protocol": "p", "settings": wrong}})
+            found.with_statement({"audit": {"protocol": "p", "settings": wrong}})
 
 
 @needs_browser

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from lastiterate.engine import seeded_keys
+from lastiterate.engine import keys_from_seed
 from lastiterate.engine.samplers import sampler_of
 from lastiterate.run.batching import Batching, Poisson
 
@@ -37,14 +37,14 @@ def compiled(batching: Any) -> np.ndarray:
         data = data.reshape(layout.blocks, layout.chunks, layout.rows, N)
 
     def one(key: Any) -> jax.Array:
-        arranged = sampler.arranged(jax.numpy.asarray(data), key)
+        arranged = sampler.arrange(jax.numpy.asarray(data), key)
         total = lambda rows: rows.sum(0)  # noqa: E731
         return jax.numpy.stack(
             [sampler.batch_sum(total, arranged, key, k) for k in range(sampler.blocks)]
         )
 
     with jax.enable_x64(True):
-        return np.asarray(jax.jit(jax.vmap(one))(seeded_keys(0, PASSES)))
+        return np.asarray(jax.jit(jax.vmap(one))(keys_from_seed(0, PASSES)))
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.word)

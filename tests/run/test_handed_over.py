@@ -11,9 +11,9 @@ import pytest
 
 import lastiterate as li
 from lastiterate.accounting.exact_noise import ExactRun
-from lastiterate.analysis.step_map import as_accounted
+from lastiterate.analysis.step_map import to_accounted_run
 from lastiterate.engine.trainer import Trainer
-from lastiterate.run.losses import derived
+from lastiterate.run.losses import loss_from_facts
 
 RUN = li.Run(n=1000, steps=200, step_size=0.5, noise=li.GradientNoise(0.05))
 CLIPPED = replace(RUN, clip=1.0)
@@ -58,7 +58,7 @@ SOURCES = {
     "linear loss": RIDGE.facts(),
     "clipped run": CLIPPED.facts(),
     "linear run": replace(RUN, loss=RIDGE).facts(),
-    "paid run": as_accounted(PAID).loss.facts(),
+    "paid run": to_accounted_run(PAID).loss.facts(),
     "verdict of a certificate": li.LossFacts(
         lipschitz=li.account(replace(RUN, loss=RIDGE)).verdict("composition-gdp").result.facts[0]
     ),
@@ -70,14 +70,14 @@ WAYS = {
     "replace in the loss": lambda facts: replace(li.Abstract(), constants=facts),
     "copied facts": lambda facts: li.Abstract(copy.deepcopy(copy.copy(facts))),
     "pickled facts": lambda facts: li.Abstract(pickle.loads(pickle.dumps(facts))),
-    "a copied loss": lambda facts: copy.copy(derived(facts)),
-    "a deep copy of the loss": lambda facts: copy.deepcopy(derived(facts)),
-    "a pickled loss": lambda facts: pickle.loads(pickle.dumps(derived(facts))),
+    "a copied loss": lambda facts: copy.copy(loss_from_facts(facts)),
+    "a deep copy of the loss": lambda facts: copy.deepcopy(loss_from_facts(facts)),
+    "a pickled loss": lambda facts: pickle.loads(pickle.dumps(loss_from_facts(facts))),
     "a pickled run": lambda facts: (
-        pickle.loads(pickle.dumps(asked(replace(RUN, loss=derived(facts))))).loss
+        pickle.loads(pickle.dumps(asked(replace(RUN, loss=loss_from_facts(facts))))).loss
     ),
     "a run's JSON": lambda facts: (
-        li.Run.from_json(replace(RUN, loss=derived(facts)).to_json()).loss
+        li.Run.from_json(replace(RUN, loss=loss_from_facts(facts)).to_json()).loss
     ),
     "falsify": lambda facts: li.Abstract(searched(replace(facts, lipschitz=2.0))),
     "falsify, kept in pieces": lambda facts: li.Abstract(
@@ -147,7 +147,7 @@ def test_copies_of_honest_certificates_are_the_same(run, again):
 )
 def test_a_pickled_certificate_says_what_its_json_says(again):
     """Certificates of earlier versions, whose facts were believed, are derived again."""
-    run = replace(RUN, loss=derived(RIDGE.facts()))
+    run = replace(RUN, loss=loss_from_facts(RIDGE.facts()))
     laundered = li.account(run)
     assert laundered.epsilon(1e-5) < 1
     copied = again(laundered)

@@ -118,7 +118,7 @@ def test_noise_says_every_step_once(noise, schedule):
         and run.first_noise == run.noise_stds[0]
     )
     assert run.same_noise == (np.ptp(run.noise_stds) == 0)
-    doubled = replace(run, noise=noise.scaled(2.0))
+    doubled = replace(run, noise=noise.scale_by(2.0))
     assert doubled.noise_stds == pytest.approx(2 * expected, rel=1e-15)
     assert type(noise.with_unit()) is type(noise)
 
@@ -164,9 +164,9 @@ def test_changing_schedules_are_looked_at_one_by_one_and_so_have_an_end():
 @pytest.mark.parametrize("noise", NOISES, ids=lambda part: type(part).__name__)
 def test_the_first_steps_are_a_run(noise, schedule):
     run = replace(BASE, noise=noise, step_size=schedule)
-    short = run.shortened(2)
+    short = run.truncate(2)
     assert short.steps == 2 and (short.step_sizes == run.step_sizes[:2]).all()
-    assert (short.noise_stds == run.noise_stds[:2]).all() and replace(run, noise=None).shortened(
+    assert (short.noise_stds == run.noise_stds[:2]).all() and replace(run, noise=None).truncate(
         2
     ).noise is None
 

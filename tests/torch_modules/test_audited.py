@@ -59,7 +59,7 @@ def test_a_right_trainer_stands(batching, shown):
     assert report.lower_gaussian > shown * report.upper, "it attacks something"
 
 
-asked = external._asked_many
+asked = external._query_many
 chunk_sum = gradient_sums.PerRecord.chunk_sum
 
 
@@ -105,5 +105,5 @@ def test_records_in_the_wrong_batches_are_refuted(monkeypatch):
         points, places = asked(program, states, numbers, owns, k)
         return points, places.at[:, 0].set(1.0)
 
-    monkeypatch.setattr(external, "_asked_many", always)
+    monkeypatch.setattr(external, "_query_many", always)
     assert attacked(run).refuted

@@ -12,12 +12,12 @@ import torch
 import lastiterate as li
 from lastiterate.audit import runner
 from lastiterate.engine.exact_records import RecordGrid
-from lastiterate.engine.random import seeded_key
+from lastiterate.engine.random import key_from_seed
 from lastiterate.errors import InputError
 from lastiterate.torch import Grouped
-from lastiterate.torch.gradient_sums import as_theta
+from lastiterate.torch.gradient_sums import to_theta
 from lastiterate.torch.module_training import fit_module, prepare
-from lastiterate.torch.records import taken
+from lastiterate.torch.records import take_records
 from lastiterate.torch.released import exactly
 
 RNG = np.random.default_rng(1)
@@ -38,16 +38,18 @@ def module() -> torch.nn.Module:
 
 @pytest.mark.parametrize("speeds", [{"": 1.0}, {"0": 9.0, "3": 0.5}], ids=str)
 def test_sums_are_those_of_whole_numbers_below_the_clip(speeds: dict) -> None:
-    prepared, _ = exactly(prepare(RUN, Grouped(module(), speeds), LOSS, (X * 5, Y)), seeded_key(0))
+    prepared, _ = exactly(
+        prepare(RUN, Grouped(module(), speeds), LOSS, (X * 5, Y)), key_from_seed(0)
+    )
     device = torch.device("cpu")
-    theta = as_theta(prepared.initial, device)
+    theta = to_theta(prepared.initial, device)
     constants, unit = (
-        prepared.summed.parameters.fixed(torch.float32),
+        prepared.summed.parameters.copy_constants(torch.float32),
         Fraction(RecordGrid.of(RUN).step),
     )
 
     def total(numbers: list[int]) -> list[Fraction]:
-        part = taken(prepared.records, torch.tensor(numbers), device)
+        part = take_records(prepared.records, torch.tensor(numbers), device)
         return [
             Fraction(float(v)) / unit for v in prepared.summed.chunk_sum(theta, constants, part)
         ]
@@ -69,9 +71,9 @@ def test_sums_are_those_of_whole_numbers_below_the_clip(speeds: dict) -> None:
 
 
 def test_runs_follow_real_arithmetic_and_are_saved(tmp_path: Path) -> None:
-    plain = fit_module(RUN, module(), LOSS, (X, Y), seeded_key(2))[1]
+    plain = fit_module(RUN, module(), LOSS, (X, Y), key_from_seed(2))[1]
     found = fit_module(
-        RUN, module(), LOSS, (X, Y), seeded_key(2), executed_as=exactly, microbatch=4
+        RUN, module(), LOSS, (X, Y), key_from_seed(2), executed_as=exactly, microbatch=4
     )[1]
     np.testing.assert_allclose(found, plain, atol=2e-5)
     every = fit_module(
@@ -79,7 +81,7 @@ def test_runs_follow_real_arithmetic_and_are_saved(tmp_path: Path) -> None:
         module(),
         LOSS,
         (X, Y),
-        seeded_key(2),
+        key_from_seed(2),
         executed_as=exactly,
         microbatch=4,
     )[1]

@@ -14,7 +14,7 @@ import torch
 import lastiterate as li
 from engine import reference
 from engine.test_law import distance
-from lastiterate.engine.random import seeded_keys
+from lastiterate.engine.random import keys_from_seed
 from lastiterate.torch.module_training import prepare
 
 MODELS = 4000
@@ -34,7 +34,7 @@ def squares(out, y):
 def sample(run):
     module = torch.nn.Linear(2, 1, dtype=torch.float64)
     torch.nn.init.zeros_(module.weight), torch.nn.init.zeros_(module.bias)
-    return prepare(run, module, squares, (X, Y)).many(seeded_keys(17, MODELS))
+    return prepare(run, module, squares, (X, Y)).many(keys_from_seed(17, MODELS))
 
 
 def agrees(draws, run):
@@ -70,7 +70,7 @@ def test_what_is_wrong_shows(monkeypatch):
 
 
 def test_many_runs_at_once_are_the_runs_one_by_one():
-    keys = seeded_keys(3, 3)
+    keys = keys_from_seed(3, 3)
     for batching in (li.Poisson(0.4), li.Reshuffled(3)):
         run = replace(RUN, batching=batching, clip=0.3, noise=li.GradientNoise(0.1))
         prepared = prepare(run, torch.nn.Linear(2, 1), squares, (X, Y))

@@ -114,7 +114,7 @@ def test_groups_are_released_in_their_own_units(tmp_path):
     parameters, theta = fit_module(
         run, Grouped(module, {"2": 9.0}), functional.cross_entropy, (X, Y)
     )
-    again = parameters.released(parameters.vector(module))
+    again = parameters.restore_precision(parameters.vector(module))
     torch.testing.assert_close(again["2.weight"], module[2].weight.detach())
     assert parameters.names == ("2.weight", "2.bias") and theta.size == 18
 

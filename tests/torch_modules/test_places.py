@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import lastiterate as li
-from lastiterate.engine.random import seeded_key
+from lastiterate.engine.random import key_from_seed
 from lastiterate.torch import record_gradients
 from lastiterate.torch.contributions import Stored
-from lastiterate.torch.gradient_sums import as_theta, full_precision
+from lastiterate.torch.gradient_sums import full_precision, to_theta
 from lastiterate.torch.module_training import prepare
 from lastiterate.torch.record_gradients import Places
 from lastiterate.torch.released import exactly
@@ -41,11 +41,13 @@ def network():
 def batch_sum(prepared, numbers):
     """What ``execute`` makes of one batch, (size,) float64."""
     summed, device = prepared.summed, torch.device("cpu")
-    trained = summed.parameters.tensors(as_theta(prepared.initial, device), summed.dtype)
+    trained = summed.parameters.tensors(to_theta(prepared.initial, device), summed.dtype)
     total = torch.zeros(prepared.initial.size, dtype=torch.float64)
     with full_precision(device):
-        for part, used in prepared._cut(torch.tensor(list(numbers))):
-            found = prepared._chunk(trained, summed.parameters.fixed(summed.dtype), part, used)
+        for part, used in prepared._split(torch.tensor(list(numbers))):
+            found = prepared._chunk(
+                trained, summed.parameters.copy_constants(summed.dtype), part, used
+            )
             total += torch.cat([found[name] for name in summed.parameters.names])
     return total
 
@@ -77,7 +79,7 @@ def test_what_fills_up_a_chunk_adds_nothing(exact):
         prepared.summed, loss=lambda out, y: LOSS(out, y) * torch.where(y == 2, torch.inf, 1.0)
     )
     prepared = replace(prepared, summed=spoilt)
-    prepared = exactly(prepared, seeded_key(0))[0] if exact else prepared
+    prepared = exactly(prepared, key_from_seed(0))[0] if exact else prepared
     expected = batch_sum(prepared, good)
     assert 0.3 < float(expected.norm()) <= 1.2
     torch.testing.assert_close(
@@ -92,7 +94,7 @@ def test_where_places_show_everything_records_come_one_by_one(monkeypatch):
     assert whole.most == 32, "no more records at once than a batch is likely to hold"
     monkeypatch.setattr(Places, "holds", lambda places, size: False)
     prepared = prepare(RUN, *given)
-    assert prepared.most == 1 and list(prepared.places.cut(3)) == [(1, 1)] * 3
+    assert prepared.most == 1 and list(prepared.places.split(3)) == [(1, 1)] * 3
     torch.testing.assert_close(batch_sum(prepared, range(20)), single, atol=1e-5, rtol=1e-5)
 
 
@@ -138,7 +140,7 @@ def test_rounding_at_ties_moves_nobody_else(words, precision, exact):
     if words:
         rows[:, 0] = np.arange(N)
     prepared = prepare(RUN, module, lambda out, y: 3000 * out.squeeze(), (rows, np.zeros(N)))
-    prepared = exactly(prepared, seeded_key(0))[0] if exact else prepared
+    prepared = exactly(prepared, key_from_seed(0))[0] if exact else prepared
     for record in range(3):
         alone = batch_sum(prepared, [record])
         for others in ([5], [7, 8, 9], list(range(10, 40))):
@@ -161,12 +163,14 @@ def test_chunks_of_the_chosen_size_give_a_record_one_gradient(words, run):
     summed = prepared.summed
     assert prepared.places is not None and summed.exact == (run is HIDDEN)
     trained = summed.parameters.tensors(
-        as_theta(prepared.initial, torch.device("cpu")), summed.dtype
+        to_theta(prepared.initial, torch.device("cpu")), summed.dtype
     )
     for record in range(8):
         copies = (torch.tensor(rows[[record] * prepared.most]), torch.zeros(prepared.most))
         with full_precision(torch.device("cpu")):
-            found = summed.contributions(trained, summed.parameters.fixed(summed.dtype), copies)
+            found = summed.contributions(
+                trained, summed.parameters.copy_constants(summed.dtype), copies
+            )
         for each in found.values():
             assert torch.equal(each.each(), each.each()[:1].expand_as(each.each()))
 
@@ -204,7 +208,7 @@ def test_sizes_that_round_otherwise_are_found():
         ],
         32,
     )
-    assert uneven.holds(32) and list(uneven.cut(40)) == [(32, 32), (32, 8)]
+    assert uneven.holds(32) and list(uneven.split(40)) == [(32, 32), (32, 8)]
     silent = Places(
         [(lambda records: {"w": Stored(records[0]), "mask": Stored(0 * records[0])}, (first,))], 4
     )
@@ -231,12 +235,12 @@ def test_a_size_is_tried_once_empty_places_have_cost_as_much(monkeypatch):
         ).within(32)
 
     given = places(0)
-    assert [list(given.cut(70)) for _ in range(3)] == [
+    assert [list(given.split(70)) for _ in range(3)] == [
         [(32, 32), (32, 32), (size, 6)] for size in (32, 16, 16)
     ]
     assert tried == [32] * 2 + [16] * 2, "two turns of the one trial; 16 places were empty twice"
     given = places(2**20)
-    assert all(list(given.cut(6)) == [(32, 6)] for _ in range(100)) and tried == [32] * 2
+    assert all(list(given.split(6)) == [(32, 6)] for _ in range(100)) and tried == [32] * 2
 
 
 @pytest.mark.parametrize("spoilt", [False, True], ids=["all count", "one does not"])
@@ -250,7 +254,7 @@ def test_sums_do_not_depend_on_empty_places(spoilt):
         summed = replace(
             summed, loss=lambda out, y: LOSS(out, y) * torch.where(y == Y[3], torch.inf, 1.0)
         )
-    named = summed.parameters.tensors(as_theta(summed.parameters.vector(module), cpu), summed.dtype)
+    named = summed.parameters.tensors(to_theta(summed.parameters.vector(module), cpu), summed.dtype)
     with full_precision(cpu):
         small, large = (
             summed.sums(named, {}, (torch.tensor(X[at]), torch.tensor(Y[at])), None, 11)

@@ -11,13 +11,13 @@ import torch
 from torch import nn
 
 import lastiterate as li
-from lastiterate.engine import seeded_key
+from lastiterate.engine import key_from_seed
 from lastiterate.engine.random import ORDER, stream
 from lastiterate.engine.record_loss import keys_of_batch
 from lastiterate.engine.streaming.buffers import Arrays
 from lastiterate.errors import InputError
 from lastiterate.torch.module_training import fit_in_pieces, fit_module, prepare
-from lastiterate.torch.randomness import RecordKey, as_words
+from lastiterate.torch.randomness import RecordKey, keys_to_words
 from lastiterate.torch.released import exactly
 
 N, CLIP = 20, 0.7
@@ -65,13 +65,15 @@ def test_the_mean_over_copies_is_clipped_and_then_added(copies: int, exact: bool
     run = replace(RUN, record_draws=li.RecordDraws("shaken", copies))
     module = net()
     prepared = prepare(run, module, entropy, (X, Y), augment=shaken)
-    key = seeded_key(3)
+    key = key_from_seed(3)
     summed = exactly(prepared, key)[0] if exact else prepared
     keys = np.random.default_rng(1).integers(0, 2**32, (N, 2), dtype=np.uint32)
-    constants = summed.summed.parameters.fixed(summed.summed.dtype)
+    constants = summed.summed.parameters.copy_constants(summed.summed.dtype)
     found = summed.total(prepared.initial, constants, torch.arange(N), None, keys)
     total = np.zeros(prepared.initial.size)
-    for x, y, word in zip(torch.from_numpy(X), torch.from_numpy(Y), as_words(keys), strict=True):
+    for x, y, word in zip(
+        torch.from_numpy(X), torch.from_numpy(Y), keys_to_words(keys), strict=True
+    ):
         module.zero_grad()
         for copy in range(copies):
             form = shaken(RecordKey(word).fold_in(copy).fold_in(0), x)
@@ -89,14 +91,14 @@ def test_one_record_moves_no_sum_by_more_than_the_clip_whatever_is_drawn(exact: 
     without[3] = 0
     module = nn.Sequential(nn.Flatten(), nn.Linear(25, 1, bias=False))
     one, other = (
-        flat(parameters.released(theta))
+        flat(parameters.restore_precision(theta))
         for parameters, theta in (
             fit_module(
                 run,
                 module,
                 lambda out, _: out.sum(),
                 (rows, Y),
-                seeded_key(1),
+                key_from_seed(1),
                 augment=violent,
                 executed_as=exactly if exact else None,
             )
@@ -114,10 +116,12 @@ def test_one_record_moves_no_sum_by_more_than_the_clip_whatever_is_drawn(exact: 
 @pytest.mark.parametrize("batching", [li.Cyclic(6), li.RandomAllocation(5)], ids=str)
 def test_what_a_record_draws_follows_from_its_number_and_not_from_its_place(batching: Any):
     run = replace(RUN, batching=batching)
-    found = fit_module(run, net(), entropy, (X, Y), seeded_key(1), augment=shaken)[1]
-    apart = fit_module(run, net(), entropy, (X, Y), seeded_key(1), augment=shaken, microbatch=2)[1]
+    found = fit_module(run, net(), entropy, (X, Y), key_from_seed(1), augment=shaken)[1]
+    apart = fit_module(run, net(), entropy, (X, Y), key_from_seed(1), augment=shaken, microbatch=2)[
+        1
+    ]
     np.testing.assert_allclose(found, apart, atol=1e-6)
-    pieces = fit_in_pieces(run, net(), entropy, Arrays((X, Y)), seeded_key(1), augment=shaken)[1]
+    pieces = fit_in_pieces(run, net(), entropy, Arrays((X, Y)), key_from_seed(1), augment=shaken)[1]
     np.testing.assert_array_equal(found, pieces)
 
 
@@ -135,20 +139,20 @@ def test_dropout_drops_by_the_record_and_the_step(microbatch: int | None):
     module = nn.Sequential(nn.Dropout(0.5), nn.Linear(N, 1, bias=False))
     data = (np.eye(N, dtype=np.float32), Y)
     theta = fit_module(
-        run, module, lambda out, _: out.sum(), data, seeded_key(1), microbatch=microbatch
+        run, module, lambda out, _: out.sum(), data, key_from_seed(1), microbatch=microbatch
     )[1]
     kept = (
         -np.diff(theta, axis=0) * N
     )  # record i moves entry i alone, twice as far where it is kept
     with jax.enable_x64(True):
         keys = [
-            keys_of_batch(stream(seeded_key(1), ORDER), np.arange(N), k)
+            keys_of_batch(stream(key_from_seed(1), ORDER), np.arange(N), k)
             for k in range(1, run.steps)
         ]
     wanted = [
         [
             2.0 * float(RecordKey(word).fold_in(0).fold_in(1).fold_in(1).uniform(1, N)[0, i] >= 0.5)
-            for i, word in enumerate(as_words(each))
+            for i, word in enumerate(keys_to_words(each))
         ]
         for each in keys
     ]
@@ -187,8 +191,8 @@ def test_a_table_of_embeddings_adds_up_what_several_copies_look_up():
 
     prepared = prepare(replace(RUN, clip=0.2), module, entropy, (words, Y), augment=turned)
     with jax.enable_x64(True):
-        keys = keys_of_batch(stream(seeded_key(1), ORDER), np.arange(N), 0)
-    constants = prepared.summed.parameters.fixed(prepared.summed.dtype)
+        keys = keys_of_batch(stream(key_from_seed(1), ORDER), np.arange(N), 0)
+    constants = prepared.summed.parameters.copy_constants(prepared.summed.dtype)
     quick = prepared.total(prepared.initial, constants, torch.arange(N), None, keys)
     slow = replace(prepared, summed=replace(prepared.summed, layers=())).total(
         prepared.initial, constants, torch.arange(N), None, keys
@@ -253,4 +257,4 @@ def test_train_says_what_is_drawn_and_a_checkpoint_knows_it():
     )
     assert first == again != other
     with pytest.raises(InputError, match="record_draws"):
-        li.torch.trainer(RUN, net(), entropy)(X, Y, np.asarray(seeded_key(1))[None])
+        li.torch.trainer(RUN, net(), entropy)(X, Y, np.asarray(key_from_seed(1))[None])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.engine.random import seeded_key
+from lastiterate.engine.random import key_from_seed
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -68,9 +68,9 @@ def test_a_run_that_repeats_releases_the_same_bits(name, module, run, monkeypatc
     )
     prepared = module_training.prepare(run, module, cross_entropy, (X, Y))
     monkeypatch.setattr(recorded_operations, "OFTEN", 100)
-    plain = prepared.execute(seeded_key(1))
+    plain = prepared.execute(key_from_seed(1))
     monkeypatch.setattr(recorded_operations, "OFTEN", 1)
-    assert np.array_equal(prepared.execute(seeded_key(1)), plain)
+    assert np.array_equal(prepared.execute(key_from_seed(1)), plain)
     first, second = ([known is not None for known in one._known.values()] for one in made)
     assert first == [] and second and all(second) == (name != "code that looks at numbers")
 
@@ -84,9 +84,9 @@ def test_a_trace_that_gives_other_bits_is_not_used():
         return {"found": trained["w"] * len(calls) + records[0]}
 
     given = {"w": torch.ones(3)}, {}, (torch.zeros(3),)
-    assert recorded_operations.traced_on(counting, *given) is None
+    assert recorded_operations.trace_operations(counting, *given) is None
     assert (
-        recorded_operations.traced_on(
+        recorded_operations.trace_operations(
             lambda own, held, records: {"found": own["w"] + records[0]}, *given
         )
         is not None
@@ -95,7 +95,7 @@ def test_a_trace_that_gives_other_bits_is_not_used():
 
 def traced_alone(function):
     """What a trace gives at other numbers than those it was made with, or None."""
-    found = recorded_operations.traced_on(
+    found = recorded_operations.trace_operations(
         lambda own, held, records: function(own["w"], records[0]),
         {"w": torch.ones(3)},
         {},
@@ -143,7 +143,9 @@ def test_a_form_is_traced_when_enough_repetitions_are_expected(steps, traced, mo
     """Of a long run at once; of a short one, or where nothing is known of the run, when it came
     often; and once."""
     tried, calls = list[int](), list[int]()
-    monkeypatch.setattr(recorded_operations, "traced_on", lambda *_: tried.append(len(calls)))
+    monkeypatch.setattr(
+        recorded_operations, "trace_operations", lambda *_: tried.append(len(calls))
+    )
     again = Repeated(steps)
     for k in range(60):
         calls.append(k)
@@ -154,7 +156,7 @@ def test_a_form_is_traced_when_enough_repetitions_are_expected(steps, traced, mo
 def test_a_form_that_comes_seldom_is_not_traced(monkeypatch):
     tried = list[int]()
     monkeypatch.setattr(
-        recorded_operations, "traced_on", lambda *given: tried.append(len(given[-1][0]))
+        recorded_operations, "trace_operations", lambda *given: tried.append(len(given[-1][0]))
     )
     again = Repeated(400)
     for k in range(400):

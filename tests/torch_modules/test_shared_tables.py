@@ -7,8 +7,8 @@ import torch
 from torch.nn import functional
 
 import lastiterate as li
-from lastiterate.engine.random import seeded_key
-from lastiterate.torch.gradient_sums import as_theta
+from lastiterate.engine.random import key_from_seed
+from lastiterate.torch.gradient_sums import to_theta
 from lastiterate.torch.module_training import prepare
 
 N, PAD = 8, 2
@@ -45,12 +45,12 @@ LOOKUPS = {
 @pytest.mark.parametrize("way", LOOKUPS)
 def test_every_place_has_the_gradient_of_its_record_alone(way):
     summed = prepare(RUN, Tied(LOOKUPS[way]), functional.cross_entropy, (WORDS, CLASSES)).summed
-    theta = as_theta(np.random.default_rng(1).normal(size=20), torch.device("cpu"))
+    theta = to_theta(np.random.default_rng(1).normal(size=20), torch.device("cpu"))
     trained, records = (
         summed.parameters.tensors(theta, summed.dtype),
         (torch.tensor(WORDS), torch.tensor(CLASSES)),
     )
-    found = summed.contributions(trained, summed.parameters.fixed(summed.dtype), records)[
+    found = summed.contributions(trained, summed.parameters.copy_constants(summed.dtype), records)[
         "table"
     ].each()
     for i in range(N):
@@ -93,7 +93,7 @@ def test_what_starts_to_write_in_the_middle_of_a_training_is_refused():
     ready = prepare(RUN, module, functional.cross_entropy, (WORDS, CLASSES))
     module.look = WRITES["renormalised"]
     with pytest.raises(li.InputError, match="must hold records that the module and the loss take"):
-        ready.execute(seeded_key(0))
+        ready.execute(key_from_seed(0))
 
 
 def test_compiled_code_whose_lookups_cannot_be_exchanged_is_refused():

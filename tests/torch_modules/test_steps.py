@@ -11,7 +11,7 @@ import torch
 
 import lastiterate as li
 from lastiterate.engine.network import fit_network
-from lastiterate.engine.random import seeded_key
+from lastiterate.engine.random import key_from_seed
 from lastiterate.torch import Grouped
 from lastiterate.torch.module_training import fit_module, prepare
 
@@ -68,7 +68,7 @@ another share a case."""
 
 @pytest.mark.parametrize("change", CHANGES, ids=str)
 def test_the_same_iterates_as_the_other_engine(change):
-    run, module, key = replace(RUN, **CHANGES[change]), network(), seeded_key(4)
+    run, module, key = replace(RUN, **CHANGES[change]), network(), key_from_seed(4)
     first = [tensor.detach().numpy() for tensor in module.parameters()]
     parameters, theta = fit_module(run, module, torch.nn.functional.cross_entropy, (X, Y), key)
     expected = fit_network(run, theirs, first, (X, Y), key)
@@ -88,7 +88,7 @@ def test_the_same_iterates_as_the_other_engine(change):
     "change", ["poisson", "blocks, correlated noise", "permuted, nesterov, a ball, a penalty"]
 )
 def test_microbatches_change_nothing_but_memory(change):
-    run, module, key = replace(RUN, **CHANGES[change]), network(), seeded_key(5)
+    run, module, key = replace(RUN, **CHANGES[change]), network(), key_from_seed(5)
     whole, parts = (
         fit_module(run, module, torch.nn.functional.cross_entropy, (X, Y), key, microbatch=size)[1]
         for size in (None, 2)
@@ -133,7 +133,7 @@ def test_what_a_module_holds_twice_is_trained_once_and_put_back(make):
     parameters, theta = fit_module(run, module, loss, (X, Y))
     assert len(parameters.names) == len(before)
     for found, first, slope in zip(
-        parameters.released(theta).values(), before, slopes, strict=True
+        parameters.restore_precision(theta).values(), before, slopes, strict=True
     ):
         torch.testing.assert_close((first - found) / run.first_step, slope, atol=1e-5, rtol=1e-4)
     assert all(torch.equal(*pair) for pair in zip(module.parameters(), before, strict=True))
@@ -163,8 +163,8 @@ def test_a_data_set_may_be_a_dataset_tensors_or_arrays(make):
     data = Items() if isinstance(given, list) else given
     loss = torch.nn.functional.cross_entropy
     module = network()
-    found = fit_module(RUN, module, loss, data, seeded_key(1))[1]
-    np.testing.assert_array_equal(found, fit_module(RUN, module, loss, (X, Y), seeded_key(1))[1])
+    found = fit_module(RUN, module, loss, data, key_from_seed(1))[1]
+    np.testing.assert_array_equal(found, fit_module(RUN, module, loss, (X, Y), key_from_seed(1))[1])
 
 
 def test_automatic_casts_around_a_fit_change_nothing():
@@ -187,7 +187,7 @@ def test_groups_learn_at_their_own_speeds():
     """A speed c is a step size c times as long: exactly, where nothing is clipped and there is no
     noise."""
     run = replace(RUN, clip=1e6, noise=li.GradientNoise(0.0), steps=1, step_size=0.1)
-    module, loss, key = network(), torch.nn.functional.cross_entropy, seeded_key(2)
+    module, loss, key = network(), torch.nn.functional.cross_entropy, key_from_seed(2)
     moved = {}
     for name, speeds in {
         "plain": {"": 1.0},
@@ -197,7 +197,8 @@ def test_groups_learn_at_their_own_speeds():
         parameters, theta = fit_module(run, grouped, loss, (X, Y), key)
         before = dict(module.named_parameters())
         moved[name] = {
-            at: (tensor - before[at]).detach() for at, tensor in parameters.released(theta).items()
+            at: (tensor - before[at]).detach()
+            for at, tensor in parameters.restore_precision(theta).items()
         }
     assert set(moved["groups"]) == {"0.weight", "2.weight", "2.bias"}
     for at, speed in {"0.weight": 4.0, "2.weight": 0.25, "2.bias": 0.25}.items():
@@ -230,7 +231,7 @@ def test_clips_speak_of_what_is_trained_in_groups():
             Grouped(module, speeds),
             torch.nn.functional.cross_entropy,
             (X[:1], Y[:1]),
-            seeded_key(2),
+            key_from_seed(2),
         )
         first = prepare(
             run, Grouped(module, speeds), torch.nn.functional.cross_entropy, (X[:1], Y[:1])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import lastiterate as li
-from lastiterate.engine import seeded_key
+from lastiterate.engine import key_from_seed
 from lastiterate.engine.checkpoint import Checkpoint, Key
 from lastiterate.errors import InputError
 from lastiterate.torch.module_training import fit_in_pieces, fit_module
@@ -68,30 +68,30 @@ def run_of(batching, **more):
 def test_the_model_is_the_one_of_a_run_in_memory(batching, noise, module, tmp_path):
     """A single record elsewhere moves it by far more than rounding."""
     source, run = li.data.Generated(N, made), run_of(batching, noise=noise)
-    held = fit_module(run, module, LOSS, (X, Y), seeded_key(3), microbatch=8)[1]
-    found = fit_in_pieces(run, module, LOSS, source, seeded_key(3), microbatch=8, folder=tmp_path)[
-        1
-    ]
+    held = fit_module(run, module, LOSS, (X, Y), key_from_seed(3), microbatch=8)[1]
+    found = fit_in_pieces(
+        run, module, LOSS, source, key_from_seed(3), microbatch=8, folder=tmp_path
+    )[1]
     np.testing.assert_allclose(found, held, rtol=0, atol=2e-6)
     other = li.data.Generated(
         N, lambda first, count: (np.roll(X, 1, 0)[first : first + count], made(first, count)[1])
     )
-    assert np.abs(fit_in_pieces(run, module, LOSS, other, seeded_key(3))[1] - held).max() > 1e-4
+    assert np.abs(fit_in_pieces(run, module, LOSS, other, key_from_seed(3))[1] - held).max() > 1e-4
     assert not list(tmp_path.iterdir())
 
 
 def test_a_resumed_run_releases_the_same_bits(module, tmp_path, interrupted):
     run, source, path = run_of(li.RandomAllocation(15)), li.data.Generated(N, made), tmp_path / "c"
-    whole = fit_in_pieces(run, module, LOSS, source, seeded_key(5))[1]
+    whole = fit_in_pieces(run, module, LOSS, source, key_from_seed(5))[1]
 
     def kept():
         return Checkpoint(path, Key(bytes(32)), 0.0)
 
     with interrupted(6) as progress:
         fit_in_pieces(
-            run, module, LOSS, source, seeded_key(5), progress=progress, checkpoint=kept()
+            run, module, LOSS, source, key_from_seed(5), progress=progress, checkpoint=kept()
         )
-    found = fit_in_pieces(run, module, LOSS, source, seeded_key(5), checkpoint=kept())[1]
+    found = fit_in_pieces(run, module, LOSS, source, key_from_seed(5), checkpoint=kept())[1]
     np.testing.assert_array_equal(found, whole)
 
 

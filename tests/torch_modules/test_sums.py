@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as functional
 
 import lastiterate as li
-from lastiterate.engine import seeded_key
+from lastiterate.engine import key_from_seed
 from lastiterate.run.facts import FLOAT_SLACK
-from lastiterate.torch.gradient_sums import CLIP_SHRINK, as_theta, full_precision
+from lastiterate.torch.gradient_sums import CLIP_SHRINK, full_precision, to_theta
 from lastiterate.torch.module_training import prepare
 from lastiterate.torch.released import exactly
 
@@ -183,11 +183,11 @@ def one_by_one(module, loss, data, clip, dtype=torch.float64):
 
 def summed(prepared, real=None, records=None):
     device = prepared.summed.parameters.device
-    constants = prepared.summed.parameters.fixed(prepared.summed.dtype)
+    constants = prepared.summed.parameters.copy_constants(prepared.summed.dtype)
     records = prepared.records if records is None else records
     with full_precision(device):
         return prepared.summed.chunk_sum(
-            as_theta(prepared.initial, device), constants, records, real
+            to_theta(prepared.initial, device), constants, records, real
         )
 
 
@@ -353,8 +353,8 @@ def test_clipped_gradients_are_multiplied_by_the_weights_of_classes(name, exact)
     for given in (weights, None):
         run = replace(RUN, clip=2.0, loss=li.Abstract(class_weights=given))
         made = prepare(run, module, functional.cross_entropy, (x, target))
-        made = exactly(made, seeded_key(0))[0] if exact else made
-        constants = made.summed.parameters.fixed(made.summed.dtype)
+        made = exactly(made, key_from_seed(0))[0] if exact else made
+        constants = made.summed.parameters.copy_constants(made.summed.dtype)
         with torch.no_grad():
             each = [made.total(made.initial, constants, torch.tensor([i])).copy() for i in range(N)]
             whole = made.total(made.initial, constants, torch.arange(N)).copy()
@@ -448,7 +448,7 @@ def test_a_forward_pass_in_bfloat16_is_clipped_and_added_in_single_precision(
         )  # no gradient is stored that was not
     sums = []
     for one in (made, plain):
-        constants = one.summed.parameters.fixed(one.summed.dtype)
+        constants = one.summed.parameters.copy_constants(one.summed.dtype)
         with torch.no_grad():
             each = np.array(
                 [one.total(one.initial, constants, torch.tensor([i])).copy() for i in range(N)]
@@ -456,7 +456,7 @@ def test_a_forward_pass_in_bfloat16_is_clipped_and_added_in_single_precision(
             whole = one.total(one.initial, constants, torch.arange(N)).copy()
             parts = one.summed.contributions(
                 one.summed.parameters.tensors(
-                    as_theta(one.initial, torch.device("cpu")), one.summed.dtype
+                    to_theta(one.initial, torch.device("cpu")), one.summed.dtype
                 ),
                 constants,
                 one.records,

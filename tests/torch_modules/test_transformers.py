@@ -95,7 +95,7 @@ def test_one_step_is_the_sum_of_gradients_that_were_clipped_one_by_one(make, rec
     assert min(scales) < 1.0
     run = li.Run(n=N, steps=1, step_size=0.7, noise=li.GradientNoise(0.0), clip=clip)
     parameters, theta = fit_module(run, model, own_loss, records)
-    for name, tensor in parameters.released(theta).items():
+    for name, tensor in parameters.restore_precision(theta).items():
         torch.testing.assert_close(
             tensor, trained[name].detach() - 0.7 * total[name] / N, rtol=1e-4, atol=1e-6
         )

@@ -59,7 +59,7 @@ def test_a_units_gradient_is_the_mean_over_its_places_and_is_clipped_once():
     parameters, theta = fit_module(
         run, PerUnit(module), loss_of(UnitLoss(of_one, MOST)), (ROWS, PRESENT, CLASSES)
     )
-    for name, tensor in parameters.released(theta).items():
+    for name, tensor in parameters.restore_precision(theta).items():
         own = name.removeprefix("module.")
         torch.testing.assert_close(
             tensor, named[own].detach() - 0.5 * total[own] / N, rtol=1e-4, atol=1e-6
@@ -120,7 +120,7 @@ def test_classes_have_weights_within_a_unit_and_before_its_clip():
     weighted = UnitLoss(lambda output, y: weights[y] * of_one(output, y), MOST)
     first = PerUnit(Answers())
     prepared = prepare(quiet, first, loss_of(weighted), (ROWS, PRESENT, CLASSES))
-    constants = prepared.summed.parameters.fixed(torch.float32)
+    constants = prepared.summed.parameters.copy_constants(torch.float32)
     for author in range(N):
         found = prepared.total(prepared.initial, constants, torch.tensor([author]))
         total = sum(

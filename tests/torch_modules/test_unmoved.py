@@ -7,9 +7,9 @@ torch = pytest.importorskip("torch")
 import lastiterate as li  # noqa: E402
 from lastiterate.errors import InputError  # noqa: E402
 from lastiterate.torch import Grouped, private_version  # noqa: E402
-from lastiterate.torch.gradient_graphs import gradient_graph, unmoved  # noqa: E402
-from lastiterate.torch.gradient_sums import PerRecord, as_theta  # noqa: E402
-from lastiterate.torch.module_checks import checked  # noqa: E402
+from lastiterate.torch.gradient_graphs import find_constant_gradients, gradient_graph  # noqa: E402
+from lastiterate.torch.gradient_sums import PerRecord, to_theta  # noqa: E402
+from lastiterate.torch.module_checks import check_training  # noqa: E402
 
 CROSS = torch.nn.functional.cross_entropy
 RUN = li.Run(n=4, steps=1, step_size=0.1, noise=li.GradientNoise(1.0), clip=1.0, loss=li.Abstract())
@@ -80,16 +80,16 @@ def test_the_graph_tells_which_gradients_follow_from_a_record():
     for ways, wanted in ((UNMOVED, ["v"]), (MOVED, [])):
         for which, how in ways.items():
             module = Net(how)
-            parameters = checked(RUN, module, None)
+            parameters = check_training(RUN, module, None)
             summed = PerRecord(module, CROSS, parameters, (), 1.0, False)
             graph = gradient_graph(
-                summed, as_theta(parameters.vector(module), parameters.device), records
+                summed, to_theta(parameters.vector(module), parameters.device), records
             )
-            assert unmoved(graph, 2, parameters.names) == wanted, which
+            assert find_constant_gradients(graph, 2, parameters.names) == wanted, which
             if wanted:
-                assert unmoved(graph, 0, parameters.names) == list(parameters.names), (
-                    "without a record"
-                )
+                assert find_constant_gradients(graph, 0, parameters.names) == list(
+                    parameters.names
+                ), "without a record"
 
 
 def test_hooks_on_gradients_are_refused():

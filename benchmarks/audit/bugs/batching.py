@@ -12,13 +12,13 @@ from benchmarks.audit.bugs.bug import Bug
 from lastiterate.engine import loop, minibatch_gather, trainer
 from lastiterate.engine.host_permutation import words
 from lastiterate.engine.samplers import AllocatedEachPass, PoissonDraws
-from lastiterate.engine.sampling import taken, until_end
+from lastiterate.engine.sampling import take_records, until_end
 
 step_at, summed, drawn, for_pass = (
     loop.step_at,
     loop.batch_sum,
     PoissonDraws.batch_sum,
-    loop.drawn_for_pass,
+    loop.arrange_for_pass,
 )
 
 
@@ -55,24 +55,24 @@ def overlapping(sampler, read, data, key, k):
     def at(place):
         places = jax.lax.dynamic_slice_in_dim(order, place, sampler.count)
         return read(
-            taken(records, jnp.where(place + jnp.arange(sampler.count) < end, places, n), n)
+            take_records(records, jnp.where(place + jnp.arange(sampler.count) < end, places, n), n)
         )
 
     return until_end(jnp.maximum(first - 1, 0), end, sampler.count, at)
 
 
 TWO_BATCHES = (loop, "step_at", repeated)
-PUBLIC_ORDER = (trainer, "drawn_once", lambda program, data, key: data)
-IN_PLACE = ((trainer, "drawn_once", PUBLIC_ORDER[2]), (trainer, "places", lambda run, key: None))
+PUBLIC_ORDER = (trainer, "arrange_once", lambda program, data, key: data)
+IN_PLACE = ((trainer, "arrange_once", PUBLIC_ORDER[2]), (trainer, "places", lambda run, key: None))
 ONE_DRAW = (
     (
         loop,
-        "drawn_for_pass",
+        "arrange_for_pass",
         lambda program, data, key, number: for_pass(program, data, key, 0 * number),
     ),
     (
         trainer,
-        "drawn_for_pass",
+        "arrange_for_pass",
         lambda program, data, key, number: for_pass(program, data, key, 0 * jnp.asarray(number)),
     ),
     (

@@ -11,11 +11,11 @@ import jax
 
 import lastiterate as li
 from lastiterate.engine import external, loop, noise, random, trainer
-from lastiterate.engine.samplers import by_bin, by_words, into_fresh_blocks, sorted_by_bin
+from lastiterate.engine.samplers import by_bin, shuffle_by_words, shuffle_into_blocks, sort_by_bin
 
 Patch = tuple[Any, str, Any]
 """Where, which name, and what stands there instead."""
-NOISE = random.numbered, random.gaussian
+NOISE = random.draw_normal_pairs, random.gaussian
 """Compiled programs that draw noise, and nothing else."""
 DRAWING = random, random
 """The modules whose lines those hold."""
@@ -23,16 +23,16 @@ STEPS = (
     loop.advance,
     trainer.advance_many,
     trainer._begun,
-    trainer._drawn,
-    trainer._drawn_for_pass,
-    by_words,
-    into_fresh_blocks,
+    trainer._arrange_once,
+    trainer._arrange_for_pass,
+    shuffle_by_words,
+    shuffle_into_blocks,
     by_bin,
-    sorted_by_bin,
+    sort_by_bin,
     external._point,
-    external._places,
-    external._asked_many,
-    external._ended_many,
+    external._count_in_batch,
+    external._query_many,
+    external._finish_many,
     external.external_ended,
     external.external_noise,
     external.noise_of_models,
@@ -61,7 +61,7 @@ class Bug:
 
 def stepping(function: Any) -> tuple[Patch, ...]:
     """``function`` in the place of a stretch of steps, of one model and of many."""
-    return (trainer, "advanced", function), (
+    return (trainer, "run_steps", function), (
         trainer,
         "advance",
         jax.jit(function, static_argnums=8),

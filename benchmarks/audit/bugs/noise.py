@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.audit.bugs import runs
 from benchmarks.audit.bugs.bug import Bug, Patch
-from lastiterate.engine import loop, seeded_key, trainer
+from lastiterate.engine import key_from_seed, loop, trainer
 from lastiterate.engine import noise as noise_ahead
 
 DRAWN = {name: getattr(noise_ahead, name) for name in ("normal", "normal_of_models")}
@@ -69,7 +69,7 @@ NOISE_HALVED = of_unit(lambda k, unit: 0.5 * unit)
 NOISE_ONCE = (loop, "update", noise_once)
 DIVIDED_TWICE = (loop, "update", divided_twice)
 SAME_KEY = of_unit(lambda k, unit: unit, lambda k: 0 * k)
-KNOWN_SEED = (trainer, "fresh_key", lambda: seeded_key(7))
+KNOWN_SEED = (trainer, "fresh_key", lambda: key_from_seed(7))
 ANTITHETIC = of_unit(lambda k, unit: unit * (1 - 2.0 * (k % 2)), lambda k: k // 2)
 EVERY_16 = of_unit(lambda k, unit: unit, lambda k: k % 16)
 ONE_NUMBER = of_unit(lambda k, unit: jnp.broadcast_to(unit[..., :1], unit.shape))

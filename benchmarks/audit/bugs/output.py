@@ -12,7 +12,7 @@ from benchmarks.audit.bugs.bug import Bug, Patch, stepping
 from lastiterate.engine import loop, trainer
 from lastiterate.engine.loop import State
 
-advanced, summed, of = loop.advanced, loop.batch_sum, trainer.StepProgram.of
+advanced, summed, of = loop.run_steps, loop.batch_sum, trainer.StepProgram.of
 fit = trainer.Trainer.fit
 
 
@@ -52,7 +52,7 @@ BEST_ITERATE = stepping(best_of_two)
 def half_the_noise(self, features, target, key=None, *rest, **named):
     """Only what a user calls is wrong; what audits call is right."""
     return fit(
-        trainer.Trainer(replace(self.run, noise=self.run.noise.scaled(0.5))),
+        trainer.Trainer(replace(self.run, noise=self.run.noise.scale_by(0.5))),
         features,
         target,
         key,

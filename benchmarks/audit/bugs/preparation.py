@@ -14,7 +14,7 @@ from lastiterate.engine.loop import State
 from lastiterate.estimators import DPLogisticRegression
 from lastiterate.release import linear_model
 
-arrange, advanced, fit = trainer.arrange, loop.advanced, linear_model.fit
+arrange, advanced, fit = trainer.arrange, loop.run_steps, linear_model.fit
 
 
 def before(change) -> tuple[Patch, ...]:

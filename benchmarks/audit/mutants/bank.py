@@ -21,7 +21,7 @@ from lastiterate.audit import networks
 from lastiterate.audit.canaries import DataSet, Neighbours, Train, execute
 from lastiterate.audit.canary_families import families
 from lastiterate.audit.end_to_end import one_by_one
-from lastiterate.engine import Trainer, seeded_keys
+from lastiterate.engine import Trainer, keys_from_seed
 
 BATCH, BATCHES, FEW, KEYS, WIDTH = 512, 6, 40, 4, 2
 """Models at once, one size, so that every program is compiled once; batches that a spread is
@@ -100,7 +100,7 @@ class Case:
     def shown(self, *, few: bool = False) -> dict[str, Any]:
         """What every pair shows under a few keys, (pairs, 2, keys, p), and models of the first
         pair; ``few``: without these where they are trained one by one."""
-        keys = seeded_keys(5, BATCH if self.quick else KEYS)
+        keys = keys_from_seed(5, BATCH if self.quick else KEYS)
         found = [
             [self.models(data, keys)[:KEYS] for data in (pair.with_record, pair.without_record)]
             for pair in self.pairs
@@ -108,9 +108,9 @@ class Case:
         if few and not self.quick:
             return {"pairs": found, "many": found[0][0]}
         spread = (
-            np.split(seeded_keys(6, BATCH * BATCHES), BATCHES)
+            np.split(keys_from_seed(6, BATCH * BATCHES), BATCHES)
             if self.quick
-            else [seeded_keys(6, FEW)]
+            else [keys_from_seed(6, FEW)]
         )
         many = [self.models(self.pairs[0].with_record, part) for part in spread]
         refused = [part for part in many if isinstance(part, str)]
@@ -171,7 +171,7 @@ def described(held: Path, name: str) -> tuple[Any, bool]:
 
 
 def _of(run: Any, train: Train, quick: bool = True) -> Case:
-    pairs = networks.families(run) if networks.stands_in(run) else families(run, WIDTH, 0)
+    pairs = networks.families(run) if networks.is_clipped_only(run) else families(run, WIDTH, 0)
     return Case(run, train, pairs if quick else pairs[:3], quick)
 
 

@@ -7,9 +7,13 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self, final
 
-from lastiterate.accounting.composed_parts import after_steps, prepared_curves, with_later_parts
+from lastiterate.accounting.composed_parts import (
+    curves_of_preprocessing,
+    has_later_releases,
+    with_later_parts,
+)
 from lastiterate.accounting.subjects import CAVEATS, FORMAT, FORMATS, OneRun, Verdict
-from lastiterate.analysis.step_map import as_accounted
+from lastiterate.analysis.step_map import to_accounted_run
 from lastiterate.curves.composition import compose
 from lastiterate.curves.curve import BestOf, Curve, Exchanged, Grouped
 from lastiterate.curves.lower_bound import LowerBound
@@ -78,7 +82,7 @@ class AccountedRun(OneRun):
         missing = tuple(theorem for theorem in others if theorem not in self.theorems)
         return replace(self, theorems=self.theorems + missing) if missing else self
 
-    def described(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """The run, and the evidence that sufficed where it is weaker."""
         return self.run.to_dict() | ({} if self.at_least is Evidence.ENFORCED else self.details())
 
@@ -93,13 +97,13 @@ class AccountedRun(OneRun):
         return self.evidence
 
     def all_verdicts(self) -> tuple[Verdict, ...]:
-        accounted = as_accounted(self.run)
+        accounted = to_accounted_run(self.run)
         return tuple(
-            Verdict(theorem, self._matched(theorem, accounted), self.run)
+            Verdict(theorem, self._match_theorem(theorem, accounted), self.run)
             for theorem in self.theorems
         )
 
-    def _matched(self, theorem: Theorem, accounted: Run) -> Applies | Fails:
+    def _match_theorem(self, theorem: Theorem, accounted: Run) -> Applies | Fails:
         """What a theorem says of the run as it is accounted, from which what follows the last step
         is left out."""
         answer = match(theorem, accounted)
@@ -147,10 +151,12 @@ class AccountedRun(OneRun):
         for _ in range(coarser):
             bound = bound.coarser()
         return (
-            self._prepared(bound, self.run) if self.run.prelude or after_steps(self.run) else bound
+            self._add_preprocessing(bound, self.run)
+            if self.run.prelude or has_later_releases(self.run)
+            else bound
         )
 
-    def _prepared(self, curve: Curve, run: Run) -> Curve:
+    def _add_preprocessing(self, curve: Curve, run: Run) -> Curve:
         """``curve``, which speaks of ``run``'s units and neighbours, with the preparation and
         counts composed in.
 
@@ -159,15 +165,17 @@ class AccountedRun(OneRun):
         """
         match curve:
             case BestOf():
-                return BestOf(tuple(self._prepared(part, run) for part in curve.curves))
+                return BestOf(tuple(self._add_preprocessing(part, run) for part in curve.curves))
             case Grouped(inner, size) if size == run.rows_per_unit:
-                return self._prepared(inner, replace(run, rows_per_unit=1)).group(size)
+                return self._add_preprocessing(inner, replace(run, rows_per_unit=1)).group(size)
             case Exchanged(inner) if between := one_by_one(run.adjacency):
-                return self._prepared(inner, replace(run, adjacency=between)).exchanged()
+                return self._add_preprocessing(
+                    inner, replace(run, adjacency=between)
+                ).replace_one_curve()
             case _:
-                return with_later_parts(compose(curve, *prepared_curves(run)), run)
+                return with_later_parts(compose(curve, *curves_of_preprocessing(run)), run)
 
-    def under(self, adjacency: str) -> AccountedRun | None:
+    def with_adjacency(self, adjacency: str) -> AccountedRun | None:
         if adjacency == self.run.adjacency:
             return self
         if self.run.loss.facts().sensitivity is not None or not convertible(
@@ -186,7 +194,7 @@ class AccountedRun(OneRun):
         ):
             if one >= known:  # an exchange costs more than one record
                 break
-            known = min(known, _exchanged(curve, delta))
+            known = min(known, _replace_one_epsilon(curve, delta))
         return known
 
     @property
@@ -223,8 +231,8 @@ class AccountedRun(OneRun):
         ), ()
 
 
-def _exchanged(curve: Curve, delta: float) -> float:
+def _replace_one_epsilon(curve: Curve, delta: float) -> float:
     try:
-        return curve.exchanged().epsilon(delta)
+        return curve.replace_one_curve().epsilon(delta)
     except InputError:
         return math.inf

@@ -13,16 +13,16 @@ from lastiterate.accounting.accounted_run import upper_theorems
 from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.accounting.exact_noise import ExactRun, preparation_squared
 from lastiterate.accounting.guarantee import Guarantee
-from lastiterate.accounting.subjects import rounded_up
+from lastiterate.accounting.subjects import format_rounded_up
 from lastiterate.curves.curve import check_delta
 from lastiterate.curves.renyi import Rdp
-from lastiterate.curves.roots import Excess, Root, falling_root, smallest_true
+from lastiterate.curves.roots import Excess, Root, find_falling_root, smallest_true
 from lastiterate.errors import BudgetWarning, InputError, NotCertified, outside
 from lastiterate.run.facts import Evidence
 from lastiterate.run.losses import Abstract
 from lastiterate.run.noise import GradientNoise, NoiseMultiplier
 from lastiterate.run.run import Run, check_described, check_run
-from lastiterate.run.validation import number
+from lastiterate.run.validation import to_float
 from lastiterate.theorems.composition import composition_mu
 from lastiterate.theorems.theorem import Theorem
 
@@ -37,14 +37,14 @@ LARGE_EPSILON = 20.0
 
 def check_range(epsilon: float, delta: float, n: int | None = None) -> None:
     """Refuse what no budget can be; ``n``: the number of records, where it is known."""
-    if not 0 < number("epsilon", epsilon) <= LARGEST_EPSILON:
+    if not 0 < to_float("epsilon", epsilon) <= LARGEST_EPSILON:
         raise InputError(
             "epsilon",
             f"must be a positive number, at most {LARGEST_EPSILON:g}",
             epsilon,
             "1 is a common choice, and beyond 10 little is promised",
         )
-    check_delta(number("delta", delta))
+    check_delta(to_float("delta", delta))
     if delta >= LARGEST_DELTA:
         raise InputError(
             "delta",
@@ -70,7 +70,9 @@ def check_within(guarantee: Guarantee, epsilon: float, delta: float) -> None:
     guarantee.check_lower_bounds(delta)
     reached = guarantee.epsilon(delta)
     if not reached <= epsilon:
-        found = f"epsilon {rounded_up(reached)}" if reached < math.inf else "no epsilon at all"
+        found = (
+            f"epsilon {format_rounded_up(reached)}" if reached < math.inf else "no epsilon at all"
+        )
         raise InputError(
             "epsilon",
             f"is exceeded by what would run, which is certified with {found} at delta = {delta:g}",
@@ -184,13 +186,13 @@ def calibrate(
     >>> certificate.epsilon(1e-5) <= 1.0, certificate.run.noise.z > 1
     (True, True)
     """
-    found = calibrated(run, epsilon=epsilon, delta=delta, field=field, at_least=at_least)
+    found = calibrate_run(run, epsilon=epsilon, delta=delta, field=field, at_least=at_least)
     certificate = account(found, at_least=at_least)
     check_within(certificate, epsilon, delta)
     return certificate
 
 
-def calibrated(
+def calibrate_run(
     run: Run,
     *,
     epsilon: float,
@@ -270,7 +272,7 @@ def with_kind_of_noise(run: Run) -> Run:
 def scale_noise(run: Run, factor: float) -> Run:
     """The run with every noise standard deviation multiplied by ``factor``."""
     assert run.noise is not None
-    return replace(run, noise=run.noise.scaled(factor))
+    return replace(run, noise=run.noise.scale_by(factor))
 
 
 def with_unit_noise(run: Run) -> Run:
@@ -321,7 +323,7 @@ def _costly_search(
         Root(0.0 if field == "noise" else -math.log(run.steps), 2.0),
     )
     for times, enough, tries, longest in ((2, 0.02, 60, 4.0), (1, 1.5e-3, 40, 0.1)):
-        nearer = falling_root(
+        nearer = find_falling_root(
             excess(times, near),
             root.at,
             root.slope,
@@ -332,7 +334,9 @@ def _costly_search(
             least=1e-7,
         )
         root = root if nearer is None else nearer
-        ranked = Certificate.of(candidate(root.at), near, at_least).by_coarse_delta(epsilon, times)
+        ranked = Certificate.of(candidate(root.at), near, at_least).rank_by_coarse_delta(
+            epsilon, times
+        )
         most = excess_of(ranked[0][0], delta) + NEAR if ranked else 0.0
         near = tuple(theorem for reached, theorem in ranked if excess_of(reached, delta) <= most)
         far = (*(theorem for _, theorem in ranked if theorem not in near), *far)
@@ -356,7 +360,9 @@ def _costly_search(
                 return _longer(
                     chosen, lambda n: Certificate.of(n, asked, at_least).certifies(epsilon, delta)
                 )
-    raise out_of_reach(epsilon, delta) if field == "noise" else _too_short(epsilon, delta)
+    raise (
+        unreachable_budget_error(epsilon, delta) if field == "noise" else _too_short(epsilon, delta)
+    )
 
 
 def _least_root(
@@ -376,7 +382,7 @@ def _least_root(
         ):  # what is computed there, the certificate needs as well
             continue
         longest = 1.0 if winner else 0.1
-        found = falling_root(
+        found = find_falling_root(
             excess,
             best.at,
             best.slope,
@@ -410,7 +416,7 @@ def _least_noise(
     """The run with the least noise, within ``NEARLY`` (or 1 + ``least``), that is certified."""
     base = with_unit_noise(run)
     # a little below 0: ``epsilon(delta)`` of the run is rounded up further than ``delta(epsilon)``
-    root = falling_root(
+    root = find_falling_root(
         lambda x: excess(scale_noise(base, math.exp(x))) + 1e-8,
         0.0,
         2.0,
@@ -421,11 +427,11 @@ def _least_noise(
         least=least,
     )
     if root is None:
-        raise out_of_reach(epsilon, delta)
+        raise unreachable_budget_error(epsilon, delta)
     return scale_noise(base, math.exp(root.at))
 
 
-def out_of_reach(epsilon: float, delta: float) -> InputError:
+def unreachable_budget_error(epsilon: float, delta: float) -> InputError:
     """Return the refusal of a budget that no noise keeps."""
     return InputError(
         "epsilon",
@@ -475,13 +481,13 @@ def calibrate_exactly(run: Run, *, epsilon: float, delta: float) -> Certificate:
     ExactRun(unit)  # says why not
     rows = run.rows_per_unit
 
-    def kept(inverse: float) -> bool:
+    def is_within_budget(inverse: float) -> bool:
         curve = Rdp.linear(1 / inverse)
         return (curve.group(rows) if rows > 1 else curve).epsilon(delta) <= epsilon
 
-    inverse = smallest_true(kept, 1e-9, LARGEST, 1e-9)
+    inverse = smallest_true(is_within_budget, 1e-9, LARGEST, 1e-9)
     if math.isinf(inverse):
-        raise out_of_reach(epsilon, delta)
+        raise unreachable_budget_error(epsilon, delta)
     slope = 1 / inverse
     left = 2 * slope / (1 + 1e-9) - preparation_squared(run)
     if left <= 0:

@@ -17,7 +17,7 @@ from lastiterate.accounting.document import bibtex
 from lastiterate.accounting.exact_noise import ExactRun
 from lastiterate.accounting.guarantee import Guarantee
 from lastiterate.accounting.selection import Selection
-from lastiterate.accounting.subjects import Subject, as_unit_name
+from lastiterate.accounting.subjects import Subject, to_unit_name
 from lastiterate.accounting.unlearning import Unlearning
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.run import serialization
@@ -100,7 +100,7 @@ class Certificate(Guarantee):
     """
 
     @classmethod
-    def derived(cls, stored: dict[str, Any]) -> Certificate:
+    def from_stored(cls, stored: dict[str, Any]) -> Certificate:
         """Derive a certificate from what is written, and compare nothing yet.
 
         Parameters
@@ -135,7 +135,7 @@ class Certificate(Guarantee):
         Checked
             Problems that were found; empty where the certificate holds.
         """
-        delta, fresh = proper_delta(stored), cls.derived(stored)
+        delta, fresh = proper_delta(stored), cls.from_stored(stored)
         try:
             replace(fresh, subject=fresh.subject.with_lower_bounds()).check_lower_bounds(delta)
         except NotCertified as contradiction:
@@ -167,7 +167,7 @@ class Certificate(Guarantee):
         InputError
             If anything that is written does not follow from the subject.
         """
-        delta, fresh = proper_delta(stored), cls.derived(stored)
+        delta, fresh = proper_delta(stored), cls.from_stored(stored)
         if problems := differences(stored, fresh, delta):
             raise InputError("certificate", "does not hold", problems[0], "ask for the original")
         own = fresh.all_caveats()
@@ -219,7 +219,7 @@ class Certificate(Guarantee):
         str
             Every reason, with the theorems that it concerns.
         """
-        return explain.why_not(self)
+        return explain.explain_refusal(self)
 
     def nearest(self) -> str:
         """Name the missing assumption of the theorem that comes nearest to certifying the run.
@@ -246,7 +246,7 @@ class Certificate(Guarantee):
         str
             Epsilon, the meaning of a record, the theorem with its conditions, and other bounds.
         """
-        return explain.in_words(self, delta, all)
+        return explain.explain_in_words(self, delta, all)
 
     def cite(self) -> str:
         """Cite the sources of the certificate.
@@ -268,7 +268,7 @@ class Certificate(Guarantee):
         return f"<Certificate of {words.short}: {said if self.verdicts else words.by}>"
 
     def _repr_html_(self) -> str:
-        return explain.for_notebooks(self)
+        return explain.render_html(self)
 
     def rows(self, delta: float) -> list[dict[str, Any]]:
         """Return one JSON-ready row per theorem.
@@ -348,7 +348,7 @@ class Certificate(Guarantee):
 def _unit_of(stored: Mapping[str, Any]) -> str:
     """What a written certificate calls its unit; "" where a record is a row."""
     match stored.get("stated"):
-        case {"unit": {"name": str(name)}} if as_unit_name(name) == name:
+        case {"unit": {"name": str(name)}} if to_unit_name(name) == name:
             return name
         case {"unit": {"name": name}}:
             raise InputError(

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lastiterate.accounting.document import content_hash, derived
+from lastiterate.accounting.document import content_hash, derive_fields
 from lastiterate.accounting.guarantee import ROUNDING, Guarantee
 from lastiterate.accounting.subjects import FORMATS
-from lastiterate.accounting.tradeoff_summary import stated
+from lastiterate.accounting.tradeoff_summary import summarise_guarantee
 from lastiterate.errors import InputError
 from lastiterate.run import serialization, strict_toml
-from lastiterate.run.serialization import in_todays_words
+from lastiterate.run.serialization import migrate_runs
 
 # The releaser's statement: what a release document needs and no computation can derive.  It is
 # stored in a certificate beside what is derived, covered by its hash, and shown as a statement
@@ -193,8 +193,12 @@ def differences(stored: dict[str, Any], guarantee: Guarantee, delta: float) -> l
     Everything that follows must be what is written, and nothing else may be. A caveat may be added,
     none be missing.
     """
-    entry, word, wanted = guarantee.subject.entry, guarantee.subject.word, derived(guarantee, delta)
-    known = stored | {entry: completed(in_todays_words(stored.get(entry)), wanted[entry])}
+    entry, word, wanted = (
+        guarantee.subject.entry,
+        guarantee.subject.word,
+        derive_fields(guarantee, delta),
+    )
+    known = stored | {entry: fill_missing_fields(migrate_runs(stored.get(entry)), wanted[entry])}
     expected = wanted
     if stored.get("format") in FORMATS[:-1]:
         known, expected = _without_reasons(known), _without_reasons(wanted)
@@ -228,8 +232,8 @@ def _problems_of_form(stored: dict[str, Any], guarantee: Guarantee, delta: float
     elif form == 1:
         problems += [f"unknown entry {key!r}" for key in ADDED if key in stored]
     elif not same(
-        in_todays_words(stored.get("stated")),
-        json.loads(json.dumps(stated(guarantee, delta))),
+        migrate_runs(stored.get("stated")),
+        json.loads(json.dumps(summarise_guarantee(guarantee, delta))),
         allowed=allowance(stored, "stated"),
     ):
         problems.append(f"stated is not what follows from the {guarantee.subject.word}")
@@ -267,13 +271,15 @@ def _texts(value: object) -> bool:
     return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
 
 
-def completed(description: object, fresh: object) -> Any:
+def fill_missing_fields(description: object, fresh: object) -> Any:
     """A description as it was written, with fields that it did not have then: readers took their
     defaults."""
     if isinstance(description, dict) and isinstance(fresh, dict):
-        return fresh | {key: completed(value, fresh.get(key)) for key, value in description.items()}
+        return fresh | {
+            key: fill_missing_fields(value, fresh.get(key)) for key, value in description.items()
+        }
     if isinstance(description, list) and isinstance(fresh, list) and len(description) == len(fresh):
-        return [completed(one, two) for one, two in zip(description, fresh, strict=True)]
+        return [fill_missing_fields(one, two) for one, two in zip(description, fresh, strict=True)]
     return description
 
 

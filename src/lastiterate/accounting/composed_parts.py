@@ -10,12 +10,12 @@ from lastiterate.curves.selection import WorstOf
 from lastiterate.run.counts import Count
 from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.run.preprocessing import Preparation
-from lastiterate.run.probability_calibration import measured
+from lastiterate.run.probability_calibration import private_calibration
 from lastiterate.run.run import Run
-from lastiterate.run.stability import by_block
+from lastiterate.run.stability import is_measured_by_block
 
 
-def prepared_curves(run: Run) -> tuple[Curve, ...]:
+def curves_of_preprocessing(run: Run) -> tuple[Curve, ...]:
     """The curves of all parts that release something, in order.
 
     **Guarantee:** each is the Gaussian mechanism on what the part sums up, under the run's own
@@ -26,9 +26,9 @@ def prepared_curves(run: Run) -> tuple[Curve, ...]:
     return tuple(_curve(part, run) for part in run.prelude if part.noise_multiplier is not None)
 
 
-def after_steps(run: Run) -> bool:
+def has_later_releases(run: Run) -> bool:
     """Whether the run measures anything on records after its last step."""
-    return bool(run.counts) or measured(run.calibration) is not None
+    return bool(run.counts) or private_calibration(run.calibration) is not None
 
 
 def calibration_curve(run: Run) -> Curve:
@@ -38,10 +38,10 @@ def calibration_curve(run: Run) -> Curve:
     (docs/theorems/ probabilities); their mu add in squares. A unit's rows move them by their
     number.
     """
-    rounds = measured(run.calibration)
+    rounds = private_calibration(run.calibration)
     if rounds is None:
         return Gdp(0.0)
-    moved = run.rows_per_unit * rounds.moved(run.adjacency)
+    moved = run.rows_per_unit * rounds.sensitivity(run.adjacency)
     return Gdp(moved * (1 + FLOAT_SLACK) / rounds.noise_multiplier)
 
 
@@ -53,24 +53,22 @@ def with_later_parts(curve: Curve, run: Run) -> Curve:
     places is only counted, there alone: such counts are charged to it, and the training to the
     others, so that every record pays the worse of the two.
     """
-    if measured(run.calibration) is not None:
+    if private_calibration(run.calibration) is not None:
         curve = compose(curve, calibration_curve(run))
-    both = tuple(
-        counted_curve(count, run, run.adjacency) for count in run.counts if not count.apart
-    )
-    alone = tuple(counted_curve(count, run, run.adjacency) for count in run.counts if count.apart)
+    both = tuple(count_curve(count, run, run.adjacency) for count in run.counts if not count.apart)
+    alone = tuple(count_curve(count, run, run.adjacency) for count in run.counts if count.apart)
     trained = compose(curve, *both) if both else curve
     return WorstOf((trained, compose(*alone, *both))) if alone else trained
 
 
-def charged_beside(run: Run) -> tuple[str, ...]:
+def list_extra_charges(run: Run) -> tuple[str, ...]:
     """What the run's preparation is charged for, and counts that are released beside the model, in
     words."""
     counted = tuple(
         f"accuracy: {count.words}, noise multiplier {count.noise_multiplier:g}"
         for count in run.counts
     )
-    fit = measured(run.calibration)
+    fit = private_calibration(run.calibration)
     rounds = (
         ()
         if fit is None
@@ -91,16 +89,19 @@ def charged_beside(run: Run) -> tuple[str, ...]:
     )
 
 
-def counted_curve(count: Count, run: Run, adjacency: str) -> Curve:
+def count_curve(count: Count, run: Run, adjacency: str) -> Curve:
     """The curve of one count by itself; a unit's rows move it by their number times what one does."""
     return Gdp(
-        run.rows_per_unit * count.moved(adjacency) * (1 + FLOAT_SLACK) / count.noise_multiplier
+        run.rows_per_unit
+        * count.sensitivity(adjacency)
+        * (1 + FLOAT_SLACK)
+        / count.noise_multiplier
     )
 
 
 def _curve(part: Preparation, run: Run) -> Curve:
     assert part.noise_multiplier is not None
-    curve = Gdp(part.moved(run.adjacency) * (1 + FLOAT_SLACK) / part.noise_multiplier)
-    failure = part.failure * (1 if by_block(run) else 2)
+    curve = Gdp(part.sensitivity(run.adjacency) * (1 + FLOAT_SLACK) / part.noise_multiplier)
+    failure = part.failure * (1 if is_measured_by_block(run) else 2)
     of_row = WithFailure(curve, failure) if failure > 0 else curve
     return of_row.group(run.rows_per_unit) if run.rows_per_unit > 1 else of_row

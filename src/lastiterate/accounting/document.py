@@ -10,7 +10,7 @@ from typing import Any
 
 from lastiterate.accounting.guarantee import Guarantee, rows
 from lastiterate.accounting.subjects import FORMAT, finite
-from lastiterate.accounting.tradeoff_summary import stated
+from lastiterate.accounting.tradeoff_summary import summarise_guarantee
 from lastiterate.curves.curve import check_delta
 from lastiterate.theorems.theorem import Theorem
 
@@ -105,7 +105,7 @@ def _by_theorems(guarantee: Guarantee, delta: float) -> dict[str, Any]:
     }
 
 
-def derived(guarantee: Guarantee, delta: float) -> dict[str, Any]:
+def derive_fields(guarantee: Guarantee, delta: float) -> dict[str, Any]:
     """All of a written certificate that follows from its subject, apart from what is ``stated``
     beside."""
     return json.loads(json.dumps(answer(guarantee, delta) | guarantee.subject.details()))
@@ -119,8 +119,8 @@ def document(guarantee: Guarantee, delta: float, recorded: Mapping[str, Any]) ->
     """
     from lastiterate import __version__
 
-    whole = derived(guarantee, delta) | {
-        "stated": stated(guarantee, delta),
+    whole = derive_fields(guarantee, delta) | {
+        "stated": summarise_guarantee(guarantee, delta),
         "format": FORMAT,
         "library": f"lastiterate {__version__}",
         "weights_sha256": None,

@@ -10,10 +10,10 @@ from lastiterate.accounting.subjects import OneRun
 from lastiterate.curves.curve import UP, Curve
 from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import NotCertified
-from lastiterate.run.adjacency import convertible, keeps_places
-from lastiterate.run.facts import FLOAT_SLACK, Evidence, known
+from lastiterate.run.adjacency import convertible, has_fixed_size
+from lastiterate.run.facts import FLOAT_SLACK, Evidence, find_fact
 from lastiterate.run.preprocessing import CosineFeatures, TopEigenvalue
-from lastiterate.run.probability_calibration import measured
+from lastiterate.run.probability_calibration import private_calibration
 from lastiterate.run.run import Run, check_described
 from lastiterate.theorems.composition import COMPOSITION_GDP, composition_mu
 from lastiterate.theorems.theorem import Fails, Theorem, match
@@ -58,7 +58,7 @@ class ExactRun(OneRun):
     def read(cls, stored: dict[str, Any]) -> Self:
         return cls(Run.from_dict(stored.get("exact_run")))
 
-    def described(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """The same run with rounded noise is another one."""
         return {self.entry: self.run.to_dict()}
 
@@ -72,7 +72,7 @@ class ExactRun(OneRun):
     def for_groups(self) -> tuple[Curve, ...]:
         return self.curves
 
-    def under(self, adjacency: str) -> ExactRun | None:
+    def with_adjacency(self, adjacency: str) -> ExactRun | None:
         if not convertible(self.adjacency, adjacency):
             return None
         return ExactRun(replace(self.run, adjacency=adjacency))  # pyright: ignore[reportArgumentType]
@@ -105,9 +105,13 @@ def preparation_squared(run: Run) -> float:
                 "exact noise: a sum of cosines is computed in floating point and not on a grid"
             )
         if part.noise_multiplier is not None:
-            total += (part.moved(run.adjacency) * (1 + FLOAT_SLACK) / part.noise_multiplier) ** 2
-    if (rounds := measured(run.calibration)) is not None:
-        total += (rounds.moved(run.adjacency) * (1 + FLOAT_SLACK) / rounds.noise_multiplier) ** 2
+            total += (
+                part.sensitivity(run.adjacency) * (1 + FLOAT_SLACK) / part.noise_multiplier
+            ) ** 2
+    if (rounds := private_calibration(run.calibration)) is not None:
+        total += (
+            rounds.sensitivity(run.adjacency) * (1 + FLOAT_SLACK) / rounds.noise_multiplier
+        ) ** 2
     return total
 
 
@@ -117,7 +121,7 @@ def _check(run: Run) -> None:
             "exact noise: counts of right answers have noise of another kind; leave them out"
         )
     check_described(run)
-    if not keeps_places(run.adjacency):
+    if not has_fixed_size(run.adjacency):
         raise NotCertified(
             "exact noise: a record that is removed (add-remove) moves others to other places, and "
             "that "
@@ -125,7 +129,7 @@ def _check(run: Run) -> None:
         )
     preparation_squared(run)
     answer = match(COMPOSITION_GDP, run)
-    sensitivity = known(run.facts(), "sensitivity")
+    sensitivity = find_fact(run.facts(), "sensitivity")
     if isinstance(answer, Fails):
         raise NotCertified("exact noise: " + "; ".join(answer.reasons))
     if (

@@ -6,30 +6,36 @@ import math
 from typing import Any
 
 from lastiterate.accounting.guarantee import Guarantee, rows
-from lastiterate.accounting.subjects import NEIGHBOURS, UNNAMED, Text, rounded_down, rounded_up
+from lastiterate.accounting.subjects import (
+    NEIGHBOURS,
+    UNNAMED,
+    Text,
+    format_rounded_down,
+    format_rounded_up,
+)
 from lastiterate.curves.curve import check_delta
 from lastiterate.markup import Markup, table, tag
 from lastiterate.run.adjacency import says_exchanges
 from lastiterate.run.run import Run
-from lastiterate.theorems.theorem import Broken, about_method, by_reason
+from lastiterate.theorems.theorem import Broken, check_method, group_by_reason
 
 
 def headline(certificate: Guarantee, delta: float) -> str:
     """The answer in a sentence or two; the reasons where nothing is certified."""
     if not math.isfinite(certificate.epsilon(delta)):
-        return why_not(certificate)
+        return explain_refusal(certificate)
     best = certificate.best(delta)
     by = certificate.subject.words.by if best is None else f"by {best.theorem.name}"
-    text = f"epsilon {rounded_up(certificate.epsilon(delta))} at delta {delta:g} ({certificate.adjacency}), {by}"
+    text = f"epsilon {format_rounded_up(certificate.epsilon(delta))} at delta {delta:g} ({certificate.adjacency}), {by}"
     lower = certificate.lower(delta)
     return text + (
-        f"; and no less than {rounded_down(lower)} for the worst loss in this class."
+        f"; and no less than {format_rounded_down(lower)} for the worst loss in this class."
         if lower > 0
         else "."
     )
 
 
-def in_words(certificate: Guarantee, delta: float, every: bool = False) -> Text:
+def explain_in_words(certificate: Guarantee, delta: float, every: bool = False) -> Text:
     """The answer, what a record and a neighbour is, what it rests on, and the other theorems that
     apply, or (where no theorem of the table is asked) the caveats.
 
@@ -39,22 +45,22 @@ def in_words(certificate: Guarantee, delta: float, every: bool = False) -> Text:
     certificate.check_lower_bounds(delta)
     lines = [headline(certificate, delta)]
     if math.isfinite(certificate.epsilon(delta)):
-        lines += _meaning(certificate, delta)
+        lines += _explain_meaning(certificate, delta)
     if not certificate.verdicts:
         return Text("\n".join([*lines, *(f"- {text}" for text in certificate.all_caveats())]))
     lines += _others(certificate, delta)
     failing = {v.theorem.name: v.reasons for v in certificate.verdicts if v.reasons}
     if failing and every:
-        lines += ["Theorems that do not apply:", by_reason(failing)]
+        lines += ["Theorems that do not apply:", group_by_reason(failing)]
     elif failing:
         lines.append(f"{len(failing)} theorems do not apply: explain(delta, all=True) says why.")
     return Text("\n".join(lines))
 
 
-def _meaning(certificate: Guarantee, delta: float) -> list[str]:
+def _explain_meaning(certificate: Guarantee, delta: float) -> list[str]:
     adjacency, best, run = certificate.adjacency, certificate.best(delta), certificate.subject.run
     most = 1 if run is None else max(run.rows_per_unit, run.rows_per_record)
-    protected = certificate.subject.protected(certificate.unit)["words"]
+    protected = certificate.subject.describe_unit(certificate.unit)["words"]
     lines = (
         [f"Neighbours ({adjacency}): {NEIGHBOURS[adjacency]}. Protected is {protected}."]
         if most == 1
@@ -67,7 +73,7 @@ def _meaning(certificate: Guarantee, delta: float) -> list[str]:
     if says_exchanges(adjacency):
         other = certificate.replace_one_epsilon(delta)
         lines.append(
-            f"Under replace-one: epsilon {rounded_up(other)}."
+            f"Under replace-one: epsilon {format_rounded_up(other)}."
             if math.isfinite(other)
             else "Under replace-one nothing is claimed."
         )
@@ -89,7 +95,7 @@ def _others(certificate: Guarantee, delta: float) -> list[str]:
     if not others:
         return []
     shown = [
-        f"  {row['theorem']} ({row['kind']}, {row['evidence'].lower()} facts): {_charged(row)}"
+        f"  {row['theorem']} ({row['kind']}, {row['evidence'].lower()} facts): {_format_charge(row)}"
         for row in sorted(others, key=_by_epsilon)
     ]
     return ["Other theorems that apply:" if best is not None else "Theorems that apply:", *shown]
@@ -99,30 +105,30 @@ def _by_epsilon(row: dict[str, Any]) -> float:
     return math.inf if row["epsilon"] is None else row["epsilon"]
 
 
-def _charged(row: dict[str, Any]) -> str:
+def _format_charge(row: dict[str, Any]) -> str:
     if row["epsilon"] is None:
         return "epsilon is infinite"
     return (
-        f"epsilon >= {rounded_down(row['epsilon'])}"
+        f"epsilon >= {format_rounded_down(row['epsilon'])}"
         if row["kind"] == "lower"
-        else f"epsilon {rounded_up(row['epsilon'])}"
+        else f"epsilon {format_rounded_up(row['epsilon'])}"
     )
 
 
-def for_notebooks(certificate: Guarantee) -> Markup:
+def render_html(certificate: Guarantee) -> Markup:
     """What a notebook shows: the answer at a delta that fits n, and the theorems that apply."""
     if not certificate.verdicts:
-        return tag("pre", in_words(certificate, 1e-5))
+        return tag("pre", explain_in_words(certificate, 1e-5))
     delta = min(1e-5, 10.0 ** -math.ceil(math.log10(10 * certificate.run.n)))
     best, other = certificate.best(delta), certificate.replace_one_epsilon(delta)
     head = tag("p", tag("strong", headline(certificate, delta).splitlines()[0]))
     if best is None:
-        return tag("div", head, tag("pre", why_not(certificate)))
+        return tag("div", head, tag("pre", explain_refusal(certificate)))
     facts: list[tuple[object, object]] = [
         ("neighbours", f"{certificate.adjacency}: {NEIGHBOURS[certificate.adjacency]}"),
         (
             "under replace-one",
-            f"epsilon {rounded_up(other)}" if math.isfinite(other) else "nothing is claimed",
+            f"epsilon {format_rounded_up(other)}" if math.isfinite(other) else "nothing is claimed",
         ),
         (
             "rests on",
@@ -138,7 +144,7 @@ def for_notebooks(certificate: Guarantee) -> Markup:
     listed = sorted((row for row in rows(certificate, delta) if row["applies"]), key=_by_epsilon)
     theorems = table(
         [
-            (f"{row['theorem']} ({row['kind']}, {row['evidence'].lower()})", _charged(row))
+            (f"{row['theorem']} ({row['kind']}, {row['evidence'].lower()})", _format_charge(row))
             for row in listed
         ]
     )
@@ -150,14 +156,14 @@ def for_notebooks(certificate: Guarantee) -> Markup:
 NEAREST = 3  #: theorems that a sentence speaks of
 
 
-def why_not(certificate: Guarantee) -> str:
+def explain_refusal(certificate: Guarantee) -> str:
     """Why nothing certifies the run: every reason, and the theorems it concerns."""
     refusals = {
         verdict.theorem.name: verdict.refusal(certificate.at_least)
         for verdict in certificate.verdicts
         if verdict.theorem.kind in ("upper", "exact")
     }
-    return "no theorem certifies this run:\n" + by_reason(refusals)
+    return "no theorem certifies this run:\n" + group_by_reason(refusals)
 
 
 def nearest(certificate: Guarantee) -> str:
@@ -168,11 +174,11 @@ def nearest(certificate: Guarantee) -> str:
         if verdict.theorem.kind in ("upper", "exact")
         and not any(
             isinstance(checked, Broken)
-            for checked in about_method(verdict.theorem, certificate.run)
+            for checked in check_method(verdict.theorem, certificate.run)
         )
     }
     if not refusals:
-        return why_not(certificate)
+        return explain_refusal(certificate)
     least, firsts = min(map(len, refusals.values())), dict[tuple[str, ...], str]()
     for name, reasons in refusals.items():
         if len(reasons) == least:
@@ -215,7 +221,7 @@ def secrets(run: Run) -> str:
     )
 
 
-def gained(certificate: Guarantee, delta: float) -> str:
+def explain_gain(certificate: Guarantee, delta: float) -> str:
     """One sentence: what composition would charge for the same run, and which secrecy makes it cost
     less."""
     best = certificate.best(delta)
@@ -228,7 +234,7 @@ def gained(certificate: Guarantee, delta: float) -> str:
         for part in (secrets(certificate.run), "the iterates before the last one" if hidden else "")
         if part
     ]
-    charged = rounded_up(certificate.epsilon(delta))
+    charged = format_rounded_up(certificate.epsilon(delta))
     if (
         best.theorem.name == COMPOSITION
         or not kept
@@ -242,6 +248,8 @@ def gained(certificate: Guarantee, delta: float) -> str:
         )
     composed = composition_epsilon(certificate, delta)
     says = (
-        f"charge epsilon {rounded_up(composed)}" if math.isfinite(composed) else "promise nothing"
+        f"charge epsilon {format_rounded_up(composed)}"
+        if math.isfinite(composed)
+        else "promise nothing"
     )
     return f"composition would {says} for the same run; that {' and '.join(kept)} stay secret brings it to {charged}"

@@ -14,7 +14,7 @@ from lastiterate.curves.lower_bound import LowerBound
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.run.facts import Evidence
 from lastiterate.run.run import Run
-from lastiterate.run.validation import number, whole
+from lastiterate.run.validation import check_integer, to_float
 from lastiterate.theorems.theorem import Applies, Theorem
 
 ROUNDING = 1e-6
@@ -203,7 +203,7 @@ class Guarantee:
         float
             Bound in natural logarithms; infinite where nothing is certified.
         """
-        number("delta", delta)
+        to_float("delta", delta)
         return min((curve.epsilon(delta) for curve in self.subject.curves), default=math.inf)
 
     def delta(self, epsilon: float) -> float:
@@ -219,7 +219,7 @@ class Guarantee:
         float
             Bound; 1 where nothing is certified.
         """
-        number("epsilon", epsilon)
+        to_float("epsilon", epsilon)
         return min((curve.delta(epsilon) for curve in self.subject.curves), default=1.0)
 
     def certifies(self, epsilon: float, delta: float) -> bool:
@@ -259,7 +259,7 @@ class Guarantee:
             default=1.0,
         )
 
-    def by_coarse_delta(self, epsilon: float, times: int) -> list[tuple[float, Theorem]]:
+    def rank_by_coarse_delta(self, epsilon: float, times: int) -> list[tuple[float, Theorem]]:
         """Return the certifying theorems by their ``coarse_delta``, the smallest first.
 
         Parameters
@@ -337,7 +337,7 @@ class Guarantee:
             "the project, or to the author of the theorem that you registered."
         )
 
-    def under(self, adjacency: str) -> Self | None:
+    def with_adjacency(self, adjacency: str) -> Self | None:
         """Return the guarantee under another adjacency.
 
         Parameters
@@ -350,7 +350,7 @@ class Guarantee:
         Guarantee or None
             Guarantee; ``None`` where its constants cannot be converted.
         """
-        subject = self.subject.under(adjacency)
+        subject = self.subject.with_adjacency(adjacency)
         return None if subject is None else replace(self, subject=subject)
 
     def replace_one_epsilon(self, delta: float) -> float:
@@ -383,11 +383,12 @@ class Guarantee:
         float
             Bound by the curves' own group privacy; infinite where nothing is known.
         """
-        whole("size", size)
+        check_integer("size", size)
         if size == 1:
             return self.epsilon(delta)
         return min(
-            (_grouped(curve, size, delta) for curve in self.subject.for_groups), default=math.inf
+            (_group_epsilon(curve, size, delta) for curve in self.subject.for_groups),
+            default=math.inf,
         )
 
     def all_caveats(self) -> tuple[str, ...]:
@@ -400,7 +401,7 @@ class Guarantee:
         """
         return tuple(dict.fromkeys((*self.caveats, *self.subject.caveats)))
 
-    def described(self) -> dict[str, object]:
+    def describe(self) -> dict[str, object]:
         """Return a JSON-ready description of the subject, whose hash a ledger holds.
 
         Returns
@@ -408,10 +409,10 @@ class Guarantee:
         dict
             Description.
         """
-        return self.subject.described()
+        return self.subject.describe()
 
 
-def _grouped(curve: Curve, size: int, delta: float) -> float:
+def _group_epsilon(curve: Curve, size: int, delta: float) -> float:
     try:
         return curve.group(size).epsilon(delta)
     except InputError:

@@ -8,13 +8,13 @@ from functools import cached_property
 from typing import Any, ClassVar, final
 
 from lastiterate.accounting.accounted_run import AccountedRun
-from lastiterate.accounting.subjects import CAVEATS, Subject, Words, rounded_up
+from lastiterate.accounting.subjects import CAVEATS, Subject, Words, format_rounded_up
 from lastiterate.curves.curve import UP, BestOf, Curve
 from lastiterate.curves.renyi import Rdp
 from lastiterate.curves.selection import NegativeBinomial, PoissonRuns, Runs, Selected, WorstOf
 from lastiterate.errors import InputError
 from lastiterate.run import serialization
-from lastiterate.run.adjacency import keeps_places
+from lastiterate.run.adjacency import has_fixed_size
 from lastiterate.run.run import Run
 from lastiterate.run.validation import positive
 from lastiterate.theorems.theorem import Theorem
@@ -67,7 +67,7 @@ class Selection(Subject):
                 rows,
                 "tune on one row per unit",
             )
-        if not keeps_places(self.adjacency):  # one record more is another split of all of them
+        if not has_fixed_size(self.adjacency):  # one record more is another split of all of them
             raise InputError(
                 "adjacency",
                 "must keep places where candidates are scored on records of public places",
@@ -146,9 +146,9 @@ class Selection(Subject):
         score = Rdp.linear(1 / (2 * self.score_noise**2) * UP)
         return (Selected(WorstOf((*(_whole(one) for one in self.accounted), score)), self.law),)
 
-    def under(self, adjacency: str) -> Selection | None:
+    def with_adjacency(self, adjacency: str) -> Selection | None:
         """One record's score moves by the unit at most, under every adjacency."""
-        converted = [one.under(adjacency) for one in self.accounted]
+        converted = [one.with_adjacency(adjacency) for one in self.accounted]
         runs = tuple(one.run for one in converted if one is not None and one.certifying)
         return replace(self, candidates=runs) if len(runs) == len(converted) else None
 
@@ -174,7 +174,7 @@ class Selection(Subject):
     def because(self, delta: float) -> tuple[str, ...]:
         each = WorstOf(tuple(_whole(one) for one in self.accounted)).epsilon(delta)
         return (
-            f"One run alone would cost epsilon {rounded_up(each)}.",
+            f"One run alone would cost epsilon {format_rounded_up(each)}.",
             "Theorem: Papernot and Steinke 2022, Theorems 2 and 6, and the statement on profiles "
             "of the proof "
             "note.",

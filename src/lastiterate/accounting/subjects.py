@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
-from lastiterate.accounting.composed_parts import charged_beside
+from lastiterate.accounting.composed_parts import list_extra_charges
 from lastiterate.curves.curve import Curve
 from lastiterate.curves.lower_bound import LowerBound
 from lastiterate.errors import InputError
@@ -110,7 +110,7 @@ MOST_NAME = 200
 """Characters of a unit's name."""
 
 
-def as_unit_name(text: str) -> str:
+def to_unit_name(text: str) -> str:
     """A column's name as a certificate calls its unit: one that cannot be printed is left out."""
     return text if 0 < len(text) <= MOST_NAME and text.isprintable() else UNNAMED
 
@@ -170,7 +170,7 @@ class Text(str):
         return str(self)
 
 
-def rounded_up(value: float | None) -> str:
+def format_rounded_up(value: float | None) -> str:
     """A number rounded up in its last shown digit, or a dash."""
     if value is None or not math.isfinite(value):
         return "-"
@@ -180,7 +180,7 @@ def rounded_up(value: float | None) -> str:
     return f"{math.ceil(value / scale * (1 - 1e-12)) * scale:.4g}"
 
 
-def rounded_down(value: float) -> str:
+def format_rounded_down(value: float) -> str:
     """A number rounded down in its last shown digit."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
@@ -244,13 +244,13 @@ class Subject(ABC):
     def description(self) -> dict[str, Any]:
         """JSON-ready: what ``entry`` holds."""
 
-    def described(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """What the numbers follow from, JSON-ready: a ledger's line has its hash."""
         return self.description()
 
-    def charged_as(self) -> dict[str, Any]:
+    def describe_charge(self) -> dict[str, Any]:
         """What a ledger is charged for, JSON-ready: the same, where epsilon is about everybody."""
-        return self.described()
+        return self.describe()
 
     def details(self) -> dict[str, Any]:
         """What a written certificate says of it beside ``entry``, JSON-ready."""
@@ -289,12 +289,12 @@ class Subject(ABC):
         return ()
 
     @abstractmethod
-    def under(self, adjacency: str) -> Self | None:
+    def with_adjacency(self, adjacency: str) -> Self | None:
         """The same under another adjacency; ``None`` where its constants cannot be converted."""
 
     def replace_one_epsilon(self, delta: float) -> float:
         """Epsilon at ``delta`` under replace-one; infinite where nothing is known."""
-        other = self.under("replace-one")
+        other = self.with_adjacency("replace-one")
         return (
             math.inf
             if other is None
@@ -340,7 +340,7 @@ class Subject(ABC):
     def words(self) -> Words:
         """What is said of it."""
 
-    def protected(self, name: str = "") -> dict[str, Any]:
+    def describe_unit(self, name: str = "") -> dict[str, Any]:
         """The privacy unit, JSON-ready: the most ``rows`` of the data that it has, and what it is
         in ``words``.
 
@@ -400,6 +400,6 @@ class OneRun(Subject):
             f"{run.steps} steps on {run.n} records, {type(run.batching).__name__}, "
             f"{self.adjacency}",
             self.by,
-            charged=charged_beside(run),
+            charged=list_extra_charges(run),
             secret=(run.batching.secret,) if run.batching.secret else (),
         )

@@ -25,7 +25,7 @@ from dataclasses import replace
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.composed_parts import (
     calibration_curve,
-    prepared_curves,
+    curves_of_preprocessing,
     with_later_parts,
 )
 from lastiterate.curves.curve import BestOf, Curve, WithFailure
@@ -42,11 +42,11 @@ PAIRS = 2.0**32
 """More than a step draws."""
 
 
-def beyond_support(certificate: Certificate, delta: float) -> float:
+def delta_beyond_support(certificate: Certificate, delta: float) -> float:
     """What delta loses because executed noise ends at ``REACH``, at most."""
     run = certificate.run
     lost = run.steps * lost_by_one(_farthest_step(certificate, delta))
-    lost += sum(lost_by_one(_mu(curve)) for curve in prepared_curves(run))
+    lost += sum(lost_by_one(_mu(curve)) for curve in curves_of_preprocessing(run))
     if run.calibration is not None:
         lost += run.calibration.rounds * lost_by_one(_mu(calibration_curve(run)))
     alone = replace(run, calibration=None)
@@ -69,7 +69,7 @@ def lost_by_one(moved: float, reach: float = REACH) -> float:
 def support_caveats(certificate: Certificate, delta: float) -> tuple[str, ...]:
     """What a release must say whose guarantee needs longer draws than the generator has; public
     numbers only."""
-    return _caveats(beyond_support(certificate, delta), delta)
+    return _caveats(delta_beyond_support(certificate, delta), delta)
 
 
 def caveats_of_one(moved: float, delta: float) -> tuple[str, ...]:

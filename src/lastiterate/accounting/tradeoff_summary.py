@@ -29,7 +29,7 @@ POINTS = 32
 """Points of a curve that is not Gaussian which its closest Gaussian one is laid above."""
 
 
-def stated(guarantee: Guarantee, delta: float) -> dict[str, Any]:
+def summarise_guarantee(guarantee: Guarantee, delta: float) -> dict[str, Any]:
     """JSON-ready: unit, neighbours, the guarantee in several forms, and how a run makes it hold.
 
     Where something certifies, by the curve of the smallest epsilon at ``delta``, and by what its
@@ -38,7 +38,7 @@ def stated(guarantee: Guarantee, delta: float) -> dict[str, Any]:
     run, curve, best = guarantee.subject.run, guarantee.best_curve(delta), guarantee.best(delta)
     facts = best.result.facts if best is not None and isinstance(best.result, Applies) else ()
     body: dict[str, Any] = {
-        "unit": guarantee.subject.protected(guarantee.unit),
+        "unit": guarantee.subject.describe_unit(guarantee.unit),
         "neighbours": NEIGHBOURS[guarantee.adjacency],
         "guarantees": [
             {"delta": d, "epsilon": finite(guarantee.epsilon(d))}
@@ -90,7 +90,7 @@ def execution(run: Run) -> dict[str, Any]:
             "place_secret": bool(batching.secret),
             "words": DRAWN[batching.drawn],
         },
-        "noise": run.method.stated_noise(run),
+        "noise": run.method.describe_noise(run),
         "release": run.release,
         "steps": run.steps,
         "records": run.n,
@@ -177,12 +177,12 @@ def _least_mu(epsilon: float, delta: float) -> float:
     if delta >= 1:
         return math.inf
 
-    def reached(mu: float) -> bool:
+    def is_reached(mu: float) -> bool:
         return float(gdp_delta(epsilon, np.array([mu]))[0]) * (1 - 1e-9) >= delta
 
     high = 1.0
-    while not reached(high):
+    while not is_reached(high):
         high *= 2
         if high > 1e6:
             return math.inf
-    return smallest_true(reached, 1e-12, high, 1e-9)
+    return smallest_true(is_reached, 1e-12, high, 1e-9)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
-from lastiterate.accounting.composed_parts import prepared_curves
+from lastiterate.accounting.composed_parts import curves_of_preprocessing
 from lastiterate.accounting.subjects import CAVEATS, Subject, Words
 from lastiterate.analysis.restart import LONGEST
 from lastiterate.analysis.unlearning import Continued, Training, forgotten_curve
@@ -17,7 +17,7 @@ from lastiterate.run.losses import Abstract
 from lastiterate.run.methods import Descent, RidgeMinimiser, minimiser_of
 from lastiterate.run.run import Run, check_described
 from lastiterate.run.step_sizes import RelativeToSmooth, StableSteps
-from lastiterate.run.validation import whole
+from lastiterate.run.validation import check_integer
 from lastiterate.theorems.assumptions import (
     NOISY_STEPS,
     last_iterate_only,
@@ -74,7 +74,7 @@ class Unlearning(Subject):
         if isinstance(self.training, Run):
             _check_training(self.training)
         for part in self.requests:
-            whole("removed", part.removed, most=self.training.n)
+            check_integer("removed", part.removed, most=self.training.n)
             _check_steps(part.run, STEPS)
             if (
                 part.run.n != self.training.n
@@ -87,8 +87,8 @@ class Unlearning(Subject):
                     "their own",
                     part.run.n,
                 )
-            whole("steps after a request", part.run.steps, most=LONGEST)
-        whole("removed", self.removed, most=self.training.n - 1)
+            check_integer("steps after a request", part.run.steps, most=LONGEST)
+        check_integer("removed", self.removed, most=self.training.n - 1)
 
     @property
     def removed(self) -> int:
@@ -103,7 +103,7 @@ class Unlearning(Subject):
             ],
         }
 
-    def charged_as(self) -> dict[str, Any]:
+    def describe_charge(self) -> dict[str, Any]:
         """The last steps alone, for those who stay: what was before them was charged before."""
         return self.requests[-1].run.to_dict()
 
@@ -140,18 +140,18 @@ class Unlearning(Subject):
             return (forgotten,)
         prepared = (
             curve.group(self.removed) if self.removed > 1 else curve
-            for curve in prepared_curves(self.training)
+            for curve in curves_of_preprocessing(self.training)
         )
         return (compose(forgotten, *prepared),)
 
-    def under(self, adjacency: str) -> Unlearning | None:
+    def with_adjacency(self, adjacency: str) -> Unlearning | None:
         return self if adjacency == ADJACENCY else None
 
-    def protected(self, name: str = "") -> dict[str, Any]:
+    def describe_unit(self, name: str = "") -> dict[str, Any]:
         count = self.removed
         return {
             "rows": count,
-            "words": f"the {_counted(count, 'removed record')} together, and nobody else",
+            "words": f"the {_format_count(count, 'removed record')} together, and nobody else",
         }
 
     @property
@@ -172,7 +172,7 @@ class Unlearning(Subject):
     @property
     def words(self) -> Words:
         last = self.requests[-1].run
-        said = f"{_counted(self.removed, 'record')} forgotten in {_counted(len(self.requests), 'request')}"
+        said = f"{_format_count(self.removed, 'record')} forgotten in {_format_count(len(self.requests), 'request')}"
         return Words(
             f"{said}, the last in {last.steps} steps",
             by=f"against {self.reference}",
@@ -191,7 +191,7 @@ class Unlearning(Subject):
         return (), ("forgetting",)
 
 
-def _counted(count: int, what: str) -> str:
+def _format_count(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 

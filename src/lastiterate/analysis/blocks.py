@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate.analysis.shifts import allowance, best_restart, constant_mus, optimal_mu
-from lastiterate.analysis.step_map import StepMap, known_map, shrinkage
+from lastiterate.analysis.step_map import StepMap, find_known_map, shrinkage
 from lastiterate.run.batching import Batching
-from lastiterate.run.facts import needed
+from lastiterate.run.facts import require_fact
 from lastiterate.run.run import Run
 from lastiterate.run.validation import Array
 
@@ -174,7 +174,7 @@ def constant_atoms(c: float, s: float, v: float, steps: int, weights: Array) -> 
     return np.array(found_weights), np.sqrt(costs) * (1 + allowance(steps, steps * grows))
 
 
-def scheduled_shifts(
+def shifts_of_schedule(
     c: Array, s: Array, weights: Array, most_atoms: int
 ) -> Iterator[tuple[float, Array]]:
     """The same for any schedule: weight and shifts of every group; c, s (shifts of the record's
@@ -226,7 +226,7 @@ def place_mus(run: Run, shares: tuple[float, float] | None = None) -> Array:
     ``shares``: the fewest and the most records of every batch over the divisor, if not what the run
     can have at worst.
     """
-    curvature, sensitivity = known_map(run, shares), needed(run.facts(), "sensitivity")
+    curvature, sensitivity = find_known_map(run, shares), require_fact(run.facts(), "sensitivity")
     delta, diameter = sensitivity.value / run.divisor, run.domain.diameter()
     full = full_map(run) if shares is None else curvature
     if run.constant:
@@ -254,7 +254,7 @@ def place_mus(run: Run, shares: tuple[float, float] | None = None) -> Array:
 def full_map(run: Run) -> StepMap:
     """Return what is known about the map of a full block; of shorter ones ``step_map(run)`` is."""
     cut = run.batching.block_sizes(run.n) is not None
-    return known_map(run, (1.0, 1.0) if cut else None)
+    return find_known_map(run, (1.0, 1.0) if cut else None)
 
 
 def short_steps(batching: Batching, n: int, steps: int) -> NDArray[np.bool_]:
@@ -266,7 +266,7 @@ def short_steps(batching: Batching, n: int, steps: int) -> NDArray[np.bool_]:
 
 def block_constants(run: Run) -> Array:
     """The Lipschitz constant of every step, its proximal map included; shape (steps,)."""
-    short, c = known_map(run), full_map(run).lipschitz_each(run.step_sizes)
+    short, c = find_known_map(run), full_map(run).lipschitz_each(run.step_sizes)
     at = short_steps(run.batching, run.n, run.steps)
     c[at] = short.lipschitz_each(run.step_sizes[at])
     return c * shrinkage(run, run.step_sizes)
@@ -339,7 +339,7 @@ MOST_MERGED, PER_OCTAVE = 4096, 1024
 doubles."""
 
 
-def merged(weights: Array, mus: Array, *, up: bool) -> tuple[Array, Array]:
+def merge_places(weights: Array, mus: Array, *, up: bool) -> tuple[Array, Array]:
     """The mixture over places with few different mus: at most ``PER_OCTAVE`` of them whenever mu
     doubles.
 

@@ -21,7 +21,7 @@ from lastiterate.curves.delayed_shifts import (
     shift_law,
 )
 from lastiterate.curves.gaussian import Gdp, GdpMixture
-from lastiterate.run.facts import needed
+from lastiterate.run.facts import require_fact
 from lastiterate.run.run import Run
 from lastiterate.run.validation import Array
 
@@ -44,11 +44,11 @@ REPRESENTATIVES = 12
 """Weights by which draw_intervals are ordered."""
 
 
-def delayed(run: Run) -> Curve:
+def search_draw_intervals(run: Run) -> Curve:
     """The best draw_intervals for several probabilities that batches are of unusual size."""
     rate = run.sampling_rate
     return best_of_failures(
-        run, rate, 1, lambda steps: sized(draw_intervals(steps, rate), draw_interval_counts)
+        run, rate, 1, lambda steps: choose_least(draw_intervals(steps, rate), draw_interval_counts)
     )
 
 
@@ -58,7 +58,7 @@ def best_of_failures(
     """``best`` of the last steps, and draw_interval_counts its squared mu, for several
     probabilities that batches, which hold another record with probability ``chance``, are of
     unusual size; ``every``: steps of a pass that is followed as a whole."""
-    sensitivity = needed(run.facts(), "sensitivity")
+    sensitivity = require_fact(run.facts(), "sensitivity")
     if sensitivity.value == 0 or run.steps > LONGEST:
         return Gdp(0.0 if sensitivity.value == 0 else math.inf)
     kept: list[tuple[float, Curve]] = []
@@ -79,14 +79,14 @@ def best_of_failures(
 Described = TypeVar("Described", DelayedShifts, AllocatedShifts)
 
 
-def sized(
+def choose_least(
     options: list[Described], draw_interval_counts: Callable[[Described], float]
 ) -> tuple[float, Described]:
     """The one with the least of what it is draw_interval_counts."""
     return min(((draw_interval_counts(one), one) for one in options), key=lambda pair: pair[0])
 
 
-def in_units_of_noise(curve: Described) -> tuple[float, Described]:
+def scale_to_noise(curve: Described) -> tuple[float, Described]:
     """The largest noise, and the curve in its units, rounded: one and the same while a search
     scales all of the noise. What it orders is compared in this way, and not bounded."""
     top = max(curve.stds)
@@ -135,7 +135,7 @@ def kinds(c: Array, s: Array, std: Array) -> Kinds:
 
 def draw_interval_counts(curve: DelayedShifts) -> float:
     """About the squared mu of all pairs; it orders draw_intervals and bounds nothing."""
-    top, one = in_units_of_noise(curve)
+    top, one = scale_to_noise(curve)
     certain, weights, size, counts = _draw_shifts_representable(one)
     products = weights[:, :, None] * weights[:, None, :]
     squares = np.log1p(curve.rate**2 * np.expm1(np.minimum(products / top / top, 500.0)))
@@ -168,13 +168,13 @@ FEW_SHIFTS = 12
 """Shifts of an interval by which block_intervals are ordered."""
 
 
-def delayed_blocks(run: Run) -> Curve:
+def search_block_intervals(run: Run) -> Curve:
     """The best block_intervals for several probabilities that blocks are of unusual size."""
     return best_of_failures(
         run,
         1 / run.blocks,
         run.blocks,
-        lambda steps: sized(block_intervals(steps, run.blocks), block_interval_counts),
+        lambda steps: choose_least(block_intervals(steps, run.blocks), block_interval_counts),
     )
 
 
@@ -202,7 +202,7 @@ def block_intervals(steps: Followed, blocks: int) -> list[AllocatedShifts]:
 
 def block_interval_counts(curve: AllocatedShifts) -> float:
     """About the squared mu of all passes; it orders block_intervals and bounds nothing."""
-    top, one = in_units_of_noise(curve)
+    top, one = scale_to_noise(curve)
     certain, passes = _block_shifts_representable(one)
     total = min(certain / top, 1e9) ** 2
     for shares, shifts, count in passes:
@@ -256,10 +256,10 @@ USELESS = 1e-6, 300.0
 were known."""
 
 
-def averaged(run: Run) -> Curve:
+def search_averages(run: Run) -> Curve:
     """The best of a few draw_intervals of intervals for a run whose steps draw ``run.divisor``
     records each."""
-    rate, sensitivity = run.sampling_rate, needed(run.facts(), "sensitivity")
+    rate, sensitivity = run.sampling_rate, require_fact(run.facts(), "sensitivity")
     if sensitivity.value == 0 or run.steps > LONGEST:
         return Gdp(0.0 if sensitivity.value == 0 else math.inf)
     steps = last_steps(run, rate, 0.0, 1, ((run.divisor - 1) / run.divisor, 1.0))
@@ -269,9 +269,9 @@ def averaged(run: Run) -> Curve:
     # mu falls in proportion to noise: all that takes time is one and the same while a search scales
     # all of the noise
     noise, scale = UNIT * far, UNIT * far / loud * UP
-    ordered = _ordered(
+    ordered = _sort_curves(
         tuple(
-            replace(one, stds=tuple(_rounded_down(x / loud) * noise for x in one.stds))
+            replace(one, stds=tuple(_round_down(x / loud) * noise for x in one.stds))
             for one in draw_intervals(steps, rate)
         )
     )
@@ -283,27 +283,27 @@ def averaged(run: Run) -> Curve:
         return Gdp(sure)
     return BestOf(
         tuple(
-            _scaled(mean_over_draws(one), scale)
+            _scale_mixture(mean_over_draws(one), scale)
             for size, one in ordered[:TRIED]
             if size <= CLOSE * least
         )
     )
 
 
-def _rounded_down(share: float) -> float:
+def _round_down(share: float) -> float:
     return float(f"{share * (1 - 1e-11):.12g}")
 
 
-def _scaled(curve: GdpMixture, scale: float) -> GdpMixture:
+def _scale_mixture(curve: GdpMixture, scale: float) -> GdpMixture:
     return replace(curve, mus=tuple(mu * scale * UP for mu in curve.mus))
 
 
 @lru_cache(maxsize=64)
-def _ordered(curves: tuple[DelayedShifts, ...]) -> list[tuple[float, DelayedShifts]]:
-    return sorted(((_about(one), one) for one in curves), key=lambda pair: pair[0])
+def _sort_curves(curves: tuple[DelayedShifts, ...]) -> list[tuple[float, DelayedShifts]]:
+    return sorted(((_approximate(one), one) for one in curves), key=lambda pair: pair[0])
 
 
-def _about(curve: DelayedShifts) -> float:
+def _approximate(curve: DelayedShifts) -> float:
     """The mean of mu^2 and three of its standard deviations, about; it orders draw_intervals and
     bounds nothing."""
     certain, pairs = hidden(curve)
@@ -336,7 +336,7 @@ def mean_over_draws(curve: DelayedShifts) -> GdpMixture:
         lost += count * (missing + float(chances[~kept].sum()))
         one = np.zeros(int(places[kept].max(initial=0)) + 1)
         np.add.at(one, places[kept], chances[kept])
-        total, more = _added(total, one, count)
+        total, more = _add_draws(total, one, count)
         lost += more
     starts = np.append(
         0, np.arange(1, total.size, -(-total.size // ATOMS))
@@ -369,21 +369,21 @@ def _reach(laws: list[tuple[Array, Array, float, int]]) -> float:
     return float((total / exponents).min())
 
 
-def _added(total: Array, one: Array, count: int) -> tuple[Array, float]:
+def _add_draws(total: Array, one: Array, count: int) -> tuple[Array, float]:
     """``count`` draws of ``one`` added to ``total``, and the mass that is cut off above."""
     lost = 0.0
     while count:
         if count & 1:
-            total, cut = _cut(np.convolve(total, one))
+            total, cut = _drop_tail(np.convolve(total, one))
             lost += cut
         count >>= 1
         if count:
-            one, cut = _cut(np.convolve(one, one))
+            one, cut = _drop_tail(np.convolve(one, one))
             lost += 2 * cut * count
     return total, lost
 
 
-def _cut(law: Array) -> tuple[Array, float]:
+def _drop_tail(law: Array) -> tuple[Array, float]:
     above = np.cumsum(law[::-1])[::-1]
     last = min(law.size, 2 * PLACES, max(1, int(np.searchsorted(-above, -TAIL))))
     return law[:last], float(law[last:].sum())

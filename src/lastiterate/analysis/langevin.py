@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from lastiterate.curves.renyi import Rdp
-from lastiterate.run.facts import needed
+from lastiterate.run.facts import require_fact
 from lastiterate.run.noise import Correlated
 from lastiterate.run.run import Run
 from lastiterate.run.validation import Array
@@ -23,9 +23,9 @@ ROUNDING = 1 + 1e-12
 decay)."""
 
 
-def squared_ratio(run: Run) -> float:
+def signal_to_noise(run: Run) -> float:
     """S_g^2 / (sigma^2 n^2), with noise."""
-    sensitivity = needed(run.facts(), "sensitivity")
+    sensitivity = require_fact(run.facts(), "sensitivity")
     return (sensitivity.value / run.n) ** 2 / run.temperature
 
 
@@ -46,23 +46,23 @@ def decay(rate: float) -> float:
 # docs/theorems/correlated-noise.
 
 
-def moved_draws(noise: Correlated, blocks: int, steps: int) -> float:
+def shift_in_draws(noise: Correlated, blocks: int, steps: int) -> float:
     """s, in draws for each contribution of length 1; to rounding, which
     ``shift_allocation.allowance`` covers."""
-    return _moved(noise.with_unit(), blocks, steps)
+    return _shift_in_draws(noise.with_unit(), blocks, steps)
 
 
 @lru_cache(maxsize=1024)
-def _moved(noise: Correlated, blocks: int, steps: int) -> float:
+def _shift_in_draws(noise: Correlated, blocks: int, steps: int) -> float:
     column = noise.column(steps)
     return math.sqrt(
-        of_equal_signs(column, blocks, steps)
+        shift_of_equal_signs(column, blocks, steps)
         if column.min() >= 0
-        else of_any_signs(column, blocks, steps)
+        else shift_of_any_signs(column, blocks, steps)
     )
 
 
-def of_equal_signs(column: Array, blocks: int, steps: int) -> float:
+def shift_of_equal_signs(column: Array, blocks: int, steps: int) -> float:
     """s^2 where no entry is negative: the square of the sum of the columns, and of the first place.
 
     The sum for another place is the same, shifted, and cut at the last step.
@@ -74,7 +74,7 @@ def of_equal_signs(column: Array, blocks: int, steps: int) -> float:
     return float((summed**2).sum())
 
 
-def of_any_signs(column: Array, blocks: int, steps: int) -> float:
+def shift_of_any_signs(column: Array, blocks: int, steps: int) -> float:
     """s^2: for every later column its inner products with itself and, twice, with those before it.
 
     <C_a, C_b> for b = a + d is the sum of c_t c_{t + d} over the steps that are left from b on.
@@ -98,10 +98,10 @@ def of_any_signs(column: Array, blocks: int, steps: int) -> float:
 def lsi(run: Run, constant: float) -> Rdp:
     """alpha S^2 / (2 c sigma^4 n^2) (1 - exp(-sigma^2 c sum eta_k)), S = 2 L in the paper."""
     rate = run.temperature * constant
-    return linear(squared_ratio(run) / (2 * rate) * decay(rate * run.total_time))
+    return linear(signal_to_noise(run) / (2 * rate) * decay(rate * run.total_time))
 
 
 def strongly_convex_slope(run: Run) -> Rdp:
     """alpha S^2 / (lambda sigma^2 n^2) (1 - exp(-lambda sum eta_k / 2)), S = 2 L in the paper."""
-    strong = needed(run.facts(), "strong")
-    return linear(squared_ratio(run) / strong.value * decay(strong.value * run.total_time / 2))
+    strong = require_fact(run.facts(), "strong")
+    return linear(signal_to_noise(run) / strong.value * decay(strong.value * run.total_time / 2))

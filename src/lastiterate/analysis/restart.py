@@ -12,15 +12,15 @@ from functools import lru_cache
 import numpy as np
 
 from lastiterate.analysis.secret_blocks import usual_counts
-from lastiterate.analysis.step_map import known_map
+from lastiterate.analysis.step_map import find_known_map
 from lastiterate.curves.allocation import AllocationPld
 from lastiterate.curves.curve import BestOf, Curve, WithFailure
 from lastiterate.curves.fixed_size import FixedSizeSteps
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.pld import Pld
-from lastiterate.curves.subsampled import merged
+from lastiterate.curves.subsampled import merge_levels
 from lastiterate.run.adjacency import records_moved
-from lastiterate.run.facts import needed
+from lastiterate.run.facts import require_fact
 from lastiterate.run.run import Run
 from lastiterate.run.validation import Array
 
@@ -92,12 +92,12 @@ def by_itself(square: Array) -> Array:
         return np.expm1(1 / square)
 
 
-def nothing_added(apart: float, closed: float) -> float:
+def add_nothing(apart: float, closed: float) -> float:
     """What the record adds is as long as it is."""
     return 1.0
 
 
-def restarted(
+def search_restarts(
     run: Run,
     *,
     chance: float,
@@ -105,7 +105,7 @@ def restarted(
     distances: Distances,
     curve: Callable[[Run, Restart], Curve],
     shares: tuple[float, float] | None = None,
-    lengthened: Lengthened = nothing_added,
+    lengthened: Lengthened = add_nothing,
     seen: Seen = by_itself,
 ) -> Curve:
     """The best restarts for several failures; ``curve`` with a restart at step 0 is composition of
@@ -121,7 +121,7 @@ def restarted(
         return curves[0]  # the record adds nothing
     for failure in FAILURES:
         steps = last_steps(run, chance, failure / 2, every, shares)
-        whole = _sampled(steps.z, chance, 1.0, seen)
+        whole = _approximate_squared_mu(steps.z, chance, 1.0, seen)
         same = maps is not None and np.array_equal(maps, steps.c) and every > 1
         maps = steps.c
         if same:
@@ -144,11 +144,11 @@ def last_steps(
 ) -> Followed:
     """The last steps, whole passes of ``every`` and the rest, if the loads of all batches are usual
     (or ``shares``)."""
-    sensitivity = needed(run.facts(), "sensitivity")
+    sensitivity = require_fact(run.facts(), "sensitivity")
     if shares is None:
         fewest, most = usual_counts(run.n - 1, chance, failure, -(-run.steps // every) * every)
         shares = fewest / run.divisor, most / run.divisor
-    curvature = known_map(run, shares)
+    curvature = find_known_map(run, shares)
     skipped = max(0, run.steps - LONGEST) // every * every
     eta, std, unit = (
         run.step_sizes[skipped:],
@@ -174,7 +174,7 @@ def candidates(
     every: int,
     distances: Distances,
     failure: float,
-    lengthened: Lengthened = nothing_added,
+    lengthened: Lengthened = add_nothing,
     seen: Seen = by_itself,
 ) -> list[Restart]:
     """Restarts at some steps with some shares; each is valid."""
@@ -192,7 +192,7 @@ def candidates(
         np.cumsum(log_c[::-1])[::-1], 0.0
     )  # later[t]: log of the product from step t on
     noise = np.logaddexp.accumulate((log_v + 2 * later[1:])[::-1])[::-1]
-    slack = _rounding(later, steps)
+    slack = _bound_rounding(later, steps)
     with np.errstate(invalid="ignore", over="ignore"):  # a shift that costs too much is left out
         begun = distances(steps, failure, first) + later[first]  # log of z_r c_r ... c_{T-1}
         exponent = 2 * begun - noise[first] + slack
@@ -205,7 +205,7 @@ def candidates(
         closed = np.exp(begun - noise[first] - _least(log_c - log_v - later[1:])[first] + slack)
     return [
         Restart(
-            _sampled(steps.z[at:] / lengthened(wide, part), chance, share, seen)
+            _approximate_squared_mu(steps.z[at:] / lengthened(wide, part), chance, share, seen)
             + shift / (1 - share),
             total - count + int(at),
             share,
@@ -235,7 +235,7 @@ def _log(values: Array) -> Array:
         return np.log(values)
 
 
-def _rounding(later: Array, steps: Followed) -> float:
+def _bound_rounding(later: Array, steps: Followed) -> float:
     """Above the errors of ``exponent``: sums of at most as many logarithms as there are steps,
     2^-53 of the largest partial sum each, and of what distances allow for."""
     parts = [np.abs(x[np.isfinite(x)]) for x in (later, _log(steps.s), _log(steps.v))]
@@ -244,7 +244,7 @@ def _rounding(later: Array, steps: Followed) -> float:
     )
 
 
-def _sampled(z: Array, chance: float, share: float, seen: Seen) -> float:
+def _approximate_squared_mu(z: Array, chance: float, share: float, seen: Seen) -> float:
     """About the squared mu of sampled steps (central limit theorem, Dong, Roth, Su 2022); it orders
     choices only."""
     with np.errstate(over="ignore"):  # of z^2, where nothing is seen
@@ -357,11 +357,11 @@ def levels(run: Run, first: int = 0, share: float = 1.0) -> tuple[tuple[float, i
     if run.same_noise:
         return ((run.first_noise * unit, run.steps - first),)
     noises, counts = np.unique(run.noise_stds[first:] * unit, return_counts=True)
-    return merged(tuple(zip(noises.tolist(), counts.tolist(), strict=True)), MOST_LEVELS)
+    return merge_levels(tuple(zip(noises.tolist(), counts.tolist(), strict=True)), MOST_LEVELS)
 
 
 def _unit(run: Run, share: float) -> float | None:
-    sensitivity = needed(run.facts(), "sensitivity")
+    sensitivity = require_fact(run.facts(), "sensitivity")
     return run.divisor / sensitivity.value * math.sqrt(share) if sensitivity.value else None
 
 
@@ -374,7 +374,7 @@ def poisson_steps(run: Run, first: int = 0, share: float = 1.0, mu: float = 0.0)
     return Pld(rate, tuple(z for z, _ in noises), tuple(count for _, count in noises), mu=mu)
 
 
-def allocated_passes(run: Run, first: int = 0, share: float = 1.0, mu: float = 0.0) -> Curve:
+def allocation_passes(run: Run, first: int = 0, share: float = 1.0, mu: float = 0.0) -> Curve:
     """The same for fresh secret blocks; ``first`` is where a pass begins. A pass has the least
     noise of its steps."""
     unit = _unit(run, share)
@@ -410,9 +410,9 @@ UP = 1 + 2.0**-40
 """Above the rounding of a few operations."""
 
 
-def restarted_subsets(run: Run) -> Curve:
+def search_subset_restarts(run: Run) -> Curve:
     """The best restarts of a run whose steps draw ``run.divisor`` records each without replacement."""
-    rate, factor = run.sampling_rate, lengthened(run)
+    rate, factor = run.sampling_rate, shift_growth(run)
 
     def tail(run: Run, at: Restart) -> Curve:
         noises, longer = levels(run, at.first, at.share), factor(at.apart, at.closed)
@@ -426,7 +426,7 @@ def restarted_subsets(run: Run) -> Curve:
             mu=at.mu,
         )
 
-    return restarted(
+    return search_restarts(
         run,
         chance=rate,
         every=1,
@@ -449,7 +449,7 @@ def instead_of_another(square: Array) -> Array:
         return one * np.expm1(1 / square) * (one * one + np.expm1(1 / square))
 
 
-def lengthened(run: Run) -> Lengthened:
+def shift_growth(run: Run) -> Lengthened:
     """How much longer than S eta/b what the record adds is, where shifts follow the other record's
     map.
 
@@ -457,9 +457,9 @@ def lengthened(run: Run) -> Lengthened:
     two of others, and the difference of its gradients is taken ``apart`` from where S speaks of it:
     twice both.
     """
-    sensitivity, curvature = needed(run.facts(), "sensitivity"), _curvature_of_one(run)
+    sensitivity, curvature = require_fact(run.facts(), "sensitivity"), _curvature_of_one(run)
     if not sensitivity.value:
-        return nothing_added
+        return add_nothing
     relative = curvature / sensitivity.value
     if records_moved(run.adjacency) == 1:
         return lambda apart, closed: (1 + relative * closed) * UP
@@ -469,5 +469,5 @@ def lengthened(run: Run) -> Lengthened:
 def _curvature_of_one(run: Run) -> float:
     """The Lipschitz constant of one record's gradient: constants of a mean hold where all records
     are alike, and a clip projects on a ball."""
-    curvature = known_map(run, (1.0, 1.0))
+    curvature = find_known_map(run, (1.0, 1.0))
     return max(abs(curvature.lowest), abs(curvature.highest))

@@ -13,18 +13,18 @@ from lastiterate.analysis.blocks import (
     block_constants,
     constant_atoms,
     full_map,
-    merged,
+    merge_places,
     place_mus,
     place_weights,
-    scheduled_shifts,
+    shifts_of_schedule,
 )
 from lastiterate.analysis.shifts import best_restart, optimal_mu
-from lastiterate.analysis.step_map import known_map, shrinkage
+from lastiterate.analysis.step_map import find_known_map, shrinkage
 from lastiterate.curves.curve import BestOf, Curve, WithFailure
 from lastiterate.curves.gaussian import Gdp, GdpMixture
 from lastiterate.run.adjacency import records_moved
 from lastiterate.run.batching import Batching
-from lastiterate.run.facts import needed
+from lastiterate.run.facts import require_fact
 from lastiterate.run.run import Run
 
 # mu averaged over places that are drawn anew in every pass, as a curve: what theorems about the
@@ -64,14 +64,14 @@ def _unit_restarts(
     if window > 2 * LONGEST_WINDOW:
         return None
     full_c, full_v = np.full(window, c), np.full(window, v)
-    atoms = list(scheduled_shifts(full_c, np.full(window, s), weights, FEW_ATOMS))
+    atoms = list(shifts_of_schedule(full_c, np.full(window, s), weights, FEW_ATOMS))
     return _mixture(
         [w for w, _ in atoms],
         [best_restart(full_c, shifts, full_v, diameter) for _, shifts in atoms],
     )
 
 
-def _scaled(mixture: GdpMixture, std: float) -> GdpMixture:
+def _scale_noise(mixture: GdpMixture, std: float) -> GdpMixture:
     """mu is inversely proportional to the noise, so that a search computes the mixture at noise std
     1 once."""
     return GdpMixture(
@@ -87,38 +87,38 @@ def mean_over_fresh_places(run: Run, shares: tuple[float, float] | None = None) 
     ``shares``: the fewest and the most records of every batch over the divisor, if not what the run
     can have at worst.
     """
-    curvature, sensitivity = known_map(run, shares), needed(run.facts(), "sensitivity")
+    curvature, sensitivity = find_known_map(run, shares), require_fact(run.facts(), "sensitivity")
     if sensitivity.value == 0:
         return Gdp(0.0)
     delta, diameter = sensitivity.value / run.divisor, run.domain.diameter()
     if not run.constant:
-        return _scheduled(run, delta, diameter, shares)
+        return _bound_schedule(run, delta, diameter, shares)
     eta, std = run.first_step, run.first_noise
     k = float(shrinkage(run, np.array([eta]))[0])
     full = full_map(run) if shares is None else curvature
     whole, c, eta = k * full.lipschitz(eta), k * curvature.lipschitz(eta), k * eta
     s, length = eta * delta, (run.steps, run.n, run.batching)
-    curves = [_scaled(_unit_mixture(c, s, eta * eta, *length), std)]
+    curves = [_scale_noise(_unit_mixture(c, s, eta * eta, *length), std)]
     if whole < c and run.steps <= LONGEST_FOLLOWED:  # only the short block is worse
-        curves.append(_scheduled(run, delta, math.inf))
+        curves.append(_bound_schedule(run, delta, math.inf))
     if math.isfinite(diameter):
         restarted = _unit_restarts(c, s, eta * eta, *length, diameter)
-        curves += [] if restarted is None else [_scaled(restarted, std)]
+        curves += [] if restarted is None else [_scale_noise(restarted, std)]
     return curves[0] if len(curves) == 1 else BestOf(tuple(curves))
 
 
 @lru_cache(maxsize=16)
-def _scheduled(
+def _bound_schedule(
     run: Run, delta: float, diameter: float, shares: tuple[float, float] | None = None
 ) -> GdpMixture:
     """Step by step, for any schedule."""
-    curvature, k = known_map(run, shares), shrinkage(run, run.step_sizes)
+    curvature, k = find_known_map(run, shares), shrinkage(run, run.step_sizes)
     c = block_constants(run) if shares is None else k * curvature.lipschitz_each(run.step_sizes)
     eta = k * run.step_sizes
     v = (eta * run.noise_stds) ** 2
     weights: list[float] = []
     mus: list[float] = []
-    for weight, shifts in scheduled_shifts(
+    for weight, shifts in shifts_of_schedule(
         c, eta * delta, place_weights(run.batching, run.n), FEW_ATOMS
     ):
         mu = optimal_mu(c, shifts, v)
@@ -185,7 +185,7 @@ def mean_over_bins(run: Run, failures: tuple[float, ...] = ()) -> Curve:
     weights = place_weights(run.batching, run.n)
 
     def mixture(shares: tuple[float, float]) -> GdpMixture:
-        chances, mus = merged(weights, place_mus(run, shares), up=True)
+        chances, mus = merge_places(weights, place_mus(run, shares), up=True)
         return GdpMixture(tuple(chances.tolist()), tuple(mus.tolist()))
 
     return _best(run, failures, 1, mixture)
@@ -213,7 +213,7 @@ def _best(
     for failure in failures or (FAILURES if run.constant else FEW):
         fewest, most = usual_loads(run.n - 1, run.blocks, failure, times)
         shares = (fewest / run.divisor, (most + own) / run.divisor)
-        step = known_map(run, shares)
+        step = find_known_map(run, shares)
         maps = step.lipschitz(run.first_step) if run.constant else shares
         if maps not in by_maps:  # a larger failure that buys nothing is left out
             by_maps[maps] = WithFailure(curve(shares), failure) if failure else curve(shares)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lastiterate.analysis.step_map import StepMap
-from lastiterate.run.facts import needed
+from lastiterate.run.facts import require_fact
 from lastiterate.run.run import Run
 from lastiterate.run.validation import Array
 
@@ -100,13 +100,13 @@ def best_restart(c: Array, s: Array, v: Array, diameter: float) -> float:
     def cost(window: int) -> float:
         return optimal_mu(c[steps - window :], s[steps - window :], v[steps - window :], diameter)
 
-    def numbered(number: int) -> float:
+    def cost_of(number: int) -> float:
         return cost(windows[number - 1])
 
     behind = steps - 1 - np.flatnonzero(s > 0)[::-1]
     windows = np.append(behind[behind > 0], steps).tolist()
     least = (
-        min(map(cost, windows)) if len(windows) * steps <= ALL else search(numbered, len(windows))
+        min(map(cost, windows)) if len(windows) * steps <= ALL else search(cost_of, len(windows))
     )
     return min(least, search(cost, steps)) if len(windows) < steps and (c > 1).any() else least
 
@@ -159,11 +159,11 @@ def constant_mus(
             / math.sqrt(v)
         )
     else:
-        mu = _pooled(c, s, v, tail, np.maximum(participations - 1, 0), blocks)
+        mu = _pool(c, s, v, tail, np.maximum(participations - 1, 0), blocks)
     growth = steps * max(math.log(c), 0.0) if c > 0 else 0.0
     mu = np.where(reached, mu * (1 + allowance(steps, growth)), 0.0)
     if math.isfinite(diameter):
-        mu = np.minimum(mu, _restarted(c, s, v, steps, blocks, diameter))
+        mu = np.minimum(mu, _search_restarts(c, s, v, steps, blocks, diameter))
     return mu
 
 
@@ -183,7 +183,7 @@ def _pulse(c: float, count: Array | int) -> Array:
     return -np.expm1(-2 * math.log(c)) / -np.expm1(-2 * count * math.log(c))
 
 
-def _pooled(c: float, s: float, v: float, tail: Array, earlier: Array, blocks: int) -> Array:
+def _pool(c: float, s: float, v: float, tail: Array, earlier: Array, blocks: int) -> Array:
     log_c = math.log(c)
     dS_last = math.log(s) + (tail - 1) * log_c if s > 0 else np.full(tail.shape, -math.inf)
     dX_last = math.log(v) + _geometric(2 * log_c, tail)
@@ -209,7 +209,9 @@ def _cost(dS: Array, dX: Array) -> Array:
         return np.where(np.isneginf(dS), 0.0, np.exp(2 * dS - dX))
 
 
-def _restarted(c: float, s: float, v: float, steps: int, blocks: int, diameter: float) -> Array:
+def _search_restarts(
+    c: float, s: float, v: float, steps: int, blocks: int, diameter: float
+) -> Array:
     """The best restart for every place; full batches search all windows, blocks at most the last
     4,096 steps."""
     if blocks == 1 and 0 < c <= 1:
@@ -291,7 +293,7 @@ def theta(log_square: float, steps: int) -> float:
 
 def unit_shift(run: Run) -> float:
     """s / sqrt(v) of one step that the record participates in: sensitivity / (b noise_std)."""
-    sensitivity, std = needed(run.facts(), "sensitivity"), run.first_noise
+    sensitivity, std = require_fact(run.facts(), "sensitivity"), run.first_noise
     unit = sensitivity.value / run.divisor
     return unit / std if std > 0 else (math.inf if unit > 0 else 0.0)
 

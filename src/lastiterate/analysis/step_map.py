@@ -8,8 +8,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from lastiterate.run.facts import Evidence, Fact, LossFacts, known, mint
-from lastiterate.run.losses import derived
+from lastiterate.run.facts import Evidence, Fact, LossFacts, find_fact, mint
+from lastiterate.run.losses import loss_from_facts
 from lastiterate.run.noise import GradientNoise
 from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import Constant, RelativeToSmooth
@@ -87,7 +87,7 @@ class Modulus:
         return low
 
 
-def scaled_mu(modulus: Modulus, run: Run) -> float:
+def mu_of_constant_run(modulus: Modulus, run: Run) -> float:
     """mu of the last iterate of a constant run whose every step has this modulus."""
     deviation = run.first_step * run.first_noise
     unit = _unit_mu(modulus, run.steps, run.domain.diameter())
@@ -103,10 +103,10 @@ def _unit_mu(modulus: Modulus, steps: int, diameter: float) -> float:
     runs.
     """
     charged = math.sqrt(steps) * float(modulus(np.array(0.0))) * (1 + 1e-14)
-    return min(restarted_mu(modulus, 1.0, steps, diameter), charged)
+    return min(search_restart_mu(modulus, 1.0, steps, diameter), charged)
 
 
-def restarted_mu(modulus: Modulus, v: float, steps: int, diameter: float) -> float:
+def search_restart_mu(modulus: Modulus, v: float, steps: int, diameter: float) -> float:
     """The least mu over the paths that are tried; v > 0. The last step alone, from D to 0, is among
     them.
 
@@ -169,14 +169,14 @@ def _costs(
 WHY = "the largest eigenvalue of the rows' second moments is measured with noise, and the steps follow it"
 
 
-def as_accounted(run: Run) -> Run:
+def to_accounted_run(run: Run) -> Run:
     """The run that theorems speak of: ``run`` itself, unless its steps are relative to a measured
     smoothness."""
     if type(run.step_size) is not RelativeToSmooth:
         return run
     own = run.facts()
     convex = (
-        known(own, "smooth") is not None
+        find_fact(own, "smooth") is not None
     )  # a clip that can act on a vector leaves nothing to measure
     facts = LossFacts(
         lipschitz=own.lipschitz,
@@ -187,14 +187,14 @@ def as_accounted(run: Run) -> Run:
     plain = replace(
         run,
         step_size=Constant(1.0),
-        loss=derived(facts),
+        loss=loss_from_facts(facts),
         clip=None,
         prelude=(),
         calibration=None,
         counts=(),
     )
     if not run.decided_noise.independent:
-        return replace(plain, noise=run.decided_noise.scaled(run.first_noise / plain.first_noise))
+        return replace(plain, noise=run.decided_noise.scale_by(run.first_noise / plain.first_noise))
     return replace(
         plain,
         noise=GradientNoise(run.first_noise if run.same_noise else tuple(run.noise_stds.tolist())),
@@ -221,12 +221,12 @@ class StepMap:
 
     def lipschitz_each(self, steps: Array) -> Array:
         """``lipschitz`` of every entry of ``steps``."""
-        constants = self._computed(steps)
+        constants = self._compute(steps)
         # below 1/2 the error of 1 - step h is not small against what is left
         sizes = abs(self.ridge) + max(abs(self.lowest), abs(self.highest))
         return np.where(constants < 0.5, constants + 2.0**-50 * (1 + steps * sizes), constants)
 
-    def _computed(self, steps: Array) -> Array:
+    def _compute(self, steps: Array) -> Array:
         if not self.clipped:
             return step_lipschitz(steps, self.ridge + self.lowest, self.ridge + self.highest)
         shrink = 1 - steps * self.ridge
@@ -258,7 +258,9 @@ def step_map(run: Run, shares: tuple[float, float] | None = None) -> StepMap | N
     own.
     """
     given = run.loss.facts()
-    smooth, strong, weak = (known(given, name) for name in ("smooth", "strong", "weak_convexity"))
+    smooth, strong, weak = (
+        find_fact(given, name) for name in ("smooth", "strong", "weak_convexity")
+    )
     if smooth is None:
         return None
     ridge = run.loss.ridge
@@ -268,7 +270,7 @@ def step_map(run: Run, shares: tuple[float, float] | None = None) -> StepMap | N
         lowest, used = strong.value - ridge, (smooth, strong)
     elif weak is not None:
         lowest, used = -weak.value, (smooth, weak)  # steeper than smooth, if that is what is stated
-    clipped = run.clip is not None and known(run.facts(), "smooth") is None
+    clipped = run.clip is not None and find_fact(run.facts(), "smooth") is None
     fewest, most = run.shares if shares is None else shares
     if (
         smooth.evidence is Evidence.PAID
@@ -283,7 +285,7 @@ def step_map(run: Run, shares: tuple[float, float] | None = None) -> StepMap | N
     )
 
 
-def known_map(run: Run, shares: tuple[float, float] | None = None) -> StepMap:
+def find_known_map(run: Run, shares: tuple[float, float] | None = None) -> StepMap:
     """Return ``step_map`` of a run whose smoothness an assumption found to be known."""
     found = step_map(run, shares)
     assert found is not None

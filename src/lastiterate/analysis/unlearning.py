@@ -20,7 +20,7 @@ from lastiterate.analysis.restart import Followed, distances_of_draws, last_step
 from lastiterate.analysis.shifts import best_restart, optimal_mu
 from lastiterate.curves.curve import BestOf, Curve, WithFailure
 from lastiterate.curves.gaussian import Gdp
-from lastiterate.run.adjacency import of_single_records
+from lastiterate.run.adjacency import single_record_adjacency
 from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.run.methods import NORM_SLACK, RidgeMinimiser, last_noise, minimiser_of
 from lastiterate.run.run import Run
@@ -60,7 +60,7 @@ def forgotten_curve(training: Training, requests: tuple[Continued, ...]) -> Curv
     """
     curves = [
         _curve(training, requests, failure)
-        for failure in (FAILURES if _drawn(training, requests) else (0.0,))
+        for failure in (FAILURES if _has_random_batches(training, requests) else (0.0,))
     ]
     curve = curves[0] if len(curves) == 1 else BestOf(tuple(curves))
     if isinstance(training, Run) and minimiser_of(
@@ -70,7 +70,7 @@ def forgotten_curve(training: Training, requests: tuple[Continued, ...]) -> Curv
     return curve
 
 
-def _drawn(training: Training, requests: tuple[Continued, ...]) -> bool:
+def _has_random_batches(training: Training, requests: tuple[Continued, ...]) -> bool:
     """Whether sizes of batches, or how often a record takes part, are random."""
     runs = [part.run for part in requests] + ([training] if isinstance(training, Run) else [])
     return any(run.batching.sizes == "random" or run.batching.drawn == "each step" for run in runs)
@@ -79,10 +79,10 @@ def _drawn(training: Training, requests: tuple[Continued, ...]) -> bool:
 def _curve(training: Training, requests: tuple[Continued, ...], failure: float) -> Curve:
     total = sum(part.removed for part in requests)
     each = failure / (len(requests) + 1)
-    parts, present = [_trained(training, total, each)], [total]
+    parts, present = [_curve_of_training(training, total, each)], [total]
     for part in requests:
         present.append(present[-1] - part.removed)
-        parts += [_beginning(part.run), _steps(part.run, each)]
+        parts += [_initial_moves(part.run), _steps(part.run, each)]
         present.append(present[-1])
     c = np.concatenate([part.c for part in parts])
     s = np.concatenate([part.s * count for part, count in zip(parts, present, strict=True)])
@@ -106,41 +106,41 @@ def _diameter(training: Training, requests: tuple[Continued, ...]) -> float:
     return requests[0].run.domain.diameter() if len(domains) == 1 else math.inf
 
 
-def _beginning(run: Run) -> Moves:
+def _initial_moves(run: Run) -> Moves:
     """Noise on the weights before the first step: a step that moves nothing."""
     return Moves(np.ones(1), np.zeros(1), np.array([run.start.std**2]))
 
 
-def _trained(training: Training, total: int, failure: float) -> Moves:
+def _curve_of_training(training: Training, total: int, failure: float) -> Moves:
     """What one of ``total`` records does to a training."""
     if isinstance(training, RidgeMinimiser):
         facts = training.loss.facts()
         moved = facts.fact("lipschitz") * (1 + NORM_SLACK) / training.n / facts.fact("strong")
-        return _ended(moved + 2 * training.residual / facts.fact("strong") / total, 0.0)
+        return _curve_of_end(moved + 2 * training.residual / facts.fact("strong") / total, 0.0)
     if minimiser_of(training.method) is not None:
         facts = training.loss.facts()
         moved = facts.fact("lipschitz") * (1 + FLOAT_SLACK) / training.n / facts.fact("strong")
-        return _ended(
+        return _curve_of_end(
             moved + 2 * perturbed_objective.distance(training) / total,
             last_noise(training.method, training),
         )
     if training.batching.drawn != "each step":
         return _steps(training, failure)
-    steps = _followed(training, failure / 2)
+    steps = _curve_of_last_steps(training, failure / 2)
     rate = training.sampling_rate
     apart = distances_of_draws(rate, total)(steps, failure / 2, np.array([steps.c.size]))
-    return _ended(float(np.exp(apart)[0]) / total, 0.0)
+    return _curve_of_end(float(np.exp(apart)[0]) / total, 0.0)
 
 
-def _ended(apart: float, std: float) -> Moves:
+def _curve_of_end(apart: float, std: float) -> Moves:
     """Weights that one record moves by ``apart`` at most, whatever lies before, with noise of
     ``std`` on them."""
     return Moves(np.zeros(1), np.array([apart * UP]), np.array([std**2]))
 
 
-def _followed(run: Run, failure: float) -> Followed:
+def _curve_of_last_steps(run: Run, failure: float) -> Followed:
     """The run's last steps for a record that is zeroed, with batches of usual sizes."""
-    alone = replace(run, adjacency=of_single_records(run.adjacency))
+    alone = replace(run, adjacency=single_record_adjacency(run.adjacency))
     chance = run.batching.inclusion_probability(run.n) or 1 / run.blocks
     return last_steps(
         alone, chance, failure, run.blocks, None if run.batching.sizes == "random" else run.shares
@@ -149,7 +149,7 @@ def _followed(run: Run, failure: float) -> Followed:
 
 def _steps(run: Run, failure: float) -> Moves:
     """Every pass moves by what a record does at its worst place, counted at the pass's end."""
-    steps = _followed(run, failure)
+    steps = _curve_of_last_steps(run, failure)
     s = np.zeros_like(steps.s)
     for begin in range(0, s.size, run.blocks):
         last = min(begin + run.blocks, s.size) - 1

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate.run.adjacency import records_moved
-from lastiterate.run.facts import known
+from lastiterate.run.facts import find_fact
 from lastiterate.run.run import Run
 from lastiterate.run.validation import Array
 
@@ -55,7 +55,7 @@ class Law:
         )
 
 
-def of_values(values: Array, weights: Array) -> Law:
+def law_of_values(values: Array, weights: Array) -> Law:
     """The law of one draw: ``weights``, which sum to 1, of ``values``."""
     least, most = float(values.min()), float(values.max())
     if least == most:
@@ -70,7 +70,7 @@ def of_values(values: Array, weights: Array) -> Law:
     return _sound(Law(least, spacing, masses, 0.0, least, most))
 
 
-def scaled(law: Law, factor: float) -> Law:
+def scale_law(law: Law, factor: float) -> Law:
     """The law of ``factor`` >= 0 times the variable."""
     if law.spacing * factor == 0:
         lowest = min(law.least, law.low) * factor
@@ -105,12 +105,12 @@ def add(one: Law, two: Law) -> Law:
     total = Law(
         one.low + two.low,
         one.spacing,
-        _convolved(one.masses, two.masses),
+        _convolve(one.masses, two.masses),
         0.0,
         one.least + two.least,
         one.most + two.most,
     )
-    return _sound(_cut(total))
+    return _sound(_drop_tails(total))
 
 
 def _coarser(law: Law, spacing: float) -> Law:
@@ -124,7 +124,7 @@ def _coarser(law: Law, spacing: float) -> Law:
     return replace(law, spacing=spacing, masses=masses)
 
 
-def _convolved(one: Array, two: Array) -> Array:
+def _convolve(one: Array, two: Array) -> Array:
     """The convolution, rounded down: entries that come from transforms of size N are good to 8 u
     log2(N) |one| |two|, sums of at most k products to 2 k u relatively (u = 2^-53)."""
     if min(one.size, two.size) <= 32:
@@ -136,7 +136,7 @@ def _convolved(one: Array, two: Array) -> Array:
     return np.maximum(product[:size] - error, 0.0)
 
 
-def _cut(law: Law) -> Law:
+def _drop_tails(law: Law) -> Law:
     """Without tails: the upper one moves down to the cut, the lower one to the rest."""
     total = np.cumsum(law.masses)
     first = int(np.searchsorted(total, CUT))
@@ -157,22 +157,24 @@ Draw = Callable[[float], Law]
 """The law of one draw times a sign, rounded down."""
 
 
-def repeated(draw: Draw, factor: float, times: int) -> Law:
+def repeat_draw(draw: Draw, factor: float, times: int) -> Law:
     """The law of draw_0 + factor draw_1 + ... + factor^(times - 1) draw_(times - 1), by doubling."""
     if factor >= 0:
-        return _doubled(draw(1.0), factor, times)
+        return _repeat_by_doubling(draw(1.0), factor, times)
     if times == 1:
         return draw(1.0)
-    pairs = _doubled(add(draw(1.0), scaled(draw(-1.0), -factor)), factor * factor, times // 2)
-    return add(pairs, scaled(draw(1.0), factor ** (times - 1))) if times % 2 else pairs
+    pairs = _repeat_by_doubling(
+        add(draw(1.0), scale_law(draw(-1.0), -factor)), factor * factor, times // 2
+    )
+    return add(pairs, scale_law(draw(1.0), factor ** (times - 1))) if times % 2 else pairs
 
 
-def _doubled(one: Law, factor: float, times: int) -> Law:
+def _repeat_by_doubling(one: Law, factor: float, times: int) -> Law:
     total, count = one, 1
     for bit in bin(times)[3:]:
-        total, count = add(total, scaled(total, factor**count)), 2 * count
+        total, count = add(total, scale_law(total, factor**count)), 2 * count
         if bit == "1":
-            total, count = add(one, scaled(total, factor)), count + 1
+            total, count = add(one, scale_law(total, factor)), count + 1
     return total
 
 
@@ -207,7 +209,10 @@ class RecordGradient:
 
 def largest_gradient(run: Run) -> RecordGradient:
     """The longest gradients that the run's constants allow; at least one of them must be known."""
-    lipschitz, given = known(run.facts(), "lipschitz"), known(run.loss.facts(), "sensitivity")
+    lipschitz, given = (
+        find_fact(run.facts(), "lipschitz"),
+        find_fact(run.loss.facts(), "sensitivity"),
+    )
     most = math.inf if lipschitz is None else lipschitz.value
     apart = min(records_moved(run.adjacency) * most, math.inf if given is None else given.value)
     assert apart < math.inf, "the sensitivity is known"
@@ -222,7 +227,7 @@ def curvature(run: Run) -> tuple[float, float]:
     Clipping comes after the loss: what it does to the constants of a class does not make the class
     larger.
     """
-    strong, ridge = known(run.loss.facts(), "strong"), run.loss.ridge
+    strong, ridge = find_fact(run.loss.facts(), "strong"), run.loss.ridge
     return ridge, max(0.0, strong.value - ridge) if strong is not None else 0.0
 
 
@@ -247,7 +252,7 @@ def geometric(sign: int, rate: float, count: NDArray[np.int64]) -> Array:
     return np.where(count == 0, 0.0, np.expm1(rate * count) / math.expm1(rate))
 
 
-def signed_log(factor_from_one: float) -> tuple[int, float]:
+def log_with_sign(factor_from_one: float) -> tuple[int, float]:
     """Sign and logarithm of 1 - x, well conditioned next to x = 0."""
     if factor_from_one < 1:
         return 1, math.log1p(-factor_from_one)

@@ -19,7 +19,7 @@ from lastiterate.audit.report import AuditReport, Judged, conclude
 from lastiterate.audit.runner import certificate_of
 from lastiterate.audit.scores import Clock, Progress, Results
 from lastiterate.audit.statistics import require_statement
-from lastiterate.engine import seeded_keys
+from lastiterate.engine import keys_from_seed
 from lastiterate.engine.parameters import Form
 from lastiterate.engine.tracing import quick
 from lastiterate.errors import InputError
@@ -68,7 +68,7 @@ def fool_all(
     moved = jnp.asarray(image)
     target = int(_nearest(logits, models, moved, label))
     for _ in range(most):
-        said, after = _moved(logits, models, moved, label, target, low, high)
+        said, after = _move_image(logits, models, moved, label, target, low, high)
         if (np.asarray(said) != label).all():
             return np.asarray(moved), np.asarray(said)
         moved = after
@@ -82,7 +82,7 @@ def fool_all(
     )
 
 
-def _linearised(
+def _linearise(
     logits: Logits, models: object, image: jax.Array, label: jax.Array | int
 ) -> tuple[jax.Array, jax.Array]:
     """Logits (models, classes), and the slopes of their rise over the label's, (models, classes,
@@ -95,14 +95,14 @@ def _linearised(
 @partial(jax.jit, static_argnums=0)
 def _nearest(logits: Logits, models: object, image: jax.Array, label: jax.Array | int) -> jax.Array:
     """The class whose boundary is nearest, on average over the models."""
-    values, slopes = _linearised(logits, models, image, label)
+    values, slopes = _linearise(logits, models, image, label)
     norms = jnp.sqrt((slopes**2).reshape(*values.shape, -1).sum(axis=2))
     far = (values[:, label][:, None] - values) / jnp.maximum(norms, 1e-15)
     return far.mean(axis=0).at[label].set(jnp.inf).argmin()
 
 
 @partial(jax.jit, static_argnums=0)
-def _moved(
+def _move_image(
     logits: Logits,
     models: Any,
     image: jax.Array,
@@ -113,7 +113,7 @@ def _moved(
 ) -> tuple[jax.Array, jax.Array]:
     """What the models say of ``image``, and the image moved as far as those that say ``label`` need
     on average."""
-    values, slopes = _linearised(logits, models, image, label)
+    values, slopes = _linearise(logits, models, image, label)
     said = values.argmax(axis=1)
     right = (said == label).astype(values.dtype)
     each = slopes[:, target].reshape(len(said), -1)
@@ -360,11 +360,11 @@ def instantiate(
         model.loss,
         model.params,
         (images, labels),
-        seeded_keys(seed, models),
+        keys_from_seed(seed, models),
         batch_models=batch_models,
         many=model.many,
     )
-    record = _known(model, trained, images, labels, record)
+    record = _choose_record(model, trained, images, labels, record)
     crafted, said = fool_all(model.logits, trained, images[record], int(labels[record]), low, high)
     present = np.array(images)
     present[record] = crafted
@@ -408,7 +408,7 @@ def all_logits(model: ImageModel, trained: object, images: np.ndarray) -> np.nda
     )  # pyright: ignore
 
 
-def _known(
+def _choose_record(
     model: ImageModel, trained: object, images: np.ndarray, labels: np.ndarray, record: int | None
 ) -> int:
     """The record that is to be changed: all models must know its label."""
@@ -481,7 +481,7 @@ class Effort:
     def keys(self, data_set: int) -> Any:
         """Return one key per model of a data set (0 or 1), the pilot's first."""
         words = np.random.SeedSequence([self.seed, 1 + data_set]).generate_state(1)
-        return seeded_keys(int(words[0]) & 0x7FFFFFFF, self.pilot + self.trials)
+        return keys_from_seed(int(words[0]) & 0x7FFFFFFF, self.pilot + self.trials)
 
 
 def attack_network(
@@ -566,7 +566,7 @@ def attack_network(
     """
     check_replace_one(run)
     effort = Effort() if effort is None else effort
-    checkpoints = _checked(run, checkpoints)
+    checkpoints = _check_checkpoints(run, checkpoints)
     share = failure / len(checkpoints)
     require_statement(effort.trials, share, delta)
     about = {
@@ -583,8 +583,8 @@ def attack_network(
     )
     reports = list[AuditReport]()
     for place, steps in enumerate(checkpoints):
-        scores = classified(present[:, place], without[:, place], effort.pilot)
-        certificate = certificate_of(run.shortened(steps), at_least)
+        scores = score_models(present[:, place], without[:, place], effort.pilot)
+        certificate = certificate_of(run.truncate(steps), at_least)
         reports.append(
             conclude(
                 certificate,
@@ -598,7 +598,7 @@ def attack_network(
     return reports
 
 
-def classified(
+def score_models(
     present: np.ndarray, without: np.ndarray, pilot: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Scores of the models behind the pilot's, positive where the crafted image seems present;
@@ -612,7 +612,7 @@ def classified(
     return rule.decision_function(present[pilot:]), rule.decision_function(without[pilot:])
 
 
-def _checked(run: Run, checkpoints: Sequence[int] | None) -> list[int]:
+def _check_checkpoints(run: Run, checkpoints: Sequence[int] | None) -> list[int]:
     """Numbers of steps, increasing; by default the end of every pass, and of the run."""
     if checkpoints is None:
         return sorted({*range(run.blocks, run.steps, run.blocks), run.steps})
@@ -657,7 +657,7 @@ def _features(
             values = kept.get(data_set, begin, len(part))
             if values is None:
                 values = np.asarray(trained(part, checkpoints, look), np.float64)
-                kept.put(data_set, begin, values)
+                kept.store(data_set, begin, values)
                 count += len(part)
             parts.append(values)
             if count:

@@ -20,9 +20,9 @@ from lastiterate.audit.learned_scores import (
     outside,
     sign_of_shift,
 )
-from lastiterate.audit.scores import Clock, Progress, in_batches
+from lastiterate.audit.scores import Clock, Progress, train_in_batches
 from lastiterate.audit.statistics import Counts, epsilon_lower
-from lastiterate.engine import Trainer, seeded_key
+from lastiterate.engine import Trainer, key_from_seed
 from lastiterate.engine.linear_gradients import clip_rows, linear_loss
 from lastiterate.errors import InputError
 from lastiterate.run.run import Run
@@ -93,7 +93,7 @@ def _trajectory(
     return lambda released: learned_scores.along(run, weights, direction, released)
 
 
-def _of_features(learn: Callable[[np.ndarray, np.ndarray], Score]) -> Fit:
+def _attack_on_features(learn: Callable[[np.ndarray, np.ndarray], Score]) -> Fit:
     """An attack that is learned from features of pilot models."""
 
     def fit(run: Run, neighbours: Neighbours, present: np.ndarray, without: np.ndarray) -> Score:
@@ -178,7 +178,7 @@ ATTACKS = {
         Attack(
             "learned",
             "white box: a linear discriminant learned on separate models",
-            _of_features(discriminant),
+            _attack_on_features(discriminant),
             True,
         ),
         Attack(
@@ -186,32 +186,32 @@ ATTACKS = {
             "white box: the same with the full covariance, over all steps where all are released: "
             "noise "
             "that is missing or repeated in some direction",
-            _of_features(partial(discriminant, shrink=0.0)),
+            _attack_on_features(partial(discriminant, shrink=0.0)),
             True,
         ),
         Attack(
             "likelihood",
             "white box: two Gaussians with their own covariances; it sees noise that depends on "
             "the data",
-            _of_features(likelihood),
+            _attack_on_features(likelihood),
             True,
         ),
         Attack(
             "coordinate",
             "white box: the mean or the spread of a single number",
-            _of_features(coordinate),
+            _attack_on_features(coordinate),
             True,
         ),
         Attack(
             "tails",
             "white box: values beyond all that other models reached; it sees bounded noise",
-            _of_features(outside),
+            _attack_on_features(outside),
             True,
         ),
         Attack(
             "nearest",
             "white box: how near the model is to others; it sees noise that repeats",
-            _of_features(nearest),
+            _attack_on_features(nearest),
             True,
         ),
         Attack(
@@ -306,10 +306,10 @@ def scores(
 ) -> tuple[np.ndarray, np.ndarray]:
     """+1 where a guessed key gives the model on the data set with the record, -1 where on the other
     one, else 0."""
-    keys = np.stack([seeded_key(seed) for seed in guesses])
+    keys = np.stack([key_from_seed(seed) for seed in guesses])
     both = (neighbours.with_record, neighbours.without_record)
     known = [
-        last_of(run, in_batches(run, data_set, Trainer(run).fit_many, keys, size))
+        last_of(run, train_in_batches(run, data_set, Trainer(run).fit_many, keys, size))
         for data_set in both
     ]
     clock, verdicts = Clock(2 * trials, progress), (list[float](), list[float]())

@@ -228,10 +228,10 @@ def worst_case(run: Run, features: int | None = None) -> Neighbours:
     """
     loss = linear_loss(run)
     width = columns(run, features)
-    return (_opposed if loss.target_classes else _clamped)(run, loss, width)
+    return (_make_opposed if loss.target_classes else _make_clamped)(run, loss, width)
 
 
-def stated(run: Run) -> list[tuple[str, int]]:
+def find_width(run: Run) -> list[tuple[str, int]]:
     """Where the run says how many parameters its model has, and how many."""
     sizes = list[tuple[str, int]]()
     if run.method.model_parameters is not None:
@@ -246,7 +246,7 @@ def columns(run: Run, features: int | None) -> int:
     1."""
     loss = linear_loss(run)
     outputs = loss.outputs
-    for what, dimension in stated(run):
+    for what, dimension in find_width(run):
         width, rest = divmod(dimension, outputs)
         if rest or width < 2:
             raise InputError(what, f"must be {outputs} times (features + 1)", dimension)
@@ -267,7 +267,7 @@ def without(present: DataSet, record: int) -> DataSet:
     return DataSet(features, target, record)
 
 
-def place(run: Run) -> int:
+def worst_place(run: Run) -> int:
     """The record that leaks most: in public order the first of the worst block, with a secret order
     any."""
     if run.batching.drawn != "never" or run.blocks == 1:
@@ -287,8 +287,8 @@ def linear_in_noise(run: Run) -> bool:
     return isinstance(run.domain, Everywhere) and run.prox is None and run.rule.linear
 
 
-def _clamped(run: Run, loss: LinearLoss, width: int) -> Neighbours:
-    record, rows = place(run), np.zeros((run.n, width), np.float32)
+def _make_clamped(run: Run, loss: LinearLoss, width: int) -> Neighbours:
+    record, rows = worst_place(run), np.zeros((run.n, width), np.float32)
     rows[record, 0] = LONG * loss.row_norm
     target = np.full(run.n, FAR)
     if run.batching.drawn == "never":
@@ -327,8 +327,8 @@ def _clamped(run: Run, loss: LinearLoss, width: int) -> Neighbours:
     )
 
 
-def _opposed(run: Run, loss: LinearLoss, width: int) -> Neighbours:
-    record, radius = place(run), LONG * loss.row_norm
+def _make_opposed(run: Run, loss: LinearLoss, width: int) -> Neighbours:
+    record, radius = worst_place(run), LONG * loss.row_norm
     rows, target = np.zeros((run.n, width), np.float32), np.zeros(run.n, np.int64)
     own, others = _classes(loss)
     target[:], target[record] = others, own
@@ -338,7 +338,7 @@ def _opposed(run: Run, loss: LinearLoss, width: int) -> Neighbours:
         else np.eye(loss.outputs)[own] - np.eye(loss.outputs)[others]
     )
     if is_replace_one(run):
-        return _leaning(run, rows, target, record, signs, radius)
+        return _make_leaning(run, rows, target, record, signs, radius)
     rows[:, 0] = radius
     row = np.zeros(width + 1)
     row[[0, -1]] = loss.row_norm, loss.intercept
@@ -354,7 +354,7 @@ def _classes(loss: LinearLoss) -> tuple[int, int]:
     return own, int(own == 0)
 
 
-def _leaning(
+def _make_leaning(
     run: Run, rows: np.ndarray, target: np.ndarray, record: int, signs: np.ndarray, radius: float
 ) -> Neighbours:
     """Two records of one label, rows to the left and to the right of the row that all others share.
@@ -384,7 +384,9 @@ def _leaning(
 # down happens to use.
 
 
-def turned(run: Run, loss: LinearLoss, pair: Neighbours, rng: np.random.Generator) -> Neighbours:
+def rotate_pair(
+    run: Run, loss: LinearLoss, pair: Neighbours, rng: np.random.Generator
+) -> Neighbours:
     """``pair`` with its classes (for numbers: their sign), columns, their signs, and its record's
     place drawn by ``rng``; as it is where the run's domain is no symmetric one."""
     if isinstance(run.domain, AffineBall):
@@ -394,7 +396,7 @@ def turned(run: Run, loss: LinearLoss, pair: Neighbours, rng: np.random.Generato
     classes = rng.permutation(loss.target_classes) if loss.target_classes else np.zeros(0, int)
     sign = 1.0 if loss.target_classes else rng.choice((-1.0, 1.0))
 
-    def seen(data: DataSet) -> DataSet:
+    def transform(data: DataSet) -> DataSet:
         target = classes[data.target] if loss.target_classes else sign * data.target
         if data.absent is not None:
             target[data.absent] = 0  # nothing of the record's answer is left to be read
@@ -412,21 +414,21 @@ def turned(run: Run, loss: LinearLoss, pair: Neighbours, rng: np.random.Generato
             direction = direction[np.argsort(classes)]
     image = replace(
         pair,
-        with_record=seen(pair.with_record),
-        without_record=seen(pair.without_record),
+        with_record=transform(pair.with_record),
+        without_record=transform(pair.without_record),
         direction=direction,
     )
-    return placed(run, image, rng)
+    return relocate_pair(run, image, rng)
 
 
-def placed(run: Run, pair: Neighbours, rng: np.random.Generator) -> Neighbours:
+def relocate_pair(run: Run, pair: Neighbours, rng: np.random.Generator) -> Neighbours:
     """``pair`` with its record in another place, where it leaks as much from every one: where
     batches are drawn, or hold all records."""
     blind = run.batching.drawn != "never" or run.blocks == 1
-    return moved(pair, int(rng.choice(places(run)))) if blind else pair
+    return move_record(pair, int(rng.choice(list_places(run)))) if blind else pair
 
 
-def places(run: Run) -> list[int]:
+def list_places(run: Run) -> list[int]:
     """The first record, the last one, those at the ends of the first and the last block, and any
     other."""
     size = int(run.divisor)
@@ -434,7 +436,7 @@ def places(run: Run) -> list[int]:
     return [place for place in sorted(edges) if 0 <= place < run.n] + [run.n // 2]
 
 
-def moved(pair: Neighbours, record: int) -> Neighbours:
+def move_record(pair: Neighbours, record: int) -> Neighbours:
     """The same records, with the pair's own in another place of the public order."""
     order = np.arange(len(pair.with_record.target))
     order[[record, pair.record]] = order[[pair.record, record]]

@@ -21,14 +21,14 @@ from lastiterate.audit.canaries import (
     DataSet,
     Neighbours,
     columns,
+    find_width,
     is_replace_one,
     linear_in_noise,
-    moved,
-    place,
-    stated,
-    turned,
+    move_record,
+    rotate_pair,
     without,
     worst_case,
+    worst_place,
 )
 from lastiterate.engine.linear_gradients import linear_loss
 from lastiterate.engine.rows import clip_rows
@@ -47,20 +47,20 @@ EXTREME = 1e3
 def families(run: Run, features: int | None = None, seed: int = 0) -> tuple[Neighbours, ...]:
     """All pairs that fit the run, of one shape: the tight one first, as it is, the others as
     ``seed`` turns them."""
-    width = columns(run, features if features is not None or stated(run) else WIDTH)
+    width = columns(run, features if features is not None or find_width(run) else WIDTH)
     made, rng = _Maker(run, linear_loss(run), width), np.random.default_rng(seed)
     tight = worst_case(run, width)
     others = [
-        *(_moved(run, tight) if run.batching.drawn == "never" else ()),
+        *(_move_to_ends(run, tight) if run.batching.drawn == "never" else ()),
         *(_labels if made.loss.target_classes else _numbers)(made),
     ]
-    return (tight, *(turned(run, made.loss, pair, rng) for pair in others))
+    return (tight, *(rotate_pair(run, made.loss, pair, rng) for pair in others))
 
 
-def _moved(run: Run, tight: Neighbours) -> list[Neighbours]:
+def _move_to_ends(run: Run, tight: Neighbours) -> list[Neighbours]:
     """The tight pair with its record first and last in public order."""
     return [
-        replace(moved(tight, record), about=f"{about}: {tight.about}")
+        replace(move_record(tight, record), about=f"{about}: {tight.about}")
         for record, about in ((run.n - 1, "the last record"), (0, "the first record"))
         if run.blocks > 1 and record != tight.record
     ]
@@ -76,7 +76,7 @@ class _Maker:
 
     @cached_property
     def record(self) -> int:
-        return place(self.run)
+        return worst_place(self.run)
 
     def axis(self, length: float) -> np.ndarray:
         return np.eye(self.width)[0] * length * self.loss.row_norm

@@ -11,10 +11,10 @@ import numpy as np
 
 from lastiterate.audit import attacks
 from lastiterate.audit.canaries import DataSet, Neighbours, execute
-from lastiterate.audit.exact_distribution import ROWS, TARGET, P, compare, noise_p, on_a_quadratic
-from lastiterate.audit.scores import in_batches, sides
-from lastiterate.engine import Trainer, seeded_keys
-from lastiterate.engine.random import FEW, encrypted
+from lastiterate.audit.exact_distribution import ROWS, TARGET, P, compare, noise_p, quadratic_run
+from lastiterate.audit.scores import sides, train_in_batches
+from lastiterate.engine import Trainer, keys_from_seed
+from lastiterate.engine.random import FEW, encrypt
 from lastiterate.engine.trainer import Diverged
 from lastiterate.errors import InputError
 from lastiterate.run.domains import AffineBall, Ball, Box, Everywhere, Simplex
@@ -37,11 +37,11 @@ SEED = 19
 
 def cipher_violations() -> tuple[str, ...]:
     """In words, if a block of the engine's is another than it should be."""
-    rng, keys = np.random.default_rng(SEED), np.asarray(seeded_keys(SEED, len(COUNTS)))
+    rng, keys = np.random.default_rng(SEED), np.asarray(keys_from_seed(SEED, len(COUNTS)))
     for key, count in zip(keys, COUNTS, strict=True):
         first, second = rng.integers(0, 2**64, (2, count), np.uint64)
         with jax.enable_x64(True):
-            blocks: list[np.ndarray] = [np.asarray(part) for part in encrypted(key, first, second)]  # pyright: ignore
+            blocks: list[np.ndarray] = [np.asarray(part) for part in encrypt(key, first, second)]  # pyright: ignore
         if not all(
             np.array_equal(one, two)
             for one, two in zip(blocks, threefry(key, first, second), strict=True)
@@ -66,20 +66,23 @@ def threefry(
         for number in range(20):
             left, right = ROTATIONS[number % 8]
             words[0], words[2] = words[0] + words[1], words[2] + words[3]
-            one, three = _rolled(words[1], left) ^ words[0], _rolled(words[3], right) ^ words[2]
+            one, three = (
+                _rotate_left(words[1], left) ^ words[0],
+                _rotate_left(words[3], right) ^ words[2],
+            )
             words[1], words[3] = three, one
             if number % 4 == 3:
                 group = number // 4 + 1
                 words = [word + schedule[(group + place) % 5] for place, word in enumerate(words)]
                 words[3] = words[3] + np.uint32(group)
-    return _joined(words[0], words[1]), _joined(words[2], words[3])
+    return _join_words(words[0], words[1]), _join_words(words[2], words[3])
 
 
-def _joined(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+def _join_words(low: np.ndarray, high: np.ndarray) -> np.ndarray:
     return low.astype(np.uint64) | high.astype(np.uint64) << np.uint64(32)
 
 
-def _rolled(word: np.ndarray, bits: int) -> np.ndarray:
+def _rotate_left(word: np.ndarray, bits: int) -> np.ndarray:
     return word << np.uint32(bits) | word >> np.uint32(32 - bits)
 
 
@@ -111,7 +114,7 @@ def violations(run: Run, pair: Neighbours, size: int) -> tuple[str, ...]:
 
 def _one_model(run: Run, pair: Neighbours, size: int) -> bool:
     """``fit`` and ``fit_many`` under one key, on both data sets."""
-    keys = seeded_keys(11, 1)
+    keys = keys_from_seed(11, 1)
 
     def fit(
         features: np.ndarray, target: np.ndarray, keys: np.ndarray, absent: tuple[int, ...] = ()
@@ -121,7 +124,7 @@ def _one_model(run: Run, pair: Neighbours, size: int) -> bool:
     for data_set in (pair.with_record, pair.without_record):
         try:
             one = execute(run, data_set, fit, keys)
-            many = in_batches(run, data_set, Trainer(run).fit_many, keys, size)
+            many = train_in_batches(run, data_set, Trainer(run).fit_many, keys, size)
         except Diverged:  # nothing is released
             continue
         scale = max(float(np.abs(many).max()), 1e-300)
@@ -137,9 +140,9 @@ def _no_trace(run: Run, pair: Neighbours, size: int) -> bool:
         return True
     features, target = empty.features.copy(), empty.target.copy()
     features[empty.absent], target[empty.absent] = JUNK, 1
-    keys = seeded_keys(12, 1)
+    keys = keys_from_seed(12, 1)
     one, two = (
-        in_batches(run, data_set, Trainer(run).fit_many, keys, size)
+        train_in_batches(run, data_set, Trainer(run).fit_many, keys, size)
         for data_set in (empty, DataSet(features, target, empty.absent))
     )
     return np.array_equal(one, two, equal_nan=True)
@@ -163,7 +166,7 @@ def noisy(run: Run) -> bool:
 
 
 def _inside(run: Run, pair: Neighbours, size: int) -> bool:
-    keys = seeded_keys(13, size)
+    keys = keys_from_seed(13, size)
     return all(inside(run, execute(run, part, Trainer(run).fit_many, keys)) for part in sides(pair))
 
 
@@ -174,7 +177,7 @@ def _noise_as_described(run: Run, pair: Neighbours, size: int) -> bool:
     if run.decided_noise.independent:
         return True
     try:
-        return noise_p(on_a_quadratic(run), NOISE_SEED) > P
+        return noise_p(quadratic_run(run), NOISE_SEED) > P
     except InputError:  # no law is written out for its update
         return True
 
@@ -190,10 +193,10 @@ def _fine_noise(run: Run, pair: Neighbours, size: int) -> bool:
     draws in single precision are, and whoever knows what they were added to reads off whether a
     guess of it is right."""
     try:
-        small = replace(on_a_quadratic(run), start=Fixed()).shortened(1)
+        small = replace(quadratic_run(run), start=Fixed()).truncate(1)
     except InputError:
         return True
-    released = Trainer(small).fit_many(0 * ROWS, 0 * TARGET, seeded_keys(NOISE_SEED, size))
+    released = Trainer(small).fit_many(0 * ROWS, 0 * TARGET, keys_from_seed(NOISE_SEED, size))
     draws = released[released != 0] / (small.first_step * small.first_noise or 1.0) * 2.0**PLACES
     return draws.size == 0 or bool((np.abs(draws - np.round(draws)) < 2.0**-8).mean() < 0.5)
 

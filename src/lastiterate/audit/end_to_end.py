@@ -16,7 +16,7 @@ import numpy as np
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.exact_noise import ExactRun
 from lastiterate.audit.canaries import Neighbours, Train
-from lastiterate.engine import Model, execute, seeded_key
+from lastiterate.engine import Model, execute, key_from_seed
 from lastiterate.engine.exact_linear import execute_exactly
 from lastiterate.engine.linear_gradients import UnitRecords, linear_loss
 from lastiterate.engine.random import Key
@@ -49,7 +49,7 @@ WHOLE = "the estimator's fit was attacked as a whole, under replace-one"
 EXACT = "the exact noise was attacked as it is drawn, model by model"
 
 
-def audited_whole(run: Run) -> bool:
+def can_audit_whole(run: Run) -> bool:
     """Whether models are trained with their preparation: where that is quick enough for hundreds,
     and an absent record can be kept out of every part (the eigenvalue's intercept cannot)."""
     measured = any(isinstance(part, TopEigenvalue) for part in run.prelude)
@@ -78,7 +78,7 @@ def one_by_one(run: Run, *, exact: bool = False) -> Train:
 
     def model(features: np.ndarray, target: np.ndarray, key: Key, absent: Sequence[int]) -> Model:
         if run.rows_per_record > 1:
-            return execute_units(run, as_units(run, features, target, absent), key)
+            return execute_units(run, group_rows(run, features, target, absent), key)
         return (execute_exactly if exact else execute)(run, features, target, key, absent=absent)
 
     def train(
@@ -89,7 +89,7 @@ def one_by_one(run: Run, *, exact: bool = False) -> Train:
     return train
 
 
-def as_units(
+def group_rows(
     run: Run, features: np.ndarray, target: np.ndarray, absent: Sequence[int]
 ) -> UnitRecords:
     """Records whose places hold one row each; those that are absent have no place."""
@@ -157,7 +157,7 @@ def end_to_end(estimator: Any, n: int | None, features: int | None) -> EndToEnd:
             )
         labels = np.unique(np.asarray(estimator.classes))
 
-    def fitted(rows: np.ndarray, target: np.ndarray, seed: int) -> Any:
+    def fit_estimator(rows: np.ndarray, target: np.ndarray, seed: int) -> Any:
         made = cast(Any, clone(estimator)).set_params(
             adjacency="replace-one", random_state=seed, ledger=None
         )
@@ -167,11 +167,11 @@ def end_to_end(estimator: Any, n: int | None, features: int | None) -> EndToEnd:
 
     def train(rows: np.ndarray, target: np.ndarray, keys: np.ndarray) -> np.ndarray:
         return np.stack(
-            [flat(fitted(rows, target, int(key[0]) >> 1).model_) for key in np.asarray(keys)]
+            [flat(fit_estimator(rows, target, int(key[0]) >> 1).model_) for key in np.asarray(keys)]
         )
 
     target = np.arange(n) % (1 if labels is None else len(labels))
-    first = fitted(np.ones((n, columns)), target, 0)
+    first = fit_estimator(np.ones((n, columns)), target, 0)
     if type(first.run_) is not Run:
         raise InputError(
             "estimator", "must plan a run of steps", type(first.run_).__name__, "give it run="
@@ -249,7 +249,7 @@ def in_pieces(call: Public, folder: Path) -> np.ndarray:
     return call(Arrays(call.data), seed=SEED, scratch=folder)
 
 
-def resumed(call: Public, folder: Path) -> np.ndarray:
+def resume_halfway(call: Public, folder: Path) -> np.ndarray:
     """Stopped half way, and resumed from the sealed checkpoint; charged to a ledger once."""
 
     def halfway(done: int, steps: int, seconds: float) -> None:
@@ -276,7 +276,7 @@ def resumed(call: Public, folder: Path) -> np.ndarray:
 WAYS: dict[str, Callable[[Public, Path], np.ndarray]] = {
     "train": in_memory,
     "train on records in pieces": in_pieces,
-    "train, stopped and resumed": resumed,
+    "train, stopped and resumed": resume_halfway,
 }
 
 
@@ -298,7 +298,7 @@ def _of_linear(model: Fitted) -> np.ndarray:
     return flat(model.released)
 
 
-def checked(
+def check_entry_points(
     call: Public, attacked: Callable[[Any], np.ndarray], *, noisy: bool = True
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What does not hold of the public ways, and what was not executed, in words.
@@ -309,7 +309,7 @@ def checked(
     broken, refused = list[str](), dict[str, list[str]]()
     if call.run.n * call.run.steps > QUICK_WAYS:
         return (), ("train itself: the run is a long one",)
-    known = attacked(seeded_key(SEED)[None])[0]
+    known = attacked(key_from_seed(SEED)[None])[0]
     for words, way in WAYS.items():
         with tempfile.TemporaryDirectory() as folder:
             try:
@@ -327,7 +327,7 @@ def checked(
         broken.append("two calls of train give one model")
     return tuple(broken), (
         *(f"{', '.join(ways)} ({reason})" for reason, ways in refused.items()),
-        *_unused(call),
+        *_list_unused(call),
     )
 
 
@@ -335,6 +335,6 @@ def _reason(error: Exception) -> str:
     return str(error).rstrip(".") if isinstance(error, InputError) else "nothing certifies the run"
 
 
-def _unused(call: Public) -> tuple[str, ...]:
+def _list_unused(call: Public) -> tuple[str, ...]:
     names = [name for name in signature(train).parameters if name not in call.given | DATA]
     return ("of train: " + ", ".join(names),) if names else ()

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lastiterate.audit import learned_scores
-from lastiterate.engine import Trainer, seeded_keys
+from lastiterate.engine import Trainer, keys_from_seed
 from lastiterate.errors import InputError
 from lastiterate.run.batching import Poisson
 from lastiterate.run.domains import Everywhere
@@ -54,7 +54,7 @@ def draws(run: Run, seed: int) -> np.ndarray:
         loss=HuberRidge(row_norm=1.0, residual_clip=float(run.noise_unit or 1.0), intercept=0.0),
     )
     rows, target = np.zeros((run.n, COLUMNS)), np.zeros(run.n)
-    released = Trainer(silent).fit_many(rows, target, seeded_keys(seed, COVARIANCE_MODELS))
+    released = Trainer(silent).fit_many(rows, target, keys_from_seed(seed, COVARIANCE_MODELS))
     added = learned_scores.noisy_gradients(silent, released)[..., 0, :COLUMNS]
     std, noisy = silent.noise_stds, silent.noise_stds > SILENT * silent.largest_noise
     return np.einsum("kt,mtp->mkp", columns(silent), added)[:, noisy] / std[noisy, None]
@@ -238,8 +238,8 @@ def compare(run: Run, *, models: int = MODELS, seed: int = 0) -> LawReport:
     start and schedule of ``run``, on squared error and four records. The domain is left out (audits
     look at it), and so are clips and what is done before and after the steps."""
     snapshots = snapshots_of(run.method) is not None
-    small = shrunk(run, RECORDS) if snapshots else on_a_quadratic(run)
-    draws = Trainer(small).fit_many(ROWS, TARGET, seeded_keys(seed, models))[:, 0, :]
+    small = shrunk(run, RECORDS) if snapshots else quadratic_run(run)
+    draws = Trainer(small).fit_many(ROWS, TARGET, keys_from_seed(seed, models))[:, 0, :]
     mixed = snapshot_mixture(small, _with_intercept(small), TARGET) if snapshots else mixture(small)
     weights, means, spreads = mixed
     return LawReport(
@@ -252,7 +252,7 @@ def compare(run: Run, *, models: int = MODELS, seed: int = 0) -> LawReport:
     )
 
 
-def on_a_quadratic(run: Run) -> Run:
+def quadratic_run(run: Run) -> Run:
     """The run with its batches, schedule, momentum and start on four records of squared error."""
     for name, part in (("update", run.update), ("method", run.method)):
         if type(part) not in (NoneType, Nesterov, HeavyBall, Descent):
@@ -292,13 +292,15 @@ def on_a_quadratic(run: Run) -> Run:
     if noise.independent:
         return small
     unit = replace(small, noise=noise.with_unit())
-    return replace(unit, noise=unit.decided_noise.scaled(NOISE / unit.first_noise))
+    return replace(unit, noise=unit.decided_noise.scale_by(NOISE / unit.first_noise))
 
 
 def mixture(run: Run) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Weights (c,), means (c, p) and covariances (c, p, p) over all batches that can be drawn."""
     rows = _with_intercept(run)
-    components = [(weight, *gaussian(run, rows, batches)) for weight, batches in drawn(run)]
+    components = [
+        (weight, *gaussian(run, rows, batches)) for weight, batches in enumerate_batches(run)
+    ]
     weights, means, spreads = zip(*components, strict=True)
     return np.array(weights), np.stack(means), np.stack(spreads)
 
@@ -307,12 +309,12 @@ def _with_intercept(run: Run) -> np.ndarray:
     return np.column_stack((ROWS, np.full(RECORDS, run.loss.intercept)))  # pyright: ignore
 
 
-def drawn(run: Run) -> Iterator[tuple[float, Batches]]:
+def enumerate_batches(run: Run) -> Iterator[tuple[float, Batches]]:
     """All batches of all steps, with their probabilities."""
     every = tuple(range(run.n))
     match run.batching.drawn:
         case "never":
-            yield 1.0, (_cut(run, every) * -(-run.steps // run.blocks))[: run.steps]
+            yield 1.0, (_split_blocks(run, every) * -(-run.steps // run.blocks))[: run.steps]
         case "once":
             for weight, batches in _passes(run):
                 yield weight, batches * (run.steps // run.blocks)
@@ -333,13 +335,13 @@ def _passes(run: Run) -> list[tuple[float, Batches]]:
             (blocks**-run.n, tuple(tuple(i for i in every if bins[i] == j) for j in range(blocks)))
             for bins in product(range(blocks), repeat=run.n)
         ]
-    different = sorted({_cut(run, order) for order in permutations(every)})
+    different = sorted({_split_blocks(run, order) for order in permutations(every)})
     return [(1 / len(different), batches) for batches in different]
 
 
-def _cut(run: Run, order: Sequence[int]) -> Batches:
+def _split_blocks(run: Run, order: Sequence[int]) -> Batches:
     """The blocks of an order of the records."""
-    block = run.batching.cut(run.n)
+    block = run.batching.assign_blocks(run.n)
     if block is None:
         raise InputError("batching", "has no law that is listed here", type(run.batching).__name__)
     return tuple(

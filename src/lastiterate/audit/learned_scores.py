@@ -32,7 +32,7 @@ def discriminant(one: np.ndarray, two: np.ndarray, shrink: float | None = None) 
     Directions in which noise is missing have next to no variance: with little shrinkage they are
     found.
     """
-    gap, spread = one.mean(0) - two.mean(0), _pooled(one, two)
+    gap, spread = one.mean(0) - two.mean(0), _pool_covariances(one, two)
     shrink = min(1.0, gap.size / len(one)) if shrink is None else shrink
     spread = (1 - shrink) * spread + shrink * np.diag(np.diag(spread))
     scale = max(float(np.diag(spread).mean()), 1e-300)
@@ -114,7 +114,7 @@ def _gap(known: np.ndarray, values: np.ndarray) -> np.ndarray:
     return np.minimum(np.abs(values - below), np.abs(values - above))
 
 
-def _pooled(one: np.ndarray, two: np.ndarray) -> np.ndarray:
+def _pool_covariances(one: np.ndarray, two: np.ndarray) -> np.ndarray:
     return (np.cov(one.T, ddof=1) + np.cov(two.T, ddof=1)).reshape(one.shape[1], one.shape[1]) / 2
 
 

@@ -19,15 +19,15 @@ from lastiterate.audit.canaries import (
     Train,
     is_replace_one,
     linear_in_noise,
-    moved,
-    place,
-    placed,
+    move_record,
+    relocate_pair,
     without,
+    worst_place,
 )
 from lastiterate.audit.end_to_end import Public
-from lastiterate.engine import seeded_keys
+from lastiterate.engine import keys_from_seed
 from lastiterate.engine.linear_gradients import arrange, readable
-from lastiterate.engine.network import fit_network, prepared
+from lastiterate.engine.network import fit_network, prepare_loop
 from lastiterate.engine.parameters import Form
 from lastiterate.engine.random import Key
 from lastiterate.engine.record_loss import RecordLoss
@@ -72,7 +72,7 @@ def fit_networks(
     data : tuple of array_like
         Records along the first axis.
     keys : numpy.ndarray, shape (models, ...)
-        One key per network, such as those of ``lastiterate.engine.seeded_keys``.
+        One key per network, such as those of ``lastiterate.engine.keys_from_seed``.
     checkpoints : sequence of int, optional
         Increasing numbers of steps after which every network is kept.
     batch_models : int, default 30
@@ -96,12 +96,12 @@ def fit_networks(
     >>> import numpy as np
     >>> import lastiterate as li
     >>> from lastiterate.audit import fit_networks
-    >>> from lastiterate.engine import seeded_keys
+    >>> from lastiterate.engine import keys_from_seed
     >>> def loss(params, x, y):
     ...     return -jax.nn.log_softmax(params @ x)[y]
     >>> run = li.Run(n=12, steps=20, step_size=0.5, noise=li.GradientNoise(0.1))
     >>> data = np.ones((12, 4), np.float32), np.arange(12) % 2
-    >>> fit_networks(run, loss, np.zeros((2, 4), np.float32), data, seeded_keys(0, 3)).shape
+    >>> fit_networks(run, loss, np.zeros((2, 4), np.float32), data, keys_from_seed(0, 3)).shape
     (3, 2, 4)
     """
     form, parts = Form.of(params), list[np.ndarray]()
@@ -114,7 +114,7 @@ def fit_networks(
             )
             parts.append(np.asarray(trained(part, after, lambda theta: theta), np.float64))
     thetas = np.concatenate(parts)
-    return form.whole(form.released(thetas[:, 0] if checkpoints is None else thetas))
+    return form.whole(form.restore_precision(thetas[:, 0] if checkpoints is None else thetas))
 
 
 def weights_after(
@@ -131,7 +131,7 @@ def weights_after(
     target : numpy.ndarray, shape (n,)
         Class indices or numbers.
     keys : numpy.ndarray, shape (models, ...)
-        One key per model, such as those of ``lastiterate.engine.seeded_keys``.
+        One key per model, such as those of ``lastiterate.engine.keys_from_seed``.
     checkpoints : sequence of int
         Increasing numbers of steps.
 
@@ -150,9 +150,9 @@ def weights_after(
     >>> import numpy as np
     >>> import lastiterate as li
     >>> from lastiterate.audit import weights_after
-    >>> from lastiterate.engine import seeded_keys
+    >>> from lastiterate.engine import keys_from_seed
     >>> run = li.Run(n=20, steps=5, step_size=0.5, noise=li.NoiseMultiplier(2), loss=li.Logistic())
-    >>> weights_after(run, np.ones((20, 2)), np.arange(20) % 2, seeded_keys(0, 3), [2, 5]).shape
+    >>> weights_after(run, np.ones((20, 2)), np.arange(20) % 2, keys_from_seed(0, 3), [2, 5]).shape
     (3, 2, 1, 3)
     """
     if not isinstance(run.method, Descent):
@@ -166,7 +166,7 @@ def weights_after(
     with jax.enable_x64(True):
         one = Trainer(run)
         start, *data, held = map(jnp.asarray, (one.zero(rows), rows, *rest, keys))  # pyright: ignore
-        return looked_at(one.loop, start, tuple(data), held, checkpoints, lambda weights: weights)
+        return observe(one.loop, start, tuple(data), held, checkpoints, lambda weights: weights)
 
 
 def trainer(
@@ -176,10 +176,10 @@ def trainer(
     64-bit JAX."""
     if many is not None:
         return partial(many, run, data)
-    return partial(looked_at, *prepared(run, loss, params, data))
+    return partial(observe, *prepare_loop(run, loss, params, data))
 
 
-def looked_at(
+def observe(
     loop: Loop,
     first: jax.Array,
     arranged: object,
@@ -221,7 +221,7 @@ BEYOND = 1e4
 """A number whose exponential is infinite."""
 
 
-def stands_in(run: Run) -> bool:
+def is_clipped_only(run: Run) -> bool:
     """Whether the run's loss is a function that only its clip bounds."""
     return isinstance(run.loss, Abstract) and run.clip is not None
 
@@ -244,7 +244,7 @@ def train_many(run: Run, shapes: Mapping[str, tuple[int, ...]] = SHAPES) -> Trai
         rows = np.array(features, np.float32)
         rows[list(absent)] = 0.0
         with jax.enable_x64(True):
-            loop, initial, arranged = prepared(run, loss, start(shapes), (rows,))
+            loop, initial, arranged = prepare_loop(run, loss, start(shapes), (rows,))
             return loop.many(initial, arranged, keys)
 
     return train
@@ -279,16 +279,18 @@ def violations(run: Run, pair: Neighbours, size: int) -> tuple[str, ...]:
     def grown(params: Mapping[str, jax.Array], record: jax.Array) -> jax.Array:
         return loss(params, jnp.expm1(record))
 
-    key = seeded_keys(11, 1)[0]
+    key = keys_from_seed(11, 1)[0]
     empty = np.zeros((run.n, SIZE), np.float32)
     infinite = empty.copy()
     infinite[pair.record] = BEYOND
-    one, two = (_released(run, grown, rows, key) for rows in (infinite, empty))
+    one, two = (_release_arrays(run, grown, rows, key) for rows in (infinite, empty))
     same = one.keys() == two.keys() and all(np.array_equal(one[name], two[name]) for name in one)
     return () if same else ("a record whose gradient is no number changes the model",)
 
 
-def _released(run: Run, loss: RecordLoss, rows: np.ndarray, key: Key) -> dict[str, np.ndarray]:
+def _release_arrays(
+    run: Run, loss: RecordLoss, rows: np.ndarray, key: Key
+) -> dict[str, np.ndarray]:
     """The arrays of the model, none where the run diverges; whatever else it is refused for is no
     matter of records."""
     try:
@@ -301,7 +303,7 @@ def families(run: Run, seed: int = 0) -> tuple[Neighbours, ...]:
     """Pairs of data sets whose rows are gradients, the tight one first; the others' places are
     drawn by ``seed``."""
     assert run.clip is not None
-    n, record, clip = run.n, place(run), run.clip
+    n, record, clip = run.n, worst_place(run), run.clip
     axis, dense = np.eye(SIZE)[0], np.ones(SIZE) / np.sqrt(SIZE)
     ends = np.zeros(SIZE)
     ends[[0, -1]] = np.sqrt(0.5)
@@ -328,12 +330,14 @@ def families(run: Run, seed: int = 0) -> tuple[Neighbours, ...]:
     ]
     if run.batching.drawn == "never" and run.blocks > 1:
         pairs[1:1] = [
-            replace(moved(pairs[0], where), about=f"{about} has a long gradient, the others none")
+            replace(
+                move_record(pairs[0], where), about=f"{about} has a long gradient, the others none"
+            )
             for where, about in ((n - 1, "the last record"), (0, "the first record"))
             if where != record
         ]
     rng = np.random.default_rng(seed)
-    return (pairs[0], *(placed(run, pair, rng) for pair in pairs[1:]))
+    return (pairs[0], *(relocate_pair(run, pair, rng) for pair in pairs[1:]))
 
 
 def _pair(

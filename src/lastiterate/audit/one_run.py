@@ -22,11 +22,18 @@ from lastiterate.audit.canaries import (
 )
 from lastiterate.audit.learned_scores import shift
 from lastiterate.audit.one_run_statistics import impossible, of_deltas, one_run_epsilon
-from lastiterate.audit.report import OTHER, Claim, claimed, shown, shown_in_notebooks, verdict_of
+from lastiterate.audit.report import (
+    OTHER,
+    Claim,
+    format_bound,
+    format_claim,
+    render_html,
+    verdict_of,
+)
 from lastiterate.audit.runner import auditable, certificate_of
 from lastiterate.audit.statistics import check_failure, gaussian_epsilon
 from lastiterate.curves.gaussian import Gdp
-from lastiterate.engine import Trainer, seeded_keys
+from lastiterate.engine import Trainer, keys_from_seed
 from lastiterate.engine.linear_gradients import linear_loss
 from lastiterate.errors import InputError
 from lastiterate.run.domains import Box
@@ -43,9 +50,9 @@ MOST, ENTRIES = 4000, 2**26
 them."""
 
 
-def how_many(run: Run, asked: int | None) -> int:
+def count_canaries(run: Run, asked: int | None) -> int:
     """As many as asked for, or as the records, the domain's dimension and the table's size hold."""
-    most = columns(run, None) if _fixed_width(run) else run.n
+    most = columns(run, None) if _has_fixed_width(run) else run.n
     count = min(most, run.n, MOST, max(1, ENTRIES // run.n)) if asked is None else asked
     if not 1 <= count <= min(most, run.n):
         raise InputError("canaries", f"must lie within 1 .. {min(most, run.n)}", count)
@@ -54,7 +61,7 @@ def how_many(run: Run, asked: int | None) -> int:
 
 def trainer(run: Run, count: int) -> Train:
     """The library's own: of networks on the stand-in with a parameter for every canary."""
-    if networks.stands_in(run):
+    if networks.is_clipped_only(run):
         return networks.train_many(run, {"first": (count // 2,), "second": (count - count // 2,)})
     return Trainer(run).fit_many
 
@@ -74,19 +81,19 @@ class Table:
     classes: int
     constant: bool
 
-    def released(self, run: Run, present: np.ndarray, train: Train, seed: int) -> np.ndarray:
+    def release_outputs(self, run: Run, present: np.ndarray, train: Train, seed: int) -> np.ndarray:
         """One model's numbers along every canary's direction; (outputs, canaries)."""
         others = np.setdiff1d(np.arange(run.n), self.places)
         absent = tuple(int(i) for i in np.concatenate((others, self.places[~present])))
         iterates = np.asarray(
-            train(self.features, self.target, seeded_keys(seed, 1), absent=absent)
+            train(self.features, self.target, keys_from_seed(seed, 1), absent=absent)
         )[0]
         last = iterates[-1] if run.release == "all" else iterates
         return np.atleast_2d(last)[:, : len(self.places)]
 
     def scores(self, run: Run, present: np.ndarray, train: Train, seed: int) -> np.ndarray:
         """How far the model lies in every canary's direction; (canaries,)."""
-        weights = self.released(run, present, train, seed)
+        weights = self.release_outputs(run, present, train, seed)
         if len(weights) == 1:
             return self.signs * weights[0]
         turn = np.arange(len(self.places))
@@ -98,12 +105,12 @@ def table(run: Run, count: int) -> Table:
     """Records for ``count`` canaries; an absent record is a row of zeros where the loss is a
     stand-in."""
     places, turn = run.n - count + np.arange(count), np.arange(count)
-    if networks.stands_in(run):
+    if networks.is_clipped_only(run):
         rows = np.zeros((run.n, count), np.float32)
         rows[places, turn] = LONG * (run.clip or 1.0)
         return Table(rows, np.zeros(run.n), places, np.ones(count), 1, constant=True)
     loss = linear_loss(run)
-    rows = np.zeros((run.n, columns(run, None if _fixed_width(run) else count)), np.float32)
+    rows = np.zeros((run.n, columns(run, None if _has_fixed_width(run) else count)), np.float32)
     rows[places, turn] = LONG * loss.row_norm
     classes = max(2, loss.target_classes)
     target: np.ndarray = np.zeros(run.n, np.int64)
@@ -115,7 +122,7 @@ def table(run: Run, count: int) -> Table:
     return Table(rows, target, places, signs, classes, constant=loss.target_classes == 0)
 
 
-def _fixed_width(run: Run) -> bool:
+def _has_fixed_width(run: Run) -> bool:
     return isinstance(run.domain, Box) and run.domain.dimension is not None
 
 
@@ -307,7 +314,7 @@ class OneRunReport:
         )
 
     def _repr_html_(self) -> str:
-        return shown_in_notebooks(self.rows(), self.caveats, refuted=self.refuted)
+        return render_html(self.rows(), self.caveats, refuted=self.refuted)
 
     def rows(self) -> list[tuple[str, str]]:
         """Label and text, in the order in which they are read."""
@@ -320,19 +327,19 @@ class OneRunReport:
             ("guesses", f"{self.correct} of {self.guesses} are correct"),
             ("failure probability", f"{self.failure:g}"),
             ("epsilon at delta", f"{self.delta:g}"),
-            ("at least", f"{shown(self.lower, math.floor)} (any trainer)"),
+            ("at least", f"{format_bound(self.lower, math.floor)} (any trainer)"),
             *(
                 [
                     (
                         "at least",
-                        f"{shown(self.lower_gaussian, math.floor)} (all scores are Gaussian)",
+                        f"{format_bound(self.lower_gaussian, math.floor)} (all scores are Gaussian)",
                     )
                 ]
                 if self.lower_gaussian is not None
                 else []
             ),
-            ("at most, certified", claimed(self.upper, self.theorem)),
-            ("ceiling of this attack", shown(self.ceiling, math.ceil)),
+            ("at most, certified", format_claim(self.upper, self.theorem)),
+            ("ceiling of this attack", format_bound(self.ceiling, math.ceil)),
             ("verdict", self.verdict),
         ]
 
@@ -404,7 +411,7 @@ def audit_one_run(
         attacked.run,
         (*attacked.caveats, *(f"not executed: {name}" for name in attacked.lacking)),
     )
-    count = how_many(run, canaries)
+    count = count_canaries(run, canaries)
     train = trainer(run, count) if train is None else train
     _check_inclusion(run, train)
     certificate, made = certificate_of(run, at_least), table(run, count)

@@ -47,11 +47,11 @@ def of_deltas(deltas: np.ndarray) -> Inverse:
     few of them do."""
     shrunk, grown = np.exp(-EPSILONS), np.exp(EPSILONS)
 
-    def allowed(y: float) -> float:
+    def bound(y: float) -> float:
         bounds = np.maximum((y - deltas) * shrunk, 1 - deltas - grown * (1 - y))
         return max(0.0, float(bounds.max()))
 
-    return allowed
+    return bound
 
 
 # Auditing with a single training run: many canaries at once, each included with probability 1/2.

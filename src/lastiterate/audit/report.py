@@ -51,7 +51,7 @@ class Claim:
     def of(cls, certificate: Certificate) -> Claim:
         return cls(np.array([certificate.delta(float(epsilon)) for epsilon in EPSILONS]))
 
-    def refuted(self, fpr: float, fnr: float) -> float | None:
+    def refute(self, fpr: float, fnr: float) -> float | None:
         """An epsilon at which upper bounds on both error rates contradict the claim; ``None`` if
         they do not."""
         excess = self._excess(np.array([fpr]), np.array([fnr]))[0] - 1e-12
@@ -117,7 +117,7 @@ CEILING = "this attack cannot show more than its ceiling"
 UNCERTIFIED = "nothing certifies this run: there is a lower bound only"
 
 
-def shown(value: float, towards: Callable[[float], int]) -> str:
+def format_bound(value: float, towards: Callable[[float], int]) -> str:
     """Four digits, lower bounds rounded down and upper bounds up."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
@@ -135,14 +135,12 @@ def verdict_of(*, refuted: bool, upper: float, ceiling: float) -> str:
     return CEILING if upper > ceiling else NO_CONTRADICTION
 
 
-def claimed(upper: float, theorem: str | None) -> str:
+def format_claim(upper: float, theorem: str | None) -> str:
     """The certificate's side, for a table."""
-    return "none" if math.isinf(upper) else f"{shown(upper, math.ceil)} by {theorem}"
+    return "none" if math.isinf(upper) else f"{format_bound(upper, math.ceil)} by {theorem}"
 
 
-def shown_in_notebooks(
-    rows: list[tuple[str, str]], caveats: tuple[str, ...], *, refuted: bool
-) -> Markup:
+def render_html(rows: list[tuple[str, str]], caveats: tuple[str, ...], *, refuted: bool) -> Markup:
     """An audit's rows as a table, a refuted certificate in red and in words."""
     cells: list[tuple[object, object]] = [
         (
@@ -184,7 +182,7 @@ def _saw(one: Seen) -> str:
     """An attack and its lower bound, or that it refutes."""
     if one.refuted_at is not None:
         return f"{one.attack} REFUTES at epsilon {one.refuted_at:.3g}"
-    return f"{one.attack} {shown(one.lower, math.floor)}"
+    return f"{one.attack} {format_bound(one.lower, math.floor)}"
 
 
 @dataclass(frozen=True)
@@ -316,14 +314,14 @@ class AuditReport:
         return json.dumps(self.to_dict(), indent=2)
 
     def _repr_html_(self) -> str:
-        return shown_in_notebooks(self.rows(), self.caveats, refuted=self.refuted)
+        return render_html(self.rows(), self.caveats, refuted=self.refuted)
 
     def rows(self) -> list[tuple[str, str]]:
         """Label and text, in the order in which they are read."""
         if self.lower_gaussian is None:
             shape = "the laws are not known to be Gaussian, or do not look so"
         else:
-            shape = f"{shown(self.lower_gaussian, math.floor)} ({self.taken})"
+            shape = f"{format_bound(self.lower_gaussian, math.floor)} ({self.taken})"
         tried, several = {one.neighbours: list[Seen]() for one in self.seen}, len(self.seen) > 1
         for one in self.seen:
             tried[one.neighbours].append(one)
@@ -340,7 +338,7 @@ class AuditReport:
                 f"{self.failure:g}" + (", split over all attacks" if several else ""),
             ),
             ("epsilon at delta", f"{self.delta:g}"),
-            ("at least", f"{shown(self.lower, math.floor)} (any trainer)"),
+            ("at least", f"{format_bound(self.lower, math.floor)} (any trainer)"),
             ("at least", shape),
             *(
                 (
@@ -353,8 +351,8 @@ class AuditReport:
             *(("does not hold", words) for words in self.violations),
             *(("not executed", words) for words in self.not_executed),
             *((("would have been seen", SEEN), ("cannot be seen", UNSEEN)) if several else ()),
-            ("at most, certified", claimed(self.upper, self.theorem)),
-            ("ceiling of this attack", shown(self.ceiling, math.ceil)),
+            ("at most, certified", format_claim(self.upper, self.theorem)),
+            ("ceiling of this attack", format_bound(self.ceiling, math.ceil)),
             ("verdict", self.verdict),
         ]
 
@@ -390,17 +388,17 @@ class Judged:
         """Whether there are laws, and the scores look like theirs."""
         return self.laws is not None and self.laws.fit(*self.scores)
 
-    def seen(
+    def find_bounds(
         self, delta: float, failure: float, claim: Claim, curves: Sequence[Curve] = ()
     ) -> Seen:
         """What the errors prove at this share; ``curves`` are searched beside the claim's grid."""
         counts = tuple(count(*self.scores, threshold) for threshold in self.thresholds)
         proof = CombinedBounds(counts, failure * self.share)
         pairs = proof.rates()
-        epsilons = [claim.refuted(*pair) for pair in pairs]
+        epsilons = [claim.refute(*pair) for pair in pairs]
         refuted = next((epsilon for epsilon in epsilons if epsilon is not None), None)
         if refuted is None and curves:
-            refuted = proof.refuted(curves)
+            refuted = proof.refute(curves)
         laws = self.laws if delta > 0 and self.fits else None
         return Seen(
             attack=self.attack,
@@ -440,7 +438,8 @@ def conclude(
     curves = certificate.subject.curves
     claim = Claim.of(certificate) if claim is None else claim
     seen = tuple(
-        one.seen(delta, failure, claim, () if place else curves) for place, one in enumerate(judged)
+        one.find_bounds(delta, failure, claim, () if place else curves)
+        for place, one in enumerate(judged)
     )
     first = seen[0]
     gaussian, taken = max(
@@ -529,7 +528,7 @@ class Statement:
         return replace(self, thresholds=thresholds, pilot=None)
 
 
-def fitted(
+def fit_attacks(
     run: Run,
     number: int,
     pair: Neighbours,
@@ -560,7 +559,7 @@ def _learn(
         return None
 
 
-def chosen(
+def choose_statements(
     run: Run, pairs: Sequence[Neighbours], statements: Sequence[Statement]
 ) -> list[Statement]:
     """Statements on the first pair and on the most decisive other one, the favourite first, with

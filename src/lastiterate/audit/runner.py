@@ -18,28 +18,28 @@ from lastiterate.audit import attacks, conformance, end_to_end, learned_scores, 
 from lastiterate.audit.attacks import PORTFOLIO, by_name
 from lastiterate.audit.canaries import Neighbours, Train, check_adjacency, worst_case
 from lastiterate.audit.canary_families import families
-from lastiterate.audit.end_to_end import AT_ONCE, alone, audited_whole, one_by_one
+from lastiterate.audit.end_to_end import AT_ONCE, alone, can_audit_whole, one_by_one
 from lastiterate.audit.report import (
     AuditReport,
     Claim,
     Judged,
     Statement,
-    chosen,
+    choose_statements,
     conclude,
-    fitted,
+    fit_attacks,
 )
-from lastiterate.audit.score_distributions import described, on_devices
+from lastiterate.audit.score_distributions import find_score_laws, spread_over_devices
 from lastiterate.audit.scores import (
     Progress,
     Results,
     check_pure,
     collect,
-    in_batches,
     pilots_of,
     settings,
+    train_in_batches,
 )
 from lastiterate.audit.statistics import require_statement
-from lastiterate.audit.trial_plan import TrialPlan, batch_size, planned
+from lastiterate.audit.trial_plan import TrialPlan, batch_size, plan_trials
 from lastiterate.engine import Trainer
 from lastiterate.errors import InputError
 from lastiterate.release import folder, loading
@@ -74,19 +74,19 @@ class Attacked:
 def auditable(run: Run, *, steps_only: bool = False) -> Attacked:
     """What is attacked of ``run``; ``steps_only``: by models without preparation and calibration."""
     attacked = replace(run, counts=(), rows_per_unit=1, record_draws=None)
-    if steps_only or not audited_whole(run) or networks.stands_in(run):
+    if steps_only or not can_audit_whole(run) or networks.is_clipped_only(run):
         attacked = without_preparation(replace(attacked, calibration=None, rows_per_record=1))
-    if networks.stands_in(run) and isinstance(
+    if networks.is_clipped_only(run) and isinstance(
         run.loss, Abstract
     ):  # whose records have no class: each counts fully
         attacked = replace(attacked, loss=replace(run.loss, class_weights=None))
-    caveats: tuple[str, ...] = (STAND_IN,) if networks.stands_in(run) else ()
+    caveats: tuple[str, ...] = (STAND_IN,) if networks.is_clipped_only(run) else ()
     if run.release == "all" and not learned_scores.readable(run):
         caveats += (AS_THEY_ARE,)
-    return Attacked(attacked, lacking(run, attacked), caveats)
+    return Attacked(attacked, list_missing_fields(run, attacked), caveats)
 
 
-def lacking(run: Run, attacked: Run) -> tuple[str, ...]:
+def list_missing_fields(run: Run, attacked: Run) -> tuple[str, ...]:
     """The fields of ``run`` that ``attacked`` does not have as they are described, with what is
     described there; and a loss that is known by its constants alone, which nothing can execute."""
     differing = [
@@ -222,7 +222,7 @@ def audit(
     attacked = auditable(run) if whole is None else Attacked(whole.run, (), (whole.said,))
     run, caveats, left = attacked.run, attacked.caveats, attacked.lacking
     if seed is not None:
-        validation.whole("seed", seed, least=0)
+        validation.check_integer("seed", seed, least=0)
     begun = settings(results)
     trials, batch_models, seed = (
         begun.get(name) if value is None else value
@@ -234,7 +234,7 @@ def audit(
     pairs = _pairs(run, neighbours, attack, features if whole is None else whole.columns, seed)
     certificate = certificate_of(run, at_least) if whole is None else whole.certificate
     if attack == attacks.NAME:
-        return _replayed(run, pairs[0], certificate, trials, failure, delta, caveats, progress)
+        return _replay(run, pairs[0], certificate, trials, failure, delta, caveats, progress)
     if attack is not None:
         by_name(attack)
     own = train is None and whole is None and attack is None
@@ -246,15 +246,15 @@ def audit(
         else batch_models
     )
     trained = train or (default_train(run) if whole is None else whole.train)
-    plan, pairs = planned(run, pairs, trained, trials, batch_models, seed, most)
+    plan, pairs = plan_trials(run, pairs, trained, trials, batch_models, seed, most)
     require_statement(plan.trials, failure, delta, THRESHOLDS)
     task = _Task(run, pairs, trained, plan, certificate, failure, delta, progress)
-    statements = task.piloted(attack)
+    statements = task.run_pilot(attack)
     if own or (attack is None and (exact or isinstance(train, end_to_end.Executed))):
         broken, unused = task.as_described(exact=exact)
     else:
         broken, unused = (), (SINGLE if attack is not None else OTHER_TRAINER,)
-    judged = task.counted(statements, attack, results)
+    judged = task.score_models(statements, attack, results)
     short = len(judged[0].scores[0]) < plan.trials
     if short:
         caveats = (*caveats, f"interrupted: {plan.trials} models per data set were planned")
@@ -296,16 +296,16 @@ class _Task:
     def as_described(self, *, exact: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """What the library's own trainer does not do, and what of it was not executed."""
         run, pair, size = self.run, self.pairs[0], self.plan.batch_models
-        network, handed = networks.stands_in(run), isinstance(self.train, end_to_end.Executed)
+        network, handed = networks.is_clipped_only(run), isinstance(self.train, end_to_end.Executed)
         if isinstance(self.train, end_to_end.Executed):
             call = self.train.call(pair)
         else:
             call = (
                 networks.public(run, pair) if network else end_to_end.linear(run, pair, exact=exact)
             )
-        broken, left = end_to_end.checked(
+        broken, left = end_to_end.check_entry_points(
             call,
-            lambda keys: in_batches(run, pair.with_record, self.train, keys, size),
+            lambda keys: train_in_batches(run, pair.with_record, self.train, keys, size),
             noisy=conformance.noisy(run),
         )
         steps = (
@@ -315,7 +315,7 @@ class _Task:
         )
         return (*conformance.cipher_violations(), *steps, *broken), left
 
-    def piloted(self, attack: str | None) -> list[Statement]:
+    def run_pilot(self, attack: str | None) -> list[Statement]:
         """The statements that will be counted."""
         run, plan, began = self.run, self.plan, time.perf_counter()
         statements = list[Statement]()
@@ -323,12 +323,12 @@ class _Task:
             pilots = pilots_of(run, number, pair, self.train, plan)
             if number == 0:
                 check_pure(run, pair, self.train, plan, pilots[0])
-            statements += fitted(
+            statements += fit_attacks(
                 run, number, pair, pilots, self.claim, PORTFOLIO if attack is None else (attack,)
             )
         if not statements:
             raise InputError("attack", "does not fit these neighbours", attack, "leave it out")
-        statements = chosen(run, self.pairs, statements)
+        statements = choose_statements(run, self.pairs, statements)
         if self.progress is not None:
             rate = 2 * plan.pilot * len(self.pairs) / (time.perf_counter() - began)
             total = 2 * plan.trials * len({one.pair for one in statements})
@@ -340,7 +340,7 @@ class _Task:
             *statements[1:],
         ]
 
-    def counted(
+    def score_models(
         self, statements: list[Statement], attack: str | None, results: str | Path | None
     ) -> list[Judged]:
         """Scores of the models that count, the favourite's first."""
@@ -370,7 +370,7 @@ class _Task:
                 one.thresholds,
                 one.share,
                 values,
-                described(self.run, kept[one.pair], one.attack),
+                find_score_laws(self.run, kept[one.pair], one.attack),
             )
             for one, values in columns
             if len(values[0])
@@ -383,13 +383,13 @@ def _pairs(
     if neighbours is not None:
         check_adjacency(neighbours, run)
         return (neighbours,)
-    if networks.stands_in(run):
+    if networks.is_clipped_only(run):
         pairs = networks.families(run, seed)
         return pairs if attack is None else pairs[:1]
     return families(run, columns, seed) if attack is None else (worst_case(run, columns),)
 
 
-def _replayed(
+def _replay(
     run: Run,
     pair: Neighbours,
     certificate: Certificate,
@@ -416,10 +416,10 @@ def _replayed(
 def default_train(run: Run) -> Train:
     """What the library itself does with the run, on all devices; one model after the other where
     rows are prepared privately."""
-    if alone(run) and not networks.stands_in(run):
+    if alone(run) and not networks.is_clipped_only(run):
         return one_by_one(run)
-    return on_devices(
-        networks.train_many(run) if networks.stands_in(run) else Trainer(run).fit_many
+    return spread_over_devices(
+        networks.train_many(run) if networks.is_clipped_only(run) else Trainer(run).fit_many
     )
 
 

@@ -57,17 +57,17 @@ class ScoreLaws:
     def theta(self, fpr: float, fnr: float) -> float:
         """The largest theta that is excluded, with all smaller ones, by rates as small as these; 0
         if none is."""
-        if not self.excluded(0.0, fpr, fnr):
+        if not self.excludes(0.0, fpr, fnr):
             return 0.0
         low, high = 0.0, 1.0 / max(self._reach, 1e-300)
-        while high < LARGEST / self._reach and self.excluded(high, fpr, fnr):
+        while high < LARGEST / self._reach and self.excludes(high, fpr, fnr):
             low, high = high, 2 * high
         for _ in range(50):
             middle = (low + high) / 2
-            low, high = (middle, high) if self.excluded(middle, fpr, fnr) else (low, middle)
+            low, high = (middle, high) if self.excludes(middle, fpr, fnr) else (low, middle)
         return low * (1 - ROUND)
 
-    def excluded(self, theta: float, fpr: float, fnr: float) -> bool:
+    def excludes(self, theta: float, fpr: float, fnr: float) -> bool:
         """Whether scores at ``theta`` have no threshold with rates as small as these."""
         return self._least_fnr(theta, fpr) > fnr
 
@@ -179,7 +179,7 @@ FIXED = "both laws are Gaussian: the GDP test"
 DRAWN = "both laws are Gaussian given the batches, which are drawn as described"
 
 
-def described(run: Run, pair: Neighbours, attack: str) -> ScoreLaws | None:
+def find_score_laws(run: Run, pair: Neighbours, attack: str) -> ScoreLaws | None:
     """The laws of the scores of ``attack`` if the trainer is right; ``None`` where they are not
     known.
 
@@ -235,7 +235,7 @@ def pushes(run: Run, data: DataSet, direction: np.ndarray) -> np.ndarray:
 # them.
 
 
-def on_devices(train: Train) -> Train:
+def spread_over_devices(train: Train) -> Train:
     """``train`` (with its ``absent``), whose keys lie on all devices of this process, equally many
     on each.
 
@@ -245,12 +245,12 @@ def on_devices(train: Train) -> Train:
     if jax.local_device_count() == 1:  # pyright: ignore
         return train
 
-    def shared(
+    def train_shared(
         features: np.ndarray, target: np.ndarray, keys: np.ndarray, absent: Sequence[int] = ()
     ) -> np.ndarray:
         return np.asarray(train(features, target, spread(keys), absent=absent))[: len(keys)]
 
-    return shared
+    return train_shared
 
 
 def spread(keys: Key) -> jax.Array:

@@ -69,14 +69,14 @@ def moves(run: Run, *, all_steps: bool) -> Moves | None:
         or run.rows_per_record > 1
     ):
         return None
-    added = learned_scores.weights(run, 0) if all_steps else added_to_last(run)
+    added = learned_scores.weights(run, 0) if all_steps else weight_in_last(run)
     added = added * (-1.0 if added.sum() < 0 else 1.0)
     if not np.isfinite(added).all() or added.max() <= 0 or added.min() < -1e-12 * added.max():
         return None
-    return summed(choices(run, np.maximum(added, 0.0)))
+    return sum_law(choices(run, np.maximum(added, 0.0)))
 
 
-def added_to_last(run: Run) -> np.ndarray:
+def weight_in_last(run: Run) -> np.ndarray:
     """By how much a gradient of 1 in step k, and nowhere else, lets the last iterate go against it;
     (T,)."""
     theta, rule = np.zeros(run.steps), run.rule
@@ -103,7 +103,7 @@ def choices(run: Run, added: np.ndarray) -> list[Choice]:
     ]
 
 
-def summed(drawn: list[Choice]) -> Moves:
+def sum_law(drawn: list[Choice]) -> Moves:
     """The law of the sum of independent draws."""
     mean = sum(float(v @ p) for v, p in drawn)
     spread = sum(float(v**2 @ p) for v, p in drawn)
@@ -122,8 +122,8 @@ def summed(drawn: list[Choice]) -> Moves:
         for value, share in zip(values, shares, strict=True):
             low = math.floor(float(value) / width * (1 + 1e-12))
             rest = max(float(value) / width - low, 0.0)
-            _shifted(after, mass, low, share * (1 - rest))
-            _shifted(after, mass, low + 1, share * rest)
+            _add_shifted(after, mass, low, share * (1 - rest))
+            _add_shifted(after, mass, low + 1, share * rest)
             variance += float(share) * rest * (1 - rest) * width**2
         mass = np.maximum(after, 0.0)
     kept = mass > 1e-18
@@ -135,7 +135,7 @@ def summed(drawn: list[Choice]) -> Moves:
     )
 
 
-def _shifted(onto: np.ndarray, mass: np.ndarray, by: int, weight: float) -> None:
+def _add_shifted(onto: np.ndarray, mass: np.ndarray, by: int, weight: float) -> None:
     """Add so much of ``mass``, moved by so many points; what leaves the grid is lost."""
     if weight > 0 and by < mass.size:
         onto[by:] += weight * mass[: mass.size - by]
@@ -210,7 +210,7 @@ class Results:
         scores = self._scores.get((data_set, first))
         return scores if scores is not None and len(scores) == size else None
 
-    def put(self, data_set: int, first: int, scores: np.ndarray) -> None:
+    def store(self, data_set: int, first: int, scores: np.ndarray) -> None:
         if self._path is not None:
             line = (
                 json.dumps({"data_set": data_set, "first": first, "scores": scores.tolist()}) + "\n"
@@ -232,14 +232,14 @@ def pilots_of(
     for place, data_set in enumerate(sides(pair)):
         keys = plan.keys(2 * number + place, counted=False)
         parts = [
-            _released(run, data_set, train, keys[first : first + plan.batch_models])
+            _release_models(run, data_set, train, keys[first : first + plan.batch_models])
             for first in range(0, plan.pilot, plan.batch_models)
         ]
         pilots.append(np.concatenate(parts)[: plan.pilot])
     return pilots[0], pilots[1]
 
 
-def in_batches(
+def train_in_batches(
     run: Run, data_set: DataSet, train: Train, keys: np.ndarray, size: int
 ) -> np.ndarray:
     """One model per key, from batches of ``size``: the last one is filled up, so that no other size
@@ -252,7 +252,7 @@ def in_batches(
     return np.concatenate(parts)[: len(keys)]
 
 
-def _released(run: Run, data_set: DataSet, train: Train, keys: np.ndarray) -> np.ndarray:
+def _release_models(run: Run, data_set: DataSet, train: Train, keys: np.ndarray) -> np.ndarray:
     models = execute(run, data_set, train, keys)
     if models.ndim < 2 or len(models) != len(keys):
         raise InputError(
@@ -269,7 +269,7 @@ def check_pure(
     Batches of another size may round differently; other noise is far above the tolerance of 1e-6.
     """
     keys = plan.keys(0, counted=False)[: plan.batch_models]  # a size that is compiled already
-    again = _released(run, pair.with_record, train, keys)[: len(present)]
+    again = _release_models(run, pair.with_record, train, keys)[: len(present)]
     before = present[: len(again)]
     if again.shape != before.shape or not np.allclose(
         before, again, rtol=1e-6, atol=1e-9, equal_nan=True
@@ -333,7 +333,7 @@ def collect(
     except KeyboardInterrupt:
         if not store.parts[next(iter(pairs)), 1]:
             raise
-        interrupts.answered()
+        interrupts.mark_answered()
     return store
 
 
@@ -360,7 +360,7 @@ def _fill(
             which = 2 * number + place
             values = results.get(which, first, size)
             if values is None:
-                models = _released(
+                models = _release_models(
                     run,
                     sides(pairs[number])[place],
                     train,
@@ -370,7 +370,7 @@ def _fill(
                     [np.asarray(score(models[:size]), np.float64) for score in scores[number]],
                     axis=1,
                 )
-                results.put(which, first, values)
+                results.store(which, first, values)
                 trained += size
             parts.append(values)
             done += size

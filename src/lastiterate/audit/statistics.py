@@ -176,7 +176,7 @@ class CombinedBounds:
     def mu(self) -> float:
         return max(float(mu_at(*pair)) for pair in self.rates())
 
-    def refuted(self, curves: Sequence[Curve]) -> float | None:
+    def refute(self, curves: Sequence[Curve]) -> float | None:
         """An epsilon at which one of the curves, all said to hold, is refuted."""
         epsilons = [refutes(curve, *pair) for curve in curves for pair in self.rates()]
         return next((epsilon for epsilon in epsilons if epsilon is not None), None)

@@ -10,7 +10,7 @@ import numpy as np
 
 from lastiterate.audit.canaries import Neighbours, Train, execute
 from lastiterate.audit.end_to_end import alone
-from lastiterate.engine import seeded_keys
+from lastiterate.engine import keys_from_seed
 from lastiterate.engine.linear_gradients import AT_ONCE
 from lastiterate.engine.samplers import sampler_of
 from lastiterate.errors import InputError
@@ -38,7 +38,7 @@ class TrialPlan:
         for one size only."""
         words = np.random.SeedSequence([self.seed, data_set, int(counted)]).generate_state(1)
         count = (self.trials if counted else self.pilot) + self.batch_models
-        return seeded_keys(int(words[0]) & 0x7FFFFFFF, count)
+        return keys_from_seed(int(words[0]) & 0x7FFFFFFF, count)
 
 
 def batch_size(run: Run, width: int) -> int:
@@ -67,7 +67,7 @@ LONG_ENOUGH, AT_MOST, SOON = 0.2, 2.0, 10.0
 often; that are soon over, so that another program is not worth its compilation."""
 
 
-def measured(
+def measure_rate(
     run: Run, neighbours: Neighbours, train: Train, most: int, models: int | None
 ) -> tuple[float, int]:
     """Models per second, and how many at once are trained fastest; at most ``most``. Compilation is
@@ -92,7 +92,7 @@ def measured(
 
 def rate(run: Run, neighbours: Neighbours, train: Train, size: int) -> float:
     """Models per second in batches of ``size``."""
-    keys = seeded_keys(0, size)
+    keys = keys_from_seed(0, size)
     execute(run, neighbours.with_record, train, keys)  # compiled here
     began, done = time.perf_counter(), 0
     while time.perf_counter() - began < LONG_ENOUGH:
@@ -122,7 +122,7 @@ WORK, SMALLEST, LARGEST = 2e8, 16, 4096
 size for everything, because every size is compiled anew."""
 
 
-def planned(
+def plan_trials(
     run: Run,
     pairs: tuple[Neighbours, ...],
     train: Train,
@@ -135,13 +135,17 @@ def planned(
     if batch_models is not None and batch_models < 1:
         raise InputError("batch_models", "must be a whole number >= 1", batch_models)
     if len(pairs) == 1:
-        return _of_one(run, pairs[0], train, trials, batch_models, seed, most), pairs
+        return _audit_pair(run, pairs[0], train, trials, batch_models, seed, most), pairs
     if trials is not None:
-        pairs = pairs[:LEAST] if alone(run) or at_once(run, pairs[0]) < FEW else pairs
+        pairs = pairs[:LEAST] if alone(run) or models_at_once(run, pairs[0]) < FEW else pairs
         pilot = min(max(trials // 4, min(FEW, max(trials // 2, 50))), MANY)
-        size = min(most, pilot, at_once(run, pairs[0])) if batch_models is None else batch_models
+        size = (
+            min(most, pilot, models_at_once(run, pairs[0]))
+            if batch_models is None
+            else batch_models
+        )
         return TrialPlan(trials, pilot, min(size, trials), seed), pairs
-    size = min(most, at_once(run, pairs[0])) if batch_models is None else batch_models
+    size = min(most, models_at_once(run, pairs[0])) if batch_models is None else batch_models
     per_minute = rate(run, pairs[0], train, size)
     pairs = pairs[: max(LEAST, int(per_minute * PILOTS / (2 * FEW)))]
     pilot = int(min(max(per_minute * PILOTS / (2 * len(pairs)), FEW // 2), MANY))
@@ -149,7 +153,7 @@ def planned(
     return TrialPlan(int(float(f"{count:.2g}")), pilot, size, seed), pairs
 
 
-def at_once(run: Run, pair: Neighbours) -> int:
+def models_at_once(run: Run, pair: Neighbours) -> int:
     """Models in a batch: long runs on many records few, short ones many."""
     records, width = pair.with_record.features.shape
     each = (
@@ -161,7 +165,7 @@ def at_once(run: Run, pair: Neighbours) -> int:
     return int(min(max(WORK / each, SMALLEST), LARGEST))
 
 
-def _of_one(
+def _audit_pair(
     run: Run,
     pair: Neighbours,
     train: Train,
@@ -173,7 +177,7 @@ def _of_one(
     """One pair: a pilot of a tenth of the trials, at least 200 (or half of them) and at most 4,000."""
     size = most if batch_models is None else batch_models
     if trials is None:
-        rate, fastest = measured(run, pair, train, size, None)
+        rate, fastest = measure_rate(run, pair, train, size, None)
         trials, size = trials_for(rate), fastest if batch_models is None else size
     pilot = min(max(trials // 10, min(200, max(trials // 2, 50))), 4000)
     if batch_models is None:

@@ -17,11 +17,11 @@ from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.unlearning import Unlearning
 from lastiterate.audit.report import AuditReport, Claim, Judged, best_threshold, conclude
 from lastiterate.audit.statistics import require_statement
-from lastiterate.engine import Trainer, seeded_keys
+from lastiterate.engine import Trainer, keys_from_seed
 from lastiterate.engine.linear_gradients import linear_loss
 from lastiterate.errors import InputError
 from lastiterate.release import unlearning
-from lastiterate.release.unlearning import polished
+from lastiterate.release.unlearning import polish_weights
 from lastiterate.run.losses import LinearLoss
 from lastiterate.run.methods import RidgeMinimiser
 from lastiterate.run.run import Run
@@ -65,7 +65,8 @@ def audit_forgetting(
     require_statement(trials, failure, delta, 1)
     seed = int.from_bytes(os.urandom(4), "little") if seed is None else seed
     kinds = [
-        _made(subject, pilot + trials, seed + number, never=bool(number)) for number in range(2)
+        _make_models(subject, pilot + trials, seed + number, never=bool(number))
+        for number in range(2)
     ]
     direction = kinds[0][:pilot].mean(axis=0) - kinds[1][:pilot].mean(axis=0)
     scores = [(kind * direction).sum(axis=(1, 2)) for kind in kinds]
@@ -92,12 +93,12 @@ def audit_forgetting(
     )
 
 
-def _made(subject: Unlearning, models: int, seed: int, *, never: bool) -> np.ndarray:
+def _make_models(subject: Unlearning, models: int, seed: int, *, never: bool) -> np.ndarray:
     """The last weights of so many models, (models, k, d + 1); ``never``: of those that never saw
     the records."""
     rows, target = records(subject)
     size = max(1, int(AT_ONCE / rows.size))
-    keys = seeded_keys(seed, models * (1 + len(subject.requests)))
+    keys = keys_from_seed(seed, models * (1 + len(subject.requests)))
     weights: list[np.ndarray] = []
     for first in range(0, models, size):
         part = slice(first, min(first + size, models))
@@ -126,7 +127,7 @@ def _some(
         rows[list(everyone)], target[list(everyone)] = 0, 0
     x, y, gone = rows, target, everyone if never else ()
     if isinstance(training, RidgeMinimiser):
-        exact = polished(
+        exact = polish_weights(
             training,
             x,
             y.astype(np.int64),
@@ -142,7 +143,7 @@ def _some(
         place += part.removed
         if not never:
             removed = tuple(range(n - subject.removed, place))
-            x, y, gone = unlearning.without(rows.copy(), target.copy(), removed, n)
+            x, y, gone = unlearning.zero_removed(rows.copy(), target.copy(), removed, n)
         weights = Trainer(part.run).fit_many(x, y, own, absent=gone, initial=weights)
     return weights
 

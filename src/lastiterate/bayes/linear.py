@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
 from lastiterate.run.adjacency import records_moved
-from lastiterate.run.validation import Array, check_kept, positive, whole
+from lastiterate.run.validation import Array, check_integer, check_kept, positive
 
 # How far two Gaussians are apart: Renyi divergences in one dimension.
 
@@ -150,7 +150,7 @@ class RatioDomain:
     x_high: float = 1.0
 
     def __post_init__(self) -> None:
-        whole("n", self.n)
+        check_integer("n", self.n)
         positive("ratio", self.ratio)
         positive("spread", self.spread, zero=True)
         positive("x_low", self.x_low)
@@ -227,7 +227,11 @@ def lemma_bound(order: ArrayLike, model: LinearModel, domain: RatioDomain) -> Ar
     >>> lemma_bound([2.0, 1e9], LinearModel(), domain).round(4).tolist()
     [0.0067, inf]
     """
-    alpha, beta, (spread, ratio) = model.prior_precision, model.noise_precision, _rounded(domain)
+    alpha, beta, (spread, ratio) = (
+        model.prior_precision,
+        model.noise_precision,
+        _round_domain(domain),
+    )
     high, kappa, orders = (
         domain.x_high**2,
         (domain.n - 1) * domain.x_low**2,
@@ -282,7 +286,11 @@ def corner_bound(
     >>> bool(corner_bound(2.0, model, domain) < lemma_bound(2.0, model, domain))
     True
     """
-    alpha, beta, (spread, ratio) = model.prior_precision, model.noise_precision, _rounded(domain)
+    alpha, beta, (spread, ratio) = (
+        model.prior_precision,
+        model.noise_precision,
+        _round_domain(domain),
+    )
     orders = np.asarray(order, dtype=np.float64)
     high, rest = domain.x_high**2, alpha + beta * (domain.n - 1) * domain.x_low**2
     low = domain.x_low**2 if records_moved(adjacency) == 2 else 0.0
@@ -354,6 +362,6 @@ def posterior_curve(
     return Rdp(orders=tuple(map(float, orders[kept])), values=tuple(map(float, values[kept])))
 
 
-def _rounded(domain: RatioDomain) -> tuple[float, float]:
+def _round_domain(domain: RatioDomain) -> tuple[float, float]:
     """Spread and ratio, the spread widened by what ``check`` may misjudge in double precision."""
     return domain.spread * SLACK + 1e-15 * domain.ratio, domain.ratio

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from lastiterate.bayes.linear import MOST_ORDER, SLACK, LinearModel, log_part
 from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
-from lastiterate.run.validation import Array, check_kept, positive, whole
+from lastiterate.run.validation import Array, check_integer, check_kept, positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +53,8 @@ class ClippedRows:
     label_bound: float = 1.0
 
     def __post_init__(self) -> None:
-        whole("n", self.n)
-        whole("features", self.features, most=10**6)
+        check_integer("n", self.n)
+        check_integer("features", self.features, most=10**6)
         positive("row_norm", self.row_norm)
         positive("label_bound", self.label_bound)
 

@@ -326,7 +326,7 @@ def run(
 ) -> Outcome:
     """The algorithm with a last line of one's own: only that of ``propose_test_sample`` is
     certified."""
-    rows, ratios = _clipped(settings, x, y)
+    rows, ratios = _clip(settings, x, y)
     count = rows.size - settings.margin + source.laplace(1 / settings.count_epsilon)
     if count < 2:
         return Outcome(count, None, None, None, settings, caveats)
@@ -344,7 +344,7 @@ def run(
     )
 
 
-def _clipped(settings: ProposeTestSample, x: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
+def _clip(settings: ProposeTestSample, x: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
     """x clamped to [x_low, x_high], and the ratio y/x of what is left: each record by itself."""
     check_kept("data", (x, y))
     one, two = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)

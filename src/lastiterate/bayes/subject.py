@@ -177,7 +177,7 @@ class Posterior(Subject):
     def description(self) -> dict[str, Any]:
         return self.problem.to_dict()
 
-    def described(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """A problem does not say what neighbours are."""
         return {"problem": self.problem.to_dict(), "adjacency": self.adjacency}
 
@@ -193,7 +193,7 @@ class Posterior(Subject):
     def all_curves(self) -> tuple[Curve, ...]:
         return (self.problem.curve(self.neighbours),)
 
-    def under(self, adjacency: str) -> Posterior | None:
+    def with_adjacency(self, adjacency: str) -> Posterior | None:
         with suppress(InputError):
             return Posterior(self.problem, cast(Neighbours, adjacency))
         return None

@@ -20,7 +20,7 @@ from lastiterate.cli import (  # each registers its commands
     release,
     train,
 )
-from lastiterate.cli.app import app, in_flags
+from lastiterate.cli.app import app, translate_to_flags
 
 __all__ = [
     "account",
@@ -42,7 +42,7 @@ def main() -> None:
     """The command, as ``__main__`` starts it; warnings are sentences, each once, without the line
     they come from.
     """
-    shown = cache(lambda text: print(f"warning: {in_flags(text)}", file=sys.stderr))
+    shown = cache(lambda text: print(f"warning: {translate_to_flags(text)}", file=sys.stderr))
     warnings.showwarning = lambda message, *_, **__: shown(str(message))
     try:
         app()
@@ -51,8 +51,8 @@ def main() -> None:
         print(f"error: output must be writable, got {error.strerror or error}", file=sys.stderr)
         raise SystemExit(2) from None
     except SystemExit as left:
-        interrupts.over()
+        interrupts.finish()
         stopped = left.code == interrupts.CODE
-        if not stopped and not interrupts.pending():
+        if not stopped and not interrupts.is_pending():
             raise
         interrupts.end(None if stopped else interrupts.sentence())

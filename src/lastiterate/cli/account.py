@@ -19,7 +19,7 @@ from rich.table import Table
 
 from lastiterate.accounting import explain
 from lastiterate.accounting.certificate import Certificate
-from lastiterate.accounting.subjects import rounded_down, rounded_up
+from lastiterate.accounting.subjects import format_rounded_down, format_rounded_up
 from lastiterate.cli.app import (
     FLAG_HELP,
     Delta,
@@ -28,14 +28,14 @@ from lastiterate.cli.app import (
     Trust,
     app,
     console,
-    in_flags,
     reports_errors,
+    translate_to_flags,
 )
 from lastiterate.cli.flags import NUMBERS, WORDS
-from lastiterate.cli.train import flagged
+from lastiterate.cli.train import with_flags
 from lastiterate.curves.curve import check_delta
 from lastiterate.errors import InputError
-from lastiterate.theorems.theorem import Theorem, by_reason
+from lastiterate.theorems.theorem import Theorem, group_by_reason
 
 # Tables for other programs and papers: comma-separated values, and LaTeX with the package booktabs.
 
@@ -69,7 +69,7 @@ def one_form(**asked: bool) -> None:
         )
 
 
-def as_csv(header: Header, rows: Rows) -> str:
+def format_csv(header: Header, rows: Rows) -> str:
     """A line for the header and for every row; no cell is a formula."""
     return "".join(_line([_inert(cell) for cell in row]) for row in [header, *rows])
 
@@ -94,7 +94,7 @@ def _inert(cell: object) -> object:
     return cell
 
 
-def as_latex(header: Header, rows: Rows) -> str:
+def format_latex(header: Header, rows: Rows) -> str:
     """A ``tabular`` of texts; columns of numbers are aligned right, and every character is printed
     as it is.
     """
@@ -152,7 +152,7 @@ def _run_flags(command: Callable[..., None]) -> Callable[..., None]:
         for each in inspect.signature(command, eval_str=True).parameters.values()
         if each.kind != inspect.Parameter.VAR_KEYWORD
     ]
-    return flagged(command, command, [*own, *described])
+    return with_flags(command, command, [*own, *described])
 
 
 @app.command("account")
@@ -189,7 +189,11 @@ def account_command(
     from lastiterate.run.facts import Evidence
 
     at_least = Evidence.ASSUMED if trust_constants else Evidence.ENFORCED
-    orders = [] if renyi is None else [grammar.number("--renyi", part) for part in renyi.split(",")]
+    orders = (
+        []
+        if renyi is None
+        else [grammar.parse_number("--renyi", part) for part in renyi.split(",")]
+    )
     certificate = calibration.account(grammar.describe(run, flags), at_least=at_least)
     warn_of_delta(delta, certificate.run.n)
     moments = renyi_rows(certificate, orders) if orders else []
@@ -200,12 +204,12 @@ def account_command(
     warn_of_epsilon(certificate.epsilon(delta))
     if csv or latex:
         header, rows = verdict_rows(certificate, delta)
-        print(as_csv(header, rows) if csv else as_latex(header, rounded(rows)), end="")
+        print(format_csv(header, rows) if csv else format_latex(header, round_rows(rows)), end="")
     elif json_:
         more = {"renyi": {"orders": orders, "theorems": moments}} if orders else {}
         print(json.dumps(certificate.answer(delta) | more, indent=2))
     else:
-        accounted(console, certificate, delta, every=every)
+        show_account(console, certificate, delta, every=every)
         if orders:
             console.print(divergences(orders, moments))
     if math.isinf(certificate.epsilon(delta)):
@@ -238,8 +242,8 @@ def calibrate_command(
     if json_:
         print(json.dumps(certified.answer(delta), indent=2))
         return
-    console.print(certified.run.method.calibrated(certified.run), highlight=False)
-    accounted(console, certified, delta)
+    console.print(certified.run.method.summarise_noise(certified.run), highlight=False)
+    show_account(console, certified, delta)
 
 
 @app.command("theorems")
@@ -262,11 +266,11 @@ def theorems_command(
         raise InputError("plot", "needs the name of a theorem", None, "one of " + ", ".join(TABLE))
     if json_:
         chosen = TABLE.values() if name is None else (find_theorem(name),)
-        print(json.dumps([as_json(theorem) for theorem in chosen], indent=2))
+        print(json.dumps([theorem_to_json(theorem) for theorem in chosen], indent=2))
         return
     if csv or latex:
         chosen = TABLE if name is None else {name: find_theorem(name)}
-        print((as_csv if csv else as_latex)(*theorem_rows(chosen)), end="")
+        print((format_csv if csv else format_latex)(*theorem_rows(chosen)), end="")
         return
     if name is None:
         theorems(console, TABLE)
@@ -291,7 +295,7 @@ def theorems_command(
 # What ``theorems`` shows: a line each, or one of them in full.
 
 
-def as_json(entry: Theorem) -> dict[str, Any]:
+def theorem_to_json(entry: Theorem) -> dict[str, Any]:
     """One theorem, JSON-ready."""
     title, text = entry.title, entry.text
     return {
@@ -370,7 +374,9 @@ def verdicts(certificate: Certificate, delta: float) -> Table:
         epsilon: float | None = row["epsilon"]
         lower = row["kind"] == "lower" and epsilon is not None
         shown = (
-            f">= {rounded_down(epsilon)}" if lower and epsilon is not None else rounded_up(epsilon)
+            f">= {format_rounded_down(epsilon)}"
+            if lower and epsilon is not None
+            else format_rounded_up(epsilon)
         )
         table.add_row(row["theorem"], row["kind"], shown, row["evidence"].lower())
     return table
@@ -391,25 +397,25 @@ def verdict_rows(certificate: Certificate, delta: float) -> tuple[list[str], lis
             "yes" if row["applies"] else "no",
             row["epsilon"],
             (row["evidence"] or "").lower(),
-            "; ".join(map(in_flags, row["reasons"])),
+            "; ".join(map(translate_to_flags, row["reasons"])),
         ]
         for row in rows
     ]
 
 
-def rounded(rows: list[list[object]]) -> list[list[object]]:
+def round_rows(rows: list[list[object]]) -> list[list[object]]:
     """The same for people to read: upper bounds up, lower bounds down, four digits."""
 
-    def shown(kind: object, epsilon: object) -> object:
+    def format_epsilon(kind: object, epsilon: object) -> object:
         return (
             epsilon
             if not isinstance(epsilon, float)
-            else rounded_down(epsilon)
+            else format_rounded_down(epsilon)
             if kind == "lower"
-            else rounded_up(epsilon)
+            else format_rounded_up(epsilon)
         )
 
-    return [[*row[:3], shown(row[1], row[3]), *row[4:]] for row in rows]
+    return [[*row[:3], format_epsilon(row[1], row[3]), *row[4:]] for row in rows]
 
 
 def sources(console: Console, certificate: Certificate, delta: float) -> None:
@@ -433,10 +439,15 @@ def refusals(console: Console, certificate: Certificate, delta: float) -> None:
     }
     if failures:
         console.print("does not apply:", style="dim")
-        console.print(in_flags(by_reason(failures)), style="dim", highlight=False, markup=False)
+        console.print(
+            translate_to_flags(group_by_reason(failures)),
+            style="dim",
+            highlight=False,
+            markup=False,
+        )
 
 
-def accounted(
+def show_account(
     console: Console, certificate: Certificate, delta: float, *, every: bool = False
 ) -> None:
     """The screen of ``account``: the answer, then what it is made of; ``every``: sources and
@@ -444,10 +455,12 @@ def accounted(
     """
     check_delta(delta)
     certified = math.isfinite(certificate.epsilon(delta))
-    console.print(in_flags(explain.headline(certificate, delta)), highlight=False, markup=False)
+    console.print(
+        translate_to_flags(explain.headline(certificate, delta)), highlight=False, markup=False
+    )
     if certified:
         other = certificate.replace_one_epsilon(delta)
-        console.print(f"under replace-one: epsilon {rounded_up(other)}", highlight=False)
+        console.print(f"under replace-one: epsilon {format_rounded_up(other)}", highlight=False)
     if any(row["applies"] for row in certificate.rows(delta)):
         console.print(verdicts(certificate, delta))
     if every:
@@ -462,7 +475,7 @@ def accounted(
             highlight=False,
         )
     for caveat in certificate.all_caveats():
-        console.print(in_flags(f"- {caveat}"), style="dim", highlight=False)
+        console.print(translate_to_flags(f"- {caveat}"), style="dim", highlight=False)
 
 
 def divergences(orders: list[float], rows: list[dict[str, Any]]) -> Table:
@@ -473,5 +486,7 @@ def divergences(orders: list[float], rows: list[dict[str, Any]]) -> Table:
     for order in orders:
         table.add_column(f"{order:g}", justify="right")
     for row in rows:
-        table.add_row(row["theorem"], row["kind"], *(rounded_up(value) for value in row["epsilon"]))
+        table.add_row(
+            row["theorem"], row["kind"], *(format_rounded_up(value) for value in row["epsilon"])
+        )
     return table

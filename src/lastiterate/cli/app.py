@@ -21,7 +21,7 @@ from lastiterate import __version__, interrupts
 from lastiterate.atomic_files import SHARED, is_taken, write_file
 from lastiterate.cli.flags import BATCHES, NUMBERS, UPDATES, WORDS, form
 from lastiterate.cli.help import OrderedCommands
-from lastiterate.data.decompression import unpacked_limit
+from lastiterate.data.decompression import limit_unpacking
 from lastiterate.errors import InputError, NotCertified
 
 # The one table between names in Python, which all messages of the library use, and flags, which the
@@ -83,20 +83,20 @@ def _pattern(written: str) -> re.Pattern[str]:
 _PATTERNS = [(_pattern(written), flag) for written, flag in VALUES.items()]
 
 
-def _filled(written: str, match: re.Match[str]) -> str:
+def _fill_flag(written: str, match: re.Match[str]) -> str:
     """A flag with the values that were found for its words in capitals."""
     values = match.groupdict()
     return re.sub(r"\b[A-Z]+\b", lambda word: values.get(word[0]) or word[0], written)
 
 
-def in_flags(text: str, given: Collection[str] = ()) -> str:
+def translate_to_flags(text: str, given: Collection[str] = ()) -> str:
     """Words for Python callers in those of the command line: ``clip=1.0`` is ``--clip 1.0``.
 
     ``given``: the parameters of the command that speaks, which have flags beside those that
     describe a run.
     """
     for pattern, written in _PATTERNS:
-        text = pattern.sub(partial(_filled, written), text)
+        text = pattern.sub(partial(_fill_flag, written), text)
     flags = {*given, *WORDS, *NUMBERS}
 
     def flag(match: re.Match[str]) -> str:
@@ -214,27 +214,27 @@ def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
     }
 
     @wraps(command)
-    def called(*args: object, **kwargs: Any) -> None:
+    def run_command(*args: object, **kwargs: Any) -> None:
         try:
-            with interrupts.heard(), unpacked_limit(kwargs.get("unpacked_limit")):
+            with interrupts.listen(), limit_unpacking(kwargs.get("unpacked_limit")):
                 command(*args, **kwargs)
                 interrupts.check()
         except KeyboardInterrupt:
-            raise _stopped() from None
+            raise _exit_on_interrupt() from None
         except Exception as error:
             if (
-                interrupts.pending()
+                interrupts.is_pending()
             ):  # another library's error, made of the exception that a Ctrl-C raised in it
-                raise _stopped() from None
-            ending = _ended(error, kwargs, arguments)
+                raise _exit_on_interrupt() from None
+            ending = _exit_for_error(error, kwargs, arguments)
             if ending is error:
                 raise
             raise ending from None
 
-    return called
+    return run_command
 
 
-def _stopped() -> typer.Exit:
+def _exit_on_interrupt() -> typer.Exit:
     """The end of a command that its user stopped: one sentence."""
     Terminal(stderr=True).print(
         interrupts.sentence(), highlight=False, markup=False, soft_wrap=True
@@ -242,7 +242,7 @@ def _stopped() -> typer.Exit:
     return typer.Exit(interrupts.CODE)
 
 
-def _ended(error: Exception, given: dict[str, Any], arguments: set[str]) -> Exception:
+def _exit_for_error(error: Exception, given: dict[str, Any], arguments: set[str]) -> Exception:
     """Say an error that users can do something about, and how the command ends; another one as it
     is.
     """
@@ -264,7 +264,7 @@ def _ended(error: Exception, given: dict[str, Any], arguments: set[str]) -> Exce
         case _:
             return error
     Terminal(stderr=True).print(
-        f"[bold red]error:[/bold red] {escape(in_flags(said, flags))}",
+        f"[bold red]error:[/bold red] {escape(translate_to_flags(said, flags))}",
         highlight=False,
         soft_wrap=True,
     )

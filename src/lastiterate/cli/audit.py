@@ -12,10 +12,10 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from lastiterate.cli.app import Json, Terminal, app, console, in_flags, reports_errors
-from lastiterate.cli.train import bundled
+from lastiterate.cli.app import Json, Terminal, app, console, reports_errors, translate_to_flags
+from lastiterate.cli.train import bundle_flags
 from lastiterate.errors import InputError
-from lastiterate.run.validation import whole
+from lastiterate.run.validation import check_integer
 
 # ``lastiterate audit``: flags in, one table out.
 
@@ -77,7 +77,7 @@ class Auditing:
 
 @app.command("audit")
 @reports_errors
-@bundled
+@bundle_flags
 def audit_command(asked: Auditing) -> None:
     """Attack a run's trainer and bound epsilon from below.
 
@@ -90,7 +90,7 @@ def audit_command(asked: Auditing) -> None:
     if asked.plot is not None:
         figure_for(asked.plot)  # refuse a bad name before the work
     if asked.seed is not None:
-        whole("seed", asked.seed, least=0)
+        check_integer("seed", asked.seed, least=0)
     delta = next(value for value in (asked.delta, subject.delta, 1e-5) if value is not None)
     if asked.law or asked.attack in (one_run.NAME, adversarial.NAME):
         what = "comparisons with a law" if asked.law else f"the attack '{asked.attack}'"
@@ -245,12 +245,12 @@ def _show_report(
     from lastiterate.release.ledger_charge import hash_of
 
     if json_:
-        about = {"run_sha256": hash_of(certificate.subject.charged_as())}
+        about = {"run_sha256": hash_of(certificate.subject.describe_charge())}
         print(json.dumps(json.loads(report.to_json()) | about, indent=2))
     else:
         _table(report.rows(), bad=report.refuted)
         for caveat in report.caveats:
-            console.print(in_flags(f"- {caveat}"), style="dim", highlight=False)
+            console.print(translate_to_flags(f"- {caveat}"), style="dim", highlight=False)
     if report.refuted or code:
         raise typer.Exit(code or 1)
 

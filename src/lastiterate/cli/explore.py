@@ -35,7 +35,7 @@ def explore_command(
     try:
         server.serve_forever()
     except KeyboardInterrupt:
-        interrupts.answered()
+        interrupts.mark_answered()
         console.print("ended", highlight=False)
     finally:
         server.server_close()

@@ -60,7 +60,7 @@ NUMBERS = (
 """The flags that describe a run."""
 
 
-def number(flag: str, text: str, called: str = "a finite number") -> float:
+def parse_number(flag: str, text: str, called: str = "a finite number") -> float:
     """A finite number; ``called``: what the flag takes, in words."""
     try:
         value = float(text)
@@ -77,9 +77,9 @@ def threshold(text: str | None) -> float | tuple[float, float] | None:
         return None
     first, costs, second = text.partition(":")
     return (
-        (number("--threshold", first), number("--threshold", second))
+        (parse_number("--threshold", first), parse_number("--threshold", second))
         if costs
-        else number("--threshold", first)
+        else parse_number("--threshold", first)
     )
 
 
@@ -102,12 +102,12 @@ def class_weight(text: str | None) -> dict[str, float] | None:
             text,
         )
     parts = [part.rpartition("=") for part in text.split(",")]
-    return {label.strip(): number("--class-weight", weight) for label, _, weight in parts}
+    return {label.strip(): parse_number("--class-weight", weight) for label, _, weight in parts}
 
 
-def whole_number(flag: str, text: str) -> int:
+def parse_integer(flag: str, text: str) -> int:
     """A whole number; 1e6 is one."""
-    value = number(flag, text, "a whole number")
+    value = parse_number(flag, text, "a whole number")
     if value != int(value):
         raise InputError(flag, "must be a whole number", text)
     return int(value)
@@ -131,15 +131,15 @@ def step_size(text: str) -> StepSize:
         path = Path(text[1:])
         if not path.is_file():
             raise InputError("--step-size", "must name an existing file after @", text[1:])
-        return Steps(tuple(number("--step-size", line) for line in _words(path)))
+        return Steps(tuple(parse_number("--step-size", line) for line in _words(path)))
     if text.startswith("inverse-decay:"):
         parts = text.removeprefix("inverse-decay:").split(",")
         if len(parts) != 2:
             raise InputError("--step-size", "must be inverse-decay:BETA,STRONG", text)
-        return InverseDecay(*(number("--step-size", part) for part in parts))
+        return InverseDecay(*(parse_number("--step-size", part) for part in parts))
     if text.startswith("relative:"):
-        return RelativeToSmooth(number("--step-size", text.removeprefix("relative:")))
-    return Constant(number("--step-size", text))
+        return RelativeToSmooth(parse_number("--step-size", text.removeprefix("relative:")))
+    return Constant(parse_number("--step-size", text))
 
 
 BATCHES = {kind.word: kind for kind in get_args(Batching)}
@@ -171,9 +171,9 @@ def _part(flag: str, text: str, kinds: Mapping[str, Any], forms: list[str]) -> A
     ):
         raise InputError(flag, f"must be {', '.join(forms[:-1])} or {forms[-1]}", text)
     readers: dict[str, Callable[[str, str], Any]] = {
-        "int": whole_number,
-        "float": number,
-        "float | None": number,
+        "int": parse_integer,
+        "float": parse_number,
+        "float | None": parse_number,
         "str": lambda _, part: part,
     }
     if any(str(item.type) not in readers for item, _ in zip(of, given, strict=False)):
@@ -188,7 +188,7 @@ def _part(flag: str, text: str, kinds: Mapping[str, Any], forms: list[str]) -> A
     )
 
 
-def batching(text: str) -> Batching:
+def parse_batching(text: str) -> Batching:
     """One of ``BATCH_FORMS``."""
     return _part("--batch", text, BATCHES, BATCH_FORMS)
 
@@ -203,7 +203,7 @@ def start(text: str) -> Start:
     if text == "fixed":
         return Fixed()
     if text.startswith("gaussian:"):
-        return GaussianStart(number("--start", text.removeprefix("gaussian:")))
+        return GaussianStart(parse_number("--start", text.removeprefix("gaussian:")))
     raise InputError("--start", "must be fixed or gaussian:STD", text)
 
 
@@ -221,7 +221,7 @@ def prox(text: str | None) -> Prox | None:
     if text is None or text == "none":
         return None
     kind, _, rest = text.partition(":")
-    weights = [number("--prox", part) for part in rest.split(",")] if rest else []
+    weights = [parse_number("--prox", part) for part in rest.split(",")] if rest else []
     if kind not in PROXES or len(weights) != (2 if kind == "elastic-net" else 1):
         raise InputError(
             "--prox",
@@ -231,7 +231,7 @@ def prox(text: str | None) -> Prox | None:
     return PROXES[kind](*weights)
 
 
-def correlated(text: str, multiplier: float | None, *, needed: bool) -> Correlated:
+def parse_correlated(text: str, multiplier: float | None, *, needed: bool) -> Correlated:
     """``BAND``, ``BAND,POWER`` or ``BAND,POWER,DECAY``, of a noise multiplier (that a search may
     find).
     """
@@ -244,8 +244,8 @@ def correlated(text: str, multiplier: float | None, *, needed: bool) -> Correlat
         )
     return Correlated(
         1.0 if multiplier is None else multiplier,
-        whole_number("--correlated", band),
-        *(number("--correlated", part) for part in rest),
+        parse_integer("--correlated", band),
+        *(parse_number("--correlated", part) for part in rest),
     )
 
 
@@ -266,7 +266,7 @@ def noise(
     if sigma is not None:
         given.append(Langevin(sigma))
     if band is not None:
-        given.append(correlated(band, multiplier, needed=needed))
+        given.append(parse_correlated(band, multiplier, needed=needed))
     elif multiplier is not None:
         given.append(NoiseMultiplier(multiplier))
     if not given and not needed:
@@ -333,8 +333,8 @@ def describe(file: Path | None, flags: dict[str, Any], *, searched: str = "") ->
     }
     radius = flags.get("radius")
     return Run(
-        n=whole_number("--n", flags["n"]),
-        steps=whole_number("--steps", flags["steps"]),
+        n=parse_integer("--n", flags["n"]),
+        steps=parse_integer("--steps", flags["steps"]),
         step_size=step_size(flags["step_size"]),
         noise=noise(
             flags.get("noise_std"),
@@ -343,7 +343,7 @@ def describe(file: Path | None, flags: dict[str, Any], *, searched: str = "") ->
             flags.get("correlated"),
             needed=searched != "noise",
         ),
-        batching=batching(flags.get("batch") or "full"),
+        batching=parse_batching(flags.get("batch") or "full"),
         start=start(flags.get("start") or "fixed"),
         domain=Everywhere() if radius is None else Ball(radius),
         clip=flags.get("clip"),

@@ -14,9 +14,9 @@ from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
-from lastiterate.accounting.subjects import rounded_up
+from lastiterate.accounting.subjects import format_rounded_up
 from lastiterate.cli.app import Header, Json, Out, app, console, reports_errors
-from lastiterate.cli.train import Charged, bundled
+from lastiterate.cli.train import Charged, bundle_flags
 from lastiterate.errors import InputError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Forgetting(Charged):
 
 @app.command("forget")
 @reports_errors
-@bundled
+@bundle_flags
 def forget_command(asked: Forgetting) -> None:
     """Remove records from a released model.
 
@@ -72,15 +72,15 @@ def forget_command(asked: Forgetting) -> None:
     """
     from lastiterate.cli import flags
     from lastiterate.cli.app import Terminal
-    from lastiterate.cli.train import committed
-    from lastiterate.release.datafile import unused_folder
+    from lastiterate.cli.train import save_and_finish
+    from lastiterate.release.datafile import find_free_folder
     from lastiterate.release.forget_file import Request, forget_file
     from lastiterate.release.training import steps_bar
     from lastiterate.release.training_request import parse_delta
 
     if asked.reserve < 0:
         raise InputError("reserve", "must be a whole number of records", asked.reserve)
-    where, earlier = unused_folder(asked.data) if asked.out is None else (asked.out, None)
+    where, earlier = find_free_folder(asked.data) if asked.out is None else (asked.out, None)
     delta = parse_delta(asked.delta)
     wanted = Request(
         model=asked.model,
@@ -94,19 +94,19 @@ def forget_command(asked: Forgetting) -> None:
         header=flags.header(asked.header),
     )
     shown = Terminal(stderr=True)
-    charging = asked.charging(purpose="forget", place=where, earlier=earlier)
+    charging = asked.make_charging(purpose="forget", place=where, earlier=earlier)
     with charging, steps_bar("forgetting", shown) as tick:
         result = forget_file(wanted, charging=charging, progress=tick)
-    place = committed(result.model, where, charging)
+    place = save_and_finish(result.model, where, charging)
     if asked.json_:
-        print(json.dumps(as_json(result, str(place)), indent=2))
+        print(json.dumps(plan_to_json(result, str(place)), indent=2))
     else:
         _show(result, str(place))
     if place not in (where, charging.finished):
         raise typer.Exit(2)
 
 
-def as_json(forgot: Forgot, where: str) -> dict[str, Any]:
+def plan_to_json(forgot: Forgot, where: str) -> dict[str, Any]:
     """All of its numbers."""
     plan, model = forgot.plan, forgot.model
     return {
@@ -148,30 +148,30 @@ def _show(forgot: Forgot, where: str) -> None:
     )
     table.add_row(
         "certified",
-        f"[bold]epsilon {rounded_up(model.certificate.epsilon(model.delta))}[/bold] at delta "
+        f"[bold]epsilon {format_rounded_up(model.certificate.epsilon(model.delta))}[/bold] at delta "
         f"{model.delta:g}, against a model that never saw them",
     )
     table.add_row("that model", escape(subject.reference))
     table.add_row(
         "took",
         f"{plan.passes} passes, {plan.run.steps} steps; predicted excess loss "
-        f"{rounded_up(plan.excess)}",
+        f"{format_rounded_up(plan.excess)}",
     )
-    table.add_row("training anew", _anew(plan.anew, plan.worth_it))
+    table.add_row("training anew", _describe_retraining(plan.anew, plan.worth_it))
     if forgot.later is not None:
         table.add_row(
             "later",
             f"{forgot.reserve} more records: {forgot.later.passes} passes, predicted excess loss "
-            f"{rounded_up(forgot.later.excess)}",
+            f"{format_rounded_up(forgot.later.excess)}",
         )
     table.add_row(
         "everybody else",
         "nothing is promised to the records that stay: training or steps had no noise, "
         "or are about other neighbours"
         if forgot.whole is None
-        else f"epsilon {rounded_up(forgot.whole)} "
+        else f"epsilon {format_rounded_up(forgot.whole)} "
         f"({plan.run.adjacency}) for all of it, of which these steps alone "
-        f"{rounded_up(forgot.steps)}",
+        f"{format_rounded_up(forgot.steps)}",
     )
     table.add_row(
         "now",
@@ -185,7 +185,7 @@ def _show(forgot: Forgot, where: str) -> None:
     console.print(f"[dim]{notes}[/dim]", highlight=False)
 
 
-def _anew(passes: int | None, worth_it: bool) -> str:
+def _describe_retraining(passes: int | None, worth_it: bool) -> str:
     if passes is None:
         return "would take more passes than were looked at"
     return f"would take about {passes} passes" + (

@@ -63,7 +63,7 @@ def ledger_make(
 
     It cannot be changed afterwards: make the ledger before the first release.
     """
-    from lastiterate.accounting.subjects import rounded_up
+    from lastiterate.accounting.subjects import format_rounded_up
     from lastiterate.ledger import Ledger
     from lastiterate.ledger.history import is_row
 
@@ -78,7 +78,7 @@ def ledger_make(
     shown = f"{delta:g}"
     console.print(
         f"{file}: all releases on {dataset} together stay within epsilon "
-        f"{rounded_up(budget.total().epsilon(float(shown)))} at delta {shown} "
+        f"{format_rounded_up(budget.total().epsilon(float(shown)))} at delta {shown} "
         f"({adjacency}, per {unit}).",
         highlight=False,
         markup=False,
@@ -124,7 +124,7 @@ def _filter(
 @reports_errors
 def ledger_show(file: LedgerFile, dataset: Dataset = None, json_: Json = False) -> None:
     """Show the releases and the remaining budget."""
-    from lastiterate.accounting.subjects import rounded_down
+    from lastiterate.accounting.subjects import format_rounded_down
     from lastiterate.ledger import Ledger
     from lastiterate.ledger.database import VERSION
     from lastiterate.ledger.store import together
@@ -139,7 +139,7 @@ def ledger_show(file: LedgerFile, dataset: Dataset = None, json_: Json = False) 
                     "format": VERSION,
                     "head": head,
                     "problems": problems,
-                    "datasets": [_as_json(total) for total in totals],
+                    "datasets": [_to_json(total) for total in totals],
                 },
                 indent=2,
             )
@@ -153,7 +153,9 @@ def ledger_show(file: LedgerFile, dataset: Dataset = None, json_: Json = False) 
             highlight=False,
         )
         for name, left in zip(total.filter.dimensions, total.left, strict=True):
-            console.print(f"  left: {rounded_down(100 * left)}% of the {name}", highlight=False)
+            console.print(
+                f"  left: {format_rounded_down(100 * left)}% of the {name}", highlight=False
+            )
         for release in total.releases:
             console.print(
                 f"  {release.number}  {release.day}  {release.state:9}  {release.purpose}  "
@@ -180,7 +182,7 @@ def ledger_show(file: LedgerFile, dataset: Dataset = None, json_: Json = False) 
         raise typer.Exit(1)
 
 
-def _as_json(total: Total) -> dict[str, Any]:
+def _to_json(total: Total) -> dict[str, Any]:
     return {
         "dataset": total.dataset,
         "unit": total.unit,
@@ -242,12 +244,12 @@ def ledger_verify(
         console.print(
             "holds: every charge covers its curve, and no budget is exceeded.", highlight=False
         )
-        console.print(_covered(head, now), style="dim", highlight=False)
+        console.print(_describe_coverage(head, now), style="dim", highlight=False)
     if problems:
         raise typer.Exit(1)
 
 
-def _covered(kept: str | None, now: str) -> str:
+def _describe_coverage(kept: str | None, now: str) -> str:
     """What a ledger that holds says by itself, and what it does not."""
     if kept is not None:
         return f"It contains the head that was kept: nothing before it was deleted or changed. Head now: {now}"

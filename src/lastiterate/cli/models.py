@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lastiterate.atomic_files import SHARED, is_taken, whole_file, write_file
-from lastiterate.cli.account import as_csv
+from lastiterate.cli.account import format_csv
 from lastiterate.cli.app import (
     FILES,
     Header,
@@ -78,7 +78,7 @@ def features_command(
         )
     sets, run = (
         read_images(images),
-        Scattering().apply if backbone == OWN else _of_torch(backbone, weights),
+        Scattering().apply if backbone == OWN else _extract_with_torch(backbone, weights),
     )
 
     arrays: dict[str, np.ndarray] = {}
@@ -139,7 +139,7 @@ def _check_target(out: Path) -> None:
         raise InputError("out", "must lie in an existing folder", str(out), "make the folder first")
 
 
-def _of_torch(backbone: str, weights: Path | None) -> Callable[..., np.ndarray]:
+def _extract_with_torch(backbone: str, weights: Path | None) -> Callable[..., np.ndarray]:
     """The features of a network of torch, which only who asks for it loads."""
     try:
         torch = import_module("lastiterate.torch.backbone")
@@ -204,7 +204,7 @@ def schema_command(
         header=stated,
         like=known,
         sample=from_public_sample,
-        ask=_asked if wizard else None,
+        ask=_ask if wizard else None,
         target=target,
     )
     emit(text, out)
@@ -216,7 +216,7 @@ def schema_command(
         )
 
 
-def _asked(question: str, choices: Sequence[str]) -> str:
+def _ask(question: str, choices: Sequence[str]) -> str:
     """One answer on the terminal; one of ``choices``, if there are any."""
     while True:
         answer = typer.prompt(question, default="", show_default=False, err=True).strip()
@@ -271,7 +271,7 @@ def predict_command(
     if json_:
         emit(json.dumps(show.predictions(titles, rows), indent=2) + "\n", out)
         return
-    emit(as_csv(titles, rows), out)
+    emit(format_csv(titles, rows), out)
 
 
 @app.command("verify")

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from lastiterate.cli.app import Json, app, console, reports_errors
-from lastiterate.cli.flags import number
+from lastiterate.cli.flags import parse_number
 from lastiterate.errors import InputError
 
 
@@ -63,7 +63,7 @@ def papers_command(
         console,
         item,
         Work(quick, seed, data_dir),
-        _chosen(set_ or []),
+        _parse_settings(set_ or []),
         out=out,
         every=all_,
         as_json=json_,
@@ -71,12 +71,12 @@ def papers_command(
         raise typer.Exit(2)
 
 
-def _chosen(words: list[str]) -> dict[str, float]:
+def _parse_settings(words: list[str]) -> dict[str, float]:
     """NAME=VALUE, several in one word with commas or in several."""
     settings: dict[str, float] = {}
     for part in ",".join(words).split(",") if words else []:
         name, separator, value = part.partition("=")
         if not separator:
             raise InputError("--set", "must be NAME=VALUE", part, "as in --set n=1000")
-        settings[name.strip()] = number("--set", value)
+        settings[name.strip()] = parse_number("--set", value)
     return settings

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lastiterate.cli.app import Calibrated, Json, Out, app, console, emit, reports_errors
-from lastiterate.cli.train import Budgeted, Charged, bundled
+from lastiterate.cli.train import Budgeted, Charged, bundle_flags
 from lastiterate.errors import InputError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Planning(Charged, Budgeted):
         """
         from lastiterate.data import Schema
         from lastiterate.planning.task import Task
-        from lastiterate.release.linear_plans import AUTO, chosen
+        from lastiterate.release.linear_plans import AUTO, choose_features
 
         features, classes, row_norm, maps = self.features, self.classes, self.row_norm, None
         if self.schema is not None:
@@ -70,7 +70,7 @@ class Planning(Charged, Budgeted):
             classes = len(facts.classes)
             if features is not None or facts.array is None:
                 shape = (1 if features is None else features,)
-                maps = chosen(facts, AUTO, shape, self.n, self.budget)
+                maps = choose_features(facts, AUTO, shape, self.n, self.budget)
                 form = maps.schema.form(shape)
                 features, row_norm = form.width, form.norm if row_norm is None else row_norm
         if features is None:
@@ -91,7 +91,7 @@ class Planning(Charged, Budgeted):
 
 @app.command("plan")
 @reports_errors
-@bundled
+@bundle_flags
 def plan_command(asked: Planning) -> None:
     """Show the plan that train would choose, and why.
 
@@ -109,7 +109,7 @@ def plan_command(asked: Planning) -> None:
         adjacency=budget.adjacency,
         time_budget=budget.time_budget,
         stream=asked.stream,
-        shared=asked.charging().allowance(),
+        shared=asked.make_charging().allowance(),
     )
     if asked.json_:
         print(json.dumps(show.plans_as_json(choice, delta), indent=2))
@@ -117,7 +117,7 @@ def plan_command(asked: Planning) -> None:
         show.plans(console, choice, delta)
         if maps is not None:
             console.print(f"features: {maps.why}", highlight=False, markup=False)
-            if said := maps.weighed(task, choice.best, budget, stream=asked.stream):
+            if said := maps.compare_costs(task, choice.best, budget, stream=asked.stream):
                 console.print(f"more features? {said}.", highlight=False, markup=False)
     if asked.out is not None:
         emit(choice.best.certificate.run.to_json() + "\n", asked.out)

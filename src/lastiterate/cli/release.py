@@ -37,7 +37,7 @@ def export_command(
 
     One file goes to standard output, or to --out; sacro writes a folder.
     """
-    from lastiterate.report.exports import FORMATS, exported
+    from lastiterate.report.exports import FORMATS, export_files
     from lastiterate.report.subject import read
 
     if form not in FORMATS:
@@ -52,7 +52,7 @@ def export_command(
         )
     if subject.body["epsilon"] is None:
         raise InputError("model", "must be certified before it is exported", None)
-    made = exported(subject, form)
+    made = export_files(subject, form)
     if len(made) > 1 and out is None:
         raise InputError(
             "out",

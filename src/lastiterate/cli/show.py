@@ -11,12 +11,12 @@ from rich.panel import Panel
 from rich.table import Table
 
 from lastiterate.accounting.certificate import Certificate
-from lastiterate.accounting.explain import gained
-from lastiterate.accounting.subjects import UNNAMED, finite, rounded_up
-from lastiterate.cli.app import in_flags
-from lastiterate.features.map_table import described
+from lastiterate.accounting.explain import explain_gain
+from lastiterate.accounting.subjects import UNNAMED, finite, format_rounded_up
+from lastiterate.cli.app import translate_to_flags
+from lastiterate.features.map_table import describe_maps
 from lastiterate.planning.planner import Choice, share_words
-from lastiterate.planning.reference import predicted_scores
+from lastiterate.planning.reference import predict_scores
 from lastiterate.run.noise import Correlated, NoiseMultiplier
 from lastiterate.run.probability_calibration import AssumedSlope, Calibration
 from lastiterate.run.updates import HeavyBall
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lastiterate.run.run import Run
 
 
-def trained_as_json(result: Released, where: str) -> dict[str, Any]:
+def model_to_json(result: Released, where: str) -> dict[str, Any]:
     """A released model in short: its budget, what certifies it, scores on data that are public
     (``null`` where there are none), the run in a few numbers. The folder's ``certificate.json`` has
     all of it.
@@ -77,7 +77,7 @@ def plans_as_json(choice: Choice, delta: float) -> dict[str, Any]:
             for row in certificate.rows(delta)
             if row["applies"] and row["kind"] == "upper" and row["epsilon"] is not None
         }
-        scores = predicted_scores(certificate.run, plan.risk)
+        scores = predict_scores(certificate.run, plan.risk)
         listed.append(
             {
                 "plan": plan.name,
@@ -140,36 +140,37 @@ HIDES = {
 """What the numbers above it are about, by adjacency."""
 
 
-def trained(console: Console, result: Released, where: str) -> None:
+def show_model(console: Console, result: Released, where: str) -> None:
     """The one screen that ``train`` ends with."""
     model = result.model
     certificate, delta = model.certificate, model.delta
     table = Table.grid(padding=(0, 3))
     table.add_row(
         "privacy",
-        f"[bold]epsilon {rounded_up(certificate.epsilon(delta))}[/bold] at delta {delta:g}, "
+        f"[bold]epsilon {format_rounded_up(certificate.epsilon(delta))}[/bold] at delta {delta:g}, "
         f"{certificate.adjacency} adjacency",
     )
     other = certificate.replace_one_epsilon(delta)
     if other != certificate.epsilon(delta):
         table.add_row(
             "",
-            f"epsilon {rounded_up(other)} under replace-one"
+            f"epsilon {format_rounded_up(other)} under replace-one"
             if math.isfinite(other)
             else "nothing is known under replace-one",
         )
     table.add_row(
-        "protects", _protected(getattr(model, "run", None), certificate.adjacency, certificate.unit)
+        "protects",
+        _describe_unit(getattr(model, "run", None), certificate.adjacency, certificate.unit),
     )
     kinds = {
         "linear": lambda: _run_rows(certificate, delta),
-        "selected": lambda: _selected_rows(model),
+        "selected": lambda: _selection_rows(model),
         "exact": lambda: _exact_rows(model),
     }
     for row in kinds.get(model.form, lambda: _sample_rows(model))():
         table.add_row(*row)
     if model.schema is not None and model.schema.features:
-        table.add_row("features", described(model.schema.features))
+        table.add_row("features", describe_maps(model.schema.features))
     what = measure(model)
     if result.test_score is not None:
         table.add_row(f"test {what}", f"[bold]{result.test_score:.3f}[/bold] on public test data")
@@ -180,7 +181,9 @@ def trained(console: Console, result: Released, where: str) -> None:
             "", f"{result.plain_score:.3f} without privacy (shown because this set is public)"
         )
     table.add_row("model", escape(where))
-    notes = "\n".join(f"- {escape(in_flags(caveat))}" for caveat in certificate.all_caveats())
+    notes = "\n".join(
+        f"- {escape(translate_to_flags(caveat))}" for caveat in certificate.all_caveats()
+    )
     console.print(
         Panel(
             Group(table, "", f"[dim]{notes}[/dim]"),
@@ -202,7 +205,7 @@ def measure(model: object) -> str:
     )
 
 
-def _protected(run: Run | None, adjacency: str, unit: str = "") -> str:
+def _describe_unit(run: Run | None, adjacency: str, unit: str = "") -> str:
     """Whom the numbers are about, and what is hidden of them; ``unit``: what a unit is called whose
     rows are known.
     """
@@ -224,7 +227,7 @@ def _run_rows(certificate: Certificate, delta: float) -> list[tuple[str, str]]:
     assert best is not None and best.evidence is not None
     return [
         ("certified by", f"{best.theorem.name} ({best.evidence.name.lower()} facts)"),
-        ("secrecy", gained(certificate, delta)),
+        ("secrecy", explain_gain(certificate, delta)),
         ("run", run.method.words(run)),
         *_probabilities(run),
     ]
@@ -265,7 +268,7 @@ def _exact_rows(model: Any) -> list[tuple[str, str]]:
     ]
 
 
-def _selected_rows(model: Any) -> list[tuple[str, str]]:
+def _selection_rows(model: Any) -> list[tuple[str, str]]:
     chosen, run = model.selection, model.run
     return [
         (
@@ -323,7 +326,7 @@ def plans(console: Console, choice: Choice, delta: float) -> None:
         ]
         charges.append(
             f"  {plan.name}: "
-            + ", ".join(f"{name} {rounded_up(value)}" for value, name in sorted(charged))
+            + ", ".join(f"{name} {format_rounded_up(value)}" for value, name in sorted(charged))
         )
     console.print(
         f"epsilon at delta = {delta:g} that each theorem charges:",
@@ -337,15 +340,15 @@ def plans(console: Console, choice: Choice, delta: float) -> None:
         "the only family that fits"
         if rival is None
         else (
-            f"predicted {rounded_up(first.risk)} in {first.seconds:.2g} s once the data are read, "
+            f"predicted {format_rounded_up(first.risk)} in {first.seconds:.2g} s once the data are read, "
             f"against "
-            f"{rounded_up(rival.risk)} in {rival.seconds:.2g} s by {rival.name}"
+            f"{format_rounded_up(rival.risk)} in {rival.seconds:.2g} s by {rival.name}"
         )
     )
     console.print(f"chosen: [bold]{first.name}[/bold], {reason}.", highlight=False)
     for said in filter(None, (choice.about_noise, choice.about_sharing if shared else "")):
         console.print(said[0].upper() + said[1:] + ".", highlight=False)
-    sentence = gained(first.certificate, delta)
+    sentence = explain_gain(first.certificate, delta)
     console.print(sentence[0].upper() + sentence[1:] + ".", highlight=False)
 
 
@@ -372,9 +375,9 @@ def _plan_table(choice: Choice, shared: bool, classes: bool) -> Table:
         multiplier = (
             f"{run.noise.z:.4g}" if isinstance(run.noise, NoiseMultiplier | Correlated) else ""
         )
-        scores = predicted_scores(run, plan.risk)
+        scores = predict_scores(run, plan.risk)
         means = (
-            (rounded_up(plan.risk),)
+            (format_rounded_up(plan.risk),)
             if scores is None
             else (f"+{scores.log_loss:.3g}", f"-{scores.accuracy:.2g}")
         )
@@ -390,7 +393,7 @@ def _plan_table(choice: Choice, shared: bool, classes: bool) -> Table:
         )
     table.add_row(
         "output perturbation",
-        *(("+" if classes else "") + rounded_up(choice.floor), "")[: len(means)],
+        *(("+" if classes else "") + format_rounded_up(choice.floor), "")[: len(means)],
         "for comparison, not executed",
         "",
         "",

@@ -42,16 +42,16 @@ if TYPE_CHECKING:
     from lastiterate.release.training_request import Budget, Order
 
 
-def bundled(command: Callable[[Any], None]) -> Callable[..., None]:
+def bundle_flags(command: Callable[[Any], None]) -> Callable[..., None]:
     """The command with a flag for every field of the dataclass that it takes."""
     (bundle,) = inspect.signature(command, eval_str=True).parameters.values()
     hints = get_type_hints(bundle.annotation, include_extras=True)
 
-    def called(**given: object) -> None:
+    def run_command(**given: object) -> None:
         command(bundle.annotation(**given))
 
-    return flagged(
-        called,
+    return with_flags(
+        run_command,
         command,
         [
             inspect.Parameter(
@@ -65,7 +65,7 @@ def bundled(command: Callable[[Any], None]) -> Callable[..., None]:
     )
 
 
-def flagged(
+def with_flags(
     called: Callable[..., None], command: Callable[..., None], flags: list[inspect.Parameter]
 ) -> Callable[..., None]:
     """``called`` under the name of ``command``, with these parameters as typer reads them."""
@@ -120,11 +120,11 @@ class Charged:
         str | None, typer.Option("--dataset", help="the data set's name in the ledger")
     ] = None
 
-    def charging(self, **more: Any) -> Charging:
+    def make_charging(self, **more: Any) -> Charging:
         """What pays, with settings of the command's own."""
-        from lastiterate.release.ledger_charge import charging_of
+        from lastiterate.release.ledger_charge import make_charging
 
-        return charging_of(ledger=self.ledger, dataset=self.dataset, **more)
+        return make_charging(ledger=self.ledger, dataset=self.dataset, **more)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,13 +154,13 @@ class FromFile(Charged, Budgeted):
         """Where the model goes, and where an earlier process of this command may have put it."""
         from lastiterate.release import datafile
 
-        return datafile.unused_folder(self.data) if self.out is None else (self.out, None)
+        return datafile.find_free_folder(self.data) if self.out is None else (self.out, None)
 
 
 # Save a model that was paid for. Where its folder cannot be written, it goes to a temporary one.
 
 
-def committed(model: Fitted, where: Path, charging: Charging) -> Path:
+def save_and_finish(model: Fitted, where: Path, charging: Charging) -> Path:
     """Write the model, call it released, write its report: all of it, whatever is pressed
     meanwhile; the place.
 
@@ -171,7 +171,7 @@ def committed(model: Fitted, where: Path, charging: Charging) -> Path:
     with interrupts.later():
         if charging.finished is None:
             charging.announce(model)
-            stored = saved(model, where)
+            stored = save_model(model, where)
         else:
             stored = folder.read(charging.finished)
             Terminal(stderr=True).print(
@@ -186,14 +186,14 @@ def committed(model: Fitted, where: Path, charging: Charging) -> Path:
         try:
             charging.release(model)
         except InputError as error:
-            raise error.followed_by(f"{complete}, and its line in the ledger is charged") from None
+            raise error.with_clause(f"{complete}, and its line in the ledger is charged") from None
         show_head(charging.ledger)
-        reported(stored, model, charging.ledger)
+        write_report(stored, model, charging.ledger)
         charging.discard()
     return stored.path
 
 
-def saved(model: Fitted, where: Path) -> folder.Stored:
+def save_model(model: Fitted, where: Path) -> folder.Stored:
     """Write the model to ``where``, or else to a new temporary folder; returns what was written and
     says what happened.
 
@@ -221,7 +221,7 @@ def saved(model: Fitted, where: Path) -> folder.Stored:
         return stored
 
 
-def reported(stored: folder.Stored, model: Fitted, ledger: Ledger | None = None) -> None:
+def write_report(stored: folder.Stored, model: Fitted, ledger: Ledger | None = None) -> None:
     """Write the report into a model's folder, with the line of the ledger that was charged; where
     there is no space left for it the model is complete without.
     """
@@ -231,7 +231,7 @@ def reported(stored: folder.Stored, model: Fitted, ledger: Ledger | None = None)
     if folder.holds(place, folder.PAGE):
         return
     try:
-        text = page.page(subject.of_release(stored, model, ledger))
+        text = page.page(subject.subject_of_release(stored, model, ledger))
         folder.add(place, folder.PAGE, text.encode(), replacing=True)
     except (OSError, InputError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
@@ -365,7 +365,7 @@ class Training(FromFile):
     threshold: Threshold = None
     json_: Json = False
 
-    def stated(self) -> dict[str, Any]:
+    def read_statement(self) -> dict[str, Any]:
         """The releaser's statement: the file's entries, and those that have a flag of their own."""
         from lastiterate.accounting.comparison import check_statement, read_statement
 
@@ -407,7 +407,7 @@ class Training(FromFile):
                 self.rows_per_unit,
                 "name --unit",
             )
-        batching = None if self.batch is None else flags.batching(self.batch)
+        batching = None if self.batch is None else flags.parse_batching(self.batch)
         return Order(
             data=self.data,
             budget=self.budget,
@@ -431,7 +431,7 @@ class Training(FromFile):
 
 @app.command("train")
 @reports_errors
-@bundled
+@bundle_flags
 def train_command(asked: Training) -> None:
     """Train a private model, certify it, write it to a folder."""
     from lastiterate.cli.show import measure
@@ -440,8 +440,8 @@ def train_command(asked: Training) -> None:
     from lastiterate.release.training import steps_bar
 
     order = asked.order()
-    (where, earlier), said = asked.folders(), asked.stated()
-    charging = asked.charging(
+    (where, earlier), said = asked.folders(), asked.read_statement()
+    charging = asked.make_charging(
         checkpoint=asked.checkpoint,
         every=asked.checkpoint_every,
         key_file=asked.checkpoint_key,
@@ -463,8 +463,8 @@ def train_command(asked: Training) -> None:
             f"{what}{result.test_score:.3f} on {asked.test or 'a bundled public test set'}",
         )
     if said and charging.finished is None:
-        result = replace(result, model=result.model.saying(said))
-    place = committed(result.model, where, charging)
+        result = replace(result, model=result.model.with_statement(said))
+    place = save_and_finish(result.model, where, charging)
     try:
         _show(result, str(place), asked)
         sys.stdout.flush()
@@ -480,7 +480,7 @@ def _show(result: Released, where: str, asked: Training) -> None:
     from lastiterate.cli import show
 
     if asked.json_:
-        print(json.dumps(show.trained_as_json(result, where), indent=2))
+        print(json.dumps(show.model_to_json(result, where), indent=2))
         return
     if asked.explain_plan and result.choice is None:
         name = asked.algorithm if asked.model is None else asked.model
@@ -491,7 +491,7 @@ def _show(result: Released, where: str, asked: Training) -> None:
             console.print(f"features: {result.features}", highlight=False, markup=False)
         if said := result.weigh_features():
             console.print(f"more features? {said}.", highlight=False, markup=False)
-    show.trained(console, result, where)
+    show.show_model(console, result, where)
 
 
 # ``lastiterate tune``: a secret number of candidates, one release.
@@ -548,7 +548,7 @@ class Tuning(FromFile):
 
 @app.command("tune")
 @reports_errors
-@bundled
+@bundle_flags
 def tune_command(asked: Tuning) -> None:
     """Train several candidates and release the best one.
 
@@ -572,7 +572,7 @@ def tune_command(asked: Tuning) -> None:
     )
     (where, earlier), norms = asked.folders(), asked.norms
     algorithms = tuple(Algorithm(name.strip()) for name in asked.algorithms.split(","))
-    with asked.charging(purpose="tune", place=where, earlier=earlier) as charging:
+    with asked.make_charging(purpose="tune", place=where, earlier=earlier) as charging:
         order = Order(
             data=asked.data,
             budget=asked.budget,
@@ -583,7 +583,7 @@ def tune_command(asked: Tuning) -> None:
         )
         law = tuning.law_of(asked.mean_runs, asked.runs)
         result = datafile.tune_file(order, row_norms=norms, algorithms=algorithms, law=law)
-    place = committed(result.model, where, charging)
-    show.trained(console, result, str(place))
+    place = save_and_finish(result.model, where, charging)
+    show.show_model(console, result, str(place))
     if place not in (where, charging.finished):
         raise typer.Exit(2)

@@ -14,7 +14,7 @@ from lastiterate.curves.curve import UP, check_counts
 from lastiterate.curves.fixed_size import DominatingPair
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.ratio_grid import UNIT, RatioGrid, mean_of_copies
-from lastiterate.curves.ratio_law import COARSE, FINE, Ratio, certain, joined, mean_of
+from lastiterate.curves.ratio_law import COARSE, FINE, Ratio, certain, mean_of, mix_ratios
 from lastiterate.errors import InputError
 from lastiterate.run.validation import Array
 
@@ -89,17 +89,19 @@ class AllocationPld(DominatingPair):
         if not all(LEAST <= z <= LARGEST for z, _, _ in self.passes):
             return None
         try:
-            return composed(self._laws(far=False), COARSE_SHARE if self.coarse else SHARE), 0.0
+            return compose_passes(
+                self._laws(far=False), COARSE_SHARE if self.coarse else SHARE
+            ), 0.0
         except ValueError:  # too many nodes
             return None
 
     def far_law(self) -> ComposedFar:
-        return composed_far(self._laws(far=True))
+        return compose_far(self._laws(far=True))
 
     def _laws(self, *, far: bool) -> tuple[tuple[RatioGrid, int], ...]:
         """The likelihood ratios of passes, and how many are alike."""
         full = (
-            subsampled.merged(
+            subsampled.merge_levels(
                 tuple(zip(self.multipliers, self.counts, strict=True)),
                 COARSE_LEVELS if self.coarse or far else FINE_LEVELS,
             )
@@ -152,16 +154,16 @@ def pass_ratio(
     """The likelihood ratio of one pass that ends after ``reached`` of its ``blocks``; noise is
     rounded down."""
     law = mean_of_copies(1 / (multiplier * (1 - 1e-12)), reached, nodes, far=far)
-    return law if reached == blocks else law.mixed(reached / blocks)
+    return law if reached == blocks else law.mix(reached / blocks)
 
 
-def composed(laws: tuple[tuple[RatioGrid, int], ...], share: float = SHARE) -> Composed:
+def compose_passes(laws: tuple[tuple[RatioGrid, int], ...], share: float = SHARE) -> Composed:
     """Passes with the likelihood ratios ``laws``, each so many times."""
     parts, *errors = _on_one_grid(laws, share)
-    return Composed(ratio_law.composed(parts, share), *errors)
+    return Composed(ratio_law.compose_ratios(parts, share), *errors)
 
 
-def composed_far(laws: tuple[tuple[RatioGrid, int], ...]) -> ComposedFar:
+def compose_far(laws: tuple[tuple[RatioGrid, int], ...]) -> ComposedFar:
     """The same by moments, for deltas that the rounding of sums hides."""
     parts, *errors = _on_one_grid(laws, COARSE_SHARE)
     return ComposedFar(ratio_law.chernoff(parts), *errors)
@@ -257,7 +259,7 @@ def likelihood_ratio(
 ) -> Ratio:
     """The law of (1/l) sum_j Y_j, rounded so that both directions only get worse; strengths up to
     ``BIN_LARGEST``. ``far``: for deltas as small as what is cut otherwise."""
-    levels = merged(
+    levels = merge_bins(
         tuple(zip(strengths, counts, strict=True)), BIN_COARSE_LEVELS if coarse else BIN_FINE_LEVELS
     )
     resolution, top = COARSE if coarse else FINE, max(a for a, _ in levels)
@@ -267,13 +269,13 @@ def likelihood_ratio(
     for a, count in levels:
         h = top / resolution * 2.0 ** -math.ceil(math.log2(top / a) if a else 0)
         law = mean_of(a, count, h, resolution, far=far)
-        total = law if total is None else joined(total, law, held / (held + count), resolution)
+        total = law if total is None else mix_ratios(total, law, held / (held + count), resolution)
         held += count
     assert total is not None
     return total
 
 
-def merged(bins: tuple[tuple[float, int], ...], most: int) -> tuple[tuple[float, int], ...]:
+def merge_bins(bins: tuple[tuple[float, int], ...], most: int) -> tuple[tuple[float, int], ...]:
     """Strengths and their numbers of bins, of at most ``most`` positive strengths, rounded up: more
     is never more private."""
     top = max(a for a, _ in bins)

@@ -49,9 +49,9 @@ def _pair(one: Curve, two: Curve) -> Curve:
         case _, WorstOf():
             return WorstOf(tuple(_pair(one, curve) for curve in two.curves))
         case WithFailure(), _:
-            return _failing(_pair(one.curve, two), one.failure)
+            return _add_failure(_pair(one.curve, two), one.failure)
         case _, WithFailure():
-            return _failing(_pair(one, two.curve), two.failure)
+            return _add_failure(_pair(one, two.curve), two.failure)
         case Gdp(), Gdp():
             return Gdp(math.hypot(one.mu, two.mu) * UP)
         case (GdpMixture(), Gdp()) | (Gdp(), GdpMixture()):
@@ -82,7 +82,7 @@ def _pair(one: Curve, two: Curve) -> Curve:
     return renyi_sum(one, two)
 
 
-def _failing(curve: Curve, failure: float) -> WithFailure:
+def _add_failure(curve: Curve, failure: float) -> WithFailure:
     """``curve`` with one more probability of failure."""
     if isinstance(curve, WithFailure):
         curve, failure = curve.curve, min(1.0, (curve.failure + failure) * UP)

@@ -71,7 +71,7 @@ class Curve(ABC):
     def group(self, size: int) -> Curve:
         """A curve that holds for neighbours ``size`` records apart."""
 
-    def exchanged(self) -> Curve:
+    def replace_one_curve(self) -> Curve:
         """A curve for neighbours that differ by the exchange of one record, where this one is for a
         record that is zeroed, added or removed."""
         return self.group(2)
@@ -156,8 +156,8 @@ class BestOf(Curve):
     def group(self, size: int) -> BestOf:
         return BestOf(tuple(curve.group(size) for curve in self.curves))
 
-    def exchanged(self) -> BestOf:
-        return BestOf(tuple(curve.exchanged() for curve in self.curves))
+    def replace_one_curve(self) -> BestOf:
+        return BestOf(tuple(curve.replace_one_curve() for curve in self.curves))
 
     def coarser(self) -> BestOf:
         return BestOf(tuple(curve.coarser() for curve in self.curves))
@@ -280,7 +280,7 @@ class Grouped(Curve):
 
     def epsilon(self, delta: float) -> float:
         check_delta(delta)
-        return confirmed_epsilon(self, delta)
+        return confirm_epsilon(self, delta)
 
     def rdp(self, alpha: float) -> float:
         c = max(0, math.ceil(math.log2(self.size)))  # Mironov 2017, Proposition 2
@@ -304,7 +304,7 @@ def _lowest(curve: Grouped) -> tuple[float, float]:
     return lowest
 
 
-def confirmed_epsilon(curve: Curve, delta: float) -> float:
+def confirm_epsilon(curve: Curve, delta: float) -> float:
     """An epsilon that was itself seen to have at most ``delta``; infinite where none is found below
     ``FARTHEST``."""
     return search_epsilon(curve.delta, delta)
@@ -385,7 +385,7 @@ class Exchanged(Curve):
     def group(self, size: int) -> Grouped:
         return Grouped(self, size)
 
-    def exchanged(self) -> Curve:
+    def replace_one_curve(self) -> Curve:
         raise InputError("curve", "is for an exchange already", type(self.curve).__name__)
 
     def coarser(self) -> Exchanged:
@@ -499,7 +499,7 @@ class WithFailure(Curve):
         # nothing bounds the divergence on the event of failure
         return self.curve.rdp(alpha) if self.failure == 0 else math.inf
 
-    def exchanged(self) -> Exchanged:
+    def replace_one_curve(self) -> Exchanged:
         return Exchanged(self)
 
     def group(self, size: int) -> Grouped:

@@ -10,12 +10,12 @@ from typing import final
 import numpy as np
 
 from lastiterate.curves import allocation
-from lastiterate.curves.allocation import COARSE_SHARE, SHARE, Composed, ComposedFar, composed_far
+from lastiterate.curves.allocation import COARSE_SHARE, SHARE, Composed, ComposedFar, compose_far
 from lastiterate.curves.curve import UP
 from lastiterate.curves.fixed_size import DominatingPair
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.ratio_grid import FAR_TRIMMED, RatioGrid, mean_of_two
-from lastiterate.curves.ratio_law import Chernoff, Ratio, chernoff, composed
+from lastiterate.curves.ratio_law import Chernoff, Ratio, chernoff, compose_ratios
 from lastiterate.errors import InputError
 from lastiterate.run.validation import Array
 
@@ -245,7 +245,7 @@ class DelayedShifts(DominatingPair):
         )
         profiles = [(mixture_profile(*shift_law(w, self.rate, atoms), points), n) for w, n in pairs]
         try:
-            return composed(_on_nodes(profiles, resolution), resolution), certain
+            return compose_ratios(_on_nodes(profiles, resolution), resolution), certain
         except (ValueError, OverflowError):
             return None
 
@@ -313,7 +313,7 @@ def hidden(curve: DelayedShifts) -> tuple[float, tuple[Weights, ...]]:
     )  # a single step hides its own draw
     if curve.before > 0 and len(ends) > 2:
         certain = float(
-            carried(
+            carry_over(
                 c[: ends[1]], np.full(1, math.log(curve.before)), std[: ends[1]], 0, earlier=True
             )[0]
         )
@@ -322,7 +322,7 @@ def hidden(curve: DelayedShifts) -> tuple[float, tuple[Weights, ...]]:
     ):
         key = np.stack([x[begin:end] for x in (c, s, std)]).tobytes(), middle - begin, end == c.size
         if key not in kinds:
-            shift = carried(
+            shift = carry_over(
                 c[begin:end],
                 s[begin : end if end == c.size else middle],
                 std[begin:end],
@@ -335,7 +335,7 @@ def hidden(curve: DelayedShifts) -> tuple[float, tuple[Weights, ...]]:
     return certain, tuple((w, n) for w, n in kinds.values() if float(w.sum()) > FAINT)
 
 
-def carried(c: Array, s: Array, std: Array, middle: int, *, earlier: bool = False) -> Array:
+def carry_over(c: Array, s: Array, std: Array, middle: int, *, earlier: bool = False) -> Array:
     """What the first steps add over what the steps from ``middle`` on hide; all arguments are
     logarithms.
 
@@ -417,13 +417,13 @@ class AllocatedShifts(DominatingPair):
             (pass_law(parts, COARSE_NODES if self.coarse else NODES), n) for parts, n in passes
         )
         try:
-            return allocation.composed(laws, COARSE_SHARE if self.coarse else SHARE), certain
+            return allocation.compose_passes(laws, COARSE_SHARE if self.coarse else SHARE), certain
         except ValueError:  # too many nodes
             return None
 
     def far_law(self) -> ComposedFar:
         _, passes = hidden_passes(self)
-        return composed_far(
+        return compose_far(
             tuple((pass_law(parts, COARSE_NODES, far=True), n) for parts, n in passes)
         )
 
@@ -446,7 +446,7 @@ def hidden_passes(curve: AllocatedShifts) -> tuple[float, tuple[tuple[Parts, int
     passes: list[list[tuple[float, Array]]] = [[] for _ in range(-(-c.size // blocks))]
     if curve.before > 0:
         certain = float(
-            carried(
+            carry_over(
                 c[: ends[1]], np.full(1, math.log(curve.before)), std[: ends[1]], 0, earlier=True
             )[0]
         )
@@ -455,7 +455,7 @@ def hidden_passes(curve: AllocatedShifts) -> tuple[float, tuple[tuple[Parts, int
     ):
         source = end if end == c.size else middle
         shift = np.maximum(
-            carried(c[begin:end], s[begin:source], std[begin:end], middle - begin), LEAST
+            carry_over(c[begin:end], s[begin:source], std[begin:end], middle - begin), LEAST
         )
         passes[begin // blocks].append(((source - begin) / blocks, shift))
     kinds: dict[tuple[bytes, ...], tuple[Parts, int]] = {}
@@ -483,4 +483,4 @@ def pass_law(parts: Parts, nodes: int, *, far: bool = False) -> RatioGrid:
             law, of_interval(shift), have / (have + share), max(1.0, 1 / (have + share)), nodes
         )
         have += share
-    return law if have > 1 - 1e-12 else law.mixed(have)
+    return law if have > 1 - 1e-12 else law.mix(have)

@@ -19,11 +19,11 @@ from lastiterate.curves.curve import (
     Grouped,
     check_delta,
     check_epsilon,
-    confirmed_epsilon,
+    confirm_epsilon,
     search_epsilon,
 )
-from lastiterate.curves.gaussian import Gdp, drawn_delta, gdp_delta
-from lastiterate.curves.ratio_law import Chernoff, Ratio, chernoff, composed
+from lastiterate.curves.gaussian import Gdp, delta_of_draw, gdp_delta
+from lastiterate.curves.ratio_law import Chernoff, Ratio, chernoff, compose_ratios
 from lastiterate.curves.renyi import check_sampled, divergence_of, renyi_divergence
 from lastiterate.errors import InputError
 from lastiterate.run.validation import Array
@@ -147,8 +147,8 @@ class DominatingPair(BesideGaussian):
         # groups of a Gaussian mechanism are exact: better where epsilon is large
         return BestOf((Grouped(self, size), self.known.group(size)))
 
-    def exchanged(self) -> BestOf:
-        return BestOf((Exchanged(self), self.known.exchanged()))
+    def replace_one_curve(self) -> BestOf:
+        return BestOf((Exchanged(self), self.known.replace_one_curve()))
 
     def coarser(self) -> Self:
         return replace(self, coarse=True)
@@ -171,7 +171,7 @@ def _epsilon(curve: DominatingPair, delta: float) -> float:
         return known.epsilon(delta)
     law, certain = parts
     if delta <= NEAR_FLOOR * max(law.floors):
-        return min(known.epsilon(delta), confirmed_epsilon(curve, delta))
+        return min(known.epsilon(delta), confirm_epsilon(curve, delta))
     mu = (
         math.hypot(curve.mu, certain) * UP
     )  # the far law lowers no delta that is as large as this one
@@ -235,7 +235,7 @@ class FixedSizeSteps(DominatingPair):
             return None
         resolution = COARSE if self.coarse else FINE
         try:
-            return composed(self._parts(resolution), resolution), 0.0
+            return compose_ratios(self._parts(resolution), resolution), 0.0
         except (ValueError, OverflowError):
             return None
 
@@ -247,7 +247,7 @@ class FixedSizeSteps(DominatingPair):
         given = tuple(
             sorted((z * (1 - 1e-9), n) for z, n in zip(self.multipliers, self.counts, strict=True))
         )
-        levels = subsampled.merged(given, COARSE_LEVELS if self.coarse else FINE_LEVELS)
+        levels = subsampled.merge_levels(given, COARSE_LEVELS if self.coarse else FINE_LEVELS)
         steps = sum(n for _, n in levels)
         # about the variance of the losses: Y - 1 = q (e^{m Z - m^2/2} - 1)
         variance = sum(
@@ -311,7 +311,7 @@ def _profile(rate: float, z: float, replaced: bool) -> tuple[Array, Array, Array
 def _orders(losses: Array, rate: float, z: float, replaced: bool) -> tuple[Array, Array]:
     """Upper ends of delta at ``losses`` >= 0 (the first is 0) with the record removed, and added."""
     added = rate * _gaussian(losses, rate, 1 / z)
-    return (added.copy() if replaced else drawn_delta(losses, rate, 1 / z)), added
+    return (added.copy() if replaced else delta_of_draw(losses, rate, 1 / z)), added
 
 
 def _gaussian(losses: Array, rate: float, mu: float) -> Array:

@@ -78,7 +78,7 @@ def _place(epsilon: float | Array, mu: Array) -> Array:
     return mu / 2 - epsilon / mu
 
 
-def drawn_delta(loss: Array, rate: float, mu: float) -> Array:
+def delta_of_draw(loss: Array, rate: float, mu: float) -> Array:
     """Upper ends of delta of q N(2 mu) + (1 - q) N(0) against q N(mu) + (1 - q) N(0) at losses e >=
     0, q = ``rate``.
 
@@ -240,7 +240,7 @@ class GdpMixture(Curve):
         )
         return max(0.0, log_sum_exp(terms) / (alpha - 1)) * UP + 1e-12 / (alpha - 1)
 
-    def exchanged(self) -> BestOf:
+    def replace_one_curve(self) -> BestOf:
         return BestOf((self.group(2), Exchanged(self)))
 
     def group(self, size: int) -> Gdp:

@@ -25,7 +25,7 @@ from lastiterate.curves.curve import (
     Grouped,
     check_delta,
     check_epsilon,
-    confirmed_epsilon,
+    confirm_epsilon,
 )
 from lastiterate.curves.gaussian import gdp_delta
 from lastiterate.errors import InputError
@@ -67,12 +67,12 @@ class PerturbedObjective(Curve):
         total = self.sum_at(epsilon)
         # the failure grows with e^epsilon, and the sum, convex in e^epsilon, with it: delta never
         # increases
-        if self.failure > 0 and self._failed(epsilon) > 0.01 * total:
+        if self.failure > 0 and self._failure_delta(epsilon) > 0.01 * total:
             lowest = _lowest(self)
             return self.sum_at(lowest) if epsilon > lowest else total
         return total
 
-    def _failed(self, epsilon: float) -> float:
+    def _failure_delta(self, epsilon: float) -> float:
         """failure (1 + e^epsilon), at most 1."""
         return (
             math.exp(min(0.0, math.log(self.failure) + float(np.logaddexp(0.0, epsilon))))
@@ -90,12 +90,13 @@ class PerturbedObjective(Curve):
         rises = np.append(np.diff(deltas), 1 - deltas[-1])
         return min(
             1.0,
-            float(deltas[0] + (beyond * rises).sum()) * (1 + 1e-11) + self._failed(epsilon) * UP,
+            float(deltas[0] + (beyond * rises).sum()) * (1 + 1e-11)
+            + self._failure_delta(epsilon) * UP,
         )
 
     def epsilon(self, delta: float) -> float:
         check_delta(delta)
-        return confirmed_epsilon(self, delta)
+        return confirm_epsilon(self, delta)
 
     def rdp(self, alpha: float) -> float:
         return math.inf  # nothing bounds the divergence on the event of failure
@@ -103,7 +104,7 @@ class PerturbedObjective(Curve):
     def group(self, size: int) -> Grouped:
         return Grouped(self, size)
 
-    def exchanged(self) -> Exchanged:
+    def replace_one_curve(self) -> Exchanged:
         return Exchanged(self)
 
     def with_gaussian(self, mu: float) -> PerturbedObjective:

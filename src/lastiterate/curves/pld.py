@@ -19,7 +19,7 @@ from lastiterate.curves.curve import (
     Grouped,
     check_delta,
     check_epsilon,
-    confirmed_epsilon,
+    confirm_epsilon,
 )
 from lastiterate.curves.fixed_size import NEAR_FLOOR, BesideGaussian
 from lastiterate.curves.gaussian import Gdp
@@ -60,7 +60,7 @@ class Pld(BesideGaussian):
         given = tuple(
             (z * (1 - 1e-9), n) for z, n in zip(self.multipliers, self.counts, strict=True)
         )
-        levels = subsampled.merged(given, COARSE_LEVELS if self.coarse else FINE_LEVELS)
+        levels = subsampled.merge_levels(given, COARSE_LEVELS if self.coarse else FINE_LEVELS)
         mu = max(self.mu, subsampled.NARROWEST) * UP if self.mu > 0 else 0.0
         grid = subsampled.interval(levels, self.rate, mu, coarse=self.coarse)
         try:
@@ -123,7 +123,7 @@ class Pld(BesideGaussian):
 
     def epsilon(self, delta: float) -> float:
         check_delta(delta)
-        return _sampled_epsilon(self, delta)
+        return _confirm_estimate(self, delta)
 
     def near_floor(self, delta: float) -> bool:
         """Whether the allowance for rounding is a tenth of ``delta``, or more."""
@@ -160,7 +160,7 @@ class Pld(BesideGaussian):
     def coarser(self) -> Curve:
         return self.renyi(coarse=True) if self.coarse else replace(self, coarse=True)
 
-    def exchanged(self) -> BestOf:
+    def replace_one_curve(self) -> BestOf:
         return BestOf((Exchanged(self), self.renyi().group(2)))
 
     def group(self, size: int) -> BestOf:
@@ -170,7 +170,7 @@ class Pld(BesideGaussian):
 
 
 @lru_cache(maxsize=256)
-def _sampled_epsilon(curve: Pld, delta: float) -> float:
+def _confirm_estimate(curve: Pld, delta: float) -> float:
     """dp-accounting's epsilon if the curve confirms it, otherwise what a search confirms.
 
     Near the allowance for rounding the guess is far too large, and is not asked for; below it only
@@ -181,9 +181,9 @@ def _sampled_epsilon(curve: Pld, delta: float) -> float:
         return (
             guess
             if not math.isinf(guess) and curve.delta(guess) <= delta
-            else confirmed_epsilon(curve, delta)
+            else confirm_epsilon(curve, delta)
         )
     guess = curve.guess(delta)
     if not math.isinf(guess) and curve.delta(guess) <= delta:
         return guess
-    return confirmed_epsilon(curve, delta)
+    return confirm_epsilon(curve, delta)

@@ -45,7 +45,7 @@ def first_nodes(a: float, count: int, size: int, *, far: bool = False) -> Array:
     tail = FAR_TAIL if far else TAIL
     z = np.linspace(-tail, tail + a, 1025)
     middle = (z[1:] + z[:-1]) / 2
-    return _refined(
+    return _refine_nodes(
         a * z - a * a / 2, np.exp(-(middle**2) / 2), np.exp(-((middle - a) ** 2) / 2), count, size
     )
 
@@ -54,7 +54,7 @@ def nodes_of_mean(
     one: Law, two: Law, weight: float, rest: float, size: int, trimmed: float = TRIMMED
 ) -> Array:
     """For the mean of two ratios, from some hundred groups of either law."""
-    (y, q, low, high), (v, r, down, top) = _grouped(one), _grouped(two)
+    (y, q, low, high), (v, r, down, top) = _group_nodes(one), _group_nodes(two)
     at = np.add.outer(weight * y, (1 - weight) * v).ravel()
     order = np.argsort(at, kind="stable")
     mass = np.outer(q, r).ravel()[order]
@@ -68,10 +68,10 @@ def nodes_of_mean(
     edges = np.unique(np.concatenate([ends, x[_PAIRS:-_PAIRS:_PAIRS], np.linspace(*ends, _EVENLY)]))
     cuts = np.concatenate([[0], np.searchsorted(x, edges[1:-1]), [x.size]])
     q_below, p_below = (np.append(0.0, np.cumsum(part))[cuts] for part in (mass, weighed))
-    return _refined(edges, np.diff(q_below), np.diff(p_below), rest, size)
+    return _refine_nodes(edges, np.diff(q_below), np.diff(p_below), rest, size)
 
 
-def _grouped(law: Law) -> tuple[Array, Array, Array, Array]:
+def _group_nodes(law: Law) -> tuple[Array, Array, Array, Array]:
     """Mean ratios and masses of groups of neighbouring positive nodes, and the ends of the groups,
     all rounded."""
     value, mass = law.value[1:], np.maximum(law.mass[1:], 1e-300)
@@ -99,7 +99,7 @@ def _short(numbers: Array) -> Array:
     return np.ldexp(np.round(np.ldexp(fraction, DIGITS)), power - DIGITS)
 
 
-def _refined(edges: Array, q: Array, p: Array, rest: float, size: int) -> Array:
+def _refine_nodes(edges: Array, q: Array, p: Array, rest: float, size: int) -> Array:
     """``size`` nodes from the first to the last of ``edges`` (logarithms of ratios), by what
     rounding costs there.
 
@@ -166,7 +166,7 @@ class RatioGrid:
     ratio_error: float
     trimmed: float = TRIMMED
 
-    def mixed(self, share: float) -> RatioGrid:
+    def mix(self, share: float) -> RatioGrid:
         """The law of ``share`` Y + 1 - ``share``."""
         return replace(
             self,

@@ -236,17 +236,19 @@ def mean_of(a: float, count: int, h: float, resolution: int = FINE, *, far: bool
     while True:
         if count & size:
             total = (
-                power if total is None else joined(total, power, held / (held + size), resolution)
+                power
+                if total is None
+                else mix_ratios(total, power, held / (held + size), resolution)
             )
             held += size
         size *= 2
         if size > count:
             assert total is not None
             return total
-        power = joined(power, power, 0.5, resolution)
+        power = mix_ratios(power, power, 0.5, resolution)
 
 
-def joined(one: Ratio, two: Ratio, share: float, resolution: int = FINE) -> Ratio:
+def mix_ratios(one: Ratio, two: Ratio, share: float, resolution: int = FINE) -> Ratio:
     """share Y_1 + (1 - share) Y_2 for independent ratios on grids of which one contains the other.
 
     The grid is halved where it is coarse for the narrower law: averages are narrower still.
@@ -255,12 +257,12 @@ def joined(one: Ratio, two: Ratio, share: float, resolution: int = FINE) -> Rati
         one, two, share = two, one, 1 - share
     wanted = math.hypot(share * one.spread, (1 - share) * two.spread) / resolution
     while two.h < one.h and (2 * two.h <= wanted or one.q.size * one.h > 2 * MOST_NODES * two.h):
-        two = coarsened(two)
+        two = coarsen(two)
     finer = 2 if two.h > 1.4 * wanted and two.q.size > 1 and 2 * two.q.size <= MOST_NODES else 1
     return average(one, two, share, finer)
 
 
-def coarsened(law: Ratio) -> Ratio:
+def coarsen(law: Ratio) -> Ratio:
     """The same on every other node."""
     low = law.low // 2
     nodes = _Nodes(2 * law.h, low, (law.low + law.q.size) // 2 + 1)
@@ -292,10 +294,10 @@ def product(parts: Parts) -> Ratio:
 
     ``ValueError`` where it needs more than ``LARGEST`` nodes.
     """
-    under_p, low_p, lost_p = _convolved(
+    under_p, low_p, lost_p = _convolve(
         [(law.low, law.p, count) for law, count in parts], parts[0][0].h
     )
-    under_q, low_q, lost_q = _convolved(
+    under_q, low_q, lost_q = _convolve(
         [(law.low, law.q, count) for law, count in parts], parts[0][0].h
     )
     low, high = min(low_p, low_q), max(low_p + under_p.size, low_q + under_q.size)
@@ -312,7 +314,7 @@ def product(parts: Parts) -> Ratio:
     )
 
 
-def _convolved(parts: list[tuple[int, Array, int]], h: float) -> tuple[Array, int, float]:
+def _convolve(parts: list[tuple[int, Array, int]], h: float) -> tuple[Array, int, float]:
     """Masses of the sum of losses, the index of the first, and a bound on what a delta may lack.
 
     What lies beyond the window, at either end, is lost.
@@ -328,21 +330,21 @@ def _convolved(parts: list[tuple[int, Array, int]], h: float) -> tuple[Array, in
     counts = [count for _, _, count in parts]
     total = np.ones(size // 2 + 1, dtype=np.complex128)
     for transform, count in zip(transforms, counts, strict=True):
-        total = total * _raised(transform, count)
+        total = total * _power(transform, count)
     masses = np.roll(np.fft.irfft(total, size), -(low % size))
     return (
         np.maximum(masses[: high - low + 1], 0.0),
         low,
-        2 * CUT + _rounding(transforms, counts, total, size),
+        2 * CUT + _bound_rounding(transforms, counts, total, size),
     )
 
 
-def composed(parts: tuple[tuple[Ratio, int], ...], resolution: float) -> Ratio:
+def compose_ratios(parts: tuple[tuple[Ratio, int], ...], resolution: float) -> Ratio:
     """The product, on ``resolution`` to four times as many nodes for each standard deviation of its
     loss."""
     law = parts[0][0] if len(parts) == 1 and parts[0][1] == 1 else product(parts)
     while law.h * 4 * resolution < law.spread:
-        law = coarsened(law)
+        law = coarsen(law)
     return law
 
 
@@ -406,7 +408,7 @@ def chernoff(parts: Parts) -> Chernoff:
     return Chernoff(rates, orders[0], orders[1], infinite, zero)
 
 
-def _rounding(
+def _bound_rounding(
     transforms: list[NDArray[np.complex128]],
     counts: list[int],
     total: NDArray[np.complex128],
@@ -433,7 +435,7 @@ def _rounding(
     return 2 * float((weights * wrong).sum()) + 2 * one * float(np.abs(total).sum())
 
 
-def _raised(base: NDArray[np.complex128], count: int) -> NDArray[np.complex128]:
+def _power(base: NDArray[np.complex128], count: int) -> NDArray[np.complex128]:
     """base^count by repeated squaring."""
     power = np.ones_like(base)
     with np.errstate(under="ignore"):

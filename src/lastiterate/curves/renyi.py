@@ -164,9 +164,9 @@ class Rdp(Curve):
         best = math.inf
         for orders, values in self._candidates(math.log(1 / delta)):
             best = min(best, float(rdp_epsilon(orders, values, delta).min()))
-        return self._confirmed(max(0.0, best), delta)
+        return self._confirm(max(0.0, best), delta)
 
-    def _confirmed(self, epsilon: float, delta: float) -> float:
+    def _confirm(self, epsilon: float, delta: float) -> float:
         """``epsilon``, raised by what rounding takes until ``delta`` is seen there: both rules
         round up."""
         step = 2.0**-50
@@ -339,6 +339,6 @@ def _table(curve: SampledRenyi) -> Rdp:
     orders = subsampled.renyi(curve.multipliers[0], curve.rate, asked)[0]
     values = sum(
         n * subsampled.renyi(z, curve.rate, asked)[1]
-        for z, n in (subsampled.merged(levels, FEW_LEVELS) if curve.coarse else levels)
+        for z, n in (subsampled.merge_levels(levels, FEW_LEVELS) if curve.coarse else levels)
     )
     return Rdp(orders=orders, values=tuple(float(v) for v in values * UP))  # pyright: ignore

@@ -34,7 +34,7 @@ def smallest_true(
     if not holds(high):
         return math.inf
     ends = (low, math.inf), (high, -math.inf)
-    return _closed_in(
+    return _narrow_bracket(
         lambda x: -math.inf if holds(x) else math.inf, *ends, relative=tolerance, absolute=1e-300
     )[1][0]
 
@@ -64,10 +64,10 @@ def first_within(
     if below > 0:
         return math.inf
     ends = (low, above), (high, below)
-    return _closed_in(excess, *ends, relative=tolerance, absolute=1e-300)[1][0]
+    return _narrow_bracket(excess, *ends, relative=tolerance, absolute=1e-300)[1][0]
 
 
-def falling_root(
+def find_falling_root(
     excess: Excess,
     start: float,
     slope: float,
@@ -94,7 +94,7 @@ def falling_root(
             slope = (last[1] - value) / (x - last[0])
         seen[value <= 0] = last = x, value
         if len(seen) == 2:
-            low, high = _closed_in(
+            low, high = _narrow_bracket(
                 excess, seen[False], seen[True], absolute=least, enough=enough, tries=tries - tried
             )
             return Root(high[0], (low[1] - high[1]) / (high[0] - low[0]))
@@ -106,7 +106,7 @@ def falling_root(
     return Root(seen[True][0], slope) if True in seen else None
 
 
-def _closed_in(
+def _narrow_bracket(
     excess: Excess,
     low: Point,
     high: Point,

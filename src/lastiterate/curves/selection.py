@@ -172,8 +172,8 @@ class WorstOf(Curve):
             ).group(size)
         return Grouped(self, size)
 
-    def exchanged(self) -> WorstOf:
-        return WorstOf(tuple(curve.exchanged() for curve in self.curves))
+    def replace_one_curve(self) -> WorstOf:
+        return WorstOf(tuple(curve.replace_one_curve() for curve in self.curves))
 
     def coarser(self) -> WorstOf:
         return WorstOf(tuple(curve.coarser() for curve in self.curves))
@@ -215,7 +215,7 @@ class Selected(Curve):
         return first_within(self.delta, delta, 0.0, high, 1e-9)
 
     def rdp(self, alpha: float) -> float:
-        return selected_rdp(self.curve, self.runs, alpha)
+        return selection_rdp(self.curve, self.runs, alpha)
 
     def group(self, size: int) -> Curve:
         return Selected(
@@ -226,7 +226,7 @@ class Selected(Curve):
         return Selected(self.curve.coarser(), self.runs)
 
 
-def selected_rdp(curve: Curve, runs: Runs, alpha: float) -> float:
+def selection_rdp(curve: Curve, runs: Runs, alpha: float) -> float:
     """Upper end of the Renyi divergence of order ``alpha`` (Papernot and Steinke 2022, Theorems 2
     and 6)."""
     if not alpha > 1:
@@ -253,7 +253,7 @@ def _inner(curve: Curve, stop: float) -> float:
 
 @lru_cache(maxsize=64)
 def _table(curve: Curve, runs: Runs) -> Rdp:
-    points = [(order, selected_rdp(curve, runs, order)) for order in ORDERS]
+    points = [(order, selection_rdp(curve, runs, order)) for order in ORDERS]
     kept = [(order, value) for order, value in points if math.isfinite(value)]
     return Rdp(orders=tuple(order for order, _ in kept), values=tuple(value for _, value in kept))
 

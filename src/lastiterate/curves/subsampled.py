@@ -35,13 +35,13 @@ MOST_SINGLE, MOST_TOTAL = 2**15, 2**20
 interval widens where more would be needed."""
 
 
-def installed() -> bool:
+def is_installed() -> bool:
     """Whether dp-accounting can be imported."""
-    return sys.modules.get("dp_accounting", True) is not None and _found()
+    return sys.modules.get("dp_accounting", True) is not None and _is_found()
 
 
 @cache
-def _found() -> bool:
+def _is_found() -> bool:
     try:
         return find_spec("dp_accounting") is not None
     except (ImportError, ValueError):
@@ -142,14 +142,16 @@ def _one_order(z: float, rate: float, grid: float, *, removed: bool) -> Any:
     low, high = math.floor(bounds.epsilon_lower / grid), math.ceil(bounds.epsilon_upper / grid)
     epsilons = np.arange(low, high + 1) * grid
     losses = epsilons if removed else -epsilons
-    at = (0.5 + (_drawn(losses, rate) if rate < 1 else losses) * z * z) * (-1 if removed else 1)
+    at = (0.5 + (_loss_when_drawn(losses, rate) if rate < 1 else losses) * z * z) * (
+        -1 if removed else 1
+    )
     deltas = step.mu_upper_cdf(at) - np.exp(epsilons + step.mu_lower_log_cdf(at))
     return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
         grid, low, high, np.clip(deltas, 0, 1)
     )
 
 
-def _drawn(losses: Array, rate: float) -> Array:
+def _loss_when_drawn(losses: Array, rate: float) -> Array:
     """log(1 + (e^loss - 1) / rate): the loss of a record that is drawn, -inf where no outcome's
     loss is as small."""
     none = losses <= math.log1p(-rate) * (1 - 1e-9)
@@ -164,7 +166,7 @@ def losses(levels: tuple[tuple[float, int], ...], rate: float, mu: float, grid: 
     total: Any = None
     with _quiet(), np.errstate(all="ignore"):
         for z, count in levels:
-            part = _repeated(_single(z, rate, grid), count)
+            part = _repeat(_single(z, rate, grid), count)
             total = part if total is None else total.compose(part)
         if mu > 0:
             total = total.compose(_single(1 / mu, 1.0, grid))
@@ -215,7 +217,7 @@ def _hockey_sticks(order: Any, epsilons: Array) -> Array:
     return order._infinity_mass + deltas
 
 
-def _repeated(part: Any, count: int) -> Any:
+def _repeat(part: Any, count: int) -> Any:
     """``count`` compositions of one distribution (in two stages where dp-accounting would compute
     size ** count)."""
     if count <= 2**16:
@@ -225,7 +227,7 @@ def _repeated(part: Any, count: int) -> Any:
     return total.compose(part.self_compose(rest)) if rest else total
 
 
-def merged(levels: tuple[tuple[float, int], ...], most: int) -> tuple[tuple[float, int], ...]:
+def merge_levels(levels: tuple[tuple[float, int], ...], most: int) -> tuple[tuple[float, int], ...]:
     """At most ``most`` levels (noise multiplier, steps): multipliers are rounded *down* to a
     geometric grid.
 

@@ -13,15 +13,15 @@ from lastiterate.data.file_stream import Stream, Watched
 from lastiterate.data.numpy_files import (
     BYTES,
     Lying,
+    find_labels_file,
     idx_array,
-    labels_beside,
     labels_file,
     labels_name,
-    mapped_array,
+    map_array,
     read_idx_array,
     read_idx_shaped,
 )
-from lastiterate.data.table import FormatFacts, Table, array_table, check_features, damaged
+from lastiterate.data.table import FormatFacts, Table, array_table, check_features, damage_error
 from lastiterate.errors import InputError
 
 
@@ -100,16 +100,16 @@ def open_npy(path: Path) -> ArrayFile:
 
 def _npy(path: Path) -> Lying:
     """Where the array of a .npy file lies, row by row."""
-    array = mapped_array(path)
+    array = map_array(path)
     rule = "must be a .npy file of one plain array, row by row, and nothing more"
     if not array.flags.c_contiguous:
-        raise damaged(path, rule)
+        raise damage_error(path, rule)
     return Lying(path, array.offset, array.dtype, array.shape, rule)
 
 
 def open_idx(path: Path) -> ArrayFile:
     """Images (or rows) in an IDX file, and the labels beside it that its name leads to."""
-    features, beside = idx_array(path), labels_beside(path)
+    features, beside = idx_array(path), find_labels_file(path)
     if len(features.shape) < 2:
         raise InputError(
             "data file",
@@ -128,7 +128,7 @@ def open_idx(path: Path) -> ArrayFile:
 
 def read_idx(path: Path) -> Table:
     """The rows or images of an IDX file, and their labels, in memory."""
-    beside = labels_beside(path)
+    beside = find_labels_file(path)
     labels = None if beside is None else read_idx_array(beside)
     file = open_idx(path)
     return array_table(read_idx_shaped(path), labels, answers_in=file.answers_in, facts=file.facts)

@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from lastiterate import limits
-from lastiterate.data.table import FormatFacts, Table, array_table, damaged
+from lastiterate.data.table import FormatFacts, Table, array_table, damage_error
 from lastiterate.errors import InputError
 from lastiterate.run.serialization import is_list
 
@@ -167,9 +167,9 @@ def read_plain_pickle(path: Path) -> Any:
         except InputError:
             raise
         except Exception as error:  # a damaged program can fail in any way
-            raise damaged(path, "must be a complete pickle", type(error).__name__) from None
+            raise damage_error(path, "must be a complete pickle", type(error).__name__) from None
     if rest:
-        raise damaged(path, "must be one pickle and nothing more")
+        raise damage_error(path, "must be one pickle and nothing more")
     return content
 
 
@@ -255,12 +255,12 @@ def _batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
 def _binary(path: Path) -> tuple[np.ndarray, np.ndarray]:
     size = path.stat().st_size
     if size == 0 or size % (PIXELS + 1):
-        raise damaged(
+        raise damage_error(
             path, f"must consist of CIFAR-10 records of {PIXELS + 1} bytes", f"{size} bytes"
         )
     records = np.fromfile(path, dtype=np.uint8).reshape(-1, PIXELS + 1)
     if (records[:, 0] >= CLASSES).any():
-        raise damaged(
+        raise damage_error(
             path, f"must hold CIFAR-10 records, whose first byte is a label below {CLASSES}"
         )
     return records[:, 1:], records[:, 0]
@@ -271,15 +271,15 @@ def _python(path: Path) -> tuple[np.ndarray, np.ndarray]:
     entries = cast("dict[object, object]", content) if isinstance(content, dict) else {}
     images, labels = byte_array(entries.get(b"data")), entries.get(b"labels")
     if images is None or images.shape[1] != PIXELS:
-        raise damaged(
+        raise damage_error(
             path, f"must hold CIFAR-10's b'data', an array of bytes of shape (n, {PIXELS})"
         )
     if not is_list(labels) or not all(type(x) is int and 0 <= x < CLASSES for x in labels):
-        raise damaged(
+        raise damage_error(
             path, f"must hold CIFAR-10's b'labels', a list of whole numbers below {CLASSES}"
         )
     if len(labels) != len(images):
-        raise damaged(
+        raise damage_error(
             path, "must hold one label per image", f"{len(labels)} labels, {len(images)} images"
         )
     return images, np.array(labels, dtype=np.uint8)

@@ -132,7 +132,7 @@ class Numeric(Described):
         without a logarithm."""
         return None if self.scale == "linear" else 0.0 if self.low > 0 else float(self.low) - 1
 
-    def scaled(self, values: np.ndarray) -> np.ndarray:
+    def to_unit(self, values: np.ndarray) -> np.ndarray:
         """Numbers in the public range (n,), float64, on their way from -1 to 1; NaN stays."""
         low, high = float(self.low), float(self.high)
         if self.scale == "linear":
@@ -141,7 +141,7 @@ class Numeric(Described):
         way = way / (math.log(high) - math.log(low) if low > 0 else math.log1p(high - low))
         return np.clip(way * 2 - 1, -1, 1)
 
-    def unscaled(self, scaled: np.ndarray) -> np.ndarray:
+    def from_unit(self, scaled: np.ndarray) -> np.ndarray:
         """Numbers of the column (n,) for numbers in [-1, 1]."""
         low, high, way = float(self.low), float(self.high), (scaled + 1) / 2
         if self.scale == "linear":
@@ -151,7 +151,7 @@ class Numeric(Described):
         return low + np.expm1(way * math.log1p(high - low))
 
 
-def as_texts(argument: str, values: Iterable[object]) -> tuple[str, ...]:
+def to_texts(argument: str, values: Iterable[object]) -> tuple[str, ...]:
     """Categories or classes as a file writes them: 1 and 1.0 are "1". Refuses one text, whose
     letters are no list."""
     if isinstance(values, str):
@@ -175,7 +175,7 @@ class Category(Described):
 
     def __post_init__(self) -> None:
         where = f"column {self.name!r}"
-        object.__setattr__(self, "values", as_texts(f"{where}: values", self.values))
+        object.__setattr__(self, "values", to_texts(f"{where}: values", self.values))
         if not self.values or len(set(self.values)) != len(self.values):
             raise InputError(
                 f"{where}: values",
@@ -428,7 +428,7 @@ def numbers(column: Numeric, cells: Cells, first: int) -> np.ndarray:
             f"record {first + int(np.argmax(outside)) + 1}",
             RANGE,
         )
-    return column.scaled(np.clip(values, column.low, column.high))
+    return column.to_unit(np.clip(values, column.low, column.high))
 
 
 def _parse(column: Numeric, cell: str, number: int) -> float:

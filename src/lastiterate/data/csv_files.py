@@ -22,7 +22,7 @@ from pathlib import Path
 
 from lastiterate import limits
 from lastiterate.data.columns import MISSING, day_number
-from lastiterate.data.decompression import most_unpacked, opened, refuse_beyond
+from lastiterate.data.decompression import most_unpacked, open_unpacked, refuse_beyond
 from lastiterate.data.table import (
     Cells,
     Table,
@@ -83,12 +83,12 @@ class HeaderRule:
                 f"write header = [NAME, NAME, ...] into the schema; {SAY}",
             )
         if self.described:
-            return self._described(cells, near, path), True
+            return self._match_names(cells, near, path), True
         if self.stated is None:
             _check_no_record(cells, near, path)
         return column_names(cells), True
 
-    def _described(self, cells: list[str], near: list[list[str]], path: Path) -> tuple[str, ...]:
+    def _match_names(self, cells: list[str], near: list[list[str]], path: Path) -> tuple[str, ...]:
         """The names in a header that has to be one of the schema's columns."""
         names = column_names(cells)
         check_header(names, self.described)
@@ -184,7 +184,7 @@ def read_csv(path: Path, rule: HeaderRule = HeaderRule()) -> Table:
     A file that was cut off after a record, or in its last cell, looks like a shorter one.
     """
     with records_of(path, rule) as (header, records):
-        columns = list(zip(*_fitting(records, path), strict=True))
+        columns = list(zip(*_limit_memory(records, path), strict=True))
     if not columns:
         raise InputError("data file", "must hold a header and at least one record", path.name)
     cells: dict[str, Cells] = {
@@ -208,7 +208,7 @@ def records_of(
         yield header, _whole(chain([first] if first and not named else [], near, rows), len(header))
 
 
-def _fitting(records: Iterator[list[str]], path: Path) -> Iterator[list[str]]:
+def _limit_memory(records: Iterator[list[str]], path: Path) -> Iterator[list[str]]:
     """The records, refused where their lists alone take more than all memory, as millions of empty
     cells would."""
     most, taken = limits.memory(), 0
@@ -299,7 +299,10 @@ def _text(path: Path) -> Generator[io.TextIOBase]:
             refuse_beyond(len(content), path)
             yield io.StringIO(content.decode("utf-8-sig"), newline="")
             return
-        with opened(path) as raw, io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as file:
+        with (
+            open_unpacked(path) as raw,
+            io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as file,
+        ):
             yield file
     except UnicodeDecodeError:
         raise InputError("data file", "must be UTF-8 text", path.name, "save it as UTF-8") from None

@@ -12,7 +12,7 @@ import numpy as np
 from lastiterate.data.columns import Numeric
 from lastiterate.data.parquet import cells_by_kind
 from lastiterate.data.schema import Schema
-from lastiterate.data.table import Cells, Table, array_table, as_doubles, column_names, number_text
+from lastiterate.data.table import Cells, Table, array_table, column_names, number_text, to_doubles
 from lastiterate.errors import InputError
 from lastiterate.run.validation import check_kept
 
@@ -108,7 +108,7 @@ def _cells(name: str, column: object, number: bool) -> Cells:
 def _values(values: np.ndarray, number: bool) -> Cells:
     """Cells of an array (n,): numbers as they are, everything else as text, each by itself."""
     if number and values.dtype.kind in "biuf":
-        return as_doubles(values)
+        return to_doubles(values)
     if values.dtype.kind == "M":  # as Arrow writes days and times
         unit = np.datetime_data(values.dtype)[0]
         times = (

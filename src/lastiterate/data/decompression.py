@@ -17,7 +17,7 @@ _limit: ContextVar[int] = ContextVar("unpacked_limit", default=UNPACKED)
 
 
 @contextmanager
-def unpacked_limit(size: int | None) -> Generator[None]:
+def limit_unpacking(size: int | None) -> Generator[None]:
     """Compressed files that are read within may unpack to ``size`` bytes (``None``: as before)."""
     if size is not None and size < 1:
         raise InputError("unpacked_limit", "must be a number of bytes", size, "such as 8000000000")
@@ -57,25 +57,25 @@ class Unpacked(gzip.GzipFile):
             if size is not None and size >= 0
             else most_unpacked() + 1
         )
-        self._counted(len(chunk))
+        self._count_bytes(len(chunk))
         return chunk
 
     def read1(self, size: int = -1) -> bytes:
         chunk = super().read1(size)
-        self._counted(len(chunk))
+        self._count_bytes(len(chunk))
         return chunk
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
         got = super().readinto(buffer)
-        self._counted(got)
+        self._count_bytes(got)
         return got
 
-    def _counted(self, more: int) -> None:
+    def _count_bytes(self, more: int) -> None:
         self._count += more
         refuse_beyond(self._count, self._path)
 
 
-def opened(path: Path) -> Unpacked | BufferedReader:
+def open_unpacked(path: Path) -> Unpacked | BufferedReader:
     """The bytes of a file, unpacked on the way if its content is gzip, whatever its name says."""
     with path.open("rb") as file:
         packed = file.read(2) == b"\x1f\x8b"

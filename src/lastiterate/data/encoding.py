@@ -24,12 +24,12 @@ from lastiterate.data.schema import Schema
 from lastiterate.data.table import (
     Cells,
     Table,
-    as_doubles,
     canonical_text,
     check_header,
     is_number,
     misses,
     number_text,
+    to_doubles,
 )
 from lastiterate.errors import InputError
 from lastiterate.features.row_form import SLICE, RowForm
@@ -201,7 +201,7 @@ def _target(answers: Cells, schema: Schema, first: int) -> np.ndarray:
     if schema.target_range is not None:
         column = Numeric(schema.target, *schema.target_range)
         if isinstance(answers, np.ndarray) and answers.dtype.kind in "biuf":
-            cells = as_doubles(answers)
+            cells = to_doubles(answers)
         else:
             cells = [str(x) for x in answers]
         return numbers(column, cells, first).astype(np.float32)
@@ -270,7 +270,7 @@ def _encode_array(table: Table, schema: Schema, form: RowForm) -> np.ndarray:
         values = table.array[start : start + SLICE]
         # named columns may be those of a file as well, whose cells are the shortest text of their
         # numbers
-        values = values.astype(np.float64) if schema.array is not None else as_doubles(values)
+        values = values.astype(np.float64) if schema.array is not None else to_doubles(values)
         bad = ((values < low) | (values > high)).any(axis=0) & refuse
         if bad.any():
             raise InputError(
@@ -284,7 +284,7 @@ def _encode_array(table: Table, schema: Schema, form: RowForm) -> np.ndarray:
             [((values - low) / (high - low) * 2 - 1).astype(np.float32)]
             if schema.array is not None
             else [
-                column.scaled(cells)
+                column.to_unit(cells)
                 for column, cells in zip(_numeric(schema), values.T, strict=True)
             ]
         )

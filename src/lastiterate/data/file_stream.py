@@ -15,8 +15,8 @@ from lastiterate.data.parquet import (
     count_records,
     parts_of,
     read_batches,
+    read_stated_types,
     same_columns,
-    stated_types,
 )
 from lastiterate.data.table import FormatFacts, Table, column_names
 from lastiterate.errors import InputError
@@ -51,7 +51,7 @@ class Watched:
                     "nothing was released; copy it first, and train on the copy",
                 )
 
-    def digested(self) -> Iterator[np.ndarray]:
+    def fingerprint(self) -> Iterator[np.ndarray]:
         """The bytes of all files."""
         for path in self.paths:
             with path.open("rb") as file:
@@ -127,7 +127,7 @@ class ParquetParts(Stream):
         self._paths = parts_of(path)
         self.watched = Watched.of(*self._paths)
         self.names = column_names(list(same_columns(self._paths)))
-        self._types = stated_types(self._paths[0])
+        self._types = read_stated_types(self._paths[0])
         self._counts = [count_records(part) for part in self._paths]
         check_not_empty(path, self.names, len(self))
 
@@ -144,11 +144,11 @@ class ParquetParts(Stream):
             if at + count > first:
                 for table in read_batches(path, most, at, numbers):
                     if table.first + len(table) > first:
-                        yield _behind(table, first)
+                        yield _skip_records(table, first)
             at += count
 
 
-def _behind(table: Table, first: int) -> Table:
+def _skip_records(table: Table, first: int) -> Table:
     """A table without the records before number ``first``."""
     cut = max(0, first - table.first)
     if cut == 0 or table.cells is None:

@@ -15,8 +15,8 @@ from typing import final
 
 import numpy as np
 
-from lastiterate.data.decompression import opened, refuse_beyond
-from lastiterate.data.table import FormatFacts, Table, array_table, damaged
+from lastiterate.data.decompression import open_unpacked, refuse_beyond
+from lastiterate.data.table import FormatFacts, Table, array_table, damage_error
 from lastiterate.errors import InputError
 
 # IDX files, gzipped or not: the format of MNIST and its relatives (LeCun, Cortes and Burges, "The
@@ -39,7 +39,7 @@ def is_idx(path: Path) -> bool:
     """By name (...idx3...), or by the first four bytes."""
     if _NAME.search(path.name):
         return True
-    with opened(path) as file:
+    with open_unpacked(path) as file:
         try:
             head = file.read(4)
         except _BROKEN:
@@ -53,7 +53,7 @@ def labels_name(path: Path) -> str | None:
     return name if changed else None
 
 
-def labels_beside(path: Path) -> Path | None:
+def find_labels_file(path: Path) -> Path | None:
     """``P-labels-idx1-ubyte[.gz]`` beside ``P-images-idx3-ubyte[.gz]``; the same kind first, None
     if there is none."""
     name = labels_name(path)
@@ -101,7 +101,7 @@ class Lying:
         """Records from ``first`` on, ``most`` at a time, in the machine's byte order; read, not
         mapped."""
         size = self.dtype.itemsize * math.prod(self.shape[1:])
-        with opened(self.path) as file:
+        with open_unpacked(self.path) as file:
             try:
                 file.seek(self.begin + first * size)
                 for at in range(first, self.shape[0], most):
@@ -109,11 +109,11 @@ class Lying:
                     values = np.empty(many * size, np.uint8)
                     self._fill(file, values)
                     if at + many == self.shape[0] and file.read(1):  # gzip checks its checksum too
-                        raise damaged(self.path, self.rule)
+                        raise damage_error(self.path, self.rule)
                     records = values.view(self.dtype).reshape(many, *self.shape[1:])
                     yield records.astype(self.dtype.newbyteorder("="), copy=False)
             except _BROKEN as error:
-                raise damaged(self.path, "must be a complete gzip file", error) from None
+                raise damage_error(self.path, "must be a complete gzip file", error) from None
 
     def _fill(self, file: BufferedIOBase, values: np.ndarray) -> None:
         """Read into an array of bytes, piece by piece and without a second array."""
@@ -121,22 +121,22 @@ class Lying:
         while filled < values.size:
             got = file.readinto(values.data[filled : filled + 2**20])
             if not got:
-                raise damaged(self.path, self.rule)
+                raise damage_error(self.path, self.rule)
             filled += got
 
 
 def idx_array(path: Path) -> Lying:
     """Where the array of an IDX file lies, from its header."""
-    with opened(path) as file:
+    with open_unpacked(path) as file:
         try:
             dtype, shape = read_head(file, path)
         except _BROKEN as error:
-            raise damaged(path, "must be a complete gzip file", error) from None
+            raise damage_error(path, "must be a complete gzip file", error) from None
         packed = isinstance(file, gzip.GzipFile)
     count = math.prod(shape) * dtype.itemsize
-    array = Lying(path, 4 + 4 * len(shape), dtype, shape, _stated(count), packed)
+    array = Lying(path, 4 + 4 * len(shape), dtype, shape, _rule_for_bytes(count), packed)
     if not packed and array.begin + count != path.stat().st_size:
-        raise damaged(path, array.rule)
+        raise damage_error(path, array.rule)
     return array
 
 
@@ -145,24 +145,26 @@ def read_head(file: gzip.GzipFile | BufferedReader, path: Path) -> tuple[np.dtyp
     refused."""
     head = file.read(4)
     if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in TYPES or head[3] == 0:
-        raise damaged(
+        raise damage_error(
             path,
             "must be an IDX file: two zero bytes, a type, the number of dimensions",
             head.hex(" "),
         )
     if head[3] > DIMENSIONS:
-        raise damaged(path, f"must state at most {DIMENSIONS} sizes in its IDX header", head[3])
+        raise damage_error(
+            path, f"must state at most {DIMENSIONS} sizes in its IDX header", head[3]
+        )
     sizes = file.read(4 * head[3])
     if len(sizes) < 4 * head[3]:
-        raise damaged(path, f"must state {head[3]} sizes in its IDX header")
+        raise damage_error(path, f"must state {head[3]} sizes in its IDX header")
     dtype, shape = np.dtype(TYPES[head[2]]), struct.unpack(f">{head[3]}I", sizes)
     count, packed = math.prod(shape) * dtype.itemsize, isinstance(file, gzip.GzipFile)
     if not 0 < count <= path.stat().st_size * (_DEFLATE if packed else 1):
-        raise damaged(path, _stated(count))
+        raise damage_error(path, _rule_for_bytes(count))
     return dtype, shape
 
 
-def _stated(count: int) -> str:
+def _rule_for_bytes(count: int) -> str:
     return f"must hold the values that its IDX header states ({count} bytes), no more and no less"
 
 
@@ -189,14 +191,14 @@ def read_archive(
     except InputError:
         raise
     except Exception as error:  # zipfile, zlib and NumPy raise a dozen kinds on damaged bytes
-        raise damaged(path, NPZ, error) from None
+        raise damage_error(path, NPZ, error) from None
 
 
 def read_npz(path: Path) -> Table:
     """``X`` (or ``x``, ``x_train``, ``train_images``), shape (n, ...), and ``y`` (or ``y_train``,
     ``train_labels``), n labels; the rest is not read."""
 
-    def chosen(inside: list[str]) -> list[str]:
+    def choose_names(inside: list[str]) -> list[str]:
         names = [next((key for key in keys if key in inside), None) for keys in (FEATURES, LABELS)]
         if names[0] is None:
             raise InputError(
@@ -207,7 +209,7 @@ def read_npz(path: Path) -> Table:
             )
         return [key for key in names if key is not None]
 
-    features, *answers = read_archive(path, chosen).values()
+    features, *answers = read_archive(path, choose_names).values()
     return array_table(
         features, answers[0] if answers else None, answers_in="the array 'y' (or 'y_train')"
     )
@@ -227,18 +229,18 @@ def read_npy(path: Path) -> Table:
 
 def plain_array(path: Path) -> np.ndarray:
     """The file's one array, mapped into memory and not copied; the file ends where the array ends."""
-    return np.asarray(mapped_array(path))
+    return np.asarray(map_array(path))
 
 
-def mapped_array(path: Path) -> np.memmap:
+def map_array(path: Path) -> np.memmap:
     """The same as NumPy maps it, which knows where in the file it begins."""
     _starts(path, b"\x93NUMPY", NPY)
     try:
         array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # whatever NumPy's header parser raises on damaged bytes
-        raise damaged(path, NPY, error) from None
+        raise damage_error(path, NPY, error) from None
     if not isinstance(array, np.memmap) or array.offset + array.nbytes != path.stat().st_size:
-        raise damaged(path, "must be a .npy file of one plain array and nothing more")
+        raise damage_error(path, "must be a .npy file of one plain array and nothing more")
     return array
 
 
@@ -247,7 +249,7 @@ def _starts(path: Path, magic: bytes, rule: str) -> None:
     run it."""
     with path.open("rb") as file:
         if file.read(len(magic)) != magic:
-            raise damaged(path, rule)
+            raise damage_error(path, rule)
 
 
 # Files of images, their shape kept: an array (n, height, width[, channels]) of .npz or .npy, or
@@ -277,11 +279,15 @@ def read_images(path: Path) -> list[Images]:
         return _archive(path)
     if path.suffix == ".npy":
         beside = labels_file(path)
-        return [_checked("", plain_array(path), plain_array(beside) if beside.is_file() else None)]
-    if is_idx(path):
-        beside = labels_beside(path)
         return [
-            _checked("", read_idx_shaped(path), None if beside is None else read_idx_array(beside))
+            _check_images("", plain_array(path), plain_array(beside) if beside.is_file() else None)
+        ]
+    if is_idx(path):
+        beside = find_labels_file(path)
+        return [
+            _check_images(
+                "", read_idx_shaped(path), None if beside is None else read_idx_array(beside)
+            )
         ]
     raise InputError("images", "must be a .npz, .npy or IDX file of images", path.name)
 
@@ -302,7 +308,7 @@ def _archive(path: Path) -> list[Images]:
                 ),
                 None,
             )
-            images.append(_checked(part, array, labels))
+            images.append(_check_images(part, array, labels))
     if not images:
         raise InputError(
             "images",
@@ -312,7 +318,7 @@ def _archive(path: Path) -> list[Images]:
     return images
 
 
-def _checked(part: str, array: np.ndarray, labels: np.ndarray | None) -> Images:
+def _check_images(part: str, array: np.ndarray, labels: np.ndarray | None) -> Images:
     if array.ndim == 3:
         array = array[..., None]
     if array.ndim != 4 or array.shape[3] > 4 or min(array.shape) < 1:

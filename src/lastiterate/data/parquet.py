@@ -18,11 +18,11 @@ from lastiterate.data.schema_template import TRUTH
 from lastiterate.data.table import (
     Cells,
     Table,
-    as_doubles,
     column_names,
-    damaged,
+    damage_error,
     not_in_memory,
     number_text,
+    to_doubles,
 )
 from lastiterate.errors import InputError
 
@@ -41,8 +41,8 @@ def read_parquet(path: Path, numbers: Container[str] = ()) -> Table:
     tables = [
         table.cells or {} for part in parts for table in read_batches(part, count, 0, numbers)
     ]
-    cells = {name: _joined([table[name] for table in tables]) for name in names}
-    return Table(names, cells, types=stated_types(parts[0]))
+    cells = {name: _join_cells([table[name] for table in tables]) for name in names}
+    return Table(names, cells, types=read_stated_types(parts[0]))
 
 
 def check_not_empty(path: Path, names: tuple[str, ...], records: int) -> None:
@@ -51,7 +51,7 @@ def check_not_empty(path: Path, names: tuple[str, ...], records: int) -> None:
         raise InputError("data file", "must hold at least one column and one record", path.name)
 
 
-def _joined(parts: list[Cells]) -> Cells:
+def _join_cells(parts: list[Cells]) -> Cells:
     return (
         np.concatenate(parts)
         if isinstance(parts[0], np.ndarray)
@@ -61,13 +61,13 @@ def _joined(parts: list[Cells]) -> Cells:
 
 def count_records(path: Path) -> int:
     """Return how many records a file holds, from its footer."""
-    with opened_parquet(path) as file:
+    with open_parquet(path) as file:
         return file.metadata.num_rows
 
 
 def read_batches(path: Path, most: int, at: int, numbers: Container[str]) -> Iterator[Table]:
     """The records of one file, 1 .. ``most`` of them at a time; ``at``: how many lie before it."""
-    with opened_parquet(path) as file:
+    with open_parquet(path) as file:
         batches = file.iter_batches(batch_size=most, use_threads=False)
         while (batch := _next(batches, path)) is not None:
             names = column_names(list(batch.schema.names))
@@ -89,7 +89,7 @@ def _next(batches: Iterator[Any], path: Path) -> Any:
     except (
         Exception
     ) as error:  # pyarrow raises OSError, ValueError and its own kinds on damaged bytes
-        raise damaged(path, "must be a complete Parquet file", error) from None
+        raise damage_error(path, "must be a complete Parquet file", error) from None
 
 
 def same_columns(parts: list[Path]) -> dict[str, str]:
@@ -119,13 +119,13 @@ def parts_of(path: Path) -> list[Path]:
 
 
 @contextmanager
-def opened_parquet(path: Path) -> Generator[Any]:
+def open_parquet(path: Path) -> Generator[Any]:
     """The open file, of which only the footer is read."""
     parquet = _library(path)
     try:
         with path.open("rb") as start:
             if start.read(4) != b"PAR1":  # pyarrow looks at the end only
-                raise damaged(path, "must be a complete Parquet file, which starts with PAR1")
+                raise damage_error(path, "must be a complete Parquet file, which starts with PAR1")
         # ParquetFile, and not read_table: the latter makes columns of folder names such as
         # year=2020
         file = parquet.ParquetFile(
@@ -134,7 +134,7 @@ def opened_parquet(path: Path) -> Generator[Any]:
     except InputError:
         raise
     except Exception as error:
-        raise damaged(path, "must be a complete Parquet file", error) from None
+        raise damage_error(path, "must be a complete Parquet file", error) from None
     with file:
         yield file
 
@@ -154,7 +154,7 @@ def _library(path: Path) -> Any:
 
 def column_types(path: Path) -> dict[str, str]:
     """Names of the columns, and what the file's own schema calls their types; no cell is read."""
-    with opened_parquet(path) as file:
+    with open_parquet(path) as file:
         schema = file.schema_arrow
         return dict(zip(column_names(list(schema.names)), map(str, schema.types), strict=True))
 
@@ -163,7 +163,7 @@ def read_types(path: Path) -> dict[str, str]:
     """Names of the columns, and the kinds that the file's own schema states for what they hold; no
     cell is read."""
     first = parts_of(path)[0]
-    with opened_parquet(first) as file:
+    with open_parquet(first) as file:
         schema = file.schema_arrow
     from pyarrow import types
 
@@ -177,7 +177,7 @@ def read_types(path: Path) -> dict[str, str]:
     return dict(zip(column_names(list(schema.names)), map(kind, schema.types), strict=True))
 
 
-def stated_types(path: Path) -> dict[str, str]:
+def read_stated_types(path: Path) -> dict[str, str]:
     """Return what every column holds by the file's own schema, in the words of ``Table``; no cell
     is read.
 
@@ -186,9 +186,9 @@ def stated_types(path: Path) -> dict[str, str]:
     import pyarrow
     from pyarrow import types
 
-    def stated(of: Any) -> str:
+    def name_type(of: Any) -> str:
         if types.is_dictionary(of):
-            return stated(of.value_type)
+            return name_type(of.value_type)
         day = types.is_date(of) or types.is_timestamp(of)
         return (
             "integers"
@@ -206,14 +206,14 @@ def stated_types(path: Path) -> dict[str, str]:
             else "text"
         )
 
-    with opened_parquet(path) as file:
+    with open_parquet(path) as file:
         schema = file.schema_arrow
     names = column_names(list(schema.names))
     for name, kind in zip(names, schema.types, strict=True):
         cells_of(
             name, pyarrow.array([0], kind) if types.is_timestamp(kind) else pyarrow.nulls(0, kind)
         )
-    return dict(zip(names, map(stated, schema.types), strict=True))
+    return dict(zip(names, map(name_type, schema.types), strict=True))
 
 
 def cells_by_kind(name: str, column: Any, number: bool) -> Cells:
@@ -230,7 +230,7 @@ def cells_by_kind(name: str, column: Any, number: bool) -> Cells:
             column.cast("float64", safe=False).to_numpy(zero_copy_only=False), np.float64
         )
     if number and types.is_floating(kind):
-        return as_doubles(np.asarray(column.to_numpy(zero_copy_only=False)))
+        return to_doubles(np.asarray(column.to_numpy(zero_copy_only=False)))
     return cells_of(name, column)
 
 
@@ -281,5 +281,5 @@ def _single_texts(values: np.ndarray) -> list[str]:
     beyond = np.abs(values.astype(np.float64)) >= 2.0 ** (np.finfo(values.dtype).nmant + 1)
     return [
         f"{value:.8e}" if large and math.isfinite(value) else number_text(value)
-        for value, large in zip(as_doubles(values).tolist(), beyond.tolist(), strict=True)
+        for value, large in zip(to_doubles(values).tolist(), beyond.tolist(), strict=True)
     ]

@@ -17,7 +17,7 @@ from lastiterate.data.csv_files import STANDARD_INPUT, HeaderRule, read_csv, rea
 from lastiterate.data.numpy_files import is_idx, read_npy, read_npz
 from lastiterate.data.parquet import is_parts, read_parquet, read_types
 from lastiterate.data.schema import Schema
-from lastiterate.data.schema_template import array_template, parsed_columns, template
+from lastiterate.data.schema_template import array_template, parse_columns, template
 from lastiterate.data.table import Table, is_number
 from lastiterate.errors import InputError
 
@@ -230,7 +230,7 @@ def schema_template(
     """
     path = Path(path)
     kind = _format_of(path)
-    given = {} if columns is None else parsed_columns(columns)
+    given = {} if columns is None else parse_columns(columns)
     if header is False and not given:
         raise InputError(
             "columns",

@@ -22,7 +22,7 @@ from lastiterate.data.schema import Schema
 from lastiterate.data.table import Cells, Table
 from lastiterate.errors import InputError
 from lastiterate.features.row_form import RowForm
-from lastiterate.run.validation import whole
+from lastiterate.run.validation import check_integer
 
 # CSV files, parsed record by record.
 
@@ -109,9 +109,9 @@ class Encoded:
         """Refuse files that changed since they were found."""
         self.stream.watched.check()
 
-    def digested(self) -> Iterator[np.ndarray]:
+    def fingerprint(self) -> Iterator[np.ndarray]:
         """The bytes of the files, and the schema."""
-        yield from self.stream.watched.digested()
+        yield from self.stream.watched.fingerprint()
         yield np.frombuffer(json.dumps(self.schema.to_dict(), sort_keys=True).encode(), np.uint8)
 
 
@@ -137,9 +137,9 @@ class Plain:
         """Refuse files that changed since they were found."""
         self.file.watched.check()
 
-    def digested(self) -> Iterator[np.ndarray]:
+    def fingerprint(self) -> Iterator[np.ndarray]:
         """The bytes of the files."""
-        return self.file.watched.digested()
+        return self.file.watched.fingerprint()
 
 
 @final
@@ -158,7 +158,7 @@ class Generated:
     dear: bool = False
 
     def __post_init__(self) -> None:
-        whole("n", self.n)
+        check_integer("n", self.n)
         if not callable(self.make):
             raise InputError(
                 "make",
@@ -187,7 +187,7 @@ class Generated:
                 )
             yield piece
 
-    def digested(self) -> Iterator[np.ndarray]:
+    def fingerprint(self) -> Iterator[np.ndarray]:
         """All records."""
         for piece in self.pieces(2**16):
             yield from piece
@@ -250,7 +250,7 @@ def open_stream(path: str | Path, schema: Schema | None = None) -> Stream:
     )
 
 
-def needed(path: str | Path) -> float:
+def estimate_memory(path: str | Path) -> float:
     """Bytes of memory, about, that a file's values take as a whole, from its size or its header."""
     path = Path(path)
     if path.name.lower().endswith((".csv", ".csv.gz")):

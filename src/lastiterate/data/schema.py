@@ -20,11 +20,11 @@ from lastiterate.data.columns import (
     Ignore,
     Numeric,
     Words,
-    as_texts,
+    to_texts,
 )
 from lastiterate.errors import InputError
 from lastiterate.features.columns import RecordMap
-from lastiterate.features.map_table import as_data, check_maps, maps_from, names_in
+from lastiterate.features.map_table import check_maps, maps_from, names_in, to_data
 from lastiterate.features.row_form import RowForm
 from lastiterate.run import strict_toml
 from lastiterate.run.serialization import is_object
@@ -86,7 +86,7 @@ def check_entries(data: object, *, partly: bool = False) -> None:
         name for name in ("target", "classes", "target_range") if _asks(given.get(name), partly)
     ]
     for name, entry in given.get("columns", {}).items():
-        missing += [f"{name}: {item}" for item in _unfilled(entry, partly)]
+        missing += [f"{name}: {item}" for item in _list_unfilled(entry, partly)]
     array: dict[str, Any] = given.get("array") or {}
     missing += [
         f"[array]: {item}" for item, value in array.items() if value == [] or _asks(value, partly)
@@ -117,7 +117,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _unfilled(entry: object, partly: bool) -> list[str]:
+def _list_unfilled(entry: object, partly: bool) -> list[str]:
     """What a column's entry still has to state."""
     if not is_object(entry):
         return []
@@ -190,7 +190,7 @@ MAKE: dict[str, Callable[..., Column]] = {
 """What makes a column of an entry, by its kind; a count is a number."""
 
 
-def as_entry(column: Column) -> dict[str, Any]:
+def to_entry(column: Column) -> dict[str, Any]:
     """What ``column_from`` reads, without the name; a linear scale is not written, as before there
     was another."""
     entry = {
@@ -234,7 +234,7 @@ class Schema:
 
     def __post_init__(self) -> None:
         check_maps(self.features)
-        object.__setattr__(self, "classes", as_texts("schema: classes", self.classes))
+        object.__setattr__(self, "classes", to_texts("schema: classes", self.classes))
         if bool(self.classes) == (self.target_range is not None):
             raise InputError(
                 "schema",
@@ -293,7 +293,7 @@ class Schema:
         )
         return RowForm(fields, self.features)
 
-    def shaped(self, shape: tuple[int, ...] | None) -> Schema:
+    def with_shape(self, shape: tuple[int, ...] | None) -> Schema:
         """The same schema with the shape of one record of its arrays, where it has maps, which may
         depend on it."""
         if self.array is None or not self.features or shape is None or self.array.shape is not None:
@@ -363,7 +363,7 @@ class Schema:
             "target": self.target,
             "source": self.source,
             "columns": {
-                column.name: {"kind": column.kind} | as_entry(column) for column in self.columns
+                column.name: {"kind": column.kind} | to_entry(column) for column in self.columns
             },
         }
         if self.classes:
@@ -377,10 +377,10 @@ class Schema:
         if self.header or self.headed:
             body["header"] = list(self.header) if self.header else "yes"
         if self.features:
-            body["features"] = as_data(self.features)
+            body["features"] = to_data(self.features)
         return body
 
-    def stating(self, header: bool | None) -> Schema:
+    def with_header(self, header: bool | None) -> Schema:
         """Return the schema of files whose first row is a header, or is none, as somebody says;
         ``None``: unchanged."""
         if header is False and not self.header:
@@ -396,7 +396,7 @@ class Schema:
             else replace(self, headed=header, header=() if header else self.header)
         )
 
-    def predicting(self, target: str) -> Schema:
+    def with_target(self, target: str) -> Schema:
         """The same table with another column to predict: what was said of it becomes its classes or
         its range, and the former target is left out."""
         if target == self.target:

@@ -59,7 +59,7 @@ EMPTY: dict[str, tuple[str, ...]] = {
 """What is to be filled in for a column of each kind."""
 
 
-def parsed_columns(text: str) -> dict[str, str]:
+def parse_columns(text: str) -> dict[str, str]:
     """``NAME:KIND,NAME:KIND`` (or only ``NAME``) as names and kinds, "?" where none is given."""
     kinds: dict[str, str] = {}
     for part in text.split(","):
@@ -168,14 +168,14 @@ def _entry(
         missing = (
             EMPTY["category"][-1]
             if ask is None
-            else f"missing = {_missing(name, ask, otherwise='zero')}"
+            else f"missing = {_ask_missing(name, ask, otherwise='zero')}"
         )
         return ['kind = "category"', f"values = {TRUTHS}", EMPTY["category"][1], missing]
     if ask is not None:
         kind = (
             ask(f"{name}: {', '.join(KINDS[:-1])} or {KINDS[-1]}?", KINDS) if kind == "?" else kind
         )
-        return [f'kind = "{kind}"', *_answered(name, kind, ask)]
+        return [f'kind = "{kind}"', *_ask_column(name, kind, ask)]
     if kind == "?":
         return [
             'kind = "?"   # ' + ", ".join(f'"{one}"' for one in KINDS),
@@ -188,7 +188,7 @@ def _entry(
     return [f'kind = "{kind}"', *EMPTY[kind]]
 
 
-def _answered(name: str, kind: str, ask: Callable[[str, Sequence[str]], str]) -> list[str]:
+def _ask_column(name: str, kind: str, ask: Callable[[str, Sequence[str]], str]) -> list[str]:
     """What a person says of a column of this kind."""
     if kind in ("number", "date"):
         what, form = ("range", _number) if kind == "number" else ("first and last day", _day)
@@ -202,12 +202,12 @@ def _answered(name: str, kind: str, ask: Callable[[str, Sequence[str]], str]) ->
                 f"{name}: are a few values far larger than most, as of incomes? [no]", ("yes", "no")
             )
             lines += ['scale = "log"'] if tail == "yes" else []
-        return [*lines, f"missing = {_missing(name, ask)}"]
+        return [*lines, f"missing = {_ask_missing(name, ask)}"]
     if kind == "count":
         return [
             f"high = {_answer(ask, f'{name}: the largest count that can be', _number)}",
             'outside = "clip"',
-            f"missing = {_missing(name, ask)}",
+            f"missing = {_ask_missing(name, ask)}",
         ]
     if kind == "category":
         values = ask(f"{name}: every category it can have, separated by commas", ())
@@ -215,12 +215,14 @@ def _answered(name: str, kind: str, ask: Callable[[str, Sequence[str]], str]) ->
         return [
             f"values = [{listed}]",
             'outside = "zero"',
-            f"missing = {_missing(name, ask, otherwise='zero')}",
+            f"missing = {_ask_missing(name, ask, otherwise='zero')}",
         ]
     return []
 
 
-def _missing(name: str, ask: Callable[[str, Sequence[str]], str], otherwise: str = "refuse") -> str:
+def _ask_missing(
+    name: str, ask: Callable[[str, Sequence[str]], str], otherwise: str = "refuse"
+) -> str:
     """What becomes of a missing value."""
     question = (
         f"{name}: may it be missing? Then it becomes a feature of its own, whether it is. [no]"

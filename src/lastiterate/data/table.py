@@ -199,7 +199,7 @@ _POWERS = 10.0 ** np.arange(23)
 """Powers of ten that a double holds exactly."""
 
 
-def as_doubles(values: np.ndarray) -> np.ndarray:
+def to_doubles(values: np.ndarray) -> np.ndarray:
     """Return numbers (n, ...) as float64; those of less precision become what their shortest text
     says, as in a file.
 
@@ -317,7 +317,7 @@ def not_in_memory(path: Path) -> InputError:
     )
 
 
-def damaged(path: Path, rule: str, why: object = None) -> InputError:
+def damage_error(path: Path, rule: str, why: object = None) -> InputError:
     """A file that is cut off or changed: what it must be, and the first line of what its parser
     said."""
     said = "" if why is None else str(why).strip().split("\n")[0][:120]

@@ -1,8 +1,8 @@
 """The engine: executes a run as it is described, on JAX."""
 
-from lastiterate.engine.linear_model import Model, execute, scores, working_memory
+from lastiterate.engine.linear_model import Model, execute, scores, temporary_memory
 from lastiterate.engine.network import fit_network
-from lastiterate.engine.random import fresh_key, seeded_key, seeded_keys
+from lastiterate.engine.random import fresh_key, key_from_seed, keys_from_seed
 from lastiterate.engine.trainer import Trainer
 
 __all__ = [
@@ -11,8 +11,8 @@ __all__ = [
     "execute",
     "fit_network",
     "fresh_key",
+    "key_from_seed",
+    "keys_from_seed",
     "scores",
-    "seeded_key",
-    "seeded_keys",
-    "working_memory",
+    "temporary_memory",
 ]

@@ -124,7 +124,7 @@ class Queries:
         clipped[0] = np.clip(clipped[0], *(self._units[0] * np.array(SLOPES)))
         return clipped
 
-    def folded(self, parameters: np.ndarray) -> np.ndarray:
+    def fold_into_weights(self, parameters: np.ndarray) -> np.ndarray:
         """Weights (k, d + 1) whose scores are slope times the old ones, with the new biases."""
         slope, *biases = parameters / self._units
         return np.column_stack(
@@ -203,7 +203,7 @@ Scored = Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]
 rounds."""
 
 
-def calibrated(
+def calibrate_weights(
     run: Run,
     weights: np.ndarray,
     scored: Scored,
@@ -238,7 +238,7 @@ def calibrated(
         parameters = queries.within(
             parameters - newton_step(*queries.derivatives(total), queries.damping * std)
         )
-    return queries.folded(parameters)
+    return queries.fold_into_weights(parameters)
 
 
 def newton_step(gradient: np.ndarray, hessian: np.ndarray, damping: float) -> np.ndarray:
@@ -258,7 +258,7 @@ def _vectors(
         yield queries.vectors(values, target, parameters) / run.rows_per_record
 
 
-def drawn_rounds(key: Key) -> Noisy:
+def make_rounds(key: Key) -> Noisy:
     """Sums in double precision with Gaussian noise from the key."""
 
     def noisy(number: int, std: float, size: int, slices: Iterable[np.ndarray]) -> np.ndarray:

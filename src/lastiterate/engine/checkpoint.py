@@ -25,7 +25,7 @@ from safetensors.numpy import load, save
 from lastiterate import interrupts
 from lastiterate.atomic_files import FULL, write_file
 from lastiterate.engine.random import Key as NoiseKey
-from lastiterate.engine.random import derived, fresh_key, host_stream
+from lastiterate.engine.random import derive_key, fresh_key, host_stream
 from lastiterate.errors import InputError
 from lastiterate.run.run import Run
 
@@ -61,7 +61,7 @@ class Key:
 
     def digest(self, arrays: Iterable[Any]) -> str:
         """What distinguishes data sets for the holder of the key, and says nothing to others."""
-        mac = hmac.new(derived(self.secret, "data"), digestmod="sha256")
+        mac = hmac.new(derive_key(self.secret, "data"), digestmod="sha256")
         for array in arrays:
             values = np.ascontiguousarray(array)
             mac.update(f"{values.dtype.str} {values.shape};".encode())
@@ -79,7 +79,7 @@ def read_key(file: Path | None = None) -> Key | None:
     path = file if file is not None else Path(named) if named else None
     if path is None:
         text = os.environ.get(VARIABLE)
-        return None if not text else _parsed(text)
+        return None if not text else _parse_key(text)
     try:
         if path.is_dir():
             raise InputError("checkpoint key", "must be a text file, not a folder", str(path), HELP)
@@ -90,7 +90,7 @@ def read_key(file: Path | None = None) -> Key | None:
                 str(path),
                 "chmod 600 the file",
             )
-        return _parsed(path.read_text(encoding="ascii"))
+        return _parse_key(path.read_text(encoding="ascii"))
     except (OSError, UnicodeDecodeError) as error:
         itself = (
             re.fullmatch(r"\s*[0-9a-fA-F]{32,}\s*", str(path)) is not None
@@ -103,7 +103,7 @@ def read_key(file: Path | None = None) -> Key | None:
         ) from None
 
 
-def _parsed(text: str) -> Key:
+def _parse_key(text: str) -> Key:
     try:
         return Key(bytes.fromhex(text.strip()))
     except ValueError as error:
@@ -187,7 +187,7 @@ def unseal(path: Path, key: Key, owner: Owner) -> tuple[int, bytes]:
     try:
         body = AESGCM(_file_key(key, salt)).decrypt(rest[:12], rest[12:], front)
     except (InvalidTag, ValueError):
-        raise _damaged(path) from None
+        raise _damage_error(path) from None
     for name, what in (
         ("run", "another run"),
         ("data", "other data, or other first parameters of the model"),
@@ -235,7 +235,7 @@ def _header(content: bytes, path: Path) -> tuple[dict[str, Any], bytes, bytes]:
     """The header (checked in form), the bytes that are authenticated with it, and the rest."""
     length = int.from_bytes(content[8:12], "big")
     if content[:8] != MAGIC or length > LONGEST_HEADER or len(content) < 12 + length + 12 + 16:
-        raise _damaged(path)
+        raise _damage_error(path)
     try:
         header = json.loads(content[12 : 12 + length])
         texts = all(
@@ -250,11 +250,11 @@ def _header(content: bytes, path: Path) -> tuple[dict[str, Any], bytes, bytes]:
             raise ValueError
         header["check"].encode("ascii")
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise _damaged(path) from None
+        raise _damage_error(path) from None
     return header, content[: 12 + length], content[12 + length :]
 
 
-def _damaged(path: Path) -> InputError:
+def _damage_error(path: Path) -> InputError:
     return InputError(
         "checkpoint",
         "is damaged or was changed",
@@ -264,12 +264,12 @@ def _damaged(path: Path) -> InputError:
 
 
 def _file_key(key: Key, salt: bytes) -> bytes:
-    return derived(key.secret + salt, "checkpoint")
+    return derive_key(key.secret + salt, "checkpoint")
 
 
 def _check(key: Key, salt: bytes) -> str:
     """Tells a wrong key from a damaged file."""
-    return derived(key.secret + salt, "which key").hex()[:32]
+    return derive_key(key.secret + salt, "which key").hex()[:32]
 
 
 # Checkpoints of a run that goes on: key, parameters and steps done, sealed; opened again after an
@@ -387,7 +387,7 @@ class Checkpoint:
             self.line.resume(self._digest(), self._number)
         self._last = time.monotonic()
 
-    def drawn(self, which: int) -> np.ndarray:
+    def derive_stream(self, which: int) -> np.ndarray:
         """A stream of the run's key, for what is released beside its parameters: the same whenever
         the run goes on."""
         return host_stream(self._secret, which)

@@ -20,7 +20,7 @@ from lastiterate.engine.parameters import Form
 from lastiterate.engine.record_loss import RecordLoss, check_loss
 from lastiterate.engine.trainer import check_process
 from lastiterate.errors import InputError
-from lastiterate.run.facts import Evidence, Fact, LossFacts, as_stated, mint
+from lastiterate.run.facts import Evidence, Fact, LossFacts, downgrade_facts, mint
 
 CLAIMS = ("lipschitz", "smooth", "strong", "weak_convexity")
 """What is searched for; other constants are statements about laws or neighbours, not about
@@ -153,7 +153,7 @@ def falsify(
         f"climbing {climbs} "
         f"steps (seed {seed})"
     )
-    stated_again = as_stated(claims)
+    stated_again = downgrade_facts(claims)
     kept: dict[str, Fact | None] = {}
     for name, (witness, worst) in by_claim.items():
         fact = getattr(stated_again, name)
@@ -183,7 +183,7 @@ class _Problem:
 
         return jax.grad(value)(theta)
 
-    def needed(self, claim: str, points: jax.Array, record: tuple[Any, ...]) -> jax.Array:
+    def constant_for(self, claim: str, points: jax.Array, record: tuple[Any, ...]) -> jax.Array:
         """The constant that the gradients at two points need, as something to be made large; points
         (2, p)."""
         one = self.gradient(points[0], record)
@@ -216,7 +216,12 @@ def _climb(
     records = jax.tree.map(lambda a: jnp.asarray(np.asarray(a)[which]), problem.data)
     points = jnp.asarray(np.stack((first, first + away), axis=1))
     best, values = _ascend(
-        lambda p, r: problem.needed(claim, p, r), climbs, problem.radius, points, records, seed
+        lambda p, r: problem.constant_for(claim, p, r),
+        climbs,
+        problem.radius,
+        points,
+        records,
+        seed,
     )
     values = np.where(np.isfinite(values), values, -np.inf)
     at = int(values.argmax())

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 from jax.extend import core
 
 from lastiterate.engine.per_example import Lookup, Rows, kernel_gradient, lookup, small
-from lastiterate.engine.tracing import Tag, Walk, alone, inlined, program
+from lastiterate.engine.tracing import Tag, Walk, alone, is_inlined, program
 from lastiterate.run.facts import CHUNK
 
 
@@ -87,7 +87,7 @@ def layers_of(jaxpr: Any, count: int) -> dict[int, Layer]:
         names = {var: tag for var, tag in zip(jaxpr.invars, tags, strict=True) if tag is not None}
         for eqn in jaxpr.eqns:
             held = [None if isinstance(v, core.Literal) else names.get(v) for v in eqn.invars]
-            if inlined(eqn):
+            if is_inlined(eqn):
                 walk(eqn.params["jaxpr"].jaxpr, held)
             elif (
                 eqn.primitive.name == "transpose"
@@ -154,7 +154,7 @@ TINY = 2.0**-126
 """Smaller scales are subnormal in single precision, where rounding could double them; 0 instead."""
 
 
-def clipped_sum(
+def sum_clipped(
     loss: PerRecord,
     clip: float | None,
     params: object,
@@ -176,10 +176,14 @@ def clipped_sum(
     (``alone``); norms are summed in float64, scaled gradients stay below the clip after rounding,
     and the sum has at least single precision, whatever that of the parameters.
     """
-    return assembled(params, *clipped_parts(loss, clip, params, records, real, copies, counts))
+    return assemble_sums(
+        params, *sum_clipped_parts(loss, clip, params, records, real, copies, counts)
+    )
 
 
-def assembled(params: object, sums: dict[int, jax.Array], apart: Apart, dtype: Any = None) -> Any:
+def assemble_sums(
+    params: object, sums: dict[int, jax.Array], apart: Apart, dtype: Any = None
+) -> Any:
     """Sums by the numbers of their arrays, structured like ``params``; what is kept apart is added
     in ``dtype``, or in its own precision."""
     leaves, tree = jax.tree.flatten(params)
@@ -189,7 +193,7 @@ def assembled(params: object, sums: dict[int, jax.Array], apart: Apart, dtype: A
     return jax.tree.unflatten(tree, [every[i] for i in range(len(leaves))])
 
 
-def clipped_parts(
+def sum_clipped_parts(
     loss: PerRecord,
     clip: float | None,
     params: object,
@@ -198,7 +202,7 @@ def clipped_parts(
     copies: int = 1,
     counts: jax.Array | None = None,
 ) -> tuple[dict[int, jax.Array], Apart]:
-    """``clipped_sum`` by numbers of arrays: sums, and what is kept apart instead."""
+    """``sum_clipped`` by numbers of arrays: sums, and what is kept apart instead."""
     leaves = jax.tree.leaves(params)
     first = jax.tree.map(lambda a: a[0], records)
     closed, _ = program(loss, params, *first)
@@ -242,7 +246,7 @@ def clipped_parts(
             if isinstance(layer, Dense)
         }
     rows = {
-        i: layer.gradients(inputs[i], slopes[i]).merged(copies)
+        i: layer.gradients(inputs[i], slopes[i]).merge_copies(copies)
         for i, layer in layers.items()
         if isinstance(layer, Lookup)
     }

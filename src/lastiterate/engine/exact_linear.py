@@ -24,19 +24,19 @@ from lastiterate.engine.linear_gradients import (
     places,
     residuals,
     slots_of,
-    weighted,
+    weight_residuals,
 )
 from lastiterate.engine.linear_model import (
     Measurable,
     Model,
-    in_memory,
     prepare_privately,
+    slice_arrays,
     with_calibration,
 )
-from lastiterate.engine.loop import drawn_once
+from lastiterate.engine.loop import arrange_once
 from lastiterate.engine.noise import Described
-from lastiterate.engine.preprocessing import short_rows, whitening
-from lastiterate.engine.random import Bits, Key, derived
+from lastiterate.engine.preprocessing import compute_whitening, short_rows
+from lastiterate.engine.random import Bits, Key, derive_key
 from lastiterate.engine.rows import clip_rows
 from lastiterate.engine.trainer import Loop, Progress, begin
 from lastiterate.errors import InputError
@@ -211,7 +211,7 @@ def exact_moments(
 def _covariance(
     part: PrivateCovariance, slices: Iterable[np.ndarray], n: int, d: int, bits: Bits
 ) -> np.ndarray:
-    return whitening(part, exact_moments(slices, n, d, part, bits), n)
+    return compute_whitening(part, exact_moments(slices, n, d, part, bits), n)
 
 
 NOTHING = np.zeros(0)
@@ -234,7 +234,7 @@ def exact_rounds(n: int, key: Key) -> Noisy:
     **Guarantee:** what is released is a function of the sum of whole-number vectors, one per
     record, whose norm is checked on whole numbers, to which exact noise was added.
     """
-    secret = derived(np.asarray(key).tobytes(), "exact calibration")
+    secret = derive_key(np.asarray(key).tobytes(), "exact calibration")
 
     def noisy(number: int, std: float, size: int, slices: Iterable[np.ndarray]) -> np.ndarray:
         return exact_sum(slices, n, 1.0, std, size, Bits(secret, number))
@@ -301,7 +301,7 @@ def residual_norm(loss: LinearLoss) -> float:
             return bound
 
 
-def on_grid(rows: np.ndarray, loss: LinearLoss, grid: Grid) -> np.ndarray:
+def round_to_grid(rows: np.ndarray, loss: LinearLoss, grid: Grid) -> np.ndarray:
     """Arranged rows, (..., d + 1) float32, rounded toward zero; the squared norms are checked as
     whole numbers.
 
@@ -369,7 +369,7 @@ class ExactLinear:
         rows, target = chunk[0].astype(jnp.float64), chunk[1]
         slope = residuals(self.loss, times(theta, rows.T), target)
         slope = clip_residuals(rows, jnp.where(jnp.isfinite(slope), slope, 0.0), self.clip)
-        whole = jnp.trunc(weighted(self.loss, slope, target) * scale)
+        whole = jnp.trunc(weight_residuals(self.loss, slope, target) * scale)
         squared = (whole.astype(jnp.int64) ** 2).sum(0)
         within = squared <= self.most_squared
         if self.clip is not None:
@@ -407,7 +407,7 @@ def prepare_exactly(
     ) -> np.ndarray:
         return EXACT[type(part)](part, slices, data.n, data.features, preparation_bits(key, number))
 
-    return prepare_privately(run, in_memory(run, features, target, absent), release)
+    return prepare_privately(run, slice_arrays(run, features, target, absent), release)
 
 
 def execute_exactly(
@@ -429,14 +429,14 @@ def execute_exactly(
     key = begin(run, (features, target), key, checkpoint, "linear, exact sums")
     loss, released = linear_loss(run), prepare_exactly(run, features, target, key, absent)
     if type(run.step_size) is StableSteps:
-        run = run.stabilised(np.linalg.eigvalsh(released[-1]).tolist())
+        run = run.with_eigenvalues(np.linalg.eigvalsh(released[-1]).tolist())
     with jax.enable_x64(True):
         order = places(run, key)
         rows, labels = arrange(run, features, target, order, released, absent)
         loop = Loop(run, ExactLinear.of(run, grid), draws_of(run, grid.step, key))
-        data: Any = jnp.asarray(on_grid(rows, loss, grid)), jnp.asarray(labels)
+        data: Any = jnp.asarray(round_to_grid(rows, loss, grid)), jnp.asarray(labels)
         if order is None:
-            data = drawn_once(loop.program, data, key)
+            data = arrange_once(loop.program, data, key)
         weights = loop.execute(
             np.zeros((loss.outputs, rows.shape[-1])), data, key, progress, checkpoint
         )

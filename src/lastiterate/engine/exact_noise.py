@@ -11,7 +11,7 @@ from typing import final
 import numpy as np
 
 from lastiterate.engine.noise import Draws
-from lastiterate.engine.random import Bits, Key, derived
+from lastiterate.engine.random import Bits, Key, derive_key
 from lastiterate.errors import InputError
 from lastiterate.run.run import Run
 
@@ -96,21 +96,21 @@ class DiscreteGaussian:
         order."""
         parts, missing = list[np.ndarray](), count
         while missing > 0:
-            part = self._proposed(bits, missing + missing // 16 + 16)
+            part = self._propose(bits, missing + missing // 16 + 16)
             parts.append(part[:missing])
             missing -= len(parts[-1])
         return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
-    def _proposed(self, bits: Bits, count: int) -> np.ndarray:
+    def _propose(self, bits: Bits, count: int) -> np.ndarray:
         blocks, width = _blocks(self.sigma)
         first, second = bits.words(2 * count).reshape(2, count)
         which = np.searchsorted(blocks.ends, first, side="left").astype(np.int64)
         # the third word is read only where blocks hold several numbers: sign and place share it
         third = bits.words(count)
         place = (third & np.uint64(width - 1)).astype(np.int64)
-        undecided = blocks.undecided(first, which)
+        undecided = blocks.is_undecided(first, which)
         size = which * width + place
-        keep = self._accepted(second, which * width, place, bits)
+        keep = self._accept(second, which * width, place, bits)
         for i in np.flatnonzero(undecided):
             j = _exact_block(self.sigma, int(first[i]), bits)
             size[i] = j * width + int(place[i])
@@ -119,7 +119,7 @@ class DiscreteGaussian:
         keep &= ~(negative & (size == 0))  # zero has one sign
         return np.where(negative, -size, size)[keep]
 
-    def _accepted(
+    def _accept(
         self, uniform: np.ndarray, begin: np.ndarray, place: np.ndarray, bits: Bits
     ) -> np.ndarray:
         """Whether uniform bits lie below exp(-place (2 begin + place) / (2 sigma^2))."""
@@ -143,7 +143,7 @@ class _Blocks:
 
     ends: np.ndarray
 
-    def undecided(self, uniform: np.ndarray, which: np.ndarray) -> np.ndarray:
+    def is_undecided(self, uniform: np.ndarray, which: np.ndarray) -> np.ndarray:
         inside = np.minimum(which, len(self.ends) - 1)
         return (which == len(self.ends)) | (self.ends[inside] == uniform)
 
@@ -242,7 +242,7 @@ def places_for(most: float, std: float) -> int:
 def draws_of(run: Run, grid: float, key: Key) -> Draws:
     """Discrete Gaussian noise of the sums, in multiples of ``grid``: a function of the key and the
     step."""
-    secret = derived(np.asarray(key).tobytes(), "exact noise")
+    secret = derive_key(np.asarray(key).tobytes(), "exact noise")
 
     def draws(first: int, last: int, space: int, shape: tuple[int, ...]) -> np.ndarray:
         noise = np.zeros((space, *shape))
@@ -258,4 +258,4 @@ def draws_of(run: Run, grid: float, key: Key) -> Draws:
 
 def preparation_bits(key: Key, part: int) -> Bits:
     """The bits of one part of the preparation."""
-    return Bits(derived(np.asarray(key).tobytes(), "exact preparation"), part)
+    return Bits(derive_key(np.asarray(key).tobytes(), "exact preparation"), part)

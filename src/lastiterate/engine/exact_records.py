@@ -23,10 +23,10 @@ from lastiterate.engine.exact_linear import SUMMABLE, check_independent
 from lastiterate.engine.exact_noise import draws_of, places_for
 from lastiterate.engine.linear_gradients import batches_move, counts
 from lastiterate.engine.network import PerExample, fit_network, real_records
-from lastiterate.engine.noise import numbered
+from lastiterate.engine.noise import register_pytree
 from lastiterate.engine.parameters import Form
 from lastiterate.engine.random import Key
-from lastiterate.engine.record_loss import RecordLoss, in_copies, in_precision
+from lastiterate.engine.record_loss import RecordLoss, cast_records, repeat_for_keys
 from lastiterate.engine.single_record_chunks import one_by_one
 from lastiterate.engine.tracing import alone
 from lastiterate.engine.trainer import Loop
@@ -79,7 +79,7 @@ class RecordGrid:
         return cls(places, math.floor(Fraction(run.clip) ** 2 * Fraction(4) ** places))
 
 
-@numbered
+@register_pytree
 @dataclass(frozen=True)
 class ExactRecords:
     """Per-example gradients on a grid; a chunk is records (pytrees of (m, ...)) and which are real,
@@ -117,8 +117,8 @@ class ExactRecords:
             gradient = jax.grad(lambda own: self.loss(self.form.whole(own), *record))(arrays)
             return jnp.concatenate([jnp.ravel(leaf).astype(jnp.float64) for leaf in gradient])
 
-        given = in_precision(records, exact=False)
-        given = in_copies(given) if self.copies else given
+        given = cast_records(records, exact=False)
+        given = repeat_for_keys(given) if self.copies else given
         each = jax.vmap(alone(one, arrays, jax.tree.map(lambda a: a[0], given)), (None, 0))(
             arrays, given
         )

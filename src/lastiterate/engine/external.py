@@ -18,12 +18,12 @@ from lastiterate.engine.loop import (
     Schedule,
     State,
     StepProgram,
+    apply_update,
+    arrange_for_pass,
+    arrange_once,
     batch_sum,
-    drawn_for_pass,
-    drawn_once,
-    ended,
-    looked_from,
-    moved_against,
+    evaluation_point,
+    finish_step,
     noise_at,
     noisy_mean,
     outcome,
@@ -31,7 +31,7 @@ from lastiterate.engine.loop import (
     start,
 )
 from lastiterate.engine.network import arrange_records
-from lastiterate.engine.noise import Draws, Noise, NoiseAhead, numbered
+from lastiterate.engine.noise import Draws, Noise, NoiseAhead, register_pytree
 from lastiterate.engine.parameters import Form
 from lastiterate.engine.random import ORDER, Key, Number, Real, stream, streams
 from lastiterate.engine.record_loss import keys_of_batch
@@ -58,7 +58,7 @@ class StepEnds:
     rule: UpdateRule | None
     memory: Memory = ()
 
-    def ended(
+    def finish_step(
         self, state: State, point: jax.Array, total: np.ndarray | jax.Array, noise: Real, k: int
     ) -> State:
         """Step k from the sum that came from outside."""
@@ -66,15 +66,15 @@ class StepEnds:
             return external_ended(self.program, state, point, total, noise, self.plan, k)
         gradient = np.asarray(_mean_outside(self.program, point, total, noise))
         direction, self.memory = self.rule.update(gradient, self.memory, np.asarray(state.theta), k)
-        return _moved_outside(self.program, state, point, direction, self.plan, k)
+        return _apply_outside(self.program, state, point, direction, self.plan, k)
 
-    def kept(self, state: State) -> dict[str, np.ndarray]:
+    def to_arrays(self, state: State) -> dict[str, np.ndarray]:
         """What a checkpoint holds."""
-        return (state if self.rule is None else state._replace(memory=self.memory)).kept()
+        return (state if self.rule is None else state._replace(memory=self.memory)).to_arrays()
 
-    def restored(self, arrays: Mapping[str, np.ndarray]) -> State:
-        """The state that ``kept`` gave."""
-        state = State.restored(arrays)
+    def from_arrays(self, arrays: Mapping[str, np.ndarray]) -> State:
+        """The state that ``to_arrays`` gave."""
+        state = State.from_arrays(arrays)
         if self.rule is None:
             return state
         self.memory = tuple(np.asarray(array) for array in state.memory)
@@ -105,15 +105,15 @@ def external_ended(
     k: Number,
 ) -> State:
     """Step k from the sum that came from outside; its parts are ``_mean_outside`` and
-    ``_moved_outside``."""
-    return ended(program, state, point, total, noise, k, plan.step_size_at(k))
+    ``_apply_outside``."""
+    return finish_step(program, state, point, total, noise, k, plan.step_size_at(k))
 
 
 _mean_outside = jax.jit(noisy_mean)
 
 
 @jax.jit
-def _moved_outside(
+def _apply_outside(
     program: StepProgram,
     state: State,
     point: jax.Array,
@@ -121,7 +121,7 @@ def _moved_outside(
     plan: Schedule,
     k: Number,
 ) -> State:
-    return moved_against(program, state, point, direction, k, plan.step_size_at(k))
+    return apply_update(program, state, point, direction, k, plan.step_size_at(k))
 
 
 # Runs whose gradients another library computes: batches, noise and the update are those of every
@@ -141,7 +141,7 @@ ManySums = Callable[[np.ndarray, np.ndarray], np.ndarray]
 (models, size)."""
 
 
-@numbered
+@register_pytree
 @dataclass(frozen=True)
 class Counted:
     """The batch as a sum: the record of number i contributes the unit vector i; a chunk is numbers
@@ -213,21 +213,21 @@ class ExternalLoop:
         finite."""
         program = self.program
         with jax.enable_x64(True):
-            numbers = drawn_once(program, self._numbers(), key)
+            numbers = arrange_once(program, self._numbers(), key)
             current, number, order = numbers, -1, stream(key, ORDER)
 
         def total(point: jax.Array, k: int) -> np.ndarray:
             nonlocal current, number
             if k // program.sampler.blocks != number:
                 number = k // program.sampler.blocks
-                current = drawn_for_pass(program, numbers, key, number)
-            batch = np.flatnonzero(_places(program, point, current, order, k))
+                current = arrange_for_pass(program, numbers, key, number)
+            batch = np.flatnonzero(_count_in_batch(program, point, current, order, k))
             keys = None if self.run.record_draws is None else keys_of_batch(order, batch, k)
             return sums(np.asarray(point), batch, keys)
 
-        return self.executed(initial, total, key, progress, checkpoint)
+        return self.run_steps(initial, total, key, progress, checkpoint)
 
-    def executed(
+    def run_steps(
         self,
         initial: np.ndarray,
         total: Total,
@@ -244,7 +244,7 @@ class ExternalLoop:
             state, ending = start(program, initial, key), StepEnds(program, plan, self.rule)
             ahead = NoiseAhead.normal(key, initial.shape)
             if checkpoint is not None and (kept := checkpoint.state)[1]:
-                done, state = kept[0], ending.restored(kept[1])
+                done, state = kept[0], ending.from_arrays(kept[1])
             for k in range(done, run.steps):
                 interrupts.check()
                 point = _point(program, state, k)
@@ -255,12 +255,12 @@ class ExternalLoop:
                 else:
                     noise = 0.0
                     found = total(point, k) + self.draws(k, k + 1, 1, initial.shape)[0]
-                state = ending.ended(state, point, found, noise, k)
+                state = ending.finish_step(state, point, found, noise, k)
                 if run.release == "all":
                     iterates.append(np.asarray(state.theta))
                 if (k + 1) % max(1, run.steps // STRETCHES) == 0 or k + 1 == run.steps:
                     if checkpoint is not None and k + 1 < run.steps and checkpoint.due:
-                        checkpoint.keep(k + 1, ending.kept(state))
+                        checkpoint.keep(k + 1, ending.to_arrays(state))
                     if progress is not None:
                         progress(k + 1, run.steps, time.perf_counter() - began)
             released = (
@@ -278,40 +278,40 @@ class ExternalLoop:
             state = jax.vmap(lambda key: start(program, initial, key))(keys)
             orders = streams(keys, ORDER)
             ahead = NoiseAhead.of_models(keys, initial.shape, self.run.steps)
-            current = numbers = jax.vmap(lambda key: drawn_once(program, numbers, key))(keys)
+            current = numbers = jax.vmap(lambda key: arrange_once(program, numbers, key))(keys)
             for k in range(self.run.steps):
                 interrupts.check()
                 if k % program.sampler.blocks == 0:
                     number = k // program.sampler.blocks
                     current = jax.vmap(
-                        lambda held, key, at=number: drawn_for_pass(program, held, key, at)
+                        lambda held, key, at=number: arrange_for_pass(program, held, key, at)
                     )(numbers, keys)
-                points, places = _asked_many(program, state, current, orders, k)
+                points, places = _query_many(program, state, current, orders, k)
                 totals = sums(np.asarray(points), np.asarray(places))
                 noise, state = noise_of_models(program, state, ahead.at(k)[0], plan, k)
-                state = _ended_many(program, state, points, totals, noise, plan, k)
+                state = _finish_many(program, state, points, totals, noise, plan, k)
             return np.asarray(jax.vmap(lambda one: outcome(program, one))(state))
 
 
-_point = jax.jit(looked_from)
-_places = jax.jit(batch_sum)
+_point = jax.jit(evaluation_point)
+_count_in_batch = jax.jit(batch_sum)
 """How often each record stands in the batch of step k, (n,), whatever the parameters are."""
 
 
 @jax.jit
-def _asked_many(
+def _query_many(
     program: StepProgram, states: State, numbers: jax.Array, orders: jax.Array, k: Number
 ) -> tuple[jax.Array, jax.Array]:
     """Where step k takes its gradients, and its batch, for every key."""
 
     def one(state: State, held: Any, order: Key) -> tuple[jax.Array, jax.Array]:
-        return looked_from(program, state, k), batch_sum(program, state.theta, held, order, k)
+        return evaluation_point(program, state, k), batch_sum(program, state.theta, held, order, k)
 
     return jax.vmap(one)(states, numbers, orders)
 
 
 @jax.jit
-def _ended_many(
+def _finish_many(
     program: StepProgram,
     states: State,
     points: jax.Array,

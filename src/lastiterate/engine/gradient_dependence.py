@@ -135,7 +135,7 @@ def _of_equation(eqn: Any, kinds: Kinds) -> Kinds:
         return _of_while(params, kinds)
     if name == "cond":
         branches = [dependence(branch, kinds[1:]) for branch in params["branches"]]
-        return [_chosen(kinds[0], max(each)) for each in zip(*branches, strict=True)]
+        return [_combine_branches(kinds[0], max(each)) for each in zip(*branches, strict=True)]
     inner = params.get("jaxpr", params.get("call_jaxpr")) if name in CALLS else None
     if inner is not None:
         jaxpr = getattr(inner, "jaxpr", inner)
@@ -158,7 +158,7 @@ def is_zero(name: str, params: dict[str, Any], kinds: Kinds) -> bool:
     return bool(operands) and not any(operands)
 
 
-def _chosen(by: int, kind: int) -> int:
+def _combine_branches(by: int, kind: int) -> int:
     """What is 0 whichever way is taken is 0; all else follows from what chooses the way, too."""
     return kind if kind == ZERO else max(by, kind)
 
@@ -184,7 +184,9 @@ def _of_while(params: dict[str, Any], kinds: Kinds) -> Kinds:
     while True:
         (test,) = dependence(params["cond_jaxpr"], [*kinds[:of_test], *carry])
         out = dependence(params["body_jaxpr"], [*kinds[of_test:of_body], *carry])
-        after = [max(held, _chosen(test, own)) for held, own in zip(carry, out, strict=True)]
+        after = [
+            max(held, _combine_branches(test, own)) for held, own in zip(carry, out, strict=True)
+        ]
         if after == carry:
             return carry
         carry = after

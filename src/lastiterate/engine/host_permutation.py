@@ -52,7 +52,7 @@ def words(key: Key, first: int, last: int, n: int) -> Iterator[np.ndarray]:
     drawn beside them: a program is shared by about as many records.
     """
     half = (n + 1) // 2
-    pairs = padded(half, FEWEST)
+    pairs = pad_size(half, FEWEST)
     many = min(max(1, AT_ONCE // (2 * pairs)), 1 << (last - first - 1).bit_length())
     order = host_stream(key, ORDER)
     for begin in range(first, last, many):
@@ -62,14 +62,14 @@ def words(key: Key, first: int, last: int, n: int) -> Iterator[np.ndarray]:
             yield np.concatenate((one, two))[:n]
 
 
-def padded(count: int, least: int) -> int:
+def pad_size(count: int, least: int) -> int:
     """A size from ``count`` on, and at most an eighth above it where it is above ``least``: few
     sizes, few programs."""
     unit = 1 << max(0, (max(count, least) - 1).bit_length() - 4)
     return -(-max(count, least) // unit) * unit
 
 
-def in_order(numbers: np.ndarray, largest: int = 2**64 - 1) -> np.ndarray:
+def sort_stably(numbers: np.ndarray, largest: int = 2**64 - 1) -> np.ndarray:
     """A stable sort of whole numbers, uint64, up to ``largest``: places, (n,). Short ones are
     counted."""
     if largest.bit_length() > 2 * DIGIT:
@@ -98,7 +98,7 @@ def _by_first_bits(numbers: np.ndarray) -> np.ndarray:
     return order
 
 
-def into_blocks(drawn: np.ndarray, size: int) -> np.ndarray:
+def split_into_blocks(drawn: np.ndarray, size: int) -> np.ndarray:
     """Blocks of ``size`` records, in the order of their random words, uint64, and in public order
     within each: places, (n,).
 
@@ -110,17 +110,17 @@ def into_blocks(drawn: np.ndarray, size: int) -> np.ndarray:
     ends = np.cumsum(counts)
     block = (ends - 1) // size  # of the last record with these first bits
     among = np.flatnonzero((block != (ends - counts) // size)[first])
-    among = among[in_order(drawn[among])]
+    among = among[sort_stably(drawn[among])]
     bits = first[among]
     rank = (ends - counts)[bits] + np.arange(len(among)) - np.searchsorted(bits, bits)
     blocks = block.astype(np.uint64)[first]
     blocks[among] = rank // size
-    return in_order(blocks, (len(drawn) - 1) // size)
+    return sort_stably(blocks, (len(drawn) - 1) // size)
 
 
-def into_bins(drawn: np.ndarray, bins: int) -> Dealt:
+def split_into_bins(drawn: np.ndarray, bins: int) -> Dealt:
     """Records with these random words in uniform batches, in public order within each; as
     ``bins.sorted_by_bin``."""
     drawn = drawn % np.uint64(bins)
     counts = np.bincount(drawn.astype(np.int64), minlength=bins)
-    return Dealt(in_order(drawn, bins - 1), np.concatenate(([0], np.cumsum(counts))))
+    return Dealt(sort_stably(drawn, bins - 1), np.concatenate(([0], np.cumsum(counts))))

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from lastiterate.engine.noise import Described
-from lastiterate.engine.preprocessing import in_threads, prepared, target_offset
+from lastiterate.engine.preprocessing import map_in_threads, prepare_rows, target_offset
 from lastiterate.engine.random import ORDER, Key, stream
-from lastiterate.engine.rows import aligned_zeros, clip_rows, in_range, norms_of
+from lastiterate.engine.rows import allocate_aligned, clamp_to_float32, clip_rows, norms_of
 from lastiterate.engine.samplers import layout_of, sampler_of
 from lastiterate.errors import InputError
 from lastiterate.run.facts import CHUNK
@@ -53,7 +53,7 @@ def counts(weights: tuple[float, ...], target: jax.Array) -> jax.Array:
     return jnp.asarray(weights)[target]
 
 
-def weighted(loss: LinearLoss, slope: jax.Array, target: jax.Array) -> jax.Array:
+def weight_residuals(loss: LinearLoss, slope: jax.Array, target: jax.Array) -> jax.Array:
     """Clipped residuals (k, m) times the public weight of each record's class, which is at most 1."""
     return (
         slope
@@ -124,7 +124,7 @@ class Linear:
             / self.places
         )
 
-    def moved_sum(
+    def sum_differences(
         self, theta: jax.Array, origin: jax.Array, longest: jax.Array, chunk: tuple[Any, ...]
     ) -> jax.Array:
         """Sum over a chunk of what every record's data gradient has moved from ``origin`` to
@@ -132,7 +132,9 @@ class Linear:
         rows, target = chunk[0].astype(jnp.float64), chunk[1]
         here, there = (self._residuals(point @ rows.T, target) for point in (theta, origin))
         return (
-            weighted(self.loss, clip_residuals(rows, here - there, longest, *chunk[2:]), target)
+            weight_residuals(
+                self.loss, clip_residuals(rows, here - there, longest, *chunk[2:]), target
+            )
             @ rows
         )
 
@@ -148,7 +150,7 @@ class Linear:
         rows = rows.astype(dtype)
         slope = self._residuals(times(theta.astype(dtype), rows.T), target)
         slope = clip_residuals(rows, slope, self.clip, *lengths)
-        slope = weighted(self.loss, slope, target)
+        slope = weight_residuals(self.loss, slope, target)
         groups = 1 if self.exact else -(-rows.shape[0] // CHUNK)
         if groups == 1:
             return times(slope, rows).astype(jnp.float64)
@@ -242,14 +244,14 @@ def check_target(run: Run, target: object) -> np.ndarray:
         raise InputError(
             "target", f"must have shape ({'n' if run.nominal else run.n},)", answers.shape
         )
-    return checked_answers(run, answers)
+    return check_targets(run, answers)
 
 
-def checked_answers(run: Run, answers: np.ndarray) -> np.ndarray:
+def check_targets(run: Run, answers: np.ndarray) -> np.ndarray:
     """The targets of some records, (m,), as the gradients want them."""
     classes = linear_loss(run).target_classes
     if classes == 0:
-        answers = in_range(answers)
+        answers = clamp_to_float32(answers)
         if not np.isfinite(answers).all():
             raise InputError(
                 "target",
@@ -279,11 +281,11 @@ def prepare_into(
     def one(part: slice) -> None:
         target = part if slots is None else slots[part]
         rows[target, :-1] = clip_rows(
-            prepared(features[part], run.prelude, released), loss.row_norm
+            prepare_rows(features[part], run.prelude, released), loss.row_norm
         )
         rows[target, -1] = loss.intercept
 
-    for _ in in_threads(
+    for _ in map_in_threads(
         one, (slice(first, first + SLICE) for first in range(0, len(features), SLICE))
     ):
         pass
@@ -295,7 +297,7 @@ def readable(run: Run, rows: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray
     if run.clip is None:
         return rows, labels
     flat = rows.reshape(-1, rows.shape[-1])
-    parts = in_threads(
+    parts = map_in_threads(
         norms_of, (flat[first : first + SLICE] for first in range(0, len(flat), SLICE))
     )
     return rows, labels, np.concatenate(list(parts)).reshape(labels.shape)
@@ -343,7 +345,7 @@ def arrange(
     if offset := target_offset(run, released):
         answers = (answers - offset).astype(answers.dtype)
     slots = slots_of(run, places, records)
-    rows = aligned_zeros(
+    rows = allocate_aligned(
         (plan.slots, columns(run.prelude[: len(released)], shape[1]) + 1), np.dtype(np.float32)
     )
     prepare_into(rows, run, features, released, slots)

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from scipy.special import ndtri  # pyright: ignore
 
-from lastiterate.engine.calibration import Noisy, Scored, calibrated, drawn_rounds
+from lastiterate.engine.calibration import Noisy, Scored, calibrate_weights, make_rounds
 from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.linear_gradients import (
     SLICE,
@@ -22,14 +22,14 @@ from lastiterate.engine.linear_gradients import (
     readable,
     slots_of,
 )
-from lastiterate.engine.loop import advance, drawn_for_pass, drawn_once, schedule, start
-from lastiterate.engine.noise import NoiseAhead, drawing_program
+from lastiterate.engine.loop import advance, arrange_for_pass, arrange_once, schedule, start
+from lastiterate.engine.noise import NoiseAhead, normal_program
 from lastiterate.engine.preprocessing import (
-    executed,
-    in_threads,
+    execution_of,
+    map_in_threads,
     one_thread,
-    prepared,
-    released_eigenvalue,
+    prepare_rows,
+    release_eigenvalue,
     target_offset,
     top_eigenvalue,
 )
@@ -38,16 +38,16 @@ from lastiterate.engine.random import (
     PREPARATION,
     Key,
     host_stream,
-    seeded_key,
+    key_from_seed,
     stream,
 )
 from lastiterate.engine.rows import clip_rows
 from lastiterate.engine.trainer import Progress, Trainer, begin
 from lastiterate.errors import InputError
 from lastiterate.run.preprocessing import TopEigenvalue, columns
-from lastiterate.run.probability_calibration import measured
+from lastiterate.run.probability_calibration import private_calibration
 from lastiterate.run.run import Run
-from lastiterate.run.stability import by_block, largest_eigenvalue, squared_row
+from lastiterate.run.stability import is_measured_by_block, largest_eigenvalue, max_squared_row_norm
 from lastiterate.run.step_sizes import StableSteps
 
 # What a run measures on private rows before its first step, wherever the rows come from.
@@ -80,9 +80,9 @@ Release = Callable[[int, Any, Iterable[np.ndarray], Measurable], np.ndarray]
 """What a part, of some number, releases about slices of rows or of targets."""
 
 
-def drawn_with(key: Key) -> Release:
+def make_release(key: Key) -> Release:
     """Releases with Gaussian noise in double precision, from the key."""
-    return lambda number, part, slices, data: executed(part).release(
+    return lambda number, part, slices, data: execution_of(part).release(
         part, slices, data.n, data.features, _key(key, number)
     )
 
@@ -96,7 +96,7 @@ def prepare_privately(run: Run, data: Measurable, release: Release) -> Released:
         slices = (
             data.targets()
             if part.targets
-            else (prepared(rows, run.prelude, released) for rows in data.rows())
+            else (prepare_rows(rows, run.prelude, released) for rows in data.rows())
         )
         width = columns(run.prelude[:number], data.features)
         released += (release(number, part, data.together(slices), replace(data, features=width)),)
@@ -104,7 +104,7 @@ def prepare_privately(run: Run, data: Measurable, release: Release) -> Released:
 
 
 @one_thread
-def settled(
+def resolve_step_sizes(
     run: Run, features: int, released: Released, key: Key, blocks: Callable[[], Blocks]
 ) -> tuple[Run, Released]:
     """The run with the step sizes that follow from its preparation, and what that released;
@@ -112,11 +112,11 @@ def settled(
     if run.prelude and isinstance(run.prelude[-1], TopEigenvalue):
         top = measure_eigenvalue(run, blocks(), key)
         run, released = (
-            run.measured(top, columns(run.prelude, features) + 1),
+            run.with_top_eigenvalue(top, columns(run.prelude, features) + 1),
             (*released[:-1], np.array([top])),
         )
     if type(run.step_size) is StableSteps:
-        run = run.stabilised(np.linalg.eigvalsh(released[-1]).tolist())
+        run = run.with_eigenvalues(np.linalg.eigvalsh(released[-1]).tolist())
     return run, released
 
 
@@ -130,8 +130,8 @@ def measure_eigenvalue(run: Run, blocks: Blocks, key: Key) -> float:
     """
     part = run.prelude[-1]
     assert isinstance(part, TopEigenvalue)
-    most, scale = largest_eigenvalue(run), squared_row(run) * part.noise_multiplier
-    return released_eigenvalue(
+    most, scale = largest_eigenvalue(run), max_squared_row_norm(run) * part.noise_multiplier
+    return release_eigenvalue(
         top_eigenvalue(blocks),
         scale,
         -float(ndtri(part.failure)),
@@ -173,24 +173,26 @@ def execute(
     key = begin(run, (features, target), key, checkpoint, "linear")
     released: tuple[np.ndarray, ...] = ()
     if run.prelude:
-        released = prepare_privately(run, in_memory(run, features, target, absent), drawn_with(key))
+        released = prepare_privately(
+            run, slice_arrays(run, features, target, absent), make_release(key)
+        )
 
     def batches() -> Iterator[Iterator[np.ndarray]]:
         with jax.enable_x64(True):
-            order = places(run, key) if by_block(run) else None
+            order = places(run, key) if is_measured_by_block(run) else None
         return rows_of_batches(run, features, released, order, absent)
 
-    done, released = settled(run, (0, *np.shape(features))[-1], released, key, batches)
+    done, released = resolve_step_sizes(run, (0, *np.shape(features))[-1], released, key, batches)
     trainer = Trainer(done)
-    arranged = trainer.arranged(features, target, key, released, absent)
-    model = Model(trainer.trained(arranged, key, progress, checkpoint, initial), released)
+    arranged = trainer.arrange(features, target, key, released, absent)
+    model = Model(trainer.fit_arranged(arranged, key, progress, checkpoint, initial), released)
     return with_calibration(
         run,
         model,
         arranged.rows,
         arranged.labels,
         np.delete(slots_of(run, arranged.order, len(np.asarray(target))), list(absent)),
-        drawn_rounds(key),
+        make_rounds(key),
     )
 
 
@@ -203,20 +205,20 @@ def with_calibration(
     rounds: Noisy,
 ) -> Model:
     """``model`` as the run's calibration leaves it, with the noise of ``rounds``, on arranged
-    records (see ``scored_in_memory``)."""
+    records (see ``score_in_memory``)."""
     if run.calibration is None:
         return model
-    scored = scored_in_memory(run, model, rows, labels, slots)
-    return Model(calibrated(run, model.weights, scored, rounds), model.released)
+    scored = score_in_memory(run, model, rows, labels, slots)
+    return Model(calibrate_weights(run, model.weights, scored, rounds), model.released)
 
 
-def scored_in_memory(
+def score_in_memory(
     run: Run, model: Model, rows: np.ndarray, labels: np.ndarray, slots: np.ndarray
 ) -> Scored:
     """Scores and targets of the records in ``slots`` of arranged rows (..., d + 1), in slices,
     computed once; none for a run whose calibration measures nothing. Records that are absent add
     nothing and have no slot."""
-    if measured(run.calibration) is None:
+    if private_calibration(run.calibration) is None:
         return lambda: iter(())
     flat, answers = rows.reshape(-1, rows.shape[-1]), labels.reshape(-1)
 
@@ -224,12 +226,12 @@ def scored_in_memory(
         return scores_of_prepared(run, model, flat[part][:, :-1]), answers[part]
 
     pairs = list(
-        in_threads(one, (slots[first : first + SLICE] for first in range(0, len(slots), SLICE)))
+        map_in_threads(one, (slots[first : first + SLICE] for first in range(0, len(slots), SLICE)))
     )
     return lambda: iter(pairs)
 
 
-def in_memory(
+def slice_arrays(
     run: Run, features: np.ndarray, target: object, absent: Sequence[int] = ()
 ) -> Measurable:
     """Arrays as preparations read them, without the records that are absent: a row of zeros that a
@@ -266,7 +268,7 @@ def rows_of_batches(
     whole run (else all records as one); zeros for the records that are absent."""
     loss, rows = linear_loss(run), np.asarray(features)
     ranks = np.arange(len(rows)) if order is None else np.argsort(order)
-    block = run.batching.cut(len(rows)) if by_block(run) else None
+    block = run.batching.assign_blocks(len(rows)) if is_measured_by_block(run) else None
     batches = (
         [ranks]
         if block is None
@@ -278,21 +280,21 @@ def rows_of_batches(
         ]
     )
 
-    def sliced(batch: np.ndarray) -> Iterator[np.ndarray]:
+    def iterate_slices(batch: np.ndarray) -> Iterator[np.ndarray]:
         for first in range(0, len(batch), SLICE):
             here = batch[first : first + SLICE]
-            clipped = clip_rows(prepared(rows[here], run.prelude, released), loss.row_norm)
+            clipped = clip_rows(prepare_rows(rows[here], run.prelude, released), loss.row_norm)
             full = np.column_stack((clipped, np.full(len(clipped), loss.intercept, np.float32)))
             yield np.where(np.isin(here, absent)[:, None], np.float32(0), full) if absent else full
 
-    return (sliced(batch) for batch in batches)
+    return (iterate_slices(batch) for batch in batches)
 
 
 def scores(run: Run, model: Model, features: np.ndarray) -> np.ndarray:
     """Linear scores of new rows, (n, k), prepared and clipped as in training."""
     rows = np.asarray(features)
     slices = np.split(rows, range(SLICE, len(rows), SLICE)) if rows.ndim == 2 else [rows]
-    return np.concatenate(list(in_threads(partial(scores_of_slice, run, model), slices)))
+    return np.concatenate(list(map_in_threads(partial(scores_of_slice, run, model), slices)))
 
 
 def scores_of_slice(run: Run, model: Model, rows: np.ndarray) -> np.ndarray:
@@ -300,7 +302,7 @@ def scores_of_slice(run: Run, model: Model, rows: np.ndarray) -> np.ndarray:
     return scores_of_prepared(
         run,
         model,
-        clip_rows(prepared(rows, run.prelude, model.released), linear_loss(run).row_norm),
+        clip_rows(prepare_rows(rows, run.prelude, model.released), linear_loss(run).row_norm),
     )
 
 
@@ -316,22 +318,22 @@ def scores_of_prepared(run: Run, model: Model, rows: np.ndarray) -> np.ndarray:
 # What the compiled steps of a run need beside the data and the weights.
 
 
-def working_memory(run: Run, features: np.ndarray, target: object) -> int:
+def temporary_memory(run: Run, features: np.ndarray, target: object) -> int:
     """Bytes of temporary memory of the program of a linear model's steps, as XLA states them;
     nothing is trained.
 
     ``features`` (n, d), ``target`` (n,): data of the shape that the run will have.
     """
-    trainer, key = Trainer(run), seeded_key(0)
+    trainer, key = Trainer(run), key_from_seed(0)
     with jax.enable_x64(True):
         program, data = trainer.loop.program, readable(run, *arrange(run, features, target))
         state = start(program, trainer.zero(data[0]), key)
-        data = drawn_for_pass(program, drawn_once(program, data, key), key, 0)
+        data = arrange_for_pass(program, arrange_once(program, data, key), key, 0)
         noise = NoiseAhead.normal(key, state.theta.shape).at(0)[0]
         plan, order = schedule(run), stream(key, ORDER)
         made = (
             advance.lower(program, state, data, order, plan, noise, 0, run.steps, False),
-            drawing_program(order, state.theta.shape),
+            normal_program(order, state.theta.shape),
         )
     usage: list[Any] = [each.compile().memory_analysis() for each in made]
     return int(sum(each.temp_size_in_bytes for each in usage) + noise.units.nbytes)

@@ -13,10 +13,10 @@ import numpy as np
 
 from lastiterate.engine.methods import (
     RunningMean,
-    averaged_by,
-    executed,
-    followed_by,
+    find_average,
+    find_reduction,
     project,
+    projection_of,
     proximal,
 )
 from lastiterate.engine.noise import Described, Noise, NoiseRecursion
@@ -96,13 +96,13 @@ class StepProgram:
             sampler_of(run.batching, run.n, objective.most),
             objective,
             run.divisor,
-            executed(run.domain),
+            projection_of(run.domain),
             run.prox,
             rule or run.rule,
             run.start,
             NoiseRecursion.of(run),
-            followed_by(run),
-            averaged_by(run),
+            find_reduction(run),
+            find_average(run),
             0 if run.record_draws is None else run.record_draws.copies,
         )
 
@@ -147,7 +147,7 @@ class State(NamedTuple):
     followed: tuple[jax.Array, ...] = ()
     recent: tuple[jax.Array, ...] = ()
 
-    def kept(self) -> dict[str, np.ndarray]:
+    def to_arrays(self) -> dict[str, np.ndarray]:
         """Its arrays by names, for a checkpoint."""
         named = {"theta": self.theta} | {
             f"{field}{i}": array
@@ -159,8 +159,8 @@ class State(NamedTuple):
         }  # copied: ``advance`` writes there
 
     @classmethod
-    def restored(cls, arrays: Mapping[str, np.ndarray]) -> State:
-        """The state that ``kept`` gave."""
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> State:
+        """The state that ``to_arrays`` gave."""
         return cls(
             jnp.asarray(arrays["theta"]),
             *(
@@ -203,24 +203,26 @@ def update(
     ``exact``: noise that is added to the sum before anything is divided, where both are multiples
     of one power of two.
     """
-    point = looked_from(program, state, k)
+    point = evaluation_point(program, state, k)
     if program.follows is not None:
-        total, noise, followed = program.follows.followed(
+        total, noise, followed = program.follows.step_direction(
             program.objective, program.sampler, point, state.followed, data, order, noise, k
         )
-        return ended(program, state._replace(followed=followed), point, total, noise, k, step_size)
+        return finish_step(
+            program, state._replace(followed=followed), point, total, noise, k, step_size
+        )
     total = batch_sum(program, point, data, order, k)
-    return ended(
+    return finish_step(
         program, state, point, total if exact is None else total + exact, noise, k, step_size
     )
 
 
-def looked_from(program: StepProgram, state: State, k: Number) -> jax.Array:
+def evaluation_point(program: StepProgram, state: State, k: Number) -> jax.Array:
     """Where the gradients of step k are taken."""
     return program.rule.point(state.theta, state.memory, k)
 
 
-def ended(
+def finish_step(
     program: StepProgram,
     state: State,
     point: jax.Array,
@@ -232,7 +234,7 @@ def ended(
     """Step k from the sum ``total`` of its batch's gradients at ``point``."""
     gradient = noisy_mean(program, point, total, noise)
     direction, memory = program.rule.update(gradient, state.memory, state.theta, k)
-    return moved_against(program, state._replace(memory=memory), point, direction, k, step_size)
+    return apply_update(program, state._replace(memory=memory), point, direction, k, step_size)
 
 
 def noisy_mean(
@@ -242,7 +244,7 @@ def noisy_mean(
     return total / program.divisor + program.objective.ridge * point + noise  # pyright: ignore  # JAX's, as point is
 
 
-def moved_against(
+def apply_update(
     program: StepProgram,
     state: State,
     point: jax.Array,
@@ -299,7 +301,7 @@ def start(program: StepProgram, initial: np.ndarray | jax.Array, key: Key) -> St
     return State(theta, *jax.tree.map(jnp.copy, (program.rule.init(theta), followed, recent)))
 
 
-def advanced(
+def run_steps(
     program: StepProgram,
     state: State,
     data: object,
@@ -325,8 +327,8 @@ def advanced(
     return jax.lax.fori_loop(first, last, one, (state, jnp.zeros(given.shape if every else 0)))
 
 
-advance = jax.jit(advanced, static_argnums=8, donate_argnums=1)
-"""``advanced`` that writes over ``state``, which nobody may use afterwards: so a wide band of noise
+advance = jax.jit(run_steps, static_argnums=8, donate_argnums=1)
+"""``run_steps`` that writes over ``state``, which nobody may use afterwards: so a wide band of noise
 is not copied."""
 
 
@@ -354,24 +356,24 @@ def noise_at(
     it."""
     unit = noise.units[k - noise.first]
     if program.recursion is not None:
-        unit, recent = program.recursion.made(state.recent, unit, k)
+        unit, recent = program.recursion.combine(state.recent, unit, k)
         state = state._replace(recent=recent)
     return plan.noise_std[jnp.minimum(k, plan.noise_std.shape[0] - 1)] * unit, state
 
 
-def drawn_once(program: StepProgram, data: object, key: Key) -> Any:
+def arrange_once(program: StepProgram, data: object, key: Key) -> Any:
     """Data (in public order) as the secret draw of the whole run arranges them; without one as they
     are, uncopied."""
     sampler = program.sampler
-    return sampler.arranged(data, stream(key, ORDER)) if sampler.drawn == "once" else data
+    return sampler.arrange(data, stream(key, ORDER)) if sampler.drawn == "once" else data
 
 
-def drawn_for_pass(program: StepProgram, data: object, key: Key, number: Number) -> Any:
+def arrange_for_pass(program: StepProgram, data: object, key: Key, number: Number) -> Any:
     """Data (in public order) as the secret draw of pass ``number`` arranges them; without one as
     they are."""
     sampler = program.sampler
     return (
-        sampler.arranged(data, stream(stream(key, ORDER), number))
+        sampler.arrange(data, stream(stream(key, ORDER), number))
         if sampler.drawn == "each pass"
         else data
     )

@@ -14,18 +14,18 @@ import numpy as np
 
 from lastiterate.engine.linear_gradients import Linear, linear_loss
 from lastiterate.engine.random import NOISE, Key, Number, Real, gaussian, stream
-from lastiterate.engine.sampling import Sampler, over_places, records_in
+from lastiterate.engine.sampling import Sampler, records_in, sum_over_places
 from lastiterate.errors import InputError
 from lastiterate.run.domains import AffineBall, Ball, Box, Domain, Everywhere, Simplex
 from lastiterate.run.methods import (
     ExponentialAverage,
     PerturbedMinimiser,
     TailAverage,
+    data_smoothness,
     last_noise,
     linear_term,
     look_ahead,
     minimiser_of,
-    moved_smooth,
     snapshots_of,
 )
 from lastiterate.run.penalties import L1, ElasticNet, GroupLasso, L2Squared, NuclearNorm, Prox
@@ -38,7 +38,7 @@ STRETCHES = 50
 """Parts of a run after which progress is shown; how many changes no bit."""
 
 
-def minimised(
+def minimise_perturbed(
     run: Run,
     rows: np.ndarray,
     labels: np.ndarray,
@@ -53,7 +53,7 @@ def minimised(
     is looked at.
     """
     shape = _shape(run, rows)
-    term, last = _drawn((linear_term(run), last_noise(run.method, run)), key, shape)
+    term, last = _draw_terms((linear_term(run), last_noise(run.method, run)), key, shape)
     model, numbers = Linear(linear_loss(run), None, exact=True), _numbers(run)
     state, data, began = (
         (jnp.zeros(shape), jnp.zeros(shape)),
@@ -96,7 +96,7 @@ def _shape(run: Run, rows: np.ndarray) -> tuple[int, int]:
     return shape
 
 
-def _drawn(
+def _draw_terms(
     scales: tuple[float, float] | jax.Array, key: Key, shape: tuple[int, int]
 ) -> tuple[jax.Array, jax.Array]:
     """The random linear term, and the noise on the minimiser."""
@@ -148,7 +148,7 @@ def _many(
     """Compiled once for all batches of models and all data of one shape."""
 
     def one(key: Key) -> jax.Array:
-        term, last = _drawn(scales, key, shape)
+        term, last = _draw_terms(scales, key, shape)
         return (
             _steps(model, (jnp.zeros(shape), jnp.zeros(shape)), data, term, numbers, count)[0]
             + last
@@ -202,7 +202,7 @@ class Reduction:
         return cls(
             float(method.every),
             run.noise_unit,
-            moved_smooth(run),
+            data_smoothness(run),
             method.snapshot_multiplier(run),
             method.difference_multiplier(run),
         )
@@ -211,7 +211,7 @@ class Reduction:
         """Room for a snapshot and its noisy mean gradient."""
         return jnp.zeros_like(theta), jnp.zeros_like(theta)
 
-    def followed(
+    def step_direction(
         self,
         objective: Any,
         sampler: Sampler,
@@ -240,7 +240,7 @@ class Reduction:
                 records_in(data),
                 objective.most,
             )  # read as they are, and divided by the public n
-            total = over_places(
+            total = sum_over_places(
                 jnp.arange(n), n, most, lambda chunk: objective.chunk_sum(theta, chunk), data
             )
             mean = (total + self.at_snapshots * self.lipschitz * unit) / layout.size
@@ -252,7 +252,10 @@ class Reduction:
                 2 * self.lipschitz, self.smooth * jnp.sqrt(((theta - snapshot) ** 2).sum())
             )
             total = sampler.batch_sum(
-                lambda chunk: objective.moved_sum(theta, snapshot, longest, chunk), data, order, k
+                lambda chunk: objective.sum_differences(theta, snapshot, longest, chunk),
+                data,
+                order,
+                k,
             )
             return (
                 total + self.between * longest * unit,
@@ -275,7 +278,7 @@ class Solver:
     many: Callable[..., np.ndarray]
 
 
-SOLVERS: dict[type, Solver] = {PerturbedMinimiser: Solver(minimised, many_minimised)}
+SOLVERS: dict[type, Solver] = {PerturbedMinimiser: Solver(minimise_perturbed, many_minimised)}
 
 
 def solver_of(run: Run) -> Solver | None:
@@ -283,7 +286,7 @@ def solver_of(run: Run) -> Solver | None:
     return SOLVERS.get(type(run.method))
 
 
-def averaged_by(run: Run) -> RunningMean | None:
+def find_average(run: Run) -> RunningMean | None:
     """Return the mean of iterates that the run releases in the place of the last one, if it does."""
     match run.method:
         case TailAverage():
@@ -294,7 +297,7 @@ def averaged_by(run: Run) -> RunningMean | None:
             return None
 
 
-def followed_by(run: Run) -> Reduction | None:
+def find_reduction(run: Run) -> Reduction | None:
     """Return what a run's steps follow, where that is not the sum of a batch's gradients with the
     run's own noise."""
     return None if snapshots_of(run.method) is None else Reduction.of(run)
@@ -313,18 +316,18 @@ def project(domain: Domain | Disc, theta: jax.Array) -> jax.Array:
         case Everywhere():
             return theta
         case Ball(radius):
-            return onto_ball(radius, theta)
+            return project_onto_ball(radius, theta)
         case Box(low, high):
             return jnp.clip(theta, low, high)
         case Simplex(total):
-            return onto_simplex(theta.ravel(), total).reshape(theta.shape)
+            return project_onto_simplex(theta.ravel(), total).reshape(theta.shape)
         case Disc():
-            return onto_disc(domain, theta.ravel()).reshape(theta.shape)
+            return project_onto_disc(domain, theta.ravel()).reshape(theta.shape)
         case _:
             raise InputError("domain", "has no projection that executes it", type(domain).__name__)
 
 
-def onto_simplex(theta: jax.Array, total: float) -> jax.Array:
+def project_onto_simplex(theta: jax.Array, total: float) -> jax.Array:
     """max(theta - shift, 0), with the shift that makes the sum ``total`` (Held, Wolfe, Crowder
     1974)."""
     ordered = jnp.sort(theta)[::-1]
@@ -346,7 +349,7 @@ class Disc:
     radius: float
 
 
-def executed(domain: Domain) -> Domain | Disc:
+def projection_of(domain: Domain) -> Domain | Disc:
     """The domain as it is executed."""
     if type(domain) is not AffineBall:
         return domain
@@ -356,15 +359,15 @@ def executed(domain: Domain) -> Domain | Disc:
     )
 
 
-def onto_disc(disc: Disc, theta: jax.Array) -> Any:
+def project_onto_disc(disc: Disc, theta: jax.Array) -> Any:
     """The ball's part of an affine set is a ball in it: project onto the set, then towards that
     ball's centre."""
     moved = theta - disc.centre
     moved = moved - disc.normals.T @ (disc.normals @ moved)
-    return disc.centre + onto_ball(disc.radius, moved)
+    return disc.centre + project_onto_ball(disc.radius, moved)
 
 
-def onto_ball(radius: Real, theta: jax.Array) -> jax.Array:
+def project_onto_ball(radius: Real, theta: jax.Array) -> jax.Array:
     return theta * jnp.minimum(1.0, radius * INSIDE / jnp.maximum(jnp.linalg.norm(theta), 1e-300))
 
 

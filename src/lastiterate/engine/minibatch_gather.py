@@ -17,10 +17,10 @@ import jax
 import numpy as np
 
 from lastiterate.engine.host_permutation import Dealt, words
-from lastiterate.engine.loop import StepProgram, drawn_for_pass
+from lastiterate.engine.loop import StepProgram, arrange_for_pass
 from lastiterate.engine.noise import ahead
 from lastiterate.engine.random import Key
-from lastiterate.engine.rows import aligned_zeros
+from lastiterate.engine.rows import allocate_aligned
 from lastiterate.engine.samplers import Bins
 from lastiterate.engine.sampling import DealtEachPass
 
@@ -46,17 +46,17 @@ def batches(
     if sampler.drawn != "each pass":
         yield Group(program, data, steps)
     elif isinstance(sampler, DealtEachPass) and jax.default_backend() == "cpu":
-        yield from ahead(gathered(program, sampler, data, key, first, steps))
+        yield from ahead(iterate_batches(program, sampler, data, key, first, steps))
     else:  # a device gathers what lies there
         for number in range(first // sampler.blocks, -(-steps // sampler.blocks)):
             yield Group(
                 program,
-                drawn_for_pass(program, data, key, number),
+                arrange_for_pass(program, data, key, number),
                 min(steps, (number + 1) * sampler.blocks),
             )
 
 
-def gathered(
+def iterate_batches(
     program: StepProgram, sampler: DealtEachPass, data: object, key: Key, first: int, steps: int
 ) -> Iterator[Group]:
     """As many batches at a time as a buffer holds, as ``Bins`` reads them."""
@@ -65,12 +65,12 @@ def gathered(
     rows, blocks = [flat(leaf, sampler) for leaf in leaves], sampler.blocks
     buffers = Buffers(rows, sampler, sampler.records(data))
     random = words(key, first // blocks, -(-steps // blocks), sampler.records(data))
-    with closing(ahead(map(sampler.dealt, random))) as drawn:
+    with closing(ahead(map(sampler.allocate, random))) as drawn:
         for number, dealt in enumerate(drawn, first // blocks):
             begin, until = max(0, first - number * blocks), min(blocks, steps - number * blocks)
             while begin < until:
                 end = buffers.fits(dealt, begin, until)
-                records = jax.tree.unflatten(tree, buffers.filled(dealt, begin, end))
+                records = jax.tree.unflatten(tree, buffers.fill(dealt, begin, end))
                 yield Group(
                     reads, (records, dealt.begins - dealt.begins[begin]), number * blocks + end
                 )
@@ -99,7 +99,7 @@ class Buffers:
 
     def _empty(self) -> list[np.ndarray]:
         slots = self._most + self._sampler.rows_read
-        return [aligned_zeros((slots, *part.shape[1:]), part.dtype) for part in self._rows]
+        return [allocate_aligned((slots, *part.shape[1:]), part.dtype) for part in self._rows]
 
     def fits(self, dealt: Dealt, begin: int, until: int) -> int:
         """The first batch that has no place any more, from ``begin`` on, where there is always one."""
@@ -116,7 +116,7 @@ class Buffers:
             ),
         )
 
-    def filled(self, dealt: Dealt, begin: int, end: int) -> list[Any]:
+    def fill(self, dealt: Dealt, begin: int, end: int) -> list[Any]:
         """The records of batches ``begin`` .. ``end`` - 1, in the buffer that is not in use."""
         places = dealt.places[dealt.begins[begin] : dealt.begins[end]]
         if len(places) > self._most:  # one batch alone, far larger than expected: never cut

@@ -14,11 +14,11 @@ import numpy as np
 from jax.experimental import checkify
 
 from lastiterate.engine.checkpoint import Checkpoint
-from lastiterate.engine.dense_gradients import assembled, clipped_parts, clipped_sum
+from lastiterate.engine.dense_gradients import assemble_sums, sum_clipped, sum_clipped_parts
 from lastiterate.engine.linear_gradients import counts, hidden_state
-from lastiterate.engine.loop import drawn_once
-from lastiterate.engine.noise import numbered
-from lastiterate.engine.optimizers import GradientTransformation, OptimizerRule, coupled, rule_of
+from lastiterate.engine.loop import arrange_once
+from lastiterate.engine.noise import register_pytree
+from lastiterate.engine.optimizers import GradientTransformation, OptimizerRule, is_coupled, rule_of
 from lastiterate.engine.parameters import Form
 from lastiterate.engine.random import Key, fresh_key
 from lastiterate.engine.record_loss import (
@@ -27,15 +27,15 @@ from lastiterate.engine.record_loss import (
     Augment,
     DrawingLoss,
     RecordLoss,
-    blaming,
+    blame_augmentation,
+    cast_records,
     check_classes,
     check_gradient,
     check_loss,
     check_records,
     check_shapes,
-    drawing,
-    in_copies,
-    in_precision,
+    prepare_loss,
+    repeat_for_keys,
 )
 from lastiterate.engine.samplers import layout_of
 from lastiterate.engine.single_record_chunks import arithmetic, one_by_one
@@ -85,7 +85,7 @@ class LabelCheck:
         self.largest = int(largest)
 
     def _look_up(self, records: tuple[Any, ...], label: np.integer[Any]) -> None:
-        blank = in_precision(
+        blank = cast_records(
             jax.tree.map(lambda a: np.zeros_like(np.asarray(a)[0]), records), exact=self.exact
         )
         given: Any = (
@@ -128,7 +128,7 @@ MICROBATCH = 32
 """Records whose gradients are in memory at once, where the caller does not say."""
 
 
-@numbered
+@register_pytree
 @dataclass(frozen=True)
 class PerExample:
     """Per-example gradients of any loss, clipped; a chunk is records (pytrees of (m, ...)) and
@@ -160,18 +160,18 @@ class PerExample:
         """Sum of the (clipped) gradients of the real records, (size,) float64."""
         arrays = self.form.arrays(theta, exact=self.exact)
         if self.alone:
-            parts = one_by_one(partial(self._read, clipped_parts, arrays), chunk)
-            return self.form.vector(assembled(arrays, *parts, jnp.float64))
+            parts = one_by_one(partial(self._read, sum_clipped_parts, arrays), chunk)
+            return self.form.vector(assemble_sums(arrays, *parts, jnp.float64))
         return jnp.where(
-            chunk[-1].max() > 0, self.form.vector(self._read(clipped_sum, arrays, chunk)), 0.0
+            chunk[-1].max() > 0, self.form.vector(self._read(sum_clipped, arrays, chunk)), 0.0
         )
 
     def _read(self, how: Callable[..., Any], arrays: object, chunk: tuple[Any, ...]) -> Any:
-        """``clipped_sum`` or ``clipped_parts`` of a chunk."""
+        """``sum_clipped`` or ``sum_clipped_parts`` of a chunk."""
         records, real = real_records(chunk)
         counted = None if self.weights is None else counts(self.weights, records[1])
-        records = in_precision(records, exact=self.exact)
-        records = in_copies(records) if self.copies else records
+        records = cast_records(records, exact=self.exact)
+        records = repeat_for_keys(records) if self.copies else records
         return how(self._of_arrays, self.clip, arrays, records, real, self.copies or 1, counted)
 
     def _of_arrays(self, arrays: list[Any], *record: object) -> jax.Array:
@@ -218,7 +218,9 @@ def fit_network(
     other output.
     """
     with jax.enable_x64(True):
-        loop, initial, arranged = prepared(run, loss, params, data, microbatch, optimizer, augment)
+        loop, initial, arranged = prepare_loop(
+            run, loss, params, data, microbatch, optimizer, augment
+        )
         if checkpoint is not None:
             assert isinstance(loop.objective, PerExample)
             exactly = "" if executed_as is None else ", exact sums"
@@ -227,13 +229,13 @@ def fit_network(
             key = checkpoint.begin(run, jax.tree.leaves((data, initial)), key, known)
         key = fresh_key() if key is None else key
         loop = loop if executed_as is None else executed_as(loop, key)
-        arranged = drawn_once(loop.program, arranged, key)
+        arranged = arrange_once(loop.program, arranged, key)
         released = loop.execute(initial, arranged, key, progress, checkpoint)
         form = Form.of(params)
-        return form.whole(form.released(released))
+        return form.whole(form.restore_precision(released))
 
 
-def prepared(
+def prepare_loop(
     run: Run,
     loss: RecordLoss,
     params: object,
@@ -290,11 +292,13 @@ def objective_of(
         )
     check_classes(run, records)
     copies = 0 if run.record_draws is None else run.record_draws.copies
-    loss, records = drawing(run, loss, augment, records, exact=hidden_state(run))
+    loss, records = prepare_loss(run, loss, augment, records, exact=hidden_state(run))
     plain = replace(loss, augment=None) if isinstance(loss, DrawingLoss) else loss
     there = len(jax.tree.leaves(records)[0])
     n = there if run.nominal and there > 1 else run.n  # one record alone has the form of all
-    with blaming(augment, lambda: check_loss(plain, form, hidden_state(run), records, n)):
+    with blame_augmentation(
+        augment, lambda: check_loss(plain, form, hidden_state(run), records, n)
+    ):
         check_loss(loss, form, hidden_state(run), records, n)
     check_gradient(loss, form, params, hidden_state(run), records)
     exact, alone = arithmetic(run, loss, form, records)
@@ -308,7 +312,7 @@ def identity(
     ``records`` shapes and types count."""
     form, exact = objective.form, objective.exact
     records = (*records, BLANK) if objective.copies else records
-    first = in_precision(
+    first = cast_records(
         jax.tree.map(lambda a: np.zeros_like(np.asarray(a)[0]), records), exact=exact
     )
     gradient = jax.grad(lambda arrays, record: objective.loss(form.whole(arrays), *record))
@@ -337,7 +341,7 @@ def check_fits(
             lambda a: np.zeros((1, *np.shape(a)[1:]), np.asarray(a).dtype), tuple(data)
         )
         form = objective_of(run, loss, params, blank, microbatch, augment).form
-        rule_of(optimizer, form, params, tried=0 if coupled(run) else run.steps)
+        rule_of(optimizer, form, params, tried=0 if is_coupled(run) else run.steps)
 
 
 def arrange_records(run: Run, data: tuple[Any, ...], most: int) -> tuple[Any, ...]:
@@ -347,7 +351,7 @@ def arrange_records(run: Run, data: tuple[Any, ...], most: int) -> tuple[Any, ..
     plan = layout_of(run, count, most)
     slots = plan.slot(np.arange(count))
 
-    def arranged(values: np.ndarray) -> jax.Array:
+    def arrange_array(values: np.ndarray) -> jax.Array:
         values = np.asarray(values)
         if plan.slots == count:
             return jnp.asarray(values.reshape(*plan.shape, *values.shape[1:]))
@@ -355,4 +359,4 @@ def arrange_records(run: Run, data: tuple[Any, ...], most: int) -> tuple[Any, ..
         padded[slots] = values
         return jnp.asarray(padded.reshape(*plan.shape, *values.shape[1:]))
 
-    return (*jax.tree.map(arranged, data), arranged(np.ones(count, np.uint8)))
+    return (*jax.tree.map(arrange_array, data), arrange_array(np.ones(count, np.uint8)))

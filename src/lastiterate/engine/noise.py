@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lastiterate.engine.random import NOISE, PAIRS, Key, Number, gaussian, stream, streams
-from lastiterate.engine.random import numbered as numbered_normals
+from lastiterate.engine.random import draw_normal_pairs as numbered_normals
 from lastiterate.run.noise import Correlated
 from lastiterate.run.run import Run
 
@@ -142,7 +142,7 @@ def _u64(step: Number) -> jax.Array:
     return jnp.asarray(step, jnp.uint64)
 
 
-def drawing_program(key: Key, shape: tuple[int, ...]) -> Any:
+def normal_program(key: Key, shape: tuple[int, ...]) -> Any:
     """The program that ``normal`` calls, not compiled yet."""
     pairs = _pairs(shape)
     return (
@@ -169,7 +169,7 @@ def normal_of_models(
     return jnp.asarray(
         np.concatenate(
             [
-                _arranged(np, half, (min(together, len(keys) - i * together), many), shape)
+                _arrange_noise(np, half, (min(together, len(keys) - i * together), many), shape)
                 for i, half in enumerate(halves)
             ]
         )
@@ -192,7 +192,7 @@ def _blocks(pairs: int, many: int, count: int) -> tuple[jax.Array, jax.Array]:
         )
 
 
-def _arranged(
+def _arrange_noise(
     numpy: Any, halves: tuple[jax.Array, jax.Array], lead: tuple[int, ...], shape: tuple[int, ...]
 ) -> Any:
     """Noise of parameters of ``shape`` for all of ``lead``, from the first and the second numbers
@@ -205,7 +205,7 @@ def _arranged(
 
 
 # compiled without the cipher, and steps do not wait for it
-_of_steps = jax.jit(partial(_arranged, jnp), static_argnums=(1, 2))
+_of_steps = jax.jit(partial(_arrange_noise, jnp), static_argnums=(1, 2))
 
 
 # What a compiled program is compiled for, and what it takes as arguments. Frozen dataclasses
@@ -257,7 +257,7 @@ class Described:
         return cls(instance)
 
 
-def numbered(kind: type[Kind]) -> type[Kind]:
+def register_pytree(kind: type[Kind]) -> type[Kind]:
     """Make an engine's frozen dataclass such a pytree."""
 
     def flatten(value: object) -> Any:
@@ -280,7 +280,7 @@ Recent = tuple[jax.Array, ...]
 
 
 @final
-@numbered
+@register_pytree
 @dataclass(frozen=True)
 class NoiseRecursion:
     """Step k adds w_k - decay w_{k-1}, w_k = Z_k - sum_i taps[i - 1] w_{k-i}; before step 0 all are
@@ -309,7 +309,7 @@ class NoiseRecursion:
         """What is remembered before the first step."""
         return (jnp.zeros((len(self.taps), *theta.shape), jnp.float64),)
 
-    def made(self, recent: Recent, drawn: jax.Array, k: Number) -> tuple[jax.Array, Recent]:
+    def combine(self, recent: Recent, drawn: jax.Array, k: Number) -> tuple[jax.Array, Recent]:
         """What step k adds, in units of a draw, from its draw; and what is remembered after it."""
         (held,) = recent
         size = len(self.taps)

@@ -30,7 +30,7 @@ LARGE = 1e3
 away from 0."""
 
 
-def coupled(run: Run) -> bool:
+def is_coupled(run: Run) -> bool:
     """Whether the run says that weight decay is a part of the gradients that running means are made
     of."""
     return isinstance(run.update, PostProcessing) and run.update.decay == "coupled"
@@ -48,7 +48,7 @@ def check_decay(
     large = LARGE * np.where(np.asarray(theta) == 0, 1.0, np.asarray(theta))
     tried = max(1, min(steps, TRIED, NUMBERS // large.size))
     left = [
-        _left_by(way, start, cut, tried)
+        _memory_after(way, start, cut, tried)
         for way, start in zip(ways, (large, -2 * large), strict=True)
     ]
     for both in zip(*left, strict=True):
@@ -64,7 +64,7 @@ def check_decay(
             )
 
 
-def _left_by(
+def _memory_after(
     way: Way, theta: Any, cut: Callable[[Any], list[Any]], tried: int
 ) -> Iterator[list[np.ndarray]]:
     """The memory after 1, 2, ... steps of gradients 0, but for what lies between the parameters
@@ -80,12 +80,12 @@ def _left_by(
             for one, other in zip((*cut(low), low), (*cut(high), high), strict=True)
         ]
         yield [
-            _unexplained(new, first[i] if len(first) == len(memory) else None, seen)
+            _find_unexplained(new, first[i] if len(first) == len(memory) else None, seen)
             for i, new in enumerate(memory)
         ]
 
 
-def _unexplained(new: Any, old: Any, seen: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+def _find_unexplained(new: Any, old: Any, seen: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
     """An array of the memory, empty where it says nothing of weight decay."""
     shape, kind = np.shape(new), np.asarray(new).dtype
     ends = [both for both in seen if both[0].shape == shape]
@@ -127,7 +127,7 @@ class OptimizerRule(UpdateRule):
     transformation: GradientTransformation
     form: Form
 
-    def _structured(self, theta: jax.Array) -> Any:
+    def _to_tree(self, theta: jax.Array) -> Any:
         """Parameters as the caller nests them; None in the place of what is no array."""
         rest = iter(self.form.arrays(theta, exact=True))
         return jax.tree.unflatten(
@@ -139,7 +139,7 @@ class OptimizerRule(UpdateRule):
         """How the optimizer's state is nested."""
         return jax.tree.structure(
             jax.eval_shape(
-                lambda theta: self.transformation.init(self._structured(theta)), self._vector
+                lambda theta: self.transformation.init(self._to_tree(theta)), self._vector
             )
         )
 
@@ -150,7 +150,7 @@ class OptimizerRule(UpdateRule):
     def init(self, theta: jax.Array) -> Memory:
         return tuple(
             jnp.array(leaf)
-            for leaf in jax.tree.leaves(self.transformation.init(self._structured(theta)))
+            for leaf in jax.tree.leaves(self.transformation.init(self._to_tree(theta)))
         )
 
     def update(
@@ -159,7 +159,7 @@ class OptimizerRule(UpdateRule):
         """The engine goes against a direction, and the optimizer says what is added."""
         state = jax.tree.unflatten(self.state_tree, memory)
         added, after = self.transformation.update(
-            self._structured(gradient), state, self._structured(theta)
+            self._to_tree(gradient), state, self._to_tree(theta)
         )
         kept = tuple(
             jnp.asarray(leaf).astype(old.dtype)

@@ -76,7 +76,7 @@ class Form:
 
     def arrays(self, theta: np.ndarray | jax.Array, *, exact: bool) -> list[Any]:
         """The arrays as gradients are computed with them: float32 at least, or all float64."""
-        return self._cut(
+        return self._split(
             theta,
             [
                 "float64" if exact else str(jnp.promote_types(dtype, "float32"))
@@ -84,11 +84,11 @@ class Form:
             ],
         )
 
-    def released(self, theta: np.ndarray) -> list[Any]:
+    def restore_precision(self, theta: np.ndarray) -> list[Any]:
         """The arrays in the precision that they came in."""
-        return self._cut(theta, self.dtypes)
+        return self._split(theta, self.dtypes)
 
-    def _cut(self, theta: np.ndarray | jax.Array, dtypes: Sequence[str]) -> list[Any]:
+    def _split(self, theta: np.ndarray | jax.Array, dtypes: Sequence[str]) -> list[Any]:
         ends = np.cumsum([math.prod(shape) for shape in self.shapes])[:-1]
         xp: Any = np if isinstance(theta, np.ndarray) else jnp
         return [

@@ -31,7 +31,7 @@ def small(size: Sequence[int], strides: Sequence[int]) -> bool:
     return 1 <= math.prod(size) <= (APART if apart else MOST)
 
 
-def handled(name: str, params: dict[str, Any], operands: Sequence[Any], size: int) -> bool:
+def can_execute(name: str, params: dict[str, Any], operands: Sequence[Any], size: int) -> bool:
     """Whether the operation ``name`` of a traced loss, with ``size`` results, is executed here."""
     if jax.default_backend() != "cpu" or size == 0:
         return False
@@ -96,7 +96,7 @@ def patches(x: jax.Array, size: Sequence[int], params: dict[str, Any]) -> jax.Ar
     return jnp.stack(views)
 
 
-def convolved(lhs: jax.Array, rhs: jax.Array, params: dict[str, Any]) -> jax.Array:
+def convolve(lhs: jax.Array, rhs: jax.Array, params: dict[str, Any]) -> jax.Array:
     """``lax.conv_general_dilated``, with its own parameters, to rounding."""
     spec, groups = params["dimension_numbers"], params["feature_group_count"]
     images, kernel = lhs.transpose(spec.lhs_spec), rhs.transpose(spec.rhs_spec)
@@ -192,7 +192,7 @@ class Rows(NamedTuple):
         one = (same & first[:, :, None]).astype(values.dtype)
         return cls(numbers, jnp.matmul(one, values, precision="highest"))
 
-    def merged(self, copies: int) -> Rows:
+    def merge_copies(self, copies: int) -> Rows:
         """The means over the copies of every record, which stand one after the other."""
         if copies == 1:
             return self

@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from threadpoolctl import ThreadpoolController  # pyright: ignore
 
-from lastiterate.engine.random import Key, host_stream, normals, seeded_key, uniform
+from lastiterate.engine.random import Key, host_stream, key_from_seed, normals, uniform
 from lastiterate.engine.rows import clip_rows, square_roots
 from lastiterate.errors import InputError
 from lastiterate.run.preprocessing import (
@@ -71,7 +71,7 @@ def _libraries() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def in_threads(work: Callable[[Item], Found], items: Iterable[Item]) -> Iterator[Found]:
+def map_in_threads(work: Callable[[Item], Found], items: Iterable[Item]) -> Iterator[Found]:
     """``work`` of every item, in their order; as many are under way as there are processors, and
     one more is ready."""
     many = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -111,9 +111,9 @@ def each_sum(slices: Iterable[np.ndarray] | Shared, statistic: Statistic) -> Ite
     every process.
     """
     if isinstance(slices, Shared):
-        yield from slices.gathered(np.asarray(sum(in_threads(statistic, slices.slices))))
+        yield from slices.gathered(np.asarray(sum(map_in_threads(statistic, slices.slices))))
     else:
-        yield from in_threads(statistic, slices)
+        yield from map_in_threads(statistic, slices)
 
 
 def add_sums(
@@ -201,7 +201,7 @@ def gram(rows: np.ndarray) -> np.ndarray:
     return exact.T @ exact
 
 
-def whitening(part: PrivateCovariance, moments: np.ndarray, count: int) -> np.ndarray:
+def compute_whitening(part: PrivateCovariance, moments: np.ndarray, count: int) -> np.ndarray:
     """M = V (w / max w)^-power V', w the eigenvalues of moments / count raised by the noise's size;
     (d, d) float64. With ``row_norm`` it is divided by the root mean square of |M u|.
 
@@ -218,7 +218,7 @@ def whitening(part: PrivateCovariance, moments: np.ndarray, count: int) -> np.nd
     return (vectors * stretched) @ vectors.T
 
 
-def whitened(part: PrivateCovariance, rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+def whiten_rows(part: PrivateCovariance, rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     """M u for every row, u its short row; M u / |M u| where rows are divided by their norms. (n, d)
     float32."""
     mapped = short_rows(part, rows).astype(np.float64) @ matrix
@@ -247,7 +247,7 @@ def keeps_lengths(part: PrivateCovariance, matrix: np.ndarray) -> bool:
 def directions(part: CosineFeatures, features: int) -> tuple[np.ndarray, np.ndarray]:
     """Public directions (features, count) of standard deviation 1 / bandwidth, and phases (count,),
     from the seed."""
-    key = seeded_key(part.seed)
+    key = key_from_seed(part.seed)
     drawn = normals(host_stream(key, 0), 0, features * part.count).reshape(features, part.count)
     with jax.enable_x64(True):
         phases = np.asarray(uniform(host_stream(key, 1), 0, part.count))
@@ -303,7 +303,7 @@ def noisy_mean(
     return (total / n).astype(np.float32)
 
 
-def centred(part: PrivateMean, rows: np.ndarray, mean: np.ndarray) -> np.ndarray:
+def centre_rows(part: PrivateMean, rows: np.ndarray, mean: np.ndarray) -> np.ndarray:
     """Rows clipped to the part's norm, moved by its mean; (n, d)."""
     return clip_rows(rows, part.row_norm) - mean
 
@@ -356,13 +356,13 @@ class Executed:
 
 
 def _covariance(part: PrivateCovariance, slices: Slices, n: int, d: int, key: Key) -> np.ndarray:
-    return whitening(part, noisy_moments(slices, d, part, key), n)
+    return compute_whitening(part, noisy_moments(slices, d, part, key), n)
 
 
 NOTHING = np.zeros(0)
 PARTS: dict[type, Executed] = {
     PrivateMean: Executed(
-        lambda part, slices, n, d, key: noisy_mean(slices, n, d, part, key), centred
+        lambda part, slices, n, d, key: noisy_mean(slices, n, d, part, key), centre_rows
     ),
     PrivateTargetMean: Executed(
         lambda part, slices, n, d, key: noisy_target_mean(slices, n, part, key),
@@ -377,7 +377,7 @@ PARTS: dict[type, Executed] = {
     CosineFeatures: Executed(
         lambda part, slices, n, d, key: noisy_cosines(slices, n, part, key), with_cosines
     ),
-    PrivateCovariance: Executed(_covariance, whitened),
+    PrivateCovariance: Executed(_covariance, whiten_rows),
     # measured where the steps read the rows, with their intercept: engine/linear_model.py
     TopEigenvalue: Executed(
         lambda part, slices, n, d, key: NOTHING, lambda part, rows, measured: rows
@@ -385,7 +385,7 @@ PARTS: dict[type, Executed] = {
 }
 
 
-def executed(part: object) -> Executed:
+def execution_of(part: object) -> Executed:
     """How ``part`` is executed; what is not in the table is refused."""
     if type(part) not in PARTS:
         raise InputError(
@@ -394,11 +394,13 @@ def executed(part: object) -> Executed:
     return PARTS[type(part)]
 
 
-def prepared(rows: object, parts: tuple[Any, ...], released: tuple[np.ndarray, ...]) -> np.ndarray:
+def prepare_rows(
+    rows: object, parts: tuple[Any, ...], released: tuple[np.ndarray, ...]
+) -> np.ndarray:
     """Rows (n, d) as they are after the first ``len(released)`` parts."""
     mapped = np.asarray(rows)
     for part, value in zip(parts, released, strict=False):
-        mapped = executed(part).apply(part, mapped, value)
+        mapped = execution_of(part).apply(part, mapped, value)
     return mapped
 
 
@@ -422,7 +424,7 @@ def top_eigenvalue(blocks: Iterable[Iterable[np.ndarray]]) -> float:
     return largest
 
 
-def released_eigenvalue(
+def release_eigenvalue(
     exact: float, scale: float, shift: float, low: float, high: float, key: Key
 ) -> float:
     """``exact`` + ``scale`` (N(0, 1) + ``shift``), clamped to the public interval [``low``,

@@ -39,39 +39,43 @@ loop."""
 
 
 @jax.jit
-def encrypted(key: np.ndarray | jax.Array, first: jax.Array, second: jax.Array) -> Pair:
+def encrypt(key: np.ndarray | jax.Array, first: jax.Array, second: jax.Array) -> Pair:
     """Blocks ``(first, second)`` of a counter, uint64 of one shape, under a key of four words of 32
     bits: (4,), or (4, ...) with one key for each block, of which there are 2^17 at most."""
     assert first.dtype == second.dtype == jnp.uint64, (
         "64-bit JAX is off, and half of the counter was lost"
     )
     if first.size <= 2 * AT_ONCE:
-        return _encrypted(key, first, second)
+        return _encrypt_all(key, first, second)
 
     def in_pieces(values: jax.Array) -> jax.Array:
         return jnp.pad(values.reshape(-1), (0, -values.size % AT_ONCE)).reshape(-1, AT_ONCE)  # pyright: ignore
 
-    pieces = jax.lax.map(lambda pair: _encrypted(key, *pair), (in_pieces(first), in_pieces(second)))
+    pieces = jax.lax.map(
+        lambda pair: _encrypt_all(key, *pair), (in_pieces(first), in_pieces(second))
+    )
     one, two = (each.reshape(-1)[: first.size].reshape(first.shape) for each in pieces)
     return one, two
 
 
-def _encrypted(key: np.ndarray | jax.Array, first: jax.Array, second: jax.Array) -> Pair:
+def _encrypt_all(key: np.ndarray | jax.Array, first: jax.Array, second: jax.Array) -> Pair:
     """All blocks at once."""
     words = [key[i] for i in range(4)]
     schedule = [*words, words[0] ^ words[1] ^ words[2] ^ words[3] ^ PARITY]
     state = with_key(parts((first, second)), schedule[:4])
-    a, b, c, d = (rolled if first.size <= FEW and key.ndim == 1 else written_out)(state, schedule)
-    return joined(a, b), joined(c, d)
+    a, b, c, d = (loop_rounds if first.size <= FEW and key.ndim == 1 else unroll_rounds)(
+        state, schedule
+    )
+    return join_words(a, b), join_words(c, d)
 
 
-def written_out(state: Words, schedule: list[Any]) -> Words:
+def unroll_rounds(state: Words, schedule: list[Any]) -> Words:
     """All rounds, four at a time: the quickest for many blocks."""
 
     def four(group: int) -> Callable[[Words], Words]:
         def rounds(state: Words) -> Words:
             for number in range(4 * group, 4 * group + 4):
-                state = mixed(state, *map(np.uint32, TURNS[number % 8]))
+                state = mix(state, *map(np.uint32, TURNS[number % 8]))
             return with_key(
                 state,
                 [schedule[place] + NUMBERS[group, i] for i, place in enumerate(PLACES[group])],
@@ -89,7 +93,7 @@ def written_out(state: Words, schedule: list[Any]) -> Words:
     )
 
 
-def rolled(state: Words, schedule: list[Any]) -> Words:
+def loop_rounds(state: Words, schedule: list[Any]) -> Words:
     """A loop over single rounds: a third of the instructions, which are most of what a small
     program has to compile."""
     turns = jnp.asarray(np.array([TURNS[number % 8] for number in range(ROUNDS)], np.uint32))
@@ -98,7 +102,7 @@ def rolled(state: Words, schedule: list[Any]) -> Words:
 
     def body(state: jax.Array, round: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
         a, b, c, d = state
-        return jnp.stack(with_key(mixed((a, b, c, d), *round[0]), round[1])), None
+        return jnp.stack(with_key(mix((a, b, c, d), *round[0]), round[1])), None
 
     # words in one array and not in four: a round is one kernel, and what is copied between two is
     # one
@@ -112,14 +116,14 @@ def with_key(state: Words, added: Any) -> Words:
     return a, b, c, d
 
 
-def mixed(state: Words, one: np.uint32 | jax.Array, two: np.uint32 | jax.Array) -> Words:
+def mix(state: Words, one: np.uint32 | jax.Array, two: np.uint32 | jax.Array) -> Words:
     """A round; the second word and the fourth change places in every one."""
     a, b, c, d = state
     a, c = a + b, c + d
-    return a, turned(d, two) ^ c, c, turned(b, one) ^ a
+    return a, rotate_left(d, two) ^ c, c, rotate_left(b, one) ^ a
 
 
-def turned(word: jax.Array, bits: np.uint32 | jax.Array) -> jax.Array:
+def rotate_left(word: jax.Array, bits: np.uint32 | jax.Array) -> jax.Array:
     """32 bits rotated to the left by ``bits``, 1 to 31."""
     return (word << bits) | (word >> (np.uint32(32) - bits))
 
@@ -130,7 +134,7 @@ def parts(pair: Pair) -> Words:
     return a, b, c, d
 
 
-def joined(low: jax.Array, high: jax.Array) -> Any:
+def join_words(low: jax.Array, high: jax.Array) -> Any:
     """Two words of 32 bits as one of 64."""
     return low.astype(jnp.uint64) | (high.astype(jnp.uint64) << np.uint64(32))
 
@@ -156,12 +160,12 @@ def fresh_key() -> np.ndarray:
     return np.frombuffer(os.urandom(16), dtype=np.uint32)
 
 
-def seeded_key(seed: int) -> np.ndarray:
+def key_from_seed(seed: int) -> np.ndarray:
     """A reproducible key, for tests and audits: whoever knows the seed can subtract the noise."""
-    return seeded_keys(seed, 1)[0]
+    return keys_from_seed(seed, 1)[0]
 
 
-def seeded_keys(seed: int, count: int) -> np.ndarray:
+def keys_from_seed(seed: int, count: int) -> np.ndarray:
     """Many independent keys from one seed, (count, 4)."""
     return np.random.SeedSequence(seed).generate_state(4 * count).reshape(count, 4)
 
@@ -169,7 +173,7 @@ def seeded_keys(seed: int, count: int) -> np.ndarray:
 @jax.jit  # one program, not one for each of its operations
 def stream(key: Key, which: Number | np.uint64) -> jax.Array:
     """One of the independent streams of a key: another key."""
-    return jnp.stack(parts(encrypted(key, jnp.asarray(which, jnp.uint64), jnp.asarray(DERIVED))))
+    return jnp.stack(parts(encrypt(key, jnp.asarray(which, jnp.uint64), jnp.asarray(DERIVED))))
 
 
 streams = jax.jit(jax.vmap(stream, (0, None)))
@@ -186,7 +190,7 @@ def host_stream(key: Key, *which: int) -> np.ndarray:
 
 def words(key: Key, step: Number, count: int) -> tuple[jax.Array, jax.Array]:
     """Twice ``count`` words of 64 random bits, for one step below 2^63 of a stream."""
-    return encrypted(key, jnp.arange(count, dtype=jnp.uint64), jnp.full(count, step, jnp.uint64))
+    return encrypt(key, jnp.arange(count, dtype=jnp.uint64), jnp.full(count, step, jnp.uint64))
 
 
 def bits(key: Key, step: Number, count: int) -> jax.Array:
@@ -200,7 +204,7 @@ def words_between(key: Key, step: Number, count: int, first: Number, many: int) 
     half = (count + 1) // 2
     place = jnp.asarray(first, jnp.uint64) + jnp.arange(many, dtype=jnp.uint64)
     later = place >= half
-    pair = encrypted(key, jnp.where(later, place - half, place), jnp.full(many, step, jnp.uint64))
+    pair = encrypt(key, jnp.where(later, place - half, place), jnp.full(many, step, jnp.uint64))
     return jnp.where(later, pair[1], pair[0])
 
 
@@ -219,7 +223,7 @@ def _pairs_of_step(key: Key, step: Number, pairs: int) -> tuple[jax.Array, ...]:
     """The first ``pairs`` of one step, (pairs,) twice."""
 
     def some(begin: np.uint64 | jax.Array, many: int) -> tuple[jax.Array, jax.Array]:
-        return _numbered_normals(
+        return _draw_pairs(
             key, begin + jnp.arange(many, dtype=jnp.uint64), jnp.full(many, step, jnp.uint64)
         )
 
@@ -242,14 +246,14 @@ def normals(key: Key, step: Number, count: int) -> np.ndarray:
         places = (
             np.arange(begin, begin + PAIRS, dtype=np.uint64) for begin in range(0, pairs, PAIRS)
         )
-        drawn = [numbered(key, jnp.asarray(place), same, first) for place in places]
+        drawn = [draw_normal_pairs(key, jnp.asarray(place), same, first) for place in places]
     return np.concatenate([np.concatenate(half)[:pairs] for half in zip(*drawn, strict=True)])[
         :count
     ]
 
 
 @jax.jit
-def numbered(
+def draw_normal_pairs(
     key: Key, place: jax.Array, step: jax.Array, first: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Two normals for every place of a step, ``first`` + ``step``; ``key`` (4,), or one for each of
@@ -257,12 +261,12 @@ def numbered(
 
     The one program of all shapes: ``PAIRS`` at a time.
     """
-    return _numbered_normals(key, place, step + first)
+    return _draw_pairs(key, place, step + first)
 
 
-def _numbered_normals(key: Key, place: jax.Array, step: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _draw_pairs(key: Key, place: jax.Array, step: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Two normals for every pair of a place, below ``ROUND``, and a step."""
-    return normal_pairs(lambda number: encrypted(key, place + number * np.uint64(ROUND), step))
+    return normal_pairs(lambda number: encrypt(key, place + number * np.uint64(ROUND), step))
 
 
 def uniform(key: Key, step: Number, count: int) -> jax.Array:
@@ -371,7 +375,7 @@ def fresh_secret() -> bytes:
     return os.urandom(16)
 
 
-def derived(secret: bytes, purpose: str) -> bytes:
+def derive_key(secret: bytes, purpose: str) -> bytes:
     """A key of 256 bits for one purpose (HKDF with SHA-256, RFC 5869): keys of different purposes
     say nothing of one another."""
     return HKDF(hashes.SHA256(), 32, None, b"lastiterate " + purpose.encode()).derive(secret)

@@ -16,8 +16,8 @@ from jax.interpreters.partial_eval import dce_jaxpr
 
 from lastiterate.engine.gradient_dependence import PUBLIC, RECORD, dependence
 from lastiterate.engine.parameters import Form
-from lastiterate.engine.random import Key, Number, encrypted, parts, stream
-from lastiterate.engine.tracing import check_operations, constants, evaluated, program
+from lastiterate.engine.random import Key, Number, encrypt, parts, stream
+from lastiterate.engine.tracing import as_function, check_operations, constants, program
 from lastiterate.errors import InputError
 from lastiterate.run.run import MOST_COPIES, Run
 
@@ -49,7 +49,7 @@ def keys_of(order: Key, numbers: np.ndarray | jax.Array, k: Number, copies: int 
     second = jnp.asarray(k, jnp.uint64) * MOST_COPIES + jnp.tile(
         jnp.arange(copies, dtype=jnp.uint64), numbers.size
     )
-    pair = encrypted(stream(order, RECORDS), first, second)
+    pair = encrypt(stream(order, RECORDS), first, second)
     return jnp.stack(parts(pair)[:WORDS], axis=-1).reshape(numbers.size, copies, WORDS)
 
 
@@ -64,7 +64,7 @@ def keys_of_batch(order: Key, numbers: np.ndarray, k: int) -> np.ndarray:
     return np.asarray(_keys(order, padded, k))[: len(numbers), 0]
 
 
-def in_copies(records: tuple[Any, ...]) -> tuple[Any, ...]:
+def repeat_for_keys(records: tuple[Any, ...]) -> tuple[Any, ...]:
     """Every record as often as it has keys, one after the other, with one of them; (m copies, ...)."""
     *rest, keys = records
     rest = (
@@ -75,7 +75,7 @@ def in_copies(records: tuple[Any, ...]) -> tuple[Any, ...]:
     return (*rest, keys.reshape(-1, WORDS))
 
 
-def as_key(words: jax.Array) -> jax.Array:
+def to_key(words: jax.Array) -> jax.Array:
     """Two words as a key of threefry, whose bits follow from it alone."""
     return jax.random.wrap_key_data(words, impl="threefry2x32")  # pyright: ignore
 
@@ -87,7 +87,7 @@ RecordLoss = Callable[..., jax.Array]
 ARRAYS: tuple[type[Any], ...] = (np.ndarray, jax.Array)
 
 
-def in_precision(records: object, *, exact: bool) -> Any:
+def cast_records(records: object, *, exact: bool) -> Any:
     """Records as the loss takes them: floating-point numbers are float64 where the parameters are."""
 
     def cast(a: jax.Array) -> jax.Array:
@@ -171,7 +171,7 @@ def check_loss(
     """Refuse what is not one number for one record, or holds an array like the data, of ``n``
     private records."""
     arrays = form.arrays(np.zeros(form.size), exact=exact)
-    first = in_precision(jax.tree.map(lambda a: np.asarray(a)[0], data), exact=exact)
+    first = cast_records(jax.tree.map(lambda a: np.asarray(a)[0], data), exact=exact)
     try:
         closed, number = jax.make_jaxpr(
             lambda arrays, *record: loss(form.whole(arrays), *record),  # pyright: ignore
@@ -249,13 +249,13 @@ def check_gradient(
     arrays = form.arrays(np.asarray(form.vector(params)), exact=exact)
 
     def record(make: Callable[[tuple[int, ...]], Any]) -> Any:
-        def made(values: np.ndarray) -> np.ndarray:
+        def make_values(values: np.ndarray) -> np.ndarray:
             number = jnp.issubdtype(values.dtype, jnp.floating)
             return np.asarray(
                 make(values.shape[1:]) if number else np.zeros(values.shape[1:])
             ).astype(values.dtype)
 
-        return in_precision(jax.tree.map(lambda a: made(np.asarray(a)), data), exact=exact)
+        return cast_records(jax.tree.map(lambda a: make_values(np.asarray(a)), data), exact=exact)
 
     gradient = jax.jit(
         _gradient(loss, form, arrays, record(np.zeros))
@@ -288,7 +288,7 @@ def _gradient(
             jax.grad(lambda arrays, record: loss(form.whole(arrays), *record)), arrays, record
         )
         check_operations(closed.jaxpr)
-        gradient = evaluated(closed, tree)
+        gradient = as_function(closed, tree)
         jax.eval_shape(
             jax.vmap(gradient, (None, 0)), arrays, jax.tree.map(lambda a: a[None], record)
         )
@@ -345,11 +345,11 @@ class DrawingLoss:
 
     def __call__(self, params: object, *record: Any) -> jax.Array:
         *rest, words = record
-        before = own = as_key(words)
+        before = own = to_key(words)
         if self.augment is not None and self.asks:
             before, own = jax.random.split(own)
         if self.augment is not None:
-            rest[0] = like(self.augment(before, rest[0]), rest[0])
+            rest[0] = cast_like(self.augment(before, rest[0]), rest[0])
         given = {"key": own} if self.asks else {}
         return self.loss(params, *rest, **given)
 
@@ -364,7 +364,7 @@ def asks_for_key(loss: RecordLoss) -> bool:
     return argument is not None and argument.kind is inspect.Parameter.KEYWORD_ONLY
 
 
-def drawing(
+def prepare_loss(
     run: Run, loss: RecordLoss, augment: Augment | None, records: tuple[Any, ...], *, exact: bool
 ) -> tuple[RecordLoss, tuple[Any, ...]]:
     """The loss of one record, and records of the form that it takes; of ``records`` shapes and
@@ -389,13 +389,13 @@ def drawing(
         _check_augment(
             run,
             augment,
-            in_precision(jax.tree.map(lambda a: np.asarray(a)[0], records), exact=exact),
+            cast_records(jax.tree.map(lambda a: np.asarray(a)[0], records), exact=exact),
         )
     return DrawingLoss(loss, augment, asks), (*records, BLANK)
 
 
 @contextmanager
-def blaming(augment: object, without: Callable[[], object]) -> Generator[None]:
+def blame_augmentation(augment: object, without: Callable[[], object]) -> Generator[None]:
     """Inside, what refuses an augmented record becomes an error of the augmentation, if ``without``
     it nothing does."""
     try:
@@ -412,7 +412,7 @@ def blaming(augment: object, without: Callable[[], object]) -> Generator[None]:
         ) from None
 
 
-def like(record: object, given: object) -> Any:
+def cast_like(record: object, given: object) -> Any:
     """What an augmentation made, in the precision of what it was given."""
 
     def cast(made: jax.Array, before: jax.Array) -> jax.Array:
@@ -430,7 +430,7 @@ def _check_augment(run: Run, augment: Augment, record: tuple[Any, ...]) -> None:
     first = record[0]
     try:
         closed, made = jax.make_jaxpr(
-            lambda words, x: augment(as_key(words), x), return_shape=True
+            lambda words, x: augment(to_key(words), x), return_shape=True
         )(BLANK[0], first)
         same = jax.tree.structure(made) == jax.tree.structure(first)
     except (TypeError, ValueError, IndexError, AttributeError, RuntimeError, NameError) as error:

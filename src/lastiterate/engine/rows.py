@@ -13,7 +13,7 @@ ROW_SHRINK = 1 - 2.0**-20
 (relative 2^-24)."""
 
 
-def in_range(values: object) -> np.ndarray:
+def clamp_to_float32(values: object) -> np.ndarray:
     """The same numbers in float32, those beyond its range at its end; NaN and infinity stay what
     they are.
 
@@ -39,7 +39,7 @@ def clip_rows(features: object, row_norm: float) -> np.ndarray:
         raise InputError("features", "must be a non-empty table of shape (n, d)", rows.shape)
     norms = norms_of(rows)
     if not np.isfinite(norms).all():
-        rows = in_range(features)
+        rows = clamp_to_float32(features)
         norms = norms_of(rows)
     if not np.isfinite(norms).all():
         raise InputError(
@@ -65,10 +65,10 @@ def norms_of(rows: np.ndarray) -> np.ndarray:
 def square_roots(rows: object) -> np.ndarray:
     """sign(x) sqrt|x| of every entry, float32; NaN and infinity stay what they are."""
     exact = np.asarray(rows, np.float64)
-    return in_range(np.sign(exact) * np.sqrt(np.abs(exact)))
+    return clamp_to_float32(np.sign(exact) * np.sqrt(np.abs(exact)))
 
 
-def aligned_zeros(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+def allocate_aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """Zeros on a boundary of 64 bytes: JAX can use such memory as it is, without a copy."""
     size = math.prod(shape) * dtype.itemsize
     buffer = np.zeros(size + 64, np.uint8)

@@ -13,22 +13,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lastiterate.engine.host_permutation import Dealt, into_bins, into_blocks
-from lastiterate.engine.noise import numbered
+from lastiterate.engine.host_permutation import Dealt, split_into_bins, split_into_blocks
+from lastiterate.engine.noise import register_pytree
 from lastiterate.engine.random import Key, Number, below, permutation, stream, uniform
 from lastiterate.engine.sampling import (
     DealtEachPass,
     Layout,
     Read,
     Sampler,
-    at_once,
     block_sum,
-    in_a_row,
-    in_blocks,
-    kept,
-    over_places,
+    lay_out_blocks,
+    lay_out_rows,
+    mask_chunk,
+    records_at_once,
     records_in,
-    taken,
+    sum_over_places,
+    take_records,
     until_end,
 )
 from lastiterate.errors import InputError
@@ -49,7 +49,7 @@ from lastiterate.run.run import Run
 
 
 @final
-@numbered
+@register_pytree
 @dataclass(frozen=True)
 class Bins(Sampler):
     """Records sorted by their bins, which lie next to one another: every pass reads them from front
@@ -68,7 +68,7 @@ class Bins(Sampler):
     def blocks(self) -> int:
         return self.bins
 
-    def arranged(self, data: object, key: Key) -> tuple[Any, jax.Array]:
+    def arrange(self, data: object, key: Key) -> tuple[Any, jax.Array]:
         """Records sorted by their bins, with empty slots behind, and where every bin begins; (bins
         + 1,)."""
         return by_bin(self.layout.size, self.bins, self.count, data, key)
@@ -81,13 +81,13 @@ class Bins(Sampler):
             chunk = jax.tree.map(
                 lambda a: jax.lax.dynamic_slice_in_dim(a, place, self.count), records
             )
-            return read(kept(chunk, place + jnp.arange(self.count) < end))
+            return read(mask_chunk(chunk, place + jnp.arange(self.count) < end))
 
         return until_end(begins[k % self.bins], end, self.count, at)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def sorted_by_bin(n: int, bins: int, key: Key) -> tuple[jax.Array, jax.Array]:
+def sort_by_bin(n: int, bins: int, key: Key) -> tuple[jax.Array, jax.Array]:
     """Records in the order of their uniform bins, in public order within each, and where every bin
     begins."""
     drawn = below(key, 0, n, bins)
@@ -97,7 +97,7 @@ def sorted_by_bin(n: int, bins: int, key: Key) -> tuple[jax.Array, jax.Array]:
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
 def by_bin(n: int, bins: int, more: int, data: object, key: Key) -> tuple[Any, jax.Array]:
-    order, begins = sorted_by_bin(n, bins, key)
+    order, begins = sort_by_bin(n, bins, key)
     return jax.tree.map(
         lambda a: jnp.pad(  # pyright: ignore
             jnp.asarray(a)[order], ((0, more),) + ((0, 0),) * (a.ndim - 1)
@@ -110,7 +110,7 @@ def by_bin(n: int, bins: int, more: int, data: object, key: Key) -> tuple[Any, j
 
 
 @final
-@numbered
+@register_pytree
 @dataclass(frozen=True)
 class Subsets(Sampler):
     """The first ``size`` different records of uniform draws, whose work does not grow with the
@@ -127,7 +127,7 @@ class Subsets(Sampler):
     drawn = "each step"
 
     def batch_sum(self, read: Read, data: object, key: Key, k: Number) -> jax.Array:
-        return over_places(self.places(key, k), self.layout.size, self.most, read, data)
+        return sum_over_places(self.places(key, k), self.layout.size, self.most, read, data)
 
     def places(self, key: Key, k: Number) -> jax.Array:
         """The records of step k in public order, (size,)."""
@@ -168,7 +168,7 @@ def different(drawn: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
 
 
 @final
-@numbered
+@register_pytree
 @dataclass(frozen=True)
 class InOrder(Sampler):
     """The same blocks in every pass."""
@@ -184,7 +184,7 @@ class InOrder(Sampler):
 
 
 @final
-@numbered
+@register_pytree
 @dataclass(frozen=True)
 class PermutedOnce(Sampler):
     """One uniform order of the records, drawn before the first step.
@@ -200,29 +200,29 @@ class PermutedOnce(Sampler):
         drawn = permutation(key, 0, self.n)
         return jnp.zeros_like(drawn).at[drawn].set(jnp.arange(self.n), unique_indices=True)
 
-    def arranged(self, data: object, key: Key) -> Any:
-        return by_words(self.layout, self.n, data, key)
+    def arrange(self, data: object, key: Key) -> Any:
+        return shuffle_by_words(self.layout, self.n, data, key)
 
     def batch_sum(self, read: Read, data: object, key: Key, k: Number) -> jax.Array:
         return block_sum(read, data, k)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def by_words(layout: Layout, n: int, data: object, key: Key) -> Any:
+def shuffle_by_words(layout: Layout, n: int, data: object, key: Key) -> Any:
     """Arranged records sorted by their random words, which is a secret order.
 
     Sorted by words, so that data larger than memory can be brought into the very same order
     (``streaming.sorting``).
     """
-    return moved(layout, permutation(key, 0, n), data)
+    return permute_records(layout, permutation(key, 0, n), data)
 
 
-def moved(layout: Layout, order: jax.Array, data: object) -> Any:
+def permute_records(layout: Layout, order: jax.Array, data: object) -> Any:
     """Arranged records in another order, (n,); slots without a record stay 0."""
-    return taken_from(layout, layout.slot(order), data)
+    return take_slots(layout, layout.slot(order), data)
 
 
-def taken_from(layout: Layout, drawn: jax.Array, data: object) -> Any:
+def take_slots(layout: Layout, drawn: jax.Array, data: object) -> Any:
     """The arranged records that lie in the slots ``drawn``, (n,), in this order; slots without a
     record stay 0."""
     places = layout.slot(np.arange(len(drawn)))
@@ -248,7 +248,7 @@ same records."""
 
 
 @final
-@numbered
+@register_pytree
 @dataclass(frozen=True)
 class PoissonDraws(Sampler):
     """Gaps are drawn, ``count`` at a time, until they lead past the last record.
@@ -274,10 +274,10 @@ class PoissonDraws(Sampler):
         def add(state: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
             places, number, total = state
             later = self.places(own, number + 1, places[-1] + 1)
-            return later, number + 1, total + over_places(places, n, self.most, read, data)
+            return later, number + 1, total + sum_over_places(places, n, self.most, read, data)
 
         first = self.places(own, 0, jnp.int64(0))
-        shape = jax.eval_shape(lambda: over_places(first, n, self.most, read, data))
+        shape = jax.eval_shape(lambda: sum_over_places(first, n, self.most, read, data))
         return jax.lax.while_loop(
             more, add, (first, jnp.int64(0), jnp.zeros(shape.shape, jnp.float64))
         )[2]
@@ -296,7 +296,7 @@ class PoissonDraws(Sampler):
 
 
 @final
-@numbered
+@register_pytree
 @dataclass(frozen=True)
 class AllocatedEachPass(DealtEachPass):
     """A pass is one list of places: blocks in order, each from the front of the data to their end.
@@ -322,15 +322,15 @@ class AllocatedEachPass(DealtEachPass):
     def records(self, data: object) -> int:
         return records_in(data)
 
-    def dealt(self, words: np.ndarray) -> Dealt:
-        return into_bins(words, self.parts)
+    def allocate(self, words: np.ndarray) -> Dealt:
+        return split_into_bins(words, self.parts)
 
-    def arranged(self, data: object, key: Key) -> tuple[Any, jax.Array, jax.Array]:
+    def arrange(self, data: object, key: Key) -> tuple[Any, jax.Array, jax.Array]:
         """The data as they are, the records' places block by block, and where every block begins;
         (blocks + 1,)."""
-        return self.placed(data, *sorted_by_bin(records_in(data), self.parts, key))
+        return self.place_records(data, *sort_by_bin(records_in(data), self.parts, key))
 
-    def placed(
+    def place_records(
         self, data: object, places: jax.Array, begins: jax.Array
     ) -> tuple[Any, jax.Array, jax.Array]:
         return data, jnp.pad(places, (0, self.count), constant_values=records_in(data)), begins  # pyright: ignore
@@ -342,7 +342,7 @@ class AllocatedEachPass(DealtEachPass):
         def at(place: Number) -> jax.Array:
             places = jax.lax.dynamic_slice_in_dim(order, place, self.count)
             return read(
-                taken(records, jnp.where(place + jnp.arange(self.count) < end, places, n), n)
+                take_records(records, jnp.where(place + jnp.arange(self.count) < end, places, n), n)
             )
 
         return until_end(begins[k % self.parts], end, self.count, at)
@@ -352,7 +352,7 @@ class AllocatedEachPass(DealtEachPass):
 
 
 @final
-@numbered
+@register_pytree
 @dataclass(frozen=True)
 class ReshuffledEachPass(DealtEachPass):
     """A fresh uniform cut of the records into blocks in every pass; within a block, whose sum alone
@@ -372,44 +372,46 @@ class ReshuffledEachPass(DealtEachPass):
     def rows_read(self) -> int:
         return self.layout.rows
 
-    def dealt(self, words: np.ndarray) -> Dealt:
+    def allocate(self, words: np.ndarray) -> Dealt:
         begins = np.minimum(np.arange(self.layout.blocks + 1) * self.layout.size, self.n)
-        return Dealt(self.layout.slot(into_blocks(words, self.layout.size)), begins)
+        return Dealt(self.layout.slot(split_into_blocks(words, self.layout.size)), begins)
 
-    def arranged(self, data: object, key: Key) -> Any:
-        return into_fresh_blocks(self.layout, self.n, data, key)
+    def arrange(self, data: object, key: Key) -> Any:
+        return shuffle_into_blocks(self.layout, self.n, data, key)
 
-    def placed(self, data: object, places: jax.Array, begins: jax.Array) -> Any:
-        return taken_from(self.layout, places, data)
+    def place_records(self, data: object, places: jax.Array, begins: jax.Array) -> Any:
+        return take_slots(self.layout, places, data)
 
     def batch_sum(self, read: Read, data: object, key: Key, k: Number) -> jax.Array:
         return block_sum(read, data, k)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def into_fresh_blocks(layout: Layout, n: int, data: object, key: Key) -> Any:
+def shuffle_into_blocks(layout: Layout, n: int, data: object, key: Key) -> Any:
     """Arranged records in blocks of a uniform order, in public order within each."""
     filled = jnp.pad(  # pyright: ignore
         permutation(key, 0, n), (0, -n % layout.size), constant_values=n
     )
     blocks = filled.reshape(-1, layout.size)
-    return moved(layout, jnp.sort(blocks, axis=1).ravel()[:n], data)
+    return permute_records(layout, jnp.sort(blocks, axis=1).ravel()[:n], data)
 
 
 TABLE: dict[type, Callable[[Any, int, int], Sampler]] = {
-    FullBatch: lambda batching, n, most: InOrder(in_blocks(n, n, most)),
-    Cyclic: lambda batching, n, most: InOrder(in_blocks(n, batching.size, most)),
-    Permuted: lambda batching, n, most: PermutedOnce(in_blocks(n, batching.size, most), n),
-    Reshuffled: lambda batching, n, most: ReshuffledEachPass(in_blocks(n, batching.size, most), n),
-    RandomAllocation: lambda batching, n, most: AllocatedEachPass(
-        in_a_row(n), batching.blocks(n), at_once(batching.divisor(n), n, most)
+    FullBatch: lambda batching, n, most: InOrder(lay_out_blocks(n, n, most)),
+    Cyclic: lambda batching, n, most: InOrder(lay_out_blocks(n, batching.size, most)),
+    Permuted: lambda batching, n, most: PermutedOnce(lay_out_blocks(n, batching.size, most), n),
+    Reshuffled: lambda batching, n, most: ReshuffledEachPass(
+        lay_out_blocks(n, batching.size, most), n
     ),
-    FixedSize: lambda batching, n, most: Subsets(in_a_row(n), batching.size, most),
+    RandomAllocation: lambda batching, n, most: AllocatedEachPass(
+        lay_out_rows(n), batching.blocks(n), records_at_once(batching.divisor(n), n, most)
+    ),
+    FixedSize: lambda batching, n, most: Subsets(lay_out_rows(n), batching.size, most),
     BallsInBins: lambda batching, n, most: Bins(
-        in_a_row(n), batching.blocks(n), at_once(batching.divisor(n), n, most)
+        lay_out_rows(n), batching.blocks(n), records_at_once(batching.divisor(n), n, most)
     ),
     Poisson: lambda batching, n, most: PoissonDraws(
-        in_a_row(n), batching.rate, at_once(batching.divisor(n), n, DRAWN), most
+        lay_out_rows(n), batching.rate, records_at_once(batching.divisor(n), n, DRAWN), most
     ),
 }
 """From a batching, the number of records and the most records of a chunk to a sampler."""
@@ -423,7 +425,7 @@ def layout_of(run: Run, records: int, most: int) -> Layout:
     """
     layout = sampler_of(run.batching, run.n, most).layout
     assert run.admits(records) and (layout.flat or not run.nominal)
-    return in_a_row(records) if run.nominal else layout
+    return lay_out_rows(records) if run.nominal else layout
 
 
 def sampler_of(batching: Batching, n: int, most: int) -> Sampler:

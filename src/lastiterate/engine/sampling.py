@@ -53,14 +53,14 @@ class Layout:
         return place // self.size * (self.chunks * self.rows) + place % self.size
 
 
-def in_blocks(n: int, size: int, most: int) -> Layout:
+def lay_out_blocks(n: int, size: int, most: int) -> Layout:
     """Blocks of ``size`` records, no more than ``most`` of them in a chunk."""
     chunks = -(-size // most)
     rows = -(-size // chunks)
     return Layout(-(-n // size), size, chunks, rows if rows <= CHUNK else -(-rows // EVEN) * EVEN)
 
 
-def in_a_row(n: int) -> Layout:
+def lay_out_rows(n: int) -> Layout:
     """Records that programs gather."""
     return Layout(1, n, 1, n, flat=True)
 
@@ -90,7 +90,7 @@ class Sampler(ABC):
         it at once."""
         return None
 
-    def arranged(self, data: object, key: Key) -> Any:
+    def arrange(self, data: object, key: Key) -> Any:
         """Data (in public order) as the draw of the whole run, or of a pass, arranges them."""
         return data
 
@@ -115,13 +115,13 @@ class DealtEachPass(Sampler):
         """Records of a batch that are read at once."""
 
     @abstractmethod
-    def dealt(self, words: np.ndarray) -> Dealt:
-        """The draw of a pass that ``arranged`` makes inside of programs, from every record's random
+    def allocate(self, words: np.ndarray) -> Dealt:
+        """The draw of a pass that ``arrange`` makes inside of programs, from every record's random
         word, (n,)."""
 
     @abstractmethod
-    def placed(self, data: object, places: jax.Array, begins: jax.Array) -> Any:
-        """What ``arranged`` makes of the data for a pass that is dealt like this."""
+    def place_records(self, data: object, places: jax.Array, begins: jax.Array) -> Any:
+        """What ``arrange`` makes of the data for a pass that is dealt like this."""
 
 
 # Sums over batches, chunk by chunk. Batches whose size is drawn are read to their end, however
@@ -134,10 +134,10 @@ UNROLLED = 4
 def block_sum(read: Read, data: object, k: Number) -> jax.Array:
     """Over block k mod blocks; leaves (blocks, chunks, m, ...)."""
     single = jax.tree.leaves(data)[0].shape[0] == 1  # a constant index copies nothing
-    return over_chunks(read, jax.tree.map(lambda a: a[0 if single else k % a.shape[0]], data))
+    return sum_over_chunks(read, jax.tree.map(lambda a: a[0 if single else k % a.shape[0]], data))
 
 
-def over_chunks(read: Read, chunks: object) -> jax.Array:
+def sum_over_chunks(read: Read, chunks: object) -> jax.Array:
     """Sum over chunks that are known beforehand; leaves (chunks, m, ...)."""
 
     def chunk(i: int) -> Any:
@@ -154,12 +154,12 @@ def over_chunks(read: Read, chunks: object) -> jax.Array:
     return total
 
 
-def over_places(places: jax.Array, n: int, most: int, read: Read, data: object) -> jax.Array:
+def sum_over_places(places: jax.Array, n: int, most: int, read: Read, data: object) -> jax.Array:
     """Sum over the records at ``places`` (past the end: none), in equal chunks of at most ``most``."""
     chunks = -(-places.size // most)
     rows = -(-places.size // chunks)
     cut = jnp.pad(places, (0, chunks * rows - places.size), constant_values=n).reshape(chunks, rows)  # pyright: ignore
-    return over_chunks(lambda chunk: read(taken(data, chunk, n)), cut)
+    return sum_over_chunks(lambda chunk: read(take_records(data, chunk, n)), cut)
 
 
 def until_end(begin: Number, end: Number, count: int, read: Read) -> jax.Array:
@@ -185,7 +185,7 @@ def records_in(data: object) -> int:
     return jax.tree.leaves(data)[0].shape[0]
 
 
-def at_once(expected: float, n: int, most: int) -> int:
+def records_at_once(expected: float, n: int, most: int) -> int:
     """Records of a batch of random size that are read at once: few chunks, most of them full."""
     size = min(
         n, expected + 4 * math.sqrt(expected) + 1
@@ -193,12 +193,12 @@ def at_once(expected: float, n: int, most: int) -> int:
     return math.ceil(size / math.ceil(size / most))
 
 
-def taken(data: object, places: jax.Array, n: int) -> Any:
+def take_records(data: object, places: jax.Array, n: int) -> Any:
     """The records at ``places``; empty slots where a place lies past the last record."""
-    return kept(jax.tree.map(lambda a: a[jnp.minimum(places, n - 1)], data), places < n)
+    return mask_chunk(jax.tree.map(lambda a: a[jnp.minimum(places, n - 1)], data), places < n)
 
 
-def kept(chunk: tuple[Any, ...], real: jax.Array) -> Any:
+def mask_chunk(chunk: tuple[Any, ...], real: jax.Array) -> Any:
     """A chunk whose records are set to 0 where they are not ``real``."""
     return jax.tree.map(
         lambda a: jnp.where(real.reshape((-1,) + (1,) * (a.ndim - 1)), a, jnp.zeros_like(a)), chunk

@@ -20,7 +20,7 @@ import numpy as np
 from lastiterate.engine.dense_gradients import Apart, Convolution, layers_of
 from lastiterate.engine.linear_gradients import batches_move, hidden_state
 from lastiterate.engine.parameters import Form
-from lastiterate.engine.record_loss import RecordLoss, in_precision
+from lastiterate.engine.record_loss import RecordLoss, cast_records
 from lastiterate.engine.tracing import equations, program
 from lastiterate.errors import InputError
 from lastiterate.run.run import Run
@@ -77,7 +77,7 @@ def arithmetic(
         return loss(form.whole(arrays), *record)
 
     exact = hidden_state(run)
-    first = in_precision(
+    first = cast_records(
         jax.tree.map(lambda a: np.zeros_like(np.asarray(a)[0]), records), exact=exact
     )
     arrays = form.arrays(np.zeros(form.size), exact=exact)
@@ -110,7 +110,8 @@ def rounds(loss: Callable[..., jax.Array], arrays: object, record: tuple[Any, ..
     """
     traced = jax.make_jaxpr(jax.grad(lambda own: loss(own, *record)))(arrays)
     return any(
-        0 < min(bits(made), kept(eqn)) < 64 and any(bits(given) == 64 for given in eqn.invars)
+        0 < min(bits(made), precision_of(eqn)) < 64
+        and any(bits(given) == 64 for given in eqn.invars)
         for eqn in equations(traced.jaxpr)
         for made in eqn.outvars
     )
@@ -124,7 +125,7 @@ def bits(var: Any) -> int:
     return 8 * dtype.itemsize // (2 if jnp.issubdtype(dtype, jnp.complexfloating) else 1)
 
 
-def kept(eqn: Any) -> int:
+def precision_of(eqn: Any) -> int:
     """Bits of double precision that an equation says to keep, whatever the type of its result; 32:
     fewer than all."""
     if eqn.primitive.name == "reduce_precision":

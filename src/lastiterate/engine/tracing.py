@@ -14,7 +14,7 @@ from jax.core import eval_jaxpr  # pyright: ignore
 from jax.extend import core
 from jax.extend.core import Jaxpr, primitives
 
-from lastiterate.engine.per_example import convolved, handled, largest
+from lastiterate.engine.per_example import can_execute, convolve, largest
 from lastiterate.errors import InputError
 
 # What the traced program of one record may be made of: operations that treat every record alone
@@ -192,7 +192,7 @@ class Walk:
             operands = [_value(values, v) for v in eqn.invars]
             held = [None if isinstance(v, core.Literal) else names.get(v) for v in eqn.invars]
             tapped = next((tag for tag in held if tag is not None and tag[0] in self.zeros), None)
-            if inlined(eqn):
+            if is_inlined(eqn):
                 inner = eqn.params["jaxpr"]
                 out = self.run(inner.jaxpr, inner.consts, operands, held)
             else:
@@ -207,7 +207,7 @@ class Walk:
 
 
 _HERE: dict[str, Callable[..., Any]] = {
-    "conv_general_dilated": convolved,
+    "conv_general_dilated": convolve,
     "reduce_window_max": largest,
 }
 
@@ -216,7 +216,9 @@ def _apply(jaxpr: core.Jaxpr, eqn: Any, operands: list[Any]) -> list[Any]:
     """One equation's results, through a jaxpr of its own, so that rules of custom derivatives are
     kept."""
     here, params = _HERE.get(eqn.primitive.name), eqn.params
-    if here is not None and handled(eqn.primitive.name, params, operands, eqn.outvars[0].aval.size):
+    if here is not None and can_execute(
+        eqn.primitive.name, params, operands, eqn.outvars[0].aval.size
+    ):
         return [here(*operands, params)]
     given = {
         v: value
@@ -237,7 +239,7 @@ def _value(values: dict[Any, Any], var: object) -> Any:
     return var.val if isinstance(var, core.Literal) else values[var]
 
 
-def inlined(eqn: core.JaxprEqn) -> bool:
+def is_inlined(eqn: core.JaxprEqn) -> bool:
     """Whether an equation only calls a jitted function."""
     return eqn.primitive.name in ("jit", "pjit")
 
@@ -262,10 +264,10 @@ def alone(function: Callable[..., Any], *args: object) -> Callable[..., Any]:
     """
     closed, form = program(function, *args)
     check_operations(closed.jaxpr)
-    return evaluated(closed, form)
+    return as_function(closed, form)
 
 
-def evaluated(closed: Any, form: Any) -> Callable[..., Any]:
+def as_function(closed: Any, form: Any) -> Callable[..., Any]:
     """A program as a function of nested arguments, whose results are nested as ``form`` says."""
     return lambda *given: jax.tree.unflatten(
         form, eval_jaxpr(closed.jaxpr, closed.consts, *jax.tree.leaves(given))
@@ -276,11 +278,11 @@ def quick(function: Callable[..., Any]) -> Callable[..., Any]:
     """The same function of arrays, its convolutions and maxima in the form that is quick inside of
     loops."""
 
-    def called(*args: object) -> Any:
+    def call(*args: object) -> Any:
         closed, form = program(function, *args)
         leaves = jax.tree.leaves(args)
         return jax.tree.unflatten(
             form, Walk({}).run(closed.jaxpr, closed.consts, leaves, [None] * len(leaves))
         )
 
-    return called
+    return call

@@ -34,10 +34,10 @@ from lastiterate.engine.loop import (
     State,
     StepProgram,
     advance,
-    advanced,
-    drawn_for_pass,
-    drawn_once,
+    arrange_for_pass,
+    arrange_once,
     outcome,
+    run_steps,
     schedule,
     start,
 )
@@ -131,7 +131,7 @@ class Models:
         keys = jnp.asarray(keys)
         orders, state = streams(keys, ORDER), _begun(program, firsts, keys)
         if program.sampler.drawn == "once":
-            data = _drawn(program, data, keys)
+            data = _arrange_once(program, data, keys)
         noise = NoiseAhead.of_models(keys, state.theta.shape[1:], run.steps)
         return cls(program, schedule(run), keys, orders, noise, state, data, data)
 
@@ -173,12 +173,13 @@ class Models:
             or (n := sampler.records(self.data)) < SORTED_BY_HOST
             or jax.default_backend() != "cpu"
         ):
-            return _drawn_for_pass(self.program, self.data, self.keys, number)
+            return _arrange_for_pass(self.program, self.data, self.keys, number)
         drawn = [
-            sampler.dealt(next(words(key, number, number + 1, n))) for key in np.asarray(self.keys)
+            sampler.allocate(next(words(key, number, number + 1, n)))
+            for key in np.asarray(self.keys)
         ]
         places, begins = map(np.stack, zip(*drawn, strict=True))
-        return _placed(self.program, self.data, places, begins)
+        return _place_records(self.program, self.data, places, begins)
 
     def outcomes(self) -> np.ndarray:
         """What every model releases now, (models, ...)."""
@@ -189,19 +190,21 @@ _begun = jax.jit(jax.vmap(start, (None, 0, 0)))
 
 
 @jax.jit
-def _drawn(program: StepProgram, data: object, keys: Key) -> Any:
-    return jax.vmap(lambda key: drawn_once(program, data, key))(keys)
+def _arrange_once(program: StepProgram, data: object, keys: Key) -> Any:
+    return jax.vmap(lambda key: arrange_once(program, data, key))(keys)
 
 
 @jax.jit
-def _drawn_for_pass(program: StepProgram, data: object, keys: Key, number: Number) -> Any:
-    return jax.vmap(lambda key: drawn_for_pass(program, data, key, number))(keys)
+def _arrange_for_pass(program: StepProgram, data: object, keys: Key, number: Number) -> Any:
+    return jax.vmap(lambda key: arrange_for_pass(program, data, key, number))(keys)
 
 
 @jax.jit
-def _placed(program: StepProgram, data: object, places: np.ndarray, begins: np.ndarray) -> Any:
+def _place_records(
+    program: StepProgram, data: object, places: np.ndarray, begins: np.ndarray
+) -> Any:
     sampler = cast(DealtEachPass, program.sampler)
-    return jax.vmap(partial(sampler.placed, data))(places, begins)
+    return jax.vmap(partial(sampler.place_records, data))(places, begins)
 
 
 @partial(jax.jit, static_argnums=8, donate_argnums=1)
@@ -221,7 +224,7 @@ def advance_many(
     shared = program.sampler.drawn in ("never", "each step")
 
     def one(state: State, data: object, order: jax.Array, units: Any) -> tuple[State, jax.Array]:
-        return advanced(
+        return run_steps(
             program, state, data, order, plan, noise._replace(units=units), first, last, every
         )
 
@@ -307,11 +310,11 @@ class Loop:
         check_dimension(self.run, math.prod(np.shape(initial)))
         check_growth(self.run, initial, self.objective.ridge)
         state = start(self.program, initial, key)
-        released = self._released(state, data, key, progress, checkpoint)
+        released = self._run_steps(state, data, key, progress, checkpoint)
         check_released(released)
         return released
 
-    def _released(
+    def _run_steps(
         self,
         state: State,
         data: object,
@@ -338,7 +341,7 @@ class Loop:
         )
         began, done, behind = time.perf_counter(), 0, deque[jax.Array]()
         if checkpoint is not None and (kept := checkpoint.state)[1]:
-            done, state = kept[0], State.restored(kept[1])
+            done, state = kept[0], State.from_arrays(kept[1])
         stretch = steps if whole else math.ceil(steps / STRETCHES)
         with closing(batches(program, data, key, done, steps)) as groups:
             for group in groups:
@@ -362,7 +365,7 @@ class Loop:
                     if not whole or done == group.end:
                         state.theta.block_until_ready()  # the group's memory is used again
                     if checkpoint is not None and done < steps and checkpoint.due:
-                        checkpoint.keep(done, state.kept())
+                        checkpoint.keep(done, state.to_arrays())
                     if progress is not None:
                         progress(done, steps, time.perf_counter() - began)
                 del group  # before the next one takes its memory
@@ -452,15 +455,15 @@ class Trainer:
         """
         check_process()
         key = fresh_key() if key is None else key
-        return self.trained(
-            self.arranged(features, target, key, released, absent),
+        return self.fit_arranged(
+            self.arrange(features, target, key, released, absent),
             key,
             progress,
             checkpoint,
             initial,
         )
 
-    def arranged(
+    def arrange(
         self,
         features: np.ndarray,
         target: object,
@@ -468,12 +471,12 @@ class Trainer:
         released: tuple[np.ndarray, ...] = (),
         absent: Sequence[int] = (),
     ) -> Arranged:
-        """The records as ``trained`` reads them; parameters as in ``fit``."""
+        """The records as ``fit_arranged`` reads them; parameters as in ``fit``."""
         with jax.enable_x64(True):
             order = places(self.run, key)
         return Arranged(*arrange(self.run, features, target, order, released, absent), order)
 
-    def trained(
+    def fit_arranged(
         self,
         arranged: Arranged,
         key: Key,
@@ -490,7 +493,7 @@ class Trainer:
                 jax.device_put(part, may_alias=True) for part in readable(self.run, rows, labels)
             )
             if order is None:
-                data = drawn_once(self.loop.program, data, key)
+                data = arrange_once(self.loop.program, data, key)
             return self.loop.execute(self.first(rows, initial), data, key, progress, checkpoint)
 
     def fit_many(

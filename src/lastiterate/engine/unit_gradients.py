@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from lastiterate.engine.calibration import drawn_rounds
+from lastiterate.engine.calibration import make_rounds
 from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.linear_gradients import (
     AT_ONCE,
@@ -29,14 +29,14 @@ from lastiterate.engine.linear_model import (
     Measurable,
     Model,
     Release,
-    drawn_with,
+    make_release,
     prepare_privately,
     with_calibration,
 )
-from lastiterate.engine.loop import drawn_once
+from lastiterate.engine.loop import arrange_once
 from lastiterate.engine.preprocessing import target_offset
 from lastiterate.engine.random import Key
-from lastiterate.engine.rows import aligned_zeros
+from lastiterate.engine.rows import allocate_aligned
 from lastiterate.engine.samplers import sampler_of
 from lastiterate.engine.trainer import Progress, Trainer, begin
 from lastiterate.errors import InputError
@@ -45,7 +45,7 @@ from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import StableSteps
 
 
-def released_by_units(rows: int, release: Release) -> Release:
+def release_by_units(rows: int, release: Release) -> Release:
     """``release`` of a unit's mean instead of a row's: sums over rows and noise are ``rows`` times
     as large, and so is what they are divided by.
 
@@ -53,7 +53,7 @@ def released_by_units(rows: int, release: Release) -> Release:
     than one row moves it, and the noise over ``rows`` is the part's own.
     """
 
-    def measured(
+    def release_part(
         number: int, part: Any, slices: Iterable[np.ndarray], data: Measurable
     ) -> np.ndarray:
         wider = (
@@ -63,7 +63,7 @@ def released_by_units(rows: int, release: Release) -> Release:
         )
         return release(number, wider, slices, data)
 
-    return measured
+    return release_part
 
 
 def measurable(run: Run, data: UnitRecords) -> Measurable:
@@ -85,7 +85,7 @@ def arrange_units(
     """Like ``arrange``, with an axis of places behind that of records; empty places and empty slots
     are 0. And where every row lies among all places."""
     many = run.rows_per_record
-    plan = sampler_of(run.batching, run.n, at_once(run)).layout
+    plan = sampler_of(run.batching, run.n, records_at_once(run)).layout
     slots = plan.slot(np.arange(run.n) if order is None else order)
     features, target = data.flat
     answers = check_target(replace(run, n=len(target)), target)
@@ -94,14 +94,14 @@ def arrange_units(
     unit, place = np.nonzero(data.present)
     where = slots[unit] * many + place
     width = columns(run.prelude[: len(released)], features.shape[1])
-    rows = aligned_zeros((plan.slots * many, width + 1), np.dtype(np.float32))
+    rows = allocate_aligned((plan.slots * many, width + 1), np.dtype(np.float32))
     prepare_into(rows, run, features, released, where)
     labels = np.zeros(plan.slots * many, answers.dtype)
     labels[where] = answers
     return rows.reshape(*plan.shape, many, -1), labels.reshape(*plan.shape, many), where
 
 
-def at_once(run: Run) -> int:
+def records_at_once(run: Run) -> int:
     """Records that a step reads at once, at most."""
     return max(1, AT_ONCE // run.rows_per_record)
 
@@ -126,10 +126,10 @@ def execute_units(
         )
     arrays = data.rows, data.target, data.present
     key = begin(run, arrays, key, checkpoint, "linear, units")
-    release = released_by_units(run.rows_per_record, drawn_with(key))
+    release = release_by_units(run.rows_per_record, make_release(key))
     released = prepare_privately(run, measurable(run, data), release)
     if type(run.step_size) is StableSteps:
-        run = run.stabilised(np.linalg.eigvalsh(released[-1]).tolist())
+        run = run.with_eigenvalues(np.linalg.eigvalsh(released[-1]).tolist())
     with jax.enable_x64(True):
         order, trainer = places(run, key), Trainer(run)
         rows, labels, where = arrange_units(run, data, order, released)
@@ -137,8 +137,8 @@ def execute_units(
             jax.device_put(part, may_alias=True) for part in readable(run, rows, labels)
         )
         if order is None:
-            arranged = drawn_once(trainer.loop.program, arranged, key)
+            arranged = arrange_once(trainer.loop.program, arranged, key)
         model = Model(
             trainer.loop.execute(trainer.zero(rows), arranged, key, progress, checkpoint), released
         )
-    return with_calibration(run, model, rows, labels, where, drawn_rounds(key))
+    return with_calibration(run, model, rows, labels, where, make_rounds(key))

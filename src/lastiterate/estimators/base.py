@@ -24,7 +24,7 @@ from lastiterate.data.schema import Schema
 from lastiterate.engine import Model
 from lastiterate.engine.preprocessing import keeps_lengths
 from lastiterate.errors import InputError, outside
-from lastiterate.estimators.file_estimators import data_of, numbers_only
+from lastiterate.estimators.file_estimators import data_of, hide_values
 from lastiterate.estimators.meta_estimators import OwnSeed
 from lastiterate.estimators.pipelines import (
     SchemaTransformer,
@@ -34,14 +34,14 @@ from lastiterate.estimators.pipelines import (
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.planner import Choice
 from lastiterate.planning.task import FeatureMap, Task
-from lastiterate.release.ledger_charge import charging_of
+from lastiterate.release.ledger_charge import make_charging
 from lastiterate.release.linear_model import FittedLinear
-from lastiterate.release.linear_plans import chosen, part_of, plan_run, warn_of_noise
+from lastiterate.release.linear_plans import choose_features, part_of, plan_run, warn_of_noise
 from lastiterate.release.model_kinds import LINEAR
 from lastiterate.release.pipeline import finish
 from lastiterate.release.predictions import Answers, Labels
 from lastiterate.release.training_request import Algorithm, Budget, Order
-from lastiterate.run.adjacency import keeps_places
+from lastiterate.run.adjacency import has_fixed_size
 from lastiterate.run.losses import Abstract
 from lastiterate.run.preprocessing import (
     PrivateCovariance,
@@ -69,7 +69,7 @@ class Absent:
         raise AttributeError(self._why)
 
 
-def as_before_if_refused(
+def restore_on_error(
     fit: Callable[Concatenate[Any, Given], Fitted],
 ) -> Callable[Concatenate[Any, Given], Fitted]:
     """A ``fit`` that leaves its estimator as it was where it ends with an error: no labels of one
@@ -155,7 +155,7 @@ class PrivateLinear(OwnSeed, BaseEstimator):
     stream: bool = False
     n: int | None = None
 
-    @as_before_if_refused
+    @restore_on_error
     def fit(self, X: Any, y: Any, progress: object = None, **unsupported: object) -> Self:
         """Train on rows and labels or targets, or on a table with a schema.
 
@@ -203,7 +203,7 @@ class PrivateLinear(OwnSeed, BaseEstimator):
         part = part_of(self.features) if self.schema is None else self._part
         self.check_public(part)
         labels = answers.values if isinstance(answers, Labels) else ()
-        if self.stream and not keeps_places(self.adjacency):
+        if self.stream and not has_fixed_size(self.adjacency):
             raise InputError(
                 "stream",
                 "must be False under add-remove: what is read in pieces is cut by the number "
@@ -220,7 +220,7 @@ class PrivateLinear(OwnSeed, BaseEstimator):
             calibrated=self.calibrated,
             class_weights=relative_weights(self.class_weight, labels),
         )
-        charging = charging_of(
+        charging = make_charging(
             ledger=self.ledger, dataset=self.dataset, purpose=type(self).__name__
         )
         order = Order(
@@ -383,10 +383,10 @@ class PrivateLinear(OwnSeed, BaseEstimator):
         if given is not None or not self.verbose:
             return given
 
-        def printed(done: int, steps: int, seconds: float) -> None:
+        def print_progress(done: int, steps: int, seconds: float) -> None:
             print(f"{done} of {steps} steps, {seconds:.1f} s", file=sys.stderr)
 
-        return printed
+        return print_progress
 
     @property
     def _released(self) -> FittedLinear:
@@ -398,7 +398,7 @@ class PrivateLinear(OwnSeed, BaseEstimator):
     def _budget(self) -> Budget:
         return Budget(self.epsilon, self.delta, self.adjacency, self.time_budget, self.n)
 
-    def _mapped(self, table: ArrayLike, schema: Schema) -> np.ndarray:
+    def _map_rows(self, table: ArrayLike, schema: Schema) -> np.ndarray:
         """Rows of a table by its schema, and by the maps that it, the caller or the data's shape
         names."""
         if self.stream:
@@ -411,7 +411,7 @@ class PrivateLinear(OwnSeed, BaseEstimator):
         warn_of_learned_steps(self)
         cells = frame_table(table, schema)
         budget = self._budget
-        choice = chosen(
+        choice = choose_features(
             schema,
             self.features,
             cells.shape or (len(cells.names),),
@@ -432,7 +432,7 @@ class PrivateLinear(OwnSeed, BaseEstimator):
         if self.schema is not None:
             return self.transformer_.transform(features)
         check_kept("X", features)
-        with numbers_only("X"):
+        with hide_values("X"):
             return np.asarray(
                 validate_data(self, features, reset=False, dtype=[np.float64, np.float32])
             )

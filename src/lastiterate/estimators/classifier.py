@@ -13,11 +13,11 @@ from sklearn.utils.multiclass import check_classification_targets  # pyright: ig
 
 from lastiterate.errors import InputError
 from lastiterate.estimators.base import PrivateLinear, public_labels
-from lastiterate.estimators.file_estimators import check_length, checked
-from lastiterate.estimators.pipelines import as_schema, labels_of, warn_of_learned_steps
+from lastiterate.estimators.file_estimators import check_input, check_length
+from lastiterate.estimators.pipelines import labels_of, to_schema, warn_of_learned_steps
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.planner import TIME_BUDGET
-from lastiterate.release.predictions import Labels, picked, threshold_of
+from lastiterate.release.predictions import Labels, pick_class, threshold_of
 from lastiterate.run.run import Run
 from lastiterate.run.validation import check_kept
 
@@ -172,7 +172,7 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
             return
         warn_of_learned_steps(self)
         check_kept("X", (X, y))
-        rows, labels, watched = checked(self, X, y)
+        rows, labels, watched = check_input(self, X, y)
         with warnings.catch_warnings():  # one that counts the labels of private records
             warnings.filterwarnings("ignore", message="The number of unique classes")
             check_classification_targets(labels)
@@ -202,8 +202,8 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         self, table: ArrayLike, y: ArrayLike, progress: object, unsupported: dict[str, Any]
     ) -> None:
         """Train on a table by the schema, whose classes are the labels."""
-        schema, labels, target = labels_of(as_schema(self.schema, self.classes), self.classes, y)
-        rows = self._mapped(table, schema)
+        schema, labels, target = labels_of(to_schema(self.schema, self.classes), self.classes, y)
+        rows = self._map_rows(table, schema)
         check_length(rows, target)
         self.classes_ = labels
         answers = self._answers(self.transformer_.schema_.classes)
@@ -279,4 +279,4 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
             Labels.
         """
         chances = self.predict_proba(X)
-        return self.classes_[picked(chances, threshold_of(self.threshold, len(self.classes_)))]
+        return self.classes_[pick_class(chances, threshold_of(self.threshold, len(self.classes_)))]

@@ -65,7 +65,7 @@ def check_no_times(name: str, given: object) -> None:
 
 
 @contextmanager
-def numbers_only(name: str) -> Generator[None]:
+def hide_values(name: str) -> Generator[None]:
     """Inside, refusals of NumPy and scikit-learn that show values of ``name`` become some that do
     not.
 
@@ -87,7 +87,9 @@ def numbers_only(name: str) -> Generator[None]:
 # Estimators whose rows lie in a file: read in pieces, as the command line reads them.
 
 
-def checked(estimator: Any, X: Any, y: Any, **how: Any) -> tuple[np.ndarray, np.ndarray, Watched]:
+def check_input(
+    estimator: Any, X: Any, y: Any, **how: Any
+) -> tuple[np.ndarray, np.ndarray, Watched]:
     """Rows and targets as scikit-learn checks them, and the files that both lie in where rows are
     streamed; of such rows the form is looked at, and the first two."""
     kinds = [np.float64, np.float32]
@@ -97,7 +99,7 @@ def checked(estimator: Any, X: Any, y: Any, **how: Any) -> tuple[np.ndarray, np.
     if not isinstance(estimator.stream, bool):
         raise InputError("stream", "must be True or False", estimator.stream)
     if not estimator.stream:
-        with numbers_only("X or y"):
+        with hide_values("X or y"):
             return *cast(
                 "tuple[np.ndarray, np.ndarray]",
                 validate_data(estimator, X, y, dtype=kinds, ensure_min_samples=2, **how),

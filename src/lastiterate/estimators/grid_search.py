@@ -16,19 +16,19 @@ from sklearn.utils.validation import check_is_fitted, validate_data  # pyright: 
 
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.errors import InputError
-from lastiterate.estimators.base import PrivateLinear, as_before_if_refused, seed_of
-from lastiterate.estimators.file_estimators import numbers_only
+from lastiterate.estimators.base import PrivateLinear, restore_on_error, seed_of
+from lastiterate.estimators.file_estimators import hide_values
 from lastiterate.estimators.meta_estimators import OwnSeed
 from lastiterate.estimators.pipelines import warn_of_learned_steps
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.planner import SharedBudget
 from lastiterate.planning.task import Task, automatic_delta
 from lastiterate.release import tuning
-from lastiterate.release.ledger_charge import charging_of
+from lastiterate.release.ledger_charge import make_charging
 from lastiterate.release.linear_plans import candidate, part_of
 from lastiterate.release.model_kinds import SELECTED
 from lastiterate.release.pipeline import finish
-from lastiterate.release.predictions import Labels, Range, ordered, threshold_of
+from lastiterate.release.predictions import Labels, Range, check_range, threshold_of
 from lastiterate.release.training_request import Algorithm, Budget, Order
 from lastiterate.run.validation import check_kept, relative_weights
 
@@ -118,7 +118,7 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
         self.ledger = ledger
         self.dataset = dataset
 
-    @as_before_if_refused
+    @restore_on_error
     def fit(self, X: Any, y: Any) -> DPSearchCV:
         """Search on rows and labels or targets.
 
@@ -142,7 +142,7 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
         self._check_estimator()
         warn_of_learned_steps(self)
         check_kept("X", (X, y))
-        with numbers_only("X or y"):
+        with hide_values("X or y"):
             rows, labels = cast(
                 "tuple[np.ndarray, np.ndarray]",
                 validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=10),
@@ -154,7 +154,7 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
         classes = len(answers.values) if isinstance(answers, Labels) else 0
         law = tuning.law_of(self.mean_runs, self.runs)
         proofs: dict[int, Certificate] = {}
-        charging = charging_of(ledger=self.ledger, dataset=self.dataset, purpose="DPSearchCV")
+        charging = make_charging(ledger=self.ledger, dataset=self.dataset, purpose="DPSearchCV")
         weights = relative_weights(
             self.estimator.class_weight, answers.values if isinstance(answers, Labels) else ()
         )
@@ -170,7 +170,7 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
             self._candidate(i, asked, proofs, charging.allowance())
             for i in range(len(self._settings))
         ]
-        certificate = tuning.planned(
+        certificate = tuning.plan_candidates(
             candidates,
             epsilon=self.epsilon,
             delta=delta,
@@ -248,8 +248,8 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
                     None,
                     "a range that is read off private targets is not private",
                 )
-            answers = ordered(self.estimator.target_range, "target_range")
-            return answers, answers.scaled(np.asarray(y, dtype=np.float64))
+            answers = check_range(self.estimator.target_range, "target_range")
+            return answers, answers.scale_target(np.asarray(y, dtype=np.float64))
         if self.estimator.classes is None:
             raise InputError(
                 "classes",
@@ -284,11 +284,11 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
             shared,
         )
 
-        def planned(epsilon: float, delta: float) -> Certificate:
+        def plan_candidate(epsilon: float, delta: float) -> Certificate:
             proofs[number] = made(epsilon, delta)
             return proofs[number]
 
-        return planned
+        return plan_candidate
 
     @property
     def certificate_(self) -> Certificate:

@@ -59,7 +59,7 @@ def warn_of_learned_steps(estimator: object) -> None:
     certificate false (``check_callers``).
     """
     check_callers(estimator)
-    for caller in _fitting(estimator):
+    for caller in _list_outer_estimators(estimator):
         if not type(caller).__module__.startswith(("sklearn.", "lastiterate.")):
             warnings.warn(
                 f"{type(caller).__name__} is fitting the estimator: the certificate holds only if "
@@ -68,7 +68,13 @@ def warn_of_learned_steps(estimator: object) -> None:
                 UnpaidStepWarning,
                 stacklevel=outside(),
             )
-    names = list(dict.fromkeys(name for caller in _fitting(estimator) for name in _around(caller)))
+    names = list(
+        dict.fromkeys(
+            name
+            for caller in _list_outer_estimators(estimator)
+            for name in _list_other_learners(caller)
+        )
+    )
     if names:
         warnings.warn(
             f"the certificate does not cover {', '.join(names)}: what it learned from the private "
@@ -93,7 +99,7 @@ def warn_of_predictions() -> None:
         )
 
 
-def _fitting(estimator: object) -> Iterator[Any]:
+def _list_outer_estimators(estimator: object) -> Iterator[Any]:
     """Estimators that are fitting ``estimator``, one inside of the other; of pipelines those whose
     last step it is."""
     inside = {id(estimator)}
@@ -109,18 +115,18 @@ def _fitting(estimator: object) -> Iterator[Any]:
         frame = frame.f_back
 
 
-def _around(caller: Any) -> Iterator[str]:
+def _list_other_learners(caller: Any) -> Iterator[str]:
     """What learns of the rows besides the estimator that ``caller`` is fitting."""
     if isinstance(caller, Pipeline):
         for name, step in cast("list[tuple[str, object]]", caller.steps[:-1]):  # pyright: ignore
-            yield from _learned(name, step)
+            yield from _list_learners(name, step)
     elif type(caller).__name__ == "TransformedTargetRegressor":
-        yield from _learned("the target's transformer", caller.transformer)
+        yield from _list_learners("the target's transformer", caller.transformer)
     elif type(caller).__name__ in LEARNERS:
         yield type(caller).__name__
 
 
-def _learned(name: str, step: object) -> Iterator[str]:
+def _list_learners(name: str, step: object) -> Iterator[str]:
     """The step itself, or those of its parts, that learn."""
     inner = (
         [
@@ -133,7 +139,7 @@ def _learned(name: str, step: object) -> Iterator[str]:
     )
     if inner:
         for part, one in inner:
-            yield from _learned(part, one)
+            yield from _list_learners(part, one)
     elif step is not None and not isinstance(step, str) and get_tags(step).requires_fit:
         yield name
 
@@ -207,7 +213,7 @@ class SchemaTransformer(TransformerMixin, BaseEstimator):
         InputError
             If the schema refuses the columns.
         """
-        schema = as_schema(self.schema)
+        schema = to_schema(self.schema)
         if self.features in (AUTO, *IN_RUN) and self.features != PLAIN:
             raise InputError(
                 "features",
@@ -219,7 +225,7 @@ class SchemaTransformer(TransformerMixin, BaseEstimator):
             schema if self.features is None else replace(schema, features=maps_named(self.features))
         )
         table = frame_table(X, self.schema_)
-        self.schema_ = self.schema_.shaped(table.shape)
+        self.schema_ = self.schema_.with_shape(table.shape)
         form = form_of(table, self.schema_)
         self.row_norm_, self.n_features_in_ = form.norm, len(table.names)
         vars(self).pop("feature_names_in_", None)
@@ -264,7 +270,7 @@ class SchemaTransformer(TransformerMixin, BaseEstimator):
     @property
     def form_(self) -> RowForm:
         """Fields, maps, names and norm of the rows."""
-        self._fitted()
+        self._require_fitted()
         return self.schema_.form(self._shape or (self.n_features_in_,))
 
     def get_feature_names_out(self, input_features: Sequence[str] | None = None) -> np.ndarray:
@@ -280,7 +286,7 @@ class SchemaTransformer(TransformerMixin, BaseEstimator):
         numpy.ndarray of str
             Names, one per number.
         """
-        self._fitted()
+        self._require_fitted()
         seen = vars(self).get("feature_names_in_")
         if input_features is not None and (
             len(input_features) != self.n_features_in_
@@ -289,7 +295,7 @@ class SchemaTransformer(TransformerMixin, BaseEstimator):
             raise ValueError("input_features is not equal to feature_names_in_")
         return np.array(self.form_.names, dtype=object)
 
-    def _fitted(self) -> None:
+    def _require_fitted(self) -> None:
         from sklearn.utils.validation import check_is_fitted  # pyright: ignore
 
         check_is_fitted(self, "schema_")
@@ -304,7 +310,7 @@ class SchemaTransformer(TransformerMixin, BaseEstimator):
         return tags
 
 
-def as_schema(given: object, classes: object = None) -> Schema:
+def to_schema(given: object, classes: object = None) -> Schema:
     """A schema from what holds one; ``classes``: for one that leaves its own open."""
     if isinstance(given, Schema):
         return given

@@ -13,15 +13,15 @@ from sklearn.utils.validation import check_array  # pyright: ignore
 from lastiterate.errors import InputError
 from lastiterate.estimators.base import PrivateLinear
 from lastiterate.estimators.file_estimators import (
+    check_input,
     check_length,
     check_no_times,
-    checked,
-    numbers_only,
+    hide_values,
 )
-from lastiterate.estimators.pipelines import as_schema, range_of, warn_of_learned_steps
+from lastiterate.estimators.pipelines import range_of, to_schema, warn_of_learned_steps
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.planner import TIME_BUDGET
-from lastiterate.release.predictions import Range, ordered
+from lastiterate.release.predictions import Range, check_range
 from lastiterate.run.run import Run
 from lastiterate.run.validation import check_kept
 
@@ -143,19 +143,19 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
 
     def _fit(self, X: Any, y: Any, progress: object, unsupported: dict[str, Any]) -> None:
         if self.schema is not None:
-            schema = as_schema(self.schema)
+            schema = to_schema(self.schema)
             bounds = range_of(schema, self.target_range)
             check_no_times("y", y)
-            with numbers_only("y"):
+            with hide_values("y"):
                 target = cast(np.ndarray, check_array(y, ensure_2d=False, dtype="float64"))
-            rows = self._mapped(X, schema)
+            rows = self._map_rows(X, schema)
             check_length(rows, target)
-            self._train(rows, bounds.scaled(target), 0, bounds, [], progress, unsupported)
+            self._train(rows, bounds.scale_target(target), 0, bounds, [], progress, unsupported)
             return
         warn_of_learned_steps(self)
         check_kept("X", (X, y))
-        rows, target, watched = checked(self, X, y, y_numeric=True)
-        with numbers_only("y"):
+        rows, target, watched = check_input(self, X, y, y_numeric=True)
+        with hide_values("y"):
             target = target if target.dtype.kind in "biuf" else target.astype(np.float64)
         if self.target_range is None:
             raise InputError(
@@ -165,8 +165,10 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
                 "a range that is read off private targets is not private; values outside are "
                 "clipped",
             )
-        answers = ordered(self.target_range, "target_range")
-        self._train(rows, answers.scaled(target), 0, answers, [], progress, unsupported, watched)
+        answers = check_range(self.target_range, "target_range")
+        self._train(
+            rows, answers.scale_target(target), 0, answers, [], progress, unsupported, watched
+        )
 
     @property
     def coef_(self) -> np.ndarray:

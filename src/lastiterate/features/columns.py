@@ -12,8 +12,8 @@ import numpy as np
 
 from lastiterate.errors import InputError
 from lastiterate.features.record_fields import Field, Grid, Number, Record, Text, Values
-from lastiterate.run.serialization import settle
-from lastiterate.run.validation import whole
+from lastiterate.run.serialization import normalise_fields
+from lastiterate.run.validation import check_integer
 
 # What every public map of a record answers.
 
@@ -33,7 +33,7 @@ class RecordMap(ABC):
     takes: ClassVar[tuple[type[Field], ...]]
 
     @classmethod
-    def sized(cls, fields: tuple[Field, ...], resolved: float) -> Self:
+    def for_budget(cls, fields: tuple[Field, ...], resolved: float) -> Self:
         """The map with as many numbers as such fields and a budget carry.
 
         ``resolved``: public records times mu of the budget, in proportion to how fine a difference
@@ -123,12 +123,12 @@ class Gated(RecordMap):
     takes: ClassVar[tuple[type[Field], ...]] = (Record,)
 
     def __post_init__(self) -> None:
-        settle(self)
-        whole("count of gates", self.count, most=10**4)
-        whole("seed of gates", self.seed, least=0, most=2**31)
+        normalise_fields(self)
+        check_integer("count of gates", self.count, most=10**4)
+        check_integer("seed of gates", self.seed, least=0, most=2**31)
 
     @classmethod
-    def sized(cls, fields: tuple[Field, ...], resolved: float) -> Self:
+    def for_budget(cls, fields: tuple[Field, ...], resolved: float) -> Self:
         """A power of two of gates; the fields count as they are without another map, and few gates
         for texts."""
         plain = (
@@ -163,12 +163,12 @@ class Gated(RecordMap):
         given = np.column_stack(
             (np.asarray(values, dtype=np.float32), np.ones(len(values), dtype=np.float32))
         )
-        gates = self.opened(given)
+        gates = self.open_gates(given)
         parts = np.column_stack((np.ones(len(given), dtype=np.float32), gates))
         parts /= np.sqrt(parts.sum(axis=1, keepdims=True))
         return (parts[:, :, None] * given[:, None, :]).reshape(len(given), -1)
 
-    def opened(self, rows: np.ndarray) -> np.ndarray:
+    def open_gates(self, rows: np.ndarray) -> np.ndarray:
         """Return the open gates of rows x' (n, d): 0 and 1, shape (n, count), on every machine."""
         whole_numbers = np.rint(np.clip(rows.astype(np.float64), -LARGEST, LARGEST) * ENTRIES)
         return (whole_numbers @ directions(self.seed, rows.shape[1], self.count) >= 0).astype(
@@ -240,12 +240,12 @@ class HashedWords(RecordMap):
     takes: ClassVar[tuple[type[Field], ...]] = (Text,)
 
     def __post_init__(self) -> None:
-        settle(self)
-        whole("buckets of words", self.buckets, least=2, most=2**20)
-        whole("piece of words", self.piece, most=20)
+        normalise_fields(self)
+        check_integer("buckets of words", self.buckets, least=2, most=2**20)
+        check_integer("piece of words", self.piece, most=20)
 
     @classmethod
-    def sized(cls, fields: tuple[Field, ...], resolved: float) -> Self:
+    def for_budget(cls, fields: tuple[Field, ...], resolved: float) -> Self:
         wanted = resolved / (
             RECORDS_PER_HASH * max(1, sum(isinstance(field, Text) for field in fields))
         )
@@ -355,11 +355,11 @@ class Curves(RecordMap):
     takes: ClassVar[tuple[type[Field], ...]] = (Number, Grid)
 
     def __post_init__(self) -> None:
-        settle(self)
-        whole("knots of curves", self.knots, least=2, most=1000)
+        normalise_fields(self)
+        check_integer("knots of curves", self.knots, least=2, most=1000)
 
     @classmethod
-    def sized(cls, fields: tuple[Field, ...], resolved: float) -> Self:
+    def for_budget(cls, fields: tuple[Field, ...], resolved: float) -> Self:
         return cls(MANY if resolved >= FINE * _numbers(fields) else FEW)
 
     @classmethod
@@ -441,8 +441,8 @@ class Bins(RecordMap):
     takes: ClassVar[tuple[type[Field], ...]] = (Number,)
 
     def __post_init__(self) -> None:
-        settle(self)
-        whole("count of bins", self.count, least=2, most=1000)
+        normalise_fields(self)
+        check_integer("count of bins", self.count, least=2, most=1000)
 
     def width(self, field: Field) -> int:
         return self.count + field.width - 1

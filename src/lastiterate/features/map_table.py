@@ -21,7 +21,7 @@ def maps_named(
 ) -> tuple[RecordMap, ...]:
     """The maps of these names, separated by commas; ``plain`` is none.
 
-    ``fields``, ``resolved``: as large as such a record and budget carry (see ``RecordMap.sized``).
+    ``fields``, ``resolved``: as large as such a record and budget carry (see ``RecordMap.for_budget``).
     """
     if names == PLAIN:
         return ()
@@ -35,7 +35,8 @@ def maps_named(
             "where a model is trained auto, sqrt and fourier are taken too",
         )
     return tuple(
-        TABLE[name]() if fields is None else TABLE[name].sized(fields, resolved) for name in listed
+        TABLE[name]() if fields is None else TABLE[name].for_budget(fields, resolved)
+        for name in listed
     )
 
 
@@ -43,12 +44,12 @@ def automatic_maps(fields: tuple[Field, ...], resolved: float) -> tuple[RecordMa
     """The maps that pay for such fields; ``resolved``: public records times mu of the budget. No
     value is looked at."""
     return tuple(
-        one.sized(fields, resolved) for one in TABLE.values() if one.pays(fields, resolved)
+        one.for_budget(fields, resolved) for one in TABLE.values() if one.pays(fields, resolved)
     )
 
 
 def maps_from(data: object) -> tuple[RecordMap, ...]:
-    """What ``as_data`` wrote, or names of maps in a list."""
+    """What ``to_data`` wrote, or names of maps in a list."""
     if isinstance(data, str):
         return maps_named(data)
     if not isinstance(data, list | tuple) or not all(
@@ -77,12 +78,12 @@ def names_in(data: Any) -> tuple[str, ...]:
     )
 
 
-def as_data(maps: tuple[RecordMap, ...]) -> list[Any]:
+def to_data(maps: tuple[RecordMap, ...]) -> list[Any]:
     """JSON-ready; ``maps_from`` reads it."""
     return [serialization.encode(one) for one in maps]
 
 
-def described(maps: tuple[RecordMap, ...]) -> str:
+def describe_maps(maps: tuple[RecordMap, ...]) -> str:
     """What is done to records, in one line."""
     return (
         "; ".join(one.words() for one in maps)

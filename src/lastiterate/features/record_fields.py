@@ -149,20 +149,20 @@ class Text(Field):
 
     @property
     def width(self) -> int:
-        raise self._unmapped()
+        raise self._text_error()
 
     @property
     def names(self) -> tuple[str, ...]:
-        raise self._unmapped()
+        raise self._text_error()
 
     @property
     def norm(self) -> float:
-        raise self._unmapped()
+        raise self._text_error()
 
     def rows(self, values: Values) -> np.ndarray:
-        raise self._unmapped()
+        raise self._text_error()
 
-    def _unmapped(self) -> InputError:
+    def _text_error(self) -> InputError:
         return InputError(
             f"column {self.name!r}",
             "holds text, which becomes numbers by a map only",

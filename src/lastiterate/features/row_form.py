@@ -116,9 +116,9 @@ class RowForm:
         for first in range(0, len(out), SLICE):
             columns: Sequence[Values] = [column[first : first + SLICE] for column in given]
             for level in self.levels[:-1]:
-                columns = [np.concatenate(list(_mapped(level, columns)), axis=1)]
+                columns = [np.concatenate(list(_map_fields(level, columns)), axis=1)]
             at = 0
-            for part in _mapped(self.parts, columns):
+            for part in _map_fields(self.parts, columns):
                 out[first : first + SLICE, at : at + part.shape[1]] = part
                 at += part.shape[1]
         return out
@@ -138,17 +138,17 @@ def _norm(parts: Parts) -> float:
     )
 
 
-def _mapped(parts: Parts, columns: Sequence[Values]) -> Iterator[np.ndarray]:
+def _map_fields(parts: Parts, columns: Sequence[Values]) -> Iterator[np.ndarray]:
     """Every field's part of the rows, at most as long as it says."""
     for (field, one, _), values in zip(parts, columns, strict=True):
         yield (
-            _bounded(field.rows(values), field.norm)
+            _clip_rows(field.rows(values), field.norm)
             if one is None
-            else _bounded(one.rows(field, values), one.norm(field))
+            else _clip_rows(one.rows(field, values), one.norm(field))
         )
 
 
-def _bounded(rows: np.ndarray, most: float) -> np.ndarray:
+def _clip_rows(rows: np.ndarray, most: float) -> np.ndarray:
     """Rows of at most this norm, in single precision; a row that is longer is scaled down."""
     if not np.isfinite(rows).all():
         rows = np.nan_to_num(rows, nan=0.0, posinf=0.0, neginf=0.0)

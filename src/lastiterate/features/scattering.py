@@ -15,8 +15,8 @@ import numpy as np
 from lastiterate.errors import InputError
 from lastiterate.features.columns import RecordMap
 from lastiterate.features.record_fields import Field, Grid, Values
-from lastiterate.run.serialization import settle
-from lastiterate.run.validation import whole
+from lastiterate.run.serialization import normalise_fields
+from lastiterate.run.validation import check_integer
 
 # Morlet wavelets and the Gaussian window of a scattering transform, on a grid of pixels that wraps
 # around. Mallat, "Group invariant scattering", 2012; Bruna and Mallat, "Invariant scattering
@@ -70,7 +70,7 @@ def wavelets(shape: tuple[int, int], scale: int, angles: int) -> np.ndarray:
 
 
 @lru_cache(maxsize=64)
-def thinned_wavelets(shape: tuple[int, int], scale: int, angles: int, every: int) -> np.ndarray:
+def thin_wavelets(shape: tuple[int, int], scale: int, angles: int, every: int) -> np.ndarray:
     """Transforms (angles, height / every, width / every) of the wavelets given at each ``every``-th
     pixel."""
     filters = wavelets(shape, scale, angles)
@@ -129,12 +129,12 @@ def absolute_fields(
     shape = (planes.shape[1], planes.shape[2])
     spectrum = _transform(planes)[:, None]
     for first in range(scales):
-        outer = _filtered(spectrum, thinned_wavelets(shape, first, angles, 1), 2**first)
+        outer = _filter(spectrum, thin_wavelets(shape, first, angles, 1), 2**first)
         yield 2**first, outer
         inner = _transform(outer) if first + 1 < scales else outer
         for second in range(first + 1, scales):
-            for wavelet in thinned_wavelets(shape, second, angles, 2**first):
-                yield 2**second, _filtered(inner, wavelet, 2 ** (second - first))
+            for wavelet in thin_wavelets(shape, second, angles, 2**first):
+                yield 2**second, _filter(inner, wavelet, 2 ** (second - first))
 
 
 def orders(scales: int, angles: int) -> list[int]:
@@ -149,7 +149,7 @@ def _transform(fields: np.ndarray) -> np.ndarray:
     return np.asarray(fft2(fields))
 
 
-def _filtered(spectrum: np.ndarray, wavelet: np.ndarray, every: int) -> np.ndarray:
+def _filter(spectrum: np.ndarray, wavelet: np.ndarray, every: int) -> np.ndarray:
     """|field * wavelet| at each ``every``-th pixel, from the field's transform (n, channels or 1, height, width)."""
     from scipy.fft import ifft2  # pyright: ignore
 
@@ -163,7 +163,7 @@ def _filtered(spectrum: np.ndarray, wavelet: np.ndarray, every: int) -> np.ndarr
     return np.abs(np.asarray(ifft2(product, overwrite_x=True)))
 
 
-def pooled(planes: np.ndarray, scales: int, angles: int, cells: int) -> np.ndarray:
+def pool_cells(planes: np.ndarray, scales: int, angles: int, cells: int) -> np.ndarray:
     """Coefficients (n, channels, cells, cells) float32 of planes (n, height, width) float32: means
     of the windowed fields over cells x cells equal parts of the image, whose border is mirrored."""
     sides = (planes.shape[1], planes.shape[2])
@@ -255,21 +255,21 @@ class Scattering(RecordMap):
     takes: ClassVar[tuple[type[Field], ...]] = (Grid,)
 
     def __post_init__(self) -> None:
-        settle(self)
-        whole("scales of scattering", self.scales, most=5)
-        whole("angles of scattering", self.angles, least=2, most=32)
-        whole("cells of scattering", self.cells, most=64)
-        whole("most of scattering", self.most, most=10**6)
+        normalise_fields(self)
+        check_integer("scales of scattering", self.scales, most=5)
+        check_integer("angles of scattering", self.angles, least=2, most=32)
+        check_integer("cells of scattering", self.cells, most=64)
+        check_integer("most of scattering", self.most, most=10**6)
 
     @classmethod
-    def sized(cls, fields: tuple[Field, ...], resolved: float) -> Self:
+    def for_budget(cls, fields: tuple[Field, ...], resolved: float) -> Self:
         """Coarse cells for a budget that resolves little."""
         return cls() if resolved >= FINE else cls(cells=2)
 
     @classmethod
     def pays(cls, fields: tuple[Field, ...], resolved: float) -> bool:
         """For pictures: arrays of two dimensions, or with few channels, that are large enough."""
-        one = cls.sized(fields, resolved)
+        one = cls.for_budget(fields, resolved)
         shapes = [_as_image(field.shape) for field in fields if isinstance(field, Grid)]
         fit = [shape for shape in shapes if shape is not None and min(shape[:2]) >= one.least]
         return (
@@ -309,7 +309,7 @@ class Scattering(RecordMap):
 
         Errors: images that are too small, or have too many channels for ``most`` features.
         """
-        height, width, colours = checked_shape(shape)
+        height, width, colours = check_shape(shape)
         if min(height, width) < self.least:
             raise InputError(
                 "images",
@@ -328,7 +328,7 @@ class Scattering(RecordMap):
 
     def features(self, shape: tuple[int, ...]) -> int:
         """Numbers that an image of this shape becomes."""
-        return self.channels * checked_shape(shape)[2] * self.cells_of(shape) ** 2
+        return self.channels * check_shape(shape)[2] * self.cells_of(shape) ** 2
 
     def apply(self, images: np.ndarray) -> np.ndarray:
         """Rows (n, features) float32 of images (n, ...): bytes, or numbers in [0, 1].
@@ -370,7 +370,7 @@ class Scattering(RecordMap):
     def _rows(self, images: np.ndarray, cells: int) -> np.ndarray:
         planes = np.moveaxis(images, 3, 1)
         planes = smaller(np.ascontiguousarray(planes).reshape(-1, *images.shape[1:3]))
-        means = pooled(planes, self.scales, self.angles, cells)
+        means = pool_cells(planes, self.scales, self.angles, cells)
         centre = CENTRE[orders(self.scales, self.angles)][:, None, None]
         rows = (np.log1p(np.float32(STEEP) * means) - centre).reshape(len(images), -1)
         norms = np.sqrt(np.square(rows, dtype=np.float64).sum(axis=1, keepdims=True))
@@ -382,7 +382,7 @@ def _shape(field: Field) -> tuple[int, ...]:
     return field.shape
 
 
-def checked_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
+def check_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
     """Height, width and channels. Errors: what is no shape of an image."""
     sizes = _as_image(shape)
     if sizes is None:

@@ -94,7 +94,7 @@ class Unreachable(InputError):
 
 
 @contextmanager
-def opened(path: Path) -> Generator[sqlite3.Connection, None, None]:
+def open_ledger(path: Path) -> Generator[sqlite3.Connection, None, None]:
     """Open a ledger file that holds a ledger's tables and nothing else; every commit is on disk.
 
     **Guarantee:** what was committed is in the file itself, not in another one next to it: a copy

@@ -46,32 +46,32 @@ MOST = 1e3
 DOWN = 1 - 1e-12
 
 
-def dominating_mu(curve: Curve, failure: float, least: float | None = None) -> float:
+def find_dominating_mu(curve: Curve, failure: float, least: float | None = None) -> float:
     """The least mu found for which ``curve`` lies below the Gaussian pair with ``failure``;
     infinite where none does.
 
     ``least``: the smallest of several failure probabilities that are asked for in turn: one table
     answers them all.
 
-    **Guarantee:** the returned mu passed ``dominated``, or follows from a theorem about the kind of
+    **Guarantee:** the returned mu passed ``is_dominated``, or follows from a theorem about the kind of
     curve.
     """
     parts = curve.curves if isinstance(curve, BestOf) else (curve,)
     best = min(map(_exact, parts))
     for part in parts if failure > 0 else ():
         if _may_need_less(part, best, failure):
-            best = min(best, _searched(part, failure, failure if least is None else least))
+            best = min(best, _search_mu(part, failure, failure if least is None else least))
     return best
 
 
-def dominated(curve: Curve, mu: float, failure: float, least: float | None = None) -> bool:
+def is_dominated(curve: Curve, mu: float, failure: float, least: float | None = None) -> bool:
     """Whether delta(eps) <= failure + (1 - failure) delta_mu(eps) at every eps >= 0, to the safe
     side.
 
-    ``least``: as in ``dominating_mu``, whose answers are found again on the same table.
+    ``least``: as in ``find_dominating_mu``, whose answers are found again on the same table.
     """
     if isinstance(curve, BestOf):
-        return any(dominated(part, mu, failure, least) for part in curve.curves)
+        return any(is_dominated(part, mu, failure, least) for part in curve.curves)
     if _exact(curve) <= mu:
         return True
     tables = (_table(curve, end) for end in dict.fromkeys((least or failure, failure)))
@@ -177,7 +177,7 @@ def _lower(computed: Array, epsilon: Array, mu: float) -> Array:
     return np.maximum(0.0, kept)
 
 
-def _searched(curve: Curve, failure: float, least: float) -> float:
+def _search_mu(curve: Curve, failure: float, least: float) -> float:
     points = _table(curve, least) or _table(curve, failure)
     if points is None or not _below(*points, MOST, failure):
         return math.inf
@@ -301,7 +301,7 @@ class GaussianFilter:
         mechanism dominates."""
         best = math.inf, 0.0, 0.0
         for part in (0.0, *(PARTS if self.failure > 0 else ())):
-            mu = dominating_mu(curve, self.failure * part, self.failure * PARTS[0])
+            mu = find_dominating_mu(curve, self.failure * part, self.failure * PARTS[0])
             best = min(best, ((mu / self.mu) ** 2 + part, mu, part))
         if math.isinf(best[0]):
             raise InputError(
@@ -328,7 +328,7 @@ class GaussianFilter:
         while Fraction(mu) ** 2 > charge.costs[0] * Fraction(UNIT):
             mu = math.nextafter(mu, 0.0)
         known = isinstance(curve, Gdp) and _square_up(curve.mu) <= charge.costs[0]
-        return known or dominated(curve, mu * (1 + 1e-12), failure, self.failure * PARTS[0])
+        return known or is_dominated(curve, mu * (1 + 1e-12), failure, self.failure * PARTS[0])
 
     def total(self) -> Curve:
         """What holds for all releases together."""
@@ -350,7 +350,7 @@ class GaussianFilter:
         fits = smallest_true(
             lambda inverse: _keeps(cls(1 / inverse, part), epsilon, delta), 2e-3, 1e25
         )
-        return _made(None if math.isinf(fits) else cls(1 / fits, part), epsilon, delta)
+        return _check_filter(None if math.isinf(fits) else cls(1 / fits, part), epsilon, delta)
 
 
 def _square_up(mu: float) -> int:
@@ -478,7 +478,7 @@ class RenyiFilter:
                 ", ".join(f"{order:g}" for order in listed) or None,
                 remedy,
             )
-        return _made(at(fits), epsilon, delta)
+        return _check_filter(at(fits), epsilon, delta)
 
 
 Filter = GaussianFilter | RenyiFilter
@@ -491,7 +491,7 @@ def _keeps(made: Filter, epsilon: float, delta: float) -> bool:
     return total.epsilon(delta) <= epsilon and total.delta(epsilon) <= delta
 
 
-def _made(made: Made | None, epsilon: float, delta: float) -> Made:
+def _check_filter(made: Made | None, epsilon: float, delta: float) -> Made:
     """Return a filter that keeps its budget and can be charged; refuse any other."""
     if made is None or made.budget[0] < 1:
         raise InputError(

@@ -12,7 +12,7 @@ from typing import Any, Literal, cast, final
 
 from lastiterate.curves.composition import curve_from_dict
 from lastiterate.errors import InputError
-from lastiterate.ledger.database import VERSION, opened, transaction
+from lastiterate.ledger.database import VERSION, open_ledger, transaction
 from lastiterate.ledger.filters import Charge, Filter, filter_from_dict
 
 # Everything that happened to a ledger, each event tied to all before it; the tables must be what
@@ -60,7 +60,7 @@ def append(connection: sqlite3.Connection, kind: str, **fields: object) -> None:
     number, before = (last[0] + 1, last[1]) if last else (1, FIRST)
     text = json.dumps([kind, fields], sort_keys=True)
     connection.execute(
-        "INSERT INTO events VALUES (?, ?, ?)", (number, text, chained(before, number, text))
+        "INSERT INTO events VALUES (?, ?, ?)", (number, text, hash_chain(before, number, text))
     )
 
 
@@ -86,7 +86,7 @@ def lines_of_units(connection: sqlite3.Connection) -> set[str]:
     return {fields["token"] for fields in _events(connection, "protects")}
 
 
-def announced(connection: sqlite3.Connection, model: str) -> str | None:
+def find_announcement(connection: sqlite3.Connection, model: str) -> str | None:
     """The token of the last line that announced a model, or was released with it, if any."""
     tokens = [
         fields["token"]
@@ -137,11 +137,11 @@ def differences(connection: sqlite3.Connection, kept: str | None = None) -> list
             "the head that was kept is not in the ledger: events were deleted, or written anew"
         )
     try:
-        datasets, lines = _replayed(rows)
+        datasets, lines = _replay_events(rows)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
         return [*problems, "the events cannot be read: they were changed"]
-    problems += _compared(connection, "datasets", DATASET, datasets, "the budget of")
-    return problems + _compared(connection, "releases", LINE, lines, "line")
+    problems += _compare_rows(connection, "datasets", DATASET, datasets, "the budget of")
+    return problems + _compare_rows(connection, "releases", LINE, lines, "line")
 
 
 def _broken(rows: list[tuple[int, str, str]]) -> list[str]:
@@ -150,13 +150,13 @@ def _broken(rows: list[tuple[int, str, str]]) -> list[str]:
         return ["the events are missing"]
     before = FIRST
     for place, (number, text, chain) in enumerate(rows, 1):
-        if number != place or chained(before, number, text) != chain:
+        if number != place or hash_chain(before, number, text) != chain:
             return [f"event {place} was changed, or events before it are missing"]
         before = chain
     return []
 
 
-def _replayed(
+def _replay_events(
     rows: Iterable[tuple[int, str, str]],
 ) -> tuple[dict[Any, dict[str, Any]], dict[Any, dict[str, Any]]]:
     """The rows of both tables that the events give, by name and by number."""
@@ -219,7 +219,7 @@ def _replayed(
     return datasets, lines
 
 
-def _compared(
+def _compare_rows(
     connection: sqlite3.Connection,
     table: str,
     columns: tuple[str, ...],
@@ -535,7 +535,7 @@ def _share(part: int, budget: int) -> str:
     return f"{100 * part / budget:.3g}%" if budget else "more than nothing"
 
 
-def chained(before: str, *line: object) -> str:
+def hash_chain(before: str, *line: object) -> str:
     return hashlib.sha256(json.dumps([before, *line]).encode()).hexdigest()
 
 
@@ -574,7 +574,7 @@ def _problems(connection: sqlite3.Connection, release: Release, before: str) -> 
         release.costs,
         release.day,
     )
-    if chained(before, *line) != release.chain:
+    if hash_chain(before, *line) != release.chain:
         problems.append(f"{where} was changed, or lines before it are missing")
     if (release.model is None) == (release.state == "released"):
         problems.append(f"{where} says {release.state}, and its model does not fit")
@@ -615,14 +615,14 @@ class LineCheckpoints:
     path: Path
     token: str
 
-    def written(self) -> int:
+    def last_number(self) -> int:
         """The number of the last checkpoint; 0 before the first."""
-        with opened(self.path) as connection:
+        with open_ledger(self.path) as connection:
             return line_of(connection, self.token).checkpoint
 
     def begin(self, digest: str, write: Callable[[], None]) -> None:
         """Write the first checkpoint; refused where another process does, or did."""
-        with opened(self.path) as connection:
+        with open_ledger(self.path) as connection:
             with transaction(connection):  # on disk before the file is
                 self._check_unbegun(connection)
                 append(connection, "first", token=self.token, digest=digest)
@@ -636,7 +636,7 @@ class LineCheckpoints:
     def note(self, number: int, write: Callable[[], None]) -> None:
         """Write a later checkpoint, and note that it is on disk."""
         write()
-        with opened(self.path) as connection, transaction(connection):
+        with open_ledger(self.path) as connection, transaction(connection):
             self._count(connection, number)
 
     def resume(self, digest: str, number: int) -> None:
@@ -646,7 +646,7 @@ class LineCheckpoints:
         A line that an earlier version of the library began knows no digest: the first process that
         goes on gives it.
         """
-        with opened(self.path) as connection, transaction(connection):
+        with open_ledger(self.path) as connection, transaction(connection):
             known = digest_of(connection, "first", self.token)
             if known not in (None, digest):
                 raise _begun()

@@ -11,20 +11,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import final
 
-from lastiterate.accounting.subjects import rounded_up
+from lastiterate.accounting.subjects import format_rounded_up
 from lastiterate.curves.curve import Curve
 from lastiterate.errors import InputError
 from lastiterate.ledger import history
-from lastiterate.ledger.database import damage, make, opened, snapshot, transaction
+from lastiterate.ledger.database import damage, make, open_ledger, snapshot, transaction
 from lastiterate.ledger.filters import Filter
 from lastiterate.ledger.history import (
     COLUMNS,
     Release,
     Stage,
     Total,
-    chained,
     charge_problems,
     check_fits,
+    hash_chain,
     line_of,
     total_of,
 )
@@ -115,7 +115,7 @@ class Ledger:
             _check_text(name, text)
         with suppress(FileExistsError):
             make(self.path, history.begin)
-        with opened(self.path) as connection, transaction(connection):
+        with open_ledger(self.path) as connection, transaction(connection):
             self._check_holds(connection, "changed")
             if connection.execute("SELECT 1 FROM datasets WHERE name = ?", (dataset,)).fetchone():
                 raise InputError(
@@ -148,7 +148,7 @@ class Ledger:
         InputError
             If it is stated already, or out of range.
         """
-        with opened(self.path) as connection, transaction(connection):
+        with open_ledger(self.path) as connection, transaction(connection):
             self._check_holds(connection, "changed")
             _state_rows(connection, total_of(connection, dataset).dataset, rows_per_unit)
 
@@ -201,7 +201,7 @@ class Ledger:
         curve = curve if size == 1 else curve.group(size)
         described = json.dumps(curve.to_dict())
         charge = before.filter.charge(curve)  # takes a second for some curves: others need not wait
-        with opened(self.path) as connection, transaction(connection):
+        with open_ledger(self.path) as connection, transaction(connection):
             self._check_holds(connection, "charged")
             known = connection.execute(
                 f"SELECT {COLUMNS} FROM releases WHERE token = ?", (token,)
@@ -282,11 +282,11 @@ class Ledger:
         InputError
             If ``release`` would refuse the model.
         """
-        with opened(self.path) as connection, transaction(connection):
+        with open_ledger(self.path) as connection, transaction(connection):
             if _moves(line_of(connection, token), ("touched",), "released", model_sha256):
                 history.append(connection, "model", token=token, model=model_sha256)
 
-    def announced(self, model_sha256: str) -> tuple[Release, str | None] | None:
+    def find_announced(self, model_sha256: str) -> tuple[Release, str | None] | None:
         """Return the line of a model that was announced or released.
 
         Parameters
@@ -300,8 +300,8 @@ class Ledger:
             Line, and digest of its records (``None`` where it is unknown); ``None`` for an unknown
             model.
         """
-        with opened(self.path) as connection:
-            token = history.announced(connection, model_sha256)
+        with open_ledger(self.path) as connection:
+            token = history.find_announcement(connection, model_sha256)
             if token is None:
                 return None
             return line_of(connection, token), history.digest_of(connection, "records", token)
@@ -316,11 +316,11 @@ class Ledger:
         digest : str
             Digest.
         """
-        with opened(self.path) as connection, transaction(connection):
+        with open_ledger(self.path) as connection, transaction(connection):
             line_of(connection, token)
             history.append(connection, "records", token=token, digest=digest)
 
-    def remembered(self, model_sha256: str) -> tuple[Release, str] | None:
+    def find_release(self, model_sha256: str) -> tuple[Release, str] | None:
         """Return the first release with these weights, and the digest of its records.
 
         Parameters
@@ -333,7 +333,7 @@ class Ledger:
         tuple of Release and str, or None
             Line and digest; ``None`` unless both are known.
         """
-        with opened(self.path) as connection:
+        with open_ledger(self.path) as connection:
             row = connection.execute(
                 f"SELECT {COLUMNS} FROM releases WHERE model = ? ORDER BY number", (model_sha256,)
             ).fetchone()
@@ -356,7 +356,7 @@ class Ledger:
         Total
             Budget, spending and releases.
         """
-        with opened(self.path) as connection:
+        with open_ledger(self.path) as connection:
             return total_of(connection, dataset)
 
     def datasets(self) -> tuple[str, ...]:
@@ -367,7 +367,7 @@ class Ledger:
         tuple of str
             Names, ascending.
         """
-        with opened(self.path) as connection:
+        with open_ledger(self.path) as connection:
             return tuple(
                 row[0] for row in connection.execute("SELECT name FROM datasets ORDER BY name")
             )
@@ -380,7 +380,7 @@ class Ledger:
         str
             Hash of the last event.
         """
-        with opened(self.path) as connection:
+        with open_ledger(self.path) as connection:
             return history.head(connection)
 
     def verify(self, head: str | None = None) -> tuple[str, ...]:
@@ -397,7 +397,7 @@ class Ledger:
             Problems; empty where the ledger holds.
         """
         kept = None if head is None else history.check_head(head)
-        with opened(self.path) as file, snapshot(file) as connection:
+        with open_ledger(self.path) as file, snapshot(file) as connection:
             if problems := damage(connection):
                 return tuple(problems)
             problems = history.differences(connection, kept)
@@ -421,7 +421,7 @@ class Ledger:
     def _move(
         self, token: str, allowed: tuple[Stage, ...], state: Stage, model: str | None = None
     ) -> None:
-        with opened(self.path) as connection, transaction(connection):
+        with open_ledger(self.path) as connection, transaction(connection):
             if _moves(line_of(connection, token), allowed, state, model):
                 connection.execute(
                     "UPDATE releases SET state = ?, model = ? WHERE token = ?",
@@ -470,7 +470,7 @@ def _append(connection: sqlite3.Connection, token: str, *content: str) -> None:
     ).fetchone()
     number, before = (last[0] + 1, last[1]) if last else (1, "")
     line = (number, token, *content, _today())
-    row = (*line, chained(before, *line), "reserved", None, 0)
+    row = (*line, hash_chain(before, *line), "reserved", None, 0)
     connection.execute(
         f"INSERT INTO releases ({COLUMNS}) VALUES ({', '.join('?' * len(row))})", row
     )
@@ -515,7 +515,7 @@ class Quote:
     problems: tuple[str, ...]
 
 
-def quoted(ledger: Ledger, weights_sha256: str) -> Quote:
+def quote_line(ledger: Ledger, weights_sha256: str) -> Quote:
     """The line whose model has these weights; refused where the ledger has none."""
     problems = ledger.verify()
     for name in ledger.datasets():
@@ -557,7 +557,7 @@ def together(total: Total) -> str:
     for delta in (1e-4, 1e-5, 1e-6, 1e-8):
         epsilon = curve.epsilon(delta)
         if epsilon < 1e3:
-            said.append(f"epsilon {rounded_up(epsilon)} at delta {delta:g}")
+            said.append(f"epsilon {format_rounded_up(epsilon)} at delta {delta:g}")
     within = ", ".join(said) if said else "no epsilon below 1000"
     if not total.unproven:
         return f"together within {within}"

@@ -9,7 +9,7 @@ from itertools import product
 
 from lastiterate.planning import whitened_families
 from lastiterate.planning import whitened_families as whitened
-from lastiterate.planning.plan_request import Asked, falling
+from lastiterate.planning.plan_request import Asked, linear_decay
 from lastiterate.run.batching import Batching, Cyclic, FixedSize, Permuted, Poisson
 from lastiterate.run.losses import LinearLoss
 from lastiterate.run.methods import VarianceReduced
@@ -26,17 +26,17 @@ STREAM_BLOCKS = (64, 512, 4096)  #: small enough to hold one in memory
 FEWEST_RECORDS = 20  #: in a block
 
 
-def permuted(asked: Asked) -> Iterator[Run]:
+def plan_permuted(asked: Asked) -> Iterator[Run]:
     """One secret order, certified for the last iterate."""
-    return _in_order(asked, Permuted, BLOCKS)
+    return _plan_in_order(asked, Permuted, BLOCKS)
 
 
 def cyclic(asked: Asked) -> Iterator[Run]:
     """A public order: what reads data larger than memory with no scratch file."""
-    return _in_order(asked, Cyclic, STREAM_BLOCKS)
+    return _plan_in_order(asked, Cyclic, STREAM_BLOCKS)
 
 
-def _in_order(
+def _plan_in_order(
     asked: Asked, kind: type[Cyclic] | type[Permuted], counts: tuple[int, ...]
 ) -> Iterator[Run]:
     """Constant steps below 2 / smooth; ever more passes while the prediction improves."""
@@ -46,7 +46,7 @@ def _in_order(
         run = replace(asked.empty, step_size=Constant(step), batching=kind(size))
         best = math.inf
         for passes in PASSES if size >= FEWEST_RECORDS else ():
-            calibrated = asked.calibrated(replace(run, steps=passes * run.blocks))
+            calibrated = asked.calibrate_run(replace(run, steps=passes * run.blocks))
             if calibrated is None or (risk := asked.risk(calibrated)) > best:
                 break
             best = risk
@@ -63,16 +63,16 @@ FORGOTTEN = (
 PLAIN_STEPS = tuple(round(8 * 2 ** (j / 2)) for j in range(26))
 
 
-def accelerated(asked: Asked) -> Iterator[Run]:
+def plan_accelerated(asked: Asked) -> Iterator[Run]:
     """Momentum, steps that fall linearly."""
     for one, steps, friction in product(asked.clips, STEPS, FRICTIONS):
         if steps * friction >= FORGOTTEN:
             yield replace(
                 one.empty,
                 steps=steps,
-                step_size=Steps(falling(one.first, steps)),
+                step_size=Steps(linear_decay(one.first, steps)),
                 clip=one.clip,
-                noise=one.composed(steps),
+                noise=one.composition_noise(steps),
                 update=HeavyBall(1 - friction),
             )
 
@@ -80,7 +80,7 @@ def accelerated(asked: Asked) -> Iterator[Run]:
 def plain(asked: Asked) -> Iterator[Run]:
     """Constant steps."""
     for one, steps in product(asked.clips, PLAIN_STEPS):
-        yield replace(one.empty, steps=steps, noise=one.composed(steps), clip=one.clip)
+        yield replace(one.empty, steps=steps, noise=one.composition_noise(steps), clip=one.clip)
 
 
 # Families of runs that the planner weighs: one file each, and this table.
@@ -102,12 +102,12 @@ class Family:
 
 FAMILIES: dict[str, Family] = {
     "allocation": Family(whitened.allocation, whitened=True),
-    "correlated": Family(whitened.correlated, whitened=True),
-    "whitened": Family(whitened.whitened, larger=False, whitened=True),
-    "accelerated": Family(accelerated),
+    "correlated": Family(whitened.plan_correlated, whitened=True),
+    "whitened": Family(whitened.plan_whitened, larger=False, whitened=True),
+    "accelerated": Family(plan_accelerated),
     "plain": Family(plain),
-    "permuted": Family(permuted),
-    "objective": Family(whitened_families.perturbed, larger=False, whitened=True),
+    "permuted": Family(plan_permuted),
+    "objective": Family(whitened_families.plan_perturbed, larger=False, whitened=True),
     "cyclic": Family(cyclic, smaller=False),
 }
 
@@ -130,7 +130,7 @@ def output_run(
     Steps of 1/smooth contract by 1 - step ridge; longer ones less, at the other end of the
     curvature.
     """
-    ridge = balanced_ridge(asked, loss)
+    ridge = balance_ridge(asked, loss)
     loss = replace(loss, ridge=ridge)
     step = 1 / loss.facts().fact("smooth")
     steps = max(
@@ -152,7 +152,7 @@ def output_run(
     )
 
 
-def balanced_ridge(asked: Asked, loss: LinearLoss) -> float:
+def balance_ridge(asked: Asked, loss: LinearLoss) -> float:
     """What balances the ridge's cost for a model of norm ``NORM`` and that of noise on the
     minimiser for a loss whose mean curvature is at most 1/4."""
     moved = loss.facts().fact("lipschitz") / (asked.task.n * asked.mu)
@@ -175,7 +175,7 @@ def one_record_run(
     loss = replace(
         loss,
         ridge=math.hypot(
-            balanced_ridge(asked, loss), ONE_RECORD_SHARE * forgetting_ridge(asked, loss, steps)
+            balance_ridge(asked, loss), ONE_RECORD_SHARE * ridge_for_forgetting(asked, loss, steps)
         ),
     )
     return Run(
@@ -193,7 +193,7 @@ def one_record_run(
     )
 
 
-def forgetting_ridge(asked: Asked, loss: LinearLoss, steps: int) -> float:
+def ridge_for_forgetting(asked: Asked, loss: LinearLoss, steps: int) -> float:
     """What balances the ridge's cost for a model of norm ``NORM`` and that of a step's noise after
     steps that fall as 1/(ridge k): one record's gradient, and noise of about its length along every
     parameter at any budget.
@@ -222,7 +222,9 @@ def snapshot_run(
     """About one unit of noise. ``cap``: of the loss, for the length of its steps."""
     task, batches = asked.task, Poisson(RATE) if batching is None else batching
     steps, rate = SNAPSHOTS * EVERY, batches.expected_batch(task.n) / task.n
-    step = min(WAY * whitened.travelled(asked, cap) / steps, LONGEST / loss.facts().fact("smooth"))
+    step = min(
+        WAY * whitened.path_length(asked, cap) / steps, LONGEST / loss.facts().fact("smooth")
+    )
     noise, method = split(SNAPSHOTS, EVERY, rate, SNAPSHOT_SHARE)
     return Run(
         n=task.n,

@@ -7,12 +7,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from lastiterate.accounting.calibration import calibrate, calibrated
+from lastiterate.accounting.calibration import calibrate, calibrate_run
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.errors import NotCertified
-from lastiterate.planning.reference import predicted, public_slope
+from lastiterate.planning.reference import predict_risk, public_slope
 from lastiterate.planning.task import Task, budget
-from lastiterate.run.adjacency import Adjacency, keeps_places, records_moved
+from lastiterate.run.adjacency import Adjacency, has_fixed_size, records_moved
 from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.run.losses import HuberRidge, LinearLoss, Logistic, Softmax
 from lastiterate.run.noise import NoiseMultiplier
@@ -47,7 +47,7 @@ def linear_loss(task: Task, row_norm: float, residual_clip: float = 0.5) -> Line
     )
 
 
-def falling(first: float, steps: int) -> tuple[float, ...]:
+def linear_decay(first: float, steps: int) -> tuple[float, ...]:
     """Step sizes that fall on a line from ``first`` to near ``LAST_STEP`` of it."""
     return tuple(first * (1 - (1 - LAST_STEP) * k / steps) for k in range(steps))
 
@@ -103,13 +103,13 @@ class Asked:
         noise = self.mean(MEAN_SHARE).noise_multiplier * math.sqrt(self.task.features) / self.task.n
         return MEAN_SHARE if noise <= FARTHEST_MEAN else 0.0
 
-    def as_counted(self) -> Asked:
+    def with_public_count(self) -> Asked:
         """The same where the number of records is public: a record moves as much then, and families
         may compare their runs with those that add-remove is not defined for."""
-        return self if keeps_places(self.adjacency) else replace(self, adjacency="zero-out")
+        return self if has_fixed_size(self.adjacency) else replace(self, adjacency="zero-out")
 
     def under(self, run: Run) -> Run | None:
-        """A run of ``as_counted`` under the adjacency that is asked for; ``None`` where its batches
+        """A run of ``with_public_count`` under the adjacency that is asked for; ``None`` where its batches
         do not have it."""
         return (
             replace(run, adjacency=self.adjacency)
@@ -166,7 +166,7 @@ class Asked:
         odds."""
         return math.sqrt(max(self.task.classes, 2) / 2) / self.loss.facts().fact("smooth")
 
-    def composed(self, steps: int, spent: float | None = None) -> NoiseMultiplier:
+    def composition_noise(self, steps: int, spent: float | None = None) -> NoiseMultiplier:
         """What composition needs: noise that grows with the square root of the steps; ``spent``:
         part of mu^2."""
         left = 1 - (self.centring if spent is None else spent)
@@ -191,14 +191,14 @@ class Asked:
 
     def risk(self, run: Run) -> float:
         """Predicted on the public reference problem."""
-        return predicted(self.task, run)
+        return predict_risk(self.task, run)
 
-    def calibrated(self, run: Run) -> Run | None:
+    def calibrate_run(self, run: Run) -> Run | None:
         """The run with the noise that it needs, unless it takes too long or nothing certifies it."""
         if self.task.seconds(run) > self.time_budget:
             return None
         with suppress(NotCertified):
-            return calibrated(run, epsilon=self.epsilon, delta=self.delta)
+            return calibrate_run(run, epsilon=self.epsilon, delta=self.delta)
         return None
 
     def certificate(self, run: Run) -> Certificate:

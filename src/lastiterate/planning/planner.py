@@ -38,9 +38,9 @@ from lastiterate.planning.families import FAMILIES
 from lastiterate.planning.plan_request import Asked
 from lastiterate.planning.reference import Reference, output_perturbation, risk_of_ignorance
 from lastiterate.planning.task import Task
-from lastiterate.run.adjacency import Adjacency, keeps_places
+from lastiterate.run.adjacency import Adjacency, has_fixed_size
 from lastiterate.run.run import Run
-from lastiterate.run.validation import number
+from lastiterate.run.validation import to_float
 
 ENOUGH = 1.02  #: of plans within this factor of the lowest risk, the quickest is taken
 NOTICED = 2.0  #: seconds on two cores that it must save
@@ -221,7 +221,7 @@ def consider(
     bad budget, or no plan that keeps it.
     """
     if shared is not None:
-        return weighed_with(
+        return weigh_shared(
             shared,
             consider(
                 task,
@@ -233,7 +233,7 @@ def consider(
             ),
         )
     check_budget(epsilon, delta, task.n)
-    if not 0 < number("time_budget", time_budget) < math.inf:
+    if not 0 < to_float("time_budget", time_budget) < math.inf:
         raise InputError("time_budget", "must be a positive number of seconds", time_budget)
     asked = Asked(
         replace(task, streamed=True) if stream else task, epsilon, delta, adjacency, time_budget
@@ -245,7 +245,7 @@ def consider(
         and (family.whitened or task.feature_map != "fourier")
         and (plan := best_of(asked, name, family.runs)) is not None
     ]
-    if not plans and not keeps_places(adjacency):
+    if not plans and not has_fixed_size(adjacency):
         raise InputError(
             "adjacency",
             "has no automatic plan under add-remove for so few records, or in so short a time",
@@ -258,9 +258,9 @@ def consider(
         )
     first = _first(plans)
     plans.sort(key=lambda plan: (plan is not first, plan.risk))
-    asked = asked.as_counted()
+    asked = asked.with_public_count()
     moved = asked.empty.facts().fact("sensitivity")
-    reference = Reference.centred(task, asked.empty)
+    reference = Reference.from_centred_rows(task, asked.empty)
     return Choice(tuple(plans), output_perturbation(reference, moved / asked.mu, task.n))
 
 
@@ -285,7 +285,7 @@ def share_words(share: float | None) -> str:
     )
 
 
-def weighed_with(shared: SharedBudget, choice: Choice) -> Choice:
+def weigh_shared(shared: SharedBudget, choice: Choice) -> Choice:
     """The same plans with what each takes of a shared budget, and the one first that is best with
     it."""
     plans = [
@@ -306,7 +306,7 @@ def best_of(asked: Asked, name: str, runs: Callable[[Asked], Iterator[Run]]) -> 
     """The cheapest run among those of nearly the lowest risk, with the least noise that the budget
     allows."""
     seconds = asked.task.seconds
-    counted = asked.as_counted()
+    counted = asked.with_public_count()
     found = (asked.under(run) for run in runs(counted))
     risks = {
         run: counted.risk(run)

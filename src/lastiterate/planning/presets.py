@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from lastiterate.errors import InputError
 from lastiterate.planning import whitened_families
-from lastiterate.planning.families import balanced_ridge, one_record_run, output_run, snapshot_run
+from lastiterate.planning.families import balance_ridge, one_record_run, output_run, snapshot_run
 from lastiterate.planning.plan_request import Asked, linear_loss
 from lastiterate.run.adjacency import check_adjacency, records_moved
 from lastiterate.run.batching import (
@@ -96,7 +96,7 @@ INEXACT = {
 """Why exact noise does not fit an algorithm."""
 
 
-def described(
+def describe_algorithm(
     asked: Asked,
     algorithm: str,
     *,
@@ -137,14 +137,14 @@ def described(
     """
     if algorithm not in ALGORITHMS[1:]:
         raise InputError("algorithm", "must be one of " + ", ".join(ALGORITHMS), algorithm)
-    counted = asked.as_counted()
-    run = _described(counted, algorithm, batching, prox, cap, charged)
+    counted = asked.with_public_count()
+    run = _describe_algorithm(counted, algorithm, batching, prox, cap, charged)
     run = run if algorithm == FORGETTING else counted.with_calibration(run)
     check_adjacency(asked.adjacency, run.batching.adjacencies)
     return replace(run, adjacency=asked.adjacency)
 
 
-def _described(
+def _describe_algorithm(
     asked: Asked,
     algorithm: str,
     batching: Batching | None,
@@ -167,21 +167,23 @@ def _described(
             "use noisy-gd",
         )
     if algorithm == PERTURBED:
-        return _minimised(asked, batching, prox, cap)
+        return _describe_minimised(asked, batching, prox, cap)
     if algorithm == ONE_RECORD:
-        return one_record_run(asked, _capped_loss(asked, cap), batching, prox)
+        return one_record_run(asked, _cap_loss(asked, cap), batching, prox)
     if algorithm == REDUCED:
         return snapshot_run(
-            asked, _capped_loss(asked, cap), CAP if cap is None else cap, batching, prox
+            asked, _cap_loss(asked, cap), CAP if cap is None else cap, batching, prox
         )
     if algorithm == LAST_NOISE:
         batches = FullBatch() if batching is None else batching
-        return output_run(asked, batches, in_a_pass(asked, batches), _capped_loss(asked, cap), prox)
+        return output_run(asked, batches, in_a_pass(asked, batches), _cap_loss(asked, cap), prox)
     if algorithm == FORGETTING:
-        return _forgetting(asked, batching, _capped_loss(asked, cap), prox)
+        return _describe_forgetting(asked, batching, _cap_loss(asked, cap), prox)
     size = -(-asked.task.n // max(FEWEST_BLOCKS, whitened_families.block_count(asked.task.n)))
     if algorithm == CORRELATED:
-        return _with(_correlated(asked, Cyclic(size) if batching is None else batching), prox, cap)
+        return _with(
+            _describe_correlated(asked, Cyclic(size) if batching is None else batching), prox, cap
+        )
     named = NAMED[algorithm]
     batches = named.batching(asked.task.n, size) if batching is None else batching
     if named.any_loss or charged:
@@ -192,20 +194,20 @@ def _described(
         )
         return _with(
             whitened_families.run_of(
-                whitened_families.weighed(asked), steps, NoiseMultiplier(1.0), batches
+                whitened_families.plan_weighted(asked), steps, NoiseMultiplier(1.0), batches
             ),
             prox,
             cap,
         )
-    return _capped(asked, batches, prox, cap)
+    return _describe_capped(asked, batches, prox, cap)
 
 
-def _forgetting(
+def _describe_forgetting(
     asked: Asked, batching: Batching | None, loss: LinearLoss, prox: Prox | None
 ) -> Run:
     """Blocks so many that a pass forgets about as much as theory allows before distances within it
     add up."""
-    loss = replace(loss, ridge=balanced_ridge(asked, loss))
+    loss = replace(loss, ridge=balance_ridge(asked, loss))
     count = int(loss.facts().fact("smooth") / (2 * loss.ridge))
     batches = (
         Cyclic(-(-asked.task.n // max(1, min(count, FORGETTING_BLOCKS))))
@@ -223,7 +225,7 @@ def _with(run: Run, prox: Prox | None, cap: float | None) -> Run:
     return run if cap is None else replace(run, clip=None, loss=replace(run.loss, cap=cap))  # pyright: ignore
 
 
-def _correlated(asked: Asked, batching: Batching) -> Run:
+def _describe_correlated(asked: Asked, batching: Batching) -> Run:
     """Correlated noise over batches in which a record has one place."""
     if batching.drawn not in ("never", "once"):
         raise InputError(
@@ -233,7 +235,9 @@ def _correlated(asked: Asked, batching: Batching) -> Run:
             "use cyclic, permuted, bins or full",
         )
     passes = whitened_families.STEPS[-1] if batching.blocks(asked.task.n) == 1 else PASSES
-    return whitened_families.correlated_run(whitened_families.weighed(asked), batching, passes)
+    return whitened_families.make_correlated_run(
+        whitened_families.plan_weighted(asked), batching, passes
+    )
 
 
 def in_a_pass(asked: Asked, batching: Batching) -> int:
@@ -246,15 +250,15 @@ def in_a_pass(asked: Asked, batching: Batching) -> int:
     )
 
 
-def _capped_loss(asked: Asked, cap: float | None) -> LinearLoss:
+def _cap_loss(asked: Asked, cap: float | None) -> LinearLoss:
     loss = linear_loss(asked.task, 1.0, asked.residual_clip)
     return loss if isinstance(loss, HuberRidge) else replace(loss, cap=CAP if cap is None else cap)
 
 
-def _capped(asked: Asked, batching: Batching, prox: Prox | None, cap: float | None) -> Run:
+def _describe_capped(asked: Asked, batching: Batching, prox: Prox | None, cap: float | None) -> Run:
     """Plain steps on a capped loss: relative to a measured smoothness where that is worth its
     noise."""
-    task, loss = asked.task, _capped_loss(asked, cap)
+    task, loss = asked.task, _cap_loss(asked, cap)
     parts = whitened_families.preparation(asked)
     multiplier = asked.multiplier(SMOOTH_SHARE)
     expected = EXPECTED + 6 * multiplier / batching.divisor(
@@ -262,7 +266,7 @@ def _capped(asked: Asked, batching: Batching, prox: Prox | None, cap: float | No
     )  # what is added keeps it an upper bound
     paid = prox is None and expected < WORTH and task.rows_per_record == 1
     longest = LONGEST / (loss.facts().fact("smooth") * (expected if paid else 1.0))
-    length = WAY * whitened_families.travelled(asked, CAP if cap is None else cap)
+    length = WAY * whitened_families.path_length(asked, CAP if cap is None else cap)
     blocks = in_a_pass(asked, batching)
     fewest, most = (PASSES, MOST_PASSES) if blocks > 1 else FULL_STEPS
     passes = max(fewest, min(most, math.ceil(length / (longest * blocks))))
@@ -282,7 +286,7 @@ def _capped(asked: Asked, batching: Batching, prox: Prox | None, cap: float | No
     )
 
 
-def _minimised(
+def _describe_minimised(
     asked: Asked, batching: Batching | None, prox: Prox | None, cap: float | None
 ) -> Run:
     """The perturbed objective whose ridge has the lowest predicted risk."""
@@ -316,7 +320,7 @@ def _minimised(
             asked.task.rows_per_unit,
             "use allocation-sgd",
         )
-    best = whitened_families.weighed(asked)
+    best = whitened_families.plan_weighted(asked)
     runs = [
         run
         for share in whitened_families.SHARES

@@ -82,16 +82,16 @@ class Reference:
         )
 
     @classmethod
-    def centred(cls, task: Task, run: Run) -> Reference:
+    def from_centred_rows(cls, task: Task, run: Run) -> Reference:
         """For rows around their private mean: typical ones are shorter than what they are clipped
         to."""
         assert not isinstance(run.loss, Abstract)
         intercept = run.loss.intercept / run.loss.row_norm
         return cls.of(
             task.features, task.classes, CENTRED * task.mapped_norm * math.hypot(1, intercept)
-        ).weighted(task)
+        ).with_class_weights(task)
 
-    def weighted(self, task: Task) -> Reference:
+    def with_class_weights(self, task: Task) -> Reference:
         """With records of some classes that count less than one: steps learn less of them, and
         noise is as before.
 
@@ -100,7 +100,9 @@ class Reference:
         weights = task.class_weights or (1.0,)
         return replace(self, flatness=self.flatness * sum(weights) / len(weights))
 
-    def whitened(self, offset: float, floor: float, power: float) -> tuple[Reference, np.ndarray]:
+    def with_whitening(
+        self, offset: float, floor: float, power: float
+    ) -> tuple[Reference, np.ndarray]:
         """For unit rows that are whitened in part, and the released eigenvalues of M in every
         direction.
 
@@ -134,7 +136,7 @@ class Reference:
             total = self.curvatures + run.loss.ridge
             noise = (linear_term(run) / (run.n * total)) ** 2 + last_noise(run.method, run) ** 2
             return self.excess(self.curvatures / total, noise)
-        mean, noise = filtered(run, self.curvatures, run.loss.ridge)
+        mean, noise = filter_response(run, self.curvatures, run.loss.ridge)
         return self.excess(mean * self.curvatures, noise)
 
     def excess(self, reached: np.ndarray, variance: np.ndarray) -> float:
@@ -150,15 +152,17 @@ class Reference:
         )
 
 
-def predicted(task: Task, run: Run) -> float:
+def predict_risk(task: Task, run: Run) -> float:
     """The risk of a plan's run on the reference problem of a task: public numbers only."""
     released = [
         part for part in run.prelude if part.noise_multiplier is not None and not part.targets
     ]
     if len(released) < 2:
         assert not isinstance(run.loss, Abstract)
-        return shortened(
-            task, run.loss.row_norm / task.mapped_norm, Reference.centred(task, run).risk(run)
+        return risk_with_clipping(
+            task,
+            run.loss.row_norm / task.mapped_norm,
+            Reference.from_centred_rows(task, run).risk(run),
         )
     mean, covariance = released[0], released[-1]
     assert isinstance(mean, PrivateMean) and isinstance(covariance, PrivateCovariance)
@@ -176,7 +180,7 @@ def predicted(task: Task, run: Run) -> float:
     ):  # rows whose root mean square is 1, clipped before and after
         floor /= min(1.0, SPREAD * (CENTRED * task.mapped_norm / covariance.row_norm) ** 2)
         part = run.loss.row_norm * CENTRED * math.sqrt(SPREAD)
-    reference, scales = plain.whitened(float(offset), floor, covariance.power)
+    reference, scales = plain.with_whitening(float(offset), floor, covariance.power)
     if run.method.hides_way:  # no hard clip
         reference = replace(reference, flatness=1.0, width=1.0)
     clamped = (
@@ -185,12 +189,16 @@ def predicted(task: Task, run: Run) -> float:
         else 0.0
     )
     return (
-        shortened(task, part, reference.weighted(task).risk(run.stabilised(scales.tolist())))
+        risk_with_clipping(
+            task,
+            part,
+            reference.with_class_weights(task).risk(run.with_eigenvalues(scales.tolist())),
+        )
         + clamped
     )
 
 
-def shortened(task: Task, part: float, risk: float) -> float:
+def risk_with_clipping(task: Task, part: float, risk: float) -> float:
     """The risk, where rows around their mean are clipped to this part of their norm; 0: all are
     divided by it."""
     missed, lost = (
@@ -206,7 +214,7 @@ def risk_of_ignorance(classes: int) -> float:
     return reference.excess(np.zeros(1), np.zeros(1))
 
 
-def filtered(run: Run, curvature: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:
+def filter_response(run: Run, curvature: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:
     """The last iterate in directions with these curvatures: response to a constant unit gradient,
     noise variance."""
     total = curvature + ridge
@@ -338,7 +346,7 @@ class PredictedScores:
     accuracy: float
 
 
-def predicted_scores(run: Run, risk: float) -> PredictedScores | None:
+def predict_scores(run: Run, risk: float) -> PredictedScores | None:
     """What a plan's predicted risk means; ``None`` where no classes are learned."""
     classes = run.loss.target_classes
     if not classes:

@@ -17,7 +17,7 @@ from lastiterate.run.noise import Correlated, Perturbation
 from lastiterate.run.preprocessing import PrivateCovariance
 from lastiterate.run.probability_calibration import MOST_CLASSES
 from lastiterate.run.run import Run
-from lastiterate.run.validation import Weights, number, whole
+from lastiterate.run.validation import Weights, check_integer, to_float
 
 # Strategies of correlated noise.
 
@@ -33,11 +33,11 @@ def of_draws(noise: Perturbation, responses: np.ndarray) -> np.ndarray:
     """
     if not isinstance(noise, Correlated):
         return responses
-    column = added(noise, len(responses)).reshape(-1, *(1,) * (responses.ndim - 1))
+    column = inverse_column(noise, len(responses)).reshape(-1, *(1,) * (responses.ndim - 1))
     return _product(column, responses[::-1])[::-1]
 
 
-def added(noise: Correlated, steps: int) -> np.ndarray:
+def inverse_column(noise: Correlated, steps: int) -> np.ndarray:
     """What a draw at step 0 adds at all steps, (steps,): the first column of C^{-1}.
 
     A power series, whose inverse has twice as many right terms after every step of Newton's method.
@@ -95,13 +95,13 @@ class Task:
     class_weights: Weights = None
 
     def __post_init__(self) -> None:
-        whole("n", self.n)
-        whole("features", self.features)
+        check_integer("n", self.n)
+        check_integer("features", self.features)
         if self.classes == 1:
             raise InputError(
                 "classes", "must be at least 2", self.classes, "one class needs no model"
             )
-        if not 0 < number("row_norm", self.row_norm) < math.inf:
+        if not 0 < to_float("row_norm", self.row_norm) < math.inf:
             raise InputError("row_norm", "must be a positive number", self.row_norm)
         if self.feature_map not in get_args(FeatureMap):
             raise InputError(

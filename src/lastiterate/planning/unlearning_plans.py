@@ -32,7 +32,7 @@ from lastiterate.run.methods import Descent
 from lastiterate.run.noise import GradientNoise
 from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import Constant, Fixed, GaussianStart, InverseDecay, StepSize
-from lastiterate.run.validation import Array, whole
+from lastiterate.run.validation import Array, check_integer
 
 PASSES = (1, 2, 3, 5, 8, 12, 20, 30, 50, 80)
 """Passes over the data that are tried, fewest first."""
@@ -87,7 +87,7 @@ class Forgetting:
         return private(self.run)
 
 
-def planned(
+def plan_unlearning(
     training: Training,
     earlier: tuple[Continued, ...],
     removed: int,
@@ -105,7 +105,7 @@ def planned(
     cost more than the budget by itself).
     """
     budget(epsilon, delta)  # refuses what no budget can be
-    whole("passes", most)
+    check_integer("passes", most)
     best, chosen, std = math.inf, None, None
     for passes, runs in groupby(candidates(training), key=lambda pair: pair[0]):
         if passes > most or best <= GOOD:
@@ -113,7 +113,7 @@ def planned(
         for _, run in runs:
             if std is None or run.largest_noise > 0:
                 std = least_noise(training, earlier, removed, run, epsilon, delta)
-            shrunk, rest = predicted(run, features)
+            shrunk, rest = predict_excess(run, features)
             if std**2 * shrunk + rest < best / 1.1:
                 best, chosen = std**2 * shrunk + rest, (passes, _begun(run, std))
     if chosen is None:
@@ -122,7 +122,7 @@ def planned(
         )
     passes, run = chosen
     certificate = Certificate(Unlearning(training, (*earlier, Continued(run, removed))))
-    return Forgetting(certificate, passes, best, anew(training, features))
+    return Forgetting(certificate, passes, best, count_retraining_passes(training, features))
 
 
 def least_noise(
@@ -233,7 +233,7 @@ def _sizes(training: Training, noisy: bool, smooth: float) -> tuple[StepSize, ..
     )
 
 
-def predicted(run: Run, features: int) -> tuple[float, float]:
+def predict_excess(run: Run, features: int) -> tuple[float, float]:
     """The expected excess loss of noise of standard deviation 1 before the first step, and that of
     all else.
 
@@ -241,7 +241,7 @@ def predicted(run: Run, features: int) -> tuple[float, float]:
     as 1/i.
     """
     h, count, share = _spectrum(run, features)
-    left, later = _left(run, h)
+    left, later = _contract(run, h)
     eta, outputs = run.step_sizes, run.loss.outputs or 1
     sampled = 0.0 if run.blocks == 1 else SPREAD * run.facts().fact("lipschitz") ** 2 / run.divisor
     steps = ((eta * later) ** 2).sum(axis=1)
@@ -250,7 +250,7 @@ def predicted(run: Run, features: int) -> tuple[float, float]:
     return float((count * h * outputs * left**2).sum()) / 2, excess
 
 
-def anew(training: Training, features: int) -> int | None:
+def count_retraining_passes(training: Training, features: int) -> int | None:
     """Passes that training anew would take: those of the run itself, or predicted like the steps of
     a request where a solver found the minimiser."""
     if isinstance(training, Run):
@@ -258,8 +258,8 @@ def anew(training: Training, features: int) -> int | None:
     first = math.log(max(2, training.loss.target_classes or 2))
     for passes, run in candidates(training):
         h, count, _ = _spectrum(run, features)
-        left = float((count * _left(run, h)[0] ** 2).sum() / count.sum())
-        if first * left + predicted(run, features)[1] <= GOOD:
+        left = float((count * _contract(run, h)[0] ** 2).sum() / count.sum())
+        if first * left + predict_excess(run, features)[1] <= GOOD:
             return passes
     return None
 
@@ -275,7 +275,7 @@ def _spectrum(run: Run, features: int) -> tuple[Array, Array, Array]:
     return ridge + (run.loss.facts().fact("smooth") - ridge) * share, count, share
 
 
-def _left(run: Run, h: Array) -> tuple[Array, Array]:
+def _contract(run: Run, h: Array) -> tuple[Array, Array]:
     """What all steps leave of a displacement along each direction, and what those after every step
     leave."""
     factors: Array = np.abs(1 - np.outer(h, run.step_sizes)).astype(np.float64)
@@ -294,7 +294,8 @@ def together(*certificates: Certificate | None) -> Curve | None:
     where one of them promises nothing under it."""
     first = certificates[0]
     converted = [
-        None if one is None or first is None else one.under(first.adjacency) for one in certificates
+        None if one is None or first is None else one.with_adjacency(first.adjacency)
+        for one in certificates
     ]
     curves = [one.curve() for one in converted if one is not None and one.subject.curves]
     return compose(*curves) if len(curves) == len(certificates) else None

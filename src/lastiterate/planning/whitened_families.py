@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from lastiterate.analysis.langevin import moved_draws
+from lastiterate.analysis.langevin import shift_in_draws
 from lastiterate.analysis.perturbed_objective import log_determinants, steps_for
-from lastiterate.planning.plan_request import MEAN_SHARE, Asked, falling, linear_loss
+from lastiterate.planning.plan_request import MEAN_SHARE, Asked, linear_decay, linear_loss
 from lastiterate.planning.task import COSINES, POWERS, budget
 from lastiterate.run.adjacency import records_moved
 from lastiterate.run.batching import Batching, Cyclic, FullBatch, Permuted, RandomAllocation
@@ -32,7 +32,7 @@ from lastiterate.run.updates import HeavyBall
 
 MANY_BLOCKS, FEW_BLOCKS = 20, 10
 ENOUGH_RECORDS, FEWEST_RECORDS = 150, 50  #: in a block, of many blocks and of few
-PASSES = (50, 20, 10)  #: see ``allowed``
+PASSES = (50, 20, 10)  #: see ``find_allowed``
 SHORT = (
     (50, 5),
     (100, 3),
@@ -72,7 +72,7 @@ SHAPE = 0.55  #: the mean of the falling steps over the first
 def allocation(asked: Asked) -> Iterator[Run]:
     """Secret blocks drawn anew in every pass, certified by their allocation; for one record that is
     zeroed."""
-    asked, blocks = weighed(asked), block_count(asked.task.n)
+    asked, blocks = plan_weighted(asked), block_count(asked.task.n)
     if blocks < 2 or records_moved(asked.adjacency) != 1:
         return
     batching, left = RandomAllocation(-(-asked.task.n // blocks)), asked.mu**2 * (1 - spent(asked))
@@ -83,10 +83,10 @@ def allocation(asked: Asked) -> Iterator[Run]:
         )  # near what calibration finds
         return run_of(asked, passes * batching.blocks(asked.task.n), noise, batching)
 
-    yield from allowed(asked, map(run, PASSES))
+    yield from find_allowed(asked, map(run, PASSES))
 
 
-def allowed(asked: Asked, runs: Iterable[Run]) -> Iterator[Run]:
+def find_allowed(asked: Asked, runs: Iterable[Run]) -> Iterator[Run]:
     """The first run that the time budget allows, and the one behind it where that is much quicker."""
     longest = None
     for run in runs:
@@ -100,13 +100,13 @@ def allowed(asked: Asked, runs: Iterable[Run]) -> Iterator[Run]:
             longest = seconds
 
 
-def correlated(asked: Asked) -> Iterator[Run]:
+def plan_correlated(asked: Asked) -> Iterator[Run]:
     """Blocks in one order for all passes with correlated noise: nothing about the batches is
     secret, and all iterates count. In memory the order is drawn, so that it does not matter how the
     records are sorted; where one is exchanged, full batches did as well there at small budgets."""
     if not asked.task.streamed and records_moved(asked.adjacency) != 1:
         return
-    kind, asked = Cyclic if asked.task.streamed else Permuted, weighed(asked)
+    kind, asked = Cyclic if asked.task.streamed else Permuted, plan_weighted(asked)
     few = block_count(asked.task.n)
     short = [shape for shape in SHORT if shape[0] * ENOUGH_RECORDS <= asked.task.n]
     batchings = [
@@ -117,11 +117,11 @@ def correlated(asked: Asked) -> Iterator[Run]:
         run_of(asked, passes * batching.blocks(asked.task.n), NoiseMultiplier(1.0), batching)
         for batching, passes in batchings
     )
-    for run in allowed(asked, plain):
-        yield correlated_run(asked, run.batching, run.steps // run.blocks)
+    for run in find_allowed(asked, plain):
+        yield make_correlated_run(asked, run.batching, run.steps // run.blocks)
 
 
-def correlated_run(asked: Asked, batching: Batching, passes: int) -> Run:
+def make_correlated_run(asked: Asked, batching: Batching, passes: int) -> Run:
     """Of the strategies with a band as long as a pass, the one whose noise leaves the lowest
     predicted risk."""
     blocks = batching.blocks(asked.task.n)
@@ -130,25 +130,25 @@ def correlated_run(asked: Asked, batching: Batching, passes: int) -> Run:
     def run(power: float) -> Run:
         unit = Correlated(1.0, blocks if blocks > 1 else steps, power)
         moved = (
-            moved_draws(unit, blocks, steps) * records_moved(asked.adjacency) * (1 + FLOAT_SLACK)
+            shift_in_draws(unit, blocks, steps) * records_moved(asked.adjacency) * (1 + FLOAT_SLACK)
         )
-        return run_of(asked, steps, unit.scaled(moved / left), batching)
+        return run_of(asked, steps, unit.scale_by(moved / left), batching)
 
     return min(map(run, POWERS), key=asked.risk)
 
 
-def whitened(asked: Asked) -> Iterator[Run]:
+def plan_whitened(asked: Asked) -> Iterator[Run]:
     """Full batches, certified by composition."""
-    best = weighed(asked)
+    best = plan_weighted(asked)
     for steps in STEPS:
-        yield composed(best, steps)
+        yield compose_run(best, steps)
 
 
-def composed(asked: Asked, steps: int) -> Run:
-    return run_of(asked, steps, asked.composed(steps, spent(asked)), FullBatch())
+def compose_run(asked: Asked, steps: int) -> Run:
+    return run_of(asked, steps, asked.composition_noise(steps, spent(asked)), FullBatch())
 
 
-def weighed(asked: Asked) -> Asked:
+def plan_weighted(asked: Asked) -> Asked:
     """With the longest rows, and of a regression the longest residuals, whose noise and bias
     together leave the lowest predicted risk in full batches."""
     norms = LONGEST[:1] if asked.task.feature_map == "fourier" else LONGEST
@@ -159,7 +159,7 @@ def weighed(asked: Asked) -> Asked:
             for longest in norms
             for clip in clips
         ),
-        key=lambda one: one.risk(composed(one, STEPS[1])),
+        key=lambda one: one.risk(compose_run(one, STEPS[1])),
     )
 
 
@@ -184,7 +184,7 @@ def run_of(asked: Asked, steps: int, noise: Noise, batching: Batching) -> Run:
     run = Run(
         n=task.n,
         steps=steps,
-        step_size=StableSteps(falling(1.0, steps)),
+        step_size=StableSteps(linear_decay(1.0, steps)),
         noise=noise,
         batching=batching,
         loss=loss,
@@ -195,7 +195,7 @@ def run_of(asked: Asked, steps: int, noise: Noise, batching: Batching) -> Run:
         rows_per_unit=task.rows_per_unit,
         rows_per_record=task.rows_per_record,
     )
-    return replace(run, step_size=StableSteps(falling(first_step(asked, run), steps)))
+    return replace(run, step_size=StableSteps(linear_decay(first_step(asked, run), steps)))
 
 
 def preparation(asked: Asked) -> tuple[Preparation, ...]:
@@ -220,11 +220,11 @@ def first_step(asked: Asked, run: Run) -> float:
     and falls with sqrt(classes). Where rows may be longer noise is in proportion, and shorter ways
     make up for a part of it."""
     return (
-        travelled(asked, CLIP) * (asked.longest or 1.0) ** -1.5 * (1 - BETA) / (SHAPE * run.steps)
+        path_length(asked, CLIP) * (asked.longest or 1.0) ** -1.5 * (1 - BETA) / (SHAPE * run.steps)
     )
 
 
-def travelled(asked: Asked, clip: float) -> float:
+def path_length(asked: Asked, clip: float) -> float:
     """The length of all steps, momentum included; ``clip``: what the residuals of classes are
     clipped to.
 
@@ -255,7 +255,7 @@ TOLERANCE = (
 )
 
 
-def perturbed(asked: Asked) -> Iterator[Run]:
+def plan_perturbed(asked: Asked) -> Iterator[Run]:
     """Runs for ever smaller ridges, while the solver's error can be bounded."""
     if (
         asked.task.classes == 0
@@ -264,7 +264,7 @@ def perturbed(asked: Asked) -> Iterator[Run]:
         or asked.task.rows_per_record > 1
     ):
         return
-    best = weighed(asked)
+    best = plan_weighted(asked)
     for share in SHARES:
         run = minimiser_run_of(best, share)
         if run is None:

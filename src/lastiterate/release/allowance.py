@@ -33,11 +33,11 @@ class Charged(Protocol):
     @property
     def adjacency(self) -> str: ...
 
-    def under(self, adjacency: str) -> Charged | None: ...
+    def with_adjacency(self, adjacency: str) -> Charged | None: ...
 
     def curve(self) -> Curve: ...
 
-    def described(self) -> dict[str, Any]: ...
+    def describe(self) -> dict[str, Any]: ...
 
 
 @final
@@ -75,12 +75,12 @@ class Allowance:
     def size_for(self, charged: Charged) -> int:
         """For how many groups of the rows that a release protects the ledger is charged: those of
         one unit."""
-        return self.total.groups(None if self.of_units else protected_rows(charged))
+        return self.total.groups(None if self.of_units else find_unit_rows(charged))
 
     def curve(self, charged: Charged) -> Curve:
         """What a release is charged: everything that certifies it, under the ledger's adjacency and
         for its unit."""
-        return charged_curve(charged, self.adjacency, self.size_for(charged))
+        return curve_to_charge(charged, self.adjacency, self.size_for(charged))
 
     def share(self, charged: Charged) -> float:
         """The part of the whole budget that a release takes, of the dimension that it takes most
@@ -116,7 +116,7 @@ class Allowance:
     def _remedy(self, charged: Charged, delta: float) -> str:
         """Full batches where they fit, and otherwise the largest epsilon of a Gaussian mechanism
         that does."""
-        for full in _in_full_batches(charged, delta):
+        for full in _recalibrate_full_batch(charged, delta):
             if self.fits(full):
                 return (
                     f"full batches (batching=FullBatch()) of the same epsilon at delta {delta:g} "
@@ -128,7 +128,7 @@ class Allowance:
             return "the budget is used up: no record was read, and nothing was charged"
         return (
             "a Gaussian mechanism (full batches, charged by composition) fits with epsilon up to "
-            f"{_down(most)} at "
+            f"{_format_down(most)} at "
             f"delta {delta:g}; no record was read, and nothing was charged"
         )
 
@@ -136,17 +136,17 @@ class Allowance:
         """Of a Gaussian mechanism that fits, the largest to a thousandth; below ``LEAST_MU`` where
         hardly one does."""
 
-        def needed(inverse: float) -> float:
+        def largest_cost_share(inverse: float) -> float:
             pairs = zip(self.filter.charge(Gdp(1 / inverse)).costs, self.left, strict=True)
             return max(cost / left if left else math.inf for cost, left in pairs if cost)
 
         low = high = 1 / LARGEST_MU
-        while needed(high) > 1 and high < 1 / LEAST_MU:
+        while largest_cost_share(high) > 1 and high < 1 / LEAST_MU:
             low, high = high, 4 * high
-        return 1 / first_within(needed, 1.0, low, high, 1e-3)
+        return 1 / first_within(largest_cost_share, 1.0, low, high, 1e-3)
 
 
-def _in_full_batches(charged: Charged, delta: float) -> Iterator[Certificate]:
+def _recalibrate_full_batch(charged: Charged, delta: float) -> Iterator[Certificate]:
     """The run of a certificate in full batches, calibrated to the same epsilon, where it has other
     batches."""
     if (
@@ -163,13 +163,13 @@ def _in_full_batches(charged: Charged, delta: float) -> Iterator[Certificate]:
             )
 
 
-def _down(value: float) -> str:
+def _format_down(value: float) -> str:
     """Three digits that do not exceed ``value``."""
     step = 10.0 ** (math.floor(math.log10(value)) - 2)
     return f"{math.floor(value / step) * step:.3g}"
 
 
-def protected_rows(charged: Charged) -> int | None:
+def find_unit_rows(charged: Charged) -> int | None:
     """The rows of one unit that a release protects together, by its description; ``None`` where
     these are all."""
     run = charged.subject.run if isinstance(charged, Certificate) else getattr(charged, "run", None)
@@ -178,10 +178,10 @@ def protected_rows(charged: Charged) -> int | None:
     return None if run.rows_per_record > 1 else run.rows_per_unit
 
 
-def charged_curve(charged: Charged, adjacency: str, size: int = 1) -> Curve:
+def curve_to_charge(charged: Charged, adjacency: str, size: int = 1) -> Curve:
     """Everything that certifies a release, as one curve under the ledger's adjacency, for a group
     of ``size`` units."""
-    under = charged.under(adjacency)
+    under = charged.with_adjacency(adjacency)
     if under is None:
         raise InputError(
             "adjacency",

@@ -16,7 +16,7 @@ import numpy as np
 from lastiterate.data.columns import INDICATOR, Column, Date, Numeric
 from lastiterate.engine.preprocessing import keeps_lengths, stretch
 from lastiterate.features.record_fields import Choice, Field, Number
-from lastiterate.planning.reference import filtered
+from lastiterate.planning.reference import filter_response
 from lastiterate.release.linear_model import FittedLinear
 from lastiterate.run.losses import Abstract
 from lastiterate.run.preprocessing import (
@@ -84,7 +84,7 @@ def column_effects(model: FittedLinear) -> tuple[Effect, ...]:
     for field, one, width in form.parts:
         block, at, column = slice(at, at + width), at + width, columns.get(field.name)
         lacks = isinstance(column, Numeric | Date) and column.missing == INDICATOR
-        for places, values, labels in _asked(field, column):
+        for places, values, labels in _list_values(field, column):
             asked = (
                 np.append(values, math.nan if isinstance(field, Number) else -1)
                 if lacks
@@ -111,14 +111,14 @@ def column_effects(model: FittedLinear) -> tuple[Effect, ...]:
     return tuple(sorted(effects, key=lambda effect: -effect.size))
 
 
-def _asked(
+def _list_values(
     field: Field, column: Column | None
 ) -> Iterator[tuple[np.ndarray, np.ndarray, tuple[str, ...]]]:
     """Values of a field, what they are in the column's units, and their names."""
     match field, column:
         case Number(), Numeric():
             scaled = np.linspace(-1, 1, PLACES)
-            yield column.unscaled(scaled), scaled, ()
+            yield column.from_unit(scaled), scaled, ()
         case Number(), Date(_, first, _):
             scaled, (low, high) = np.linspace(-1, 1, PLACES), column.ends
             yield float(first[:4]) + (scaled + 1) / 2 * (high - low) / YEAR, scaled, ()
@@ -166,16 +166,21 @@ def _noise(model: FittedLinear) -> float:
     if not run.method.noisy_steps or run.method.averaged or not run.rule.linear:
         return whole
     return min(
-        whole, math.sqrt(float(filtered(_executed(model), np.zeros(1), run.loss.ridge)[1][0]))
+        whole,
+        math.sqrt(float(filter_response(_resolve_run(model), np.zeros(1), run.loss.ridge)[1][0])),
     )
 
 
-def _executed(model: FittedLinear) -> Run:
+def _resolve_run(model: FittedLinear) -> Run:
     """The run with the steps that followed from what its preparation released."""
     run = model.run
     for part, value in zip(run.prelude, model.released.released, strict=True):
         if isinstance(part, PrivateCovariance):
-            run = run.stabilised(np.linalg.eigvalsh(np.asarray(value, dtype=np.float64)).tolist())
+            run = run.with_eigenvalues(
+                np.linalg.eigvalsh(np.asarray(value, dtype=np.float64)).tolist()
+            )
         elif isinstance(part, TopEigenvalue):
-            run = run.measured(float(np.asarray(value).item()), model.released.weights.shape[1])
+            run = run.with_top_eigenvalue(
+                float(np.asarray(value).item()), model.released.weights.shape[1]
+            )
     return run

@@ -83,7 +83,7 @@ class Reminder:
         if seed is not None:
             import jax
 
-            self.seeded(seed, data if is_source(data) else jax.tree.leaves(data))
+            self.warn_about_seed(seed, data if is_source(data) else jax.tree.leaves(data))
         return rows
 
     def sketch(self, rows: np.ndarray) -> Sketch:
@@ -113,7 +113,7 @@ class Reminder:
         """Warn before a repeated fit, once; where the warning is made an error, every time, and
         nothing is spent."""
         with self._one_at_a_time:  # fits may run in threads
-            if not _repeating() and not any(_overlap(rows, other) for other in self._fits):
+            if not _is_repeating() and not any(_overlap(rows, other) for other in self._fits):
                 return
             # a recorded warning is not shown, and is still raised where a filter makes it an error
             with warnings.catch_warnings(record=True) if self._warned else nullcontext():
@@ -122,7 +122,7 @@ class Reminder:
                 )  # where ``fit`` was called
             self._warned = True
 
-    def seeded(self, seed: int | None, data: Any) -> None:
+    def warn_about_seed(self, seed: int | None, data: Any) -> None:
         """Warn where a seed made the noise of a fit on other data of this process: their difference
         has no noise.
 
@@ -171,7 +171,7 @@ def _overlap(one: Sketch, two: Sketch) -> bool:
     return len(one & two) >= SHARED * min(len(one), len(two))
 
 
-def _repeating() -> bool:
+def _is_repeating() -> bool:
     frame = sys._getframe()  # pyright: ignore[reportPrivateUsage]
     while frame is not None:
         if str(frame.f_globals.get("__name__")).startswith(REPEATING):

@@ -25,16 +25,16 @@ from lastiterate.release.linear_plans import (
     FeatureChoice,
     candidate,
     check_planned,
-    chosen,
+    choose_features,
     plan_run,
     warn_of_noise,
 )
 from lastiterate.release.model_kinds import LINEAR, SAMPLED, SELECTED
-from lastiterate.release.pipeline import executed
+from lastiterate.release.pipeline import run_release
 from lastiterate.release.predictions import Labels, threshold_of
 from lastiterate.release.released_model import Fitted
 from lastiterate.release.training_request import AUTOMATIC, Algorithm, Budget, Order
-from lastiterate.run.adjacency import keeps_places
+from lastiterate.run.adjacency import has_fixed_size
 from lastiterate.run.probability_calibration import Calibration
 from lastiterate.run.validation import relative_weights
 
@@ -71,7 +71,7 @@ class Released:
             feature_map="plain",
             class_weights=None,
         )
-        return self.maps.weighed(task, choice.best, budget, stream=self.order.stream)
+        return self.maps.compare_costs(task, choice.best, budget, stream=self.order.stream)
 
 
 def check_asked(order: Order) -> Budget:
@@ -118,7 +118,7 @@ def check_asked(order: Order) -> Budget:
             "cannot be combined with a bundled set, a fifth of which is kept for testing",
             order.test,
         )
-    if not keeps_places(order.budget.adjacency) and (order.stream or order.devices != 1):
+    if not has_fixed_size(order.budget.adjacency) and (order.stream or order.devices != 1):
         raise InputError(
             "stream" if order.stream else "devices",
             "must be left out under add-remove: what is read "
@@ -142,14 +142,16 @@ def fit_file(order: Order) -> Released:
         order.schema,
         units=order.units,
         stream=order.stream,
-        nominal=None if keeps_places(budget.adjacency) else stated,
+        nominal=None if has_fixed_size(budget.adjacency) else stated,
     )
     plain = sample and order.features == AUTO and not file.schema.features
-    maps = chosen(file.schema, "plain" if plain else order.features, file.shape, file.count, budget)
-    file = file.mapped(maps.schema, test=order.test, row_norm=order.row_norm)
+    maps = choose_features(
+        file.schema, "plain" if plain else order.features, file.shape, file.count, budget
+    )
+    file = file.map_rows(maps.schema, test=order.test, row_norm=order.row_norm)
     order = _with_form(order, file)
     order = _plan_sample(order, file, budget) if sample else _plan_linear(order, file, maps)
-    return _scored(executed(SAMPLED if sample else LINEAR, order), order, file, maps)
+    return _score_model(run_release(SAMPLED if sample else LINEAR, order), order, file, maps)
 
 
 def _with_form(order: Order, file: DataFile) -> Order:
@@ -184,7 +186,7 @@ def _plan_linear(order: Order, file: DataFile, maps: FeatureChoice) -> Order:
 def _plan_sample(order: Order, file: DataFile, budget: Budget) -> Order:
     task = file.task
     delta = budget.delta_for(task.n)
-    proof = posterior.certified(
+    proof = posterior.certify_plan(
         task.n,
         task.features,
         row_norm=file.row_norm,
@@ -215,7 +217,7 @@ def tune_file(
     assert budget is not None
     check_planned(order.features, planned=all(one.planned for one in algorithms))
     check_range(budget.epsilon, budget.delta_for(2))
-    if not keeps_places(budget.adjacency):
+    if not has_fixed_size(budget.adjacency):
         raise InputError(
             "adjacency",
             "must be zero-out or replace-one for tune: candidates are scored on records of "
@@ -228,8 +230,8 @@ def tune_file(
     each = tuning.first_share(budget.epsilon, budget.delta_for(file.count), law)
     trained = len(tuning.parts(file.count)[0])
     share = replace(budget, epsilon=each[0], delta=each[1])
-    maps = chosen(file.schema, order.features, file.shape, trained, share)
-    file = file.mapped(maps.schema, test=None, row_norm=None)
+    maps = choose_features(file.schema, order.features, file.shape, trained, share)
+    file = file.map_rows(maps.schema, test=None, row_norm=None)
     task, shared = file.task, order.charging.allowance()
     train, held = tuning.parts(task.n)
     delta = budget.delta_for(task.n)
@@ -246,7 +248,7 @@ def tune_file(
         for norm in row_norms or (file.row_norm,)
         for algorithm in algorithms
     ]
-    proof = tuning.planned(
+    proof = tuning.plan_candidates(
         listed,
         epsilon=budget.epsilon,
         delta=delta,
@@ -255,10 +257,10 @@ def tune_file(
         regression=task.classes == 0,
     )
     order = replace(_with_form(order, file), proof=proof, delta=delta)
-    return _scored(executed(SELECTED, order), order, file, maps)
+    return _score_model(run_release(SELECTED, order), order, file, maps)
 
 
-def _scored(model: Fitted, order: Order, file: DataFile, maps: FeatureChoice) -> Released:
+def _score_model(model: Fitted, order: Order, file: DataFile, maps: FeatureChoice) -> Released:
     """A released model with what it, and the same model without privacy, score on data that are
     public."""
     score = None if file.tested is None else _score(model, file)
@@ -342,7 +344,7 @@ def prediction_rows(
             UserWarning,
             stacklevel=2,
         )
-    table = read_table(data, model.schema.stating(header))
+    table = read_table(data, model.schema.with_header(header))
     if ids is None and table.cells is not None:
         ids = next(
             (c.name for c in model.schema.columns if isinstance(c, Id) and c.name in table.cells),
@@ -364,10 +366,10 @@ def prediction_rows(
             else error
         ) from None
     if answers is None:
-        return _beside(table, ids, ["prediction"], [[f"{value:.6g}"] for value in numbers])
+        return _prepend_column(table, ids, ["prediction"], [[f"{value:.6g}"] for value in numbers])
     titles = ["prediction", *(f"probability_{name}" for name in answers.values)]
     pairs = zip(answers.of(numbers), answers.probabilities(numbers), strict=True)
-    return _beside(
+    return _prepend_column(
         table,
         ids,
         titles,
@@ -375,7 +377,7 @@ def prediction_rows(
     )
 
 
-def _beside(
+def _prepend_column(
     table: Table, ids: str | None, header: list[str], rows: list[list[str]]
 ) -> tuple[list[str], list[list[str]]]:
     """The rows with a column of the file in front of them."""
@@ -393,7 +395,7 @@ def _beside(
     ]
 
 
-def unused_folder(data: str) -> tuple[Path, Path | None]:
+def find_free_folder(data: str) -> tuple[Path, Path | None]:
     """models/NAME-K with the first free K, and the one before it, if any."""
     stem, k, before = Path(data).absolute().stem, 1, None
     while is_taken(folder := Path("models") / f"{stem}-{k}"):

@@ -21,7 +21,7 @@ from lastiterate.data import (
 )
 from lastiterate.data.encoding import check_stated, form_of, memory
 from lastiterate.data.file_stream import Stream
-from lastiterate.data.record_source import Encoded, needed, open_stream, streams
+from lastiterate.data.record_source import Encoded, estimate_memory, open_stream, streams
 from lastiterate.data.schema import check_classes
 from lastiterate.data.table import Table
 from lastiterate.errors import InputError
@@ -48,7 +48,7 @@ class DataFile:
 
     ``table``: cells or an array, or what reads them piece by piece. ``nominal``: the public number
     of records, where the data's own is private. ``row_norm``, ``held`` (public test data): see
-    ``mapped``.
+    ``map_rows``.
     """
 
     table: Table | Stream | Encoded
@@ -72,7 +72,7 @@ class DataFile:
         records = len(self.table) if self.who is None else len(np.unique(self.who))
         return self.nominal or records
 
-    def mapped(self, schema: Schema, *, test: str | None, row_norm: float | None) -> DataFile:
+    def map_rows(self, schema: Schema, *, test: str | None, row_norm: float | None) -> DataFile:
         """The file with the schema whose maps make its rows, and a public test file, read whole."""
         if isinstance(self.table, Table):
             table, head, form = self.table, self.table, form_of(self.table, schema)
@@ -202,7 +202,7 @@ def open_file(
     )
     assert own is not None
     if units is not None and isinstance(table, Table):
-        table = units.bounded(table, own)
+        table = units.limit_rows(table, own)
         assert table.cells is not None
         who = identifiers(table.cells[units.column])
     if len(table) < 2:
@@ -215,7 +215,7 @@ def too_large(data: str) -> str | None:
     memory."""
     if data in BUNDLED or not streams(data):
         return None
-    bytes_, most = needed(data), memory()
+    bytes_, most = estimate_memory(data), memory()
     if bytes_ <= SHARE * most:
         return None
     return (
@@ -271,9 +271,9 @@ def schema_for(
     listed = () if classes is None else tuple(name.strip() for name in classes.split(","))
     if listed:  # said of the flag: what is wrong in the file is said of the schema
         check_classes("classes", listed)
-    schema = Schema.read(path, listed if target is None else ()).stating(header)
+    schema = Schema.read(path, listed if target is None else ()).with_header(header)
     if target is not None:
-        schema = schema.predicting(target)
+        schema = schema.with_target(target)
         schema = replace(schema, classes=listed, target_range=None) if listed else schema
     _check_fits(model, schema)
     return schema

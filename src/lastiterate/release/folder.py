@@ -31,7 +31,7 @@ from lastiterate.run import serialization
 MANIFEST, PAGE, SIGNATURE = "manifest.json", "report.html", "model.sig"
 
 
-def written(files: Mapping[str, bytes]) -> bytes:
+def format_manifest(files: Mapping[str, bytes]) -> bytes:
     """The list of these files, in its one form."""
     return _form({name: hashlib.sha256(content).hexdigest() for name, content in files.items()})
 
@@ -49,7 +49,7 @@ def add(folder: Path, name: str, content: bytes, *, replacing: bool = False) -> 
     if not (folder / MANIFEST).is_file():
         write_file(folder / name, content, new=not replacing)
         return
-    listed = _listed(serialization.content(folder / MANIFEST, MANIFEST)) | {
+    listed = _parse_manifest(serialization.content(folder / MANIFEST, MANIFEST)) | {
         name: hashlib.sha256(content).hexdigest()
     }
     with whole_file(folder / MANIFEST) as file:
@@ -62,14 +62,14 @@ def add(folder: Path, name: str, content: bytes, *, replacing: bool = False) -> 
 def holds(folder: Path, name: str) -> bool:
     """Whether a file is in a folder, as the folder's list says."""
     try:
-        return _listed(serialization.content(folder / MANIFEST, MANIFEST))[name] == _hash(
+        return _parse_manifest(serialization.content(folder / MANIFEST, MANIFEST))[name] == _hash(
             folder / name
         )
     except (InputError, OSError, KeyError):
         return False
 
 
-def compared(folder: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def compare_files(folder: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What is wrong with the files of a folder, and what of them nobody vouches for."""
     there = sorted(folder.iterdir())
     problems = tuple(
@@ -80,7 +80,7 @@ def compared(folder: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if not (folder / MANIFEST).is_file():
         return (*problems, f"{MANIFEST} is missing"), ()
     try:
-        listed = _listed(serialization.content(folder / MANIFEST, MANIFEST))
+        listed = _parse_manifest(serialization.content(folder / MANIFEST, MANIFEST))
     except InputError as error:
         return (*problems, str(error)), ()
     plain = {path.name: path for path in there if _plain(path)}
@@ -117,7 +117,7 @@ def compared(folder: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return (*problems, *changed, *gone), (*added, *removed)
 
 
-def _listed(content: bytes) -> dict[str, str]:
+def _parse_manifest(content: bytes) -> dict[str, str]:
     body = serialization.loads(content, MANIFEST)
     listed = body.get("sha256") if serialization.is_object(body) else None
     if (
@@ -249,9 +249,9 @@ def write(
 
 def _appear(where: Path, files: dict[str, bytes]) -> None:
     """A folder of these files and their list, on disk, under its name or not at all."""
-    draft, held = _held_draft(where)
+    draft, held = _lock_draft(where)
     try:
-        for name, content in (files | {MANIFEST: written(files)}).items():
+        for name, content in (files | {MANIFEST: format_manifest(files)}).items():
             with os.fdopen(
                 os.open(draft / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb"
             ) as file:
@@ -271,7 +271,7 @@ def _appear(where: Path, files: dict[str, bytes]) -> None:
             os.close(held)
 
 
-def _held_draft(where: Path) -> tuple[Path, int | None]:
+def _lock_draft(where: Path) -> tuple[Path, int | None]:
     """A draft that no other process takes files out of, and what holds it."""
     while True:
         draft = _draft(where)
@@ -304,7 +304,7 @@ def _draft(where: Path) -> Path:
     return draft
 
 
-def reserved(where: Path, size: int) -> Path:
+def reserve_space(where: Path, size: int) -> Path:
     """A hidden folder beside ``where`` that holds ``size`` bytes of disk; ``OSError`` where they
     cannot be had.
 
@@ -341,7 +341,7 @@ def clean(where: Path) -> None:
 
 def free(folder: str | Path) -> Path:
     """The path of a folder that does not exist yet."""
-    where = as_path(folder, "folder")
+    where = to_path(folder, "folder")
     if is_taken(where):
         raise InputError(
             "folder", "must not exist yet", str(where), "choose another folder, or remove this one"
@@ -352,7 +352,7 @@ def free(folder: str | Path) -> Path:
 def read(folder: str | Path) -> Stored:
     """The three files of a model folder; ``InputError`` for what is missing or no JSON of one
     meaning."""
-    path = as_path(folder, "model")
+    path = to_path(folder, "model")
     if not path.is_dir():
         raise InputError("model", "must be a folder that train wrote", str(path))
     if path.resolve().name.endswith(UNFINISHED):
@@ -404,7 +404,7 @@ def whole(folder: Path) -> Stored | None:
         return None
 
 
-def as_path(given: object, argument: str) -> Path:
+def to_path(given: object, argument: str) -> Path:
     """A path from text or ``Path``, and from nothing else."""
     if not isinstance(given, str | Path):
         raise InputError(argument, "must be a path", type(given).__name__)

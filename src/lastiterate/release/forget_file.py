@@ -15,21 +15,21 @@ from lastiterate.errors import InputError
 from lastiterate.planning.task import automatic_delta
 from lastiterate.planning.unlearning_plans import PASSES, Forgetting, private, together
 from lastiterate.release.dataset import open_file
-from lastiterate.release.folder import as_path
+from lastiterate.release.folder import to_path
 from lastiterate.release.ledger_charge import Charging
 from lastiterate.release.loading import load
 from lastiterate.release.model_kinds import UNLEARNED
-from lastiterate.release.pipeline import executed
+from lastiterate.release.pipeline import run_release
 from lastiterate.release.training_request import Progress
 from lastiterate.release.units import canonical_identifiers
 from lastiterate.release.unlearning import (
     FittedUnlearned,
     check_classes,
     check_forgets,
-    ordered,
-    places,
-    planned_for,
-    trained,
+    find_places,
+    make_order,
+    plan_forgetting,
+    read_training,
 )
 from lastiterate.run.run import Run
 
@@ -73,7 +73,7 @@ def forget_file(asked: Request, *, charging: Charging, progress: Progress | None
     it."""
     model = load(asked.model)
     check_forgets(model, delta=asked.delta)
-    before = trained(model, (), (), None)
+    before = read_training(model, (), (), None)
     if before.schema is None and asked.data not in BUNDLED:
         raise InputError(
             "model",
@@ -84,21 +84,21 @@ def forget_file(asked: Request, *, charging: Charging, progress: Progress | None
     schema = (
         None
         if asked.data in BUNDLED or before.schema is None
-        else before.schema.stating(asked.header)
+        else before.schema.with_header(asked.header)
     )
     file = open_file(asked.data, schema)
-    file = file.mapped(file.schema, test=None, row_norm=None)
+    file = file.map_rows(file.schema, test=None, row_norm=None)
     if not isinstance(file.table, Table):
         raise InputError("data", "must fit in memory where a model forgets", asked.data)
     rows, target = file.rows
-    gone = places(_listed(asked, file.table, len(rows)), len(rows))
+    gone = find_places(_locate_records(asked, file.table, len(rows)), len(rows))
     check_classes(target, gone)
     delta = automatic_delta(before.training.n) if asked.delta is None else asked.delta
-    plan = planned_for(before, len(gone), epsilon=asked.epsilon, delta=delta, most=asked.passes)
+    plan = plan_forgetting(before, len(gone), epsilon=asked.epsilon, delta=delta, most=asked.passes)
     later = (
         None
         if not asked.reserve
-        else planned_for(
+        else plan_forgetting(
             replace(before, earlier=plan.subject.requests),
             asked.reserve,
             epsilon=asked.epsilon,
@@ -106,9 +106,9 @@ def forget_file(asked: Request, *, charging: Charging, progress: Progress | None
             most=asked.passes,
         )
     )
-    after = executed(
+    after = run_release(
         UNLEARNED,
-        ordered(
+        make_order(
             before, plan, (rows, target), gone, asked.epsilon, delta, charging, progress=progress
         ),
     )
@@ -130,10 +130,10 @@ def _paid(plan: Forgetting, delta: float) -> tuple[float | None, float | None]:
     )
 
 
-def _listed(asked: Request, table: Table, records: int) -> np.ndarray:
+def _locate_records(asked: Request, table: Table, records: int) -> np.ndarray:
     """The places of the records that a list names; every line must name one."""
     try:
-        lines = as_path(asked.remove, "remove").read_text(encoding="utf-8").split("\n", MOST_IDS)
+        lines = to_path(asked.remove, "remove").read_text(encoding="utf-8").split("\n", MOST_IDS)
     except (OSError, UnicodeDecodeError):
         raise InputError(
             "remove", "must be a text file with one id a line", asked.remove.name

@@ -87,10 +87,12 @@ class Charging:
         fit that goes on from a checkpoint is planned as it was before it was charged."""
         if self.ledger is None:
             return None
-        token = self._kept_token() or ("" if self._stopped is None else self._stopped[1].token)
+        token = self._checkpoint_token() or (
+            "" if self._stopped is None else self._stopped[1].token
+        )
         return Allowance.of(self.ledger.total(self.dataset), token, of_units=self.of_units)
 
-    def _kept_token(self) -> str:
+    def _checkpoint_token(self) -> str:
         from lastiterate.engine import checkpoint as sealed
 
         return (
@@ -109,10 +111,14 @@ class Charging:
         """
         if self.ledger is None:
             return None
-        dataset, kept = self.ledger.total(self.dataset).dataset, self._kept_token()
+        dataset, kept = self.ledger.total(self.dataset).dataset, self._checkpoint_token()
         for path in (self.place, self.earlier):
             stored = None if path is None else folder.whole(path)
-            known = None if stored is None else self.ledger.announced(stored.hashes[folder.WEIGHTS])
+            known = (
+                None
+                if stored is None
+                else self.ledger.find_announced(stored.hashes[folder.WEIGHTS])
+            )
             if stored is None or known is None:
                 continue
             line = known[0]
@@ -158,24 +164,24 @@ class Charging:
         self._charged = True
 
     @contextmanager
-    def reading(self) -> Generator[None]:
+    def use_records(self) -> Generator[None]:
         """Work on records that were paid for: a refusal from now on says that the charge stays."""
         try:
             yield
         except InputError as error:
             if self.ledger is None:
                 raise
-            raise error.followed_by("records were read, and the ledger keeps the charge") from None
+            raise error.with_clause("records were read, and the ledger keeps the charge") from None
 
     def _take(self, charged: Charged, size: int, delta: float) -> None:
         """Space, the charge and the checkpoint, in this order; all of it happens where any does."""
-        if self._stopped is not None and self._stopped[1].run == described_hash(charged):
+        if self._stopped is not None and self._stopped[1].run == hash_description(charged):
             self.finished, self._token = self._stopped[0], self._stopped[1].token
             interrupts.say(f"the model is complete, at {self.finished}")
             return
         if self.place is not None:
             self._check_model(self.place, charged)
-            self._held = folder.reserved(self.place, size)
+            self._held = folder.reserve_space(self.place, size)
         if self.kept_in is not None:
             from lastiterate.engine import checkpoint as sealed
 
@@ -187,7 +193,7 @@ class Charging:
                     str(self.kept_in),
                     sealed.HELP,
                 )
-            self._token = self._kept_token()
+            self._token = self._checkpoint_token()
         if self.ledger is not None:
             if self.kept_in is not None and self.kept_in.exists() and not self._token:
                 raise InputError(
@@ -211,14 +217,14 @@ class Charging:
                 "go on with that ledger and its data set: the release is a line of it",
             )
         if self.kept_in is not None:
-            self.checkpoint = self._opened()
+            self.checkpoint = self._open_checkpoint()
 
     def _check_model(self, place: Path, charged: Charged) -> None:
         """Refuse a folder that is there, unless it holds a model of the run that goes on from a
         checkpoint: the same weights will come out."""
         stored = None if self.kept_in is None or not self.kept_in.exists() else folder.whole(place)
         subject = None if stored is None else Certificate.from_dict(stored.certificate).subject
-        if subject is None or hash_of(subject.charged_as()) != described_hash(charged):
+        if subject is None or hash_of(subject.describe_charge()) != hash_description(charged):
             folder.free(place)
 
     def _charge(self, ledger: Ledger, charged: Charged, delta: float) -> None:
@@ -245,7 +251,7 @@ class Charging:
             total.dataset,
             allowance.curve(charged),
             adjacency=total.adjacency,
-            run=described_hash(charged),
+            run=hash_description(charged),
             purpose=self.purpose,
             token=self._token,
             rows=None,
@@ -267,13 +273,15 @@ class Charging:
         """Keep a keyed digest of the records that were trained on: who forgets some of them later
         must have the same."""
         if self.ledger is not None and self._charged:
-            self.ledger.remember(self._token, keyed_digest(self._token, data))
+            self.ledger.remember(self._token, compute_keyed_digest(self._token, data))
 
     def check_same(self, data: object) -> None:
         """Refuse records that are not those of the model that an earlier process of this fit wrote."""
         assert self._stopped is not None
         path, line, digest = self._stopped
-        if digest is not None and not hmac.compare_digest(keyed_digest(line.token, data), digest):
+        if digest is not None and not hmac.compare_digest(
+            compute_keyed_digest(line.token, data), digest
+        ):
             raise InputError(
                 "data",
                 "must be those of the model of an earlier run that was stopped before it ended",
@@ -285,7 +293,7 @@ class Charging:
         """Refuse what is not as the ledger knows it of ``model``: the data set that paid, what was
         certified, the data."""
         assert self.ledger is not None
-        known = None if model is None else self.ledger.remembered(weights_hash(model))
+        known = None if model is None else self.ledger.find_release(weights_hash(model))
         if model is None or known is None:
             raise InputError(
                 "ledger",
@@ -301,14 +309,14 @@ class Charging:
                 named,
                 f"its people are those who pay: give dataset={release.dataset!r}",
             )
-        if release.run != hash_of(model.certificate.subject.charged_as()):
+        if release.run != hash_of(model.certificate.subject.describe_charge()):
             raise InputError(
                 "ledger",
                 "has a line of these weights that is about another run",
                 release.number,
                 "the certificate or the ledger was changed",
             )
-        if not hmac.compare_digest(keyed_digest(release.token, data), digest):
+        if not hmac.compare_digest(compute_keyed_digest(release.token, data), digest):
             raise InputError(
                 "data",
                 "must be those that the model was trained on, without the records that it forgot "
@@ -317,7 +325,7 @@ class Charging:
                 "give the same records, in the same order",
             )
 
-    def _opened(self) -> Checkpoint:
+    def _open_checkpoint(self) -> Checkpoint:
         from lastiterate.engine.checkpoint import Checkpoint
 
         assert self.kept_in is not None and self.key is not None
@@ -354,7 +362,7 @@ class Charging:
         self.discard()
 
 
-def charging_of(
+def make_charging(
     *,
     ledger: Ledger | str | Path | None = None,
     dataset: str | None = None,
@@ -382,13 +390,13 @@ def charging_of(
     if key_file is not None:
         from lastiterate.engine.checkpoint import read_key
 
-        key = read_key(folder.as_path(key_file, "checkpoint_key"))
+        key = read_key(folder.to_path(key_file, "checkpoint_key"))
     book = (
         ledger
         if isinstance(ledger, Ledger) or ledger is None
-        else Ledger(folder.as_path(ledger, "ledger"))
+        else Ledger(folder.to_path(ledger, "ledger"))
     )
-    where = None if checkpoint is None else folder.as_path(checkpoint, "checkpoint")
+    where = None if checkpoint is None else folder.to_path(checkpoint, "checkpoint")
     if where is not None and (where.is_dir() or not where.parent.is_dir()):
         raise InputError(
             "checkpoint",
@@ -419,7 +427,7 @@ def weights_hash(model: Fitted) -> str:
     return hashlib.sha256(save(model.contents()[1])).hexdigest()
 
 
-def keyed_digest(key: str, data: Any) -> str:
+def compute_keyed_digest(key: str, data: Any) -> str:
     """HMAC-SHA256 of records, in double precision and in order; ``data``: a tuple of arrays (n,
     ...).
 
@@ -436,9 +444,9 @@ def keyed_digest(key: str, data: Any) -> str:
     return mac.hexdigest()
 
 
-def described_hash(charged: Charged) -> str:
+def hash_description(charged: Charged) -> str:
     """SHA-256 of what its numbers follow from: a line of a ledger has it."""
-    return hash_of(charged.described())
+    return hash_of(charged.describe())
 
 
 def hash_of(description: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from lastiterate.accounting.certificate import account
 from lastiterate.accounting.tail_truncation import caveats_of_one
 from lastiterate.data.schema import Schema
-from lastiterate.engine import Model, execute, fresh_key, scores, seeded_keys
+from lastiterate.engine import Model, execute, fresh_key, keys_from_seed, scores
 from lastiterate.engine.methods import solver_of
 from lastiterate.engine.random import COUNT, Key
 from lastiterate.engine.streaming.buffers import Arrays, Devices
@@ -23,7 +23,7 @@ from lastiterate.engine.unit_gradients import execute_units
 from lastiterate.errors import InputError
 from lastiterate.planning.task import budget as worth
 from lastiterate.release.folder import Stored
-from lastiterate.release.ledger_charge import charging_of
+from lastiterate.release.ledger_charge import make_charging
 from lastiterate.release.noisy_accuracy import (
     Accuracy,
     CountCharge,
@@ -148,7 +148,7 @@ class FittedLinear(Fitted):
         proof = replace(
             account(run, at_least=old.at_least), caveats=(*old.caveats, *unseen), unit=old.unit
         )
-        charging = charging_of(ledger=ledger, dataset=dataset, purpose="private_score")
+        charging = make_charging(ledger=ledger, dataset=dataset, purpose="private_score")
         charging.of_units = unit is not None
         charging.charge(CountCharge(run, wanted, run.adjacency), delta=self.delta)
         right = self.predict(x) == labels
@@ -265,7 +265,7 @@ def knows(model: object) -> bool:
     return model is None
 
 
-def named(optimizer: object, model: object) -> str:
+def name_optimizer(optimizer: object, model: object) -> str:
     """Linear models take no optimizer of a caller."""
     raise InputError(
         "optimizer", "is for losses given as functions", None, "use update=Adam(), or another rule"
@@ -369,17 +369,17 @@ def fit(order: Order, key: Key | None) -> FittedLinear:
         schema=order.schema,
         exact=order.exact,
         run=run,
-        released=_executed(order, key),
+        released=_execute_order(order, key),
         answers=_indices_of(run) if order.answers is None else order.answers,
     )
     return (
         model
         if order.places is None or order.exact
-        else replace(model, counted=_counted(model, order))
+        else replace(model, counted=_count_correct(model, order))
     )
 
 
-def _executed(order: Order, key: Key | None) -> Model:
+def _execute_order(order: Order, key: Key | None) -> Model:
     """By the arithmetic that was asked for, on records as they come."""
     run, checkpoint = order.certificate.run, order.charging.checkpoint
     if is_source(order.data):
@@ -407,7 +407,7 @@ def _executed(order: Order, key: Key | None) -> Model:
     return execute(run, rows, target, key, order.progress, checkpoint)
 
 
-def _counted(model: FittedLinear, order: Order) -> tuple[float, ...]:
+def _count_correct(model: FittedLinear, order: Order) -> tuple[float, ...]:
     """The noisy count of right answers on the records that are kept for it.
 
     **Guarantee:** a run that goes on from a checkpoint gives the number that it gave before: it was
@@ -426,9 +426,9 @@ def _count_key(order: Order) -> Key:
     """What the noise of the count is drawn under: of a seed, of the run's own key where a
     checkpoint has it, or new."""
     if order.seed is not None:
-        return seeded_keys(order.seed, 2)[1]
+        return keys_from_seed(order.seed, 2)[1]
     checkpoint = order.charging.checkpoint
-    return fresh_key() if checkpoint is None else checkpoint.drawn(COUNT)
+    return fresh_key() if checkpoint is None else checkpoint.derive_stream(COUNT)
 
 
 def _indices_of(run: Run) -> Answers:

@@ -13,15 +13,15 @@ from lastiterate.accounting.certificate import Certificate
 from lastiterate.data.schema import Schema
 from lastiterate.errors import BudgetWarning, InputError, TimeWarning, outside
 from lastiterate.features.map_table import PLAIN, automatic_maps, maps_named
-from lastiterate.features.map_table import described as named_maps
+from lastiterate.features.map_table import describe_maps as named_maps
 from lastiterate.features.record_fields import Text
 from lastiterate.planning.planner import Choice, Plan, SharedBudget, consider, share_words
-from lastiterate.planning.reference import predicted_scores
+from lastiterate.planning.reference import predict_scores
 from lastiterate.planning.task import FeatureMap, Task
 from lastiterate.planning.task import budget as worth
-from lastiterate.release.noisy_accuracy import count_for, reserved
+from lastiterate.release.noisy_accuracy import count_for, split_held_out
 from lastiterate.release.training_request import Algorithm, Budget, Order
-from lastiterate.run.adjacency import check_same, keeps_places
+from lastiterate.run.adjacency import check_same, has_fixed_size
 from lastiterate.run.run import Run
 
 # The run of a linear model: planned, of a named algorithm, or given, within a budget.
@@ -36,14 +36,14 @@ def plan_run(order: Order, task: Task, shared: SharedBudget | None = None) -> Or
     """
     budget, algorithm, reported = order.budget, order.algorithm, order.report_accuracy
     assert budget is not None
-    if reported is not None and not keeps_places(budget.adjacency):
+    if reported is not None and not has_fixed_size(budget.adjacency):
         raise InputError(
             "report_accuracy",
             "must be left out under add-remove: one record more would move the others "
             "between the part that is trained on and the part that is counted",
             reported,
         )
-    if order.exact and not keeps_places(budget.adjacency):
+    if order.exact and not has_fixed_size(budget.adjacency):
         raise InputError(
             "secure_noise",
             "must be left out under add-remove: that the gradients of records which move "
@@ -51,11 +51,11 @@ def plan_run(order: Order, task: Task, shared: SharedBudget | None = None) -> Or
             None,
             "use zero-out",
         )
-    places = None if reported is None else reserved(task.n)
+    places = None if reported is None else split_held_out(task.n)
     task = task if places is None else replace(task, n=len(places[0]))
     delta = budget.delta_for(task.n)
     order = replace(order, task=task, delta=delta, places=places)
-    run = algorithm.described(budget.asked(task), exact=order.exact)
+    run = algorithm.describe_run(budget.make_request(task), exact=order.exact)
     if (
         run is not None
         and algorithm.run is None
@@ -180,7 +180,7 @@ class FeatureChoice:
     why: str
     other: OtherRows | None = None
 
-    def weighed(self, task: Task, best: Plan, budget: Budget, *, stream: bool = False) -> str:
+    def compare_costs(self, task: Task, best: Plan, budget: Budget, *, stream: bool = False) -> str:
         """What noise and clips are predicted to cost with these rows and with the others; empty
         without others.
 
@@ -194,7 +194,7 @@ class FeatureChoice:
             rival = _consider(rows, budget, stream, None).best
         except InputError as error:
             return f"{self.other.words}, {self.other.width} numbers in a row, cannot be planned for: {error}"
-        (here, what), (there, _) = _predicted(best), _predicted(rival)
+        (here, what), (there, _) = _predict_loss(best), _predict_loss(rival)
         many = task.features > self.other.width
         more = here - there if many else there - here
         where = (
@@ -210,13 +210,13 @@ class FeatureChoice:
         )
 
 
-def _predicted(plan: Plan) -> tuple[float, str]:
+def _predict_loss(plan: Plan) -> tuple[float, str]:
     """What a plan loses by its noise, on the planner's public reference problem."""
-    scores = predicted_scores(plan.certificate.run, plan.risk)
+    scores = predict_scores(plan.certificate.run, plan.risk)
     return (plan.risk, "loss") if scores is None else (scores.log_loss, "log loss")
 
 
-def chosen(
+def choose_features(
     schema: Schema, features: str, shape: tuple[int, ...], n: int, budget: Budget
 ) -> FeatureChoice:
     """What ``features`` means for data of this shape and a budget; ``auto`` leaves the maps that a
@@ -235,7 +235,7 @@ def chosen(
     by_schema = features == AUTO and bool(schema.features)
     maps = (
         tuple(
-            type(one).sized(fields, resolved) if one.name in schema.unsized else one
+            type(one).for_budget(fields, resolved) if one.name in schema.unsized else one
             for one in schema.features
         )
         if by_schema
@@ -243,7 +243,7 @@ def chosen(
         if features == AUTO
         else maps_named(features, fields, resolved)
     )
-    mapped = replace(schema, features=maps, unsized=()).shaped(shape)
+    mapped = replace(schema, features=maps, unsized=()).with_shape(shape)
     other = _other(mapped, shape, resolved)
     if by_schema:
         return FeatureChoice(mapped, PLAIN, f"the schema says {named_maps(maps)}", other)
@@ -264,7 +264,9 @@ def _other(schema: Schema, shape: tuple[int, ...], resolved: float) -> OtherRows
     fields = replace(schema, features=()).form(shape).fields
     maps = tuple(one for one in schema.features if Text in one.takes)
     if maps == schema.features:
-        maps = tuple(type(one).sized(fields, resolved) for one in automatic_maps(fields, math.inf))
+        maps = tuple(
+            type(one).for_budget(fields, resolved) for one in automatic_maps(fields, math.inf)
+        )
     if maps == schema.features:
         return None
     form = replace(schema, features=maps).form(shape)

@@ -73,7 +73,7 @@ def load(folder: str | Path, like: object = None) -> Fitted:
         raise InputError("certificate", "must state a delta strictly between 0 and 1", delta)
     word = stored.certificate.get("word")
     model = kind.read(stored, like)
-    return model if word is None else model.saying(word)
+    return model if word is None else model.with_statement(word)
 
 
 def verify(
@@ -127,7 +127,7 @@ def verify(
     (True, False)
     """
     chain = tuple(chain)
-    place = folders.as_path(path, "path")
+    place = folders.to_path(path, "path")
     if not place.is_dir():
         if key is not None or chain:
             raise InputError(
@@ -139,11 +139,11 @@ def verify(
     kind = kind_of(stored.model, stored.certificate)
     checked = Certificate.check(stored.certificate)
     signed = signature_problems(place, key=key, chain=chain) if key is not None or chain else ()
-    changed, uncovered = folders.compared(place)
+    changed, uncovered = folders.compare_files(place)
     problems = dict.fromkeys((*signed, *stored.damage(), *checked.problems, *changed))
     if not problems:  # a model that nobody can load is no release
         problems = dict.fromkeys(_unreadable(kind, stored))
-        if (library := kind.missing()) is not None:
+        if (library := kind.find_missing_library()) is not None:
             uncovered = (
                 *uncovered,
                 f"whether the weights make a model, for {library} is not installed",
@@ -154,7 +154,7 @@ def verify(
 def _unreadable(kind: Kind, stored: folders.Stored) -> tuple[str, ...]:
     """Why the files do not make a model, though they fit one another."""
     try:
-        if kind.missing() is None:
+        if kind.find_missing_library() is None:
             kind.read(stored, None)
         else:
             stored.tensors()
@@ -175,7 +175,7 @@ def sign(
     ``key``: a private key, used through ``model-signing``. ``certificate``, ``chain``: a
     certificate of the key, and those that vouch for it.
     """
-    if not folders.as_path(folder, "model").is_dir():
+    if not folders.to_path(folder, "model").is_dir():
         raise InputError("model", "must be a folder that train wrote", str(folder))
     checked = verify(folder)
     if not checked.holds:

@@ -24,7 +24,7 @@ class Home(Protocol):
         """Whether this is what ``train`` is given for the kind; of kinds that it makes."""
         ...
 
-    def named(self, optimizer: object, model: object) -> str:
+    def name_optimizer(self, optimizer: object, model: object) -> str:
         """What a certificate calls an optimizer of this model; of kinds that take one."""
         ...
 
@@ -76,7 +76,7 @@ class Kind:
             )
         return replace(self.load().read(stored, like), exact=exact)
 
-    def missing(self) -> str | None:
+    def find_missing_library(self) -> str | None:
         """The library of this kind of model, where it is not installed."""
         try:
             import_module(self.module)
@@ -87,7 +87,7 @@ class Kind:
         return None
 
     def load(self) -> Home:
-        library = self.missing()
+        library = self.find_missing_library()
         if library is not None:
             raise InputError(
                 "model",

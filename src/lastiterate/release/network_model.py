@@ -22,7 +22,7 @@ from lastiterate.errors import InputError
 from lastiterate.release.folder import Stored
 from lastiterate.release.provenance import Written
 from lastiterate.release.released_model import Fitted
-from lastiterate.release.training import augmented_by
+from lastiterate.release.training import name_augmentation
 from lastiterate.release.training_request import Order, is_source
 from lastiterate.release.units import UnitLoss
 from lastiterate.run.losses import Abstract
@@ -91,7 +91,7 @@ PLAIN = ("float16", "float32", "float64")
 Step = tuple[str, Any]
 
 
-def described(params: object) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:
+def describe_arrays(params: object) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:
     """Every array of ``params``: its path, precision and name in the file, and the arrays by name.
 
     Leaves that are no arrays (activation functions, names) are code and stay behind.
@@ -108,7 +108,7 @@ def described(params: object) -> tuple[list[dict[str, Any]], dict[str, np.ndarra
 
 def rebuilt(leaves: object, tensors: dict[str, np.ndarray]) -> Any:
     """The arrays in nested dictionaries (of keys and attributes) and lists."""
-    placed = _placed(leaves, tensors)
+    placed = _check_leaves(leaves, tensors)
     if [place for place, _ in placed] == [()]:
         return placed[0][1]
     root: dict[Step, Any] = {}
@@ -117,17 +117,17 @@ def rebuilt(leaves: object, tensors: dict[str, np.ndarray]) -> Any:
         for step in place[:-1]:
             node = node.setdefault(step, {})
             if not isinstance(node, dict):
-                raise _damaged("one array hangs below another")
+                raise _damage_error("one array hangs below another")
         if not place or place[-1] in node:
-            raise _damaged("two arrays hang in one place")
+            raise _damage_error("two arrays hang in one place")
         node[place[-1]] = array
     return _plain(root)
 
 
-def into(like: object, leaves: object, tensors: dict[str, np.ndarray]) -> Any:
+def restore_arrays(like: object, leaves: object, tensors: dict[str, np.ndarray]) -> Any:
     """The arrays in the structure of ``like``, which must have arrays of the same shapes in the
     same places."""
-    arrays = dict(_placed(leaves, tensors))
+    arrays = dict(_check_leaves(leaves, tensors))
     wanted = dict(_arrays_in(like))
     if arrays.keys() != wanted.keys():
         strange = sorted(map(str, arrays.keys() ^ wanted.keys()))
@@ -164,27 +164,27 @@ def _step(entry: object) -> Step:
             return "key", str(other)
 
 
-def _placed(
+def _check_leaves(
     leaves: object, tensors: dict[str, np.ndarray]
 ) -> list[tuple[tuple[Step, ...], np.ndarray]]:
     """What a file says about its arrays, checked."""
     if not isinstance(leaves, list) or not leaves:
-        raise _damaged("no list of arrays")
+        raise _damage_error("no list of arrays")
     placed: list[tuple[tuple[Step, ...], np.ndarray]] = []
     for leaf in leaves:
         match leaf:
             case {"path": [*steps], "dtype": str() as dtype, "array": str() as name} if (
                 name in tensors
             ):
-                placed.append((tuple(map(_checked, steps)), _narrowed(tensors[name], dtype)))
+                placed.append((tuple(map(_check_step, steps)), _cast_array(tensors[name], dtype)))
             case _:
-                raise _damaged("an array without a place")
+                raise _damage_error("an array without a place")
     if len(placed) != len(tensors) or len({place for place, _ in placed}) != len(placed):
-        raise _damaged("another number of arrays than places")
+        raise _damage_error("another number of arrays than places")
     return placed
 
 
-def _checked(step: object) -> Step:
+def _check_step(step: object) -> Step:
     match step:
         case ["index", int() as index] if type(index) is int and 0 <= index < WIDEST:
             return "index", index
@@ -193,16 +193,16 @@ def _checked(step: object) -> Step:
         case ["key", key] if type(key) in (int, str):
             return "key", key
         case _:
-            raise _damaged("a place that no structure has")
+            raise _damage_error("a place that no structure has")
 
 
-def _narrowed(array: np.ndarray, dtype: str) -> np.ndarray:
+def _cast_array(array: np.ndarray, dtype: str) -> np.ndarray:
     try:
         wanted = jnp.dtype(dtype)
     except TypeError:
-        raise _damaged("an unknown precision") from None
+        raise _damage_error("an unknown precision") from None
     if not jnp.issubdtype(wanted, jnp.floating) or not np.isfinite(array).all():
-        raise _damaged("arrays that are no finite numbers")
+        raise _damage_error("arrays that are no finite numbers")
     return array.astype(wanted)
 
 
@@ -214,11 +214,11 @@ def _plain(node: object) -> Any:
         wide = max(index for _, index in node) + 1
         return [_plain(node.get(("index", index))) for index in range(wide)]
     if "index" in kinds:
-        raise _damaged("a list with named entries")
+        raise _damage_error("a list with named entries")
     return {name: _plain(value) for (_, name), value in node.items()}
 
 
-def _damaged(what: str) -> InputError:
+def _damage_error(what: str) -> InputError:
     return InputError(
         "parameters of the model",
         f"must be complete, and the folder holds {what}",
@@ -313,7 +313,7 @@ class FittedNetwork(Fitted):
             ) from None
 
     def contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        leaves, tensors = described(self.params)
+        leaves, tensors = describe_arrays(self.params)
         return {"run": self.run.to_dict(), "parameters": leaves}, tensors
 
     def summary(self) -> str:
@@ -383,14 +383,14 @@ def fit(order: Order, key: Key | None) -> FittedNetwork:
     )
 
 
-def named(optimizer: object, model: object) -> str:
+def name_optimizer(optimizer: object, model: object) -> str:
     """What a certificate calls an optimizer: functions have no name of their own."""
     return "an optax transformation"
 
 
 def draws(model: object, loss: Any, augment: Any) -> list[str]:
     """An augmentation, and a loss that takes a key."""
-    return [*augmented_by(augment), *(["the loss"] if asks_for_key(loss) else [])]
+    return [*name_augmentation(augment), *(["the loss"] if asks_for_key(loss) else [])]
 
 
 def check_loss(run: Run, loss: object) -> None:
@@ -423,7 +423,7 @@ def read(stored: Stored, like: object = None) -> FittedNetwork:
         stored.tensors(),
         stored.model.get("parameters"),
     )
-    params = rebuilt(leaves, tensors) if like is None else into(like, leaves, tensors)
+    params = rebuilt(leaves, tensors) if like is None else restore_arrays(like, leaves, tensors)
     return FittedNetwork(
         proof=Written(stored.certificate), delta=stored.certificate["delta"], run=run, params=params
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate.accounting.composed_parts import counted_curve
+from lastiterate.accounting.composed_parts import count_curve
 from lastiterate.curves.curve import Curve
 from lastiterate.data import split
 from lastiterate.engine.random import Key
@@ -50,7 +50,7 @@ class Accuracy:
         )
 
 
-def reserved(n: int) -> tuple[np.ndarray, np.ndarray]:
+def split_held_out(n: int) -> tuple[np.ndarray, np.ndarray]:
     """Public places of the records that are trained on, and of those that accuracy is counted on."""
     if n < 20:
         raise InputError("report_accuracy", "needs at least 20 records to split", n, "leave it out")
@@ -103,7 +103,7 @@ def count_of(run: Run, mu: float, records: int, by: Any, groups: tuple[str, ...]
     one: Count = NoisyGroups(1.0, records, groups) if groups else NoisyCount(1.0, records)
     if groups:
         _check_length("by", np.shape(by), one)
-    moved = one.moved(run.adjacency) * run.rows_per_unit
+    moved = one.sensitivity(run.adjacency) * run.rows_per_unit
     return replace(one, noise_multiplier=moved * (1 + FLOAT_SLACK) / mu * (1 + 1e-9))
 
 
@@ -206,11 +206,11 @@ class CountCharge:
     adjacency: str
 
     def curve(self) -> Curve:
-        return counted_curve(self.count, self.run, self.adjacency)
+        return count_curve(self.count, self.run, self.adjacency)
 
-    def under(self, adjacency: str) -> CountCharge:
+    def with_adjacency(self, adjacency: str) -> CountCharge:
         return replace(self, adjacency=adjacency)
 
-    def described(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """The run whose last count is charged; another subject than the run itself."""
         return {"run": self.run.to_dict(), "charged": "its last count"}

@@ -18,13 +18,13 @@ from lastiterate.run.preprocessing import TopEigenvalue
 from lastiterate.run.updates import PostProcessing
 from lastiterate.run.validation import check_kept
 
-# Every release goes through ``executed``: refuse what does not fit, charge, execute, certify.
+# Every release goes through ``run_release``: refuse what does not fit, charge, execute, certify.
 # Kinds of models (``model_kinds``) differ in what they refuse and how they execute.
 
 SEED = "the caller gave the seed: whoever knows it can subtract the noise"
 
 
-def executed(kind: Kind, order: Order) -> Fitted:
+def run_release(kind: Kind, order: Order) -> Fitted:
     """The model that an order asks for; its line in the ledger is finished when the model is out
     (``finish``).
 
@@ -33,15 +33,15 @@ def executed(kind: Kind, order: Order) -> Fitted:
     was executed.
     """
     of_units = order.of_units  # a kind of model may put another loss in the place of a unit's
-    order = checked(kind, order)
+    order = check_order(kind, order)
     key = order.draw_key()
     order.charging.of_units = of_units
     order.charging.charge(order.charged or order.certificate, order.size, delta=order.delta)
     warn_of_dumps()
-    with order.charging.reading():
-        order = order.opened()
+    with order.charging.use_records():
+        order = order.open_data()
         if order.charging.finished is not None:
-            return _written_before(kind, order, order.charging.finished)
+            return _find_earlier_model(kind, order, order.charging.finished)
         remembered = composition_reminder.REMINDER.begins(
             order.data, order.seed, tables=kind.tables
         )
@@ -62,7 +62,7 @@ def executed(kind: Kind, order: Order) -> Fitted:
     )
 
 
-def _written_before(kind: Kind, order: Order, place: Path) -> Fitted:
+def _find_earlier_model(kind: Kind, order: Order, place: Path) -> Fitted:
     """The model that an earlier process of this order wrote, before it was stopped; refused with
     other records."""
     from lastiterate.release.loading import load
@@ -72,7 +72,7 @@ def _written_before(kind: Kind, order: Order, place: Path) -> Fitted:
     return load(place)
 
 
-def checked(kind: Kind, order: Order) -> Order:
+def check_order(kind: Kind, order: Order) -> Order:
     """The order with what it assumes; refused where its certificate exceeds its budget, or it
     cannot be executed."""
     order.certificate.check_lower_bounds(order.delta)
@@ -150,7 +150,7 @@ def check_in_pieces(kind: Kind, devices: object, exact: bool) -> None:
 
 
 def finish(kind: Kind, order: Order) -> Fitted:
-    """``executed``, for models that are out when they are in the caller's hands."""
-    model = executed(kind, order)
+    """``run_release``, for models that are out when they are in the caller's hands."""
+    model = run_release(kind, order)
     order.charging.finish(model)
     return model

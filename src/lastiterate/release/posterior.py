@@ -61,7 +61,7 @@ class FittedSample(Fitted):
         if self.column is not None:
             rows = with_constant(rows, self.column)
         elif isinstance(self.problem, RidgePosterior):
-            rows = clipped(rows, self.problem.domain.row_norm)
+            rows = clip_features(rows, self.problem.domain.row_norm)
         return self.answers.of((rows @ self.value)[:, None])
 
     def contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -117,7 +117,7 @@ def read(stored: Stored, like: object = None) -> FittedSample:
     )
 
 
-def sampled(
+def sample_model(
     problem: Problem,
     x: ArrayLike,
     y: ArrayLike,
@@ -139,7 +139,7 @@ def check(order: Order) -> Order:
             "certificate",
             "must be about a posterior",
             order.certificate.subject.word,
-            "posterior.certified makes one",
+            "posterior.certify_plan makes one",
         )
     if not isinstance(order.answers, Range):
         raise InputError(
@@ -171,17 +171,19 @@ def fit(order: Order, key: Key | None) -> FittedSample:
     )
 
 
-def certified(
+def certify_plan(
     n: int, features: int, *, row_norm: float, epsilon: float, delta: float, adjacency: Neighbours
 ) -> Certificate:
     """The certificate of the planned sample, from public numbers only."""
     domain = ClippedRows(
         n=n, features=features + 1, row_norm=math.hypot(row_norm, 1.0) * (1 + 1e-12)
     )
-    return certify(RidgePosterior(planned(domain, epsilon=epsilon, delta=delta), domain), adjacency)
+    return certify(
+        RidgePosterior(plan_sample(domain, epsilon=epsilon, delta=delta), domain), adjacency
+    )
 
 
-def planned(domain: ClippedRows, *, epsilon: float, delta: float) -> LinearModel:
+def plan_sample(domain: ClippedRows, *, epsilon: float, delta: float) -> LinearModel:
     """The model within the budget with the least predicted error, from public numbers only.
 
     The prediction is for isotropic rows and labels of which 1/4 of the variance is explained: with
@@ -205,10 +207,10 @@ def planned(domain: ClippedRows, *, epsilon: float, delta: float) -> LinearModel
 
 def with_constant(features: ArrayLike, norm: float) -> Array:
     """Rows scaled down to ``norm``, shape (n, d), with a constant column: shape (n, d + 1)."""
-    rows = clipped(features, norm)
+    rows = clip_features(features, norm)
     return np.column_stack([rows, np.ones(len(rows))])
 
 
-def clipped(features: ArrayLike, norm: float) -> Array:
+def clip_features(features: ArrayLike, norm: float) -> Array:
     n, d = np.shape(features)
     return ClippedRows(n=n, features=d, row_norm=norm).clip(features, np.zeros(n))[0]

@@ -12,7 +12,7 @@ import numpy as np
 
 from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
-from lastiterate.run.validation import NUMBERS, numbers
+from lastiterate.run.validation import NUMBERS, to_floats
 
 LABELS = {str, int, float, bool}
 
@@ -45,13 +45,13 @@ class Labels:
     def of(self, scores: np.ndarray) -> np.ndarray:
         """The most probable label, or of two the second where its probability reaches the
         threshold."""
-        return np.asarray(self.values)[picked(self.probabilities(scores), self.threshold)]
+        return np.asarray(self.values)[pick_class(self.probabilities(scores), self.threshold)]
 
     def words(self, outputs: int) -> str:
         return f"{len(self.values)} classes"
 
 
-def picked(chances: np.ndarray, threshold: float | None) -> np.ndarray:
+def pick_class(chances: np.ndarray, threshold: float | None) -> np.ndarray:
     """Class indices (n,) that probabilities (n, classes) make the answer."""
     return chances.argmax(axis=1) if threshold is None else (chances[:, 1] >= threshold).astype(int)
 
@@ -96,7 +96,7 @@ class Range:
     def of(self, scores: np.ndarray) -> np.ndarray:
         return self.low + (np.clip(scores[:, 0], -1, 1) + 1) * (self.high - self.low) / 2
 
-    def scaled(self, target: np.ndarray) -> np.ndarray:
+    def scale_target(self, target: np.ndarray) -> np.ndarray:
         """Targets clipped to the range and moved to [-1, 1]."""
         return 2 * (np.clip(target, self.low, self.high) - self.low) / (self.high - self.low) - 1
 
@@ -175,9 +175,9 @@ def check_answers(schema: Schema | None, answers: Answers) -> None:
         )
 
 
-def ordered(given: Any, argument: str) -> Range:
+def check_range(given: Any, argument: str) -> Range:
     """A public range of finite numbers, (low, high) with low < high."""
-    ends = numbers(argument, given)
+    ends = to_floats(argument, given)
     if len(ends) != 2:
         raise InputError(
             argument, "must be two numbers, (low, high)", ends, "state the target's public range"

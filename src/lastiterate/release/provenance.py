@@ -66,7 +66,7 @@ def sign_folder(
     ``certificate``, ``chain``: a certificate of the key, and those that vouch for it. An encrypted
     key's password is read from the environment (``LASTITERATE_KEY_PASSWORD``).
     """
-    place = folders.as_path(folder, "model")
+    place = folders.to_path(folder, "model")
     where = place / SIGNATURE
     if is_taken(where):
         raise InputError(
@@ -175,7 +175,7 @@ EXACT = "AES-256 in counter mode, its key from the operating system; discrete Ga
 SYSTEM = "the operating system's generator; Gaussian noise of double precision by Box and Muller"
 
 
-def recorded(generator: str) -> dict[str, str]:
+def record_provenance(generator: str) -> dict[str, str]:
     """The day, names and versions; the process's own word, which no computation can check."""
     facts = {
         WRITTEN: datetime.now(UTC).date().isoformat(),
@@ -212,7 +212,7 @@ class Written:
 
     body: dict[str, Any]
 
-    def derived(self) -> Certificate:
+    def to_certificate(self) -> Certificate:
         return Certificate.from_dict(self.body)
 
 

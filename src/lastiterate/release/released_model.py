@@ -15,7 +15,7 @@ from lastiterate.accounting.comparison import check_statement
 from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
 from lastiterate.release import folder as folders
-from lastiterate.release.provenance import EXACT, GENERATOR, Written, recorded
+from lastiterate.release.provenance import EXACT, GENERATOR, Written, record_provenance
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -41,7 +41,7 @@ class Fitted(ABC):
 
     @cached_property
     def certificate(self) -> Certificate:
-        return self.proof.derived() if isinstance(self.proof, Written) else self.proof
+        return self.proof.to_certificate() if isinstance(self.proof, Written) else self.proof
 
     @property
     def conditions(self) -> tuple[str, ...]:
@@ -80,7 +80,9 @@ class Fitted(ABC):
             | model
             | ({"exact_run": model["run"]} if self.exact else {})
         )
-        beside: dict[str, Any] = {"software": recorded(EXACT if self.exact else self.generator)}
+        beside: dict[str, Any] = {
+            "software": record_provenance(EXACT if self.exact else self.generator)
+        }
         beside |= {} if self.statement is None else {"word": check_statement(self.statement)}
         try:
             return folders.write(folder, tensors, model, self.certificate, self.delta, beside)
@@ -92,7 +94,7 @@ class Fitted(ABC):
                 "save it in another one: nothing was written",
             ) from None
 
-    def saying(self, statement: dict[str, Any]) -> Self:
+    def with_statement(self, statement: dict[str, Any]) -> Self:
         """The same model with the releaser's statement, which ``save`` writes into the certificate."""
         return replace(self, statement=check_statement(statement))
 

@@ -17,8 +17,8 @@ from lastiterate.accounting.exact_noise import ExactRun
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.task import automatic_delta
-from lastiterate.release.folder import as_path
-from lastiterate.release.ledger_charge import EVERY, charging_of
+from lastiterate.release.folder import to_path
+from lastiterate.release.ledger_charge import EVERY, make_charging
 from lastiterate.release.model_kinds import Kind, kind_for
 from lastiterate.release.pipeline import check_in_pieces, finish
 from lastiterate.release.released_model import Fitted
@@ -29,7 +29,7 @@ from lastiterate.run.losses import HuberRidge
 from lastiterate.run.methods import Descent, ExponentialAverage, TailAverage
 from lastiterate.run.run import RecordDraws, Run
 from lastiterate.run.updates import PostProcessing
-from lastiterate.run.validation import check_kept, integer, number, relative_weights
+from lastiterate.run.validation import check_kept, integer, relative_weights, to_float
 
 # An augmentation as a certificate calls it.
 
@@ -37,7 +37,7 @@ LONGEST = 60
 """Characters of a function's name that are kept."""
 
 
-def augmented_by(augment: Callable[[Any, Any], Any] | None) -> list[str]:
+def name_augmentation(augment: Callable[[Any, Any], Any] | None) -> list[str]:
     """Return the name of a caller's augmentation, or none without one; refuse other objects."""
     if augment is None:
         return []
@@ -52,7 +52,7 @@ def augmented_by(augment: Callable[[Any, Any], Any] | None) -> list[str]:
 # What the arguments of ``train`` add to the description of its run.
 
 
-def averaging(run: Run, average: TailAverage | ExponentialAverage) -> Run:
+def with_average(run: Run, average: TailAverage | ExponentialAverage) -> Run:
     """The run that releases an average."""
     if type(average) not in (TailAverage, ExponentialAverage):
         raise InputError(
@@ -68,7 +68,7 @@ def averaging(run: Run, average: TailAverage | ExponentialAverage) -> Run:
     return replace(run, method=average)
 
 
-def weighing(run: Run, given: object) -> Run:
+def with_class_weights(run: Run, given: object) -> Run:
     """The run whose classes have these weights."""
     count = run.loss.target_classes
     named = len(cast("Mapping[object, object]", given)) if isinstance(given, Mapping) else 0
@@ -81,7 +81,7 @@ def weighing(run: Run, given: object) -> Run:
     return replace(run, loss=replace(run.loss, class_weights=weights))
 
 
-def drawing(
+def with_record_draws(
     run: Run, kind: Kind, model: object, loss: object, augment: object, copies: int | None
 ) -> Run:
     """The run that says what its records draw."""
@@ -281,19 +281,19 @@ def train(
         microbatch=microbatch,
     )
     kind = _kind_for(model, loss)
-    run = run if average is None else averaging(run, average)
+    run = run if average is None else with_average(run, average)
     run = (
         run
         if optimizer is None or run.update is not None
-        else replace(run, update=PostProcessing(kind.load().named(optimizer, model)))
+        else replace(run, update=PostProcessing(kind.load().name_optimizer(optimizer, model)))
     )
-    run = run if class_weight is None else weighing(run, class_weight)
-    run = drawing(run, kind, model, loss, augment, copies)
+    run = run if class_weight is None else with_class_weights(run, class_weight)
+    run = with_record_draws(run, kind, model, loss, augment, copies)
     said = None if statement is None else check_statement(statement)
     _check_data(kind, data, devices, secure_noise)
     stated = automatic_delta(run.n) if delta is None else delta
-    certificate = _certified(run, kind, epsilon, stated, None if secure_noise else at_least)
-    charging = charging_of(
+    certificate = _certify_run(run, kind, epsilon, stated, None if secure_noise else at_least)
+    charging = make_charging(
         ledger=ledger,
         dataset=dataset,
         checkpoint=checkpoint,
@@ -319,11 +319,11 @@ def train(
                 charging=charging,
                 devices=devices,
                 unit=unit,
-                scratch=None if scratch is None else _writable(as_path(scratch, "scratch")),
+                scratch=None if scratch is None else _writable(to_path(scratch, "scratch")),
                 caveats=(loss.caveat,) if isinstance(loss, UnitLoss) else (),
             ),
         )
-    return fitted if said is None else fitted.saying(said)
+    return fitted if said is None else fitted.with_statement(said)
 
 
 def _check_arguments(
@@ -347,7 +347,7 @@ def _check_arguments(
         )
     for name, value in (("epsilon", epsilon), ("delta", delta)):
         if value is not None:
-            number(name, value)
+            to_float(name, value)
     if seed is not None and integer("seed", seed) < 0:
         raise InputError("seed", "must be a whole number >= 0", seed)
     if not isinstance(secure_noise, bool):  # pyright: ignore
@@ -420,7 +420,7 @@ def _kind_for(model: object, loss: object) -> Kind:
     return kind_for(model)
 
 
-def _certified(
+def _certify_run(
     run: Run, kind: Kind, epsilon: float | None, delta: float, at_least: Evidence | None
 ) -> Certificate:
     """Return the certificate of the run that will be executed; nothing is trained without one.

@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from lastiterate.accounting.certificate import Certificate
-from lastiterate.accounting.subjects import UNNAMED, as_unit_name
+from lastiterate.accounting.subjects import UNNAMED, to_unit_name
 from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
 from lastiterate.planning.plan_request import Asked
 from lastiterate.planning.planner import TIME_BUDGET, Choice
-from lastiterate.planning.presets import ALGORITHMS, described
+from lastiterate.planning.presets import ALGORITHMS, describe_algorithm
 from lastiterate.planning.task import Task, automatic_delta
 from lastiterate.release.allowance import Charged
 from lastiterate.release.ledger_charge import Charging
 from lastiterate.release.predictions import Answers
 from lastiterate.release.units import UnitLoss, Units
-from lastiterate.run.adjacency import ADJACENCIES, keeps_places
+from lastiterate.run.adjacency import ADJACENCIES, has_fixed_size
 from lastiterate.run.batching import Batching
 from lastiterate.run.penalties import Prox
 from lastiterate.run.run import Run
-from lastiterate.run.validation import number, whole
+from lastiterate.run.validation import check_integer, to_float
 
 if TYPE_CHECKING:
     from lastiterate.engine.random import Key
@@ -49,11 +49,11 @@ class Budget:
 
     def __post_init__(self) -> None:
         if self.n is not None:
-            whole("n", self.n)
+            check_integer("n", self.n)
         for name, value in (("epsilon", self.epsilon), ("time_budget", self.time_budget)):
-            number(name, value)
+            to_float(name, value)
         if not isinstance(self.delta, str):
-            number("delta", self.delta)
+            to_float("delta", self.delta)
         if self.adjacency not in ADJACENCIES:
             raise InputError(
                 "adjacency", "must be one of " + ", ".join(ADJACENCIES), self.adjacency
@@ -65,7 +65,7 @@ class Budget:
 
         **Guarantee:** under add-remove the result does not depend on ``records``.
         """
-        if keeps_places(self.adjacency):
+        if has_fixed_size(self.adjacency):
             if self.n is not None:
                 raise InputError(
                     "n",
@@ -94,7 +94,7 @@ class Budget:
             raise InputError("delta", 'must be a number in (0, 1) or "auto"', self.delta)
         return self.delta
 
-    def asked(self, task: Task) -> Asked:
+    def make_request(self, task: Task) -> Asked:
         """What families of runs are asked."""
         return Asked(task, self.epsilon, self.delta_for(task.n), self.adjacency, self.time_budget)
 
@@ -144,12 +144,12 @@ class Algorithm:
         """Whether the planner chooses."""
         return self.name == "automatic" and self.run is None
 
-    def described(self, asked: Asked, *, exact: bool) -> Run | None:
+    def describe_run(self, asked: Asked, *, exact: bool) -> Run | None:
         """The run, but for its noise; ``None`` where the planner chooses. ``exact``: every step is
         charged then, and full batches are what noise counts least in."""
         if self.run is not None or (self.planned and not exact):
             return self.run
-        return described(
+        return describe_algorithm(
             asked,
             "noisy-gd" if self.planned else self.name,
             batching=self.batching,
@@ -245,9 +245,9 @@ class Order:
         """Of a seed, for tests; ``None``: the execution draws its own."""
         if self.seed is None:
             return None
-        from lastiterate.engine import seeded_key
+        from lastiterate.engine import key_from_seed
 
-        return seeded_key(self.seed)
+        return key_from_seed(self.seed)
 
     @property
     def records(self) -> int | None:
@@ -273,7 +273,7 @@ class Order:
     @property
     def unit_name(self) -> str:
         """What a unit is called whose rows are known."""
-        return UNNAMED if self.units is None else as_unit_name(self.units.column)
+        return UNNAMED if self.units is None else to_unit_name(self.units.column)
 
     @property
     def trained_units(self) -> Any:
@@ -284,7 +284,7 @@ class Order:
             else np.asarray(self.unit)[self.places[0]]
         )
 
-    def opened(self) -> Order:
+    def open_data(self) -> Order:
         """The same with its values at hand; for what has been paid for."""
         return replace(self, data=self.data.read()) if isinstance(self.data, Unread) else self
 
@@ -292,4 +292,4 @@ class Order:
 def is_source(data: object) -> bool:
     """Whether ``data`` are records that are read in pieces, such as ``lastiterate.data.stream``
     gives."""
-    return all(hasattr(data, name) for name in ("pieces", "digested", "dear", "__len__"))
+    return all(hasattr(data, name) for name in ("pieces", "fingerprint", "dear", "__len__"))

@@ -21,15 +21,15 @@ from lastiterate.curves.renyi import Rdp
 from lastiterate.curves.roots import smallest_true
 from lastiterate.curves.selection import NegativeBinomial, PoissonRuns, Runs, Selected
 from lastiterate.data import split
-from lastiterate.engine import execute, fresh_key, scores, seeded_key
+from lastiterate.engine import execute, fresh_key, key_from_seed, scores
 from lastiterate.engine.exact_noise import DiscreteGaussian
 from lastiterate.engine.linear_model import Model
-from lastiterate.engine.random import Bits, Key, derived, fresh_secret
+from lastiterate.engine.random import Bits, Key, derive_key, fresh_secret
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.release.folder import Stored
 from lastiterate.release.linear_model import FittedLinear
 from lastiterate.release.linear_model import read as read_linear
-from lastiterate.release.predictions import Labels, Range, Scores, picked
+from lastiterate.release.predictions import Labels, Range, Scores, pick_class
 from lastiterate.release.provenance import Written
 from lastiterate.release.training_request import Order, Unread
 from lastiterate.run.run import Run
@@ -78,7 +78,7 @@ def read(stored: Stored, like: object = None) -> FittedSelected:
     )
 
 
-def planned(
+def plan_candidates(
     candidates: Sequence[Candidate],
     *,
     epsilon: float,
@@ -105,7 +105,7 @@ def planned(
 
 
 def first_share(epsilon: float, delta: float, law: Runs) -> tuple[float, float]:
-    """Epsilon and delta of one candidate that ``planned`` begins with."""
+    """Epsilon and delta of one candidate that ``plan_candidates`` begins with."""
     inner = delta / max(1.0, law.mean)
     inverse = smallest_true(
         lambda i: Selected(Gdp(1 / i), law).epsilon(delta) <= epsilon, 1e-2, 1e6, 1e-4
@@ -137,7 +137,10 @@ def _selection(order: Order) -> Selection:
     chosen = order.certificate.subject
     if not isinstance(chosen, Selection):
         raise InputError(
-            "certificate", "must be about a selection", chosen.word, "tuning.planned makes one"
+            "certificate",
+            "must be about a selection",
+            chosen.word,
+            "tuning.plan_candidates makes one",
         )
     return chosen
 
@@ -186,15 +189,17 @@ def fit(order: Order, key: Key | None) -> FittedSelected:
 def _draws(chosen: Selection, seed: int | None) -> Iterator[tuple[Run, Any, Bits, int]]:
     """Candidate, key, noise of the score and tie-breaker of every run; their number is drawn first."""
     secret = (
-        fresh_secret() if seed is None else derived(seed.to_bytes(16, "big", signed=True), "tests")
+        fresh_secret()
+        if seed is None
+        else derive_key(seed.to_bytes(16, "big", signed=True), "tests")
     )
-    bits = Bits(derived(secret, "selection"), 0)
+    bits = Bits(derive_key(secret, "selection"), 0)
     count = chosen.law.draw(bits.integer(256), 256)
     for number in range(count):
         # 64 bits modulo a few candidates would favour some by 2^-60; 256 bits do by 2^-250
         run = chosen.candidates[bits.integer(256) % len(chosen.candidates)]
-        key = fresh_key() if seed is None else seeded_key(bits.integer(64) >> 1)
-        yield run, key, Bits(derived(secret, "scores"), number), bits.integer(128)
+        key = fresh_key() if seed is None else key_from_seed(bits.integer(64) >> 1)
+        yield run, key, Bits(derive_key(secret, "scores"), number), bits.integer(128)
 
 
 def _score(
@@ -203,7 +208,9 @@ def _score(
     """The sum over records of a whole number in [0, unit]: correct labels, or the unit less the
     squared error."""
     if isinstance(answers, Labels):
-        return int((picked(answers.probabilities(raw_scores), answers.threshold) == target).sum())
+        return int(
+            (pick_class(answers.probabilities(raw_scores), answers.threshold) == target).sum()
+        )
     error = (np.clip(raw_scores[:, 0], -1, 1) - np.clip(target, -1, 1)) / 2
     return int((unit - np.ceil(np.clip(error**2, 0, 1) * unit)).sum())
 

@@ -78,7 +78,7 @@ class Units:
     column: str
     rows: int
 
-    def bounded(self, table: Table, schema: Schema) -> Table:
+    def limit_rows(self, table: Table, schema: Schema) -> Table:
         """The table with the first ``rows`` rows of every unit; no column but its own is looked at."""
         used = [column.name for column in schema.columns if isinstance(column, Numeric | Category)]
         if self.column in (*used, schema.target):

@@ -13,19 +13,19 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lastiterate.accounting.guarantee import Guarantee
-from lastiterate.accounting.subjects import rounded_up
+from lastiterate.accounting.subjects import format_rounded_up
 from lastiterate.accounting.unlearning import Unlearning
 from lastiterate.analysis.unlearning import Continued, Training
 from lastiterate.data.schema import Schema
 from lastiterate.engine import Model, execute
-from lastiterate.engine.preprocessing import prepared, target_offset
+from lastiterate.engine.preprocessing import prepare_rows, target_offset
 from lastiterate.engine.random import Key
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.task import automatic_delta
-from lastiterate.planning.unlearning_plans import PASSES, Forgetting, planned, private
+from lastiterate.planning.unlearning_plans import PASSES, Forgetting, plan_unlearning, private
 from lastiterate.release.folder import Stored
-from lastiterate.release.ledger_charge import Charging, charging_of
+from lastiterate.release.ledger_charge import Charging, make_charging
 from lastiterate.release.linear_model import FittedLinear
 from lastiterate.release.linear_model import read as read_linear
 from lastiterate.release.loading import load
@@ -57,7 +57,7 @@ def _is_logistic(model: object) -> bool:
     )
 
 
-def minimised(
+def read_minimiser(
     model: Any, x: np.ndarray, y: np.ndarray, row_norm: float | None
 ) -> tuple[RidgeMinimiser, Model, Labels]:
     """What a fitted ``LogisticRegression`` minimised, its weights (k, d + 1) and its labels.
@@ -124,7 +124,7 @@ def minimised(
     )
     if not slope <= max(FAR * first, training.residual / RESIDUAL):
         raise _no_minimiser()
-    weights = polished(training, rows, target, coefficients)
+    weights = polish_weights(training, rows, target, coefficients)
     return training, Model(np.column_stack((weights, np.zeros(len(weights))))), Labels(labels)
 
 
@@ -139,7 +139,7 @@ def with_indices(model: Any, y: np.ndarray) -> np.ndarray:
     return np.searchsorted(model.classes_, y)
 
 
-def polished(
+def polish_weights(
     training: RidgeMinimiser, x: np.ndarray, y: np.ndarray, coefficients: np.ndarray
 ) -> np.ndarray:
     """Weights (k, d) with a gradient of at most ``training.residual``, from those that a solver
@@ -232,7 +232,7 @@ class Before:
     removed: tuple[int, ...]
 
 
-def scored_by(unlearning: Unlearning) -> Run:
+def run_for_scores(unlearning: Unlearning) -> Run:
     """The run whose preparation and rows its scores need."""
     last, training = unlearning.requests[-1].run, unlearning.training
     return replace(last, prelude=training.prelude) if isinstance(training, Run) else last
@@ -296,10 +296,10 @@ def fit(order: Order, key: Key | None) -> FittedUnlearned:
     if isinstance(training, Run):
         rows = np.array(rows)
         rows[list(before.removed)] = 0
-        rows = prepared(rows, training.prelude, before.model.released)
+        rows = prepare_rows(rows, training.prelude, before.model.released)
         offset = target_offset(training, before.model.released)
         target = target if offset == 0 else target - offset
-    rows, target, gone = without(rows, target, before.removed, run.n)
+    rows, target, gone = zero_removed(rows, target, before.removed, run.n)
     weights = execute(
         run, rows, target, key, order.progress, absent=gone, initial=before.model.weights
     ).weights
@@ -308,14 +308,14 @@ def fit(order: Order, key: Key | None) -> FittedUnlearned:
         proof=order.certificate,
         delta=order.delta,
         schema=order.schema,
-        run=scored_by(subject),
+        run=run_for_scores(subject),
         released=Model(weights, before.model.released),
         answers=order.answers,
         unlearning=subject,
     )
 
 
-def without(
+def zero_removed(
     rows: np.ndarray, target: np.ndarray, removed: tuple[int, ...], n: int
 ) -> tuple[np.ndarray, np.ndarray, list[int]]:
     """Rows and targets of ``n`` places, zero where a record is removed or no record is left, and
@@ -331,7 +331,7 @@ def without(
 def read(stored: Stored, like: object = None) -> FittedUnlearned:
     """The model in a folder."""
     model, unlearning = read_linear(stored, like), Unlearning.from_dict(stored.model["unlearning"])
-    if model.run != scored_by(unlearning):
+    if model.run != run_for_scores(unlearning):
         raise InputError(
             "model", "must be scored by the run of its certificate", None, "forget again"
         )
@@ -443,33 +443,33 @@ def forget(
     """
     check_kept("data", (x, y))
     model = load(model) if isinstance(model, str | Path) else getattr(model, "fitted_", model)
-    check_forgets(model, len(places(remove, len(np.asarray(y)))), delta)
-    before = trained(model, x, y, row_norm)
+    check_forgets(model, len(find_places(remove, len(np.asarray(y)))), delta)
+    before = read_training(model, x, y, row_norm)
     rows, target, gone = (
         np.asarray(x),
         with_indices(model, np.asarray(y)),
-        places(remove, len(np.asarray(x))),
+        find_places(remove, len(np.asarray(x))),
     )
     stated = automatic_delta(before.training.n) if delta is None else delta
     check_classes(target, gone)
-    plan = planned_for(before, len(gone), epsilon=epsilon, delta=stated, most=passes)
-    charging = charging_of(ledger=ledger, dataset=dataset, purpose="forget")
+    plan = plan_forgetting(before, len(gone), epsilon=epsilon, delta=stated, most=passes)
+    charging = make_charging(ledger=ledger, dataset=dataset, purpose="forget")
     after = finish(
         UNLEARNED,
-        ordered(before, plan, (rows, target), gone, epsilon, stated, charging, seed, progress),
+        make_order(before, plan, (rows, target), gone, epsilon, stated, charging, seed, progress),
     )
     assert isinstance(after, FittedUnlearned)
     return after
 
 
-def planned_for(
+def plan_forgetting(
     before: Trained, removed: int, *, epsilon: float, delta: float, most: int
 ) -> Forgetting:
     """The plan for a model; where nothing says that it forgets, what its own differential privacy
     says."""
     features = before.weights.weights.shape[1] - 1
     try:
-        return planned(
+        return plan_unlearning(
             before.training,
             before.earlier,
             removed,
@@ -494,14 +494,14 @@ def planned_for(
 def with_nothing_done(own: Guarantee | None, removed: int | None, delta: float) -> str:
     """What a model's own differential privacy says of so many records (``None``: of any one of
     them)."""
-    alone = None if own is None else own.under("zero-out")
+    alone = None if own is None else own.with_adjacency("zero-out")
     bound = math.inf if alone is None else alone.group(removed or 1, delta)
     which = "each of these records" if removed is None else "these records together"
     return (
         ""
         if not math.isfinite(bound)
         else (
-            f"; its own differential privacy gives epsilon {rounded_up(bound)} at "
+            f"; its own differential privacy gives epsilon {format_rounded_up(bound)} at "
             f"delta {delta:g} for {which}, with nothing done"
         )
     )
@@ -522,7 +522,7 @@ def check_forgets(model: object, removed: int | None = None, delta: float | None
         )
 
 
-def ordered(
+def make_order(
     before: Trained,
     plan: Forgetting,
     data: tuple[np.ndarray, np.ndarray],
@@ -557,12 +557,12 @@ def ordered(
         answers=before.answers,
         schema=before.schema,
         charged=charged,
-        kept=left(data, gone),
+        kept=drop_records(data, gone),
         caveats=(NO_LEDGER,) if charging.ledger is None else (),
     )
 
 
-def trained(model: object, x: ArrayLike, y: ArrayLike, row_norm: float | None) -> Trained:
+def read_training(model: object, x: ArrayLike, y: ArrayLike, row_norm: float | None) -> Trained:
     """How the weights of a model came about; what cannot be known is refused."""
     if isinstance(model, FittedUnlearned):
         known = model.unlearning
@@ -583,7 +583,7 @@ def trained(model: object, x: ArrayLike, y: ArrayLike, row_norm: float | None) -
         run, weights = model[0], np.asarray(model[1], np.float64)
         count = run.loss.target_classes
         return Trained(run, Model(weights), Labels(tuple(range(count))) if count else Scores())
-    return Trained(*minimised(model, np.asarray(x), np.asarray(y), row_norm))
+    return Trained(*read_minimiser(model, np.asarray(x), np.asarray(y), row_norm))
 
 
 def check_certified(described: Run | Unlearning, certified: object) -> None:
@@ -598,7 +598,7 @@ def check_certified(described: Run | Unlearning, certified: object) -> None:
         )
 
 
-def places(remove: Sequence[int] | np.ndarray, records: int) -> tuple[int, ...]:
+def find_places(remove: Sequence[int] | np.ndarray, records: int) -> tuple[int, ...]:
     """The places of removed records, each once, in order; anything else is refused."""
     given = np.asarray(remove)
     if given.ndim != 1 or given.size == 0 or given.dtype.kind not in "iu":
@@ -634,7 +634,7 @@ def check_classes(target: np.ndarray, gone: tuple[int, ...]) -> None:
         )
 
 
-def left(
+def drop_records(
     data: tuple[np.ndarray, np.ndarray], gone: tuple[int, ...]
 ) -> tuple[np.ndarray, np.ndarray]:
     """The records that stay, in order: what the next request is made on."""

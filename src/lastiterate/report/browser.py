@@ -8,7 +8,7 @@ import math
 from functools import lru_cache
 from typing import Any
 
-from lastiterate.accounting.subjects import rounded_down, rounded_up
+from lastiterate.accounting.subjects import format_rounded_down, format_rounded_up
 from lastiterate.curves.gaussian import Gdp, GdpMixture
 from lastiterate.curves.renyi import Rdp
 from lastiterate.markup import Markup, tag
@@ -30,7 +30,7 @@ def data(subject: Subject) -> dict[str, Any]:
     hashes = {name: subject.body[entry] for entry, name in NAMES.items() if subject.body.get(entry)}
     return {
         "tests": [vars(test) for test in tests],
-        "gaussian": closed_forms(subject),
+        "gaussian": list_closed_forms(subject),
         "hashes": hashes,
         "weights": subject.weights,
         "downloads": downloads(subject, tests),
@@ -64,7 +64,7 @@ def downloads(subject: Subject, tests: tuple[charts.Test, ...]) -> dict[str, tup
     return made
 
 
-def closed_forms(subject: Subject) -> list[dict[str, Any]]:
+def list_closed_forms(subject: Subject) -> list[dict[str, Any]]:
     """What the browser computes again, and the numbers it must find."""
     stated, curve = subject.body["stated"], subject.curve
     forms: list[dict[str, Any]] = []
@@ -168,7 +168,7 @@ def _renyi(subject: Subject, curve: Rdp) -> list[dict[str, Any]]:
 
 def not_computed(subject: Subject) -> str:
     """What the browser leaves to ``lastiterate verify``, in words."""
-    kinds = {each["kind"] for each in closed_forms(subject)}
+    kinds = {each["kind"] for each in list_closed_forms(subject)}
     theorem = subject.body.get("theorem")
     if "renyi-steps" in kinds:
         return "Nothing of epsilon is left out: it was computed from noise, sensitivity and steps."
@@ -225,7 +225,7 @@ def section(title: str, content: object, **more: object) -> Markup:
     )
 
 
-def listed(rows: list[tuple[str, Any]], *, class_: str = "facts") -> Markup:
+def make_table(rows: list[tuple[str, Any]], *, class_: str = "facts") -> Markup:
     return tag(
         "table",
         tag(
@@ -236,7 +236,7 @@ def listed(rows: list[tuple[str, Any]], *, class_: str = "facts") -> Markup:
     )
 
 
-def folded(title: str, content: object) -> Markup:
+def fold(title: str, content: object) -> Markup:
     """What most readers do not need: closed until it is asked for."""
     return tag("details", tag("summary", title), content)
 
@@ -273,7 +273,7 @@ QUESTIONS = {
 }
 
 
-def of_hundred(value: float) -> int:
+def round_up_hundredths(value: float) -> int:
     """How often of 100 times, rounded up."""
     return min(100, math.ceil(100 * value - 1e-9))
 
@@ -289,7 +289,7 @@ def odds(right: float, adjacency: str, rows: int) -> str:
     )
     return (
         f"Someone who guesses {question}, knowing everything else, is right at most "
-        f"{of_hundred(right)} of 100 "
+        f"{round_up_hundredths(right)} of 100 "
         "times instead of 50."
     )
 
@@ -300,7 +300,13 @@ def number(
     """A number of the certificate: as it is stored, where it stands there, and as it is shown."""
     if value is None:
         return tag("data", "infinite", data_path=path, value="null")
-    shown = text if text is not None else rounded_down(value) if down else rounded_up(value)
+    shown = (
+        text
+        if text is not None
+        else format_rounded_down(value)
+        if down
+        else format_rounded_up(value)
+    )
     return tag("data", shown, data_path=path, value=repr(value))
 
 
@@ -311,4 +317,4 @@ def share(path: str, value: float) -> Markup:
 
 def percent(value: float) -> str:
     """A probability in percent without its sign, four digits, rounded up."""
-    return rounded_up(min(value * 100, 100.0)) if value > 0 else "0"
+    return format_rounded_up(min(value * 100, 100.0)) if value > 0 else "0"

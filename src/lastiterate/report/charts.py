@@ -214,7 +214,7 @@ def chart(
             tag("text", stop[1], x=f"{w - 5:.1f}", y=TOP + 12, text_anchor="end"),
         ]
     for line in series:
-        parts.append(_drawn(line, at))
+        parts.append(_draw_line(line, at))
     parts.append(
         tag(
             "line",
@@ -240,7 +240,7 @@ def chart(
     return tag("figure", picture, _legend(series))
 
 
-def _drawn(line: Series, at: Callable[[tuple[float, float]], str]) -> Markup:
+def _draw_line(line: Series, at: Callable[[tuple[float, float]], str]) -> Markup:
     look = STYLES[line.style]
     places = [at(point) for point in line.points]
     spread = places if line.marks else places[::6] if look.dots else []
@@ -338,13 +338,13 @@ def tests(curve: Curve, lower: LowerBound | None, delta: float) -> tuple[Test, .
         Test(
             rate,
             1.0 if rate == 1 else true_positive_rate(curve, rate, delta),
-            None if deltas is None else reached(deltas, rate),
+            None if deltas is None else bound_power(deltas, rate),
         )
         for rate in RATES
     )
 
 
-def reached(deltas: list[float], rate: float) -> float:
+def bound_power(deltas: list[float], rate: float) -> float:
     """A true-positive rate that the best test has at least, given lower bounds ``deltas`` on its
     delta at ``GRID``.
 
@@ -379,7 +379,7 @@ class Line:
     epsilons: tuple[float, ...]
 
 
-def over_steps(certificate: Certificate, delta: float, counts: int = COUNTS) -> tuple[Line, ...]:
+def chart_steps(certificate: Certificate, delta: float, counts: int = COUNTS) -> tuple[Line, ...]:
     """One line per family, and one of what some loss of the class leaks, up to the run's own number
     of steps."""
     run = certificate.run
@@ -391,7 +391,7 @@ def over_steps(certificate: Certificate, delta: float, counts: int = COUNTS) -> 
             at = (
                 certificate
                 if count == run.steps
-                else account(run.shortened(count), at_least=certificate.at_least)
+                else account(run.truncate(count), at_least=certificate.at_least)
             )
         except InputError:  # no statement about that few steps: the line begins later
             continue

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from lastiterate.accounting.subjects import rounded_down, rounded_up
+from lastiterate.accounting.subjects import format_rounded_down, format_rounded_up
 from lastiterate.markup import plain
 from lastiterate.release.folder import HASHES
 from lastiterate.release.provenance import WRITTEN
@@ -27,16 +27,16 @@ UNSTATED = "not stated by the releaser"
 def claim(subject: Subject) -> str:
     """The guarantee in one line."""
     body = subject.body
-    return f"epsilon {rounded_up(body['epsilon'])} at delta {body['delta']:g} ({body['adjacency']})"
+    return f"epsilon {format_rounded_up(body['epsilon'])} at delta {body['delta']:g} ({body['adjacency']})"
 
 
-def stated_by_releaser(subject: Subject, name: str, default: str = UNSTATED) -> str:
+def read_statement_entry(subject: Subject, name: str, default: str = UNSTATED) -> str:
     """An entry of the releaser's statement, said to be one."""
     said = subject.statement.get(name)
     return default if said is None else f"{said} (the releaser's statement)"
 
 
-def listed_by_releaser(subject: Subject, name: str) -> list[Any]:
+def read_statement_list(subject: Subject, name: str) -> list[Any]:
     """A list of the releaser's statement."""
     return subject.statement.get(name, [])
 
@@ -76,7 +76,7 @@ def _guarantee(subject: Subject) -> dict[str, str]:
     """What a reader looks for by name."""
     body, stated = subject.body, subject.body["stated"]
     return {
-        "epsilon": rounded_up(body["epsilon"]),
+        "epsilon": format_rounded_up(body["epsilon"]),
         "delta": f"{body['delta']:g}",
         "adjacency": body["adjacency"],
         "unit": stated["unit"]["words"],
@@ -92,7 +92,7 @@ def cyclonedx(subject: Subject) -> dict[str, str]:
     hashes = [
         {"alg": "SHA-256", "content": body[entry]} for entry in HASHES.values() if body.get(entry)
     ]
-    score = stated_by_releaser(subject, "accuracy")
+    score = read_statement_entry(subject, "accuracy")
     metrics = [
         {
             "type": "accuracy, counted with noise that epsilon pays for",
@@ -113,7 +113,7 @@ def cyclonedx(subject: Subject) -> dict[str, str]:
         "modelParameters": {"approach": {"type": "supervised"}},
         "quantitativeAnalysis": {"performanceMetrics": metrics},
         "considerations": {
-            "useCases": [stated_by_releaser(subject, "purpose")],
+            "useCases": [read_statement_entry(subject, "purpose")],
             "technicalLimitations": body["caveats"],
             "ethicalConsiderations": [risk],
         },
@@ -181,9 +181,9 @@ def spdx(subject: Subject) -> dict[str, str]:
         "releaseTime": _day(subject),
         "suppliedBy": f"{base}#tool",
         "comment": f"differentially private: {claim(subject)}",
-        "ai_informationAboutTraining": f"trained by: {stated_by_releaser(subject, 'trained_by')}; "
+        "ai_informationAboutTraining": f"trained by: {read_statement_entry(subject, 'trained_by')}; "
         + "; ".join(body["stated"]["charged"]),
-        "ai_informationAboutApplication": stated_by_releaser(subject, "purpose"),
+        "ai_informationAboutApplication": read_statement_entry(subject, "purpose"),
         "ai_limitation": "; ".join(body["caveats"]),
         "ai_metric": scores,
         "ai_hyperparameter": [
@@ -270,14 +270,14 @@ def _privacy(subject: Subject) -> str:
     other = subject.body["epsilon_replace_one"]
     if other is None or records_moved(subject.body["adjacency"]) != 1:
         return claim(subject)
-    return f"{claim(subject)}; under replace-one epsilon {rounded_up(other)}"
+    return f"{claim(subject)}; under replace-one epsilon {format_rounded_up(other)}"
 
 
 def _unit(subject: Subject) -> str:
     stated = subject.body["stated"]
     return (
         f"{stated['unit']['words']}; neighbours: {stated['neighbours']}; in the field: "
-        + stated_by_releaser(subject, "unit")
+        + read_statement_entry(subject, "unit")
     )
 
 
@@ -312,7 +312,7 @@ def _composition(subject: Subject) -> str:
     said = [
         f"{name.replace('_', ' ')}: {'; '.join(map(str, lines))}"
         for name in ("charged", "not_charged")
-        if (lines := listed_by_releaser(subject, name))
+        if (lines := read_statement_list(subject, name))
     ]
     here = f"charged here: {'; '.join(stated['charged'])}"
     return "; ".join([here, ledger, *(said or [f"other releases: {UNSTATED}"])])
@@ -320,13 +320,13 @@ def _composition(subject: Subject) -> str:
 
 def _collection(subject: Subject) -> str:
     facts = "; ".join(
-        f"{one['fact']} [{one['source']}]" for one in listed_by_releaser(subject, "public_facts")
+        f"{one['fact']} [{one['source']}]" for one in read_statement_list(subject, "public_facts")
     )
     return f"not covered by any theorem; sources of public facts: {facts or UNSTATED}"
 
 
 def _utility(subject: Subject) -> str:
-    return "; ".join(map(str, subject.accuracies)) or stated_by_releaser(subject, "accuracy")
+    return "; ".join(map(str, subject.accuracies)) or read_statement_entry(subject, "accuracy")
 
 
 def _secret(subject: Subject) -> str:
@@ -354,7 +354,7 @@ def _audit(subject: Subject) -> str:
         return "No audit was given."
     return (
         f"Audit ({audit['attack']}, {audit['trials']:g} models): epsilon of at least "
-        f"{rounded_down(audit['lower'])} was shown; {audit['verdict']}."
+        f"{format_rounded_down(audit['lower'])} was shown; {audit['verdict']}."
     )
 
 
@@ -365,7 +365,7 @@ def _versions(subject: Subject) -> str:
     return (
         "inferring a value of one record is bounded as distinguishing two versions of it "
         "(replace-one): epsilon "
-        f"{rounded_up(other)}. What follows from the model about people in general is not bounded. "
+        f"{format_rounded_up(other)}. What follows from the model about people in general is not bounded. "
         f"No audit tried "
         "it."
     )
@@ -379,7 +379,7 @@ def _reconstruction(_: Subject) -> str:
     )
 
 
-def _fixed(text: str) -> Callable[[Subject], str]:
+def _constant_text(text: str) -> Callable[[Subject], str]:
     return lambda _: text
 
 
@@ -393,7 +393,7 @@ NIST = (
     Row(
         "side channels, floating point",
         BOTH,
-        _fixed(
+        _constant_text(
             "see the caveats above; time and memory of training are not "
             "bounded, and refusals go to the data holder alone"
         ),
@@ -402,7 +402,7 @@ NIST = (
     Row(
         "trust model",
         BOTH,
-        _fixed(
+        _constant_text(
             "central: a trusted curator holds the data and trains; readers of the release are "
             "not trusted"
         ),
@@ -411,19 +411,19 @@ NIST = (
     Row(
         "security and access control of the data",
         THEIRS,
-        _fixed("not covered: for the organisation to describe"),
+        _constant_text("not covered: for the organisation to describe"),
     ),
     Row("exposure by collection", THEIRS, _collection),
 )
 EDPB = (
-    Row("purpose and context", THEIRS, partial(stated_by_releaser, name="purpose")),
+    Row("purpose and context", THEIRS, partial(read_statement_entry, name="purpose")),
     Row("membership inference", OURS, _membership),
     Row("attribute inference", BOTH, _versions),
     Row("reconstruction of training data, model inversion", BOTH, _reconstruction),
     Row(
         "exfiltration, regurgitation through queries",
         BOTH,
-        _fixed(
+        _constant_text(
             "queries to the released model are post-processing: they add nothing to the guarantee, "
             "however many. Leaks of "
             "the data, of logs or of anything that must stay secret are not covered"
@@ -436,7 +436,7 @@ EDPB = (
     Row(
         "whether the model is anonymous",
         THEIRS,
-        _fixed(
+        _constant_text(
             "not answered: the opinion asks for an assessment case by case, with all means "
             "reasonably likely to be used"
         ),
@@ -449,7 +449,7 @@ W3C = (
     Row(
         "who is trusted with raw data, and with noise",
         BOTH,
-        _fixed("the curator, with both; nobody who reads the release is"),
+        _constant_text("the curator, with both; nobody who reads the release is"),
     ),
     Row("what happens over several releases", BOTH, _composition),
     Row("how useful the result is", BOTH, _utility),

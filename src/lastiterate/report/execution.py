@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import Any, cast, get_args
 
 from lastiterate.accounting.comparison import SETTINGS
-from lastiterate.analysis.step_map import as_accounted
+from lastiterate.analysis.step_map import to_accounted_run
 from lastiterate.errors import InputError
-from lastiterate.features.map_table import described, maps_from
+from lastiterate.features.map_table import describe_maps, maps_from
 from lastiterate.markup import Markup, tag
 from lastiterate.report import browser
-from lastiterate.report.browser import LADDER, bullets, folded, listed, number, section
+from lastiterate.report.browser import LADDER, bullets, fold, make_table, number, section
 from lastiterate.report.subject import Subject
 from lastiterate.run.batching import Batching
 from lastiterate.run.domains import Ball, Everywhere
@@ -24,7 +24,7 @@ from lastiterate.run.run import Run
 from lastiterate.run.serialization import is_list, is_object
 from lastiterate.run.step_sizes import Constant, Fixed, GaussianStart
 from lastiterate.theorems import TABLE
-from lastiterate.theorems.theorem import Broken, Theorem, examined
+from lastiterate.theorems.theorem import Broken, Theorem, check_assumptions
 
 # The one change of a run after which a theorem that fails would apply: tried, not guessed.
 
@@ -68,7 +68,7 @@ def changes(run: Run) -> Iterator[Change]:
         "let every step's noise be independent",
         lambda: replace(run, noise=GradientNoise(run.largest_noise)),
     )
-    yield "let later steps take noise back", lambda: replace(run, noise=_taken_back(run))
+    yield "let later steps take noise back", lambda: replace(run, noise=_with_correlated_noise(run))
     yield "project onto a ball of radius 1", lambda: replace(run, domain=Ball(1.0))
     yield "leave the projection out", lambda: replace(run, domain=Everywhere())
     yield "leave the penalty's proximal map out", lambda: replace(run, prox=None)
@@ -76,7 +76,7 @@ def changes(run: Run) -> Iterator[Change]:
     yield "start at a Gaussian point", lambda: replace(run, start=GaussianStart(1.0))
 
 
-def _taken_back(run: Run) -> Correlated:
+def _with_correlated_noise(run: Run) -> Correlated:
     """Correlated noise of the same draws, its band a pass or a tenth of the run."""
     if not run.noise_unit:
         raise InputError(
@@ -88,15 +88,15 @@ def _taken_back(run: Run) -> Correlated:
     )
 
 
-def opening(theorem: Theorem, run: Run) -> str | None:
+def find_opening(theorem: Theorem, run: Run) -> str | None:
     """The first change of one field after which all assumptions of ``theorem`` hold; ``None`` where
     none does."""
     for words, made in changes(run):
         try:
             other = made()
-            read = as_accounted(other)
+            read = to_accounted_run(other)
             if other != run and not any(
-                isinstance(checked, Broken) for checked in examined(theorem, read)
+                isinstance(checked, Broken) for checked in check_assumptions(theorem, read)
             ):
                 return words
         except InputError:  # that change cannot be made of this run
@@ -114,43 +114,46 @@ def execution(subject: Subject) -> Markup | str:
         return ""
     how, batches, noise = stated["contributions"], stated["batches"], stated["noise"]
 
-    def shown(path: str, value: float | None, none: str) -> object:
+    def show_number(path: str, value: float | None, none: str) -> object:
         return none if value is None else number(f"stated.{path}", value, f"{value:.6g}")
 
-    def counted(path: str, value: int) -> object:
+    def show_count(path: str, value: int) -> object:
         return number(f"stated.{path}", value, str(value))
 
     rows: list[tuple[str, Any]] = [
         (
             "records and steps",
             [
-                counted("records", stated["records"]),
+                show_count("records", stated["records"]),
                 " records, ",
-                counted("steps", stated["steps"]),
+                show_count("steps", stated["steps"]),
                 " steps, released: ",
                 stated["release"],
             ],
         ),
         (
             "clipping norm",
-            shown(
+            show_number(
                 "contributions.clipping_norm",
                 how["clipping_norm"],
                 "none: the loss bounds gradients",
             ),
         ),
-        ("sensitivity of a sum", shown("contributions.sensitivity", how["sensitivity"], "unknown")),
+        (
+            "sensitivity of a sum",
+            show_number("contributions.sensitivity", how["sensitivity"], "unknown"),
+        ),
         (
             "divisor",
-            [shown("contributions.divisor", how["divisor"], "-"), f": {how['divisor_is']}"],
+            [show_number("contributions.divisor", how["divisor"], "-"), f": {how['divisor_is']}"],
         ),
         (
             "batches",
             [
                 f"{batches['kind']}: {batches['words']}; ",
-                counted("batches.blocks", batches["blocks"]),
+                show_count("batches.blocks", batches["blocks"]),
                 " in a pass, of expected size ",
-                shown("batches.expected_size", batches["expected_size"], "-"),
+                show_number("batches.expected_size", batches["expected_size"], "-"),
             ],
         ),
         (
@@ -161,9 +164,9 @@ def execution(subject: Subject) -> Markup | str:
                 if noise["same_every_step"]
                 else "the largest of all steps, ",
                 "standard deviation of the mean gradient ",
-                shown("noise.std_of_mean_gradient", noise["std_of_mean_gradient"], "-"),
+                show_number("noise.std_of_mean_gradient", noise["std_of_mean_gradient"], "-"),
                 ", multiplier ",
-                shown("noise.multiplier", noise["multiplier"], "-"),
+                show_number("noise.multiplier", noise["multiplier"], "-"),
             ],
         ),
     ]
@@ -176,7 +179,7 @@ def execution(subject: Subject) -> Markup | str:
                 ),
             )
         )
-    return tag("section", tag("h3", "How the run was described"), listed(rows), class_="screen")
+    return tag("section", tag("h3", "How the run was described"), make_table(rows), class_="screen")
 
 
 def word(subject: Subject) -> Markup | str:
@@ -184,12 +187,15 @@ def word(subject: Subject) -> Markup | str:
     schema = subject.schema
     parts: list[Markup] = []
     for name, value in subject.statement.items():
-        parts += [tag("h3", name.replace("_", " ")), _said(value)]
+        parts += [tag("h3", name.replace("_", " ")), _render_value(value)]
     if schema is not None:
         parts += [
             tag("h3", "public facts about the data's columns (schema)"),
             tag("p", f"source: {schema.get('source') or 'not stated'}"),
-            tag("p", f"records become rows by: {described(maps_from(schema.get('features', ())))}"),
+            tag(
+                "p",
+                f"records become rows by: {describe_maps(maps_from(schema.get('features', ())))}",
+            ),
             _columns(schema),
         ]
     return (
@@ -228,7 +234,7 @@ def ledger(subject: Subject) -> Markup | str:
     return tag(
         "section",
         tag("h3", "The ledger that it was charged to, when this page was made"),
-        listed(rows),
+        make_table(rows),
         tag(
             "p",
             "Its line has the hash of these weights and of this run. A ledger is a file that is "
@@ -240,11 +246,11 @@ def ledger(subject: Subject) -> Markup | str:
     )
 
 
-def _said(value: object) -> Markup:
+def _render_value(value: object) -> Markup:
     if is_object(value):
-        return listed([(str(key), _said(inner)) for key, inner in value.items()])
+        return make_table([(str(key), _render_value(inner)) for key, inner in value.items()])
     if is_list(value):
-        return tag("ul", [tag("li", _said(inner)) for inner in value])
+        return tag("ul", [tag("li", _render_value(inner)) for inner in value])
     return tag("span", value)
 
 
@@ -259,7 +265,7 @@ def _columns(schema: dict[str, Any]) -> Markup:
         for name, entry in list(schema.get("columns", {}).items())[:200]
     ]
     classes = schema.get("classes")
-    return listed(
+    return make_table(
         [
             *rows,
             *(
@@ -337,7 +343,7 @@ def downloads() -> Markup:
 # folder can repeat one with a fixed seed.
 
 
-def fixed(body: Mapping[str, Any]) -> dict[str, Any] | None:
+def read_settings(body: Mapping[str, Any]) -> dict[str, Any] | None:
     """The settings of the audit that a certificate was written with, or ``None``."""
     return body.get("word", {}).get("audit", {}).get("settings")
 
@@ -364,9 +370,9 @@ def command(settings: Mapping[str, Any]) -> str:
     return f"lastiterate audit MODEL_DIR {flags} --json"
 
 
-def said(body: Mapping[str, Any], audit: Mapping[str, Any] | None) -> Markup | str:
+def render_protocol(body: Mapping[str, Any], audit: Mapping[str, Any] | None) -> Markup | str:
     """What a report says of the protocol."""
-    settings = fixed(body)
+    settings = read_settings(body)
     if settings is None:
         return (
             ""
@@ -426,7 +432,7 @@ def verdicts(subject: Subject) -> Markup:
             _table(subject, applies, "rests on", caption)
             if applies
             else tag("p", "No theorem applies to this run."),
-            folded(
+            fold(
                 f"{len(fails)} theorems do not apply: why, and which single change would make them",
                 _table(subject, fails, "why, and what would change it", None),
             )
@@ -473,8 +479,10 @@ def _verdict_words(subject: Subject, row: dict[str, Any]) -> object:
         return f"{row['evidence'].lower()} facts"
     theorem, run = TABLE[row["theorem"]], subject.run
     assert run is not None
-    change = opening(theorem, run)
-    broken = sum(isinstance(checked, Broken) for checked in examined(theorem, as_accounted(run)))
+    change = find_opening(theorem, run)
+    broken = sum(
+        isinstance(checked, Broken) for checked in check_assumptions(theorem, to_accounted_run(run))
+    )
     opened = (
         f"One change would make it apply: {change}."
         if change

@@ -33,7 +33,7 @@ from lastiterate.theorems import TABLE, Theorem
 # elsewhere.  The accountant answers every question; the page only shows what it is given.
 
 
-def _closed() -> tuple[Theorem, ...]:
+def _list_closed_forms() -> tuple[Theorem, ...]:
     """Return the theorems whose bounds are closed forms or short searches."""
     return tuple(theorem for theorem in TABLE.values() if theorem.family != "sampling")
 
@@ -148,7 +148,7 @@ def answer(fields: object, *, rows: str) -> dict[str, Any]:
     ``final``: whether a later answer could differ.
     """
     asked = read(fields)
-    theorems = _closed() if rows == "closed" else tuple(TABLE.values())
+    theorems = _list_closed_forms() if rows == "closed" else tuple(TABLE.values())
     proof = Certificate.of(asked.run, theorems, Evidence.ENFORCED)
     best, epsilon = proof.best(asked.delta), proof.epsilon(asked.delta)
     shown: dict[str, Any] = {

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from lastiterate.accounting.subjects import rounded_up
+from lastiterate.accounting.subjects import format_rounded_up
 from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
-from lastiterate.features.map_table import described, maps_from
+from lastiterate.features.map_table import describe_maps, maps_from
 from lastiterate.features.record_fields import Choice
 from lastiterate.markup import plain
 from lastiterate.release.folder import CERTIFICATE, HASHES
@@ -24,10 +24,10 @@ from lastiterate.report.evidence import (
     cyclonedx,
     edpb,
     line,
-    listed_by_releaser,
     nist,
+    read_statement_entry,
+    read_statement_list,
     spdx,
-    stated_by_releaser,
     w3c,
 )
 from lastiterate.report.figures import effects_as_markdown
@@ -125,7 +125,8 @@ def model_card(subject: Subject) -> dict[str, str]:
         for row in stated["true_positive_rates"]
     ]
     deltas = [
-        f"| {row['delta']:g} | {rounded_up(row['epsilon'])} |" for row in stated["guarantees"]
+        f"| {row['delta']:g} | {format_rounded_up(row['epsilon'])} |"
+        for row in stated["guarantees"]
     ]
     parts = [
         f"# {line(subject.name)}",
@@ -157,8 +158,8 @@ def model_card(subject: Subject) -> dict[str, str]:
         "",
         "## The releaser's statement",
         "",
-        f"- purpose: {line(stated_by_releaser(subject, 'purpose', 'not stated'))}",
-        f"- contact: {line(stated_by_releaser(subject, 'contact', 'not stated'))}",
+        f"- purpose: {line(read_statement_entry(subject, 'purpose', 'not stated'))}",
+        f"- contact: {line(read_statement_entry(subject, 'contact', 'not stated'))}",
         *_records(subject),
         "",
         *effects_as_markdown(subject),
@@ -177,7 +178,7 @@ def _records(subject: Subject) -> list[str]:
         return []
     return [
         "- records become rows by: "
-        f"{line(described(maps_from(subject.schema.get('features', ()))))}"
+        f"{line(describe_maps(maps_from(subject.schema.get('features', ()))))}"
     ]
 
 
@@ -197,10 +198,10 @@ def registry(subject: Subject) -> dict[str, str]:
         "deployment": {
             "product": {
                 "name": subject.name,
-                "data_curators": [stated_by_releaser(subject, "contact")],
-                "intended_use": stated_by_releaser(subject, "purpose"),
+                "data_curators": [read_statement_entry(subject, "contact")],
+                "intended_use": read_statement_entry(subject, "purpose"),
                 "data_product_type": "Machine learning model",
-                "description": stated_by_releaser(
+                "description": read_statement_entry(
                     subject, "note", f"a model released with {claim(subject)}"
                 ),
             },
@@ -225,7 +226,7 @@ def registry(subject: Subject) -> dict[str, str]:
             },
             "implementation": {
                 "pre_processing_eda_hyperparameter_tuning": "; ".join(
-                    listed_by_releaser(subject, "not_charged")
+                    read_statement_list(subject, "not_charged")
                 )
                 or UNSTATED,
                 "mechanisms": f"{mechanisms}, {body.get('theorem') or 'a proof of its own'}",
@@ -246,7 +247,7 @@ def _flavour(subject: Subject) -> dict[str, str]:
     adjacency, rows = subject.body["adjacency"], subject.body["stated"]["unit"]["rows"]
     kept = "every number of the run, the schema"
     facts = [
-        f"{one['fact']} [{one['source']}]" for one in listed_by_releaser(subject, "public_facts")
+        f"{one['fact']} [{one['source']}]" for one in read_statement_list(subject, "public_facts")
     ]
     return {
         "name": "Approximate DP",
@@ -266,11 +267,11 @@ def _loss(subject: Subject) -> dict[str, Any]:
     return {
         "privacy_unit": "record-level" if unit["rows"] == 1 else "user-level",
         "privacy_unit_description": "; ".join(
-            dict.fromkeys((unit["words"], stated_by_releaser(subject, "unit", unit["words"])))
+            dict.fromkeys((unit["words"], read_statement_entry(subject, "unit", unit["words"])))
         ),
         "privacy_parameters": {"epsilon": body["epsilon"], "delta": body["delta"]},
         "privacy_parameters_description": "; ".join(
-            f"epsilon {rounded_up(row['epsilon'])} at delta {row['delta']:g}"
+            f"epsilon {format_rounded_up(row['epsilon'])} at delta {row['delta']:g}"
             for row in body["stated"]["guarantees"]
         ),
     }
@@ -349,7 +350,7 @@ def sacro(subject: Subject) -> dict[str, str]:
         for part in ("X", "y")
     ]
     target = {
-        "dataset_name": stated_by_releaser(subject, "unit", subject.name),
+        "dataset_name": read_statement_entry(subject, "unit", subject.name),
         "dataset_module_path": "",
         "features": _features(subject),
         "safemodel": [_disclosure(subject)],
@@ -433,7 +434,7 @@ FORMATS: dict[str, Callable[[Subject], dict[str, str]]] = {
 """Names of formats, and what makes their files: name to text."""
 
 
-def exported(subject: Subject, form: str) -> dict[str, str]:
+def export_files(subject: Subject, form: str) -> dict[str, str]:
     """The files of a format, by name; refused where others would read differential privacy of every
     record from it."""
     limit = subject.certified.subject.limit

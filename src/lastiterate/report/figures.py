@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from lastiterate.accounting.certificate import Certificate
-from lastiterate.accounting.subjects import rounded_down, rounded_up
+from lastiterate.accounting.subjects import format_rounded_down, format_rounded_up
 from lastiterate.accounting.unlearning import Unlearning
 from lastiterate.data.columns import Words
 from lastiterate.markup import Markup, tag
 from lastiterate.release.column_effects import Effect
 from lastiterate.report import browser, charts, execution
-from lastiterate.report.browser import folded, listed, number, section, share
+from lastiterate.report.browser import fold, make_table, number, section, share
 from lastiterate.report.charts import Axis, Series, chart
 from lastiterate.report.evidence import line
 from lastiterate.report.subject import Subject
@@ -78,7 +78,7 @@ def effects_as_markdown(subject: Subject) -> list[str]:
     if not subject.effects:
         return []
     rows = [
-        f"| {line(_name(one))} | {one.size:.3g} | {_at(one, min)} | {_at(one, max)} | ± "
+        f"| {line(_name(one))} | {one.size:.3g} | {_find_extreme(one, min)} | {_find_extreme(one, max)} | ± "
         f"{max(one.band):.2g} |"
         for one in subject.effects[:MOST]
     ]
@@ -101,7 +101,9 @@ def effects_as_markdown(subject: Subject) -> list[str]:
     ]
 
 
-def _at(effect: Effect, end: Callable[[list[tuple[float, str]]], tuple[float, str]]) -> str:
+def _find_extreme(
+    effect: Effect, end: Callable[[list[tuple[float, str]]], tuple[float, str]]
+) -> str:
     """The smallest or largest effect, and where it is."""
     names = effect.labels or [f"{float(f'{place:.4g}'):.12g}" for place in effect.places]
     every = list(zip(effect.change, names, strict=True))
@@ -151,7 +153,7 @@ def _table(effect: Effect) -> Markup:
     rows = sorted(
         zip(effect.labels, effect.change, effect.band, strict=True), key=lambda row: -row[1]
     )
-    return listed([(label, _numbers(change, band)) for label, change, band in rows])
+    return make_table([(label, _numbers(change, band)) for label, change, band in rows])
 
 
 def _numbers(change: float, band: float) -> str:
@@ -164,14 +166,14 @@ POINTS = 24
 """Numbers of steps at which epsilon is computed."""
 
 
-def over_passes(subject: Unlearning, delta: float) -> Markup:
+def chart_passes(subject: Unlearning, delta: float) -> Markup:
     """Epsilon of stopping after fewer of the last request's steps, and of training anew."""
     last = subject.requests[-1]
     counts = sorted({max(1, round(last.run.steps ** (i / (POINTS - 1)))) for i in range(POINTS)})
     points = [
         (count / last.run.blocks, epsilon)
         for count in counts
-        if math.isfinite(epsilon := stopped(subject, count).epsilon(delta)) and epsilon > 0
+        if math.isfinite(epsilon := epsilon_after(subject, count).epsilon(delta)) and epsilon > 0
     ]
     if not points:
         return section(
@@ -206,12 +208,12 @@ def over_passes(subject: Unlearning, delta: float) -> Markup:
         tag(
             "tr",
             tag("th", f"{passes:.3g}", scope="row", class_="num"),
-            tag("td", rounded_up(epsilon), class_="num"),
+            tag("td", format_rounded_up(epsilon), class_="num"),
         )
         for passes, epsilon in points
     ]
     head = tag("tr", [tag("th", name, scope="col", class_="num") for name in ("passes", "epsilon")])
-    table = folded(
+    table = fold(
         "The numbers of this picture", tag("table", tag("thead", head), tag("tbody", rows))
     )
     return section(
@@ -220,11 +222,11 @@ def over_passes(subject: Unlearning, delta: float) -> Markup:
     )
 
 
-def stopped(subject: Unlearning, steps: int) -> Certificate:
+def epsilon_after(subject: Unlearning, steps: int) -> Certificate:
     """What would be certified after the first ``steps`` steps of the last request."""
     *before, last = subject.requests
     return Certificate(
-        replace(subject, requests=(*before, replace(last, run=last.run.shortened(steps))))
+        replace(subject, requests=(*before, replace(last, run=last.run.truncate(steps))))
     )
 
 
@@ -290,7 +292,9 @@ def tradeoff(subject: Subject, *, moving: bool = True) -> Markup:
     table = _rates(stated["true_positive_rates"])
     return section(
         title,
-        [picture, slider, tag("p", said), table, _audited(subject)] if moving else [picture, table],
+        [picture, slider, tag("p", said), table, _audit_section(subject)]
+        if moving
+        else [picture, table],
         class_="half",
     )
 
@@ -325,18 +329,18 @@ def _rates(stated: list[dict[str, Any]]) -> Markup:
     )
 
 
-def _audited(subject: Subject) -> Markup:
+def _audit_section(subject: Subject) -> Markup:
     audit = subject.audit
-    fixed = execution.said(subject.body, audit)
+    fixed = execution.render_protocol(subject.body, audit)
     if audit is None:
         return tag("div", tag("p", "No audit was given for this report.", class_="soft"), fixed)
     paragraph = tag(
         "p",
         f"Audit ({audit['attack']}, {audit['trials']:g} models per data set): {audit['verdict']}. "
         f"It showed "
-        f"epsilon of at least {rounded_down(audit['lower'])} at delta {audit['delta']:g}, and "
+        f"epsilon of at least {format_rounded_down(audit['lower'])} at delta {audit['delta']:g}, and "
         f"could have "
-        f"shown {rounded_up(audit['ceiling'])}; wrong with probability at most "
+        f"shown {format_rounded_up(audit['ceiling'])}; wrong with probability at most "
         f"{audit['failure']:g}. The "
         "audit's numbers are the word of whoever ran it.",
         class_="word",
@@ -356,7 +360,7 @@ def steps(subject: Subject) -> Markup:
     """Epsilon over steps."""
     title = "3. Epsilon over steps"
     if isinstance(subject.certified.subject, Unlearning):
-        return over_passes(subject.certified.subject, subject.delta)
+        return chart_passes(subject.certified.subject, subject.delta)
     if not subject.certified.verdicts:
         return section(
             title,
@@ -364,7 +368,7 @@ def steps(subject: Subject) -> Markup:
                 "p", "This release has one guarantee as a whole; it is not accounted step by step."
             ),
         )
-    lines = charts.over_steps(subject.certified, subject.delta)
+    lines = charts.chart_steps(subject.certified, subject.delta)
     if not any(line.kind == "upper" for line in lines):
         return section(title, tag("p", "Nothing certifies this run at any number of steps."))
     values = [epsilon for line in lines for epsilon in line.epsilons if epsilon > 0]
@@ -408,7 +412,7 @@ def steps(subject: Subject) -> Markup:
         )
         for count in counts
     ]
-    table = folded(
+    table = fold(
         "The numbers of this picture",
         tag(
             "table",
@@ -431,7 +435,7 @@ def _position(line: charts.Line, count: int) -> str:
     return (
         "-"
         if epsilon is None
-        else rounded_down(epsilon)
+        else format_rounded_down(epsilon)
         if line.kind == "lower"
-        else rounded_up(epsilon)
+        else format_rounded_up(epsilon)
     )

@@ -12,8 +12,8 @@ from lastiterate.report.browser import (
     QUESTIONS,
     banner,
     bullets,
-    folded,
-    listed,
+    fold,
+    make_table,
     number,
     odds,
     section,
@@ -115,23 +115,23 @@ def answers(subject: Subject) -> list[Markup]:
         )
     )
     rows: list[tuple[str, object]] = [
-        ("Released", _released(subject)),
-        ("Trained by", _said(subject, "trained_by")),
+        ("Released", _describe_release(subject)),
+        ("Trained by", _quote_statement(subject, "trained_by")),
         ("When", _day(subject)),
-        ("What for", _said(subject, "purpose")),
+        ("What for", _quote_statement(subject, "purpose")),
         ("Protects", _unit(subject)),
         ("From", _from(subject)),
-        ("What epsilon means", _meaning(subject)),
+        ("What epsilon means", _explain_meaning(subject)),
         ("Accuracy", _accuracy(subject)),
-        ("Charged before", _charged(subject)),
+        ("Charged before", _describe_charge(subject)),
         ("Rests on", _rests(subject)),
         ("Must stay secret", bullets(stated["secret"])),
-        ("Signed", _signed(subject)),
+        ("Signed", _describe_signature(subject)),
     ]
-    return [*parts, listed(rows, class_="facts")]
+    return [*parts, make_table(rows, class_="facts")]
 
 
-def beside(subject: Subject) -> Markup:
+def compare_with_published(subject: Subject) -> Markup:
     """Show the release among those that others published."""
     body = subject.body
     rows = [
@@ -183,7 +183,7 @@ def beside(subject: Subject) -> Markup:
     )
 
 
-def _said(subject: Subject, name: str) -> object:
+def _quote_statement(subject: Subject, name: str) -> object:
     text = subject.statement.get(name)
     return (
         UNSTATED
@@ -192,7 +192,7 @@ def _said(subject: Subject, name: str) -> object:
     )
 
 
-def _released(subject: Subject) -> str:
+def _describe_release(subject: Subject) -> str:
     run = subject.run
     if subject.described:
         return "nothing yet: a run that is described"
@@ -241,7 +241,7 @@ def _from(subject: Subject) -> str:
     )
 
 
-def _meaning(subject: Subject) -> object:
+def _explain_meaning(subject: Subject) -> object:
     body, stated = subject.body, subject.body["stated"]
     if body["epsilon"] is None:
         return "nothing is guaranteed"
@@ -280,7 +280,7 @@ def _accuracy(subject: Subject) -> object:
     return lines or UNSTATED
 
 
-def _charged(subject: Subject) -> object:
+def _describe_charge(subject: Subject) -> object:
     line = subject.ledger
     if line is not None:
         if line.problems:
@@ -295,15 +295,15 @@ def _charged(subject: Subject) -> object:
         )
         return (
             [quoted, "; beside it the releaser states ", "; ".join(said)]
-            if (said := _stated(subject))
+            if (said := _describe_other_charges(subject))
             else quoted
         )
-    if said := _stated(subject):
+    if said := _describe_other_charges(subject):
         return ["no ledger was quoted; the releaser states ", "; ".join(said)]
     return [UNSTATED, ": no ledger was quoted, and other releases of the same data add up"]
 
 
-def _stated(subject: Subject) -> list[str]:
+def _describe_other_charges(subject: Subject) -> list[str]:
     """What the releaser says was paid for, and was not."""
     return [
         f"{kind}: {'; '.join(subject.statement[name])}"
@@ -325,7 +325,7 @@ def _rests(subject: Subject) -> str:
     )
 
 
-def _signed(subject: Subject) -> str:
+def _describe_signature(subject: Subject) -> str:
     if subject.weights is None:
         return "no: a single file has no signature"
     if subject.signed:
@@ -368,7 +368,7 @@ VERIFIED = (
 """What was checked, and what that does not show."""
 
 
-def refused(subject: Subject) -> list[Markup]:
+def refusal_section(subject: Subject) -> list[Markup]:
     """The only part for a certificate that does not hold: nothing else of it is worth reading."""
     claimed, delta = subject.body.get("epsilon"), subject.body.get("delta")
     return [
@@ -432,7 +432,7 @@ def banners(subject: Subject) -> list[Markup]:
         banner(
             "good",
             "Verified",
-            [tag("p", checked), folded("What this does not show", tag("p", limits))],
+            [tag("p", checked), fold("What this does not show", tag("p", limits))],
         )
     ]
 
@@ -481,4 +481,7 @@ def summary(subject: Subject) -> Markup:
         ),
         class_="narrow",
     )
-    return section("1. The guarantee", [*answers(subject), beside(subject), listed(rows), table])
+    return section(
+        "1. The guarantee",
+        [*answers(subject), compare_with_published(subject), make_table(rows), table],
+    )

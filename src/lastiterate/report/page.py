@@ -21,7 +21,7 @@ from lastiterate.report.execution import (
     word,
 )
 from lastiterate.report.figures import effects, steps, tradeoff
-from lastiterate.report.guarantee import banners, refused, summary
+from lastiterate.report.guarantee import banners, refusal_section, summary
 from lastiterate.report.subject import Subject
 
 # The parts of a report, in the order in which they are read.
@@ -63,12 +63,12 @@ def part(name: str) -> str:
 def page(subject: Subject) -> str:
     """The whole page."""
     title = f"Privacy report: {subject.name}"
-    made = every(subject) if subject.checked.holds else refused(subject)
+    made = every(subject) if subject.checked.holds else refusal_section(subject)
     body = [
         tag("a", "Skip to the content", href="#content", class_="skip"),
         tag("header", tag("h1", title)),
         tag("main", made, id="content"),
-        _closing(),
+        _footer(),
     ]
     if subject.checked.holds:
         body += [_data(browser.data(subject)), Markup(f"<script>{part('page.js')}</script>")]
@@ -108,7 +108,7 @@ def _data(data: object) -> Markup:
     return Markup(f'<script type="application/json" id="report-data">{text}</script>')
 
 
-def _closing() -> Markup:
+def _footer() -> Markup:
     from lastiterate import __version__
 
     paper = tag(

@@ -102,7 +102,7 @@ def envelope(drawn: Sequence[Line]) -> Line | None:
     )
 
 
-def meaning(certificate: Certificate, line: Line) -> str:
+def style_of(certificate: Certificate, line: Line) -> str:
     """The style that a theorem's line is drawn in: what it charges for, or that it certifies
     nothing here."""
     if line.kind == "claimed":
@@ -113,9 +113,9 @@ def meaning(certificate: Certificate, line: Line) -> str:
     return "assumed" if weak else TABLE[line.name].family
 
 
-def said_of(certificate: Certificate, line: Line) -> str:
+def label_of(certificate: Certificate, line: Line) -> str:
     """A line's name in the legend, and what it is if it is not an upper bound on enforced facts."""
-    sense = meaning(certificate, line)
+    sense = style_of(certificate, line)
     mark = {"claimed": "claimed, certifies nothing", "lower": "lower", "assumed": "upper, assumed"}
     return f"{line.name} ({mark.get(sense, 'upper')})"
 
@@ -151,7 +151,7 @@ def epsilon_over_steps(
         front, fades, look = (
             line.name == stress,
             stress is not None and line.name != stress,
-            meaning(certificate, line),
+            style_of(certificate, line),
         )
         more: dict[str, Any] = (
             {"linewidth": 2.6, "zorder": 3} if front else {"alpha": 0.5 if fades else 1.0}
@@ -160,7 +160,7 @@ def epsilon_over_steps(
             more["marker"] = MARKERS[seen[look] % len(MARKERS)]
         seen[look] += 1
         axes.plot(
-            line.steps, line.epsilons, **drawn_as(look, **more), label=said_of(certificate, line)
+            line.steps, line.epsilons, **drawn_as(look, **more), label=label_of(certificate, line)
         )
     axes.set(xscale="log", ylim=(0, None))
     tops = [max(line.epsilons) for line in drawn if line.kind != "lower" and max(line.epsilons) > 0]
@@ -202,7 +202,7 @@ def forbidden(certificate: Certificate, fpr: np.ndarray, points: int = 60) -> np
     return _within(certificate.delta, fpr, points)
 
 
-def reached(certificate: Certificate, fpr: np.ndarray, points: int = 60) -> np.ndarray | None:
+def attack_power(certificate: Certificate, fpr: np.ndarray, points: int = 60) -> np.ndarray | None:
     """The true positive rate that the best attack has on the worst loss of the run's class, where
     its exact law is known: no certificate can lie below it. ``None`` where no theorem says.
     """
@@ -288,7 +288,7 @@ def receiver_curve(report: AuditReport, certificate: Certificate, path: Path) ->
     axes.plot(
         fpr, forbidden(certificate, fpr), **drawn_as("certified"), label="certified bound (upper)"
     )
-    exact = reached(certificate, fpr)
+    exact = attack_power(certificate, fpr)
     if exact is not None:
         axes.plot(
             fpr,

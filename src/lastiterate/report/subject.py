@@ -15,7 +15,7 @@ from lastiterate.accounting.certificate import Certificate, account
 from lastiterate.accounting.comparison import Checked
 from lastiterate.curves.curve import Curve
 from lastiterate.errors import InputError
-from lastiterate.ledger.store import Ledger, Quote, quoted
+from lastiterate.ledger.store import Ledger, Quote, quote_line
 from lastiterate.release import folder as folders
 from lastiterate.release.column_effects import Effect, column_effects
 from lastiterate.release.folder import SIGNATURE
@@ -117,7 +117,9 @@ def read(
     return subject if ledger is None else _with_quote(subject, ledger)
 
 
-def of_release(stored: folders.Stored, model: Fitted, ledger: Ledger | None = None) -> Subject:
+def subject_of_release(
+    stored: folders.Stored, model: Fitted, ledger: Ledger | None = None
+) -> Subject:
     """The subject of a folder that was just written: nothing of it is read back, and every number
     is derived again as ``verify`` does."""
     checked = Certificate.check(stored.certificate)
@@ -136,8 +138,8 @@ def _with_quote(subject: Subject, ledger: str | Path | Ledger) -> Subject:
 def _quote(subject: Subject, ledger: str | Path | Ledger) -> Quote:
     """The line of the subject's weights, if it is about what is certified."""
     book = ledger if isinstance(ledger, Ledger) else Ledger(Path(ledger))
-    quote = quoted(book, subject.body.get("weights_sha256") or "")
-    if quote.run != hash_of(subject.certified.subject.charged_as()):
+    quote = quote_line(book, subject.body.get("weights_sha256") or "")
+    if quote.run != hash_of(subject.certified.subject.describe_charge()):
         raise InputError(
             "ledger",
             "has a line of these weights that is about another run",
@@ -150,7 +152,7 @@ def _quote(subject: Subject, ledger: str | Path | Ledger) -> Quote:
 def _read(
     path: str | Path, *, audit: str | Path | None, delta: float, at_least: Evidence
 ) -> Subject:
-    place = folders.as_path(path, "path")
+    place = folders.to_path(path, "path")
     if place.is_dir():
         if audit is None and (place / AUDIT).is_file():
             audit = place / AUDIT
@@ -189,7 +191,7 @@ def _of_stored(
         return made
     if model is None:
         kind = kind_of(stored.model, stored.certificate)
-        model = kind.read(stored, None) if kind.missing() is None else None
+        model = kind.read(stored, None) if kind.find_missing_library() is None else None
     linear = model if isinstance(model, FittedLinear) else None
     return replace(
         made,
@@ -247,7 +249,7 @@ def _audit(path: str | Path | None, certificate: Certificate) -> dict[str, Any] 
         or not all(isinstance(report.get(name), str) for name in ("attack", "verdict"))
     ):
         raise InputError("audit", "must be what lastiterate audit --json printed", str(path))
-    if report.get("run_sha256", own := hash_of(certificate.subject.charged_as())) != own:
+    if report.get("run_sha256", own := hash_of(certificate.subject.describe_charge())) != own:
         raise InputError(
             "audit", "is of another run than the certificate's", str(path), "audit this one"
         )

@@ -11,8 +11,8 @@ from lastiterate.run.facts import (
     Evidence,
     Fact,
     LossFacts,
-    after_clipping,
-    known,
+    facts_after_clipping,
+    find_fact,
     mint,
 )
 from lastiterate.run.losses import Loss
@@ -60,7 +60,7 @@ def records_moved(adjacency: str) -> int:
     return 2 if adjacency == "replace-one" else 1
 
 
-def of_single_records(adjacency: Adjacency) -> Adjacency:
+def single_record_adjacency(adjacency: Adjacency) -> Adjacency:
     """The adjacency whose neighbours differ by what one record adds, and by nothing in its place."""
     return adjacency if adjacency == "add-remove" else "zero-out"
 
@@ -76,7 +76,7 @@ def convertible(one: str, other: str) -> bool:
     return one == other or "add-remove" not in (one, other)
 
 
-def keeps_places(adjacency: str) -> bool:
+def has_fixed_size(adjacency: str) -> bool:
     """Whether neighbours have equally many records, so that all others lie where they lay."""
     return adjacency != "add-remove"
 
@@ -97,13 +97,13 @@ def facts_of(loss: Loss, clip: float | None, adjacency: Adjacency) -> LossFacts:
     """The constants that hold for a run with this loss, after clipping and the conversion to its
     adjacency."""
     facts = loss.facts()
-    lipschitz = _bound(known(facts, "lipschitz"), clip)
+    lipschitz = _bound(find_fact(facts, "lipschitz"), clip)
     kept = facts
     if clip is not None:
-        kept = after_clipping(
-            facts, scalar_residual=loss.scalar_residual or clipping_is_idle(facts, clip)
+        kept = facts_after_clipping(
+            facts, scalar_residual=loss.scalar_residual or is_clip_idle(facts, clip)
         )
-    sensitivity = _sensitivity(known(facts, "sensitivity"), lipschitz, adjacency)
+    sensitivity = _sensitivity(find_fact(facts, "sensitivity"), lipschitz, adjacency)
     return replace(kept, lipschitz=lipschitz, sensitivity=sensitivity)
 
 
@@ -112,14 +112,14 @@ def noise_unit(loss: Loss, clip: float | None) -> float | None:
     there is none."""
     if clip is not None:
         return clip
-    lipschitz = known(loss.facts(), "lipschitz")
+    lipschitz = find_fact(loss.facts(), "lipschitz")
     return None if lipschitz is None else lipschitz.value
 
 
-def clipping_is_idle(facts: LossFacts, clip: float) -> bool:
+def is_clip_idle(facts: LossFacts, clip: float) -> bool:
     """Whether an enforced Lipschitz constant already lies below the clip, so that clipping never
     acts."""
-    bound = known(facts, "lipschitz")
+    bound = find_fact(facts, "lipschitz")
     return bound is not None and bound.evidence >= Evidence.ENFORCED and bound.value <= clip
 
 

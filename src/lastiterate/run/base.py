@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from lastiterate.errors import InputError
-from lastiterate.run.adjacency import Adjacency, facts_of, keeps_places, noise_unit
+from lastiterate.run.adjacency import Adjacency, facts_of, has_fixed_size, noise_unit
 from lastiterate.run.batching import Batching, FullBatch
 from lastiterate.run.domains import Domain, Everywhere
 from lastiterate.run.facts import LossFacts
@@ -20,7 +20,7 @@ from lastiterate.run.losses import Abstract, Loss
 from lastiterate.run.noise import Noise
 from lastiterate.run.penalties import Prox
 from lastiterate.run.preprocessing import Preparation
-from lastiterate.run.step_sizes import Fixed, Start, StepSize, as_step_size
+from lastiterate.run.step_sizes import Fixed, Start, StepSize, to_step_size
 from lastiterate.run.updates import Plain, Update, UpdateRule
 from lastiterate.run.validation import Array
 
@@ -37,7 +37,7 @@ class GivenStepSize:
         return run.__dict__["step_size"]
 
     def __set__(self, run: Described, given: StepSize | float | Sequence[float]) -> None:
-        run.__dict__["step_size"] = as_step_size(given)
+        run.__dict__["step_size"] = to_step_size(given)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ class Described:
         def stds() -> Array:
             return np.array([self.first_noise]) if self.same_noise else self.noise_stds
 
-        return Plain() if self.update is None else self.update.following(stds)
+        return Plain() if self.update is None else self.update.bind_noise(stds)
 
     @property
     def nominal(self) -> bool:
@@ -83,7 +83,7 @@ class Described:
         **Guarantee:** where neighbours differ by a record more, how many there are is never
         compared with n.
         """
-        return not keeps_places(self.adjacency)
+        return not has_fixed_size(self.adjacency)
 
     def admits(self, records: int) -> bool:
         """Return whether data of this many records may be executed.

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from lastiterate.errors import InputError
 from lastiterate.run.adjacency import Adjacency
-from lastiterate.run.serialization import settle
-from lastiterate.run.validation import Array, repeated, whole
+from lastiterate.run.serialization import normalise_fields
+from lastiterate.run.validation import Array, check_integer, repeat_value
 
 Drawn = Literal["never", "once", "each pass", "each step"]
 Sizes = Literal["equal", "last shorter", "random"]
@@ -82,7 +82,7 @@ class Batches(ABC):
         """Return the expected number of records in a batch, or the size of a complete block."""
         return self.divisor(n)
 
-    def cut(self, n: int) -> Indices | None:
+    def assign_blocks(self, n: int) -> Indices | None:
         """Return the block of every position of an order of the records, (n,).
 
         It is ``None`` where blocks are not cut from one.
@@ -91,19 +91,19 @@ class Batches(ABC):
 
     def block_sizes(self, n: int) -> Indices | None:
         """Records of every block that is cut from an order, (blocks,); else None."""
-        cut = self.cut(n)
+        cut = self.assign_blocks(n)
         return None if cut is None else np.bincount(cut, minlength=self.blocks(n))
 
     def block_of(self, n: int) -> Indices | None:
         """The block that holds every record, (n,), the same in every pass; None where it is drawn."""
-        return self.cut(n) if self.drawn == "never" else None
+        return self.assign_blocks(n) if self.drawn == "never" else None
 
     def draws(self, n: int, rng: np.random.Generator) -> list[Indices]:
         """Return the records of every batch of one epoch, increasing.
 
         Samplers are compared with it; it protects no privacy.
         """
-        cut = self.cut(n)
+        cut = self.assign_blocks(n)
         assert cut is not None  # the others draw their own
         order = np.arange(n) if self.drawn == "never" else rng.permutation(n)
         return [np.sort(order[cut == block]) for block in range(self.blocks(n))]
@@ -135,7 +135,7 @@ class FullBatch(Batches):
     def of_size(cls, n: int, size: int) -> Self:
         return cls()
 
-    def cut(self, n: int) -> Indices:
+    def assign_blocks(self, n: int) -> Indices:
         return np.zeros(n, np.int64)
 
     def block_sizes(self, n: int) -> Indices:
@@ -158,8 +158,8 @@ class _Sized(Batches):
     size: int
 
     def __post_init__(self) -> None:
-        settle(self)
-        whole("batch size", self.size)
+        normalise_fields(self)
+        check_integer("batch size", self.size)
 
     @classmethod
     def of_size(cls, n: int, size: int) -> Self:
@@ -184,7 +184,7 @@ class _Blocks(_Sized):
     def place_probabilities(self, n: int) -> Array | None:
         return None if self.drawn == "never" else self.block_sizes(n) / n
 
-    def cut(self, n: int) -> Indices:
+    def assign_blocks(self, n: int) -> Indices:
         return np.arange(n) // self.size
 
     def block_sizes(self, n: int) -> Indices:
@@ -349,7 +349,7 @@ class _OneOfBlocks(_Sized):
         return 0.0, n / self.size
 
     def place_probabilities(self, n: int) -> Array | None:
-        return repeated(1 / self.blocks(n), self.blocks(n))
+        return repeat_value(1 / self.blocks(n), self.blocks(n))
 
     def expected_batch(self, n: int) -> float:
         return n / self.blocks(n)
@@ -461,7 +461,7 @@ class Poisson(Batches):
     adjacencies = ("zero-out", "replace-one", "add-remove")
 
     def __post_init__(self) -> None:
-        settle(self)
+        normalise_fields(self)
         if not 1e-9 <= self.rate <= 1:
             raise InputError("rate of poisson batches", "must lie in [1e-9, 1]", self.rate)
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Literal, final
 
 from lastiterate.errors import InputError
-from lastiterate.run.adjacency import keeps_places, records_moved
+from lastiterate.run.adjacency import has_fixed_size, records_moved
 from lastiterate.run.base import Described
-from lastiterate.run.serialization import settle
-from lastiterate.run.validation import check_text, positive, whole
+from lastiterate.run.serialization import normalise_fields
+from lastiterate.run.validation import check_integer, check_text, positive
 
 
 @final
@@ -60,9 +60,9 @@ class NoisyCount:
     drawn: Literal["apart", "anywhere"] = "anywhere"
 
     def __post_init__(self) -> None:
-        settle(self)
+        normalise_fields(self)
         positive("noise_multiplier of the count", self.noise_multiplier)
-        whole("records of the count", self.records)
+        check_integer("records of the count", self.records)
 
     @property
     def apart(self) -> bool:
@@ -74,7 +74,7 @@ class NoisyCount:
         """Number of released numbers."""
         return 1
 
-    def moved(self, adjacency: str) -> float:
+    def sensitivity(self, adjacency: str) -> float:
         """How far neighbouring data sets move what is released, a row each, in Euclidean norm."""
         return 1.0
 
@@ -128,9 +128,9 @@ class NoisyGroups:
     groups: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        settle(self)
+        normalise_fields(self)
         positive("noise_multiplier of the count", self.noise_multiplier)
-        whole("records of the count", self.records)
+        check_integer("records of the count", self.records)
         if len(self.groups) < 2 or len({*self.groups}) < len(self.groups) or not all(self.groups):
             raise InputError(
                 "groups",
@@ -156,7 +156,7 @@ class NoisyGroups:
         """Number of released numbers: correct and wrong for every group."""
         return 2 * len(self.groups)
 
-    def moved(self, adjacency: str) -> float:
+    def sensitivity(self, adjacency: str) -> float:
         """How far neighbouring data sets move what is released, a row each, in Euclidean norm."""
         return math.sqrt(records_moved(adjacency))
 
@@ -189,7 +189,7 @@ def check_counts(run: Described, counts: tuple[Count, ...]) -> None:
             "release", "must be 'last' where a model's accuracy is counted", run.release
         )
     if any(count.apart for count in counts) and (
-        run.rows_per_unit > 1 or not keeps_places(run.adjacency)
+        run.rows_per_unit > 1 or not has_fixed_size(run.adjacency)
     ):
         raise InputError(
             "counts",

@@ -9,8 +9,8 @@ from typing import final
 import numpy as np
 
 from lastiterate.errors import InputError
-from lastiterate.run.serialization import settle
-from lastiterate.run.validation import RANGE, positive, whole
+from lastiterate.run.serialization import normalise_fields
+from lastiterate.run.validation import RANGE, check_integer, positive
 
 
 @final
@@ -56,7 +56,7 @@ class Ball:
     radius: float
 
     def __post_init__(self) -> None:
-        settle(self)
+        normalise_fields(self)
         positive("radius", self.radius)
 
     def diameter(self) -> float:
@@ -95,14 +95,14 @@ class Box:
     dimension: int | None = None
 
     def __post_init__(self) -> None:
-        settle(self)
+        normalise_fields(self)
         if not (abs(self.low) <= RANGE[1] and abs(self.high) <= RANGE[1] and self.low < self.high):
             raise InputError(
                 "box", f"needs numbers low < high within {RANGE[1]:g}", (self.low, self.high)
             )
         positive("width of the box", self.high - self.low)
         if self.dimension is not None:
-            whole("dimension of the box", self.dimension)
+            check_integer("dimension of the box", self.dimension)
 
     def diameter(self) -> float:
         """Return the largest Euclidean distance of two points; infinity without a dimension."""
@@ -138,7 +138,7 @@ class Simplex:
     total: float = 1.0
 
     def __post_init__(self) -> None:
-        settle(self)
+        normalise_fields(self)
         positive("total of the simplex", self.total)
 
     def diameter(self) -> float:
@@ -178,7 +178,7 @@ class AffineBall:
     offsets: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        settle(self)
+        normalise_fields(self)
         positive("radius", self.radius)
         rows = self.normals
         if (

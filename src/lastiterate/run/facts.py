@@ -8,7 +8,7 @@ from enum import IntEnum
 from typing import final
 
 from lastiterate.errors import InputError
-from lastiterate.run.serialization import settle
+from lastiterate.run.serialization import normalise_fields
 from lastiterate.run.validation import RANGE
 
 # Facts.
@@ -86,7 +86,7 @@ class Fact:
     evidence: Evidence = field(default=Evidence.ASSUMED, init=False)
 
     def __post_init__(self) -> None:
-        settle(self)
+        normalise_fields(self)
         if math.isnan(self.value):
             raise InputError(
                 "a fact's value", "must be a number", self.value, "give the constant itself"
@@ -121,7 +121,7 @@ def mint(value: float, evidence: Evidence, why: str) -> Fact:
     return fact
 
 
-def as_given(fact: Fact) -> Fact:
+def downgrade_fact(fact: Fact) -> Fact:
     """What is left of a fact that somebody hands over.
 
     What a run enforced, a measurement paid for or a lemma proved holds there. Beside another loss
@@ -214,7 +214,7 @@ class LossFacts:
     hoelder_exponent: Fact | float | None = None
 
     def __post_init__(self) -> None:
-        settle(self)
+        normalise_fields(self)
         for item in fields(self):
             value = getattr(self, item.name)
             if type(value) is float:
@@ -268,15 +268,15 @@ class LossFacts:
         return default if fact is None else float(fact.value)
 
 
-def as_stated(facts: LossFacts) -> LossFacts:
+def downgrade_facts(facts: LossFacts) -> LossFacts:
     """``facts`` as the word of whoever hands them over: none of them stronger than ``TESTED``."""
     known = {item.name: getattr(facts, item.name) for item in fields(facts)}
     return replace(
-        facts, **{name: as_given(fact) for name, fact in known.items() if fact is not None}
+        facts, **{name: downgrade_fact(fact) for name, fact in known.items() if fact is not None}
     )
 
 
-def after_clipping(facts: LossFacts, *, scalar_residual: bool) -> LossFacts:
+def facts_after_clipping(facts: LossFacts, *, scalar_residual: bool) -> LossFacts:
     """Facts that survive per-example clipping.
 
     A clamped scalar residual is the gradient of a convex function that is as smooth as before, and
@@ -289,15 +289,15 @@ def after_clipping(facts: LossFacts, *, scalar_residual: bool) -> LossFacts:
     )
 
 
-def known(facts: object, name: str) -> Fact | None:
+def find_fact(facts: object, name: str) -> Fact | None:
     """A constant of the run as a fact, if it is known."""
     fact = getattr(facts, name)
     assert fact is None or isinstance(fact, Fact)
     return fact
 
 
-def needed(facts: object, name: str) -> Fact:
+def require_fact(facts: object, name: str) -> Fact:
     """Return a constant that an assumption found to be known."""
-    fact = known(facts, name)
+    fact = find_fact(facts, name)
     assert fact is not None, name
     return fact

@@ -14,9 +14,9 @@ from functools import lru_cache
 from typing import Any, ClassVar, final
 
 from lastiterate.errors import InputError
-from lastiterate.run.facts import Evidence, LossFacts, as_stated, mint
-from lastiterate.run.serialization import settle
-from lastiterate.run.validation import Weights, check_class_weights, executable, whole
+from lastiterate.run.facts import Evidence, LossFacts, downgrade_facts, mint
+from lastiterate.run.serialization import normalise_fields
+from lastiterate.run.validation import Weights, check_class_weights, check_integer, executable
 
 
 class Objective(ABC):
@@ -182,7 +182,7 @@ class Softmax(Objective):
     def __post_init__(self) -> None:
         _check_linear(self)
         _check_cap(self.cap)
-        whole("classes", self.classes, least=2, most=10**6)
+        check_integer("classes", self.classes, least=2, most=10**6)
         check_class_weights(self.class_weights, self.classes)
 
     @property
@@ -317,8 +317,8 @@ class Abstract(Objective):
     scalar_residual = False
 
     def __post_init__(self) -> None:
-        settle(self)
-        object.__setattr__(self, "constants", as_stated(self.constants))
+        normalise_fields(self)
+        object.__setattr__(self, "constants", downgrade_facts(self.constants))
         if self.class_weights is None:
             return
         check_class_weights(self.class_weights, max(2, len(self.class_weights)))
@@ -349,7 +349,7 @@ class Abstract(Objective):
         return self.constants
 
 
-def derived(constants: LossFacts) -> Abstract:
+def loss_from_facts(constants: LossFacts) -> Abstract:
     """Make a loss whose constants keep their evidence, for derivations of this library only."""
     loss = Abstract()
     object.__setattr__(loss, "constants", constants)
@@ -384,7 +384,7 @@ def _check_cap(cap: float | None) -> None:
 
 
 def _check_linear(loss: Logistic | Softmax | HuberRidge) -> None:
-    settle(loss)
+    normalise_fields(loss)
     executable("row_norm", loss.row_norm)
     executable("ridge", loss.ridge, zero=True)
     executable("intercept", loss.intercept, zero=True)

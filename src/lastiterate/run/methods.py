@@ -14,9 +14,9 @@ from lastiterate.run.batching import FullBatch, Poisson
 from lastiterate.run.domains import Everywhere
 from lastiterate.run.losses import HuberRidge, LinearLoss, Logistic, Softmax
 from lastiterate.run.noise import NoiseMultiplier
-from lastiterate.run.serialization import settle
+from lastiterate.run.serialization import normalise_fields
 from lastiterate.run.step_sizes import Constant, Fixed, RelativeToSmooth
-from lastiterate.run.validation import executable, positive, whole
+from lastiterate.run.validation import check_integer, executable, positive
 
 # What every method answers, and plain noisy descent.
 
@@ -54,7 +54,7 @@ class ReleaseMethod(ABC):
         a draw is silent."""
 
     @abstractmethod
-    def stated_noise(self, run: Described) -> dict[str, Any]:
+    def describe_noise(self, run: Described) -> dict[str, Any]:
         """The noise in numbers, JSON-ready: kind, same_every_step, std_of_mean_gradient,
         multiplier."""
 
@@ -63,7 +63,7 @@ class ReleaseMethod(ABC):
         """The run in one line: steps, records, batches, noise."""
 
     @abstractmethod
-    def calibrated(self, run: Described) -> str:
+    def summarise_noise(self, run: Described) -> str:
         """The noise that was found for a run, in one line."""
 
     @property
@@ -91,7 +91,7 @@ class NoisySteps(ReleaseMethod):
         together = run.rows_per_unit * run.decided_noise.largest_sum(run.blocks, run.steps)
         return together * run.facts().fact("sensitivity", float("inf")) / (run.divisor * least)
 
-    def stated_noise(self, run: Described) -> dict[str, Any]:
+    def describe_noise(self, run: Described) -> dict[str, Any]:
         return {
             "kind": type(run.noise).__name__,
             "same_every_step": run.same_noise,
@@ -109,7 +109,7 @@ class NoisySteps(ReleaseMethod):
         )
         return f"{run.steps} steps on {run.n} records, {type(run.batching).__name__}, {stated}"
 
-    def calibrated(self, run: Described) -> str:
+    def summarise_noise(self, run: Described) -> str:
         unit = run.noise_unit
         multiplier = (
             "" if not unit else f"noise multiplier {run.largest_noise * run.divisor / unit:.6g}, "
@@ -198,7 +198,7 @@ class TailAverage(AveragedSteps):
     share: float = 0.5
 
     def __post_init__(self) -> None:
-        settle(self)
+        normalise_fields(self)
         if not 0 < self.share <= 1:
             raise InputError("share of TailAverage", "must lie in (0, 1]", self.share)
 
@@ -242,7 +242,7 @@ class ExponentialAverage(AveragedSteps):
     decay: float = 0.99
 
     def __post_init__(self) -> None:
-        settle(self)
+        normalise_fields(self)
         if not 0 < self.decay < 1:
             raise InputError("decay of ExponentialAverage", "must lie between 0 and 1", self.decay)
 
@@ -320,8 +320,8 @@ class PerturbedMinimiser(ReleaseMethod):
     hides_way: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        settle(self)
-        whole("parameters", self.parameters, most=10**9)
+        normalise_fields(self)
+        check_integer("parameters", self.parameters, most=10**9)
         executable("last", self.last)
 
     @property
@@ -372,7 +372,7 @@ class PerturbedMinimiser(ReleaseMethod):
     def farthest_draw(self, run: Described) -> float:
         return run.rows_per_unit * run.facts().fact("sensitivity", math.inf) / linear_term(run)
 
-    def stated_noise(self, run: Described) -> dict[str, Any]:
+    def describe_noise(self, run: Described) -> dict[str, Any]:
         """One draw that every mean gradient of the solver holds."""
         return {
             "kind": type(self).__name__,
@@ -388,7 +388,7 @@ class PerturbedMinimiser(ReleaseMethod):
             f"{multiplier_of(run):.4g}"
         )
 
-    def calibrated(self, run: Described) -> str:
+    def summarise_noise(self, run: Described) -> str:
         return (
             f"{run.steps} steps of the solver, one random linear term of multiplier "
             f"{multiplier_of(run):.6g}, and "
@@ -470,8 +470,8 @@ class VarianceReduced(ReleaseMethod):
     charges_way: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        settle(self)
-        whole("every", self.every, least=2, most=10**9)
+        normalise_fields(self)
+        check_integer("every", self.every, least=2, most=10**9)
         executable("snapshot", self.snapshot)
 
     def check(self, run: Described) -> None:
@@ -497,13 +497,13 @@ class VarianceReduced(ReleaseMethod):
             run, "where steps follow snapshots", "use rows_per_unit, for group privacy"
         )
 
-    def taken(self, run: Described) -> int:
+    def count_snapshots(self, run: Described) -> int:
         """Return the number of snapshots that a run takes."""
         return -(-run.steps // self.every)
 
     def gradient_evaluations(self, run: Described) -> float:
         """All records' at a snapshot, two for every record of a batch between them."""
-        taken = self.taken(run)
+        taken = self.count_snapshots(run)
         return taken * run.n + 2 * (run.steps - taken) * run.batching.expected_batch(run.n)
 
     def snapshot_multiplier(self, run: Described) -> float:
@@ -519,7 +519,7 @@ class VarianceReduced(ReleaseMethod):
         moved = run.rows_per_unit * run.facts().fact("sensitivity", float("inf")) / run.noise_unit
         return moved / min(self.difference_multiplier(run), self.snapshot_multiplier(run))
 
-    def stated_noise(self, run: Described) -> dict[str, Any]:
+    def describe_noise(self, run: Described) -> dict[str, Any]:
         """The deviation is that of a snapshot; between them it shrinks with the parameters' way."""
         return {
             "kind": type(self).__name__,
@@ -538,7 +538,7 @@ class VarianceReduced(ReleaseMethod):
             f"{self.difference_multiplier(run):.4g}"
         )
 
-    def calibrated(self, run: Described) -> str:
+    def summarise_noise(self, run: Described) -> str:
         return (
             f"{run.steps} steps, noise multiplier {self.snapshot_multiplier(run):.6g} at every "
             f"snapshot and "
@@ -554,7 +554,7 @@ class VarianceReduced(ReleaseMethod):
         )
 
 
-def moved_smooth(run: Described) -> float:
+def data_smoothness(run: Described) -> float:
     """beta: how far a record's data gradient moves, at most, per unit of the parameters' way."""
     return run.loss.facts().fact("smooth") - run.loss.ridge
 
@@ -605,8 +605,8 @@ class RidgeMinimiser:
     residual: float
 
     def __post_init__(self) -> None:
-        settle(self)
-        whole("n", self.n)
+        normalise_fields(self)
+        check_integer("n", self.n)
         positive("residual", self.residual)
         if not self.loss.ridge > 0:
             raise InputError(

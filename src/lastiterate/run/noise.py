@@ -11,9 +11,16 @@ from typing import ClassVar, Self, final
 import numpy as np
 
 from lastiterate.errors import InputError
-from lastiterate.run.serialization import settle
+from lastiterate.run.serialization import normalise_fields
 from lastiterate.run.step_sizes import Schedule
-from lastiterate.run.validation import Array, all_positive, frozen, positive, repeated, whole
+from lastiterate.run.validation import (
+    Array,
+    all_positive,
+    check_integer,
+    frozen,
+    positive,
+    repeat_value,
+)
 
 # What every description of noise answers.  The canonical quantity is the standard deviation per
 # coordinate of what is drawn anew at a step, as noise on the mean gradient. ``stds`` is the only
@@ -44,7 +51,7 @@ class Perturbation(ABC):
         """Whether it is the same at every step, by the form of the description."""
 
     @abstractmethod
-    def scaled(self, factor: float) -> Self:
+    def scale_by(self, factor: float) -> Self:
         """The same noise, all of its standard deviations multiplied by ``factor``."""
 
     @abstractmethod
@@ -52,11 +59,11 @@ class Perturbation(ABC):
         """The same kind of noise with its number set to 1, the start of a search (a list is left as
         it is)."""
 
-    def shortened(self, steps: int) -> Self:
+    def truncate(self, steps: int) -> Self:
         """The noise of the first ``steps`` steps."""
         return self
 
-    def undetermined(self, unit: float | None) -> str | None:
+    def explain_undetermined(self, unit: float | None) -> str | None:
         """Why the description does not determine its size, in words; ``None`` where it does.
 
         ``unit``: as for ``stds``.
@@ -69,7 +76,7 @@ class Perturbation(ABC):
     def column(self, steps: int) -> Array:
         """The first column of C, without the zeros at its end: the steps add C^{-1} Z, Z of
         independent draws."""
-        return repeated(1.0, 1)
+        return repeat_value(1.0, 1)
 
     def largest_sum(self, blocks: int, steps: int) -> float:
         """How many contributions of one record a single draw hides, at most, in a run over so many
@@ -97,7 +104,7 @@ class Perturbation(ABC):
         return None
 
 
-def nothing_to_multiply(z: float) -> InputError:
+def unit_error(z: float) -> InputError:
     """The refusal of a multiplier where nothing bounds a record."""
     return InputError(
         "noise_multiplier",
@@ -117,20 +124,20 @@ class Multiplied(Perturbation):
         self, first: int, last: int, schedule: Schedule, unit: float | None, divisor: float
     ) -> Array:
         if unit is None:
-            raise nothing_to_multiply(self.z)
-        return repeated(self.z * unit / divisor, last - first)
+            raise unit_error(self.z)
+        return repeat_value(self.z * unit / divisor, last - first)
 
     def constant(self, schedule: Schedule) -> bool:
         return True
 
-    def scaled(self, factor: float) -> Self:
+    def scale_by(self, factor: float) -> Self:
         return replace(self, z=self.z * factor)
 
     def with_unit(self) -> Self:
         return replace(self, z=1.0)
 
-    def undetermined(self, unit: float | None) -> str | None:
-        return str(nothing_to_multiply(self.z)) if unit is None else None
+    def explain_undetermined(self, unit: float | None) -> str | None:
+        return str(unit_error(self.z)) if unit is None else None
 
 
 # Correlated noise (matrix mechanism): later steps take back a part of what earlier ones added.
@@ -200,9 +207,11 @@ class Correlated(Multiplied):
     independent: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        settle(self)
+        normalise_fields(self)
         positive("noise_multiplier", self.z, zero=True)
-        whole("band", self.band if isinstance(self.band, int) else len(self.band), most=WIDEST)
+        check_integer(
+            "band", self.band if isinstance(self.band, int) else len(self.band), most=WIDEST
+        )
         if not 0 <= self.decay <= 1:
             raise InputError("decay", "must lie in [0, 1]", self.decay)
         if not (0 < self.power < 1 and (isinstance(self.band, int) or self.power == 0.5)):
@@ -239,7 +248,7 @@ class Correlated(Multiplied):
         return _column(self.entries, self.decay, steps)
 
     def check(self, steps: int) -> None:
-        whole("steps of correlated noise", steps, most=LONGEST)
+        check_integer("steps of correlated noise", steps, most=LONGEST)
 
     def largest_sum(self, blocks: int, steps: int) -> float:
         """Row k of C times one contribution in every step of the record, all of the signs that add
@@ -331,7 +340,7 @@ class GradientNoise(Perturbation):
     std: float | tuple[float, ...]
 
     def __post_init__(self) -> None:
-        settle(self)
+        normalise_fields(self)
         all_positive(
             "noise std", self.std if isinstance(self.std, tuple) else (self.std,), zero=True
         )
@@ -341,17 +350,17 @@ class GradientNoise(Perturbation):
     ) -> Array:
         if isinstance(self.std, tuple):
             return frozen(np.array(self.std[first:last], dtype=np.float64))
-        return repeated(self.std, last - first)
+        return repeat_value(self.std, last - first)
 
     def constant(self, schedule: Schedule) -> bool:
         return self.length is None
 
-    def scaled(self, factor: float) -> GradientNoise:
+    def scale_by(self, factor: float) -> GradientNoise:
         if isinstance(self.std, tuple):
             return GradientNoise(tuple(std * factor for std in self.std))
         return GradientNoise(self.std * factor)
 
-    def shortened(self, steps: int) -> GradientNoise:
+    def truncate(self, steps: int) -> GradientNoise:
         return GradientNoise(self.std[:steps]) if isinstance(self.std, tuple) else self
 
     def with_unit(self) -> GradientNoise:
@@ -397,7 +406,7 @@ class Langevin(Perturbation):
     sigma: float
 
     def __post_init__(self) -> None:
-        settle(self)
+        normalise_fields(self)
         positive("sigma", self.sigma, zero=True)
 
     @property
@@ -408,7 +417,7 @@ class Langevin(Perturbation):
         self, first: int, last: int, schedule: Schedule, unit: float | None, divisor: float
     ) -> Array:
         if schedule.constant:
-            return repeated(
+            return repeat_value(
                 float(self.sigma * np.sqrt(2.0 / schedule.sizes(0, 1))[0]), last - first
             )
         return frozen(self.sigma * np.sqrt(2.0 / schedule.sizes(first, last)))
@@ -416,7 +425,7 @@ class Langevin(Perturbation):
     def constant(self, schedule: Schedule) -> bool:
         return schedule.constant
 
-    def scaled(self, factor: float) -> Langevin:
+    def scale_by(self, factor: float) -> Langevin:
         return Langevin(self.sigma * factor)
 
     def with_unit(self) -> Langevin:
@@ -453,7 +462,7 @@ class NoiseMultiplier(Multiplied):
     """
 
     def __post_init__(self) -> None:
-        settle(self)
+        normalise_fields(self)
         positive("noise_multiplier", self.z, zero=True)
 
     @property

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import final
 
 from lastiterate.errors import InputError
-from lastiterate.run.serialization import settle
+from lastiterate.run.serialization import normalise_fields
 from lastiterate.run.validation import positive
 
 
@@ -43,7 +43,7 @@ class L1:
     quadratic = 0.0
 
     def __post_init__(self) -> None:
-        settle(self)
+        normalise_fields(self)
         positive("weight of l1", self.weight)
 
 
@@ -72,7 +72,7 @@ class L2Squared:
     weight: float
 
     def __post_init__(self) -> None:
-        settle(self)
+        normalise_fields(self)
         positive("weight of l2-squared", self.weight)
 
     @property
@@ -109,7 +109,7 @@ class ElasticNet:
     l2: float
 
     def __post_init__(self) -> None:
-        settle(self)
+        normalise_fields(self)
         positive("l1 of the elastic net", self.l1)
         positive("l2 of the elastic net", self.l2)
 
@@ -150,7 +150,7 @@ class GroupLasso:
     quadratic = 0.0
 
     def __post_init__(self) -> None:
-        settle(self)
+        normalise_fields(self)
         positive("weight of the group lasso", self.weight)
         if self.axis not in (0, 1):
             raise InputError("axis of the group lasso", "must be 0 or 1", self.axis)
@@ -185,7 +185,7 @@ class NuclearNorm:
     quadratic = 0.0
 
     def __post_init__(self) -> None:
-        settle(self)
+        normalise_fields(self)
         positive("weight of the nuclear norm", self.weight)
 
 

@@ -14,8 +14,8 @@ from typing import ClassVar, final
 
 from lastiterate.errors import InputError
 from lastiterate.run.adjacency import records_moved
-from lastiterate.run.serialization import WHERE_GIVEN, settle
-from lastiterate.run.validation import executable, positive, whole
+from lastiterate.run.serialization import WHERE_GIVEN, normalise_fields
+from lastiterate.run.validation import check_integer, executable, positive
 
 
 class Part(ABC):
@@ -29,7 +29,7 @@ class Part(ABC):
     targets: ClassVar[bool] = False
 
     @abstractmethod
-    def moved(self, adjacency: str) -> float:
+    def sensitivity(self, adjacency: str) -> float:
         """Return how far neighbouring data sets move the release.
 
         The unit is the move that one zeroed record makes.
@@ -76,11 +76,11 @@ class PrivateMean(Part):
     failure = 0.0
 
     def __post_init__(self) -> None:
-        settle(self)
+        normalise_fields(self)
         positive("noise_multiplier of the private mean", self.noise_multiplier)
         positive("row_norm of the private mean", self.row_norm)
 
-    def moved(self, adjacency: str) -> float:
+    def sensitivity(self, adjacency: str) -> float:
         return records_moved(adjacency)
 
 
@@ -124,11 +124,11 @@ class PrivateTargetMean(Part):
     targets = True
 
     def __post_init__(self) -> None:
-        settle(self)
+        normalise_fields(self)
         positive("noise_multiplier of the private target mean", self.noise_multiplier)
         positive("bound of the private target mean", self.bound)
 
-    def moved(self, adjacency: str) -> float:
+    def sensitivity(self, adjacency: str) -> float:
         return records_moved(adjacency)
 
 
@@ -151,7 +151,7 @@ class SquareRoots(Part):
     noise_multiplier = None
     failure = 0.0
 
-    def moved(self, adjacency: str) -> float:
+    def sensitivity(self, adjacency: str) -> float:
         return 0.0
 
 
@@ -173,7 +173,7 @@ class UnitRows(Part):
     noise_multiplier = None
     failure = 0.0
 
-    def moved(self, adjacency: str) -> float:
+    def sensitivity(self, adjacency: str) -> float:
         return 0.0
 
 
@@ -225,14 +225,14 @@ class CosineFeatures(Part):
     failure = 0.0
 
     def __post_init__(self) -> None:
-        settle(self)
+        normalise_fields(self)
         positive("noise_multiplier of the cosine features", self.noise_multiplier)
-        whole("count of the cosine features", self.count, most=10**5)
-        whole("seed of the cosine features", self.seed, least=0, most=2**31)
+        check_integer("count of the cosine features", self.count, most=10**5)
+        check_integer("seed of the cosine features", self.seed, least=0, most=2**31)
         for name in ("bandwidth", "weight"):
             executable(f"{name} of the cosine features", getattr(self, name))
 
-    def moved(self, adjacency: str) -> float:
+    def sensitivity(self, adjacency: str) -> float:
         return records_moved(adjacency)
 
     @property
@@ -290,7 +290,7 @@ class PrivateCovariance(Part):
     failure = 0.0
 
     def __post_init__(self) -> None:
-        settle(self)
+        normalise_fields(self)
         positive("noise_multiplier of the private covariance", self.noise_multiplier)
         if self.row_norm is not None:
             executable("row_norm of the private covariance", self.row_norm)
@@ -302,7 +302,7 @@ class PrivateCovariance(Part):
                 "0.5 whitens fully, less keeps part of the spectrum",
             )
 
-    def moved(self, adjacency: str) -> float:
+    def sensitivity(self, adjacency: str) -> float:
         # |u u' - w w'| <= sqrt 2 for rows of norm at most 1, in the Frobenius norm
         return math.sqrt(records_moved(adjacency))
 
@@ -355,7 +355,7 @@ class TopEigenvalue(Part):
     floor: float = 1e-3
 
     def __post_init__(self) -> None:
-        settle(self)
+        normalise_fields(self)
         positive("noise_multiplier of the top eigenvalue", self.noise_multiplier)
         for name, low, high in (("failure", 1e-15, 0.1), ("floor", 1e-9, 1.0)):
             value = getattr(self, name)
@@ -364,7 +364,7 @@ class TopEigenvalue(Part):
                     f"{name} of the top eigenvalue", f"must lie in [{low:g}, {high:g}]", value
                 )
 
-    def moved(self, adjacency: str) -> float:
+    def sensitivity(self, adjacency: str) -> float:
         # one positive semidefinite matrix of norm at most B^2 leaves, and perhaps another enters
         return 1.0
 

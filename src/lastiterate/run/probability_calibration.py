@@ -11,8 +11,8 @@ from lastiterate.errors import InputError
 from lastiterate.run.adjacency import records_moved
 from lastiterate.run.base import Described
 from lastiterate.run.losses import Abstract
-from lastiterate.run.serialization import settle
-from lastiterate.run.validation import positive, whole
+from lastiterate.run.serialization import normalise_fields
+from lastiterate.run.validation import check_integer, positive
 
 MOST_CLASSES = 100
 """Second derivatives of more biases than this would be noise alone."""
@@ -62,11 +62,11 @@ class Calibration:
     rounds: int = 4
 
     def __post_init__(self) -> None:
-        settle(self)
+        normalise_fields(self)
         positive("noise_multiplier of the calibration", self.noise_multiplier)
-        whole("rounds of the calibration", self.rounds, most=20)
+        check_integer("rounds of the calibration", self.rounds, most=20)
 
-    def moved(self, adjacency: str) -> float:
+    def sensitivity(self, adjacency: str) -> float:
         """Return how far neighbouring data sets move the sums of a round.
 
         The unit is the move that one zeroed record makes.
@@ -118,11 +118,11 @@ class AssumedSlope:
     rounds: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
-        settle(self)
+        normalise_fields(self)
         if not 0 < self.slope <= 1:
             raise InputError("slope", "must lie in (0, 1]", self.slope)
 
-    def moved(self, adjacency: str) -> float:
+    def sensitivity(self, adjacency: str) -> float:
         """Neighbouring data sets move nothing."""
         return 0.0
 
@@ -132,7 +132,7 @@ class AssumedSlope:
         return np.zeros(0)
 
 
-def measured(calibration: Calibration | AssumedSlope | None) -> Calibration | None:
+def private_calibration(calibration: Calibration | AssumedSlope | None) -> Calibration | None:
     """A run's calibration where it reads records."""
     return calibration if isinstance(calibration, Calibration) else None
 

@@ -29,11 +29,16 @@ from lastiterate.run.preprocessing import (
     check_targets,
 )
 from lastiterate.run.probability_calibration import AssumedSlope, Calibration, check_calibration
-from lastiterate.run.serialization import settle
-from lastiterate.run.stability import check_relative, check_stable, measured, stabilised
+from lastiterate.run.serialization import normalise_fields
+from lastiterate.run.stability import (
+    apply_eigenvalues,
+    apply_top_eigenvalue,
+    check_relative,
+    check_stable,
+)
 from lastiterate.run.step_sizes import Start, StepSize
 from lastiterate.run.updates import Update
-from lastiterate.run.validation import executable, whole
+from lastiterate.run.validation import check_integer, executable
 
 # Random draws of a record's gradient.
 
@@ -83,8 +88,8 @@ class RecordDraws:
     copies: int = 1
 
     def __post_init__(self) -> None:
-        settle(self)
-        whole("copies", self.copies, most=MOST_COPIES)
+        normalise_fields(self)
+        check_integer("copies", self.copies, most=MOST_COPIES)
         if not self.name.isprintable() or not 0 < len(self.name) <= 80:
             raise InputError(
                 "name of what is drawn", "must be up to 80 printable characters", len(self.name)
@@ -144,7 +149,7 @@ def check_record_draws(run: Described, draws: RecordDraws | None) -> None:
 
 def check_units(run: Described, counts: tuple[Count, ...]) -> None:
     """Refuse units as records where the engine cannot take their mean, and group privacy on top."""
-    whole("rows_per_record", run.rows_per_record, most=10**6)
+    check_integer("rows_per_record", run.rows_per_record, most=10**6)
     if run.rows_per_record == 1:
         return
     if run.rows_per_unit > 1:
@@ -285,12 +290,12 @@ class Run(Described):
     record_draws: RecordDraws | None = None
 
     def __post_init__(self) -> None:
-        settle(self)
-        whole("n", self.n)
-        whole("rows_per_unit", self.rows_per_unit, most=self.n)
-        whole("steps", self.steps, most=10**9)
+        normalise_fields(self)
+        check_integer("n", self.n)
+        check_integer("rows_per_unit", self.rows_per_unit, most=self.n)
+        check_integer("steps", self.steps, most=10**9)
         if not self.step_size.constant:
-            whole("steps of a schedule that changes", self.steps, most=LONGEST_CHANGING)
+            check_integer("steps of a schedule that changes", self.steps, most=LONGEST_CHANGING)
         if self.clip is not None:
             executable("clip", self.clip)
         check_adjacency(self.adjacency, self.batching.adjacencies)
@@ -340,7 +345,7 @@ class Run(Described):
         """Expected gradients of single records that the run computes."""
         return self.method.gradient_evaluations(self)
 
-    def shortened(self, steps: int) -> Run:
+    def truncate(self, steps: int) -> Run:
         """Return the run of the first ``steps`` steps.
 
         Parameters
@@ -353,10 +358,10 @@ class Run(Described):
         Run
             The same run, with its schedule and noise cut to ``steps``.
         """
-        noise = None if self.noise is None else self.noise.shortened(steps)
-        return replace(self, steps=steps, step_size=self.step_size.shortened(steps), noise=noise)
+        noise = None if self.noise is None else self.noise.truncate(steps)
+        return replace(self, steps=steps, step_size=self.step_size.truncate(steps), noise=noise)
 
-    def measured(self, eigenvalue: float, parameters: int) -> Run:
+    def with_top_eigenvalue(self, eigenvalue: float, parameters: int) -> Run:
         """Return the run that is executed once its preparation has released ``eigenvalue``.
 
         Parameters
@@ -371,9 +376,9 @@ class Run(Described):
         Run
             The run with step sizes as numbers; itself where nothing depends on the eigenvalue.
         """
-        return measured(self, eigenvalue, parameters)
+        return apply_top_eigenvalue(self, eigenvalue, parameters)
 
-    def stabilised(self, eigenvalues: Sequence[float]) -> Run:
+    def with_eigenvalues(self, eigenvalues: Sequence[float]) -> Run:
         """Return the run that is executed once its covariance has released a matrix.
 
         Parameters
@@ -386,7 +391,7 @@ class Run(Described):
         Run
             The run with the `StableSteps` scaled down where they would be unstable.
         """
-        return stabilised(self, eigenvalues)
+        return apply_eigenvalues(self, eigenvalues)
 
     # JSON.
 
@@ -431,7 +436,7 @@ class Run(Described):
         InputError
             If the description is not exactly one run.
         """
-        run = serialization.decode(serialization.in_todays_words(data), "run", _CLASSES)
+        run = serialization.decode(serialization.migrate_runs(data), "run", _CLASSES)
         if type(run) is not Run:
             raise InputError("run", 'must be a JSON object with "type": "Run"', type(data).__name__)
         return run

@@ -24,7 +24,7 @@ import numpy as np
 
 from lastiterate import limits
 from lastiterate.errors import InputError
-from lastiterate.run.validation import integer, number, numbers
+from lastiterate.run.validation import integer, to_float, to_floats
 
 # JSON for the frozen dataclasses of a run: ``{"type": class, field: value}``, nothing else
 # accepted.  Which types a field may have is read from its annotation when the object is built
@@ -103,7 +103,7 @@ Check = Callable[[str, Any], Any]
 another type."""
 
 
-def settle(description: object) -> None:
+def normalise_fields(description: object) -> None:
     """Check every field of a description against its annotation, and store numbers and tuples as
     built-in ones."""
     for name, where, check in _checks(type(description)):
@@ -113,7 +113,7 @@ def settle(description: object) -> None:
             object.__setattr__(description, name, plain)
 
 
-def exactly(name: str, value: object, *allowed: type) -> None:
+def check_exact_type(name: str, value: object, *allowed: type) -> None:
     """Refuse anything whose type is not one of ``allowed``."""
     if type(value) not in allowed:
         raise InputError(
@@ -126,7 +126,7 @@ def exactly(name: str, value: object, *allowed: type) -> None:
 
 @cache
 def _checks(cls: type) -> tuple[tuple[str, str, Check], ...]:
-    hints = {name: _stored(hint) for name, hint in get_type_hints(cls).items()}
+    hints = {name: _type_in_file(hint) for name, hint in get_type_hints(cls).items()}
     return tuple(
         (item.name, f"{cls.__name__}.{item.name}", check_of(hints[item.name]))
         for item in fields(cls)
@@ -134,7 +134,7 @@ def _checks(cls: type) -> tuple[tuple[str, str, Check], ...]:
     )
 
 
-def _stored(hint: object) -> Any:
+def _type_in_file(hint: object) -> Any:
     """What a field holds: a descriptor stands for what reading it gives."""
     read = getattr(hint, "__get__", None) if isinstance(hint, type) else None
     return hint if read is None else get_type_hints(read)["return"]
@@ -159,7 +159,7 @@ def _text(name: str, value: object) -> str:
     return str(value)
 
 
-_PLAIN: dict[Any, Check] = {float: number, int: integer, str: _text, tuple[float, ...]: numbers}
+_PLAIN: dict[Any, Check] = {float: to_float, int: integer, str: _text, tuple[float, ...]: to_floats}
 
 
 def _choice(options: tuple[str, ...]) -> Check:
@@ -217,16 +217,16 @@ DEEPEST_MIGRATED = 8
 """Levels of lists and objects that are looked through."""
 
 
-def in_todays_words(data: object, depth: int = DEEPEST_MIGRATED) -> Any:
+def migrate_runs(data: object, depth: int = DEEPEST_MIGRATED) -> Any:
     """``data`` with every run in it as today's version would write it, and the names of what was
     called noise."""
     if not depth:
         return data
     if isinstance(data, list):
-        return [in_todays_words(entry, depth - 1) for entry in data]
+        return [migrate_runs(entry, depth - 1) for entry in data]
     if not isinstance(data, dict):
         return data
-    renamed = {key: in_todays_words(value, depth - 1) for key, value in data.items()}
+    renamed = {key: migrate_runs(value, depth - 1) for key, value in data.items()}
     if isinstance(kind := renamed.get("kind"), str) and kind in METHODS:
         renamed["kind"] = METHODS[kind][0]
     return _run(renamed) if renamed.get("type") == "Run" else renamed

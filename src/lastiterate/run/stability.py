@@ -65,13 +65,13 @@ def check_relative(run: Described) -> None:
         )
 
 
-def squared_row(run: Described) -> float:
+def max_squared_row_norm(run: Described) -> float:
     """The largest squared norm of a row with its intercept, for a linear model."""
     assert not isinstance(run.loss, Abstract)
     return run.loss.row_norm**2 + run.loss.intercept**2
 
 
-def by_block(run: Described) -> bool:
+def is_measured_by_block(run: Described) -> bool:
     """Whether the eigenvalue is measured on every batch; otherwise on all records, and drawn
     batches follow by a matrix Chernoff bound."""
     return run.batching.drawn in ("never", "once") and run.batching.sizes != "random"
@@ -79,18 +79,18 @@ def by_block(run: Described) -> bool:
 
 def largest_eigenvalue(run: Described) -> float:
     """The public largest value that what ``TopEigenvalue`` measures can have."""
-    return squared_row(run) * (run.divisor if by_block(run) else run.n)
+    return max_squared_row_norm(run) * (run.divisor if is_measured_by_block(run) else run.n)
 
 
-def measured(run: DescribedRun, eigenvalue: float, parameters: int) -> DescribedRun:
+def apply_top_eigenvalue(run: DescribedRun, eigenvalue: float, parameters: int) -> DescribedRun:
     """``run`` with the step sizes that follow from a released top eigenvalue."""
     if type(run.step_size) is not RelativeToSmooth:
         return run
     part = run.prelude[-1]
-    facts, square = run.loss.facts(), squared_row(run)
+    facts, square = run.loss.facts(), max_squared_row_norm(run)
     curvature = (facts.fact("smooth") - run.loss.ridge) / square
     batch = eigenvalue
-    if not by_block(run):
+    if not is_measured_by_block(run):
         mean = eigenvalue * run.divisor / run.n
         x = chernoff_excess(mean / square, run.steps, parameters, part.failure)
         batch = min((1 + x) * mean, largest_eigenvalue(run))
@@ -193,7 +193,7 @@ def typical_norm(run: Described) -> float:
     return 1.0 if scaled else run.loss.row_norm
 
 
-def stabilised(run: DescribedRun, values: Sequence[float]) -> DescribedRun:
+def apply_eigenvalues(run: DescribedRun, values: Sequence[float]) -> DescribedRun:
     """``run`` with the steps that follow from the eigenvalues of its released M; itself where that
     changes nothing."""
     if type(run.step_size) is not StableSteps:

@@ -10,8 +10,15 @@ from typing import Any, ClassVar, cast, final
 import numpy as np
 
 from lastiterate.errors import InputError
-from lastiterate.run.serialization import settle
-from lastiterate.run.validation import Array, all_positive, frozen, numbers, positive, repeated
+from lastiterate.run.serialization import normalise_fields
+from lastiterate.run.validation import (
+    Array,
+    all_positive,
+    frozen,
+    positive,
+    repeat_value,
+    to_floats,
+)
 
 # The start, which never depends on the data.
 
@@ -61,7 +68,7 @@ class GaussianStart:
     std: float
 
     def __post_init__(self) -> None:
-        settle(self)
+        normalise_fields(self)
         positive("start std", self.std)
 
 
@@ -90,7 +97,7 @@ class Schedule(ABC):
     def sizes(self, first: int, last: int) -> Array:
         """Step sizes of the steps first, ..., last - 1, read-only; shape (last - first,)."""
 
-    def shortened(self, steps: int) -> StepSize:
+    def truncate(self, steps: int) -> StepSize:
         """The first ``steps`` steps."""
         return cast("StepSize", self)
 
@@ -125,11 +132,11 @@ class Constant(Schedule):
     constant = True
 
     def __post_init__(self) -> None:
-        settle(self)
+        normalise_fields(self)
         positive("step_size", self.value)
 
     def sizes(self, first: int, last: int) -> Array:
-        return repeated(self.value, last - first)
+        return repeat_value(self.value, last - first)
 
     def total(self, steps: int) -> float:
         return self.value * steps
@@ -167,7 +174,7 @@ class InverseDecay(Schedule):
     strong: float
 
     def __post_init__(self) -> None:
-        settle(self)
+        normalise_fields(self)
         positive("beta of inverse-decay", self.beta)
         positive("strong of inverse-decay", self.strong, zero=True)
 
@@ -198,13 +205,13 @@ class _Listed(Schedule):
     falls = False
 
     def __post_init__(self) -> None:
-        settle(self)
+        normalise_fields(self)
         all_positive("every entry of step_size", self.values)
 
     def sizes(self, first: int, last: int) -> Array:
         return frozen(np.array(self.values[first:last], dtype=np.float64))
 
-    def shortened(self, steps: int) -> StepSize:
+    def truncate(self, steps: int) -> StepSize:
         return cast("StepSize", replace(self, values=self.values[:steps]))
 
     def total(self, steps: int) -> float:
@@ -266,7 +273,7 @@ class RelativeToSmooth(Schedule):
     Notes
     -----
     The run is certified before anything is measured, because theorems need only the relative step
-    size. ``Run.measured`` gives the run that is executed.
+    size. ``Run.with_top_eigenvalue`` gives the run that is executed.
 
     Examples
     --------
@@ -279,7 +286,7 @@ class RelativeToSmooth(Schedule):
     constant = True
 
     def __post_init__(self) -> None:
-        settle(self)
+        normalise_fields(self)
         if not 0 < self.relative <= LONGEST:
             raise InputError(
                 "step_size relative to 1/smooth",
@@ -293,7 +300,7 @@ class RelativeToSmooth(Schedule):
             "step_size",
             "is relative to a smoothness that is not measured yet",
             None,
-            "Run.measured gives the run that is executed",
+            "Run.with_top_eigenvalue gives the run that is executed",
         )
 
     def total(self, steps: int) -> float:
@@ -332,10 +339,10 @@ class StableSteps(_Listed):
 StepSize = Constant | InverseDecay | Steps | RelativeToSmooth | StableSteps
 
 
-def as_step_size(given: Any) -> Any:
+def to_step_size(given: Any) -> Any:
     """Describe a number as a constant step size and several as one per step; keep the rest."""
     if isinstance(given, int | float | np.number) and not isinstance(given, bool):
         return Constant(given)  # pyright: ignore[reportArgumentType]
     if isinstance(given, list | tuple | np.ndarray):
-        return Steps(numbers("step_size", given))
+        return Steps(to_floats("step_size", given))
     return given

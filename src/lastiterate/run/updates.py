@@ -11,7 +11,7 @@ import numpy as np
 
 from lastiterate.errors import InputError
 from lastiterate.run.noise import Noise
-from lastiterate.run.serialization import settle
+from lastiterate.run.serialization import normalise_fields
 from lastiterate.run.step_sizes import Constant, StepSize
 from lastiterate.run.validation import Array
 
@@ -43,7 +43,7 @@ class UpdateRule(ABC):
     def check(self, step_size: StepSize, noise: Noise | None) -> None:  # noqa: B027  # most rules go with everything
         """Refuse what the rule cannot be combined with."""
 
-    def following(self, noise_stds: Callable[[], Array]) -> UpdateRule:
+    def bind_noise(self, noise_stds: Callable[[], Array]) -> UpdateRule:
         """What is executed in a run whose noise has these standard deviations: of every step, or
         one for all."""
         return self
@@ -113,7 +113,7 @@ class Adam(UpdateRule):
     noise_floor: float | None = None
 
     def __post_init__(self) -> None:
-        settle(self)
+        normalise_fields(self)
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise InputError(f"{name} of Adam", "must lie in [0, 1)", getattr(self, name))
@@ -131,7 +131,7 @@ class Adam(UpdateRule):
                 "leave it out, or use NoiseMultiplier",
             )
 
-    def following(self, noise_stds: Callable[[], Array]) -> UpdateRule:
+    def bind_noise(self, noise_stds: Callable[[], Array]) -> UpdateRule:
         if self.noise_floor is None:
             return self
         return NoiseCorrectedAdam(
@@ -139,7 +139,7 @@ class Adam(UpdateRule):
             self.beta2,
             self.stabiliser,
             self.noise_floor,
-            _running_means(noise_stds() ** 2, self.beta2),
+            _average_added_squares(noise_stds() ** 2, self.beta2),
         )
 
     def init(self, theta: Any) -> Memory:
@@ -187,7 +187,7 @@ def _moments(
     return mean / (1 - beta1 ** (k + 1.0)), square / (1 - beta2 ** (k + 1.0)), (mean, square)
 
 
-def _running_means(values: Array, beta: float) -> Array:
+def _average_added_squares(values: Array, beta: float) -> Array:
     """What the mean of squares makes of numbers that are added to squares; one number for all steps
     stays."""
     mean, means = 0.0, np.empty(len(values))
@@ -278,7 +278,7 @@ class HeavyBall(UpdateRule):
     beta: float
 
     def __post_init__(self) -> None:
-        settle(self)
+        normalise_fields(self)
         if not 0 <= self.beta < 1:
             raise InputError("momentum", "must lie in [0, 1)", self.beta)
 
@@ -332,7 +332,7 @@ class PostProcessing(UpdateRule):
     decay: Literal["decoupled", "coupled"] = "decoupled"
 
     def __post_init__(self) -> None:
-        settle(self)
+        normalise_fields(self)
         if not self.name.isprintable() or not 0 < len(self.name) <= 80:
             raise InputError(
                 "name of the optimizer", "must be up to 80 printable characters", len(self.name)

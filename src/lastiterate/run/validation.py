@@ -17,7 +17,7 @@ from lastiterate.errors import InputError
 Array = NDArray[np.float64]
 
 
-def repeated(value: float, count: int) -> Array:
+def repeat_value(value: float, count: int) -> Array:
     """``value`` ``count`` times, read-only, in the memory of one number; shape (count,)."""
     return np.broadcast_to(np.float64(value), (count,))
 
@@ -99,7 +99,7 @@ NUMBERS: frozenset[type] = WHOLE | {float, np.float16, np.float32, np.float64}
 checked is used."""
 
 
-def number(name: str, value: Any) -> float:
+def to_float(name: str, value: Any) -> float:
     """``value`` as a built-in float."""
     if type(value) not in NUMBERS:
         raise InputError(name, "must be a number", value)
@@ -111,7 +111,7 @@ def number(name: str, value: Any) -> float:
         ) from None
 
 
-def numbers(name: str, values: Any) -> tuple[float, ...]:
+def to_floats(name: str, values: Any) -> tuple[float, ...]:
     """A list, tuple or one-dimensional array of numbers as a tuple of built-in floats."""
     if type(values) is np.ndarray and values.ndim == 1 and values.dtype.type in NUMBERS:
         return tuple(values.astype(np.float64).tolist())
@@ -119,7 +119,7 @@ def numbers(name: str, values: Any) -> tuple[float, ...]:
         raise InputError(name, "must be a list or tuple of numbers", type(values).__name__)
     if set(map(type, values)) == {float}:
         return tuple(values)
-    return tuple(number(f"every entry of {name}", value) for value in values)
+    return tuple(to_float(f"every entry of {name}", value) for value in values)
 
 
 def integer(name: str, value: Any) -> int:
@@ -132,7 +132,7 @@ def integer(name: str, value: Any) -> int:
 def positive(name: str, value: object, *, zero: bool = False) -> None:
     """Refuse anything that is not a positive (or, with ``zero``, non-negative) number within
     ``RANGE``."""
-    size = number(name, value)
+    size = to_float(name, value)
     if not math.isfinite(size) or size < 0 or (size == 0 and not zero):
         raise InputError(name, "must be a finite number " + (">= 0" if zero else "> 0"), value)
     if size != 0 and not RANGE[0] <= size <= RANGE[1]:
@@ -149,7 +149,7 @@ def all_positive(name: str, values: tuple[float, ...], *, zero: bool = False) ->
         positive(name, values[int(np.argmin(good))], zero=zero)
 
 
-def whole(name: str, value: Any, least: int = 1, most: int = 10**12) -> None:
+def check_integer(name: str, value: Any, least: int = 1, most: int = 10**12) -> None:
     """Refuse anything that is not a whole number between ``least`` and ``most``."""
     if type(value) not in WHOLE or not least <= value <= most:
         raise InputError(name, f"must be a whole number between {least} and {most}", value)
@@ -158,7 +158,7 @@ def whole(name: str, value: Any, least: int = 1, most: int = 10**12) -> None:
 def executable(name: str, value: object, *, zero: bool = False) -> None:
     """Refuse a number that single precision could overflow or lose."""
     low, high = MAGNITUDES
-    size = number(name, value)
+    size = to_float(name, value)
     if not (low <= size <= high or (zero and size == 0)):
         rule = f"must {'be 0 or ' if zero else ''}lie between {low:g} and {high:g}"
         raise InputError(name, rule, value, "scale the features")
@@ -228,7 +228,7 @@ def relative_weights(given: object, labels: Sequence[Any]) -> Weights:
             (strange or missing or sorted(named))[0],
             "the classes are " + ", ".join(map(str, labels)),
         )
-    weights = [number(f"class_weight of {label}", named[str(label)]) for label in labels]
+    weights = [to_float(f"class_weight of {label}", named[str(label)]) for label in labels]
     largest = max(weights)
     if (
         not all(math.isfinite(weight) and weight > 0 for weight in weights)

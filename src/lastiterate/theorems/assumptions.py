@@ -9,10 +9,10 @@ from lastiterate.analysis.perturbed_objective import distance
 from lastiterate.analysis.shifts import longest_weakly_convex_step
 from lastiterate.analysis.step_map import step_map
 from lastiterate.analysis.witnesses import curvature, unequal_batches
-from lastiterate.curves.subsampled import installed
+from lastiterate.curves.subsampled import is_installed
 from lastiterate.run.adjacency import convertible, records_moved
 from lastiterate.run.domains import Everywhere
-from lastiterate.run.facts import Evidence, known
+from lastiterate.run.facts import Evidence, find_fact
 from lastiterate.run.methods import minimiser_of
 from lastiterate.run.run import Run
 from lastiterate.theorems.theorem import Assumption, Broken, Held
@@ -39,7 +39,7 @@ UNCLIPPED_SGLD = (
 
 
 def _sensitivity(run: Run) -> Held | Broken:
-    fact = known(run.facts(), "sensitivity")
+    fact = find_fact(run.facts(), "sensitivity")
     if fact is None and run.noise is not None and run.noise.temperature is not None:
         return Broken(UNCLIPPED_SGLD)
     if fact is None:
@@ -52,7 +52,7 @@ def _sensitivity(run: Run) -> Held | Broken:
 
 def _noise(run: Run) -> Held | Broken:
     assert run.noise is not None
-    missing = run.noise.undetermined(run.noise_unit)
+    missing = run.noise.explain_undetermined(run.noise_unit)
     return Held() if missing is None else Broken(missing)
 
 
@@ -181,7 +181,7 @@ constant_step = _plain(
 def _dp_accounting(_: Run) -> Held | Broken:
     return (
         Held()
-        if installed()
+        if is_installed()
         else Broken("it needs the library dp-accounting: pip install dp-accounting")
     )
 
@@ -263,8 +263,8 @@ POISSON_STEPS = (*NOISY_STEPS, poisson_batches, not_replace_one, dp_accounting_i
 # The geometry of a step.
 
 
-def _bounded_gradient(run: Run) -> Held | Broken:
-    lipschitz, ridge = known(run.facts(), "lipschitz"), run.loss.ridge
+def _has_bounded_gradient(run: Run) -> Held | Broken:
+    lipschitz, ridge = find_fact(run.facts(), "lipschitz"), run.loss.ridge
     if lipschitz is None:
         return Broken(
             "no bound on a record's gradient is known: clip per-example gradients (clip=C), or "
@@ -277,14 +277,16 @@ def _bounded_gradient(run: Run) -> Held | Broken:
 
 
 bounded_gradient = Assumption(
-    "bounded_gradient", "every record's gradient is bounded (clipping suffices)", _bounded_gradient
+    "bounded_gradient",
+    "every record's gradient is bounded (clipping suffices)",
+    _has_bounded_gradient,
 )
 
 
 def _hoelder_gradient(run: Run) -> Held | Broken:
     facts = run.facts()
     hoelder, exponent, lipschitz = (
-        known(facts, name) for name in ("hoelder", "hoelder_exponent", "lipschitz")
+        find_fact(facts, name) for name in ("hoelder", "hoelder_exponent", "lipschitz")
     )
     if hoelder is None or exponent is None:
         return Broken(
@@ -316,8 +318,8 @@ lipschitz_step = Assumption(
 )
 
 
-def _unmeasured_smoothness(run: Run) -> Held | Broken:
-    smooth = known(run.loss.facts(), "smooth")
+def _has_unmeasured_smoothness(run: Run) -> Held | Broken:
+    smooth = find_fact(run.loss.facts(), "smooth")
     if smooth is not None and smooth.evidence is Evidence.PAID:
         return Broken(
             "a measured smoothness speaks of whole batches, and the proof needs that of one "
@@ -330,13 +332,15 @@ def _unmeasured_smoothness(run: Run) -> Held | Broken:
 unmeasured_smoothness = Assumption(
     "unmeasured_smoothness",
     "a smoothness that holds for every single record",
-    _unmeasured_smoothness,
+    _has_unmeasured_smoothness,
 )
 
 
 def _convex(run: Run) -> Held | Broken:
     facts = run.facts()
-    smooth, strong, weak = (known(facts, name) for name in ("smooth", "strong", "weak_convexity"))
+    smooth, strong, weak = (
+        find_fact(facts, name) for name in ("smooth", "strong", "weak_convexity")
+    )
     if run.clip is not None and smooth is None:
         return Broken(
             "per-example clipping of this loss makes steps expand even where it is convex: clip "
@@ -356,7 +360,7 @@ convex = Assumption("convex", "a convex, smooth loss", _convex)
 
 def _strong(run: Run) -> Held | Broken:
     facts = run.facts()
-    smooth, strong = known(facts, "smooth"), known(facts, "strong")
+    smooth, strong = find_fact(facts, "smooth"), find_fact(facts, "strong")
     if run.clip is not None and smooth is None:
         return Broken(
             "per-example clipping of this loss destroys strong convexity and smoothness: clip rows "
@@ -383,7 +387,7 @@ def at_most(run: Run, limit: float, what: str, held: Held) -> Held | Broken:
 
 
 def _short_step(run: Run) -> Held | Broken:
-    smooth = known(run.facts(), "smooth")
+    smooth = find_fact(run.facts(), "smooth")
     if smooth is None:
         return Broken("the step cannot be compared with 1/smooth: state smooth=M")
     longest = run.longest_step
@@ -396,7 +400,7 @@ short_step = Assumption("short_step", "step < 1/smooth", _short_step)
 
 
 def _nonexpansive(run: Run) -> Held | Broken:
-    smooth = known(run.facts(), "smooth")
+    smooth = find_fact(run.facts(), "smooth")
     if smooth is None:
         return Broken("the step cannot be compared with 2/smooth: state smooth=M")
     return at_most(
@@ -407,8 +411,8 @@ def _nonexpansive(run: Run) -> Held | Broken:
 nonexpansive_step = Assumption("nonexpansive_step", "step <= 2/smooth", _nonexpansive)
 
 
-def _contracting(run: Run) -> Held | Broken:
-    smooth, strong = known(run.facts(), "smooth"), known(run.facts(), "strong")
+def _is_contracting(run: Run) -> Held | Broken:
+    smooth, strong = find_fact(run.facts(), "smooth"), find_fact(run.facts(), "strong")
     if smooth is None or strong is None or strong.value <= 0:
         return Broken(
             "the step cannot be compared with 2/(strong + smooth): state strong=m and smooth=M"
@@ -418,7 +422,7 @@ def _contracting(run: Run) -> Held | Broken:
     )
 
 
-contracting_step = Assumption("contracting_step", "step <= 2/(strong + smooth)", _contracting)
+contracting_step = Assumption("contracting_step", "step <= 2/(strong + smooth)", _is_contracting)
 
 
 # Objective perturbation.
@@ -427,7 +431,7 @@ LONGEST = 16 / 17
 """Steps of the solver times smooth: what is left of 1/step absorbs errors of gradients."""
 
 
-def _perturbed(run: Run) -> Held | Broken:
+def _is_perturbed(run: Run) -> Held | Broken:
     if minimiser_of(run.method) is None:
         return Broken(
             "it speaks of a random linear term of the objective, whose minimiser is released: use "
@@ -436,11 +440,13 @@ def _perturbed(run: Run) -> Held | Broken:
     return Held()
 
 
-def _solved(run: Run) -> Held | Broken:
+def _is_solved(run: Run) -> Held | Broken:
     if minimiser_of(run.method) is None:
         return Broken("it needs a solver that finds the minimiser of a perturbed objective")
     facts = run.loss.facts()
-    smooth, strong, lipschitz = (known(facts, name) for name in ("smooth", "strong", "lipschitz"))
+    smooth, strong, lipschitz = (
+        find_fact(facts, name) for name in ("smooth", "strong", "lipschitz")
+    )
     assert smooth is not None and strong is not None and lipschitz is not None
     if strong.value <= 0:
         return Broken(
@@ -461,11 +467,11 @@ def _solved(run: Run) -> Held | Broken:
 perturbed_objective = Assumption(
     "perturbed_objective",
     "a random linear term of a classifier's objective, and its minimiser released",
-    _perturbed,
+    _is_perturbed,
     of_method=True,
 )
 solved_objective = Assumption(
-    "solved_objective", "a ridge, and steps of the solver below 16/17 of 1/smooth", _solved
+    "solved_objective", "a ridge, and steps of the solver below 16/17 of 1/smooth", _is_solved
 )
 
 
@@ -506,7 +512,9 @@ weakly_convex_step = Assumption(
 
 
 def _idle_clip(run: Run) -> Held | Broken:
-    idle = run.clip is None or curvature(run)[1] == 0 or known(run.facts(), "smooth") is not None
+    idle = (
+        run.clip is None or curvature(run)[1] == 0 or find_fact(run.facts(), "smooth") is not None
+    )
     return (
         Held()
         if idle

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from lastiterate.analysis.langevin import linear, moved_draws, squared_ratio
+from lastiterate.analysis.langevin import linear, shift_in_draws, signal_to_noise
 from lastiterate.analysis.shifts import allowance
 from lastiterate.curves.gaussian import Gdp
-from lastiterate.run.facts import needed
+from lastiterate.run.facts import require_fact
 from lastiterate.run.noise import Correlated
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions import (
@@ -27,7 +27,7 @@ from lastiterate.theorems.theorem import EXAMPLE, EXAMPLE_FULL_BATCH, Theorem, r
 
 def composition_mu(run: Run) -> float:
     """mu of releasing every noisy gradient, for the worst place of the record."""
-    sensitivity = needed(run.facts(), "sensitivity")
+    sensitivity = require_fact(run.facts(), "sensitivity")
     unit = sensitivity.value / run.divisor
     if run.constant:
         participations, std = -(-run.steps // run.blocks), run.first_noise
@@ -94,22 +94,22 @@ Proof: docs/theorems/composition.""",
         formula="epsilon(alpha) = alpha S_g^2 eta K / (4 n^2 sigma^2)",
         latex=r"\epsilon(\alpha) = \frac{\alpha S_g^2 \eta K}{4 n^2 \sigma^2}",
         assumptions=LANGEVIN_ALGORITHM,
-        bound=lambda run: linear(squared_ratio(run) * run.first_step * run.steps / 4),
+        bound=lambda run: linear(signal_to_noise(run) * run.first_step * run.steps / 4),
         example=EXAMPLE_FULL_BATCH,
         remark="Holds for any loss, with momentum, and when all iterates are released.",
     )
 )
 
 
-def correlated_mu(run: Run) -> float:
+def mu_of_correlated(run: Run) -> float:
     """mu of releasing every noisy gradient, for the worst place of the record."""
-    sensitivity, noise = needed(run.facts(), "sensitivity"), run.noise
+    sensitivity, noise = require_fact(run.facts(), "sensitivity"), run.noise
     assert isinstance(noise, Correlated)
     if sensitivity.value == 0:
         return 0.0
     if run.first_noise == 0:
         return math.inf
-    moved = moved_draws(noise, run.blocks, run.steps)
+    moved = shift_in_draws(noise, run.blocks, run.steps)
     return moved * sensitivity.value / (run.divisor * run.first_noise) * (1 + allowance(run.steps))
 
 
@@ -138,7 +138,7 @@ same place. Places that are drawn once are conditioned on (joint convexity).""",
         latex=r"\mu = \frac{s \, \text{sensitivity}}{b \, \text{noise_std}}, \quad s^2 = \max_j "
         r"\sum_{e, f} |\langle C_{j+el}, C_{j+fl} \rangle|",
         assumptions=(noisy_steps, known_sensitivity, known_noise, correlated_noise, kept_places),
-        bound=lambda run: Gdp(correlated_mu(run)),
+        bound=lambda run: Gdp(mu_of_correlated(run)),
         example=replace(EXAMPLE, noise=Correlated(10.0, 10)),
         remark="Holds for any loss, with momentum, and when all iterates are released. That only "
         "the last one is released "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from lastiterate.run.facts import Fact, known, needed
+from lastiterate.run.facts import Fact, find_fact, require_fact
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions import (
     NOISY_STEPS,
@@ -38,7 +38,7 @@ langevin_noise = Assumption(
 
 
 def _gibbs_start(run: Run) -> Held | Broken:
-    strong = known(run.facts(), "strong")
+    strong = find_fact(run.facts(), "strong")
     if strong is None or strong.value <= 0:
         return Broken("the start N(0, 2 sigma^2 / strong) needs a strongly convex loss")
     noise = known_noise.check(run)
@@ -59,9 +59,9 @@ gibbs_start = Assumption(
 )
 
 
-def _squared_norm(run: Run) -> Held | Broken:
+def _is_squared_norm(run: Run) -> Held | Broken:
     facts = run.facts()
-    smooth, strong = known(facts, "smooth"), known(facts, "strong")
+    smooth, strong = find_fact(facts, "smooth"), find_fact(facts, "strong")
     if smooth is None or strong is None or strong.value <= 0 or smooth.value != strong.value:
         return Broken(
             "it is proved for the squared norm |theta - x|^2 / 2 only, where smooth = strong"
@@ -72,14 +72,14 @@ def _squared_norm(run: Run) -> Held | Broken:
 
 
 squared_norm = Assumption(
-    "squared_norm", "the squared norm loss: smooth = strong, step < 2/smooth", _squared_norm
+    "squared_norm", "the squared norm loss: smooth = strong, step < 2/smooth", _is_squared_norm
 )
 
 
 def log_sobolev_constant(run: Run) -> tuple[float, tuple[Fact, ...]] | None:
     """A log-Sobolev constant of every law on the tracing diffusion: given, or by Lemma 5 of
     Chourasia et al."""
-    given = known(run.facts(), "log_sobolev")
+    given = find_fact(run.facts(), "log_sobolev")
     if given is not None:
         return (given.value, (given,)) if given.value > 0 else None
     checks = [
@@ -88,12 +88,12 @@ def log_sobolev_constant(run: Run) -> tuple[float, tuple[Fact, ...]] | None:
     ]
     if any(isinstance(check, Broken) for check in checks):
         return None
-    strong = needed(run.facts(), "strong")
+    strong = require_fact(run.facts(), "strong")
     facts = tuple(fact for check in checks if isinstance(check, Held) for fact in check.facts)
     return strong.value / (2 * run.temperature), facts
 
 
-def held_constant(run: Run) -> float:
+def find_constant(run: Run) -> float:
     """``log_sobolev_constant`` of a run for which the assumption holds."""
     pair = log_sobolev_constant(run)
     assert pair is not None

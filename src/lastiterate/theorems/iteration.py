@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from lastiterate.analysis.langevin import ROUNDING, linear
 from lastiterate.analysis.shifts import allowance, cyclic_mu, log_square, unit_shift
-from lastiterate.analysis.step_map import Modulus, known_map, scaled_mu
+from lastiterate.analysis.step_map import Modulus, find_known_map, mu_of_constant_run
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.renyi import Rdp
 from lastiterate.run.batching import FixedSize
 from lastiterate.run.domains import Ball
-from lastiterate.run.facts import FLOAT_SLACK, Evidence, Fact, known, needed, weakest
+from lastiterate.run.facts import FLOAT_SLACK, Evidence, Fact, find_fact, require_fact, weakest
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions import (
     NOISY_STEPS,
@@ -54,13 +54,13 @@ def _bound_bounded_domain_convex(run: Run) -> Gdp:
         return Gdp(shift)
     apart = run.domain.diameter() / (run.first_step * std)
 
-    def restarted(k: int) -> float:
+    def mu_of_restart(k: int) -> float:
         return (apart + k * shift) / math.sqrt(k) * (1 + allowance(k))
 
     # (D + k s)^2 / k is convex in k with its least value at D / s; any whole number is a valid k
     whole = min(run.steps, max(1, math.floor(apart / shift)))
     unbounded = math.sqrt(run.steps) * shift * (1 + allowance(run.steps))
-    return Gdp(min(unbounded, restarted(whole), restarted(min(run.steps, whole + 1))))
+    return Gdp(min(unbounded, mu_of_restart(whole), mu_of_restart(min(run.steps, whole + 1))))
 
 
 BOUNDED_DOMAIN_CONVEX = register(
@@ -106,7 +106,7 @@ number of steps that count.""",
 
 
 def _bound_cyclic_weakly_convex(run: Run) -> Gdp:
-    curvature = known_map(run)
+    curvature = find_known_map(run)
     return Gdp(cyclic_mu(run, log_square(curvature, run.first_step)))
 
 
@@ -152,7 +152,7 @@ Spread = tuple[float, tuple[Fact, ...]]
 
 
 def _by_gradients(run: Run) -> Spread | None:
-    lipschitz = known(run.facts(), "lipschitz")
+    lipschitz = find_fact(run.facts(), "lipschitz")
     if lipschitz is None:
         return None
     eta, slack = run.first_step, 1 + FLOAT_SLACK if lipschitz.evidence >= Evidence.ENFORCED else 1.0
@@ -163,20 +163,24 @@ def _by_gradients(run: Run) -> Spread | None:
 def _by_smoothness(run: Run) -> Spread | None:
     if isinstance(held := weakly_convex_step.check(run), Broken):
         return None
-    curvature, sensitivity, eta = known_map(run), needed(run.facts(), "sensitivity"), run.first_step
+    curvature, sensitivity, eta = (
+        find_known_map(run),
+        require_fact(run.facts(), "sensitivity"),
+        run.first_step,
+    )
     grown = math.exp(log_square(curvature, eta) / 2) * run.domain.diameter()
     return grown + eta * sensitivity.value / run.divisor, (*held.facts, sensitivity)
 
 
 def spread(run: Run) -> Spread | None:
     """The smaller of the two forms among those with the strongest facts."""
-    if known(run.facts(), "sensitivity") is None:
+    if find_fact(run.facts(), "sensitivity") is None:
         return None
     forms = [form for form in (_by_gradients(run), _by_smoothness(run)) if form is not None]
     return min(forms, key=lambda form: (-weakest(*form[1]), form[0]), default=None)
 
 
-def _bounded_step(run: Run) -> Held | Broken:
+def _has_bounded_step(run: Run) -> Held | Broken:
     form = spread(run)
     if form is None:
         return Broken(
@@ -188,7 +192,9 @@ def _bounded_step(run: Run) -> Held | Broken:
 
 
 bounded_step = Assumption(
-    "bounded_step", "bounded gradients of records, or a smooth loss and a short step", _bounded_step
+    "bounded_step",
+    "bounded gradients of records, or a smooth loss and a short step",
+    _has_bounded_step,
 )
 
 
@@ -237,7 +243,7 @@ between equals the smaller.""",
 
 def largest_move(run: Run) -> float:
     """2 eta L: how far apart two (clipped) mean gradients can send one state."""
-    lipschitz = needed(run.facts(), "lipschitz")
+    lipschitz = require_fact(run.facts(), "lipschitz")
     return 2 * run.first_step * lipschitz.value * (1 + FLOAT_SLACK)
 
 
@@ -275,7 +281,7 @@ this project); k > 1: docs/theorems/bounded-domain. Regime: clipped gradients su
             bounded_domain,
             bounded_gradient,
         ),
-        bound=lambda run: Gdp(scaled_mu(Modulus(0.0, 1.0, largest_move(run)), run)),
+        bound=lambda run: Gdp(mu_of_constant_run(Modulus(0.0, 1.0, largest_move(run)), run)),
         example=replace(
             EXAMPLE, batching=FixedSize(100), domain=Ball(0.01), loss=example_loss(lipschitz=0.001)
         ),
@@ -286,13 +292,13 @@ this project); k > 1: docs/theorems/bounded-domain. Regime: clipped gradients su
 
 def _bound_hoelder_bounded_domain(run: Run) -> Gdp:
     facts = run.facts()
-    sensitivity, lipschitz = needed(facts, "sensitivity"), known(facts, "lipschitz")
+    sensitivity, lipschitz = require_fact(facts, "sensitivity"), find_fact(facts, "lipschitz")
     eta = run.first_step
     growth, shift = eta * facts.fact("hoelder"), eta * sensitivity.value / run.divisor
     exponent = facts.fact("hoelder_exponent")
     if lipschitz is None:
-        return Gdp(scaled_mu(Modulus(growth, exponent, shift), run))
-    return Gdp(scaled_mu(Modulus(growth, exponent, shift, largest_move(run)), run))
+        return Gdp(mu_of_constant_run(Modulus(growth, exponent, shift), run))
+    return Gdp(mu_of_constant_run(Modulus(growth, exponent, shift, largest_move(run)), run))
 
 
 HOELDER_BOUNDED_DOMAIN = register(
@@ -382,7 +388,7 @@ Regime: step <= 2/smooth.""",
 
 
 def _bound_smooth_bounded_domain(run: Run) -> Rdp:
-    sensitivity, facts = needed(run.facts(), "sensitivity"), run.loss.facts()
+    sensitivity, facts = require_fact(run.facts(), "sensitivity"), run.loss.facts()
     smooth = max(
         facts.fact("smooth"), facts.fact("weak_convexity")
     )  # of the gradients: a bound on |Hessian|

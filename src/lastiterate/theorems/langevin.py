@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lastiterate.analysis.langevin import decay, linear, squared_ratio
+from lastiterate.analysis.langevin import decay, linear, signal_to_noise
 from lastiterate.curves.renyi import Rdp
-from lastiterate.run.facts import needed
+from lastiterate.run.facts import require_fact
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions import everywhere, fixed_start, short_step, strongly_convex
 from lastiterate.theorems.diffusion_assumptions import (
     LANGEVIN_PAPER,
     LAST_ITERATE,
+    find_constant,
     gibbs_start,
-    held_constant,
     log_sobolev,
     squared_norm,
 )
@@ -41,7 +41,7 @@ decreasing in K. Proof: docs/theorems/langevin.""",
         formula="epsilon(alpha) = alpha S_g^2 eta K / (4 n^2 sigma^2)",
         latex=r"\epsilon(\alpha) = \frac{\alpha S_g^2 \eta K}{4 n^2 \sigma^2}",
         assumptions=LAST_ITERATE,
-        bound=lambda run: linear(squared_ratio(run) * run.first_step * run.steps / 4),
+        bound=lambda run: linear(signal_to_noise(run) * run.first_step * run.steps / 4),
         example=EXAMPLE_FULL_BATCH,
         remark="The same number as composition: without isoperimetry the diffusion gives nothing "
         "more.",
@@ -50,8 +50,8 @@ decreasing in K. Proof: docs/theorems/langevin.""",
 
 
 def _bound_langevin_lsi(run: Run) -> Rdp:
-    rate = run.temperature * held_constant(run)
-    return linear(squared_ratio(run) / (2 * rate) * decay(rate * run.first_step * run.steps))
+    rate = run.temperature * find_constant(run)
+    return linear(signal_to_noise(run) / (2 * rate) * decay(rate * run.first_step * run.steps))
 
 
 LANGEVIN_LSI = register(
@@ -79,10 +79,10 @@ strong/(2 sigma^2). Proof: docs/theorems/langevin.""",
 
 
 def _bound_langevin_squared_norm(run: Run) -> Rdp:
-    strong = needed(run.facts(), "strong")
+    strong = require_fact(run.facts(), "strong")
     scaled = run.first_step * strong.value
     return linear(
-        squared_ratio(run)
+        signal_to_noise(run)
         / ((2 - scaled) * strong.value)
         * decay((2 - scaled) * scaled * run.steps / 2)
     )
@@ -116,9 +116,9 @@ and only that passes the exact check. Proof: docs/theorems/langevin.""",
 
 
 def _bound_langevin_strongly_convex(run: Run) -> Rdp:
-    strong = needed(run.facts(), "strong")
+    strong = require_fact(run.facts(), "strong")
     time = run.first_step * run.steps
-    return linear(squared_ratio(run) / strong.value * decay(strong.value * time / 2))
+    return linear(signal_to_noise(run) / strong.value * decay(strong.value * time / 2))
 
 
 LANGEVIN_STRONGLY_CONVEX = register(

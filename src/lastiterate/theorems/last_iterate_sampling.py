@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lastiterate.analysis.delayed import averaged, delayed, delayed_blocks
+from lastiterate.analysis.delayed import (
+    search_averages,
+    search_block_intervals,
+    search_draw_intervals,
+)
 from lastiterate.analysis.restart import (
-    allocated_passes,
+    allocation_passes,
     distances_of_draws,
     distances_of_passes,
     poisson_steps,
-    restarted,
-    restarted_subsets,
+    search_restarts,
+    search_subset_restarts,
 )
 from lastiterate.curves.curve import Curve
 from lastiterate.run.batching import FixedSize, Poisson, RandomAllocation
@@ -68,7 +72,7 @@ steps contract.""",
             no_prox,
             lipschitz_step,
         ),
-        bound=delayed_blocks,
+        bound=search_block_intervals,
         example=replace(EXAMPLE, batching=RandomAllocation(100)),
     )
 )
@@ -108,7 +112,7 @@ the place.""",
             lipschitz_step,
             unmeasured_smoothness,
         ),
-        bound=averaged,
+        bound=search_averages,
         example=replace(EXAMPLE, batching=FixedSize(100)),
     )
 )
@@ -148,19 +152,19 @@ steps contract.""",
             no_prox,
             lipschitz_step,
         ),
-        bound=delayed,
+        bound=search_draw_intervals,
         example=replace(EXAMPLE, batching=Poisson(0.1)),
     )
 )
 
 
 def _bound_restarted_allocation_pld(run: Run) -> Curve:
-    return restarted(
+    return search_restarts(
         run,
         chance=1 / run.blocks,
         every=run.blocks,
         distances=distances_of_passes(run.blocks),
-        curve=lambda run, at: allocated_passes(run, at.first, at.share, at.mu),
+        curve=lambda run, at: allocation_passes(run, at.first, at.share, at.mu),
     )
 
 
@@ -245,7 +249,7 @@ Source: docs/theorems/restarted-fixed-size. It holds where Theorem 3.2 of Ryffel
             lipschitz_step,
             unmeasured_smoothness,
         ),
-        bound=restarted_subsets,
+        bound=search_subset_restarts,
         example=replace(EXAMPLE, batching=FixedSize(100)),
     )
 )
@@ -253,7 +257,7 @@ Source: docs/theorems/restarted-fixed-size. It holds where Theorem 3.2 of Ryffel
 
 def _bound_restarted_poisson_pld(run: Run) -> Curve:
     rate = run.sampling_rate
-    return restarted(
+    return search_restarts(
         run,
         chance=rate,
         every=1,

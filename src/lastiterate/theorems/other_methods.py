@@ -11,7 +11,7 @@ from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.perturbed_minimum import PerturbedObjective
 from lastiterate.curves.pld import Pld
 from lastiterate.run.batching import FullBatch, Poisson
-from lastiterate.run.facts import known
+from lastiterate.run.facts import find_fact
 from lastiterate.run.losses import Logistic
 from lastiterate.run.methods import PerturbedMinimiser, VarianceReduced, linear_term, snapshots_of
 from lastiterate.run.noise import NoiseMultiplier
@@ -86,7 +86,7 @@ def _snapshots(run: Run) -> Held | Broken:
             "it speaks of steps that follow noisy snapshots and differences to them: use "
             "method=VarianceReduced(...)"
         )
-    sensitivity = known(run.facts(), "sensitivity")
+    sensitivity = find_fact(run.facts(), "sensitivity")
     assert sensitivity is not None, "linear models have one"
     return Held((sensitivity,))
 
@@ -106,7 +106,7 @@ def _bound_variance_reduction(run: Run) -> Curve:
     longer = max(
         1.0, run.facts().fact("sensitivity") / run.noise_unit
     )  # rounding, as sensitivities count it
-    taken, rate = method.taken(run), run.sampling_rate
+    taken, rate = method.count_snapshots(run), run.sampling_rate
     mu = math.sqrt(taken) * longer / method.snapshot_multiplier(run) * UP
     between = run.steps - taken
     return (

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from lastiterate.analysis.restart import allocated_passes, levels, poisson_steps
+from lastiterate.analysis.restart import allocation_passes, levels, poisson_steps
 from lastiterate.analysis.shifts import allowance
 from lastiterate.curves.allocation import SecretBins
 from lastiterate.curves.curve import Curve
@@ -16,7 +16,7 @@ from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.renyi import SampledRenyi
 from lastiterate.run.adjacency import records_moved
 from lastiterate.run.batching import BallsInBins, FixedSize, Poisson, RandomAllocation
-from lastiterate.run.facts import needed
+from lastiterate.run.facts import require_fact
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions import (
     NOISY_STEPS,
@@ -32,7 +32,7 @@ from lastiterate.theorems.theorem import EXAMPLE, Theorem, register
 def strengths(run: Run) -> tuple[tuple[float, int], ...]:
     """(a, bins of this strength): the root of the sum of squared signal-to-noise ratios of a bin's
     steps."""
-    sensitivity = needed(run.facts(), "sensitivity")
+    sensitivity = require_fact(run.facts(), "sensitivity")
     unit, up = sensitivity.value / run.divisor, 1 + allowance(run.steps)
     if unit == 0:
         return ((0.0, run.blocks),)
@@ -233,7 +233,7 @@ Poisson batches of that expected size.""",
         r"\| \, \prod_e N(0, I)\right), \text{ the larger of both orders}, \quad z_e = "
         r"\frac{b}{\text{sensitivity}} \times \text{the least noise_std of pass } e",
         assumptions=(*NOISY_STEPS, fresh_blocks, not_replace_one),
-        bound=allocated_passes,
+        bound=allocation_passes,
         example=replace(EXAMPLE, batching=RandomAllocation(100)),
         remark="Holds for any loss, with momentum, and when all iterates are released.",
     )

@@ -11,7 +11,7 @@ from lastiterate.analysis.langevin import lsi, strongly_convex_slope
 from lastiterate.analysis.shifts import allowance
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.run.batching import FixedSize
-from lastiterate.run.facts import needed
+from lastiterate.run.facts import require_fact
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions import (
     contracting_step,
@@ -26,7 +26,7 @@ from lastiterate.theorems.diffusion_assumptions import (
     SGLD_ALGORITHM,
     SGLD_PAPER,
     STRONGLY_CONVEX,
-    held_constant,
+    find_constant,
 )
 from lastiterate.theorems.theorem import (
     EXAMPLE,
@@ -57,7 +57,7 @@ n. c is given, or follows from Lemma 3.4: c = strong/(2 sigma^2). For m < n: sgl
         latex=r"\epsilon(\alpha) = \frac{\alpha S^2}{2 c \sigma^4 n^2} \left(1 - "
         r"\exp\left(-\sigma^2 c \sum_k \eta_k\right)\right)",
         assumptions=(*LSI, full_batch),
-        bound=lambda run: lsi(run, held_constant(run)),
+        bound=lambda run: lsi(run, find_constant(run)),
         example=gibbs_example(EXAMPLE_FULL_BATCH),
     )
 )
@@ -83,7 +83,7 @@ counterexample is in docs/theorems/sgld.""",
         latex=r"\epsilon(\alpha) = \frac{2 \alpha L^2}{c \sigma^4 n^2} \left(1 - "
         r"\exp\left(-\sigma^2 c \sum_k \eta_k\right)\right)",
         assumptions=(*LSI, sampled_batches),
-        bound=lambda run: lsi(run, held_constant(run)),
+        bound=lambda run: lsi(run, find_constant(run)),
         example=gibbs_example(replace(EXAMPLE, batching=FixedSize(100))),
         remark=REFUTED,
     )
@@ -148,7 +148,10 @@ def _sums(run: Run, strong: float) -> tuple[float, float]:
 
 def batch_mu(run: Run) -> float:
     """mu of the last iterate when the record is in every batch."""
-    sensitivity, strong = needed(run.facts(), "sensitivity"), needed(run.facts(), "strong")
+    sensitivity, strong = (
+        require_fact(run.facts(), "sensitivity"),
+        require_fact(run.facts(), "strong"),
+    )
     ridge, (fewest, _) = run.loss.ridge, run.shares
     shift, noise = _sums(
         run, ridge + (strong.value - ridge) * fewest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lastiterate.analysis.blocks import merged, place_mus, place_weights
+from lastiterate.analysis.blocks import merge_places, place_mus, place_weights
 from lastiterate.analysis.secret_blocks import (
     mean_over_bins,
     mean_over_fresh_blocks,
@@ -141,7 +141,7 @@ balls-in-bins-pld.""",
 
 
 def _bound_shifted_interpolation_permuted(run: Run) -> GdpMixture:
-    weights, mus = merged(place_weights(run.batching, run.n), place_mus(run), up=True)
+    weights, mus = merge_places(place_weights(run.batching, run.n), place_mus(run), up=True)
     return GdpMixture(tuple(weights.tolist()), tuple(mus.tolist()))
 
 

@@ -15,7 +15,7 @@ from lastiterate.curves.lower_bound import LowerBound
 from lastiterate.errors import InputError
 from lastiterate.run.adjacency import one_by_one
 from lastiterate.run.batching import Cyclic, FullBatch
-from lastiterate.run.facts import Evidence, Fact, LossFacts, known, weakest
+from lastiterate.run.facts import Evidence, Fact, LossFacts, find_fact, weakest
 from lastiterate.run.losses import Abstract
 from lastiterate.run.noise import Langevin
 from lastiterate.run.run import Run, check_described
@@ -181,7 +181,7 @@ class Fails:
     reasons: tuple[str, ...]
 
 
-def by_reason(failures: Mapping[str, Iterable[str]]) -> str:
+def group_by_reason(failures: Mapping[str, Iterable[str]]) -> str:
     """Why theorems (by name) fail, every reason once, with the names it concerns on a line of their
     own."""
     names: dict[str, list[str]] = {}
@@ -202,7 +202,7 @@ def holds_with_zeroed_records(run: Run, facts: Iterable[Fact]) -> bool:
     """
     stated = run.loss.facts()
     strong, weak, sobolev = (
-        known(stated, name) for name in ("strong", "weak_convexity", "log_sobolev")
+        find_fact(stated, name) for name in ("strong", "weak_convexity", "log_sobolev")
     )
     lost = [
         fact
@@ -212,19 +212,19 @@ def holds_with_zeroed_records(run: Run, facts: Iterable[Fact]) -> bool:
     return not any(fact in lost for fact in facts)
 
 
-def about_method(theorem: Theorem, run: Run) -> list[Held | Broken]:
+def check_method(theorem: Theorem, run: Run) -> list[Held | Broken]:
     """What the assumptions about the method say of the run's."""
     return [assumption.check(run) for assumption in theorem.assumptions if assumption.of_method]
 
 
-def examined(theorem: Theorem, run: Run) -> list[Held | Broken]:
+def check_assumptions(theorem: Theorem, run: Run) -> list[Held | Broken]:
     """What the assumptions say of the run; only those about its method where it is none of the
     theorem's.
 
     The others speak of the steps of those methods, and may ask for what others have not, such as a
     noise level.
     """
-    methods = about_method(theorem, run)
+    methods = check_method(theorem, run)
     if any(isinstance(checked, Broken) for checked in methods):
         return methods
     return methods + [
@@ -244,10 +244,10 @@ def match(theorem: Theorem, run: Run) -> Applies | Fails:
     is a unit.
     """
     check_described(run)
-    checked = examined(theorem, run)
+    checked = check_assumptions(theorem, run)
     reasons = tuple(result.reason for result in checked if isinstance(result, Broken))
     if reasons:
-        return _exchanged(theorem, run) or Fails(reasons)
+        return _replace_one_bound(theorem, run) or Fails(reasons)
     facts = tuple(fact for result in checked if isinstance(result, Held) for fact in result.facts)
     bound = theorem.bound(run)
     if isinstance(bound, LowerBound) != (theorem.kind == "lower"):
@@ -262,7 +262,7 @@ def match(theorem: Theorem, run: Run) -> Applies | Fails:
     )
 
 
-def _exchanged(theorem: Theorem, run: Run) -> Applies | None:
+def _replace_one_bound(theorem: Theorem, run: Run) -> Applies | None:
     """What follows for an exchange from the row's bound for a record that is zeroed, if it has one.
 
     A sensitivity that is stated for exchanges says nothing about a zeroed record, and curvature
@@ -275,7 +275,7 @@ def _exchanged(theorem: Theorem, run: Run) -> Applies | None:
     if isinstance(zeroed, Fails) or not holds_with_zeroed_records(run, zeroed.facts):
         return None
     try:
-        exchanged = Applies(zeroed.facts, zeroed.curve.exchanged())
+        exchanged = Applies(zeroed.facts, zeroed.curve.replace_one_curve())
     except InputError:
         return None
     if run.rows_per_unit == 1:

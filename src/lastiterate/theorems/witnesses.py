@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lastiterate.analysis.blocks import MOST_MERGED, merged, place_weights
+from lastiterate.analysis.blocks import MOST_MERGED, merge_places, place_weights
 from lastiterate.analysis.langevin import decay
 from lastiterate.analysis.witnesses import (
     Law,
@@ -17,16 +17,16 @@ from lastiterate.analysis.witnesses import (
     curvature,
     geometric,
     largest_gradient,
-    of_values,
+    law_of_values,
+    log_with_sign,
     power,
-    repeated,
-    scaled,
-    signed_log,
+    repeat_draw,
+    scale_law,
     tree,
 )
 from lastiterate.curves.lower_bound import Largest, LowerBound, MixturePair
 from lastiterate.run.batching import FixedSize
-from lastiterate.run.facts import needed
+from lastiterate.run.facts import require_fact
 from lastiterate.run.run import Run
 from lastiterate.run.validation import Array
 from lastiterate.theorems.assumptions import (
@@ -56,7 +56,7 @@ from lastiterate.theorems.theorem import (
 
 
 def _bound_langevin_lower_bound(run: Run) -> MixturePair:
-    strong, gradient = needed(run.facts(), "strong"), largest_gradient(run)
+    strong, gradient = require_fact(run.facts(), "strong"), largest_gradient(run)
     squared_ratio = ((gradient.ahead + gradient.behind) / run.n) ** 2 / run.temperature
     slope = squared_ratio / (4 * strong.value) * decay(strong.value * run.first_step * run.steps)
     return MixturePair.of_one(math.sqrt(2 * slope))
@@ -118,14 +118,14 @@ def _draw(shifts: Array, chance: Array, sign: float) -> Law:
     """The shift of one pass (or step): ``shifts[j]`` with probability ``chance[j]``, otherwise 0."""
     missed = 1 - math.fsum(chance)
     if missed < 1e-12:  # rounding of probabilities that sum to 1
-        return of_values(sign * shifts, chance)
-    return of_values(np.append(sign * shifts, 0.0), np.append(chance, missed))
+        return law_of_values(sign * shifts, chance)
+    return law_of_values(np.append(sign * shifts, 0.0), np.append(chance, missed))
 
 
 @lru_cache(maxsize=64)
 def _constant_sum(scaled_bend: float, steps: int, chance: tuple[float, ...], sign: float) -> Law:
     """The law of sign * S for a constant schedule whose steps shift by 1; ``scaled_bend`` = eta h."""
-    places, (turn, rate) = np.array(chance), signed_log(scaled_bend)
+    places, (turn, rate) = np.array(chance), log_with_sign(scaled_bend)
     blocks = places.size
     passes, left = divmod(steps, blocks)
     full = power(turn, rate, np.arange(blocks)[::-1])
@@ -137,14 +137,14 @@ def _constant_sum(scaled_bend: float, steps: int, chance: tuple[float, ...], sig
         power(turn, rate, np.array([left]))[0]
     )  # of the whole passes over the unfinished one
     factor = float(power(turn, rate, np.array([blocks]))[0])
-    before = repeated(
+    before = repeat_draw(
         lambda way: _draw(full, places, way * sign * math.copysign(1, decay)), factor, passes
     )
-    moved = scaled(before, abs(decay))
+    moved = scale_law(before, abs(decay))
     return moved if last is None else add(moved, last)
 
 
-def _varying_sum(shifts: Array, chance: Array, sign: float) -> Law:
+def _sum_varying(shifts: Array, chance: Array, sign: float) -> Law:
     """The law of sign * S for steps that shift by ``shifts``."""
     shifts, blocks = sign * shifts, chance.size
     if blocks > 1:
@@ -154,7 +154,7 @@ def _varying_sum(shifts: Array, chance: Array, sign: float) -> Law:
     parts = np.array_split(ordered, CLASSES) if ordered.size > CLASSES else ordered[:, None]
     return tree(
         [
-            repeated(lambda way, low=part[:1]: _draw(low, chance, way), 1.0, len(part))
+            repeat_draw(lambda way, low=part[:1]: _draw(low, chance, way), 1.0, len(part))
             for part in parts
         ]
     )
@@ -164,7 +164,7 @@ def _spread(run: Run, bend: float) -> tuple[Array | None, float]:
     """R_u of every step (``None`` for a constant schedule) and the variance X."""
     start, eta = run.start.std**2, run.first_step
     if run.constant:
-        rate, count = signed_log(eta * bend)[1], np.array([run.steps])
+        rate, count = log_with_sign(eta * bend)[1], np.array([run.steps])
         spread = (eta * run.first_noise) ** 2 * geometric(1, 2 * rate, count) + start * power(
             1, 2 * rate, count
         )
@@ -209,7 +209,7 @@ def _bound_linear_witness(run: Run) -> LowerBound:
         unit *= run.first_step
     else:
         shifts = run.step_sizes * later
-        laws = [_varying_sum(shifts, chance, sign) for sign in _signs(bool((shifts < 0).any()))]
+        laws = [_sum_varying(shifts, chance, sign) for sign in _signs(bool((shifts < 0).any()))]
     pairs = tuple(_pair(law, unit, gradient.opposed) for law in laws)
     return pairs[0] if len(pairs) == 1 else Largest(pairs)
 
@@ -311,7 +311,7 @@ def _constant_mus(run: Run, bend: float, unit: float, start: float) -> Array:
     if eta * bend >= 1 and run.steps > LONGEST_QUADRATIC:
         return np.zeros(run.blocks)  # next to r = -1 powers are not known well enough
     with np.errstate(divide="ignore", over="ignore", invalid="ignore", under="ignore"):
-        sign, rate = signed_log(eta * bend)
+        sign, rate = log_with_sign(eta * bend)
         decayed = power(sign, rate, tail) * geometric(
             sign**run.blocks, rate * run.blocks, participations
         )
@@ -339,7 +339,7 @@ def _bound_quadratic_witness(run: Run) -> LowerBound:
     sides = [sign * mus for sign in (1, -1) if (sign * mus > 0).any()]
     if len(sides) > 1 and mus.size > MOST_MERGED:
         return MixturePair.of_one(0.0)  # many places that shift to opposite sides: no statement
-    pairs = [merged(place_weights(run.batching, run.n), side, up=False) for side in sides]
+    pairs = [merge_places(place_weights(run.batching, run.n), side, up=False) for side in sides]
     mixtures = [
         MixturePair(tuple(weights.tolist()), tuple(mu.tolist()), opposed) for weights, mu in pairs
     ]

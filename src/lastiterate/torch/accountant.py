@@ -82,12 +82,12 @@ class Counted:
 
 
 def count_passes(loader: Any, began: Callable[[bool], None]) -> None:
-    """Let ``began`` know of every pass over a loader that ``drawn_by`` knows and that draws no
+    """Let ``began`` know of every pass over a loader that ``describe_loader`` knows and that draws no
     Poisson batches."""
     loader.batch_sampler.sampler = Counted(loader.batch_sampler.sampler, began)
 
 
-def drawn_by(loader: object) -> Drawn:
+def describe_loader(loader: object) -> Drawn:
     """How ``loader`` draws batches; a sampler that is not known is refused."""
     if not isinstance(loader, torch.utils.data.DataLoader):
         raise InputError("data_loader", "must be a torch DataLoader", type(loader).__name__)
@@ -173,7 +173,7 @@ class OpacusAccountant(IAccountant):
 
     def watch(self, data_loader: object) -> OpacusAccountant:
         """Account for the batches that ``data_loader``, from ``make_private``, really draws."""
-        self._drawn = drawn_by(data_loader)
+        self._drawn = describe_loader(data_loader)
         if self._drawn.shuffled:
             count_passes(data_loader, self._began)
         return self
@@ -397,7 +397,7 @@ def _opacus(engine: Any, optimizer: Any, data_loader: Any, steps: int | None) ->
             None,
             "give the one that make_private returned",
         )
-    drawn, history = drawn_by(data_loader), list(engine.accountant.history)
+    drawn, history = describe_loader(data_loader), list(engine.accountant.history)
     count = sum(entry[-1] for entry in history) if steps is None else steps
     if count < 1:
         raise InputError("steps", "must be given where the accountant has counted none", count)
@@ -478,7 +478,7 @@ def _event(event: Any, n: int | None, steps: int | None) -> Run:
                     "a step of another kind is a release of its own: compose their curves",
                 )
             event, count = parts[0], count * len(parts)
-    batching, inner, held = _sampled(event, n)
+    batching, inner, held = _parse_event(event, n)
     if type(inner).__name__ != "GaussianDpEvent":
         raise InputError("configuration", "must be Gaussian steps", type(inner).__name__)
     if steps is not None and steps != count:
@@ -502,7 +502,7 @@ def _event(event: Any, n: int | None, steps: int | None) -> Run:
     )
 
 
-def _sampled(event: Any, n: int | None) -> tuple[Batching, Any, int]:
+def _parse_event(event: Any, n: int | None) -> tuple[Batching, Any, int]:
     """How an event draws batches, what is done with one, and the number of records."""
     if type(event).__name__ == "SampledWithoutReplacementDpEvent":
         if n not in (None, event.source_dataset_size):

@@ -80,7 +80,7 @@ def _library(name: str) -> Any:
         ) from None
 
 
-def _loaded(network: torch.nn.Module, weights: Path) -> None:
+def _load_state(network: torch.nn.Module, weights: Path) -> None:
     """The state in ``weights`` (torch's format, without code, or safetensors) into a network, all
     of it."""
     try:
@@ -107,7 +107,7 @@ def _torchvision(name: str, weights: Path) -> Backbone:
     if name not in models.list_models():
         raise InputError("backbone", "must be a model of torchvision", name)
     network = models.get_model(name, weights=None)
-    _loaded(network, weights)
+    _load_state(network, weights)
     for head in ("fc", "classifier", "head", "heads"):
         if hasattr(network, head):
             setattr(network, head, torch.nn.Identity())
@@ -119,7 +119,7 @@ def _timm(name: str, weights: Path) -> Backbone:
     if name not in timm.list_models():
         raise InputError("backbone", "must be a model of timm", name)
     network = timm.create_model(name, pretrained=False)
-    _loaded(network, weights)
+    _load_state(network, weights)
     network.reset_classifier(0)
     known = network.pretrained_cfg
     return Backbone(

@@ -37,7 +37,7 @@ class Held:
 
     def squares(self) -> torch.Tensor:
         """Upper bounds on the records' squared norms, (m,) float64."""
-        return squared(self.values)
+        return bound_squared_norms(self.values)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +64,7 @@ class Stored(Held):
         """Every record's gradient, (m, entries) float64."""
         return self.values.reshape(self.values.shape[0], -1).double()
 
-    def merged(self, copies: int) -> Stored:
+    def merge_copies(self, copies: int) -> Stored:
         """Sums over the copies of every record, which stand one after the other."""
         return (
             Stored(self.values.reshape(-1, copies, *self.values.shape[1:]).sum(1))
@@ -85,7 +85,7 @@ class Outer:
         return self.left, self.right
 
     def squares(self) -> torch.Tensor:
-        return squared(self.left) * squared(self.right)
+        return bound_squared_norms(self.left) * bound_squared_norms(self.right)
 
     def total(
         self, scale: torch.Tensor, counted: int | torch.Tensor, *, wide: bool
@@ -97,7 +97,7 @@ class Outer:
         )  # rounded there, and multiplied by what may be large
         return (left.double().T @ right.double() if wide else left.T @ right).reshape(-1)
 
-    def merged(self, copies: int) -> Stored | Outer:
+    def merge_copies(self, copies: int) -> Stored | Outer:
         if copies == 1:
             return self
         left, right = (part.reshape(-1, copies, part.shape[-1]) for part in self.parts)
@@ -128,7 +128,7 @@ class Rows(Held):
         first = ~same.tril(-1).any(2)
         return cls(numbers, (same & first[:, :, None]).to(slopes.dtype) @ slopes, count)
 
-    def merged(self, copies: int) -> Rows:
+    def merge_copies(self, copies: int) -> Rows:
         numbers = self.numbers.reshape(-1, copies * self.numbers.shape[1])
         values = self.values.reshape(len(numbers), -1, self.values.shape[-1])
         return Rows.of(numbers, values, self.count) if copies > 1 else self
@@ -163,7 +163,7 @@ register_pytree_node(
 )
 
 
-def squared(values: torch.Tensor) -> torch.Tensor:
+def bound_squared_norms(values: torch.Tensor) -> torch.Tensor:
     """Upper bounds on every record's squared norm, (m,) float64; squares that underflow are below
     2^-1022 each."""
     flat = values.reshape(values.shape[0], -1)

@@ -16,9 +16,14 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from lastiterate.engine.gradient_dependence import PUBLIC, RECORD, ZERO
 from lastiterate.errors import InputError
-from lastiterate.torch.gradient_sums import PerRecord, full_precision, traced
+from lastiterate.torch.gradient_sums import PerRecord, full_precision, pretend_compiling
 from lastiterate.torch.parameters import State
-from lastiterate.torch.record_gradients import drawn, made_up, normal, said
+from lastiterate.torch.record_gradients import (
+    draw_parameters,
+    first_line,
+    make_synthetic_records,
+    normal,
+)
 
 ADDRESS = re.compile(r"0x[0-9a-f]+")
 
@@ -29,13 +34,18 @@ def gradient_graph(
     """The traced gradient of one made-up record; its arguments are the trained parameters,
     constants and the record."""
     parameters, dtype = summed.parameters, summed.dtype
-    trained, constants = parameters.tensors(drawn(theta), dtype), parameters.fixed(dtype)
-    record = tree_map(lambda a: a[0].to(theta.device), made_up(records, dtype, normal, 1))
+    trained, constants = (
+        parameters.tensors(draw_parameters(theta), dtype),
+        parameters.copy_constants(dtype),
+    )
+    record = tree_map(
+        lambda a: a[0].to(theta.device), make_synthetic_records(records, dtype, normal, 1)
+    )
 
     def gradient(trained: State, constants: State, record: tuple[Any, ...]) -> State:
         return torch.func.grad(lambda own: summed.value(constants | own, record))(trained)
 
-    with full_precision(theta.device), traced():
+    with full_precision(theta.device), pretend_compiling():
         return make_fx(gradient)(trained, constants, record)
 
 
@@ -51,7 +61,7 @@ def identity(summed: PerRecord, theta: torch.Tensor, records: tuple[Any, ...]) -
     parameters, dtype, constants = (
         summed.parameters,
         summed.dtype,
-        summed.parameters.fixed(summed.dtype),
+        summed.parameters.copy_constants(summed.dtype),
     )
     try:
         graph = gradient_graph(summed, theta, records)
@@ -59,7 +69,7 @@ def identity(summed: PerRecord, theta: torch.Tensor, records: tuple[Any, ...]) -
         raise InputError(
             "checkpoint",
             "needs a module and a loss that torch can trace, so that it knows them again",
-            said(error),
+            first_line(error),
             "leave it out",
         ) from None
     beside = (
@@ -71,14 +81,14 @@ def identity(summed: PerRecord, theta: torch.Tensor, records: tuple[Any, ...]) -
         torch.__version__,
     )
     hasher = hashlib.sha256(ADDRESS.sub("", f"{graph.code} {beside}").encode())
-    for name, tensor in (*sorted(constants.items()), *_held(graph)):
+    for name, tensor in (*sorted(constants.items()), *_list_constants(graph)):
         numbers = tensor.detach().cpu().contiguous()
         hasher.update(f"{name} {numbers.dtype} {tuple(numbers.shape)};".encode())
         hasher.update(numbers.reshape(-1).view(torch.uint8).numpy().tobytes())
     return hasher.hexdigest()
 
 
-def _held(graph: torch.fx.GraphModule) -> Iterator[tuple[str, torch.Tensor]]:
+def _list_constants(graph: torch.fx.GraphModule) -> Iterator[tuple[str, torch.Tensor]]:
     """Tensors that the code holds beside its arguments."""
     for node in graph.graph.nodes:
         if node.op == "get_attr":
@@ -86,7 +96,9 @@ def _held(graph: torch.fx.GraphModule) -> Iterator[tuple[str, torch.Tensor]]:
             if isinstance(held, torch.Tensor):
                 yield str(node.target), held
             else:
-                yield from ((f"{node.target}.{name}", tensor) for name, tensor in _held(held))
+                yield from (
+                    (f"{node.target}.{name}", tensor) for name, tensor in _list_constants(held)
+                )
 
 
 ANY_ZERO = {"mul", "mm", "bmm", "mv", "dot"}
@@ -139,7 +151,9 @@ ONES = {"ones", "ones_like", "new_ones"}
 """What makes tensors of one number, which follows from nothing."""
 
 
-def unmoved(graph: torch.fx.GraphModule, record: int, names: tuple[str, ...]) -> list[str]:
+def find_constant_gradients(
+    graph: torch.fx.GraphModule, record: int, names: tuple[str, ...]
+) -> list[str]:
     """Which of the parameters ``names`` have the same gradient for every record, by the graph of
     one record's gradient.
 

@@ -45,10 +45,10 @@ class Unwritten:
     def check(self) -> None:
         for (name, tensor), version in zip(self._named.items(), self._versions, strict=True):
             if tensor._version != version:
-                raise written(name)
+                raise write_error(name)
 
 
-def written(name: str) -> InputError:
+def write_error(name: str) -> InputError:
     """The refusal of a forward pass that writes to the tensor of this name."""
     return InputError(
         "model",
@@ -137,7 +137,7 @@ class PerRecord:
             return self._of_copy(named, record)
         return self.drawing.mean(record, lambda each: self._of_copy(named, each))
 
-    def taken(self, record: tuple[Any, ...]) -> tuple[Any, ...]:
+    def take_record(self, record: tuple[Any, ...]) -> tuple[Any, ...]:
         """One record as the module and the loss take it; of several copies the first."""
         return record if self.drawing is None else self.drawing.first_form(record)
 
@@ -171,7 +171,7 @@ class PerRecord:
     ) -> State:
         """Sums by name, (entries,) each, in the run's own units; ``used``: of the first so many
         records only."""
-        gradients, squares = self._measured(trained, constants, records)
+        gradients, squares = self._measure_gradients(trained, constants, records)
         scales = self.scales
         # what is not clipped is added as it is, so that sums of so many must be numbers of that
         # precision
@@ -179,7 +179,7 @@ class PerRecord:
         counted = among(torch.isfinite(squares) & (squares.sqrt() <= most), real, used)
         bound = math.inf if self.clip is None else self.clip * CLIP_SHRINK
         scale = torch.clamp(bound / torch.clamp(squares.sqrt(), min=1e-300), max=1.0)
-        scale = self.weighted(scale, records)
+        scale = self.weight_scale(scale, records)
         scale = torch.where(counted & (scale >= TINY), scale, 0.0)
         first = len(counted) if used is None else used
         kept = first if real is None and bool(counted[:first].all()) else counted[:first]
@@ -189,7 +189,7 @@ class PerRecord:
             for name, factor in scales.items()
         }
 
-    def weighted(self, scale: torch.Tensor, records: tuple[Any, ...]) -> torch.Tensor:
+    def weight_scale(self, scale: torch.Tensor, records: tuple[Any, ...]) -> torch.Tensor:
         """What clips scale records by, (m,) float64, times the weight of each record's class, at
         most 1."""
         if self.weights is None:
@@ -211,15 +211,17 @@ class PerRecord:
         self, trained: State, constants: State, records: tuple[Any, ...]
     ) -> dict[str, Contribution]:
         """Per-record gradients of the records (m, ...), by the module's own parameters."""
-        return self._measured(trained, constants, records)[0]
+        return self._measure_gradients(trained, constants, records)[0]
 
-    def _measured(self, trained: State, constants: State, records: tuple[Any, ...]) -> Measured:
+    def _measure_gradients(
+        self, trained: State, constants: State, records: tuple[Any, ...]
+    ) -> Measured:
         """Per-record gradients, and their squared norms in the run's own units, (m,) float64."""
         compute = (
             self._gradients if self.repeated is None else partial(self.repeated, self._gradients)
         )
         tracked = Unwritten(constants | trained)
-        found = compute(trained, constants, in_precision(records, self.dtype))
+        found = compute(trained, constants, cast_records(records, self.dtype))
         tracked.check()
         return found
 
@@ -227,13 +229,13 @@ class PerRecord:
         slopes, each, inputs = self._slopes(trained, constants, records)
         gradients: dict[str, Contribution] = {name: Stored(values) for name, values in each.items()}
         for layer in self.layers:
-            pair = (as_precise(given[layer.names[0]], self.dtype) for given in (inputs, slopes))
+            pair = (cast_like(given[layer.names[0]], self.dtype) for given in (inputs, slopes))
             if self.drawing is None:
                 gradients |= layer.contributions(*pair)
             else:
                 of_copies = layer.contributions(*(values.flatten(0, 1) for values in pair))
                 gradients |= {
-                    name: each.merged(self.drawing.copies) for name, each in of_copies.items()
+                    name: each.merge_copies(self.drawing.copies) for name, each in of_copies.items()
                 }
         squares = [gradients[name].squares() * factor**2 for name, factor in self.scales.items()]
         return gradients, torch.stack(squares).sum(0)
@@ -263,13 +265,13 @@ class PerRecord:
                 output = self.call(constants | held | rest, *arguments(first))
             return record_loss(self.loss, without_batch(output), tuple(others)), tap.inputs
 
-        whole = one if self.drawing is None else self.drawing.averaged(one)
+        whole = one if self.drawing is None else self.drawing.average_copies(one)
 
         def total(zeros: State, rest: State) -> tuple[torch.Tensor, State]:
             losses, inputs = vmap(whole)(zeros, rest, records)
             return losses.sum(), inputs
 
-        with NoOwnRules(), traced():
+        with NoOwnRules(), pretend_compiling():
             (slopes, each), inputs = grad(total, argnums=(0, 1), has_aux=True)(zeros, rest)
         return slopes, each, inputs
 
@@ -289,18 +291,18 @@ def arguments(first: Any) -> tuple[Any, Any]:
     ), {}
 
 
-def in_precision(records: object, dtype: torch.dtype) -> Any:
+def cast_records(records: object, dtype: torch.dtype) -> Any:
     """Records whose floating-point tensors are as precise as the parameters."""
-    return tree_map(lambda a: as_precise(a, dtype), records)
+    return tree_map(lambda a: cast_like(a, dtype), records)
 
 
-def as_precise(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def cast_like(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Floating-point numbers in that precision; all others as they are."""
     return values.to(dtype) if values.is_floating_point() else values
 
 
 @contextmanager
-def traced() -> Iterator[None]:
+def pretend_compiling() -> Iterator[None]:
     """``torch.compiler.is_compiling()`` says yes: like a trace, vectorised code takes the same way
     for all records, and libraries that ask leave shortcuts out that depend on numbers, such as the
     one for a mask that hides nothing."""
@@ -345,6 +347,6 @@ class full_precision:
         _, cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark = self._before
 
 
-def as_theta(point: np.ndarray, device: torch.device) -> torch.Tensor:
+def to_theta(point: np.ndarray, device: torch.device) -> torch.Tensor:
     """Parameters as the loop holds them, on the module's device."""
     return torch.from_numpy(np.array(point)).to(device)

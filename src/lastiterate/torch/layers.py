@@ -39,7 +39,7 @@ def kernel_gradients(
         tuple(left.shape[2:]),
         _each(options["stride"], axes),
         _each(options["dilation"], axes),
-        _padding(options, weight_shape[2:], axes),
+        _pad_sizes(options, weight_shape[2:], axes),
     )
     rows = left.reshape(count, groups, weight_shape[0] // groups, -1)
     gradients = rows @ patches.reshape(count, groups, -1, rows.shape[-1]).transpose(2, 3)
@@ -77,7 +77,7 @@ def _each(value: int | tuple[int, ...], axes: int) -> tuple[int, ...]:
     return values * axes if len(values) == 1 else values
 
 
-def _padding(
+def _pad_sizes(
     options: dict[str, Any], kernel: tuple[int, ...], axes: int
 ) -> tuple[tuple[int, int], ...]:
     """Zeros before and behind, for every axis."""
@@ -200,7 +200,7 @@ class Layer:
             left = slopes.reshape(count, -1, slopes.shape[-1])
             return Stored(left.transpose(1, 2) @ inputs.reshape(count, -1, inputs.shape[-1]))
         if self.function == "embedding":
-            return looked_up(
+            return sum_lookups(
                 inputs.reshape(count, -1),
                 slopes.reshape(count, -1, slopes.shape[-1]),
                 self.weight_shape[0],
@@ -224,7 +224,7 @@ class Layer:
             return values.reshape(count, -1, *self.weight_shape).sum(1)
         return values.reshape(count, self.output_shape[1], -1).sum(2)
 
-    def scaled(self, normalised: torch.Tensor, given: dict[str, Any]) -> torch.Tensor:
+    def scale_normalised(self, normalised: torch.Tensor, given: dict[str, Any]) -> torch.Tensor:
         """What a normalising layer makes of its normalised input."""
         for name, combine in (("weight", torch.mul), ("bias", torch.add)):
             if (held := given.get(name)) is not None:
@@ -235,7 +235,9 @@ class Layer:
         return normalised
 
 
-def looked_up(numbers: torch.Tensor, slopes: torch.Tensor, count: int, padding: int | None) -> Rows:
+def sum_lookups(
+    numbers: torch.Tensor, slopes: torch.Tensor, count: int, padding: int | None
+) -> Rows:
     """Gradients by a table of ``count`` rows, that of padding left out."""
     if padding is not None:
         slopes = torch.where((numbers == padding % count)[:, :, None], 0.0, slopes)
@@ -336,7 +338,7 @@ class Tapped(TorchFunctionMode):
         name = layer.names[0]
         if layer.function.startswith("normalised"):
             self.inputs[name] = func(**given | {"weight": None, "bias": None})
-            return layer.scaled(self.inputs[name], given) + self._zeros[name]
+            return layer.scale_normalised(self.inputs[name], given) + self._zeros[name]
         self.inputs[name] = given["input"]
         return func(*args, **(kwargs or {})) + self._zeros[name]
 
@@ -461,15 +463,15 @@ class NoOwnRules(TorchFunctionMode):
     ) -> Any:
         if args and isinstance(args[0], type) and issubclass(args[0], torch.autograd.Function):
             if args[0].vmap is not torch.autograd.Function.vmap:
-                raise _refused(
+                raise _refusal(
                     args[0].__name__, "set generate_vmap_rule = True there, and leave its vmap out"
                 )
-        elif (name := _registered(func)) is not None:
-            raise _refused(name, "leave out its register_vmap")
+        elif (name := _find_custom_name(func)) is not None:
+            raise _refusal(name, "leave out its register_vmap")
         return LOOKUPS.get(func, func)(*args, **(kwargs or {}))
 
 
-def _registered(func: Any) -> str | None:
+def _find_custom_name(func: Any) -> str | None:
     """The name of an operation that somebody registered with a kernel for batched tensors; None for
     torch's own."""
     own = getattr(func, "_qualified_op_name", None)  # of all its overloads, as ``torch.ops`` has it
@@ -484,7 +486,7 @@ def _registered(func: Any) -> str | None:
     return None
 
 
-def _refused(name: str, remedy: str) -> InputError:
+def _refusal(name: str, remedy: str) -> InputError:
     return InputError(
         "model",
         "must treat every record alone, and a function of the model or of the loss says itself "

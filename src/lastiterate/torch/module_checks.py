@@ -14,20 +14,20 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map, tree_structure
 
 from lastiterate.engine.linear_gradients import batches_move, hidden_state
-from lastiterate.engine.optimizers import coupled
-from lastiterate.engine.record_loss import blaming, check_classes
+from lastiterate.engine.optimizers import is_coupled
+from lastiterate.engine.record_loss import blame_augmentation, check_classes
 from lastiterate.errors import InputError
 from lastiterate.run.domains import Everywhere
 from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import GaussianStart
 from lastiterate.torch.gradient_graphs import identity
-from lastiterate.torch.gradient_sums import PerRecord, as_theta, full_precision
+from lastiterate.torch.gradient_sums import PerRecord, full_precision, to_theta
 from lastiterate.torch.layers import NoOwnRules, all_tensors
 from lastiterate.torch.module_optimizer import Make, ModuleOptimizer
-from lastiterate.torch.modules import check_parts, settled
+from lastiterate.torch.modules import check_parts, resolve_layers
 from lastiterate.torch.parameters import Grouped, Parameters
 from lastiterate.torch.randomness import Augment, Drawing, drops
-from lastiterate.torch.record_gradients import made_up, normal, said
+from lastiterate.torch.record_gradients import first_line, make_synthetic_records, normal
 from lastiterate.torch.records import (
     blank,
     check_items,
@@ -50,7 +50,7 @@ BESIDE = 3
 """Made-up records that are vectorised together."""
 
 
-def drawing_of(
+def find_drawing(
     run: Run,
     module: torch.nn.Module,
     augment: Augment | None,
@@ -81,11 +81,12 @@ def _check_augment(
     run: Run, drawing: Drawing, records: tuple[Any, ...], dtype: torch.dtype
 ) -> None:
     """Refuse what is no function of one record and its key alone."""
-    first = made_up(records[0], dtype, normal, BESIDE)
+    first = make_synthetic_records(records[0], dtype, normal, BESIDE)
     words, random = torch.arange(BESIDE), torch.random.get_rng_state()
     with HoldsNoRecords(run, records[0]):
         alone = [
-            _tried(drawing, tree_map(lambda a, at=i: a[at], first), words[i]) for i in range(BESIDE)
+            _try_record(drawing, tree_map(lambda a, at=i: a[at], first), words[i])
+            for i in range(BESIDE)
         ]
     if not torch.equal(random, torch.random.get_rng_state()):
         raise InputError(
@@ -96,12 +97,12 @@ def _check_augment(
         )
     try:
         with NoOwnRules():
-            beside = vmap(lambda one, word: drawing.drawn((one,), word)[0])(first, words)
+            beside = vmap(lambda one, word: drawing.draw_record((one,), word)[0])(first, words)
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         raise InputError(
             "augment",
             "must be made of operations that torch.func.vmap takes",
-            said(error),
+            first_line(error),
             "write torch.where in the place of if, and draw from the key",
         ) from None
     for i, one in enumerate(alone):
@@ -118,10 +119,10 @@ def _check_augment(
                 )
 
 
-def _tried(drawing: Drawing, first: object, word: torch.Tensor) -> Any:
+def _try_record(drawing: Drawing, first: object, word: torch.Tensor) -> Any:
     """What is made of one made-up record."""
     try:
-        made = drawing.drawn((first,), word)[0]
+        made = drawing.draw_record((first,), word)[0]
         same = tree_structure(made) == tree_structure(first)
     except InputError:
         raise
@@ -129,7 +130,7 @@ def _tried(drawing: Drawing, first: object, word: torch.Tensor) -> Any:
         raise InputError(
             "augment",
             "must take a key and one record (without a batch axis), and give a record of that form",
-            said(error),
+            first_line(error),
             "draw with key.uniform(...), key.normal(...), key.integers(...)",
         ) from None
     if not same:
@@ -170,7 +171,9 @@ class HoldsNoRecords(TorchFunctionMode):
 # records.
 
 
-def checked(run: Run, model: torch.nn.Module | Grouped, microbatch: int | None) -> Parameters:
+def check_training(
+    run: Run, model: torch.nn.Module | Grouped, microbatch: int | None
+) -> Parameters:
     """What is trained; errors that need no data are found here, before anything is paid."""
     module = model.module if isinstance(model, Grouped) else model
     if run.prelude:
@@ -205,7 +208,7 @@ def checked(run: Run, model: torch.nn.Module | Grouped, microbatch: int | None) 
     return parameters
 
 
-def on_made_up(
+def try_on_synthetic(
     run: Run,
     model: torch.nn.Module | Grouped,
     loss: Any,
@@ -228,14 +231,14 @@ def on_made_up(
         batches_move(run),
         weights=run.loss.class_weights,
     )
-    drawing = drawing_of(run, module, augment, records, summed.dtype)
+    drawing = find_drawing(run, module, augment, records, summed.dtype)
     formed = records if drawing is None else with_blank_keys(records)
     summed = replace(summed, drawing=drawing)
     with full_precision(parameters.device):
-        theta = as_theta(initial, parameters.device)
+        theta = to_theta(initial, parameters.device)
         plain = replace(summed, drawing=None if drawing is None else replace(drawing, augment=None))
-        with blaming(augment, lambda: settled(plain, formed, theta)):
-            return initial, settled(summed, formed, theta), formed
+        with blame_augmentation(augment, lambda: resolve_layers(plain, formed, theta)):
+            return initial, resolve_layers(summed, formed, theta), formed
 
 
 def check_fits(
@@ -257,10 +260,10 @@ def check_fits(
     Shapes of a Dataset, or of records that are read in pieces, are known once one is read: after
     they are paid for.
     """
-    parameters = checked(run, model, microbatch)
+    parameters = check_training(run, model, microbatch)
     module = model.module if isinstance(model, Grouped) else model
     rule = ModuleOptimizer.of(
-        optimizer, parameters, parameters.vector(module), coupled=coupled(run), steps=run.steps
+        optimizer, parameters, parameters.vector(module), coupled=is_coupled(run), steps=run.steps
     )
     if kept and rule is not None:
         rule.identity(run.steps)
@@ -272,6 +275,6 @@ def check_fits(
     if isinstance(data, tuple) and len(data) > 0:
         records = blank(data)
         check_lengths(data, records_in(data, run.n) if run.nominal else run.n)
-        initial, summed, records = on_made_up(run, model, loss, parameters, records, augment)
+        initial, summed, records = try_on_synthetic(run, model, loss, parameters, records, augment)
         if kept:
-            identity(summed, as_theta(initial, parameters.device), records)
+            identity(summed, to_theta(initial, parameters.device), records)

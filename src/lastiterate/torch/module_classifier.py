@@ -19,8 +19,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.errors import InputError
-from lastiterate.estimators.base import as_before_if_refused, public_labels, refuse, seed_of
-from lastiterate.estimators.file_estimators import numbers_only
+from lastiterate.estimators.base import public_labels, refuse, restore_on_error, seed_of
+from lastiterate.estimators.file_estimators import hide_values
 from lastiterate.estimators.meta_estimators import OwnSeed
 from lastiterate.estimators.pipelines import warn_of_learned_steps, warn_of_predictions
 from lastiterate.ledger.store import Ledger
@@ -28,9 +28,9 @@ from lastiterate.release import composition_reminder
 from lastiterate.release.training import train
 from lastiterate.run.batching import RandomAllocation
 from lastiterate.run.run import Run
-from lastiterate.run.validation import check_kept, whole
+from lastiterate.run.validation import check_integer, check_kept
 from lastiterate.torch.parameters import Grouped
-from lastiterate.torch.released import FittedModule, predicted
+from lastiterate.torch.released import FittedModule, predict_module
 
 
 class DPNetClassifier(ClassifierMixin, OwnSeed, BaseEstimator):
@@ -136,14 +136,14 @@ class DPNetClassifier(ClassifierMixin, OwnSeed, BaseEstimator):
         self.ledger = ledger
         self.dataset = dataset
 
-    @as_before_if_refused
+    @restore_on_error
     def fit(self, X: Any, y: Any, progress: Any = None, **unsupported: Any) -> DPNetClassifier:
         """Train on records X (n, ...) and labels y (n,); ``progress(steps_done, steps, seconds)``
         as in ``train``."""
         refuse(unsupported)
         warn_of_learned_steps(self)
         check_kept("X", (X, y))
-        with numbers_only("X"):
+        with hide_values("X"):
             X, y = validate_data(
                 self, X, y, dtype=_precision(X), allow_nd=True, ensure_min_samples=2
             )
@@ -157,14 +157,14 @@ class DPNetClassifier(ClassifierMixin, OwnSeed, BaseEstimator):
                 len(self.classes_),
                 "pass the public labels with classes=",
             )
-        module = self._made(X.shape[1:])
+        module = self._make_module(X.shape[1:])
         plain = module.module if isinstance(module, Grouped) else module
         X = _as_taken(X, plain)
         self._check_answers(plain, X)
         rows = composition_reminder.REMINDER.sketch(X.reshape(len(X), -1))
         composition_reminder.REMINDER.before(rows)
         model = train(
-            self._described(len(X)),
+            self._describe_run(len(X)),
             (X, np.searchsorted(self.classes_, y)),
             model=module,
             loss=torch.nn.functional.cross_entropy,
@@ -181,7 +181,7 @@ class DPNetClassifier(ClassifierMixin, OwnSeed, BaseEstimator):
         self.fitted_ = model.with_caveats(*caveats)
         return self
 
-    def _made(self, shape: tuple[int, ...]) -> torch.nn.Module | Grouped:
+    def _make_module(self, shape: tuple[int, ...]) -> torch.nn.Module | Grouped:
         made = self.module
         if not isinstance(made, torch.nn.Module | Grouped | type) and callable(made):
             made = made(shape, len(self.classes_))
@@ -204,7 +204,7 @@ class DPNetClassifier(ClassifierMixin, OwnSeed, BaseEstimator):
         """Refuse another number of outputs than of classes, by a record of zeros; what it cannot
         take ``train`` says."""
         try:
-            answer = predicted(copy.deepcopy(module), np.zeros_like(X[:1]), 1)
+            answer = predict_module(copy.deepcopy(module), np.zeros_like(X[:1]), 1)
         except InputError:
             return
         self._check_outputs(answer)
@@ -217,11 +217,11 @@ class DPNetClassifier(ClassifierMixin, OwnSeed, BaseEstimator):
                 np.shape(scores)[1:],
             )
 
-    def _described(self, n: int) -> Run:
+    def _describe_run(self, n: int) -> Run:
         if self.run is not None:
             return self.run
-        whole("batch_size", self.batch_size)
-        whole("passes", self.passes)
+        check_integer("batch_size", self.batch_size)
+        check_integer("passes", self.passes)
         size = min(self.batch_size, n)
         steps = self.passes * math.ceil(n / size)
         return Run(
@@ -253,7 +253,7 @@ class DPNetClassifier(ClassifierMixin, OwnSeed, BaseEstimator):
         check_is_fitted(self, "fitted_")
         warn_of_predictions()
         check_kept("X", X)
-        with numbers_only("X"):
+        with hide_values("X"):
             records = validate_data(self, X, reset=False, dtype=_precision(X), allow_nd=True)
         records = _as_taken(records, self.module_)
         scores = self.fitted_.predict(np.asarray(records)).astype(np.float64)

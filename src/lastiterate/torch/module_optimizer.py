@@ -106,10 +106,10 @@ class Made:
         """All numbers that the optimizer remembers, in one order; tensors are not copied."""
         return tuple(
             value.detach().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
-            for _, _, value in self._remembered()
+            for _, _, value in self._list_memory()
         )
 
-    def _remembered(self) -> list[tuple[dict[str, Any], str, Any]]:
+    def _list_memory(self) -> list[tuple[dict[str, Any], str, Any]]:
         return [
             (held, name, held[name])
             for held in map(self.optimizer.state.__getitem__, self.parameters)
@@ -117,7 +117,7 @@ class Made:
             if isinstance(held[name], torch.Tensor | int | float)
         ]
 
-    def restored(self, memory: Memory, done: int) -> Made:
+    def restore_memory(self, memory: Memory, done: int) -> Made:
         """The same after ``done`` steps, with what it remembered then; of an optimizer that has
         made none."""
         if not done:
@@ -127,7 +127,7 @@ class Made:
         )  # so that it holds all that it will
         for _ in range(done - 1 if self.scheduler is not None else 0):
             self.scheduler.step()  # pyright: ignore[reportOptionalMemberAccess]
-        for (held, name, value), array in zip(self._remembered(), memory, strict=True):
+        for (held, name, value), array in zip(self._list_memory(), memory, strict=True):
             if isinstance(value, torch.Tensor):
                 value.copy_(torch.from_numpy(np.array(array)))
             else:
@@ -181,7 +181,7 @@ class ModuleOptimizer(UpdateRule):
             check_decay(
                 ((one.init, one.update), (other.init, other.update)),
                 initial,
-                rule._cut,
+                rule._split,
                 steps,
                 "use AdamW",
             )
@@ -196,17 +196,17 @@ class ModuleOptimizer(UpdateRule):
         if (
             self._made is None or memory is not self._memory or not int(k)
         ):  # every run begins with a new one
-            self._made = Made.by(self.make, self.shapes).restored(memory, int(k))
+            self._made = Made.by(self.make, self.shapes).restore_memory(memory, int(k))
         made = self._made
         with torch.no_grad():
-            for parameter, value in zip(made.parameters, self._cut(theta), strict=True):
+            for parameter, value in zip(made.parameters, self._split(theta), strict=True):
                 parameter.copy_(value)
-        made.step(self._cut(gradient))
+        made.step(self._split(gradient))
         self._memory = made.state()
         after = torch.cat([parameter.detach().reshape(-1) for parameter in made.parameters]).numpy()
         return np.asarray(theta) - after, self._memory
 
-    def _cut(self, vector: object) -> list[torch.Tensor]:
+    def _split(self, vector: object) -> list[torch.Tensor]:
         sizes = [int(np.prod(shape)) for shape in self.shapes]
         parts = torch.from_numpy(np.array(vector)).split(sizes)
         return [part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)]

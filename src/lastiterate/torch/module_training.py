@@ -20,11 +20,11 @@ from lastiterate.engine.external import ExternalLoop
 from lastiterate.engine.linear_gradients import batches_move
 from lastiterate.engine.noise import Draws
 from lastiterate.engine.random import ORDER, Key, fresh_key, host_stream
-from lastiterate.engine.streaming.execution import checked as checked_stream
+from lastiterate.engine.streaming.execution import check_piece as checked_stream
 from lastiterate.engine.streaming.execution import execute_streamed
 from lastiterate.engine.streaming.passes import Passes
 from lastiterate.engine.streaming.scratch import again_and_again
-from lastiterate.engine.streaming.source import Piece, Source, numbered
+from lastiterate.engine.streaming.source import Piece, Source, number_records
 from lastiterate.engine.trainer import Progress, check_process
 from lastiterate.errors import InputError
 from lastiterate.release.units import UnitLoss
@@ -32,15 +32,22 @@ from lastiterate.run.facts import CHUNK
 from lastiterate.run.run import Run
 from lastiterate.torch.contributions import Contribution
 from lastiterate.torch.gradient_graphs import identity
-from lastiterate.torch.gradient_sums import Loss, PerRecord, as_theta, full_precision
-from lastiterate.torch.module_checks import checked, on_made_up, with_blank_keys
+from lastiterate.torch.gradient_sums import Loss, PerRecord, full_precision, to_theta
+from lastiterate.torch.module_checks import check_training, try_on_synthetic, with_blank_keys
 from lastiterate.torch.module_optimizer import Make, ModuleOptimizer
 from lastiterate.torch.parameter_update import check_constants
 from lastiterate.torch.parameters import Grouped, Parameters, State
-from lastiterate.torch.randomness import Augment, as_words
-from lastiterate.torch.record_gradients import TRIES, Places, drawn, made_up, normal, usual
+from lastiterate.torch.randomness import Augment, keys_to_words
+from lastiterate.torch.record_gradients import (
+    TRIES,
+    Places,
+    draw_parameters,
+    make_synthetic_records,
+    normal,
+    usual,
+)
 from lastiterate.torch.recorded_operations import Repeated
-from lastiterate.torch.records import by_record, records_of, taken, tensors_of
+from lastiterate.torch.records import records_of, split_by_record, take_records, tensors_of
 
 MEMORY = 2**23
 """Numbers of per-record gradients that are stored at once, where the caller does not say."""
@@ -66,7 +73,7 @@ class Prepared:
         known = "" if self.rule is None else f", optimizer {self.rule.identity(self.run.steps)}"
         return (
             identity(
-                self.summed, as_theta(self.initial, self.summed.parameters.device), self.formed
+                self.summed, to_theta(self.initial, self.summed.parameters.device), self.formed
             )
             + known
         )
@@ -101,7 +108,7 @@ class Prepared:
     ) -> np.ndarray:
         """The last iterate, or all of them for release="all"; ``draws``: exact noise of the sums."""
         device = self.summed.parameters.device
-        constants = self.summed.parameters.fixed(self.summed.dtype)
+        constants = self.summed.parameters.copy_constants(self.summed.dtype)
         # one for all steps, because fresh memory is slow: a step is over when the next one asks for
         # its parameters
         held = torch.empty(self.initial.size, dtype=torch.float64, device=device)
@@ -131,15 +138,15 @@ class Prepared:
 
         ``keys``: of each of these records, where they draw something.
         """
-        words = None if keys is None else as_words(keys)
+        words = None if keys is None else keys_to_words(keys)
         parameters, device = self.summed.parameters, self.summed.parameters.device
-        trained = parameters.tensors(as_theta(point, device), self.summed.dtype)
+        trained = parameters.tensors(to_theta(point, device), self.summed.dtype)
         total = (
             torch.empty(len(point), dtype=torch.float64, device=device) if held is None else held
         )
         if not len(numbers):
             total.zero_()  # otherwise the first chunk is written, all others are added
-        for place, (part, used) in enumerate(self._cut(torch.arange(len(numbers)))):
+        for place, (part, used) in enumerate(self._split(torch.arange(len(numbers)))):
             sums = self._chunk(
                 trained, constants, numbers[part], used, None if words is None else words[part]
             )
@@ -147,7 +154,7 @@ class Prepared:
                 own.add_(sums[name]) if place else own.copy_(sums[name])
         return total.cpu().numpy()
 
-    def _cut(self, numbers: torch.Tensor) -> Iterator[tuple[torch.Tensor, int | None]]:
+    def _split(self, numbers: torch.Tensor) -> Iterator[tuple[torch.Tensor, int | None]]:
         """A batch in chunks, and how many records are in each (None: all of it)."""
         if self.places is None:
             if len(numbers):
@@ -156,7 +163,7 @@ class Prepared:
                 )
             return
         begin = 0
-        for size, used in self.places.cut(len(numbers)):
+        for size, used in self.places.split(len(numbers)):
             part = numbers[begin : begin + used]
             begin += used
             yield torch.cat([part, part[:1].expand(size - used)]), used
@@ -172,7 +179,7 @@ class Prepared:
         """The sums over one chunk; what a module or a loss cannot take is said without the record."""
         try:
             device = self.summed.parameters.device
-            records = taken(self.records, part, device)
+            records = take_records(self.records, part, device)
             records = records if keys is None else (*records, keys.to(device))
             return self.summed.sums(trained, constants, records, None, used)
         except torch.OutOfMemoryError:
@@ -190,19 +197,19 @@ class Prepared:
         """The last iterate for every key, (models, size), in one vectorised computation; for tests
         and audits."""
         device, n = self.summed.parameters.device, self.count
-        constants = self.summed.parameters.fixed(self.summed.dtype)
+        constants = self.summed.parameters.copy_constants(self.summed.dtype)
         parts = torch.arange(n).split(CHUNK)
         there = torch.ones(n, dtype=torch.bool)
         there[list(absent)] = False
 
         def sums(points: np.ndarray, weights: np.ndarray) -> np.ndarray:
             theta, real = (
-                as_theta(points, device),
+                to_theta(points, device),
                 (torch.from_numpy(np.array(weights)) > 0) & there,
             )
             total = torch.zeros_like(theta)
             for part in parts:
-                records = taken(self.records, part, device)
+                records = take_records(self.records, part, device)
                 one = vmap(
                     lambda own, held, given=records: self.summed.chunk_sum(
                         own, constants, given, held
@@ -231,13 +238,13 @@ def prepare(
     """Check a run, a module, a loss and data, and put them together; nothing is executed on a
     record."""
     check_process()
-    parameters = checked(run, model, microbatch)
+    parameters = check_training(run, model, microbatch)
     records = records_of(run, data, parameters.device)
-    initial, summed, formed = on_made_up(run, model, loss, parameters, records, augment)
+    initial, summed, formed = try_on_synthetic(run, model, loss, parameters, records, augment)
     most, places = chunk(summed, microbatch), None
     if batches_move(run):
         places = places_of(
-            summed, formed, as_theta(initial, parameters.device), min(most, usual(run.divisor))
+            summed, formed, to_theta(initial, parameters.device), min(most, usual(run.divisor))
         )
         most = places.most
     return Prepared(
@@ -255,14 +262,14 @@ def places_of(
     summed: PerRecord, records: tuple[Any, ...], theta: torch.Tensor, most: int
 ) -> Places:
     """Chunks of at most ``most`` records whose bits depend on no place."""
-    constants = summed.parameters.fixed(summed.dtype)
+    constants = summed.parameters.copy_constants(summed.dtype)
 
     def at(which: int) -> Callable[[Any], dict[str, Contribution]]:
-        trained = summed.parameters.tensors(drawn(theta, which), summed.dtype)
+        trained = summed.parameters.tensors(draw_parameters(theta, which), summed.dtype)
         return lambda given: summed.contributions(trained, constants, given)
 
     def several(varied: bool) -> Any:
-        made = made_up(records, summed.dtype, normal, 2 * TRIES, varied=varied)
+        made = make_synthetic_records(records, summed.dtype, normal, 2 * TRIES, varied=varied)
         return tree_map(lambda a: a.to(theta.device), made)
 
     with full_precision(theta.device):
@@ -345,9 +352,11 @@ def fit_in_pieces(
     """
     prepared = prepare(run, model, loss, source, microbatch, optimizer, augment)
     summed = prepared.summed
-    device, constants = summed.parameters.device, summed.parameters.fixed(summed.dtype)
+    device, constants = summed.parameters.device, summed.parameters.copy_constants(summed.dtype)
     if checkpoint is not None:
-        key = checkpoint.begin(run, (*source.digested(), prepared.initial), key, prepared.identity)
+        key = checkpoint.begin(
+            run, (*source.fingerprint(), prepared.initial), key, prepared.identity
+        )
     key = fresh_key() if key is None else key
     order, again = host_stream(key, ORDER), prepared.again_and_again
 
@@ -360,7 +369,7 @@ def fit_in_pieces(
         closing(
             Passes(
                 run,
-                numbered(run, records.source),
+                number_records(run, records.source),
                 partial(checked_stream, run),
                 order,
                 folder,
@@ -413,7 +422,7 @@ class PerUnit(torch.nn.Module):
     def forward(self, *inputs: object, **named: object) -> Any:
         units, rows = tree_leaves((inputs, named))[0].shape[:2]
         inputs, named = tree_map(lambda given: given.flatten(0, 1), (inputs, named))
-        return by_record(
+        return split_by_record(
             self.module(*inputs, **named),
             units * rows,
             lambda tensor: tensor.unflatten(0, (units, rows)),

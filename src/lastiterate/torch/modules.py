@@ -19,17 +19,23 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from lastiterate.errors import InputError
 from lastiterate.torch.coarse_arithmetic import Coarsest
-from lastiterate.torch.gradient_graphs import gradient_graph, unmoved
-from lastiterate.torch.gradient_sums import PerRecord, Unwritten, arguments, in_precision, written
+from lastiterate.torch.gradient_graphs import find_constant_gradients, gradient_graph
+from lastiterate.torch.gradient_sums import (
+    PerRecord,
+    Unwritten,
+    arguments,
+    cast_records,
+    write_error,
+)
 from lastiterate.torch.layers import Layer, Uses
 from lastiterate.torch.parameters import State
 from lastiterate.torch.randomness import KeyedDropout, drops
 from lastiterate.torch.record_gradients import (
     check_alone,
     constant_gradients,
-    made_up,
+    first_line,
+    make_synthetic_records,
     normal,
-    said,
 )
 from lastiterate.torch.records import tensors_in
 
@@ -138,7 +144,7 @@ def _parts(value: object) -> Iterator[tuple[str, Any]]:
         yield from (
             (f".{name}", cell.cell_contents)
             for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
-            if _filled(cell)
+            if _is_filled(cell)
         )
         yield from (
             (".__defaults__", value.__defaults__),
@@ -157,7 +163,7 @@ def _attributes(value: object) -> Iterator[tuple[str, Any]]:
                 yield name, getattr(value, name)
 
 
-def _filled(cell: Any) -> bool:
+def _is_filled(cell: Any) -> bool:
     try:
         return cell.cell_contents is not None
     except ValueError:
@@ -280,17 +286,17 @@ def check_hooks(module: torch.nn.Module, argument: str = "model") -> None:
         )
     for name, tensor in module.named_parameters():
         if any(getattr(tensor, kept, None) for kept in OF_TENSORS):
-            raise _hooked(argument, f"the parameter {name!r}")
+            raise _hook_error(argument, f"the parameter {name!r}")
     for name, part in module.named_modules():
         if any(getattr(part, kept, None) for kept in HOOKS):
-            raise _hooked(
+            raise _hook_error(
                 argument, f"{type(part).__name__} at {name!r}" if name else type(part).__name__
             )
     if any(getattr(torch.nn.modules.module, "_global" + kept) for kept in HOOKS):
-        raise _hooked(argument, "torch.nn.modules.module, for all modules")
+        raise _hook_error(argument, "torch.nn.modules.module, for all modules")
 
 
-def _hooked(argument: str, where: str) -> InputError:
+def _hook_error(argument: str, where: str) -> InputError:
     return InputError(
         argument,
         "must have no hooks on gradients: these are computed for each record, clipped and "
@@ -300,15 +306,17 @@ def _hooked(argument: str, where: str) -> InputError:
     )
 
 
-def made_up_pair(summed: PerRecord, records: tuple[Any, ...], theta: torch.Tensor) -> Any:
+def make_synthetic_pair(summed: PerRecord, records: tuple[Any, ...], theta: torch.Tensor) -> Any:
     """Two different records, where the parameters are."""
-    return tree_map(lambda a: a.to(theta.device), made_up(records, summed.dtype, normal, 2))
+    return tree_map(
+        lambda a: a.to(theta.device), make_synthetic_records(records, summed.dtype, normal, 2)
+    )
 
 
 FILLS = (normal, torch.ones_like, torch.zeros_like)
 
 
-def settled(summed: PerRecord, records: tuple[Any, ...], theta: torch.Tensor) -> PerRecord:
+def resolve_layers(summed: PerRecord, records: tuple[Any, ...], theta: torch.Tensor) -> PerRecord:
     """The same with the layers that the module turns out to have; everything is tried on made-up
     records only.
 
@@ -316,8 +324,11 @@ def settled(summed: PerRecord, records: tuple[Any, ...], theta: torch.Tensor) ->
     gradients that are not finite on any made-up record. This check has seen no record, and so
     reveals nothing.
     """
-    dtype, pair = summed.dtype, made_up_pair(summed, records, theta)
-    constants, trained = summed.parameters.fixed(dtype), summed.parameters.tensors(theta, dtype)
+    dtype, pair = summed.dtype, make_synthetic_pair(summed, records, theta)
+    constants, trained = (
+        summed.parameters.copy_constants(dtype),
+        summed.parameters.tensors(theta, dtype),
+    )
     if isinstance(summed.loss, torch.nn.Module):
         check_hooks(summed.loss, "loss")
     with KeyedDropout(None):
@@ -327,7 +338,7 @@ def settled(summed: PerRecord, records: tuple[Any, ...], theta: torch.Tensor) ->
     tolerance = check_alone(summed, theta, constants, records)
     seen = Uses(trained)
     with seen, KeyedDropout(None):
-        summed.call(constants | trained, *arguments(summed.taken(one)[0]))
+        summed.call(constants | trained, *arguments(summed.take_record(one)[0]))
     layered = replace(summed, layers=_right(summed, seen.layers, theta, constants, pair, tolerance))
     _check_gradient(layered, theta, constants, records)
     _check_moved(summed, theta, constants, records)
@@ -338,7 +349,7 @@ def _check_module(summed: PerRecord, named: State, pair: object) -> None:
     """One output for each record, the same alone and beside another, and nothing that is written to
     the module."""
     random = torch.random.get_rng_state()
-    ones = [summed.taken(tree_map(lambda a, at=i: a[at], pair))[0] for i in range(2)]
+    ones = [summed.take_record(tree_map(lambda a, at=i: a[at], pair))[0] for i in range(2)]
     given = tree_map(lambda *parts: torch.stack(parts), *ones)
     before, tracked = {name: tensor.clone() for name, tensor in named.items()}, Unwritten(named)
     args = (), given
@@ -351,12 +362,12 @@ def _check_module(summed: PerRecord, named: State, pair: object) -> None:
             single = list(tensors_in(answer))
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         raise InputError(
-            "model", "must take a batch of records", said(error), _remedy(str(error))
+            "model", "must take a batch of records", first_line(error), _remedy(str(error))
         ) from None
     tracked.check()
     for name, tensor in named.items():  # what is written through .data is not counted
         if not torch.equal(tensor, before[name]):
-            raise written(name)
+            raise write_error(name)
     if not torch.equal(random, torch.random.get_rng_state()):
         raise InputError(
             "model",
@@ -372,7 +383,7 @@ def _check_module(summed: PerRecord, named: State, pair: object) -> None:
             "leave means over records to the trainer",
         )
     if len(single) < len(both):
-        single = _squeezed(both, answer)
+        single = _squeeze(both, answer)
     for two, alone in zip(both, single, strict=True):
         if alone.shape == two.shape[1:] != alone.shape[1:]:
             raise _lost_axis(alone)
@@ -391,7 +402,7 @@ def _check_module(summed: PerRecord, named: State, pair: object) -> None:
             )
 
 
-def _squeezed(both: list[torch.Tensor], answer: object) -> list[torch.Tensor]:
+def _squeeze(both: list[torch.Tensor], answer: object) -> list[torch.Tensor]:
     """Outputs of one record that has lost its batch axis, with that axis: one number for each
     record, which ``.squeeze()`` makes of outputs of shape (n, 1)."""
     numbers = [leaf for leaf in tree_leaves(answer) if isinstance(leaf, torch.Tensor)]
@@ -454,7 +465,7 @@ def _check_loss(summed: PerRecord, named: State, one: tuple[Any, ...]) -> None:
             "loss",
             "must take one record's output and target, without a batch axis, in the shapes and "
             "types that torch asks for",
-            said(error),
+            first_line(error),
             _remedy(str(error)),
         ) from None
     if not isinstance(loss, torch.Tensor) or loss.shape != () or not loss.is_floating_point():
@@ -500,8 +511,10 @@ def _check_gradient(
     noise."""
     every, reached, finite = summed.parameters.names, set[str](), False
     for fill in FILLS:
-        record = in_precision(
-            tree_map(lambda a: a.to(theta.device), made_up(records, summed.dtype, fill, 1)),
+        record = cast_records(
+            tree_map(
+                lambda a: a.to(theta.device), make_synthetic_records(records, summed.dtype, fill, 1)
+            ),
             summed.dtype,
         )
         leaves = {
@@ -546,7 +559,9 @@ def _check_moved(
         graph = gradient_graph(summed, theta, records)
         same = [
             name
-            for name in unmoved(graph, len(tree_leaves(records)), summed.parameters.names)
+            for name in find_constant_gradients(
+                graph, len(tree_leaves(records)), summed.parameters.names
+            )
             if name in same
         ]
     except Exception:  # the code in a trace raises errors of many kinds

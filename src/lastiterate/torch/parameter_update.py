@@ -82,7 +82,7 @@ def check_constants(summed: PerRecord, constants: State) -> None:
     ):  # one at a time: a third copy of a large model is too much
         taken = given.to(summed.dtype) if given.is_floating_point() else given
         if digest({name: taken}) != digest({name: constants[name]}):
-            raise moved("a frozen parameter or a buffer")
+            raise movement_error("a frozen parameter or a buffer")
 
 
 def effect_of(
@@ -104,7 +104,7 @@ def effect_of(
     """
     for each in (module, *(() if released is None else (released,))):
         if digest(others(each, state)) != known:
-            raise moved("a frozen parameter or a buffer")
+            raise movement_error("a frozen parameter or a buffer")
     if released is not None:
         check_holds(released, state)
     first = dict(module.named_parameters())
@@ -150,7 +150,7 @@ def check_holds(released: torch.nn.Module, state: State) -> None:
         )
 
 
-def moved(what: str) -> InputError:
+def movement_error(what: str) -> InputError:
     """The refusal of what changed without a clip and without noise; nothing is shown of it."""
     return InputError(
         "model",

@@ -164,7 +164,7 @@ class Parameters:
             )
         }
 
-    def fixed(self, dtype: torch.dtype) -> State:
+    def copy_constants(self, dtype: torch.dtype) -> State:
         """Constants of the forward pass, copied: floating-point ones in the precision of the
         gradients."""
         return {
@@ -172,7 +172,7 @@ class Parameters:
             for name, tensor in self.constants.items()
         }
 
-    def released(self, theta: np.ndarray) -> dict[str, torch.Tensor]:
+    def restore_precision(self, theta: np.ndarray) -> dict[str, torch.Tensor]:
         """Trained parameters in the precision that they came in, on the CPU; leading axes stay."""
         tensors = self.tensors(torch.from_numpy(np.array(theta)), torch.float64)
         return {

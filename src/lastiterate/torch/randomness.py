@@ -58,7 +58,7 @@ class RecordKey:
 
     def fold_in(self, number: int | torch.Tensor) -> RecordKey:
         """Return another key for every integer."""
-        return RecordKey(_mixed(self.word ^ _mixed(number + torch.full_like(self.word, GOLDEN))))
+        return RecordKey(_mix(self.word ^ _mix(number + torch.full_like(self.word, GOLDEN))))
 
     def split(self, count: int = 2) -> tuple[RecordKey, ...]:
         """Return several other keys."""
@@ -82,10 +82,10 @@ class RecordKey:
     def _bits(self, shape: tuple[int, ...]) -> torch.Tensor:
         """Words of 64 bits."""
         count = torch.arange(1, math.prod(shape) + 1, device=self.word.device)
-        return _mixed(self.word + GOLDEN * count).reshape(shape)
+        return _mix(self.word + GOLDEN * count).reshape(shape)
 
 
-def _mixed(word: torch.Tensor) -> torch.Tensor:
+def _mix(word: torch.Tensor) -> torch.Tensor:
     """The finaliser of SplitMix64: a bijection of 64 bits."""
     word = (word ^ _right(word, 30)) * FIRST
     word = (word ^ _right(word, 27)) * SECOND
@@ -97,7 +97,7 @@ def _right(word: torch.Tensor, bits: int) -> torch.Tensor:
     return (word >> bits) & (2 ** (64 - bits) - 1)
 
 
-def as_words(keys: np.ndarray) -> torch.Tensor:
+def keys_to_words(keys: np.ndarray) -> torch.Tensor:
     """Keys of records as the engine makes them, (m, 2) uint32, as (m,) int64."""
     return torch.from_numpy(np.ascontiguousarray(keys).view(np.int64)[:, 0].copy())
 
@@ -173,25 +173,25 @@ class Drawing:
     augment: Augment | None
     copies: int
 
-    def drawn(self, parts: tuple[Any, ...], word: torch.Tensor) -> tuple[Any, ...]:
+    def draw_record(self, parts: tuple[Any, ...], word: torch.Tensor) -> tuple[Any, ...]:
         """The parts of a record as the module and the loss take them, of the copy with this key."""
         if self.augment is None:
             return parts
         first, *others = parts
-        return (like(self.augment(RecordKey(word).fold_in(0), first), first), *others)
+        return (cast_like(self.augment(RecordKey(word).fold_in(0), first), first), *others)
 
     def words(self, word: torch.Tensor) -> torch.Tensor:
         """The keys of a record's copies, (copies,)."""
         return RecordKey(word).fold_in(torch.arange(self.copies, device=word.device)).word
 
-    def dropping(self, word: torch.Tensor) -> KeyedDropout:
+    def draw_dropout(self, word: torch.Tensor) -> KeyedDropout:
         """Dropout of the copy with this key."""
         return KeyedDropout(RecordKey(word).fold_in(1))
 
     def first_form(self, record: tuple[Any, ...]) -> tuple[Any, ...]:
         """The first copy of one record, as the module and the loss take it."""
         *parts, word = record
-        return self.drawn(tuple(parts), self.words(word)[0])
+        return self.draw_record(tuple(parts), self.words(word)[0])
 
     def mean(
         self, record: tuple[Any, ...], loss: Callable[[tuple[Any, ...]], torch.Tensor]
@@ -200,11 +200,11 @@ class Drawing:
         *parts, word = record
         losses = list[torch.Tensor]()
         for own in self.words(word):
-            with self.dropping(own):
-                losses.append(loss(self.drawn(tuple(parts), own)))
+            with self.draw_dropout(own):
+                losses.append(loss(self.draw_record(tuple(parts), own)))
         return torch.stack(losses).mean()
 
-    def averaged(self, one: OfCopy) -> OfCopy:
+    def average_copies(self, one: OfCopy) -> OfCopy:
         """The same function of a whole record: the mean loss of its copies, and all inputs; zeros
         have their axis."""
 
@@ -214,8 +214,8 @@ class Drawing:
             *parts, word = record
 
             def copy(own: object, which: torch.Tensor) -> tuple[torch.Tensor, Any]:
-                with self.dropping(which):
-                    return one(own, rest, self.drawn(tuple(parts), which))
+                with self.draw_dropout(which):
+                    return one(own, rest, self.draw_record(tuple(parts), which))
 
             losses, inputs = vmap(copy)(zeros, self.words(word))
             return losses.mean(), inputs
@@ -223,7 +223,7 @@ class Drawing:
         return several
 
 
-def like(record: object, given: object) -> Any:
+def cast_like(record: object, given: object) -> Any:
     """What an augmentation made, in the precision of what it was given."""
     return tree_map(
         lambda made, before: made.to(before.dtype) if before.is_floating_point() else made,

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_map
 from lastiterate.errors import InputError
 from lastiterate.torch.coarse_arithmetic import LEAST, Coarsest, Rounding
 from lastiterate.torch.contributions import Contribution
-from lastiterate.torch.gradient_sums import PerRecord, in_precision
+from lastiterate.torch.gradient_sums import PerRecord, cast_records
 from lastiterate.torch.layers import Padded
 from lastiterate.torch.parameters import State
 
@@ -59,7 +59,9 @@ class Places:
         """Whether every place of a chunk of ``size`` records gives the bits that the first size
         that was tried gave."""
         if size not in self._known:
-            self._known[size] = all(self._tried(size, which) for which in range(len(self._tries)))
+            self._known[size] = all(
+                self._try_size(size, which) for which in range(len(self._tries))
+            )
         return self._known[size]
 
     def within(self, most: int) -> Places:
@@ -68,7 +70,7 @@ class Places:
         places = Places(self._tries, most)
         return places if most == 1 or places.holds(most) else self.within(most // 2)
 
-    def cut(self, count: int) -> Iterator[tuple[int, int]]:
+    def split(self, count: int) -> Iterator[tuple[int, int]]:
         """Chunks for a batch of ``count`` records: their sizes, and how many records are in each;
         the rest is empty."""
         chunks = -(-count // self.most)
@@ -85,7 +87,7 @@ class Places:
         trial = 2 * len(self._tries) * (OVERHEAD + size * self._numbers)
         return size in self._known or self._empty[size] * self._numbers >= trial
 
-    def _tried(self, size: int, which: int) -> bool:
+    def _try_size(self, size: int, which: int) -> bool:
         contributions, pair = self._tries[which]
         turns = list[list[list[torch.Tensor]]]()
         for turn in range(2):
@@ -116,7 +118,7 @@ def usual(expected: float) -> int:
     return math.ceil((expected + 4 * math.sqrt(expected) + 1) / STEP) * STEP
 
 
-def drawn(theta: torch.Tensor, which: int = 0) -> torch.Tensor:
+def draw_parameters(theta: torch.Tensor, which: int = 0) -> torch.Tensor:
     """Parameters beside the first ones, so that no sum is 0 where those are; others for every
     ``which``."""
     generator = torch.Generator().manual_seed(1 + which)
@@ -137,7 +139,7 @@ LOUD = 2.0**10
 """By how much other records are multiplied, to show what a record gets of them in its last bits."""
 
 
-def made_up(
+def make_synthetic_records(
     records: tuple[Any, ...],
     dtype: torch.dtype,
     make: Callable[[torch.Tensor], torch.Tensor],
@@ -182,12 +184,14 @@ def check_alone(
     parameters, where none is 0 by chance. How far, relatively, rounding may move a gradient."""
     trained = {
         name: tensor.detach()
-        for name, tensor in summed.parameters.tensors(drawn(theta), summed.dtype).items()
+        for name, tensor in summed.parameters.tensors(draw_parameters(theta), summed.dtype).items()
     }
     for varied in (
         (True, False) if theta.device.type == "cpu" else (False,)
     ):  # elsewhere a bad index ends the process
-        several = made_up(records, summed.dtype, _of_both_signs, BESIDE, varied=varied)
+        several = make_synthetic_records(
+            records, summed.dtype, _of_both_signs, BESIDE, varied=varied
+        )
         several = tree_map(lambda a: a.to(theta.device), several)
         try:
             with Coarsest() as seen, Rounding() as short:
@@ -201,7 +205,7 @@ def check_alone(
                 raise InputError(
                     "model",
                     "and its loss must have a gradient on one made-up record",
-                    said(error),
+                    first_line(error),
                     "build the embedding with sparse=False"
                     if "sparse" in str(error)
                     else "where torch asks for contiguous tensors, call .contiguous() before it",
@@ -215,7 +219,7 @@ def check_alone(
         raise InputError(
             "model",
             "must be one that torch.func.vmap takes, without random numbers or changes in place",
-            said(error),
+            first_line(error),
             "lastiterate.torch.private_version(module) exchanges recurrent layers; a "
             "smaller microbatch is for what checkpointed layers are",
         ) from None
@@ -226,12 +230,12 @@ def check_alone(
             if not torch.allclose(
                 together[name].each()[i], slope, rtol=LEAST, atol=LEAST * size / 10 + 1e-9
             ):
-                raise _mixing(summed)
+                raise _batch_dependence_error(summed)
     if seen.coarse:  # rounding turns units on and off
         wanted = torch.cat([one[name] for one in alone for name in one])
         given = torch.cat([together[name].each()[i] for i, one in enumerate(alone) for name in one])
         if float((given - wanted).norm()) > COARSE * float(wanted.norm()):
-            raise _mixing(summed)
+            raise _batch_dependence_error(summed)
     if (
         seen.coarse or theta.device.type == "cpu"
     ):  # elsewhere sums may have another order every time
@@ -260,10 +264,10 @@ def _check_bits(summed: PerRecord, trained: State, constants: State, several: ob
             if not torch.equal(
                 one[name].each()[place].nan_to_num(), two[name].each()[place].nan_to_num()
             ):
-                raise _mixing(summed)
+                raise _batch_dependence_error(summed)
 
 
-def _mixing(summed: PerRecord) -> InputError:
+def _batch_dependence_error(summed: PerRecord) -> InputError:
     return InputError(
         "model",
         "must treat every record alone, and a record's gradient depends on those that it is "
@@ -279,7 +283,7 @@ def _alone(
     """One record's gradients by name, (entries,) float64, without ``vmap``."""
     leaves = {name: tensor.clone().requires_grad_() for name, tensor in trained.items()}
     with torch.enable_grad():
-        value = summed.value(constants | leaves, in_precision(record, summed.dtype))
+        value = summed.value(constants | leaves, cast_records(record, summed.dtype))
         slopes = (
             torch.autograd.grad(value, list(leaves.values()), allow_unused=True)
             if value.requires_grad
@@ -296,8 +300,10 @@ def constant_gradients(
 ) -> list[str]:
     """Parameters by which all made-up records have one gradient, bit for bit, at several points."""
 
-    def remaining(varied: bool) -> list[str]:
-        several = made_up(records, summed.dtype, _of_both_signs, BESIDE, varied=varied)
+    def list_remaining(varied: bool) -> list[str]:
+        several = make_synthetic_records(
+            records, summed.dtype, _of_both_signs, BESIDE, varied=varied
+        )
         several, names = (
             tree_map(lambda a: a.to(theta.device), several),
             list(summed.parameters.names),
@@ -307,7 +313,7 @@ def constant_gradients(
                 at = {
                     name: tensor.detach()
                     for name, tensor in summed.parameters.tensors(
-                        drawn(theta, which), summed.dtype
+                        draw_parameters(theta, which), summed.dtype
                     ).items()
                 }
                 first, *rest = (
@@ -322,11 +328,11 @@ def constant_gradients(
         return names
 
     try:
-        return remaining(theta.device.type == "cpu")  # elsewhere a bad index ends the process
+        return list_remaining(theta.device.type == "cpu")  # elsewhere a bad index ends the process
     except (RuntimeError, IndexError):  # some integer must be 0
-        return remaining(False)
+        return list_remaining(False)
 
 
-def said(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     """The first line of what torch says: about made-up records, so that it shows none."""
     return str(error).splitlines()[0][:120]

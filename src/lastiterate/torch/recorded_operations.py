@@ -53,7 +53,7 @@ class Recorder(TorchDispatchMode):
         if torch.Tag.dynamic_output_shape in func.tags:
             raise TypeError("cannot be repeated")
         node = self.graph.call_function(
-            func, tree_map(self._named, args), tree_map(self._named, kwargs or {})
+            func, tree_map(self._name_value, args), tree_map(self._name_value, kwargs or {})
         )
         found = func(*args, **(kwargs or {}))
         if isinstance(found, tuple | list):
@@ -66,7 +66,7 @@ class Recorder(TorchDispatchMode):
 
     def function(self, results: tuple[torch.Tensor, ...]) -> Flat:
         """From leaves to ``results``, which were computed from others."""
-        self.graph.output(tuple(map(self._named, results)))
+        self.graph.output(tuple(map(self._name_value, results)))
         return GraphModule(self.constants, self.graph).forward
 
     def _hold(self, found: object, node: Node) -> None:
@@ -74,7 +74,7 @@ class Recorder(TorchDispatchMode):
             raise TypeError("cannot be repeated")
         self._nodes[found] = node
 
-    def _named(self, value: Any) -> Any:
+    def _name_value(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
         if value not in self._nodes:
@@ -84,7 +84,7 @@ class Recorder(TorchDispatchMode):
         return self._nodes[value]
 
 
-def recorded(function: Flat, leaves: Sequence[torch.Tensor]) -> Flat:
+def record_operations(function: Flat, leaves: Sequence[torch.Tensor]) -> Flat:
     """``function`` as the operations that it makes of ``leaves``."""
     with Recorder(leaves) as recorder:
         results = function(*leaves)
@@ -139,7 +139,7 @@ class Repeated:
         if form not in self._known and self._worth(form):
             small = sum(each.numel() for each in tree_leaves(computed)) <= SMALL
             self._known[form] = (
-                traced_on(compute, trained, constants, tree_map(made_like, records))
+                trace_operations(compute, trained, constants, tree_map(make_like, records))
                 if small
                 else None
             )
@@ -152,7 +152,7 @@ class Repeated:
         return seen >= OFTEN or seen * (self._steps - calls) >= 2 * OFTEN * calls
 
 
-def traced_on(
+def trace_operations(
     compute: Computed, trained: State, constants: State, records: tuple[Any, ...]
 ) -> tuple[Any, Any] | None:
     """The operations on flat arguments, and how what they give is nested; None where they cannot be
@@ -167,12 +167,12 @@ def traced_on(
 
     try:
         again, others = (
-            recorded(flat, leaves),
+            record_operations(flat, leaves),
             tree_leaves(
                 (
-                    tree_map(beside, trained),
+                    tree_map(perturb, trained),
                     constants,
-                    tree_map(partial(made_like, seed=3), records),
+                    tree_map(partial(make_like, seed=3), records),
                 )
             ),
         )
@@ -192,12 +192,12 @@ def bits(values: torch.Tensor) -> torch.Tensor:
     return values.reshape(-1).view(torch.uint8) if values.numel() else values
 
 
-def beside(values: torch.Tensor) -> torch.Tensor:
+def perturb(values: torch.Tensor) -> torch.Tensor:
     """Parameters a bit off."""
-    return values + 0.1 * made_like(values, seed=4) if values.is_floating_point() else values
+    return values + 0.1 * make_like(values, seed=4) if values.is_floating_point() else values
 
 
-def made_like(values: torch.Tensor, seed: int = 2) -> torch.Tensor:
+def make_like(values: torch.Tensor, seed: int = 2) -> torch.Tensor:
     """Normal numbers of a record's form, or zeros where it is whole numbers."""
     if not values.is_floating_point():
         return torch.zeros_like(values)

@@ -76,9 +76,9 @@ class DatasetPieces:
             mapped: Callable[..., Iterable[Any]] = map if pool is None else pool.map
             for begin in range(first, len(self), most):
                 numbers = range(begin, min(len(self), begin + most))
-                yield _stacked(list(mapped(partial(item_of, self.dataset), numbers)))
+                yield _stack_items(list(mapped(partial(item_of, self.dataset), numbers)))
 
-    def digested(self) -> Iterator[np.ndarray]:
+    def fingerprint(self) -> Iterator[np.ndarray]:
         """All records."""
         for piece in self.pieces(2**12):
             yield from piece
@@ -97,7 +97,7 @@ def item_of(dataset: torch.utils.data.Dataset[Any], number: int) -> Any:
         ) from None
 
 
-def _stacked(items: list[Any]) -> tuple[np.ndarray, ...]:
+def _stack_items(items: list[Any]) -> tuple[np.ndarray, ...]:
     """Items as arrays with the records along their first axis."""
     rows = [item if isinstance(item, tuple | list) else (item,) for item in items]
     try:
@@ -125,13 +125,13 @@ def _stacked(items: list[Any]) -> tuple[np.ndarray, ...]:
 # means of a batch.
 
 
-def as_dictionary(given: object) -> Any:
+def to_dictionary(given: object) -> Any:
     """A mapping of a class of its own, as tokenizers give one, as a dictionary; anything else as it
     is."""
     return dict(given) if isinstance(given, Mapping) else given
 
 
-def answered(module: torch.nn.Module, records: object) -> Any:
+def predict_records(module: torch.nn.Module, records: object) -> Any:
     """What a module answers for some records, which it takes by name where they are a dictionary."""
     if isinstance(records, dict):
         return module(**records)
@@ -162,32 +162,34 @@ def without_batch(output: object) -> Any:
     return tree_map(one, output)
 
 
-def by_record(output: object, count: int, make: Callable[[torch.Tensor], Any]) -> Any:
+def split_by_record(output: object, count: int, make: Callable[[torch.Tensor], Any]) -> Any:
     """What ``make`` makes of the tensors that a module answers for each of ``count`` records, in
     tuples and dictionaries; None where there are none."""
     if isinstance(output, torch.Tensor):
         return make(output) if output.dim() > 0 and len(output) == count else None
     if isinstance(output, Mapping):
-        parts = {name: by_record(each, count, make) for name, each in output.items()}
+        parts = {name: split_by_record(each, count, make) for name, each in output.items()}
         return {name: made for name, made in parts.items() if made is not None} or None
     if isinstance(output, tuple | list):
         return (
-            tuple(made for each in output if (made := by_record(each, count, make)) is not None)
+            tuple(
+                made for each in output if (made := split_by_record(each, count, make)) is not None
+            )
             or None
         )
     return None
 
 
-def as_arrays(output: object, count: int) -> Any:
+def to_arrays(output: object, count: int) -> Any:
     """The same as arrays; NumPy has no bfloat16."""
-    return by_record(
+    return split_by_record(
         output,
         count,
         lambda tensor: (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).cpu().numpy(),
     )
 
 
-def joined(parts: list[Any]) -> Any:
+def join_answers(parts: list[Any]) -> Any:
     """Answers for some records after another as one."""
     return tree_map(lambda *each: np.concatenate(each), *parts)
 
@@ -213,7 +215,7 @@ def records_of(run: Run, data: Any, device: torch.device) -> tuple[Any, ...]:
             raise InputError("data", f"must have the run's n = {n} records", len(data))
         n, data = 1, first_record(data)
     n = records_in(data, n) if run.nominal else n
-    parts = stacked(data, n) if isinstance(data, torch.utils.data.Dataset) else whole(data)
+    parts = stack_dataset(data, n) if isinstance(data, torch.utils.data.Dataset) else whole(data)
     if not isinstance(parts, tuple) or len(parts) < 1:
         raise InputError(
             "data",
@@ -287,11 +289,11 @@ def check_items(data: Any, n: int) -> None:
 def whole(data: object) -> Any:
     """Records as a tuple of their parts: a dictionary is all that the module takes, with nothing
     for the loss besides."""
-    data = as_dictionary(data)
+    data = to_dictionary(data)
     return (
         (data,)
         if isinstance(data, dict)
-        else tuple(map(as_dictionary, data))
+        else tuple(map(to_dictionary, data))
         if isinstance(data, tuple)
         else data
     )
@@ -352,7 +354,7 @@ def long(values: torch.Tensor) -> torch.Tensor:
     return values.long() if whole and (values.dim() == 1 or values.dtype in UNSIGNED) else values
 
 
-def stacked(data: Any, n: int) -> tuple[Any, ...]:
+def stack_dataset(data: Any, n: int) -> tuple[Any, ...]:
     """All items of a Dataset, each read once."""
     check_items(data, n)
     if type(data) is torch.utils.data.TensorDataset:
@@ -392,8 +394,8 @@ def inputs_of(x: object, parts: int | None) -> Any:
     None: not known. A Dataset's items are read. Errors: anything else, and lengths that differ.
     """
     if isinstance(x, torch.utils.data.Dataset):
-        x = stacked(x, len(x) if hasattr(x, "__len__") else 0)  # type: ignore[arg-type]
-    x = tuple(map(as_dictionary, x)) if isinstance(x, tuple) else as_dictionary(x)
+        x = stack_dataset(x, len(x) if hasattr(x, "__len__") else 0)  # type: ignore[arg-type]
+    x = tuple(map(to_dictionary, x)) if isinstance(x, tuple) else to_dictionary(x)
     inputs = _tensors(x if isinstance(x, tuple | dict | torch.Tensor) else np.asarray(x), "x")
     leaves = tree_leaves(inputs)
     if not leaves or any(leaf.dim() < 1 or len(leaf) != len(leaves[0]) for leaf in leaves):
@@ -427,6 +429,6 @@ def inputs_of(x: object, parts: int | None) -> Any:
     return inputs
 
 
-def taken(records: object, places: torch.Tensor, device: torch.device) -> Any:
+def take_records(records: object, places: torch.Tensor, device: torch.device) -> Any:
     """The records at ``places``, on the device."""
     return tree_map(lambda a: a.index_select(0, places.to(a.device)).to(device), records)

@@ -23,11 +23,11 @@ from lastiterate.release.folder import Stored
 from lastiterate.release.network_model import check_loss
 from lastiterate.release.provenance import Written
 from lastiterate.release.released_model import Fitted
-from lastiterate.release.training import augmented_by
+from lastiterate.release.training import name_augmentation
 from lastiterate.release.training_request import Order, Unread, is_source
 from lastiterate.run.run import Run
 from lastiterate.run.validation import check_kept
-from lastiterate.torch.gradient_sums import PerRecord, among, in_precision
+from lastiterate.torch.gradient_sums import PerRecord, among, cast_records
 from lastiterate.torch.module_checks import check_fits
 from lastiterate.torch.module_optimizer import name_of
 from lastiterate.torch.module_training import (
@@ -42,13 +42,13 @@ from lastiterate.torch.parameter_update import Effect, check_like, digest, effec
 from lastiterate.torch.parameters import Grouped, Parameters, State
 from lastiterate.torch.randomness import drops
 from lastiterate.torch.records import (
-    answered,
-    as_arrays,
     inputs_of,
-    joined,
+    join_answers,
     positional,
+    predict_records,
     records_in,
-    stacked,
+    stack_dataset,
+    to_arrays,
 )
 
 # Modules with exact noise: every record's clipped gradient rounded to a grid, summed as whole
@@ -87,7 +87,7 @@ class ExactRecords(PerRecord):
         squares = flat.square().sum(1)
         counted = among(torch.isfinite(squares), real, used)
         factor = torch.clamp(self.clip * SHRINK / torch.clamp(squares.sqrt(), min=1e-300), max=1.0)
-        factor = self.weighted(factor, records)
+        factor = self.weight_scale(factor, records)
         whole = (
             torch.where(counted[:, None], flat * factor[:, None], 0.0)
             .mul(2.0**self.grid.places)
@@ -122,7 +122,7 @@ AT_ONCE = 256
 """Records of one forward pass."""
 
 
-def predicted(module: torch.nn.Module, x: object, inputs: int | None) -> Any:
+def predict_module(module: torch.nn.Module, x: object, inputs: int | None) -> Any:
     """The module's outputs for the records of ``x`` in evaluation mode: arrays, in tuples and
     dictionaries.
 
@@ -134,7 +134,7 @@ def predicted(module: torch.nn.Module, x: object, inputs: int | None) -> Any:
     module.eval()
     try:
         with torch.no_grad():
-            return joined([_answer(module, part) for part in _some(module, x, inputs)])
+            return join_answers([_answer(module, part) for part in _some(module, x, inputs)])
     finally:
         for part in training:
             part.training = True
@@ -143,10 +143,10 @@ def predicted(module: torch.nn.Module, x: object, inputs: int | None) -> Any:
 def _answer(module: torch.nn.Module, records: object) -> Any:
     try:
         count = len(tree_leaves(records)[0])
-        answer = as_arrays(answered(module, records), count)
+        answer = to_arrays(predict_records(module, records), count)
         if answer is None and count == 1:  # .squeeze() takes the batch axis of one record, too
             twice = tree_map(lambda a: torch.cat([a, a]), records)
-            both = as_arrays(answered(module, twice), 2)
+            both = to_arrays(predict_records(module, twice), 2)
             answer = None if both is None else tree_map(lambda a: a[:1], both)
     except (RuntimeError, TypeError, IndexError, ValueError, AttributeError) as error:
         raise InputError(
@@ -162,7 +162,7 @@ def _some(module: torch.nn.Module, x: Any, inputs: int | None) -> Iterator[Any]:
     are."""
     where = next(module.parameters())
     for piece in x.pieces(AT_ONCE) if is_source(x) else (x,):
-        records = in_precision(inputs_of(piece, inputs), where.dtype)
+        records = cast_records(inputs_of(piece, inputs), where.dtype)
         for first in range(0, max(1, len(tree_leaves(records)[0])), AT_ONCE):
             yield tree_map(lambda a, at=first: a[at : at + AT_ONCE].to(where.device), records)
 
@@ -264,7 +264,7 @@ class FittedModule(Fitted):
                 None,
                 "load the folder with like=module, or take an iterate from state",
             )
-        return predicted(self.module, x, self.inputs)
+        return predict_module(self.module, x, self.inputs)
 
     def contents(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         dtypes = {
@@ -293,7 +293,7 @@ def knows(model: object) -> bool:
     return isinstance(model, torch.nn.Module | Grouped)
 
 
-def named(optimizer: Any, model: torch.nn.Module | Grouped) -> str:
+def name_optimizer(optimizer: Any, model: torch.nn.Module | Grouped) -> str:
     """The names of its classes, as it makes them for the trained parameters."""
     return name_of(optimizer, Parameters.of(model).shapes)
 
@@ -302,7 +302,7 @@ def draws(model: torch.nn.Module | Grouped, loss: object, augment: Any) -> list[
     """An augmentation, and dropout that is switched on."""
     module: torch.nn.Module = model.module if isinstance(model, Grouped) else model
     return [
-        *augmented_by(augment),
+        *name_augmentation(augment),
         *(["dropout"] if any(drops(part) for part in module.modules()) else []),
     ]
 
@@ -329,7 +329,9 @@ def check(order: Order) -> Order:
     return (
         replace(
             order,
-            data=Unread(lambda: stacked(data, records_in(data, run.n) if run.nominal else run.n)),
+            data=Unread(
+                lambda: stack_dataset(data, records_in(data, run.n) if run.nominal else run.n)
+            ),
         )
         if unread
         else order
@@ -362,8 +364,8 @@ def fit(order: Order, key: Key | None) -> FittedModule:
             executed_as=exactly if order.exact else None,
             **how,
         )
-    state = parameters.released(theta)
-    released = _with(module, state) if run.release == "last" else None
+    state = parameters.restore_precision(theta)
+    released = _with_parameters(module, state) if run.release == "last" else None
     return FittedModule(
         proof=order.certificate,
         delta=order.delta,
@@ -376,7 +378,7 @@ def fit(order: Order, key: Key | None) -> FittedModule:
     )
 
 
-def _with(module: torch.nn.Module, state: dict[str, torch.Tensor]) -> torch.nn.Module:
+def _with_parameters(module: torch.nn.Module, state: dict[str, torch.Tensor]) -> torch.nn.Module:
     """A copy of the module with these parameters."""
     own = copy.deepcopy(module)
     named = dict(own.named_parameters())
@@ -394,11 +396,11 @@ def read(stored: Stored, like: object = None) -> FittedModule:
         stored.model.get("parameters"),
     )
     if not isinstance(dtypes, dict) or dtypes.keys() != tensors.keys():
-        raise _damaged("another list of parameters")
-    state = {name: _narrowed(tensors[name], dtypes[name]) for name in tensors}
+        raise _damage_error("another list of parameters")
+    state = {name: _cast_array(tensors[name], dtypes[name]) for name in tensors}
     inputs = stored.model.get(INPUTS)
     if inputs is not None and (type(inputs) is not int or inputs < 0):
-        raise _damaged("another number of inputs than a whole one")
+        raise _damage_error("another number of inputs than a whole one")
     module = None
     if like is not None:
         like = like.module if isinstance(like, Grouped) else like
@@ -414,7 +416,7 @@ def read(stored: Stored, like: object = None) -> FittedModule:
                     "like", f"must have a parameter {name} of shape {tuple(tensor.shape)}", shape
                 )
         check_like(like, state, stored.model.get("effect"))
-        module = _with(like, state) if run.release == "last" else None
+        module = _with_parameters(like, state) if run.release == "last" else None
     return FittedModule(
         proof=Written(stored.certificate),
         delta=stored.certificate["delta"],
@@ -425,18 +427,18 @@ def read(stored: Stored, like: object = None) -> FittedModule:
     )
 
 
-def _narrowed(array: np.ndarray, dtype: object) -> torch.Tensor:
+def _cast_array(array: np.ndarray, dtype: object) -> torch.Tensor:
     wanted = getattr(torch, dtype, None) if isinstance(dtype, str) else None
     if (
         not isinstance(wanted, torch.dtype)
         or not wanted.is_floating_point
         or not np.isfinite(array).all()
     ):
-        raise _damaged("arrays that are no finite numbers of a known precision")
+        raise _damage_error("arrays that are no finite numbers of a known precision")
     return torch.from_numpy(np.array(array)).to(wanted)
 
 
-def _damaged(what: str) -> InputError:
+def _damage_error(what: str) -> InputError:
     return InputError(
         "parameters of the model",
         f"must be complete, and the folder holds {what}",
@@ -481,11 +483,11 @@ def trainer(run: Run, model: torch.nn.Module | Grouped, loss: object) -> Callabl
     >>> import numpy as np
     >>> import torch
     >>> import lastiterate as li
-    >>> from lastiterate.engine import seeded_keys
+    >>> from lastiterate.engine import keys_from_seed
     >>> from lastiterate.torch import trainer
     >>> run = li.Run(n=8, steps=2, step_size=0.1, clip=1.0, noise=li.NoiseMultiplier(1.0))
     >>> train = trainer(run, torch.nn.Linear(3, 2), torch.nn.functional.cross_entropy)
-    >>> train(np.ones((8, 3), np.float32), np.zeros(8, int), seeded_keys(0, 4)).shape
+    >>> train(np.ones((8, 3), np.float32), np.zeros(8, int), keys_from_seed(0, 4)).shape
     (4, 8)
     """
     if run.release == "all":

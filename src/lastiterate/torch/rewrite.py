@@ -265,8 +265,8 @@ def private_version(module: torch.nn.Module) -> PrivateVersion:
     done = dict[int, torch.nn.Module]()
     for name, part in list(own.named_modules(remove_duplicate=False)):
         if id(part) not in done:
-            done[id(part)] = new = _exchanged(part)
-            if (said := _said(part, new)) is not None:
+            done[id(part)] = new = _replace_part(part)
+            if (said := _describe_change(part, new)) is not None:
                 changed.append(f"{name or 'the module'}: {said}")
         if done[id(part)] is not part:
             parent, _, last = name.rpartition(".")
@@ -277,17 +277,17 @@ def private_version(module: torch.nn.Module) -> PrivateVersion:
     return PrivateVersion(own, tuple(changed))
 
 
-def _exchanged(part: torch.nn.Module) -> torch.nn.Module:
+def _replace_part(part: torch.nn.Module) -> torch.nn.Module:
     """What stands in the place of a part."""
     if isinstance(part, FUSED) and type(part) in FUSED:  # a subclass may do anything else
         return UnrolledRecurrence(part)
     if type(part) in CELLS:
         assert isinstance(part, torch.nn.RNNCellBase)
         return UnrolledCell(part)
-    return _grouped(part) if isinstance(part, MIXING) else part
+    return _to_group_norm(part) if isinstance(part, MIXING) else part
 
 
-def _said(part: torch.nn.Module, new: torch.nn.Module) -> str | None:
+def _describe_change(part: torch.nn.Module, new: torch.nn.Module) -> str | None:
     """What was changed about a part, which is changed where it may stay."""
     if isinstance(new, torch.nn.GroupNorm) and new is not part:
         return f"{type(part).__name__} is GroupNorm({new.num_groups}, {new.num_channels})"
@@ -305,7 +305,7 @@ def _said(part: torch.nn.Module, new: torch.nn.Module) -> str | None:
     return None
 
 
-def _grouped(part: torch.nn.Module) -> torch.nn.GroupNorm:
+def _to_group_norm(part: torch.nn.Module) -> torch.nn.GroupNorm:
     """Group normalisation in the place of batch normalisation; of one number for a channel, over
     all of them."""
     assert isinstance(part, MIXING)

@@ -1,7 +1,9 @@
 from collections.abc import Iterable
 from typing import Any
+
 from jax._src.api import Function
 from jax.tree_util import PyTreeDef
+
 def map(f: Function[Any], tree: Any, *rest: Any) -> Any: ...
 def leaves(tree: Any) -> list[Any]: ...
 def flatten(tree: Any) -> tuple[list[Any], PyTreeDef]: ...

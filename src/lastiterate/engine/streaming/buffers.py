@@ -107,7 +107,7 @@ class Devices:
         """Which process this is, of how many that share the work."""
         return (0, 1) if self.count == 1 else (jax.process_index(), jax.process_count())
 
-    def gathered(self, own: np.ndarray) -> np.ndarray:
+    def gather(self, own: np.ndarray) -> np.ndarray:
         """The arrays of all processes, which have one shape: (processes, ...), the same bits in
         each of them."""
         from jax.experimental import multihost_utils
@@ -115,7 +115,7 @@ class Devices:
         with jax.enable_x64(True):
             return np.asarray(multihost_utils.process_allgather(own))
 
-    def compiled(self, function: Callable[..., Any]) -> Any:
+    def compile(self, function: Callable[..., Any]) -> Any:
         """A compiled function whose results are whole on every device."""
         return jax.jit(
             function,
@@ -133,7 +133,7 @@ class Devices:
         from jax.experimental import multihost_utils
 
         digest = np.frombuffer(hashlib.sha256("\n".join(described).encode()).digest(), np.uint8)
-        if (self.gathered(digest) != digest).any():
+        if (self.gather(digest) != digest).any():
             raise InputError(
                 "run",
                 "must be the same in every process, and so must devices, the loss and the first "
@@ -158,7 +158,7 @@ class Arrays:
         for begin in range(first, len(self), most):
             yield tuple(np.asarray(part[begin : begin + most]) for part in self.arrays)
 
-    def digested(self) -> Iterator[np.ndarray]:
+    def fingerprint(self) -> Iterator[np.ndarray]:
         return (np.asarray(part) for part in self.arrays)
 
 
@@ -279,7 +279,7 @@ class Repeated:
         self._kept.append(
             (self._next, buffer.steps[: buffer.used].copy(), buffer.ends[: buffer.used].copy())
         )
-        for parts in cut(buffer.contents, self._scratch.size):
+        for parts in split_bytes(buffer.contents, self._scratch.size):
             self._scratch.write(self._next, np.concatenate(parts) if len(parts) > 1 else parts[0])
             self._next += 1
 
@@ -292,7 +292,7 @@ class Repeated:
                 return
             buffer, many = pair[0], len(steps)
             buffer.used, buffer.steps[:many], buffer.ends[:many] = many, steps - began + first, ends
-            for number, parts in enumerate(cut(buffer.contents, self._scratch.size), page):
+            for number, parts in enumerate(split_bytes(buffer.contents, self._scratch.size), page):
                 content = np.frombuffer(self._scratch.read(number), np.uint8)
                 for part in parts:
                     part[:], content = content[: len(part)], content[len(part) :]
@@ -305,7 +305,7 @@ class Repeated:
         self._scratch.close()
 
 
-def cut(contents: list[np.ndarray], size: int) -> Iterator[list[np.ndarray]]:
+def split_bytes(contents: list[np.ndarray], size: int) -> Iterator[list[np.ndarray]]:
     """Bytes one behind the other, ``size`` at a time."""
     page, left = list[np.ndarray](), size
     for content in contents:

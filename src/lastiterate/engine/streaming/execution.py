@@ -15,13 +15,13 @@ import jax
 import numpy as np
 
 from lastiterate import interrupts
-from lastiterate.engine.calibration import calibrated, drawn_rounds
+from lastiterate.engine.calibration import calibrate_weights, make_rounds
 from lastiterate.engine.checkpoint import Checkpoint
 from lastiterate.engine.external import ExternalLoop
 from lastiterate.engine.linear_gradients import (
     SLICE,
     Linear,
-    checked_answers,
+    check_targets,
     hidden,
     linear_loss,
     prepare_into,
@@ -31,10 +31,10 @@ from lastiterate.engine.linear_model import (
     Blocks,
     Measurable,
     Model,
-    drawn_with,
+    make_release,
     prepare_privately,
+    resolve_step_sizes,
     scores,
-    settled,
 )
 from lastiterate.engine.network import LabelCheck, identity, objective_of
 from lastiterate.engine.noise import ahead
@@ -57,12 +57,12 @@ from lastiterate.engine.streaming.source import (
     Cursor,
     Piece,
     Source,
-    counted,
+    count_records,
     first_record,
-    joined,
-    numbered,
+    join_pieces,
+    number_records,
     own_records,
-    regrouped,
+    regroup,
     rows_of,
 )
 from lastiterate.engine.streaming.steps import StreamLoop
@@ -70,7 +70,7 @@ from lastiterate.engine.trainer import Progress, begin, check_process
 from lastiterate.errors import InputError
 from lastiterate.run.preprocessing import columns
 from lastiterate.run.run import Run
-from lastiterate.run.stability import by_block
+from lastiterate.run.stability import is_measured_by_block
 
 # Runs whose gradients another library computes, on records that come in pieces.
 
@@ -111,7 +111,7 @@ def execute_streamed(
                     found = found + sums(np.asarray(point), records, keys)
             return found
 
-        released = loop.executed(initial, total, key, progress, checkpoint)
+        released = loop.run_steps(initial, total, key, progress, checkpoint)
     passes.check()
     return released
 
@@ -131,7 +131,7 @@ def shares(passes: Passes, first: int) -> Iterator[Share]:
                 while left > 0:
                     many = min(most, left)
                     left -= many
-                    yield left == 0, joined(list(cursor.take(many)))
+                    yield left == 0, join_pieces(list(cursor.take(many)))
             if until % run.blocks == 0:
                 cursor.finish()
             step = until
@@ -153,7 +153,7 @@ class Rows:
 
     def __call__(self, piece: Piece) -> Piece:
         features, target = piece
-        answers = checked_answers(self.run, target)
+        answers = check_targets(self.run, target)
         if offset := target_offset(self.run, self.released):
             answers = (answers - offset).astype(answers.dtype)
         rows = np.empty(
@@ -182,10 +182,12 @@ def execute_streaming(
     shared = Devices(devices)
     shared.check_checkpoint(checkpoint)
     shared.check_records(run.n)
-    key = begin(run, source.digested(), key, checkpoint, "linear")
+    key = begin(run, source.fingerprint(), key, checkpoint, "linear")
     key = shared.same_key(key, run.to_json(), f"{devices} devices")
     with closing(again_and_again(run, source, folder, arranged_once=True)) as records:
-        released = prepare_privately(run, _measurable(run, records.source, shared), drawn_with(key))
+        released = prepare_privately(
+            run, _measurable(run, records.source, shared), make_release(key)
+        )
         order = host_stream(key, ORDER)
         with closing(
             Passes(
@@ -193,7 +195,7 @@ def execute_streaming(
             )
         ) as passes:
             features = first_record(source)[0].shape[1]
-            done, released = settled(
+            done, released = resolve_step_sizes(
                 run, features, released, key, lambda: _batches(run, passes, shared)
             )
             loop = StreamLoop(done, Linear(linear_loss(run), run.clip, hidden(run)), shared)
@@ -202,12 +204,13 @@ def execute_streaming(
                 weights = loop.execute(first, passes, key, progress, checkpoint)
         model = Model(weights, released)
 
-        def scored() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        def iterate_scores() -> Iterator[tuple[np.ndarray, np.ndarray]]:
             for rows, target in _own_pieces(run, records.source, shared):
-                yield scores(run, model, rows), checked_answers(run, target)
+                yield scores(run, model, rows), check_targets(run, target)
 
         return Model(
-            calibrated(run, weights, scored, drawn_rounds(key), _together(shared)), released
+            calibrate_weights(run, weights, iterate_scores, make_rounds(key), _together(shared)),
+            released,
         )
 
 
@@ -232,7 +235,7 @@ def _measurable(run: Run, source: Source, shared: Devices) -> Measurable:
         run.n,
         first_record(source)[0].shape[1],
         lambda: column(0),
-        lambda: (checked_answers(run, part) for part in column(1)),
+        lambda: (check_targets(run, part) for part in column(1)),
         _together(shared),
     )
 
@@ -240,21 +243,23 @@ def _measurable(run: Run, source: Source, shared: Devices) -> Measurable:
 def _own_pieces(run: Run, source: Source, shared: Devices) -> Iterator[Piece]:
     """Features and targets of this process, in slices."""
     begin, end = own_records(run.n, *shared.part)
-    return regrouped(Cursor(counted(source, run.n, begin)).take(end - begin), SLICE)
+    return regroup(Cursor(count_records(source, run.n, begin)).take(end - begin), SLICE)
 
 
 def _together(shared: Devices) -> Callable[[Iterator[np.ndarray]], Any]:
     """Slices of this process as sums over those of all take them."""
-    return iter if shared.part[1] == 1 else lambda slices: Shared(slices, shared.gathered)
+    return iter if shared.part[1] == 1 else lambda slices: Shared(slices, shared.gather)
 
 
 def _batches(run: Run, passes: Passes, shared: Devices) -> Blocks:
     """Rows of the run's batches where they are the same in every pass, otherwise of all records."""
     together, nothing = _together(shared), np.zeros((1, passes.form.shapes[0][0]), np.float32)
-    if not by_block(run):
+    if not is_measured_by_block(run):
         most = rows_of(passes.source, AT_ONCE)
         yield together(
-            chain([nothing], (piece[0] for piece in regrouped(passes.arranged_own(most), SLICE)))
+            chain(
+                [nothing], (piece[0] for piece in regroup(passes.iterate_own_pieces(most), SLICE))
+            )
         )
         return
     with closing(passes.from_pass(0)) as every:
@@ -264,7 +269,7 @@ def _batches(run: Run, passes: Passes, shared: Devices) -> Blocks:
             if shared.part[1] > 1 and one.counts is None:
                 cursor = Cursor(one.pieces(begin))
             yield together(
-                chain([nothing], (piece[0] for piece in regrouped(cursor.take(many), SLICE)))
+                chain([nothing], (piece[0] for piece in regroup(cursor.take(many), SLICE)))
             )
 
 
@@ -308,7 +313,7 @@ def fit_streaming(
         alone = checkpoint is None and shared.part[1] == 1
         known = "" if alone else identity(objective, first_record(source), rule)
         if checkpoint is not None:
-            key = checkpoint.begin(run, (*source.digested(), np.asarray(initial)), key, known)
+            key = checkpoint.begin(run, (*source.fingerprint(), np.asarray(initial)), key, known)
         key = shared.same_key(
             fresh_key() if key is None else key,
             run.to_json(),
@@ -322,7 +327,7 @@ def fit_streaming(
             closing(
                 Passes(
                     run,
-                    numbered(run, records.source),
+                    number_records(run, records.source),
                     partial(with_flags, run, labels),
                     order,
                     folder,
@@ -334,10 +339,10 @@ def fit_streaming(
                 initial, passes, key, progress, checkpoint
             )
         form = Form.of(params)
-        return form.whole(form.released(theta))
+        return form.whole(form.restore_precision(theta))
 
 
-def checked(run: Run, piece: Piece) -> Piece:
+def check_piece(run: Run, piece: Piece) -> Piece:
     """Records of finite numbers, of classes that have weights, as they are."""
     for part in piece:
         check_finite(part)
@@ -349,4 +354,4 @@ def with_flags(run: Run, labels: LabelCheck | None, piece: Piece) -> Piece:
     """Records, and behind them that they are no empty slots."""
     if labels is not None:
         labels(piece)
-    return (*checked(run, piece), np.ones(len(piece[0]), np.uint8))
+    return (*check_piece(run, piece), np.ones(len(piece[0]), np.uint8))

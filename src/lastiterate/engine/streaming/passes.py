@@ -23,7 +23,7 @@ from lastiterate.engine.streaming.source import (
     RecordForm,
     Source,
     check_unchanged,
-    counted,
+    count_records,
     first_record,
     own_records,
     rows_of,
@@ -98,9 +98,11 @@ class Passes:
         """Of arranged records."""
         return RecordForm.of(self.arrange(first_record(self.source)))
 
-    def arranged(self, first: int = 0, most: int | None = None) -> Generator[Piece, None, None]:
+    def iterate_pieces(
+        self, first: int = 0, most: int | None = None
+    ) -> Generator[Piece, None, None]:
         """One pass in public order, ``most`` records at a time."""
-        for piece in counted(self.source, self.run.n, first, most):
+        for piece in count_records(self.source, self.run.n, first, most):
             yield self.arrange(piece)
 
     @property
@@ -108,19 +110,19 @@ class Passes:
         """The records that this process sorts and measures: the first, and behind the last."""
         return own_records(self.run.n, *self.part)
 
-    def arranged_own(self, most: int) -> Iterator[Piece]:
+    def iterate_own_pieces(self, most: int) -> Iterator[Piece]:
         """The records of this process in public order."""
         if self._arranged is not None:
             yield from self._arranged.pieces(most)
             return
         begin, end = self.own
-        with closing(self.arranged(begin, most)) as pieces:
+        with closing(self.iterate_pieces(begin, most)) as pieces:
             cursor = Cursor(pieces)
             yield from cursor.take(end - begin)
             if end == self.run.n:
                 cursor.finish()
 
-    def kept(self, shape: Shape) -> Repeated | None:
+    def find_storage(self, shape: Shape) -> Repeated | None:
         """Where the buffers of one pass can be kept to be read in all others.
 
         ``None`` where passes differ, where arranging costs little, and where scratch space would
@@ -131,7 +133,7 @@ class Passes:
         one = (
             self._pass(self._drawn)
             if self.run.batching.drawn == "once"
-            else Pass(self._equal, self.arranged)
+            else Pass(self._equal, self.iterate_pieces)
         )
         try:
             return Repeated(shape, self.form.size, int(one.shares(shape)[:, 2].sum()), self.folder)
@@ -142,7 +144,7 @@ class Passes:
     def _drawn(self) -> Sorted:
         """The draw of the whole run."""
         if self._once is None:
-            self._once = self._sorted(self.key)
+            self._once = self._sort(self.key)
         return self._once
 
     def from_pass(self, number: int) -> Generator[Pass, None, None]:
@@ -150,7 +152,7 @@ class Passes:
         batching = self.run.batching
         last = -(-self.run.steps // self.run.blocks)
         if batching.streams == "in order":
-            one = Pass(self._equal, self.arranged)
+            one = Pass(self._equal, self.iterate_pieces)
             for _ in range(number, last):
                 self.check()
                 yield one
@@ -161,7 +163,7 @@ class Passes:
         else:
             if self.dear and last - number > 1:
                 self._arrange_once()
-            drawn = (self._sorted(host_stream(self.key, k)) for k in range(number, last))
+            drawn = (self._sort(host_stream(self.key, k)) for k in range(number, last))
             with closing(ahead(drawn)) as every:
                 for records in every:
                     try:
@@ -176,7 +178,7 @@ class Passes:
             with suppress(NoScratch):
                 self._arranged = Kept(Arranged(self), self.folder, spare=True)
 
-    def _sorted(self, key: Key) -> Sorted:
+    def _sort(self, key: Key) -> Sorted:
         """The records in one secret order, or in secret batches."""
         end = self.run.blocks if self.run.batching.streams == "binned" else None
         instead = (
@@ -184,7 +186,7 @@ class Passes:
         )  # its space is allocated, and quicker to write
         records = Sorted(self.form, Order(key, self.run.n, end), self.folder, self.own, instead)
         try:
-            records.fill(self.arranged_own(rows_of(self.source, SCATTERED)))
+            records.fill(self.iterate_own_pieces(rows_of(self.source, SCATTERED)))
         except BaseException:
             records.close()
             raise
@@ -216,10 +218,10 @@ class Arranged:
         return end - begin
 
     def pieces(self, most: int, first: int = 0) -> Iterator[Piece]:
-        return self.passes.arranged_own(most)
+        return self.passes.iterate_own_pieces(most)
 
-    def digested(self) -> Iterator[np.ndarray]:
-        return self.passes.source.digested()
+    def fingerprint(self) -> Iterator[np.ndarray]:
+        return self.passes.source.fingerprint()
 
 
 def rows_of_chunk(run: Run, most: int) -> int:

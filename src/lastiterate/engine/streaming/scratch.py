@@ -22,9 +22,9 @@ from lastiterate.engine.streaming.source import (
     Source,
     check_streams,
     check_unchanged,
-    counted,
+    count_records,
     first_record,
-    regrouped,
+    regroup,
 )
 from lastiterate.errors import InputError
 from lastiterate.run.run import Run
@@ -186,8 +186,8 @@ class Kept:
             -(-self._n // self._rows), self._rows * self._form.size, folder, spare
         )
         try:
-            for page, piece in enumerate(regrouped(counted(source, self._n), self._rows)):
-                self._scratch.write(page, self._form.packed(piece))
+            for page, piece in enumerate(regroup(count_records(source, self._n), self._rows)):
+                self._scratch.write(page, self._form.pack(piece))
         except BaseException:
             self.close()
             raise
@@ -198,7 +198,7 @@ class Kept:
 
     def pieces(self, most: int, first: int = 0) -> Iterator[Piece]:
         for page in range(first // self._rows, -(-self._n // self._rows)):
-            piece = self._form.unpacked(self._scratch.read(page))
+            piece = self._form.unpack(self._scratch.read(page))
             for begin in range(max(0, first - page * self._rows), len(piece[0]), most):
                 yield tuple(part[begin : begin + most] for part in piece)
 
@@ -206,8 +206,8 @@ class Kept:
         """Refuse a source that changed."""
         check_unchanged(self._source)
 
-    def digested(self) -> Iterator[np.ndarray]:
-        return self._source.digested()
+    def fingerprint(self) -> Iterator[np.ndarray]:
+        return self._source.fingerprint()
 
     def close(self) -> None:
         """Give the space back."""

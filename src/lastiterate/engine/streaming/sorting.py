@@ -11,9 +11,9 @@ import jax
 import numpy as np
 
 from lastiterate.engine.random import Key, Number, words_between
-from lastiterate.engine.rows import aligned_zeros
+from lastiterate.engine.rows import allocate_aligned
 from lastiterate.engine.streaming.scratch import Scratch
-from lastiterate.engine.streaming.source import Cursor, Piece, RecordForm, joined, own_records
+from lastiterate.engine.streaming.source import Cursor, Piece, RecordForm, join_pieces, own_records
 
 # Records sorted by random words that each has: into a secret permutation, or into secret batches.
 # Two steps, of which neither holds more than a share of the records in memory. Scatter: every
@@ -123,12 +123,12 @@ class Sorted:
     def fill(self, pieces: Iterable[Piece]) -> None:
         """Scatter the records, which come in public order."""
         buckets = len(self._counts)
-        content = aligned_zeros((buckets, self.scratch.size), np.dtype(np.uint8))
+        content = allocate_aligned((buckets, self.scratch.size), np.dtype(np.uint8))
         held = self._stored.within(content, self._rows)
         filled, page = np.zeros(buckets, np.int64), self._pages[:-1].copy()
         drawn = Cursor((words,) for words in self.order.words(*self._own))
         for piece in pieces:
-            (words,) = joined(list(drawn.take(len(piece[0]))))
+            (words,) = join_pieces(list(drawn.take(len(piece[0]))))
             bucket = self.order.bucket(words, buckets)
             by_bucket = np.argsort(
                 bucket.astype(np.uint16) if buckets < 2**16 else bucket, kind="stable"
@@ -180,7 +180,7 @@ class Sorted:
             return
         held = list(pages)
         if held:
-            words, *piece = joined(held)
+            words, *piece = join_pieces(held)
             by_word = np.argsort(words, kind="stable")
             cut = max(1, WORDS * 8 // max(1, self.form.size))
             for begin in range(0, len(words), cut):

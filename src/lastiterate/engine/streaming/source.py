@@ -10,7 +10,7 @@ from typing import Protocol, get_args
 import numpy as np
 
 from lastiterate import interrupts
-from lastiterate.engine.rows import aligned_zeros
+from lastiterate.engine.rows import allocate_aligned
 from lastiterate.errors import InputError
 from lastiterate.run.batching import Batching
 from lastiterate.run.run import Run
@@ -42,7 +42,7 @@ class Source(Protocol):
         changed meanwhile."""
         ...
 
-    def digested(self) -> Iterator[np.ndarray]:
+    def fingerprint(self) -> Iterator[np.ndarray]:
         """Arrays that are equal for equal data: what a checkpoint knows the data by."""
         ...
 
@@ -77,7 +77,9 @@ def first_record(source: Source) -> Piece:
         pieces.close()  # type: ignore[attr-defined]
 
 
-def counted(source: Source, n: int, first: int = 0, most: int | None = None) -> Iterator[Piece]:
+def count_records(
+    source: Source, n: int, first: int = 0, most: int | None = None
+) -> Iterator[Piece]:
     """One pass from ``first`` on; refuses a source that holds another number of records than it
     says, or records of several kinds: one of whole numbers would cut off what stands behind the
     point in all others."""
@@ -103,7 +105,7 @@ def counted(source: Source, n: int, first: int = 0, most: int | None = None) -> 
         )
 
 
-def regrouped(pieces: Iterable[Piece], rows: int) -> Iterator[Piece]:
+def regroup(pieces: Iterable[Piece], rows: int) -> Iterator[Piece]:
     """The same records, ``rows`` at a time; the last piece may be shorter."""
     held: list[Piece] = []
     have = 0
@@ -113,16 +115,16 @@ def regrouped(pieces: Iterable[Piece], rows: int) -> Iterator[Piece]:
         while have + len(piece[0]) - begin >= rows:
             end = begin + rows - have
             held.append(tuple(part[begin:end] for part in piece))
-            yield joined(held)
+            yield join_pieces(held)
             held, have, begin = [], 0, end
         if begin < len(piece[0]):
             held.append(tuple(part[begin:] for part in piece))
             have += len(piece[0]) - begin
     if held:
-        yield joined(held)
+        yield join_pieces(held)
 
 
-def joined(pieces: list[Piece]) -> Piece:
+def join_pieces(pieces: list[Piece]) -> Piece:
     """Pieces as one, without a copy where there is one."""
     return (
         pieces[0]
@@ -181,15 +183,15 @@ class Numbered:
             yield (*piece, np.arange(at, at + len(piece[0])))
             at += len(piece[0])
 
-    def digested(self) -> Iterator[np.ndarray]:
-        return self.source.digested()
+    def fingerprint(self) -> Iterator[np.ndarray]:
+        return self.source.fingerprint()
 
     def check(self) -> None:
         """Refuse a source that changed."""
         check_unchanged(self.source)
 
 
-def numbered(run: Run, source: Source) -> Source:
+def number_records(run: Run, source: Source) -> Source:
     """The records of a run as its steps read them: with numbers where they draw something of their
     own."""
     return source if run.record_draws is None else Numbered(source)
@@ -260,15 +262,15 @@ class RecordForm:
     def empty(self, *axes: int) -> Piece:
         """Arrays for records along the axes ``axes``, on boundaries of 64 bytes and all 0."""
         return tuple(
-            aligned_zeros((*axes, *shape), dtype)
+            allocate_aligned((*axes, *shape), dtype)
             for dtype, shape in zip(self.dtypes, self.shapes, strict=True)
         )
 
-    def packed(self, piece: Piece) -> bytes:
+    def pack(self, piece: Piece) -> bytes:
         """The bytes of records."""
         return b"".join(np.ascontiguousarray(part).tobytes() for part in piece)
 
-    def unpacked(self, content: bytes) -> Piece:
+    def unpack(self, content: bytes) -> Piece:
         """The records in these bytes; arrays that share them."""
         return self.within(np.frombuffer(content, np.uint8), len(content) // self.size)
 

@@ -20,8 +20,8 @@ from lastiterate.engine.loop import (
     State,
     StepProgram,
     chunk_sum,
-    ended,
-    looked_from,
+    evaluation_point,
+    finish_step,
     noise_at,
     outcome,
     schedule,
@@ -48,7 +48,7 @@ from lastiterate.run.updates import UpdateRule
 # read again.
 
 
-def filled_buffers(passes: Passes, shape: Shape, first: int) -> Generator[ChunkBuffer, None, None]:
+def iterate_buffers(passes: Passes, shape: Shape, first: int) -> Generator[ChunkBuffer, None, None]:
     """The buffers of all steps from ``first`` on; each is valid until the one after the next is
     asked for.
 
@@ -60,13 +60,13 @@ def filled_buffers(passes: Passes, shape: Shape, first: int) -> Generator[ChunkB
         [ChunkBuffer.empty(passes.form, shape.chunks, shape.rows) for _ in range(2)],
     )
     whole = -(-first // run.blocks) * run.blocks  # where the next pass begins
-    kept = passes.kept(shape) if whole + run.blocks < run.steps else None
+    kept = passes.find_storage(shape) if whole + run.blocks < run.steps else None
     if kept is None:
-        yield from _made(passes, shape, first, run.steps, pair)
+        yield from _make_buffers(passes, shape, first, run.steps, pair)
         return
     with closing(kept):
-        yield from _made(passes, shape, first, whole, pair)
-        for buffer in _made(passes, shape, whole, whole + run.blocks, pair):
+        yield from _make_buffers(passes, shape, first, whole, pair)
+        for buffer in _make_buffers(passes, shape, whole, whole + run.blocks, pair):
             kept.keep(buffer)
             yield buffer
         passes.close()
@@ -75,7 +75,7 @@ def filled_buffers(passes: Passes, shape: Shape, first: int) -> Generator[ChunkB
             yield from kept.again(begin, run.steps, pair)
 
 
-def _made(
+def _make_buffers(
     passes: Passes, shape: Shape, first: int, end: int, pair: list[ChunkBuffer]
 ) -> Iterator[ChunkBuffer]:
     """The buffers of the steps ``first`` .. ``end`` - 1; ``pair[0]`` is the one that is not in use."""
@@ -96,21 +96,21 @@ def _made(
                     if pair[0].full or (
                         number == 0 and pair[0].used + chunks > shape.chunks and pair[0].used
                     ):
-                        yield from _handed(pair)
+                        yield from _yield_buffer(pair)
                     left = max(0, many - number * shape.records)
                     pair[0].add(cursor, min(shape.records, left), k, number + 1 == chunks)
                 if chunks > shape.chunks:
-                    yield from _handed(pair)
+                    yield from _yield_buffer(pair)
             if until % blocks == 0 and (shape.parts == 1 or one.counts is not None):
                 cursor.finish()
             if pair[0].used:
-                yield from _handed(pair)
+                yield from _yield_buffer(pair)
             step = until
             if step == end:
                 break
 
 
-def _handed(pair: list[ChunkBuffer]) -> Iterator[ChunkBuffer]:
+def _yield_buffer(pair: list[ChunkBuffer]) -> Iterator[ChunkBuffer]:
     """The buffer that is filled; when the next is asked for the one before it is free."""
     yield pair[0]
     pair.reverse()
@@ -145,12 +145,12 @@ def advance_chunks(
     def one(i: Number, held: tuple[State, jax.Array]) -> tuple[State, jax.Array]:
         now, so_far = held
         k = steps[i]
-        point = looked_from(program, now, k)
+        point = evaluation_point(program, now, k)
         so_far = so_far + chunk_sum(program, point, jax.tree.map(lambda a: a[i], records), order, k)
 
         def end(now: State, so_far: jax.Array) -> tuple[State, jax.Array]:
             made, now = noise_at(program, now, noise, plan, k)
-            after = ended(program, now, point, so_far, made, k, plan.step_size_at(k))
+            after = finish_step(program, now, point, so_far, made, k, plan.step_size_at(k))
             return after, jnp.zeros_like(so_far)
 
         return jax.lax.cond(ends[i], end, lambda now, so_far: (now, so_far), now, so_far)
@@ -199,7 +199,7 @@ class StreamLoop:
         plan, done, began, shown = schedule(self.run), 0, time.perf_counter(), 0
         state = start(self.program, initial, key)
         if checkpoint is not None and (kept := checkpoint.state)[1]:
-            done, state = kept[0], State.restored(kept[1])
+            done, state = kept[0], State.from_arrays(kept[1])
         total, noise, order = (
             jnp.zeros_like(state.theta),
             NoiseAhead.normal(key, state.theta.shape),
@@ -208,13 +208,13 @@ class StreamLoop:
         state, total = jax.tree.map(
             np.asarray, (state, total)
         )  # on no device yet, so that any may take it
-        with closing(made_ahead(filled_buffers(passes, self._shape(passes), done))) as every:
+        with closing(made_ahead(iterate_buffers(passes, self._shape(passes), done))) as every:
             for buffer in every:
-                state, total = self._advanced(buffer, state, total, order, plan, noise)
+                state, total = self._run_steps(buffer, state, total, order, plan, noise)
                 whole = bool(buffer.ends[buffer.used - 1])
                 done = int(buffer.steps[buffer.used - 1]) + whole
                 if checkpoint is not None and whole and done < self.run.steps and checkpoint.due:
-                    checkpoint.keep(done, state.kept())
+                    checkpoint.keep(done, state.to_arrays())
                 if progress is not None and (
                     done - shown >= self.run.steps / STRETCHES or done == self.run.steps
                 ):
@@ -225,7 +225,7 @@ class StreamLoop:
         check_released(released)
         return released
 
-    def _advanced(
+    def _run_steps(
         self,
         buffer: ChunkBuffer,
         state: State,
@@ -277,7 +277,7 @@ class StreamLoop:
 
     @property
     def _compiled(self) -> Any:
-        return _COMPILED.setdefault(self.devices, self.devices.compiled(advance_chunks))
+        return _COMPILED.setdefault(self.devices, self.devices.compile(advance_chunks))
 
     def _shape(self, passes: Passes) -> Shape:
         largest = int(min(self.run.n, self.run.divisor))
