@@ -215,8 +215,8 @@ def secrets(run: Run) -> str:
         what
         + {
             "once": "",
-            "each pass": ", drawn anew in every pass,",
-            "each step": ", drawn anew at every step,",
+            "each pass": ", drawn again in every epoch,",
+            "each step": ", drawn again at every step,",
         }[run.batching.drawn]
     )
 
@@ -252,4 +252,4 @@ def explain_gain(certificate: Guarantee, delta: float) -> str:
         if math.isfinite(composed)
         else "promise nothing"
     )
-    return f"composition would {says} for the same run; that {' and '.join(kept)} stay secret brings it to {charged}"
+    return f"composition would {says}; because {' and '.join(kept)} stay secret, it is {charged}"

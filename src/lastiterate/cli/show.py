@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, Group
+from rich.console import Console
 from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.explain import explain_gain
-from lastiterate.accounting.subjects import UNNAMED, finite, format_rounded_up
+from lastiterate.accounting.subjects import CAVEATS, UNNAMED, finite, format_rounded_up
 from lastiterate.cli.app import translate_to_flags
 from lastiterate.features.map_table import describe_maps
 from lastiterate.planning.planner import Choice, share_words
@@ -131,33 +131,22 @@ if TYPE_CHECKING:
 
 
 HIDES = {
-    "zero-out": "Zero-out hides whether it was used at all, replace-one also which values it had",
-    "replace-one": "Replace-one hides which values it had, and whether it was used at all",
-    "add-remove": "Add-remove hides whether it is among the data, and how many they are; of which "
-    "values it had "
-    "this run says nothing",
+    "zero-out": "zero-out hides its presence, replace-one also its values",
+    "replace-one": "replace-one hides its values and its presence",
+    "add-remove": "add-remove hides its presence and the number of records, not its values",
 }
-"""What the numbers above it are about, by adjacency."""
+"""What a certificate hides about a record, by adjacency."""
+
+STANDARD = ("holds if the run is executed exactly as described", *CAVEATS)
+"""Caveats of every run, which the screen says in one sentence."""
 
 
 def show_model(console: Console, result: Released, where: str) -> None:
     """The one screen that ``train`` ends with."""
     model = result.model
     certificate, delta = model.certificate, model.delta
-    table = Table.grid(padding=(0, 3))
-    table.add_row(
-        "privacy",
-        f"[bold]epsilon {format_rounded_up(certificate.epsilon(delta))}[/bold] at delta {delta:g}, "
-        f"{certificate.adjacency} adjacency",
-    )
-    other = certificate.replace_one_epsilon(delta)
-    if other != certificate.epsilon(delta):
-        table.add_row(
-            "",
-            f"epsilon {format_rounded_up(other)} under replace-one"
-            if math.isfinite(other)
-            else "nothing is known under replace-one",
-        )
+    table = Table.grid(padding=(0, 2))
+    table.add_row("privacy", _describe_epsilon(certificate, delta))
     table.add_row(
         "protects",
         _describe_unit(getattr(model, "run", None), certificate.adjacency, certificate.unit),
@@ -172,23 +161,37 @@ def show_model(console: Console, result: Released, where: str) -> None:
     if model.schema is not None and model.schema.features:
         table.add_row("features", describe_maps(model.schema.features))
     what = measure(model)
+    plain = "" if result.plain_score is None else f" ({result.plain_score:.3f} without privacy)"
     if result.test_score is not None:
-        table.add_row(f"test {what}", f"[bold]{result.test_score:.3f}[/bold] on public test data")
+        table.add_row(f"test {what}", f"[bold]{result.test_score:.3f}[/bold]{plain}, public data")
     for accuracy in getattr(model, "accuracies", ()):
         table.add_row("accuracy", str(accuracy))
-    if result.plain_score is not None:
-        table.add_row(
-            "", f"{result.plain_score:.3f} without privacy (shown because this set is public)"
-        )
+    table.add_row("conditions", escape(_describe_conditions(certificate)))
     table.add_row("model", escape(where))
-    notes = "\n".join(
-        f"- {escape(translate_to_flags(caveat))}" for caveat in certificate.all_caveats()
-    )
-    console.print(
-        Panel(
-            Group(table, "", f"[dim]{notes}[/dim]"),
-            title="released: the last iterate, once",
-            expand=False,
+    console.print(Panel(table, title="released: one model", expand=False))
+
+
+def _describe_epsilon(certificate: Certificate, delta: float) -> str:
+    """Epsilon under the certificate's adjacency, and under replace-one where it differs."""
+    epsilon, other = certificate.epsilon(delta), certificate.replace_one_epsilon(delta)
+    said = f"[bold]epsilon {format_rounded_up(epsilon)}[/bold] at delta {delta:g}, {certificate.adjacency}"
+    if other == epsilon:
+        return said
+    known = format_rounded_up(other) if math.isfinite(other) else "nothing is known"
+    return f"{said}; {known} under replace-one"
+
+
+def _describe_conditions(certificate: Certificate) -> str:
+    """Everything that the certificate rests on; what every run rests on as one sentence."""
+    caveats = certificate.all_caveats()
+    special = [translate_to_flags(caveat) for caveat in caveats if caveat not in STANDARD]
+    if not all(caveat in caveats for caveat in STANDARD):
+        return "; ".join(map(translate_to_flags, caveats))
+    return "; ".join(
+        (
+            *special,
+            "the run is executed as described, in double precision; iterates, gradients, noise and "
+            "seed stay secret; other releases of the data add to epsilon",
         )
     )
 
@@ -213,20 +216,20 @@ def _describe_unit(run: Run | None, adjacency: str, unit: str = "") -> str:
     if unit:
         whose = "one unit" if unit == UNNAMED else escape(f"one {unit}")
         counted = f"{rows} rows, all of them together" if rows > 1 else "1 row"
-        return f"{whose} with at most {counted}. {HIDES[adjacency]}"
+        return f"{whose} with at most {counted}; {HIDES[adjacency]}"
     if rows == 1:
         return (
-            f"one record: a row of the data. {HIDES[adjacency]}; "
-            "a person with k rows needs more than k times as much"
+            f"one row of the data; {HIDES[adjacency]}; a person with k rows needs more than k "
+            "times this epsilon"
         )
-    return f"one unit with at most {rows} rows, all of them together. {HIDES[adjacency]}"
+    return f"one unit with at most {rows} rows, all of them together; {HIDES[adjacency]}"
 
 
 def _run_rows(certificate: Certificate, delta: float) -> list[tuple[str, str]]:
     best, run = certificate.best(delta), certificate.run
     assert best is not None and best.evidence is not None
     return [
-        ("certified by", f"{best.theorem.name} ({best.evidence.name.lower()} facts)"),
+        ("certified by", f"{best.theorem.name}, from {best.evidence.name.lower()} facts"),
         ("secrecy", explain_gain(certificate, delta)),
         ("run", run.method.words(run)),
         *_probabilities(run),
