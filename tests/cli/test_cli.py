@@ -279,7 +279,7 @@ def test_bundled_set_shows_both_accuracies(tmp_path):
     code, out, _ = call(
         "train", "iris", "--epsilon", "3", "--algorithm", "noisy-gd", "--out", tmp_path / "m"
     )
-    assert code == 0 and "without privacy (shown because this set is public)" in out
+    assert code == 0 and "without privacy), public data" in out
     assert call("train", "iris", "--epsilon", "3", "--out", tmp_path / "m")[0] == 2, (
         "never replaces a model"
     )

@@ -194,7 +194,7 @@ def test_hidden_and_secret_plans_would_cost_more_by_composition() -> None:
         "composition charges epsilon 1: every step counts in full"
     )
     assert (
-        "that the order of the records and the iterates before the last one stay secret"
+        "because the order of the records and the iterates before the last one stay secret"
         in sentences["permuted"]
     )
     hidden = calibrate(
@@ -203,14 +203,13 @@ def test_hidden_and_secret_plans_would_cost_more_by_composition() -> None:
         delta=1e-5,
     )
     assert composition_epsilon(hidden, 1e-5) > 1.1
-    assert (
-        "for the same run; that the iterates before the last one stay secret brings it to"
-        in explain_gain(hidden, 1e-5)
+    assert "; because the iterates before the last one stay secret, it is" in explain_gain(
+        hidden, 1e-5
     )
     charge = composition_epsilon(named["allocation"].certificate, 1e-5)
     assert charge > 3 and f"{charge:.2f}" in sentences["allocation"]
     assert (
-        "that the blocks, drawn anew in every pass, stay secret brings it to"
+        "because the blocks, drawn again in every epoch, stay secret, it is"
         in sentences["allocation"]
     )
 

@@ -236,14 +236,17 @@ def cells_by_kind(name: str, column: Any, number: bool) -> Cells:
 
 def cells_of(name: str, column: Any) -> list[str]:
     """The cells of one column (an array of Arrow) as text."""
-    from pyarrow import ArrowException, string, types
+    from pyarrow import ArrowException, ChunkedArray, string, types
 
     kind = column.type
-    if types.is_dictionary(
-        kind
-    ):  # a categorical: its values, and not their codes; Arrow cannot cast all of them
-        values = cells_of(name, column.dictionary)
-        return ["" if code is None else values[code] for code in column.indices.to_pylist()]
+    if types.is_dictionary(kind):
+        # a categorical: its values, and not their codes; Arrow cannot cast all of them, and pieces
+        # have lists of values of their own
+        cells = list[str]()
+        for piece in column.chunks if isinstance(column, ChunkedArray) else (column,):
+            values = cells_of(name, piece.dictionary)
+            cells += ["" if code is None else values[code] for code in piece.indices.to_pylist()]
+        return cells
     if types.is_float16(kind) or types.is_float32(kind):
         return _single_texts(np.asarray(column.to_numpy(zero_copy_only=False)))
     if types.is_floating(kind):

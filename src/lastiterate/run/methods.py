@@ -461,7 +461,7 @@ class VarianceReduced(ReleaseMethod):
     ...     n=1000, steps=20, step_size=0.5, loss=li.Logistic(), batching=li.Poisson(0.05),
     ...     noise=li.NoiseMultiplier(10.0), method=li.VarianceReduced(every=10, snapshot=1.0),
     ... )
-    >>> run.method.taken(run)
+    >>> run.method.count_snapshots(run)
     2
     """
 

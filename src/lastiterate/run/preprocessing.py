@@ -346,7 +346,7 @@ class TopEigenvalue(Part):
     ...     n=100, steps=3, step_size=li.RelativeToSmooth(1.9), loss=li.Logistic(),
     ...     prelude=(li.TopEigenvalue(noise_multiplier=5.0),),
     ... )
-    >>> run.measured(eigenvalue=20.0, parameters=4).first_step > 0
+    >>> run.with_top_eigenvalue(eigenvalue=20.0, parameters=4).first_step > 0
     True
     """
 
