@@ -435,3 +435,25 @@ def test_units_are_records_of_their_own(tmp_path):
     ).all()
     with pytest.raises(InputError, match="unit of every row"):
         units_as_records((x, y[:5]), unit, 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda body: body.update(epsilon="1"), r"\$\.epsilon needs: type"),
+        (lambda body: body.pop("caveats"), "'caveats' is a required property"),
+        (lambda body: body["stated"].update(more=1), r"\$\.stated needs: additionalProperties"),
+    ],
+)
+def test_a_file_that_does_not_fit_its_schema_is_refused_in_one_sentence(change, reason, tmp_path):
+    run = li.Run(n=100, steps=3, step_size=0.1, loss=li.Logistic(), noise=li.NoiseMultiplier(9.0))
+    body = json.loads(json.dumps(li.account(run).to_dict(1e-5)))
+    change(body)
+    body["content_sha256"] = document.content_hash(body)
+    path = tmp_path / "certificate.json"
+    path.write_text(json.dumps(body))
+    with pytest.raises(li.InputError, match=reason):
+        li.verify(path)
+    from lastiterate_check.__main__ import main
+
+    assert main([str(path)]) == 2

@@ -490,7 +490,7 @@ def test_a_model_folder_is_audited_by_its_run(tmp_path):
     assert code == 2 and "certificate.json must be complete JSON" in error
     for change, said in (
         (lambda: stored.update(epsilon=0.1), "model does not fit its certificate"),
-        (lambda: stored.pop("run"), "certificate must be one"),
+        (lambda: stored.pop("run"), "certificate must fit certificate.schema.json"),
     ):
         change()
         (tmp_path / "model" / "certificate.json").write_text(json.dumps(stored))

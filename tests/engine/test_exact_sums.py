@@ -380,9 +380,12 @@ def test_models_with_exact_noise_are_trained_saved_and_verified(tmp_path: Path) 
     )
     assert li.load(tmp_path / "m").certificate.epsilon(1e-6) <= 2.0
     stored = json.loads((tmp_path / "m" / "certificate.json").read_text())
-    for change in (dict(epsilon=0.1), dict(caveats=[]), dict(more=1)):
+    for change in (dict(epsilon=0.1), dict(caveats=[])):
         (tmp_path / "m" / "certificate.json").write_text(json.dumps(stored | change))
         assert not li.verify(tmp_path / "m").holds
+    (tmp_path / "m" / "certificate.json").write_text(json.dumps(stored | dict(more=1)))
+    with pytest.raises(li.InputError, match=r"certificate\.schema\.json"):
+        li.verify(tmp_path / "m")
     words = ["train", "iris", "--epsilon", "4", "--secure-noise", "--out", str(tmp_path / "n")]
     found = CliRunner().invoke(app, [*words, "--algorithm", "permuted-sgd"])
     assert found.exit_code == 0 and "exact discrete Gaussian" in found.output, found.output

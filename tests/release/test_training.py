@@ -392,7 +392,10 @@ def test_a_folder_that_does_not_fit_together_is_not_loaded(linear, tmp_path, edi
     with pytest.raises(InputError, match=word) as caught:
         li.load(where)
     assert "\n" not in str(caught.value)
-    if "another run" in word:
+    if edits == {"run": None}:
+        with pytest.raises(InputError, match=r"model\.schema\.json"):
+            li.verify(where)
+    elif "another run" in word:
         assert any(word in problem for problem in li.verify(where).problems)
 
 

@@ -162,11 +162,13 @@ def test_folders_are_saved_read_and_verified(certificate: Certificate, tmp_path:
     for change in (
         dict(epsilon=0.1),
         dict(adjacency="replace-one"),
-        dict(extra=1),
         dict(caveats=[]),
     ):
         (tmp_path / "m" / "certificate.json").write_text(json.dumps(stored | change))
         assert not li.verify(tmp_path / "m").holds
+    (tmp_path / "m" / "certificate.json").write_text(json.dumps(stored | dict(extra=1)))
+    with pytest.raises(li.InputError, match=r"certificate\.schema\.json"):
+        li.verify(tmp_path / "m")
     quieter = stored["selection"] | dict(score_noise=stored["selection"]["score_noise"] * 2)
     (tmp_path / "m" / "certificate.json").write_text(json.dumps(stored | dict(selection=quieter)))
     assert not li.verify(tmp_path / "m").holds

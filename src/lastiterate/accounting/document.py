@@ -6,12 +6,14 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from lastiterate.accounting.guarantee import Guarantee, rows
 from lastiterate.accounting.subjects import FORMAT, finite
 from lastiterate.accounting.tradeoff_summary import summarise_guarantee
 from lastiterate.curves.curve import check_delta
+from lastiterate.errors import InputError
 from lastiterate.theorems.theorem import Theorem
 
 # Citations.
@@ -109,6 +111,23 @@ def derive_fields(guarantee: Guarantee, delta: float) -> dict[str, Any]:
     """All of a written certificate that follows from its subject, apart from what is ``stated``
     beside."""
     return json.loads(json.dumps(answer(guarantee, delta) | guarantee.subject.details()))
+
+
+def check_schema(body: Any, kind: str) -> None:
+    """Refuse a written file that does not fit the JSON Schema of its kind."""
+    from jsonschema import Draft202012Validator  # imported by verify alone
+
+    text = Path(__file__).with_name(f"{kind}.schema.json").read_text(encoding="utf-8")
+    validator: Any = Draft202012Validator(json.loads(text))
+    for error in validator.iter_errors(body):
+        missing = error.validator == "required"  # its message names the key; others hold values
+        rule = error.message if missing else f"{error.validator} {error.validator_value}"[:80]
+        raise InputError(
+            kind,
+            f"must fit {kind}.schema.json, where {error.json_path} needs: {rule}",
+            None,
+            "ask for the file as it was written",
+        )
 
 
 def document(guarantee: Guarantee, delta: float, recorded: Mapping[str, Any]) -> dict[str, Any]:

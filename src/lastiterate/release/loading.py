@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from lastiterate.accounting import document
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.comparison import Checked
+from lastiterate.accounting.subjects import FORMAT
 from lastiterate.errors import InputError
 from lastiterate.release import folder as folders
 from lastiterate.release.model_kinds import Kind, kind_of
@@ -134,8 +136,10 @@ def verify(
                 "key", "is for a model folder: a single file is not signed", str(place)
             )
         body = serialization.read(place, "certificate")
+        _check_schemas(body, None)
         return Certificate.check(body)
     stored = folders.read(place)
+    _check_schemas(stored.certificate, stored.model)
     kind = kind_of(stored.model, stored.certificate)
     checked = Certificate.check(stored.certificate)
     signed = signature_problems(place, key=key, chain=chain) if key is not None or chain else ()
@@ -149,6 +153,14 @@ def verify(
                 f"whether the weights make a model, for {library} is not installed",
             )
     return replace(checked, problems=tuple(problems), uncovered=uncovered)
+
+
+def _check_schemas(certificate: Mapping[str, object], model: Mapping[str, object] | None) -> None:
+    """Refuse files that do not fit the schemas; those of older formats have none."""
+    if certificate.get("format") == FORMAT:
+        document.check_schema(certificate, "certificate")
+    if model is not None:
+        document.check_schema(model, "model")
 
 
 def _unreadable(kind: Kind, stored: folders.Stored) -> tuple[str, ...]:
