@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+import torch
+import torch.nn.functional as F
 
-torch = pytest.importorskip("torch")
-F = torch.nn.functional
-
-import lastiterate as li  # noqa: E402
-from lastiterate.torch.record_loss import record_loss  # noqa: E402
+import lastiterate as li
+from lastiterate.ledger import GaussianFilter, Ledger
+from lastiterate.torch.record_loss import record_loss
 
 pytestmark = pytest.mark.filterwarnings("ignore:this seed was used")
 N = 40
@@ -37,21 +37,27 @@ def trained(module, loss, y, x=X):
 
 
 WANTED = trained(Squeezed(-1), torch.nn.BCEWithLogitsLoss(), Y.float())[0]
-SCORE = lambda: torch.nn.Linear(3, 1)  # noqa: E731
-PROBABILITY = lambda: torch.nn.Sequential(SCORE(), torch.nn.Sigmoid())  # noqa: E731
+
+
+def score():
+    return torch.nn.Linear(3, 1)
+
+
+def probability():
+    return torch.nn.Sequential(score(), torch.nn.Sigmoid())
 
 
 @pytest.mark.parametrize(
     ("module", "loss", "y"),
     [
         (Squeezed, torch.nn.BCEWithLogitsLoss(), Y.float()),
-        (SCORE, torch.nn.BCEWithLogitsLoss(), Y.float()),
-        (SCORE, torch.nn.BCEWithLogitsLoss(), Y.float()[:, None]),
-        (SCORE, torch.nn.BCEWithLogitsLoss(), Y.long()),
-        (SCORE, F.binary_cross_entropy_with_logits, Y.long()[:, None]),
-        (PROBABILITY, torch.nn.BCELoss(), Y.float()),
-        (PROBABILITY, F.binary_cross_entropy, Y.float()[:, None]),
-        (PROBABILITY, torch.nn.BCELoss(reduction="sum"), Y.long()),
+        (score, torch.nn.BCEWithLogitsLoss(), Y.float()),
+        (score, torch.nn.BCEWithLogitsLoss(), Y.float()[:, None]),
+        (score, torch.nn.BCEWithLogitsLoss(), Y.long()),
+        (score, F.binary_cross_entropy_with_logits, Y.long()[:, None]),
+        (probability, torch.nn.BCELoss(), Y.float()),
+        (probability, F.binary_cross_entropy, Y.float()[:, None]),
+        (probability, torch.nn.BCELoss(reduction="sum"), Y.long()),
     ],
 )
 def test_binary_targets_of_every_shape_train_the_same_model(module, loss, y):
@@ -111,12 +117,12 @@ def test_no_value_of_a_record_ends_the_run():
     y[7] = 5.0
     with pytest.raises(RuntimeError, match="between 0 and 1"):
         torch.nn.BCELoss()(torch.full((N,), 0.5), y)
-    assert np.isfinite(trained(PROBABILITY(), torch.nn.BCELoss(), y)[0]).all()
+    assert np.isfinite(trained(probability(), torch.nn.BCELoss(), y)[0]).all()
 
 
 def test_a_loss_that_checks_values_is_refused_with_what_helps():
     with pytest.raises(li.InputError, match=r"torch\.nn\.BCELoss\(\)"):
-        trained(PROBABILITY(), lambda p, y: F.binary_cross_entropy(p, y), Y.float()[:, None])
+        trained(probability(), lambda p, y: F.binary_cross_entropy(p, y), Y.float()[:, None])
 
 
 def density(output, y):
@@ -133,6 +139,43 @@ def test_a_distribution_checks_no_value_of_a_record():
     )
     assert np.allclose(trained(torch.nn.Linear(3, 2), density, X[:, 0])[0], plain, atol=1e-5)
     assert torch.distributions.Distribution._validate_args is before
+
+
+def checked(output, y):
+    return -torch.distributions.Normal(output[0], output[1].exp(), validate_args=True).log_prob(y)
+
+
+def test_a_loss_that_raises_on_a_record_is_refused_before_the_charge(tmp_path):
+    ledger = Ledger(tmp_path / "l")
+    ledger.add("d", unit="record", adjacency="zero-out", filter=GaussianFilter.of(9.0, 1e-3))
+    with pytest.raises(li.InputError, match=r"validate_args=False"):
+        li.train(
+            RUN,
+            (X, X[:, 0]),
+            model=torch.nn.Linear(3, 2),
+            loss=checked,
+            epsilon=4.0,
+            delta=1e-4,
+            ledger=ledger,
+            dataset="d",
+        )
+    assert ledger.total().releases == ()
+
+
+def test_probabilities_and_targets_of_other_shapes_are_not_broadcast():
+    module = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Sigmoid())
+    with pytest.raises(li.InputError, match="target size"):
+        trained(module, torch.nn.BCELoss(), Y.float()[:, None])
+
+
+def test_hooks_of_a_loss_are_called_or_refused():
+    loss = torch.nn.BCELoss()
+    loss.register_forward_hook(lambda module, given, value: value / 2)
+    with pytest.raises(li.InputError, match="loss"):
+        trained(probability(), loss, Y.float()[:, None])
+    loss = torch.nn.BCEWithLogitsLoss(reduction="sum")
+    loss.register_forward_hook(lambda module, given, value: value / 4)
+    assert not np.allclose(trained(score(), loss, Y.float()[:, None])[0], WANTED, atol=1e-3)
 
 
 def penalised(output, y):

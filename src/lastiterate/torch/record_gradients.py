@@ -259,7 +259,16 @@ def _check_bits(summed: PerRecord, trained: State, constants: State, several: ob
             several,
             own,
         )
-        one, two = (plain.contributions(trained, constants, records) for records in (own, loud))
+        try:
+            one, two = (plain.contributions(trained, constants, records) for records in (own, loud))
+        except (RuntimeError, ValueError) as error:
+            raise InputError(
+                "loss",
+                "must have a value for every record: one that raises ends the run, and shows that "
+                "such a record is there",
+                first_line(error),
+                "leave checks of values out, as validate_args=False of a distribution does",
+            ) from error
         for name in one:
             if not torch.equal(
                 one[name].each()[place].nan_to_num(), two[name].each()[place].nan_to_num()

@@ -68,17 +68,19 @@ def _of_record(loss: Any, output: Any, rest: tuple[Any, ...]) -> Any:
         if target.shape != output.shape and target.numel() == 1 == output.numel():
             target = target.reshape(output.shape)
         target = target.to(output.dtype)
-        if is_one_of(loss, PROBABILITIES):
+        if is_one_of(loss, PROBABILITIES) and target.shape == output.shape:
             return binary_cross_entropy(loss, output, target)
     return loss(output, target)
 
 
 def is_one_of(loss: Any, kinds: tuple[tuple[type, ...], tuple[Any, ...]]) -> bool:
-    """Whether ``loss`` is a module of these types, or one of these functions with arguments filled
-    in."""
+    """Whether ``loss`` is a module of these types without hooks, or one of these functions with
+    arguments filled in."""
     modules, functions = kinds
+    if type(loss) in modules:
+        return not loss._forward_hooks and not loss._forward_pre_hooks
     function = loss.func if isinstance(loss, partial) else loss
-    return type(loss) in modules or any(function is one for one in functions)
+    return any(function is one for one in functions)
 
 
 def binary_cross_entropy(
