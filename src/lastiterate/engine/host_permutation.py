@@ -120,7 +120,7 @@ def split_into_blocks(drawn: np.ndarray, size: int) -> np.ndarray:
 
 def split_into_bins(drawn: np.ndarray, bins: int) -> Dealt:
     """Records with these random words in uniform batches, in public order within each; as
-    ``bins.sorted_by_bin``."""
+    ``bins.sort_by_bin``."""
     drawn = drawn % np.uint64(bins)
     counts = np.bincount(drawn.astype(np.int64), minlength=bins)
     return Dealt(sort_stably(drawn, bins - 1), np.concatenate(([0], np.cumsum(counts))))

@@ -27,8 +27,8 @@ from lastiterate.errors import InputError
 from lastiterate.run.validation import integer, to_float, to_floats
 
 # JSON for the frozen dataclasses of a run: ``{"type": class, field: value}``, nothing else
-# accepted.  Which types a field may have is read from its annotation when the object is built
-# (``fields.settle``): nothing about single fields stands here.
+# accepted. ``normalise_fields`` reads the types that a field may have from its annotation when the
+# object is built: nothing about single fields stands here.
 
 # pyright: basic
 # what JSON holds is checked here, not known
