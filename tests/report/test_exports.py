@@ -7,6 +7,7 @@ import tomllib
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -299,6 +300,38 @@ def test_evidence_sheets_answer_every_question_and_say_whose_answer_it_is(folder
         ).values()
     )
     assert "not stated by the releaser" in silent or "not recorded" in silent
+
+
+def test_reviewers_read_what_is_not_protected(folder):
+    """Not what must stay secret: that is the curator's part."""
+    (text,) = made(folder, "w3c").values()
+    rows = {
+        line.split(" | ")[0][2:]: line.split(" | ")[2]
+        for line in text.splitlines()
+        if " | " in line
+    }
+    answer = rows["what is not protected"]
+    for part in (
+        "what the model says about people in general",
+        "every other number that is public",
+        "somebody with more than one row, who is protected less",
+        "further fits on the same data compose",
+    ):
+        assert part in answer
+    assert "gradients" not in answer
+    assert "gradients" in rows["who is trusted with raw data, and with noise"]
+    subject = read(folder)
+    named = subject.body["stated"] | {"unit": {"name": "pid", "rows": 1, "words": "one unit (pid)"}}
+    bounded = exports.w3c(replace(subject, body=subject.body | {"stated": named}))
+    assert "protected less" not in "".join(bounded.values()), "further rows never reach training"
+
+
+def test_the_data_set_is_not_named_after_the_folder(folder):
+    target = yaml.safe_load(made(folder, "sacro")["target.yaml"])
+    assert target["dataset_name"] == "not stated by the releaser"
+    quote = SimpleNamespace(dataset="ward 7, 2025")
+    charged = exports.sacro(replace(read(folder), ledger=quote))["target.yaml"]
+    assert yaml.safe_load(charged)["dataset_name"] == "ward 7, 2025"
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from lastiterate.accounting.tradeoff_summary import true_positive_rate
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
-from lastiterate.report import charts, execution, page
+from lastiterate.report import charts, execution, guarantee, page
 from lastiterate.report.subject import read
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, match
@@ -222,6 +222,7 @@ QUESTIONS = (
     "Accuracy",
     "Charged before",
     "Rests on",
+    "Taken on trust",
     "Must stay secret",
     "Signed",
 )
@@ -262,6 +263,64 @@ def test_the_first_page_answers_an_officer(folders, tmp_path):
         "a signature lies"
     )
     assert read(place).signed is True
+
+
+def test_the_first_page_says_what_nobody_checked(folders, tmp_path):
+    """Conditions, typed facts with their source, and rows per person; never only "nothing"."""
+    good = rows_of(page.page(read(folders / "good")))["Taken on trust"]
+    assert good.startswith("holds if the run is executed exactly as described")
+    assert "double precision" in good and "no schema is in this release" in good
+    assert good.endswith("a person with k rows needs more than k times epsilon")
+    assert "stay secret" not in good and "further fits" not in good, "other rows say these"
+    columns = {"a": {"kind": "number", "low": 0, "high": 1}}
+    schema = {"target": "y", "classes": ["no", "yes"], "columns": columns}
+    fact = {"fact": "60 patients", "source": "the annual report"}
+    for source, said in (
+        ({"source": "the manual"}, "source: the manual (the releaser's statement)"),
+        ({}, "source: not stated"),
+    ):
+        model = replace(trained(), schema=Schema.from_dict(schema | source))
+        place = model.with_statement({"public_facts": [fact]}).save(tmp_path / said[8:11])
+        found = rows_of(page.page(read(place)))["Taken on trust"]
+        assert f"ranges and classes are public, and nobody read them off the data; {said}" in found
+        assert "60 patients; source: the annual report (the releaser's statement)" in found
+    one = read(folders / "good")
+    named = {"name": "pid", "rows": 4, "words": "one unit (pid)"}
+    several = {"rows": 4, "words": "4 rows"}
+    for unit, last in ((named, "no other row has it"), (several, "no schema is in this release")):
+        body = one.body | {"stated": one.body["stated"] | {"unit": unit}}
+        found = rows_of(page.page(replace(one, body=body)))["Taken on trust"]
+        assert found.endswith(last), "the trainer bounds rows of a named unit; a caveat has others"
+    text = page.page(one)
+    assert "nothing checks it): no fact of the proof; what people typed is in section 1" in text
+    assumed = page.page(read(folders / "run.json", at_least=li.Evidence.ASSUMED))
+    assert "(assumed)" in rows_of(assumed)["Taken on trust"]
+
+
+def test_paper_has_the_limits_of_what_was_verified(folders):
+    """What prints: the banner's limits, the row of trusted facts and all caveats."""
+    text = page.page(read(folders / "good"))
+    assert f'<p class="paper">{html.escape(guarantee.ON_PAPER)}</p>' in text
+    (opened,) = re.findall(r'<section[^>]*aria-labelledby="part-6"[^>]*>', text)
+    assert "screen" not in opened
+
+
+def test_no_page_of_before_stays_in_a_folder_that_fails(folders, tmp_path):
+    place = trained().save(tmp_path / "m")
+    assert report(place)[0] == 0 and "Verified" in (place / "report.html").read_text()
+    assert report(place)[0] == 2, "a page that is right is not replaced"
+    edited = json.loads((place / "certificate.json").read_text()) | {"epsilon": 0.01}
+    (place / "certificate.json").write_text(json.dumps(edited))
+    code, said = report(place, "--out", tmp_path / "other.html")
+    assert code == 1 and "report.html is older and may not say so" in " ".join(said.split())
+    code, said = report(place)
+    shown = (place / "report.html").read_text()
+    assert code == 1 and "does NOT verify" in shown and "Verified" not in shown
+    code, said = report(place, "--out", tmp_path / "third.html")
+    assert code == 1 and "older" not in said
+    (tmp_path / "kept.html").write_text("mine")
+    assert report(place, "--out", tmp_path / "kept.html")[0] == 2
+    assert (tmp_path / "kept.html").read_text() == "mine"
 
 
 def test_theorems_that_do_not_apply_fold_away(folders):
@@ -536,6 +595,35 @@ def test_it_prints_on_two_pages(browser, folders):
     shown(browser, folders, "good")
     printed = base64.b64decode(browser.call("Page.printToPDF", preferCSSPageSize=True)["data"])
     assert len(re.findall(rb"/Type\s*/Page[^s]", printed)) <= 2
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    try:
+        paper = browser.value("document.body.innerText")
+        missing = [text for text in read(folders / "good").body["caveats"] if text not in paper]
+        assert missing == [] and guarantee.ON_PAPER in paper
+    finally:
+        browser.call("Emulation.setEmulatedMedia", media="")
+
+
+@needs_browser
+def test_a_cruder_bound_is_said_to_be_one(browser, folders):
+    """A Gaussian curve above does not agree with epsilon: it does not contradict it."""
+    run = replace(RUN, batching=li.RandomAllocation(6), clip=1.0)
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=(60, 2)), rng.integers(0, 2, 60)
+    li.train(run, data, delta=1e-5, seed=2).save(folders / "drawn")
+    shown(browser, folders, "drawn")
+    said = browser.value("document.getElementById('recomputed-verdict').innerText")
+    epsilon = read(folders / "drawn").body["epsilon"]
+    assert re.search(
+        rf"a cruder bound of epsilon, [\d.]+, does not contradict {epsilon:.4g}\.", said
+    )
+    rows = browser.value(
+        "[...document.querySelectorAll('#recomputed tr')].map(r => [r.children[2].innerText, "
+        "r.lastChild.innerText])"
+    )
+    crude = [verdict for number, verdict in rows if number.startswith("a cruder bound")]
+    assert crude and set(crude) == {"does not contradict"}
+    assert all(verdict == "agrees" for number, verdict in rows if "cruder" not in number)
 
 
 CONTRAST = """(() => {
@@ -575,7 +663,17 @@ def test_renyi_curves_are_computed_again_from_the_run(browser, folders):
     rows = browser.value(
         "[...document.querySelectorAll('#recomputed tr')].map(r => r.lastChild.innerText)"
     )
-    assert len(rows) >= 6 and set(rows) == {"agrees"}
+    assert (
+        len(rows) >= 6
+        and rows[:5] == ["agrees"] * 5
+        and set(rows[5:])
+        <= {
+            "agrees",
+            "does not contradict",
+        }
+    )
+    said = browser.value("document.getElementById('recomputed-verdict').innerText")
+    assert said.endswith("agree with the certificate."), "a cruder bound adds nothing to epsilon"
     assert "Nothing of epsilon is left out" in browser.value(
         "document.getElementById('not-recomputed').innerText"
     )

@@ -143,13 +143,17 @@ def report_command(
     from lastiterate.run.facts import Evidence
 
     where = out if out is not None else path / PAGE if path.is_dir() else path.with_suffix(".html")
-    if is_taken(where) and not (force and where.is_file()):
-        raise InputError(
-            "out",
-            "must not exist yet",
-            str(where),
-            "name another file with --out, or replace this one with --force",
-        )
+    own = path / PAGE if path.is_dir() else None
+    in_folder = own is not None and where.parent.resolve() / where.name == path.resolve() / PAGE
+    taken = is_taken(where) and not (force and where.is_file())
+    refusal = InputError(
+        "out",
+        "must not exist yet",
+        str(where),
+        "name another file with --out, or replace this one with --force",
+    )
+    if taken and not (in_folder and where.is_file()):
+        raise refusal
     subject = read(
         path,
         audit=audit,
@@ -157,16 +161,25 @@ def report_command(
         ledger=ledger,
         at_least=Evidence.ASSUMED if trust_constants else Evidence.ENFORCED,
     )
+    fails = subject.refuted or not subject.checked.holds
+    if taken and not fails:
+        raise refusal
     text = page.page(subject).encode()
-    if path.is_dir() and where.parent.resolve() / where.name == path.resolve() / PAGE:
-        add(path, PAGE, text, replacing=force)
+    if in_folder:  # no page stays that says of a failing release that it is verified
+        add(path, PAGE, text, replacing=force or taken)
     else:
         write_file(where, text, new=not force)
     console.print(f"{where}: {len(text) / 1000:.0f} kB", highlight=False, markup=False)
-    if subject.refuted or not subject.checked.holds:
+    if fails:
         console.print(
             "[bold red]the certificate does not hold[/bold red]"
             if not subject.refuted
             else "[bold red]an audit refutes the certificate[/bold red]"
         )
+        if own is not None and not in_folder and own.is_file() and own.read_bytes() != text:
+            console.print(
+                f"{own} is older and may not say so: lastiterate report {path} replaces it",
+                highlight=False,
+                markup=False,
+            )
         raise typer.Exit(1)

@@ -29,6 +29,7 @@ def data(subject: Subject) -> dict[str, Any]:
     tests = tests_of(subject)
     hashes = {name: subject.body[entry] for entry, name in NAMES.items() if subject.body.get(entry)}
     return {
+        "delta": subject.delta,
         "tests": [vars(test) for test in tests],
         "gaussian": list_closed_forms(subject),
         "hashes": hashes,

@@ -329,6 +329,30 @@ def _utility(subject: Subject) -> str:
     return "; ".join(map(str, subject.accuracies)) or read_statement_entry(subject, "accuracy")
 
 
+def _not_protected(subject: Subject) -> str:
+    """Return what a reader may learn in spite of the guarantee."""
+    stated = subject.body["stated"]
+    unit = stated["unit"]
+    bounded = "name" in unit  # further rows of a unit never reached the training
+    several = "more than one row" if unit["rows"] == 1 else f"more than {unit['rows']} rows"
+    return "; ".join(
+        [
+            "what the model says about people in general, with or without one person's data",
+            "the run, the schema and every other number that is public",
+            *([] if bounded else [f"somebody with {several}, who is protected less"]),
+            "leaks of the data themselves, and of what must stay secret",
+            *stated["not_charged"],
+        ]
+    )
+
+
+def _trusted(subject: Subject) -> str:
+    return (
+        "the curator, with both; nobody who reads the release is. For the curator: "
+        f"{_secret(subject)}"
+    )
+
+
 def _secret(subject: Subject) -> str:
     return "; ".join(subject.body["stated"]["secret"])
 
@@ -449,12 +473,12 @@ W3C = (
     Row(
         "who is trusted with raw data, and with noise",
         BOTH,
-        _constant_text("the curator, with both; nobody who reads the release is"),
+        _trusted,
     ),
     Row("what happens over several releases", BOTH, _composition),
     Row("how useful the result is", BOTH, _utility),
     Row("where noise is added, and by which mechanism", OURS, _mechanism),
-    Row("what is not protected", OURS, _secret),
+    Row("what is not protected", OURS, _not_protected),
     Row("how it can be checked", OURS, _audit),
 )
 

@@ -514,11 +514,18 @@ def evidence(subject: Subject) -> Markup:
                 "li",
                 tag("strong", rung.lower()),
                 f" ({meaning}): ",
-                tag("ul", listed) if listed else "nothing",
+                tag("ul", listed) if listed else _describe_empty_rung(rung),
                 class_=rung.lower(),
             )
         )
     return section("5. What it rests on", tag("ul", entries, class_="ladder"), class_="screen")
+
+
+def _describe_empty_rung(rung: str) -> str:
+    """Return what a rung without facts says; people typed more than the proof assumes."""
+    if rung != "ASSUMED":
+        return "nothing"
+    return 'no fact of the proof; what people typed is in section 1, "Taken on trust"'
 
 
 def secrets(subject: Subject) -> Markup:
@@ -527,14 +534,10 @@ def secrets(subject: Subject) -> Markup:
     return section(
         "6. What must stay secret, and what is not covered",
         [
-            tag("h3", "Must stay secret"),
-            bullets(stated["secret"]),
-            tag("h3", "Charged"),
-            bullets(stated["charged"]),
-            tag("h3", "Not charged"),
-            bullets(stated["not_charged"]),
+            tag("div", tag("h3", "Must stay secret"), bullets(stated["secret"]), class_="screen"),
+            tag("div", tag("h3", "Charged"), bullets(stated["charged"]), class_="half"),
+            tag("div", tag("h3", "Not charged"), bullets(stated["not_charged"]), class_="half"),
             tag("h3", "Caveats"),
             bullets(subject.body["caveats"]),
         ],
-        class_="screen",
     )

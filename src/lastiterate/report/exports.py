@@ -350,7 +350,7 @@ def sacro(subject: Subject) -> dict[str, str]:
         for part in ("X", "y")
     ]
     target = {
-        "dataset_name": read_statement_entry(subject, "unit", subject.name),
+        "dataset_name": UNSTATED if subject.ledger is None else subject.ledger.dataset,
         "dataset_module_path": "",
         "features": _features(subject),
         "safemodel": [_disclosure(subject)],

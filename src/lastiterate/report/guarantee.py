@@ -125,6 +125,7 @@ def answers(subject: Subject) -> list[Markup]:
         ("Accuracy", _accuracy(subject)),
         ("Charged before", _describe_charge(subject)),
         ("Rests on", _rests(subject)),
+        ("Taken on trust", bullets(list_trusted(subject))),
         ("Must stay secret", bullets(stated["secret"])),
         ("Signed", _describe_signature(subject)),
     ]
@@ -325,6 +326,46 @@ def _rests(subject: Subject) -> str:
     )
 
 
+def list_trusted(subject: Subject) -> list[str]:
+    """Return what nobody checked: conditions of the certificate, typed facts, rows per person."""
+    body, stated = subject.body, subject.body["stated"]
+    said_elsewhere = {*stated["secret"], *stated["charged"], *stated["not_charged"]}
+    trusted = [text for text in body["caveats"] if text not in said_elsewhere]
+    trusted += [
+        f"{fact['what']} (assumed)" for fact in stated["rests_on"] if fact["evidence"] == "ASSUMED"
+    ]
+    trusted.append(_describe_typed_facts(subject))
+    trusted += [
+        f"{fact['fact']}; source: {fact['source']} (the releaser's statement)"
+        for fact in subject.statement.get("public_facts", ())
+    ]
+    return [*trusted, *_list_conditions_on_rows(subject)]
+
+
+def _describe_typed_facts(subject: Subject) -> str:
+    """Return who vouches for ranges and classes."""
+    if subject.schema is None:
+        return (
+            "ranges, classes and settings are public, and nobody read them off the data; no schema "
+            "is in this release"
+        )
+    source = subject.schema.get("source")
+    vouched = f"source: {source} (the releaser's statement)" if source else "source: not stated"
+    return f"ranges and classes are public, and nobody read them off the data; {vouched}"
+
+
+def _list_conditions_on_rows(subject: Subject) -> list[str]:
+    """Return what must hold of a person's rows for the guarantee to be about that person."""
+    unit = subject.body["stated"]["unit"]
+    if "name" in unit:
+        return [
+            f"{unit['name']}: every row of a person has the same value, and no other row has it"
+        ]
+    if unit["rows"] > 1 or subject.body["adjacency"] not in ADJACENCIES:
+        return []  # the caveats have the bound; who is forgotten is named by the request
+    return ["nobody has more than one row: a person with k rows needs more than k times epsilon"]
+
+
 def _describe_signature(subject: Subject) -> str:
     if subject.weights is None:
         return "no: a single file has no signature"
@@ -366,6 +407,11 @@ VERIFIED = (
     ),
 )
 """What was checked, and what that does not show."""
+ON_PAPER = (
+    "This does not show that the run was executed as described, that typed ranges are public, or who "
+    'wrote the certificate: see "Taken on trust" and the caveats in section 6.'
+)
+"""What a printed page says of its limits, where nothing unfolds."""
 
 
 def refusal_section(subject: Subject) -> list[Markup]:
@@ -432,7 +478,11 @@ def banners(subject: Subject) -> list[Markup]:
         banner(
             "good",
             "Verified",
-            [tag("p", checked), fold("What this does not show", tag("p", limits))],
+            [
+                tag("p", checked),
+                fold("What this does not show", tag("p", limits)),
+                tag("p", ON_PAPER, class_="paper"),
+            ],
         )
     ]
 

@@ -114,8 +114,7 @@ def _footer() -> Markup:
     paper = tag(
         "p",
         "On paper this is the summary. The page on a screen also has what does not apply and why, "
-        "all "
-        "caveats, the run, the releaser's statement, and checks that anybody can repeat.",
+        "the run, the releaser's statement, and checks that anybody can repeat.",
         class_="paper soft",
     )
     return tag(
