@@ -453,7 +453,7 @@ def test_a_certificate_from_another_processor_is_verified():
 
 @pytest.mark.parametrize("size", [0, -1, 1.5, "a", None])
 def test_a_group_has_a_whole_number_of_records(size):
-    with pytest.raises(li.InputError, match="size must be a whole number"):
+    with pytest.raises(li.InputError, match="size must be an integer"):
         li.account(RUN).group(size, 1e-5)
 
 

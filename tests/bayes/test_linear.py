@@ -224,7 +224,7 @@ def test_known_pairs(n, ratio, by_renyi, exact):
     [
         (lambda: LinearModel(prior_precision=0.0), "prior_precision must be a finite number > 0"),
         (lambda: LinearModel(noise_precision=-1.0), "noise_precision must be a finite number > 0"),
-        (lambda: RatioDomain(n=0, ratio=1.0, spread=1.0), "n must be a whole number"),
+        (lambda: RatioDomain(n=0, ratio=1.0, spread=1.0), "n must be an integer"),
         (lambda: RatioDomain(n=5, ratio=1.0, spread=-1.0), "spread must be"),
         (lambda: RatioDomain(n=5, ratio=1.0, spread=1.0, x_low=2.0), "x_low cannot exceed"),
         (

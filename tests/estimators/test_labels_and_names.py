@@ -127,7 +127,7 @@ def test_a_net_names_its_own_arguments():
     from lastiterate.torch import DPNetClassifier
 
     net = DPNetClassifier(torch.nn.Linear(2, 2), classes=["no", "yes"], batch_size=0)
-    with pytest.raises(InputError, match="batch_size must be a whole number"):
+    with pytest.raises(InputError, match="batch_size must be an integer"):
         net.fit(ROWS.astype(np.float32), SICK)
     with pytest.raises(NotFittedError):
         net.predict(ROWS)

@@ -59,8 +59,8 @@ def changed(data, path, value):
             "unknown field, got 'evidence'",
         ),
         (ABSTRACT, ("loss", "constants", "smooth", "why"), 3, "Fact.why must be text"),
-        (ABSTRACT, ("n",), True, "Run.n must be a whole number, got True"),
-        (ABSTRACT, ("n",), 10.0, "Run.n must be a whole number, got 10.0"),
+        (ABSTRACT, ("n",), True, "Run.n must be an integer, got True"),
+        (ABSTRACT, ("n",), 10.0, "Run.n must be an integer, got 10.0"),
         (ABSTRACT, ("clip",), "1", "Run.clip must be a number, got '1'"),
         (ABSTRACT, ("clip",), False, "Run.clip must be a number, got False"),
         (
@@ -124,9 +124,9 @@ def test_fields_of_other_types_are_refused(data, path, value, said):
         (BASE.to_json().replace('"value": 0.1', '"value": 1e999'), "finite"),
         (
             BASE.to_json().replace('"value": 0.1', '"value": ' + "1" * 400),
-            "whole numbers of at most",
+            "integers of at most",
         ),
-        (BASE.to_json().replace('"n": 100', '"n": ' + "1" * 400), "whole numbers of at most"),
+        (BASE.to_json().replace('"n": 100', '"n": ' + "1" * 400), "integers of at most"),
         (BASE.to_json().replace('"n": 100', '"n": ' + "[" * 10_000 + "]" * 10_000), "deeper"),
         (BASE.to_json()[:-2], "JSON"),
         ("", "JSON"),

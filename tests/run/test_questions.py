@@ -154,7 +154,7 @@ def test_a_billion_equal_steps_are_one_number():
 
 def test_changing_schedules_are_looked_at_one_by_one_and_so_have_an_end():
     with pytest.raises(
-        InputError, match="schedule that changes must be a whole number between 1 and 10000000"
+        InputError, match="schedule that changes must be an integer between 1 and 10000000"
     ):
         replace(BASE, steps=10**7 + 1, step_size=li.InverseDecay(1.0, 0.1))
     assert replace(BASE, steps=10**7, step_size=li.InverseDecay(1.0, 0.1)).first_step == 0.5

@@ -17,7 +17,7 @@ from lastiterate.run import serialization, strict_toml
 from lastiterate.run.serialization import migrate_runs
 
 # The releaser's statement: what a release document needs and no computation can derive.  It is
-# stored in a certificate beside what is derived, covered by its hash, and shown as a statement
+# stored in a certificate next to the derived fields, covered by its hash, and shown as a statement
 # everywhere.
 
 # pyright: basic
@@ -223,8 +223,8 @@ def differences(stored: dict[str, Any], guarantee: Guarantee, delta: float) -> l
 
 
 def _problems_of_form(stored: dict[str, Any], guarantee: Guarantee, delta: float) -> list[str]:
-    """What is wrong with the format, what it states beside epsilon (computed only where there is
-    that), what is recorded, and the hash over everything."""
+    """List the problems of the format, of the statements in addition to epsilon (computed only
+    where there are any), of the recorded fields, and of the hash over everything."""
     problems: list[str] = []
     form = stored.get("format")
     if isinstance(form, bool) or form not in FORMATS:

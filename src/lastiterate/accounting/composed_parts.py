@@ -1,4 +1,4 @@
-"""What a run measures beside its steps costs: its private preparation, its calibration, noisy
+"""Cost of what a run measures in addition to its steps: private preparation, calibration, noisy
 counts."""
 
 from __future__ import annotations
@@ -62,8 +62,7 @@ def with_later_parts(curve: Curve, run: Run) -> Curve:
 
 
 def list_extra_charges(run: Run) -> tuple[str, ...]:
-    """What the run's preparation is charged for, and counts that are released beside the model, in
-    words."""
+    """Describe, in words, the run's charged preparation and the counts released with the model."""
     counted = tuple(
         f"accuracy: {count.words}, noise multiplier {count.noise_multiplier:g}"
         for count in run.counts

@@ -108,8 +108,7 @@ def _by_theorems(guarantee: Guarantee, delta: float) -> dict[str, Any]:
 
 
 def derive_fields(guarantee: Guarantee, delta: float) -> dict[str, Any]:
-    """All of a written certificate that follows from its subject, apart from what is ``stated``
-    beside."""
+    """Return all fields of a written certificate that follow from its subject, except ``stated``."""
     return json.loads(json.dumps(answer(guarantee, delta) | guarantee.subject.details()))
 
 

@@ -25,9 +25,9 @@ for its own rounding."""
 
 @dataclass(frozen=True, repr=False)
 class Guarantee:
-    """What holds for ``subject``; ``caveats``: what its executor says beside what follows;
-    ``unit``: what a unit is called, where its executor knew whose every row is and bounded the rows
-    of each. See ``Certificate``."""
+    """The guarantee for ``subject``. ``caveats``: those that its executor adds to the derived ones;
+    ``unit``: the name of a unit, where its executor knew the owner of every record and bounded the
+    records of each. See ``Certificate``."""
 
     subject: Subject
     caveats: tuple[str, ...] = ()

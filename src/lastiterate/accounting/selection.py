@@ -32,8 +32,8 @@ class Selection(Subject):
     """Draw a run from ``candidates`` uniformly, train it, score it with noise; as often as ``law``
     says; keep the best.
 
-    ``held_out`` records, of public places, are scored and not trained on. A score is a sum over
-    them of whole numbers in [0, ``unit``], with discrete Gaussian noise of standard deviation
+    ``held_out`` records, at public positions, are scored and not trained on. A score is a sum over
+    them of integers in [0, ``unit``], with discrete Gaussian noise of standard deviation
     ``score_noise`` * ``unit``.
 
     **Guarantee:** its curve is an upper bound for all of ``tune``
@@ -81,7 +81,7 @@ class Selection(Subject):
             or self.unit < 1
         ):
             raise InputError(
-                "held_out", "must be a positive whole number of records", self.held_out
+                "held_out", "must be a positive integer, a number of records", self.held_out
             )
 
     def description(self) -> dict[str, Any]:

@@ -203,9 +203,9 @@ FORMATS = (1, 2, FORMAT)
 
 @dataclass(frozen=True)
 class Words:
-    """Of a subject: what it is, in ``short``; how epsilon comes about, where no theorem of the
-    table says so (``by``); what epsilon pays for beside the steps; what must stay secret beside
-    iterates, gradients, noise and seed."""
+    """Words for a subject: its description (``short``); the proof of epsilon where no theorem of
+    the table gives one (``by``); what epsilon pays for in addition to the steps (``charged``); what
+    must stay secret in addition to iterates, gradients, noise and seed (``secret``)."""
 
     short: str
     by: str = ""
@@ -253,7 +253,7 @@ class Subject(ABC):
         return self.describe()
 
     def details(self) -> dict[str, Any]:
-        """What a written certificate says of it beside ``entry``, JSON-ready."""
+        """Return the subject's fields of a written certificate other than ``entry``, JSON-ready."""
         return {}
 
     def fresh(self) -> Self:
@@ -333,7 +333,7 @@ class Subject(ABC):
     @property
     @abstractmethod
     def caveats(self) -> tuple[str, ...]:
-        """What a reader must know beside the number."""
+        """The conditions that a reader must know in addition to the value."""
 
     @property
     @abstractmethod

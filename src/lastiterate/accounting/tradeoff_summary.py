@@ -1,4 +1,5 @@
-"""What a certificate states beside epsilon, in numbers and words that readers of a release ask for.
+"""The statements of a certificate in addition to epsilon, in the numbers and words that readers ask
+for.
 
 Everything here is derived from what is certified, so that ``verify`` derives it again. What cannot
 be derived is the releaser's statement (``word.py``), and what the process that trained recorded of
@@ -22,7 +23,7 @@ from lastiterate.run.run import Run
 from lastiterate.theorems.theorem import Applies
 
 DELTAS = (1e-3, 1e-5, 1e-7, 1e-9)
-"""Deltas at which epsilon is stated, beside the certificate's own."""
+"""Deltas at which epsilon is stated, in addition to the certificate's own."""
 RATES = (0.001, 0.01, 0.1)
 """False-positive rates at which true-positive rates are bounded."""
 POINTS = 32

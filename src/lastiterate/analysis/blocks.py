@@ -18,11 +18,12 @@ from lastiterate.run.facts import require_fact
 from lastiterate.run.run import Run
 from lastiterate.run.validation import Array
 
-# mu of the last iterate for a record whose place is drawn anew in every pass: groups of places,
-# each at its worst.  The optimal shift allocation grows when a participation moves to a later step
-# u of its pass with the shift max_w s_w c_{w+1} ... c_u over the steps w that it stands for: the
-# allocation of the later one, capped, serves the earlier one. So places are grouped, each group
-# counts with its last place, and delta is averaged over the groups. The last passes, which matter
+# mu of the last iterate for a record whose position is drawn again in every pass: groups of
+# positions, each at its worst.  The optimal shift allocation grows when a participation moves to a
+# later step u of its pass with the shift max_w s_w c_{w+1} ... c_u over the steps w that it
+# represents: the allocation of the later one, capped, serves the earlier one. So positions are
+# grouped, each group counts with its last one, and delta is averaged over the groups. The last
+# passes, which matter
 # most, get the finest groups; in all earlier passes the record participates at the very end. Proof:
 # docs/theorems/shifted-interpolation-reshuffled.
 
@@ -196,7 +197,7 @@ def shifts_of_schedule(
 
 
 def latest_shift(c: Array, s: Array, first: int, last: int) -> float:
-    """The shift at step ``last`` that stands for a participation anywhere in ``first`` .. ``last``."""
+    """Return the shift at step ``last`` that covers a participation in ``first`` .. ``last``."""
     worst = 0.0
     for step in range(first, last + 1):
         worst = max(float(c[step]) * worst, float(s[step]))

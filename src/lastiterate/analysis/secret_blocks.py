@@ -27,9 +27,9 @@ from lastiterate.run.batching import Batching
 from lastiterate.run.facts import require_fact
 from lastiterate.run.run import Run
 
-# mu averaged over places that are drawn anew in every pass, as a curve: what theorems about the
-# last iterate share.  Proofs: docs/theorems/shifted-interpolation-reshuffled, and random-allocation
-# for loads.
+# mu averaged over positions that are drawn again in every pass, as a curve: shared by the theorems
+# about the last iterate.  Proofs: docs/theorems/shifted-interpolation-reshuffled, and
+# random-allocation for loads.
 
 LONGEST_WINDOW = 4096
 """Steps from the end within which restarts in a bounded domain are looked for, if it holds a pass.
@@ -81,8 +81,8 @@ def _scale_noise(mixture: GdpMixture, std: float) -> GdpMixture:
 
 
 def mean_over_fresh_places(run: Run, shares: tuple[float, float] | None = None) -> Curve:
-    """The mean over the places of a record that are drawn anew in every pass, grouped; the best of
-    what is known.
+    """Return the mean over a record's positions, drawn again in every pass and grouped: the best
+    known curve.
 
     ``shares``: the fewest and the most records of every batch over the divisor, if not what the run
     can have at worst.
@@ -168,7 +168,7 @@ def _more_than(trials: int, chance: float, count: int) -> float:
 
 
 def _first(holds: Callable[[int], bool], most: int) -> int:
-    """The first whole number up to ``most``, where it holds, from which on it holds."""
+    """Return the least integer from which ``holds`` is true, given that it is true at ``most``."""
     low, high = -1, most
     while high - low > 1:
         middle = (low + high) // 2
@@ -192,7 +192,7 @@ def mean_over_bins(run: Run, failures: tuple[float, ...] = ()) -> Curve:
 
 
 def mean_over_fresh_blocks(run: Run, failures: tuple[float, ...] = ()) -> Curve:
-    """The same for a record and others that fall into blocks anew in every pass: the loads of all
+    """Return the same where all records draw their blocks again in every pass: the loads of all
     passes are usual."""
     passes = -(-run.steps // run.blocks)
     return _best(run, failures, passes, lambda shares: mean_over_fresh_places(run, shares))

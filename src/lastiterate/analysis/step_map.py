@@ -163,8 +163,8 @@ def _costs(
 # units of 1/smooth every step is ``relative`` long, whatever is measured. The run that theorems
 # read has steps of 1 and a data term that is ``relative``-smooth, by a fact of evidence ``PAID``:
 # shifts and noise are scaled alike, so that its curve is that of the executed run for every
-# released value. What is released beside the steps is not in it. The ridge is only used to be not
-# negative. Statement and proof: docs/theorems/paid-smoothness.
+# released value. It excludes everything else that is released. Of the ridge only its sign is used:
+# it is not negative. Statement and proof: docs/theorems/paid-smoothness.
 
 WHY = "the largest eigenvalue of the rows' second moments is measured with noise, and the steps follow it"
 
@@ -222,7 +222,7 @@ class StepMap:
     def lipschitz_each(self, steps: Array) -> Array:
         """``lipschitz`` of every entry of ``steps``."""
         constants = self._compute(steps)
-        # below 1/2 the error of 1 - step h is not small against what is left
+        # below 1/2 the error of 1 - step h is not small against the constant
         sizes = abs(self.ridge) + max(abs(self.lowest), abs(self.highest))
         return np.where(constants < 0.5, constants + 2.0**-50 * (1 + steps * sizes), constants)
 

@@ -3,8 +3,8 @@ without them.
 
 Both are trained with the same draws and then continued alike on the records that stay: during the
 training the records to be forgotten move it, in the steps after the last request they do not.
-Distances contract, and the noise of all steps hides what is left: the optimal allocation of shifts
-of one long run. Proof: docs/theorems/forgetting.
+Distances contract, and the noise of all steps hides the remaining distance: the optimal allocation
+of shifts of one long run. Proof: docs/theorems/forgetting.
 """
 
 from __future__ import annotations

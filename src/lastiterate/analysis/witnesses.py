@@ -15,11 +15,11 @@ from lastiterate.run.facts import find_fact
 from lastiterate.run.run import Run
 from lastiterate.run.validation import Array
 
-# Laws of sums of independent draws, rounded down: how far a record moves the last iterate of linear
-# losses.  A law on a lattice stands for any random variable that is never smaller: what is rounded
-# is rounded down, what is cut off above moves to the cut, and mass that is cut off below or lost to
-# rounding is only known to lie between ``least`` and ``most``. Such laws may be added and scaled,
-# and every half line to the right is at least as likely as they say.
+# Distributions of sums of independent draws, rounded down: how far a record moves the last iterate
+# of linear losses.  A distribution on a lattice represents any random variable that is never
+# smaller: values are rounded down, values above the cut move to the cut, and mass that is cut off
+# below or lost to rounding is only known to lie between ``least`` and ``most``. Such distributions
+# may be added and scaled, and every half line to the right is at least as likely as they say.
 
 MOST = 2**14
 """Points of a lattice; where sums need more, its spacing grows."""

@@ -345,7 +345,8 @@ def run(
 
 
 def _clip(settings: ProposeTestSample, x: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
-    """x clamped to [x_low, x_high], and the ratio y/x of what is left: each record by itself."""
+    """Clamp x to [x_low, x_high], and return it with the ratio y/x of the clamped values: each
+    record by itself."""
     check_kept("data", (x, y))
     one, two = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     if (

@@ -19,7 +19,7 @@ from lastiterate.errors import InputError
 from lastiterate.run.validation import Array
 
 # Fresh secret blocks in every pass: the composition of the exact pairs of single passes.  In every
-# pass every record draws one of l blocks, uniformly, independently, anew. With sigma' the noise of
+# pass every record draws one of l blocks, uniformly and independently. With sigma' the noise of
 # a step in units of what one record adds to it, one pass is dominated in both directions by P =
 # (1/l) sum_j N(e_j / sigma', I) against Q = N(0, I), given everything before it, and dominating
 # pairs compose adaptively. Under Q the likelihood ratio of a pass is the mean of l independent
@@ -191,7 +191,7 @@ def on_losses(law: RatioGrid, grid: float) -> Ratio:
     losses: Array = np.log(value)
     if not (
         grid >= LEAST_GRID and losses[-1] - losses[0] <= MOST * grid
-    ):  # before anything is a whole number
+    ):  # before anything is cast to an integer
         raise ValueError("too many nodes")
     cell = np.floor(losses / grid).astype(np.int64)
     first = int(cell[0])
@@ -210,7 +210,7 @@ def on_losses(law: RatioGrid, grid: float) -> Ratio:
 # it, and a_j^2 = sum over the steps of bin j of 1 / sigma'_t^2, the run is dominated in both
 # directions by P = (1/l) sum_j N(a_j e_j, I) against Q = N(0, I), and equals it for linear losses.
 # Under Q the likelihood ratio is the mean of l independent Y_j = exp(a_j Z_j - a_j^2 / 2).  Proof:
-# docs/theorems/balls-in-bins. One pass of blocks drawn anew is the same pair with a_j = 1 / sigma'.
+# docs/theorems/balls-in-bins. One pass of newly drawn blocks is the same pair, a_j = 1 / sigma'.
 
 BIN_LEAST, BIN_LARGEST, RATIO = 1e-6, 64.0, 32.0
 """Strengths that are distinguished: smaller ones are rounded up to ``BIN_LEAST`` and to a

@@ -466,8 +466,8 @@ def hidden_passes(curve: AllocatedShifts) -> tuple[float, tuple[tuple[Parts, int
 
 
 def pass_law(parts: Parts, nodes: int, *, far: bool = False) -> RatioGrid:
-    """The likelihood ratio of one pass: sum of probability times ratio over its intervals, and 1
-    for what is left."""
+    """The likelihood ratio of one pass: the sum of probability times ratio over its intervals, with
+    ratio 1 for the remaining probability."""
 
     def of_interval(shift: Array) -> RatioGrid:
         return (

@@ -91,8 +91,8 @@ class DominatingPair(BesideGaussian):
 
     @abstractmethod
     def law(self) -> tuple[LawWithFloors, float] | None:
-        """The law without ``mu``, and mu of what counts as certain beside it; ``None`` where there
-        are no numbers."""
+        """Return the distribution without ``mu``, and the mu that is composed with it as certain;
+        ``None`` where there are no numbers."""
 
     @abstractmethod
     def far_law(self) -> Law:
@@ -181,7 +181,7 @@ def _epsilon(curve: DominatingPair, delta: float) -> float:
     return min(known.epsilon(delta), found)
 
 
-# Batches of a fixed size drawn afresh at every step: the composition of amplified steps.  A step
+# Batches of a fixed size, drawn again at every step: the composition of amplified steps.  A step
 # draws b of the n records without replacement, q = b/n, and adds noise of standard deviation z
 # times the largest gradient of one record (under replace-one: the largest difference of two) to
 # their sum. With delta_m the curve of the m-Gaussian mechanism and e^eps = 1 + (e^e - 1)/q, one
@@ -207,8 +207,8 @@ REACH = 9.7
 @final
 @dataclass(frozen=True)
 class FixedSizeSteps(DominatingPair):
-    """``counts[i]`` steps of noise multiplier ``multipliers[i]``, all with batches of ``rate`` n
-    records drawn afresh.
+    """``counts[i]`` steps of noise multiplier ``multipliers[i]``, each with a new batch of
+    ``rate`` n records.
 
     ``replaced``: a record is exchanged for another (replace-one); otherwise its gradient becomes 0.
     """

@@ -159,8 +159,8 @@ class Gdp(Curve):
 
 @lru_cache(maxsize=4096)
 def _epsilon(curve: Gdp, delta: float) -> float:
-    """A certificate, what is stated beside it and whoever verifies both ask for the same numbers
-    again."""
+    """Return epsilon, cached: a certificate, its additional statements and their verification ask
+    for the same values again."""
     return first_within(curve.delta, delta, 0.0, ceiling(curve.mu, delta))
 
 

@@ -1,5 +1,5 @@
-"""Objective perturbation: a loss that is at most D + max(0, mu^2/2 + mu M), and Gaussian mechanisms
-beside it.
+"""Objective perturbation: a loss that is at most D + max(0, mu^2/2 + mu M), composed with Gaussian
+mechanisms.
 
 M is the largest of J standard normals, any two of correlation 1/2 (one normal for two classes).
 With X ~ N(nu^2/2, nu^2) for all Gaussian mechanisms together, in both orders of the pair,
@@ -56,7 +56,7 @@ class PerturbedObjective(Curve):
             if not getattr(self, name) >= 0:
                 raise InputError(name, "must be a number >= 0", getattr(self, name))
         if type(self.others) is not int or self.others < 1:
-            raise InputError("others", "must be a positive whole number", self.others)
+            raise InputError("others", "must be a positive integer", self.others)
         if not 0 <= self.failure <= 1:
             raise InputError("failure", "must be a probability", self.failure)
 

@@ -103,8 +103,9 @@ def _refine_nodes(edges: Array, q: Array, p: Array, rest: float, size: int) -> A
     """``size`` nodes from the first to the last of ``edges`` (logarithms of ratios), by what
     rounding costs there.
 
-    Of the ratio the mean of ``rest`` copies will be taken: beside others of total t, a move of log
-    y moves the loss by y / (t + y); ``rest`` copies are drawn under Q, one of them under P instead.
+    The mean of ``rest`` copies of the ratio will be taken. If the other copies have total t, a move
+    of log y moves the loss by y / (t + y). ``rest`` copies are drawn under Q, one of them under P
+    instead.
     ``q``, ``p``: masses of the intervals, in any unit.
     """
     middle = (edges[1:] + edges[:-1]) / 2

@@ -195,7 +195,7 @@ class Rdp(Curve):
                 max(self.slope**-0.5, LEAST_GAP),
             )
             rest = np.concatenate([gap * self._GRID for gap in gaps])
-            for width in (0.012, 2.5e-4, 5e-6, 0.0):  # beside the best so far
+            for width in (0.012, 2.5e-4, 5e-6, 0.0):  # on both sides of the best so far
                 logs = rdp_log_delta(1 + rest, self.slope * (1 + rest), epsilon)
                 best = min(best, float(logs.min()))
                 rest = rest[int(logs.argmin())] * np.exp(np.linspace(-width, width, 101))

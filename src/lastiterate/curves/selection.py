@@ -24,8 +24,8 @@ from lastiterate.run.validation import Array
 
 MOST_MEAN = 1e6
 DIGITS = 90
-"""Of the weights that a number of runs is drawn by: what they miss of the law is below 1e-70,
-beside 2^-bits."""
+"""Digits of the probabilities by which the number of runs is drawn: their error is below 1e-70, in
+addition to 2^-bits."""
 
 
 @final

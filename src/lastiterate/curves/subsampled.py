@@ -69,8 +69,8 @@ def renyi(
     each, rounded up.
 
     The divergence is log A / (alpha - 1), A a sum of at most 1,026 terms whose logarithms
-    (log-gamma values up to 1e4 beside the Gaussian's exponent) are good to 1e-11 + 1e-12 log A; the
-    series of fractional orders stops at a relative remainder of e^-30.
+    (log-gamma values up to 1e4, added to the Gaussian's exponent) are accurate to 1e-11 + 1e-12
+    log A; the series of fractional orders stops at a relative remainder of e^-30.
     """
     from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, rdp
 

@@ -75,9 +75,9 @@ RECORDS_PER_GATE = 2.0
 """Records times mu for each number of a row and each gate, compared on synthetic tables
 (benchmarks.utility.gated_tables)."""
 ENTRIES, GATES = 2.0**20, 2.0**10
-"""Steps of the grids on which gates are evaluated. Products of both and their sums are whole
-numbers below 2^53, which double precision adds without rounding in any order: a gate is open or not
-on every machine, whatever rows are beside.
+"""Steps of the grids on which gates are evaluated. Products of both and their sums are integers
+below 2^53, which double precision adds without rounding in any order: whether a gate is open is the
+same on every machine, whatever other records there are.
 """
 WIDEST_GATED = 2**16
 LARGEST = 8.0

@@ -20,7 +20,7 @@ from lastiterate.run.losses import Loss
 # What neighbouring data sets are, and the one place where constants are converted from one
 # adjacency to another.  zero-out: what one record adds to any sum is replaced by zero, n is public.
 # replace-one: one record is exchanged for another. add-remove: one record is present or absent, for
-# batches whose sizes are secret (Poisson, and secret blocks drawn anew in every pass).
+# batches whose sizes are secret (Poisson, and secret blocks drawn again in every epoch).
 
 Adjacency = Literal["zero-out", "replace-one", "add-remove"]
 ADJACENCIES: tuple[Adjacency, ...] = ("zero-out", "replace-one", "add-remove")

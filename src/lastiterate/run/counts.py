@@ -1,4 +1,4 @@
-"""Noisy counts that are released beside a model: of how many private records it is right about."""
+"""Noisy counts of correctly predicted private records, released together with a model."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class NoisyGroups:
 
 
 Count = NoisyCount | NoisyGroups
-"""What may be counted beside a run."""
+"""The noisy counts that a run may release in addition to its model."""
 
 
 def check_counts(run: Described, counts: tuple[Count, ...]) -> None:

@@ -122,11 +122,11 @@ def mint(value: float, evidence: Evidence, why: str) -> Fact:
 
 
 def downgrade_fact(fact: Fact) -> Fact:
-    """What is left of a fact that somebody hands over.
+    """Return a fact with the evidence that it keeps when a caller passes it to another loss.
 
-    What a run enforced, a measurement paid for or a lemma proved holds there. Beside another loss
-    it is the caller's word; that a search found no counterexample remains so, and what was searched
-    is said.
+    A fact that a run enforced, a measurement paid for or a lemma proved holds for that run only:
+    for another loss it is the caller's statement. A fact for which a search found no
+    counterexample keeps that evidence and says what was searched.
     """
     return (
         fact
@@ -143,7 +143,7 @@ def weakest(*facts: Fact) -> Evidence:
 # Constants of a loss.
 
 CHUNK = 256
-"""Rows whose gradients the trainer may add in float32 before it goes on in float64."""
+"""Records whose gradients the trainer may add in float32 before it continues in float64."""
 
 
 FLOAT_SLACK = 1.25 * 2.0**-7

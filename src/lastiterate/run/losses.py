@@ -325,8 +325,8 @@ class Abstract(Objective):
         if self.constants != LossFacts():
             raise InputError(
                 "class_weights",
-                "must be left out beside constants of the loss, which speak of "
-                "records that count alike",
+                "must be left out where constants of the loss are given, which assume "
+                "records of equal weight",
                 self.class_weights,
                 "leave the constants out",
             )

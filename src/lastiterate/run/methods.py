@@ -417,7 +417,7 @@ def contraction(run: Described) -> float:
 
 
 def look_ahead(run: Described) -> float:
-    """The part of the last step that an accelerated step goes on before it takes the gradient."""
+    """Return the share of the last step by which an accelerated step moves before its gradient."""
     a = contraction(run)
     return (1 - a) / (1 + a)
 

@@ -23,9 +23,9 @@ from lastiterate.run.validation import (
 )
 
 # What every description of noise answers.  The canonical quantity is the standard deviation per
-# coordinate of what is drawn anew at a step, as noise on the mean gradient. ``stds`` is the only
-# place that knows it. It gets what it may need of the run: the schedule of step sizes, the number
-# that a noise multiplier multiplies, and the public divisor of summed gradients.
+# coordinate of the noise that is newly drawn at a step, as noise on the mean gradient. ``stds`` is
+# the only place that knows it. Its arguments come from the run: the schedule of step sizes, the
+# value that a noise multiplier multiplies, and the public divisor of summed gradients.
 
 
 class Perturbation(ABC):

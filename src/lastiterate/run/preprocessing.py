@@ -37,7 +37,7 @@ class Part(ABC):
 
     @property
     def added(self) -> int:
-        """Columns that it puts beside those of a row."""
+        """Return the number of columns that it appends to a record."""
         return 0
 
 
@@ -391,7 +391,7 @@ def columns(prelude: tuple[Preparation, ...], features: int) -> int:
 
 
 def check_number(argument: str, parts: tuple[object, ...]) -> None:
-    """Refuse lists that no run needs: every bound composes each part anew."""
+    """Refuse lists longer than any run needs: every bound composes each part again."""
     if len(parts) > MOST_PARTS:
         raise InputError(
             argument,

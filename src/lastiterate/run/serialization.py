@@ -135,13 +135,13 @@ def _checks(cls: type) -> tuple[tuple[str, str, Check], ...]:
 
 
 def _type_in_file(hint: object) -> Any:
-    """What a field holds: a descriptor stands for what reading it gives."""
+    """Return the type that a field holds: for a descriptor, the type that reading it gives."""
     read = getattr(hint, "__get__", None) if isinstance(hint, type) else None
     return hint if read is None else get_type_hints(read)["return"]
 
 
 def check_of(hint: object) -> Check:
-    """The check that an annotation stands for."""
+    """Return the check for an annotation."""
     if hint in _PLAIN:
         return _PLAIN[hint]
     if get_origin(hint) is Literal:
@@ -370,7 +370,7 @@ def _refuse(where: str, name: str) -> Any:
 
 def _whole(digits: str, where: str) -> int:
     if len(digits) > 20 or abs(int(digits)) > LARGEST:
-        raise InputError(where, "must hold whole numbers of at most 2^63", digits[:24])
+        raise InputError(where, "must hold integers of at most 2^63", digits[:24])
     return int(digits)
 
 

@@ -88,6 +88,6 @@ def _check_integers(table: dict[str, Any], where: str) -> None:
         elif isinstance(value, int) and abs(value) > LARGEST:
             raise InputError(
                 where,
-                "must hold whole numbers of at most 2^63",
+                "must hold integers of at most 2^63",
                 f"one of {value.bit_length()} bits",
             )

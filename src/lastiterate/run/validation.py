@@ -66,8 +66,8 @@ def check_kept(name: str, value: object) -> None:
 
 
 def check_text(name: str, texts: Iterable[object]) -> None:
-    """Refuse names that an array of text takes for others: it drops null characters at their end,
-    and makes text of numbers that stand beside text."""
+    """Refuse names that an array of text would change: it drops null characters at their end,
+    and turns numbers that are mixed with text into text."""
     if any(not isinstance(text, str) or text.endswith("\0") for text in texts):
         raise InputError(
             name,
@@ -125,7 +125,7 @@ def to_floats(name: str, values: Any) -> tuple[float, ...]:
 def integer(name: str, value: Any) -> int:
     """``value`` as a built-in int."""
     if type(value) not in WHOLE:
-        raise InputError(name, "must be a whole number", value)
+        raise InputError(name, "must be an integer", value)
     return int(value)
 
 
@@ -150,9 +150,9 @@ def all_positive(name: str, values: tuple[float, ...], *, zero: bool = False) ->
 
 
 def check_integer(name: str, value: Any, least: int = 1, most: int = 10**12) -> None:
-    """Refuse anything that is not a whole number between ``least`` and ``most``."""
+    """Refuse anything that is not an integer between ``least`` and ``most``."""
     if type(value) not in WHOLE or not least <= value <= most:
-        raise InputError(name, f"must be a whole number between {least} and {most}", value)
+        raise InputError(name, f"must be an integer between {least} and {most}", value)
 
 
 def executable(name: str, value: object, *, zero: bool = False) -> None:

@@ -146,7 +146,7 @@ fresh_permutations = _plain(
 )
 fresh_blocks = _plain(
     "fresh_blocks",
-    "every record in one of the batches of a pass, secretly and independently, anew in every pass",
+    "every record in one of the batches of a pass, secretly, independently, and again in every pass",
     lambda run: run.batching.drawn == "each pass" and run.batching.independent,
     "it is proved for secret blocks that are drawn anew in every pass: use "
     "batching=RandomAllocation(b)",
@@ -209,7 +209,7 @@ fixed_start = _plain(
 )
 sampled_batches = _plain(
     "sampled_batches",
-    "m < n records drawn afresh at every step",
+    "m < n records, drawn again at every step",
     lambda run: (
         run.batching.drawn == "each step" and run.batching.sizes == "equal" and run.divisor < run.n
     ),
@@ -244,13 +244,13 @@ kept_places = _plain(
 )
 not_resampled = _plain(
     "not_resampled",
-    "no batches drawn afresh at every step",
+    "no batches that are drawn again at every step",
     lambda run: run.batching.drawn in ("never", "once"),
     "batches drawn afresh need a sampling theorem",
 )
 drawn_anew = _plain(
     "drawn_anew",
-    "a record's batch drawn anew at every step or in every pass",
+    "a record's batch is drawn again at every step or in every pass",
     lambda run: run.batching.drawn in ("each step", "each pass"),
     "it speaks of batches that are drawn again and again: use batching=Poisson(q), "
     "batching=FixedSize(b), batching=Reshuffled(b) or batching=RandomAllocation(b)",
@@ -428,7 +428,7 @@ contracting_step = Assumption("contracting_step", "step <= 2/(strong + smooth)",
 # Objective perturbation.
 
 LONGEST = 16 / 17
-"""Steps of the solver times smooth: what is left of 1/step absorbs errors of gradients."""
+"""Steps of the solver times smooth: the remainder of 1/step absorbs errors of gradients."""
 
 
 def _is_perturbed(run: Run) -> Held | Broken:

@@ -61,7 +61,8 @@ mu^2 = max over the record's place of the sum, over the steps that it participat
 (sensitivity / (b noise_std_k))^2.
 
 Source: Dong, Roth and Su 2022, Theorem 3.2 and Corollary 3.3 (composition of mu-GDP mechanisms). A
-record participates once per pass by blocks (anywhere in the pass, where every pass is drawn anew);
+record participates once per pass by blocks (anywhere in the pass, where blocks are drawn again in
+every pass);
 batches drawn at every step are conditioned on (joint convexity) and charged at every step, without
 amplification by sampling. Proof: docs/theorems/composition.""",
         citation="Dong, Roth, Su: Gaussian differential privacy, JRSSB 84 (2022), Theorem 3.2, "

@@ -57,7 +57,7 @@ def _bound_bounded_domain_convex(run: Run) -> Gdp:
     def mu_of_restart(k: int) -> float:
         return (apart + k * shift) / math.sqrt(k) * (1 + allowance(k))
 
-    # (D + k s)^2 / k is convex in k with its least value at D / s; any whole number is a valid k
+    # (D + k s)^2 / k is convex in k with its least value at D / s; any integer is a valid k
     whole = min(run.steps, max(1, math.floor(apart / shift)))
     unbounded = math.sqrt(run.steps) * shift * (1 + allowance(run.steps))
     return Gdp(min(unbounded, mu_of_restart(whole), mu_of_restart(min(run.steps, whole + 1))))

@@ -42,8 +42,8 @@ DELAYED_SHIFTS_ALLOCATED = register(
         kind="upper",
         family="last iterate",
         statement="""
-Secret blocks drawn anew in every pass, the last iterate: what a record adds is hidden by the noise
-of later steps, its blocks stay secret.
+Secret blocks drawn again in every pass, the last iterate: the noise of later steps hides what a
+record adds, and its blocks stay secret.
 
 The passes are cut into intervals J_1, ..., J_m, the last one a single step. With R_t the product of
 the later Lipschitz constants and X_i = sum over J_i of v_t R_t^2, a pass with the intervals J_a,
@@ -174,7 +174,7 @@ RESTARTED_ALLOCATION_PLD = register(
         kind="upper",
         family="sampling",
         statement="""
-Secret blocks drawn anew in every pass, the last iterate: early passes contract, late ones are
+Secret blocks drawn again in every pass, the last iterate: early passes contract, late ones are
 sampled.
 
 For a restart after pass r and a share beta in (0, 1): delta(eps) is at most that of the later

@@ -104,7 +104,7 @@ FIXED_SIZE_AMPLIFIED = register(
         kind="upper",
         family="sampling",
         statement="""
-Batches of a fixed size drawn afresh, amplified by sampling, whatever is released.
+Batches of a fixed size, drawn again at every step, amplified by sampling, whatever is released.
 
 A step draws b of n records, q = b/n, z_t = noise_std_t b / S with S the run's sensitivity. At e >=
 0, with e^eps = 1 + (e^e - 1)/q and delta_m the curve of the m-Gaussian mechanism, a step has q
@@ -213,7 +213,7 @@ RANDOM_ALLOCATION_PLD = register(
         kind="upper",
         family="sampling",
         statement="""
-Secret blocks drawn anew in every pass by the exact pairs of single passes, whatever is released.
+Secret blocks drawn again in every pass, by the exact pairs of single passes, whatever is released.
 
 delta(eps) = H_eps(prod_e P_e || prod_e Q_e), the larger of both orders, P_e = (1/l) sum_j N(e_j /
 z_e, I) against Q_e = N(0, I), z_e the least noise multiplier of pass e. A pass that ends after r of

@@ -72,7 +72,7 @@ SGLD_LSI_SAMPLED = register(
 The published bound for sampled batches under a log-Sobolev inequality. It is false.
 
 epsilon(alpha) = 2 alpha L^2/(c sigma^4 n^2) (1 - e^{-sigma^2 c sum eta_k}) for batches of m < n
-records drawn afresh.
+records, drawn again at every step.
 
 Source: Ryffel, Bach and Pointcheval 2022, Theorem 3.1 and Corollary 3.1 as published. Lemma 3.3
 multiplies a quantity that is conditioned on the batch by the probability m/n of the batch; the
@@ -201,7 +201,7 @@ SGLD_STRONGLY_CONVEX_SAMPLED = register(
 The published bound for sampled batches, strongly convex. It is false.
 
 epsilon(alpha) = 4 alpha L^2/(lambda sigma^2 n^2) (1 - e^{-lambda sum eta_k / 2}) for m < n records
-drawn afresh.
+that are drawn again at every step.
 
 Source: Ryffel, Bach and Pointcheval 2022, Theorem 3.2, Corollaries 3.2 and 3.3 as published (see
 sgld-lsi-sampled). Counterexample: n = 100, m = 1, one step eta = 0.9, sigma = 0.1, |theta - x|^2/2

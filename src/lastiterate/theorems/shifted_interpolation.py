@@ -71,7 +71,7 @@ SHIFTED_INTERPOLATION_ALLOCATED = register(
         kind="upper",
         family="last iterate",
         statement="""
-Secret blocks drawn anew in every pass, the last iterate: the record's places are averaged over,
+Secret blocks drawn again in every pass, the last iterate: an average over the record's positions,
 given full blocks.
 
 delta(eps) <= sum over groups g of places P[g] delta_{mu_g}(eps) + P[some block of some pass holds

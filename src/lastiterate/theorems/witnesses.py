@@ -225,8 +225,8 @@ LINEAR_WITNESS = register(
         kind="lower",
         family="last iterate",
         statement="""
-Batches or places drawn anew on linear losses and a ridge: a law that no analysis of the class can
-beat.
+Batches or positions that are drawn again, on linear losses and a ridge: a bound that no analysis of
+the class can beat.
 
 Every record's loss is 0 but one's, whose gradient is constant and as long as the constants allow;
 curvature h = strong sits outside the records. Given the draws the last iterate is Gaussian, its
