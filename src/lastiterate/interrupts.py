@@ -133,8 +133,8 @@ def finish() -> None:
 
 
 def end(said: str | None = None) -> None:
-    """End the process, with a sentence on standard error; without Python's own end, which crashes
-    where compiled steps go on in other threads."""
+    """End the process, with a sentence on standard error; without Python's own shutdown, which
+    crashes while compiled steps still run in other threads."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, RuntimeError):
             stream.flush()
@@ -161,8 +161,8 @@ def _lost(unraisable: Any) -> None:
 
 
 def _watch(receiver: socket.socket) -> None:
-    """Count what is pressed, beside the interpreter's main thread, which may be busy with compiled
-    code."""
+    """Count the interrupts that are pressed, outside the interpreter's main thread, which may be
+    busy with compiled code."""
     pressed = 0
     while True:
         byte = receiver.recv(1)

@@ -1,4 +1,4 @@
-"""Public names stand once, in the stub beside a package's ``__init__``, and are looked up on first
+"""Public names are listed once, in the stub of a package's ``__init__``, and are looked up on first
 use (PEP 562).
 
 A line ``from lastiterate.run.run import Run as Run`` of the stub is at the same time what type
@@ -20,8 +20,8 @@ _LINE = re.compile(r"^from (lastiterate[\w.]*) import (\w+) as \2$", re.MULTILIN
 def attach(
     package: str, file: str
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """``__getattr__``, ``__dir__`` and ``__all__`` of a package, from the stub beside ``file``, its
-    ``__init__.py``."""
+    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package, from the stub of ``file``,
+    its ``__init__.py``."""
     with open(f"{file.removesuffix('.py')}.pyi", encoding="utf-8") as stub:
         homes = {name: module for module, name in _LINE.findall(stub.read())}
 

@@ -126,9 +126,9 @@ class Owner:
 
 
 def claim(path: Path, key: Key, token: str) -> None:
-    """A checkpoint of nothing yet, number 0, for the line ``token`` of a ledger: a run that is
-    killed before it looked at a record goes on under that line, whatever its data turn out to be.
-    It never replaces a file."""
+    """Write an empty checkpoint, number 0, for the line ``token`` of a ledger: a run that is killed
+    before it reads a record resumes under that line, whatever its data are. It never replaces a
+    file."""
     try:
         seal(path, key, Owner("", "", token), 0, b"", new=True)
     except FileExistsError:
@@ -162,7 +162,7 @@ def seal(path: Path, key: Key, owner: Owner, number: int, body: bytes, new: bool
             "checkpoint",
             "cannot be written",
             f"{path} ({error.strerror})",
-            "free some space and run again: it goes on from the last whole checkpoint"
+            "free some space and run again: it resumes from the last complete checkpoint"
             if full
             else "name a file in a folder that you may write to",
         ) from None
@@ -172,7 +172,7 @@ def unseal(path: Path, key: Key, owner: Owner) -> tuple[int, bytes]:
     """Number and body of a checkpoint of this owner.
 
     Errors: another key, another run, other data, a damaged file: each is an ``InputError``, and
-    nothing starts anew.
+    the run does not start again.
     """
     content = path.read_bytes()
     header, front, rest = _header(content, path)
@@ -182,7 +182,7 @@ def unseal(path: Path, key: Key, owner: Owner) -> tuple[int, bytes]:
             "checkpoint key",
             "is not the one that this checkpoint was written with",
             str(path),
-            "use that key, or remove the file to start anew: what was spent stays spent",
+            "use that key, or remove the file to start again: what was spent stays spent",
         )
     try:
         body = AESGCM(_file_key(key, salt)).decrypt(rest[:12], rest[12:], front)
@@ -219,13 +219,13 @@ def is_claim(path: Path, key: Key, token: str) -> bool:
 
 
 def remove(path: Path) -> None:
-    """Delete a checkpoint and what killed writers left beside it."""
+    """Delete a checkpoint, and the files that killed writers left in its folder."""
     path.unlink(missing_ok=True)
     clean(path)
 
 
 def clean(path: Path) -> None:
-    """Delete what writers that were killed left beside a checkpoint (ciphertext, cut off)."""
+    """Delete the truncated ciphertexts that killed writers left in a checkpoint's folder."""
     for stale in path.parent.glob(f".{glob.escape(path.name)}-{RANDOM}.part"):
         if not stale.is_dir():  # of a model's folder with this name
             stale.unlink(missing_ok=True)
@@ -259,7 +259,7 @@ def _damage_error(path: Path) -> InputError:
         "checkpoint",
         "is damaged or was changed",
         str(path),
-        "restore it, or remove it to start anew: what was spent stays spent",
+        "restore it, or remove it to start again: what was spent stays spent",
     )
 
 
@@ -272,10 +272,10 @@ def _check(key: Key, salt: bytes) -> str:
     return derive_key(key.secret + salt, "which key").hex()[:32]
 
 
-# Checkpoints of a run that goes on: key, parameters and steps done, sealed; opened again after an
+# Checkpoints of a run that resumes: key, parameters and steps done, sealed; opened again after an
 # interruption. A resumed run uses the same key, so the same secret draws: it releases the very
-# bits that an uninterrupted one would. Even when a run was killed at once, it must go on with the
-# key that it began with; so the key is sealed before a record is looked at.
+# bits that an uninterrupted one would. Even a run that is killed at once must resume with the key
+# that it began with; so the key is sealed before a record is read.
 
 KEY, DONE, GIVEN = "key", "done", "given"
 COMPUTES = ("lastiterate", "jax", "jaxlib", "numpy")
@@ -298,7 +298,7 @@ class Line(Protocol):
         """Write a later one."""
 
     def resume(self, digest: str, number: int) -> None:
-        """Go on from one; refused where it is not the last one of the first one's noise."""
+        """Resume from a checkpoint; refuse one that is not the last of the first one's noise."""
 
 
 @final
@@ -307,10 +307,10 @@ class Checkpoint:
     """A run's state, written to ``path`` every ``seconds``, under ``key``.
 
     ``token`` names the run's line in a ledger, and ``line`` is what that ledger knows of its
-    checkpoints: an older copy of the file is refused, and another beginning. ``beside``: arrays of
-    records that are read after the run alone, such as those that a noisy count is about; they are
-    data like all others. ``read_as``: what the scores of these records are read as, where numbers
-    about them are released: it is part of the model.
+    checkpoints: an older copy of the file is refused, and another beginning. ``held_out``: arrays
+    of records that are read only after the run, such as those of a noisy count; they are data like
+    all others. ``read_as``: what the scores of these records are read as, where numbers about them
+    are released: it is part of the model.
 
     **Guarantee:** the file is ciphertext that is bound to the run and to the data; it is only ever
     replaced as a whole.
@@ -321,7 +321,7 @@ class Checkpoint:
     seconds: float = 60.0
     token: str = ""
     line: Line | None = None
-    beside: tuple[Any, ...] = ()
+    held_out: tuple[Any, ...] = ()
     read_as: str = ""
     _owner: Owner = field(init=False, repr=False)
     _number: int = field(init=False, default=0, repr=False)
@@ -341,8 +341,8 @@ class Checkpoint:
     def begin(
         self, run: Run, arrays: Iterable[Any], key: NoiseKey | None, program: str
     ) -> NoiseKey:
-        """The key that the run goes on with, or begins with: then it is sealed before anything else
-        happens.
+        """Return the key with which the run resumes or begins. A new key is sealed before anything
+        else happens.
 
         ``program``: what distinguishes the loss, the model and the arithmetic from all others.
         Errors: a checkpoint of another run, of other data, of another loss, of other versions of
@@ -360,7 +360,7 @@ class Checkpoint:
             )
         described = hashlib.sha256(run.to_json().encode()).hexdigest()
         named = self.key.digest([np.frombuffer((program + self.read_as).encode(), np.uint8)])
-        data = self.key.digest(chain(arrays, self.beside))
+        data = self.key.digest(chain(arrays, self.held_out))
         self._owner = Owner(described, data, self.token, named, versions())
         if self.path.exists() and not is_claim(self.path, self.key, self.token):
             self._resume(key)
@@ -388,8 +388,8 @@ class Checkpoint:
         self._last = time.monotonic()
 
     def derive_stream(self, which: int) -> np.ndarray:
-        """A stream of the run's key, for what is released beside its parameters: the same whenever
-        the run goes on."""
+        """Return a stream of the run's key for what is released in addition to its parameters; a
+        resumed run has the same one."""
         return host_stream(self._secret, which)
 
     @property

@@ -53,10 +53,10 @@ from lastiterate.run.preprocessing import (
 from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import StableSteps
 
-# Private preparation on whole numbers: rows rounded toward zero, summed exactly, exact discrete
-# noise. Each query is that of the part's own file, on rows that are rounded to a grid; so it moves
-# no further between neighbours, and what is released is a function of whole numbers to which exact
-# noise was added.
+# Private preparation on integers: rows rounded toward zero, summed exactly, exact discrete noise.
+# Each query is that of the part's own file, on rows that are rounded to a grid; so it moves no
+# further between neighbours, and what is released is a function of integers to which exact noise
+# was added.
 
 FINEST, COARSEST = 30, 6
 """Binary places below a row's norm: int64 holds all squared norms, and rounding keeps what a row
@@ -67,11 +67,10 @@ say so."""
 
 
 def whole_rows(rows: np.ndarray, norm: float, places: int) -> np.ndarray:
-    """Rows (m, d) in units of 2^-``places``, rounded toward zero, as float64 that hold whole
-    numbers.
+    """Return rows (m, d) in units of 2^-``places``, rounded toward zero: integers, held as float64.
 
-    **Guarantee:** the Euclidean norm of every row is at most ``norm``, checked on whole numbers;
-    longer ones are 0.
+    **Guarantee:** the Euclidean norm of every row is at most ``norm``, checked on integers; longer
+    ones are 0.
     """
     whole, most = (
         np.trunc(rows.astype(np.float64) * 2.0**places),
@@ -108,7 +107,7 @@ def check_independent(run: Run) -> None:
     if not run.decided_noise.independent:
         raise InputError(
             "secure_noise",
-            "needs noise of its own at every step: correlated noise is no whole number of "
+            "needs noise of its own at every step: correlated noise is not an integer number of "
             "grid steps",
             type(run.noise).__name__,
             "use NoiseMultiplier, or leave secure_noise out",
@@ -153,7 +152,7 @@ def check_exact(run: Run) -> None:
                     "prelude",
                     "may not add cosine features with secure_noise",
                     None,
-                    "their mean is not summed on whole numbers here: leave them out",
+                    "their mean is not summed on integers here: leave them out",
                 )
 
 
@@ -225,14 +224,14 @@ EXACT: dict[type, Callable[[Any, Any, int, int, Bits], np.ndarray]] = {
 """What each part releases about rows, exactly."""
 
 
-# Calibration on whole numbers: vectors rounded toward zero, summed exactly, exact discrete noise.
+# Calibration on integers: vectors rounded toward zero, summed exactly, exact discrete noise.
 
 
 def exact_rounds(n: int, key: Key) -> Noisy:
     """Sums over ``n`` records.
 
-    **Guarantee:** what is released is a function of the sum of whole-number vectors, one per
-    record, whose norm is checked on whole numbers, to which exact noise was added.
+    **Guarantee:** what is released is a function of the sum of integer vectors, one per record,
+    whose norm is checked on integers, to which exact noise was added.
     """
     secret = derive_key(np.asarray(key).tobytes(), "exact calibration")
 
@@ -242,12 +241,12 @@ def exact_rounds(n: int, key: Key) -> Noisy:
     return noisy
 
 
-# Linear models whose gradients are summed exactly: whole numbers in, whole-number noise, and only
-# then arithmetic. Rows and residuals are rounded toward zero to multiples of powers of two, their
-# squared norms checked in int64; then a batch's sum of gradients is two exact matrix products apart
-# from nothing: every partial sum is a multiple of the grid below 2^53 of it, which float64 holds in
-# any order of summation. The discrete Gaussian is added in the same units. Everything after is
-# post-processing of sums whose law is known exactly (docs/theorems/exact-noise.md).
+# Linear models whose gradients are summed exactly: integers in, integer noise, and only then
+# arithmetic. Rows and residuals are rounded toward zero to multiples of powers of two, and their
+# squared norms are checked in int64. Then a batch's sum of gradients is two exact matrix products:
+# every partial sum is a multiple of the grid below 2^53 of it, which float64 holds in any order of
+# summation. The discrete Gaussian is added in the same units. Everything after is post-processing
+# of sums whose distribution is known exactly (docs/theorems/exact-noise.md).
 
 ROW_BITS, RESIDUAL_BITS = 20, 20
 """Binary places of rows and of residuals, at most: float32 holds a row's numbers, int64 all squared
@@ -302,8 +301,8 @@ def residual_norm(loss: LinearLoss) -> float:
 
 
 def round_to_grid(rows: np.ndarray, loss: LinearLoss, grid: Grid) -> np.ndarray:
-    """Arranged rows, (..., d + 1) float32, rounded toward zero; the squared norms are checked as
-    whole numbers.
+    """Return arranged rows, (..., d + 1) float32, rounded toward zero; the squared norms are
+    checked as integers.
 
     **Guarantee:** features have norm at most ``row_norm`` and the intercept is at most its own,
     exactly.
@@ -325,7 +324,7 @@ class ExactLinear:
 
     **Guarantee:** a chunk's sum is the exact sum of one vector per record, each a function of that
     record and of the parameters alone, of norm at most ``residual_norm`` times the row's, and at
-    most the clip; both are checked on whole numbers, and records beyond one of them count as 0.
+    most the clip; both are checked on integers, and records beyond one of them count as 0.
     """
 
     loss: LinearLoss
@@ -423,7 +422,7 @@ def execute_exactly(
     ``execute`` has it.
 
     **Guarantee:** what leaves a step, or a part of the preparation, is a function of sum + noise,
-    both whole numbers of grid steps, added exactly.
+    both integer numbers of grid steps, added exactly.
     """
     grid = grid_of(run)
     key = begin(run, (features, target), key, checkpoint, "linear, exact sums")

@@ -22,7 +22,7 @@ GUARD = 24
 
 
 def exp_between(x: Fraction, precision: int) -> tuple[int, int]:
-    """Whole numbers with low <= 2^precision e^-x <= high, for x >= 0; high - low is 1 or 2.
+    """Return integers with low <= 2^precision e^-x <= high, for x >= 0; high - low is 1 or 2.
 
     e^-x = (e^-(x / 2^k))^(2^k) with x / 2^k <= 1/2: the alternating series stops between its last
     two partial sums, and each squaring is rounded outwards.
@@ -49,14 +49,14 @@ def _series(x: Fraction, scale: int) -> tuple[int, int]:
     return max(0, low - high_term), high + high_term
 
 
-# The discrete Gaussian, exactly: P[X = x] proportional to exp(-x^2 / (2 sigma^2)) on the whole
-# numbers. |X| is drawn from blocks of 2^k whole numbers: a block with the weight of its first
-# number, a place in it, and a rejection with probability 1 - exp(-(x^2 - first^2) / (2 sigma^2))
-# (Canonne, Kamath, Steinke 2020, arXiv:2004.00010, reject from a geometric law instead; blocks
-# reject seldom and are tables). Every decision compares uniform bits with an exact number. 64 of
-# them, or floating-point numbers with a bound on their error, decide nearly always; where they do
-# not, more bits and integers of any length do. So the law is the one above, and not one that is
-# near it.
+# The discrete Gaussian, exactly: P[X = x] proportional to exp(-x^2 / (2 sigma^2)) on the integers.
+# |X| is drawn from blocks of 2^k integers: a block with the weight of its first integer, a position
+# in it, and a rejection with probability 1 - exp(-(x^2 - first^2) / (2 sigma^2)) (Canonne, Kamath,
+# Steinke 2020, arXiv:2004.00010, reject from a geometric distribution instead; blocks reject seldom
+# and are tables). Every decision compares uniform bits with an exact number. 64 of them, or
+# floating-point numbers with a bound on their error, decide nearly always; where they do not, more
+# bits and integers of any length do. So the distribution is the one above, and not an
+# approximation of it.
 
 FINEST, WIDEST = 2**-3, 2**47
 """Standard deviations that are drawn, in units of the grid."""
@@ -75,9 +75,9 @@ class DiscreteGaussian:
     """The discrete Gaussian of parameter ``sigma`` (close to its standard deviation where sigma >
     1).
 
-    **Guarantee:** adding it to every coordinate of a whole-number vector of sensitivity D
-    (Euclidean) has Renyi divergence at most alpha D^2 / (2 sigma^2) at every order alpha (Canonne,
-    Kamath, Steinke 2020, Theorem 4 and its sum over coordinates).
+    **Guarantee:** adding it to every coordinate of an integer vector of sensitivity D (Euclidean)
+    has Renyi divergence at most alpha D^2 / (2 sigma^2) at every order alpha (Canonne, Kamath,
+    Steinke 2020, Theorem 4 and its sum over coordinates).
     """
 
     sigma: float
@@ -225,12 +225,12 @@ def _exact_acceptance(sigma: float, uniform: int, begin: int, place: int, bits: 
     raise AssertionError
 
 
-# Exact noise for sums of whole numbers, one stream of bits for every step and for every part of the
+# Exact noise for sums of integers, one stream of bits for every step and for every part of the
 # preparation.
 
 LARGEST = 2**51
-"""Whole numbers that a sum and its noise stay below, in units of the grid: float64 adds them
-exactly in any order."""
+"""Integer that a sum and its noise stay below, in units of the grid: float64 adds integers up to
+it exactly in any order."""
 
 
 def places_for(most: float, std: float) -> int:

@@ -147,7 +147,7 @@ def fit_network_exactly(
 ) -> Any:
     """``fit_network`` on exact sums with exact noise; the same arguments.
 
-    **Guarantee:** what leaves a step is a function of sum + noise, both whole numbers of grid
+    **Guarantee:** what leaves a step is a function of sum + noise, both integer numbers of grid
     steps, added exactly.
     """
     grid = RecordGrid.of(run)

@@ -50,8 +50,8 @@ from lastiterate.run.updates import Memory, Plain, UpdateRule
 
 @dataclass
 class StepEnds:
-    """How steps end; what an optimizer of another library remembers is held here, beside the state
-    of the loop."""
+    """The end of a step. It holds the memory of an optimizer of another library, in addition to the
+    state of the loop."""
 
     program: StepProgram
     plan: Schedule

@@ -23,9 +23,9 @@ AT_ONCE, FEWEST = 2**17, 512
 """Words that are drawn at once, where passes have fewer; and pairs of words at least."""
 
 
-class Dealt(NamedTuple):
-    """Where the records of a pass lie, batch by batch, (n,); where every batch begins among them,
-    (blocks + 1,)."""
+class BatchOrder(NamedTuple):
+    """Positions of the records of a pass, batch by batch, (n,), and the begin of every batch among
+    them, (blocks + 1,)."""
 
     places: np.ndarray
     begins: np.ndarray
@@ -48,8 +48,8 @@ def words(key: Key, first: int, last: int, n: int) -> Iterator[np.ndarray]:
     """The random words of ``n`` records in the passes ``first`` .. ``last`` - 1, uint64; ``key``:
     of the run.
 
-    **Guarantee:** those of pass k are ``bits(stream(stream(key, ORDER), k), 0, n)``, whatever is
-    drawn beside them: a program is shared by about as many records.
+    **Guarantee:** those of pass k are ``bits(stream(stream(key, ORDER), k), 0, n)``, whatever else
+    the same call draws: similar numbers of records share a program.
     """
     half = (n + 1) // 2
     pairs = pad_size(half, FEWEST)
@@ -70,8 +70,8 @@ def pad_size(count: int, least: int) -> int:
 
 
 def sort_stably(numbers: np.ndarray, largest: int = 2**64 - 1) -> np.ndarray:
-    """A stable sort of whole numbers, uint64, up to ``largest``: places, (n,). Short ones are
-    counted."""
+    """Sort integers, uint64, up to ``largest``, stably: return positions, (n,). Short integers are
+    sorted by counting."""
     if largest.bit_length() > 2 * DIGIT:
         return _by_first_bits(numbers)
     order = np.argsort(numbers.astype(np.uint16), kind="stable")
@@ -118,9 +118,9 @@ def split_into_blocks(drawn: np.ndarray, size: int) -> np.ndarray:
     return sort_stably(blocks, (len(drawn) - 1) // size)
 
 
-def split_into_bins(drawn: np.ndarray, bins: int) -> Dealt:
+def split_into_bins(drawn: np.ndarray, bins: int) -> BatchOrder:
     """Records with these random words in uniform batches, in public order within each; as
     ``bins.sort_by_bin``."""
     drawn = drawn % np.uint64(bins)
     counts = np.bincount(drawn.astype(np.int64), minlength=bins)
-    return Dealt(sort_stably(drawn, bins - 1), np.concatenate(([0], np.cumsum(counts))))
+    return BatchOrder(sort_stably(drawn, bins - 1), np.concatenate(([0], np.cumsum(counts))))

@@ -315,7 +315,7 @@ def scores_of_prepared(run: Run, model: Model, rows: np.ndarray) -> np.ndarray:
     return predictor + target_offset(run, model.released)
 
 
-# What the compiled steps of a run need beside the data and the weights.
+# Memory that the compiled steps of a run need in addition to the data and the weights.
 
 
 def temporary_memory(run: Run, features: np.ndarray, target: object) -> int:

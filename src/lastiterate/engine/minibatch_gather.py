@@ -1,5 +1,4 @@
-"""Batches that are drawn anew in every pass, gathered on the host while the steps before them are
-made.
+"""Batches that are drawn again in every pass, gathered on the host while earlier steps run.
 
 A compiled program gathers records one number at a time; NumPy copies whole records, in a thread of
 its own. Two buffers exist, of a share of the data each.
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from lastiterate.engine.host_permutation import Dealt, words
+from lastiterate.engine.host_permutation import BatchOrder, words
 from lastiterate.engine.loop import StepProgram, arrange_for_pass
 from lastiterate.engine.noise import ahead
 from lastiterate.engine.random import Key
@@ -66,13 +65,13 @@ def iterate_batches(
     buffers = Buffers(rows, sampler, sampler.records(data))
     random = words(key, first // blocks, -(-steps // blocks), sampler.records(data))
     with closing(ahead(map(sampler.allocate, random))) as drawn:
-        for number, dealt in enumerate(drawn, first // blocks):
+        for number, order in enumerate(drawn, first // blocks):
             begin, until = max(0, first - number * blocks), min(blocks, steps - number * blocks)
             while begin < until:
-                end = buffers.fits(dealt, begin, until)
-                records = jax.tree.unflatten(tree, buffers.fill(dealt, begin, end))
+                end = buffers.fits(order, begin, until)
+                records = jax.tree.unflatten(tree, buffers.fill(order, begin, end))
                 yield Group(
-                    reads, (records, dealt.begins - dealt.begins[begin]), number * blocks + end
+                    reads, (records, order.begins - order.begins[begin]), number * blocks + end
                 )
                 begin = end
 
@@ -101,24 +100,24 @@ class Buffers:
         slots = self._most + self._sampler.rows_read
         return [allocate_aligned((slots, *part.shape[1:]), part.dtype) for part in self._rows]
 
-    def fits(self, dealt: Dealt, begin: int, until: int) -> int:
-        """The first batch that has no place any more, from ``begin`` on, where there is always one."""
+    def fits(self, order: BatchOrder, begin: int, until: int) -> int:
+        """Return the first batch after ``begin`` that does not fit; ``begin`` itself always does."""
         return max(
             begin + 1,
             min(
                 until,
                 int(
                     np.searchsorted(  # pyright: ignore
-                        dealt.begins, dealt.begins[begin] + self._most, side="right"
+                        order.begins, order.begins[begin] + self._most, side="right"
                     )
                 )
                 - 1,
             ),
         )
 
-    def fill(self, dealt: Dealt, begin: int, end: int) -> list[Any]:
+    def fill(self, order: BatchOrder, begin: int, end: int) -> list[Any]:
         """The records of batches ``begin`` .. ``end`` - 1, in the buffer that is not in use."""
-        places = dealt.places[dealt.begins[begin] : dealt.begins[end]]
+        places = order.places[order.begins[begin] : order.begins[end]]
         if len(places) > self._most:  # one batch alone, far larger than expected: never cut
             self._most = len(places)
             self._pair = [self._pair[0], self._empty()]

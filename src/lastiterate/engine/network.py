@@ -55,8 +55,7 @@ LOOKUPS = {"gather", "dynamic_slice"}
 
 @dataclass(eq=False)
 class LabelCheck:
-    """Refuse records (x, y, ...) whose largest whole number y lies beyond what a loss looks up with
-    it.
+    """Refuse records (x, y, ...) whose largest integer y lies beyond what a loss looks up with it.
 
     Where every array that is looked up in is longer, nothing is executed; otherwise the loss is, on
     that y with zeros for the rest. What JAX cannot check passes, and so do negative numbers, which
@@ -285,7 +284,7 @@ def objective_of(
         )
     most = min(MICROBATCH if microbatch is None else microbatch, CHUNK)
     if most < 1:
-        raise InputError("microbatch", "must be a positive whole number", microbatch)
+        raise InputError("microbatch", "must be a positive integer", microbatch)
     if isinstance(run.start, GaussianStart) and bool(form.vector(params).any()):
         raise InputError(
             "params", "must be 0 where the run starts at random", None, "or use start=Fixed()"

@@ -184,7 +184,7 @@ class OptimizerRule(UpdateRule):
 def rule_of(
     optimizer: GradientTransformation | None, form: Form, params: object, *, tried: int = 0
 ) -> OptimizerRule | None:
-    """The rule that an optimizer is, tried on made-up gradients; None for None.
+    """Return the update rule of an optimizer, tried on synthetic gradients; None for None.
 
     Errors: what is no optimizer of gradients alone, what looks at more than them, and weight decay
     in running means that shows within ``tried`` steps.

@@ -20,8 +20,8 @@ of their own."""
 
 @dataclass(frozen=True)
 class Form:
-    """Structure, shapes and dtypes of parameters; all of them lie in one float64 vector while the
-    run goes on.
+    """Structure, shapes and dtypes of parameters; during the run all of them lie in one float64
+    vector.
 
     Where there are several vectors, (..., size), every array has their axes in front.
 

@@ -146,7 +146,7 @@ def unit_rows(rows: np.ndarray) -> np.ndarray:
     )  # they overflowed, vanished, or are of no numbers
     if (
         odd.any()
-    ):  # these alone are scaled: what becomes of a row is no matter of the rows beside it
+    ):  # these alone are scaled: the result for a record does not depend on other records
         largest = np.abs(exact).max(axis=1, keepdims=True)
         if not np.isfinite(largest).all():
             raise InputError(
@@ -239,7 +239,7 @@ def keeps_lengths(part: PrivateCovariance, matrix: np.ndarray) -> bool:
     return part.row_norm is not None and stretch(part, matrix) ** 2 >= 1.5
 
 
-# Random cosine features of unit rows beside the rows themselves, centred by a mean with Gaussian
+# Random cosine features of unit rows, appended to the rows and centred by a mean with Gaussian
 # noise.
 
 

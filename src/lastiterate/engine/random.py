@@ -275,7 +275,7 @@ def uniform(key: Key, step: Number, count: int) -> jax.Array:
 
 
 def below(key: Key, step: Number, count: int, end: Number) -> jax.Array:
-    """``count`` independent whole numbers 0 .. end - 1: every probability is 1/end to a relative
+    """Draw ``count`` independent integers 0 .. end - 1: every probability is 1/end to a relative
     end 2^-64. ``end`` may have one value for each."""
     return (bits(key, step, count) % jnp.asarray(end, jnp.uint64)).astype(jnp.int64)
 
@@ -400,5 +400,5 @@ class Bits:
         return np.frombuffer(self._encryptor.update(bytes(8 * count)), dtype="<u8")
 
     def integer(self, bits: int) -> int:
-        """The next ``bits`` bits as a whole number; a multiple of 64."""
+        """Return the next ``bits`` bits, a multiple of 64, as an integer."""
         return int.from_bytes(self._encryptor.update(bytes(bits // 8)), "big")

@@ -239,7 +239,7 @@ def check_holds_no_records(n: int, program: Any, record: object, argument: str) 
 def check_gradient(
     loss: RecordLoss, form: Form, params: object, exact: bool, data: tuple[Any, ...]
 ) -> None:
-    """Refuse a loss without finite gradients at the first parameters, by made-up records: zeros,
+    """Refuse a loss without finite gradients at the first parameters, on synthetic records: zeros,
     ones, normal numbers.
 
     During training a record whose gradient is not finite counts as 0, because a run that ended
@@ -272,7 +272,7 @@ def check_gradient(
     if not any(map(finite, makes)):
         raise InputError(
             "loss",
-            "must have a finite gradient at the first parameters, and has none on made-up records",
+            "must have a finite gradient at the first parameters, and has none on synthetic records",
             "not finite",
             "look for logarithms and roots of 0; nothing was trained",
         )

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lastiterate.engine.host_permutation import Dealt, split_into_bins, split_into_blocks
+from lastiterate.engine.host_permutation import BatchOrder, split_into_bins, split_into_blocks
 from lastiterate.engine.noise import register_pytree
 from lastiterate.engine.random import Key, Number, below, permutation, stream, uniform
 from lastiterate.engine.sampling import (
@@ -292,7 +292,7 @@ class PoissonDraws(Sampler):
         return begin - 1 + jnp.cumsum(1 + jnp.minimum(gaps, 2.0**40).astype(jnp.int64))
 
 
-# Every record in one of several secret batches, drawn anew in every pass.
+# Every record in one of several secret batches, drawn again in every pass.
 
 
 @final
@@ -322,7 +322,7 @@ class AllocatedEachPass(DealtEachPass):
     def records(self, data: object) -> int:
         return records_in(data)
 
-    def allocate(self, words: np.ndarray) -> Dealt:
+    def allocate(self, words: np.ndarray) -> BatchOrder:
         return split_into_bins(words, self.parts)
 
     def arrange(self, data: object, key: Key) -> tuple[Any, jax.Array, jax.Array]:
@@ -348,7 +348,7 @@ class AllocatedEachPass(DealtEachPass):
         return until_end(begins[k % self.parts], end, self.count, at)
 
 
-# Blocks of a secret order that is drawn anew before every pass.
+# Blocks of a secret order that is drawn again before every pass.
 
 
 @final
@@ -372,9 +372,9 @@ class ReshuffledEachPass(DealtEachPass):
     def rows_read(self) -> int:
         return self.layout.rows
 
-    def allocate(self, words: np.ndarray) -> Dealt:
+    def allocate(self, words: np.ndarray) -> BatchOrder:
         begins = np.minimum(np.arange(self.layout.blocks + 1) * self.layout.size, self.n)
-        return Dealt(self.layout.slot(split_into_blocks(words, self.layout.size)), begins)
+        return BatchOrder(self.layout.slot(split_into_blocks(words, self.layout.size)), begins)
 
     def arrange(self, data: object, key: Key) -> Any:
         return shuffle_into_blocks(self.layout, self.n, data, key)

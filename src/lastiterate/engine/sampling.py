@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lastiterate.engine.host_permutation import Dealt
+from lastiterate.engine.host_permutation import BatchOrder
 from lastiterate.engine.random import Key, Number
 from lastiterate.run.batching import Drawn
 from lastiterate.run.facts import CHUNK
@@ -115,13 +115,13 @@ class DealtEachPass(Sampler):
         """Records of a batch that are read at once."""
 
     @abstractmethod
-    def allocate(self, words: np.ndarray) -> Dealt:
+    def allocate(self, words: np.ndarray) -> BatchOrder:
         """The draw of a pass that ``arrange`` makes inside of programs, from every record's random
         word, (n,)."""
 
     @abstractmethod
     def place_records(self, data: object, places: jax.Array, begins: jax.Array) -> Any:
-        """What ``arrange`` makes of the data for a pass that is dealt like this."""
+        """Return the data as ``arrange`` gives them for a pass with this order of batches."""
 
 
 # Sums over batches, chunk by chunk. Batches whose size is drawn are read to their end, however

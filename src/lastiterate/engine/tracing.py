@@ -136,14 +136,14 @@ ADDRESS = re.compile(r"0x[0-9a-f]+")
 """Where an object lies in memory is not what it is."""
 
 
-def fingerprint(program: Any, *beside: object) -> str:
-    """SHA-256 of a closed program, and of the ``repr`` of what else is bound.
+def fingerprint(program: Any, *bound: object) -> str:
+    """Return the SHA-256 of a closed program and of the ``repr`` of everything else that is bound.
 
     **Guarantee:** programs of one fingerprint compute the same, under the same versions of JAX:
     operations, their parameters, literals and constants are all in it. Code of custom derivatives
     is in it where it has been traced: give the program of the gradient.
     """
-    hasher = hashlib.sha256(ADDRESS.sub("", f"{program.jaxpr} {beside!r}").encode())
+    hasher = hashlib.sha256(ADDRESS.sub("", f"{program.jaxpr} {bound!r}").encode())
     for value in constants(program):
         array = np.asarray(jax.random.key_data(value) if _is_key(value) else value)
         hasher.update(f"{array.dtype} {array.shape};".encode() + array.tobytes())

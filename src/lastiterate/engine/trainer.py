@@ -256,8 +256,8 @@ def check_process() -> None:
 def begin(
     run: Run, data: Iterable[Any], key: Key | None, checkpoint: Checkpoint | None, program: str
 ) -> Key:
-    """The key that a run begins with, or that it goes on with from its checkpoint; ``program``
-    tells runs on the same data apart."""
+    """Return the key with which a run begins or resumes from its checkpoint; ``program``
+    distinguishes runs on the same data."""
     if checkpoint is not None:
         key = checkpoint.begin(run, data, key, program)
     check_process()

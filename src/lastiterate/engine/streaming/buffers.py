@@ -46,7 +46,7 @@ class Devices:
 
     def __post_init__(self) -> None:
         if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:  # pyright: ignore
-            raise InputError("devices", "must be a positive whole number", self.count)
+            raise InputError("devices", "must be a positive integer", self.count)
         devices = jax.devices() if self.count > 1 else ()
         if self.count > 1 and self.count > len(devices):
             raise InputError(

@@ -126,7 +126,7 @@ class Passes:
         """Where the buffers of one pass can be kept to be read in all others.
 
         ``None`` where passes differ, where arranging costs little, and where scratch space would
-        take more than half of what is free: then records are arranged anew in every pass.
+        take more than half of what is free: then records are arranged again in every pass.
         """
         if not self.dear or self.run.batching.drawn == "each pass":
             return None

@@ -80,9 +80,9 @@ def first_record(source: Source) -> Piece:
 def count_records(
     source: Source, n: int, first: int = 0, most: int | None = None
 ) -> Iterator[Piece]:
-    """One pass from ``first`` on; refuses a source that holds another number of records than it
-    says, or records of several kinds: one of whole numbers would cut off what stands behind the
-    point in all others."""
+    """Read one pass from ``first`` on. Refuse a source that holds another number of records than it
+    says, or records of several kinds: an integer record would truncate the decimals of all
+    others."""
     form, at = _form(first_record(source)), first
     for piece in source.pieces(rows_of(source, AT_ONCE) if most is None else most, first):
         if _form(piece) != form or len({len(part) for part in piece}) != 1:

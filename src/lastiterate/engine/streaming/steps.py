@@ -270,9 +270,9 @@ class StreamLoop:
     @property
     def _remedy(self) -> str:
         return (
-            "go on from a checkpoint on the devices that are left"
+            "resume from a checkpoint on the remaining devices"
             if jax.process_count() == 1
-            else "start again with the processes that are left, under a charge of its own"
+            else "start again with the remaining processes, under a charge of its own"
         )
 
     @property
