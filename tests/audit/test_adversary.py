@@ -294,7 +294,7 @@ def other_images(*places):
     [
         (lambda: Effort(trials=9), "trials must be at least 10 models per data set, got 9"),
         (lambda: Effort(pilot=3), "pilot must be at least 10 models per data set, got 3"),
-        (lambda: Effort(batch_models=0), "batch_models must be a whole number >= 1, got 0"),
+        (lambda: Effort(batch_models=0), "batch_models must be an integer >= 1, got 0"),
         (
             lambda: ImageNeighbours(IMAGES, other_images(2, 5), LABELS, 2, 0),
             "must differ in one record, not in 2",

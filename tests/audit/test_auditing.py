@@ -307,7 +307,7 @@ def drifting(features, target, keys):
         ),
         (
             lambda: audit(RUN, trials=500, train=quick, batch_models=0),
-            "batch_models must be a whole number >= 1",
+            "batch_models must be an integer >= 1",
         ),
         (
             lambda: audit(replace(RUN, adjacency="replace-one"), neighbours=OTHER),
@@ -319,7 +319,7 @@ def drifting(features, target, keys):
         ),
         (lambda: audit(replace(RUN, loss=li.Abstract())), "cannot be executed"),
         (lambda: audit(RUN, train=quick), "train takes no absent="),
-        (lambda: audit(RUN, features=0), "features must be a whole number >= 1"),
+        (lambda: audit(RUN, features=0), "features must be an integer >= 1"),
         (
             lambda: audit(SWAPPED, train=lambda x, y, keys: np.zeros((1, 2))),
             "must return one model per key",

@@ -1,4 +1,4 @@
-"""Audits: attack a trainer, and put a lower bound on its epsilon beside the certificate's upper
+"""Audits: attack a trainer, and compare a lower bound on its epsilon with the certificate's upper
 bound.
 
 Names are looked up on first use, so that the statistics alone never load the engine.

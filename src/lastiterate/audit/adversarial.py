@@ -343,9 +343,7 @@ def instantiate(
     """
     check_replace_one(run)
     if models < 1:
-        raise InputError(
-            "models", "must be a whole number >= 1", models, "30 is the paper's number"
-        )
+        raise InputError("models", "must be an integer >= 1", models, "30 is the paper's number")
     if not ((low <= images) & (images <= high)).all():
         raise InputError(
             "images",
@@ -476,7 +474,7 @@ class Effort:
                     name, f"must be at least {LEAST} models per data set", getattr(self, name)
                 )
         if self.batch_models < 1:
-            raise InputError("batch_models", "must be a whole number >= 1", self.batch_models)
+            raise InputError("batch_models", "must be an integer >= 1", self.batch_models)
 
     def keys(self, data_set: int) -> Any:
         """Return one key per model of a data set (0 or 1), the pilot's first."""

@@ -242,8 +242,8 @@ def find_width(run: Run) -> list[tuple[str, int]]:
 
 
 def columns(run: Run, features: int | None) -> int:
-    """Columns of the made-up data: as asked, else as the domain's dimension or the noise says, else
-    1."""
+    """Return the number of columns of the synthetic data: ``features``, else the one that the
+    domain's dimension or the noise fixes, else 1."""
     loss = linear_loss(run)
     outputs = loss.outputs
     for what, dimension in find_width(run):
@@ -254,7 +254,7 @@ def columns(run: Run, features: int | None) -> int:
             raise InputError("features", f"must be {width - 1}, as the {what} says", features)
         features = width - 1
     if features is not None and features < 1:
-        raise InputError("features", "must be a whole number >= 1", features)
+        raise InputError("features", "must be an integer >= 1", features)
     leaning = is_replace_one(run) and loss.target_classes > 0
     return (2 if leaning else 1) if features is None else features
 
@@ -377,9 +377,9 @@ def _make_leaning(
     )
 
 
-# The same pair of data sets seen otherwise: classes, columns, signs and places drawn anew for every
-# audit.  Linear models treat classes, columns and signs alike, and so does a right trainer: it
-# leaks on a pair that is turned as it leaks on the pair. A wrong one may be right for the last
+# The same pair of data sets, with classes, columns, signs and positions re-drawn for every audit.
+# Linear models treat classes, columns and signs alike, and so does a correct trainer: it leaks as
+# much on the transformed pair as on the pair. A wrong one may be right for the last
 # class, the first column or the record that comes first, which are what a pair that somebody wrote
 # down happens to use.
 

@@ -1,4 +1,4 @@
-"""Families of canaries: pairs of made-up data sets, each of which shows mistakes that the others
+"""Families of canaries: pairs of synthetic data sets, each of which shows mistakes that the others
 hide.
 
 The tight pair comes first; a correct trainer leaks most on it. The others are for trainers that are
@@ -36,7 +36,7 @@ from lastiterate.run.losses import LinearLoss
 from lastiterate.run.run import Run
 
 WIDTH = 6
-"""Columns of the made-up data where nothing says how many there are."""
+"""Columns of the synthetic data where nothing else fixes their number."""
 LENGTHS = (0.001, 0.01, 0.1, 0.3, 2.0, 1e3)
 """Lengths of canary rows, in units of ``row_norm``."""
 ORDINARY = (0.2, 3.0, 0.3)

@@ -42,7 +42,7 @@ AT_ONCE = 64
 QUICK = 50_000
 """Records times steps of runs whose models are trained one after the other."""
 RECORDS, COLUMNS = 60, 3
-"""Size of the made-up data where nothing is said."""
+"""Default size of the synthetic data."""
 
 
 WHOLE = "the estimator's fit was attacked as a whole, under replace-one"
@@ -106,8 +106,8 @@ def group_rows(
 
 @dataclass(frozen=True, eq=False)
 class EndToEnd:
-    """An estimator of this library on made-up data: its run, its certificate, and its ``fit`` as
-    what is audited."""
+    """An estimator of this library on synthetic data: its run, its certificate, and its ``fit``,
+    which is audited."""
 
     run: Run
     certificate: Certificate
@@ -179,11 +179,11 @@ def end_to_end(estimator: Any, n: int | None, features: int | None) -> EndToEnd:
     return EndToEnd(first.run_, first.certificate_, columns, train, WHOLE)
 
 
-# Ways in which users call ``train``, executed beside what is attacked: each gives the very model,
-# under its key.  What is attacked is a vectorised program over many keys. Here the public function
-# is called on the same made-up records: in memory, on records that are read in pieces, stopped half
-# way and resumed under a ledger, and without a key of the caller's. Whatever of its parameters no
-# call has used is what an audit does not execute.
+# Ways in which users call ``train``, compared with the attacked program: each gives the same model
+# under the same key.  The attacked program is vectorised over many keys. Here the public function
+# is called on the same synthetic records: in memory, on records that are read in pieces, stopped
+# half way and resumed under a ledger, and without a key of the caller's. The audit does not
+# execute those of its parameters that no call has used.
 
 SEED = 11
 QUICK_WAYS = 1_000_000
@@ -200,9 +200,9 @@ class _Stopped(Exception):
 class Public:
     """Calls of ``train`` for one run; ``given``: the parameters that they have used.
 
-    ``data``: what users give, ``extra``: what this kind of model needs beside it, ``numbers``: of a
-    released model, as the vectorised program has them. ``close``: relative distance below which two
-    models are the same, because programs of another shape may round differently.
+    ``data``: the user's data; ``extra``: the other arguments of this kind of model; ``numbers``:
+    those of a released model, as the vectorised program has them. ``close``: relative distance
+    below which two models are the same, because programs of another shape may round differently.
     """
 
     run: Run
@@ -257,13 +257,13 @@ def resume_halfway(call: Public, folder: Path) -> np.ndarray:
             raise _Stopped
 
     ledger, key = Ledger(folder / "ledger"), folder / "key"
-    ledger.add("made up", unit="record", adjacency=call.run.adjacency, filter=BUDGET)
+    ledger.add("synthetic", unit="record", adjacency=call.run.adjacency, filter=BUDGET)
     key.write_text(bytes(range(32)).hex())
     key.chmod(0o600)
     kept: dict[str, Any] = {
         "seed": SEED,
         "ledger": ledger,
-        "dataset": "made up",
+        "dataset": "synthetic",
         "checkpoint": folder / "checkpoint",
         "checkpoint_every": 0.0,
         "checkpoint_key": key,

@@ -80,8 +80,7 @@ def noise_p(run: Run, seed: int) -> float:
 
 EVERY, STEPS, SNAPSHOT_RATE, SNAPSHOT_STEP = 2, 4, 0.3, 0.6
 NORM, CLIP = 2.0, 20.0
-"""Bounds on rows and residuals far above those of the made-up records, so that nothing is clipped.
-"""
+"""Bounds on rows and residuals far above those of the synthetic records: nothing is clipped."""
 MULTIPLIER, SNAPSHOT = 2e-3, 0.1
 """Noise between snapshots, and at snapshots in units of it: both move parameters by some
 thousandths."""
@@ -168,7 +167,7 @@ def _gaussian(
 # The law of the released iterate, against its exact law: the second line behind attacks.  On
 # squared error that nothing clamps every step is an affine map with Gaussian noise, so that given
 # all batches the last iterate is exactly Gaussian, and a finite mixture of Gaussians over the
-# batches that can be drawn. On four made-up records and two passes (or steps that draw their own
+# batches that can be drawn. On four synthetic records and two passes (or steps that draw their own
 # batches) all of them can be listed. Compared are the mean, the covariance and the distribution
 # along two directions (Kolmogorov and Smirnov): what leaves no trace on a worst-case record, such
 # as momentum left on, the best iterate instead of the last or the wrong order of batches, shows
@@ -365,8 +364,8 @@ def _steps(run: Run) -> list[tuple[float, Batches]]:
 
 
 def gaussian(run: Run, rows: np.ndarray, batches: Batches) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and covariance of the last iterate given the batches; the state is parameters beside
-    what momentum keeps, and what every draw of noise has done to both.
+    """Mean and covariance of the last iterate given the batches. The state holds the parameters,
+    the momentum, and the effect of every draw of noise on both.
 
     Update rules are written out again, on purpose: what is compared with the trainer must not share
     its mistakes.

@@ -207,9 +207,9 @@ def observe(
 
 
 # Audits of runs whose loss is a function: a stand-in loss whose gradients are the records
-# themselves.  A network's loss and forward pass are the user's code, and no folder holds them. What
-# the run describes beside them (clips over all arrays at once, batches, noise, steps) is executed
-# on -<parameters, record>: every record then has the gradient that it is made of, worst cases
+# themselves.  A network's loss and forward pass are the user's code, and no folder holds them. The
+# rest of the run (clips over all arrays at once, batches, noise, steps) is executed on
+# -<parameters, record>: the gradient of every record is then the record itself, worst cases
 # included (crafted gradients: Cebere, Bellet, Papernot 2024).
 
 SHAPES = {"first": (3,), "second": (2, 2)}

@@ -46,7 +46,7 @@ from lastiterate.run.run import Run
 # contributes its largest gradient at every participation, and no other record bends its direction.
 
 MOST, ENTRIES = 4000, 2**26
-"""Canaries by default, at most, and entries of the made-up table, which has a column for each of
+"""Canaries by default, at most, and entries of the synthetic table, which has a column for each of
 them."""
 
 
@@ -68,8 +68,8 @@ def trainer(run: Run, count: int) -> Train:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Made-up records, the canaries last in public order, and along which sign each moves its own
-    direction.
+    """Synthetic records, the canaries last in public order, and the sign by which each moves the
+    model along its own direction.
 
     ``constant``: whether the canaries' gradients are, wherever the model is.
     """

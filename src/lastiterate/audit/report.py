@@ -98,7 +98,7 @@ def best_threshold(claim: Claim, present: np.ndarray, without: np.ndarray) -> tu
     return float(cuts[best]), float(distances[best])
 
 
-# What an audit found, beside what the certificate claims.
+# The findings of an audit, compared with the claims of the certificate.
 
 NO_CONTRADICTION = "no contradiction"
 BUG = "BUG: the certificate is refuted"
@@ -109,7 +109,7 @@ SEEN = (
     "what is read off the data and not paid for; runs that are refused because of a record"
 )
 UNSEEN = (
-    "what no made-up data set sets off; random bits that only look random; what happens to data "
+    "what no synthetic data set sets off; random bits that only look random; what happens to data "
     "and model "
     "outside of the trainer (docs/guides/audit.md)"
 )
@@ -391,7 +391,8 @@ class Judged:
     def find_bounds(
         self, delta: float, failure: float, claim: Claim, curves: Sequence[Curve] = ()
     ) -> Seen:
-        """What the errors prove at this share; ``curves`` are searched beside the claim's grid."""
+        """Return the bounds that the errors prove at this share of the failure probability, on the
+        claim's grid and on ``curves``."""
         counts = tuple(count(*self.scores, threshold) for threshold in self.thresholds)
         proof = CombinedBounds(counts, failure * self.share)
         pairs = proof.rates()

@@ -512,7 +512,7 @@ def read(path: Path) -> Subject:
     if problems := loading.verify(path).problems:
         raise InputError(
             "model",
-            "does not fit its certificate, whose numbers an audit would be beside",
+            "does not fit its certificate, with whose values an audit would be compared",
             problems[0],
             "lastiterate verify lists everything",
         )

@@ -197,13 +197,13 @@ def find_score_laws(run: Run, pair: Neighbours, attack: str) -> ScoreLaws | None
         pushes(run, part, pair.direction) for part in (pair.with_record, pair.without_record)
     )
     others, unit = np.delete(own, pair.record), float(own[pair.record])
-    beside = float(others[0]) if others.size else 0.0
-    if unit <= 0 or (others != beside).any() or (beside and run.batching.independent):
+    common = float(others[0]) if others.size else 0.0
+    if unit <= 0 or (others != common).any() or (common and run.batching.independent):
         return None
     present, absent = (
-        unit - beside,
-        float(instead[pair.record]) - beside,
-    )  # in the place of another record
+        unit - common,
+        float(instead[pair.record]) - common,
+    )  # instead of another record
     if not present >= 0 >= absent or present == absent:
         return None
     drawn = moves(run, all_steps=attack == learned_scores.NAME)

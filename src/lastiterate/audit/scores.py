@@ -37,7 +37,8 @@ BEYOND = 32.2
 """A sum exceeds the grid with probability exp(-BEYOND) at most, by Bernstein's inequality; what
 does is counted."""
 Choice = tuple[np.ndarray, np.ndarray]
-"""One draw: what it may add, and with which probabilities; what is left of 1 adds nothing."""
+"""One draw: the values that it may add and their probabilities; with the remaining probability it
+adds nothing."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -60,8 +60,8 @@ MINUTE = 60.0
 FEWEST, MOST_SECONDS = 100, 50_000
 """Trials by default, at least and at most."""
 FIRST, GROWTH, GAIN = 16, 4, 1.15
-"""Models at once in the first measurement, the factor to the next, and how much faster that must be
-to go on: large batches save calls, small ones stay in the processor's cache."""
+"""Models at once in the first measurement, the factor to the next one, and the speed-up that it
+must bring for the search to continue: large batches save calls, small ones stay in the cache."""
 LONG_ENOUGH, AT_MOST, SOON = 0.2, 2.0, 10.0
 """Seconds after which a measurement counts; that a batch may take, so that progress is shown so
 often; that are soon over, so that another program is not worth its compilation."""
@@ -118,8 +118,8 @@ pairs are tried."""
 LEAST = 4
 """Pairs that are tried even where models are slow."""
 WORK, SMALLEST, LARGEST = 2e8, 16, 4096
-"""Multiplications in one batch of models, about, and the models in it, at least and at most: one
-size for everything, because every size is compiled anew."""
+"""Approximate multiplications in one batch of models, and its least and largest number of models.
+There is one size for everything, because each size is a compilation of its own."""
 
 
 def plan_trials(
@@ -133,7 +133,7 @@ def plan_trials(
 ) -> tuple[TrialPlan, tuple[Neighbours, ...]]:
     """The plan, and the pairs that there is time for; ``most``: models at once, at most."""
     if batch_models is not None and batch_models < 1:
-        raise InputError("batch_models", "must be a whole number >= 1", batch_models)
+        raise InputError("batch_models", "must be an integer >= 1", batch_models)
     if len(pairs) == 1:
         return _audit_pair(run, pairs[0], train, trials, batch_models, seed, most), pairs
     if trials is not None:

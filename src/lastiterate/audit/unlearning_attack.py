@@ -1,6 +1,7 @@
-"""An attack on forgetting: models that forgot made-up records against models that never saw them.
+"""An attack on unlearning: distinguish models that forgot synthetic records from models that never
+saw them.
 
-The made-up records have their largest gradient, all in one direction, and the others the opposite
+The synthetic records have their largest gradient, all in one direction, and the others the opposite
 one. Every model is made as a release is: trained, and continued without the removed records by the
 function that removes them for users. Pilot models give the direction in which the two kinds differ
 and the threshold; the others count.
@@ -51,7 +52,8 @@ def audit_forgetting(
     delta: float = 1e-5,
     seed: int | None = None,
 ) -> AuditReport:
-    """A lower bound on the epsilon between forgotten and never seen, beside the certificate's.
+    """Return a lower bound on the epsilon between forgotten and never seen, to be compared with the
+    certificate's.
 
     ``trials``: models of each kind that count, ``pilot``: that choose the attack; ``failure``:
     probability that the report is wrong. A private preparation is not attacked. Errors:
