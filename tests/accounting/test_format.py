@@ -281,7 +281,7 @@ def test_rows_of_a_unit_are_kept_by_their_own_order_alone():
     changed = np.array(["b", "z", "b", "b", "z", "z", "b"])  # the other units are others
     assert kept_rows(changed, 2)[unit == "b"].tolist() == kept_rows(unit, 2)[unit == "b"].tolist()
     for wrong in (np.zeros((2, 2), int), np.array([1.5, 2.0])):
-        with pytest.raises(InputError, match="unit must be one whole number"):
+        with pytest.raises(InputError, match="unit must be one integer"):
             kept_rows(wrong, 2)
 
 

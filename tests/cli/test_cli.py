@@ -514,7 +514,7 @@ def test_picture_of_a_theorem(tmp_path):
         (["account", "--n", "x", "--steps", "1", "--step-size", "1"], "--n"),
         (
             ["account", "--n", "9", "--steps", "ten", "--step-size", "1"],
-            "--steps must be a whole number",
+            "--steps must be an integer",
         ),
         (["account", *RUN, "--batch", "weekly"], "--batch"),
         (["account", *RUN, "--noise-std", "1"], "noise"),
@@ -526,7 +526,7 @@ def test_picture_of_a_theorem(tmp_path):
         (["account", "none.json"], "existing"),
         (
             ["train", "digits", "--epsilon", "1", "--devices", "0"],
-            "--devices must be a positive whole number, got 0",
+            "--devices must be a positive integer, got 0",
         ),
         (
             ["train", "digits", "--epsilon", "1", "--checkpoint-every", "nan"],
@@ -560,8 +560,8 @@ def test_bad_input_is_one_sentence_and_exit_code_2(table, tmp_path, monkeypatch,
 @pytest.mark.parametrize(
     ("args", "word"),
     [
-        (["--seed", "-1"], "--seed must be a whole number"),
-        (["--law", "--seed", "-1"], "--seed must be a whole number"),
+        (["--seed", "-1"], "--seed must be an integer"),
+        (["--law", "--seed", "-1"], "--seed must be an integer"),
         (["--plot", "none/x.png"], "--plot must lie in an existing folder"),
         (["--results", "none/x"], "--results must lie in an existing folder"),
     ],

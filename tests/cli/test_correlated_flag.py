@@ -53,7 +53,7 @@ def test_a_search_finds_its_size():
     [
         (("--correlated", "3"), "needs the size of its draws"),
         (("--correlated", "1,2,3,4"), "BAND,POWER,DECAY"),
-        (("--correlated", "x", "--noise-multiplier", "2"), "must be a whole number"),
+        (("--correlated", "x", "--noise-multiplier", "2"), "must be an integer"),
         (("--correlated", "3", "--noise-multiplier", "2", "--noise-std", "1"), "exactly one of"),
         (("--correlated", "3,1.5", "--noise-multiplier", "2"), "power"),
     ],
@@ -90,5 +90,5 @@ def test_exact_noise_is_refused_with_the_reason(tmp_path):
         "--out",
         tmp_path / "model",
     )
-    assert found.exit_code == 2 and "whole number of grid steps" in " ".join(found.stderr.split())
+    assert found.exit_code == 2 and "integer number of grid steps" in " ".join(found.stderr.split())
     assert not (tmp_path / "model").exists()

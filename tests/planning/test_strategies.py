@@ -162,7 +162,7 @@ def test_the_named_algorithm_keeps_its_budget(adjacency):
         assert certificate.run.noise.z == pytest.approx(run.noise.z, rel=0.03)
     with pytest.raises(li.InputError, match="keep a record in its place"):
         describe_algorithm(asked, "correlated-sgd", batching=li.Poisson(0.1))
-    with pytest.raises(li.InputError, match="whole number of grid steps"):
+    with pytest.raises(li.InputError, match="integer number of grid steps"):
         describe_algorithm(asked, "correlated-sgd", charged=True)
 
 

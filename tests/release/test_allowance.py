@@ -140,7 +140,7 @@ def test_what_is_left_decides_where_little_is(tmp_path: Path) -> None:
     assert (choice.best.name, choice.best.fits) == ("correlated", True)
     ledger.reserve("a", Gdp(filter.mu * 0.3), adjacency="zero-out", run="r" * 64, purpose="p")
     choice = consider(TASK, **ASKED, shared=make_charging(ledger=ledger).allowance())
-    assert not choice.best.fits and "no plan fits what is left" in choice.about_sharing
+    assert not choice.best.fits and "no plan fits the remaining budget" in choice.about_sharing
 
 
 def test_a_resumed_release_is_planned_as_before_it_was_charged(tmp_path: Path) -> None:

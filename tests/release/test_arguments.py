@@ -32,9 +32,9 @@ def sentence(said, called):
         ({"ledger": 3}, "ledger must be a path"),
         ({"checkpoint": 3}, "checkpoint must be a path"),
         ({"epsilon": "1"}, "epsilon must be a number"),
-        ({"seed": 1.5}, "seed must be a whole number"),
+        ({"seed": 1.5}, "seed must be an integer"),
         ({"devices": "2"}, "devices must be"),
-        ({"seed": -1}, "seed must be a whole number >= 0"),
+        ({"seed": -1}, "seed must be an integer >= 0"),
         ({"secure_noise": "no"}, "secure_noise must be True or False"),
     ],
 )
@@ -53,11 +53,11 @@ def test_numbers_of_numpy_are_numbers(epsilon):
 
 def test_generated_records_are_a_number_and_a_function_that_makes_tuples():
     sentence(
-        "n must be a whole number between 1",
+        "n must be an integer between 1",
         lambda: li.data.Generated(300.0, lambda first, count: (X, Y)),
     )
     sentence(
-        "n must be a whole number between 1",
+        "n must be an integer between 1",
         lambda: li.data.Generated(0, lambda first, count: (X, Y)),
     )
     sentence("make must be a function of the first", lambda: li.data.Generated(N, None))

@@ -58,7 +58,7 @@ def test_a_budget_is_kept_and_the_certificate_verified(trained, tmp_path):
 @pytest.mark.parametrize("trained", [linear, network, module])
 def test_exact_noise_is_refused(trained):
     with pytest.raises(
-        (li.InputError, li.NotCertified), match=r"take noise back|is no whole number"
+        (li.InputError, li.NotCertified), match=r"take noise back|not an integer number"
     ):
         trained(li.Run(**RUN), epsilon=2.0, delta=1e-4, secure_noise=True)
 

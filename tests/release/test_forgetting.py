@@ -141,7 +141,7 @@ def test_private_trainings_go_on_privately(tmp_path):
     model = li.train(run, (X, Y), epsilon=1.0, delta=1e-5, seed=0)
     found = li.forget(model, X, Y, remove=[5], epsilon=0.5, delta=1e-5, seed=1)
     steps = found.unlearning.requests[-1].run
-    assert plan_unlearning(model.run, (), 1, D, epsilon=0.5, delta=1e-5).anew == 10, (
+    assert plan_unlearning(model.run, (), 1, D, epsilon=0.5, delta=1e-5).retraining == 10, (
         "passes of the training itself"
     )
     assert (
@@ -168,7 +168,7 @@ def test_plans_follow_public_numbers_alone():
     )
     assert few.run.start.std < many.run.start.std / 500 and few.passes <= many.passes
     assert few.certificate.certifies(1.0, 1e-6) and few.everybody_else() is None
-    assert few.excess <= unlearning_plans.GOOD and few.anew is not None
+    assert few.excess <= unlearning_plans.GOOD and few.retraining is not None
     quiet = replace(few.run, start=li.Fixed())
     std = least_noise(exactly, (), 1, quiet, 1.0, 1e-6)
     assert (
@@ -308,7 +308,7 @@ REFUSED = [
     (dict(remove=[0.5]), "must be a list of places"),
     (dict(row_norm=0.5), "must be a public bound on the norm"),
     (dict(remove=np.flatnonzero(Y == 1)), "must leave a record of every class"),
-    (dict(passes=0), "passes must be a whole number"),
+    (dict(passes=0), "passes must be an integer"),
 ]
 
 
@@ -372,7 +372,7 @@ def test_models_that_are_not_known_to_forget():
     ):
         with pytest.raises(
             li.NotCertified,
-            match="network model forgets.*train anew without them; its own "
+            match="network model forgets.*train again without them; its own "
             f"differential privacy gives epsilon {found} at delta 1e-05 for these records together",
         ):
             li.forget(network, X, Y, remove=remove, epsilon=1.0)

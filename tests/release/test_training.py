@@ -141,7 +141,7 @@ def refused(*args, run=LOGISTIC, kind=InputError, **kwargs):
 def test_what_cannot_be_trained_is_told_in_one_sentence():
     assert "epsilon is needed where the run has no noise" in refused((X, Y))
     assert "loss of the run must be a linear one" in refused((X, Y), run=NETWORK, epsilon=1.0)
-    assert "model is needed beside a loss" in refused((X, Y), loss=loss, epsilon=1.0)
+    assert "model is needed together with a loss" in refused((X, Y), loss=loss, epsilon=1.0)
     assert "must be Abstract" in refused((X, Y), model=FIRST, loss=loss, epsilon=1.0)
     assert "must be a function" in refused((X, Y), run=NETWORK, model=FIRST, epsilon=1.0)
     assert "microbatch" in refused((X, Y), epsilon=1.0, microbatch=3)

@@ -123,7 +123,7 @@ def plan_to_json(forgot: Forgot, where: str) -> dict[str, Any]:
         "steps": plan.run.steps,
         "noise_before": plan.run.start.std,
         "predicted_excess": plan.excess,
-        "passes_anew": plan.anew,
+        "passes_anew": plan.retraining,
         "epsilon_of_others": forgot.whole,
         "epsilon_of_others_by_these_steps": forgot.steps,
         "adjacency_of_others": plan.run.adjacency,
@@ -157,7 +157,7 @@ def _show(forgot: Forgot, where: str) -> None:
         f"{plan.passes} passes, {plan.run.steps} steps; predicted excess loss "
         f"{format_rounded_up(plan.excess)}",
     )
-    table.add_row("training anew", _describe_retraining(plan.anew, plan.worth_it))
+    table.add_row("retraining", _describe_retraining(plan.retraining, plan.worth_it))
     if forgot.later is not None:
         table.add_row(
             "later",

@@ -133,9 +133,8 @@ def open_ledger(path: Path) -> Generator[sqlite3.Connection, None, None]:
 
 
 def _check_name(path: Path) -> None:
-    """Refuse a file with a second name, or one that is mounted without its folder: what is written,
-    and who waits for whom, stands in files beside it, so that two processes would each charge what
-    is left, and one of them for nothing.
+    """Refuse a file with a second name, or one that is mounted without its folder: the journal and
+    the locks are files next to it, so that two processes would each charge the remaining budget.
     """
     own = path.resolve()
     for draft in own.parent.glob(

@@ -191,8 +191,8 @@ def _search_mu(curve: Curve, failure: float, least: float) -> float:
 
 
 # Privacy filters: which release still fits a budget that was fixed beforehand
-# (docs/theorems/privacy-filters.md).  Costs are whole numbers of a tiny unit, rounded up; budgets
-# are rounded down: sums are exact, whatever their length.
+# (docs/theorems/privacy-filters.md).  Costs are integers, in a tiny unit, rounded up; budgets are
+# rounded down: sums are exact, whatever their length.
 
 UNIT = 2**-40
 """Of squared mu and of Renyi divergences: about 1e-12."""

@@ -16,10 +16,10 @@ from lastiterate.ledger.database import VERSION, open_ledger, transaction
 from lastiterate.ledger.filters import Charge, Filter, filter_from_dict
 
 # Everything that happened to a ledger, each event tied to all before it; the tables must be what
-# the events give.  **Guarantee:** whoever changes a field of a budget, of a line, of a state or of
-# an event is noticed, unless all events from there on are written anew. Nothing in a file can show
-# that its last events were deleted, or that all were written anew: for that, the head (the last
-# event's chain) has to be kept in another place.
+# the events give.  **Guarantee:** a change to a field of a budget, of a line, of a state or of an
+# event is noticed, unless all events from there on are rewritten. Nothing in a file can show that
+# its last events were deleted, or that all were rewritten: for that, the head (the last event's
+# chain) has to be kept somewhere else.
 
 DATASET = ("name", "unit", "adjacency", "filter", "made")
 LINE = (
@@ -134,7 +134,7 @@ def differences(connection: sqlite3.Connection, kept: str | None = None) -> list
     problems = _broken(rows)
     if kept is not None and kept not in {row[2] for row in rows}:
         problems.append(
-            "the head that was kept is not in the ledger: events were deleted, or written anew"
+            "the head that was kept is not in the ledger: events were deleted or rewritten"
         )
     try:
         datasets, lines = _replay_events(rows)
@@ -608,8 +608,8 @@ class LineCheckpoints:
     **Guarantee:** no noise is drawn under a line but that of one key, for one data set and one
     loss: those that a keyed ``digest`` distinguishes. Until a first checkpoint is counted nothing
     was drawn, and the last digest counts; from then on none takes its place. So a copy of a claim
-    begins nothing beside the process that it was copied from, wherever that one was killed, and a
-    first checkpoint goes on where no copy began meanwhile.
+    cannot begin a second run next to the process that it was copied from, wherever that one was
+    killed, and a first checkpoint resumes where no copy began meanwhile.
     """
 
     path: Path
@@ -640,11 +640,11 @@ class LineCheckpoints:
             self._count(connection, number)
 
     def resume(self, digest: str, number: int) -> None:
-        """Go on from a file that was found; refused where it is older than the last one, or has
-        other noise.
+        """Resume from a file that was found; refuse one that is older than the last, or has other
+        noise.
 
-        A line that an earlier version of the library began knows no digest: the first process that
-        goes on gives it.
+        A line that an earlier version of the library began has no digest: the first process that
+        resumes gives it one.
         """
         with open_ledger(self.path) as connection, transaction(connection):
             known = digest_of(connection, "first", self.token)

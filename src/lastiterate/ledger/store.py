@@ -446,7 +446,7 @@ def _moves(release: Release, allowed: tuple[Stage, ...], state: Stage, model: st
 
 def _state_rows(connection: sqlite3.Connection, dataset: str, rows: int) -> None:
     if type(rows) is not int or not 1 <= rows <= MOST_ROWS:
-        raise InputError("rows_per_unit", f"must be a whole number from 1 to {MOST_ROWS}", rows)
+        raise InputError("rows_per_unit", f"must be an integer from 1 to {MOST_ROWS}", rows)
     if (known := history.rows_per_unit(connection, dataset)) is not None:
         raise InputError(
             "rows_per_unit", f"is stated already, {known}, and cannot be changed", rows
@@ -483,10 +483,10 @@ def _same(release: Release, dataset: str, run: str, curve: str) -> str:
             "checkpoint",
             "was begun by another run or with other settings, and continues that one only",
             None,
-            "repeat the command that began it, or begin another checkpoint, which is charged anew",
+            "repeat the command that began it, or begin another checkpoint, with a new charge",
         )
     if release.state == "cancelled":
-        raise InputError("ledger", "has this release as cancelled", None, "start the run anew")
+        raise InputError("ledger", "has this release as cancelled", None, "start the run again")
     return release.token
 
 

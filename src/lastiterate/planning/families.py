@@ -90,9 +90,9 @@ def plain(asked: Asked) -> Iterator[Run]:
 
 @dataclass(frozen=True)
 class Family:
-    """Runs for what is asked; ``larger`` and ``smaller``: whether they are for data that do not,
-    and that do fit in memory; ``whitened``: on rows whitened in part, which cosine features may be
-    put beside."""
+    """The candidate runs of a kind for a request. ``larger`` and ``smaller``: whether they are for
+    data that do not, and that do, fit in memory. ``whitened``: whether they train on partly
+    whitened rows, to which cosine features may be appended."""
 
     runs: Callable[[Asked], Iterator[Run]]
     larger: bool = True

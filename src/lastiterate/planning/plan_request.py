@@ -26,7 +26,7 @@ CENTRED = 0.25  #: norm that centred rows are clipped to, relative to the norm b
 WIDER = (
     0.5,
     1.0,
-)  #: clips that are weighed beside it, of classes only the first: long rows need few features
+)  #: clips that are compared with it, for classes only the first: long rows need few features
 CLIP = 0.3  #: per-example gradients of classifiers are clipped to this fraction of their bound
 MEAN_SHARE = 0.08  #: part of the budget mu^2 spent on the mean
 FARTHEST_MEAN = (

@@ -3,7 +3,7 @@
 Every plan is one calibrated run. Of each family (``families``) the best member on a public
 reference problem is kept, and the lowest predicted risk wins:
 
-- allocation: rows whitened in part, of one norm or clipped, over secret blocks that are drawn anew
+- allocation: rows whitened in part, of one norm or clipped, over secret blocks that are drawn again
   in every pass;
 - correlated: the same rows over blocks in one order for all passes, with noise that later steps
   take back: drawn in memory, and public where data are read from a disk in order;
@@ -16,8 +16,9 @@ reference problem is kept, and the lowest predicted risk wins:
 - permuted: one secret order, read in blocks, certified for the last iterate;
 - cyclic: the same in a public order, for data that are read from a disk.
 
-Where several releases share a budget (a ledger's), plans are weighed with what they take of it: of
-those that take hardly more than the least, and fit what is left, the lowest predicted risk wins.
+Where several releases share a budget (a ledger's), plans are also compared by the part that they
+take of it: of those that take hardly more than the least and fit the remaining budget, the lowest
+predicted risk wins.
 
 Privacy never depends on the choice.
 """
@@ -63,7 +64,7 @@ class SharedBudget(Protocol):
         ...
 
     def fits(self, certificate: Certificate, /) -> bool:
-        """Whether what is left pays for it."""
+        """Return whether the remaining budget covers the release."""
         ...
 
 
@@ -145,7 +146,7 @@ class Choice:
         if other is None:
             return ""
         none, takes = (
-            "" if best.fits else ", and no plan fits what is left",
+            "" if best.fits else ", and no plan fits the remaining budget",
             share_words(best.share),
         )
         if other is best:
@@ -215,10 +216,10 @@ def consider(
 ) -> Choice:
     """The best plan of every family, in the order of predicted risk.
 
-    ``stream``: the data do not fit in memory and are read anew in every pass. ``time_budget``:
-    seconds that a fit may take, estimated on two cores. ``shared``: a budget that the release takes
-    its part of; where no plan fits what is left, the one that takes least comes first. Errors: a
-    bad budget, or no plan that keeps it.
+    ``stream``: the data do not fit in memory and are read again in every pass. ``time_budget``:
+    seconds that a fit may take, estimated on two cores. ``shared``: a budget of which the release
+    takes a part; where no plan fits the remaining budget, the one that takes least comes first.
+    Errors: a bad budget, or no plan that keeps it.
     """
     if shared is not None:
         return weigh_shared(

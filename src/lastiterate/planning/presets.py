@@ -91,7 +91,8 @@ INEXACT = {
     ONE_RECORD: "every step is charged then, and it takes tens of thousands of them",
     FORGETTING: "every step is charged then, and all but one have no noise",
     REDUCED: "its noise follows the parameters, and no grid fits all of its sizes",
-    CORRELATED: "its later steps take noise back, in parts that are no whole number of grid steps",
+    CORRELATED: "its later steps take noise back, in parts that are not an integer number of "
+    "grid steps",
 }
 """Why exact noise does not fit an algorithm."""
 
@@ -113,7 +114,7 @@ def describe_algorithm(
     - cyclic-dp-sgd: blocks in a public order (Kong, Ribero 2024);
     - permuted-sgd: the same blocks of one secret order;
     - bins-sgd: every record in one of the secret bins;
-    - allocation-sgd: in bins that are drawn anew in every pass;
+    - allocation-sgd: in bins that are drawn again in every pass;
     - poisson-dp-sgd: Poisson batches;
     - correlated-sgd: blocks in a public order with noise that later steps take back (matrix
       mechanism; Denisov et al. 2022, Choquette-Choo et al. 2023);
@@ -309,14 +310,14 @@ def _describe_minimised(
     if records_moved(asked.adjacency) != 1:
         raise InputError(
             "adjacency",
-            f"must be zero-out for {PERTURBED}; replace-one is stated beside it",
+            f"must be zero-out for {PERTURBED}; its certificate states replace-one as well",
             asked.adjacency,
         )
     if max(asked.task.rows_per_unit, asked.task.rows_per_record) > 1:
         raise InputError(
             "rows_per_unit",
-            f"must be 1 for {PERTURBED}: group privacy of its curve leaves nothing "
-            "beside a private preparation",
+            f"must be 1 for {PERTURBED}: group privacy of its curve leaves no budget "
+            "next to a private preparation",
             asked.task.rows_per_unit,
             "use allocation-sgd",
         )

@@ -63,9 +63,9 @@ def _product(one: np.ndarray, two: np.ndarray) -> np.ndarray:
 READ, SORTED = 1e9, 5e8
 """Bytes of rows a second that pass from a file to steps (benchmarks/streaming)."""
 FeatureMap = Literal["plain", "sqrt", "fourier"]
-"""What is done to the features first: nothing, roots of their sizes (for counts, and activations of
-ReLU layers), or random cosine features of the centred rows beside them (for pictures and signals
-that no linear score separates)."""
+"""The first map of the features: none, the roots of their sizes (for counts, and activations of
+ReLU layers), or random cosine features of the centred rows, appended to them (for pictures and
+signals that no linear score separates)."""
 COSINES = 1024
 CALIBRATION_SHARE, RESOLVED_PARAMETERS = 0.05, 100.0
 """Part of mu^2 that calibrated probabilities cost, and what n mu must be for every slope and bias:
@@ -149,8 +149,8 @@ class Task:
 
         Rows that are gathered for a block take twice as long to read. Second moments, and rows that
         are whitened by them, are two matrix products in float64, and 15 ns for every number. Data
-        that do not fit in memory are read at ``READ``, and where every pass sorts them anew at
-        ``SORTED`` bytes a second; every part of the preparation reads them once more.
+        that do not fit in memory are read at ``READ`` bytes a second, and at ``SORTED`` where every
+        pass sorts them again; every part of the preparation reads them once more.
         """
         gathered = run.batching.independent and run.batching.drawn == "each pass"
         speed = (

@@ -3,7 +3,7 @@ public numbers alone.
 
 Steps without noise after the last noise change nothing of the guarantee, and take the noise away
 wherever the loss is curved. So a model that was trained without noise gets all of it before the
-first step. One that was trained with noise goes on with as much noise at every step, so that
+first step. One that was trained with noise continues with as much noise at every step, so that
 everybody else stays protected, and gets more before the first step only where that is not enough.
 """
 
@@ -53,17 +53,17 @@ TOLERANCE = 1e-4
 
 @dataclass(frozen=True)
 class Forgetting:
-    """What is executed, and what was predicted for it.
+    """The executed plan of a request, and its predictions.
 
-    ``passes``: over the data; ``excess``: of the loss, in nats; ``anew``: passes that training from
-    the beginning took, or is predicted to take for an excess of its own of at most ``GOOD``
-    (``None``: more than any that is tried).
+    ``passes``: over the data; ``excess``: of the loss, in nats; ``retraining``: passes that
+    training from the beginning took, or is predicted to take for an excess of its own of at most
+    ``GOOD`` (``None``: more than any that is tried).
     """
 
     certificate: Certificate
     passes: float
     excess: float
-    anew: int | None
+    retraining: int | None
 
     @property
     def subject(self) -> Unlearning:
@@ -78,8 +78,8 @@ class Forgetting:
 
     @property
     def worth_it(self) -> bool:
-        """Whether it takes fewer passes than training anew."""
-        return self.anew is None or self.passes < self.anew
+        """Whether it takes fewer passes than retraining."""
+        return self.retraining is None or self.passes < self.retraining
 
     def everybody_else(self) -> Certificate | None:
         """What the steps of this request cost the records that stay, by themselves; ``None`` where
@@ -150,7 +150,7 @@ def least_noise(
                 "no noise makes the model forget within this budget: what was prepared privately "
                 "from "
                 "the records costs more by itself, or distances are not bounded: ask for a larger "
-                "epsilon, or train anew"
+                "epsilon, or train again"
             )
     low = high / 8
     while low > 1e-12 and enough(low):
@@ -251,8 +251,8 @@ def predict_excess(run: Run, features: int) -> tuple[float, float]:
 
 
 def count_retraining_passes(training: Training, features: int) -> int | None:
-    """Passes that training anew would take: those of the run itself, or predicted like the steps of
-    a request where a solver found the minimiser."""
+    """Return the passes that retraining would take: those of the run itself, or, where a solver
+    found the minimiser, predicted like the steps of a request."""
     if isinstance(training, Run):
         return max(1, math.ceil(training.gradient_evaluations / training.n))
     first = math.log(max(2, training.loss.target_classes or 2))
@@ -265,8 +265,8 @@ def count_retraining_passes(training: Training, features: int) -> int | None:
 
 
 def _spectrum(run: Run, features: int) -> tuple[Array, Array, Array]:
-    """Curvatures at some places, how many directions each stands for, and each direction's share of
-    the gradients."""
+    """Return curvatures at some points, the number of directions that each represents, and each
+    direction's share of the gradients."""
     edges = np.unique(np.round(np.geomspace(1, features + 1, DIRECTIONS + 1)).astype(int))
     count = np.diff(edges).astype(float)
     falling = np.concatenate((np.zeros(1), np.cumsum(1 / np.arange(1.0, features + 1))))

@@ -58,7 +58,7 @@ COVARIANCE_SHARE = 0.04  #: part of the budget mu^2
 COSINE_SHARE, COSINE_POWER = (
     0.04,
     0.25,
-)  #: the same for the mean of cosine features, and the power beside them
+)  #: the same for the mean of cosine features, and the power of the covariance next to them
 TRAVELLED = 3.7  #: the length of all steps, momentum included, times clip sqrt(classes) / (n mu)
 FEW_FEATURES, RESOLVED = (
     64,
@@ -70,8 +70,8 @@ SHAPE = 0.55  #: the mean of the falling steps over the first
 
 
 def allocation(asked: Asked) -> Iterator[Run]:
-    """Secret blocks drawn anew in every pass, certified by their allocation; for one record that is
-    zeroed."""
+    """Yield runs over secret blocks that are drawn again in every pass, certified by their
+    allocation; for one record that is zeroed."""
     asked, blocks = plan_weighted(asked), block_count(asked.task.n)
     if blocks < 2 or records_moved(asked.adjacency) != 1:
         return
@@ -228,8 +228,8 @@ def path_length(asked: Asked, clip: float) -> float:
     """The length of all steps, momentum included; ``clip``: what the residuals of classes are
     clipped to.
 
-    Shorter where rows have more directions than the budget can distinguish: noise goes on in all of
-    them for as long as the steps, while the records' signal lies in few.
+    Shorter where rows have more directions than the budget can distinguish: every step adds noise
+    in all of them, while the records' signal lies in few.
     """
     task, resolved = asked.task, asked.task.n * asked.mu
     if not task.classes:

@@ -28,7 +28,7 @@ LARGEST_MU, LEAST_MU = 100.0, 1e-4
 
 
 class Charged(Protocol):
-    """What a ledger can be charged for: a certificate, or a number that is released beside a model."""
+    """A charge to a ledger: a certificate, or a number that is released together with a model."""
 
     @property
     def adjacency(self) -> str: ...
@@ -43,8 +43,8 @@ class Charged(Protocol):
 @final
 @dataclass(frozen=True)
 class Allowance:
-    """A ledger's filter, what is left of each of its dimensions, in its units, and the ledger's
-    adjacency.
+    """A ledger's filter, the remaining budget of each of its dimensions, in its units, and the
+    ledger's adjacency.
 
     ``total``: whose budget it is. ``of_units``: whether what is charged protects all rows of a unit
     together.
@@ -89,7 +89,7 @@ class Allowance:
         return math.inf if charge is None else self._share(charge)
 
     def fits(self, charged: Charged) -> bool:
-        """Whether what is left pays for a release."""
+        """Return whether the remaining budget covers a release."""
         return self._fits(self._charge(charged))
 
     def check(self, charged: Charged, delta: float, total: Total) -> None:

@@ -4,8 +4,8 @@ Two signs show a repeated fit. Something of scikit-learn that fits again and aga
 (cross-validation, searches, selection of features, a model for each target or class) is on the call
 stack, in its worker processes too. Or rows are back that an earlier fit of this process saw:
 sketches made of the smallest of their hashes overlap in proportion (Broder: On the resemblance and
-containment of documents, 1997). It is a reminder and no accountant: rows that were scaled anew, and
-fits in other processes, are not recognised.
+containment of documents, 1997). It is a reminder and no accountant: rows that were scaled again,
+and fits in other processes, are not recognised.
 """
 
 from __future__ import annotations

@@ -180,8 +180,8 @@ def open_file(
 ) -> DataFile:
     """The file, not yet encoded, bounded to a public number of rows per unit.
 
-    ``nominal``: the public number that stands for how many records there are, where that is
-    private. ``stream``: the values will be read piece by piece.
+    ``nominal``: the public number that is used as the number of records where that is private.
+    ``stream``: the values will be read piece by piece.
     """
     bundled, who = data in BUNDLED, None
     if stream and bundled:

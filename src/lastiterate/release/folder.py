@@ -225,12 +225,12 @@ def write(
     model: dict[str, Any],
     certificate: Certificate,
     delta: float,
-    beside: dict[str, Any],
+    recorded: dict[str, Any],
 ) -> Stored:
     """Write a model folder, for its owner's eyes; it appears complete or not at all, and never
     replaces another one.
 
-    ``beside``: entries of the certificate that are recorded and not derived.
+    ``recorded``: entries of the certificate that are recorded and not derived.
     """
     from safetensors.numpy import save as pack
 
@@ -238,7 +238,7 @@ def write(
     described = json.dumps({"format": FORMAT} | model, indent=2)
     files = {WEIGHTS: pack(tensors), MODEL: described.encode()}
     hashes = {name: sha256(content) for name, content in files.items()}
-    stated = beside | {HASHES[name]: digest for name, digest in hashes.items()}
+    stated = recorded | {HASHES[name]: digest for name, digest in hashes.items()}
     text = json.dumps(certificate.to_dict(delta, files=stated), indent=2)
     where.parent.mkdir(parents=True, exist_ok=True)
     clean(where)
@@ -298,15 +298,15 @@ def _hold(draft: Path) -> int | None:
 
 
 def _draft(where: Path) -> Path:
-    """A new hidden folder beside ``where``, of mode 0700."""
+    """Make a new hidden folder next to ``where``, of mode 0700."""
     draft = Path(tempfile.mkdtemp(prefix=f".{where.name}-", suffix=UNFINISHED, dir=where.parent))
     interrupts.unfinished.add(draft)
     return draft
 
 
 def reserve_space(where: Path, size: int) -> Path:
-    """A hidden folder beside ``where`` that holds ``size`` bytes of disk; ``OSError`` where they
-    cannot be had.
+    """Make a hidden folder next to ``where`` that holds ``size`` bytes of disk; ``OSError`` where
+    they cannot be had.
 
     ``write`` removes it, and so does the next process that writes ``where`` if this one is killed.
     """
@@ -328,7 +328,7 @@ def reserve_space(where: Path, size: int) -> Path:
 
 
 def clean(where: Path) -> None:
-    """Remove what processes that were killed while they saved this folder left beside it."""
+    """Remove the files that killed processes left next to this folder while they saved it."""
     for stale in where.parent.glob(
         f".{glob.escape(where.name)}-{'?' * 8}{UNFINISHED}"
     ):  # as tempfile names them

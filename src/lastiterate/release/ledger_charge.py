@@ -84,7 +84,7 @@ class Charging:
 
     def allowance(self) -> Allowance | None:
         """What the ledger leaves for this release, for the planner; ``None`` without a ledger. A
-        fit that goes on from a checkpoint is planned as it was before it was charged."""
+        fit that resumes from a checkpoint is planned as it was before it was charged."""
         if self.ledger is None:
             return None
         token = self._checkpoint_token() or (
@@ -200,13 +200,13 @@ class Charging:
                     "checkpoint",
                     "was begun without a ledger",
                     str(self.kept_in),
-                    "go on without one",
+                    "resume it without one",
                 )
             self._charge(self.ledger, charged, delta)
             again = (
                 ""
                 if self.kept_in is None
-                else ", and the same command goes on from its checkpoint without another"
+                else ", and the same command resumes from its checkpoint without another"
             )
             interrupts.say(f"nothing was released; the ledger keeps the charge{again}")
         elif self._token:
@@ -214,13 +214,13 @@ class Charging:
                 "checkpoint",
                 "was begun under a ledger",
                 str(self.kept_in),
-                "go on with that ledger and its data set: the release is a line of it",
+                "resume with that ledger and its data set: the release is a line of it",
             )
         if self.kept_in is not None:
             self.checkpoint = self._open_checkpoint()
 
     def _check_model(self, place: Path, charged: Charged) -> None:
-        """Refuse a folder that is there, unless it holds a model of the run that goes on from a
+        """Refuse an existing folder, unless it holds a model of the run that resumes from a
         checkpoint: the same weights will come out."""
         stored = None if self.kept_in is None or not self.kept_in.exists() else folder.whole(place)
         subject = None if stored is None else Certificate.from_dict(stored.certificate).subject
@@ -262,8 +262,8 @@ class Charging:
             ledger.touch(self._token)
 
     def _claim(self, checkpoint: Path, token: str) -> None:
-        """Before the charge, so that a run that is killed right behind it goes on under the same
-        line."""
+        """Claim the checkpoint before the charge, so that a run that is killed right after the
+        charge resumes under the same line."""
         from lastiterate.engine import checkpoint as sealed
 
         assert self.key is not None

@@ -117,9 +117,9 @@ class FittedLinear(Fitted):
         ``rows_per_unit``. ``ledger``, ``dataset``: those of these records, charged before one is
         looked at. Read it as the last of ``accuracies`` of the model that is returned.
 
-        **Guarantee:** the certificate of what is returned pays for the count beside everything
-        else, as if every record were counted and trained on; the one of this model does not, and
-        must not be shown beside the count.
+        **Guarantee:** the certificate of the returned model covers the count in addition to
+        everything else, as if every record were counted and trained on. The certificate of this
+        model does not, and must not be shown together with the count.
         """
         if type(self) is not FittedLinear or self.exact:
             raise InputError(
@@ -389,7 +389,7 @@ def _execute_order(order: Order, key: Key | None) -> Model:
     rows, target = order.data
     if order.places is not None:
         if checkpoint is not None and order.answers is not None:
-            checkpoint.beside = (rows[order.places[1]], target[order.places[1]])
+            checkpoint.held_out = (rows[order.places[1]], target[order.places[1]])
             checkpoint.read_as = f", counted as {json.dumps(as_json(order.answers))}"
         rows, target = rows[order.places[0]], target[order.places[0]]
     if order.exact:
@@ -410,7 +410,7 @@ def _execute_order(order: Order, key: Key | None) -> Model:
 def _count_correct(model: FittedLinear, order: Order) -> tuple[float, ...]:
     """The noisy count of right answers on the records that are kept for it.
 
-    **Guarantee:** a run that goes on from a checkpoint gives the number that it gave before: it was
+    **Guarantee:** a run that resumes from a checkpoint gives the same number as before: it was
     charged for one.
     """
     assert order.places is not None and isinstance(model.answers, Labels)

@@ -168,8 +168,8 @@ class OtherRows:
 
 @dataclass(frozen=True)
 class FeatureChoice:
-    """A schema with its maps, what the run's preparation does beside them (see ``Task``), and why,
-    in one sentence.
+    """A schema with its maps, the run's preparation in addition to them (see ``Task``), and the
+    reason for both, in one sentence.
 
     ``other``: plain rows where maps were chosen, and where they were not the rows of maps that
     larger budgets carry.

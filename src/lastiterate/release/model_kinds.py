@@ -136,8 +136,8 @@ KINDS = {kind.name: kind for kind in (LINEAR, NETWORK, SELECTED, UNLEARNED, SAMP
 
 
 LATE = {"torch": "lastiterate.torch", "exact-torch": "lastiterate.torch"}
-"""Name of a kind (the first is also the library's) and the package that registers it; such models
-exist only beside it."""
+"""Name of a kind (the first is also the library's) and the package that registers it, which such
+models need."""
 
 
 def register(kind: Kind) -> None:

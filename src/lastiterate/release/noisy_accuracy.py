@@ -91,8 +91,8 @@ def noisy_count(right: np.ndarray, count: NoisyCount, key: Key) -> float:
 
 
 def count_of(run: Run, mu: float, records: int, by: Any, groups: tuple[str, ...]) -> Count:
-    """The count that ``mu`` pays for beside a run, of all ``records`` or by groups; of ``by`` the
-    form is looked at."""
+    """Return the count that ``mu`` pays for in addition to a run, of all ``records`` or by groups;
+    of ``by`` only the form is read."""
     if (by is None) != (not groups):
         raise InputError(
             "by",

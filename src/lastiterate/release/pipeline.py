@@ -131,7 +131,7 @@ def check_in_pieces(kind: Kind, devices: object, exact: bool) -> None:
     """Refuse records that are read in pieces, or that devices share, where one device needs the
     whole data."""
     if isinstance(devices, bool) or not isinstance(devices, int) or devices < 1:
-        raise InputError("devices", "must be a positive whole number", devices)
+        raise InputError("devices", "must be a positive integer", devices)
     if devices > 1 and not exact and not kind.shared:
         raise InputError(
             "devices",

@@ -153,8 +153,8 @@ def check(order: Order) -> Order:
 
 
 def fit(order: Order, key: Key | None) -> FittedSample:
-    """The certified sample for rows (n, d), scaled to the norm ``order.model`` beside a constant
-    column, and targets (n,) in [-1, 1]."""
+    """Return the certified sample for rows (n, d), scaled to the norm ``order.model`` and extended
+    by a constant column, and targets (n,) in [-1, 1]."""
     subject, (features, target) = order.certificate.subject, order.data
     assert isinstance(subject, Posterior) and isinstance(order.answers, Range)
     made = sample_posterior(

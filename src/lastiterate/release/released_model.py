@@ -21,7 +21,7 @@ from lastiterate.release.provenance import EXACT, GENERATOR, Written, record_pro
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Fitted(ABC):
     """A released model. ``delta``: at which its folder states epsilon; ``schema``: how records of a
-    file become rows; ``statement``: what the releaser says beside it (see
+    file become rows; ``statement``: the releaser's own (see
     ``lastiterate.accounting.comparison.check_statement``); ``exact``: whether the certificate
     covers the arithmetic as well.
 
@@ -80,12 +80,12 @@ class Fitted(ABC):
             | model
             | ({"exact_run": model["run"]} if self.exact else {})
         )
-        beside: dict[str, Any] = {
+        recorded: dict[str, Any] = {
             "software": record_provenance(EXACT if self.exact else self.generator)
         }
-        beside |= {} if self.statement is None else {"word": check_statement(self.statement)}
+        recorded |= {} if self.statement is None else {"word": check_statement(self.statement)}
         try:
-            return folders.write(folder, tensors, model, self.certificate, self.delta, beside)
+            return folders.write(folder, tensors, model, self.certificate, self.delta, recorded)
         except (FileExistsError, FileNotFoundError, NotADirectoryError, PermissionError) as error:
             raise InputError(
                 "folder",

@@ -349,7 +349,7 @@ def _check_arguments(
         if value is not None:
             to_float(name, value)
     if seed is not None and integer("seed", seed) < 0:
-        raise InputError("seed", "must be a whole number >= 0", seed)
+        raise InputError("seed", "must be an integer >= 0", seed)
     if not isinstance(secure_noise, bool):  # pyright: ignore
         raise InputError("secure_noise", "must be True or False", secure_noise)
     if progress is not None and not isinstance(progress, bool) and not callable(progress):
@@ -413,7 +413,7 @@ def _kind_for(model: object, loss: object) -> Kind:
     if model is None and loss is not None:
         raise InputError(
             "model",
-            "is needed beside a loss: the first parameters",
+            "is needed together with a loss: the first parameters",
             None,
             "a linear model needs neither, its loss belongs to the run",
         )

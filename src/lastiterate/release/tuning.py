@@ -38,7 +38,7 @@ Candidate = Callable[[float, float], Certificate]
 """A certified run on the training part, within a budget (epsilon, delta) of its own."""
 MEAN_RUNS = 10.0
 STEPS = 2**16
-"""Whole numbers that a record's squared error in [0, 1] is rounded to."""
+"""Integer steps to which a record's squared error in [0, 1] is rounded."""
 PATIENCE = 40
 """Times that the budget of one run is lowered by a twentieth, until all of it fits."""
 
@@ -205,7 +205,7 @@ def _draws(chosen: Selection, seed: int | None) -> Iterator[tuple[Run, Any, Bits
 def _score(
     raw_scores: np.ndarray, target: np.ndarray, answers: Labels | Range | Scores, unit: int
 ) -> int:
-    """The sum over records of a whole number in [0, unit]: correct labels, or the unit less the
+    """Return the sum over records of an integer in [0, unit]: correct labels, or the unit less the
     squared error."""
     if isinstance(answers, Labels):
         return int(

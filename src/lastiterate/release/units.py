@@ -59,7 +59,7 @@ def kept_rows(unit: object, most: int) -> np.ndarray:
     """
     names = identifiers(unit)
     if type(most) is not int or most < 1:
-        raise InputError("rows_per_unit", "must be a positive whole number", most)
+        raise InputError("rows_per_unit", "must be a positive integer", most)
     _, which = np.unique(names, return_inverse=True)
     order = np.argsort(which, kind="stable")
     ranked = which[order]
@@ -232,7 +232,7 @@ def identifiers(unit: Any) -> np.ndarray:
     if names.ndim != 1 or names.dtype.kind not in "biuU":
         raise InputError(
             "unit",
-            "must be one whole number or text per row, shape (n,)",
+            "must be one integer or text per row, shape (n,)",
             f"{names.dtype} of shape {names.shape}",
         )
     if names.dtype.kind == "U":

@@ -239,8 +239,8 @@ def run_for_scores(unlearning: Unlearning) -> Run:
 
 
 def check(order: Order) -> Order:
-    """Refuse checkpoints and seeds of streams, and data of another size than what is left of the
-    training's."""
+    """Refuse checkpoints and seeds of streams, and data of another size than the remaining records
+    of the training."""
     subject = _subject(order)
     order.charging.without_checkpoint("while a model forgets")
     if order.in_pieces or isinstance(order.data, Unread):
@@ -284,8 +284,8 @@ def _subject(order: Order) -> Unlearning:
 
 
 def fit(order: Order, key: Key | None) -> FittedUnlearned:
-    """Go on from the weights on rows (m, d) and targets (m,), those of the removed records set to
-    zero.
+    """Continue from the weights on rows (m, d) and targets (m,), those of the removed records set
+    to zero.
 
     **Guarantee:** a removed record's row and answer are 0 before anything is computed, and so is
     its gradient.
@@ -517,7 +517,7 @@ def check_forgets(model: object, removed: int | None = None, delta: float | None
             f"two "
             "trainings together where losses are convex, with a ridge or in a bounded domain, and "
             "two "
-            "trainings of a network may stay as far apart as they are; train anew without "
+            "trainings of a network may stay as far apart as they are; train again without "
             f"them{own}"
         )
 
@@ -594,7 +594,7 @@ def check_certified(described: Run | Unlearning, certified: object) -> None:
             "model",
             "must be described as its certificate says",
             None,
-            "load it anew, or train again",
+            "load it again, or train again",
         )
 
 
@@ -604,7 +604,7 @@ def find_places(remove: Sequence[int] | np.ndarray, records: int) -> tuple[int, 
     if given.ndim != 1 or given.size == 0 or given.dtype.kind not in "iu":
         raise InputError(
             "remove",
-            "must be a list of places of records, whole numbers",
+            "must be a list of positions of records, integers",
             f"{given.dtype} of shape {given.shape}",
         )
     if given.min() < 0 or given.max() >= records:
@@ -621,8 +621,8 @@ def find_places(remove: Sequence[int] | np.ndarray, records: int) -> tuple[int, 
 
 
 def check_classes(target: np.ndarray, gone: tuple[int, ...]) -> None:
-    """Refuse to remove all records of a class: the model would go on to name a class that nobody is
-    of."""
+    """Refuse to remove all records of a class: the model would still predict a class without
+    members."""
     if target.dtype.kind in "iu" and not set(np.unique(target)) <= set(
         np.unique(np.delete(target, list(gone)))
     ):
@@ -630,7 +630,7 @@ def check_classes(target: np.ndarray, gone: tuple[int, ...]) -> None:
             "remove",
             "must leave a record of every class",
             None,
-            "train anew without the class, which is then no answer any more",
+            "train again without the class, which is then no answer any more",
         )
 
 
