@@ -285,7 +285,7 @@ def theorems_command(
 
         certificate = theorem_over_steps(named, delta, plot)
         console.print(
-            f"\n{plot} shows it beside the others that apply to this run:",
+            f"\n{plot} compares it with the others that apply to this run:",
             highlight=False,
             markup=False,
         )

@@ -66,7 +66,7 @@ VALUES = {
     for kind in kinds.values()
     for written in [form(kind)]
 }
-"""What is said in another way on the command line; words in capitals stand for any value."""
+"""Forms that the command line writes in another way; words in capitals represent any value."""
 
 
 def _pattern(written: str) -> re.Pattern[str]:
@@ -92,8 +92,8 @@ def _fill_flag(written: str, match: re.Match[str]) -> str:
 def translate_to_flags(text: str, given: Collection[str] = ()) -> str:
     """Words for Python callers in those of the command line: ``clip=1.0`` is ``--clip 1.0``.
 
-    ``given``: the parameters of the command that speaks, which have flags beside those that
-    describe a run.
+    ``given``: the parameters of the command that writes the text, which have flags in addition to
+    those that describe a run.
     """
     for pattern, written in _PATTERNS:
         text = pattern.sub(partial(_fill_flag, written), text)

@@ -130,7 +130,7 @@ def audit_command(asked: Auditing) -> None:
 
 
 def _forgotten(asked: Auditing, certificate: Certificate, delta: float) -> None:
-    """Forgotten against never seen: one attack, on made-up records."""
+    """Attack unlearning: distinguish a forgotten record from one never seen, on synthetic records."""
     from lastiterate.audit import unlearning_attack
 
     for name, value in (
@@ -240,7 +240,7 @@ def _show_report(
     """Print the report; exit code 1 if the certificate is refuted, 130 if the audit was
     interrupted.
 
-    A page shows the JSON only beside the certificate that it is about.
+    A page shows the JSON only together with the certificate that was audited.
     """
     from lastiterate.release.ledger_charge import hash_of
 

@@ -106,10 +106,10 @@ def class_weight(text: str | None) -> dict[str, float] | None:
 
 
 def parse_integer(flag: str, text: str) -> int:
-    """A whole number; 1e6 is one."""
-    value = parse_number(flag, text, "a whole number")
+    """Return an integer; 1e6 is one."""
+    value = parse_number(flag, text, "an integer")
     if value != int(value):
-        raise InputError(flag, "must be a whole number", text)
+        raise InputError(flag, "must be an integer", text)
     return int(value)
 
 

@@ -79,7 +79,7 @@ def forget_command(asked: Forgetting) -> None:
     from lastiterate.release.training_request import parse_delta
 
     if asked.reserve < 0:
-        raise InputError("reserve", "must be a whole number of records", asked.reserve)
+        raise InputError("reserve", "must be an integer number of records", asked.reserve)
     where, earlier = find_free_folder(asked.data) if asked.out is None else (asked.out, None)
     delta = parse_delta(asked.delta)
     wanted = Request(
@@ -176,8 +176,7 @@ def _show(forgot: Forgot, where: str) -> None:
     table.add_row(
         "now",
         "delete these records from the data, and every copy of the old model that you can reach; "
-        "the "
-        "next request is made on what is left",
+        "make the next request on the remaining data",
     )
     table.add_row("model", escape(where))
     notes = "\n".join(f"- {escape(text)}" for text in model.certificate.all_caveats())

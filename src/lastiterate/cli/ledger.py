@@ -255,8 +255,8 @@ def _describe_coverage(kept: str | None, now: str) -> str:
         return f"It contains the head that was kept: nothing before it was deleted or changed. Head now: {now}"
     return (
         "Every field is in the chain. An older copy of the file, one whose last lines were "
-        "deleted, or one written "
-        "anew as a whole looks the same: keep the head in another place, and give it with --head. "
+        "deleted, or one that was rewritten completely looks the same: keep the head in another "
+        "place, and give it with --head. "
         f"Head now: {now}"
     )
 

@@ -110,7 +110,7 @@ def features_command(
 
 
 def _write(out: Path, arrays: dict[str, np.ndarray], schema: str) -> None:
-    """The rows and their schema beside them, or nothing."""
+    """Write the rows and, next to them, their schema, or nothing."""
     import numpy as np
 
     facts = out.with_suffix(".toml")
@@ -131,7 +131,7 @@ def _check_target(out: Path) -> None:
         if is_taken(path):
             raise InputError(
                 "out",
-                "must not exist yet, nor the schema beside it",
+                "must not exist yet, nor the schema file next to it",
                 str(path),
                 "choose another name",
             )
@@ -234,7 +234,7 @@ def predict_command(
         str | None,
         typer.Option(
             "--ids",
-            help="the column to copy beside each prediction",
+            help="the column to copy next to each prediction",
         ),
     ] = None,
     threshold: Threshold = None,

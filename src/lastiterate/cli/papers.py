@@ -1,5 +1,5 @@
-"""``lastiterate papers``: figures and tables, the published value beside ours; the one door to
-``lastiterate_papers``.
+"""``lastiterate papers``: figures and tables that compare published values with ours; the one door
+to ``lastiterate_papers``.
 """
 
 from __future__ import annotations

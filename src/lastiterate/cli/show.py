@@ -108,8 +108,8 @@ def plans_as_json(choice: Choice, delta: float) -> dict[str, Any]:
 
 
 def predictions(header: list[str], rows: list[list[str]]) -> list[dict[str, Any]]:
-    """One object per record: what stands beside it as text, the prediction as text or number, and
-    the probability of every class.
+    """Return one object per record: its copied columns as text, the prediction as text or number,
+    and the probability of every class.
     """
     at = header.index("prediction")
     numbers = [place > at or place == at == len(header) - 1 for place in range(len(header))]
