@@ -58,8 +58,8 @@ def test_copies_give_the_same_run(change, tmp_path):
     "change, said",
     [
         ({"n": "6000"}, "n must be a number"),
-        ({"n": 2.5}, "whole number"),
-        ({"batch": 0}, "whole number"),
+        ({"n": 2.5}, "integer"),
+        ({"batch": 0}, "integer"),
         ({"noise": True}, "number"),
         ({"delta": 2.0}, "delta"),
         ({"batching": "x"}, "batching must be one of"),
@@ -67,7 +67,7 @@ def test_copies_give_the_same_run(change, tmp_path):
         ({"adjacency": "x"}, "adjacency must be one of"),
         ({"step": 1e400}, "number"),
         ({"noise": 10**400}, "noise must be a number"),
-        ({"n": 2**63}, "whole number from 1 to 1e\\+12"),
+        ({"n": 2**63}, "integer from 1 to 1e\\+12"),
         ({"delta": 5e-324}, "delta must be at least"),
         ({"batch": 6001}, "batch must be at most n, the number of records, got 6001; n is 6,000"),
         ({"more": 1}, "those of the page"),
@@ -255,7 +255,7 @@ Object.defineProperty(globalThis, "navigator", { value: {} });
 const good = {
   epsilon: 1, lower: null, theorem: "t", multiplier: 1, std: 1, steps: 1, others: [],
   copies: { json: "{}" }, final: true, curves: "" };
-const replies = [good, good, { error: "n must be a whole number" }, null, good, good], seen = [];
+const replies = [good, good, { error: "n must be an integer" }, null, good, good], seen = [];
 globalThis.fetch = async () => {
   const found = replies.shift();
   if (!found) throw new Error("gone");
@@ -283,7 +283,7 @@ console.log(JSON.stringify(seen)); })();"""
     )
     first, refused, gone, again = json.loads(done.stdout)
     assert first == again == ["", [False] * 3, "infinite"]
-    assert refused[:2] == ["n must be a whole number", [True] * 3]
+    assert refused[:2] == ["n must be an integer", [True] * 3]
     assert "does not answer" in gone[0] and gone[1] == [True] * 3
 
 

@@ -337,9 +337,9 @@ def downloads() -> Markup:
     )
 
 
-# An audit beside the protocol that was fixed before training: what departs from it, and how to
-# repeat it.  The settings stand in the certificate, which its content hash covers: who changes them
-# afterwards changes the certificate. An audit trains on made-up data, so that anybody who has the
+# An audit compared with the protocol that was fixed before training: the differences, and how to
+# repeat it.  The settings are in the certificate, which its content hash covers: who changes them
+# afterwards changes the certificate. An audit trains on synthetic data, so that anybody who has the
 # folder can repeat one with a fixed seed.
 
 

@@ -45,7 +45,7 @@ WHOLE, NUMBERS = (
     {"n": 1e12, "batch": 1e12, "passes": 1e9},
     ("step", "ridge", "clip", "noise", "delta"),
 )
-"""Whole numbers with their largest values, and other numbers."""
+"""Integers with their largest values, and other numbers."""
 LEAST_DELTA = 1e-300
 """The smallest delta of a question; the logarithms of smaller ones leave the range of doubles."""
 DEFAULT: dict[str, Any] = {
@@ -88,7 +88,7 @@ def read(fields: object) -> Asked:
         if not _is_finite(value):
             raise InputError(name, "must be a number", value)
         if name in WHOLE and (value != int(value) or not 1 <= value <= WHOLE[name]):
-            raise InputError(name, f"must be a whole number from 1 to {WHOLE[name]:g}", value)
+            raise InputError(name, f"must be an integer from 1 to {WHOLE[name]:g}", value)
     for name, known in (("batching", KINDS), ("loss", LOSSES)):
         if not isinstance(given[name], str) or given[name] not in known:
             raise InputError(name, "must be one of " + ", ".join(known), given[name])

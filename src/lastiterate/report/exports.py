@@ -40,7 +40,7 @@ from lastiterate.run.adjacency import convertible
 
 
 def dump(value: dict[str, Any]) -> str:
-    """A block of YAML for a mapping; keys are texts or whole numbers."""
+    """Return a block of YAML for a mapping; keys are texts or integers."""
     return "\n".join(_lines(value, 0)) + "\n"
 
 

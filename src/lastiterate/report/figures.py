@@ -167,7 +167,7 @@ POINTS = 24
 
 
 def chart_passes(subject: Unlearning, delta: float) -> Markup:
-    """Epsilon of stopping after fewer of the last request's steps, and of training anew."""
+    """Chart epsilon of stopping after fewer of the last request's steps, and of retraining."""
     last = subject.requests[-1]
     counts = sorted({max(1, round(last.run.steps ** (i / (POINTS - 1)))) for i in range(POINTS)})
     points = [
@@ -183,17 +183,17 @@ def chart_passes(subject: Unlearning, delta: float) -> Markup:
         subject.training,
         [Series("certified, stopping there", "certified", tuple(points))],
     )
-    anew = training.steps / training.blocks if isinstance(training, Run) else None
+    retraining = training.steps / training.blocks if isinstance(training, Run) else None
     low, high = min(e for _, e in points) / 2, max(e for _, e in points) * 2
-    if anew is not None:
+    if retraining is not None:
         lines.append(
             Series(
-                "training anew: nothing is left from its last pass on",
+                "retraining: nothing of the records remains from its last pass on",
                 "chance",
-                ((anew, low), (anew, high)),
+                ((retraining, low), (retraining, high)),
             )
         )
-    ends = [passes for passes, _ in points] + ([] if anew is None else [anew])
+    ends = [passes for passes, _ in points] + ([] if retraining is None else [retraining])
     picture = charts.chart(
         "Epsilon over passes without the removed records",
         "The certified bound if the steps had ended there, and "
@@ -237,7 +237,9 @@ def _why(run: Run) -> str:
             "epsilon: they take the "
             "noise away again wherever the loss is curved, and the accuracy comes back."
         )
-    return "Steps bring both models closer together, and the noise of each hides a part of what is left."
+    return (
+        "Steps bring both models closer together, and the noise of each hides a part of the rest."
+    )
 
 
 # The trade-off of tests, and epsilon over steps.

@@ -175,12 +175,12 @@ def compare_with_published(subject: Subject) -> Markup:
         "table",
         tag(
             "caption",
-            "Beside published deployments. Units and neighbours differ: a smaller number is "
-            "not by itself a stronger promise",
+            "Compared with published deployments. Units and neighbours differ: a smaller number "
+            "is not by itself a stronger promise",
         ),
         tag("thead", head),
         tag("tbody", [row for _, row in sorted(cells, key=lambda pair: pair[0])]),
-        class_="beside",
+        class_="deployments",
     )
 
 
@@ -295,7 +295,7 @@ def _describe_charge(subject: Subject) -> object:
             f"count, {line.together}"
         )
         return (
-            [quoted, "; beside it the releaser states ", "; ".join(said)]
+            [quoted, "; in addition the releaser states ", "; ".join(said)]
             if (said := _describe_other_charges(subject))
             else quoted
         )
@@ -371,9 +371,8 @@ def _describe_signature(subject: Subject) -> str:
         return "no: a single file has no signature"
     if subject.signed:
         return (
-            "a signature lies beside this page; lastiterate verify --key says whether it covers "
-            "this page and "
-            "whose it is"
+            "a signature is in the same folder; lastiterate verify --key says whether it covers "
+            "this page and whose it is"
         )
     return (
         "not when this page was made; a later signature covers this page too, and lastiterate "
@@ -387,8 +386,8 @@ def _describe_signature(subject: Subject) -> str:
 CONSISTENT = (
     "Every number was derived again when this page was made, and agrees with the certificate.",
     (
-        "What was stated beside the numbers (added caveats, the releaser's statement, software) is "
-        "taken as written. No "
+        "What was stated in addition to the numbers (added caveats, the releaser's statement, "
+        "software) is taken as written. No "
         "model was looked at, and who wrote the certificate is not shown."
     ),
 )
@@ -396,8 +395,8 @@ VERIFIED = (
     "When this page was made, every number was derived again; certificate, weights and model "
     "agree.",
     (
-        "What was stated beside the numbers (added caveats, the releaser's statement, software) is "
-        "taken as written. The "
+        "What was stated in addition to the numbers (added caveats, the releaser's statement, "
+        "software) is taken as written. The "
         "page cannot vouch for itself: lastiterate verify compares it, and every other file of the "
         "folder, with the list "
         "that was written with them. Without a key neither shows who wrote them, and a folder that "

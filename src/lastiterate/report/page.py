@@ -56,7 +56,7 @@ HERE = Path(__file__).parent
 
 @cache
 def part(name: str) -> str:
-    """A file of style or script beside this one."""
+    """Read a style sheet or script in this folder."""
     return (HERE / name).read_text(encoding="utf-8")
 
 

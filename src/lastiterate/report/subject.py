@@ -41,7 +41,7 @@ class Subject:
     ``weights``: name of the file that its hash is of. ``audit``: a report of an audit, which
     nothing checks. ``schema``: the public facts of the data. ``described``: a run that nobody has
     executed. ``ledger``: the line that it was charged to. ``accuracies``: those that noisy counts
-    paid for. ``signed``: whether a signature lies beside it.
+    paid for. ``signed``: whether a signature is in the same folder.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Subject:
 
     @property
     def statement(self) -> dict[str, Any]:
-        """What the releaser states beside the numbers; nothing in it is derived."""
+        """The releaser's statement in addition to the numbers; nothing in it is derived."""
         return self.body.get("word") or {}
 
     @property
