@@ -26,7 +26,7 @@ from lastiterate.errors import InputError
 
 
 class ArrayFile(Stream):
-    """Features, and labels that lie beside them (or none)."""
+    """Features, and labels in a second file (or none)."""
 
     dear = False
 
@@ -93,9 +93,9 @@ class ArrayFile(Stream):
 
 
 def open_npy(path: Path) -> ArrayFile:
-    """NAME.npy, and NAME.labels.npy beside it where that exists."""
-    beside = labels_file(path)
-    return ArrayFile(_npy(path), _npy(beside) if beside.is_file() else None, beside.name, None)
+    """Open NAME.npy, and NAME.labels.npy in the same folder where that exists."""
+    labels = labels_file(path)
+    return ArrayFile(_npy(path), _npy(labels) if labels.is_file() else None, labels.name, None)
 
 
 def _npy(path: Path) -> Lying:
@@ -108,19 +108,19 @@ def _npy(path: Path) -> Lying:
 
 
 def open_idx(path: Path) -> ArrayFile:
-    """Images (or rows) in an IDX file, and the labels beside it that its name leads to."""
-    features, beside = idx_array(path), find_labels_file(path)
+    """Open the images (or rows) of an IDX file, and the labels file that its name leads to."""
+    features, labels = idx_array(path), find_labels_file(path)
     if len(features.shape) < 2:
         raise InputError(
             "data file",
             "must hold images (or rows), and not their labels",
             path.name,
-            "name the ...-images-idx3-ubyte file; the labels beside it are found",
+            "name the ...-images-idx3-ubyte file; its labels are found in the same folder",
         )
-    where = "a file beside it, named like train-images-idx3-ubyte and train-labels-idx1-ubyte"
+    where = "a file next to it, named like train-images-idx3-ubyte and train-labels-idx1-ubyte"
     return ArrayFile(
         features,
-        None if beside is None else idx_array(beside),
+        None if labels is None else idx_array(labels),
         labels_name(path) or where,
         BYTES if features.dtype == np.uint8 else None,
     )
@@ -128,7 +128,7 @@ def open_idx(path: Path) -> ArrayFile:
 
 def read_idx(path: Path) -> Table:
     """The rows or images of an IDX file, and their labels, in memory."""
-    beside = find_labels_file(path)
-    labels = None if beside is None else read_idx_array(beside)
+    answers = find_labels_file(path)
+    labels = None if answers is None else read_idx_array(answers)
     file = open_idx(path)
     return array_table(read_idx_shaped(path), labels, answers_in=file.answers_in, facts=file.facts)

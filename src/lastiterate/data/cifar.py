@@ -18,7 +18,7 @@ from lastiterate.run.serialization import is_list
 
 # Pickles of plain data and byte arrays, read without running anything that they ask for. A pickle
 # is a program: it may name any function and call it. Here every name that NumPy's array pickles use
-# stands for a note of what was asked, and every other name is refused before anything happens.
+# only records what was asked, and every other name is refused before anything happens.
 
 # pyright: basic
 # Python's own unpickler has no types
@@ -46,7 +46,7 @@ class TypeNote:
 
 
 class _Latin1:
-    """Stands for ``_codecs.encode``, with which Python 3 writes bytes in protocol 2. Holds nothing
+    """Replaces ``_codecs.encode``, with which Python 3 writes bytes in protocol 2. Holds nothing
     to overwrite."""
 
     __slots__ = ()
@@ -276,7 +276,7 @@ def _python(path: Path) -> tuple[np.ndarray, np.ndarray]:
         )
     if not is_list(labels) or not all(type(x) is int and 0 <= x < CLASSES for x in labels):
         raise damage_error(
-            path, f"must hold CIFAR-10's b'labels', a list of whole numbers below {CLASSES}"
+            path, f"must hold CIFAR-10's b'labels', a list of integers below {CLASSES}"
         )
     if len(labels) != len(images):
         raise damage_error(

@@ -49,7 +49,7 @@ DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 
 def _finite(value: object) -> bool:
-    """Whether it is a number that a float holds; whole numbers may be longer."""
+    """Return whether it is a number that a float holds; integers may be longer."""
     try:
         return (
             isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
@@ -276,7 +276,7 @@ class Ignore(Described):
 @final
 @dataclass(frozen=True)
 class Id(Described):
-    """A number or name of the record, which is never trained on; ``predict`` writes it beside the
+    """A number or name of the record, which is never trained on; ``predict`` writes it next to the
     prediction."""
 
     name: str
@@ -326,7 +326,7 @@ class Array:
             sides = tuple(self.shape) if isinstance(self.shape, list | tuple) else ()  # pyright: ignore[reportUnnecessaryIsInstance]
             if not sides or not all(type(side) is int and side > 0 for side in sides):
                 raise InputError(
-                    "[array]: shape", "must be a list of positive whole numbers", self.shape
+                    "[array]: shape", "must be a list of positive integers", self.shape
                 )
             object.__setattr__(self, "shape", sides)
         Numeric("(all columns of the array)", self.low, self.high, self.outside)

@@ -1,4 +1,4 @@
-"""Compressed files, unpacked up to a stated size: a few bytes can stand for more than any memory
+"""Compressed files, unpacked up to a stated size: a few bytes can expand to more than any memory
 holds."""
 
 from __future__ import annotations

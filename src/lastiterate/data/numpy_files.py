@@ -48,14 +48,14 @@ def is_idx(path: Path) -> bool:
 
 
 def labels_name(path: Path) -> str | None:
-    """The name of the labels beside a file of images, where its own leads to one."""
+    """Return the name of the labels file for a file of images, where its name leads to one."""
     name, changed = _IMAGES.subn(r"labels\1idx1-ubyte", path.name)
     return name if changed else None
 
 
 def find_labels_file(path: Path) -> Path | None:
-    """``P-labels-idx1-ubyte[.gz]`` beside ``P-images-idx3-ubyte[.gz]``; the same kind first, None
-    if there is none."""
+    """Find ``P-labels-idx1-ubyte[.gz]`` in the folder of ``P-images-idx3-ubyte[.gz]``; the same
+    kind first, None if there is none."""
     name = labels_name(path)
     if name is None:
         return None
@@ -168,7 +168,7 @@ def _rule_for_bytes(count: int) -> str:
     return f"must hold the values that its IDX header states ({count} bytes), no more and no less"
 
 
-# NumPy's own files: .npz with features and labels inside, .npy with the labels in a file beside it.
+# NumPy's own files: .npz with features and labels inside, .npy with the labels in a second file.
 
 FEATURES, LABELS = ("X", "x", "x_train", "train_images"), ("y", "y_train", "train_labels")
 """Names of arrays, the first that is there counts; the last as MedMNIST has them."""
@@ -221,10 +221,10 @@ def labels_file(path: Path) -> Path:
 
 
 def read_npy(path: Path) -> Table:
-    """Features (n, ...) from NAME.npy; n labels from NAME.labels.npy beside it, where that exists."""
-    beside = labels_file(path)
-    answers = plain_array(beside) if beside.is_file() else None
-    return array_table(plain_array(path), answers, answers_in=beside.name)
+    """Read features (n, ...) from NAME.npy, and n labels from NAME.labels.npy where that exists."""
+    labels = labels_file(path)
+    answers = plain_array(labels) if labels.is_file() else None
+    return array_table(plain_array(path), answers, answers_in=labels.name)
 
 
 def plain_array(path: Path) -> np.ndarray:
@@ -278,15 +278,15 @@ def read_images(path: Path) -> list[Images]:
     if path.suffix == ".npz":
         return _archive(path)
     if path.suffix == ".npy":
-        beside = labels_file(path)
+        labels = labels_file(path)
         return [
-            _check_images("", plain_array(path), plain_array(beside) if beside.is_file() else None)
+            _check_images("", plain_array(path), plain_array(labels) if labels.is_file() else None)
         ]
     if is_idx(path):
-        beside = find_labels_file(path)
+        labels = find_labels_file(path)
         return [
             _check_images(
-                "", read_idx_shaped(path), None if beside is None else read_idx_array(beside)
+                "", read_idx_shaped(path), None if labels is None else read_idx_array(labels)
             )
         ]
     raise InputError("images", "must be a .npz, .npy or IDX file of images", path.name)

@@ -225,7 +225,7 @@ def schema_template(
     name, "a:number,b:category"; with ``header`` False the names of a file without a header, in
     order. ``sample``: another file with the same columns that is public, whose cells may say what
     is a number. ``like``: a schema (as read from TOML) whose entries are taken over. ``ask``:
-    answers questions about what is left. ``target``: the column to predict; otherwise the last one
+    answers the remaining questions. ``target``: the column to predict; otherwise the last one
     that is read.
     """
     path = Path(path)

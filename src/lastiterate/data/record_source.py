@@ -28,7 +28,7 @@ from lastiterate.run.validation import check_integer
 
 
 class TextFile(Stream):
-    """A CSV file; it is read once to count its records, and every reading parses it anew."""
+    """A CSV file; it is read once to count its records, and every reading parses it again."""
 
     dear = True
 

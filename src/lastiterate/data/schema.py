@@ -134,7 +134,7 @@ def _list_unfilled(entry: object, partly: bool) -> list[str]:
 
 
 def _asks(value: object, partly: bool) -> bool:
-    """Whether a question mark stands for it, or with ``partly`` for a part of it."""
+    """Return whether it is a question mark, or with ``partly`` holds one."""
     return value in (UNKNOWN, [UNKNOWN]) or (
         partly and isinstance(value, list | tuple) and UNKNOWN in value
     )
