@@ -72,8 +72,8 @@ class Absent:
 def restore_on_error(
     fit: Callable[Concatenate[Any, Given], Fitted],
 ) -> Callable[Concatenate[Any, Given], Fitted]:
-    """A ``fit`` that leaves its estimator as it was where it ends with an error: no labels of one
-    fit beside weights of another."""
+    """Wrap ``fit`` so that an error leaves the estimator as it was: it never holds labels of one
+    fit together with weights of another."""
 
     @wraps(fit)
     def whole(estimator: object, *given: Given.args, **named: Given.kwargs) -> Fitted:
@@ -110,7 +110,7 @@ def refuse(unsupported: dict[str, Any]) -> None:
 
 
 def seed_of(random_state: Any) -> int | None:
-    """A seed drawn from a whole number or a generator of NumPy; ``None`` for 128 bits from the
+    """Draw a seed from an integer or a generator of NumPy; ``None`` for 128 bits from the
     system."""
     if random_state is None:
         return None
@@ -119,7 +119,7 @@ def seed_of(random_state: Any) -> int | None:
     except ValueError:
         raise InputError(
             "random_state",
-            "must be None, a whole number from 0 to 2^32 - 1, or a RandomState of NumPy",
+            "must be None, an integer from 0 to 2^32 - 1, or a RandomState of NumPy",
             random_state,
         ) from None
 
@@ -309,7 +309,7 @@ class PrivateLinear(OwnSeed, BaseEstimator):
     partial_fit = Absent(
         "partial_fit does not exist: every call would be a release of its own, and a record that "
         "is "
-        "fitted twice would pay twice; a long fit goes on from li.train(checkpoint=)"
+        "fitted twice would pay twice; li.train(checkpoint=) resumes a long fit"
     )
 
     @property

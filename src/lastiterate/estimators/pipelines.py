@@ -339,7 +339,8 @@ def labels_of(schema: Schema, classes: Any, y: Any) -> tuple[Schema, np.ndarray,
     """The schema with its classes as scikit-learn orders labels, ascending; these labels, of the
     kind of ``y``; and the class index of every record (n,).
 
-    Errors: a schema without classes, other ``classes`` beside it, labels that it does not list.
+    Errors: a schema without classes, ``classes`` that are not its own, labels that it does not
+    list.
     """
     if schema.regression:
         raise InputError(
@@ -353,7 +354,7 @@ def labels_of(schema: Schema, classes: Any, y: Any) -> tuple[Schema, np.ndarray,
     given = np.asarray(y)
     if given.ndim != 1:
         raise InputError("y", "must be one label for each record", given.shape)
-    # of a list each as it is, whatever stands beside it
+    # each entry of a list as it is, whatever the other entries are
     each = cast("Sequence[object]", y if isinstance(y, list | tuple) else given.tolist())
     kind = (
         given.dtype if given.dtype.kind != "O" else np.asarray(each).dtype
