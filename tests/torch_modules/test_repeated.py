@@ -38,6 +38,17 @@ class Switched(nn.Module):
         return self.map(x) * (2 if self.switch.item() > 0 else 1)
 
 
+class Looked(nn.Module):
+    """Entries looked up by their numbers, as masks of transformers are."""
+
+    def __init__(self):
+        super().__init__()
+        self.map = nn.Linear(3, 3)
+
+    def forward(self, x):
+        return self.map(x[torch.arange(len(x))[:, None], torch.tensor([4, 0, 2])])
+
+
 def modules():
     torch.manual_seed(0)
     yield "dense", nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)), RUN
@@ -57,6 +68,7 @@ def modules():
         ),
         replace(RUN, batching=li.Poisson(0.25)),
     )
+    yield "lookups by integers", Looked(), RUN
     yield "code that looks at numbers", Switched(), RUN
 
 
@@ -115,6 +127,7 @@ def test_what_python_could_decide_by_is_not_traced():
     assert traced_alone(lambda w, x: w * float(w.sum())) is None
     assert traced_alone(lambda w, x: w if torch.equal(w, torch.full((3,), 2.0)) else x) is None
     assert traced_alone(lambda w, x: w[torch.nonzero(w)].sum()) is None
+    assert traced_alone(lambda w, x: w[w > 0].sum()) is None
     assert traced_alone(lambda w, x: w * torch.tensor(w.tolist())) is None
     assert traced_alone(lambda w, x: w + torch.from_numpy(x.numpy().copy())) is None
     assert traced_alone(lambda w, x: w + torch.from_numpy(w.numpy().copy())) is None

@@ -50,7 +50,7 @@ class Recorder(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        if torch.Tag.dynamic_output_shape in func.tags:
+        if torch.Tag.dynamic_output_shape in func.tags and not _indexes_by_integers(func, args):
             raise TypeError("cannot be repeated")
         node = self.graph.call_function(
             func, tree_map(self._name_value, args), tree_map(self._name_value, kwargs or {})
@@ -82,6 +82,14 @@ class Recorder(TorchDispatchMode):
             self.constants[name] = value
             self._hold(value, self.graph.get_attr(name))
         return self._nodes[value]
+
+
+def _indexes_by_integers(func: Any, args: tuple[Any, ...]) -> bool:
+    """Whether an operation looks entries up by integers, so that its shape follows from shapes: by
+    truth values it would follow from numbers."""
+    return func is torch.ops.aten.index.Tensor and not any(
+        index.dtype in (torch.bool, torch.uint8) for index in args[1] if index is not None
+    )
 
 
 def record_operations(function: Flat, leaves: Sequence[torch.Tensor]) -> Flat:
