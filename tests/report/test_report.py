@@ -260,7 +260,7 @@ def test_the_first_page_answers_an_officer(folders, tmp_path):
     assert "not paid for: a histogram" in found["Charged before"]
     (place / "model.sig").write_text("x")
     assert rows_of(page.page(replace(read(folders / "good"), signed=True)))["Signed"].startswith(
-        "a signature lies"
+        "a signature is in the same folder"
     )
     assert read(place).signed is True
 
