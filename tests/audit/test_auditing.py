@@ -1,11 +1,13 @@
 """Audits from the outside: data sets, resuming, bad input, the report, the command line."""
 
 import json
+import math
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -16,6 +18,7 @@ import lastiterate as li
 from lastiterate.audit import DataSet, Neighbours, audit, trial_plan, worst_case
 from lastiterate.audit.attacks import choose_thresholds, count
 from lastiterate.audit.canaries import execute
+from lastiterate.audit.report import format_bound
 from lastiterate.audit.runner import Interrupted, certificate_of
 from lastiterate.cli import app
 from lastiterate.engine import Trainer, keys_from_seed
@@ -419,6 +422,39 @@ def test_the_report_says_what_was_found():
     nothing = audit(replace(RUN, noise=li.GradientNoise(0.0)), trials=300, seed=1)
     assert nothing.lower == nothing.ceiling and "nothing certifies" in nothing.verdict
     assert json.loads(nothing.to_json())["upper"] is None
+
+
+def test_the_certified_numbers_of_what_was_executed_and_of_the_whole_run_are_linked():
+    """An audit of a planned run shows the plan's epsilon next to that of the steps alone."""
+    planned = replace(RUN, rows_per_unit=2)
+    report = audit(planned, trials=100, seed=1, attack="projection")
+    executed, whole = certificate_of(planned).epsilon(1e-5), li.account(planned).epsilon(1e-5)
+    assert report.upper == executed < report.upper_whole == whole
+    shown = dict(report.rows())
+    assert shown["at most, certified"].endswith(", for what was executed")
+    assert shown["at most, whole run"] == (
+        f"{format_bound(whole, math.ceil)}, with the parts that were not executed"
+    )
+    assert json.loads(report.to_json())["upper_whole"] == whole
+    same = audit(RUN, trials=100, seed=1, attack="projection")
+    assert same.upper_whole is None and "at most, whole run" not in dict(same.rows())
+    assert "executed" not in dict(same.rows())["at most, certified"]
+    infinite = replace(report, upper=math.inf, upper_whole=math.inf)
+    assert json.loads(infinite.to_json())["upper_whole"] is None
+
+
+def test_every_page_says_the_same_default_length():
+    """Pilots and counted models fill the minute that README, help and docstring name."""
+    root = Path(__file__).parents[2]
+    assert 30 <= trial_plan.PILOTS + trial_plan.COUNTED <= trial_plan.MINUTE == 60
+    help_text = " ".join(call("audit", "--help")[1].replace("\u2502", " ").split())
+    assert "default: about a minute's worth" in help_text
+    for text in (
+        (root / "README.md").read_text(encoding="utf-8"),
+        (root / "docs" / "guides" / "audit.md").read_text(encoding="utf-8"),
+        audit.__doc__,
+    ):
+        assert "about a minute" in text
 
 
 def test_the_excluded_region_is_the_certificates():

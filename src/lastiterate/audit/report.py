@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from lastiterate.accounting.certificate import Certificate
+from lastiterate.accounting.subjects import finite
 from lastiterate.audit.attacks import (
     ATTACKS,
     PORTFOLIO,
@@ -236,6 +237,8 @@ class AuditReport:
         Parts of the description, and of the public calls, that the audit does not execute.
     pairs : int, default 1
         Number of pairs of data sets that were tried on pilot models.
+    upper_whole : float, optional
+        Epsilon of the whole description at ``delta``, where parts of it were not executed.
     scores : tuple of numpy.ndarray, optional
         Scores of the favourite with and without the record.
 
@@ -283,6 +286,7 @@ class AuditReport:
     taken: str = ""  #: under what ``lower_gaussian`` holds, in words
     not_executed: tuple[str, ...] = ()  #: of the description, and of what users call
     pairs: int = 1  #: pairs of data sets that were tried on pilot models
+    upper_whole: float | None = None  #: epsilon of the whole description, where parts are left out
     scores: tuple[np.ndarray, np.ndarray] | None = field(default=None, repr=False, compare=False)
     """With and without the record, for pictures."""
 
@@ -306,7 +310,8 @@ class AuditReport:
             for key, value in asdict(replace(self, scores=None)).items()
             if key != "scores"
         }
-        body["upper"] = self.upper if math.isfinite(self.upper) else None
+        body["upper"] = finite(self.upper)
+        body["upper_whole"] = None if self.upper_whole is None else finite(self.upper_whole)
         return body | {"refuted": self.refuted, "verdict": self.verdict}
 
     def to_json(self) -> str:
@@ -323,6 +328,11 @@ class AuditReport:
         else:
             shape = f"{format_bound(self.lower_gaussian, math.floor)} ({self.taken})"
         tried, several = {one.neighbours: list[Seen]() for one in self.seen}, len(self.seen) > 1
+        executed, whole = "", list[tuple[str, str]]()
+        if self.upper_whole is not None:
+            executed = ", for what was executed"
+            bound = format_bound(self.upper_whole, math.ceil)
+            whole = [("at most, whole run", f"{bound}, with the parts that were not executed")]
         for one in self.seen:
             tried[one.neighbours].append(one)
         return [
@@ -351,7 +361,8 @@ class AuditReport:
             *(("does not hold", words) for words in self.violations),
             *(("not executed", words) for words in self.not_executed),
             *((("would have been seen", SEEN), ("cannot be seen", UNSEEN)) if several else ()),
-            ("at most, certified", format_claim(self.upper, self.theorem)),
+            ("at most, certified", format_claim(self.upper, self.theorem) + executed),
+            *whole,
             ("ceiling of this attack", format_bound(self.ceiling, math.ceil)),
             ("verdict", self.verdict),
         ]
@@ -434,6 +445,7 @@ def conclude(
     violations: tuple[str, ...] = (),
     pairs: int = 1,
     not_executed: tuple[str, ...] = (),
+    upper_whole: float | None = None,
 ) -> AuditReport:
     """The report; the favourite is judged first. ``pairs``: how many were tried on pilot models."""
     curves = certificate.subject.curves
@@ -478,6 +490,7 @@ def conclude(
         violations=violations,
         pairs=pairs,
         not_executed=not_executed,
+        upper_whole=upper_whole,
         scores=judged[0].scores,
     )
 

@@ -156,7 +156,7 @@ def audit(
         Name of one of ``ATTACKS``, or "replay"; by default a portfolio on the two most decisive of
         many pairs, and a check of whether the public calls execute what is audited.
     trials : int, optional
-        Number of counted models per data set; by default as many as fit in a minute.
+        Number of counted models per data set; by default about a minute's worth.
     failure : float, default 0.05
         Probability that any statement of the report is wrong.
     delta : float, default 1e-5
@@ -219,6 +219,7 @@ def audit(
         if exact
         else end_to_end.end_to_end(run, n, features)
     )
+    described = run
     attacked = auditable(run) if whole is None else Attacked(whole.run, (), (whole.said,))
     run, caveats, left = attacked.run, attacked.caveats, attacked.lacking
     if seed is not None:
@@ -270,10 +271,19 @@ def audit(
         violations=broken,
         pairs=len(pairs),
         not_executed=(*left, *unused),
+        upper_whole=_whole_epsilon(described, certificate, at_least, delta) if left else None,
     )
     if short:
         raise Interrupted(report)
     return report
+
+
+def _whole_epsilon(
+    run: Run, attacked: Certificate, at_least: Evidence, delta: float
+) -> float | None:
+    """Return the epsilon of the whole description where it is not that of the attacked part."""
+    epsilon = account(run, at_least=at_least).epsilon(delta)
+    return None if epsilon == attacked.epsilon(delta) else epsilon
 
 
 @dataclass(frozen=True, eq=False)

@@ -43,7 +43,7 @@ class Auditing:
     ] = None
     trials: Annotated[
         int | None,
-        typer.Option("--trials", help="models per data set; default: as many as a minute allows"),
+        typer.Option("--trials", help="models per data set; default: about a minute's worth"),
     ] = None
     batch_models: Annotated[
         int | None, typer.Option("--batch-models", help="models trained at once (limits memory)")
