@@ -148,3 +148,35 @@ def test_pages_that_are_shipped_are_no_larger_than_they_say():
     assert (
         "Verified" in shown and "Trained by" in shown and "://" not in shown.split("report-data")[0]
     )
+
+
+def test_the_comparison_names_the_release_that_each_row_was_checked_against():
+    """A row without a full version, or a page without its day, can be of any age."""
+    text = (ROOT / "docs" / "guides" / "comparison.md").read_text(encoding="utf-8")
+    assert re.search(r"checked on \d+ \w+ 20\d\d against the newest release", text)
+    rows = [line.split(" | ")[0] for line in text.splitlines() if line.startswith("| ")][1:]
+    undated = [row for row in rows if not re.search(r"\d+\.\d+\.\d+", row)]
+    assert undated == ["| PrivTab"], "which has no releases: its card is dated below"
+    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    (pinned,) = re.findall(r"^dp-accounting==(\S+)$", pins, re.MULTILINE)
+    assert f"| dp-accounting {pinned} " in text
+    assert "written and vetted by people, without a proof assistant" in text
+    assert "machine-checked" not in text and "by Monte Carlo" in text
+
+
+PAPERS = {
+    "2605.15648": ("guides/batches.md", "guides/comparison.md", "theorems/poisson.md"),
+    "2606.12733": ("guides/audit.md",),
+    "2601.21636": ("theorems/correlated-noise.md",),
+    "2410.06266": ("theorems/correlated-noise.md", "theorems/balls-in-bins.md"),
+    "2412.16802": ("theorems/balls-in-bins.md",),
+    "2508.15089": ("guides/batches.md", "theorems/poisson.md"),
+    "2306.06076": ("guides/images.md",),
+    "2211.13403": ("guides/images.md",),
+}
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_a_paper_is_cited_where_a_reader_needs_it(paper):
+    for page in PAPERS[paper]:
+        assert f"arXiv:{paper}" in (ROOT / "docs" / page).read_text(encoding="utf-8"), page

@@ -127,6 +127,7 @@ def _has_fixed_width(run: Run) -> bool:
 
 
 # One training run whose canaries' scores are Gaussian: a lower bound on mu from a regression.
+# (Agrawal et al. 2026, arXiv:2606.12733, use a normalised sum of the signals, Gaussian in the limit.)
 # Where every step is linear in what was drawn, canary i has the score a + theta w_i u_i + sigma
 # z_i: u_i says whether it is in, w_i how far it moves the model by the description (1 at most), z_i
 # are independent. Least squares then give a noncentral t whose noncentrality is theta / sigma = mu
