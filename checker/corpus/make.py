@@ -1,9 +1,10 @@
 """Write the corpus: small certificates of every theorem, half of them false.
 
-    python checker/corpus/make.py [trained]
+    python checker/corpus/make.py [trained|altered]
 
 ``trained`` makes only those again that the command line writes: the automatic plan of every bundled
-set, and every named algorithm. They are whole certificates of real trainings.
+set, and every named algorithm. They are whole certificates of real trainings. ``altered`` makes
+only the false ones of these again.
 
 The true ones are issued by lastiterate: a run, a theorem and its epsilon. The false ones are made
 of them: one thing is changed, the epsilon stays, and the bound that the checker computes for what
@@ -537,9 +538,38 @@ def false_ones(name, body):
     yield changed("all-released", lambda _, r: r.update(release="all"))
 
 
-def wanted(kind, seen, place):
-    """Whether one more false certificate of this kind is wanted: every kind about equally often."""
-    return seen.get(kind, 0) <= place // 8
+def altered_whole(name, body):
+    """The same of whole certificates: their other statements, facts and preparation too."""
+
+    def changed(what, edit):
+        other = copy.deepcopy(body)
+        edit(other)
+        return f"{name}--{what}", what, hashed(other)
+
+    def louder(body):
+        for step in body["run"]["prelude"]:
+            step["noise_multiplier"] = step["noise_multiplier"] / 1.5
+
+    def restate(place):
+        def edit(body):
+            row = body["stated"]["guarantees"][place]
+            row["epsilon"] = row["epsilon"] / 1.01
+
+        return edit
+
+    if body["stated"]["guarantees"][-1]["epsilon"] is not None:
+        yield changed("one-delta-restated", restate(-1))
+    if body["epsilon_replace_one"] is not None:
+        yield changed(
+            "replace-one-restated",
+            lambda b: b.update(epsilon_replace_one=b["epsilon_replace_one"] / 1.01),
+        )
+    steps = body["run"].get("prelude")
+    if steps and all("noise_multiplier" in step for step in steps):
+        yield changed("preparation-louder", louder)
+    if body["run"].get("rows_per_unit", 1) == 1:
+        yield changed("two-rows-each", lambda b: b["run"].update(rows_per_unit=2))
+    yield from false_ones(name, body)
 
 
 def add(index, folder, name, body):
@@ -562,14 +592,24 @@ def add_trained(index, folder):
             add(index, folder, name, trained(arguments, Path(place)))
 
 
-def add_false(index, folder, name, body, seen):
+def add_altered(index, folder, seen):
+    """Keep one false certificate for each that the command line wrote."""
+    for name in TRAINED:
+        for old in folder.glob(f"{name}--*.json"):
+            old.unlink()
+            del index[old.stem]
+        body = json.loads((folder / f"{name}.json").read_text())
+        add_false(index, folder, name, altered_whole(name, body), seen)
+
+
+def add_false(index, folder, name, changes, seen):
     """Keep one changed certificate that the checker does not show, of a kind that is still rare."""
-    for other, kind, wrong in sorted(false_ones(name, body), key=lambda one: seen.get(one[1], 0)):
+    for other, kind, wrong in sorted(changes, key=lambda one: seen.get(one[1], 0)):
         try:
             found = check(wrong)
         except BadInput:
             continue
-        own = found.own.get("epsilon")
+        own = None if kind.endswith("-restated") else found.own.get("epsilon")
         if found.verdict == "holds" or (
             own is not None and not 1.002 <= own / wrong["epsilon"] * 1.0000005 <= 10
         ):
@@ -586,16 +626,20 @@ def main():
     folder, place = HERE / "certificates", HERE / "index.json"
     folder.mkdir(exist_ok=True)
     index, seen = {}, {}
-    if "trained" in sys.argv[1:]:
+    if sys.argv[1:]:
         index = json.loads(place.read_text())
+        kinds = [row["changed"] for row in index.values() if not row["true"]]
+        seen = {kind: kinds.count(kind) for kind in kinds}
     else:
         for old in folder.glob("*.json"):
             old.unlink()
         for name, theorem, described, delta in specifications():
             body = issued(theorem, described, delta)
             if add(index, folder, name, body):
-                add_false(index, folder, name, body, seen)
-    add_trained(index, folder)
+                add_false(index, folder, name, false_ones(name, body), seen)
+    if "altered" not in sys.argv[1:]:
+        add_trained(index, folder)
+    add_altered(index, folder, seen)
     place.write_text(json.dumps(index, indent=1) + "\n")
     false = sum(not row["true"] for row in index.values())
     print(len(index), "certificates,", false, "of them false:", seen)

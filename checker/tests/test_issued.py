@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from lastiterate_check.check import HOLDS, check
+from lastiterate_check.check import HOLDS, UNITS, check, check_ledger, is_paid, stated_curves
 
 li = pytest.importorskip("lastiterate")
+from lastiterate.ledger import GaussianFilter, Ledger  # noqa: E402
 
 
 def described(**changed):
@@ -50,3 +51,44 @@ def test_a_forgotten_record_is_checked():
     assert report.verdict != HOLDS
     assert 0.01 < report.own["epsilon"] < 5
     assert check({**stored, "epsilon": report.own["epsilon"] * 1.0001}).verdict == HOLDS
+
+
+CHARGES = {
+    "steps": {"noise": li.NoiseMultiplier(20.0)},
+    "allocation": {"batching": li.RandomAllocation(60)},
+    "unfinished": {"batching": li.RandomAllocation(60), "steps": 55, "prelude": WHITE},
+    "poisson": {"batching": li.Poisson(0.05)},
+    "bins": {"batching": li.BallsInBins(60), "release": "all"},
+    "permuted": {"batching": li.Permuted(60)},
+    "snapshots": {"batching": li.Poisson(0.05), "method": li.VarianceReduced(10, 3.0)},
+    "units": {"batching": li.Poisson(0.02), "rows_per_unit": 2, "noise": li.NoiseMultiplier(9.0)},
+    "exchanged": {"batching": li.RandomAllocation(60), "adjacency": "replace-one"},
+}
+
+
+@pytest.mark.parametrize("name", [name for name in CHARGES if name != "unfinished"])
+def test_a_charge_of_a_ledger_pays_for_its_curve_and_a_smaller_one_does_not(name):
+    run = described(**CHARGES[name])
+    budget = GaussianFilter(12.0, 1e-4)
+    curve = li.account(run).curve()
+    charge = budget.charge(curve).costs
+    stated = json.loads(json.dumps(curve.to_dict()))
+    square, failure = (float(cost * unit) for cost, unit in zip(charge, UNITS, strict=True))
+    paying = next(one for one in stated_curves(stated) if is_paid(one, square, failure))
+    assert not is_paid(paying, square * 0.9, failure)
+
+
+def test_a_ledger_that_the_library_wrote_is_checked(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.add("d", unit="record", adjacency="zero-out", filter=GaussianFilter(3.0, 1e-6))
+    for name in ("steps", "unfinished", "bins"):
+        curve = li.account(described(**CHARGES[name])).curve()
+        ledger.reserve("d", curve, adjacency="zero-out", run="r" * 64, purpose=name)
+    report = check_ledger(tmp_path / "ledger.db")
+    assert report.verdict == HOLDS, "\n".join(report.lines)
+    assert len(report.lines) == 5
+    # a curve for which no other program knows a bound
+    perturbed = described(method=li.PerturbedMinimiser(8), steps=400, loss=li.Logistic(ridge=0.05))
+    curve = li.account(perturbed).curve()
+    ledger.reserve("d", curve, adjacency="zero-out", run="r" * 64, purpose="perturbed")
+    assert check_ledger(tmp_path / "ledger.db").verdict == "not covered"

@@ -115,7 +115,11 @@ def test_composition_and_best_of():
 
 def test_group_privacy():
     assert Gdp(0.3).group(3).mu == pytest.approx(0.9, rel=1e-9)
-    assert GdpMixture((0.5, 0.5), (0.1, 0.3)).group(2).mu == pytest.approx(0.6, rel=1e-9)
+    mixture = GdpMixture((0.5, 0.5), (0.1, 0.3))
+    assert mixture.group(1) == mixture
+    worst, walked = mixture.group(2).curves  # all of it as its worst part, and two rows in turn
+    assert worst.mu == pytest.approx(0.6, rel=1e-9)
+    assert walked.delta(1.0) == pytest.approx(mixture.delta(0.5) * (1 + math.exp(0.5)), rel=1e-9)
     pure = EpsDelta(0.5, 1e-6).group(2)
     assert pure.at_epsilon == pytest.approx(1.0) and pure.at_delta == pytest.approx(
         1e-6 * (1 + math.exp(0.5))

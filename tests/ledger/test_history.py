@@ -1,6 +1,7 @@
 """Every field of every row is in one chain: any edit is noticed, and a kept head notices what was
 cut off."""
 
+import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -9,11 +10,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from lastiterate.accounting.document import check_schema
 from lastiterate.cli import app
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import InputError
 from lastiterate.ledger import GaussianFilter, Ledger
-from lastiterate.ledger.history import LineCheckpoints
+from lastiterate.ledger.history import LineCheckpoints, hash_chain
 from lastiterate.ledger.store import quote_line
 
 ASKED = dict(adjacency="zero-out", run="r" * 64, purpose="test")
@@ -215,3 +217,41 @@ def test_a_release_is_counted_among_those_of_its_data_set(tmp_path):
         (quote_line(ledger, each * 64).number, quote_line(ledger, each * 64).releases)
         for each in "abcd"
     ] == [(1, 2), (1, 2), (2, 2), (2, 2)]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        ["rows", {"dataset": "b", "rows": 0}],
+        ["rows", {"dataset": "b", "rows": "2"}],
+        ["rows", {"dataset": "b", "rows": 2, "more": 1}],
+        ["protects", {"token": "t"}],
+        ["state", {"token": "t", "state": "lost", "model": None}],
+        ["checkpoint", {"token": "t", "checkpoint": -1}],
+        ["another", {}],
+        {"rows": 1},
+        3,
+    ],
+)
+def test_events_that_do_not_fit_their_schema_are_refused(event, tmp_path):
+    """Appended with a right chain, as whoever writes to the file can do."""
+    ledger = filled(tmp_path / "ledger.db")
+    with closing(sqlite3.connect(ledger.path)) as other, other:
+        last, before = other.execute(
+            "SELECT number, chain FROM events ORDER BY number DESC LIMIT 1"
+        ).fetchone()
+        text = json.dumps(event)
+        row = (last + 1, text, hash_chain(before, last + 1, text))
+        other.execute("INSERT INTO events VALUES (?, ?, ?)", row)
+    assert ledger.verify() == (f"event {last + 1} does not fit ledger.schema.json",)
+
+
+def test_every_event_that_is_written_fits_its_schema(tmp_path):
+    ledger = filled(tmp_path / "ledger.db")
+    assert ledger.verify() == ()
+    with closing(sqlite3.connect(ledger.path)) as other:
+        texts = [text for (text,) in other.execute("SELECT event FROM events")]
+    for text in texts:
+        check_schema(json.loads(text), "ledger")
+    kinds = {json.loads(text)[0] for text in texts}
+    assert kinds == {"begun", "dataset", "rows", "line", "protects", "state", "first", "checkpoint"}

@@ -113,6 +113,22 @@ def test_links_and_folders_are_refused(folder, tmp_path, name):
         assert li.verify(copy).problems == ("inner is a folder, not a file of its own",)
 
 
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"sha256": {}}, "must fit manifest.schema.json"),
+        ({"sha256": {"model.json": "0"}}, "must fit manifest.schema.json"),
+        ({"sha256": {"model.json": "0" * 64}, "more": 1}, "must fit manifest.schema.json"),
+        ([], "must fit manifest.schema.json"),
+    ],
+)
+def test_manifests_that_do_not_fit_their_schema_are_named(folder, tmp_path, body, said):
+    copy = shutil.copytree(folder, tmp_path / "c")
+    (copy / "manifest.json").write_text(json.dumps(body))
+    (problem,) = li.verify(copy).problems
+    assert said in problem
+
+
 def reissued(folder, **changed):
     """Files changed by somebody who also writes a certificate and a list that fit."""
     from lastiterate.accounting.document import content_hash

@@ -37,11 +37,11 @@ def main(arguments: list[str] | None = None) -> int:
     except BadInput as error:
         print(f"bad input: {error}", file=sys.stderr)
         return 2
-    except (OSError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, KeyError, TypeError, AttributeError, ValueError) as error:
         print(f"bad input: {given.path}: is no certificate ({error!r})", file=sys.stderr)
         return 2
-    told = {"verdict": report.verdict, "own": report.own, "lines": report.lines}
-    print(json.dumps(told) if given.json else "\n".join([*report.lines, report.verdict]))
+    body = {"verdict": report.verdict, "own": report.own, "lines": report.lines}
+    print(json.dumps(body) if given.json else "\n".join([*report.lines, report.verdict]))
     return EXIT[report.verdict]
 
 

@@ -8,6 +8,7 @@ import json
 import math
 import re
 import sqlite3
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,20 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate_check.curves import (
-    Best,
-    Curve,
-    Failing,
-    Gaussian,
-    Mixture,
-    Renyi,
-    gaussian_delta,
-    up,
-)
-from lastiterate_check.losses import Losses
+from lastiterate_check import curves
+from lastiterate_check.curves import Curve, Failing, Gaussian, up
+from lastiterate_check.losses import Losses, sampled
 from lastiterate_check.mechanisms import shown_by_linear_losses
 from lastiterate_check.run import BadInput, Body, Fails, NotCovered
-from lastiterate_check.sampling import pass_of_blocks
+from lastiterate_check.sampling import bins, pass_of_blocks
 from lastiterate_check.subjects import UNKNOWN, by_any, curve_of, of_run
 
 LONGEST, DEEPEST = 64 * 2**20, 40
@@ -67,8 +60,8 @@ def read(path: Path) -> Any:
     return parse(text, path.name)
 
 
-def parse(text: str, name: str) -> Any:
-    """``read`` of a text."""
+def parse(text: str, name: str, largest: float = sys.float_info.max) -> Any:
+    """``read`` of a text; numbers are at most ``largest``."""
     depth = 0
     for mark in re.finditer(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', text):
         depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(mark.group(), 0)
@@ -81,7 +74,7 @@ def parse(text: str, name: str) -> Any:
         return dict(pairs)
 
     def finite(word: str) -> float:
-        if not math.isfinite(float(word)):
+        if not abs(float(word)) <= largest:
             raise BadInput(f"{name}: has {word}, which is no finite number")
         return float(word)
 
@@ -102,10 +95,9 @@ def misfits(value: Any, schema: Body, where: str) -> Iterator[str]:
     if kinds and kind not in kinds and (kind, "number" in kinds) != ("integer", True):
         yield f"{where}: must be {' or '.join(kinds)}"
         return  # the other keywords speak of that type
-    if "const" in schema and value != schema["const"]:
-        yield f"{where}: must be {schema['const']!r}"
-    if "enum" in schema and value not in schema["enum"]:
-        yield f"{where}: must be one of {schema['enum']}"
+    allowed = schema.get("enum", [schema.get("const", value)])
+    if value not in allowed:
+        yield f"{where}: must be one of {allowed}"
     if "pattern" in schema and isinstance(value, str) and not re.search(schema["pattern"], value):
         yield f"{where}: must match {schema['pattern']}"
     low, high = schema.get("exclusiveMinimum", -math.inf), schema.get("exclusiveMaximum", math.inf)
@@ -142,10 +134,8 @@ def fit(value: Any, name: str) -> None:
 
 def check_hash(folder: Path, name: str, stated: Any) -> None:
     """Refuse a file that is missing, or is not the one of that hash."""
-    if Path(name).name != name:
-        raise BadInput(f"{name}: must name a file of the folder itself")
-    if not (folder / name).is_file():
-        raise BadInput(f"{name}: is missing")
+    if Path(name).name != name or not (folder / name).is_file():
+        raise BadInput(f"{name}: must be a file of the folder itself; it is missing")
     with (folder / name).open("rb") as stream:
         if hashlib.file_digest(stream, "sha256").hexdigest() != stated:
             raise BadInput(f"{name}: is not the file whose hash is stated; ask for the original")
@@ -221,9 +211,8 @@ def check(stored: Any, delta: float | None = None) -> Report:
         return report
     if stored.get("theorem") in FULLY and curve.delta(epsilon * CLOSE) > at:
         with suppress(*UNKNOWN):
-            evidence = stored.get("at_least", "ENFORCED")
-            full = of_run(stored["run"], "composition-gdp", None, evidence, [])
-            curve = Best([curve, full])
+            run, at_least = stored["run"], stored.get("at_least", "ENFORCED")
+            curve = curves.Best([curve, of_run(run, "composition-gdp", None, at_least, [])])
             report.lines.append("  or every step charged in full: composition-gdp")
     own = report.own["epsilon"] = curve.epsilon(at, epsilon)
     words, holds = f"epsilon {epsilon:.6g} at delta {at:g}", own <= epsilon * CLOSE
@@ -255,10 +244,9 @@ def check_others(report: Report, stored: Body, curve: Curve, delta: float) -> No
             for one in itertools.chain(first, alternatives(stored, adjacency))
         )
         more = "" if found else ": no theorem that is known here shows it"
-        words = (
-            f"{name.replace('_', ' under ', 1).replace('_', '-')} {epsilon:.6g} at delta {delta:g}"
-        )
-        report.say(HOLDS if found else NOT_COVERED, words + more)
+        under = " under replace-one" if adjacency else ""
+        words = f"epsilon{under} {epsilon:.6g} at delta {delta:g}{more}"
+        report.say(HOLDS if found else NOT_COVERED, words)
 
 
 def alternatives(stored: Body, adjacency: str | None) -> Iterator[Curve]:
@@ -290,20 +278,32 @@ def chain(before: str, *entries: Any) -> str:
 
 def stated_curves(body: Body) -> list[Curve]:
     """Curves that a ledger charges for, in this program's own evaluation: each of them holds."""
+    steps = zip(body.get("multipliers", ()), body.get("counts", ()), strict=False)
     match body:
         case {"type": "Gdp", "mu": mu}:
             return [Gaussian(mu)]
         case {"type": "GdpMixture", "weights": weights, "mus": mus}:
-            return [Mixture(weights, mus)]
+            return [curves.Mixture(weights, mus)]
         case {"type": "Rdp", "slope": slope, "orders": orders, "values": values}:
-            return [Renyi(slope, dict(zip(orders, values, strict=True)) or None)]
+            return [curves.Renyi(slope, dict(zip(orders, values, strict=True)) or None)]
         case {"type": "WithFailure", "curve": curve, "failure": failure}:
             return [Failing(one, failure) for one in stated_curves(curve)]
-        case {"type": "AllocationPld", "last_reached": 0, "blocks": blocks, "mu": mu}:
-            steps = zip(body["multipliers"], body["counts"], strict=True)
-            return [Losses([(pass_of_blocks(blocks, 1 / z), count) for z, count in steps], mu)]
-        case {"type": "BestOf", "curves": curves}:
-            return [one for curve in curves for one in stated_curves(curve)]
+        case {"type": "Pld", "rate": rate, "mu": mu}:
+            return [Losses([(sampled(rate, z), count) for z, count in steps], mu)]
+        case {"type": "AllocationPld", "blocks": blocks, "last_reached": reached, "mu": mu}:
+            pairs = [(pass_of_blocks(blocks, 1 / z), count) for z, count in steps]
+            if reached:
+                pairs.append((pass_of_blocks(blocks, 1 / body["last_multiplier"], reached), 1))
+            return [Losses(pairs, mu)]
+        case {"type": "SecretBins", "strengths": strengths, "counts": counts, "mu": mu}:
+            pair = bins(tuple(zip(strengths, counts, strict=True)), sum(counts))
+            return [Losses([(pair, 1)], mu)]
+        case {"type": "Exchanged", "curve": curve}:
+            return [curves.Exchanged(one) for one in stated_curves(curve)]
+        case {"type": "Grouped", "curve": curve, "size": size}:
+            return [one.group(size) for one in stated_curves(curve)]
+        case {"type": "BestOf", "curves": parts}:
+            return [one for part in parts for one in stated_curves(part)]
     return []
 
 
@@ -316,17 +316,17 @@ def is_paid(curve: Curve, square: float, failure: float) -> bool:
     e_j)) (1 - d_j) / (1 + e^-e_j).
     """
     mu = math.sqrt(square) * (1 + 1e-12)
-    if isinstance(curve, Mixture) and curve.mu <= mu:
+    if isinstance(curve, curves.Mixture) and curve.mu <= mu:
         return True
     top = curve.epsilon(failure) if failure > 0 and mu > 0 else math.inf
     if top == math.inf:
         return False
     points = np.linspace(0.0, top, POINTS)
-    deltas = np.array([*(curve.delta(e) for e in points[:-1].tolist()), failure])
+    deltas = np.array([*curve.deltas(points)[:-1], failure])
     apart = -np.expm1(np.minimum(points[:, None] - points, 0.0))
     implied = deltas + apart * (1 - deltas) / (1 + np.exp(-points))
     least = np.minimum(1.0, np.where(points >= points[:, None], implied, 1.0).min(axis=1))
-    gaussian = [-up(-gaussian_delta(mu, e)) for e in points[1:].tolist()]
+    gaussian = [-up(-curves.gaussian_delta(mu, e)) for e in points[1:].tolist()]
     return bool((least[:-1] <= failure + (1 - failure) * np.array(gaussian) + 1e-15).all())
 
 
@@ -337,9 +337,7 @@ def check_ledger(path: Path) -> Report:
     before, names = "lastiterate ledger, format 2", ", ".join((*LINE, "chain", "state"))
     try:
         with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as base:
-            rows = base.execute(
-                "SELECT number, event, chain FROM events ORDER BY number"
-            ).fetchall()
+            rows = list(base.execute("SELECT number, event, chain FROM events ORDER BY number"))
             stored = base.execute(f"SELECT {names} FROM releases").fetchall()
     except sqlite3.Error as error:
         raise BadInput(f"{path.name}: is no ledger with a chain of events ({error})") from None
@@ -354,7 +352,7 @@ def check_ledger(path: Path) -> Report:
         elif kind == "line":
             lines[fields["token"]] = fields
         elif kind == "state":
-            line = lines[fields["token"]]
+            line = lines.get(fields["token"], {"state": "missing"})
             if fields["state"] not in FOLLOWS.get(line["state"], ()):
                 raise BadInput(f"event {place}: a release that is {line['state']} cannot follow so")
             line["state"] = fields["state"]
@@ -362,11 +360,9 @@ def check_ledger(path: Path) -> Report:
     given = sorted(tuple(x[name] for name in names.split(", ")) for x in lines.values())
     if sorted(stored) != given:
         raise BadInput("releases: are not those that the events give")
-    before = ""
-    for row in given:
+    for row, before in zip(given, ["", *(row[8] for row in given)], strict=False):
         if chain(before, *row[:8]) != row[8]:
             raise BadInput(f"line {row[0]}: was changed, or lines before it are missing")
-        before = row[8]
     for name, limit in budgets.items():
         charged = [x for x in lines.values() if x["dataset"] == name and x["state"] != "cancelled"]
         check_budget(report, name, limit, charged)
@@ -382,11 +378,10 @@ def check_budget(report: Report, name: str, limit: Body, charged: list[Body]) ->
     for line in charged:
         costs = [x * unit for x, unit in zip(parse(line["costs"], "costs"), UNITS, strict=True)]
         spent = [a + b for a, b in zip(spent, costs, strict=True)]
-        curve = parse(line["curve"], "curve")
+        curve = parse(line["curve"], "curve", math.inf)
         paid = any(is_paid(x, *map(float, costs)) for x in stated_curves(curve))
-        words = f"{name}, line {line['number']}: a charge for a curve of the kind {curve['type']}"
-        more = "" if paid else ", which is not shown to pay for it"
-        report.say(HOLDS if paid else NOT_COVERED, words + more)
+        words = f"the charge {'pays' if paid else 'is not shown to pay'} for its {curve['type']}"
+        report.say(HOLDS if paid else NOT_COVERED, f"{name}, line {line['number']}: {words}")
     square = Fraction(limit["mu"]) ** 2
     within = spent[0] <= square and spent[1] <= Fraction(limit["failure"])
     share = float(spent[0] / square)

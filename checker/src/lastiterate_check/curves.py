@@ -23,6 +23,9 @@ TOO_MANY = 1500
 apart."""
 
 
+Array = np.ndarray
+
+
 def up(value: arb | float) -> float:
     """The least float that is surely not below ``value``, or the next one."""
     if isinstance(value, float):
@@ -84,6 +87,10 @@ class Curve:
             else:
                 low, at_low = middle, value
         return high
+
+    def deltas(self, points: Array) -> list[float]:
+        """Return ``delta`` at even points that begin at 0."""
+        return [self.delta(epsilon) for epsilon in points.tolist()]
 
     def divergence(self, order: float) -> float:
         """Return a bound on the Renyi divergence of that order; infinite where none is known."""
@@ -266,6 +273,13 @@ class Exchanged(Curve):
             best = min(best, tried[place])
             low, high = shares[max(0, place - 1)], shares[min(count - 1, place + 1)]
         return best
+
+    def deltas(self, points: Array) -> list[float]:
+        """Splits at the points themselves, whose sums miss the points by less than 1e-12."""
+        removed, added = np.array([self.table(epsilon) for epsilon in points.tolist()]).T
+        weights = np.exp(points)
+        sums = (removed[: i + 1] + weights[: i + 1] * added[i::-1] for i in range(points.size))
+        return [min(1.0, float(one.min()) * (1 + 1e-12) + 1e-12) for one in sums]
 
     def _through(self, epsilon: float, share: float) -> float:
         first = epsilon * share

@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -114,11 +115,7 @@ def derive_fields(guarantee: Guarantee, delta: float) -> dict[str, Any]:
 
 def check_schema(body: Any, kind: str) -> None:
     """Refuse a written file that does not fit the JSON Schema of its kind."""
-    from jsonschema import Draft202012Validator  # imported by verify alone
-
-    text = Path(__file__).with_name(f"{kind}.schema.json").read_text(encoding="utf-8")
-    validator: Any = Draft202012Validator(json.loads(text))
-    for error in validator.iter_errors(body):
+    for error in _validator(kind).iter_errors(body):
         missing = error.validator == "required"  # its message names the key; others hold values
         rule = error.message if missing else f"{error.validator} {error.validator_value}"[:80]
         raise InputError(
@@ -127,6 +124,14 @@ def check_schema(body: Any, kind: str) -> None:
             None,
             "ask for the file as it was written",
         )
+
+
+@cache
+def _validator(kind: str) -> Any:
+    from jsonschema import Draft202012Validator  # imported by verify alone
+
+    text = Path(__file__).with_name(f"{kind}.schema.json").read_text(encoding="utf-8")
+    return Draft202012Validator(json.loads(text))
 
 
 def document(guarantee: Guarantee, delta: float, recorded: Mapping[str, Any]) -> dict[str, Any]:

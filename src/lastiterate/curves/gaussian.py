@@ -16,6 +16,7 @@ from lastiterate.curves.curve import (
     BestOf,
     Curve,
     Exchanged,
+    Grouped,
     check_delta,
     check_epsilon,
     check_mixture,
@@ -243,6 +244,8 @@ class GdpMixture(Curve):
     def replace_one_curve(self) -> BestOf:
         return BestOf((self.group(2), Exchanged(self)))
 
-    def group(self, size: int) -> Gdp:
+    def group(self, size: int) -> Curve:
+        if size == 1:
+            return self
         # its trade-off function lies above G(max mu), whose group privacy is size * max mu
-        return Gdp(max(self.mus) * size * UP)
+        return BestOf((Gdp(max(self.mus) * size * UP), Grouped(self, size)))

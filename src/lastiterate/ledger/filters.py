@@ -87,6 +87,8 @@ def _exact(curve: Curve) -> float:
             return max(curve.mus)  # its trade-off function lies above that of the largest mu
         case EpsDelta(epsilon, 0.0):
             return _pure(epsilon)
+        case BestOf():
+            return min(map(_exact, curve.curves))
         case WorstOf():
             return max(map(_exact, curve.curves))
         case _:

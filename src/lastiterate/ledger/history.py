@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast, final
 
+from lastiterate.accounting.document import check_schema
 from lastiterate.curves.composition import curve_from_dict
 from lastiterate.errors import InputError
 from lastiterate.ledger.database import VERSION, open_ledger, transaction
@@ -137,8 +138,14 @@ def differences(connection: sqlite3.Connection, kept: str | None = None) -> list
             "the head that was kept is not in the ledger: events were deleted or rewritten"
         )
     try:
-        datasets, lines = _replay_events(rows)
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
+        events = [json.loads(text) for _, text, _ in rows]
+        for number, event in enumerate(events, 1):
+            try:
+                check_schema(event, "ledger")
+            except InputError:  # its message may show fields
+                return [*problems, f"event {number} does not fit ledger.schema.json"]
+        datasets, lines = _replay_events(events)
+    except (KeyError, TypeError, ValueError, RecursionError):
         return [*problems, "the events cannot be read: they were changed"]
     problems += _compare_rows(connection, "datasets", DATASET, datasets, "the budget of")
     return problems + _compare_rows(connection, "releases", LINE, lines, "line")
@@ -157,29 +164,24 @@ def _broken(rows: list[tuple[int, str, str]]) -> list[str]:
 
 
 def _replay_events(
-    rows: Iterable[tuple[int, str, str]],
+    events: Iterable[tuple[str, dict[str, Any]]],
 ) -> tuple[dict[Any, dict[str, Any]], dict[Any, dict[str, Any]]]:
     """The rows of both tables that the events give, by name and by number."""
     datasets: dict[Any, dict[str, Any]] = {}
     lines: dict[Any, dict[str, Any]] = {}
     by_token: dict[str, dict[str, Any]] = {}
     stated = set[str]()
-    for _, text, _ in rows:
-        kind, fields = cast("tuple[str, dict[str, Any]]", json.loads(text))
+    for kind, fields in events:
         match kind:
             case "begun":
                 if datasets or lines or fields != {"format": VERSION}:
                     raise ValueError
             case "dataset":
-                if set(fields) != set(DATASET) or fields["name"] in datasets:
+                if fields["name"] in datasets:
                     raise ValueError
                 datasets[fields["name"]] = fields
             case "line":
-                if (
-                    set(fields) != set(LINE)
-                    or fields["number"] in lines
-                    or fields["token"] in by_token
-                ):
+                if fields["number"] in lines or fields["token"] in by_token:
                     raise ValueError
                 lines[fields["number"]] = by_token[fields["token"]] = fields
             case "state":
@@ -188,34 +190,20 @@ def _replay_events(
                     raise ValueError
                 line |= {"state": fields["state"], "model": fields["model"]}
             case "rows":
-                name, rows = fields["dataset"], fields["rows"]
-                if (
-                    set(fields) != {"dataset", "rows"}
-                    or name not in datasets
-                    or name in stated
-                    or not _counts(rows)
-                ):
+                if fields["dataset"] not in datasets or fields["dataset"] in stated:
                     raise ValueError
-                stated.add(name)
+                stated.add(fields["dataset"])
             case "protects":
-                if (
-                    set(fields) != {"token", "unit"}
-                    or fields["unit"] != datasets[by_token[fields["token"]]["dataset"]]["unit"]
-                ):
+                if fields["unit"] != datasets[by_token[fields["token"]]["dataset"]]["unit"]:
                     raise ValueError
             case "model":
-                if (
-                    set(fields) != {"token", "model"}
-                    or by_token[fields["token"]]["state"] != "touched"
-                ):
+                if by_token[fields["token"]]["state"] != "touched":
                     raise ValueError
             case "records" | "first":
-                if set(fields) != {"token", "digest"} or fields["token"] not in by_token:
+                if fields["token"] not in by_token:
                     raise ValueError
-            case "checkpoint":
+            case _:  # checkpoint
                 by_token[fields["token"]]["checkpoint"] = fields["checkpoint"]
-            case _:
-                raise ValueError
     return datasets, lines
 
 
@@ -542,16 +530,18 @@ def hash_chain(before: str, *line: object) -> str:
 def charge_problems(connection: sqlite3.Connection) -> list[str]:
     """What is wrong with charges, their chain and their sums, and with whom they protect."""
     problems, units, before = list[str](), list[str](), ""
-    for row in connection.execute(f"SELECT {COLUMNS} FROM releases ORDER BY number").fetchall():
-        release = Release(*row)
-        problems += _problems(connection, release, before)
-        before = release.chain
+    totals, unread = dict[str, Total](), list[str]()
     for (name,) in connection.execute("SELECT name FROM datasets").fetchall():
         try:
-            total = total_of(connection, name)
+            totals[name] = total_of(connection, name)
         except InputError as error:
-            problems.append(str(error))
-            continue
+            unread.append(str(error))
+    for row in connection.execute(f"SELECT {COLUMNS} FROM releases ORDER BY number").fetchall():
+        release = Release(*row)
+        problems += _problems(totals, release, before)
+        before = release.chain
+    problems += unread
+    for name, total in totals.items():
         if said := unproven_lines(total):
             units.append(said)
         if any(
@@ -561,7 +551,7 @@ def charge_problems(connection: sqlite3.Connection) -> list[str]:
     return [*problems, *units]
 
 
-def _problems(connection: sqlite3.Connection, release: Release, before: str) -> list[str]:
+def _problems(totals: Mapping[str, Total], release: Release, before: str) -> list[str]:
     """What is wrong with one line."""
     where, problems = f"line {release.number}", list[str]()
     line = (
@@ -579,9 +569,8 @@ def _problems(connection: sqlite3.Connection, release: Release, before: str) -> 
     if (release.model is None) == (release.state == "released"):
         problems.append(f"{where} says {release.state}, and its model does not fit")
     try:
-        total = total_of(connection, release.dataset)
         curve = curve_from_dict(_json(release.curve))
-        covered = total.filter.covers(release.charge, curve)
+        covered = totals[release.dataset].filter.covers(release.charge, curve)
     except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError, RecursionError):
         return [*problems, f"{where} holds no curve that can be charged"]
     return problems if covered else [*problems, f"{where} charges less than its curve costs"]

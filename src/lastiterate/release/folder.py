@@ -18,7 +18,7 @@ import numpy as np
 
 from lastiterate import interrupts, limits
 from lastiterate.accounting.certificate import Certificate, entry_of
-from lastiterate.accounting.document import content_hash
+from lastiterate.accounting.document import check_schema, content_hash
 from lastiterate.atomic_files import UNFINISHED, is_taken, sync_folder, whole_file, write_file
 from lastiterate.errors import InputError
 from lastiterate.run import serialization
@@ -80,7 +80,9 @@ def compare_files(folder: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if not (folder / MANIFEST).is_file():
         return (*problems, f"{MANIFEST} is missing"), ()
     try:
-        listed = _parse_manifest(serialization.content(folder / MANIFEST, MANIFEST))
+        content = serialization.content(folder / MANIFEST, MANIFEST)
+        check_schema(serialization.loads(content, MANIFEST), "manifest")
+        listed = _parse_manifest(content)
     except InputError as error:
         return (*problems, str(error)), ()
     plain = {path.name: path for path in there if _plain(path)}
