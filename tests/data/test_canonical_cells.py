@@ -197,17 +197,60 @@ def test_pandas_writes_what_is_compared(tmp_path):
         frame = pandas.DataFrame({"x": array.to_pandas(), "y": "a"})
         frame.to_csv(tmp_path / "t.csv", index=False)
         frame.to_parquet(tmp_path / "t.parquet")
-        schema = Schema((Category("x", values, missing="indicator"),), classes=("a", "b"))
+        schema = Schema(
+            (Category("x", values, missing="indicator"),), target="y", classes=("a", "b")
+        )
         found = [
             encode_features(table, schema).tolist()
             for table in (
-                read_table(tmp_path / "t.csv"),
+                read_table(tmp_path / "t.csv", schema),
                 read_table(tmp_path / "t.parquet"),
                 frame_table(frame, schema),
                 frame_table({"x": frame["x"].to_numpy(), "y": ["a"] * len(frame)}, schema),
             )
         ]
         assert found[0] == found[1] == found[2] == found[3], kind
+
+
+def test_types_of_pandas_that_arrow_has_not_are_what_a_file_has_of_them(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    ages = pandas.Series([20, 50, 70, None])
+    for column, values in (
+        (pandas.period_range("2026-01", periods=4, freq="M"), ["2026-01", "2026-02", "2026-03"]),
+        (pandas.period_range("2026-01-30", periods=4, freq="D"), ["2026-01-30", "2026-02-01"]),
+        (pandas.cut(ages, [0, 40, 60, 100]), ["(0.0, 40.0]", "(0, 40]", "(40, 60]"]),
+        (pandas.interval_range(0, 4), ["(0, 1]", "(2, 3]"]),
+        (pandas.arrays.SparseArray([0, 1, 0, 2]), ["0", "1"]),
+    ):
+        frame = pandas.DataFrame({"x": column, "y": "a"})
+        frame.to_csv(tmp_path / "t.csv", index=False)
+        schema = Schema(
+            (Category("x", values, outside="zero", missing="indicator"),), classes=("a", "b")
+        )
+        rows = encode_features(frame_table(frame, schema), schema)
+        assert (
+            rows.tolist()
+            == encode_features(read_table(tmp_path / "t.csv", schema), schema).tolist()
+        )
+        assert rows.any()
+
+
+@pytest.mark.parametrize("value", [[1, 2], {"a": 1}, b"x", {1}, 1j, object()])
+@pytest.mark.parametrize("kind", ["ignore", "id"])
+def test_a_column_that_is_not_used_may_hold_anything(value, kind):
+    schema = Schema.from_dict(
+        {
+            "target": "y",
+            "classes": ["a", "b"],
+            "columns": {"x": {"kind": "number", "low": 0, "high": 1}, "z": {"kind": kind}},
+        }
+    )
+    table = frame_table({"z": [value, None], "x": [0, 1]}, schema)
+    assert encode_features(table, schema).tolist() == [[-1.0], [1.0]] and len(table) == 2
+    if not isinstance(value, complex) and type(value) is not object:
+        used = schema.from_dict(schema.to_dict() | {"columns": {"z": {"kind": "text"}}})
+        with pytest.raises(InputError, match=f"{type(value).__name__}.*spread.*kind = .ignore"):
+            frame_table({"z": [value, None]}, used)
 
 
 def test_declared_values_come_first():

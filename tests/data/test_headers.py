@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from lastiterate.cli import app
 from lastiterate.data import Schema, encode, encode_features, read_table, schema_template
-from lastiterate.data.record_source import open_stream
+from lastiterate.data.data_frames import frame_table
+from lastiterate.data.record_source import open_stream, stream
 from lastiterate.errors import InputError
 
 RNG = np.random.default_rng(0)
@@ -245,3 +246,39 @@ def test_the_flag_reaches_every_command(tmp_path):
     assert code == 0, err
     code, _, err = call("train", "iris", "--epsilon", "3", "--header", "yes")
     assert code == 2 and "--header cannot be combined with a bundled set" in err
+
+
+SPELT = Schema.from_dict(ENTRIES)
+
+
+@pytest.mark.parametrize(
+    "header, said",
+    [
+        ("Town,job,sick", "got 'town'; the file calls it 'Town': rename it"),
+        (" TOWN ,job,sick", "got 'town'; the file calls it 'TOWN': rename it"),
+        ("place,job,sick", "got 'town'; the file has place, job, sick; add it"),
+        ("town,job,Sick", "does not describe, got 'Sick'; the schema calls it 'sick': rename"),
+        ("Town,JOB,Sick", "'JOB' is 'job', 'Sick' is 'sick', 'Town' is 'town' in the schema"),
+    ],
+)
+def test_a_name_that_is_written_otherwise_is_named(bare, header, said):
+    bare.write_text(f"{header}\n{WORDS}")
+    frame = dict(zip(header.split(","), (["Ulm"], ["cook"], ["no"]), strict=True))
+    for attempt in (
+        lambda: encode(read_table(bare, SPELT), SPELT),
+        lambda: list(stream(bare, SPELT).pieces(9)),
+        lambda: encode_features(frame_table(frame, SPELT), SPELT),
+    ):
+        with pytest.raises(InputError) as refused:
+            attempt()
+        assert said in str(refused.value)
+
+
+def test_names_are_listed_where_they_are_surely_names(bare):
+    """One word of a record that is the name of a column shows none of the others."""
+    bare.write_text(f"job,HIV,Kiel\n{WORDS}")
+    with pytest.raises(InputError, match="misses a column of the schema, got 'town'") as refused:
+        read_table(bare, SPELT)
+    assert "HIV" not in str(refused.value) and "Kiel" not in str(refused.value)
+    with pytest.raises(InputError, match="the file has job, HIV, Kiel"):
+        read_table(bare, SPELT, header=True)

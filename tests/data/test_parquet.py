@@ -10,8 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lastiterate.data import Schema, encode, read_table, schema_template
+from lastiterate.data import Schema, encode, encode_features, read_table, schema_template
+from lastiterate.data.data_frames import frame_table
 from lastiterate.data.parquet import cells_of, read_types
+from lastiterate.data.record_source import estimate_memory, stream
 from lastiterate.errors import InputError
 from lastiterate.release.units import Units
 
@@ -138,13 +140,32 @@ def test_categories_whose_values_arrow_cannot_cast():
         pa.array([b"bytes"]),
         pa.array([b"by"], pa.binary(2)),
         pa.array([datetime.timedelta(1)]),
+        pa.array([0], pa.timestamp("s", tz="Nowhere/Bad")),
     ],
     ids=lambda array: str(array.type),
 )
 def test_columns_that_are_no_cells(tmp_path, array):
-    with pytest.raises(InputError, match=r"column 'pixels'.*spread") as caught:
-        read_table(write(tmp_path / "t.parquet", {"age": [1], "pixels": array}))
+    """They are refused with a way out: the schema ignores them, in every way of reading."""
+    path = write(tmp_path / "t.parquet", {"age": [1], "note": array, "label": ["no"]})
+    remedy = "" if "Nowhere" in str(array.type) else '.*say kind = "ignore"'
+    with pytest.raises(InputError, match="column 'note'" + remedy) as caught:
+        read_table(path)
     assert "\n" not in str(caught.value)
+    entry = tomllib.loads(schema_template(path))["columns"]["note"]
+    assert entry == {"kind": "ignore"}
+    schema = Schema.from_dict(
+        {
+            "target": "label",
+            "classes": ["no", "yes"],
+            "columns": {"age": {"kind": "number", "low": 0, "high": 1}, "note": entry},
+        }
+    )
+    assert encode(read_table(path, schema), schema)[0].tolist() == [[1.0]]
+    pieces = list(stream(path, schema).pieces(1))
+    assert [rows.tolist() for rows, _ in pieces] == [[[1.0]]]
+    assert estimate_memory(path) > 0
+    frame = pq.read_table(path).drop_columns(["label"])
+    assert encode_features(frame_table(frame, schema), schema).tolist() == [[1.0]]
 
 
 def test_tables_that_are_none(tmp_path):

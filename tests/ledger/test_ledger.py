@@ -18,6 +18,7 @@ from lastiterate.curves.renyi import Rdp
 from lastiterate.errors import InputError
 from lastiterate.ledger import GaussianFilter, Ledger, RenyiFilter, database, history
 from lastiterate.ledger.history import LineCheckpoints
+from lastiterate.ledger.store import together
 
 RUN = "r" * 64
 ASKED = dict(adjacency="zero-out", run=RUN, purpose="test")
@@ -45,6 +46,43 @@ def test_the_budget_is_used_up_and_never_exceeded(ledger: Ledger) -> None:
     with pytest.raises(InputError, match=r"25% of the budget .* 0% is left"):
         ledger.reserve("ward-3", Gdp(0.5), **ASKED)
     assert len(ledger.total().releases) == 4 and ledger.verify() == ()
+
+
+@pytest.mark.parametrize(
+    "epsilon, delta, said",
+    [
+        (1.0, 1e-5, "epsilon 1 at delta 1e-05"),
+        (8.0, 1e-3, "epsilon 8 at delta 0.001"),
+        (3.0, 0.01, "epsilon 3 at delta 0.01"),
+        (2.0, 0.3, "epsilon 2 at delta 0.3"),
+        (5.0, 1e-9, "epsilon 5 at delta 1e-09"),
+        (1e3, 1e-5, "epsilon 1000 at delta 1e-05"),
+    ],
+)
+def test_a_total_is_stated_at_the_delta_of_its_budget(
+    tmp_path: Path, epsilon: float, delta: float, said: str
+) -> None:
+    file = str(tmp_path / "budget.db")
+    Ledger(file).add(  # a path as text, as everywhere
+        "d", unit="row", adjacency="zero-out", filter=GaussianFilter.of(epsilon, delta)
+    )
+    shown = together(Ledger(file).total())
+    assert said in shown and "no epsilon" not in shown
+    for part in shown.removeprefix("together within ").split(", "):
+        _, stated, _, _, at = part.split()
+        assert Ledger(file).total().filter.total().epsilon(float(at)) <= float(stated)
+
+
+def test_a_total_beyond_every_epsilon_says_so(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "l")
+    ledger.add("d", unit="row", adjacency="zero-out", filter=GaussianFilter(100.0, 0.2))
+    assert together(ledger.total()) == "together within no epsilon below 1000 at delta 0.1 or less"
+
+
+@pytest.mark.parametrize("path", [None, 3, b"l"])
+def test_a_ledger_is_a_path(path: object) -> None:
+    with pytest.raises(InputError, match=r"ledger must be the path of a file, got .*Ledger"):
+        Ledger(path)  # pyright: ignore[reportArgumentType]
 
 
 def test_squares_are_added_and_not_mus(ledger: Ledger) -> None:

@@ -154,7 +154,7 @@ app = typer.Typer(
     help="Train under differential privacy and release only the final model.",
 )
 console = Terminal()
-FILES = "a CSV (.gz), Parquet, NumPy, IDX or CIFAR-10 file, or -"
+FILES = "a CSV or TSV (.gz), Parquet, NumPy, IDX or CIFAR-10 file, or -"
 FLAG_HELP = {
     "n": "public number of records",
     "steps": "number of steps",

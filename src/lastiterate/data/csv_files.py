@@ -2,6 +2,8 @@
 input as well.
 
 The cells are separated by what separates the names in the header: a comma, semicolon, tab or bar.
+A .tsv file has tabs, and a first line ``sep=;`` names the separator. Lines that begin with # above
+the header are comments where they have another number of cells.
 The first row is a header if it names the columns of a schema. Without a schema it is one only if it
 cannot be a record; otherwise somebody has to say what it is, so that no record is ever taken for
 names.
@@ -12,6 +14,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import re
 import sys
 import zlib
 from collections.abc import Generator, Iterable, Iterator
@@ -36,6 +39,10 @@ from lastiterate.errors import InputError
 
 STANDARD_INPUT = Path("-")
 SEPARATORS = ",;\t|"
+TABBED = (".tsv", ".tab")
+NAMED = (".csv", *TABBED)
+STATED = re.compile(r'"?sep=(.)"?')
+"""How spreadsheets state the separator in a line of its own."""
 NEAR = 256
 """Records behind the first row that are compared with it."""
 SAY = (
@@ -43,6 +50,11 @@ SAY = (
     "header=False, "
     "columns=NAME:KIND,...) makes a schema"
 )
+
+
+def is_text_table(path: Path) -> bool:
+    """Whether a file is a table of text, by its name; "-" is standard input."""
+    return path == STANDARD_INPUT or path.name.lower().removesuffix(".gz").endswith(NAMED)
 
 
 @dataclass(frozen=True)
@@ -94,7 +106,7 @@ class HeaderRule:
         check_header(names, self.described)
         absent = next((name for name in self.needed if name not in names), None)
         if absent is not None:
-            raise misses(absent)
+            raise misses(absent, names, self.described, stated=self.stated is True)
         if self.stated is None and _recurs(cells, near):
             raise InputError(
                 "data file",
@@ -201,7 +213,7 @@ def records_of(
     """The names of the columns, and the records one after the other, each with as many cells; see
     ``read_csv``."""
     with _text(path) as file:
-        rows = _rows(file)
+        rows = _rows(file, path)
         first = next(rows, list[str]())
         near = list(islice(rows, NEAR))
         header, named = rule.read(first, near, path)
@@ -238,7 +250,7 @@ def _whole(rows: Iterable[list[str]], width: int) -> Iterator[list[str]]:
                 "data file",
                 f"needs {width} cells in every record",
                 f"0 in record {number - empty}" if empty else f"{len(row)} in record {number}",
-                "the file may be cut off, or a line be empty",
+                "the file may be cut off, or a line be empty or a comment: leave that line out",
             )
         yield row
 
@@ -246,21 +258,70 @@ def _whole(rows: Iterable[list[str]], width: int) -> Iterator[list[str]]:
 def read_header(path: Path, stated: bool | None = None) -> tuple[str, ...]:
     """The names in the first row; the records behind it say only whether it may be one itself."""
     with _text(path) as file:
-        rows = _rows(file)
+        rows = _rows(file, path)
         return HeaderRule(stated).read(next(rows, list[str]()), list(islice(rows, NEAR)), path)[0]
 
 
-def _rows(file: io.TextIOBase) -> Iterator[list[str]]:
-    """The cells of each record; what separates the names in the first line, the one that stands
-    there most often, does in all others."""
+def _rows(file: io.TextIOBase, path: Path) -> Iterator[list[str]]:
+    """The cells of each record, and of the header."""
     lines = _Lines(file)
-    first = next(lines, "")
-    separator = max(SEPARATORS, key=first.count)
-    for row in csv.reader(
-        chain([first], lines) if first else lines, delimiter=separator, strict=True
-    ):
+    begun, separator = _begin(lines, path)
+    rows = _count_anew(csv.reader(chain(begun, lines), delimiter=separator, strict=True), lines)
+    yield from _leave_comments(rows)
+
+
+def _begin(lines: _Lines, path: Path) -> tuple[list[str], str]:
+    """The first lines, up to one that is surely no comment, and the separator.
+
+    The separator is the one that the file's name or a line ``sep=;`` states, or else the most
+    frequent one in that line.
+    """
+    tabbed, stated = path.name.lower().removesuffix(".gz").endswith(TABBED), ""
+    begun = list[str]()
+    for line in lines:
+        said = None if begun else STATED.fullmatch(line.strip())
+        if said is not None:
+            stated = _check_separator(said[1], path)
+        elif line.strip() or begun:
+            begun.append(line)
+        if begun and (len(begun) > NEAR or not line.startswith("#")):
+            break
+    names = begun[-1] if begun else ""
+    if tabbed and "\t" in names:
+        stated = stated or "\t"
+    return begun, stated or max(SEPARATORS, key=names.count)
+
+
+def _leave_comments(rows: Iterator[list[str]]) -> Iterator[list[str]]:
+    """The rows without the comments above the header: those that begin with # and have another
+    number of cells than the first row that does not."""
+    first = list[list[str]]()
+    for row in rows:
+        first.append(row)
+        if not row or not row[0].startswith("#") or len(first) > NEAR:
+            break
+    width = len(first[-1]) if first else 0
+    while first and first[0] and first[0][0].startswith("#") and len(first[0]) != width:
+        del first[0]
+    yield from chain(first, rows)
+
+
+def _count_anew(rows: Iterator[list[str]], lines: _Lines) -> Iterator[list[str]]:
+    """The rows, each with a count of its own of the characters that were read."""
+    for row in rows:
         lines.taken = 0
         yield row
+
+
+def _check_separator(stated: str, path: Path) -> str:
+    if stated not in SEPARATORS:
+        raise InputError(
+            "data file",
+            "must have cells that a comma, semicolon, tab or bar separates",
+            f"sep={stated} in {path.name}",
+            "write it again with one of these",
+        )
+    return stated
 
 
 class _Lines:

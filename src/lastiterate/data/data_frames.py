@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from lastiterate.data.columns import Numeric
-from lastiterate.data.parquet import cells_by_kind
+from lastiterate.data.parquet import SPREAD, cells_by_kind
 from lastiterate.data.schema import Schema
 from lastiterate.data.table import Cells, Table, array_table, column_names, number_text, to_doubles
 from lastiterate.errors import InputError
@@ -28,8 +28,10 @@ def frame_table(data: object, schema: Schema) -> Table:
     columns of an array.
 
     Columns that the schema does not name as numbers become text as in a file: 3.0 is "3", what is
-    missing is "". Errors: other kinds of data, columns of unequal length, nested columns.
+    missing is "". Columns that give a record nothing are not looked at. Errors: other kinds of
+    data, columns of unequal length, nested columns.
     """
+    data, unread = _leave_unread(data, {each.name for each in schema.columns if not each.fields})
     check_kept("X", data)
     if isinstance(data, np.ndarray):
         return _array(cast(np.ndarray, data), schema)
@@ -39,21 +41,41 @@ def frame_table(data: object, schema: Schema) -> Table:
             "X", "must not be sparse: " + NEEDED, type(data).__name__, "use its toarray()"
         )
     columns = cast("Mapping[Any, Any]", data) if isinstance(data, Mapping) else _arrow_columns(data)
-    if not columns:
+    if not columns and not unread:
         raise InputError("X", NEEDED, type(cast(object, data)).__name__)
-    names = column_names(list(map(str, columns)))
+    names = column_names([*map(str, columns), *unread])
     numbers = {column.name for column in schema.columns if isinstance(column, Numeric)}
     cells = {
         name: _cells(name, column, name in numbers)
-        for name, column in zip(names, columns.values(), strict=True)
+        for name, column in zip(names, columns.values(), strict=False)
     }
-    if len({len(column) for column in cells.values()}) != 1:
+    if len({len(column) for column in cells.values()}) > 1:
         raise InputError(
             "X",
             "must have columns of one length",
             sorted({len(column) for column in cells.values()}),
         )
     return Table(names, cells)
+
+
+def _leave_unread(data: object, unread: set[str]) -> tuple[object, list[str]]:
+    """A table without the columns that give a record nothing, and their names."""
+    frame = cast(Any, data)
+    listed: Any = ()
+    if isinstance(data, Mapping):
+        listed = frame
+    elif not isinstance(data, np.ndarray):
+        listed = getattr(data, "column_names", getattr(data, "columns", ()))
+    names: list[Any] = list(listed) if unread else []
+    kept = [i for i, name in enumerate(names) if str(name).strip() not in unread]
+    if len(kept) == len(names):
+        return data, []
+    left_out = [str(name) for i, name in enumerate(names) if i not in kept]
+    if isinstance(data, Mapping):
+        return {names[i]: frame[names[i]] for i in kept}, left_out
+    if hasattr(frame, "iloc"):  # of pandas
+        return frame.iloc[:, kept], left_out
+    return frame.select([names[i] for i in kept]), left_out
 
 
 def _arrow_columns(data: Any) -> dict[str, Any]:
@@ -79,8 +101,8 @@ def _arrow_columns(data: Any) -> dict[str, Any]:
         # of untyped columns Arrow would look for a type that holds all of their values, which
         # changes some
         return {
-            name: one.to_numpy()
-            if one.dtype == object
+            name: one.to_numpy(object)
+            if one.dtype == object or _has_no_arrow(one.dtype)
             else pyarrow.Table.from_pandas(one.to_frame(), preserve_index=False)
             .column(0)
             .combine_chunks()
@@ -92,6 +114,13 @@ def _arrow_columns(data: Any) -> dict[str, Any]:
         raise InputError("X", NEEDED + ", each column of one type", type(data).__name__) from None
 
 
+def _has_no_arrow(kind: Any) -> bool:
+    """Whether a type of pandas is none of Arrow's: periods, intervals and sparse values. A file has
+    the text of each value, such as 2026-01 or (18, 40]."""
+    kind = getattr(getattr(kind, "categories", None), "dtype", kind)
+    return str(kind).startswith(("period", "interval", "Sparse"))
+
+
 def _cells(name: str, column: object, number: bool) -> Cells:
     if type(column).__module__.startswith("pyarrow"):
         return cells_by_kind(name, column, number)
@@ -101,7 +130,13 @@ def _cells(name: str, column: object, number: bool) -> Cells:
     if values.ndim != 1 or any(
         issubclass(kind, Iterable) and not issubclass(kind, str) for kind in held
     ):
-        raise InputError(f"column {name!r}", "must be a list of single values", values.shape)
+        nested = sorted({kind.__name__ for kind in held if issubclass(kind, Iterable)} - {"str"})
+        raise InputError(
+            f"column {name!r}",
+            "must be a list of single values",
+            ", ".join(nested) or values.shape,
+            f'{SPREAD}, or say kind = "ignore" for it in the schema',
+        )
     return _values(values, number)
 
 

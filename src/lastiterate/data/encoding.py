@@ -27,8 +27,10 @@ from lastiterate.data.table import (
     canonical_text,
     check_header,
     is_number,
+    list_names,
     misses,
     number_text,
+    spelt_alike,
     to_doubles,
 )
 from lastiterate.errors import InputError
@@ -93,14 +95,16 @@ def _check_columns(table: Table, schema: Schema) -> None:
     used = [column for column in schema.columns if column.fields]
     for column in used:
         if column.name not in table.cells:
-            raise misses(column.name)
+            raise misses(column.name, table.names, schema.described)
     unknown = sorted(set(table.names) - schema.described)
     if unknown:
         raise InputError(
             "data file",
             "has a column that the schema does not describe",
             unknown[0],
-            "leave it out of the file, or train with an entry for it in the schema (kind = "
+            f"the schema calls it {alike[0]!r}: rename it in the file or in the schema"
+            if (alike := spelt_alike(unknown[0], sorted(schema.described - set(table.names))))
+            else "leave it out of the file, or train with an entry for it in the schema (kind = "
             '"ignore")',
         )
     if not used:
@@ -187,7 +191,7 @@ def _answers(table: Table, schema: Schema) -> Cells:
                 "target",
                 "must be a column of the data file",
                 schema.target,
-                "the columns are " + ", ".join(table.names),
+                "the columns are " + list_names(table.names),
             )
         return table.cells[schema.target]
     if table.answers is None:

@@ -123,11 +123,10 @@ class ParquetParts(Stream):
 
     dear = True
 
-    def __init__(self, path: Path) -> None:
-        self._paths = parts_of(path)
+    def __init__(self, path: Path, unread: frozenset[str] = frozenset()) -> None:
+        self._paths, self._unread = parts_of(path), unread
         self.watched = Watched.of(*self._paths)
         self.names = column_names(list(same_columns(self._paths)))
-        self._types = read_stated_types(self._paths[0])
         self._counts = [count_records(part) for part in self._paths]
         check_not_empty(path, self.names, len(self))
 
@@ -136,13 +135,13 @@ class ParquetParts(Stream):
 
     @property
     def head(self) -> Table:
-        return replace(super().head, types=self._types)
+        return replace(super().head, types=read_stated_types(self._paths[0], self._unread))
 
     def _tables(self, most: int, first: int, numbers: frozenset[str]) -> Iterator[Table]:
         at = 0
         for path, count in zip(self._paths, self._counts, strict=True):
             if at + count > first:
-                for table in read_batches(path, most, at, numbers):
+                for table in read_batches(path, most, at, numbers, self._unread):
                     if table.first + len(table) > first:
                         yield _skip_records(table, first)
             at += count

@@ -26,12 +26,15 @@ from lastiterate.data.table import (
 )
 from lastiterate.errors import InputError
 
+SPREAD = "spread a list over columns of its own, write other values as text"
 
-def read_parquet(path: Path, numbers: Container[str] = ()) -> Table:
+
+def read_parquet(path: Path, numbers: Container[str] = (), unread: Container[str] = ()) -> Table:
     """The records of a file, or of all parts in a folder, one part behind the other.
 
     Numbers, text, categories, true/false, dates; a missing value is an empty cell. Nested columns
     are refused. ``numbers``: columns that may come as float64, a tenth of what their text takes.
+    ``unread``: columns that are left out where their type has no cells.
     """
     parts = parts_of(path)
     names = column_names(list(same_columns(parts)))
@@ -39,10 +42,12 @@ def read_parquet(path: Path, numbers: Container[str] = ()) -> Table:
     if count * len(names) * limits.LEAST > limits.memory():
         raise not_in_memory(path)
     tables = [
-        table.cells or {} for part in parts for table in read_batches(part, count, 0, numbers)
+        table.cells or {}
+        for part in parts
+        for table in read_batches(part, count, 0, numbers, unread)
     ]
-    cells = {name: _join_cells([table[name] for table in tables]) for name in names}
-    return Table(names, cells, types=read_stated_types(parts[0]))
+    cells = {name: _join_cells([table[name] for table in tables]) for name in tables[0]}
+    return Table(names, cells, types=read_stated_types(parts[0], unread))
 
 
 def check_not_empty(path: Path, names: tuple[str, ...], records: int) -> None:
@@ -65,7 +70,9 @@ def count_records(path: Path) -> int:
         return file.metadata.num_rows
 
 
-def read_batches(path: Path, most: int, at: int, numbers: Container[str]) -> Iterator[Table]:
+def read_batches(
+    path: Path, most: int, at: int, numbers: Container[str], unread: Container[str] = ()
+) -> Iterator[Table]:
     """The records of one file, 1 .. ``most`` of them at a time; ``at``: how many lie before it."""
     with open_parquet(path) as file:
         batches = file.iter_batches(batch_size=most, use_threads=False)
@@ -74,6 +81,7 @@ def read_batches(path: Path, most: int, at: int, numbers: Container[str]) -> Ite
             cells = {
                 name: cells_by_kind(name, column, name in numbers)
                 for name, column in zip(names, batch.columns, strict=True)
+                if name not in unread or has_cells(column.type)
             }
             yield Table(names, cells, first=at)
             at += batch.num_rows
@@ -170,6 +178,8 @@ def read_types(path: Path) -> dict[str, str]:
     def kind(of: object) -> str:
         number = types.is_floating(of) or types.is_integer(of) or types.is_decimal(of)
         day = types.is_date(of) or types.is_timestamp(of)
+        if not has_cells(of):
+            return "ignore"
         return (
             "number" if number else "date" if day else TRUTH if types.is_boolean(of) else "category"
         )
@@ -177,13 +187,12 @@ def read_types(path: Path) -> dict[str, str]:
     return dict(zip(column_names(list(schema.names)), map(kind, schema.types), strict=True))
 
 
-def read_stated_types(path: Path) -> dict[str, str]:
+def read_stated_types(path: Path, unread: Container[str] = ()) -> dict[str, str]:
     """Return what every column holds by the file's own schema, in the words of ``Table``; no cell
-    is read.
+    is read. ``unread``: as in ``read_parquet``.
 
     Errors: columns that are no cells, and times in a zone that this machine does not know.
     """
-    import pyarrow
     from pyarrow import types
 
     def name_type(of: Any) -> str:
@@ -210,9 +219,8 @@ def read_stated_types(path: Path) -> dict[str, str]:
         schema = file.schema_arrow
     names = column_names(list(schema.names))
     for name, kind in zip(names, schema.types, strict=True):
-        cells_of(
-            name, pyarrow.array([0], kind) if types.is_timestamp(kind) else pyarrow.nulls(0, kind)
-        )
+        if name not in unread:
+            _check_type(name, kind)
     return dict(zip(names, map(name_type, schema.types), strict=True))
 
 
@@ -232,6 +240,23 @@ def cells_by_kind(name: str, column: Any, number: bool) -> Cells:
     if number and types.is_floating(kind):
         return to_doubles(np.asarray(column.to_numpy(zero_copy_only=False)))
     return cells_of(name, column)
+
+
+def has_cells(kind: Any) -> bool:
+    """Whether columns of a type of Arrow are read: they hold single values that a text can hold."""
+    try:
+        _check_type("", kind)
+    except InputError:
+        return False
+    return True
+
+
+def _check_type(name: str, kind: Any) -> None:
+    """Refuse a type of which no column is read."""
+    import pyarrow
+    from pyarrow import types
+
+    cells_of(name, pyarrow.array([0], kind) if types.is_timestamp(kind) else pyarrow.nulls(0, kind))
 
 
 def cells_of(name: str, column: Any) -> list[str]:
@@ -274,7 +299,8 @@ def cells_of(name: str, column: Any) -> list[str]:
         f"column {name!r}",
         "must hold numbers, text, categories, true/false or dates",
         str(kind),
-        "leave nested and binary columns out, or spread a list over columns of its own",
+        ("write a span of time as a number of a unit" if types.is_duration(kind) else SPREAD)
+        + ', or say kind = "ignore" for it in the schema',
     )
 
 

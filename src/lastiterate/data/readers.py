@@ -13,7 +13,13 @@ import numpy as np
 from lastiterate.data.binary_source import read_idx
 from lastiterate.data.cifar import PYTHON_BATCH, read_batch, read_folder
 from lastiterate.data.columns import MISSING, Array, Numeric
-from lastiterate.data.csv_files import STANDARD_INPUT, HeaderRule, read_csv, read_header
+from lastiterate.data.csv_files import (
+    STANDARD_INPUT,
+    HeaderRule,
+    is_text_table,
+    read_csv,
+    read_header,
+)
 from lastiterate.data.numpy_files import is_idx, read_npy, read_npz
 from lastiterate.data.parquet import is_parts, read_parquet, read_types
 from lastiterate.data.schema import Schema
@@ -110,8 +116,8 @@ FORMATS = (
     Format("a folder of .parquet files", is_parts, read_parquet, read_types),
     Format("a CIFAR-10 folder", Path.is_dir, read_folder),
     Format(
-        ".csv (or .csv.gz, or - for standard input)",
-        lambda path: path == STANDARD_INPUT or path.name.lower().endswith((".csv", ".csv.gz")),
+        ".csv or .tsv (or .csv.gz, or - for standard input)",
+        is_text_table,
         read_csv,
         lambda path: dict.fromkeys(read_header(path, stated=True), "?"),
     ),
@@ -158,7 +164,7 @@ def read_table(path: str | Path, schema: Schema | None = None, header: bool | No
         )
     try:
         if schema is not None and kind.read is read_parquet:
-            return read_parquet(path, schema.numbers)
+            return read_parquet(path, schema.numbers, schema.unread)
         return (
             read_csv(path, header_rule(schema, header))
             if kind.read is read_csv
@@ -199,9 +205,27 @@ def _format_of(path: Path) -> Format:
             "data file",
             "must be one of: " + ", ".join(kind.called for kind in FORMATS),
             path.name,
-            "unpack an archive first",
+            _way_in(path),
         )
     return reader
+
+
+WAYS_IN = {
+    (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".zst", ".7z", ".rar"): "unpack it first",
+    (".xlsx", ".xls", ".xlsm", ".ods", ".numbers"): "save the sheet as CSV UTF-8",
+    (".pq", ".parq"): "if it is a Parquet file, call it {stem}.parquet",
+    ("", ".txt", ".dat", ".data", ".text"): "if it is a table of text, call it {stem}.csv",
+}
+"""What to do with a file that is not read, by the end of its name."""
+
+
+def _way_in(path: Path) -> str:
+    """A remedy for a file of another kind, by its name."""
+    end = path.suffix.lower()
+    said = next((way for ends, way in WAYS_IN.items() if end in ends), None)
+    return (said or "write its table as CSV or Parquet with the program that reads it").format(
+        stem=path.stem
+    )
 
 
 def _unreadable(path: Path, error: OSError) -> InputError:

@@ -12,7 +12,7 @@ from typing import Any, cast, final
 import numpy as np
 
 from lastiterate.data.binary_source import ArrayFile, open_idx, open_npy
-from lastiterate.data.csv_files import STANDARD_INPUT, HeaderRule, records_of
+from lastiterate.data.csv_files import STANDARD_INPUT, HeaderRule, is_text_table, records_of
 from lastiterate.data.encoding import encode, form_of
 from lastiterate.data.file_stream import ParquetParts, Stream, Watched
 from lastiterate.data.numpy_files import is_idx
@@ -231,8 +231,8 @@ def open_stream(path: str | Path, schema: Schema | None = None) -> Stream:
         )
     try:
         if is_parts(path) or path.suffix.lower() == ".parquet":
-            return ParquetParts(path)
-        if path.name.lower().endswith((".csv", ".csv.gz")):
+            return ParquetParts(path, frozenset() if schema is None else schema.unread)
+        if is_text_table(path):
             return TextFile(path, header_rule(schema))
         if path.suffix.lower() == ".npy":
             return open_npy(path)
@@ -253,7 +253,7 @@ def open_stream(path: str | Path, schema: Schema | None = None) -> Stream:
 def estimate_memory(path: str | Path) -> float:
     """Bytes of memory, about, that a file's values take as a whole, from its size or its header."""
     path = Path(path)
-    if path.name.lower().endswith((".csv", ".csv.gz")):
+    if is_text_table(path):
         return path.stat().st_size * TEXT * (PACKED if path.suffix == ".gz" else 1)
     source = open_stream(path)
     return len(source) * len(source.names) * (ARRAY if source.shape is not None else CELL)
@@ -262,5 +262,5 @@ def estimate_memory(path: str | Path) -> float:
 def streams(path: str | Path) -> bool:
     """Whether a file is of a kind that can be read piece by piece."""
     path = Path(path)
-    named = path.name.lower().endswith((".csv", ".csv.gz", ".npy", ".parquet"))
+    named = is_text_table(path) or path.name.lower().endswith((".npy", ".parquet"))
     return path.exists() and (is_parts(path) or (path.is_file() and (named or is_idx(path))))

@@ -313,6 +313,11 @@ class Schema:
         return frozenset((*names, self.target) if self.regression else names)
 
     @property
+    def unread(self) -> frozenset[str]:
+        """Names of the columns that are not used, whatever they hold."""
+        return frozenset(column.name for column in self.columns if isinstance(column, Ignore))
+
+    @property
     def regression(self) -> bool:
         """Whether the target is a number with a public range, and not a class."""
         return self.target_range is not None

@@ -16,6 +16,8 @@ from lastiterate import limits
 from lastiterate.errors import InputError
 
 Cells = list[str] | np.ndarray
+SHOWN = 20
+"""Names of columns in a message, at most."""
 BARE = "a file whose first row is no header needs a schema that names its columns, header = [NAME, NAME, ...]"
 
 
@@ -54,7 +56,9 @@ class Table:
     types: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def __len__(self) -> int:
-        return len(next(iter(self.cells.values()))) if self.cells is not None else len(self.array)  # type: ignore[arg-type]
+        if self.cells is not None:
+            return len(next(iter(self.cells.values()), ()))
+        return len(self.array)  # type: ignore[arg-type]
 
 
 def column_names(header: list[str]) -> tuple[str, ...]:
@@ -85,19 +89,54 @@ def column_names(header: list[str]) -> tuple[str, ...]:
 
 def check_header(names: Sequence[str], described: Collection[str]) -> None:
     """Refuse names none of which is described, before any of them is shown: they may be cells of a
-    record."""
-    if not set(names) & set(described):
-        raise InputError("data file", "has no column that the schema describes", None, BARE)
+    record.
+
+    A name that differs from a public one in case or spacing alone is shown: it says nothing else.
+    """
+    if set(names) & set(described):
+        return
+    alike = {name: spelt for name in sorted(described) for spelt in spelt_alike(name, names)}
+    if alike:
+        listed = ", ".join(f"{spelt!r} is {name!r}" for name, spelt in alike.items())
+        raise InputError(
+            "data file",
+            "must name its columns letter by letter as the schema does",
+            None,
+            f"{listed} in the schema: rename them in the file or in the schema",
+        )
+    raise InputError("data file", "has no column that the schema describes", None, BARE)
 
 
-def misses(name: str) -> InputError:
-    """Return the refusal of a file without a column of the schema."""
-    return InputError(
-        "data file",
-        "misses a column of the schema",
-        name,
-        'add it, or train with kind = "ignore" for it in the schema',
-    )
+def misses(
+    name: str, names: Sequence[str], described: Collection[str], *, stated: bool = True
+) -> InputError:
+    """Return the refusal of a file without a column of the schema.
+
+    ``names``: in its header, which are shown where it is surely one, because somebody ``stated`` so
+    or because the schema describes most of them.
+    """
+    remedy = 'add it, or train with kind = "ignore" for it in the schema'
+    alike = spelt_alike(name, [one for one in names if one not in described])
+    if alike:
+        remedy = f"the file calls it {alike[0]!r}: rename it in the file or in the schema"
+    elif stated or 2 * sum(one in described for one in names) > len(names):
+        remedy = f"the file has {list_names(names)}; {remedy}"
+    return InputError("data file", "misses a column of the schema", name, remedy)
+
+
+def list_names(names: Sequence[str]) -> str:
+    """Some names of columns, as a sentence shows them."""
+    more = len(names) - SHOWN
+    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def spelt_alike(name: str, names: Sequence[str]) -> list[str]:
+    """Those of ``names`` that differ from ``name`` in case, spaces and punctuation alone."""
+    return [one for one in names if one != name and _letters(one) == _letters(name)]
+
+
+def _letters(name: str) -> str:
+    return "".join(letter for letter in name.casefold() if letter.isalnum())
 
 
 def is_number(cell: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import sqlite3
 from contextlib import suppress
@@ -16,7 +17,7 @@ from lastiterate.curves.curve import Curve
 from lastiterate.errors import InputError
 from lastiterate.ledger import history
 from lastiterate.ledger.database import damage, make, open_ledger, snapshot, transaction
-from lastiterate.ledger.filters import Filter
+from lastiterate.ledger.filters import Filter, GaussianFilter
 from lastiterate.ledger.history import (
     COLUMNS,
     Release,
@@ -48,7 +49,7 @@ class Ledger:
 
     Parameters
     ----------
-    path : pathlib.Path
+    path : str or path
         File of the ledger; ``add`` makes it.
 
     See Also
@@ -79,6 +80,16 @@ class Ledger:
     """
 
     path: Path
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.path, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(
+                "ledger",
+                "must be the path of a file",
+                type(self.path).__name__,
+                'such as Ledger("budget.ledger")',
+            )
+        object.__setattr__(self, "path", Path(os.fspath(self.path)))
 
     def add(
         self,
@@ -547,18 +558,36 @@ def quote_line(ledger: Ledger, weights_sha256: str) -> Quote:
     )
 
 
+DELTAS = (1e-4, 1e-5, 1e-6, 1e-8)
+"""Values of delta at which a total is stated."""
+LARGER = (0.1, 0.01, 0.001)
+"""Others, for totals that are finite at none of these."""
+MOST_EPSILON = 1e3
+
+
+def _state_total(budget: Filter) -> str:
+    """The epsilon of a budget at the usual values of delta, and at ten failure probabilities."""
+    curve, chosen = budget.total(), set[float]()
+    if isinstance(budget, GaussianFilter) and 0 < budget.failure < 0.1:
+        chosen.add(float(f"{10 * budget.failure:g}"))
+    usual = any(curve.epsilon(delta) <= MOST_EPSILON for delta in DELTAS)
+    said = [
+        f"epsilon {format_rounded_up(epsilon)} at delta {delta:g}"
+        for delta in sorted({*(DELTAS if usual else LARGER), *chosen}, reverse=True)
+        if (epsilon := curve.epsilon(delta)) <= MOST_EPSILON
+    ]
+    if said:
+        return ", ".join(said)
+    return f"no epsilon below {MOST_EPSILON:g} at delta {LARGER[0]:g} or less"
+
+
 def together(total: Total) -> str:
     """Return the guarantee of all releases of a data set together, in words.
 
-    It is stated at a few values of delta, and for single rows where lines are not known to protect
-    a unit.
+    It is stated at a few values of delta, that of the budget among them, and for single rows where
+    lines are not known to protect a unit.
     """
-    curve, said = total.filter.total(), list[str]()
-    for delta in (1e-4, 1e-5, 1e-6, 1e-8):
-        epsilon = curve.epsilon(delta)
-        if epsilon < 1e3:
-            said.append(f"epsilon {format_rounded_up(epsilon)} at delta {delta:g}")
-    within = ", ".join(said) if said else "no epsilon below 1000"
+    within = _state_total(total.filter)
     if not total.unproven:
         return f"together within {within}"
     listed = ", ".join(map(str, total.unproven))
