@@ -69,7 +69,7 @@ def _leave_unread(data: object, unread: set[str]) -> tuple[object, list[str]]:
     names: list[Any] = list(listed) if unread else []
     kept = [i for i, name in enumerate(names) if str(name).strip() not in unread]
     if len(kept) == len(names):
-        return data, []
+        return frame, []
     left_out = [str(name) for i, name in enumerate(names) if i not in kept]
     if isinstance(data, Mapping):
         return {names[i]: frame[names[i]] for i in kept}, left_out
