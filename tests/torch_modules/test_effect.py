@@ -134,7 +134,7 @@ def test_what_was_clipped_and_noised_changed_and_nothing_else(tmp_path):
         first.query.base.bias[0] += 1e-6
     with pytest.raises(
         InputError,
-        match="like must hold the frozen parameters and buffers that were trained beside",
+        match="like must hold the frozen parameters and buffers of the training",
     ):
         li.load(where, like=first)
 

@@ -149,7 +149,7 @@ def test_losses_are_of_one_record():
     assert "floating-point scalar" in refused(loss=lambda out, y: y)
     assert "must be a function" in refused(loss="cross_entropy")
     assert "not finite" in refused(loss=lambda out, y: torch.log(0 * out.sum()))
-    assert "must have a gradient on one made-up record" in refused(
+    assert "must have a gradient on one synthetic record" in refused(
         loss=lambda out, y: functional.nll_loss(
             out.expand(7, 3).log_softmax(-1).T.reshape(1, 3, 7, 1), y.expand(1, 7, 1)
         )
@@ -300,7 +300,7 @@ def test_what_torch_says_of_shapes_and_types_of_targets_has_a_remedy():
         (X, (Y > 1).astype(np.float32)),
     )
     assert "of one output give targets of shape (n, 1)" in said
-    assert "class indices are whole numbers" in refused(data=(X, Y.astype(np.float32)))
+    assert "class indices are integers" in refused(data=(X, Y.astype(np.float32)))
     assert refused(devices=2).startswith("devices must be 1 for torch models, got 2")
 
 

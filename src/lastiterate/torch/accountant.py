@@ -178,8 +178,10 @@ class OpacusAccountant(IAccountant):
             count_passes(data_loader, self._began)
         return self
 
-    def _began(self, beside: bool) -> None:
-        if beside or len(self) not in self.passes:  # one that was over before a step took no part
+    def _began(self, overlapping: bool) -> None:
+        if (
+            overlapping or len(self) not in self.passes
+        ):  # one that was over before a step took no part
             self.passes.append(len(self))
 
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:

@@ -31,7 +31,7 @@ ADDRESS = re.compile(r"0x[0-9a-f]+")
 def gradient_graph(
     summed: PerRecord, theta: torch.Tensor, records: tuple[Any, ...]
 ) -> torch.fx.GraphModule:
-    """The traced gradient of one made-up record; its arguments are the trained parameters,
+    """Trace the gradient of one synthetic record; its arguments are the trained parameters,
     constants and the record."""
     parameters, dtype = summed.parameters, summed.dtype
     trained, constants = (
@@ -50,13 +50,13 @@ def gradient_graph(
 
 
 def identity(summed: PerRecord, theta: torch.Tensor, records: tuple[Any, ...]) -> str:
-    """What a checkpoint knows of a module and a loss: SHA-256 of the traced gradient of one made-up
-    record.
+    """Return the identity of a module and a loss for a checkpoint: SHA-256 of the traced gradient
+    of one synthetic record.
 
-    In it are the operations with their arguments, tensors of numbers that the code holds, frozen
-    parameters, buffers, names, shapes and types of what is trained, and the version of torch.
-    Errors: what torch cannot trace has no identity, and so no checkpoint: another loss could go on
-    with its noise.
+    It covers the operations with their arguments, tensors of numbers that the code holds, frozen
+    parameters, buffers, names, shapes and types of the trained parameters, and the version of
+    torch. Errors: code that torch cannot trace has no identity, and so no checkpoint: another loss
+    could resume with its noise.
     """
     parameters, dtype, constants = (
         summed.parameters,
@@ -72,7 +72,7 @@ def identity(summed: PerRecord, theta: torch.Tensor, records: tuple[Any, ...]) -
             first_line(error),
             "leave it out",
         ) from None
-    beside = (
+    described = (
         parameters.names,
         parameters.shapes,
         parameters.dtypes,
@@ -80,7 +80,7 @@ def identity(summed: PerRecord, theta: torch.Tensor, records: tuple[Any, ...]) -
         dtype,
         torch.__version__,
     )
-    hasher = hashlib.sha256(ADDRESS.sub("", f"{graph.code} {beside}").encode())
+    hasher = hashlib.sha256(ADDRESS.sub("", f"{graph.code} {described}").encode())
     for name, tensor in (*sorted(constants.items()), *_list_constants(graph)):
         numbers = tensor.detach().cpu().contiguous()
         hasher.update(f"{name} {numbers.dtype} {tuple(numbers.shape)};".encode())
@@ -89,7 +89,7 @@ def identity(summed: PerRecord, theta: torch.Tensor, records: tuple[Any, ...]) -
 
 
 def _list_constants(graph: torch.fx.GraphModule) -> Iterator[tuple[str, torch.Tensor]]:
-    """Tensors that the code holds beside its arguments."""
+    """Yield the tensors that the code holds in addition to its arguments."""
     for node in graph.graph.nodes:
         if node.op == "get_attr":
             held = getattr(graph, str(node.target))

@@ -61,7 +61,7 @@ def write_error(name: str) -> InputError:
 # Sums of clipped per-record gradients of a module. Every record passes through the module alone:
 # ``vmap`` over records, each with a batch axis of length 1. That alone does not keep records apart,
 # because a function may bring its own rule for ``vmap``, which is given all of them: such functions
-# are refused (``own_rules``), and on made-up records vectorised gradients must be those of each
+# are refused (``own_rules``), and on synthetic records vectorised gradients must be those of each
 # record alone (``modules``). One backward pass is enough for norms and sums (Bu, Wang, Zha, Karypis
 # 2023, arXiv:2210.00038), by what each layer leaves behind (``contributions``). Of convolutions and
 # of linear layers on sequences the gradients are materialised by one batched matrix product: a

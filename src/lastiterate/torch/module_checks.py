@@ -37,8 +37,8 @@ from lastiterate.torch.records import (
     whole,
 )
 
-# What is refused of an augmentation before a record is read: it is tried on made-up records under
-# made-up keys.
+# Refusals of an augmentation before a record is read: it is tried on synthetic records under
+# synthetic keys.
 
 
 def with_blank_keys(records: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -46,8 +46,8 @@ def with_blank_keys(records: tuple[Any, ...]) -> tuple[Any, ...]:
     return (*records, torch.zeros(1, dtype=torch.int64))
 
 
-BESIDE = 3
-"""Made-up records that are vectorised together."""
+VECTORISED = 3
+"""Synthetic records that are vectorised together."""
 
 
 def find_drawing(
@@ -57,7 +57,8 @@ def find_drawing(
     records: tuple[Any, ...],
     dtype: torch.dtype,
 ) -> Drawing | None:
-    """What the run's records draw, tried on made-up ones; of ``records`` shapes and types count.
+    """Return the run's random draws for records, tried on synthetic ones; of ``records`` only
+    shapes and types count.
 
     Errors: a run that says something else; what is no function of one record and its key alone.
     """
@@ -81,12 +82,12 @@ def _check_augment(
     run: Run, drawing: Drawing, records: tuple[Any, ...], dtype: torch.dtype
 ) -> None:
     """Refuse what is no function of one record and its key alone."""
-    first = make_synthetic_records(records[0], dtype, normal, BESIDE)
-    words, random = torch.arange(BESIDE), torch.random.get_rng_state()
+    first = make_synthetic_records(records[0], dtype, normal, VECTORISED)
+    words, random = torch.arange(VECTORISED), torch.random.get_rng_state()
     with HoldsNoRecords(run, records[0]):
         alone = [
             _try_record(drawing, tree_map(lambda a, at=i: a[at], first), words[i])
-            for i in range(BESIDE)
+            for i in range(VECTORISED)
         ]
     if not torch.equal(random, torch.random.get_rng_state()):
         raise InputError(
@@ -97,7 +98,7 @@ def _check_augment(
         )
     try:
         with NoOwnRules():
-            beside = vmap(lambda one, word: drawing.draw_record((one,), word)[0])(first, words)
+            together = vmap(lambda one, word: drawing.draw_record((one,), word)[0])(first, words)
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         raise InputError(
             "augment",
@@ -106,7 +107,7 @@ def _check_augment(
             "write torch.where in the place of if, and draw from the key",
         ) from None
     for i, one in enumerate(alone):
-        for part, many in zip(tree_leaves(one), tree_leaves(beside), strict=True):
+        for part, many in zip(tree_leaves(one), tree_leaves(together), strict=True):
             if many[i].shape != part.shape or not torch.allclose(
                 many[i].double(), part.double(), 1e-4, 1e-6, equal_nan=True
             ):
@@ -120,7 +121,7 @@ def _check_augment(
 
 
 def _try_record(drawing: Drawing, first: object, word: torch.Tensor) -> Any:
-    """What is made of one made-up record."""
+    """Augment one synthetic record."""
     try:
         made = drawing.draw_record((first,), word)[0]
         same = tree_structure(made) == tree_structure(first)
@@ -186,7 +187,7 @@ def check_training(
     if microbatch is not None and (
         isinstance(microbatch, bool) or not isinstance(microbatch, int) or microbatch < 1
     ):
-        raise InputError("microbatch", "must be a positive whole number", microbatch)
+        raise InputError("microbatch", "must be a positive integer", microbatch)
     check_parts(module, drawing=run.record_draws is not None)
     parameters = Parameters.of(model)
     if set(parameters.scales) != {1.0} and (
@@ -216,8 +217,8 @@ def try_on_synthetic(
     records: tuple[Any, ...],
     augment: Augment | None,
 ) -> tuple[np.ndarray, PerRecord, tuple[Any, ...]]:
-    """The first parameters, the sums of a module and a loss that were tried on made-up records, and
-    records of the form that they take: of ``records`` shapes and types count."""
+    """Return the first parameters, the gradient sums of a module and a loss, tried on synthetic
+    records, and records of the form that they take: of ``records`` shapes and types count."""
     check_classes(run, numpy_targets(records))
     module = model.module if isinstance(model, Grouped) else model
     initial = parameters.vector(module)

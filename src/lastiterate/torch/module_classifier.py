@@ -288,13 +288,13 @@ class DPNetClassifier(ClassifierMixin, OwnSeed, BaseEstimator):
 
 
 def _precision(X: object) -> Any:
-    """Whole numbers stay whole until it is known what the module does with them; all else is single
-    precision."""
+    """Return the type of the features: integers stay integers until it is known what the module
+    does with them; all others get single precision."""
     return np.int64 if isinstance(X, np.ndarray) and X.dtype.kind in "iu" else np.float32
 
 
 def _as_taken(X: object, module: torch.nn.Module) -> np.ndarray:
-    """Whole numbers as they are where the module has a table to look them up in, and in single
+    """Return integers unchanged where the module has a table to look them up in, and in single
     precision elsewhere."""
     looks = any(
         isinstance(part, torch.nn.Embedding | torch.nn.EmbeddingBag) for part in module.modules()

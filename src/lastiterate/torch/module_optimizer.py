@@ -158,7 +158,7 @@ class ModuleOptimizer(UpdateRule):
         coupled: bool = True,
         steps: int = 0,
     ) -> ModuleOptimizer | None:
-        """The rule, tried on made-up gradients at the first parameters; None for None.
+        """Return the rule, tried on synthetic gradients at the first parameters; None for None.
 
         ``steps``: so many steps of its schedule are tried. Errors: what needs more than gradients,
         a schedule that ends before the run, and weight decay in running means unless ``coupled``
@@ -248,7 +248,7 @@ class ModuleOptimizer(UpdateRule):
             except (RuntimeError, TypeError, ValueError, LookupError, ArithmeticError):
                 raise InputError(
                     "optimizer",
-                    f"must have a schedule that goes on after each of the run's {steps} "
+                    f"must have a schedule that continues after each of the run's {steps} "
                     f"steps, and {type(made.scheduler).__name__} ends",
                     f"an error after step {k + 1}",
                     "it counts steps, not passes over the records",

@@ -39,7 +39,7 @@ from lastiterate.torch.record_gradients import (
 )
 from lastiterate.torch.records import tensors_in
 
-# What Python holds beside tensors that a forward pass could change: attributes, lists, closures,
+# State other than tensors that a forward pass could change: attributes, lists, closures,
 # generators. A module that counts its calls, keeps what it answered or draws from Python's or
 # NumPy's generators gives a record a gradient that follows from earlier chunks, and so from other
 # records and from secret batches.
@@ -317,11 +317,11 @@ FILLS = (normal, torch.ones_like, torch.zeros_like)
 
 
 def resolve_layers(summed: PerRecord, records: tuple[Any, ...], theta: torch.Tensor) -> PerRecord:
-    """The same with the layers that the module turns out to have; everything is tried on made-up
-    records only.
+    """Return the same with the layers that the module turns out to have; everything is tried on
+    synthetic records only.
 
     Errors: modules that mix records or change their buffers, losses that are not one number,
-    gradients that are not finite on any made-up record. This check has seen no record, and so
+    gradients that are not finite on any synthetic record. This check has seen no record, and so
     reveals nothing.
     """
     dtype, pair = summed.dtype, make_synthetic_pair(summed, records, theta)
@@ -346,8 +346,8 @@ def resolve_layers(summed: PerRecord, records: tuple[Any, ...], theta: torch.Ten
 
 
 def _check_module(summed: PerRecord, named: State, pair: object) -> None:
-    """One output for each record, the same alone and beside another, and nothing that is written to
-    the module."""
+    """Refuse a module unless it gives one output for each record, the same alone and together with
+    another record, and writes nothing to itself."""
     random = torch.random.get_rng_state()
     ones = [summed.take_record(tree_map(lambda a, at=i: a[at], pair))[0] for i in range(2)]
     given = tree_map(lambda *parts: torch.stack(parts), *ones)
@@ -430,7 +430,7 @@ def _remedy(said: str) -> str:
         return "inside of a loss use torch.func.grad"
     if "between 0 and 1" in said:
         return "give loss=torch.nn.BCELoss() itself, or logits to BCEWithLogitsLoss"
-    return "class indices are whole numbers: y.long()" if "expected target dtype" in said else ""
+    return "class indices are integers: y.long()" if "expected target dtype" in said else ""
 
 
 def _check_weights(loss: object) -> None:
@@ -506,9 +506,9 @@ def _right(
 def _check_gradient(
     summed: PerRecord, theta: torch.Tensor, constants: State, records: tuple[Any, ...]
 ) -> None:
-    """A finite gradient on some made-up record, by every parameter: during training one that is not
-    finite counts as 0, and a parameter that no record's loss depends on would be given nothing but
-    noise."""
+    """Refuse a loss unless every parameter has a finite gradient on some synthetic record: during
+    training a gradient that is not finite counts as 0, and a parameter that no record's loss
+    depends on would get nothing but noise."""
     every, reached, finite = summed.parameters.names, set[str](), False
     for fill in FILLS:
         record = cast_records(
@@ -540,7 +540,7 @@ def _check_gradient(
         )
     raise InputError(
         "loss",
-        "must have a finite gradient at the first parameters, and has none on made-up records",
+        "must have a finite gradient at the first parameters, and has none on synthetic records",
         "not finite or none",
         "look for logarithms and roots of 0; nothing was trained",
     )
@@ -549,9 +549,10 @@ def _check_gradient(
 def _check_moved(
     summed: PerRecord, theta: torch.Tensor, constants: State, records: tuple[Any, ...]
 ) -> None:
-    """Refuse a parameter whose gradient is the same for every record: what is released of it would
-    be noise, around what the loss says without data. Those that made-up records have one gradient
-    by are looked up in the traced graph; of what torch cannot trace the made-up records count."""
+    """Refuse a parameter whose gradient is the same for every record: its released value would be
+    noise around the loss's value without data. Parameters by which all synthetic records have one
+    gradient are looked up in the traced graph; where torch cannot trace, the synthetic records
+    decide."""
     same = constant_gradients(summed, theta, constants, records)
     if not same:
         return

@@ -161,13 +161,13 @@ def movement_error(what: str) -> InputError:
 
 
 def check_like(like: torch.nn.Module, state: State, entry: object) -> None:
-    """Refuse a module whose other tensors are not those that were trained beside."""
+    """Refuse a module whose other tensors are not those that it was trained with."""
     kept = entry.get(KEPT) if isinstance(entry, dict) else None
     known = kept.get("sha256") if isinstance(kept, dict) else None
     if known is not None and digest(others(like, state)) != known:
         raise InputError(
             "like",
-            "must hold the frozen parameters and buffers that were trained beside, bit for bit",
+            "must hold the frozen parameters and buffers of the training, bit for bit",
             "others",
             "load those first: the folder holds the trained parameters alone",
         )

@@ -187,7 +187,7 @@ def _check(name: str, tensor: torch.Tensor) -> None:
             "model",
             "must have parameters with numbers in them",
             name,
-            "run a lazy module on a made-up batch first",
+            "run a lazy module on a synthetic batch first",
         )
     if not tensor.is_floating_point():
         raise InputError(

@@ -19,16 +19,17 @@ from lastiterate.torch.gradient_sums import PerRecord, cast_records
 from lastiterate.torch.layers import Padded
 from lastiterate.torch.parameters import State
 
-# Chunks in which every record's gradient has the same bits, wherever it stands and whatever stands
-# beside it. Where batches are drawn a record that is in one moves others to other places, and to
-# chunks of other sizes. In single precision their gradients could round differently there, by an
-# amount that no theorem has and that a network may enlarge without bound. What a kernel adds in
-# which order depends on shapes and places alone, never on the numbers, and another order shows in
-# the last bits of nearly every sum; so made-up records say beforehand which sizes change nothing.
+# Chunks in which every record's gradient has the same bits, whatever its position and the other
+# records are. Where batches are drawn, a record that is in one moves others to other positions, and
+# to chunks of other sizes. In single precision their gradients could round differently there, by an
+# amount that no theorem covers and that a network may enlarge without bound. The order in which a
+# kernel adds depends on shapes and positions alone, never on the values, and another order shows in
+# the last bits of nearly every sum; so synthetic records show beforehand which sizes change
+# nothing.
 
 
 TRIES = 4
-"""Pairs of made-up records, each at parameters of its own: few sums of a small module reach its
+"""Pairs of synthetic records, each at parameters of its own: few sums of a small module reach its
 gradients."""
 STEP = 16
 """Sizes of chunks are multiples of this, or the largest one."""
@@ -39,8 +40,8 @@ Contributions = Callable[[Any], dict[str, Contribution]]
 
 
 class Places:
-    """Sizes of chunks, at most ``most``, that give made-up records the same bits at every place: in
-    every one of ``tries`` two records.
+    """Sizes of chunks, at most ``most``, that give synthetic records the same bits at every
+    position: in each of ``tries``, two records.
 
     **Guarantee:** batches are cut into chunks of such sizes only, so that a record's gradient is a
     function of that record and of the parameters, bit by bit, whatever else is in the batch.
@@ -119,20 +120,20 @@ def usual(expected: float) -> int:
 
 
 def draw_parameters(theta: torch.Tensor, which: int = 0) -> torch.Tensor:
-    """Parameters beside the first ones, so that no sum is 0 where those are; others for every
+    """Draw parameters near the first ones, so that no sum is 0 where those are; others for every
     ``which``."""
     generator = torch.Generator().manual_seed(1 + which)
     noise = torch.randn(theta.shape, dtype=theta.dtype, generator=generator).to(theta.device)
     return theta + 0.1 * noise
 
 
-# Gradients of made-up records: vectorised ones must be those that every record has alone.
+# Gradients of synthetic records: vectorised ones must be those that every record has alone.
 
 
 COARSE = 0.5
 """How far, of their length, gradients may be moved by rounding to half precision."""
-BESIDE = 3
-"""Made-up records that are vectorised together."""
+VECTORISED = 3
+"""Synthetic records that are vectorised together."""
 POINTS = 8
 """Parameters at which a gradient is looked at before it is taken for one that no record moves."""
 LOUD = 2.0**10
@@ -179,9 +180,10 @@ def _of_both_signs(values: torch.Tensor) -> torch.Tensor:
 def check_alone(
     summed: PerRecord, theta: torch.Tensor, constants: State, records: tuple[Any, ...]
 ) -> float:
-    """Refuse a module or a loss that mixes records when it is vectorised: on made-up records every
-    gradient must be the one that the record has alone, computed without ``vmap``; beside the first
-    parameters, where none is 0 by chance. How far, relatively, rounding may move a gradient."""
+    """Refuse a module or a loss that mixes records when it is vectorised: on synthetic records
+    every gradient must be the one that the record has alone, computed without ``vmap``, at
+    parameters near the first ones, where none is 0 by chance. Return how far, relatively, rounding
+    may move a gradient."""
     trained = {
         name: tensor.detach()
         for name, tensor in summed.parameters.tensors(draw_parameters(theta), summed.dtype).items()
@@ -190,21 +192,21 @@ def check_alone(
         (True, False) if theta.device.type == "cpu" else (False,)
     ):  # elsewhere a bad index ends the process
         several = make_synthetic_records(
-            records, summed.dtype, _of_both_signs, BESIDE, varied=varied
+            records, summed.dtype, _of_both_signs, VECTORISED, varied=varied
         )
         several = tree_map(lambda a: a.to(theta.device), several)
         try:
             with Coarsest() as seen, Rounding() as short:
                 alone = [
                     _alone(summed, trained, constants, tree_map(lambda a, at=i: a[at], several))
-                    for i in range(BESIDE)
+                    for i in range(VECTORISED)
                 ]
             break
         except (RuntimeError, IndexError) as error:
             if not varied:
                 raise InputError(
                     "model",
-                    "and its loss must have a gradient on one made-up record",
+                    "and its loss must have a gradient on one synthetic record",
                     first_line(error),
                     "build the embedding with sparse=False"
                     if "sparse" in str(error)
@@ -244,11 +246,11 @@ def check_alone(
 
 
 def _check_bits(summed: PerRecord, trained: State, constants: State, several: object) -> None:
-    """Refuse a record whose gradient at one place has other bits beside its own copies than beside
-    loud records: what a kernel adds in which order depends on shapes and places alone, never on the
-    numbers."""
+    """Refuse a record whose gradient at one position has other bits among its own copies than among
+    loud records: the order in which a kernel adds depends on shapes and positions alone, never on
+    the values."""
     plain = replace(summed, layers=())
-    for place in (0, BESIDE - 1):
+    for place in (0, VECTORISED - 1):
         own = tree_map(lambda a, at=place: a[at : at + 1].expand_as(a).contiguous(), several)
         loud = tree_map(
             lambda a, b, at=place: (
@@ -307,11 +309,12 @@ def _alone(
 def constant_gradients(
     summed: PerRecord, theta: torch.Tensor, constants: State, records: tuple[Any, ...]
 ) -> list[str]:
-    """Parameters by which all made-up records have one gradient, bit for bit, at several points."""
+    """List the parameters by which all synthetic records have one gradient, bit for bit, at several
+    points."""
 
     def list_remaining(varied: bool) -> list[str]:
         several = make_synthetic_records(
-            records, summed.dtype, _of_both_signs, BESIDE, varied=varied
+            records, summed.dtype, _of_both_signs, VECTORISED, varied=varied
         )
         several, names = (
             tree_map(lambda a: a.to(theta.device), several),
@@ -327,7 +330,7 @@ def constant_gradients(
                 }
                 first, *rest = (
                     _alone(summed, at, constants, tree_map(lambda a, i=i: a[i], several))
-                    for i in range(BESIDE)
+                    for i in range(VECTORISED)
                 )
                 names = [
                     name
@@ -343,5 +346,5 @@ def constant_gradients(
 
 
 def first_line(error: Exception) -> str:
-    """The first line of what torch says: about made-up records, so that it shows none."""
+    """Return the first line of torch's message: about synthetic records, so that it shows none."""
     return str(error).splitlines()[0][:120]

@@ -46,8 +46,8 @@ def record_loss(loss: Any, output: Any, rest: tuple[Any, ...]) -> Any:
     """The loss of one record without its batch axis, as torch's batches take it.
 
     Torch takes labels of shape (n,) for outputs (n, classes), and targets (n, 1) of a type for
-    outputs (n, 1) of the same type. Labels (n, 1), targets (n,) and whole numbers as targets are
-    taken as well, where the loss is one of torch's own.
+    outputs (n, 1) of the same type. Labels (n, 1), targets (n,) and integers as targets are taken
+    as well, where the loss is one of torch's own.
     """
     with unchecked_distributions():
         return _of_record(loss, output, rest)

@@ -121,8 +121,8 @@ class Repeated:
     else.
 
     **Guarantee:** the bits are those of ``compute``: the same operations in the same order,
-    compared on made-up records once for every form, at parameters and records other than those they
-    were written down for. No number of a record is in a trace. What cannot be traced, such as code
+    compared on synthetic records once for every form, at parameters and records other than those
+    that were traced. No number of a record is in a trace. What cannot be traced, such as code
     that looks at a number before it decides, is computed as it is written, every time.
     """
 
@@ -206,7 +206,7 @@ def perturb(values: torch.Tensor) -> torch.Tensor:
 
 
 def make_like(values: torch.Tensor, seed: int = 2) -> torch.Tensor:
-    """Normal numbers of a record's form, or zeros where it is whole numbers."""
+    """Return normal numbers of a record's form, or zeros where it holds integers."""
     if not values.is_floating_point():
         return torch.zeros_like(values)
     made = torch.randn(values.shape, generator=torch.Generator().manual_seed(seed))

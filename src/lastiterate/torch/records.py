@@ -64,7 +64,7 @@ class DatasetPieces:
                 "dataset", "must be a Dataset with a length and numbered items", type(data).__name__
             )
         if isinstance(workers, bool) or not isinstance(workers, int) or not 0 <= workers <= 64:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InputError("num_workers", "must be a whole number 0 .. 64", workers)
+            raise InputError("num_workers", "must be an integer 0 .. 64", workers)
 
     def __len__(self) -> int:
         return len(self.dataset)  # type: ignore[arg-type]
@@ -121,7 +121,7 @@ def _stack_items(items: list[Any]) -> tuple[np.ndarray, ...]:
     return arrays
 
 
-# What a module takes and answers beside plain tensors: dictionaries, classes of its own, caches,
+# Inputs and outputs of a module other than plain tensors: dictionaries, classes of its own, caches,
 # means of a batch.
 
 
@@ -202,8 +202,8 @@ UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
 
 
 def records_of(run: Run, data: Any, device: torch.device) -> tuple[Any, ...]:
-    """The run's n records as a tuple: what the module takes, then what the loss takes beside its
-    output.
+    """Return the run's n records as a tuple: the inputs of the module, then those of the loss other
+    than the module's output.
 
     Tensors stay where they are: on the CPU, or on the module's device. Of a source that is read in
     pieces it is the first record alone, whose form all others have. Errors: another number of
@@ -348,8 +348,9 @@ def _tensors(part: object, name: str = "data") -> Any:
 
 
 def long(values: torch.Tensor) -> torch.Tensor:
-    """As torch takes them: whole numbers along one axis are class indices, which are long integers,
-    and so are wide ones without a sign, with which it hardly computes."""
+    """Convert integers to the types that torch takes: those along one axis are class indices, which
+    are long integers; wide unsigned ones become long too, because torch hardly computes with
+    them."""
     whole = not (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool)
     return values.long() if whole and (values.dim() == 1 or values.dtype in UNSIGNED) else values
 
@@ -387,8 +388,8 @@ def positional(data: object) -> int:
 
 
 def inputs_of(x: object, parts: int | None) -> Any:
-    """What a module takes, of records with or without what the loss takes beside: tensors of one
-    length, nested as they are given.
+    """Return the module's inputs, from records with or without the loss's: tensors of one length,
+    nested as they are given.
 
     ``parts``: ``positional`` of the records of the training, which says what a tuple of arrays is;
     None: not known. A Dataset's items are read. Errors: anything else, and lengths that differ.

@@ -51,8 +51,7 @@ from lastiterate.torch.records import (
     to_arrays,
 )
 
-# Modules with exact noise: every record's clipped gradient rounded to a grid, summed as whole
-# numbers.
+# Modules with exact noise: every record's clipped gradient rounded to a grid, summed as integers.
 
 
 @dataclass(frozen=True, eq=False)

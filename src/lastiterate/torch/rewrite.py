@@ -253,7 +253,7 @@ def private_version(module: torch.nn.Module) -> PrivateVersion:
                 "module",
                 "must have parts that have seen a batch",
                 name,
-                "run a lazy module on a made-up batch first",
+                "run a lazy module on a synthetic batch first",
             )
     changed = list[str]()
     if isinstance(module, SPREAD):
