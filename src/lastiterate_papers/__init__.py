@@ -1,5 +1,5 @@
-"""Figures and tables of the papers the project builds on: the published value beside ours, one item
-each."""
+"""Figures and tables of the papers that the project builds on: one item each, with the published
+value next to ours."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def exact_pair(
 
 
 def ye_shokri(work: Work) -> Result:
-    """Their recursion against exact laws, and beside composition of sampled steps."""
+    """Compare their recursion with exact distributions, and with composition of sampled steps."""
     rng, ratios = np.random.default_rng(work.seed), list[float]()
     for _ in range(work.size(30, 400)):
         steps, q, c = (
@@ -112,8 +112,8 @@ def ye_shokri(work: Work) -> Result:
 
 
 def remembered(grown: float, steps: int) -> np.ndarray:
-    """Variances of the noise on what was written in each step, in units of one step's, beside a
-    signal of 1."""
+    """Return the variances of the noise on the signals, one per step, of size 1 each, in units of
+    one step's variance."""
     later = np.arange(steps, 0, -1)
     return (1 - grown ** (-2.0 * later)) / (1 - grown**-2)
 
@@ -124,7 +124,7 @@ def no_amplification(work: Work) -> Result:
     The step is read off a counter, a parameter that starts far from 0 and is multiplied by C in
     every step. In step k a public term sets parameters k, k + 1, ... to 0 and multiplies the
     earlier ones by C, and the record's gradient has length 1 along parameter k. Noise that comes
-    later is weak beside what was written, and none came before.
+    later is weak compared with the signal, and none came before.
     """
     grown, steps, unit, few = (1.5, 2.0, 4.0, 10.0, 30.0), 100, 0.1, 10
     composed = unit * math.sqrt(steps)
@@ -147,7 +147,7 @@ def no_amplification(work: Work) -> Result:
     rows += [
         Row("all iterates: mu by composition", composed),
         Row("C = 30: share of composition that the last iterate keeps", kept[-1] / composed),
-        Row("C = 30, ten steps simulated: mu, beside the exact one", simulated, expected, 0.05),
+        Row("C = 30, ten steps simulated: mu, and the exact one", simulated, expected, 0.05),
     ]
     lines = {"last iterate, exact": kept, "all iterates": [composed] * len(grown)}
     return Result(
@@ -213,7 +213,7 @@ def crafted(work: Work) -> Result:
         Row("once, 40 steps before the end: exact epsilon of linear losses", once[5]),
         Row("once, in the last step: the same", once[0]),
         Row(
-            "once: epsilon certified for every place, beside the worst one's",
+            "once: epsilon certified for every position, and the worst one's",
             certified[-1],
             once[0],
             0.0,

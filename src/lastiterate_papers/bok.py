@@ -139,7 +139,7 @@ def bounded_mu(diameter: float, eta: float, n: int, unit: float) -> float:
 
 
 def closed_forms(work: Work) -> Result:
-    """Our optimal shift allocation on random settings, beside the paper's four closed forms."""
+    """Compare our optimal shift allocation with the paper's four closed forms, on random settings."""
     rng = np.random.default_rng(work.seed)
     over: dict[str, list[float]] = {"NoisyGD": [], "NoisyCGD": [], "bounded": [], "one block": []}
     for _ in range(work.size(60, 1000)):

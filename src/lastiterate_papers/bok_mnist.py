@@ -97,8 +97,8 @@ def accuracy(work: Work) -> Result:
             "start": "0",
         },
         (
-            "The accuracies of their Table 2 are not in the text at hand; epsilon beside them is "
-            "bok-table1's.",
+            "The accuracies of their Table 2 are not in the text at hand; its epsilons are those of "
+            "bok-table1.",
             "Clipping the gradient of softmax with ten classes is not nonexpansive, so that their "
             "bound does "
             "not cover it: here the scalar 1 - p_y is capped to the same length "

@@ -14,6 +14,6 @@ def positive(name: str, value: float) -> None:
 
 
 def whole(name: str, value: int, least: int = 1) -> None:
-    """Refuse what is not a whole number of at least ``least``."""
+    """Refuse anything but an integer of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InputError(name, f"must be a whole number >= {least}", value)
+        raise InputError(name, f"must be an integer >= {least}", value)

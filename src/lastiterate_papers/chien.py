@@ -120,7 +120,7 @@ def forgetting(work: Work) -> Result:
         ),
         {"contraction": c, "noise on the iterate": std, "distance": apart, "delta": DELTA},
         (
-            "Published stands for mu = z c^K/sqrt(sum of v c^(2k)), in our form "
+            "Published represents mu = z c^K/sqrt(sum of v c^(2k)), in our form "
             "(docs/theorems/forgetting); "
             "their bound for whole trainings is compared in "
             "benchmarks/utility/forgetting_bounds.py.",
@@ -138,7 +138,8 @@ ITEMS = (
         chien_li,
         finding="In a bounded domain the certified loss stops growing after some hundred steps "
         "([nonconvex, smooth, "
-        "1000 steps: epsilon at 1e-05] for smooth nonconvex losses), while composition's goes on.",
+        "1000 steps: epsilon at 1e-05] for smooth nonconvex losses), while composition's keeps "
+        "growing.",
     ),
     Item(
         "chien-forgetting",

@@ -103,7 +103,7 @@ def figure_1(work: Work) -> Result:
             "K": list(COUNTS),
         },
         (
-            "The values that the figure draws are not printed: published stands for the two "
+            "The values that the figure draws are not printed: published represents the two "
             "formulas of its "
             "caption in plain arithmetic. The range of K on its axis is not published in the text "
             "at hand; "
@@ -220,11 +220,11 @@ def blog_theorem(work: Work) -> Result:
             printed = (1 - math.exp(-step * steps / 2)) / strong
             with_strong = (1 - math.exp(-strong * step * steps / 2)) / strong
             rows.append(
-                Row(f"{where}: exact, beside the bound as printed", exact, printed, 1e-12, "<=")
+                Row(f"{where}: exact, and the bound as printed", exact, printed, 1e-12, "<=")
             )
             rows.append(
                 Row(
-                    f"{where}: exact, beside the bound with lambda in the exponent",
+                    f"{where}: exact, and the bound with lambda in the exponent",
                     exact,
                     with_strong,
                     1e-12,
@@ -300,7 +300,7 @@ ITEMS = (
         "differs",
         blog_theorem,
         finding="As printed the bound lies below the exact law: [lambda 4, step 0.2, K 1: exact, "
-        "beside the bound as "
+        "and the bound as "
         "printed] is exact after one step.",
     ),
 )

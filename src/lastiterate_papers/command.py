@@ -1,5 +1,5 @@
-"""What ``lastiterate papers`` does: list items, make one, make all; published values beside ours on
-the screen."""
+"""The command ``lastiterate papers``: list items, make one, make all; print published values next
+to ours."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def papers(
             "name the one that holds the files",
         )
     if work.seed < 0:
-        raise InputError("seed", "must be a whole number >= 0", work.seed, "choose another one")
+        raise InputError("seed", "must be an integer >= 0", work.seed, "choose another one")
     if chosen and name is None:
         raise InputError(
             "--set", "needs an item whose setting it is", next(iter(chosen)), "name the item"
@@ -122,7 +122,7 @@ def _one(item: Item, work: Work, out: Path | None, place: str) -> dict[str, Any]
     except KeyboardInterrupt:
         if out is not None and kept_any(out, item.name):
             interrupts.say(
-                f"finished pieces of {item.name} are kept in {out}: the same command goes on there"
+                f"finished pieces of {item.name} are kept in {out}: the same command resumes there"
             )
         raise
     return files.as_json(item, work, result, cost)
@@ -195,14 +195,14 @@ def _show(console: Console, found: dict[str, Any], out: Path | None) -> None:
         relation = "" if alone or row["relation"] == "=" else row["relation"] + " "
         unit = row["unit"]
         verdict = {None: "", True: "agrees", False: "[yellow]differs[/yellow]"}[row["agrees"]]
-        beside = (
+        cells = (
             relation + shown(row["published"], unit, 6),
             shown(row["ours"], unit, 6),
             shown(row["difference"], unit, 2),
             "" if alone else shown(row["tolerance"], unit, 2),
             verdict,
         )
-        table.add_row(escape(row["what"]), *(beside if compared else beside[1:2]))
+        table.add_row(escape(row["what"]), *(cells if compared else cells[1:2]))
     console.print(table)
     if len(found["rows"]) > MOST_ROWS:
         console.print(

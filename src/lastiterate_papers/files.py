@@ -91,7 +91,7 @@ def _source() -> str:
 
 
 def as_json(item: Item, work: Work, result: Result, cost: Cost) -> dict[str, Any]:
-    """Everything about a finished item, JSON-ready; ``null`` stands for numbers that are not
+    """Return everything about a finished item, JSON-ready; ``null`` represents numbers that are not
     finite."""
     rows = [_row(row) for row in result.rows]
     return {

@@ -1,4 +1,4 @@
-"""Partial results of a long item, kept as it goes: an interrupted item goes on where it stopped.
+"""Partial results of a long item, kept as it runs: an interrupted item resumes where it stopped.
 
 A cell is one piece of an item's work: a name, and numbers that JSON can hold. Finished cells lie in
 the out folder, in one hidden file per item and settings, a line each. The file's name has a digest
@@ -69,9 +69,9 @@ class Cells:
             self._append(self.path, line)
         return json.loads(line)["value"]
 
-    def beside(self, name: str) -> Path | None:
-        """A file for work that keeps pieces in a form of its own, with the fate of the cells: bound
-        to the same settings, removed with them. ``None`` where nothing is kept."""
+    def file_for(self, name: str) -> Path | None:
+        """Name a file for work that keeps pieces in its own format. Like the cells, it is bound to
+        the same settings and removed with them. ``None`` where nothing is kept."""
         if self.path is None:
             return None
         with writing(self.path.parent):

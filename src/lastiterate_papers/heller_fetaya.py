@@ -17,7 +17,7 @@ MODEL = LinearModel()
 
 
 def figure_1(work: Work) -> Result:
-    """Epsilon of SGLD from below over passes, beside the posterior's from above."""
+    """Compare epsilon of SGLD from below, over passes, with the posterior's from above."""
     n, ratio, delta = int(work.number("n")), work.number("ratio"), work.number("delta")
     chain = Chain.paper(MODEL, n, ratio=ratio)
     domain = RatioDomain.paper(n=n, exponent=work.number("exponent"), ratio=ratio)

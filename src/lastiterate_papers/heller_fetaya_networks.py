@@ -53,8 +53,8 @@ class Attack:
         network.
 
         Clipped runs take more records and longer steps, at which LeNet5 without a clip diverges:
-        what they learn, beside the noise, grows with clip n sqrt(step passes / parameters); at the
-        sizes of the others it is nothing.
+        what they learn, relative to the noise, grows with clip n sqrt(step passes / parameters); at
+        the sizes of the others it is nothing.
         """
         n = int(work.number("n")) or (work.size(2000, 20_000) if clip else work.size(1000, 2000))
         passes, longer = (
@@ -187,7 +187,7 @@ def attacked(work: Work, clip: float | None) -> Result:
         effort=Effort(this.trials, this.pilot, this.at_once, work.seed),
         delta=DELTA,
         checkpoints=[run.blocks * passes for passes in after],
-        results=work.cells.beside("models"),
+        results=work.cells.file_for("models"),
         progress=lambda done, of, _, left: work.progress(
             f"{done} of {of} models, {left:.0f} s left"
         ),
@@ -262,7 +262,7 @@ def _notes(this: Attack, clip: float | None) -> tuple[str, ...]:
         f", {this.plain / STEP:g} times where nothing is clipped" if this.plain != this.step else ""
     )
     net = (
-        f"; one hidden layer of {HIDDEN} on 64 means of pixels stands for LeNet5"
+        f"; one hidden layer of {HIDDEN} on 64 means of pixels instead of LeNet5"
         if this.small
         else ""
     )
@@ -316,7 +316,7 @@ ITEMS = (
     Item(
         "heller-fetaya-fig3",
         PAPER,
-        "Figure 3: the same on clipped SGLD, beside its certificate",
+        "Figure 3: the same on clipped SGLD, compared with its certificate",
         "not published",
         figure_3,
         real.MNIST,

@@ -70,7 +70,7 @@ def posterior(work: Work) -> Result:
         ),
         {"n": n, "ratio": ratio, "exponent": 1 / 64, "pairs": work.size(100, 2000), "x": "0.5..1"},
         (
-            "The lemma's own constants are lost: published stands for its restored form, which is "
+            "The lemma's own constants are lost: published represents its restored form, which is "
             "proved.",
         ),
         restored=True,

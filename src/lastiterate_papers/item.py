@@ -22,11 +22,11 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Row:
-    """One number: ``published`` beside ``ours``.
+    """One value, as ``published`` and as ``ours``.
 
-    ``published``: ``None`` where the paper gives no number; it stands for a formula evaluated on
-    the item's settings where the paper gives a formula. ``relation``: what the paper says ours is
-    to it. ``tolerance``: absolute. ``unit``: of all of them; none for a pure number (an epsilon, a
+    ``published``: ``None`` where the paper gives no number; where it gives a formula, the formula
+    evaluated on the item's settings. ``relation``: of ours to it, as the paper says.
+    ``tolerance``: absolute. ``unit``: of all of them; none for a pure number (an epsilon, a
     divergence, a ratio).
     """
 
@@ -88,7 +88,7 @@ class Setting:
     def check(self, name: str, value: float) -> None:
         """Refuse a value that the item could not be made with."""
         if not self.low <= value <= self.high or (self.whole and value != int(value)):
-            kind = "a whole number" if self.whole else "a number"
+            kind = "an integer" if self.whole else "a number"
             raise InputError(
                 "--set", f"must give {name} {kind} from {self.low:g} to {self.high:g}", f"{value:g}"
             )
@@ -116,7 +116,7 @@ def traced(
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes. ``names``: what x = 1, 2, ... stand for; then no line joins the points."""
+    """One pair of axes. ``names``: labels of x = 1, 2, ...; then no line joins the points."""
 
     title: str
     x_name: str
@@ -141,9 +141,9 @@ class Result:
 
     @property
     def status(self) -> Status:
-        """By the rows alone: a single one that disagrees makes an item differ. ``matches`` is said
-        of numbers that a text prints; where ``published`` stands for formulas that we restored or
-        evaluate, it is ``restored``."""
+        """The status, by the rows alone: a single one that disagrees makes an item differ.
+        ``matches`` is for numbers that a text prints; where ``published`` represents formulas that
+        we restored or evaluate, it is ``restored``."""
         said = [row.agrees for row in self.rows if row.agrees is not None]
         if not said or not all(said):
             return "differs" if said else "not published"
@@ -183,7 +183,7 @@ class Item:
     """``name``: a slug, stable for ever. ``status``: what the full run finds (with data, where it
     needs them).
 
-    ``finding``: one sentence on what was found; ``[name]`` in it stands for our value in the row of
+    ``finding``: one sentence on the result; ``[name]`` in it is replaced by our value in the row of
     that name. ``data``: files below ``--data-dir`` that it needs, ``optional``: that it reads where
     they are. ``settings``: numbers that a caller may choose, by name. ``minutes``: of processor
     time that it takes in full, where that is long; measured or estimated, on one core.

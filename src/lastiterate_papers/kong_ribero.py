@@ -17,7 +17,7 @@ from lastiterate_papers.theory import assumed, curve
 
 PAPER = "Kong, Ribero 2025 (arXiv:2407.05237v3)"
 RESTORED = (
-    "The text at hand lost its formulas: published stands for them as restored in this project "
+    "The text at hand lost its formulas: published represents them as restored in this project "
     "(docs/theorems/cyclic-weakly-convex)."
 )
 N, BATCH, STEP, CLIP, SIGMA, DIAMETER, ORDER = 8, 2, 0.2, 2.0, 4.0, 1.0, 1.1

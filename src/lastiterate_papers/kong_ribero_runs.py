@@ -180,8 +180,8 @@ def _fitted(run: li.Run, x: np.ndarray, y: np.ndarray, seed: int) -> list[list[f
 
 
 def _attacked(seed: int, trials: int, delta: float) -> tuple[float, float, bool]:
-    """The trainer under attack on small made-up neighbours: epsilon at least, certified, and
-    whether that is refuted."""
+    """Attack the trainer on small synthetic neighbours: return the least epsilon, the certified one,
+    and whether that is refuted."""
     from lastiterate.audit import DataSet, Neighbours, audit, fit_networks
 
     rng, n, d, classes = np.random.default_rng(seed), 40, 3, 3
@@ -277,7 +277,7 @@ def sampling_cost(work: Work) -> Result:
         (
             "The appendix argues without numbers; these are of this machine and this engine, and "
             "vary.",
-            "The engine reads Poisson batches of any size without compiling anew, by loops over "
+            "The engine reads Poisson batches of any size without compiling again, by loops over "
             "chunks: what "
             "random access costs depends on where the data lie, here in memory.",
         ),

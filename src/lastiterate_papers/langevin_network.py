@@ -21,7 +21,7 @@ import numpy as np
 import lastiterate as li
 
 HIDDEN = 16
-"""Units of the hidden layer of a network on 64 means of pixels, which stands for LeNet5 where sizes
+"""Units of the hidden layer of a network on 64 means of pixels, which replaces LeNet5 where sizes
 are reduced."""
 
 

@@ -65,8 +65,8 @@ def chains(
 ) -> np.ndarray:
     """Features of one LeNet5 per key after every number of steps, (models, checkpoints, ...).
 
-    ``params``: public first parameters. ``prior``: times |params|^2 / 2 it stands in every record's
-    loss, beside the cross-entropy. ``data``: images (n, 1, 32, 32), labels (n,). ``look``:
+    ``params``: public first parameters. ``prior``: times |params|^2 / 2 it is added to the
+    cross-entropy in every record's loss. ``data``: images (n, 1, 32, 32), labels (n,). ``look``:
     parameters (models, size) to features. Errors: ``InputError`` where models diverge.
     """
     first = ravel_pytree(params)[0]

@@ -86,7 +86,7 @@ def _explain(figure: Figure, axes: Axes, traces: Sequence[Trace], width: float) 
 
 
 def _draw(axes: Axes, panel: Panel) -> None:
-    """The lines of a panel; with names, points beside one another above each name."""
+    """Draw the lines of a panel; with names, points next to one another above each name."""
     used: dict[str, int] = {}
     for place, trace in enumerate(panel.traces):
         count = used[trace.style] = used.get(trace.style, -1) + 1
@@ -118,7 +118,7 @@ def _draw(axes: Axes, panel: Panel) -> None:
 
 
 def _scaled(axis: XAxis | YAxis, values: Iterable[float], log: bool) -> None:
-    """Ticks that can be read: plain numbers, none over another, and no offset beside the axis."""
+    """Set ticks that can be read: plain numbers, none over another, and no offset at the axis."""
     from matplotlib import ticker
 
     numbers = sorted({value for value in values if math.isfinite(value) and (value > 0 or not log)})

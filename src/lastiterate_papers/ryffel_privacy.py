@@ -65,7 +65,7 @@ def batches(steps: int) -> li.Run:
 
 
 def _refuting(n: int, batch: int) -> list[Row]:
-    """The exact divergence after one step beside what is claimed and what certifies."""
+    """Compare the exact divergence after one step with the claimed and the certified bound."""
     run, pair = counterexample(n, batch), exact_pair(n, batch)
     claimed = curve("sgld-strongly-convex-sampled", run)
     rows = [
@@ -231,7 +231,7 @@ def full_batch(work: Work) -> Result:
 
 
 def corollary_33(work: Work) -> Result:
-    """Decreasing steps: the closed form that is printed, and the sum that it stands for."""
+    """Compare the printed closed form for decreasing steps with the sum that it represents."""
     rows, alpha, smooth, strong, n, sigma = list[Row](), 2.0, 1.0, 0.1, 1000, 0.05
     counts = (1, 10, 100, 1000)
     lines: dict[str, list[float]] = {"Corollary 3.3 as printed": [], "Theorem 3.2's sum": []}
@@ -424,7 +424,7 @@ ITEMS = (
         "Corollary 3.3: the printed closed form and its sum",
         "differs",
         corollary_33,
-        finding="The printed closed form lies below the sum that it stands for, by at most "
+        finding="The printed closed form lies below the sum that it represents, by at most "
         "lambda/(4 beta) of its "
         "slope.",
     ),

@@ -279,7 +279,7 @@ def theorems(work: Work) -> Result:
 def _one_step(
     n_steps: int, beta: float, strong: float, slope: float, start: float
 ) -> tuple[float, float, float]:
-    """E |theta - theta*|^2 of the two-record example after some steps, beside recursion (11) and
+    """Return E |theta - theta*|^2 of the two-record example after some steps, recursion (11), and
     (11) with 2 xi^2.
 
     Records beta theta^2/2 + slope theta and strong theta^2/2 - slope theta, batches of one, no

@@ -244,9 +244,8 @@ def table_3(work: Work) -> Result:
             "width": WIDTH,
         },
         (
-            "Reduced: a net of two residual blocks on grey images stands for their ResNet18 on "
-            "CIFAR-10, so "
-            "that published accuracies stand beside ours and are not comparable.",
+            "Reduced: a net of two residual blocks on grey images replaces their ResNet18 on "
+            "CIFAR-10, so that published accuracies are shown next to ours and are not comparable.",
             "What the table says is whether fine-tuning a block helps: without privacy it did "
             "(77.0 against "
             "70.7), with DP-SGD it did not (67.8 against 68.0). Here it depends on the set. A "

@@ -23,8 +23,8 @@ EPSILON, DELTA, BATCH = 1.0, 1e-5, 512
 ANOTHER = (
     "Another extractor than the paper's (their ResNet18 and AlexNet on CIFAR-100 or ImageNet are "
     "not at hand): "
-    "published accuracies stand beside ours and are not comparable row for row. Pneumonia: two "
-    "classes of 28 x "
+    "published accuracies are shown next to ours and are not comparable row for row. Pneumonia: "
+    "two classes of 28 x "
     "28 pixels instead of three of their features."
 )
 
@@ -57,7 +57,7 @@ BLOCKS = {
     ),
 }
 COLUMNS = ("DP-SGLD, Theorem 3.2's noise", "DP-SGD (Poisson batches)", "no privacy")
-"""What stands beside the three published accuracies of an extractor."""
+"""The three published accuracies of an extractor."""
 PARAMETERS = {
     ("CIFAR-10", "ResNet18"): (1e-3, 55.0, 5.5e4, 3.2e-3),
     ("CIFAR-10", "AlexNet"): (1e-3, 259.0, 2.6e5, 1.5e-4),

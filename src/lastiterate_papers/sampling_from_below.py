@@ -107,7 +107,7 @@ def linear(work: Work) -> Result:
             "adjacency": "zero-out",
         },
         (
-            "Published stands for their formula, evaluated by quadrature here; the settings of "
+            "Published represents their formula, evaluated by quadrature here; the settings of "
             "their figures "
             "are not at hand and these are ours.",
             "The formula is exact for linear losses and a heuristic beyond. The ridge says why it "
@@ -216,8 +216,8 @@ def shuffling(work: Work) -> Result:
 
 
 def allocation(work: Work) -> Result:
-    """Secret blocks that every record draws anew in every pass: our row between the bounds of their
-    library."""
+    """Secret blocks that every record draws again in every pass: our theorem, between the bounds of
+    their library."""
     published = {
         (20, 1, 1.2164, 1e-6): (1.24270, 1.28418),
         (20, 5, 2.5, 1e-6): (0.85511, 0.89322),

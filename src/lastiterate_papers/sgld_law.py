@@ -146,7 +146,7 @@ def _with_differing(
     g, d = chain.shrinkage(chain.common[0]), chain.shrinkage(chain.differing[0])
     tau, differing_tau = chain.drift
     log_factor = (steps - 1) * math.log1p(-g) + math.log1p(-d)
-    after = np.exp((steps - r) * math.log1p(-g))  # what is left of the differing step at the end
+    after = np.exp((steps - r) * math.log1p(-g))  # the remainder of the differing step at the end
     shift = (
         -tau * math.expm1(log_factor) + after * (tau * (g - d) + g * (differing_tau - tau))
     ) / g

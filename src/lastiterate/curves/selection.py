@@ -59,7 +59,7 @@ class NegativeBinomial:
         return 0.0
 
     def draw(self, uniform: int, bits: int) -> int:
-        """The number of runs at a uniform whole number of so many ``bits`` (at least 128), by
+        """Return the number of runs at a uniform integer of so many ``bits`` (at least 128), by
         inversion."""
         with localcontext(Context(prec=DIGITS)):
             stop, shape = Decimal(self.stop), Decimal(self.shape)
@@ -101,7 +101,7 @@ class PoissonRuns:
         return math.exp(-self.expected) * UP
 
     def draw(self, uniform: int, bits: int) -> int:
-        """The number of runs at a uniform whole number of so many ``bits`` (at least 128), by
+        """Return the number of runs at a uniform integer of so many ``bits`` (at least 128), by
         inversion."""
         with localcontext(Context(prec=DIGITS)):
             expected = Decimal(self.expected)
