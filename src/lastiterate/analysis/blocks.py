@@ -34,8 +34,8 @@ earlier ones)."""
 
 @dataclass(frozen=True)
 class Group:
-    """Places ``first`` to ``last`` of a pass and their probability; ``last`` < 0: it does not
-    participate."""
+    """Positions ``first`` to ``last`` of a pass and their probability; ``last`` < 0: the record
+    does not participate."""
 
     weight: float
     first: int
@@ -43,8 +43,8 @@ class Group:
 
 
 def groups(weights: Array, reached: int, most: int, *, towards_end: bool) -> list[Group]:
-    """At most ``most`` groups of the places 0 .. reached - 1, and the places that are not reached
-    as one more."""
+    """Return at most ``most`` groups of the positions 0 .. reached - 1, and one more of the
+    positions that are not reached."""
     share = (
         np.geomspace(1, reached + 1, most + 1) - 1
         if towards_end
@@ -204,7 +204,7 @@ def latest_shift(c: Array, s: Array, first: int, last: int) -> float:
     return worst
 
 
-# mu of the last iterate for every place that a record can have in the order of the batches.
+# mu of the last iterate for every position that a record can have in the order of the batches.
 
 
 @lru_cache(maxsize=256)
@@ -215,8 +215,8 @@ def _unit_mus(c: float, steps: int, blocks: int, diameter: float) -> Array:
 
 
 MOST_WORK = 2_000_000
-"""Steps times places up to which a constant schedule with short blocks is followed block by block;
-a fiftieth of it where restarts are searched as well."""
+"""Steps times positions up to which a constant schedule with short blocks is followed block by
+block; a fiftieth of it where restarts are searched as well."""
 
 
 @lru_cache(maxsize=64)
@@ -239,7 +239,7 @@ def place_mus(run: Run, shares: tuple[float, float] | None = None) -> Array:
             return np.zeros(run.blocks)
         unit = _unit_mus(any_block, run.steps, run.blocks, diameter / s) * (s / eta)
         work = run.steps * run.blocks * (50 if math.isfinite(diameter) else 1)
-        if whole < any_block and work <= MOST_WORK:  # both bounds hold for every place
+        if whole < any_block and work <= MOST_WORK:  # both bounds hold for every position
             by_block = _unit_by_block(
                 whole, any_block, s, eta, run.steps, run.n, run.batching, diameter
             )
@@ -291,8 +291,8 @@ def _unit_by_block(
 
 
 def _each_place(c: Array, s: Array, v: Array, blocks: int, diameter: float) -> Array:
-    """mu of every place, step by step; where that is too much work, of groups of places, each at
-    its worst."""
+    """Return mu of every position, step by step; where that is too much work, of groups of
+    positions, each at its worst."""
     mus = np.zeros(blocks)  # a block that the run never reaches leaks nothing
     reached = min(blocks, c.size)
     searched = 50 if math.isfinite(diameter) else 1
@@ -312,14 +312,14 @@ def _each_place(c: Array, s: Array, v: Array, blocks: int, diameter: float) -> A
 
 
 MOST_FOLLOWED, FEWEST_GROUPS = 20_000_000, 64
-"""Steps times places (a fiftieth where restarts are searched) up to which places are followed
-alone; fewest groups."""
+"""Steps times positions (a fiftieth where restarts are searched) up to which each position is
+followed alone; fewest groups."""
 
 
 def _groups(reached: int, end: int, most: int) -> list[tuple[int, int]]:
-    """First and last place of at most about ``most`` groups of places 0 .. reached - 1, finer
-    before the places where the run and its passes end: a group counts with its last place
-    (docs/theorems/shifted-interpolation-reshuffled)."""
+    """Return the first and last position of at most about ``most`` groups of positions 0 .. reached
+    - 1, finer before the positions where the run and its passes end: a group counts with its last
+    one (docs/theorems/shifted-interpolation-reshuffled)."""
     if reached <= most:
         return [(place, place) for place in range(reached)]
     near = np.geomspace(1, reached + 1, most // 3 + 1) - 1
@@ -329,22 +329,23 @@ def _groups(reached: int, end: int, most: int) -> list[tuple[int, int]]:
 
 
 def place_weights(batching: Batching, n: int) -> Array:
-    """Probability of each block for one record, where its place is secret; shape (blocks,)."""
+    """Return the probability of each block for one record, where its position is secret; shape
+    (blocks,)."""
     weights = batching.place_probabilities(n)
     assert weights is not None
     return weights
 
 
 MOST_MERGED, PER_OCTAVE = 4096, 1024
-"""Places up to which every one is kept, and the marks that mus are rounded to, beyond, whenever mu
-doubles."""
+"""Positions up to which every one is kept; beyond them, the number of marks per doubling of mu to
+which mus are rounded."""
 
 
 def merge_places(weights: Array, mus: Array, *, up: bool) -> tuple[Array, Array]:
-    """The mixture over places with few different mus: at most ``PER_OCTAVE`` of them whenever mu
-    doubles.
+    """Return the mixture over positions with few different mus: at most ``PER_OCTAVE`` per doubling
+    of mu.
 
-    With more than ``MOST_MERGED`` places mus >= 0 are rounded up (or down) to marks that do not
+    With more than ``MOST_MERGED`` positions mus >= 0 are rounded up (or down) to marks that do not
     depend on the run, by less than 0.07 %, so that a larger mu never becomes a smaller one. A
     larger mu dominates: delta_mu grows with mu.
     """

@@ -234,11 +234,11 @@ def _block_shifts_representable(
 # Batches of a fixed size whose draws are published: the mean over the draws of what later noise
 # hides.  Given which steps draw the record the last iterate is mu-Gaussian-DP, mu^2 = sum over
 # intervals of S_{i-1}^2 / X_i (docs/theorems/delayed-shifts). The draws are independent from step
-# to step, so that mu^2 is a sum of independent terms, whose law is rounded up on a lattice; delta
-# is at most the mean of delta_mu.
+# to step, so that mu^2 is a sum of independent terms, whose distribution is rounded up on a
+# lattice; delta is at most the mean of delta_mu.
 
 PLACES, ATOMS, TRIED = 2**13, 400, 3
-"""Places of the lattice of mu^2, atoms of the mixture, draw_intervals of intervals that are
+"""Points of the lattice of mu^2, atoms of the mixture, and choices of intervals that are
 evaluated."""
 BEYOND, EXPONENTS = 1e-12, 65
 """Probability of the mu^2 beyond the lattice, about, and exponents that are tried for it."""
@@ -247,8 +247,8 @@ TAIL = 1e-18
 UP = 1 + 1e-9
 """Above the rounding of a sum of squares."""
 UNIT = 16.0
-"""The largest noise over the largest shift for which laws are computed: shifts that are faint there
-count as certain, which costs less than a place of the lattice each."""
+"""The largest noise over the largest shift for which distributions are computed: shifts that are
+faint there count as certain, which costs less than a point of the lattice each."""
 CLOSE = 2.0
 """Choices that cost so many times as much as the best one, in squared mu, are not evaluated."""
 USELESS = 1e-6, 300.0

@@ -63,9 +63,10 @@ def _shift_in_draws(noise: Correlated, blocks: int, steps: int) -> float:
 
 
 def shift_of_equal_signs(column: Array, blocks: int, steps: int) -> float:
-    """s^2 where no entry is negative: the square of the sum of the columns, and of the first place.
+    """Return s^2 where no entry is negative: the square of the sum of the columns at the first
+    position.
 
-    The sum for another place is the same, shifted, and cut at the last step.
+    The sum for another position is the same, shifted, and cut at the last step.
     """
     passes = -(-steps // blocks)
     padded = np.zeros(passes * blocks)

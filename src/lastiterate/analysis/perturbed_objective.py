@@ -25,7 +25,8 @@ TAIL = 14.0
 """|N(0, I_p)| > sqrt p + TAIL has probability at most e^(-TAIL^2 / 2): 3e-43."""
 FAILURE = 1e-42
 SUMMED = 1024
-"""Rows whose gradients are added before their sums are: no fewer than the trainer takes at once."""
+"""Records whose gradients are added before their sums are: no fewer than the trainer takes at
+once."""
 ELEMENTARY = 64 * 2.0**-53
 """Relative error allowed to residuals of exact scores, per class: a few exponentials, sums and
 quotients."""

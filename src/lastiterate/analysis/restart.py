@@ -38,7 +38,7 @@ SHARES = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.93, 0.95, 0.97, 0.98, 0.99, 0.995, 0.
 LONGEST = 2**16
 """Steps that are followed one by one; what lies before them is bounded by its limit."""
 RESTARTS = 60
-"""Places of the restart that are tried."""
+"""Steps at which a restart is tried."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,7 +222,7 @@ def candidates(
 
 
 def _least(values: Array) -> Array:
-    """The least of the values from every place on."""
+    """Return the least of the values from every index on."""
     return np.minimum.accumulate(values[::-1])[::-1]
 
 
@@ -337,9 +337,9 @@ def _shifts(
 # sampled steps.  Poisson: every record is in every batch independently with probability q, so that
 # a step is a Poisson-subsampled Gaussian mechanism with noise multiplier noise_std * divisor /
 # sensitivity. The divisor is public, hence zero-out (the record's gradient becomes 0) and
-# add-remove compare the same two laws; both orders of the pair are covered. Steps are charged one
-# by one, whatever is released and however they are combined. Proofs: docs/theorems/poisson,
-# docs/theorems/random-allocation.
+# add-remove compare the same two distributions; both orders of the pair are covered. Steps are
+# charged one by one, whatever is released and however they are combined. Proofs:
+# docs/theorems/poisson, docs/theorems/random-allocation.
 
 MOST_LEVELS = 64
 """Different noise multipliers that are distinguished."""
@@ -399,8 +399,8 @@ def allocation_passes(run: Run, first: int = 0, share: float = 1.0, mu: float = 
     )
 
 
-# Batches of a fixed size after a restart: who takes the place of a record is published, whether it
-# was drawn is not.  The uniform subset of b records is S + {i} with probability q = b/n and S + {j}
+# Batches of a fixed size after a restart: the replacement of a record is published, whether it was
+# drawn is not.  The uniform subset of b records is S + {i} with probability q = b/n and S + {j}
 # otherwise, S a uniform set of b - 1 others and j one of the remaining others, drawn independently
 # of that. Shifts follow the steps over S + {j}; where the record was drawn instead, the map differs
 # by one record's term, whose change over the distance is counted as part of what the record adds.
@@ -439,8 +439,8 @@ def search_subset_restarts(run: Run) -> Curve:
 
 
 def instead_of_another(square: Array) -> Array:
-    """The chi-squared distance of N(2/z) to N(1/z) where most of the law is N(0): a record that
-    takes a place.
+    """Return the chi-squared distance of N(2/z) to N(1/z) where most of the distribution is N(0): a
+    record that replaces another.
 
     With next to no noise it is infinite, and no factor is 0 then: expm1 is above 1 long before exp
     overflows."""

@@ -135,7 +135,7 @@ FAILURES = (0.0, 1e-30, 1e-20, 1e-15, 1e-12, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5
 """Probabilities that some bin's load is outside of its range; the first one costs nothing and says
 nothing."""
 FEW = (0.0, 1e-20, 1e-10, 1e-7)
-"""The same where every place of every schedule is a computation of its own."""
+"""The same where every position of every schedule is a computation of its own."""
 
 
 def usual_loads(others: int, bins: int, failure: float, times: int = 1) -> tuple[int, int]:

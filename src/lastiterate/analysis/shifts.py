@@ -127,14 +127,14 @@ def search(cost: Callable[[int], float], longest: int) -> float:
     return min(values.values())
 
 
-# The optimal shift allocation for constant schedules in closed form, for every place of the record
-# at once.  A record in block j of l participates every l steps. With a constant map (c <= 1) the
-# segments from one participation to the next have falling slopes, so all but the last pool into one
-# geometric sum; with c > 1 they never pool. Both agree with ``shift_allocation.optimal_mu`` and
+# The optimal shift allocation for constant schedules in closed form, for every position of the
+# record at once.  A record in block j of l participates every l steps. With a constant map (c <= 1)
+# the segments from one participation to the next have falling slopes, so all but the last pool into
+# one geometric sum; with c > 1 they never pool. Both agree with ``shift_allocation.optimal_mu`` and
 # contain the closed forms of Bok, Su and Altschuler (2024).
 
 MOST_PLACES = 256
-"""Blocks for which restarts in a bounded domain are searched, place by place; with more, one
+"""Blocks for which restarts in a bounded domain are searched, position by position; with more, one
 restart is tried."""
 
 
@@ -212,8 +212,8 @@ def _cost(dS: Array, dX: Array) -> Array:
 def _search_restarts(
     c: float, s: float, v: float, steps: int, blocks: int, diameter: float
 ) -> Array:
-    """The best restart for every place; full batches search all windows, blocks at most the last
-    4,096 steps."""
+    """Return the best restart for every position; full batches search all windows, blocks at most
+    the last 4,096 steps."""
     if blocks == 1 and 0 < c <= 1:
         # full batches: start and pulses pool, because slopes fall
         def cost(window: int) -> float:
@@ -299,13 +299,13 @@ def unit_shift(run: Run) -> float:
 
 
 def cyclic_mu(run: Run, log_square: float) -> float:
-    """mu for the worst place: mu^2 = (s^2/v) ((E - 1) theta_L(l) + 1), E = ceil(T/l) the passes
-    that were started.
+    """Return mu for the worst position: mu^2 = (s^2/v) ((E - 1) theta_L(l) + 1), E = ceil(T/l) the
+    passes that were started.
 
     A record in the block of the last step participates E times, the last time with no step to
-    follow; at every other place it participates no more often, and later steps hide it. The longest
-    step allowed is itself rounded, so a map may expand by 1 + 2^-52: the allowance grows with the
-    number of steps.
+    follow; at every other position it participates no more often, and later steps hide it. The
+    longest step allowed is itself rounded, so a map may expand by 1 + 2^-52: the allowance grows
+    with the number of steps.
     """
     passes = -(-run.steps // run.blocks)
     mu = unit_shift(run) * math.sqrt((passes - 1) * theta(log_square, run.blocks) + 1)

@@ -148,7 +148,7 @@ def _curve_of_last_steps(run: Run, failure: float) -> Followed:
 
 
 def _steps(run: Run, failure: float) -> Moves:
-    """Every pass moves by what a record does at its worst place, counted at the pass's end."""
+    """Return moves in which every pass counts a record at its worst position, at the pass's end."""
     steps = _curve_of_last_steps(run, failure)
     s = np.zeros_like(steps.s)
     for begin in range(0, s.size, run.blocks):

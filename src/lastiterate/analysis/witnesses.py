@@ -24,7 +24,7 @@ from lastiterate.run.validation import Array
 MOST = 2**14
 """Points of a lattice; where sums need more, its spacing grows."""
 CUT = 1e-16
-"""Mass that is cut off on either side of a law."""
+"""Mass that is cut off on either side of a distribution."""
 GUARD = 1e-9
 """Part of a spacing by which positions are lowered before they are rounded down, for their own
 rounding."""
@@ -56,7 +56,7 @@ class Law:
 
 
 def law_of_values(values: Array, weights: Array) -> Law:
-    """The law of one draw: ``weights``, which sum to 1, of ``values``."""
+    """Return the distribution of one draw: ``weights``, which sum to 1, of ``values``."""
     least, most = float(values.min()), float(values.max())
     if least == most:
         return Law(least, 0.0, np.array([1.0]), 0.0, least, most)
@@ -71,7 +71,7 @@ def law_of_values(values: Array, weights: Array) -> Law:
 
 
 def scale_law(law: Law, factor: float) -> Law:
-    """The law of ``factor`` >= 0 times the variable."""
+    """Return the distribution of ``factor`` >= 0 times the variable."""
     if law.spacing * factor == 0:
         lowest = min(law.least, law.low) * factor
         return Law(lowest, 0.0, np.array([1.0]), 0.0, lowest, max(law.most * factor, lowest))
@@ -85,7 +85,7 @@ def scale_law(law: Law, factor: float) -> Law:
 
 
 def add(one: Law, two: Law) -> Law:
-    """The law of the sum of two independent variables."""
+    """Return the distribution of the sum of two independent variables."""
     if one.spacing == 0 or two.spacing == 0:
         point, other = (one, two) if one.spacing == 0 else (two, one)
         rest = point.rest + other.rest
@@ -114,7 +114,7 @@ def add(one: Law, two: Law) -> Law:
 
 
 def _coarser(law: Law, spacing: float) -> Law:
-    """The law rounded down to multiples of another spacing above its lowest point."""
+    """Round the distribution down to multiples of another spacing above its lowest point."""
     if law.spacing == spacing:
         return law
     places = np.floor(np.arange(law.masses.size) * (law.spacing / spacing) - GUARD)
@@ -154,11 +154,12 @@ def _sound(law: Law) -> Law:
 
 
 Draw = Callable[[float], Law]
-"""The law of one draw times a sign, rounded down."""
+"""The distribution of one draw times a sign, rounded down."""
 
 
 def repeat_draw(draw: Draw, factor: float, times: int) -> Law:
-    """The law of draw_0 + factor draw_1 + ... + factor^(times - 1) draw_(times - 1), by doubling."""
+    """Return the distribution of draw_0 + factor draw_1 + ... + factor^(times - 1) draw_(times -
+    1), by doubling."""
     if factor >= 0:
         return _repeat_by_doubling(draw(1.0), factor, times)
     if times == 1:
@@ -179,7 +180,7 @@ def _repeat_by_doubling(one: Law, factor: float, times: int) -> Law:
 
 
 def tree(laws: list[Law]) -> Law:
-    """The law of a sum of independent variables, added in pairs."""
+    """Return the distribution of a sum of independent variables, added in pairs."""
     while len(laws) > 1:
         laws = [
             add(*laws[k : k + 2]) if k + 1 < len(laws) else laws[k] for k in range(0, len(laws), 2)
@@ -187,17 +188,17 @@ def tree(laws: list[Law]) -> Law:
     return laws[0]
 
 
-# The losses whose exact laws are lower bounds: linear data terms of one record, and curvature that
-# all steps share.  All other records' data terms have no gradient that distinguishes the
-# neighbours. The record's gradient is constant: as long as its Lipschitz constant and its
+# The losses whose exact distributions are lower bounds: linear data terms of one record, and
+# curvature that all steps share.  All other records' data terms have no gradient that distinguishes
+# the neighbours. The record's gradient is constant: as long as its Lipschitz constant and its
 # sensitivity allow, which are taken as they are. An allowance for floating-point sums makes upper
 # bounds larger; no loss of the class attains it.
 
 
 @dataclass(frozen=True)
 class RecordGradient:
-    """Length of the record's gradient, and of the opposite one that its neighbour has in its place
-    (0: none)."""
+    """Norm of the record's gradient, and of the opposite one that its neighbour has instead (0:
+    none)."""
 
     ahead: float
     behind: float

@@ -84,7 +84,7 @@ correlated_noise = _plain(
     "it speaks of noise that later steps take back: use noise=Correlated(z, band)",
 )
 NOISY_STEPS = (noisy_steps, known_sensitivity, known_noise, independent_noise)
-"""What nearly every row about steps asks for."""
+"""The assumptions of nearly every theorem about steps."""
 last_iterate_only = _plain(
     "last_iterate_only",
     "only the last iterate is released",

@@ -41,7 +41,7 @@ def composition_mu(run: Run) -> float:
     else:
         with np.errstate(divide="ignore"):
             charges = (unit / run.noise_stds) ** 2 if unit > 0 else np.zeros(run.steps)
-        if run.batching.drawn == "each pass":  # the place is another one in every pass
+        if run.batching.drawn == "each pass":  # the position is another one in every pass
             charge = np.maximum.reduceat(charges, np.arange(0, run.steps, run.blocks)).sum()
         else:
             charge = np.bincount(np.arange(run.steps) % run.blocks, weights=charges).max()
@@ -57,7 +57,7 @@ COMPOSITION_GDP = register(
 Composition of Gaussian mechanisms: every step is charged, whatever is released and however steps
 are combined.
 
-mu^2 = max over the record's place of the sum, over the steps that it participates in, of
+mu^2 = max over the record's position of the sum, over the steps that it participates in, of
 (sensitivity / (b noise_std_k))^2.
 
 Source: Dong, Roth and Su 2022, Theorem 3.2 and Corollary 3.3 (composition of mu-GDP mechanisms). A
@@ -123,13 +123,13 @@ CORRELATED_GDP = register(
 Correlated noise (matrix mechanism): the draws, moved by all contributions of one record together.
 
 mu = s sensitivity / (b noise_std), s^2 = max_j sum_{e, f} |<C_{j+el}, C_{j+fl}>| over the columns
-of C at the steps of the record's place j, l blocks in a pass, noise_std of one draw. No entry of C
-below 0: s = |sum_e C_{el}|, attained.
+of C at the steps of the record's position j, l blocks in a pass, noise_std of one draw. No entry of
+C below 0: s = |sum_e C_{el}|, attained.
 
 Source: docs/theorems/correlated-noise (with Denisov et al. 2022, arXiv:2202.08312; Choquette-Choo
 et al. 2023, arXiv:2306.08153). Regime: any loss, contributions that depend on everything released
 before; the batches need not be secret, and a record takes part at most once in every pass, at the
-same place. Places that are drawn once are conditioned on (joint convexity).""",
+same position. Positions that are drawn once are conditioned on (joint convexity).""",
         citation="Denisov, McMahan, Rush, Smith, Thakurta: Improved differential privacy for SGD "
         "via optimal private "
         "linear operators on adaptive streams, 2022 (arXiv:2202.08312); Choquette-Choo et al.: "

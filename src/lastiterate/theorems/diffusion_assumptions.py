@@ -77,8 +77,8 @@ squared_norm = Assumption(
 
 
 def log_sobolev_constant(run: Run) -> tuple[float, tuple[Fact, ...]] | None:
-    """A log-Sobolev constant of every law on the tracing diffusion: given, or by Lemma 5 of
-    Chourasia et al."""
+    """Return a log-Sobolev constant of every distribution on the tracing diffusion: given, or by
+    Lemma 5 of Chourasia et al."""
     given = find_fact(run.facts(), "log_sobolev")
     if given is not None:
         return (given.value, (given,)) if given.value > 0 else None
@@ -112,7 +112,9 @@ def _log_sobolev(run: Run) -> Held | Broken:
 
 
 log_sobolev = Assumption(
-    "log_sobolev", "a log-Sobolev constant of every law on the tracing diffusion", _log_sobolev
+    "log_sobolev",
+    "a log-Sobolev constant of every distribution on the tracing diffusion",
+    _log_sobolev,
 )
 
 

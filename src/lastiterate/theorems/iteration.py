@@ -120,8 +120,8 @@ Blocks in a public order, smooth losses that need not be convex, the last iterat
 
 epsilon(alpha) = alpha s^2/(2 v) ((E - 1) theta_L(l) + 1), s = eta sensitivity/b, v = (eta
 noise_std)^2, l blocks per pass, E = ceil(T/l) passes started, theta_L(k) = L^(2k-2)/(1 + L^2 + ...
-+ L^(2k-2)), L by Proposition 2.1: the worst place of the record. It is the Renyi curve of mu-GDP,
-mu^2 = 2 epsilon(alpha)/alpha, and the pair is mu-GDP.
++ L^(2k-2)), L by Proposition 2.1: the worst position of the record. It is the Renyi curve of
+mu-GDP, mu^2 = 2 epsilon(alpha)/alpha, and the pair is mu-GDP.
 
 Source: Kong and Ribero 2025, Theorem 2.3, as restored and proved in
 docs/theorems/cyclic-weakly-convex (E counts a pass that was only begun: floor(T/l) would be false).
@@ -214,8 +214,8 @@ Blocks in a public order in a bounded domain: a bound that does not depend on th
 
 epsilon(alpha) = alpha mu^2/2, mu^2 v = (D + 2 eta C)^2 for any loss whose records' gradients are at
 most C, and mu^2 v = (L D + s)^2 for smooth ones; v = (eta noise_std)^2, s = eta sensitivity/b, D
-the diameter, L by Proposition 2.1: the worst place of the record. With a ridge outside the records
-D becomes |1 - eta ridge| D in the first form. The pair is mu-GDP.
+the diameter, L by Proposition 2.1: the worst position of the record. With a ridge outside the
+records D becomes |1 - eta ridge| D in the first form. The pair is mu-GDP.
 
 Source: Kong and Ribero 2025, Theorem 2.2, as restored and proved in
 docs/theorems/cyclic-weakly-convex. Of the two forms the one that rests on stronger facts counts;
@@ -358,8 +358,8 @@ Privacy amplification by iteration: convex, smooth losses, blocks in a public or
 several.
 
 epsilon(alpha) = alpha s^2/(2 v) ((E - 1)/l + 1), s = eta sensitivity/b, v = (eta noise_std)^2, l
-blocks per pass, E = ceil(T/l) passes started: the worst place of the record. A record used k steps
-before the end of one pass has alpha s^2/(2 v k). The pair is mu-GDP with mu^2 = 2
+blocks per pass, E = ceil(T/l) passes started: the worst position of the record. A record used k
+steps before the end of one pass has alpha s^2/(2 v k). The pair is mu-GDP with mu^2 = 2
 epsilon(alpha)/alpha.
 
 Source: Feldman, Mironov, Talwar and Thakurta 2018, Theorem 23 (one pass) and Theorem 35 (l passes,

@@ -93,8 +93,8 @@ X_i = sum over J_i of v_t R_t^2: delta(eps) is at most the mean over the draws o
 mu^2 = sum over i < m of S_{i-1}^2 / X_i, and (S_{m-1} + S_m)^2 / X_m. The best of several choices.
 
 Source: docs/theorems/delayed-shifts. Regime: any smooth loss; it wins where noise is little and
-steps are many, since draws that are published need not be compared with another record that takes
-the place.""",
+steps are many, since draws that are published need not be compared with another record that
+replaces it.""",
         citation="this project, docs/theorems/delayed-shifts (on Bok, Su, Altschuler 2024)",
         formula="delta(eps) = E delta_mu(eps), mu^2 = sum_i S_{i-1}^2 / X_i, S_i = sum of s_t R_t "
         "B_t, X_i = sum of "

@@ -69,7 +69,7 @@ Secret independent bins by their exact pair, whatever is released: the record hi
 
 P = (1/l) sum_j N(a_j e_j, I) against Q = N(0, I), both orders, a_j^2 = sum over the steps of bin j
 of (sensitivity / (b noise_std_t))^2. The likelihood ratio is the mean of l independent lognormal
-factors; its law is computed on grids rounded to the safe side.
+factors; its distribution is computed on grids rounded to the safe side.
 
 Source: docs/theorems/balls-in-bins. Regime: any loss, any schedule (many different noises are
 rounded down to a few); zero-out. Attained by linear losses when all iterates are released.""",
@@ -109,9 +109,9 @@ Batches of a fixed size, drawn again at every step, amplified by sampling, whate
 A step draws b of n records, q = b/n, z_t = noise_std_t b / S with S the run's sensitivity. At e >=
 0, with e^eps = 1 + (e^e - 1)/q and delta_m the curve of the m-Gaussian mechanism, a step has q
 delta_{1/z_t}(eps) in both orders under replace-one; under zero-out that is the order in which the
-record is added, and the other one, where a drawn record takes the place of another, has the curve
-of q N(2/z_t, 1) + (1 - q) N(0, 1) against q N(1/z_t, 1) + (1 - q) N(0, 1), which some losses
-attain. Pairs with these curves compose.
+record is added, and the other one, where a drawn record replaces another, has the curve of q
+N(2/z_t, 1) + (1 - q) N(0, 1) against q N(1/z_t, 1) + (1 - q) N(0, 1), which some losses attain.
+Pairs with these curves compose.
 
 Source: docs/theorems/fixed-size (on Balle, Barthe, Gaboardi 2018, arXiv:1807.01647, Theorem 11);
 Zhu, Dong, Wang 2022 (arXiv:2106.08567), Theorem 10. Regime: any loss, any schedule (many different

@@ -172,7 +172,7 @@ every step.
 mu^2 = S_K^2/X_K, S_K = (S/lambda)(1 - R_0), X_K = 2 sigma^2 sum_u eta_u R_u^2, R_u = prod_{w>u} (1
 - eta_w lambda), S the sensitivity of the batch's mean gradient (2 L/m under replace-one). At most
 (S^2/(lambda sigma^2)) (1 - R_0)/ (1 + R_0), which implies the published form with the batch size m
-in place of n.
+instead of n.
 
 Source: docs/theorems/sgld; it repairs Theorem 3.2 of Ryffel, Bach and Pointcheval (2022). Regime:
 any steps eta_k <= 2/(lambda + beta), any start that does not depend on the data, with or without

@@ -39,7 +39,7 @@ public order.
 
 z_0 = 0, z_t = c_t z_{t-1} + s_t - a_t >= 0, z_T = 0 (or restart at z_tau = diameter of the domain):
 mu^2 = min sum_t a_t^2 / v_t, with c_t the Lipschitz constant of step t, s_t = eta_t sensitivity / b
-where the record participates, v_t = (eta_t noise_std_t)^2; the worst place of the record.
+where the record participates, v_t = (eta_t noise_std_t)^2; the worst position of the record.
 
 Source: Bok, Su, Altschuler 2024 (arXiv:2403.00278), shifted interpolation; for variable steps,
 noises and Lipschitz constants and its exact optimum docs/theorems/shifted-interpolation. Regime:
@@ -74,10 +74,11 @@ SHIFTED_INTERPOLATION_ALLOCATED = register(
 Secret blocks drawn again in every pass, the last iterate: an average over the record's positions,
 given full blocks.
 
-delta(eps) <= sum over groups g of places P[g] delta_{mu_g}(eps) + P[some block of some pass holds
-more other records than m, or fewer than k] in both directions, mu_g the optimal shift allocation
-for the latest places of the group with the curvature of k to m records over the public divisor:
-condition on everybody's draws in all passes, then joint convexity. The best of several (k, m).
+delta(eps) <= sum over groups g of positions P[g] delta_{mu_g}(eps) + P[some block of some pass
+holds more other records than m, or fewer than k] in both directions, mu_g the optimal shift
+allocation for the latest positions of the group with the curvature of k to m records over the
+public divisor: condition on everybody's draws in all passes, then joint convexity. The best of
+several (k, m).
 
 Source: docs/theorems/random-allocation. Nothing is said about releasing all iterates: that is
 random-allocation-pld.""",
@@ -151,14 +152,15 @@ SHIFTED_INTERPOLATION_PERMUTED = register(
         kind="upper",
         family="last iterate",
         statement="""
-One secret permutation, then blocks in order, the last iterate: the record's place is averaged over.
+One secret permutation, then blocks in order, the last iterate: an average over the record's
+position.
 
 delta(eps) <= sum_j (n_j / n) delta_{mu_j}(eps) in both directions, mu_j the optimal shift
-allocation for a record in block j (n_j records): condition on the place, then joint convexity of
+allocation for a record in block j (n_j records): condition on the position, then joint convexity of
 the hockey-stick divergence.
 
-Source: docs/theorems/shifted-interpolation-permuted. Nothing is said about releasing all iterates:
-the place can then be seen.""",
+Source: docs/theorems/shifted-interpolation-permuted. It does not cover releasing all iterates: the
+position can then be seen.""",
         citation="this project, docs/theorems/shifted-interpolation-permuted (on Bok, Su, "
         "Altschuler 2024)",
         formula="delta(eps) <= sum_j (n_j / n) delta_{mu_j}(eps), mu_j by shifted-interpolation "
@@ -185,11 +187,11 @@ SHIFTED_INTERPOLATION_RESHUFFLED = register(
         kind="upper",
         family="last iterate",
         statement="""
-A fresh secret permutation in every pass, the last iterate: the record's places are averaged over.
+A fresh secret permutation in every pass, the last iterate: an average over the record's positions.
 
-delta(eps) <= sum over groups g of places P[g] delta_{mu_g}(eps) in both directions, mu_g the
-optimal shift allocation for the latest places of the group: condition on the places, then joint
-convexity, and delta_mu grows with mu, mu with later places.
+delta(eps) <= sum over groups g of positions P[g] delta_{mu_g}(eps) in both directions, mu_g the
+optimal shift allocation for the latest positions of the group: condition on the positions, then
+joint convexity, and delta_mu grows with mu, mu with later positions.
 
 Source: docs/theorems/shifted-interpolation-reshuffled. Nothing is said about releasing all
 iterates.""",

@@ -236,8 +236,8 @@ def match(theorem: Theorem, run: Run) -> Applies | Fails:
     """Check every assumption of ``theorem`` on ``run``; evaluate the bound only when all of them
     hold.
 
-    A row that speaks of one record zeroed also speaks of one that is exchanged for another: one is
-    zeroed, then the other put in its place, through the best split of both orders.
+    A theorem about one zeroed record also covers one that is exchanged for another: one is zeroed,
+    then replaced by the other, through the best split of both orders.
 
     **Guarantee:** theorems speak of one record; where a protected unit may have several, their
     upper bounds are made the unit's by group privacy. A lower bound stays: a unit with one record
@@ -263,7 +263,8 @@ def match(theorem: Theorem, run: Run) -> Applies | Fails:
 
 
 def _replace_one_bound(theorem: Theorem, run: Run) -> Applies | None:
-    """What follows for an exchange from the row's bound for a record that is zeroed, if it has one.
+    """Return the bound for an exchange that follows from the theorem's bound for a zeroed record,
+    if it has one.
 
     A sensitivity that is stated for exchanges says nothing about a zeroed record, and curvature
     that is stated of the two data sets says nothing about the one between them.

@@ -74,9 +74,10 @@ epsilon(alpha) >= alpha S_g^2 / (4 m sigma^2 n^2) (1 - e^{-eta m K}) on a quadra
 strong.
 
 Source: Chourasia et al. 2021, Theorem 3 (m = 1; rescaled time otherwise; it holds for eta m <= 1).
-The two laws are Gaussians of equal covariance, so the pair is mu-GDP exactly and the Renyi bound is
-a bound on mu^2 / 2: its (epsilon, delta) form is a lower bound too. S_g is what the constants
-allow, without the allowance of upper bounds for floating-point sums. Proof: docs/theorems/langevin.""",
+The two distributions are Gaussians of equal covariance, so the pair is mu-GDP exactly and the Renyi
+bound is a bound on mu^2 / 2: its (epsilon, delta) form is a lower bound too. S_g is what the
+constants allow, without the allowance of upper bounds for floating-point sums. Proof:
+docs/theorems/langevin.""",
         citation=f"{LANGEVIN_PAPER}, Theorem 3 (docs/theorems/langevin)",
         formula="epsilon(alpha) >= alpha S_g^2 / (4 m sigma^2 n^2) (1 - exp(-eta m K)), some loss "
         "of the class",
@@ -124,7 +125,8 @@ def _draw(shifts: Array, chance: Array, sign: float) -> Law:
 
 @lru_cache(maxsize=64)
 def _constant_sum(scaled_bend: float, steps: int, chance: tuple[float, ...], sign: float) -> Law:
-    """The law of sign * S for a constant schedule whose steps shift by 1; ``scaled_bend`` = eta h."""
+    """Return the distribution of sign * S for a constant schedule whose steps shift by 1;
+    ``scaled_bend`` = eta h."""
     places, (turn, rate) = np.array(chance), log_with_sign(scaled_bend)
     blocks = places.size
     passes, left = divmod(steps, blocks)
@@ -145,7 +147,7 @@ def _constant_sum(scaled_bend: float, steps: int, chance: tuple[float, ...], sig
 
 
 def _sum_varying(shifts: Array, chance: Array, sign: float) -> Law:
-    """The law of sign * S for steps that shift by ``shifts``."""
+    """Return the distribution of sign * S for steps that shift by ``shifts``."""
     shifts, blocks = sign * shifts, chance.size
     if blocks > 1:
         starts = range(0, shifts.size, blocks)
@@ -177,8 +179,8 @@ def _spread(run: Run, bend: float) -> tuple[Array | None, float]:
 
 
 def _pair(law: Law, unit: float, opposed: float) -> MixturePair:
-    """The mixture of ``unit`` times the law: at most ``MOST_ATOMS`` of it, neighbours rounded down
-    to the lowest."""
+    """Return the mixture of ``unit`` times the distribution: at most ``MOST_ATOMS`` atoms,
+    neighbours rounded down to the lowest."""
     weights, places = law.points()
     width = -(-weights.size // MOST_ATOMS)
     starts = np.arange(1, weights.size, width)
@@ -233,8 +235,8 @@ curvature h = strong sits outside the records. Given the draws the last iterate 
 mean moved by S = sum over the steps u that the record takes part in of eta_u (gradient / b) R_u,
 R_u = prod of the later 1 - eta h. So the pair is the mixture of N(S / sqrt(X), 1) over the draws
 against N(0, 1) (or the mixture for the opposite gradient), X = sum of (eta_u noise_std_u)^2 R_u^2 +
-R_0^2 std^2 of the start. The law of S is computed rounded down: that makes the pair harder to
-distinguish. Source: docs/theorems/linear-witness.""",
+R_0^2 std^2 of the start. The distribution of S is computed rounded down: that makes the pair harder
+to distinguish. Source: docs/theorems/linear-witness.""",
         citation="exact mixture on linear losses (docs/theorems/linear-witness)",
         formula="delta >= H_eps(sum over draws of P[draws] N(S / sqrt(X), 1) || N(0, 1)), S = sum "
         "of eta_u (L / b) R_u "
@@ -264,8 +266,8 @@ LONGEST_QUADRATIC = 200_000
 
 
 def witness_mus(run: Run) -> Array:
-    """Signed mu of the exact pair for every place, the neighbour having no such record; shape
-    (blocks,)."""
+    """Return the signed mu of the exact pair for every position, the neighbour having no such
+    record; shape (blocks,)."""
     ridge, inside = curvature(run)
     everywhere_alike = _mus(run, np.full(run.blocks, ridge + inside))
     if inside == 0 or run.shares[0] == 1:
@@ -277,12 +279,12 @@ def witness_mus(run: Run) -> Array:
     if run.batching.drawn == "once" and both.min() < 0 < both.max():
         return np.zeros(
             run.blocks
-        )  # which of two is harder to see depends on the other places: no statement
+        )  # which of two is harder to see depends on the other positions: no statement
     return np.minimum(np.abs(in_records), np.abs(everywhere_alike))
 
 
 def _mus(run: Run, bends: Array) -> Array:
-    """mu of every place where the steps on block j are 1 - eta bends[j]."""
+    """Return mu of every position where the steps on block j are 1 - eta bends[j]."""
     unit, start = largest_gradient(run).ahead / run.divisor, run.start.std**2
     if run.constant and (bends == bends[0]).all():
         return _constant_mus(run, float(bends[0]), unit, start)
@@ -338,7 +340,7 @@ def _bound_quadratic_witness(run: Run) -> LowerBound:
         return MixturePair((1.0,), (float(np.abs(mus).max()),), opposed)
     sides = [sign * mus for sign in (1, -1) if (sign * mus > 0).any()]
     if len(sides) > 1 and mus.size > MOST_MERGED:
-        return MixturePair.of_one(0.0)  # many places that shift to opposite sides: no statement
+        return MixturePair.of_one(0.0)  # many positions that shift to opposite sides: no statement
     pairs = [merge_places(place_weights(run.batching, run.n), side, up=False) for side in sides]
     mixtures = [
         MixturePair(tuple(weights.tolist()), tuple(mu.tolist()), opposed) for weights, mu in pairs
@@ -358,15 +360,16 @@ QUADRATIC_WITNESS = register(
         kind="lower",
         family="last iterate",
         statement="""
-The exact law on one quadratic: what no analysis of the run's class of losses can beat.
+The exact distribution on one quadratic: a bound that no analysis of the run's class of losses can
+beat.
 
 Data terms are linear with a record whose gradient is constant and as long as the constants allow,
 and the curvature is h = strong everywhere (h = 0: linear losses). Then theta_K is Gaussian with the
 same covariance for both neighbours: mu = S_K / sqrt(X_K), S_K = sum over the record's steps of s_u
 R_u, X_K = sum of v_u R_u^2 (+ R_0^2 std^2 of the start), R_u = prod over later steps of (1 - eta
-h). Blocks in public order: the worst place. A secret place: the exact mixture over places.
+h). Blocks in public order: the worst position. A secret position: the exact mixture over positions.
 Curvature that is not a ridge may sit in the records, and a short last block has less of it: both
-readings are computed, and the smaller mu of every place counts. Source:
+readings are computed, and the smaller mu of every position counts. Source:
 docs/theorems/quadratic-witness.""",
         citation="exact Gaussian recursion on a quadratic of the class "
         "(docs/theorems/quadratic-witness)",
