@@ -160,8 +160,8 @@ class AccountedRun(OneRun):
         """``curve``, which speaks of ``run``'s units and neighbours, with the preparation and
         counts composed in.
 
-        Where several rows of a unit or an exchange follow from what holds for one row, they join
-        that.
+        Bounds for several records of a unit, or for an exchange, that follow from those for one
+        record join them.
         """
         match curve:
             case BestOf():

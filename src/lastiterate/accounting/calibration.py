@@ -210,7 +210,7 @@ def calibrate_run(
         check_described(run)
     run = with_kind_of_noise(run)
     if run.loss.facts().log_sobolev is not None:
-        # a constant of the laws at one noise and number of steps says nothing about others
+        # a constant of the distributions at one noise and number of steps says nothing about others
         run = replace(run, loss=Abstract(replace(run.loss.facts(), log_sobolev=None)))
 
     everyone = upper_theorems()
@@ -469,7 +469,7 @@ def _too_short(epsilon: float, delta: float) -> InputError:
 
 LARGEST = 1e60
 """The inverse of the smallest Renyi slope that is looked for: less than any budget and any unit of
-rows allows."""
+records allows."""
 
 
 def calibrate_exactly(run: Run, *, epsilon: float, delta: float) -> Certificate:

@@ -20,8 +20,8 @@ def curves_of_preprocessing(run: Run) -> tuple[Curve, ...]:
 
     **Guarantee:** each is the Gaussian mechanism on what the part sums up, under the run's own
     adjacency; a part whose result later steps rely on fails with its own probability (twice, where
-    drawn batches follow by a second bound). Where a unit has several rows, each is the unit's, by
-    group privacy.
+    drawn batches follow by a second bound). Where a unit has several records, each is the unit's,
+    by group privacy.
     """
     return tuple(_curve(part, run) for part in run.prelude if part.noise_multiplier is not None)
 
@@ -35,8 +35,8 @@ def calibration_curve(run: Run) -> Curve:
     """The curve of the rounds of calibration together, under the run's own adjacency.
 
     **Guarantee:** each is a Gaussian mechanism on the records and on what was released before
-    (docs/theorems/ probabilities); their mu add in squares. A unit's rows move them by their
-    number.
+    (docs/theorems/ probabilities); their mu add in squares. The records of a unit move them by
+    their number.
     """
     rounds = private_calibration(run.calibration)
     if rounds is None:
@@ -49,9 +49,9 @@ def with_later_parts(curve: Curve, run: Run) -> Curve:
     """``curve`` of the training with the calibration and the noisy counts that follow it.
 
     **Guarantee:** a count moves by what it says at most, whatever model it is of. A record that was
-    trained on may be counted too: costs add. One of a part that the library split off by public
-    places is only counted, there alone: such counts are charged to it, and the training to the
-    others, so that every record pays the worse of the two.
+    trained on may be counted too: costs add. A record of a part that the library split off by
+    public positions is only counted, there alone: such counts are charged to it, and the training
+    to the others, so that every record pays the worse of the two.
     """
     if private_calibration(run.calibration) is not None:
         curve = compose(curve, calibration_curve(run))
@@ -89,7 +89,8 @@ def list_extra_charges(run: Run) -> tuple[str, ...]:
 
 
 def count_curve(count: Count, run: Run, adjacency: str) -> Curve:
-    """The curve of one count by itself; a unit's rows move it by their number times what one does."""
+    """Return the curve of one count by itself; k records of a unit move it k times as far as
+    one."""
     return Gdp(
         run.rows_per_unit
         * count.sensitivity(adjacency)

@@ -31,7 +31,7 @@ OTHERS = {
     "forgetting": "Bok, Su, Altschuler: Shifted interpolation for differential privacy, ICML 2024 "
     "(arXiv:2403.00278)",
 }
-"""Sources of certificates that no row of the table gives."""
+"""Sources of certificates that no theorem of the table gives."""
 
 
 def bibtex(theorems: Iterable[Theorem], others: Iterable[str] = ()) -> str:

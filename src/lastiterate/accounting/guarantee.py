@@ -1,4 +1,4 @@
-"""The numbers of a certificate, what they rest on, and every theorem's answer as a row."""
+"""The values of a certificate, their evidence, and every theorem's answer as a table row."""
 
 from __future__ import annotations
 

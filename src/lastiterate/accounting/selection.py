@@ -60,7 +60,8 @@ class Selection(Subject):
                 sorted(map(str, same_data)),
             )
         rows = max(max(run.rows_per_unit, run.rows_per_record) for run in self.candidates)
-        if rows > 1:  # a unit's rows could fall on both sides of the split, and a score counts rows
+        # a unit's records could fall on both sides of the split, and a score counts records
+        if rows > 1:
             raise InputError(
                 "rows_per_unit",
                 "must be 1 where candidates are scored on records that are held out",

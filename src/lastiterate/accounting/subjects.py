@@ -98,12 +98,12 @@ READ = (
 
 
 def units(rows: int) -> str:
-    """What a record is not, where epsilon speaks of units of several rows."""
+    """Say what is protected where epsilon is for units of several records."""
     return f"epsilon is for a unit of at most {rows} rows, by group privacy; holds if no unit has more rows in the data"
 
 
 UNNAMED = "unit"
-"""What a unit is called whose rows are known by an array without a name."""
+"""Name of a unit whose records are given by an array without a name."""
 
 
 MOST_NAME = 200

@@ -2,9 +2,9 @@
 longer draws.
 
 Let all draws of a release be pairs of normals without those of a radius beyond R. A pair of a step
-is moved by s_i standard deviations where the data differ. With P and Q the laws that proofs speak
-of, and a the probability (the same for both) that no draw is too long, the executed laws are those
-of draws that are not, and for every event E
+is moved by s_i standard deviations where the data differ. With P and Q the distributions of the
+proofs, and a the probability (the same for both) that no draw is too long, the executed
+distributions are those of draws that are not, and for every event E
 
     P'(E) - e^eps Q'(E) <= (delta(eps) + Pr_P[no draw is too long, but some moved pair lies outside
     of Q's]) / a.
@@ -33,8 +33,8 @@ from lastiterate.curves.gaussian import Gdp, GdpMixture
 from lastiterate.curves.selection import WorstOf
 
 REACH = 36.6
-"""Radius up to which every pair of draws is as the normal law says: the generator's last 2^-969 lie
-beyond 36.65."""
+"""Radius up to which every pair of draws is distributed as the normal distribution says: the
+generator's last 2^-969 lie beyond 36.65."""
 SHARE = 0.01
 """Part of delta that may be lost: enforced sensitivities are counted 1 % too long, which is worth
 more."""

@@ -137,7 +137,7 @@ class ComposedFar:
 
 @dataclass(frozen=True, eq=False)
 class Composed(ComposedFar):
-    """The law of the likelihood ratio of all passes."""
+    """The distribution of the likelihood ratio of all passes."""
 
     law: Ratio
 
@@ -257,8 +257,8 @@ def likelihood_ratio(
     *,
     far: bool = False,
 ) -> Ratio:
-    """The law of (1/l) sum_j Y_j, rounded so that both directions only get worse; strengths up to
-    ``BIN_LARGEST``. ``far``: for deltas as small as what is cut otherwise."""
+    """Return the distribution of (1/l) sum_j Y_j, rounded so that both directions only get worse;
+    strengths up to ``BIN_LARGEST``. ``far``: for deltas as small as what is cut otherwise."""
     levels = merge_bins(
         tuple(zip(strengths, counts, strict=True)), BIN_COARSE_LEVELS if coarse else BIN_FINE_LEVELS
     )

@@ -20,13 +20,13 @@ from lastiterate.errors import InputError
 from lastiterate.run.validation import Array
 
 # One pair E N(shift, 1) against N(0, 1), the shift a sum of independent draws: its curve, and its
-# law on a grid.  Shifts are rounded up: the pair of larger shifts dominates
+# distribution on a grid.  Shifts are rounded up: the pair of larger shifts dominates
 # (docs/theorems/delayed-shifts). The likelihood ratio Y(x) increases in x, so that E_Q[(Y - g)_+] =
 # P(x, inf) - g Q(x, inf) at g = Y(x), in closed form at as many points as one likes; between two of
 # them it lies below the chord, for it is convex in g.
 
 PARTS, MOST_PLACES, MOST_ATOMS, FEW_ATOMS = 256, 20_000, 1500, 500
-"""Places of the lattice of shifts for the largest weight, in all, and shifts that are distinguished
+"""Points of the lattice of shifts for the largest weight, in all, and shifts that are distinguished
 afterwards, on fine and coarse curves."""
 TAIL, FAR_TAIL = 1e-20, 1e-40
 """Probability of the largest shifts, which count as seen; the second for deltas as small as that.
@@ -179,8 +179,8 @@ def _cells(x: Array) -> Array:
 # s_t R_t over its draws (R_t the product of the later Lipschitz constants), is hidden by the noise
 # of the next, X = sum of v_t R_t^2 there: a pair E N(S / sqrt(X), 1) against N(0, 1), in which the
 # draws stay secret. The last interval is one step, which hides its own draw as well. Pairs of all
-# intervals compose. Proof: docs/theorems/delayed-shifts.  Larger weights, and laws of S that are
-# stochastically larger, only make pairs easier to distinguish.
+# intervals compose. Proof: docs/theorems/delayed-shifts.  Larger weights, and distributions of S
+# that are stochastically larger, only make pairs easier to distinguish.
 
 FINE, COARSE = 50, 12
 """Nodes per standard deviation of one interval's loss, and of the composition's."""

@@ -30,11 +30,11 @@ from lastiterate.run.validation import Array
 
 # Curves of mechanisms that a Gaussian mechanism on the same data joins exactly, and of those, one
 # dominating pair's.  A dominating pair's likelihood ratio is composed once, without the Gaussian
-# mechanism, and kept: whatever asks for numbers, in both orders of the pair, asks its law.
+# mechanism, and kept: whatever asks for numbers, in both orders of the pair, asks its distribution.
 
 
 class Law(Protocol):
-    """The law of a likelihood ratio."""
+    """The distribution of a likelihood ratio."""
 
     def deltas(self, epsilon: float, mu: float) -> tuple[float, float]:
         """Upper ends of delta in both orders, with a ``mu``-Gaussian mechanism on the same data."""
@@ -42,8 +42,8 @@ class Law(Protocol):
 
 
 class LawWithFloors(Law, Protocol):
-    """A law by sums whose rounding errors, and what its grid leaves out, count in full in every
-    delta."""
+    """A distribution by sums; their rounding errors, and the mass outside the grid, count in full
+    in every delta."""
 
     @property
     def floors(self) -> tuple[float, float]:
@@ -52,8 +52,8 @@ class LawWithFloors(Law, Protocol):
 
 
 NEAR_FLOOR = 10.0
-"""Deltas below so many floors are looked for by the far law as well; above, it is looser than a law
-with its floor."""
+"""Deltas below so many floors are looked for by the far distribution as well; above, it is looser
+than a distribution with its floor."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,8 @@ class BesideGaussian(Curve):
 class DominatingPair(BesideGaussian):
     """A mechanism with secret draws, by the exact pair that dominates it.
 
-    It holds the description; the law is computed when a number is asked for, so that equal curves
-    always give equal numbers.
+    It holds the description; the distribution is computed when a value is asked for, so that equal
+    curves always give equal numbers.
     """
 
     @property
@@ -96,7 +96,8 @@ class DominatingPair(BesideGaussian):
 
     @abstractmethod
     def far_law(self) -> Law:
-        """Another upper end, for deltas that ``law``'s rounding hides; asked where there is a law."""
+        """Return another upper end, for deltas that the rounding of ``law`` hides; called only
+        where ``law`` is not ``None``."""
 
     def directions(self, epsilon: float) -> tuple[float, float]:
         check_epsilon(epsilon)
@@ -108,8 +109,8 @@ class DominatingPair(BesideGaussian):
         return min(removed, known), min(added, known)
 
     def _deltas(self, law: LawWithFloors, epsilon: float, mu: float) -> tuple[float, float]:
-        """Those of ``law``; near its floors the smaller of them and the far law's, both of which
-        are upper ends.
+        """Return the deltas of ``law``; near its floors the smaller of them and those of
+        ``far_law``, both of which are upper ends.
 
         Both fall, and a delta that is near its floor stays there: what is returned falls too.
         """
@@ -132,8 +133,8 @@ class DominatingPair(BesideGaussian):
         return np.minimum(known, [self._deltas(law, float(epsilon), mu) for epsilon in epsilons])
 
     def log_profile(self, epsilons: Array) -> Array:
-        """Where masses of the law are too small for doubles, the Gaussian curve has logarithms all
-        the same."""
+        """Return logarithms also where masses of the distribution are too small for doubles: those
+        of the Gaussian curve."""
         return np.minimum(super().log_profile(epsilons), self.known.log_profile(epsilons))
 
     def epsilon(self, delta: float) -> float:
@@ -174,7 +175,7 @@ def _epsilon(curve: DominatingPair, delta: float) -> float:
         return min(known.epsilon(delta), confirm_epsilon(curve, delta))
     mu = (
         math.hypot(curve.mu, certain) * UP
-    )  # the far law lowers no delta that is as large as this one
+    )  # the far distribution lowers no delta that is as large as this one
     found = search_epsilon(
         lambda epsilon: min(known.delta(epsilon), max(law.deltas(epsilon, mu))), delta
     )

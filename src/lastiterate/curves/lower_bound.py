@@ -50,8 +50,8 @@ class LowerBound(ABC):
 class MixturePair(LowerBound):
     """P = sum_j weights[j] N(mus[j], 1) against Q = sum_j weights[j] N(-opposed mus[j], 1).
 
-    ``opposed`` is 0 where the neighbour has no such record (zero-out: Q = N(0, 1)), and 1 where a
-    record of the opposite gradient stands in its place.
+    ``opposed`` is 0 where the neighbour has no such record (zero-out: Q = N(0, 1)), and 1 where it
+    has a record of the opposite gradient instead.
 
     **Guarantee:** delta >= P(A) - e^epsilon Q(A) for every event A. The events here are half lines,
     whose probabilities are rounded against the claim (mus by ``ROUNDING``), so every threshold

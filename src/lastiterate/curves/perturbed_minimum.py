@@ -32,7 +32,7 @@ from lastiterate.errors import InputError
 from lastiterate.run.validation import Array
 
 LOW, HIGH, CELLS = -9.0, 11.5, 8192
-"""The law of M is rounded up to the ends of cells; what lies beyond ``HIGH`` counts in full."""
+"""The distribution of M is rounded up to the ends of cells; mass beyond ``HIGH`` counts in full."""
 
 
 @final

@@ -10,16 +10,16 @@ import numpy as np
 
 from lastiterate.run.validation import Array
 
-# Where the nodes of a grid for likelihood ratios go: which they are matters to accuracy and speed
-# alone.  Numbers of a law are rounded to ``DIGITS`` binary digits before nodes are placed by them:
-# where the last bits of another processor's logarithms decided between two places, its bounds
+# The nodes of a grid for likelihood ratios: their choice matters to accuracy and speed alone.
+# Values of a distribution are rounded to ``DIGITS`` binary digits before nodes are placed by them:
+# where the last bits of another processor's logarithms decided between two positions, its bounds
 # differed by parts in a million, and no certificate of the one could be verified on the other.
 
 TRIMMED = 1e-19
 """About the Q-mass below a grid and the P-mass above it, which become losses of -infinity and
 +infinity."""
 TAIL = 9.5
-"""Standard deviations of the normal law on the first grid; beyond it lie 1e-21."""
+"""Standard deviations of the normal distribution on the first grid; beyond it lies 1e-21."""
 FAR_TRIMMED, FAR_TAIL = 1e-40, 13.5
 """Both for deltas that are as small as what is trimmed."""
 POWER, EVEN = 0.18, 0.3
@@ -53,7 +53,8 @@ def first_nodes(a: float, count: int, size: int, *, far: bool = False) -> Array:
 def nodes_of_mean(
     one: Law, two: Law, weight: float, rest: float, size: int, trimmed: float = TRIMMED
 ) -> Array:
-    """For the mean of two ratios, from some hundred groups of either law."""
+    """Return the nodes for the mean of two ratios, from some hundred groups of either
+    distribution."""
     (y, q, low, high), (v, r, down, top) = _group_nodes(one), _group_nodes(two)
     at = np.add.outer(weight * y, (1 - weight) * v).ravel()
     order = np.argsort(at, kind="stable")
@@ -135,16 +136,16 @@ def _others(x: Array, q: Array, rest: float) -> float:
     )
 
 
-# Laws of likelihood ratios on free grids: means of many copies, rounded by mean-preserving spreads.
-# A pair (P, Q) is the law of Y = dP/dQ under Q, and delta in either order is the mean of a convex
-# function of Y: of (Y - e^eps)_+ for P against Q, of (1 - e^eps Y)_+ for Q against P. Moving the
-# mass of a point to its two neighbours on a grid with its mean preserved raises the mean of every
-# convex function: the rounded pair dominates in both orders at once, and dominance survives
-# averages of independent ratios and adaptive composition (Jensen, one factor at a time).
-# **Guarantee:** every law here dominates the exact one up to floating point: masses up to a
-# relative ``mass_error``, and the ratios at which they stand up to a relative ``ratio_error``. All
-# sums are of non-negative terms, so that no cancellation makes the errors larger; a weight that is
-# slightly wrong is the right one of a ratio slightly moved.
+# Distributions of likelihood ratios on free grids: means of many copies, rounded by mean-preserving
+# spreads. A pair (P, Q) is the distribution of Y = dP/dQ under Q, and delta in either order is the
+# mean of a convex function of Y: of (Y - e^eps)_+ for P against Q, of (1 - e^eps Y)_+ for Q against
+# P. Moving the mass of a point to its two neighbours on a grid with its mean preserved raises the
+# mean of every convex function: the rounded pair dominates in both orders at once, and dominance
+# survives averages of independent ratios and adaptive composition (Jensen, one factor at a time).
+# **Guarantee:** every distribution here dominates the exact one up to floating point: masses up to
+# a relative ``mass_error``, and the ratios at which they stand up to a relative ``ratio_error``.
+# All sums are of non-negative terms, so that no cancellation makes the errors larger; a weight that
+# is slightly wrong is the right one of a ratio slightly moved.
 
 UNIT = 2.0**-53
 _ROWS = 16
@@ -153,8 +154,8 @@ _ROWS = 16
 
 @dataclass(frozen=True, eq=False)
 class RatioGrid:
-    """Law of dP/dQ: Q-mass ``mass[i]`` at ``value[i]`` (increasing), P-mass ``lost`` where the
-    ratio is infinite.
+    """Distribution of dP/dQ: Q-mass ``mass[i]`` at ``value[i]`` (increasing), P-mass ``lost`` where
+    the ratio is infinite.
 
     sum(mass) = 1 and sum(mass value) + lost = 1, up to the errors. ``trimmed``: what means of it
     lose at either end.
@@ -168,7 +169,7 @@ class RatioGrid:
     trimmed: float = TRIMMED
 
     def mix(self, share: float) -> RatioGrid:
-        """The law of ``share`` Y + 1 - ``share``."""
+        """Return the distribution of ``share`` Y + 1 - ``share``."""
         return replace(
             self,
             value=share * self.value + (1 - share),

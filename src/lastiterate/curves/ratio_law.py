@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from lastiterate.curves.gaussian import gdp_delta, log_sum_exp
 from lastiterate.run.validation import Array
 
-# The law of a likelihood ratio Y = dP/dQ on a geometric grid, rounded so that both directions only
-# get worse.  Rounding a value to its two neighbouring nodes with its mean preserved is a
-# mean-preserving spread of the law of Y under Q: it raises E[f(Y)] for every convex f, so delta in
-# both directions, and stays a spread when independent ratios are averaged or multiplied afterwards
-# (Jensen's inequality, one factor at a time).  Every node e^{k h} carries its mass under Q and,
-# apart from it, its mass under P (the first times the node), so that neither tail is lost where the
-# other underflows. All sums have positive terms.
+# The distribution of a likelihood ratio Y = dP/dQ on a geometric grid, rounded so that both
+# directions only get worse.  Rounding a value to its two neighbouring nodes with its mean preserved
+# is a mean-preserving spread of the distribution of Y under Q: it raises E[f(Y)] for every convex
+# f, so delta in both directions, and stays a spread when independent ratios are averaged or
+# multiplied afterwards (Jensen's inequality, one factor at a time).  Every node e^{k h} carries its
+# mass under Q and, apart from it, its mass under P (the first times the node), so that neither tail
+# is lost where the other underflows. All sums have positive terms.
 
 FINE, COARSE = 64, 20
 """Nodes per standard deviation of log Y that grids aim at, more where averages follow on one
@@ -31,7 +31,7 @@ LOST = 1.1e-21
 BITS = 12
 """Binary digits of a number of copies that count: at most 1 in 2,000 is left out."""
 NEGLIGIBLE = 1e-20
-"""Mass that is cut from each end of a law, pessimistically, after every average."""
+"""Mass that is cut from each end of a distribution, pessimistically, after every average."""
 FAR_REACH, FAR_LOST, FAR_NEGLIGIBLE = 13.5, 8e-42, 1e-40
 """The same three for deltas that are as small as what is cut."""
 SLACK = 1e-9
@@ -200,8 +200,8 @@ class _Nodes:
             self.p[nodes] += share * under_p * p
 
     def law(self, zero: float, infinite: float, cut: float) -> Ratio:
-        """The law, cut at both ends where less than ``cut`` lies: to 0 under Q and to infinity
-        under P."""
+        """Return the distribution, cut at both ends where less than ``cut`` lies: to 0 under Q and
+        to infinity under P."""
         both = self.q + self.p
         first = int(np.searchsorted(np.cumsum(both), cut))
         last = both.size - int(np.searchsorted(np.cumsum(both[::-1]), cut))
@@ -251,7 +251,8 @@ def mean_of(a: float, count: int, h: float, resolution: int = FINE, *, far: bool
 def mix_ratios(one: Ratio, two: Ratio, share: float, resolution: int = FINE) -> Ratio:
     """share Y_1 + (1 - share) Y_2 for independent ratios on grids of which one contains the other.
 
-    The grid is halved where it is coarse for the narrower law: averages are narrower still.
+    The grid is halved where it is coarse for the narrower distribution: averages are narrower
+    still.
     """
     if one.h < two.h:
         one, two, share = two, one, 1 - share
@@ -272,10 +273,10 @@ def coarsen(law: Ratio) -> Ratio:
     return nodes.law(law.zero, law.infinite, law.cut)
 
 
-# Several independent likelihood ratios at once: products of laws on one geometric grid, by fast
-# Fourier transforms.  Dominating pairs compose adaptively, each order by itself (Zhu, Dong, Wang
-# 2022, Theorem 10), and the likelihood ratio of a product is the product of the factors' ratios:
-# their losses add up on the grid, under Q and under P.
+# Several independent likelihood ratios at once: products of distributions on one geometric grid, by
+# fast Fourier transforms.  Dominating pairs compose adaptively, each order by itself (Zhu, Dong,
+# Wang 2022, Theorem 10), and the likelihood ratio of a product is the product of the factors'
+# ratios: their losses add up on the grid, under Q and under P.
 
 CUT = 1e-18
 """Bound on the mass outside of the window of a product, which is lost."""
@@ -289,8 +290,8 @@ Parts = tuple[tuple[Ratio, int], ...]
 
 
 def product(parts: Parts) -> Ratio:
-    """The law of the product of ``count`` independent copies of every part; all on grids of the
-    same h.
+    """Return the distribution of the product of ``count`` independent copies of every part; all on
+    grids of the same h.
 
     ``ValueError`` where it needs more than ``LARGEST`` nodes.
     """

@@ -17,10 +17,10 @@ from lastiterate.curves.roots import first_within, smallest_true
 from lastiterate.errors import InputError
 from lastiterate.run.validation import Array
 
-# How often a private selection repeats its candidate runs: random numbers whose law is public and
-# whose value is not.  With f the probability generating function, selection is as private as the
-# ratio of f' at two probabilities is small (docs/theorems/private-selection.md); the two families
-# here are those of Papernot and Steinke 2022 (arXiv:2110.03620).
+# How often a private selection repeats its candidate runs: random numbers whose distribution is
+# public and whose value is not.  With f the probability generating function, selection is as
+# private as the ratio of f' at two probabilities is small (docs/theorems/private-selection.md); the
+# two families here are those of Papernot and Steinke 2022 (arXiv:2110.03620).
 
 MOST_MEAN = 1e6
 DIGITS = 90
@@ -31,8 +31,8 @@ addition to 2^-bits."""
 @final
 @dataclass(frozen=True)
 class NegativeBinomial:
-    """The negative binomial law of ``shape`` > -1 without zero; at each number the weight is
-    multiplied by about 1 - ``stop``. Shape 1 is geometric, 0 logarithmic."""
+    """The negative binomial distribution of ``shape`` > -1 without zero; at each number the weight
+    is multiplied by about 1 - ``stop``. Shape 1 is geometric, 0 logarithmic."""
 
     shape: float
     stop: float
@@ -74,7 +74,7 @@ class NegativeBinomial:
 
     @classmethod
     def with_mean(cls, mean: float, shape: float = 0.0) -> NegativeBinomial:
-        """The law of this shape with (at most) the mean number of runs."""
+        """Return the distribution of this shape with (at most) the mean number of runs."""
         _check_mean(mean, 1.0)
         return cls(
             shape, smallest_true(lambda stop: cls(shape, stop).mean <= mean, 1e-7, 1 - 1e-7, 1e-12)

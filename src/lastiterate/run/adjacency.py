@@ -17,10 +17,10 @@ from lastiterate.run.facts import (
 )
 from lastiterate.run.losses import Loss
 
-# What neighbouring data sets are, and the one place where constants are converted from one
-# adjacency to another.  zero-out: what one record adds to any sum is replaced by zero, n is public.
-# replace-one: one record is exchanged for another. add-remove: one record is present or absent, for
-# batches whose sizes are secret (Poisson, and secret blocks drawn again in every epoch).
+# Neighbouring data sets, and the only module that converts constants from one adjacency to another.
+# zero-out: what one record adds to any sum is replaced by zero, n is public. replace-one: one
+# record is exchanged for another. add-remove: one record is present or absent, for batches whose
+# sizes are secret (Poisson, and secret blocks drawn again in every epoch).
 
 Adjacency = Literal["zero-out", "replace-one", "add-remove"]
 ADJACENCIES: tuple[Adjacency, ...] = ("zero-out", "replace-one", "add-remove")
@@ -61,7 +61,7 @@ def records_moved(adjacency: str) -> int:
 
 
 def single_record_adjacency(adjacency: Adjacency) -> Adjacency:
-    """The adjacency whose neighbours differ by what one record adds, and by nothing in its place."""
+    """Return the adjacency whose neighbours differ by what one record adds, with no replacement."""
     return adjacency if adjacency == "add-remove" else "zero-out"
 
 
@@ -83,7 +83,7 @@ def has_fixed_size(adjacency: str) -> bool:
 
 def one_by_one(adjacency: Adjacency) -> Adjacency | None:
     """The adjacency whose neighbours, one after the other, make up a neighbour of this one, or
-    ``None``: an exchange takes one record away, and puts another in its place."""
+    ``None``: an exchange removes one record, and adds another instead."""
     return "zero-out" if adjacency == "replace-one" else None
 
 

@@ -174,7 +174,7 @@ Count = NoisyCount | NoisyGroups
 
 
 def check_counts(run: Described, counts: tuple[Count, ...]) -> None:
-    """Refuse counts without classes, and parts that a unit's rows could fall on both sides of."""
+    """Refuse counts without classes, and splits that could separate the records of a unit."""
     if not counts:
         return
     if not run.loss.target_classes:

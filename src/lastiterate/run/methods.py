@@ -130,7 +130,7 @@ class Descent(NoisySteps):
 
     See Also
     --------
-    TailAverage : Release an average in place of the last iterate.
+    TailAverage : Release an average instead of the last iterate.
 
     Examples
     --------
@@ -168,7 +168,7 @@ class AveragedSteps(NoisySteps):
 @final
 @dataclass(frozen=True)
 class TailAverage(AveragedSteps):
-    """The mean of the last iterates, released in place of the last one.
+    """The mean of the last iterates, released instead of the last one.
 
     Parameters
     ----------
@@ -210,7 +210,7 @@ class TailAverage(AveragedSteps):
 @final
 @dataclass(frozen=True)
 class ExponentialAverage(AveragedSteps):
-    """A mean of all iterates with geometrically falling weights, released in place of the last one.
+    """A mean of all iterates with geometrically falling weights, released instead of the last one.
 
     Parameters
     ----------

@@ -23,9 +23,9 @@ from lastiterate.run.validation import (
 )
 
 # What every description of noise answers.  The canonical quantity is the standard deviation per
-# coordinate of the noise that is newly drawn at a step, as noise on the mean gradient. ``stds`` is
-# the only place that knows it. Its arguments come from the run: the schedule of step sizes, the
-# value that a noise multiplier multiplies, and the public divisor of summed gradients.
+# coordinate of the noise that is newly drawn at a step, as noise on the mean gradient. ``stds``
+# alone computes it. Its arguments come from the run: the schedule of step sizes, the value that a
+# noise multiplier multiplies, and the public divisor of summed gradients.
 
 
 class Perturbation(ABC):
@@ -442,7 +442,7 @@ class NoiseMultiplier(Multiplied):
     z : float
         Noise multiplier, at least 0, as in other libraries. The mean gradient gets noise of
         standard deviation ``z * clip / divisor`` per coordinate. Without a clipping norm the
-        Lipschitz constant of the loss takes its place.
+        Lipschitz constant of the loss is used instead.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Private preparation: what is measured on the rows, once, with noise, before the first step.
+"""Private preparation: statistics of the rows, measured once, with noise, before the first step.
 
 Parts are applied in order. Each sees the rows as the parts before it left them, releases something
 under a Gaussian mechanism that the certificate pays for, and may change every row by a map that

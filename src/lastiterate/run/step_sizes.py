@@ -75,7 +75,7 @@ class GaussianStart:
 Start = Fixed | GaussianStart
 
 
-# Step sizes: step k makes iterate k + 1; ``sizes`` is the only place that knows them.
+# Step sizes: step k makes iterate k + 1; ``sizes`` alone computes them.
 
 
 class Schedule(ABC):
