@@ -224,7 +224,13 @@ def test_json_of_train_is_a_summary(tmp_path):
     assert code == 0 and len(out) < 2500 and body["run"]["n"] > 400 and "certificate" not in body
     said = json.loads((tmp_path / "m" / "certificate.json").read_text())["word"]
     assert said["purpose"] == "a test" and said["trained_by"] == "us"
-    assert said["accuracy"] == f"{body['test_score']:.3f} on a bundled public test set"
+    scores = body["test_scores"]
+    assert scores["value"] == body["test_score"] and scores["largest_class"] == "1"
+    assert said["accuracy"] == (
+        f"{body['test_score']:.3f} on a bundled public test set; always answering 1 gets "
+        f"{scores['largest_share']:.3f}; AUROC {scores['auroc']:.3f}; average precision "
+        f"{scores['average_precision']:.3f} for 0"
+    )
 
 
 @pytest.mark.parametrize(

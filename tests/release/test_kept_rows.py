@@ -2,6 +2,7 @@
 
 import json
 from contextlib import nullcontext
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import lastiterate as li
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.curves.composition import curve_from_dict
 from lastiterate.data import Ignore, Numeric, Schema
+from lastiterate.data.columns import Id
 from lastiterate.errors import BudgetWarning, InputError
 from lastiterate.estimators import DPLogisticRegression, DPSearchCV
 from lastiterate.ledger import GaussianFilter, Ledger
@@ -131,7 +133,7 @@ def test_the_most_rows_of_the_run_itself_are_counted(tmp_path):
 
 @pytest.mark.parametrize("estimator", ["DPLogisticRegression", "DPSearchCV"])
 def test_estimators_do_not_charge_people_for_rows(tmp_path, estimator):
-    """They take no unit: refused, or charged as a group where the ledger says of how many rows."""
+    """Without units: refused, or charged as a group where the ledger says of how many rows."""
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(200, 2)), rng.integers(0, 2, 200)
     for rows in (None, 2):
@@ -194,6 +196,40 @@ def test_the_card_is_about_units_where_they_are_protected(tmp_path, capsys):
         show_model(Console(width=200), released, "m")
         said = " ".join(capsys.readouterr().out.split())
         assert words in said and ("needs more than k times this epsilon" in said) == (units is None)
+
+
+@pytest.mark.parametrize(
+    ("units", "more", "words"),
+    [
+        (None, {}, "--unit who protects all rows of one who together"),
+        (Units("who", 1), {}, "1000 rows, the first of each who; --rows-per-unit uses more"),
+        (Units("who", 3), {}, "at most 3 rows of each who, of which there are 1000"),
+        (Units("who", 2), {"report_accuracy": 0.1}, "909 rows, at most 2 rows of each who"),
+        (
+            Units("who", 2),
+            {"budget": Budget(1.0, 1e-5, "add-remove", n=900)},
+            "rows used at most 2 rows of each who",
+        ),
+    ],
+)
+def test_the_card_says_how_many_rows_are_used_or_how_to_protect_persons(
+    tmp_path, capsys, units, more, words
+):
+    """All of it is public: how many rows persons of several rows have is not shown."""
+    from rich.console import Console
+
+    from lastiterate.cli.show import show_model
+
+    order = Order(
+        data=written(tmp_path / "a.csv", 10),
+        schema=Schema((Id("who"), Numeric("age", 0, 100)), classes=("no", "yes"), target="y"),
+        budget=Budget(1.0, 1e-5),
+        units=units,
+    )
+    show_model(Console(width=200), fit_file(replace(order, **more)), "m")
+    said = " ".join(capsys.readouterr().out.split())
+    assert words in said and (units is None or "1010" not in said)
+    assert ("rows used" in said) == (units is not None)
 
 
 @pytest.mark.parametrize("k", [2, 3, 5, 10])

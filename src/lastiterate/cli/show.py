@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -14,6 +15,7 @@ from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.explain import explain_gain
 from lastiterate.accounting.subjects import CAVEATS, UNNAMED, finite, format_rounded_up
 from lastiterate.cli.app import translate_to_flags
+from lastiterate.data.columns import Id
 from lastiterate.features.map_table import describe_maps
 from lastiterate.planning.planner import Choice, share_words
 from lastiterate.planning.reference import predict_scores
@@ -42,9 +44,11 @@ def model_to_json(result: Released, where: str) -> dict[str, Any]:
         "delta": delta,
         "adjacency": certificate.adjacency,
         "replace_one_epsilon": finite(certificate.replace_one_epsilon(delta)),
+        "unit": certificate.unit or None,
         "theorem": None if best is None else best.theorem.name,
         "accuracies": [vars(score) for score in getattr(model, "accuracies", ())],
         "test_score": result.test_score,
+        "test_scores": None if result.scores is None else vars(result.scores),
         "plain_score": result.plain_score,
         "run": None if run is None else summary(run),
         "features": result.features or None,
@@ -151,6 +155,8 @@ def show_model(console: Console, result: Released, where: str) -> None:
         "protects",
         _describe_unit(getattr(model, "run", None), certificate.adjacency, certificate.unit),
     )
+    for row in _person_rows(model):
+        table.add_row(*row)
     kinds = {
         "linear": lambda: _run_rows(certificate, delta),
         "selected": lambda: _selection_rows(model),
@@ -164,6 +170,8 @@ def show_model(console: Console, result: Released, where: str) -> None:
     plain = "" if result.plain_score is None else f" ({result.plain_score:.3f} without privacy)"
     if result.test_score is not None:
         table.add_row(f"test {what}", f"[bold]{result.test_score:.3f}[/bold]{plain}, public data")
+    for row in _class_rows(result):
+        table.add_row(*row)
     for accuracy in getattr(model, "accuracies", ()):
         table.add_row("accuracy", str(accuracy))
     table.add_row("conditions", escape(_describe_conditions(certificate)))
@@ -223,6 +231,64 @@ def _describe_unit(run: Run | None, adjacency: str, unit: str = "") -> str:
             "times this epsilon"
         )
     return f"one unit with at most {rows} rows, all of them together; {HIDES[adjacency]}"
+
+
+def _person_rows(model: Any) -> list[tuple[str, str]]:
+    """How many rows of persons were used, all of it public; or how persons are protected, where
+    the schema has a column of identifiers that nobody named; or nothing.
+    """
+    run, unit = getattr(model, "run", None), model.certificate.unit
+    if not unit:
+        columns = () if model.schema is None else model.schema.columns
+        ids = next((column.name for column in columns if isinstance(column, Id)), None)
+        if ids is None or run is None or max(run.rows_per_unit, run.rows_per_record) > 1:
+            return []
+        known = f"--unit {shlex.quote(ids)}"
+        return [("persons", escape(f"{known} protects all rows of one {ids} together"))]
+    rows = max(run.rows_per_unit, run.rows_per_record)
+    most = f"at most {rows} row{'s' * (rows > 1)} of each {unit}"
+    if run.nominal:
+        said = most
+    elif run.rows_per_record > 1:
+        said = f"{most}, of which there are {run.n}"
+    elif model.form == "selected":
+        said = f"{run.n + model.selection.held_out} rows, the first of each {unit}"
+    elif rows > 1:
+        said = f"{run.n} rows, {most}"
+    else:
+        said = f"{run.n} rows, the first of each {unit}; --rows-per-unit uses more"
+    return [("rows used", escape(said))]
+
+
+def _class_rows(result: Released) -> list[tuple[str, str]]:
+    """What accuracy on public data has to be compared with, and what helps where one class is
+    nearly all of them.
+    """
+    scores, order = result.scores, result.order
+    if scores is None or scores.largest_class is None:
+        return []
+    always = f"always answering {scores.largest_class} gets {scores.largest_share:.3f}"
+    rows = [("", escape(always))]
+    if scores.auroc is not None:
+        rows.append(
+            (
+                "test ranking",
+                escape(
+                    f"AUROC {scores.auroc:.3f}, average precision {scores.average_precision:.3f} "
+                    f"for {scores.rarer_class} ({scores.rarer_share:.3f} of the records)"
+                ),
+            )
+        )
+    if scores.rare and order.class_weight is None and order.threshold is None:
+        two = scores.rarer_class is not None
+        rows.append(
+            (
+                "rare classes",
+                ("--threshold answers the rarer class more often; " if two else "")
+                + "--class-weight trains for the rarer classes",
+            )
+        )
+    return rows
 
 
 def _run_rows(certificate: Certificate, delta: float) -> list[tuple[str, str]]:

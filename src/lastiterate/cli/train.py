@@ -434,7 +434,6 @@ class Training(FromFile):
 @bundle_flags
 def train_command(asked: Training) -> None:
     """Train a private model, certify it, write it to a folder."""
-    from lastiterate.cli.show import measure
     from lastiterate.release import datafile
     from lastiterate.release import dataset as open_dataset
     from lastiterate.release.training import steps_bar
@@ -456,12 +455,9 @@ def train_command(asked: Training) -> None:
         )
     with charging, steps_bar("training", Terminal(stderr=True)) as tick:
         result = datafile.fit_file(replace(order, progress=tick, charging=charging))
-    if result.test_score is not None:
-        what = "" if measure(result.model) == "accuracy" else "R^2 "
-        said.setdefault(
-            "accuracy",
-            f"{what}{result.test_score:.3f} on {asked.test or 'a bundled public test set'}",
-        )
+    if result.scores is not None:
+        tested_on = asked.test or "a bundled public test set"
+        said.setdefault("accuracy", result.scores.describe(tested_on))
     if said and charging.finished is None:
         result = replace(result, model=result.model.with_statement(said))
     place = save_and_finish(result.model, where, charging)
@@ -522,6 +518,10 @@ class Tuning(FromFile):
     algorithms: Annotated[
         str, typer.Option("--algorithms", help="named algorithms to try, separated by commas")
     ] = "automatic"
+    unit: Annotated[
+        str | None,
+        typer.Option("--unit", help="the column that names the person of a row; one row each"),
+    ] = None
     class_weight: Annotated[
         str | None,
         typer.Option(
@@ -561,6 +561,7 @@ def tune_command(asked: Tuning) -> None:
     from lastiterate.release import datafile, tuning
     from lastiterate.release import dataset as open_dataset
     from lastiterate.release.training_request import Algorithm, Order
+    from lastiterate.release.units import Units
 
     schema = open_dataset.schema_for(
         asked.data,
@@ -578,6 +579,7 @@ def tune_command(asked: Tuning) -> None:
             budget=asked.budget,
             schema=schema,
             charging=charging,
+            units=None if asked.unit is None else Units(asked.unit, 1),
             class_weight=flags.class_weight(asked.class_weight),
             features=asked.features,
         )

@@ -121,6 +121,13 @@ def _has_no_arrow(kind: Any) -> bool:
     return str(kind).startswith(("period", "interval", "Sparse"))
 
 
+def text_cells(name: str, column: Any) -> Cells:
+    """The cells of one column in memory as text, as those of a table are."""
+    if type(column).__module__.startswith("pyarrow") and hasattr(column, "combine_chunks"):
+        column = column.combine_chunks()
+    return _cells(name, column, number=False)
+
+
 def _cells(name: str, column: object, number: bool) -> Cells:
     if type(column).__module__.startswith("pyarrow"):
         return cells_by_kind(name, column, number)

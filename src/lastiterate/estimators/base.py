@@ -36,11 +36,18 @@ from lastiterate.planning.planner import Choice
 from lastiterate.planning.task import FeatureMap, Task
 from lastiterate.release.ledger_charge import make_charging
 from lastiterate.release.linear_model import FittedLinear
-from lastiterate.release.linear_plans import choose_features, part_of, plan_run, warn_of_noise
+from lastiterate.release.linear_plans import (
+    choose_features,
+    draw_units,
+    part_of,
+    plan_run,
+    warn_of_noise,
+)
 from lastiterate.release.model_kinds import LINEAR
 from lastiterate.release.pipeline import finish
 from lastiterate.release.predictions import Answers, Labels
 from lastiterate.release.training_request import Algorithm, Budget, Order
+from lastiterate.release.units import KeptUnits
 from lastiterate.run.adjacency import has_fixed_size
 from lastiterate.run.losses import Abstract
 from lastiterate.run.preprocessing import (
@@ -93,16 +100,21 @@ WHY_NOT = {
     "the noise hides",
     "coef_init": "first parameters that were fitted on the data would have to be paid for",
     "intercept_init": "first parameters that were fitted on the data would have to be paid for",
+    "unit": "say whose every row is with units=",
+    "groups": "say whose every row is with units=",
+    "units": "make a person the record of a network: units_as_records, UnitLoss and PerUnit "
+    "(docs/guides/several-rows)",
 }
 """What scikit-learn's estimators take and these refuse."""
 
 
-def refuse(unsupported: dict[str, Any]) -> None:
-    """Refuse arguments of ``fit`` that privacy does not allow, or that do not exist."""
+def refuse(unsupported: dict[str, Any], taken: str = "X, y and progress") -> None:
+    """Refuse arguments of ``fit`` that privacy does not allow, or that do not exist; ``taken``:
+    those that it takes."""
     for name, value in unsupported.items():
         if value is not None:
             raise InputError(
-                name, "is not supported", None, WHY_NOT.get(name, "fit takes X, y and progress")
+                name, "is not supported", None, WHY_NOT.get(name, f"fit takes {taken}")
             )
 
 
@@ -154,9 +166,17 @@ class PrivateLinear(OwnSeed, BaseEstimator):
     class_weight: Any = None
     stream: bool = False
     n: int | None = None
+    rows_per_unit: int = 1
 
     @restore_on_error
-    def fit(self, X: Any, y: Any, progress: object = None, **unsupported: object) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        progress: object = None,
+        units: object = None,
+        **unsupported: object,
+    ) -> Self:
         """Train on rows and labels or targets, or on a table with a schema.
 
         Parameters
@@ -167,6 +187,11 @@ class PrivateLinear(OwnSeed, BaseEstimator):
             Private labels or targets.
         progress : callable, optional
             ``progress(steps_done, steps, seconds)``, called from time to time.
+        units : array_like, shape (n,), optional
+            Identifier of the person of every row, integers or text. The certificate then
+            protects all rows of a person together, and the first ``rows_per_unit`` of them are
+            used, as with ``lastiterate train --unit``. The certificate calls them by the name of a
+            named column.
         **unsupported : object
             Arguments of scikit-learn that privacy forbids, such as ``sample_weight``; all are
             refused.
@@ -181,12 +206,45 @@ class PrivateLinear(OwnSeed, BaseEstimator):
         InputError
             If input is bad or the budget does not suffice; the estimator stays as it was.
         """
-        self._fit(X, y, progress, unsupported)
+        refuse(unsupported, "X, y, progress and units")
+        self._fit(X, y, progress, self._limit_rows(units))
         return self
 
     @abstractmethod
-    def _fit(self, X: Any, y: Any, progress: object, unsupported: dict[str, Any]) -> None:
+    def _fit(self, X: Any, y: Any, progress: object, protected: KeptUnits | None) -> None:
         """Check the answers, make rows and train."""
+
+    def _limit_rows(self, units: object) -> KeptUnits | None:
+        """The rows that are used of every person; ``None`` where a record is a row.
+
+        Errors: a number of rows without persons, rows that are streamed, and another number than
+        that of a given run.
+        """
+        rows = self.rows_per_unit
+        if units is None:
+            if rows != 1:
+                raise InputError(
+                    "rows_per_unit",
+                    "needs to know whose every row is",
+                    rows,
+                    "give fit units=, one identifier per row",
+                )
+            return None
+        if self.stream:
+            raise InputError(
+                "units",
+                "cannot be bounded where rows are streamed",
+                None,
+                "hold the rows in memory (stream=False), or write a file with one row of each "
+                "person first (lastiterate.kept_rows)",
+            )
+        if isinstance(self.run, Run):
+            rows = max(self.run.rows_per_unit, self.run.rows_per_record)
+            if self.rows_per_unit not in (1, rows):
+                raise InputError(
+                    "rows_per_unit", f"must be that of the run, {rows}", self.rows_per_unit
+                )
+        return KeptUnits.limit_rows(units, rows)
 
     def _train(
         self,
@@ -196,10 +254,9 @@ class PrivateLinear(OwnSeed, BaseEstimator):
         answers: Answers,
         caveats: list[str],
         progress: object,
-        unsupported: dict[str, Any],
+        protected: KeptUnits | None,
         watched: Watched = UNWATCHED,
     ) -> None:
-        refuse(unsupported)
         part = part_of(self.features) if self.schema is None else self._part
         self.check_public(part)
         labels = answers.values if isinstance(answers, Labels) else ()
@@ -216,6 +273,7 @@ class PrivateLinear(OwnSeed, BaseEstimator):
             features.shape[1],
             classes,
             self.public_row_norm(),
+            rows_per_unit=1 if protected is None else protected.units.rows,
             feature_map=part,
             calibrated=self.calibrated,
             class_weights=relative_weights(self.class_weight, labels),
@@ -223,18 +281,21 @@ class PrivateLinear(OwnSeed, BaseEstimator):
         charging = make_charging(
             ledger=self.ledger, dataset=self.dataset, purpose=type(self).__name__
         )
+        charging.of_units = protected is not None
         order = Order(
             data=data_of(self, features, target, watched),
             budget=self._budget,
             algorithm=Algorithm(self.algorithm, run=self.run),
             report_accuracy=self.report_accuracy,
             stream=self.stream,
+            units=None if protected is None else protected.units,
+            unit=None if protected is None else protected.who,
             charging=charging,
             answers=answers,
             schema=None if self.schema is None else self.transformer_.schema_,
             caveats=tuple(caveats),
         )
-        order = plan_run(order, task, charging.allowance())
+        order = plan_run(order, draw_units(task, order), charging.allowance())
         warn_of_noise(order.choice)
         seed, shown = seed_of(self.random_state), self._progress(progress)
         model = finish(LINEAR, replace(order, seed=seed, progress=shown))
@@ -398,7 +459,9 @@ class PrivateLinear(OwnSeed, BaseEstimator):
     def _budget(self) -> Budget:
         return Budget(self.epsilon, self.delta, self.adjacency, self.time_budget, self.n)
 
-    def _map_rows(self, table: ArrayLike, schema: Schema) -> np.ndarray:
+    def _map_rows(
+        self, table: ArrayLike, schema: Schema, protected: KeptUnits | None
+    ) -> np.ndarray:
         """Rows of a table by its schema, and by the maps that it, the caller or the data's shape
         names."""
         if self.stream:
@@ -415,7 +478,7 @@ class PrivateLinear(OwnSeed, BaseEstimator):
             schema,
             self.features,
             cells.shape or (len(cells.names),),
-            budget.public_n(len(cells)),
+            budget.public_n(len(cells) if protected is None else protected.count),
             budget,
         )
         self._part: FeatureMap = choice.part

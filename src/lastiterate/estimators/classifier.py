@@ -18,6 +18,7 @@ from lastiterate.estimators.pipelines import labels_of, to_schema, warn_of_learn
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.planner import TIME_BUDGET
 from lastiterate.release.predictions import Labels, pick_class, threshold_of
+from lastiterate.release.units import KeptUnits
 from lastiterate.run.run import Run
 from lastiterate.run.validation import check_kept
 
@@ -78,6 +79,8 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
     n : int, optional
         For "add-remove" alone, and required there: the public nominal number of records, chosen
         without counting them.
+    rows_per_unit : int, default 1
+        Rows used of each person, at most, where ``fit`` gets ``units``: a public number.
 
     Attributes
     ----------
@@ -144,6 +147,7 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         class_weight: object = None,
         stream: bool = False,
         n: int | None = None,
+        rows_per_unit: int = 1,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -165,10 +169,11 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         self.class_weight = class_weight
         self.stream = stream
         self.n = n
+        self.rows_per_unit = rows_per_unit
 
-    def _fit(self, X: Any, y: Any, progress: object, unsupported: dict[str, Any]) -> None:
+    def _fit(self, X: Any, y: Any, progress: object, protected: KeptUnits | None) -> None:
         if self.schema is not None:
-            self._fit_table(X, y, progress, unsupported)
+            self._fit_table(X, y, progress, protected)
             return
         warn_of_learned_steps(self)
         check_kept("X", (X, y))
@@ -176,6 +181,8 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         with warnings.catch_warnings():  # one that counts the labels of private records
             warnings.filterwarnings("ignore", message="The number of unique classes")
             check_classification_targets(labels)
+        if protected is not None:
+            rows, labels = protected.select(rows, labels)
         caveats: list[str] = []
         self.classes_ = public_labels(self.classes, np.unique(labels), caveats)
         if len(self.classes_) < 2:
@@ -194,20 +201,22 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
             answers,
             caveats,
             progress,
-            unsupported,
+            protected,
             watched,
         )
 
     def _fit_table(
-        self, table: ArrayLike, y: ArrayLike, progress: object, unsupported: dict[str, Any]
+        self, table: ArrayLike, y: ArrayLike, progress: object, protected: KeptUnits | None
     ) -> None:
         """Train on a table by the schema, whose classes are the labels."""
         schema, labels, target = labels_of(to_schema(self.schema, self.classes), self.classes, y)
-        rows = self._map_rows(table, schema)
+        rows = self._map_rows(table, schema, protected)
         check_length(rows, target)
+        if protected is not None:
+            rows, target = protected.select(rows, target)
         self.classes_ = labels
         answers = self._answers(self.transformer_.schema_.classes)
-        self._train(rows, target, len(labels), answers, [], progress, unsupported)
+        self._train(rows, target, len(labels), answers, [], progress, protected)
 
     def _answers(self, labels: tuple[Any, ...]) -> Labels:
         """The labels, with the threshold of two."""

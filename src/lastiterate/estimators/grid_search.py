@@ -30,6 +30,7 @@ from lastiterate.release.model_kinds import SELECTED
 from lastiterate.release.pipeline import finish
 from lastiterate.release.predictions import Labels, Range, check_range, threshold_of
 from lastiterate.release.training_request import Algorithm, Budget, Order
+from lastiterate.release.units import KeptUnits
 from lastiterate.run.validation import check_kept, relative_weights
 
 Grid = Mapping[str, Sequence[object]]
@@ -119,7 +120,7 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
         self.dataset = dataset
 
     @restore_on_error
-    def fit(self, X: Any, y: Any) -> DPSearchCV:
+    def fit(self, X: Any, y: Any, units: object = None) -> DPSearchCV:
         """Search on rows and labels or targets.
 
         Parameters
@@ -128,6 +129,9 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
             Private rows.
         y : array_like, shape (n,)
             Private labels or targets.
+        units : array_like, shape (n,), optional
+            Identifier of the person of every row. The first row of each person is used, so that a
+            person is trained on or scored, never both, and the certificate protects persons.
 
         Returns
         -------
@@ -140,6 +144,7 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
             If input is bad or the budget does not suffice; the search stays as it was.
         """
         self._check_estimator()
+        protected = None if units is None else KeptUnits.limit_rows(units, 1)
         warn_of_learned_steps(self)
         check_kept("X", (X, y))
         with hide_values("X or y"):
@@ -147,6 +152,8 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
                 "tuple[np.ndarray, np.ndarray]",
                 validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=10),
             )
+        if protected is not None:
+            rows, labels = protected.select(rows, labels)
         self._settings = list(ParameterGrid(self.param_grid))
         answers, target = self._answers(labels)
         train, held = tuning.parts(len(rows))
@@ -155,6 +162,7 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
         law = tuning.law_of(self.mean_runs, self.runs)
         proofs: dict[int, Certificate] = {}
         charging = make_charging(ledger=self.ledger, dataset=self.dataset, purpose="DPSearchCV")
+        charging.of_units = protected is not None
         weights = relative_weights(
             self.estimator.class_weight, answers.values if isinstance(answers, Labels) else ()
         )
@@ -188,6 +196,8 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
                 answers=answers,
                 seed=seed_of(self.random_state),
                 charging=charging,
+                units=None if protected is None else protected.units,
+                unit=None if protected is None else protected.who,
             ),
         )
         assert isinstance(model, tuning.FittedSelected)
@@ -230,6 +240,13 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
                 "stream of the estimator",
                 "must be False in a search, which holds rows in memory",
                 True,
+            )
+        if self.estimator.rows_per_unit != 1:
+            raise InputError(
+                "rows_per_unit of the estimator",
+                "must be 1 in a search, whose scores count rows",
+                self.estimator.rows_per_unit,
+                "leave it out: fit(X, y, units=) uses the first row of each person",
             )
         if self.estimator.report_accuracy is not None:
             raise InputError(

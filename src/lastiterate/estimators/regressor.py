@@ -22,6 +22,7 @@ from lastiterate.estimators.pipelines import range_of, to_schema, warn_of_learne
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.planner import TIME_BUDGET
 from lastiterate.release.predictions import Range, check_range
+from lastiterate.release.units import KeptUnits
 from lastiterate.run.run import Run
 from lastiterate.run.validation import check_kept
 
@@ -66,6 +67,8 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
         Whether to read rows in pieces.
     n : int, optional
         For "add-remove" alone, and required there: the public nominal number of records.
+    rows_per_unit : int, default 1
+        Rows used of each person, at most, where ``fit`` gets ``units``: a public number.
 
     Attributes
     ----------
@@ -123,6 +126,7 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
         schema: object = None,
         stream: bool = False,
         n: int | None = None,
+        rows_per_unit: int = 1,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -140,21 +144,26 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
         self.schema = schema
         self.stream = stream
         self.n = n
+        self.rows_per_unit = rows_per_unit
 
-    def _fit(self, X: Any, y: Any, progress: object, unsupported: dict[str, Any]) -> None:
+    def _fit(self, X: Any, y: Any, progress: object, protected: KeptUnits | None) -> None:
         if self.schema is not None:
             schema = to_schema(self.schema)
             bounds = range_of(schema, self.target_range)
             check_no_times("y", y)
             with hide_values("y"):
                 target = cast(np.ndarray, check_array(y, ensure_2d=False, dtype="float64"))
-            rows = self._map_rows(X, schema)
+            rows = self._map_rows(X, schema, protected)
             check_length(rows, target)
-            self._train(rows, bounds.scale_target(target), 0, bounds, [], progress, unsupported)
+            if protected is not None:
+                rows, target = protected.select(rows, target)
+            self._train(rows, bounds.scale_target(target), 0, bounds, [], progress, protected)
             return
         warn_of_learned_steps(self)
         check_kept("X", (X, y))
         rows, target, watched = check_input(self, X, y, y_numeric=True)
+        if protected is not None:
+            rows, target = protected.select(rows, target)
         with hide_values("y"):
             target = target if target.dtype.kind in "biuf" else target.astype(np.float64)
         if self.target_range is None:
@@ -167,7 +176,7 @@ class DPHuberRidge(RegressorMixin, PrivateLinear):
             )
         answers = check_range(self.target_range, "target_range")
         self._train(
-            rows, answers.scale_target(target), 0, answers, [], progress, unsupported, watched
+            rows, answers.scale_target(target), 0, answers, [], progress, protected, watched
         )
 
     @property

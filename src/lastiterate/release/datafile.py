@@ -26,17 +26,81 @@ from lastiterate.release.linear_plans import (
     candidate,
     check_planned,
     choose_features,
+    draw_units,
     plan_run,
     warn_of_noise,
 )
 from lastiterate.release.model_kinds import LINEAR, SAMPLED, SELECTED
 from lastiterate.release.pipeline import run_release
-from lastiterate.release.predictions import Labels, threshold_of
+from lastiterate.release.predictions import Labels, pick_class, threshold_of
 from lastiterate.release.released_model import Fitted
 from lastiterate.release.training_request import AUTOMATIC, Algorithm, Budget, Order
 from lastiterate.run.adjacency import has_fixed_size
 from lastiterate.run.probability_calibration import Calibration
 from lastiterate.run.validation import relative_weights
+
+ONE_CLASS = 0.9
+"""Share of the records from which on a class is nearly all of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublicScores:
+    """How well a model predicts records that are public; of a model for numbers ``value`` alone.
+
+    ``value``: accuracy or R^2. ``largest_class``, ``largest_share``: the most frequent class of
+    these records, and what always answering it gets. Of two classes: ``auroc``, and the
+    ``average_precision`` for the one that is rarer there; ``None`` where there is one class alone.
+    """
+
+    value: float
+    largest_class: str | None = None
+    largest_share: float | None = None
+    rarer_class: str | None = None
+    rarer_share: float | None = None
+    auroc: float | None = None
+    average_precision: float | None = None
+
+    @property
+    def rare(self) -> bool:
+        """Whether one class is nearly all of the records."""
+        return self.largest_share is not None and self.largest_share >= ONE_CLASS
+
+    def describe(self, where: str) -> str:
+        """All of them in one line; ``where``: what the records are."""
+        if self.largest_class is None:
+            return f"R^2 {self.value:.3f} on {where}"
+        ranking = (
+            ""
+            if self.auroc is None
+            else f"; AUROC {self.auroc:.3f}; average precision {self.average_precision:.3f} for "
+            f"{self.rarer_class}"
+        )
+        always = f"; always answering {self.largest_class} gets {self.largest_share:.3f}"
+        return f"{self.value:.3f} on {where}{always}{ranking}"
+
+    @classmethod
+    def of_classes(cls, labels: Labels, chances: np.ndarray, target: np.ndarray) -> PublicScores:
+        """Of probabilities (m, classes), for class indices (m,)."""
+        from sklearn.metrics import average_precision_score, roc_auc_score  # pyright: ignore
+
+        shares = np.bincount(target, minlength=len(labels.values)) / len(target)
+        names = [str(value) for value in labels.values]
+        largest = int(shares.argmax())
+        score = cls(
+            value=float((pick_class(chances, labels.threshold) == target).mean()),
+            largest_class=names[largest],
+            largest_share=float(shares[largest]),
+        )
+        if len(names) != 2 or not shares.all():
+            return score
+        rarer = 1 - largest
+        return replace(
+            score,
+            rarer_class=names[rarer],
+            rarer_share=float(shares[rarer]),
+            auroc=float(roc_auc_score(target == rarer, chances[:, rarer])),  # pyright: ignore
+            average_precision=float(average_precision_score(target == rarer, chances[:, rarer])),  # pyright: ignore
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,8 +111,13 @@ class Released:
     model: Fitted
     order: Order
     maps: FeatureChoice
-    test_score: float | None = None
+    scores: PublicScores | None = None
     plain_score: float | None = None
+
+    @property
+    def test_score(self) -> float | None:
+        """Accuracy or R^2 on data that is public."""
+        return None if self.scores is None else self.scores.value
 
     @property
     def choice(self) -> Choice | None:
@@ -165,18 +234,11 @@ def _with_form(order: Order, file: DataFile) -> Order:
 
 
 def _plan_linear(order: Order, file: DataFile, maps: FeatureChoice) -> Order:
-    # where the engine draws units; elsewhere a unit pays for its rows by group privacy
-    by_rows = (
-        order.exact
-        or order.stream
-        or order.report_accuracy is not None
-        or maps.part == "fourier"
-        or order.devices != 1
-        or file.nominal is not None
-    )
-    task = file.task_of_units if file.rows_per_unit > 1 and not by_rows else file.task
     weights = relative_weights(order.class_weight, file.schema.classes)
-    task = replace(task, feature_map=maps.part, calibrated=order.calibrated, class_weights=weights)
+    task = replace(
+        file.task, feature_map=maps.part, calibrated=order.calibrated, class_weights=weights
+    )
+    task = draw_units(task, order)
     order.charging.of_units = file.who is not None
     order = plan_run(order, task, order.charging.allowance())
     warn_of_noise(order.choice)
@@ -226,7 +288,8 @@ def tune_file(
             "use zero-out",
         )
     budget.public_n(1)  # refuses a number that nothing would follow from
-    file = open_file(order.data, order.schema)
+    file = open_file(order.data, order.schema, units=order.units)
+    order.charging.of_units = file.who is not None
     each = tuning.first_share(budget.epsilon, budget.delta_for(file.count), law)
     trained = len(tuning.parts(file.count)[0])
     share = replace(budget, epsilon=each[0], delta=each[1])
@@ -263,20 +326,23 @@ def tune_file(
 def _score_model(model: Fitted, order: Order, file: DataFile, maps: FeatureChoice) -> Released:
     """A released model with what it, and the same model without privacy, score on data that are
     public."""
-    score = None if file.tested is None else _score(model, file)
+    score = None if file.tested is None else _score(model, order, file)
     plain = _plain_score(file) if file.bundled and model.kind != SAMPLED.name else None
     return Released(model, order, maps, score, plain)
 
 
-def _score(model: Fitted, file: DataFile) -> float:
-    """Accuracy or R^2 on records that are public."""
+def _score(model: Fitted, order: Order, file: DataFile) -> PublicScores:
+    """How well a model predicts the records that are public."""
     assert file.tested is not None
     features, target = file.tested
+    if isinstance(order.answers, Labels):
+        assert isinstance(model, FittedLinear)
+        return PublicScores.of_classes(order.answers, model.probabilities(features), target)
     predicted, answers = model.predict(features), file.answers
-    if isinstance(answers, Labels):
-        return float((predicted == np.asarray(answers.values)[target]).mean())
     truth = answers.of(np.asarray(target, dtype=np.float64)[:, None])
-    return float(1 - ((truth - predicted) ** 2).sum() / ((truth - truth.mean()) ** 2).sum())
+    return PublicScores(
+        value=float(1 - ((truth - predicted) ** 2).sum() / ((truth - truth.mean()) ** 2).sum())
+    )
 
 
 def _plain_score(file: DataFile) -> float:

@@ -86,17 +86,6 @@ class DataFile:
         return replace(self, table=table, schema=schema, row_norm=norm, held=held)
 
     @property
-    def task_of_units(self) -> Task:
-        """The task whose records are units: n counts them."""
-        assert self.who is not None
-        return replace(
-            self.task,
-            n=len(np.unique(self.who)),
-            rows_per_unit=1,
-            rows_per_record=self.rows_per_unit,
-        )
-
-    @property
     def task(self) -> Task:
         """What the planner may know: public numbers only."""
         classes = 0 if self.schema.regression else len(self.schema.classes)

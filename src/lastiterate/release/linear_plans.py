@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import cast, get_args
 
+import numpy as np
+
 from lastiterate.accounting.calibration import calibrate, calibrate_exactly
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.data.schema import Schema
@@ -85,6 +87,29 @@ def plan_run(order: Order, task: Task, shared: SharedBudget | None = None) -> Or
         both = replace(proof.run, counts=(count,))
         proof = calibrate(both, epsilon=budget.epsilon, delta=delta)
     return replace(order, proof=proof, choice=choice)
+
+
+def draw_units(task: Task, order: Order) -> Task:
+    """The task with units as its records, where the engine draws units; elsewhere a unit pays for
+    its rows by group privacy.
+
+    ``task``: with a row as its record. ``order``: with the unit of every row that is used, if any.
+    """
+    assert order.budget is not None
+    given = order.algorithm.run
+    by_rows = (
+        order.exact
+        or order.stream
+        or order.report_accuracy is not None
+        or order.devices != 1
+        or task.feature_map == "fourier"
+        or not has_fixed_size(order.budget.adjacency)
+        or (given is not None and given.rows_per_record == 1)
+    )
+    if order.unit is None or task.rows_per_unit == 1 or by_rows:
+        return task
+    persons = len(np.unique(np.asarray(order.unit)))
+    return replace(task, n=persons, rows_per_unit=1, rows_per_record=task.rows_per_unit)
 
 
 def warn_of_noise(choice: Choice | None) -> None:

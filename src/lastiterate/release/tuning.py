@@ -32,6 +32,7 @@ from lastiterate.release.linear_model import read as read_linear
 from lastiterate.release.predictions import Labels, Range, Scores, pick_class
 from lastiterate.release.provenance import Written
 from lastiterate.release.training_request import Order, Unread
+from lastiterate.release.units import check_rows
 from lastiterate.run.run import Run
 
 Candidate = Callable[[float, float], Certificate]
@@ -126,8 +127,9 @@ def parts(n: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def check(order: Order) -> Order:
-    """Refuse checkpoints, and candidates that describe other records."""
+    """Refuse checkpoints, two rows of one unit, and candidates that describe other records."""
     order.charging.without_checkpoint("while candidates are tried")
+    check_rows(order.unit, order.records, 1)
     if not isinstance(order.data, Unread):
         _parts_of(order)
     return order

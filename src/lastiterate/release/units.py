@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lastiterate.accounting.subjects import UNNAMED
 from lastiterate.data.columns import MISSING, Category, Numeric
+from lastiterate.data.data_frames import text_cells
 from lastiterate.data.schema import Schema
 from lastiterate.data.table import Table, canonical_text, check_header
 from lastiterate.errors import InputError
@@ -57,7 +59,11 @@ def kept_rows(unit: object, most: int) -> np.ndarray:
     >>> li.kept_rows(["ann", "bob", "ann", "ann"], 2).tolist()
     [True, True, True, False]
     """
-    names = identifiers(unit)
+    return _first_rows(identifiers(unit), most)
+
+
+def _first_rows(names: np.ndarray, most: int) -> np.ndarray:
+    """Select the first ``most`` rows of every identifier (n,): booleans (n,)."""
     if type(most) is not int or most < 1:
         raise InputError("rows_per_unit", "must be a positive integer", most)
     _, which = np.unique(names, return_inverse=True)
@@ -108,6 +114,54 @@ class Units:
                 for name, column in cells.items()
             },
         )
+
+
+@dataclass(frozen=True, eq=False)
+class KeptUnits:
+    """The rows of a table in memory that are used: at most ``units.rows`` of every unit.
+
+    ``kept`` (n,): booleans, true for the rows that are used. ``who``: the unit of each of these.
+    """
+
+    units: Units
+    kept: np.ndarray
+    who: np.ndarray
+
+    @classmethod
+    def limit_rows(cls, given: object, rows: int) -> KeptUnits:
+        """The first ``rows`` rows of every unit; ``given``: one identifier per row, read as the
+        column of a file is. A named column's name is what a certificate calls the unit."""
+        check_kept("units", given)
+        shape = getattr(given, "shape", None)
+        if shape is not None and len(shape) != 1:
+            raise InputError(
+                "units",
+                "must be one identifier per row, shape (n,)",
+                tuple(shape),
+                "write units[:, 0] for the first column of an array",
+            )
+        names = identifiers(np.array(text_cells("units", given), dtype=np.str_), "units")
+        kept = _first_rows(names, rows)
+        column = getattr(given, "name", None)
+        return cls(Units(column if isinstance(column, str) else UNNAMED, rows), kept, names[kept])
+
+    @property
+    def count(self) -> int:
+        """How many units there are."""
+        return len(np.unique(self.who))
+
+    def select(self, *parts: np.ndarray) -> tuple[np.ndarray, ...]:
+        """The rows that are used of arrays (n, ...)."""
+        if any(len(part) != len(self.kept) for part in parts):
+            raise InputError(
+                "units",
+                f"must say whose each of the {len(parts[0])} rows is",
+                len(self.kept),
+                "give one identifier per row",
+            )
+        if len(self.who) < 2:
+            raise InputError("units", "must leave at least two rows to train on", len(self.who))
+        return tuple(part[self.kept] for part in parts)
 
 
 @dataclass(frozen=True)
@@ -221,27 +275,29 @@ def check_rows(unit: object, n: int | None, rows: int) -> tuple[str, ...]:
     return ()
 
 
-def identifiers(unit: Any) -> np.ndarray:
+def identifiers(unit: Any, argument: str = "unit") -> np.ndarray:
     """Return one identifier per row, (n,), each person's in one form: "7" and "7.0" are the same.
+
+    ``argument``: what named them.
 
     Errors: rows without an identifier, and identifiers that may be rounded or that differ only in
     how a number is written, such as 7 and 007.
     """
-    check_kept("unit", unit)
+    check_kept(argument, unit)
     names = np.asarray(unit)
     if names.ndim != 1 or names.dtype.kind not in "biuU":
         raise InputError(
-            "unit",
+            argument,
             "must be one integer or text per row, shape (n,)",
             f"{names.dtype} of shape {names.shape}",
         )
     if names.dtype.kind == "U":
-        check_text("unit", unit)
+        check_text(argument, unit)
         found, which = np.unique(names, return_inverse=True)
-        one_form = canonical_identifiers("unit", map(str, found))
+        one_form = canonical_identifiers(argument, map(str, found))
         if "" in one_form:
             raise InputError(
-                "unit",
+                argument,
                 "must say whose every row is, and some rows have no identifier",
                 None,
                 "leave them out, or find out whose they are: rows of one person must be counted "

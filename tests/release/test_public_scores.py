@@ -1,0 +1,128 @@
+"""Scores on public records, and what they have to be compared with where a class is rare."""
+
+import json
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from lastiterate.cli.show import model_to_json, show_model
+from lastiterate.cli.train import Training
+from lastiterate.data import Numeric, Schema
+from lastiterate.errors import InputError
+from lastiterate.release.datafile import PublicScores, fit_file
+from lastiterate.release.predictions import Labels
+from lastiterate.release.training_request import Algorithm, Budget, Order
+
+NO_YES = Labels(("no", "yes"))
+
+
+def chances(of_second):
+    return np.column_stack((1 - np.asarray(of_second), of_second))
+
+
+def test_scores_of_two_classes_are_those_of_a_hand_calculation():
+    """Of 10 records two are "yes": 14 of 16 pairs are ordered right, with precisions 1 and 2/4."""
+    target = np.array([0, 0, 0, 1, 0, 0, 0, 0, 0, 1])
+    found = PublicScores.of_classes(
+        NO_YES, chances([0.1, 0.2, 0.45, 0.3, 0.4, 0.1, 0.1, 0.1, 0.1, 0.49]), target
+    )
+    assert found.value == found.largest_share == 0.8 and found.largest_class == "no"
+    assert (found.rarer_class, found.rarer_share) == ("yes", 0.2)
+    assert found.auroc == 14 / 16 and found.average_precision == pytest.approx((1 + 2 / 4) / 2)
+    assert not found.rare
+    assert found.describe("t.csv") == (
+        "0.800 on t.csv; always answering no gets 0.800; AUROC 0.875; average precision 0.750 "
+        "for yes"
+    )
+
+
+def test_the_rarer_class_is_the_one_that_is_rarer_in_these_records():
+    target = np.array([1] * 19 + [0])
+    found = PublicScores.of_classes(NO_YES, chances([0.9] * 19 + [0.6]), target)
+    assert (found.rarer_class, found.largest_class, found.rare) == ("no", "yes", True)
+    assert found.auroc == found.average_precision == 1.0 and found.value == 0.95
+
+
+def test_a_threshold_moves_accuracy_and_not_the_ranking():
+    target = np.array([0, 0, 0, 1])
+    plain, moved = (
+        PublicScores.of_classes(Labels(("no", "yes"), t), chances([0.1, 0.2, 0.3, 0.4]), target)
+        for t in (None, 0.35)
+    )
+    assert (plain.value, moved.value, plain.auroc) == (0.75, 1.0, moved.auroc)
+
+
+@pytest.mark.parametrize(
+    ("labels", "target"), [(NO_YES, [0, 0, 0]), (Labels(("a", "b", "c")), [0, 1, 2])]
+)
+def test_there_is_no_ranking_of_one_class_or_of_three(labels, target):
+    one = PublicScores.of_classes(
+        labels, np.full((3, len(labels.values)), 1 / len(labels.values)), np.array(target)
+    )
+    assert one.auroc is one.average_precision is one.rarer_class is None
+    assert "AUROC" not in one.describe("x") and one.largest_share is not None
+
+
+SCHEMA = Schema((Numeric("age", 0, 100),), classes=("no", "yes"), target="ill")
+
+
+def write(path, each):
+    """1,000 people, of whom one in ``each`` is ill."""
+    rows = (f"{i % 101},{'yes' if i % each == 0 else 'no'}" for i in range(1000))
+    path.write_text("\n".join(["age,ill", *rows]) + "\n")
+    return str(path)
+
+
+def shown(result, capsys):
+    show_model(Console(width=200), result, "m")
+    return " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("each", "more", "hint"),
+    [
+        (25, {}, True),
+        (4, {}, False),
+        (25, {"threshold": 0.1}, False),
+        (25, {"class_weight": {"no": 1.0, "yes": 9.0}}, False),
+    ],
+)
+def test_the_card_says_what_always_answering_one_class_gets(tmp_path, capsys, each, more, hint):
+    path = write(tmp_path / "a.csv", each)
+    result = fit_file(
+        Order(
+            data=path,
+            schema=SCHEMA,
+            budget=Budget(1.0),
+            test=path,
+            algorithm=Algorithm("noisy-gd"),
+            **more,
+        )
+    )
+    card, share = shown(result, capsys), 1 - 1 / each
+    assert f"always answering no gets {share:.3f}" in card
+    assert f"for yes ({1 - share:.3f} of the records)" in card and "AUROC" in card
+    assert ("rare classes" in card and "--threshold" in card and "--class-weight" in card) == hint
+    body = json.loads(json.dumps(model_to_json(result, "m")))
+    assert body["test_scores"]["largest_share"] == share and body["test_score"] is not None
+
+
+def test_nothing_is_measured_on_records_that_nobody_called_public(tmp_path, capsys):
+    """Neither scores nor shares of classes: those of the training records are private."""
+    order = Order(
+        data=write(tmp_path / "a.csv", 25),
+        schema=SCHEMA,
+        budget=Budget(1.0),
+        algorithm=Algorithm("noisy-gd"),
+    )
+    result = fit_file(order)
+    card, body = shown(result, capsys), model_to_json(result, "m")
+    assert body["test_score"] is body["test_scores"] is result.scores is None
+    assert not any(word in card for word in ("always answering", "AUROC", "rare classes"))
+    (tmp_path / "a.toml").write_text(
+        'target = "ill"\nclasses = ["no", "yes"]\n'
+        '[columns.age]\nkind = "number"\nlow = 0\nhigh = 100\n'
+    )
+    with pytest.raises(InputError, match="test file is declared public"):
+        Training(data=order.data, epsilon=1.0, test=order.data).order()
