@@ -37,9 +37,9 @@ OF_ONE, OF_SEVERAL = 3.33, 2.0
 UNIT = 1 - 2.0**-20
 """Vectors are scaled by it: more than float64 rounds."""
 REACH, REACH_OF_SEVERAL = 2.5, 3.0
-"""The reach in standard deviations of a score, were all rows' directions equally likely."""
+"""The reach in standard deviations of a score, if all directions of rows were equally likely."""
 DIRECTIONS = 100
-"""Rows of more columns have not many more directions that weigh."""
+"""Number of columns beyond which rows have few more directions that matter."""
 START, START_OF_SEVERAL = 0.5, 0.65
 """The slope that is assumed before anything is measured: scores of clipped gradients are too steep.
 """
@@ -218,7 +218,7 @@ def calibrate_weights(
 
     **Guarantee:** what is computed of records are noisy sums of vectors of norm at most 1, one per
     record, each a function of that record and of what was released before; of units with several
-    places, means over the places.
+    positions, means over the positions.
     """
     match run.calibration:
         case None:

@@ -94,7 +94,7 @@ def read_key(file: Path | None = None) -> Key | None:
     except (OSError, UnicodeDecodeError) as error:
         itself = (
             re.fullmatch(r"\s*[0-9a-fA-F]{32,}\s*", str(path)) is not None
-        )  # the key in the place of its file
+        )  # the key instead of its file
         raise InputError(
             "checkpoint key",
             "must be a readable text file",

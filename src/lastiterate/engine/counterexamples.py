@@ -23,7 +23,7 @@ from lastiterate.errors import InputError
 from lastiterate.run.facts import Evidence, Fact, LossFacts, downgrade_facts, mint
 
 CLAIMS = ("lipschitz", "smooth", "strong", "weak_convexity")
-"""What is searched for; other constants are statements about laws or neighbours, not about
+"""Constants that are searched; others are statements about distributions or neighbours, not about
 gradients at points."""
 BEYOND = 1e-6
 """Relative excess that counts as a violation: far above the rounding of gradients in double

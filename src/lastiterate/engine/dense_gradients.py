@@ -74,7 +74,7 @@ class Outer(NamedTuple):
 
 
 Apart = dict[int, Outer | Rows]
-"""By numbers of arrays: gradients that are never materialised, every part with a row for each
+"""Gradients that are never materialised, by the index of their array; every part has a row for each
 record."""
 
 

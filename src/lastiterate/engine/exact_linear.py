@@ -59,8 +59,8 @@ from lastiterate.run.step_sizes import StableSteps
 # was added.
 
 FINEST, COARSEST = 30, 6
-"""Binary places below a row's norm: int64 holds all squared norms, and rounding keeps what a row
-says."""
+"""Fractional bits, relative to a row's norm: int64 holds all squared norms, and rounding keeps the
+information of a row."""
 SUMMABLE = 2.0**61
 """Squared norms up to here are summed in int64 without a wrap; float64 knows them well enough to
 say so."""
@@ -82,12 +82,14 @@ def whole_rows(rows: np.ndarray, norm: float, places: int) -> np.ndarray:
 
 
 def row_places(n: int, norm: float, std: float) -> int:
-    """Binary places of rows of at most ``norm`` whose sum gets noise of deviation ``std``."""
+    """Return the fractional bits of rows of at most ``norm`` whose sum gets noise of deviation
+    ``std``."""
     return _fit(min(FINEST - max(0, math.ceil(math.log2(norm))), places_for(n * norm, std)), norm)
 
 
 def moment_places(n: int, noise_multiplier: float) -> int:
-    """Binary places of unit rows whose outer products are summed: they have twice as many."""
+    """Return the fractional bits of unit rows whose outer products are summed: those have twice as
+    many."""
     return _fit(min(FINEST, places_for(n, noise_multiplier) // 2), 1.0)
 
 
@@ -190,7 +192,7 @@ def exact_moments(
     """sum_i u_i u_i' over the short rows with noise, (d, d) float64.
 
     An entry off the diagonal counts twice in the matrix, and has noise of 1/sqrt 2 the deviation:
-    in the coordinates (C_ii, C_ij) with these deviations one row's share is at most |u|^4 /
+    in the coordinates (C_ii, C_ij) with these deviations one record's share is at most |u|^4 /
     noise_multiplier^2, as for spherical noise.
     """
     noise_multiplier = part.noise_multiplier
@@ -249,8 +251,8 @@ def exact_rounds(n: int, key: Key) -> Noisy:
 # of sums whose distribution is known exactly (docs/theorems/exact-noise.md).
 
 ROW_BITS, RESIDUAL_BITS = 20, 20
-"""Binary places of rows and of residuals, at most: float32 holds a row's numbers, int64 all squared
-norms."""
+"""Largest fractional bits of rows and of residuals: float32 holds a row's entries, int64 all
+squared norms."""
 
 
 @final

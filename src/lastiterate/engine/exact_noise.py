@@ -105,7 +105,7 @@ class DiscreteGaussian:
         blocks, width = _blocks(self.sigma)
         first, second = bits.words(2 * count).reshape(2, count)
         which = np.searchsorted(blocks.ends, first, side="left").astype(np.int64)
-        # the third word is read only where blocks hold several numbers: sign and place share it
+        # the third word is read only where blocks hold several integers: sign and position share it
         third = bits.words(count)
         place = (third & np.uint64(width - 1)).astype(np.int64)
         undecided = blocks.is_undecided(first, which)
@@ -234,8 +234,8 @@ it exactly in any order."""
 
 
 def places_for(most: float, std: float) -> int:
-    """Binary places for which sums of at most ``most`` with noise of deviation ``std`` stay exact:
-    public numbers."""
+    """Return the fractional bits for which sums of at most ``most`` with noise of deviation ``std``
+    stay exact: a public number."""
     return math.floor(math.log2(LARGEST / (most + 2 * REACH * std)))
 
 

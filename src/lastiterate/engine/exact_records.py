@@ -35,8 +35,8 @@ from lastiterate.run.run import Run
 from lastiterate.run.validation import Weights
 
 FINEST, COARSEST = 30, 12
-"""Binary places below the clip: int64 holds all squared norms, and rounding keeps what a gradient
-says."""
+"""Fractional bits, relative to the clip: int64 holds all squared norms, and rounding keeps the
+information of a gradient."""
 SHRINK = 1 - 2.0**-40
 """Gradients are scaled to this fraction of the clip: more than float64 rounds."""
 

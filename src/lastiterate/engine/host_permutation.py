@@ -82,8 +82,9 @@ def sort_stably(numbers: np.ndarray, largest: int = 2**64 - 1) -> np.ndarray:
 
 
 def _by_first_bits(numbers: np.ndarray) -> np.ndarray:
-    """Every number gives its last bits for its place, so that numbers alone are sorted, which NumPy
-    does several at a time; the few with equal first bits are put in order by all of them."""
+    """Replace the last bits of every number by its position, so that numbers alone are sorted,
+    which NumPy does several at a time; the few with equal first bits are sorted by all of their
+    bits."""
     shift = np.uint64(len(numbers).bit_length())
     packed = numbers >> shift << shift | np.arange(len(numbers), dtype=np.uint64)
     packed.sort()
@@ -100,7 +101,7 @@ def _by_first_bits(numbers: np.ndarray) -> np.ndarray:
 
 def split_into_blocks(drawn: np.ndarray, size: int) -> np.ndarray:
     """Blocks of ``size`` records, in the order of their random words, uint64, and in public order
-    within each: places, (n,).
+    within each: positions, (n,).
 
     The blocks of a full sort, of which only records with the first bits of a cut between blocks are
     sorted.

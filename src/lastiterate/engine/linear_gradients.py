@@ -27,8 +27,8 @@ from lastiterate.run.run import Run
 # stored.
 
 AT_ONCE = 1020
-"""Rows that a step reads at once, at most: a choice of speed and memory, not of precision. A
-multiple of ``EVEN``."""
+"""Largest number of records that a step reads at once: a choice of speed and memory, not of
+precision. A multiple of ``EVEN``."""
 
 
 def residuals(loss: LinearLoss, scores: jax.Array, target: jax.Array) -> jax.Array:
@@ -89,8 +89,8 @@ class Linear:
     (m,) and, if they are known, the rows' norms (m,) float64.
 
     ``places``: rows of one record. Where there are more than one a chunk is (m, places, d) and (m,
-    places), and a record's gradient is the mean of its rows' clipped ones; empty places are rows of
-    0.
+    places), and a record's gradient is the mean of its rows' clipped ones; empty positions are rows
+    of 0.
 
     **Guarantee:** with ``exact`` everything is float64, because theorems about a hidden state
     compare one step at two *different* parameters, where rounding them to float32 would be a jump.
@@ -178,11 +178,11 @@ jax.tree_util.register_pytree_node(  # pyright: ignore[reportUnknownMemberType]
 # blocks and chunks.
 
 SLICE = 512
-"""Rows that are prepared at once, so that no second copy of the data is ever made."""
+"""Records that are prepared at once, so that no second copy of the data is ever made."""
 
 
 class Arranged(NamedTuple):
-    """What ``arrange`` makes of records, and their places in the run's one secret order, (n,),
+    """Records as ``arrange`` gives them, and their positions in the run's one secret order, (n,),
     where it draws one."""
 
     rows: np.ndarray
@@ -198,7 +198,7 @@ def hidden(run: Run) -> bool:
 
 def batches_move(run: Run) -> bool:
     """Whether theorems may rely on a record's own draws: a record that is drawn moves others to
-    other places of a batch, so that single precision might round gradients that it is no part of.
+    other positions of a batch, so that single precision might round their gradients differently.
     """
     return run.batching.independent or run.batching.drawn == "each step"
 
@@ -219,8 +219,8 @@ def hidden_state(run: Run) -> bool:
 
 
 def places(run: Run, key: Key) -> np.ndarray | None:
-    """The place of every record in the run's one secret order, (n,); None where it draws no such
-    order."""
+    """Return the position of every record in the run's one secret order, (n,); None where it draws
+    no such order."""
     order = sampler_of(run.batching, run.n, AT_ONCE).order(stream(key, ORDER))
     return None if order is None else np.asarray(order)
 
@@ -304,7 +304,8 @@ def readable(run: Run, rows: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray
 
 
 def slots_of(run: Run, places: np.ndarray | None, records: int) -> np.ndarray:
-    """Where ``arrange`` puts every one of so many records, (n,), among all slots in a row."""
+    """Return the slots, (n,), into which ``arrange`` puts so many records, counted over all
+    blocks."""
     return layout_of(run, records, AT_ONCE).slot(np.arange(records) if places is None else places)
 
 
@@ -320,7 +321,7 @@ def arrange(
     (blocks, chunks, m).
 
     Where batches are drawn by the program the records lie flat, (n, d + 1) and (n,). ``places[i]``:
-    the place of record i in a secret order (absent: its own). Slots without a record hold zeros,
+    the position of record i in a secret order (absent: its own). Slots without a record hold zeros,
     and so do those of the records ``absent``, intercept included, which makes their gradients zero:
     what the neighbours of zero-out are.
     """
@@ -361,7 +362,7 @@ def arrange(
 @final
 @dataclass(frozen=True, eq=False)
 class UnitRecords:
-    """Rows (units, places, d), targets (units, places), and which places hold a row, (units,
+    """Rows (units, places, d), targets (units, places), and which positions hold a row, (units,
     places) booleans."""
 
     rows: np.ndarray

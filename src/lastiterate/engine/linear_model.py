@@ -50,7 +50,7 @@ from lastiterate.run.run import Run
 from lastiterate.run.stability import is_measured_by_block, largest_eigenvalue, max_squared_row_norm
 from lastiterate.run.step_sizes import StableSteps
 
-# What a run measures on private rows before its first step, wherever the rows come from.
+# Private measurements of a run before its first step, whatever the source of the records.
 
 Released = tuple[np.ndarray, ...]
 """What each part of a run's preparation released, in order."""
@@ -77,7 +77,7 @@ def _key(key: Key, part: int) -> Key:
 
 
 Release = Callable[[int, Any, Iterable[np.ndarray], Measurable], np.ndarray]
-"""What a part, of some number, releases about slices of rows or of targets."""
+"""The release of a part, by its index, about slices of rows or of targets."""
 
 
 def make_release(key: Key) -> Release:
@@ -89,8 +89,8 @@ def make_release(key: Key) -> Release:
 
 @one_thread
 def prepare_privately(run: Run, data: Measurable, release: Release) -> Released:
-    """What every part of the run's preparation releases, in order, each about rows as the parts
-    before it left them (or about the targets)."""
+    """Return the releases of all parts of the run's preparation, in order, each about rows as the
+    parts before it left them (or about the targets)."""
     released: Released = ()
     for number, part in enumerate(run.prelude):
         slices = (
@@ -234,8 +234,8 @@ def score_in_memory(
 def slice_arrays(
     run: Run, features: np.ndarray, target: object, absent: Sequence[int] = ()
 ) -> Measurable:
-    """Arrays as preparations read them, without the records that are absent: a row of zeros that a
-    mean is taken from is none."""
+    """Arrays as preparations read them, without the records that are absent: a row of zeros from
+    which a mean is subtracted is no longer zero."""
     rows = np.asarray(features)
     answers = (
         check_target(run, target) if any(part.targets for part in run.prelude) else np.zeros(0)
@@ -298,7 +298,7 @@ def scores(run: Run, model: Model, features: np.ndarray) -> np.ndarray:
 
 
 def scores_of_slice(run: Run, model: Model, rows: np.ndarray) -> np.ndarray:
-    """The same of a few rows, in this thread."""
+    """Return the scores of a few rows, in this thread."""
     return scores_of_prepared(
         run,
         model,
@@ -307,7 +307,8 @@ def scores_of_slice(run: Run, model: Model, rows: np.ndarray) -> np.ndarray:
 
 
 def scores_of_prepared(run: Run, model: Model, rows: np.ndarray) -> np.ndarray:
-    """The same of rows (m, d) that are prepared and clipped already, without their intercept."""
+    """Return the scores of rows (m, d) that are prepared and clipped already, without their
+    intercept."""
     predictor = (
         rows.astype(np.float64) @ model.weights[:, :-1].T
         + linear_loss(run).intercept * model.weights[:, -1]

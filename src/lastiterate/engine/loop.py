@@ -81,11 +81,10 @@ class StepProgram:
     start: Start
     recursion: NoiseRecursion | None = None  #: of noise that later steps take back in part
     follows: Any = (
-        None  #: what steps follow in place of a batch's sum with the run's own noise (``methods``)
+        None  #: what steps follow instead of a batch's sum with the run's own noise (``methods``)
     )
-    average: RunningMean | None = None  #: of iterates, released in the place of the last one
-    #: keys of every record that the objective is given in the place of its number, where it brings
-    #: one
+    average: RunningMean | None = None  #: of iterates, released instead of the last one
+    #: keys of every record that the objective gets instead of its index, where it brings one
     copies: int = 0
 
     @classmethod
@@ -312,7 +311,7 @@ def run_steps(
     last: Number,
     every: bool,
 ) -> tuple[State, jax.Array]:
-    """Steps first .. last - 1, and with ``every`` their iterates, that of step k at place k -
+    """Steps first .. last - 1, and with ``every`` their iterates, that of step k at index k -
     ``noise.first``.
 
     ``order``: the stream of the run's secret draws.

@@ -282,12 +282,12 @@ SOLVERS: dict[type, Solver] = {PerturbedMinimiser: Solver(minimise_perturbed, ma
 
 
 def solver_of(run: Run) -> Solver | None:
-    """Return the solver that executes the run in place of the loop; ``None`` where the loop does."""
+    """Return the solver that executes the run instead of the loop; ``None`` where the loop does."""
     return SOLVERS.get(type(run.method))
 
 
 def find_average(run: Run) -> RunningMean | None:
-    """Return the mean of iterates that the run releases in the place of the last one, if it does."""
+    """Return the mean of iterates that the run releases instead of the last one, if it does."""
     match run.method:
         case TailAverage():
             return RunningMean(float(run.method.first(run.steps)), None)

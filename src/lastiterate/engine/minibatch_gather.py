@@ -127,6 +127,6 @@ class Buffers:
         for target, part in zip(self._pair[0], self._rows, strict=True):
             np.take(
                 part, places, axis=0, out=target[: len(places)], mode="clip"
-            )  # all places are valid
+            )  # all positions are valid
         with jax.enable_x64(True):  # which every thread has for itself
             return [jax.device_put(target, may_alias=True) for target in self._pair[0]]

@@ -141,8 +141,8 @@ class PerExample:
     norm (one that is not finite counts as 0, without a clip too), and chunks of at most ``CHUNK``
     records are summed in at least single precision (see ``FLOAT_SLACK``). With ``exact`` everything
     that depends on the parameters is float64, for theorems about a hidden state. ``alone``: records
-    of a chunk are read one by one, so that no bit of a gradient depends on its place, as wherever
-    batches move.
+    of a chunk are read one by one, so that no bit of a gradient depends on its position, as
+    wherever batches move.
     """
 
     loss: RecordLoss

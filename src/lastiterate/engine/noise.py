@@ -60,8 +60,8 @@ class Noise(NamedTuple):
     """Noise of steps ``first``, ``first`` + 1, ...; along the first axis, or the second for many
     models.
 
-    ``units``: standard normal, which the plan scales. ``exact``: in its place, what is added to the
-    sums of gradients.
+    ``units``: standard normal, which the plan scales. ``exact``: instead of it, what is added to
+    the sums of gradients.
     """
 
     first: Number
@@ -183,8 +183,8 @@ def _of_each(keys: np.ndarray, times: int) -> np.ndarray:
 
 @lru_cache(maxsize=16)
 def _blocks(pairs: int, many: int, count: int) -> tuple[jax.Array, jax.Array]:
-    """Places of ``pairs`` in each of ``many`` steps, and these steps, one after the other and over
-    again."""
+    """Return the positions of ``pairs`` in each of ``many`` steps, and these steps, one after the
+    other and repeated."""
     number = np.arange(count, dtype=np.uint64)
     with jax.enable_x64(True):
         return jnp.asarray(number % np.uint64(pairs)), jnp.asarray(
@@ -214,7 +214,7 @@ _of_steps = jax.jit(partial(_arrange_noise, jnp), static_argnums=(1, 2))
 
 Kind = TypeVar("Kind")
 NUMBERS = ("float", "float | None", "np.ndarray")
-"""Annotations of the fields that hold numbers; None in their place is structure."""
+"""Annotations of the fields that hold numbers; None instead of a number is structure."""
 
 
 @cache  # a program's arguments are taken apart at every call
@@ -276,7 +276,7 @@ def register_pytree(kind: type[Kind]) -> type[Kind]:
 # How correlated noise is made: every step from its own draw and what the last steps made of theirs.
 
 Recent = tuple[jax.Array, ...]
-"""Nothing, or (m, ...): w of the last m steps, that of step k at place k mod m."""
+"""Nothing, or (m, ...): w of the last m steps, that of step k at index k mod m."""
 
 
 @final
@@ -315,7 +315,7 @@ class NoiseRecursion:
         size = len(self.taps)
         ages = (
             k - 1 - jnp.arange(size)
-        ) % size  # of what stands at each place, without the last step's
+        ) % size  # of the entry at each index, without the last step's
         # both are read by one product: a second read would copy the band before a number of it is
         # replaced
         by_age = jnp.stack((jnp.asarray(self.taps), self.decay * (jnp.arange(size) == 0)))

@@ -128,7 +128,8 @@ class OptimizerRule(UpdateRule):
     form: Form
 
     def _to_tree(self, theta: jax.Array) -> Any:
-        """Parameters as the caller nests them; None in the place of what is no array."""
+        """Return the parameters as the caller nests them; None instead of anything that is no
+        array."""
         rest = iter(self.form.arrays(theta, exact=True))
         return jax.tree.unflatten(
             self.form.tree, [next(rest) if leaf is None else None for leaf in self.form.fixed]

@@ -14,11 +14,11 @@ from jax.lax import GatherScatterMode
 
 # Convolutions and maxima over windows by slices and matrix products, which CPUs execute quickly
 # inside of loops. XLA compiles a convolution to a library's only where no loop surrounds it, and
-# the training loop does (on CPUs, JAX 0.10). One slice of the input per place of the window makes
-# the patches; the rest is one matrix product.
+# the training loop does (on CPUs, JAX 0.10). One slice of the input per position of the window
+# makes the patches; the rest is one matrix product.
 
 MOST, APART, MAXIMA = 100, 256, 25
-"""Places of a window that are still written out: of a convolution, of one whose windows do not
+"""Positions of a window that are still written out: of a convolution, of one whose windows do not
 overlap, of a maximum.
 
 Beyond them programs take long to compile, and the patches of overlapping windows much memory.
@@ -26,7 +26,7 @@ Beyond them programs take long to compile, and the patches of overlapping window
 
 
 def small(size: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether a convolution's window has so few places that they are written out."""
+    """Return whether a convolution's window has so few positions that they are written out."""
     apart = all(stride >= length for stride, length in zip(strides, size, strict=True))
     return 1 <= math.prod(size) <= (APART if apart else MOST)
 
@@ -58,8 +58,8 @@ def windows(
     dilation: Sequence[int],
     fill: float,
 ) -> list[jax.Array]:
-    """The input as each place of the window reads it, places in row-major order; all arguments have
-    x.ndim entries.
+    """Return the input as each position of the window reads it, positions in row-major order; all
+    arguments have x.ndim entries.
 
     ``base`` - 1 entries of ``fill`` lie between two of x, ``padding`` (negative: cut) around them.
     """
@@ -82,8 +82,8 @@ def windows(
 
 
 def patches(x: jax.Array, size: Sequence[int], params: dict[str, Any]) -> jax.Array:
-    """What a kernel of spatial ``size`` reads of one record (c, *spatial): (places of the kernel,
-    c, *output)."""
+    """Return what a kernel of spatial ``size`` reads of one record (c, *spatial): (positions of the
+    kernel, c, *output)."""
     views = windows(
         x,
         (1, *size),
@@ -173,8 +173,8 @@ class Rows(NamedTuple):
     """What records add to a table: ``values[i, t]`` of record i to row ``numbers[i, t]``, and 0 to
     all others.
 
-    ``numbers`` (m, places), those past the end for no row; ``values`` (m, places, width), 0 where a
-    row of the record has been said before.
+    ``numbers`` (m, positions), those past the end for no row; ``values`` (m, positions, width), 0
+    where the record has named that row before.
     """
 
     numbers: jax.Array
@@ -182,7 +182,7 @@ class Rows(NamedTuple):
 
     @classmethod
     def of(cls, numbers: jax.Array, values: jax.Array) -> Rows:
-        """What one record's places add to one row is added first: so a sum over records has terms
+        """Add first what one record's positions add to one row: so a sum over records has terms
         that are parts of one record's gradient, whose norm is that of its ``values``.
 
         By a product, not a scatter, whose order some devices leave open.
@@ -212,11 +212,11 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True)
 class Lookup:
-    """Whole rows of a table of ``count``, read at places in the record; ``shape`` of the result.
+    """Whole rows of a table of ``count``, read at positions in the record; ``shape`` of the result.
 
-    ``part``: of the vectors that say a place, the number of the row. ``rest``: axes of the result
-    within a row. ``bounded``: numbers past an end mean the row at that end, or else none, whose
-    gradient is dropped.
+    ``part``: of the vectors that give a position, the entry with the row's index. ``rest``: axes of
+    the result within a row. ``bounded``: numbers past an end mean the row at that end, or else
+    none, whose gradient is dropped.
     """
 
     count: int

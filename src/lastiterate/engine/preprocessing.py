@@ -182,7 +182,7 @@ def noisy_moments(
     """sum_i u_i u_i' over the short rows with noise, (d, d) float64.
 
     The noise is symmetric, of standard deviation ``noise_multiplier`` on the diagonal and 1/sqrt 2
-    of it off it: in the coordinates (C_ii, sqrt 2 C_ij) it is spherical, and there one row moves
+    of it off it: in the coordinates (C_ii, sqrt 2 C_ij) it is spherical, and there one record moves
     the sum by |u|^2 <= 1.
     """
     noise = np.zeros((features, features))
@@ -272,7 +272,7 @@ def noisy_cosines(
 ) -> np.ndarray:
     """Mean of the cosine features with Gaussian noise; (count,) float64.
 
-    **Guarantee:** zeroing one row moves the sum by at most ``part.longest``; the noise has std
+    **Guarantee:** zeroing one record moves the sum by at most ``part.longest``; the noise has std
     ``noise_multiplier`` times that.
     """
     noise = part.noise_multiplier * part.longest * normals(key, 0, part.count)
@@ -292,7 +292,7 @@ def noisy_mean(
 ) -> np.ndarray:
     """Mean of the clipped rows with Gaussian noise; (d,) float32.
 
-    **Guarantee:** zeroing one row moves the sum by at most ``row_norm``; the noise has std
+    **Guarantee:** zeroing one record moves the sum by at most ``row_norm``; the noise has std
     ``noise_multiplier * row_norm``. Sums are float64.
     """
     total = add_sums(
@@ -335,9 +335,9 @@ def target_offset(run: Run, released: tuple[np.ndarray, ...]) -> float:
     )
 
 
-# Private preparation of rows: what is measured on them with noise, and how they change. One entry
-# of the table for every part: what it releases about rows, slice by slice, and what it then does to
-# any row, in training and in prediction alike.
+# Private preparation of rows: noisy measurements, and the maps that follow from them. The table has
+# one entry for every part: its release about rows, slice by slice, and its map of any row, in
+# training and in prediction alike.
 
 Slices = Iterable[np.ndarray]
 

@@ -117,7 +117,7 @@ def with_key(state: Words, added: Any) -> Words:
 
 
 def mix(state: Words, one: np.uint32 | jax.Array, two: np.uint32 | jax.Array) -> Words:
-    """A round; the second word and the fourth change places in every one."""
+    """Compute a round; it swaps the second word and the fourth."""
     a, b, c, d = state
     a, c = a + b, c + d
     return a, rotate_left(d, two) ^ c, c, rotate_left(b, one) ^ a
@@ -147,7 +147,7 @@ def join_words(low: jax.Array, high: jax.Array) -> Any:
 Key = np.ndarray | jax.Array
 """(4,) uint32: an array of NumPy or JAX."""
 Number = int | jax.Array
-"""Of a step, a pass or a place, from 0 on; traced in compiled programs."""
+"""The index of a step, a pass or a position, from 0 on; traced in compiled programs."""
 Real = float | jax.Array
 """A step size or another number of a step; or noise, of any shape."""
 NOISE, START, ORDER, PREPARATION, CALIBRATION, COUNT = range(6)  #: streams of one key
@@ -256,8 +256,8 @@ def normals(key: Key, step: Number, count: int) -> np.ndarray:
 def draw_normal_pairs(
     key: Key, place: jax.Array, step: jax.Array, first: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Two normals for every place of a step, ``first`` + ``step``; ``key`` (4,), or one for each of
-    them (4, n).
+    """Return two normals for every position of a step, ``first`` + ``step``; ``key`` (4,), or one
+    for each of them (4, n).
 
     The one program of all shapes: ``PAIRS`` at a time.
     """
@@ -265,7 +265,7 @@ def draw_normal_pairs(
 
 
 def _draw_pairs(key: Key, place: jax.Array, step: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Two normals for every pair of a place, below ``ROUND``, and a step."""
+    """Return two normals for every pair of a position, below ``ROUND``, and a step."""
     return normal_pairs(lambda number: encrypt(key, place + number * np.uint64(ROUND), step))
 
 
@@ -309,7 +309,7 @@ def normal_pairs(
     1958).
 
     ``drawn(round)`` gives fresh pairs of words. The squared radius is -2 log u; the angle is one of
-    four quadrants (two bits) and a place in it (53 bits), u has the other 9 bits behind its last
+    four quadrants (two bits) and a position in it (53 bits), u has the other 9 bits behind its last
     word.
     """
     u, second = small_and_long(drawn)

@@ -23,7 +23,7 @@ from lastiterate.run.run import MOST_COPIES, Run
 
 # Keys of records: random bits that follow from a record's number and the step, and from nothing
 # else in the batch. Records bring their numbers as one more column, which samplers, sorts and
-# scratch files carry like every other. Where a step reads a chunk, keys take the numbers' place.
+# scratch files carry like every other. Where a step reads a chunk, keys replace the numbers.
 
 RECORDS = np.uint64(2**62)
 """The stream of records' keys among those of the secret draws; passes and steps have smaller

@@ -243,8 +243,8 @@ def take_slots(layout: Layout, drawn: jax.Array, data: object) -> Any:
 # geometric.
 
 DRAWN = 1024
-"""Places that are drawn at once, at most: not the chunks of a model, so that any of them read the
-same records."""
+"""Largest number of positions that are drawn at once: not the chunks of a model, so that any of
+them read the same records."""
 
 
 @final
@@ -283,8 +283,8 @@ class PoissonDraws(Sampler):
         )[2]
 
     def places(self, key: Key, number: Number, begin: jax.Array) -> jax.Array:
-        """Places of the next ``count`` drawn records from ``begin`` on, increasing; past the end
-        where there are fewer.
+        """Return the positions of the next ``count`` drawn records from ``begin`` on, increasing;
+        past the end where there are fewer.
 
         P[gap > g] = (1 - rate)^g, by inversion of a uniform number.
         """
@@ -299,8 +299,8 @@ class PoissonDraws(Sampler):
 @register_pytree
 @dataclass(frozen=True)
 class AllocatedEachPass(DealtEachPass):
-    """A pass is one list of places: blocks in order, each from the front of the data to their end.
-    No record is copied.
+    """A pass is one list of positions: blocks in order, each from the front of the data to their
+    end. No record is copied.
 
     **Guarantee:** every record's block is uniform and independent of all others and of other
     passes; every record is in exactly one block of a pass, and blocks of any size are read to their
@@ -326,8 +326,8 @@ class AllocatedEachPass(DealtEachPass):
         return split_into_bins(words, self.parts)
 
     def arrange(self, data: object, key: Key) -> tuple[Any, jax.Array, jax.Array]:
-        """The data as they are, the records' places block by block, and where every block begins;
-        (blocks + 1,)."""
+        """Return the data as they are, the records' positions block by block, and where every block
+        begins; (blocks + 1,)."""
         return self.place_records(data, *sort_by_bin(records_in(data), self.parts, key))
 
     def place_records(
@@ -418,8 +418,8 @@ TABLE: dict[type, Callable[[Any, int, int], Sampler]] = {
 
 
 def layout_of(run: Run, records: int, most: int) -> Layout:
-    """How so many records of a run lie before any draw: as the run describes it, or where n is
-    nominal in a row.
+    """Return the layout of so many records of a run before any draw: as the run describes it, or
+    where n is nominal along one axis.
 
     **Guarantee:** batches, divisor and chunks follow from the public n alone.
     """

@@ -21,7 +21,7 @@ from lastiterate.run.facts import CHUNK
 
 Place = TypeVar("Place", np.ndarray, jax.Array)
 EVEN = 12
-"""Long chunks hold a multiple of it, so that 2, 3 or 4 sums of as many rows make up a chunk."""
+"""Long chunks hold a multiple of it, so that 2, 3 or 4 sums of as many records make up a chunk."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Layout:
     """``blocks`` batches of ``chunks`` chunks of ``rows`` records each; slots that no record needs
     are empty.
 
-    ``flat``: the records lie in one row, (n, ...), because a program gathers them; then there is
-    one chunk.
+    ``flat``: the records lie along one axis, (n, ...), because a program gathers them; then there
+    is one chunk.
     """
 
     blocks: int
@@ -86,8 +86,8 @@ class Sampler(ABC):
         return self.layout.blocks
 
     def order(self, key: Key) -> jax.Array | None:
-        """Places of the records, (n,), where the run draws one secret order: data can be written in
-        it at once."""
+        """Return the positions of the records, (n,), where the run draws one secret order: data can
+        be written in it at once."""
         return None
 
     def arrange(self, data: object, key: Key) -> Any:
@@ -194,7 +194,7 @@ def records_at_once(expected: float, n: int, most: int) -> int:
 
 
 def take_records(data: object, places: jax.Array, n: int) -> Any:
-    """The records at ``places``; empty slots where a place lies past the last record."""
+    """The records at ``places``; empty slots where a position lies past the last record."""
     return mask_chunk(jax.tree.map(lambda a: a[jnp.minimum(places, n - 1)], data), places < n)
 
 

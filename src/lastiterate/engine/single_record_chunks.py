@@ -1,11 +1,11 @@
 """Chunks that are read one record at a time: the same compiled step for each, wherever it stands.
 
-Where batches are drawn a record that is in one moves others to other places of a chunk. Vectorised
-code may round a record's gradient differently there, because what a kernel adds in which order can
-depend on the place: in double precision as well, where the last bit decides on which side of a kink
-a record stands, and with it all of a clipped gradient. A loop whose body reads one record cannot.
-So gradients are functions of the record and of the parameters, bit by bit, in whatever precision,
-and only sums, which are double precision, know an order.
+Where batches are drawn a record that is in one moves others to other positions of a chunk.
+Vectorised code may round a record's gradient differently there, because what a kernel adds in which
+order can depend on the position: in double precision as well, where the last bit decides on which
+side of a kink a record stands, and with it all of a clipped gradient. A loop whose body reads one
+record cannot. So gradients are functions of the record and of the parameters, bit by bit, in
+whatever precision, and only sums, which are double precision, know an order.
 """
 
 from __future__ import annotations

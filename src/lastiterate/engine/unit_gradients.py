@@ -1,8 +1,8 @@
-"""Linear models whose records are units: a unit's gradient is the mean over its places, of which
+"""Linear models whose records are units: a unit's gradient is the mean over its positions, of which
 some may be empty.
 
 A run's batches, noise and steps know records only; here a record has a second axis of
-``rows_per_record`` places (docs/theorems/units.md).
+``rows_per_record`` positions (docs/theorems/units.md).
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def measurable(run: Run, data: UnitRecords) -> Measurable:
 def arrange_units(
     run: Run, data: UnitRecords, order: np.ndarray | None, released: tuple[np.ndarray, ...]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Like ``arrange``, with an axis of places behind that of records; empty places and empty slots
-    are 0. And where every row lies among all places."""
+    """Like ``arrange``, with an axis of positions behind that of records; empty positions and empty
+    slots are 0. Return also the index of every row among all positions."""
     many = run.rows_per_record
     plan = sampler_of(run.batching, run.n, records_at_once(run)).layout
     slots = plan.slot(np.arange(run.n) if order is None else order)
@@ -116,7 +116,7 @@ def execute_units(
     """``execute`` for records that are units.
 
     **Guarantee:** batches draw units, all rows of one together; a unit's share of every sum is the
-    mean over its places, so that it is bounded like a single row's.
+    mean over its positions, so that it is bounded like a single row's.
     """
     if data.rows.shape[:2] != (run.n, run.rows_per_record):
         raise InputError(

@@ -19,8 +19,8 @@ from lastiterate.engine.streaming.scratch import Scratch
 from lastiterate.engine.streaming.source import Cursor, Piece, RecordForm, own_records
 from lastiterate.errors import InputError
 
-# Devices that share the records of every chunk: the same program, whose sums are computed in
-# several places.
+# Devices that share the records of every chunk: the same program, whose sums are computed on
+# several devices.
 
 
 def _by_process() -> list[list[Any]]:
@@ -269,7 +269,7 @@ class Repeated:
         page = min(PAGE, self.shape.chunks * chunk)
         buffers = (
             2 + 2 * self.chunks // self.shape.chunks
-        )  # two in a row hold more chunks than one may
+        )  # two successive ones hold more chunks than one may
         self._scratch = Scratch(
             buffers + -(-self.chunks * chunk // page), page, self.folder, spare=True
         )

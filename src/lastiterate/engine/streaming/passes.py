@@ -36,7 +36,8 @@ Arrange = Callable[[Piece], Piece]
 
 @dataclass(frozen=True)
 class Pass:
-    """One pass: how many records every step reads, and records from a place of its order on."""
+    """One pass: the number of records that every step reads, and the records from a position of its
+    order on."""
 
     sizes: np.ndarray
     pieces: Callable[[int], Iterator[Piece]]

@@ -157,7 +157,7 @@ class Sorted:
         return RecordForm((np.dtype(np.uint64), *self.form.dtypes), ((), *self.form.shapes))
 
     def pieces(self, first: int = 0) -> Iterator[Piece]:
-        """Records in the order of their words, from the one at place ``first`` on."""
+        """Yield records in the order of their words, from the one at position ``first`` on."""
         ends = np.cumsum(self._counts)
         for b in range(int(np.searchsorted(ends, first, side="right")), len(ends)):
             skipped = max(0, first - int(ends[b] - self._counts[b]))
