@@ -151,7 +151,9 @@ def test_weights_and_a_threshold_are_asked_for_once_and_kept(table, tmp_path):
     assert [row["prediction"] for row in rows] != [row["prediction"] for row in half]
     for wrong, words in (
         (("--class-weight", "balanced"), "--class-weight must be LABEL=WEIGHT"),
-        (("--class-weight", "no=1"), "one weight for each of the classes"),
+        (("--class-weight", "yes=5"), "and has none for 'no'; give it 1 to count it as it is"),
+        (("--class-weight", "yes=5,No=1"), "none for anything else, got 'No'; the classes are no"),
+        (("--class-weight", "yes=0,no=1"), "got {'no': 1.0, 'yes': 0.0}"),
         (("--class-weight", "no=1,yes=x"), "--class-weight must be a finite number"),
         (("--threshold", "1:2:3"), "--threshold must be a finite number"),
         (("--threshold", "0"), "--threshold must lie between"),

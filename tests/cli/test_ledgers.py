@@ -155,3 +155,33 @@ def test_a_report_quotes_the_line_of_its_model(tmp_path: Path) -> None:
     with pytest.raises(li.InputError, match="another run"):
         subject.read(tmp_path / "n", ledger=tmp_path / "l")
     assert "was changed" in subject.read(tmp_path / "m", ledger=tmp_path / "l").ledger.problems[0]
+
+
+@pytest.mark.parametrize("command", ["train", "tune", "plan"])
+def test_a_budget_of_persons_names_flags_and_a_way_out(tmp_path: Path, command: str) -> None:
+    file = tmp_path / "l"
+    assert call("make", file, *MADE[:4], *MADE[6:])[0] == 0
+    (tmp_path / "t.csv").write_text("who,x,y\n" + "".join(f"{i},0.1,{i % 2}\n" for i in range(20)))
+    (tmp_path / "t.toml").write_text(
+        'target = "y"\nclasses = ["0", "1"]\n[columns.who]\nkind = "id"\n'
+        '[columns.x]\nkind = "number"\nlow = 0\nhigh = 1\n'
+    )
+    words = ["--epsilon", "1", "--ledger", str(file)]
+    about = ["--n", "20", "--features", "1"] if command == "plan" else [str(tmp_path / "t.csv")]
+    out = [] if command == "plan" else ["--out", str(tmp_path / "m")]
+    found = CliRunner().invoke(app, [command, *about, *words, *out])
+    said = " ".join(found.output.split())
+    assert found.exit_code == 2 and "unit=" not in said and "units=" not in said
+    assert (
+        "say whose a row is (train --unit COLUMN), or state the most rows that one patient has"
+        in said
+    )
+    assert "(lastiterate ledger rows FILE NUMBER)" in said
+    if command == "plan":
+        assert call("rows", file, 1)[0] == 0
+        assert CliRunner().invoke(app, [command, *about, *words, *out]).exit_code == 0
+    if command == "train":
+        found = CliRunner().invoke(
+            app, [command, *about, *words, *out, "--unit", "who", "--algorithm", "noisy-gd"]
+        )
+        assert found.exit_code == 0, found.output

@@ -6,6 +6,7 @@ from typer.testing import CliRunner
 
 from lastiterate.cli import app
 from lastiterate.data import Schema
+from lastiterate.errors import InputError
 
 RNG = np.random.default_rng(0)
 ADULT = "39, State-gov, 77516, Bachelors, <=50K\n50, Private, 83311, Masters, >50K\n"
@@ -67,6 +68,86 @@ def test_the_wizard_asks_again_where_an_answer_cannot_be_read(csv):
     assert "must be at least two" in err and "must be a number; a range is two of them" in err
     assert "must be two ends, the lower one first, got '90..18'" in " ".join(err.split())
     assert Schema.read(csv / "my.toml").columns[0].high == 90
+
+
+@pytest.mark.parametrize(
+    "kind, line",
+    [
+        ("number", 'target_range = ["?", "?"]'),
+        ("count", 'target_range = [0, "?"]'),
+        ("category", 'classes = ["?"]'),
+    ],
+)
+def test_the_kind_of_the_target_says_what_it_needs(csv, kind, line):
+    flags = ("schema", csv / "my.csv", "--target", "age", "--columns", f"age:{kind},sick:ignore")
+    code, _, _ = call(*flags, "--out", csv / "my.toml")
+    text = (csv / "my.toml").read_text()
+    assert code == 0 and sum(one.startswith(line) for one in text.splitlines()) == 1
+    assert text.count("classes = ") + text.count("target_range = ") == (
+        1 if kind != "category" else 2
+    )
+    opened = "classes" if kind == "category" else "target_range"
+    with pytest.raises(InputError, match=f"open, got '{opened}; job: kind'"):
+        Schema.read(csv / "my.toml")
+
+
+def test_a_target_of_another_kind_is_refused_with_a_way_out(csv):
+    flags = ("schema", csv / "my.csv", "--columns", "sick:date")
+    code, _, err = call(*flags)
+    assert code == 2 and "--columns must call the target a number, a count or a category" in err
+    assert "got 'sick:date'; name another --target COLUMN, or give it one of these kinds" in err
+    assert call(*flags, "--target", "age")[0] == 0
+    assert call("schema", csv / "my.csv", "--columns", "sick:category")[0] == 0
+
+
+def test_a_column_of_another_schema_that_is_predicted_now_keeps_its_facts(csv):
+    (csv / "old.toml").write_text(
+        'target = "sick"\nclasses = ["no", "yes"]\n[columns.age]\nkind = "number"\nlow = 1\n'
+        'high = 9\n[columns.job]\nkind = "category"\nvalues = ["cook", "clerk"]\n'
+    )
+    like = ("schema", csv / "my.csv", "--like", csv / "old.toml", "--columns", "sick:ignore")
+    assert "target_range = [1, 9]" in call(*like, "--target", "age")[1]
+    assert 'classes = ["cook", "clerk"]' in call(*like, "--target", "job")[1]
+    assert 'target_range = ["?", "?"]' in call(*like[:-1], "sick:number")[1]
+
+
+@pytest.mark.parametrize(
+    "flags, said",
+    [
+        ((), "0..1000"),
+        ((), "regression\n0..1000"),
+        ((), "number\n0-1000\n0...1000\n0..1000"),
+        ((), "0-1000\n0..1000"),
+        (("--columns", "age:number"), "0..1000"),
+        (("--columns", "age:count"), "0, 1000\n0..1000"),
+    ],
+)
+def test_the_wizard_takes_a_number_to_predict(csv, flags, said):
+    answers = f"Age\n{said}\na law\nCategory\ncook, clerk\nN\nignore\n"
+    code, out, err = call(
+        "schema", csv / "my.csv", "--wizard", *flags, "--out", csv / "w.toml", text=answers
+    )
+    assert code == 0 and "complete" in out, err
+    found = Schema.read(csv / "w.toml")
+    assert (found.target, found.target_range) == ("age", (0.0, 1000.0))
+
+
+@pytest.mark.parametrize(
+    "yes, no", [("yes", "no"), ("y", "n"), ("Y", "N"), ("Yes", "NO"), ("YES", "")]
+)
+def test_the_wizard_takes_yes_and_no_in_short(csv, yes, no):
+    answers = f"sick\nno, yes\na law\nnumber\n18..90\n{yes}\n{no}\ncategory\na\n{yes}\n"
+    code, _, err = call("schema", csv / "my.csv", "--wizard", "--out", csv / "w.toml", text=answers)
+    assert code == 0, err
+    age, job = Schema.read(csv / "w.toml").columns
+    assert (age.scale, age.missing, job.missing) == ("log", "refuse", "indicator")
+    code, _, err = call(
+        "schema",
+        csv / "my.csv",
+        "--wizard",
+        text=answers.replace("18..90", "1..9").replace(f"\n{yes}\n{no}", f"\nperhaps\n{yes}\n{no}"),
+    )
+    assert code == 0 and "one of: yes, no" in err
 
 
 def test_kinds_by_flag_and_another_schema(csv):

@@ -186,7 +186,7 @@ def test_years_are_names_where_the_schema_says_so(bare):
 def test_cells_of_a_record_are_not_shown_where_one_is_a_name(bare):
     """A cell that happens to be the name of a column makes no header."""
     bare.write_text("2019,secret,1\n5,other,0\n")
-    with pytest.raises(InputError, match="misses a column of the schema, got '2020'") as error:
+    with pytest.raises(InputError, match="misses the column '2020' of the schema") as error:
         read_table(bare, Schema.from_dict(YEARS))
     assert "secret" not in str(error.value)
 
@@ -254,9 +254,9 @@ SPELT = Schema.from_dict(ENTRIES)
 @pytest.mark.parametrize(
     "header, said",
     [
-        ("Town,job,sick", "got 'town'; the file calls it 'Town': rename it"),
-        (" TOWN ,job,sick", "got 'town'; the file calls it 'TOWN': rename it"),
-        ("place,job,sick", "got 'town'; the file has place, job, sick; add it"),
+        ("Town,job,sick", "'town' of the schema; the file calls it 'Town': rename it"),
+        (" TOWN ,job,sick", "'town' of the schema; the file calls it 'TOWN': rename it"),
+        ("place,job,sick", "'town' of the schema; the file has place, job, sick; add it"),
         ("town,job,Sick", "does not describe, got 'Sick'; the schema calls it 'sick': rename"),
         ("Town,JOB,Sick", "'JOB' is 'job', 'Sick' is 'sick', 'Town' is 'town' in the schema"),
     ],
@@ -277,7 +277,7 @@ def test_a_name_that_is_written_otherwise_is_named(bare, header, said):
 def test_names_are_listed_where_they_are_surely_names(bare):
     """One word of a record that is the name of a column shows none of the others."""
     bare.write_text(f"job,HIV,Kiel\n{WORDS}")
-    with pytest.raises(InputError, match="misses a column of the schema, got 'town'") as refused:
+    with pytest.raises(InputError, match="misses the column 'town' of the schema") as refused:
         read_table(bare, SPELT)
     assert "HIV" not in str(refused.value) and "Kiel" not in str(refused.value)
     with pytest.raises(InputError, match="the file has job, HIV, Kiel"):

@@ -117,7 +117,7 @@ def test_it_is_a_transformer_of_scikit_learn():
 @pytest.mark.parametrize(
     ("table", "words"),
     [
-        ({"a": [0.1], "b": ["x"]}, "misses a column of the schema"),
+        ({"a": [0.1], "b": ["x"]}, "misses the column 'c' of the schema"),
         ({"a": [0.1], "c": ["x"], "d": [1]}, "does not describe"),
         ({"a": ["high"], "c": ["x"]}, "must hold numbers"),
         ({"a": [0.1, 0.2], "c": ["x"]}, "columns of one length"),

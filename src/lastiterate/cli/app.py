@@ -23,6 +23,7 @@ from lastiterate.cli.flags import BATCHES, NUMBERS, UPDATES, WORDS, form
 from lastiterate.cli.help import OrderedCommands
 from lastiterate.data.decompression import limit_unpacking
 from lastiterate.errors import InputError, NotCertified
+from lastiterate.ledger.history import NAME_UNITS
 
 # The one table between names in Python, which all messages of the library use, and flags, which the
 # terminal shows.
@@ -57,6 +58,7 @@ VALUES = {
     "schema_template(file, header=False, columns=NAME:KIND,...)": "lastiterate schema FILE "
     "--header no --columns "
     "NAME:KIND,...",
+    NAME_UNITS: "train --unit COLUMN",
     "header=True": "--header yes",
     "header=False": "--header no",
     "unpacked_limit(BYTES)": "--unpacked-limit BYTES",

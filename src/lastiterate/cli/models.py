@@ -222,6 +222,11 @@ def _ask(question: str, choices: Sequence[str]) -> str:
         answer = typer.prompt(question, default="", show_default=False, err=True).strip()
         if not choices or answer in choices or (answer == "" and "[" in question):
             return answer
+        meant = [choice for choice in choices if choice.casefold() == answer.casefold()]
+        if set(choices) == {"yes", "no"}:
+            meant = [choice for choice in choices if choice[0] == answer.casefold()] or meant
+        if len(meant) == 1:
+            return meant[0]
         typer.echo("one of: " + ", ".join(choices), err=True)
 
 

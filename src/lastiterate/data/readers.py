@@ -314,7 +314,7 @@ def schema_template(
         else stated  # cells say less than a type does
         for name, stated in types.items()
     }
-    return template(kinds, header=header, known=like, ask=ask, predicted=target)
+    return template(kinds, header=header, known=like, ask=ask, predicted=target, stated=given)
 
 
 def _kinds(table: Table) -> dict[str, str]:

@@ -23,6 +23,7 @@ OPEN = """\
 # lastiterate schema FILE --columns NAME:KIND,NAME:KIND,... leaves it out.
 """
 KINDS = tuple(NEEDS)
+NUMBERS = ("number", "count")
 TRUTH = "true/false"
 """What a file may state beyond these: a category whose two values are known."""
 TRUTHS = '["False", "True"]'
@@ -83,9 +84,11 @@ def template(
     known: Mapping[str, Any] | None = None,
     ask: Callable[[str, Sequence[str]], str] | None = None,
     predicted: str | None = None,
+    stated: Mapping[str, str] | None = None,
 ) -> str:
     """TOML for columns of these kinds; nothing in it is measured on the data. ``predicted``: the
-    target; otherwise that of ``known``, or the last column that is read.
+    target; otherwise that of ``known``, or the last column that is read. ``stated``: the kinds that
+    a person states, and not the file.
 
     ``header``: what was said of the file's first row; without a header the schema holds the names
     in order. ``known``: entries of another schema, by column. ``ask(question, choices)``: answers
@@ -109,7 +112,7 @@ def template(
     )
     lines = [
         HEAD + (OPEN if unknown else "") + f"target = {_text(target)}   # the column to predict",
-        *_target(target, kinds[target], known, ask),
+        *_target(target, kinds[target], (stated or {}).get(target, "?"), known, ask),
     ]
     source = str(known.get("source", "?"))
     if ask is not None and source == "?":
@@ -134,28 +137,63 @@ def template(
 def _target(
     target: str,
     kind: str,
+    stated: str,
     known: Mapping[str, Any],
     ask: Callable[[str, Sequence[str]], str] | None,
 ) -> list[str]:
-    if target == known.get("target") and known.get("target_range"):
-        return [f"target_range = {known['target_range']}"]
-    if target == known.get("target") and known.get("classes"):
-        return [f"classes = [{', '.join(_text(str(x)) for x in known['classes'])}]"]
+    """The line that says what the target can be: classes, or the range of a number."""
+    if stated not in ("?", "category", *NUMBERS):
+        raise InputError(
+            "columns",
+            "must call the target a number, a count or a category",
+            f"{target}:{stated}",
+            "name another target=COLUMN, or give it one of these kinds",
+        )
+    if target == known.get("target"):
+        values, ends = known.get("classes"), known.get("target_range")
+    else:  # of a schema with another target, where this one is a column
+        values, ends = _facts_of(known.get("columns", {}).get(target))
+    if ends and stated != "category":
+        return [f"target_range = {_value(list(ends))}"]
+    if values and stated not in NUMBERS:
+        return [f"classes = [{', '.join(_text(str(x)) for x in values)}]"]
     if kind == TRUTH:
         return [f"classes = {TRUTHS}"]
     if ask is not None:
-        return [
-            _answer(
-                ask,
-                f"{target}: every class it can have, separated by commas; or its range as "
-                f"LOW..HIGH",
-                _classes_or_range,
-            )
-        ]
+        return [_ask_target(target, stated, ask)]
+    if stated in NUMBERS:
+        low = '"?"' if stated == "number" else "0"
+        return [f'target_range = [{low}, "?"]   # the lowest and the highest value it can have']
     return [
         'classes = ["?"]   # every label it can have; for regression use target_range = [low, '
         "high] instead"
     ]
+
+
+def _facts_of(entry: object) -> tuple[Any, Any]:
+    """The categories of a column's entry in a schema, and the ends of its range; ``None`` where it
+    has none."""
+    if not is_object(entry):
+        return None, None
+    low = 0 if entry.get("kind") == "count" else entry.get("low")
+    numeric = entry.get("kind") in NUMBERS and None not in (low, entry.get("high"))
+    return entry.get("values"), [low, entry["high"]] if numeric else None
+
+
+def _ask_target(target: str, stated: str, ask: Callable[[str, Sequence[str]], str]) -> str:
+    """What a person says of the target: its classes, or its range."""
+    as_range = f"{target}: its public range as LOW..HIGH"
+    if stated in NUMBERS:
+        return _answer(ask, as_range, _range)
+    if stated == "category":
+        return _answer(ask, f"{target}: every class it can have, separated by commas", _classes)
+    said = _answer(
+        ask,
+        f"{target}: every class it can have, separated by commas, such as no, yes; or, of a "
+        "number, its range, such as 0..1000",
+        _classes_or_range,
+    )
+    return said or _answer(ask, as_range, _range)
 
 
 def _entry(
@@ -243,15 +281,31 @@ def _answer(
 
 
 def _classes_or_range(answer: str) -> str:
-    if ".." in answer:
-        return f"target_range = [{', '.join(_ends(answer, _number))}]"
+    """The line of a schema; empty where the answer only says that the target is a number."""
+    if answer.strip().lower() in ("number", "a number", "numbers", "range", "regression"):
+        return ""
+    return _range(answer) if ".." in answer else _classes(answer)
+
+
+def _range(answer: str) -> str:
+    return f"target_range = [{', '.join(_ends(answer, _number))}]"
+
+
+def _classes(answer: str) -> str:
     listed = [_text(part.strip()) for part in answer.split(",") if part.strip()]
-    if len(listed) < 2:
-        raise InputError("classes", "must be at least two, separated by commas", answer)
+    if len(set(listed)) < max(2, len(listed)):
+        raise InputError(
+            "classes",
+            "must be at least two different ones, separated by commas",
+            answer,
+            "a number has a range, LOW..HIGH",
+        )
     return f"classes = [{', '.join(listed)}]"
 
 
 def _ends(text: str, form: Callable[[str], str]) -> tuple[str, str]:
+    if "..." in text:
+        raise InputError("answer", "must be LOW..HIGH, with two points between them", text)
     low, high = (form(end) for end in text.partition("..")[::2])
     if json.loads(low) >= json.loads(high):
         raise InputError("answer", "must be two ends, the lower one first", text)

@@ -121,7 +121,7 @@ def misses(
         remedy = f"the file calls it {alike[0]!r}: rename it in the file or in the schema"
     elif stated or 2 * sum(one in described for one in names) > len(names):
         remedy = f"the file has {list_names(names)}; {remedy}"
-    return InputError("data file", "misses a column of the schema", name, remedy)
+    return InputError("data file", f"misses the column {name!r} of the schema", None, remedy)
 
 
 def list_names(names: Sequence[str]) -> str:

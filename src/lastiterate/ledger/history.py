@@ -228,6 +228,8 @@ def _compare_rows(
 
 # The lines of a ledger, the budget of a data set, and what is wrong with either.
 
+NAME_UNITS = "unit=NAMES, or units=NAMES in an estimator's fit"
+"""How a release says whose a row is; the command line has its own words for it."""
 ROWS = {"row", "record", "rows", "records", "example", "examples", "image", "images"}
 """What ledgers call single rows."""
 ARTICLES = {"a", "an", "one", "single", "each", "every"}
@@ -389,9 +391,8 @@ class Total:
                 f"must be given: the budget of {self.dataset} is per {self.unit}, and "
                 "this release protects one row",
                 None,
-                "say whose a row is (unit=), or state the "
-                f"most rows that one {self.unit} has (lastiterate ledger rows); nothing was "
-                f"charged",
+                f"say whose a row is ({NAME_UNITS}), or state the most rows that one {self.unit} "
+                "has (lastiterate ledger rows FILE NUMBER); nothing was charged",
             )
         return -(-self.rows // protected)
 

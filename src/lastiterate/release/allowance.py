@@ -15,7 +15,7 @@ from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.roots import first_within
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.ledger.filters import Charge, Filter
-from lastiterate.ledger.history import Total, refusal
+from lastiterate.ledger.history import NAME_UNITS, Total, refusal
 from lastiterate.run.batching import FullBatch
 from lastiterate.run.run import Run
 
@@ -197,8 +197,7 @@ def curve_to_charge(charged: Charged, adjacency: str, size: int = 1) -> Curve:
             "unit",
             "must be given: nothing says what this release costs for several rows together",
             None,
-            "train one plan and say whose a row is (unit=), or charge a ledger per row; nothing "
-            "was "
-            "charged",
+            f"train one plan and say whose a row is ({NAME_UNITS}), or charge a ledger per row; "
+            "nothing was charged",
         )
     return BestOf(tuple(curve.group(size) for curve in curves))

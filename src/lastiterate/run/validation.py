@@ -221,12 +221,20 @@ def relative_weights(given: object, labels: Sequence[Any]) -> Weights:
         sorted(set(named) - set(map(str, labels))),
         sorted(set(map(str, labels)) - set(named)),
     )
-    if strange or missing or len(named) != len(entries):
+    listed = "the classes are " + ", ".join(map(str, labels))
+    if missing and not strange and len(named) == len(entries):
+        raise InputError(
+            "class_weight",
+            f"must have one weight for each of the classes, and has none for {missing[0]!r}",
+            None,
+            f"give it 1 to count it as it is; {listed}",
+        )
+    if strange or len(named) != len(entries):
         raise InputError(
             "class_weight",
             "must have one weight for each of the classes, and none for anything else",
-            (strange or missing or sorted(named))[0],
-            "the classes are " + ", ".join(map(str, labels)),
+            (strange or sorted(named))[0],
+            listed,
         )
     weights = [to_float(f"class_weight of {label}", named[str(label)]) for label in labels]
     largest = max(weights)
@@ -237,7 +245,7 @@ def relative_weights(given: object, labels: Sequence[Any]) -> Weights:
         raise InputError(
             "class_weight",
             "must hold positive numbers, none less than a billionth of the largest",
-            weights,
+            dict(zip(map(str, labels), weights, strict=True)),
             "leave out records that must not count",
         )
     return None if min(weights) == largest else tuple(weight / largest for weight in weights)
