@@ -119,7 +119,7 @@ PACKAGES = (
     "lastiterate.theorems",
     *TORCH,
 )
-"""Packages with public names of their own, beside the top."""
+"""Packages with public names of their own, in addition to the top."""
 MODULES = ("lastiterate.run.domains", "lastiterate.run.penalties", "lastiterate.errors")
 """Public modules: every class in them."""
 

@@ -8,7 +8,7 @@ passes = [1, 5, 50]
 ways = {
     "blocks in a public order": li.Cyclic(300),
     "shuffled once": li.Permuted(300),
-    "drawn anew every pass": li.RandomAllocation(300),
+    "drawn again every pass": li.RandomAllocation(300),
 }
 figure, axes = plt.subplots(figsize=(6, 3.6))
 for name, batching in ways.items():

@@ -276,7 +276,7 @@ def scale_noise(run: Run, factor: float) -> Run:
 
 
 def with_unit_noise(run: Run) -> Run:
-    """The run with its noise (a single number) set to 1, the start of a search."""
+    """Return the run with its noise (a single value) set to 1, the start of a search."""
     assert run.noise is not None
     return replace(run, noise=run.noise.with_unit())
 

@@ -71,7 +71,7 @@ class Certificate(Guarantee):
     caveats : tuple of str, default ()
         Notes of the executor on what no theorem covers.
     unit : str, default ""
-        Name of the protected unit, such as "patient"; empty where a record is a row.
+        Name of the protected unit, such as "patient"; empty where every record is its own unit.
 
     See Also
     --------
@@ -346,7 +346,7 @@ class Certificate(Guarantee):
 
 
 def _unit_of(stored: Mapping[str, Any]) -> str:
-    """What a written certificate calls its unit; "" where a record is a row."""
+    """Return the name of a written certificate's unit; "" where every record is its own unit."""
     match stored.get("stated"):
         case {"unit": {"name": str(name)}} if to_unit_name(name) == name:
             return name

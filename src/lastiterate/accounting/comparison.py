@@ -286,9 +286,10 @@ def fill_missing_fields(description: object, fresh: object) -> Any:
 def same(
     stored: object, wanted: object, allowed: tuple[float, float] = (ROUNDING, ROUNDING)
 ) -> bool:
-    """Equal, numbers up to ``allowed``; a bool or infinity equals no number.
+    """Return whether both are equal, numbers up to ``allowed``; a bool or infinity equals no
+    number.
 
-    ``allowed``: how much smaller, and how much larger, relatively, a stored number may be.
+    ``allowed``: how much smaller, and how much larger, relatively, a stored value may be.
     """
     if isinstance(stored, bool) or isinstance(wanted, bool):
         return stored is wanted
@@ -311,7 +312,7 @@ def same(
 
 
 def allowance(stored: dict[str, Any], entry: str) -> tuple[float, float]:
-    """How much smaller, and how much larger, an entry's numbers may be than today's.
+    """Return how much smaller, and how much larger, an entry's values may be than today's.
 
     In older formats upper bounds may be a little larger, since bounds become tighter, and all
     numbers smaller by what grids moved them, whose nodes followed the last bits of a processor:

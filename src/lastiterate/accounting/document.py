@@ -80,7 +80,7 @@ def _plain(text: str) -> str:
 
 
 def answer(guarantee: Guarantee, delta: float) -> dict[str, Any]:
-    """What ``lastiterate account`` prints as JSON: the number, what it rests on, every verdict, the
+    """Return the JSON of ``lastiterate account``: epsilon, its evidence, every verdict, the
     subject."""
     check_delta(delta)
     guarantee.check_lower_bounds(delta)

@@ -40,7 +40,7 @@ class ExactRun(OneRun):
     Errors: ``NotCertified`` where its gradients have no enforced bound, or a step has no noise.
 
     **Guarantee:** its curve is an upper bound for the computation as it is executed, rounding
-    included: what is released is a function of whole-number sums to which exact noise was added.
+    included: what is released is a function of integer sums to which exact noise was added.
     """
 
     entry: ClassVar[str] = "exact_run"

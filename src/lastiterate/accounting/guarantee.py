@@ -18,9 +18,9 @@ from lastiterate.run.validation import check_integer, to_float
 from lastiterate.theorems.theorem import Applies, Theorem
 
 ROUNDING = 1e-6
-"""How much, relatively, a number may differ between processors: at small deltas the rounding of
-fast Fourier transforms moves an epsilon by up to 4e-8 of itself, far within what every bound allows
-for its own rounding."""
+"""How much, relatively, a value may differ between processors: at small deltas the rounding of fast
+Fourier transforms moves an epsilon by up to 4e-8 of itself, far within what every bound allows for
+its own rounding."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -392,7 +392,7 @@ class Guarantee:
         )
 
     def all_caveats(self) -> tuple[str, ...]:
-        """Return everything that a reader must know besides the number.
+        """Return all conditions that a reader must know in addition to epsilon.
 
         Returns
         -------

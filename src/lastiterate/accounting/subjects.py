@@ -116,7 +116,7 @@ def to_unit_name(text: str) -> str:
 
 
 def unit(rows: int, record: int = 1, *, read: bool = False, name: str = "") -> dict[str, Any]:
-    """The privacy unit in words, and how many rows of it can be in the data; ``record``: rows of
+    """Return the privacy unit in words, and the most rows of it in the data; ``record``: rows of
     one record; ``read``: whether only the caller's loss knows what a record is; ``name``: what the
     unit is called, whose rows were bounded before the training."""
     whose = "one unit" if name in ("", UNNAMED) else f"one unit ({name})"
@@ -245,7 +245,8 @@ class Subject(ABC):
         """JSON-ready: what ``entry`` holds."""
 
     def describe(self) -> dict[str, Any]:
-        """What the numbers follow from, JSON-ready: a ledger's line has its hash."""
+        """Return the description from which all values follow, JSON-ready: a ledger's line has its
+        hash."""
         return self.description()
 
     def describe_charge(self) -> dict[str, Any]:
@@ -356,7 +357,7 @@ class Subject(ABC):
         )
 
     def because(self, delta: float) -> tuple[str, ...]:
-        """Lines that say what the numbers rest on, where no theorem of the table does."""
+        """Return lines that name the evidence of the values, where no theorem of the table does."""
         return ()
 
     def sources(self) -> tuple[tuple[Theorem, ...], tuple[str, ...]]:

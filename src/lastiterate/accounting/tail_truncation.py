@@ -73,7 +73,7 @@ def support_caveats(certificate: Certificate, delta: float) -> tuple[str, ...]:
 
 
 def caveats_of_one(moved: float, delta: float) -> tuple[str, ...]:
-    """The same for one number that is released with noise."""
+    """Return the same for one value that is released with noise."""
     return _caveats(lost_by_one(moved), delta)
 
 

@@ -17,7 +17,7 @@ from lastiterate.run import serialization
 from lastiterate.run.validation import Array
 
 # Privacy curves: what an adversary may learn, as delta(epsilon), epsilon(delta) and Renyi
-# divergence.  **Guarantee:** every number returned is an upper end; searches return the side on
+# divergence.  **Guarantee:** every returned value is an upper end; searches return the side on
 # which the guarantee holds.
 
 UP = 1 + 1e-12
@@ -33,7 +33,7 @@ class Curve(ABC):
     """An upper bound on the privacy loss of a mechanism, in both directions of the neighbouring
     pair.
 
-    Every number is rounded up; logarithms are natural.
+    Every value is rounded up; logarithms are natural.
     """
 
     @abstractmethod

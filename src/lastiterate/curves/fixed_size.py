@@ -30,7 +30,7 @@ from lastiterate.run.validation import Array
 
 # Curves of mechanisms that a Gaussian mechanism on the same data joins exactly, and of those, one
 # dominating pair's.  A dominating pair's likelihood ratio is composed once, without the Gaussian
-# mechanism, and kept: whatever asks for numbers, in both orders of the pair, asks its distribution.
+# mechanism, and kept: every value, in both orders of the pair, is computed from its distribution.
 
 
 class Law(Protocol):
@@ -81,7 +81,7 @@ class DominatingPair(BesideGaussian):
     """A mechanism with secret draws, by the exact pair that dominates it.
 
     It holds the description; the distribution is computed when a value is asked for, so that equal
-    curves always give equal numbers.
+    curves always give equal values.
     """
 
     @property

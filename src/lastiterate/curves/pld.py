@@ -39,8 +39,8 @@ class Pld(BesideGaussian):
     """``counts[i]`` Poisson-sampled Gaussian steps of noise multiplier ``multipliers[i]``, all with
     sampling ``rate``.
 
-    It holds the description and not the distribution: that is computed when a number is asked for,
-    on a grid chosen from the description, so that equal curves always give equal numbers.
+    It holds the description and not the distribution: that is computed when a value is asked for,
+    on a grid chosen from the description, so that equal curves always give equal values.
     ``multipliers`` are sorted; many different ones are rounded down to a few.
     """
 

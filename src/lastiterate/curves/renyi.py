@@ -117,7 +117,7 @@ def _profile(curve: Curve, mu: float) -> tuple[Array, Array, Array]:
 
 # Renyi curves, the two rules that turn them into (epsilon, delta), and their sums.
 #
-# **Guarantee:** every number returned is an upper end.
+# **Guarantee:** every returned value is an upper end.
 
 LEAST_GAP = 1e-9
 """Orders are looked for from 1 + a part of this on: below, alpha - 1 has no digits left."""
@@ -301,7 +301,7 @@ class SampledRenyi(Curve):
         check_sampled(self.rate, self.multipliers, self.counts)
 
     def table(self) -> Rdp:
-        """The curve as numbers."""
+        """Return the curve as a table of orders and values."""
         return _table(self)
 
     def delta(self, epsilon: float) -> float:

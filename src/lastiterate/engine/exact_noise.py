@@ -210,7 +210,8 @@ def _exact_block(sigma: float, uniform: int, bits: Bits) -> int:
 
 
 def _exact_acceptance(sigma: float, uniform: int, begin: int, place: int, bits: Bits) -> bool:
-    """Whether a uniform number whose first 64 bits are given lies below the acceptance probability."""
+    """Return whether a uniform number whose first 64 bits are given lies below the acceptance
+    probability."""
     exponent, known = Fraction(place * (2 * begin + place)) / (2 * Fraction(sigma) ** 2), 64
     if exponent == 0:
         return True

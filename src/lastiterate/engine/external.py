@@ -125,9 +125,9 @@ def _apply_outside(
 
 
 # Runs whose gradients another library computes: batches, noise and the update are those of every
-# other run. The sampler is asked for a sum over the batch, as always: here every record
-# contributes the unit vector of its own number, so that the sum is the batch itself. What comes
-# back from the other library is the sum of clipped gradients.
+# other run. The sampler is asked for a sum over the batch, as always: here every record contributes
+# the unit vector of its own index, so that the sum is the batch itself. What comes back from the
+# other library is the sum of clipped gradients.
 
 Sums = Callable[[np.ndarray, np.ndarray, np.ndarray | None], np.ndarray]
 """From parameters (size,), the numbers of a batch's records (m,) and their keys of this step, where
@@ -144,7 +144,7 @@ ManySums = Callable[[np.ndarray, np.ndarray], np.ndarray]
 @register_pytree
 @dataclass(frozen=True)
 class Counted:
-    """The batch as a sum: the record of number i contributes the unit vector i; a chunk is numbers
+    """The batch as a sum: the record of index i contributes the unit vector i; a chunk is indices
     and which are real.
 
     ``form``: the arrays of parameters, for proximal maps.
@@ -192,7 +192,7 @@ class ExternalLoop:
         )
         return replace(
             base, copies=0
-        )  # numbers are what is asked for: keys follow from them outside
+        )  # indices are what is asked for: keys follow from them outside
 
     @property
     def _count(self) -> int:

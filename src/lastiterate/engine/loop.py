@@ -59,7 +59,7 @@ class Objective(Protocol):
         ...
 
 
-# What a step is compiled for, and the numbers that it is given.
+# The program of a step, and its numerical arguments.
 
 
 @jax.tree_util.register_pytree_node_class
@@ -340,7 +340,7 @@ def step_at(
     plan: Schedule,
     k: Number,
 ) -> State:
-    """Step k with its noise and the plan's numbers."""
+    """Make step k with its noise and the plan's values."""
     step_size = plan.step_size_at(k)
     if noise.exact is not None:
         return update(program, state, data, order, 0.0, k, step_size, noise.exact[k - noise.first])

@@ -21,9 +21,9 @@ from lastiterate.engine.tracing import as_function, check_operations, constants,
 from lastiterate.errors import InputError
 from lastiterate.run.run import MOST_COPIES, Run
 
-# Keys of records: random bits that follow from a record's number and the step, and from nothing
-# else in the batch. Records bring their numbers as one more column, which samplers, sorts and
-# scratch files carry like every other. Where a step reads a chunk, keys replace the numbers.
+# Keys of records: random bits that follow from a record's index and the step, and from nothing else
+# in the batch. Records bring their indices as one more column, which samplers, sorts and scratch
+# files carry like every other. Where a step reads a chunk, keys replace the indices.
 
 RECORDS = np.uint64(2**62)
 """The stream of records' keys among those of the secret draws; passes and steps have smaller
@@ -33,8 +33,8 @@ WORDS = 2
 
 
 def with_keys(chunk: tuple[Any, ...], order: Key, k: Number, copies: int) -> Any:
-    """A chunk (records, numbers, which slots are real) with keys of step k, (m, copies, ``WORDS``)
-    uint32, for the numbers.
+    """Return a chunk (records, indices, which slots are real) with keys of step k, (m, copies,
+    ``WORDS``) uint32, for the indices.
 
     ``order``: the stream of secret draws.
     """
@@ -83,7 +83,7 @@ def to_key(words: jax.Array) -> jax.Array:
 # A loss of one record: what it is handed, and what is refused before a record is read.
 
 RecordLoss = Callable[..., jax.Array]
-"""``loss(params, *record)``: one number for one record."""
+"""``loss(params, *record)``: one scalar for one record."""
 ARRAYS: tuple[type[Any], ...] = (np.ndarray, jax.Array)
 
 
@@ -168,8 +168,8 @@ def check_classes(run: Run, records: tuple[Any, ...]) -> None:
 def check_loss(
     loss: RecordLoss, form: Form, exact: bool, data: tuple[Any, ...], n: int = 0
 ) -> None:
-    """Refuse what is not one number for one record, or holds an array like the data, of ``n``
-    private records."""
+    """Refuse a loss that is not one scalar for one record, or holds an array like the data, of
+    ``n`` private records."""
     arrays = form.arrays(np.zeros(form.size), exact=exact)
     first = cast_records(jax.tree.map(lambda a: np.asarray(a)[0], data), exact=exact)
     try:

@@ -155,7 +155,7 @@ def _is_key(value: Any) -> bool:
 
 
 def constants(program: Any) -> Iterator[Any]:
-    """All numbers that a program holds."""
+    """Yield all constants that a program holds."""
     yield from program.consts
     for eqn in equations(program):
         yield from (var.val for var in eqn.invars if hasattr(var, "val"))

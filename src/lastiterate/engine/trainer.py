@@ -136,8 +136,8 @@ class Models:
         return cls(program, schedule(run), keys, orders, noise, state, data, data)
 
     def onward(self, until: int, every: bool = False) -> list[np.ndarray]:
-        """Steps up to number ``until``; with ``every`` their iterates, in pieces (models, steps,
-        ...)."""
+        """Make the steps up to step ``until``; with ``every`` their iterates, in pieces (models,
+        steps, ...)."""
         sampler, pieces = self.program.sampler, list[np.ndarray]()
         while self.done < until:
             interrupts.check()
@@ -291,7 +291,7 @@ class Loop:
 
     @cached_property
     def program(self) -> StepProgram:
-        """What the steps are compiled for, and their numbers."""
+        """The program of the steps, and its arguments."""
         return StepProgram.of(self.run, self.objective, self.rule)
 
     def execute(

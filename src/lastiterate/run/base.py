@@ -1,4 +1,4 @@
-"""A run as its parts see it: its fields, the numbers that follow, and one error for wrong
+"""A run as its parts see it: its fields, the values that follow, and one error for wrong
 arguments."""
 
 from __future__ import annotations

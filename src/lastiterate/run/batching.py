@@ -1,4 +1,4 @@
-"""Batches: the records of a step, the secret draws, and the public numbers that follow.
+"""Batches: the records of a step, the secret draws, and the public values that follow.
 
 A batching answers questions about itself, so that theorems, trainer and reports need not know which
 one it is. ``n`` is the public number of records in all of them.

@@ -1,4 +1,4 @@
-"""Facts: a number with its evidence, and which constants of a loss survive clipping."""
+"""Facts: constants with their evidence, and which constants of a loss survive clipping."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Evidence(IntEnum):
     #: measured on the private data by a mechanism whose curve and failure are part of the
     #: certificate
     PAID = 3
-    ENFORCED = 4  #: made true by what the run itself does (clip rows, project, draw batches)
+    ENFORCED = 4  #: made true by what the run itself does (clip records, project, draw batches)
     PROVED = 5  #: follows from other facts by a cited lemma
 
     def satisfies(self, asked: Evidence) -> bool:
@@ -55,7 +55,7 @@ class Evidence(IntEnum):
 @final
 @dataclass(frozen=True)
 class Fact:
-    """A number that holds for every data set and every neighbour of it, with its reason.
+    """A constant that holds for every data set and every neighbour of it, with its reason.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ CHUNK = 256
 FLOAT_SLACK = 1.25 * 2.0**-7
 """Relative allowance of enforced sensitivities for float32 arithmetic.
 
-Gradients are summed in float32 over chunks of at most 256 rows, and the chunks in float64. A
+Gradients are summed in float32 over chunks of at most 256 records, and the chunks in float64. A
 neighbour differs in one chunk, whose two computed sums are each within gamma_256 * 256 L of the
 exact ones (Higham 2002, section 3.1: gamma_m = m u / (1 - m u), u = 2^-24, any order of summation):
 together less than 2^-7 (1 + 2^-15) L. Residuals are computed to a few u of their bound, and float64

@@ -24,7 +24,7 @@ class Objective(ABC):
 
     ``outputs``: rows of the weight matrix, ``None`` where it is unknown. ``ridge``: what the
     trainer adds outside the records (0 where the loss is known only by its constants).
-    ``scalar_residual``: whether a record's data gradient is a number times its row, so that
+    ``scalar_residual``: whether a record's data gradient is a scalar times its row, so that
     clipping it keeps the loss convex and smooth. ``class_weights``: what a record of each class
     counts, at most 1; its contribution is clipped first, then weighted.
     """

@@ -56,8 +56,8 @@ class Perturbation(ABC):
 
     @abstractmethod
     def with_unit(self) -> Self:
-        """The same kind of noise with its number set to 1, the start of a search (a list is left as
-        it is)."""
+        """Return the same kind of noise with its value set to 1, the start of a search (a list is
+        left as it is)."""
 
     def truncate(self, steps: int) -> Self:
         """The noise of the first ``steps`` steps."""

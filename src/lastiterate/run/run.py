@@ -144,7 +144,7 @@ def check_record_draws(run: Described, draws: RecordDraws | None) -> None:
         )
 
 
-# Records of several rows.
+# Records that are units of several rows.
 
 
 def check_units(run: Described, counts: tuple[Count, ...]) -> None:

@@ -286,7 +286,7 @@ def _replace_one_bound(theorem: Theorem, run: Run) -> Applies | None:
 
 
 def _of_units(of_row: Applies, run: Run) -> Applies | Fails:
-    """The same for units of several rows."""
+    """Return the same for units of several records."""
     if not holds_with_zeroed_records(run, of_row.facts):
         return Fails(
             (

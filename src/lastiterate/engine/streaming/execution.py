@@ -343,7 +343,7 @@ def fit_streaming(
 
 
 def check_piece(run: Run, piece: Piece) -> Piece:
-    """Records of finite numbers, of classes that have weights, as they are."""
+    """Return records of finite values, of classes that have weights, unchanged."""
     for part in piece:
         check_finite(part)
     check_classes(run, piece)

@@ -218,8 +218,8 @@ def batch_counts(order: Order, size: int, parts: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Cuts:
-    """The first record of every batch but the first: its word, and its number, which orders equal
-    words."""
+    """Return the first record of every batch but the first: its word, and its index, which orders
+    equal words."""
 
     words: np.ndarray
     numbers: np.ndarray

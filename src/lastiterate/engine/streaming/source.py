@@ -38,7 +38,7 @@ class Source(Protocol):
     def __len__(self) -> int: ...
 
     def pieces(self, most: int, first: int = 0) -> Iterator[Piece]:
-        """Records from number ``first`` on, 1 .. ``most`` of them at a time. Errors: data that
+        """Yield records from index ``first`` on, 1 .. ``most`` of them at a time. Errors: data that
         changed meanwhile."""
         ...
 
@@ -161,12 +161,12 @@ class Cursor:
             pass
 
 
-# Records that bring their numbers, where what they draw follows from them.
+# Records that bring their indices, where their random draws follow from them.
 
 
 @dataclass(frozen=True)
 class Numbered:
-    """A source whose records have their public number, from 0 on, as one more part."""
+    """A source whose records have their public index, from 0 on, as one more part."""
 
     source: Source
 
@@ -192,8 +192,8 @@ class Numbered:
 
 
 def number_records(run: Run, source: Source) -> Source:
-    """The records of a run as its steps read them: with numbers where they draw something of their
-    own."""
+    """Return the records of a run as its steps read them: with indices where they draw something of
+    their own."""
     return source if run.record_draws is None else Numbered(source)
 
 
