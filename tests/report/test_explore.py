@@ -71,11 +71,24 @@ def test_copies_give_the_same_run(change, tmp_path):
         ({"delta": 5e-324}, "delta must be at least"),
         ({"batch": 6001}, "batch must be at most n, the number of records, got 6001; n is 6,000"),
         ({"more": 1}, "those of the page"),
+        ({"clip": None}, "clip must be a number; fill in the field"),
+        ({"step": 1e300}, "^step must lie between 1e-30 and 1e\\+30, got 1e\\+300"),
+        (
+            {"n": 10**12},
+            "^passes times n / batch must be at most 1,000,000,000 steps, got 30; "
+            "take a batch of at least 30,001, or fewer passes",
+        ),
     ],
 )
 def test_questions_of_another_form_are_refused(change, said):
     with pytest.raises(InputError, match=said):
         explore.answer(explore.DEFAULT | change, rows="closed")
+
+
+@pytest.mark.parametrize("batching", ["permuted", "poisson"])
+def test_the_remedy_for_too_many_steps_works(batching):
+    change = {"n": 10**12, "batch": 30_001, "batching": batching}
+    assert explore.read(explore.DEFAULT | change).run.steps <= explore.MOST_STEPS
 
 
 def test_a_run_that_nothing_certifies_says_why():
@@ -103,6 +116,8 @@ def test_a_whole_number_may_be_written_as_a_power_of_ten():
 def test_answers_are_json_without_noise(batching):
     found = explore.answer(explore.DEFAULT | {"noise": 0, "batching": batching}, rows="all")
     assert found["epsilon"] is None and found["lower"] is None
+    assert found["theorem"] is None
+    assert found["why_not"] == "no theorem: without noise nothing hides a record"
     assert json.loads(json.dumps(found, allow_nan=False)) == found
 
 
@@ -261,8 +276,8 @@ globalThis.fetch = async () => {
   if (!found) throw new Error("gone");
   return { json: async () => found }; };
 const wait = () => new Promise((done) => setTimeout(done, 80));
-const note = () => seen.push(
-  [byId("error").textContent, buttons.map((button) => Boolean(button.disabled)), byId("lower").textContent]);
+const note = () => seen.push([byId("error").textContent, buttons.map((button) => Boolean(button.disabled)),
+  byId("lower").textContent, byId("copied").value]);
 const move = () => listeners.input({ target: { type: "text" } });
 """
 
@@ -275,15 +290,17 @@ def test_after_a_refusal_nothing_can_be_copied_until_the_next_answer(tmp_path):
         SCRIPT
         + part("explore.js")
         + """
-(async () => { await wait(); note(); for (let i = 0; i < 3; i++) { move(); await wait(); note(); }
+byId("copied").value = "";
+(async () => { await wait(); note(); byId("copied").value = "the run before";
+for (let i = 0; i < 3; i++) { move(); await wait(); note(); }
 console.log(JSON.stringify(seen)); })();"""
     )
     done = subprocess.run(
         ["node", str(tmp_path / "run.mjs")], capture_output=True, text=True, check=True
     )
     first, refused, gone, again = json.loads(done.stdout)
-    assert first == again == ["", [False] * 3, "infinite"]
-    assert refused[:2] == ["n must be an integer", [True] * 3]
+    assert first == again == ["", [False] * 3, "infinite", ""]
+    assert refused == ["n must be an integer", [True] * 3, "infinite", ""], "nothing to copy"
     assert "does not answer" in gone[0] and gone[1] == [True] * 3
 
 
@@ -330,6 +347,15 @@ def test_sliders_ask_the_accountant(server, tmp_path):
             == explore.read(moved).run
         )
         assert browser.complaints() == []
+        empty = script.replace("input[data-mirror=noise]", "#clip").replace(
+            "s.value = 1;", "s.value = '';"
+        )
+        browser.value(empty)
+        browser.until("document.getElementById('error').innerText")
+        assert "clip must be a number; fill in the field" in browser.value(
+            "document.getElementById('error').innerText"
+        ), "an empty field is no 0"
+        assert browser.value("document.getElementById('copied').value") == ""
     finally:
         browser.close()
 

@@ -4,13 +4,13 @@
   const byId = (id) => document.getElementById(id);
   let round = 0, copies = {};
   const buttons = document.querySelectorAll("button[data-copy]");
-  function refuse(text) { byId("error").textContent = text; shown.className = "stale"; shown.setAttribute("aria-busy", "false"); copies = {}; for (const button of buttons) button.disabled = true; }
+  function refuse(text) { byId("error").textContent = text; shown.className = "stale"; shown.setAttribute("aria-busy", "false"); copies = {}; byId("copied").value = ""; byId("copy-said").textContent = ""; for (const button of buttons) button.disabled = true; }
 
   function fields() {
     const found = {};
     for (const input of form.elements) {
       if (!input.name) continue;
-      found[input.name] = input.dataset.number ? Number(input.value) : input.value;
+      found[input.name] = input.dataset.number ? (input.value === "" ? null : Number(input.value)) : input.value;
     }
     return found;
   }

@@ -85,6 +85,8 @@ def read(fields: object) -> Asked:
     given = cast(dict[str, Any], fields)
     for name in (*WHOLE, *NUMBERS):
         value = given[name]
+        if value is None:
+            raise InputError(name, "must be a number", None, "fill in the field")
         if not _is_finite(value):
             raise InputError(name, "must be a number", value)
         if name in WHOLE and (value != int(value) or not 1 <= value <= WHOLE[name]):
@@ -102,7 +104,29 @@ def read(fields: object) -> Asked:
             given["batch"],
             f"n is {int(given['n']):,}",
         )
-    return Asked(_run(given), float(given["delta"]))
+    try:
+        return Asked(_run(given), float(given["delta"]))
+    except InputError as error:
+        raise _translate(error, given) from None
+
+
+FIELDS = {"step_size": "step"}
+"""Arguments of a run that are called otherwise on the page."""
+MOST_STEPS = 10**9
+"""Steps of a run, at most."""
+
+
+def _translate(error: InputError, given: dict[str, Any]) -> InputError:
+    """Return the refusal of a run in the page's words."""
+    if error.argument == "steps":
+        n, passes = int(given["n"]), int(given["passes"])
+        return InputError(
+            "passes",
+            f"times n / batch must be at most {MOST_STEPS:,} steps",
+            passes,
+            f"take a batch of at least {-(-n // (MOST_STEPS // passes)):,}, or fewer passes",
+        )
+    return InputError(FIELDS.get(error.argument, error.argument), error.rule.removesuffix("."))
 
 
 def _is_finite(value: object) -> bool:
@@ -153,13 +177,13 @@ def answer(fields: object, *, rows: str) -> dict[str, Any]:
     best, epsilon = proof.best(asked.delta), proof.epsilon(asked.delta)
     shown: dict[str, Any] = {
         "epsilon": finite(epsilon),
-        "theorem": None if best is None else best.theorem.name,
+        "theorem": None if best is None or math.isinf(epsilon) else best.theorem.name,
         "lower": finite(proof.lower(asked.delta)),
         "multiplier": asked.run.noise.z,  # pyright: ignore
         "std": asked.run.first_noise,
         "steps": asked.run.steps,
         "final": rows != "closed" or not asked.sampled,
-        "why_not": proof.why_not() if best is None else "",
+        "why_not": "" if math.isfinite(epsilon) else _explain_infinite(asked.run, proof, best),
         "others": [
             [
                 row["theorem"],
@@ -175,6 +199,15 @@ def answer(fields: object, *, rows: str) -> dict[str, Any]:
     else:
         shown["copies"] = copies(asked)
     return shown
+
+
+def _explain_infinite(run: Run, proof: Certificate, best: object) -> str:
+    """Return why no theorem gives a finite epsilon."""
+    if best is None:
+        return proof.why_not()
+    if not run.first_noise:
+        return "no theorem: without noise nothing hides a record"
+    return "no theorem: those that apply give no finite epsilon"
 
 
 def _curves(asked: Asked, certificate: Certificate) -> Markup:
