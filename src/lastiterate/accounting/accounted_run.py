@@ -104,8 +104,7 @@ class AccountedRun(OneRun):
         )
 
     def _match_theorem(self, theorem: Theorem, accounted: Run) -> Applies | Fails:
-        """What a theorem says of the run as it is accounted, from which what follows the last step
-        is left out."""
+        """Apply a theorem to the accounted run, which leaves out everything after the last step."""
         answer = match(theorem, accounted)
         if accounted is self.run or released_as_left not in theorem.assumptions:
             return answer

@@ -27,7 +27,7 @@ from lastiterate.run.run import Run, check_described
 SUBJECTS: dict[str, type[Subject]] = {
     kind.entry: kind for kind in (AccountedRun, ExactRun, Selection, Unlearning)
 }
-"""What a written certificate can be about, by the entry that describes it; ``register`` adds
+"""Kinds of subjects of a written certificate, by the entry that describes them; ``register`` adds
 others."""
 LATE = {"problem": "lastiterate.bayes.subject"}
 """Entries whose kind of subject is registered when its module is imported."""

@@ -47,7 +47,8 @@ SETTINGS: dict[str, type[str | int | float]] = {
     "delta": float,
     "seed": int,
 }
-"""What fixes an audit before training, so that it can be repeated and its report compared."""
+"""Settings that fix an audit before training, so that it can be repeated and its report
+compared."""
 ENTRIES = (*TEXTS, *LISTS, "public_facts", "audit")
 """All that a statement may hold."""
 LONGEST = 64_000
@@ -142,7 +143,7 @@ def _object(name: str, value: object, entries: tuple[str, ...]) -> None:
 # Comparison of a written certificate with what follows from its subject.
 
 ADDED = ("stated", "word", "software")
-"""What formats from 2 on have and format 1 has not."""
+"""Entries of formats from 2 on, which format 1 does not have."""
 RECORDED = {
     "delta",
     "caveats",
@@ -187,8 +188,8 @@ def proper_delta(stored: dict[str, Any]) -> float:
 
 
 def differences(stored: dict[str, Any], guarantee: Guarantee, delta: float) -> list[str]:
-    """What of a written certificate is not what ``guarantee``, derived again from its subject,
-    says.
+    """List the differences of a written certificate from ``guarantee``, which is derived again from
+    its subject.
 
     Everything that follows must be what is written, and nothing else may be. A caveat may be added,
     none be missing.

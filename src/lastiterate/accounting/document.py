@@ -22,7 +22,7 @@ from lastiterate.theorems.theorem import Theorem
 TITLE = "lastiterate: differentially private training with hidden iterates"
 AUTHORS = "The lastiterate authors"
 YEAR = 2026
-"""What a citation of the library says; CITATION.cff says the same."""
+"""Year in a citation of the library, as in CITATION.cff."""
 OTHERS = {
     "exact": "Canonne, Kamath, Steinke: The discrete Gaussian for differential privacy, NeurIPS "
     "2020, Theorem 4",

@@ -116,7 +116,7 @@ def _format_charge(row: dict[str, Any]) -> str:
 
 
 def render_html(certificate: Guarantee) -> Markup:
-    """What a notebook shows: the answer at a delta that fits n, and the theorems that apply."""
+    """Render a notebook's view: the answer at a delta that fits n, and the theorems that apply."""
     if not certificate.verdicts:
         return tag("pre", explain_in_words(certificate, 1e-5))
     delta = min(1e-5, 10.0 ** -math.ceil(math.log10(10 * certificate.run.n)))
@@ -195,14 +195,14 @@ COMPOSITION = "composition-gdp"
 
 
 def composition_epsilon(certificate: Guarantee, delta: float) -> float:
-    """What plain composition charges for the same run, as if every batch and every iterate were
-    known."""
+    """Return epsilon of plain composition for the same run, as if every batch and every iterate
+    were known."""
     verdicts = [v for v in certificate.certifying if v.theorem.name == COMPOSITION]
     return min((certificate.curve(v).epsilon(delta) for v in verdicts), default=math.inf)
 
 
 def secrets(run: Run) -> str:
-    """What the batches of a run keep secret ("" for nothing)."""
+    """Describe what the batches of a run keep secret ("" for nothing)."""
     if run.batching.drawn == "never":
         return ""
     blocks = "the blocks" if run.blocks > 1 else "the batches"

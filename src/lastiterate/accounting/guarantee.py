@@ -448,8 +448,8 @@ def _row(certificate: Guarantee, verdict: Verdict, delta: float) -> dict[str, An
 
 
 def renyi(certificate: Guarantee, orders: Sequence[float]) -> list[dict[str, Any]]:
-    """What every theorem that applies (lower bounds apart) says about the Renyi divergences of
-    ``orders``, > 1, by the smallest at the first of them; ``None`` where it says nothing."""
+    """Return the Renyi divergences of ``orders``, > 1, by every theorem that applies (lower bounds
+    apart), sorted by the first of them; ``None`` where a theorem gives none."""
     for order in orders:
         if not 1 < order < math.inf:
             raise InputError(

@@ -139,7 +139,7 @@ class Selection(Subject):
 
     @cached_property
     def accounted(self) -> tuple[AccountedRun, ...]:
-        """What holds for every candidate alone."""
+        """Return the guarantee of every candidate alone."""
         return tuple(AccountedRun(run) for run in self.candidates)
 
     def all_curves(self) -> tuple[Curve, ...]:

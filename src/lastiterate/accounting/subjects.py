@@ -1,4 +1,4 @@
-"""What a certificate is about, a theorem's verdict on it, and the words that all certificates
+"""Subjects of certificates, a theorem's verdict on a subject, and the words that all certificates
 share."""
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Verdict:
 
     @property
     def bound(self) -> Curve | LowerBound | None:
-        """What the theorem says about the steps, without the private preparation; ``None`` where it
-        does not apply."""
+        """Return the theorem's bound for the steps, without the private preparation; ``None`` where
+        it does not apply."""
         return self.result.bound if isinstance(self.result, Applies) else None
 
     @property
@@ -94,7 +94,7 @@ READ = (
     "then says so); "
     "somebody with several records is protected as a group of that many"
 )
-"""What a record is: of a linear model, and where only the caller's loss knows."""
+"""Descriptions of a record: of a linear model, and where only the caller's loss knows."""
 
 
 def units(rows: int) -> str:
@@ -198,7 +198,7 @@ def finite(value: float) -> float | None:
 FORMAT = 3
 """The form of written certificates (certificate.schema.json)."""
 FORMATS = (1, 2, FORMAT)
-"""Those that are read."""
+"""Formats that are read."""
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ class Subject(ABC):
     @classmethod
     @abstractmethod
     def read(cls, stored: dict[str, Any]) -> Self:
-        """What a written certificate describes; ``InputError`` where it describes nothing."""
+        """Read the subject of a written certificate; ``InputError`` where it describes none."""
 
     @abstractmethod
     def description(self) -> dict[str, Any]:
@@ -250,7 +250,8 @@ class Subject(ABC):
         return self.description()
 
     def describe_charge(self) -> dict[str, Any]:
-        """What a ledger is charged for, JSON-ready: the same, where epsilon is about everybody."""
+        """Return what a ledger is charged for, JSON-ready: the subject itself, where epsilon is for
+        everybody."""
         return self.describe()
 
     def details(self) -> dict[str, Any]:
@@ -308,7 +309,7 @@ class Subject(ABC):
         return Evidence.ENFORCED
 
     def all_verdicts(self) -> tuple[Verdict, ...]:
-        """What the theorems of the table say of it, where they speak of it at all."""
+        """Return the verdicts of the theorems of the table, where they cover it."""
         return ()
 
     @cached_property
@@ -339,7 +340,7 @@ class Subject(ABC):
     @property
     @abstractmethod
     def words(self) -> Words:
-        """What is said of it."""
+        """The words for the subject."""
 
     def describe_unit(self, name: str = "") -> dict[str, Any]:
         """The privacy unit, JSON-ready: the most ``rows`` of the data that it has, and what it is
@@ -361,7 +362,8 @@ class Subject(ABC):
         return ()
 
     def sources(self) -> tuple[tuple[Theorem, ...], tuple[str, ...]]:
-        """What is cited: theorems of the table, and names of ``accounting.cite.OTHERS``."""
+        """Return the cited sources: theorems of the table, and names of
+        ``accounting.cite.OTHERS``."""
         return (), ()
 
 

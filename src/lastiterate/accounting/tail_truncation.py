@@ -43,7 +43,7 @@ PAIRS = 2.0**32
 
 
 def delta_beyond_support(certificate: Certificate, delta: float) -> float:
-    """What delta loses because executed noise ends at ``REACH``, at most."""
+    """Return an upper bound on the delta that is lost because executed noise ends at ``REACH``."""
     run = certificate.run
     lost = run.steps * lost_by_one(_farthest_step(certificate, delta))
     lost += sum(lost_by_one(_mu(curve)) for curve in curves_of_preprocessing(run))
@@ -57,8 +57,8 @@ def delta_beyond_support(certificate: Certificate, delta: float) -> float:
 
 
 def lost_by_one(moved: float, reach: float = REACH) -> float:
-    """Of the draws of one step, which hide ``moved`` standard deviations together and end at
-    ``reach`` of them."""
+    """Return the delta lost by the draws of one step, which together hide ``moved`` standard
+    deviations and end at ``reach`` of them."""
     if moved >= reach - 0.25:
         return 1.0
     return 4.5 * reach * moved * math.sqrt(PAIRS) * math.exp(-(reach**2) / 2) + math.exp(
@@ -67,8 +67,8 @@ def lost_by_one(moved: float, reach: float = REACH) -> float:
 
 
 def support_caveats(certificate: Certificate, delta: float) -> tuple[str, ...]:
-    """What a release must say whose guarantee needs longer draws than the generator has; public
-    numbers only."""
+    """Return the caveats of a release whose guarantee needs longer draws than the generator has;
+    they hold public numbers only."""
     return _caveats(delta_beyond_support(certificate, delta), delta)
 
 
@@ -90,8 +90,8 @@ def _caveats(lost: float, delta: float) -> tuple[str, ...]:
 
 
 def _farthest_step(certificate: Certificate, delta: float) -> float:
-    """How many standard deviations a step's noise hides, at most; of steps without noise, those
-    behind them do."""
+    """Return the most standard deviations that a step's noise hides; for steps without noise, the
+    later steps hide them."""
     run = certificate.run
     if not run.method.noisy_steps or float(run.noise_stds.min()) > 0:
         return run.method.farthest_draw(run)
@@ -100,7 +100,8 @@ def _farthest_step(certificate: Certificate, delta: float) -> float:
 
 
 def _mu(curve: Curve) -> float:
-    """Of the farthest Gaussian mechanism in ``curve``; infinite where there is anything else."""
+    """Return mu of the farthest Gaussian mechanism in ``curve``; infinite where there is anything
+    else."""
     match curve:
         case Gdp(mu):
             return mu

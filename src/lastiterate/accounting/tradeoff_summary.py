@@ -69,7 +69,8 @@ def summarise_guarantee(guarantee: Guarantee, delta: float) -> dict[str, Any]:
 
 
 def execution(run: Run) -> dict[str, Any]:
-    """How contributions are bounded and divided, how batches are drawn, which noise is added."""
+    """Return how contributions are bounded and divided, how batches are drawn, and which noise is
+    added."""
     batching, scale = run.batching, run.noise_unit
     sensitivity = run.facts().sensitivity
     assert sensitivity is None or isinstance(sensitivity, Fact)

@@ -30,7 +30,7 @@ from lastiterate.theorems.theorem import Assumption, Broken, Theorem
 
 ADJACENCY = "forgotten"
 STEPS = (*NOISY_STEPS, last_iterate_only, plain_updates, released_as_left, lipschitz_step)
-"""What the steps of a training, and those after a request, must be like."""
+"""The assumptions on the steps of a training, and on those after a request."""
 SILENT = (
     "speaks of this model alone: not of earlier models that were handed out, of their predictions, "
     "or of other data "
@@ -109,7 +109,7 @@ class Unlearning(Subject):
 
     @classmethod
     def from_dict(cls, data: Any) -> Unlearning:
-        """What ``description`` described; ``InputError`` for anything else."""
+        """Read what ``description`` wrote; ``InputError`` for anything else."""
         match data:
             case {"training": {"type": kind} as training, "requests": [*requests], **rest} if (
                 not rest

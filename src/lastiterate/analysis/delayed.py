@@ -352,8 +352,8 @@ def mean_over_draws(curve: DelayedShifts) -> GdpMixture:
 
 
 def _reach(laws: list[tuple[Array, Array, float, int]]) -> float:
-    """What mu^2 exceeds with a probability of at most ``BEYOND``, by Chernoff's inequality at
-    several exponents."""
+    """Return a bound that mu^2 exceeds with a probability of at most ``BEYOND``, by Chernoff's
+    inequality at several exponents."""
     squares = [(np.log(chances), values * values, count) for chances, values, _, count in laws]
     top = max((float(square[-1]) for _, square, _ in squares), default=0.0)
     if not 0 < top < math.inf:

@@ -1,4 +1,5 @@
-"""What the Langevin and SGLD bounds share, and how one record moves correlated noise."""
+"""Quantities that the Langevin and SGLD bounds share, and the shift of correlated noise by one
+record."""
 
 from __future__ import annotations
 

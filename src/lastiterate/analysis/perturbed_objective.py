@@ -1,4 +1,4 @@
-"""How close a fixed number of accelerated steps comes to the minimiser of a perturbed objective,
+"""Distance from the minimiser of a perturbed objective after a fixed number of accelerated steps,
 for every data set.
 
 f is the mean objective, m-strongly convex and b-smooth, with the random linear term; gradients are
@@ -34,7 +34,7 @@ U = 2.0**-53
 
 
 def curvature(run: Run) -> tuple[int, float]:
-    """How many eigenvalues a record's Hessian has, and a bound on their sum."""
+    """Return the number of eigenvalues of a record's Hessian, and a bound on their sum."""
     assert not isinstance(run.loss, Abstract)
     square = run.loss.row_norm**2 + run.loss.intercept**2
     match run.loss:
@@ -109,7 +109,7 @@ def gradient_error(run: Run) -> float:
 
 
 def floor(run: Run) -> float:
-    """What rounding adds to E_k over all steps."""
+    """Return what rounding adds to E_k over all steps."""
     left = 1 / run.first_step - run.loss.facts().fact("smooth")
     error = gradient_error(run)
     each = error**2 / (2 * left) + error**2 / (2 * (1 - KEPT) * run.loss.ridge)

@@ -87,13 +87,14 @@ for certain adds."""
 
 
 def by_itself(square: Array) -> Array:
-    """Of N(1/z) to N(0); infinite with next to no noise, so that such a step ranks last."""
+    """Return the chi-squared distance of N(1/z) to N(0); infinite with next to no noise, so that
+    such a step ranks last."""
     with np.errstate(over="ignore", divide="ignore"):
         return np.expm1(1 / square)
 
 
 def add_nothing(apart: float, closed: float) -> float:
-    """What the record adds is as long as it is."""
+    """Return 1: the record's shift is not lengthened."""
     return 1.0
 
 
@@ -276,8 +277,9 @@ def distances_of_passes(blocks: int) -> Distances:
 
 
 def distances_of_draws(rate: float, records: int = 1) -> Distances:
-    """Where the record is drawn at every step with probability ``rate``: Chernoff's bound on the
-    sum of its shifts, or of those of several ``records``, each drawn at most as if by itself."""
+    """Bound distances where the record is drawn at every step with probability ``rate``: Chernoff's
+    bound on the sum of its shifts, or of those of several ``records``, each drawn at most as if by
+    itself."""
 
     def distances(steps: Followed, failure: float, at: Array) -> Array:
         apart = _all_shifts(
@@ -450,8 +452,8 @@ def instead_of_another(square: Array) -> Array:
 
 
 def shift_growth(run: Run) -> Lengthened:
-    """How much longer than S eta/b what the record adds is, where shifts follow the other record's
-    map.
+    """Return the factor by which the record's shift exceeds S eta/b, where shifts follow the other
+    record's map.
 
     Zero-out: by M eta/b times what a shift closes. Replace-one: two maps of one record differ from
     two of others, and the difference of its gradients is taken ``apart`` from where S speaks of it:

@@ -243,14 +243,14 @@ UP = 1 + 2.0**-50
 
 
 def shrinkage(run: Run, steps: Array) -> Array:
-    """What a proximal term does to a step's map, its shift and its noise alike: factors 1 / (1 +
-    step w) for the part w/2 |theta|^2 of the penalty (docs/theorems/shifted-interpolation). Rounded
-    up, as if w were smaller."""
+    """Return the factors by which a proximal term shrinks a step's map, its shift and its noise
+    alike: 1 / (1 + step w) for the part w/2 |theta|^2 of the penalty
+    (docs/theorems/shifted-interpolation). Rounded up, as if w were smaller."""
     return np.minimum(1.0, UP / (1 + steps * (0.0 if run.prox is None else run.prox.quadratic)))
 
 
 def step_map(run: Run, shares: tuple[float, float] | None = None) -> StepMap | None:
-    """What is known about the map of every step; ``None`` when no smoothness constant is known.
+    """Return the constants of the map of every step; ``None`` when no smoothness constant is known.
 
     The constants speak of means over records. A step divides its batch's sum by a public number, so
     that a short block has less curvature than they say, and a bin that many records fell into has

@@ -1,4 +1,4 @@
-"""How far apart two last iterates are of which one never saw certain records, where late steps are
+"""Distance of two last iterates of which one never saw certain records, where late steps are
 without them.
 
 Both are trained with the same draws and then continued alike on the records that stay: during the
@@ -43,8 +43,9 @@ class Continued:
 
 @dataclass(frozen=True, eq=False)
 class Moves:
-    """Of some steps: Lipschitz constants, how far apart one record moves them, variances of their
-    noise. ``before``: how far apart it moved what lies before; each of shape (steps,)."""
+    """Constants of some steps: ``c``, Lipschitz constants; ``s``, how far apart one record moves
+    them; ``v``, variances of their noise; each of shape (steps,). ``before``: how far apart the
+    record moved the iterates before them."""
 
     c: Array
     s: Array
@@ -100,7 +101,7 @@ def _curve(training: Training, requests: tuple[Continued, ...], failure: float) 
 
 
 def _diameter(training: Training, requests: tuple[Continued, ...]) -> float:
-    """Of the domain, where all steps are projected onto the same one."""
+    """Return the diameter of the domain, where all steps are projected onto the same one."""
     first = None if isinstance(training, RidgeMinimiser) else training.domain
     domains = {first, *(part.run.domain for part in requests)}
     return requests[0].run.domain.diameter() if len(domains) == 1 else math.inf
@@ -112,7 +113,7 @@ def _initial_moves(run: Run) -> Moves:
 
 
 def _curve_of_training(training: Training, total: int, failure: float) -> Moves:
-    """What one of ``total`` records does to a training."""
+    """Return the moves of a training by one of ``total`` records."""
     if isinstance(training, RidgeMinimiser):
         facts = training.loss.facts()
         moved = facts.fact("lipschitz") * (1 + NORM_SLACK) / training.n / facts.fact("strong")

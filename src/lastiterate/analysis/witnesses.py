@@ -149,7 +149,7 @@ def _drop_tails(law: Law) -> Law:
 
 
 def _sound(law: Law) -> Law:
-    """What is missing from 1 is the rest."""
+    """Set ``rest`` to the mass that is missing from 1."""
     return replace(law, rest=max(0.0, 1 - float(law.masses.sum())))
 
 

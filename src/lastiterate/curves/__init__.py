@@ -1,4 +1,4 @@
-"""What a privacy guarantee looks like: curves with a direction, and their composition."""
+"""Privacy guarantees: curves with a direction, and their composition."""
 
 from lastiterate.lazy import attach
 

@@ -143,7 +143,7 @@ class Composed(ComposedFar):
 
     @property
     def floors(self) -> tuple[float, float]:
-        """What is lost in either order."""
+        """Return the mass that is lost, in either order."""
         return self.law.floors
 
 

@@ -1,5 +1,5 @@
-"""What has to know every kind of curve: several mechanisms on the same data, and curves read back
-from JSON."""
+"""Operations on every kind of curve: several mechanisms on the same data, and curves read back from
+JSON."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ KINDS: dict[str, type] = {
         PoissonRuns,
     )
 }
-"""What a stored curve is made of."""
+"""Classes of which a stored curve consists."""
 STORED: dict[str, type | tuple[type, ...]] = {
     "float": (float, int),
     "int": int,
@@ -122,7 +122,7 @@ STORED: dict[str, type | tuple[type, ...]] = {
     "Curve": Curve,
     "Runs": (NegativeBinomial, PoissonRuns),
 }
-"""What fields hold, by their annotations."""
+"""Types of fields, by their annotations."""
 DEEPEST = 64
 """Levels of curves and lists in each other that are read."""
 

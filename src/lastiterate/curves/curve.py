@@ -25,8 +25,8 @@ UP = 1 + 1e-12
 LEAST_DELTA = 1e-300
 """The smallest delta that is asked for: below it doubles lose their digits."""
 TINY = 1e-305
-"""What a positive delta counts as where it is smaller still. Curves that add up many of them stay
-below ``LEAST_DELTA``, so that an epsilon is found there too."""
+"""The value of a positive delta that is smaller still. Curves that add up many of them stay below
+``LEAST_DELTA``, so that an epsilon is found there too."""
 
 
 class Curve(ABC):
@@ -405,7 +405,8 @@ def _end(curve: Curve) -> float:
 
 
 def _parts(curve: Curve, epsilon: float) -> int:
-    """How many parts reach beyond ``epsilon``: whatever else is computed changes nothing below it."""
+    """Return how many parts reach beyond ``epsilon``: whatever else is computed changes nothing
+    below it."""
     share = min(epsilon / _width(curve), float(PARTS**2))
     return min(PARTS, math.floor(share ** (2 / 3) * (1 + 1e-12)) + 1)
 

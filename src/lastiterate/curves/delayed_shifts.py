@@ -189,12 +189,12 @@ LARGEST = 28.0
 """A shift over the noise beyond which there are no numbers: likelihood ratios up to e^(28^2 / 2 +
 28 REACH) are."""
 LARGEST_LOSS = 690.0
-"""Of a likelihood ratio that is a double."""
+"""Largest logarithm of a likelihood ratio that is a double."""
 FAINT = 1e-4
 """Shifts that count as if they were certain."""
 Weights = tuple[Array, int]
-"""What a draw of each step of an interval adds, over the noise that hides it, and how many
-intervals are alike."""
+"""The shift by a draw of each step of an interval, over the noise that hides it, and the number of
+equal intervals."""
 
 
 @final
@@ -290,7 +290,8 @@ def check_steps(
 
 
 def interval_ends(steps: int, growth: float, widest: int, blocks: int | None = None) -> list[int]:
-    """Where intervals end, and 0 first; they end where a pass of so many ``blocks`` begins, too."""
+    """Return the ends of intervals, and 0 first; an interval also ends where a pass of so many
+    ``blocks`` begins."""
     ends, length = [steps], 1.0
     while ends[-1] > 0:
         begins = 0 if blocks is None else (ends[-1] - 1) // blocks * blocks
@@ -336,8 +337,8 @@ def hidden(curve: DelayedShifts) -> tuple[float, tuple[Weights, ...]]:
 
 
 def carry_over(c: Array, s: Array, std: Array, middle: int, *, earlier: bool = False) -> Array:
-    """What the first steps add over what the steps from ``middle`` on hide; all arguments are
-    logarithms.
+    """Return the shift of the first steps over the noise of the steps from ``middle`` on; all
+    arguments are logarithms.
 
     ``earlier``: the shift is a distance before the first step. Sums of logarithms are off by 2^-53
     of the largest each, so that the result is raised by far more.
@@ -362,8 +363,8 @@ LEAST, LARGEST_ALLOCATED, LONGEST = 1e-4, 20.0, 10**5
 passes, there are no numbers."""
 NODES, COARSE_NODES = 600, 250
 Parts = tuple[tuple[float, Array], ...]
-"""Of every interval of a pass: the probability that it holds the record, and what it adds in each
-of its blocks."""
+"""For every interval of a pass: the probability that it holds the record, and the record's shift in
+each of its blocks."""
 
 
 @final

@@ -47,7 +47,7 @@ class LawWithFloors(Law, Protocol):
 
     @property
     def floors(self) -> tuple[float, float]:
-        """What counts in full, in either order: no delta is smaller."""
+        """Return the mass that counts in full, in either order: no delta is smaller."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What some loss of a run's class is known to leak: lower ends, of a type of their own."""
+"""Lower bounds on the leakage of some loss of a run's class: lower ends, of a type of their own."""
 
 from __future__ import annotations
 

@@ -80,8 +80,8 @@ class Pld(BesideGaussian):
 
     @property
     def far(self) -> BestOf:
-        """What bounds deltas that rounding hides: the same mechanism's divergences, and the batches
-        known."""
+        """Return a bound on deltas that rounding hides: the same mechanism's divergences, and known
+        batches."""
         return BestOf((self.renyi(coarse=self.coarse), self.known))
 
     def directions(self, epsilon: float) -> tuple[float, float]:
@@ -114,7 +114,8 @@ class Pld(BesideGaussian):
         return values
 
     def log_profile(self, epsilons: Array) -> Array:
-        """Where a delta is too small for a double, the divergences' curve has its logarithm."""
+        """Return logarithms also where a delta is too small for a double: those of the divergences'
+        curve."""
         logs = super().log_profile(epsilons)
         small = logs.min(axis=1) < math.log(LEAST_DELTA)
         if small.any():

@@ -178,7 +178,7 @@ class RatioGrid:
         )
 
     def variances(self) -> tuple[float, float]:
-        """Of the finite losses log(dP/dQ), under P and under Q."""
+        """Return the variances of the finite losses log(dP/dQ), under P and under Q."""
         keep = self.value > 0
         loss, q = np.log(self.value[keep]), self.mass[keep]
         p = q * self.value[keep]

@@ -23,8 +23,8 @@ from lastiterate.run.validation import Array
 
 POINTS = 400
 LEAST_DELTA = 1e-15
-"""Where a curve's own numbers end; further out the ``mu``-GDP mechanism that dominates it takes
-over."""
+"""The least delta of a curve's own values; below it the ``mu``-GDP mechanism that dominates it is
+used."""
 
 
 def renyi_divergence(curve: Curve, alpha: float, mu: float) -> float:

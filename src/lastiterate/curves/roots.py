@@ -1,4 +1,4 @@
-"""Where a falling function turns: one search, whose answer was itself seen to hold."""
+"""Roots of falling functions: one search, whose result is itself checked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 Excess = Callable[[float], float]
-"""What falls; a point holds where it is <= 0."""
+"""The falling function; a point holds where it is <= 0."""
 Point = tuple[float, float]
 """A point, and the excess that was seen there."""
 

@@ -257,7 +257,7 @@ drawn_anew = _plain(
 )
 
 POISSON_STEPS = (*NOISY_STEPS, poisson_batches, not_replace_one, dp_accounting_installed)
-"""What bounds for Poisson batches need."""
+"""The assumptions of bounds for Poisson batches."""
 
 
 # The geometry of a step.

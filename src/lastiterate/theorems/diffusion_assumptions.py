@@ -128,7 +128,7 @@ LANGEVIN_PAPER = (
 
 
 LANGEVIN_ALGORITHM = (*NOISY_STEPS, full_batch, constant_step, langevin_noise, no_prox)
-"""What their Algorithm 1 fixes."""
+"""The assumptions of their Algorithm 1."""
 
 
 LAST_ITERATE = (*LANGEVIN_ALGORITHM, last_iterate_only, plain_updates, not_averaged)
@@ -152,7 +152,7 @@ SGLD_ALGORITHM = (
     not_averaged,
     no_prox,
 )
-"""What their Algorithm 1 fixes, but for the batches."""
+"""The assumptions of their Algorithm 1, without those about batches."""
 
 
 LSI = (*SGLD_ALGORITHM, log_sobolev)

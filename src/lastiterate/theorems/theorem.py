@@ -24,7 +24,8 @@ from lastiterate.run.step_sizes import Constant, GaussianStart
 Kind = Literal["upper", "lower", "exact", "claimed"]
 Family = Literal["last iterate", "sampling", "composition"]
 FAMILIES: tuple[Family, ...] = ("last iterate", "sampling", "composition")
-"""What a bound charges for: the last iterate alone, the drawing of batches, or every step."""
+"""Families by what a bound charges for: the last iterate alone, the drawing of batches, or every
+step."""
 
 
 @dataclass(frozen=True)
@@ -213,12 +214,12 @@ def holds_with_zeroed_records(run: Run, facts: Iterable[Fact]) -> bool:
 
 
 def check_method(theorem: Theorem, run: Run) -> list[Held | Broken]:
-    """What the assumptions about the method say of the run's."""
+    """Check the assumptions about the method."""
     return [assumption.check(run) for assumption in theorem.assumptions if assumption.of_method]
 
 
 def check_assumptions(theorem: Theorem, run: Run) -> list[Held | Broken]:
-    """What the assumptions say of the run; only those about its method where it is none of the
+    """Check the assumptions on the run; only those about the method where it is none of the
     theorem's.
 
     The others speak of the steps of those methods, and may ask for what others have not, such as a
