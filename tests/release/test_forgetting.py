@@ -303,9 +303,9 @@ def test_a_certificate_says_that_requests_must_not_follow_models():
 
 REFUSED = [
     (dict(remove=[N]), "must name records of the data, 0 .. 1499"),
-    (dict(remove=[]), "must be a list of places"),
+    (dict(remove=[]), "must be a list of integers, the positions"),
     (dict(remove=range(N)), "must leave some records"),
-    (dict(remove=[0.5]), "must be a list of places"),
+    (dict(remove=[0.5]), "must be a list of integers, the positions"),
     (dict(row_norm=0.5), "must be a public bound on the norm"),
     (dict(remove=np.flatnonzero(Y == 1)), "must leave a record of every class"),
     (dict(passes=0), "passes must be an integer"),

@@ -604,7 +604,7 @@ def find_places(remove: Sequence[int] | np.ndarray, records: int) -> tuple[int, 
     if given.ndim != 1 or given.size == 0 or given.dtype.kind not in "iu":
         raise InputError(
             "remove",
-            "must be a list of positions of records, integers",
+            "must be a list of integers, the positions of records",
             f"{given.dtype} of shape {given.shape}",
         )
     if given.min() < 0 or given.max() >= records:
