@@ -330,3 +330,57 @@ def test_facts_of_a_linear_model_certify_no_module():
             model=dense(),
             loss=functional.cross_entropy,
         )
+
+
+def test_what_opacus_leaves_behind_is_refused_with_a_remedy_that_works(tmp_path):
+    opacus = pytest.importorskip("opacus", reason="Opacus is not installed")
+    module = dense()
+    state = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    wrapped = opacus.GradSampleModule(module)
+    private = opacus.optimizers.DPOptimizer(
+        torch.optim.RMSprop(module.parameters(), lr=0.02),
+        noise_multiplier=1.0,
+        max_grad_norm=1.0,
+        expected_batch_size=N,
+    )
+    assert "to_standard_module()" in refused(torch.nn.Sequential(wrapped))
+    assert "to_standard_module() of the module that make_private returned" in refused(module)
+    for given in (private, lambda p: private):
+        said = refused(optimizer=given)
+        assert "DPOptimizer'; write lambda p: torch.optim.RMSprop(p, lr=0.02)." in said
+    plain = li.train(RUN, (X, Y), model=dense(), loss=functional.cross_entropy)
+    plain.save(tmp_path / "model")
+    with pytest.raises(InputError, match=r"give like\.to_standard_module\(\)"):
+        li.load(tmp_path / "model", like=wrapped)
+    again = dense()
+    again.load_state_dict(module.state_dict())
+    for model in (again, wrapped.to_standard_module(), module):
+        assert all(torch.equal(state[name], each) for name, each in model.state_dict().items())
+        li.train(
+            replace(RUN, step_size=1.0),
+            (X, Y),
+            model=model,
+            loss=functional.cross_entropy,
+            optimizer=lambda p: torch.optim.RMSprop(p, lr=0.02),
+        )
+    li.load(tmp_path / "model", like=module)
+
+
+class Attention(torch.nn.Module):
+    """Dropout of attention by a number that ``set_attn_implementation`` knows nothing of."""
+
+    def __init__(self, p):
+        super().__init__()
+        self.p = p
+
+    def forward(self, x):
+        x = x[:, None, :, None]
+        p = self.p if self.training else 0.0
+        return functional.scaled_dot_product_attention(x, x, x, dropout_p=p)[:, 0, :, 0]
+
+
+def test_dropout_inside_of_attention_is_refused_by_its_place():
+    said = refused(dense(Attention(0.5)))
+    assert "\"Attention at '1'\"; dropout is fused into its attention: set the prob" in said
+    for model in (dense(Attention(0.0)), dense(Attention(0.5)).eval()):
+        li.train(RUN, (X, Y), model=model, loss=functional.cross_entropy)

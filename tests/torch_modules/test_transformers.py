@@ -135,3 +135,47 @@ def test_all_parameters_of_a_tied_model_and_authors_of_several_texts():
     )
     with pytest.raises(InputError, match="at most rows_per_unit = 3 rows"):
         li.train(run, data, model=model, loss=loss, unit=np.arange(N) // 4)
+
+
+def fine_tune(model, records=ANSWERS, loss=own_loss):
+    return li.train(RUN, records, model=model, loss=loss)
+
+
+def test_dropout_fused_into_attention_is_refused_by_name_with_a_remedy_that_works():
+    model = reader().train()
+    with pytest.raises(InputError) as caught:
+        fine_tune(model)
+    assert "BertSelfAttention at 'base_model.model.bert.encoder.layer.0.attention.self'" in str(
+        caught.value
+    ) and 'model.set_attn_implementation("eager")' in str(caught.value)
+    model.set_attn_implementation("eager")
+    assert fine_tune(model).run.record_draws == li.RecordDraws("dropout")
+    config = transformers.LlamaConfig(
+        **SMALL, intermediate_size=32, num_key_value_heads=1, attention_dropout=0.1
+    )
+    model = transformers.LlamaForCausalLM(config).train()  # its dropout is no part of its own
+    for way in ("sdpa", "eager"):
+        model.set_attn_implementation(way)
+        with pytest.raises(InputError, match=r"switch (it|dropout) off with \.eval\(\)") as caught:
+            fine_tune(model, TEXTS)
+        assert "eager" not in str(caught.value)
+    fine_tune(model.eval(), TEXTS)
+
+
+def test_adalora_is_refused_with_remedies_that_work():
+    def adapt(config):
+        torch.manual_seed(0)
+        small = transformers.BertConfig(**SMALL, intermediate_size=32, num_labels=3)
+        model = transformers.BertForSequenceClassification(small)
+        return peft.get_peft_model(model, config).eval()
+
+    config = peft.AdaLoraConfig(
+        task_type="SEQ_CLS", init_r=4, target_r=2, tinit=1, tfinal=1, total_step=10
+    )
+    with pytest.raises(InputError, match="use LoraConfig, or give the labels to a loss of your"):
+        fine_tune(adapt(config))
+    inputs = {name: ANSWERS[name] for name in ("input_ids", "attention_mask")}
+    fine_tune(
+        adapt(config), (inputs, Y), lambda output, y: functional.cross_entropy(output.logits, y)
+    )
+    fine_tune(adapt(peft.LoraConfig(task_type="SEQ_CLS", r=2)))

@@ -14,7 +14,16 @@ import numpy as np
 import torch
 from opacus.accountants.accountant import IAccountant
 from opacus.accountants.registry import register_accountant
-from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
+from opacus.optimizers import AdaClipDPOptimizer
+from torch.utils.data import (
+    BatchSampler,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 
 from lastiterate.curves.composition import compose
 from lastiterate.curves.curve import Curve
@@ -25,6 +34,7 @@ from lastiterate.run.batching import Batching, Cyclic, FixedSize, FullBatch, Poi
 from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.run.noise import GradientNoise, NoiseMultiplier
 from lastiterate.run.run import Run
+from lastiterate.run.updates import Adam, HeavyBall, PostProcessing, Update
 
 # What a DataLoader really draws, as a batching: read off its samplers, which are known by their
 # exact types.
@@ -42,6 +52,27 @@ class Drawn:
     @property
     def shuffled(self) -> bool:
         return not isinstance(self.batching, Poisson)
+
+    @property
+    def rate(self) -> float:
+        """The rate that Opacus counts for one step with one batch."""
+        return self.batching.rate if isinstance(self.batching, Poisson) else 1 / self.batches
+
+
+def check_rates(history: Any, known: set[float], remedy: str) -> None:
+    """Refuse steps that were counted with a rate that no known loader has."""
+    rates = {entry[1] for entry in history}
+    if any(all(abs(rate - one) > 1e-9 for one in known) for rate in rates):
+        raise InputError(
+            "data_loader",
+            f"must draw with the rates that were counted, {_write_rates(rates)}",
+            _write_rates(known),
+            remedy,
+        )
+
+
+def _write_rates(rates: set[float]) -> str:
+    return " and ".join(f"{rate:.6g}" for rate in sorted(rates))
 
 
 @final
@@ -101,8 +132,9 @@ def describe_loader(loader: object) -> Drawn:
         raise InputError(
             "data_loader",
             "must draw Poisson batches, shuffle, or read in order",
-            type(sampler).__name__,
-            "what another sampler draws is not known here",
+            "no batches" if sampler is None else type(sampler).__name__,
+            "what another sampler draws is not known here: write DataLoader(data, batch_size=...), "
+            "with shuffle=True or without",
         )
     size, order = int(sampler.batch_size), sampler.sampler
     while isinstance(order, Counted):
@@ -116,14 +148,48 @@ def describe_loader(loader: object) -> Drawn:
         "data_loader",
         "must use every record once in a pass where it is no Poisson one",
         type(order).__name__,
-        "draws with replacement have no theorem here",
+        _sampler_remedy(order, n),
     )
 
 
+def _sampler_remedy(order: Any, n: int) -> str:
+    """Why the order in which a loader reads has no theorem here, and what has one."""
+    once = "write DataLoader(data, batch_size=..., shuffle=True)"
+    if isinstance(order, SubsetRandomSampler):
+        return (
+            "it reads some records alone: with data = torch.utils.data.Subset(data, indices) "
+            f"{once}, and n is their number"
+        )
+    if isinstance(order, DistributedSampler):
+        return (
+            "it reads one share of the records, another one in every process, and fills shares up "
+            f"with records that are read twice: train in one process, and {once}"
+        )
+    if isinstance(order, RandomSampler) and not order.replacement:
+        return (
+            f"with num_samples = {order.num_samples} of {n} records a pass leaves some out, or "
+            f"reads some again: {once}, without num_samples"
+        )
+    if isinstance(order, RandomSampler | WeightedRandomSampler):
+        return f"a record may be drawn several times in one pass: {once}"
+    return f"what another sampler draws is not known here: {once}"
+
+
 def _length(loader: Any) -> int:
-    if not hasattr(loader.dataset, "__len__") or len(loader) < 1:
+    if isinstance(loader.dataset, IterableDataset) or not hasattr(loader.dataset, "__len__"):
         raise InputError(
-            "data_loader", "must have a data set with a length, and a batch at least", None
+            "data_loader",
+            "must have a data set with numbered items, of which a sampler draws",
+            type(loader.dataset).__name__,
+            "a stream decides itself which records are in which batch: give "
+            "torch.utils.data.TensorDataset, or a Dataset with __len__ and __getitem__",
+        )
+    if len(loader) < 1:
+        raise InputError(
+            "data_loader",
+            "must have a batch at least",
+            f"{len(loader.dataset)} records",
+            "leave drop_last out, or give more records",
         )
     return len(loader.dataset)
 
@@ -135,6 +201,9 @@ def _length(loader: Any) -> int:
 MECHANISM = "lastiterate"
 """Its name in Opacus' registry: ``PrivacyEngine(accountant="lastiterate")``."""
 History = list[tuple[float, float, int]]
+SEVERAL = "may be in several that are added up"
+COMPOSED = "li.curves.compose(first.accountant.curve(), second.accountant.curve())"
+"""How the curves of two engines are added up."""
 
 
 class OpacusAccountant(IAccountant):
@@ -167,16 +236,53 @@ class OpacusAccountant(IAccountant):
         super().__init__()
         self.history: History = []
         self._drawn: Drawn | None = None
+        self._rates = set[float]()  # of Poisson loaders that were watched
+        self.added_up = False  #: whether a step was made with several batches
         self.passes: list[
             int
         ] = []  #: steps that were counted when passes began; twice where two were open at once
 
     def watch(self, data_loader: object) -> OpacusAccountant:
-        """Account for the batches that ``data_loader``, from ``make_private``, really draws."""
-        self._drawn = describe_loader(data_loader)
-        if self._drawn.shuffled:
+        """Account for the batches that ``data_loader``, from ``make_private``, really draws.
+
+        Where one engine trains in several stages, watch the Poisson loader of each.
+        """
+        drawn, before = describe_loader(data_loader), self._drawn
+        if before is not None and before.shuffled != drawn.shuffled:
+            raise InputError(
+                "data_loader",
+                f"must draw as the one that was watched before, {type(before.batching).__name__}",
+                type(drawn.batching).__name__,
+                f"use an engine for each: {COMPOSED}",
+            )
+        self._drawn = drawn
+        if drawn.shuffled:
             count_passes(data_loader, self._began)
+        else:
+            self._rates.add(drawn.rate)
         return self
+
+    def get_optimizer_hook_fn(self, sample_rate: float) -> Callable[[Any], None]:
+        """Return what the optimiser of ``make_private`` calls before every step.
+
+        It refuses clipping norms that are learned from the data: the share of clipped records is
+        divided by how many were drawn, and no theorem here covers that.
+        """
+        count = super().get_optimizer_hook_fn(sample_rate)
+
+        def check_and_count(optimizer: Any) -> None:
+            if isinstance(optimizer, AdaClipDPOptimizer):
+                raise InputError(
+                    "optimizer",
+                    "must keep one clipping norm: an adaptive one follows from how many records "
+                    "were drawn, which no theorem here covers",
+                    type(optimizer).__name__,
+                    'give make_private clipping="flat", or another accountant',
+                )
+            self.added_up = self.added_up or optimizer.accumulated_iterations > 1
+            count(optimizer)
+
+        return check_and_count
 
     def _began(self, overlapping: bool) -> None:
         if (
@@ -221,16 +327,20 @@ class OpacusAccountant(IAccountant):
         """Return the privacy curve of all steps so far."""
         if self._drawn is None:
             return poisson_curve(self.history)
-        drawn, rates = self._drawn, {rate for _, rate, _ in self.history}
-        of_one = drawn.batching.rate if isinstance(drawn.batching, Poisson) else 1 / drawn.batches
-        if any(abs(rate - of_one) > 1e-9 for rate in rates):
+        drawn = self._drawn
+        check_rates(
+            self.history,
+            {drawn.rate} if drawn.shuffled else self._rates,
+            "watch the loader that make_private returned, of every stage of the training, and take "
+            f"a step with every batch: a record {SEVERAL}. Stages that shuffle need an engine "
+            f"each: {COMPOSED}",
+        )
+        if self.added_up:
             raise InputError(
                 "data_loader",
-                f"must draw with the rates that were counted, {sorted(rates)}",
-                of_one,
-                "watch the loader that make_private returned, and take a step with every batch: a "
-                "record "
-                "may be in several that are added up",
+                "must have a step with every batch",
+                None,
+                f"call optimizer.step() after every backward(): a record {SEVERAL}",
             )
         return (
             full_curve(self.history, drawn.batches, self.passes)
@@ -242,12 +352,14 @@ class OpacusAccountant(IAccountant):
         """Return the state as Opacus does, with the counted epochs."""
         state = super().state_dict(destination)
         state["passes"] = list(self.passes)
+        state["added_up"] = self.added_up
         return state
 
     def load_state_dict(self, state_dict: Any) -> None:
         """Resume from a state of ``state_dict``."""
         super().load_state_dict(state_dict)
         self.passes = list(state_dict.get("passes", ()))
+        self.added_up = bool(state_dict.get("added_up", False))
 
     def __len__(self) -> int:
         return sum(steps for _, _, steps in self.history)
@@ -341,8 +453,9 @@ def describe(
     Returns
     -------
     Run
-        Run for `lastiterate.account`. All iterates count as released unless the optimiser is plain
-        SGD.
+        Run for `lastiterate.account`, with the optimiser of an engine as its update: Adam and
+        momentum as such, all others by name. All iterates count as released unless the optimiser
+        is plain SGD.
 
     Raises
     ------
@@ -379,8 +492,6 @@ def describe(
 
 
 def _opacus(engine: Any, optimizer: Any, data_loader: Any, steps: int | None) -> Run:
-    import torch
-
     if type(engine).__name__ != "PrivacyEngine":
         raise InputError(
             "configuration", "must be a PrivacyEngine of Opacus", type(engine).__name__
@@ -400,6 +511,13 @@ def _opacus(engine: Any, optimizer: Any, data_loader: Any, steps: int | None) ->
             "give the one that make_private returned",
         )
     drawn, history = describe_loader(data_loader), list(engine.accountant.history)
+    if steps is None:
+        check_rates(
+            history,
+            {drawn.rate},
+            "a run has one batch size, and one step for each batch: describe every stage with its "
+            "own optimizer, data_loader and steps=, and compose the curves of their certificates",
+        )
     count = sum(entry[-1] for entry in history) if steps is None else steps
     if count < 1:
         raise InputError("steps", "must be given where the accountant has counted none", count)
@@ -421,25 +539,35 @@ def _opacus(engine: Any, optimizer: Any, data_loader: Any, steps: int | None) ->
         noise = GradientNoise(
             tuple(entry[0] * clip / divisor for entry in history for _ in range(entry[-1]))
         )
-    inner = optimizer.original_optimizer
-    plain = (
-        type(inner) is torch.optim.SGD
-        and len(inner.param_groups) == 1
-        and not any(
-            inner.param_groups[0][name]
-            for name in ("momentum", "weight_decay", "dampening", "nesterov")
-        )
-    )
+    update, step_size = _describe_update(optimizer.original_optimizer)
     return Run(
         n=drawn.n,
         steps=count,
-        step_size=float(inner.param_groups[0]["lr"]),
+        step_size=step_size,
         noise=noise,
         clip=clip,
         batching=drawn.batching,
-        release="last" if plain else "all",
+        update=update,
+        release="last" if update is None else "all",
         adjacency="zero-out" if drawn.shuffled else "add-remove",
     )
+
+
+def _describe_update(optimizer: torch.optim.Optimizer) -> tuple[Update | None, float]:
+    """The update rule of an optimizer, with the step size of the run: the rule of a run where that
+    is the same one, and its name otherwise."""
+    settings = optimizer.param_groups[0]
+    decayed = any(settings.get(name) for name in ("weight_decay", "amsgrad", "maximize"))
+    if len(optimizer.param_groups) == 1 and not decayed:
+        rate = float(settings["lr"])
+        if type(optimizer) is torch.optim.SGD and not settings["dampening"]:
+            if not settings["momentum"]:
+                return None, rate
+            if not settings["nesterov"]:
+                return HeavyBall(float(settings["momentum"])), rate
+        if type(optimizer) is torch.optim.Adam:
+            return Adam(*map(float, (*settings["betas"], settings["eps"]))), rate
+    return PostProcessing(type(optimizer).__name__), 1.0
 
 
 def _keras(config: Any) -> Run:

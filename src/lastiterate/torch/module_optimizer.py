@@ -42,7 +42,7 @@ class Made:
                 "optimizer",
                 "must be a function from parameters to an optimizer",
                 type(make).__name__,
-                "write lambda p: torch.optim.AdamW(p, lr=1e-3)",
+                f"write {_form(make)}",
             )
         parameters = [
             torch.nn.Parameter(torch.zeros(shape, dtype=torch.float64)) for shape in shapes
@@ -56,6 +56,14 @@ class Made:
                 str(error).splitlines()[0][:120],
                 "write lambda p: torch.optim.AdamW(p, lr=1e-3)",
             ) from None
+        private = getattr(made, "optimizer", made)
+        if hasattr(private, "original_optimizer"):
+            raise InputError(
+                "optimizer",
+                "must be one of torch: the run itself clips and adds noise",
+                type(private).__name__,
+                f"write {_form(private)}",
+            )
         scheduler = made if isinstance(made, LRScheduler) else None
         optimizer = made if scheduler is None else scheduler.optimizer
         if not isinstance(optimizer, torch.optim.Optimizer):
@@ -286,6 +294,17 @@ class ModuleOptimizer(UpdateRule):
             elif made.scheduler is not None and k + 1 < steps:
                 made.scheduler.step()
         return hasher.hexdigest()
+
+
+def _form(given: object) -> str:
+    """How the optimizer that a caller has is written as a function of parameters."""
+    inner = getattr(given, "original_optimizer", given)
+    if isinstance(inner, torch.optim.Optimizer):
+        rate = inner.param_groups[0].get("lr", 1e-3)
+        name = type(inner).__name__
+        home = "torch.optim." if hasattr(torch.optim, name) else ""
+        return f"lambda p: {home}{name}(p, lr={float(rate):g})"
+    return "lambda p: torch.optim.AdamW(p, lr=1e-3)"
 
 
 def _whole(value: object) -> Any:

@@ -7,13 +7,18 @@ import functools
 import random
 import types
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -199,7 +204,7 @@ def check_parts(module: torch.nn.Module, *, drawing: bool = False) -> None:
                 type(part).__name__,
                 "give the module inside of it, which is its .module",
             )
-        at = f"{type(part).__name__} at {name!r}" if name else type(part).__name__
+        at = describe_part(name, part)
         if isinstance(part, MIXING) and (part.training or not part.track_running_stats):
             raise InputError(
                 "model",
@@ -241,6 +246,11 @@ def check_parts(module: torch.nn.Module, *, drawing: bool = False) -> None:
             )
 
 
+def describe_part(name: str, part: torch.nn.Module) -> str:
+    """The class of a part of a module, and where it is."""
+    return f"{type(part).__name__} at {name!r}" if name else type(part).__name__
+
+
 def check_whole(module: torch.nn.Module) -> None:
     """Refuse a module of which other processes hold a part or a copy: FSDP, replicas, tensors that
     are cut."""
@@ -277,21 +287,29 @@ def check_hooks(module: torch.nn.Module, argument: str = "model") -> None:
     Hooks of forward passes are part of what the module computes. Those of an accumulator that a
     graph holds, and of tensors that a forward pass makes, are not seen here.
     """
-    if hasattr(module, "to_standard_module"):
-        raise InputError(
-            argument,
-            "must be the module itself, not a wrapper that keeps gradients of records",
-            type(module).__name__,
-            "give model.to_standard_module()",
-        )
+    for name, part in module.named_modules():
+        if hasattr(part, "to_standard_module"):
+            raise InputError(
+                argument,
+                "must be the module itself, not a wrapper that keeps gradients of records",
+                describe_part(name, part),
+                f"give {'its part' if name else 'model'}.to_standard_module()",
+            )
+        if hasattr(part, "autograd_grad_sample_hooks"):
+            raise InputError(
+                argument,
+                "must have no hooks that keep gradients of records, and make_private of Opacus "
+                "leaves them in the module that it was given",
+                describe_part(name, part),
+                "call to_standard_module() of the module that make_private returned, or build it "
+                "again and load its state_dict()",
+            )
     for name, tensor in module.named_parameters():
         if any(getattr(tensor, kept, None) for kept in OF_TENSORS):
             raise _hook_error(argument, f"the parameter {name!r}")
     for name, part in module.named_modules():
         if any(getattr(part, kept, None) for kept in HOOKS):
-            raise _hook_error(
-                argument, f"{type(part).__name__} at {name!r}" if name else type(part).__name__
-            )
+            raise _hook_error(argument, describe_part(name, part))
     if any(getattr(torch.nn.modules.module, "_global" + kept) for kept in HOOKS):
         raise _hook_error(argument, "torch.nn.modules.module, for all modules")
 
@@ -369,12 +387,7 @@ def _check_module(summed: PerRecord, named: State, pair: object) -> None:
         if not torch.equal(tensor, before[name]):
             raise write_error(name)
     if not torch.equal(random, torch.random.get_rng_state()):
-        raise InputError(
-            "model",
-            "must draw no random numbers: the certificate counts the noise of the run alone",
-            type(summed.module).__name__,
-            "leave that part out, or switch it off with .eval()",
-        )
+        raise _randomness_error(summed, named, args)
     if not both or not all(len(a) == 2 for a in both):
         raise InputError(
             "model",
@@ -400,6 +413,75 @@ def _check_module(summed: PerRecord, named: State, pair: object) -> None:
                 type(summed.module).__name__,
                 "normalise within records instead, as GroupNorm does",
             )
+
+
+class RandomParts(TorchFunctionMode):
+    """Finds the innermost part of a module that draws random numbers, and whether attention does,
+    while the module is called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.part: torch.nn.Module | None = None
+        self.attention = False
+        self._before = list[torch.Tensor]()
+
+    def __enter__(self) -> RandomParts:
+        self._handles = (
+            register_module_forward_pre_hook(lambda part, given: self._before.append(_state())),
+            register_module_forward_hook(lambda part, given, answer: self._end(part)),
+        )
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        for handle in self._handles:
+            handle.remove()
+
+    def _end(self, part: torch.nn.Module) -> None:
+        if not torch.equal(self._before.pop(), _state()) and self.part is None:
+            self.part = part
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        before = _state()
+        answer = func(*args, **(kwargs or {}))
+        attends = func is torch.nn.functional.scaled_dot_product_attention
+        if attends and not torch.equal(before, _state()):
+            self.attention = True
+        return answer
+
+
+def _state() -> torch.Tensor:
+    return torch.random.get_rng_state()
+
+
+def _randomness_error(summed: PerRecord, named: State, args: tuple[Any, Any]) -> InputError:
+    """The refusal of a module that draws random numbers, by the name of the part that does."""
+    with torch.no_grad(), RandomParts() as seen:
+        summed.call(named, *args)
+    names = {id(part): name for name, part in reversed([*summed.module.named_modules()])}
+    part = summed.module if seen.part is None else seen.part
+    remedy = "leave that part out, or switch it off with .eval()"
+    if seen.attention:
+        eager = hasattr(summed.module, "set_attn_implementation") and summed.drawing is not None
+        other = (
+            'call model.set_attn_implementation("eager"), whose dropout draws under keys of records'
+            if eager
+            else "set the probability of its dropout to 0"
+        )
+        remedy = f"dropout is fused into its attention: {other}, or switch it off with .eval()"
+    return InputError(
+        "model",
+        "must draw no random numbers: the certificate counts the noise of the run alone",
+        describe_part(names.get(id(part), ""), part),
+        remedy,
+    )
 
 
 def _squeeze(both: list[torch.Tensor], answer: object) -> list[torch.Tensor]:

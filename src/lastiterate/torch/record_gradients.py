@@ -222,8 +222,7 @@ def check_alone(
             "model",
             "must be one that torch.func.vmap takes, without random numbers or changes in place",
             first_line(error),
-            "lastiterate.torch.private_version(module) exchanges recurrent layers; a "
-            "smaller microbatch is for what checkpointed layers are",
+            _vectorisation_remedy(summed.module, str(error)),
         ) from None
     lookups.check()
     for i, one in enumerate(alone if not seen.coarse else ()):
@@ -243,6 +242,21 @@ def check_alone(
     ):  # elsewhere sums may have another order every time
         _check_bits(summed, trained, constants, several)
     return seen.tolerance
+
+
+def _vectorisation_remedy(module: torch.nn.Module, said: str) -> str:
+    """What to do about what ``torch.func.vmap`` does not take."""
+    if "random operation" in said:
+        return "switch dropout off with .eval(), or set its probability to 0"
+    if any(type(part).__module__.startswith("peft.tuners.adalora") for part in module.modules()):
+        return (
+            "AdaLoRA adds a penalty to a loss that the model computes: use LoraConfig, or give the "
+            "labels to a loss of your own, as data=(inputs, labels)"
+        )
+    return (
+        "lastiterate.torch.private_version(module) exchanges recurrent layers; a "
+        "smaller microbatch is for what checkpointed layers are"
+    )
 
 
 def _check_bits(summed: PerRecord, trained: State, constants: State, several: object) -> None:

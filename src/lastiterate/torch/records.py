@@ -61,7 +61,10 @@ class DatasetPieces:
         data, workers = self.dataset, self.num_workers
         if isinstance(data, torch.utils.data.IterableDataset) or not hasattr(data, "__len__"):
             raise InputError(
-                "dataset", "must be a Dataset with a length and numbered items", type(data).__name__
+                "dataset",
+                "must be a Dataset with a length and numbered items",
+                type(data).__name__,
+                "give one with __len__ and __getitem__",
             )
         if isinstance(workers, bool) or not isinstance(workers, int) or not 0 <= workers <= 64:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError("num_workers", "must be an integer 0 .. 64", workers)
@@ -275,7 +278,8 @@ def check_items(data: Any, n: int) -> None:
             "data",
             "must be a Dataset with a length and numbered items",
             type(data).__name__,
-            "the run decides which record is in which batch",
+            "the run decides which record is in which batch: give a Dataset with __len__ and "
+            "__getitem__, or read the stream into tensors first",
         )
     if len(data) != n:
         raise InputError(

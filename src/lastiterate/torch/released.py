@@ -407,6 +407,13 @@ def read(stored: Stored, like: object = None) -> FittedModule:
             raise InputError(
                 "like", "must be a module of the class that was trained", type(like).__name__
             )
+        if hasattr(like, "to_standard_module"):
+            raise InputError(
+                "like",
+                "must be the module itself, not a wrapper that keeps gradients of records",
+                type(like).__name__,
+                "give like.to_standard_module()",
+            )
         named = dict(like.named_parameters())
         for name, tensor in state.items():
             if run.release == "last" and (name not in named or named[name].shape != tensor.shape):
