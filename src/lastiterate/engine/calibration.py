@@ -33,7 +33,7 @@ from lastiterate.run.stability import typical_norm
 # Psi_k = (h_k/S / sqrt 2, e_k) / 2, h moved so that its largest and smallest entries are opposite.
 
 OF_ONE, OF_SEVERAL = 3.33, 2.0
-"""What the Hessian is multiplied by, of one output and of several."""
+"""Factors of the Hessian, for one output and for several."""
 UNIT = 1 - 2.0**-20
 """Vectors are scaled by it: more than float64 rounds."""
 REACH, REACH_OF_SEVERAL = 2.5, 3.0
@@ -65,7 +65,7 @@ class Queries:
 
     @cached_property
     def biases(self) -> np.ndarray:
-        """What the intercept adds to every score, (k,)."""
+        """The term that the intercept adds to every score, (k,)."""
         return self.loss.intercept * self.weights[:, -1]
 
     @cached_property
@@ -92,7 +92,8 @@ class Queries:
 
     @property
     def damping(self) -> float:
-        """What is added to the Hessian's eigenvalues, in standard deviations of the noise."""
+        """The term that is added to the Hessian's eigenvalues, in standard deviations of the
+        noise."""
         return DAMPING_OF_SEVERAL if self.several else DAMPING
 
     @property
@@ -101,14 +102,14 @@ class Queries:
 
     @cached_property
     def _of_classes(self) -> np.ndarray | None:
-        """What a record of each class counts, at most 1; the probabilities are then those of the
+        """The weight of a record of each class, at most 1; the probabilities are then those of the
         weighted records."""
         weights = self.loss.class_weights
         return None if weights is None else np.array(weights)
 
     @property
     def _units(self) -> np.ndarray:
-        """Of the parameters w: what turns a slope and biases into them."""
+        """Units of the parameters w: factors that convert a slope and biases to them."""
         slope, bias = (2 * math.sqrt(2), 2.0) if self.several else (math.sqrt(2), math.sqrt(2))
         return np.array([slope * self.reach, *([bias] * len(self.weights))])
 

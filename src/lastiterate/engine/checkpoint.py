@@ -38,7 +38,8 @@ from lastiterate.run.run import Run
 MAGIC = b"LICKPT2\n"
 LONGEST_HEADER = 4096
 RANDOM = "?" * 8
-"""What ``atomic_files`` puts into a name; more than that belongs to a file with a longer name."""
+"""Pattern of the random part that ``atomic_files`` puts into a name; more than that belongs to a
+file with a longer name."""
 VARIABLE, FILE_VARIABLE = "LASTITERATE_CHECKPOINT_KEY", "LASTITERATE_CHECKPOINT_KEY_FILE"
 HELP = f"write 64 hexadecimal digits to a file of mode 0600, or into the variable {VARIABLE}"
 
@@ -60,7 +61,8 @@ class Key:
         return "Key(...)"
 
     def digest(self, arrays: Iterable[Any]) -> str:
-        """What distinguishes data sets for the holder of the key, and says nothing to others."""
+        """Return a digest that distinguishes data sets for the holder of the key, and reveals
+        nothing to others."""
         mac = hmac.new(derive_key(self.secret, "data"), digestmod="sha256")
         for array in arrays:
             values = np.ascontiguousarray(array)
@@ -115,8 +117,8 @@ def _parse_key(text: str) -> Key:
 @final
 @dataclass(frozen=True)
 class Owner:
-    """Whose state it is: hash of the run, keyed digests of the data and of the loss (its gradient's
-    whole program), the ledger's token (or none), and the versions of what computes."""
+    """The owner of a state: hash of the run, keyed digests of the data and of the loss (its
+    gradient's whole program), the ledger's token (or none), and the versions of the libraries."""
 
     run: str
     data: str
@@ -288,7 +290,7 @@ def versions() -> str:
 
 
 class Line(Protocol):
-    """What a ledger knows of a run's checkpoints; ``digest`` distinguishes the noise, the data and
+    """A ledger's record of a run's checkpoints; ``digest`` distinguishes the noise, the data and
     the loss."""
 
     def begin(self, digest: str, write: Callable[[], None]) -> None:
@@ -425,7 +427,8 @@ class Checkpoint:
         self._last = time.monotonic()
 
     def _digest(self) -> str:
-        """What distinguishes this run's noise, on its data and with its loss, from all others."""
+        """Return a digest that distinguishes this run's noise, on its data and with its loss, from
+        all others."""
         owner = json.dumps(asdict(self._owner)).encode()
         return self.key.digest([self._secret, np.frombuffer(owner, np.uint8)])
 

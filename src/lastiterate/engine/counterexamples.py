@@ -52,8 +52,8 @@ class Witness:
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """What was found: facts that survived, as ``TESTED``, and a witness for each claim that did
-    not."""
+    """The result of a search: facts that survived, as ``TESTED``, and a witness for each claim that
+    did not."""
 
     facts: LossFacts
     witnesses: tuple[Witness, ...]

@@ -223,7 +223,7 @@ EXACT: dict[type, Callable[[Any, Any, int, int, Bits], np.ndarray]] = {
     UnitRows: lambda part, slices, n, d, bits: NOTHING,
     PrivateCovariance: _covariance,
 }
-"""What each part releases about rows, exactly."""
+"""The exact release of each part about rows."""
 
 
 # Calibration on integers: vectors rounded toward zero, summed exactly, exact discrete noise.
@@ -292,7 +292,7 @@ def grid_of(run: Run) -> Grid:
 
 
 def residual_norm(loss: LinearLoss) -> float:
-    """What the Euclidean norm of a record's residuals does not exceed."""
+    """Return an upper bound on the Euclidean norm of a record's residuals."""
     match loss:
         case Logistic(cap=cap):
             return 1.0 if cap is None else min(1.0, cap)
@@ -399,7 +399,7 @@ jax.tree_util.register_pytree_node(  # pyright: ignore[reportUnknownMemberType]
 def prepare_exactly(
     run: Run, features: np.ndarray, target: object, key: Key, absent: Sequence[int] = ()
 ) -> tuple[np.ndarray, ...]:
-    """What the run's preparation releases, from exact sums with exact noise."""
+    """Return the releases of the run's preparation, from exact sums with exact noise."""
     if not run.prelude:
         return ()
 

@@ -190,7 +190,7 @@ def _cumulative(sigma: float, count: int, precision: int) -> tuple[list[int], li
 
 
 PRECISIONS = (128, 256, 512, 1024, 4096)
-"""Of each attempt to decide; the last can fail for no number that occurs."""
+"""Precision, in bits, of each attempt to decide; the last one fails for no number that occurs."""
 
 
 def _exact_block(sigma: float, uniform: int, bits: Bits) -> int:

@@ -69,7 +69,7 @@ class StepEnds:
         return _apply_outside(self.program, state, point, direction, self.plan, k)
 
     def to_arrays(self, state: State) -> dict[str, np.ndarray]:
-        """What a checkpoint holds."""
+        """Return the arrays of a checkpoint."""
         return (state if self.rule is None else state._replace(memory=self.memory)).to_arrays()
 
     def from_arrays(self, arrays: Mapping[str, np.ndarray]) -> State:
@@ -156,7 +156,7 @@ class Counted:
     ridge: float = 0.0
 
     def chunk_sum(self, theta: jax.Array, chunk: tuple[jax.Array, jax.Array]) -> jax.Array:
-        """How often each record stands in the chunk, (n,) float64."""
+        """Count how often each record is in the chunk, (n,) float64."""
         numbers, real = chunk
         return jnp.zeros(self.n, jnp.float64).at[numbers].add((real > 0).astype(jnp.float64))
 
@@ -295,14 +295,14 @@ class ExternalLoop:
 
 _point = jax.jit(evaluation_point)
 _count_in_batch = jax.jit(batch_sum)
-"""How often each record stands in the batch of step k, (n,), whatever the parameters are."""
+"""Count how often each record is in the batch of step k, (n,), whatever the parameters are."""
 
 
 @jax.jit
 def _query_many(
     program: StepProgram, states: State, numbers: jax.Array, orders: jax.Array, k: Number
 ) -> tuple[jax.Array, jax.Array]:
-    """Where step k takes its gradients, and its batch, for every key."""
+    """Return the point at which step k takes its gradients, and its batch, for every key."""
 
     def one(state: State, held: Any, order: Key) -> tuple[jax.Array, jax.Array]:
         return evaluation_point(program, state, k), batch_sum(program, state.theta, held, order, k)

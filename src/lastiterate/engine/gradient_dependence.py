@@ -159,7 +159,8 @@ def is_zero(name: str, params: dict[str, Any], kinds: Kinds) -> bool:
 
 
 def _combine_branches(by: int, kind: int) -> int:
-    """What is 0 whichever way is taken is 0; all else follows from what chooses the way, too."""
+    """Combine branches: a value that is 0 in every branch is 0; all others also depend on the
+    choice of the branch."""
     return kind if kind == ZERO else max(by, kind)
 
 

@@ -1,5 +1,5 @@
-"""What is drawn for one pass, on the host: the words of a compiled program, sorted faster than
-programs sort."""
+"""The draws of one pass, on the host: the words of a compiled program, sorted faster than programs
+sort."""
 
 from __future__ import annotations
 

@@ -49,7 +49,8 @@ def residuals(loss: LinearLoss, scores: jax.Array, target: jax.Array) -> jax.Arr
 
 
 def counts(weights: tuple[float, ...], target: jax.Array) -> jax.Array:
-    """What clipped contributions are multiplied by, the public weight of each record's class, (m,)."""
+    """Return the factors of clipped contributions: the public weight of each record's class,
+    (m,)."""
     return jnp.asarray(weights)[target]
 
 
@@ -292,8 +293,8 @@ def prepare_into(
 
 
 def readable(run: Run, rows: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, ...]:
-    """What a step's gradients read: arranged rows (..., d), labels, and where gradients are clipped
-    the rows' norms, (...,) float64, which stay the same for all steps."""
+    """Return the inputs of a step's gradients: arranged rows (..., d), labels, and where gradients
+    are clipped the rows' norms, (...,) float64, which stay the same for all steps."""
     if run.clip is None:
         return rows, labels
     flat = rows.reshape(-1, rows.shape[-1])

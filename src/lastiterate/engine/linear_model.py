@@ -53,7 +53,7 @@ from lastiterate.run.step_sizes import StableSteps
 # Private measurements of a run before its first step, whatever the source of the records.
 
 Released = tuple[np.ndarray, ...]
-"""What each part of a run's preparation released, in order."""
+"""The releases of the parts of a run's preparation, in order."""
 Blocks = Iterable[Iterable[np.ndarray]]
 """Rows as steps read them, in slices, batch by batch."""
 
@@ -146,8 +146,8 @@ def measure_eigenvalue(run: Run, blocks: Blocks, key: Key) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """What a run releases: weights (k, d + 1) float64, and what each part of its preparation
-    released, in order."""
+    """A released linear model: weights (k, d + 1), float64, and the releases of the parts of its
+    preparation, in order."""
 
     weights: np.ndarray
     released: tuple[np.ndarray, ...] = ()

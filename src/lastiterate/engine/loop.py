@@ -44,7 +44,7 @@ class Objective(Protocol):
 
     @property
     def ridge(self) -> float:
-        """What multiplies the parameters in every step's gradient, outside records and clips."""
+        """The factor of the parameters in every step's gradient, outside records and clips."""
         ...
 
     def chunk_sum(self, theta: jax.Array, chunk: tuple[Any, ...]) -> jax.Array:
@@ -217,7 +217,7 @@ def update(
 
 
 def evaluation_point(program: StepProgram, state: State, k: Number) -> jax.Array:
-    """Where the gradients of step k are taken."""
+    """Return the point at which step k evaluates gradients."""
     return program.rule.point(state.theta, state.memory, k)
 
 
@@ -239,7 +239,8 @@ def finish_step(
 def noisy_mean(
     program: StepProgram, point: jax.Array, total: np.ndarray | jax.Array, noise: Real
 ) -> jax.Array:
-    """What a step makes of the sum of its batch's gradients, before its update rule."""
+    """Return the noisy mean gradient of a step from the sum of its batch's gradients, before its
+    update rule."""
     return total / program.divisor + program.objective.ridge * point + noise  # pyright: ignore  # JAX's, as point is
 
 
@@ -265,7 +266,7 @@ def apply_update(
 
 
 def outcome(program: StepProgram, state: State) -> jax.Array:
-    """What a run releases: its last iterate, or an average."""
+    """Return the released parameters of a run: its last iterate, or an average."""
     return state.theta if program.average is None else state.followed[0]
 
 
@@ -351,8 +352,8 @@ def step_at(
 def noise_at(
     program: StepProgram, state: State, noise: Noise, plan: Schedule, k: Number
 ) -> tuple[jax.Array, State]:
-    """What step k adds to the mean gradient, from its normal noise; and the state that remembers
-    it."""
+    """Return the noise that step k adds to the mean gradient, from its normal draws; and the state
+    that remembers it."""
     unit = noise.units[k - noise.first]
     if program.recursion is not None:
         unit, recent = program.recursion.combine(state.recent, unit, k)

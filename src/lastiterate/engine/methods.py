@@ -196,7 +196,7 @@ class Reduction:
 
     @classmethod
     def of(cls, run: Run) -> Reduction:
-        """Of a run whose steps follow snapshots."""
+        """Return the reduction of a run whose steps follow snapshots."""
         method = snapshots_of(run.method)
         assert method is not None and run.noise_unit is not None
         return cls(
@@ -222,8 +222,8 @@ class Reduction:
         unit: jax.Array,
         k: Number,
     ) -> tuple[jax.Array, jax.Array, tuple[jax.Array, ...]]:
-        """What step k follows: a noisy sum over its batch, what is added to the mean of that, and
-        the memory after it.
+        """Return what step k follows: a noisy sum over its batch, the term that is added to its
+        mean, and the memory after it.
 
         ``objective``: a linear model's, by the run's description. ``memory``: the snapshot and its
         noisy mean gradient. ``unit``: normal noise, shaped like ``theta``.

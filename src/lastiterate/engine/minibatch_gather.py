@@ -39,8 +39,8 @@ class Group(NamedTuple):
 def batches(
     program: StepProgram, data: object, key: Key, first: int, steps: int
 ) -> Generator[Group, None, None]:
-    """What the steps ``first`` .. ``steps`` - 1 read, arranged by the draws of ``key``; ``data`` as
-    the draw of the whole run left them."""
+    """Yield the data of the steps ``first`` .. ``steps`` - 1, arranged by the draws of ``key``;
+    ``data`` as the draw of the whole run left them."""
     sampler = program.sampler
     if sampler.drawn != "each pass":
         yield Group(program, data, steps)

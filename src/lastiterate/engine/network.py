@@ -307,8 +307,8 @@ def objective_of(
 def identity(
     objective: PerExample, records: tuple[Any, ...], rule: OptimizerRule | None = None
 ) -> str:
-    """What a checkpoint knows of a loss, of the structure of its parameters and of an optimizer; of
-    ``records`` shapes and types count."""
+    """Return a checkpoint's identity of a loss, of the structure of its parameters and of an
+    optimizer; of ``records`` only shapes and types count."""
     form, exact = objective.form, objective.exact
     records = (*records, BLANK) if objective.copies else records
     first = cast_records(

@@ -100,7 +100,7 @@ class NoiseAhead:
 
     @classmethod
     def exact(cls, draws: Draws, shape: tuple[int, ...], steps: int) -> NoiseAhead:
-        """Of sums, as ``draws`` gives it."""
+        """Return the noise of sums, as ``draws`` gives it."""
         many = steps_ahead(shape)
         return cls(
             lambda first: Noise(first, exact=draws(first, min(first + many, steps), many, shape)),
@@ -225,7 +225,7 @@ def names(kind: type) -> tuple[str, ...]:
 
 @cache
 def numeric(kind: type) -> tuple[str, ...]:
-    """Those that hold numbers."""
+    """Return the fields that hold numbers."""
     return (
         ()
         if kind is type(None)
@@ -298,7 +298,7 @@ class NoiseRecursion:
 
     @classmethod
     def of(cls, run: Run) -> NoiseRecursion | None:
-        """Of a run's noise; ``None`` where every step adds its own draw."""
+        """Return the recursion of a run's noise; ``None`` where every step adds its own draw."""
         noise = run.noise
         if not isinstance(noise, Correlated):
             return None
@@ -306,11 +306,12 @@ class NoiseRecursion:
         return cls(taps, noise.decay) if taps.size else None
 
     def memory(self, theta: jax.Array) -> Recent:
-        """What is remembered before the first step."""
+        """Return the memory before the first step."""
         return (jnp.zeros((len(self.taps), *theta.shape), jnp.float64),)
 
     def combine(self, recent: Recent, drawn: jax.Array, k: Number) -> tuple[jax.Array, Recent]:
-        """What step k adds, in units of a draw, from its draw; and what is remembered after it."""
+        """Return the noise of step k, in units of a draw, from its draw; and the memory after
+        it."""
         (held,) = recent
         size = len(self.taps)
         ages = (

@@ -26,8 +26,8 @@ TRIED, NUMBERS = 256, 10**8
 """Steps that are tried at most, and numbers of all of them: what gathers gradients for longer is
 not seen through."""
 LARGE = 1e3
-"""What parameters are multiplied with, so that steps of one length, as Adam makes them, leave them
-away from 0."""
+"""Factor of the parameters, so that steps of one length, as Adam makes them, leave them away from
+0."""
 
 
 def is_coupled(run: Run) -> bool:
@@ -112,7 +112,7 @@ shape of parameters."""
 
 @runtime_checkable
 class GradientTransformation(Protocol):
-    """What optax calls by this name; optax itself is not needed here."""
+    """The interface that optax calls by this name; optax itself is not needed here."""
 
     init: Any
     update: Any
@@ -137,7 +137,7 @@ class OptimizerRule(UpdateRule):
 
     @cached_property
     def state_tree(self) -> Any:
-        """How the optimizer's state is nested."""
+        """The tree structure of the optimizer's state."""
         return jax.tree.structure(
             jax.eval_shape(
                 lambda theta: self.transformation.init(self._to_tree(theta)), self._vector
@@ -178,7 +178,7 @@ class OptimizerRule(UpdateRule):
 
     @property
     def identity(self) -> str:
-        """What a checkpoint knows of it: the text of its programs, and their constants."""
+        """Its identity in a checkpoint: the text of its programs, and their constants."""
         return "".join(fingerprint(each, str(self.state_tree)) for each in self.programs)
 
 

@@ -100,7 +100,7 @@ class Form:
 
     @property
     def array_names(self) -> list[str]:
-        """Where every array lies, as Python would write it."""
+        """Return the path of every array, as Python would write it."""
         leaves: Any = jax.tree_util.tree_leaves_with_path(self.whole(range(len(self.shapes))))  # pyright: ignore
         return [
             jax.tree_util.keystr(path) or "the array"  # pyright: ignore

@@ -170,8 +170,8 @@ def largest(x: jax.Array, params: dict[str, Any]) -> jax.Array:
 
 
 class Rows(NamedTuple):
-    """What records add to a table: ``values[i, t]`` of record i to row ``numbers[i, t]``, and 0 to
-    all others.
+    """Gradients of records with respect to a table: ``values[i, t]`` of record i for row
+    ``numbers[i, t]``, and 0 for all others.
 
     ``numbers`` (m, positions), those past the end for no row; ``values`` (m, positions, width), 0
     where the record has named that row before.
@@ -241,8 +241,8 @@ class Lookup:
 
 
 def lookup(eqn: Any, table: tuple[int, ...]) -> Lookup | None:
-    """What an equation does, if it reads whole rows of its first operand, a ``table`` of this
-    shape."""
+    """Return the look-up of an equation that reads whole rows of its first operand, a ``table`` of
+    this shape."""
     name, params, shape = eqn.primitive.name, eqn.params, tuple(eqn.outvars[0].aval.shape)
     if params.get("slice_sizes") != (1, *table[1:]):
         return None

@@ -328,8 +328,8 @@ def noisy_target_mean(
 
 
 def target_offset(run: Run, released: tuple[np.ndarray, ...]) -> float:
-    """What the run's preparation takes from every target, and predictions add: 0 where it measures
-    no mean."""
+    """Return the offset that the run's preparation subtracts from every target and predictions add:
+    0 where it measures no mean."""
     return sum(
         float(mean[0]) for part, mean in zip(run.prelude, released, strict=False) if part.targets
     )
@@ -344,7 +344,7 @@ Slices = Iterable[np.ndarray]
 
 @dataclass(frozen=True)
 class Executed:
-    """How a part of the preparation is executed.
+    """The execution of a part of the preparation.
 
     ``release(part, slices, n, d, key)``: what it publishes about rows (n, d) that the parts before
     it have prepared, or about targets (n,). ``apply(part, rows, measured)``: the rows after it; a
@@ -386,7 +386,7 @@ PARTS: dict[type, Executed] = {
 
 
 def execution_of(part: object) -> Executed:
-    """How ``part`` is executed; what is not in the table is refused."""
+    """Return the execution of ``part``; refuse a part that is not in the table."""
     if type(part) not in PARTS:
         raise InputError(
             "prelude", "has a part that the trainer cannot execute", type(part).__name__

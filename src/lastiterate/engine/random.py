@@ -27,8 +27,8 @@ TURNS = ((10, 26), (11, 21), (13, 27), (23, 5), (6, 20), (17, 11), (25, 10), (18
 ROUNDS = 20
 PLACES = np.array([[(group + i) % 5 for i in range(4)] for group in range(1, ROUNDS // 4 + 1)])
 NUMBERS = np.array([[0, 0, 0, group] for group in range(1, ROUNDS // 4 + 1)], np.uint32)
-"""What is added after every fourth round, and the key before the first: words of the schedule, a
-number to the last."""
+"""Terms that are added after every fourth round, and the key before the first: words of the
+schedule, a number to the last."""
 Pair = tuple[jax.Array, jax.Array]
 Words = tuple[Any, Any, Any, Any]
 

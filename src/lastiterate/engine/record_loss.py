@@ -413,7 +413,8 @@ def blame_augmentation(augment: object, without: Callable[[], object]) -> Genera
 
 
 def cast_like(record: object, given: object) -> Any:
-    """What an augmentation made, in the precision of what it was given."""
+    """Cast the record that an augmentation made to the precision of the record that it was
+    given."""
 
     def cast(made: jax.Array, before: jax.Array) -> jax.Array:
         return (

@@ -152,8 +152,8 @@ def draws(n: int, size: int) -> int:
 
 
 def different(drawn: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
-    """How many numbers differ, and the first ``size`` of these in the order of the draws, sorted;
-    (size,)."""
+    """Return how many numbers differ, and the first ``size`` of these in the order of the draws,
+    sorted; (size,)."""
     order = jnp.argsort(drawn, stable=True)
     ordered = drawn[order]
     new = jnp.concatenate(

@@ -1,4 +1,4 @@
-"""What every sampler returns, and sums over batches chunk by chunk."""
+"""The interface of samplers, and sums over batches chunk by chunk."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Layout:
         return (self.rows,) if self.flat else (self.blocks, self.chunks, self.rows)
 
     def slot(self, place: Place) -> Place:
-        """Where the record at ``place`` of the order lies among the slots."""
+        """Return the slot of the record at ``place`` of the order."""
         return place // self.size * (self.chunks * self.rows) + place % self.size
 
 
@@ -107,7 +107,7 @@ class DealtEachPass(Sampler):
 
     @abstractmethod
     def records(self, data: object) -> int:
-        """How many there are in ``data``."""
+        """Return the number of records in ``data``."""
 
     @property
     @abstractmethod
@@ -176,8 +176,8 @@ def until_end(begin: Number, end: Number, count: int, read: Read) -> jax.Array:
 
 
 def records_in(data: object) -> int:
-    """How many records lie flat in ``data``, (n, ...): where n is nominal, another number than that
-    of the run.
+    """Return the number of records in flat ``data``, (n, ...): where n is nominal, it may differ
+    from the run's n.
 
     **Guarantee:** what is drawn and read follows from the records that are there, none is read
     twice in a batch.

@@ -118,7 +118,8 @@ def rounds(loss: Callable[..., jax.Array], arrays: object, record: tuple[Any, ..
 
 
 def bits(var: Any) -> int:
-    """Of a floating-point number, or of each part of a complex one; 0 for all else."""
+    """Return the bits of a floating-point number, or of each part of a complex one; 0 for all
+    else."""
     dtype = getattr(var.aval, "dtype", np.dtype(bool))
     if not jnp.issubdtype(dtype, jnp.inexact):
         return 0

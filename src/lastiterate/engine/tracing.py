@@ -133,7 +133,7 @@ def programs(value: object) -> Iterator[Any]:
 # constant in it.
 
 ADDRESS = re.compile(r"0x[0-9a-f]+")
-"""Where an object lies in memory is not what it is."""
+"""The address of an object, which is no part of its identity."""
 
 
 def fingerprint(program: Any, *bound: object) -> str:

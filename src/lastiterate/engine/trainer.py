@@ -182,7 +182,7 @@ class Models:
         return _place_records(self.program, self.data, places, begins)
 
     def outcomes(self) -> np.ndarray:
-        """What every model releases now, (models, ...)."""
+        """Return the parameters that every model would release now, (models, ...)."""
         return np.asarray(_outcomes(self.program, self.state))
 
 
@@ -374,8 +374,9 @@ class Loop:
     def many(
         self, initial: Any, data: object, keys: Key, firsts: np.ndarray | None = None
     ) -> np.ndarray:
-        """What is released for every key, the models' steps made together; ``data`` in public
-        order. ``firsts``: the first parameters for every key, where they are not all ``initial``.
+        """Return the released parameters for every key, with the models' steps made together;
+        ``data`` in public order. ``firsts``: the first parameters for every key, where they are not
+        all ``initial``.
         """
         check_dimension(self.run, math.prod(np.shape(initial)))
         begun = (

@@ -52,8 +52,8 @@ def check_same(described: str, asked: str, whose: str = "run") -> None:
 
 
 def records_moved(adjacency: str) -> int:
-    """How many records' contributions a sum over records can change by: its sensitivity in units of
-    their bound.
+    """Return the sensitivity of a sum over records, in units of the bound on one record's
+    contribution.
 
     Replace-one takes one out and puts another in. Batches that are drawn are conditioned on.
     """
@@ -108,8 +108,8 @@ def facts_of(loss: Loss, clip: float | None, adjacency: Adjacency) -> LossFacts:
 
 
 def noise_unit(loss: Loss, clip: float | None) -> float | None:
-    """What a noise multiplier multiplies: the clipping norm, or the loss's Lipschitz constant where
-    there is none."""
+    """Return the factor of a noise multiplier: the clipping norm, or the loss's Lipschitz constant
+    where there is none."""
     if clip is not None:
         return clip
     lipschitz = find_fact(loss.facts(), "lipschitz")

@@ -42,7 +42,8 @@ class GivenStepSize:
 
 @dataclass(frozen=True, kw_only=True)
 class Described:
-    """What ``Run`` adds its method and counts to, and checks: parts of a run know it as this."""
+    """The base of ``Run``, which adds its method and counts, and checks: parts of a run know it as
+    this."""
 
     n: int
     steps: int
@@ -68,7 +69,7 @@ class Described:
 
     @property
     def rule(self) -> UpdateRule:
-        """What every step makes of its noisy mean gradient."""
+        """The update rule that every step applies to its noisy mean gradient."""
 
         def stds() -> Array:
             return np.array([self.first_noise]) if self.same_noise else self.noise_stds
@@ -179,7 +180,7 @@ class Described:
 
     @property
     def noise_unit(self) -> float | None:
-        """What a noise multiplier multiplies, before the divisor: the clipping norm, or else the
+        """The factor of a noise multiplier, before the divisor: the clipping norm, or else the
         Lipschitz constant."""
         return noise_unit(self.loss, self.clip)
 
@@ -267,7 +268,7 @@ OF_TRAIN = frozenset(
         "devices",
     }
 )
-"""What is said when a run is trained, and is no part of its description."""
+"""Arguments of training that are no part of a run's description."""
 
 
 def checks_arguments(kind: type) -> None:

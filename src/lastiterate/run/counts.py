@@ -75,12 +75,12 @@ class NoisyCount:
         return 1
 
     def sensitivity(self, adjacency: str) -> float:
-        """How far neighbouring data sets move what is released, a row each, in Euclidean norm."""
+        """Return the sensitivity of the released counts to one row, in Euclidean norm."""
         return 1.0
 
     @property
     def words(self) -> str:
-        """What is counted, for certificates."""
+        """The description of the count in certificates."""
         return f"a count over {self.records} records, " + (
             "apart from those that are trained on" if self.apart else "which may be trained on too"
         )
@@ -157,12 +157,12 @@ class NoisyGroups:
         return 2 * len(self.groups)
 
     def sensitivity(self, adjacency: str) -> float:
-        """How far neighbouring data sets move what is released, a row each, in Euclidean norm."""
+        """Return the sensitivity of the released counts to one row, in Euclidean norm."""
         return math.sqrt(records_moved(adjacency))
 
     @property
     def words(self) -> str:
-        """What is counted, for certificates."""
+        """The description of the count in certificates."""
         return (
             f"right and wrong answers in {len(self.groups)} groups of {self.records} records, "
             "which may be trained on too"

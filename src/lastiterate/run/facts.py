@@ -104,7 +104,7 @@ class Fact:
 @final
 @dataclass(frozen=True)
 class TestedFact:
-    """How a fact that survived a search for a counterexample is written in JSON."""
+    """The JSON form of a fact that survived a search for a counterexample."""
 
     value: float
     why: str

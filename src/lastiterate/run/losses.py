@@ -41,7 +41,7 @@ class Objective(ABC):
     @property
     @abstractmethod
     def target_classes(self) -> int | None:
-        """How many classes targets name: 0 where they are numbers, ``None`` where it is unknown."""
+        """The number of classes of targets: 0 for numerical targets, ``None`` if unknown."""
 
     @abstractmethod
     def facts(self) -> LossFacts:

@@ -37,7 +37,7 @@ class ReleaseMethod(ABC):
 
     @property
     def model_parameters(self) -> int | None:
-        """How many parameters the model has, where the method has to know."""
+        """The number of parameters of the model, where the method has to know it."""
         return None
 
     @abstractmethod
@@ -50,8 +50,8 @@ class ReleaseMethod(ABC):
 
     @abstractmethod
     def farthest_draw(self, run: Described) -> float:
-        """How many standard deviations of one draw of noise hide a record, at most; infinite where
-        a draw is silent."""
+        """Return the most standard deviations of one draw of noise that hide a record; infinite
+        where a draw is silent."""
 
     @abstractmethod
     def describe_noise(self, run: Described) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class ReleaseMethod(ABC):
 
 
 class NoisySteps(ReleaseMethod):
-    """What methods answer alike that step along noisy mean gradients."""
+    """Shared parts of methods that step along noisy mean gradients."""
 
     noisy_steps: ClassVar[bool] = True
 
@@ -141,7 +141,7 @@ class Descent(NoisySteps):
 
 
 def _of_steps(run: Described) -> str:
-    """What the noise that is shown is, where steps differ in it."""
+    """Return which noise is shown, where steps differ in it."""
     return "" if run.same_noise else " (the largest of all steps)"
 
 
@@ -149,13 +149,13 @@ def _of_steps(run: Described) -> str:
 
 
 class AveragedSteps(NoisySteps):
-    """What averages have in common: a function of all iterates, which count as released."""
+    """Shared parts of averages: a function of all iterates, which count as released."""
 
     charges_way: ClassVar[bool] = True
     averaged: ClassVar[bool] = True
 
     def check(self, run: Described) -> None:
-        """Where all iterates are released, anybody averages them."""
+        """Refuse to release all iterates: from these anybody can compute the average."""
         if run.release != "last":
             raise InputError(
                 "release",
@@ -584,7 +584,7 @@ def last_noise(method: Method, run: Described) -> float:
 # The exact minimiser of a ridge problem, trained without noise.
 
 NORM_SLACK = 1e-6
-"""How much longer than the loss's ``row_norm``, relatively, rows may be: they are looked at and not
+"""Relative slack by which rows may exceed the loss's ``row_norm``: they are checked and not
 clipped."""
 
 

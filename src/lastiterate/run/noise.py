@@ -79,12 +79,12 @@ class Perturbation(ABC):
         return repeat_value(1.0, 1)
 
     def largest_sum(self, blocks: int, steps: int) -> float:
-        """How many contributions of one record a single draw hides, at most, in a run over so many
-        blocks."""
+        """Return the most contributions of one record that a single draw hides, in a run over so
+        many blocks."""
         return 1.0
 
     def reach(self, steps: int) -> float:
-        """How many times the longest draw what is added at a step can be, at most."""
+        """Return the largest noise of a step, in units of the longest draw."""
         return 1.0
 
     @property
@@ -94,7 +94,7 @@ class Perturbation(ABC):
 
     @property
     def length(self) -> int | None:
-        """How many steps it describes, ``None`` for any number of them."""
+        """The number of described steps, ``None`` for any."""
         return None
 
     @property
@@ -239,8 +239,8 @@ class Correlated(Multiplied):
 
     @property
     def spread(self) -> float:
-        """What the standard deviation of w_k, in units of a draw, does not exceed; infinite where
-        it grows."""
+        """An upper bound on the standard deviation of w_k, in units of a draw; infinite where it
+        grows."""
         return _spread(self.entries)
 
     def column(self, steps: int) -> Array:

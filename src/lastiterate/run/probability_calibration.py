@@ -128,7 +128,7 @@ class AssumedSlope:
 
     @property
     def stds(self) -> np.ndarray:
-        """Of no round; shape (0,)."""
+        """The standard deviations of no round; shape (0,)."""
         return np.zeros(0)
 
 

@@ -211,7 +211,7 @@ METHODS = {
     "SnapshotNoise": ("VarianceReduced", ("every", "snapshot")),
     "ObjectiveNoise": ("PerturbedMinimiser", ("parameters", "last")),
 }
-"""What was called noise and is a method, and the fields that went with it; the rest was the noise
+"""Methods that older formats call noise, with their fields; the other field is the noise
 multiplier."""
 DEEPEST_MIGRATED = 8
 """Levels of lists and objects that are looked through."""
@@ -338,7 +338,8 @@ def _check_size(text: str, where: str) -> None:
 
 
 def _depth_behind(part: str, depth: int, where: str) -> int:
-    """How deep the end of a part without texts lies; negative where it closes more than was opened."""
+    """Return the depth at the end of a part without texts; negative where it closes more brackets
+    than were opened."""
     for bracket in _BRACKETS.finditer(part):
         depth += 1 if bracket.group() in "[{" else -1
         if depth > limits.NESTING:

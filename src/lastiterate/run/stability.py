@@ -184,8 +184,8 @@ def longest_stable(run: Described, largest: float) -> float:
 
 
 def typical_norm(run: Described) -> float:
-    """Of rows that steps read: their root mean square where a ``PrivateCovariance`` makes it 1,
-    else their bound."""
+    """Return the typical norm of rows that steps read: their root mean square where a
+    ``PrivateCovariance`` makes it 1, else their bound."""
     assert not isinstance(run.loss, Abstract)
     scaled = any(
         isinstance(part, PrivateCovariance) and part.row_norm is not None for part in run.prelude

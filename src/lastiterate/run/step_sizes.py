@@ -90,7 +90,7 @@ class Schedule(ABC):
 
     @property
     def length(self) -> int | None:
-        """How many steps are described; ``None`` for any number."""
+        """The number of described steps; ``None`` for any."""
         return None
 
     @abstractmethod
@@ -219,7 +219,7 @@ class _Listed(Schedule):
 
     @property
     def length(self) -> int:
-        """How many steps are described."""
+        """The number of described steps."""
         return len(self.values)
 
 

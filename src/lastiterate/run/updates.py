@@ -21,7 +21,7 @@ from lastiterate.run.validation import Array
 # memory, theta, k);  theta' = Project(Prox(point - step direction)).
 
 Memory = tuple[Any, ...]
-"""What a rule remembers between steps: arrays, of which most are shaped like the parameters."""
+"""The memory of a rule between steps: arrays, of which most are shaped like the parameters."""
 
 
 class UpdateRule(ABC):
@@ -37,23 +37,24 @@ class UpdateRule(ABC):
 
     @property
     def stated(self) -> str:
-        """What a certificate says of it, because nobody can check it ("" for nothing)."""
+        """The statement about the rule in a certificate, where nobody can check it ("" for
+        nothing)."""
         return ""
 
     def check(self, step_size: StepSize, noise: Noise | None) -> None:  # noqa: B027  # most rules go with everything
         """Refuse what the rule cannot be combined with."""
 
     def bind_noise(self, noise_stds: Callable[[], Array]) -> UpdateRule:
-        """What is executed in a run whose noise has these standard deviations: of every step, or
-        one for all."""
+        """Return the rule that is executed in a run whose noise has these standard deviations: one
+        per step, or one for all."""
         return self
 
     @abstractmethod
     def init(self, theta: Any) -> Memory:
-        """What is remembered before the first step."""
+        """Return the memory before the first step."""
 
     def point(self, theta: Any, memory: Memory, k: Any) -> Any:
-        """Where step k = 0, 1, ... takes its gradient."""
+        """Return the point at which step k = 0, 1, ... takes its gradient."""
         return theta
 
     @abstractmethod
@@ -188,8 +189,8 @@ def _moments(
 
 
 def _average_added_squares(values: Array, beta: float) -> Array:
-    """What the mean of squares makes of numbers that are added to squares; one number for all steps
-    stays."""
+    """Return the running mean of values that are added to the squares; a single value for all steps
+    is unchanged."""
     mean, means = 0.0, np.empty(len(values))
     for k, value in enumerate(values):
         mean = beta * mean + (1 - beta) * float(value)

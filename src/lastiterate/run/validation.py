@@ -95,8 +95,8 @@ WHOLE: frozenset[type] = frozenset(
     {int, *(np.dtype(code).type for code in np.typecodes["AllInteger"])}
 )
 NUMBERS: frozenset[type] = WHOLE | {float, np.float16, np.float32, np.float64}
-"""What counts as a number: the types themselves, no subclasses (a bool is none), so that what was
-checked is used."""
+"""Types of numbers: the types themselves, no subclasses (a bool is none), so that what was checked
+is used."""
 
 
 def to_float(name: str, value: Any) -> float:

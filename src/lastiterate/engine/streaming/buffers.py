@@ -231,8 +231,8 @@ class Shape:
         return cls(min(fit, MOST_CHUNKS, blocks * -(-largest // records)), own, rows, part, parts)
 
     def own(self, size: int) -> tuple[int, int, int]:
-        """Of a batch of ``size`` records: where this process begins, how many are its own, in how
-        many chunks."""
+        """Return this process's share of a batch of ``size`` records: its begin, its number of
+        records, its number of chunks."""
         share = -(-size // self.parts)
         begin = min(size, self.part * share)
         return begin, min(share, size - begin), max(1, -(-share // self.records))

@@ -46,8 +46,8 @@ class Pass:
     )
 
     def shares(self, shape: Shape) -> np.ndarray:
-        """Of every batch: where this process begins in its pieces, how many records are its own, in
-        how many chunks of every process; (batches, 3)."""
+        """Return this process's share of every batch: its begin in the pieces, its number of
+        records, the number of chunks of every process; (batches, 3)."""
         if self.counts is None:
             begins = np.cumsum(self.sizes) - self.sizes
             shares = np.array([shape.own(int(size)) for size in self.sizes])
@@ -96,7 +96,7 @@ class Passes:
 
     @property
     def form(self) -> RecordForm:
-        """Of arranged records."""
+        """The form of arranged records."""
         return RecordForm.of(self.arrange(first_record(self.source)))
 
     def iterate_pieces(
@@ -124,7 +124,7 @@ class Passes:
                 cursor.finish()
 
     def find_storage(self, shape: Shape) -> Repeated | None:
-        """Where the buffers of one pass can be kept to be read in all others.
+        """Return a storage for the buffers of one pass, to be read in all others.
 
         ``None`` where passes differ, where arranging costs little, and where scratch space would
         take more than half of what is free: then records are arranged again in every pass.

@@ -175,7 +175,7 @@ PAGE = 2**23
 
 
 class Kept:
-    """What a source gives, in a scratch file (see ``Scratch``)."""
+    """The records of a source, in a scratch file (see ``Scratch``)."""
 
     dear = False
 

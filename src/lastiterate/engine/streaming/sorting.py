@@ -195,8 +195,8 @@ TOP = 16
 
 
 def batch_counts(order: Order, size: int, parts: int) -> np.ndarray:
-    """How many of its own records every process has in every batch, (parts, batches); ``size``: of
-    batches that are cut from one order.
+    """Return the number of its own records that every process has in every batch, (parts, batches);
+    ``size``: of batches that are cut from one order.
 
     Every process finds the same numbers, because every one of them has the words of all records,
     and reads none.

@@ -134,7 +134,7 @@ def join_pieces(pieces: list[Piece]) -> Piece:
 
 
 def own_records(n: int, part: int, parts: int) -> tuple[int, int]:
-    """Of ``n`` records in public order: where those of a process begin, and where they end."""
+    """Return the begin and the end of a process's records among ``n`` in public order."""
     share = -(-n // parts)
     return min(n, part * share), min(n, (part + 1) * share)
 
