@@ -190,7 +190,7 @@ def test_reasons_name_arguments_in_python_and_flags_on_the_terminal():
     }
     assert not any(FLAG.search(reason) for reason in reasons)
     python, described = " ".join(reasons), ["--n", "100", "--steps", "10", "--step-size", ".1"]
-    code, out, _ = call("account", *described, "--noise-multiplier", "1")
+    code, out, _ = call("account", *described, "--noise-multiplier", "1", "--all")
     shown = " ".join(out.split())
     assert code == 1 and not re.search(
         r"\b(batching|clip|domain|start|noise|smooth|strong|lipschitz)=", shown

@@ -50,14 +50,66 @@ def call(*arguments):
     return done.exit_code, done.output
 
 
-def test_the_theorems_take_one_line_each():
+def test_every_theorem_is_listed_with_its_whole_statement():
     code, out = call("theorems")
-    lines = out.splitlines()
-    assert code == 0 and max(map(len, lines)) <= 80 and len(lines) == len(TABLE) + 2
-    assert all(
-        line.split()[:2] == [name, TABLE[name].kind]
-        for name, line in zip(TABLE, lines[1:], strict=False)
-    )
+    assert code == 0 and max(map(len, out.splitlines())) <= 80
+    joined = " ".join(out.split())
+    for one in TABLE.values():
+        assert f"{one.name} ({one.kind}) {' '.join(one.title.split())}" in joined
+    assert "\u2026" not in out
+
+
+BARE = ("account", "--n", 1000, "--steps", 100, "--step-size", 0.1)
+
+
+@pytest.mark.parametrize(
+    "noise, missing, remedies",
+    [
+        (
+            ("--noise-std", 1),
+            "composition-gdp: the gradient's sensitivity is unknown: clip per-example gradients "
+            "(--clip C), or state --sensitivity S or --lipschitz L",
+            [
+                ("--clip", 1),
+                ("--sensitivity", 1, "--trust-constants"),
+                ("--lipschitz", 1, "--trust-constants"),
+            ],
+        ),
+        (
+            ("--noise-std", 1, "--sensitivity", 1),
+            "composition-gdp: rests on ASSUMED facts (sensitivity given by the caller): pass "
+            "--trust-constants to rely on them",
+            [("--trust-constants",)],
+        ),
+        (
+            ("--noise-multiplier", 1),
+            "noise_multiplier needs a clip or a lipschitz constant to multiply",
+            [("--clip", 1), ("--lipschitz", 1, "--trust-constants")],
+        ),
+    ],
+)
+def test_a_run_that_nothing_certifies_takes_few_lines_and_names_a_flag_that_helps(
+    noise, missing, remedies
+):
+    code, out = call(*BARE, *noise)
+    first, second = out.splitlines()[:2]
+    assert code == 1 and first == "no theorem certifies this run."
+    assert second.startswith("Nearest is composition-gdp: ") and len(out.splitlines()) < 16
+    joined = " ".join(out.split())
+    assert missing in joined and "theorems do not apply: --all says why" in joined
+    assert "correlated-gdp" not in joined, "one theorem is nearest"
+    for remedy in remedies:
+        code, said = call(*BARE, *noise, *remedy)
+        assert code == 0 and said.startswith("epsilon ")
+    code, every = call(*BARE, *noise, "--all")
+    assert code == 1 and len(every.splitlines()) > 40 and missing in " ".join(every.split())
+    assert all(f"--{word}" in every for word in ("batch poisson:q", "radius R", "hoelder H"))
+
+
+def test_a_budget_that_nothing_certifies_names_the_command_that_says_why():
+    code, out = call("calibrate", *BARE[1:], "--epsilon", 1)
+    said = " ".join(out.split())
+    assert code == 2 and "(--clip C)" in said and "lastiterate account --all says it of all" in said
 
 
 def test_account_leads_with_the_answer_and_folds_the_rest():

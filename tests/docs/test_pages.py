@@ -180,3 +180,23 @@ PAPERS = {
 def test_a_paper_is_cited_where_a_reader_needs_it(paper):
     for page in PAPERS[paper]:
         assert f"arXiv:{paper}" in (ROOT / "docs" / page).read_text(encoding="utf-8"), page
+
+
+FILES = re.compile(
+    r"``?((?:[\w]+/)*[\w]+\.py)``?|\b((?:docs|benchmarks|checker|tools|tests)/[\w/.-]*\w)"
+)
+
+
+@pytest.mark.parametrize("package", ["src/lastiterate", "src/lastiterate_papers"])
+def test_files_that_the_sources_name_exist(package):
+    """A name is looked for from the repository, from the package and beside the file."""
+    lost = []
+    for path in (ROOT / package).rglob("*.py"):
+        for quoted, listed in FILES.findall(path.read_text(encoding="utf-8")):
+            name = (quoted or listed).rstrip(".")
+            places = [place / name for place in (ROOT, ROOT / package, path.parent)]
+            if not any(
+                place.exists() or place.with_name(f"{place.name}.md").exists() for place in places
+            ):
+                lost.append(f"{path.relative_to(ROOT)}: {name}")
+    assert not lost

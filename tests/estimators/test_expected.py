@@ -126,7 +126,10 @@ def test_sparse_rows_are_refused_and_lists_are_rows(rows, word):
 )
 @pytest.mark.parametrize(
     ("name", "word"),
-    [("sample_weight", "contributes beyond the bound"), ("colour", "fit takes X, y, progress and units")],
+    [
+        ("sample_weight", "contributes beyond the bound"),
+        ("colour", "fit takes X, y, progress and units"),
+    ],
 )
 def test_arguments_that_privacy_does_not_allow(model, name, word):
     with pytest.raises(li.InputError, match=f"{name} is not supported; .*{word}"):

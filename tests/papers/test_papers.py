@@ -394,7 +394,8 @@ def test_what_a_cell_cost_is_counted_once_and_its_name_is_its_own(tmp_path):
         line["processor"],
     ) and first.seconds == 0
     assert (
-        again.file_for("x").name.startswith(".chourasia-toy.cells-") and Cells().file_for("x") is None
+        again.file_for("x").name.startswith(".chourasia-toy.cells-")
+        and Cells().file_for("x") is None
     )
 
 

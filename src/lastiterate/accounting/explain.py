@@ -21,9 +21,10 @@ from lastiterate.theorems.theorem import Broken, check_method, group_by_reason
 
 
 def headline(certificate: Guarantee, delta: float) -> str:
-    """The answer in a sentence or two; the reasons where nothing is certified."""
+    """The answer in a sentence or two; what is missing most nearly where nothing is certified."""
     if not math.isfinite(certificate.epsilon(delta)):
-        return explain_refusal(certificate)
+        said = _nearest_reasons(certificate)
+        return f"no theorem certifies this run.\nNearest is {said}" if said else NOTHING
     best = certificate.best(delta)
     by = certificate.subject.words.by if best is None else f"by {best.theorem.name}"
     text = f"epsilon {format_rounded_up(certificate.epsilon(delta))} at delta {delta:g} ({certificate.adjacency}), {by}"
@@ -50,7 +51,9 @@ def explain_in_words(certificate: Guarantee, delta: float, every: bool = False) 
         return Text("\n".join([*lines, *(f"- {text}" for text in certificate.all_caveats())]))
     lines += _others(certificate, delta)
     failing = {v.theorem.name: v.reasons for v in certificate.verdicts if v.reasons}
-    if failing and every:
+    if every and not math.isfinite(certificate.epsilon(delta)):
+        lines.append(explain_refusal(certificate))
+    elif failing and every:
         lines += ["Theorems that do not apply:", group_by_reason(failing)]
     elif failing:
         lines.append(f"{len(failing)} theorems do not apply: explain(delta, all=True) says why.")
@@ -153,6 +156,7 @@ def render_html(certificate: Guarantee) -> Markup:
     )
 
 
+NOTHING = "no theorem certifies this run"
 NEAREST = 3  #: theorems that a sentence speaks of
 
 
@@ -163,11 +167,19 @@ def explain_refusal(certificate: Guarantee) -> str:
         for verdict in certificate.verdicts
         if verdict.theorem.kind in ("upper", "exact")
     }
-    return "no theorem certifies this run:\n" + group_by_reason(refusals)
+    return f"{NOTHING}:\n" + group_by_reason(refusals)
 
 
 def nearest(certificate: Guarantee) -> str:
     """Why those theorems about the run's method fail that lack least, in one sentence."""
+    said = _nearest_reasons(certificate)
+    if not said:
+        return explain_refusal(certificate)
+    return f"{NOTHING} ({said}); account(run).why_not() says it of all"
+
+
+def _nearest_reasons(certificate: Guarantee) -> str:
+    """The theorems about the run's method that lack least, and what each lacks; empty without any."""
     refusals = {
         verdict.theorem.name: verdict.refusal(certificate.at_least)
         for verdict in certificate.verdicts
@@ -178,15 +190,17 @@ def nearest(certificate: Guarantee) -> str:
         )
     }
     if not refusals:
-        return explain_refusal(certificate)
+        return ""
+    unenforced = [verdict.theorem.name for verdict in certificate.verdicts if not verdict.reasons]
+    if held := {name: refusals[name] for name in unenforced if name in refusals}:
+        refusals = held  # their assumptions hold, by facts that nothing enforces
     least, firsts = min(map(len, refusals.values())), dict[tuple[str, ...], str]()
     for name, reasons in refusals.items():
         if len(reasons) == least:
             firsts.setdefault(reasons, name)
-    said = "; ".join(
+    return "; ".join(
         f"{name}: {', and '.join(reasons)}" for reasons, name in list(firsts.items())[:NEAREST]
     )
-    return f"no theorem certifies this run ({said}); account(run).why_not() says it of all"
 
 
 # The price of composition.

@@ -2,7 +2,7 @@
 for.
 
 Everything here is derived from what is certified, so that ``verify`` derives it again. What cannot
-be derived is the releaser's statement (``word.py``), and what the process that trained recorded of
+be derived is the releaser's statement (``comparison.py``), and what the process that trained recorded of
 itself (``software``).
 """
 

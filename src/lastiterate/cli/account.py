@@ -8,6 +8,7 @@ import io
 import json
 import math
 import re
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -325,20 +326,13 @@ def theorem_rows(table: Mapping[str, Theorem]) -> tuple[list[str], list[list[obj
 
 
 def theorems(console: Console, table: Mapping[str, Theorem]) -> None:
-    """The table of theorems, one line each: what does not fit is cut."""
-    wide = max(map(len, table))
-    lines = [
-        ("theorem", "kind", "statement"),
-        *((one.name, one.kind, one.title) for one in table.values()),
-    ]
-    for name, kind, statement in lines:
-        console.print(
-            f"{name:<{wide}}  {kind:<7}  {statement}",
-            overflow="ellipsis",
-            no_wrap=True,
-            highlight=False,
-            markup=False,
+    """The theorems, each with its kind and its whole statement below the name."""
+    for one in table.values():
+        console.print(f"{one.name} ({one.kind})", highlight=False, markup=False)
+        title = textwrap.fill(
+            " ".join(one.title.split()), console.width - 4, break_on_hyphens=False
         )
+        console.print(textwrap.indent(title, "    "), style="dim", highlight=False, markup=False)
 
 
 def theorem(console: Console, entry: Theorem) -> None:
@@ -465,16 +459,20 @@ def show_account(
         console.print(verdicts(certificate, delta))
     if every:
         sources(console, certificate, delta)
+    fails = sum(not row["applies"] for row in certificate.rows(delta))
     if every and certified:
         refusals(console, certificate, delta)
-    elif certified:
-        fails = sum(not row["applies"] for row in certificate.rows(delta))
+    elif every:
+        console.print(
+            translate_to_flags(certificate.why_not()), style="dim", highlight=False, markup=False
+        )
+    elif fails:
         console.print(
             f"{fails} theorems do not apply: --all says why, and where the others are proved",
             style="dim",
             highlight=False,
         )
-    for caveat in certificate.all_caveats():
+    for caveat in certificate.all_caveats() if certified else ():
         console.print(translate_to_flags(f"- {caveat}"), style="dim", highlight=False)
 
 

@@ -59,6 +59,7 @@ VALUES = {
     "--header no --columns "
     "NAME:KIND,...",
     NAME_UNITS: "train --unit COLUMN",
+    "account(run).why_not()": "lastiterate account --all",
     "header=True": "--header yes",
     "header=False": "--header no",
     "unpacked_limit(BYTES)": "--unpacked-limit BYTES",
@@ -77,7 +78,7 @@ def _pattern(written: str) -> re.Pattern[str]:
     return re.compile(
         r"(?<!\w)"
         + re.escape(head + opening)
-        + re.sub(r"[A-Z]+", lambda word: f"(?P<{word[0]}>[^(),]+)", rest.replace(")", r"\)"))
+        + re.sub(r"[A-Z]+", lambda word: f"(?P<{word[0]}>[^(),]+)", re.escape(rest))
         + r"(?!\w)"
     )
 
