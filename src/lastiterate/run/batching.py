@@ -56,6 +56,11 @@ class Batches(ABC):
         It is 1 for full batches, and for batches drawn at every step.
         """
 
+    def steps_per_epoch(self, n: int) -> float:
+        """Return the number of steps that use as many records, on average, as there are."""
+        rate = self.inclusion_probability(n)
+        return self.blocks(n) if rate is None else 1 / rate
+
     @abstractmethod
     def divisor(self, n: int) -> float:
         """The public number that summed gradients are divided by."""

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import InitVar, dataclass, field, fields, replace
 from typing import Any, final, get_args
 
 from lastiterate.errors import InputError
@@ -38,7 +38,7 @@ from lastiterate.run.stability import (
 )
 from lastiterate.run.step_sizes import Start, StepSize
 from lastiterate.run.updates import Update
-from lastiterate.run.validation import check_integer, executable
+from lastiterate.run.validation import check_integer, executable, to_float
 
 # Random draws of a record's gradient.
 
@@ -189,6 +189,31 @@ def check_units(run: Described, counts: tuple[Count, ...]) -> None:
         )
 
 
+NOT_GIVEN: Any = None
+"""The number of steps of a run that names epochs instead."""
+
+
+def count_steps(run: Described, epochs: object) -> int:
+    """Return the number of steps in ``epochs`` of a run whose other fields are not checked yet."""
+    if run.steps is not NOT_GIVEN:
+        raise InputError(
+            "epochs", f"must be left out where steps = {run.steps} is given", epochs, "give one"
+        )
+    if type(run.batching) not in get_args(Batching):
+        return 1  # refused by its type
+    check_integer("n", run.n)
+    count = to_float("epochs", epochs) * run.batching.steps_per_epoch(run.n)
+    steps = round(count) if math.isfinite(count) else 0
+    if steps < 1 or abs(count - steps) > 1e-9 * steps:
+        raise InputError(
+            "epochs",
+            f"must make an integer number of steps, and make {count:.10g}",
+            epochs,
+            f"write steps={max(1, steps)}",
+        )
+    return steps
+
+
 MANY = re.compile(r"\(((?:[-+.\de]+, ){3})(?:[-+.\de]+, ){3,}([-+.\de]+)\)")
 """More numbers than anybody reads."""
 LONGEST_CHANGING = 10**7
@@ -210,7 +235,7 @@ class Run(Described):
         Number of records, public. Under "add-remove" it is a nominal number, stated without
         counting; data of any number of records are then executed.
     steps : int
-        Number of steps in all, over all epochs, at most 1e9.
+        Number of steps in all, over all epochs, at most 1e9. Not with ``epochs``.
     step_size : float, sequence of float or StepSize
         Factor of the noisy mean gradient: one number, one per step, or a schedule such as
         `Constant`, `InverseDecay`, `Steps`, `RelativeToSmooth` or `StableSteps`.
@@ -252,11 +277,15 @@ class Run(Described):
         Calibration of a classifier's probabilities after the last step, folded into the weights.
     record_draws : RecordDraws, optional
         Random numbers that belong to single records, such as augmentations and dropout.
+    epochs : float, optional
+        Number of epochs, in place of ``steps``: an epoch has n / batch size steps, or 1 / rate for
+        `Poisson`. The run keeps the number of steps alone.
 
     Raises
     ------
     InputError
-        If a value is out of range, or two values do not fit together.
+        If a value is out of range, if two values do not fit together, or if ``epochs`` make no
+        integer number of steps.
 
     See Also
     --------
@@ -282,14 +311,22 @@ class Run(Described):
     (100.0, 10, None)
     >>> li.Run.from_json(run.to_json()) == run
     True
+    >>> li.Run(n=1000, epochs=2, step_size=0.5, batching=li.Cyclic(100)).steps
+    20
     """
 
+    steps: int = field(default=NOT_GIVEN, metadata=serialization.ALWAYS_GIVEN)
     method: Method = Descent()
     counts: tuple[Count, ...] = ()
     calibration: Calibration | AssumedSlope | None = None
     record_draws: RecordDraws | None = None
+    epochs: InitVar[float | None] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, epochs: float | None) -> None:
+        if epochs is not None:
+            object.__setattr__(self, "steps", count_steps(self, epochs))
+        elif self.steps is NOT_GIVEN:
+            raise InputError("Run.steps", "must be given", None, "write steps=..., or epochs=...")
         normalise_fields(self)
         check_integer("n", self.n)
         check_integer("rows_per_unit", self.rows_per_unit, most=self.n)
@@ -329,7 +366,7 @@ class Run(Described):
         self.__dict__.update(
             {item.name: state[item.name] for item in fields(self) if item.name in state}
         )
-        self.__post_init__()
+        self.__post_init__(None)
 
     def __str__(self) -> str:
         """``repr``, with long lists of numbers cut short."""

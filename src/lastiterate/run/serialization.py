@@ -43,6 +43,10 @@ WHERE_GIVEN = {"written": "where given"}
 before."""
 
 
+ALWAYS_GIVEN = {"written": "always"}
+"""Metadata of a field that a file must have, though callers may give another argument instead."""
+
+
 def encode(value: object) -> Any:
     """A JSON-ready form of a run or one of its parts; a ``json_type`` names a class that
     ``stands_for()`` it."""
@@ -80,7 +84,11 @@ def decode(data: object, where: str, classes: Mapping[str, type], depth: int = D
     extra = sorted(map(str, set(data) - set(known) - {"type"}))
     if extra:
         raise InputError(f"{where}.{kind}", "has an unknown field", extra[0], "remove it")
-    missing = [name for name, item in known.items() if name not in data and item.default is MISSING]
+    missing = [
+        name
+        for name, item in known.items()
+        if name not in data and (item.default is MISSING or item.metadata == ALWAYS_GIVEN)
+    ]
     if missing:
         raise InputError(f"{where}.{kind}", f"misses the field {missing[0]!r}", None, "add it")
     decoded = cls(
