@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rich.console import Console
 from rich.markup import escape
@@ -237,11 +237,13 @@ def _person_rows(model: Any) -> list[tuple[str, str]]:
     """How many rows of persons were used, all of it public; or how persons are protected, where
     the schema has a column of identifiers that nobody named; or nothing.
     """
-    run, unit = getattr(model, "run", None), model.certificate.unit
+    unit, run = model.certificate.unit, cast(Any, getattr(model, "run", None))
+    if run is None:
+        return []
     if not unit:
         columns = () if model.schema is None else model.schema.columns
         ids = next((column.name for column in columns if isinstance(column, Id)), None)
-        if ids is None or run is None or max(run.rows_per_unit, run.rows_per_record) > 1:
+        if ids is None or max(run.rows_per_unit, run.rows_per_record) > 1:
             return []
         known = f"--unit {shlex.quote(ids)}"
         return [("persons", escape(f"{known} protects all rows of one {ids} together"))]
