@@ -185,6 +185,7 @@ def test_the_certificate_names_the_unit(tmp_path, rows):
 def test_the_card_is_about_units_where_they_are_protected(tmp_path, capsys):
     from rich.console import Console
 
+    from lastiterate.accounting.subjects import format_rounded_up
     from lastiterate.cli.show import show_model
 
     for units, words in (
@@ -196,6 +197,9 @@ def test_the_card_is_about_units_where_they_are_protected(tmp_path, capsys):
         show_model(Console(width=200), released, "m")
         said = " ".join(capsys.readouterr().out.split())
         assert words in said and ("needs more than k times this epsilon" in said) == (units is None)
+        two = released.model.certificate.group(2, 1e-5)
+        assert (f"(2 rows: {format_rounded_up(two)})" in said) == (units is None)
+        assert two > 2 * released.model.certificate.epsilon(1e-5)
 
 
 @pytest.mark.parametrize(

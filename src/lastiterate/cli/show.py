@@ -153,7 +153,7 @@ def show_model(console: Console, result: Released, where: str) -> None:
     table.add_row("privacy", _describe_epsilon(certificate, delta))
     table.add_row(
         "protects",
-        _describe_unit(getattr(model, "run", None), certificate.adjacency, certificate.unit),
+        _describe_unit(getattr(model, "run", None), certificate, delta),
     )
     for row in _person_rows(model):
         table.add_row(*row)
@@ -216,19 +216,20 @@ def measure(model: object) -> str:
     )
 
 
-def _describe_unit(run: Run | None, adjacency: str, unit: str = "") -> str:
-    """Whom the numbers are about, and what is hidden of them; ``unit``: what a unit is called whose
-    rows are known.
-    """
+def _describe_unit(run: Run | None, certificate: Certificate, delta: float) -> str:
+    """Whom the numbers are about, and what is hidden of them."""
+    adjacency, unit = certificate.adjacency, certificate.unit
     rows = 1 if run is None else max(run.rows_per_unit, run.rows_per_record)
     if unit:
         whose = "one unit" if unit == UNNAMED else escape(f"one {unit}")
         counted = f"{rows} rows, all of them together" if rows > 1 else "1 row"
         return f"{whose} with at most {counted}; {HIDES[adjacency]}"
     if rows == 1:
+        two = certificate.group(2, delta)
+        known = format_rounded_up(two) if math.isfinite(two) else "nothing is certified"
         return (
             f"one row of the data; {HIDES[adjacency]}; a person with k rows needs more than k "
-            "times this epsilon"
+            f"times this epsilon (2 rows: {known})"
         )
     return f"one unit with at most {rows} rows, all of them together; {HIDES[adjacency]}"
 
