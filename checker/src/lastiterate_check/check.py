@@ -230,8 +230,8 @@ FULLY = ("random-allocation-pld", "balls-in-bins-pld", "fixed-size-amplified")
 
 
 def check_others(report: Report, stored: Body, curve: Curve, delta: float) -> None:
-    """What is stated beside epsilon: at other deltas, and for an exchanged record. Any theorem
-    may be behind these."""
+    """Check the statements in addition to epsilon: at other deltas, and for an exchanged record.
+    Any theorem may be behind these."""
     guarantees = (stored.get("stated") or {}).get("guarantees", [])
     numbers = [(one, "delta", "epsilon", None) for one in guarantees if one["epsilon"] is not None]
     if stored.get("epsilon_replace_one") is not None and stored.get("adjacency") != "forgotten":

@@ -98,7 +98,7 @@ class Curve:
 
     def with_gaussian(self, mu: float) -> Curve:
         """Return the curve of this and a mu-Gaussian mechanism on the same data."""
-        raise NotImplementedError(f"a Gaussian mechanism beside {type(self).__name__}")
+        raise NotImplementedError(f"a Gaussian mechanism composed with {type(self).__name__}")
 
     def group(self, size: int) -> Curve:
         """Return the curve for ``size`` records at once."""

@@ -8,9 +8,9 @@ probabilities of its first member, so that no difference is ever taken.
 
 Composition is a product of discrete Fourier transforms of the tilted law: masses times e^(t loss),
 t chosen for the epsilon that is asked (exponential tilting). Tilted, the part that matters has a
-probability of ordinary size, so that the rounding of the transforms, bounded below, is small beside
-it for every delta. What wraps around from above is bounded by Chernoff's inequality and added; what
-wraps around from below is counted where it lands, which adds.
+probability of ordinary size, so that the rounding of the transforms, bounded below, is small
+compared with it for every delta. What wraps around from above is bounded by Chernoff's inequality
+and added; what wraps around from below is counted where it lands, which adds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lastiterate_check.curves import Curve
 from lastiterate_check.run import Array, NotCovered
 
 LEVELS = 256
-"""Different noises that are told apart in sampled steps; more are rounded down."""
+"""Different noises that are distinguished in sampled steps; more are rounded down."""
 REACH = 11.5
 """Normal variables are followed this far; P[N > REACH] is below 1e-30."""
 RELATIVE = 1e-12

@@ -31,7 +31,7 @@ RESTARTS = 60
 RECENT = 4096
 """Draws of a record that are followed; older ones count as certain."""
 ATOMS = 400
-"""Shifts that are told apart in the law of an interval."""
+"""Shifts that are distinguished in the distribution of an interval."""
 Weights = tuple[float, ...]
 Parts = Counter  # of tuples of Weights: the intervals of a pass, or one interval
 

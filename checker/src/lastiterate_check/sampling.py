@@ -40,7 +40,7 @@ it is."""
 ENDLESS = 1e300
 """The end of the last of several grids; a single grid has none, and may begin anywhere."""
 LEAST = 1e-7
-"""Likelihood ratios below it are not told apart."""
+"""Likelihood ratios below it are not distinguished."""
 LARGEST = 7.0
 """a = 1/noise multiplier beyond which a pass is charged in full: Y would exceed what floats
 hold."""
@@ -146,8 +146,8 @@ def bins(groups: tuple[tuple[float, int], ...], blocks: int) -> Pair:
 
 
 def ratio_pair(parts: tuple[Part, ...], blocks: int) -> Pair:
-    """The pair whose likelihood ratio is (sum over all parts + what is left of ``blocks``) /
-    ``blocks``."""
+    """Return the pair whose likelihood ratio is (sum over all parts + the remainder of ``blocks``)
+    / ``blocks``."""
     forward, backward = mean_law(parts, blocks)
 
     def cells(h: float) -> Cells:
@@ -160,8 +160,8 @@ def _binned(ratio: Array, q: Array, h: float) -> Cells:
     """Cells of a law of the likelihood ratio, given by its values and their probabilities under Q.
 
     Ratios below LEAST move up to it in the order that is raised by that, and count as lost in the
-    other. A value on an end may land in the cell beside it by rounding; ``_spread`` clips it to the
-    end, 1e-15 away.
+    other. A value on an end may land in the next cell by rounding; ``_spread`` clips it to the end,
+    1e-15 away.
     """
     tiny, ratio = ratio < LEAST, np.maximum(ratio, LEAST)
     place = np.floor(np.log(ratio) / h).astype(int)

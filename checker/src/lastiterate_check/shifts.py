@@ -1,5 +1,5 @@
 """The last iterate by allocated shifts (PROOFS A): distances contract, the noise of later steps
-hides what is left.
+hides the rest.
 
 z_0 = 0, z_t = c_t z_{t-1} + s_t - a_t >= 0, z_T = 0 (or restarted at z = diameter): mu^2 = min sum
 a_t^2 / v_t. The optimum is the greatest convex minorant of shifts over noise. Here it is found

@@ -41,7 +41,7 @@ def certified(theorem: Body, run: Run, at_least: str, lines: Lines) -> Curve:
 
 
 def measured(run: Run, part: Body, lines: Lines) -> arb:
-    """mu^2 of one part that is measured on records beside the steps, for one row."""
+    """Return mu^2 of one part that is measured on records in addition to the steps, for one row."""
     kind = part.get("type")
     if kind in FREE:
         return arb(0)
@@ -65,18 +65,18 @@ def with_measurements(run: Run, curve: Curve, lines: Lines) -> Curve:
         if part.get("type") == "TopEigenvalue":  # twice where drawn batches need a second bound
             twice = run.kind not in ("FullBatch", "Cyclic", "Permuted")
             failure += number(part, "failure", 1e-8) * (1 + twice)
-    beside, apart = arb(0), arb(0)
+    included, apart = arb(0), arb(0)
     for count in run.counts:
         if count.get("drawn") == "apart":
             if run.unit_rows > 1 or run.adjacency == "add-remove":
                 raise NotCovered("counts apart from the training where a unit may be in both parts")
             apart += measured(run, count, lines)
         else:
-            beside += measured(run, count, lines)
+            included += measured(run, count, lines)
     curve = Failing(curve, failure) if failure else curve
-    if square + beside > 0:
-        curve = curve.with_gaussian(up((square + beside).sqrt()))
-    return Best([curve, Gaussian((apart + beside).sqrt())], max) if apart > 0 else curve
+    if square + included > 0:
+        curve = curve.with_gaussian(up((square + included).sqrt()))
+    return Best([curve, Gaussian((apart + included).sqrt())], max) if apart > 0 else curve
 
 
 def of_run(
