@@ -149,7 +149,7 @@ class ImageModel:
     params : nested arrays
         Public first parameters.
     many : callable, optional
-        Trainer of many networks in place of the library's; it is then attacked.
+        Trainer of many networks instead of the library's; it is then attacked.
 
     See Also
     --------
@@ -176,7 +176,7 @@ class ImageModel:
 
 @dataclass(frozen=True, eq=False)
 class ImageNeighbours:
-    """Two image sets, one of which holds a crafted image in place of the original.
+    """Two image sets, one of which holds a crafted image instead of the original.
 
     Parameters
     ----------

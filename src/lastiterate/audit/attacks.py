@@ -64,8 +64,8 @@ class Attack:
 def _projection(
     run: Run, neighbours: Neighbours, present: np.ndarray, without: np.ndarray
 ) -> Score:
-    """Along the record's gradient: the likelihood ratio where both laws are Gaussian, covariance a
-    multiple of I."""
+    """Along the record's gradient: the likelihood ratio where both distributions are Gaussian,
+    covariance a multiple of I."""
     if neighbours.direction is None or neighbours.direction.shape != present.shape[1:]:
         raise InputError(
             "attack",
@@ -251,8 +251,8 @@ def choose_thresholds(
     """Two thresholds from the pilot's scores: half way for the GDP test, and the best expected
     (eps, delta) statement.
 
-    Expectations take both laws as Gaussian with the pilot's medians and quartiles; any thresholds
-    would be valid.
+    Expectations take both distributions as Gaussian with the pilot's medians and quartiles; any
+    thresholds would be valid.
     """
     from scipy.special import ndtr  # pyright: ignore
 

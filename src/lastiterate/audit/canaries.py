@@ -135,8 +135,8 @@ def check_one_record(moved: np.ndarray, record: int) -> None:
 
 
 def is_replace_one(run: Run) -> bool:
-    """Whether neighbours hold another record in the place of one, instead of none: by the word, not
-    by what the accountant makes of it."""
+    """Return whether neighbours hold another record instead of one, rather than none: by the
+    adjacency's name, not by the accountant's reading of it."""
     return run.adjacency == "replace-one"
 
 
@@ -388,7 +388,7 @@ def rotate_pair(
     run: Run, loss: LinearLoss, pair: Neighbours, rng: np.random.Generator
 ) -> Neighbours:
     """``pair`` with its classes (for numbers: their sign), columns, their signs, and its record's
-    place drawn by ``rng``; as it is where the run's domain is no symmetric one."""
+    position drawn by ``rng``; as it is where the run's domain is no symmetric one."""
     if isinstance(run.domain, AffineBall):
         return pair
     width = pair.with_record.features.shape[1]
@@ -422,7 +422,7 @@ def rotate_pair(
 
 
 def relocate_pair(run: Run, pair: Neighbours, rng: np.random.Generator) -> Neighbours:
-    """``pair`` with its record in another place, where it leaks as much from every one: where
+    """``pair`` with its record at another position, where it leaks as much from every one: where
     batches are drawn, or hold all records."""
     blind = run.batching.drawn != "never" or run.blocks == 1
     return move_record(pair, int(rng.choice(list_places(run)))) if blind else pair
@@ -437,7 +437,7 @@ def list_places(run: Run) -> list[int]:
 
 
 def move_record(pair: Neighbours, record: int) -> Neighbours:
-    """The same records, with the pair's own in another place of the public order."""
+    """Return the same records, with the pair's own at another position of the public order."""
     order = np.arange(len(pair.with_record.target))
     order[[record, pair.record]] = order[[pair.record, record]]
 

@@ -68,7 +68,7 @@ def _move_to_ends(run: Run, tight: Neighbours) -> list[Neighbours]:
 
 @dataclass(frozen=True)
 class _Maker:
-    """Puts a canary among other records, and zeroes it or puts another in its place."""
+    """Puts a canary among other records, and zeroes it or replaces it by another."""
 
     run: Run
     loss: LinearLoss
@@ -107,8 +107,8 @@ class _Maker:
         gaussian: bool = False,
         known: bool = True,
     ) -> Neighbours:
-        """``opposite``: the record in its place under replace-one (by default the same row with
-        another answer)."""
+        """``opposite``: its replacement under replace-one (by default the same row with another
+        answer)."""
         features, target = others[0].astype(np.float32).copy(), others[1].copy()
         features[self.record], target[self.record] = row, answer
         direction, present = self.gradient(row, answer), DataSet(features, target)

@@ -98,11 +98,11 @@ JUNK = 3.0
 """What stands in the row of a record that is absent."""
 REPLAYED = 2
 PLACES = 40
-"""Binary places of a draw that single precision does not have beyond 2^-16, and double precision
+"""Fractional bits of a draw that single precision does not have beyond 2^-16, and double precision
 has up to 2^12."""
 NOISE_SEED = 17
 SNAPSHOTS = 4000
-"""Models whose law is looked at where steps follow snapshots."""
+"""Models whose distribution is tested where steps follow snapshots."""
 
 
 def violations(run: Run, pair: Neighbours, size: int) -> tuple[str, ...]:
@@ -178,13 +178,13 @@ def _noise_as_described(run: Run, pair: Neighbours, size: int) -> bool:
         return True
     try:
         return noise_p(quadratic_run(run), NOISE_SEED) > P
-    except InputError:  # no law is written out for its update
+    except InputError:  # no distribution is written out for its update
         return True
 
 
 def _law_of_snapshots(run: Run, pair: Neighbours, size: int) -> bool:
-    """Variance-reduced steps follow their law on squared error: what stays within its clip shows on
-    no pair."""
+    """Check that variance-reduced steps follow their distribution on squared error: a bug that
+    stays within its clip shows on no pair."""
     return snapshots_of(run.method) is None or compare(run, models=SNAPSHOTS, seed=NOISE_SEED).holds
 
 

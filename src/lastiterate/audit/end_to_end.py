@@ -74,7 +74,7 @@ def alone(run: Run) -> bool:
 
 def one_by_one(run: Run, *, exact: bool = False) -> Train:
     """The whole run, private preparation and calibration included; (models, p). A record that is a
-    unit has its row in all of its places; ``exact``: on exact sums with exact noise."""
+    unit has its row at all of its positions; ``exact``: on exact sums with exact noise."""
 
     def model(features: np.ndarray, target: np.ndarray, key: Key, absent: Sequence[int]) -> Model:
         if run.rows_per_record > 1:
@@ -92,7 +92,7 @@ def one_by_one(run: Run, *, exact: bool = False) -> Train:
 def group_rows(
     run: Run, features: np.ndarray, target: np.ndarray, absent: Sequence[int]
 ) -> UnitRecords:
-    """Records whose places hold one row each; those that are absent have no place."""
+    """Return records whose positions hold one row each; absent ones have no position."""
     present = np.ones((run.n, run.rows_per_record), bool)
     present[list(absent)] = False
     rows, answers = (
@@ -281,8 +281,8 @@ WAYS: dict[str, Callable[[Public, Path], np.ndarray]] = {
 
 
 def linear(run: Run, pair: Neighbours, *, exact: bool = False) -> Public:
-    """Calls for a linear model on the data set with the record; a unit's places hold the same row.
-    ``exact``: with exact noise."""
+    """Calls for a linear model on the data set with the record; a unit's positions hold the same
+    row. ``exact``: with exact noise."""
     places = run.rows_per_record
     rows, target = (
         np.repeat(part, places, axis=0)

@@ -24,7 +24,7 @@ from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import Fixed, GaussianStart, Steps
 from lastiterate.run.updates import HeavyBall, Nesterov
 
-# Whether the noise of all steps together has the law of the description, read off all iterates of a
+# Whether the noise of all steps together has the described distribution, read off all iterates of a
 # small run.  Rows of zeros have no gradients: what the iterates show of every step is its noise
 # alone. Multiplied by the C of the description it must be independent standard normal draws, over
 # steps, coordinates and models.
@@ -72,11 +72,11 @@ def noise_p(run: Run, seed: int) -> float:
     return float(chi2.sf(scores, steps * (steps + 1) / 2))  # pyright: ignore
 
 
-# The exact law of variance-reduced steps on squared error, up to the square of a small noise.
-# Their noise between snapshots is as large as the parameters have moved, which depends on earlier
-# noise; where noise is small that is how far they would have moved without. Given the batches the
-# last iterate is Gaussian then. A sum in the place of a difference, or a snapshot that is too old,
-# stays within its clip and need not leak: they show here.
+# The exact distribution of variance-reduced steps on squared error, up to the square of a small
+# noise. Their noise between snapshots is as large as the parameters have moved, which depends on
+# earlier noise; where noise is small that is how far they would have moved without. Given the
+# batches the last iterate is Gaussian then. A sum instead of a difference, or a snapshot that is
+# too old, stays within its clip and need not leak: they show here.
 
 EVERY, STEPS, SNAPSHOT_RATE, SNAPSHOT_STEP = 2, 4, 0.3, 0.6
 NORM, CLIP = 2.0, 20.0
@@ -164,14 +164,14 @@ def _gaussian(
     return mean[:p], spread[:p, :p]
 
 
-# The law of the released iterate, against its exact law: the second line behind attacks.  On
-# squared error that nothing clamps every step is an affine map with Gaussian noise, so that given
-# all batches the last iterate is exactly Gaussian, and a finite mixture of Gaussians over the
-# batches that can be drawn. On four synthetic records and two passes (or steps that draw their own
-# batches) all of them can be listed. Compared are the mean, the covariance and the distribution
-# along two directions (Kolmogorov and Smirnov): what leaves no trace on a worst-case record, such
-# as momentum left on, the best iterate instead of the last or the wrong order of batches, shows
-# here.
+# The distribution of the released iterate, compared with the exact one: the second line behind
+# attacks.  On squared error that nothing clamps every step is an affine map with Gaussian noise, so
+# that given all batches the last iterate is exactly Gaussian, and a finite mixture of Gaussians
+# over the batches that can be drawn. On four synthetic records and two passes (or steps that draw
+# their own batches) all of them can be listed. Compared are the mean, the covariance and the
+# distribution along two directions (Kolmogorov and Smirnov): what leaves no trace on a worst-case
+# record, such as momentum left on, the best iterate instead of the last or the wrong order of
+# batches, shows here.
 
 RECORDS, SIZE, RATE = 4, 2, 0.3
 ROWS = np.array([[0.9, -0.3], [-0.2, 0.7], [0.5, 0.8], [-0.8, -0.4]])
@@ -181,15 +181,15 @@ LONGEST = 40
 """Steps over which correlated noise is looked at; its band, in twice as many."""
 MODELS = 20_000
 Z, P = 6.0, 1e-7
-"""Beyond these a law is not the described one: a right trainer gets there with probability below
-1e-6."""
+"""Beyond these a distribution is not the described one: a correct trainer gets there with
+probability below 1e-6."""
 Batches = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
 class LawReport:
-    """How far the models lie from the exact law: ``z`` of means and covariances, ``p`` of their
-    distribution, ``noise`` that of the noise of all steps together."""
+    """Distance of the models from the exact distribution: ``z`` of means and covariances, ``p`` of
+    their distribution, ``noise`` that of the noise of all steps together."""
 
     models: int
     batching: str
@@ -233,9 +233,9 @@ class LawReport:
 
 
 def compare(run: Run, *, models: int = MODELS, seed: int = 0) -> LawReport:
-    """Compare what the library's trainer releases with its exact law: the batches, momentum, ridge,
-    start and schedule of ``run``, on squared error and four records. The domain is left out (audits
-    look at it), and so are clips and what is done before and after the steps."""
+    """Compare the releases of the library's trainer with their exact distribution: the batches,
+    momentum, ridge, start and schedule of ``run``, on squared error and four records. The domain is
+    left out (audits look at it), and so are clips and what is done before and after the steps."""
     snapshots = snapshots_of(run.method) is not None
     small = shrunk(run, RECORDS) if snapshots else quadratic_run(run)
     draws = Trainer(small).fit_many(ROWS, TARGET, keys_from_seed(seed, models))[:, 0, :]

@@ -14,9 +14,9 @@ from lastiterate.run.losses import Abstract
 from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import Fixed
 
-# Scores that are learned from pilot models: where two laws differ that nobody has described.  All
-# of them read flat features (models, p) of what is released: parameters, or what each step added.
-# Models of the data set with the record are ``one``, without it ``two``.
+# Scores that are learned from pilot models: where two distributions differ that nobody has
+# described.  All of them read flat features (models, p) of what is released: parameters, or what
+# each step added. Models of the data set with the record are ``one``, without it ``two``.
 
 Score = Callable[[np.ndarray], np.ndarray]
 """Features (models, p) to scores (models,), higher where the record seems present."""
@@ -75,7 +75,7 @@ def outside(one: np.ndarray, two: np.ndarray) -> Score:
     """How far a model lies outside of all pilot models without the record, less how far outside of
     those with it.
 
-    Noise of bounded size, or of another law than the Gaussian, shows in the tails alone.
+    Noise of bounded size, or of another distribution than the Gaussian, shows in the tails alone.
     """
     ends = [(part.min(0), part.max(0)) for part in (one, two)]
     size = np.maximum(np.concatenate((one, two)).std(0), 1e-300)
@@ -119,7 +119,7 @@ def _pool_covariances(one: np.ndarray, two: np.ndarray) -> np.ndarray:
 
 
 def _gaussian(part: np.ndarray, *, full: bool) -> Score:
-    """Log density, up to a constant that both laws share."""
+    """Return the log density, up to a constant that both distributions share."""
     mean, scale = part.mean(0), max(float(part.var()), 1e-300)
     if not full:
         variance = part.var(0) + SMALL * scale

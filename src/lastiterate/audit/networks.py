@@ -44,8 +44,9 @@ from lastiterate.run.run import Run
 Look = Callable[[jax.Array], Any]
 """Parameters (models, size) float64 to features (models, ...)."""
 Many = Callable[[Run, tuple[Any, ...], Any, Sequence[int], Look], np.ndarray]
-"""What trains many networks: (run, data, keys, checkpoints, look) to features (models, checkpoints,
-...), by the law of the run; a pure function of the data and of every model's key."""
+"""A trainer of many networks: (run, data, keys, checkpoints, look) to features (models,
+checkpoints, ...), with the run's distribution; a pure function of the data and of every model's
+key."""
 
 
 def fit_networks(
@@ -78,7 +79,7 @@ def fit_networks(
     batch_models : int, default 30
         Number of networks that train together in one program.
     many : callable, optional
-        Trainer in place of the library's.
+        Trainer instead of the library's.
 
     Returns
     -------
@@ -300,7 +301,7 @@ def _release_arrays(
 
 
 def families(run: Run, seed: int = 0) -> tuple[Neighbours, ...]:
-    """Pairs of data sets whose rows are gradients, the tight one first; the others' places are
+    """Pairs of data sets whose rows are gradients, the tight one first; the others' positions are
     drawn by ``seed``."""
     assert run.clip is not None
     n, record, clip = run.n, worst_place(run), run.clip

@@ -385,7 +385,8 @@ MISFIT = "scores of '{}' do not look as the description says: no bound takes the
 @dataclass(frozen=True, eq=False)
 class Judged:
     """One attack on one pair: thresholds fixed before, its share of the failure probability, and
-    both sets' scores; ``laws``: the scores' laws if the trainer is right, where they are known."""
+    both sets' scores; ``laws``: the scores' distributions if the trainer is correct, where they are
+    known."""
 
     attack: str
     pair: Pair
@@ -396,7 +397,7 @@ class Judged:
 
     @cached_property
     def fits(self) -> bool:
-        """Whether there are laws, and the scores look like theirs."""
+        """Return whether there are distributions, and the scores fit them."""
         return self.laws is not None and self.laws.fit(*self.scores)
 
     def find_bounds(

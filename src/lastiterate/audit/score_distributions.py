@@ -20,16 +20,16 @@ from lastiterate.engine.rows import clip_rows
 from lastiterate.run.losses import HuberRidge
 from lastiterate.run.run import Run
 
-# The two laws of an attack's score, as the description has them: s (theta M + Z) + c, and what
-# rates say of theta.  Z is a standard Gaussian and M what the record adds to the score in the steps
-# that hold it (``drawn_moves``): where nothing is drawn it is a number, and theta is the mu of the
-# GDP test. Place c, scale s and theta are the trainer's. Which error rates go together depends on
-# theta alone, so confidence bounds on them give one on theta; and scores at a smaller theta are
-# those at a larger one, shrunk and with more noise, so that a lower bound on theta is one on
-# epsilon.
+# The two distributions of an attack's score, as the description gives them: s (theta M + Z) + c,
+# and what rates say of theta.  Z is a standard Gaussian and M what the record adds to the score in
+# the steps that hold it (``drawn_moves``): where nothing is drawn it is a number, and theta is the
+# mu of the GDP test. Location c, scale s and theta are the trainer's. Which error rates go together
+# depends on theta alone, so confidence bounds on them give one on theta; and scores at a smaller
+# theta are those at a larger one, shrunk and with more noise, so that a lower bound on theta is one
+# on epsilon.
 
 MISFIT = 1e-6
-"""Scores of a right trainer fit its laws worse than this with a smaller probability."""
+"""Scores of a correct trainer fit its distributions worse than this with a smaller probability."""
 BEND = 0.122
 """Half of the largest slope of the Gaussian density: moves with mean 0 change a rate by this times
 their variance."""
@@ -72,8 +72,8 @@ class ScoreLaws:
         return self._least_fnr(theta, fpr) > fnr
 
     def epsilon(self, theta: float, delta: float) -> float:
-        """Epsilon at ``delta`` of the two laws, from below: what the best of many thresholds shows,
-        were it known."""
+        """Return epsilon at ``delta`` of the two distributions, from below: what the best of many
+        thresholds shows, were it known."""
         shifts, slack = theta * self.moves.values, self._slack(theta) + LEAST
         low, high = (
             min(self.absent * shifts.max(), 0.0) - 9,
@@ -93,7 +93,8 @@ class ScoreLaws:
         return best
 
     def fit(self, present: np.ndarray, absent: np.ndarray) -> bool:
-        """Whether scores look as they should, with place, scale and theta from means and variances.
+        """Return whether scores look as they should, with location, scale and theta from means and
+        variances.
 
         Numbers that are chosen by the scores make them fit better: a right trainer fails with a
         smaller probability.
@@ -167,11 +168,12 @@ class ScoreLaws:
 
     @property
     def _reach(self) -> float:
-        """How far the two laws lie apart at theta = 1, at most."""
+        """The largest distance of the two distributions at theta = 1."""
         return (self.present - self.absent) * float(self.moves.values.max())
 
 
-# Which laws an attack's scores have on a pair of data sets, by the description; see ``score_laws``.
+# The distributions of an attack's scores on a pair of data sets, by the description; see
+# ``score_laws``.
 
 LINEAR = ("projection", learned_scores.NAME)
 """Attacks whose score is linear in what is released."""
@@ -180,12 +182,12 @@ DRAWN = "both laws are Gaussian given the batches, which are drawn as described"
 
 
 def find_score_laws(run: Run, pair: Neighbours, attack: str) -> ScoreLaws | None:
-    """The laws of the scores of ``attack`` if the trainer is right; ``None`` where they are not
-    known.
+    """Return the distributions of the scores of ``attack`` if the trainer is correct; ``None``
+    where they are not known.
 
     Where batches are drawn, how many of the other records a step holds moves the score as well: it
-    must be no secret of its own, because they are as many as places are left, or add nothing along
-    the record's direction.
+    must be no secret of its own, because they are as many as the remaining positions, or add
+    nothing along the record's direction.
     """
     if not pair.gaussian or attack not in LINEAR:
         return None

@@ -57,7 +57,8 @@ CERTAIN = Moves(np.ones(1), np.ones(1))
 
 
 def moves(run: Run, *, all_steps: bool) -> Moves | None:
-    """The law of the sum; ``all_steps``: of the attack on all iterates, else on the last one.
+    """Return the distribution of the sum; ``all_steps``: of the attack on all iterates, else on the
+    last one.
 
     ``None`` where no line says what a step adds, or where steps move the score to both sides.
     """
@@ -105,7 +106,7 @@ def choices(run: Run, added: np.ndarray) -> list[Choice]:
 
 
 def sum_law(drawn: list[Choice]) -> Moves:
-    """The law of the sum of independent draws."""
+    """Return the distribution of the sum of independent draws."""
     mean = sum(float(v @ p) for v, p in drawn)
     spread = sum(float(v**2 @ p) for v, p in drawn)
     most = max(float(v.max()) for v, _ in drawn)

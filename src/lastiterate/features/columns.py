@@ -332,7 +332,7 @@ class Curves(RecordMap):
 
     See Also
     --------
-    Bins : A step function in place of a curve.
+    Bins : A step function instead of a curve.
 
     Examples
     --------
@@ -427,7 +427,7 @@ class Bins(RecordMap):
 
     See Also
     --------
-    Curves : A continuous curve in place of a step function.
+    Curves : A continuous curve instead of a step function.
 
     Examples
     --------

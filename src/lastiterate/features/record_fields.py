@@ -78,7 +78,8 @@ class Number(Field):
 @final
 @dataclass(frozen=True)
 class Choice(Field):
-    """One of some public values: the place of the value in the list, -1 where it is none of them."""
+    """One of some public values: the index of the value in the list, -1 where it is none of
+    them."""
 
     words: ClassVar[str] = "columns of categories"
     name: str

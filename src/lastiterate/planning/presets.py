@@ -132,9 +132,9 @@ def describe_algorithm(
       lowest predicted risk.
 
     The papers' own noise and step sizes are runs that can be described (``Langevin``,
-    ``InverseDecay``). ``cap``: of the loss (``Softmax(cap=)``), which takes the place of
-    per-example clipping. ``charged``: for exact noise, where every step is charged: then no
-    smoothness is needed, and none is measured.
+    ``InverseDecay``). ``cap``: of the loss (``Softmax(cap=)``), which replaces per-example
+    clipping. ``charged``: for exact noise, where every step is charged: then no smoothness is
+    needed, and none is measured.
     """
     if algorithm not in ALGORITHMS[1:]:
         raise InputError("algorithm", "must be one of " + ", ".join(ALGORITHMS), algorithm)
@@ -221,13 +221,13 @@ def _describe_forgetting(
 
 
 def _with(run: Run, prox: Prox | None, cap: float | None) -> Run:
-    """The run with a penalty, and with a cap in the place of clips."""
+    """Return the run with a penalty, and with a cap instead of clips."""
     run = replace(run, prox=prox)
     return run if cap is None else replace(run, clip=None, loss=replace(run.loss, cap=cap))  # pyright: ignore
 
 
 def _describe_correlated(asked: Asked, batching: Batching) -> Run:
-    """Correlated noise over batches in which a record has one place."""
+    """Return correlated noise over batches in which a record has one position."""
     if batching.drawn not in ("never", "once"):
         raise InputError(
             "batch",

@@ -46,7 +46,7 @@ SPREAD = 0.25
 """The expected square of a record's gradient at the optimum, relative to the square of its bound.
 """
 DIRECTIONS = 48
-"""Places of the public spectrum at which a prediction looks."""
+"""Points of the public spectrum at which a prediction is computed."""
 TOLERANCE = 1e-4
 """Relative, of the noise that is found."""
 

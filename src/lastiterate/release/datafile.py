@@ -270,10 +270,10 @@ def tune_file(
     set.
 
     A bundled set's own held-out fifth scores the released model. The other records are split once
-    more, in public places, into those that candidates are trained on and those that they are scored
-    on. Of the order, ``class_weight`` is what a record of each class counts in training; scores are
-    counts of right answers, whatever their class; and ``features`` "auto" looks at what one
-    candidate may cost.
+    more, at public positions, into those that candidates are trained on and those that they are
+    scored on. Of the order, ``class_weight`` is what a record of each class counts in training;
+    scores are counts of right answers, whatever their class; and ``features`` "auto" looks at what
+    one candidate may cost.
     """
     budget = order.budget
     assert budget is not None
@@ -371,7 +371,7 @@ def prediction_rows(
     ``header``: whether the file's first row is a header, where the model's schema does not decide.
 
     ``ids``: a column of the file that is written in front of them; by default the one that the
-    schema calls an id, where the file has it. ``threshold``: in the place of the model's own.
+    schema calls an id, where the file has it. ``threshold``: instead of the model's own.
     ``probabilities``: they are relied on, so that a model without any is refused, and a warning
     says where nothing made frequencies of them.
     """

@@ -131,7 +131,7 @@ def _paid(plan: Forgetting, delta: float) -> tuple[float | None, float | None]:
 
 
 def _locate_records(asked: Request, table: Table, records: int) -> np.ndarray:
-    """The places of the records that a list names; every line must name one."""
+    """Return the positions of the records that a list names; every line must name one."""
     try:
         lines = to_path(asked.remove, "remove").read_text(encoding="utf-8").split("\n", MOST_IDS)
     except (OSError, UnicodeDecodeError):

@@ -125,8 +125,8 @@ def rebuilt(leaves: object, tensors: dict[str, np.ndarray]) -> Any:
 
 
 def restore_arrays(like: object, leaves: object, tensors: dict[str, np.ndarray]) -> Any:
-    """The arrays in the structure of ``like``, which must have arrays of the same shapes in the
-    same places."""
+    """Return the arrays in the structure of ``like``, which must have arrays of the same shapes at
+    the same positions."""
     arrays = dict(_check_leaves(leaves, tensors))
     wanted = dict(_arrays_in(like))
     if arrays.keys() != wanted.keys():

@@ -51,7 +51,8 @@ class Accuracy:
 
 
 def split_held_out(n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Public places of the records that are trained on, and of those that accuracy is counted on."""
+    """Return the public positions of the records that are trained on, and of those that accuracy is
+    counted on."""
     if n < 20:
         raise InputError("report_accuracy", "needs at least 20 records to split", n, "leave it out")
     return split(n, seed=1, test_fraction=HELD_OUT)

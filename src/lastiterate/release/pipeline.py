@@ -32,7 +32,7 @@ def run_release(kind: Kind, order: Order) -> Fitted:
     charge, and the charge comes before a value is looked at. The certificate speaks of the run that
     was executed.
     """
-    of_units = order.of_units  # a kind of model may put another loss in the place of a unit's
+    of_units = order.of_units  # a kind of model may replace the loss of a unit
     order = check_order(kind, order)
     key = order.draw_key()
     order.charging.of_units = of_units

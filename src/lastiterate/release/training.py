@@ -192,12 +192,12 @@ def train(
     microbatch : int, optional
         Number of records whose gradients are in memory at once. It changes nothing else.
     optimizer : object, optional
-        Optimiser of the noisy mean gradients in place of the run's update, with its own step sizes;
+        Optimiser of the noisy mean gradients instead of the run's update, with its own step sizes;
         the run's step size is 1. It is an optax gradient transformation for a JAX loss, and for a
         module a function from parameters to a ``torch.optim.Optimizer`` or a scheduler around one.
         Every iterate is charged.
     average : TailAverage or ExponentialAverage, optional
-        Average of iterates to release in place of the last one. Every iterate is charged.
+        Average of iterates to release instead of the last one. Every iterate is charged.
     augment : callable, optional
         ``augment(key, x)``: a random form of a record's first part, drawn for every record and
         step. The key is JAX's for a JAX loss, and a `lastiterate.torch.RecordKey` for a module.

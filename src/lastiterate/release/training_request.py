@@ -181,8 +181,8 @@ class Order:
     double precision. ``optimizer``: what makes the steps, where the run says that a caller's does.
     ``augment``: what records draw. ``devices``: how many share every batch. ``units``: the column
     that says who a row belongs to, and the most rows of each that are used. ``features``: "auto",
-    names of public maps of records in the place of the schema's own, or of a part of the planner's
-    runs (see ``Task``). ``stream``: read the file piece by piece, with scratch files in the folder
+    names of public maps of records instead of the schema's own, or of a part of the planner's runs
+    (see ``Task``). ``stream``: read the file piece by piece, with scratch files in the folder
     ``scratch``. ``report_accuracy``: the part of mu^2 that a noisy count of right answers costs, on
     a tenth of the records that are then not trained on. ``calibrated``: whether a classifier pays
     for calibrated probabilities. ``class_weight``: what records of every label count.

@@ -122,7 +122,8 @@ def _score_noise(epsilon: float, delta: float) -> float:
 
 
 def parts(n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Public places of the records that are trained on, and of the fifth that is scored."""
+    """Return the public positions of the records that are trained on, and of the fifth that is
+    scored."""
     return split(n, seed=0)
 
 
@@ -218,7 +219,8 @@ def _score(
 
 
 def law_of(mean: float, kind: str = "logarithmic") -> Runs:
-    """The law of the number of runs by its name: logarithmic, geometric or poisson."""
+    """Return the distribution of the number of runs by its name: logarithmic, geometric or
+    poisson."""
     match kind:
         case "logarithmic":
             return NegativeBinomial.with_mean(mean, 0.0)

@@ -169,7 +169,7 @@ class UnitLoss:
     """The mean of ``loss`` over the rows of one unit: with it a record of a run is a unit of at
     most ``rows`` rows.
 
-    Called as ``unit_loss(params, present, *rows)``: ``present`` (rows,) says which places hold a
+    Called as ``unit_loss(params, present, *rows)``: ``present`` (rows,) says which positions hold a
     row, and the sum is divided by the public ``rows``. Of a module ``PerUnit(module)`` takes the
     rows, and ``present`` is the first part of a record behind them. Batches then sample units, n
     counts units, ``clip`` bounds the gradient of a unit.
@@ -192,11 +192,11 @@ class UnitLoss:
 
 
 def units_as_records(data: tuple[Any, ...], unit: object, rows: int) -> tuple[np.ndarray, ...]:
-    """Data with one record per unit: which places hold a row, (units, rows), and arrays (units,
+    """Data with one record per unit: which positions hold a row, (units, rows), and arrays (units,
     rows, ...).
 
     ``data``: arrays with the n rows along the first axis; ``unit``: one identifier per row, shape
-    (n,). Of each unit the first ``rows`` rows are kept; places without one repeat its first row,
+    (n,). Of each unit the first ``rows`` rows are kept; positions without one repeat its first row,
     where a loss surely has a gradient.
     """
     names = identifiers(unit)

@@ -225,8 +225,8 @@ class FittedUnlearned(FittedLinear):
 
 @dataclass(frozen=True, eq=False)
 class Before:
-    """The model that is to forget, and the places of the records that it forgets, in the data that
-    are given."""
+    """The model that is to forget, and the positions of the records that it forgets, in the data
+    that are given."""
 
     model: Model
     removed: tuple[int, ...]
@@ -318,8 +318,8 @@ def fit(order: Order, key: Key | None) -> FittedUnlearned:
 def zero_removed(
     rows: np.ndarray, target: np.ndarray, removed: tuple[int, ...], n: int
 ) -> tuple[np.ndarray, np.ndarray, list[int]]:
-    """Rows and targets of ``n`` places, zero where a record is removed or no record is left, and
-    these places."""
+    """Return rows and targets of ``n`` positions, zero where a record is removed or missing, and
+    these positions."""
     empty = n - len(rows)
     gone = [*removed, *range(len(rows), n)]
     rows = np.concatenate((rows, np.zeros((empty, rows.shape[1]), rows.dtype)))
@@ -599,7 +599,7 @@ def check_certified(described: Run | Unlearning, certified: object) -> None:
 
 
 def find_places(remove: Sequence[int] | np.ndarray, records: int) -> tuple[int, ...]:
-    """The places of removed records, each once, in order; anything else is refused."""
+    """Return the positions of removed records, each once, in order; refuse anything else."""
     given = np.asarray(remove)
     if given.ndim != 1 or given.size == 0 or given.dtype.kind not in "iu":
         raise InputError(
