@@ -297,6 +297,23 @@ def test_the_first_page_says_what_nobody_checked(folders, tmp_path):
     assert "(assumed)" in rows_of(assumed)["Taken on trust"]
 
 
+@pytest.mark.parametrize(
+    "unit, many, one",
+    [
+        ({"rows": 1}, "60 records", "one record"),
+        ({"rows": 1, "name": "pid"}, "60 units (pid)", "one unit (pid)"),
+        ({"rows": 4, "name": "pid"}, "60 units (pid)", "one unit (pid)"),
+        ({"rows": 4, "name": "unit"}, "60 units", "one unit"),
+    ],
+)
+def test_a_report_names_the_unit_that_it_counts(folders, unit, many, one):
+    good = read(folders / "good")
+    stated = good.body["stated"] | {"unit": unit | {"words": "words"}}
+    text = page.page(replace(good, body=good.body | {"stated": stated}))
+    assert rows_of(text)["Released"].endswith(f"; 40 steps on {many}")
+    assert f"<td>{one}</td><td>this certificate</td>" in text
+
+
 def test_paper_has_the_limits_of_what_was_verified(folders):
     """What prints: the banner's limits, the row of trusted facts and all caveats."""
     text = page.page(read(folders / "good"))
@@ -621,9 +638,18 @@ def test_a_cruder_bound_is_said_to_be_one(browser, folders):
         "[...document.querySelectorAll('#recomputed tr')].map(r => [r.children[2].innerText, "
         "r.lastChild.innerText])"
     )
-    crude = [verdict for number, verdict in rows if number.startswith("a cruder bound")]
-    assert crude and set(crude) == {"does not contradict"}
-    assert all(verdict == "agrees" for number, verdict in rows if "cruder" not in number)
+    crude = [verdict for number, verdict in rows if number.startswith("at most")]
+    assert crude and set(crude) == {"cruder, does not contradict"}
+    assert all(verdict == "agrees" for number, verdict in rows if "at most" not in number)
+    look = "[...document.querySelectorAll('#recomputed tr')].map(r => r.lastChild.className)"
+    assert set(browser.value(look)) == {"ok", "soft"}, "a cruder bound is no green tick"
+    screen = {"width": 375, "height": 900, "deviceScaleFactor": 1, "mobile": True}
+    browser.call("Emulation.setDeviceMetricsOverride", **screen)
+    try:
+        cells = BROKEN.replace("'h1, h2, h3, th'", "'#recomputed td'")
+        assert browser.value(cells) == [] and browser.value(WIDE) <= 375
+    finally:
+        browser.call("Emulation.clearDeviceMetricsOverride")
 
 
 CONTRAST = """(() => {
@@ -669,7 +695,7 @@ def test_renyi_curves_are_computed_again_from_the_run(browser, folders):
         and set(rows[5:])
         <= {
             "agrees",
-            "does not contradict",
+            "cruder, does not contradict",
         }
     )
     said = browser.value("document.getElementById('recomputed-verdict').innerText")

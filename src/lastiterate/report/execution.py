@@ -321,6 +321,7 @@ def check(subject: Subject) -> Markup:
                 ),
             ),
             tag("tbody", "", id="recomputed"),
+            class_="again",
         ),
         tag("p", browser.not_computed(subject), id="not-recomputed"),
     ]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from lastiterate.accounting.calibration import LARGE_EPSILON
+from lastiterate.accounting.subjects import UNNAMED
 from lastiterate.markup import Markup, tag
 from lastiterate.release.provenance import WRITTEN
 from lastiterate.report.browser import (
@@ -159,7 +161,7 @@ def compare_with_published(subject: Subject) -> Markup:
             tag("th", "this release", scope="row"),
             tag("td", number("epsilon", body["epsilon"])),
             tag("td", number("delta", body["delta"], f"{body['delta']:g}")),
-            tag("td", "one record" if unit["rows"] == 1 and "name" not in unit else "one unit"),
+            tag("td", _name_unit(unit)),
             tag("td", "this certificate"),
             class_="mine",
         )
@@ -204,7 +206,19 @@ def _describe_release(subject: Subject) -> str:
         if run is not None
         else "one set of parameters"
     )
-    return what if run is None else f"{what}; {run.steps} steps on {run.n} records"
+    if run is None:
+        return what
+    unit = subject.body["stated"]["unit"]
+    counted = _name_unit(unit, many=True) if run.rows_per_unit == 1 else "records"
+    return f"{what}; {run.steps} steps on {run.n} {counted}"
+
+
+def _name_unit(unit: dict[str, Any], *, many: bool = False) -> str:
+    """Return what the guarantee protects in two words: a record, or a unit with its name."""
+    if unit["rows"] == 1 and "name" not in unit:
+        return "records" if many else "one record"
+    named = f" ({unit['name']})" if unit.get("name", UNNAMED) != UNNAMED else ""
+    return f"{'units' if many else 'one unit'}{named}"
 
 
 def _day(subject: Subject) -> object:

@@ -90,7 +90,7 @@
     const line = document.createElement("tr");
     for (const text of cells) { const cell = document.createElement("td"); cell.textContent = text; line.append(cell); }
     const last = document.createElement("td");
-    last.textContent = holds ? good : "DIFFERS"; last.className = holds ? "ok" : "no"; line.append(last);
+    last.textContent = holds ? good : "DIFFERS"; last.className = !holds ? "no" : good === "agrees" ? "ok" : "soft"; line.append(last);
     table.append(line);
     return holds;
   }
@@ -107,7 +107,7 @@
       if (each.kind === "right") compare(each.what, each.stated, below(each.mu / 2));
       if (each.kind === "above") {
         const found = gaussianEpsilon(each.delta, each.mu);
-        all = row(table, [each.what, String(each.stated), "a cruder bound: " + found.toPrecision(10)], found >= each.stated * (1 - 1e-9) - 1e-9, "does not contradict") && all;
+        all = row(table, [each.what, String(each.stated), "at most " + found.toPrecision(10)], found >= each.stated * (1 - 1e-9) - 1e-9, "cruder, does not contradict") && all;
         if (!cruder || each.delta === data.delta) cruder = [found, each.stated];
       }
       if (each.kind === "composition") {
@@ -132,7 +132,7 @@
       : !all ? "A number computed on this page DIFFERS from the certificate: do not rely on it."
       : !sure.size ? "No number was computed again exactly; " + bound
       : "All numbers that were computed again exactly on this page agree with the certificate" + (bound ? "; " + bound : ".");
-    said.className = all ? "ok" : "no";
+    said.className = !all ? "no" : sure.size ? "ok" : "soft";
   }
 
   function percent(value, round) {          // four digits, rounded by ``round``
