@@ -231,7 +231,7 @@ def findings(found: dict[str, dict[str, Any]]) -> str:
 - Ryffel, Bach and Pointcheval, Theorem 3.2 for sampled batches: one step with a batch of one record in a hundred has a
   Renyi divergence of order 2 of {value("ryffel-theorem32", theorem)} where 0.116 is claimed, and delta
   {value("ryffel-theorem32", "n 100, m 1: true delta at that epsilon")} at the epsilon that is claimed for 1e-5. With
-  full batches the theorem holds (`ryffel-full-batch`). With 2L/m in place of 2L/n it is repaired. A bound that has
+  full batches the theorem holds (`ryffel-full-batch`). With 2L/m instead of 2L/n it is repaired. A bound that has
   sampling and forgetting together is another one ([restarted-fixed-size](theorems/restarted-fixed-size.md)).
 - The recursion in the proof of their Lemma 4.1 loses a factor of 2: exact
   {value("ryffel-lemma41-proof", "1 step: exact squared distance against (11) as printed")} where 0.361 is claimed after

@@ -44,8 +44,8 @@ def sampled(order: float, steps: int, q: float, c: float, s: float, start: float
 def exact_pair(
     steps: int, q: float, c: float, s: float, start: float
 ) -> tuple[Mixture, Mixture, float]:
-    """The law of one parameter on quadratics whose record moves it by s where it is drawn, against
-    that without it."""
+    """The distribution of one parameter on quadratics whose record moves it by s where it is drawn,
+    against that without it."""
     weights, means, variance = np.ones(1), np.zeros(1), start
     for _ in range(steps):
         weights = np.concatenate((weights * (1 - q), weights * q))
@@ -250,7 +250,7 @@ def crafted(work: Work) -> Result:
 
 
 def _audited(report: object) -> tuple[float, float]:
-    """Epsilon at least (for Gaussian laws), and at most."""
+    """Epsilon at least (for Gaussian distributions), and at most."""
     return report.lower_gaussian, report.upper  # pyright: ignore
 
 
@@ -258,10 +258,11 @@ ITEMS = (
     Item(
         "ye-shokri-sampling",
         YE,
-        "Batches without replacement: their recursion against exact laws",
+        "Batches without replacement: their recursion against exact distributions",
         "matches",
         ye_shokri,
-        finding="On all draws their recursion lies above the exact law, at the least by a factor "
+        finding="On all draws their recursion lies above the exact distribution, at the least by a "
+        "factor "
         "of [their recursion "
         "over the exact divergence, smallest of all draws], because it averages exponentials.",
     ),
@@ -287,6 +288,6 @@ ITEMS = (
         "shown by our "
         "audit, at least]); with one 40 steps before the end it costs [once, 40 steps before the "
         "end: exact "
-        "epsilon of linear losses] in place of [once, in the last step: the same].",
+        "epsilon of linear losses] instead of [once, in the last step: the same].",
     ),
 )

@@ -90,7 +90,7 @@ class Grid:
         return density
 
     def moment(self, order: float, one: Law, two: Law) -> float:
-        """E_alpha of two laws."""
+        """E_alpha of two distributions."""
         return float(
             np.exp(order * np.log(one.density) + (1 - order) * np.log(two.density)).sum() * self.gap
         )

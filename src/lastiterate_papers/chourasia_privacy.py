@@ -165,7 +165,8 @@ def tightness(work: Work) -> Result:
         (
             "The paper says that upper and lower bounds are within a factor of 4, and 4/(2 - eta) "
             "for Corollary "
-            "2. Exact: both laws are Gaussian. Our shifted interpolation equals the exact law.",
+            "2. Exact: both distributions are Gaussian. Our shifted interpolation equals the exact "
+            "distribution.",
         ),
     )
 
@@ -276,20 +277,21 @@ ITEMS = (
     Item(
         "chourasia-tightness",
         PAPER,
-        "Section 4: upper bounds, exact law and lower bound over K",
+        "Section 4: upper bounds, exact distribution and lower bound over K",
         "matches",
         tightness,
         finding="Corollary 1 exceeds the lower bound of Theorem 3 by a factor of at most [largest "
         "Corollary 1 / "
-        "Theorem 3], and shifted interpolation equals the exact law.",
+        "Theorem 3], and shifted interpolation equals the exact distribution.",
     ),
     Item(
         "chourasia-corollary2",
         PAPER,
-        "Corollary 2: the printed denominator against the exact law",
+        "Corollary 2: the printed denominator against the exact distribution",
         "differs",
         corollary_2,
-        finding="With n^2 the bound lies above the exact law and close to it; with the printed "
+        finding="With n^2 the bound lies above the exact distribution and close to it; with the "
+        "printed "
         "eta^2 it is (n/eta)^2 "
         "times larger, so true and empty.",
     ),
@@ -299,7 +301,8 @@ ITEMS = (
         "Theorem 1 as printed: an exponent without the curvature",
         "differs",
         blog_theorem,
-        finding="As printed the bound lies below the exact law: [lambda 4, step 0.2, K 1: exact, "
+        finding="As printed the bound lies below the exact distribution: [lambda 4, step 0.2, K 1: "
+        "exact, "
         "and the bound as "
         "printed] is exact after one step.",
     ),

@@ -129,7 +129,8 @@ def _printed_law(n: int, ratio: float, epochs: int) -> tuple[float, float, np.nd
 
 
 def lemma_a2(work: Work) -> Result:
-    """The exact law of SGLD: printed closed form, our shifted form, and the recursion step by step."""
+    """Compare the exact distribution of SGLD: printed closed form, our shifted form, and the
+    recursion step by step."""
     n, ratio, epochs = 50, 100.0, work.size(20, 200)
     chain = Chain.paper(MODEL, n, ratio=ratio)
     mean, variance, means, variances = _printed_law(n, ratio, epochs)
@@ -145,7 +146,7 @@ def lemma_a2(work: Work) -> Result:
         near("data set 1: mean", ours + ratio, mean, 1e-9),
         near("data set 1: variance", spread, variance, 1e-9),
         Row(
-            "data set 2: largest difference of means over places, relative",
+            "data set 2: largest difference of means over positions, relative",
             float(np.abs((others + ratio) / means - 1).max()),
             0.0,
             1e-9,
@@ -258,7 +259,7 @@ ITEMS = (
     Item(
         "heller-fetaya-lemma-a2",
         PAPER,
-        "Lemma A.2: the exact law of SGLD",
+        "Lemma A.2: the exact distribution of SGLD",
         "restored",
         lemma_a2,
         finding="The restored closed form equals the recursion to rounding.",

@@ -275,9 +275,9 @@ def _notes(this: Attack, clip: float | None) -> tuple[str, ...]:
             if this.small
             else (
                 f"Networks are trained {this.at_once} at a time by a program of their own, in "
-                f"single precision and by "
-                "the law of the run (lastiterate_papers.lenet_chains); the record is crafted on, "
-                "and accuracies are "
+                f"single precision and with "
+                "the distribution of the run (lastiterate_papers.lenet_chains); the record is "
+                "crafted on, and accuracies are "
                 f"means of, {this.crafting} others.",
             )
         ),

@@ -130,7 +130,7 @@ def propose(work: Work) -> Result:
 
 
 def claim_iv9(work: Work) -> Result:
-    """SGLD in the place of the exact sample of Algorithm 1, on the pair of equation 9 with ratio n.
+    """SGLD instead of the exact sample of Algorithm 1, on the pair of equation 9 with ratio n.
 
     All ratios of both sets are equal, so that the filter keeps all records but where its noise
     exceeds the spread.
@@ -191,10 +191,10 @@ def claim_iv9(work: Work) -> Result:
         ),
         {"n": list(ns), "ratio": "n", "spread": 60.0, "ratio_epsilon": 1.0, "delta": delta},
         (
-            "Claim IV.9: with SGLD in place of line 25 there are n and a number of steps for which "
+            "Claim IV.9: with SGLD instead of line 25 there are n and a number of steps for which "
             "Algorithm 1 "
             "is not private. Its constants are lost; here our form of Algorithm 1 runs on their "
-            "pair, the law "
+            "pair, the distribution "
             "of SGLD is exact, and the number of steps is that of the largest leak.",
         ),
     )

@@ -1,5 +1,5 @@
-"""Exact laws that published claims are compared with: one-dimensional mixtures of Gaussians, by
-quadrature."""
+"""Exact distributions that published claims are compared with: one-dimensional mixtures of
+Gaussians, by quadrature."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def _refuting(n: int, batch: int) -> list[Row]:
 
 
 def theorem_32(work: Work) -> Result:
-    """The published bound for sampled batches, the exact law, and what certifies."""
+    """The published bound for sampled batches, the exact distribution, and what certifies."""
     rows = [row for n, batch in ((100, 1), (1000, 1), (100, 10)) for row in _refuting(n, batch)]
     first = counterexample(100, 1)
     slope = curve("sgld-strongly-convex-sampled", first).rdp(2.0) / 2
@@ -128,7 +128,7 @@ def theorem_32(work: Work) -> Result:
         "the batch by the "
         "probability that the batches differ. Found in this project, with this counterexample; no "
         "published "
-        "erratum is known to us. The sensitivity 2L/m in place of 2L/n repairs it.",
+        "erratum is known to us. The sensitivity 2L/m instead of 2L/n repairs it.",
         "Before projection the exact divergence of order 2 is "
         f"{renyi(2.0, *exact_pair(100, 1)):.1f} (n 100) and {renyi(2.0, *exact_pair(1000, 1)):.1f} "
         f"(n 1000).",
@@ -190,8 +190,8 @@ def _quadratic(eta: list[float], strong: float) -> float:
 
 
 def full_batch(work: Work) -> Result:
-    """With m = n the theorem holds: random draws of constants and schedules, the exact law on
-    quadratics."""
+    """With m = n the theorem holds: random draws of constants and schedules, the exact distribution
+    on quadratics."""
     rng, ratios, repaired = np.random.default_rng(work.seed), list[float](), list[float]()
     for _ in range(work.size(200, 4000)):
         strong, steps = float(rng.uniform(0.05, 1)), int(rng.integers(1, 300))
@@ -398,7 +398,7 @@ ITEMS = (
     Item(
         "ryffel-theorem32",
         PAPER,
-        "Theorem 3.2 for sampled batches: refuted by an exact law",
+        "Theorem 3.2 for sampled batches: refuted by an exact distribution",
         "differs",
         theorem_32,
         finding="The claim is too small by a factor of about 800: the exact divergence of order 2 "

@@ -263,7 +263,7 @@ def theorems(work: Work) -> Result:
             "The noise follows from Theorem 3.2, which is false for m < n: what is certified for "
             "batches (sensitivity 2L/m) exceeds the promise by up to (n/m)^2. With m = n it holds. "
             "An "
-            "upper bound refutes nothing by itself: ryffel-theorem32 has the exact law.",
+            "upper bound refutes nothing by itself: ryffel-theorem32 has the exact distribution.",
             "The promised risks are those at the end of the proofs, with their constants: 6, 48, "
             "18 and 144. "
             "Theorems 4.3 and 4.4 are proved for the mean over all iterates, which is what is "

@@ -278,7 +278,7 @@ ITEMS = (
         linear,
         finding="For linear losses a hidden state buys [q 0.01, noise 1, 1000 steps: linear "
         "losses, the last iterate]"
-        " in place of [q 0.01, noise 1, 1000 steps: all iterates, certified] after 1000 steps; a "
+        " instead of [q 0.01, noise 1, 1000 steps: all iterates, certified] after 1000 steps; a "
         "ridge can "
         "leak more than the formula says.",
     ),

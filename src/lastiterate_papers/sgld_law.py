@@ -1,5 +1,5 @@
-"""The exact law of cyclic SGLD with batches of one record on Bayesian linear regression, without
-stepping through it.
+"""The exact distribution of cyclic SGLD with batches of one record on Bayesian linear regression,
+without stepping through it.
 
 theta <- theta + (eta/2)(-alpha theta + n beta x (y - theta x)) + sqrt(eta) N(0, 1), theta_0 ~ N(0,
 1/alpha) (Heller and Fetaya 2023, equation 3). n - 1 records are (x, y), the differing one is not;

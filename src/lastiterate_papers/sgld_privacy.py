@@ -1,5 +1,5 @@
-"""What releasing one iterate of cyclic SGLD leaks on the pair of its exact laws: a Gaussian against
-a mixture.
+"""Leakage of releasing one iterate of cyclic SGLD, on the pair of its exact distributions: a
+Gaussian against a mixture.
 
 Lower bounds on epsilon, because every event is a witness: P1(S) <= e^epsilon P2(S) + delta must
 hold for all of them.
