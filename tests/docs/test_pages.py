@@ -200,3 +200,13 @@ def test_files_that_the_sources_name_exist(package):
             ):
                 lost.append(f"{path.relative_to(ROOT)}: {name}")
     assert not lost
+
+
+def test_the_readme_says_which_idea_works_where():
+    """The demo is certified by secret batches, which need no hidden iterate."""
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    secret, hidden = text.split("**Secret batches.**")[1].split("**Hidden iterates.**")
+    assert "works for any clipped loss, linear models and networks alike" in secret
+    assert "certifies the demo above (`random-allocation-pld`)" in secret
+    assert "needs no hidden iterate" in secret
+    assert "works for convex, smooth losses" in hidden and "not for networks" in hidden
