@@ -14,7 +14,7 @@ import lastiterate as li
 from lastiterate.engine.streaming.buffers import Arrays
 from lastiterate.errors import InputError
 from lastiterate.ledger import GaussianFilter, Ledger
-from lastiterate.torch import Grouped
+from lastiterate.torch import Grouped, PerEpoch
 from lastiterate.torch.module_optimizer import ModuleOptimizer
 from lastiterate.torch.parameters import Parameters
 from tiers import unless
@@ -90,6 +90,44 @@ def test_a_schedule_is_that_of_the_run():
         np.testing.assert_allclose(theirs.state[name].numpy(), tensor.numpy(), rtol=1e-7, atol=1e-9)
 
 
+@pytest.mark.parametrize(
+    "batching, epochs",
+    [
+        (li.RandomAllocation(8), [0, 0, 0, 1, 1, 1, 2, 2]),
+        (li.Poisson(0.4), [0, 0, 0, 1, 1, 2, 2, 2]),  # 2.5 steps
+        (li.FullBatch(), [0, 1, 2, 3, 4, 5, 6, 7]),
+    ],
+    ids=["blocks", "poisson", "full"],
+)
+def test_a_scheduler_per_epoch_is_stepped_after_every_epoch(batching: Any, epochs: list[int]):
+    run = replace(PLAIN, batching=batching)
+    ours = train(None, replace(run, step_size=li.Steps(tuple(0.5 * 0.7**k for k in epochs))))
+    theirs = train(PerEpoch(lambda p: lr_scheduler.StepLR(torch.optim.SGD(p, lr=0.5), 1, 0.7)), run)
+    assert theirs.certificate.run.update == li.PostProcessing("SGD, StepLR each epoch")
+    for name, tensor in ours.state.items():
+        np.testing.assert_allclose(theirs.state[name].numpy(), tensor.numpy(), rtol=1e-7, atol=1e-9)
+
+
+def test_a_refused_schedule_is_not_paid_for_and_its_remedies_work(tmp_path: Path):
+    ledger = Ledger(tmp_path / "l")
+    ledger.add("d", unit="record", adjacency="zero-out", filter=GaussianFilter(900.0))
+    before = (tmp_path / "l").read_bytes()
+
+    def pasted(p: Any) -> Any:
+        return lr_scheduler.StepLR(torch.optim.SGD(p, lr=0.5), 1, 0.05)
+
+    with pytest.raises(InputError, match="move nothing"):
+        train(pasted, ledger=ledger, dataset="d")
+    assert (tmp_path / "l").read_bytes() == before
+    counted = train(lambda p: lr_scheduler.StepLR(torch.optim.SGD(p, lr=0.5), 3, 0.05))
+    named = train(PerEpoch(pasted))
+    for name, tensor in counted.state.items():
+        assert torch.equal(tensor, named.state[name])
+    for given in (pasted([torch.nn.Parameter(torch.ones(1))]), lr_scheduler.StepLR):
+        with pytest.raises(InputError, match=r"make must be a function .*PerEpoch\(lambda p"):
+            PerEpoch(given)  # type: ignore[arg-type]
+
+
 def test_every_run_of_a_rule_begins_at_the_beginning_of_its_schedule():
     """An optimizer that remembers no numbers looks the same after a run as before it."""
     rule = ModuleOptimizer(
@@ -132,14 +170,17 @@ OPTIMIZERS = {
     "groups": lambda p: torch.optim.SGD(
         [{"params": p[:2], "lr": 0.5}, {"params": p[2:], "lr": 0.1}], momentum=0.5
     ),
+    "per epoch": PerEpoch(
+        lambda p: lr_scheduler.StepLR(torch.optim.SGD(p, lr=0.5, momentum=0.5), 1, 0.5)
+    ),
     "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1),
     "asgd": lambda p: torch.optim.ASGD(p, lr=0.1, t0=2),
 }
 
 
-KEPT = ("adamw", "chained", "groups", "asgd")
-"""Tensors of every parameter, schedules within a schedule, groups, and numbers that change the
-step; others have no other kind of state."""
+KEPT = ("adamw", "chained", "groups", "per epoch", "asgd")
+"""Tensors of every parameter, schedules within a schedule, groups, epochs, and numbers that change
+the step; others have no other kind of state."""
 
 
 CASES = [("adamw", Arrays((X, Y))), *((name, (X, Y)) for name in OPTIMIZERS)]
@@ -235,6 +276,18 @@ REFUSED = {
     "a schedule that ends before the run": (
         lambda p: lr_scheduler.OneCycleLR(torch.optim.SGD(p, 0.1), 0.1, PLAIN.steps - 3),
         "each of the run's 8 steps, and OneCycleLR ends, got 'an error after step 6'",
+    ),
+    "a schedule of epochs": (
+        lambda p: lr_scheduler.StepLR(torch.optim.SGD(p, 0.1), 1, 0.01),
+        "StepLR falls below that at step 3'; a scheduler is stepped once per step.*PerEpoch",
+    ),
+    "a schedule of epochs that falls too fast": (
+        PerEpoch(lambda p: lr_scheduler.StepLR(torch.optim.SGD(p, 0.1), 1, 1e-4)),
+        "StepLR falls below that at step 4'; let it fall more slowly",
+    ),
+    "epochs of an optimizer": (
+        PerEpoch(lambda p: torch.optim.SGD(p, 0.1)),  # type: ignore[arg-type, return-value]
+        "must be a scheduler around an optimizer .* 'SGD'; leave PerEpoch out",
     ),
     "a table of rates that is too short": (
         lambda p: lr_scheduler.LambdaLR(torch.optim.SGD(p, 0.1), [1.0, 0.5, 0.2, 0.1].__getitem__),

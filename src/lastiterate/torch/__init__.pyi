@@ -1,6 +1,7 @@
 from lastiterate.torch.accountant import OpacusAccountant as OpacusAccountant
 from lastiterate.torch.accountant import describe as describe
 from lastiterate.torch.module_classifier import DPNetClassifier as DPNetClassifier
+from lastiterate.torch.module_optimizer import PerEpoch as PerEpoch
 from lastiterate.torch.module_training import PerUnit as PerUnit
 from lastiterate.torch.parameters import Grouped as Grouped
 from lastiterate.torch.randomness import RecordKey as RecordKey

@@ -264,7 +264,12 @@ def check_fits(
     parameters = check_training(run, model, microbatch)
     module = model.module if isinstance(model, Grouped) else model
     rule = ModuleOptimizer.of(
-        optimizer, parameters, parameters.vector(module), coupled=is_coupled(run), steps=run.steps
+        optimizer,
+        parameters,
+        parameters.vector(module),
+        coupled=is_coupled(run),
+        steps=run.steps,
+        epoch=run.batching.steps_per_epoch(run.n),
     )
     if kept and rule is not None:
         rule.identity(run.steps)

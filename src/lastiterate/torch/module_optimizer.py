@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, final
 
 import numpy as np
 import torch
@@ -24,18 +24,75 @@ from lastiterate.torch.parameters import Parameters
 
 Make = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer | LRScheduler]
 """A caller's function: from parameters to an optimizer, or to a scheduler around one."""
+FADED = 1000
+"""A learning rate of less than one in so many of the largest moves nothing."""
+COUNTED = (
+    "a scheduler is stepped once per step: count steps in it, or write "
+    "optimizer=lastiterate.torch.PerEpoch(lambda p: ...)"
+)
+"""What to do about a schedule that was written for epochs."""
 
 
+@final
 @dataclass(frozen=True, eq=False)
+class PerEpoch:
+    """A scheduler that ``train`` steps once per epoch.
+
+    ``train(optimizer=)`` steps a scheduler once per step, and one in a ``PerEpoch`` after every
+    epoch, as a loop over a data loader does. An epoch is n / batch size steps of the run, or
+    1 / rate for `Poisson`.
+
+    Parameters
+    ----------
+    make : callable
+        Function from parameters to a scheduler around an optimiser.
+
+    Raises
+    ------
+    InputError
+        If ``make`` is no function; `train` refuses one that makes no scheduler.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from lastiterate.torch import PerEpoch
+    >>> halved = PerEpoch(
+    ...     lambda p: torch.optim.lr_scheduler.StepLR(torch.optim.SGD(p, lr=0.5), 10, gamma=0.5)
+    ... )
+    >>> type(halved([torch.nn.Parameter(torch.ones(2))])).__name__
+    'StepLR'
+    """
+
+    make: Callable[[list[torch.nn.Parameter]], LRScheduler]
+
+    def __post_init__(self) -> None:
+        if not callable(self.make) or isinstance(self.make, type):
+            raise InputError(
+                "make",
+                "must be a function from parameters to a scheduler",
+                type(self.make).__name__,
+                "write PerEpoch(lambda p: StepLR(torch.optim.SGD(p, lr=0.1), 10))",
+            )
+
+    def __call__(self, parameters: list[torch.nn.Parameter]) -> LRScheduler:
+        return self.make(parameters)
+
+
+@dataclass(eq=False)
 class Made:
-    """One optimizer with its scheduler and its parameters."""
+    """One optimizer with its scheduler and its parameters.
+
+    ``epoch``: the steps after which the scheduler is stepped; ``done``: the steps that were made.
+    """
 
     parameters: list[torch.nn.Parameter]
     optimizer: torch.optim.Optimizer
     scheduler: LRScheduler | None
+    epoch: float = 1.0
+    done: int = 0
 
     @classmethod
-    def by(cls, make: Make, shapes: tuple[tuple[int, ...], ...]) -> Made:
+    def by(cls, make: Make, shapes: tuple[tuple[int, ...], ...], epoch: float = 1.0) -> Made:
         """What a caller's function makes, checked."""
         if not callable(make) or isinstance(make, torch.optim.Optimizer | type):
             raise InputError(
@@ -73,7 +130,14 @@ class Made:
                 type(made).__name__,
                 "write lambda p: torch.optim.AdamW(p, lr=1e-3)",
             )
-        built = cls(parameters, optimizer, scheduler)
+        if scheduler is None and isinstance(make, PerEpoch):
+            raise InputError(
+                "optimizer",
+                "must be a scheduler around an optimizer where it is stepped once per epoch",
+                type(made).__name__,
+                "leave PerEpoch out",
+            )
+        built = cls(parameters, optimizer, scheduler, epoch)
         built._check()
         return built
 
@@ -107,8 +171,21 @@ class Made:
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
             parameter.grad = gradient
         self.optimizer.step()
-        if self.scheduler is not None:
+        self.follow_schedule()
+
+    def follow_schedule(self) -> None:
+        """Count a step, and step the scheduler where its epoch is over."""
+        before, self.done = self.done, self.done + 1
+        if self.scheduler is not None and self._epochs(self.done) > self._epochs(before):
             self.scheduler.step()
+
+    def _epochs(self, steps: int) -> int:
+        return int(steps / self.epoch + 1e-9)
+
+    @property
+    def rate(self) -> float:
+        """The largest learning rate of the next step."""
+        return max(float(group["lr"]) for group in self.optimizer.param_groups)
 
     def state(self) -> Memory:
         """All numbers that the optimizer remembers, in one order; tensors are not copied."""
@@ -134,7 +211,7 @@ class Made:
             [torch.zeros_like(parameter) for parameter in self.parameters]
         )  # so that it holds all that it will
         for _ in range(done - 1 if self.scheduler is not None else 0):
-            self.scheduler.step()  # pyright: ignore[reportOptionalMemberAccess]
+            self.follow_schedule()
         for (held, name, value), array in zip(self._list_memory(), memory, strict=True):
             if isinstance(value, torch.Tensor):
                 value.copy_(torch.from_numpy(np.array(array)))
@@ -151,6 +228,7 @@ class ModuleOptimizer(UpdateRule):
     word: ClassVar[str] = PostProcessing.word
     make: Make
     shapes: tuple[tuple[int, ...], ...]
+    epoch: float = 1.0  #: the steps after which a scheduler is stepped
     _made: Made | None = field(default=None, init=False)
     _memory: Memory = field(
         default=(), init=False
@@ -165,12 +243,13 @@ class ModuleOptimizer(UpdateRule):
         *,
         coupled: bool = True,
         steps: int = 0,
+        epoch: float = 1.0,
     ) -> ModuleOptimizer | None:
         """Return the rule, tried on synthetic gradients at the first parameters; None for None.
 
-        ``steps``: so many steps of its schedule are tried. Errors: what needs more than gradients,
-        a schedule that ends before the run, and weight decay in running means unless ``coupled``
-        says so.
+        ``steps``: so many steps of its schedule are tried. ``epoch``: the steps of an epoch.
+        Errors: what needs more than gradients, a schedule that ends before the run or falls to
+        nothing in its first half, and weight decay in running means unless ``coupled`` says so.
         """
         if make is None:
             return None
@@ -181,11 +260,11 @@ class ModuleOptimizer(UpdateRule):
                 None,
                 "give its groups of parameters learning rates of their own",
             )
-        rule = cls(make, parameters.shapes)
+        rule = cls(make, parameters.shapes, epoch if isinstance(make, PerEpoch) else 1.0)
         rule._check_step(initial)
         rule._check_schedule(steps)
         if not coupled:
-            one, other = (cls(make, parameters.shapes) for _ in range(2))
+            one, other = (cls(make, parameters.shapes, rule.epoch) for _ in range(2))
             check_decay(
                 ((one.init, one.update), (other.init, other.update)),
                 initial,
@@ -204,7 +283,7 @@ class ModuleOptimizer(UpdateRule):
         if (
             self._made is None or memory is not self._memory or not int(k)
         ):  # every run begins with a new one
-            self._made = Made.by(self.make, self.shapes).restore_memory(memory, int(k))
+            self._made = Made.by(self.make, self.shapes, self.epoch).restore_memory(memory, int(k))
         made = self._made
         with torch.no_grad():
             for parameter, value in zip(made.parameters, self._split(theta), strict=True):
@@ -224,7 +303,7 @@ class ModuleOptimizer(UpdateRule):
             np.random.default_rng(0).normal(size=initial.size),
             torch.random.get_rng_state(),
         )
-        alone = ModuleOptimizer(self.make, self.shapes)
+        alone = ModuleOptimizer(self.make, self.shapes, self.epoch)
         try:
             moved, memory = alone.update(gradient, (), initial, 0)
             alone.update(gradient, memory, initial - moved, 1)
@@ -246,28 +325,39 @@ class ModuleOptimizer(UpdateRule):
             )
 
     def _check_schedule(self, steps: int) -> None:
-        made = Made.by(self.make, self.shapes)
+        made = Made.by(self.make, self.shapes, self.epoch)
         if made.scheduler is None:
             return
+        rates = [made.rate]
         made.step([torch.zeros_like(parameter) for parameter in made.parameters])
         for k in range(1, steps):
+            rates.append(made.rate)
             try:
-                made.scheduler.step()
+                made.follow_schedule()
             except (RuntimeError, TypeError, ValueError, LookupError, ArithmeticError):
                 raise InputError(
                     "optimizer",
                     f"must have a schedule that continues after each of the run's {steps} "
                     f"steps, and {type(made.scheduler).__name__} ends",
                     f"an error after step {k + 1}",
-                    "it counts steps, not passes over the records",
+                    COUNTED if self.epoch == 1 else "it counts epochs: give it more of them",
                 ) from None
+        tiny = [k for k, rate in enumerate(rates) if rate < max(rates) / FADED]
+        if 2 * len(tiny) > len(rates):
+            raise InputError(
+                "optimizer",
+                f"must have a learning rate of 1/{FADED} of its largest, or more, for half of the "
+                f"run's {steps} steps: the rest would spend the budget and move nothing",
+                f"{type(made.scheduler).__name__} falls below that at step {tiny[0] + 1}",
+                COUNTED if self.epoch == 1 else "let it fall more slowly",
+            )
 
     def identity(self, steps: int) -> str:
         """What a checkpoint knows of it: the classes, and their settings at every step.
 
         Errors: classes that are not torch's own, of whose code nothing is known.
         """
-        made = Made.by(self.make, self.shapes)
+        made = Made.by(self.make, self.shapes, self.epoch)
         classes = [type(part) for part in (made.optimizer, made.scheduler) if part is not None]
         if foreign := [
             kind.__name__ for kind in classes if not kind.__module__.startswith("torch.optim.")
@@ -292,7 +382,7 @@ class ModuleOptimizer(UpdateRule):
             if k == 0:
                 made.step([torch.zeros_like(parameter) for parameter in made.parameters])
             elif made.scheduler is not None and k + 1 < steps:
-                made.scheduler.step()
+                made.follow_schedule()
         return hasher.hexdigest()
 
 
@@ -315,5 +405,6 @@ def _whole(value: object) -> Any:
 def name_of(make: Make, shapes: tuple[tuple[int, ...], ...]) -> str:
     """The names of the classes that a caller's function makes, of parameters of these shapes."""
     made = Made.by(make, shapes)
-    scheduler = "" if made.scheduler is None else f", {type(made.scheduler).__name__}"
+    each = " each epoch" if isinstance(make, PerEpoch) else ""
+    scheduler = "" if made.scheduler is None else f", {type(made.scheduler).__name__}{each}"
     return f"{type(made.optimizer).__name__}{scheduler}"

@@ -254,7 +254,9 @@ def prepare(
         records,
         most,
         places,
-        ModuleOptimizer.of(optimizer, parameters, initial),
+        ModuleOptimizer.of(
+            optimizer, parameters, initial, epoch=run.batching.steps_per_epoch(run.n)
+        ),
     )
 
 
