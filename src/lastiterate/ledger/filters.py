@@ -135,8 +135,8 @@ def _table(curve: Curve, failure: float) -> tuple[Array, Array] | None:
 
 
 def _by_later_points(points: Array, values: Array) -> Array:
-    """What (eps_j, delta_j) in both directions says of a smaller eps: ``EpsDelta.delta``; curves
-    can be worse there."""
+    """Return the delta that (eps_j, delta_j) in both directions implies at a smaller eps:
+    ``EpsDelta.delta``; curves can be worse there."""
     less = np.minimum(
         points[:, None] - points, 0.0
     )  # powers divided by e^eps_j, which may be beyond a double
@@ -164,8 +164,8 @@ def _below(points: Array, values: Array, mu: float, failure: float) -> bool:
 
 
 def _lower(computed: Array, epsilon: Array, mu: float) -> Array:
-    """What is surely left of ``gdp_delta``, which adds at most 1e-14 Phi(a) and a relative 1e-15 (1
-    + a^2 + eps)."""
+    """Return a lower bound on the exact value of ``gdp_delta``, which adds at most 1e-14 Phi(a) and
+    a relative 1e-15 (1 + a^2 + eps)."""
     from scipy.special import ndtr  # pyright: ignore
 
     with np.errstate(over="ignore", invalid="ignore"):  # what is no number is below nothing
@@ -197,9 +197,9 @@ def _search_mu(curve: Curve, failure: float, least: float) -> float:
 # rounded down: sums are exact, whatever their length.
 
 UNIT = 2**-40
-"""Of squared mu and of Renyi divergences: about 1e-12."""
+"""Unit of squared mu and of Renyi divergences: about 1e-12."""
 FAILURE_UNIT = 2**-100
-"""Of failure probabilities."""
+"""Unit of failure probabilities."""
 LARGEST_ORDER = 999_999.0
 """The largest Renyi order that is chosen for a filter."""
 LARGEST = 2**62
@@ -287,7 +287,7 @@ class GaussianFilter:
 
     @property
     def dimensions(self) -> tuple[str, ...]:
-        """What each number of a charge counts, in words."""
+        """The quantity that each number of a charge counts, in words."""
         return "squared mu", "failure probability"
 
     @property
@@ -333,7 +333,7 @@ class GaussianFilter:
         return known or is_dominated(curve, mu * (1 + 1e-12), failure, self.failure * PARTS[0])
 
     def total(self) -> Curve:
-        """What holds for all releases together."""
+        """Return the guarantee for all releases together."""
         return WithFailure(Gdp(self.mu), self.failure) if self.failure else Gdp(self.mu)
 
     def to_dict(self) -> dict[str, Any]:
@@ -413,7 +413,7 @@ class RenyiFilter:
 
     @property
     def dimensions(self) -> tuple[str, ...]:
-        """What each number of a charge counts, in words."""
+        """The quantity that each number of a charge counts, in words."""
         return tuple(f"divergence of order {order:g}" for order in self.orders)
 
     @property
@@ -446,7 +446,7 @@ class RenyiFilter:
         )
 
     def total(self) -> Curve:
-        """What holds for all releases together."""
+        """Return the guarantee for all releases together."""
         return Rdp(orders=self.orders, values=tuple(self.slope * order for order in self.orders))
 
     def to_dict(self) -> dict[str, Any]:

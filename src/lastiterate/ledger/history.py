@@ -130,7 +130,8 @@ def check_head(text: str) -> str:
 
 
 def differences(connection: sqlite3.Connection, kept: str | None = None) -> list[str]:
-    """What does not fit between the events and the tables, or with a head that was ``kept``."""
+    """List the contradictions between the events and the tables, or with a head that was
+    ``kept``."""
     rows = connection.execute("SELECT number, event, chain FROM events ORDER BY number").fetchall()
     problems = _broken(rows)
     if kept is not None and kept not in {row[2] for row in rows}:
@@ -152,7 +153,7 @@ def differences(connection: sqlite3.Connection, kept: str | None = None) -> list
 
 
 def _broken(rows: list[tuple[int, str, str]]) -> list[str]:
-    """Where the chain is broken; after that everything is, so the first place is named."""
+    """Name the first event at which the chain is broken; after it everything is."""
     if not rows:
         return ["the events are missing"]
     before = FIRST
@@ -229,9 +230,10 @@ def _compare_rows(
 # The lines of a ledger, the budget of a data set, and what is wrong with either.
 
 NAME_UNITS = "unit=NAMES, or units=NAMES in an estimator's fit"
-"""How a release says whose a row is; the command line has its own words for it."""
+"""The arguments by which a release names the owner of a row; the command line has its own words for
+it."""
 ROWS = {"row", "record", "rows", "records", "example", "examples", "image", "images"}
-"""What ledgers call single rows."""
+"""Names of single rows in ledgers."""
 ARTICLES = {"a", "an", "one", "single", "each", "every"}
 Stage = Literal["reserved", "touched", "released", "cancelled"]
 COLUMNS = ", ".join(LINE)
@@ -299,7 +301,7 @@ class Release:
 
     @property
     def charge(self) -> Charge:
-        """What the release was charged; ``InputError`` where the line holds no charge."""
+        """Return the charge of the release; ``InputError`` where the line holds none."""
         costs = _json(self.costs)
         if not isinstance(costs, list) or not all(
             type(cost) is int and cost >= 0 for cost in cast(list[Any], costs)
@@ -496,8 +498,8 @@ def check_fits(total: Total, charge: Charge) -> None:
 
 
 def refusal(total: Total, charge: Charge | None, remedy: str) -> InputError:
-    """What is said where a budget does not suffice for a charge, or no charge pays for a curve
-    (``None``)."""
+    """Return the refusal where a budget does not suffice for a charge, or no charge pays for a
+    curve (``None``)."""
     said = f"refuses this release on {total.dataset}: "
     if charge is None:
         return InputError(
@@ -529,7 +531,7 @@ def hash_chain(before: str, *line: object) -> str:
 
 
 def charge_problems(connection: sqlite3.Connection) -> list[str]:
-    """What is wrong with charges, their chain and their sums, and with whom they protect."""
+    """List the problems of charges, of their chain and their sums, and of the protected units."""
     problems, units, before = list[str](), list[str](), ""
     totals, unread = dict[str, Total](), list[str]()
     for (name,) in connection.execute("SELECT name FROM datasets").fetchall():
@@ -553,7 +555,7 @@ def charge_problems(connection: sqlite3.Connection) -> list[str]:
 
 
 def _problems(totals: Mapping[str, Total], release: Release, before: str) -> list[str]:
-    """What is wrong with one line."""
+    """List the problems of one line."""
     where, problems = f"line {release.number}", list[str]()
     line = (
         release.number,

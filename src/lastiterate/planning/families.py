@@ -153,7 +153,7 @@ def output_run(
 
 
 def balance_ridge(asked: Asked, loss: LinearLoss) -> float:
-    """What balances the ridge's cost for a model of norm ``NORM`` and that of noise on the
+    """Return the ridge that balances its cost for a model of norm ``NORM`` and that of noise on the
     minimiser for a loss whose mean curvature is at most 1/4."""
     moved = loss.facts().fact("lipschitz") / (asked.task.n * asked.mu)
     return (moved**2 / (2 * NORM**2)) ** (1 / 3)
@@ -194,9 +194,9 @@ def one_record_run(
 
 
 def ridge_for_forgetting(asked: Asked, loss: LinearLoss, steps: int) -> float:
-    """What balances the ridge's cost for a model of norm ``NORM`` and that of a step's noise after
-    steps that fall as 1/(ridge k): one record's gradient, and noise of about its length along every
-    parameter at any budget.
+    """Return the ridge that balances its cost for a model of norm ``NORM`` and that of a step's
+    noise after steps that fall as 1/(ridge k): one record's gradient, and noise of about its length
+    along every parameter at any budget.
 
     Without it a generous budget has so small a ridge that the steps never fall, and their noise
     stays in the model.

@@ -1,4 +1,4 @@
-"""What all families are asked: one task, one budget; and what their runs share."""
+"""The request to all families: one task, one budget; and the shared parts of their runs."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Asked:
 
     @cached_property
     def mu(self) -> float:
-        """What one row may cost before the calibration of probabilities."""
+        """The mu that one row may cost before the calibration of probabilities."""
         return self.whole_mu * math.sqrt(1 - self.calibration_share)
 
     @property
@@ -87,7 +87,7 @@ class Asked:
 
     @cached_property
     def whole_mu(self) -> float:
-        """What one row may cost: the budget, shared by the rows of a unit."""
+        """The mu that one row may cost: the budget, shared by the rows of a unit."""
         mu, rows = budget(self.epsilon, self.delta), self.task.rows_per_unit
         return mu if rows == 1 else mu / rows * (1 - 1e-9)
 
@@ -119,7 +119,8 @@ class Asked:
 
     @cached_property
     def empty(self) -> Run:
-        """What all runs without whitening share: the loss, the private mean, one plain step."""
+        """The shared part of all runs without whitening: the loss, the private mean, one plain
+        step."""
         mean = (self.mean(self.centring),) if self.centring else ()
         return Run(
             n=self.task.n,
@@ -136,7 +137,7 @@ class Asked:
 
     @property
     def maps(self) -> tuple[SquareRoots, ...]:
-        """What is done to single rows first."""
+        """The first maps of single rows."""
         return (SquareRoots(),) if self.task.feature_map == "sqrt" else ()
 
     def mean(self, share: float) -> PrivateMean:
@@ -167,8 +168,8 @@ class Asked:
         return math.sqrt(max(self.task.classes, 2) / 2) / self.loss.facts().fact("smooth")
 
     def composition_noise(self, steps: int, spent: float | None = None) -> NoiseMultiplier:
-        """What composition needs: noise that grows with the square root of the steps; ``spent``:
-        part of mu^2."""
+        """Return the noise that composition needs: it grows with the square root of the steps;
+        ``spent``: part of mu^2."""
         left = 1 - (self.centring if spent is None else spent)
         return NoiseMultiplier(math.sqrt(steps / left) / self.mu * (1 + FLOAT_SLACK))
 

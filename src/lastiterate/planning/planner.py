@@ -99,8 +99,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Choice:
-    """What was considered: the plans, the chosen one first, and the risk of noise on the exact
-    minimiser.
+    """The considered plans, the chosen one first, and the risk of noise on the exact minimiser.
 
     ``alone``: with a shared budget, the name of the plan that is chosen without one.
     """
@@ -138,7 +137,7 @@ class Choice:
 
     @property
     def about_sharing(self) -> str:
-        """What a shared budget changed, in one sentence; empty where there is none."""
+        """The effect of a shared budget, in one sentence; empty where there is none."""
         best, other = (
             self.best,
             next((plan for plan in self.plans if plan.name == self.alone), None),

@@ -52,8 +52,8 @@ which it is measured."""
 
 @dataclass(frozen=True)
 class Named:
-    """How batches are drawn, given n and a size; ``any_loss``: whether the row that certifies them
-    needs no smoothness."""
+    """A way of drawing batches, given n and a size; ``any_loss``: whether the theorem that
+    certifies them needs no smoothness."""
 
     batching: Callable[[int, int], Batching]
     any_loss: bool

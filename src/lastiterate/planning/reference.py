@@ -44,8 +44,8 @@ SHORTENED = 0.15
 norms, times their features: norms of many features differ little. Rows that are clipped to a part c
 of their norm lose (1 - c)^2 of it."""
 CLAMPED, UNCLAMPED = 1e-3, 0.5
-"""What a regression loses whose residuals, skewed perhaps, are clamped to c: this times
-(``UNCLAMPED`` - c)^2."""
+"""Loss of a regression whose residuals, skewed perhaps, are clamped to c: this times (``UNCLAMPED``
+- c)^2."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +126,7 @@ class Reference:
 
     @property
     def curvatures(self) -> np.ndarray:
-        """Of the objective, in a direction of each group."""
+        """The curvatures of the objective, in a direction of each group."""
         return self.flatness * self.curvature * self.eigenvalue
 
     def risk(self, run: Run) -> float:
@@ -227,8 +227,9 @@ def filter_response(run: Run, curvature: np.ndarray, ridge: float) -> tuple[np.n
 
 @lru_cache(maxsize=2)  # of a plan and of others that differ in their noise
 def _responses(rule: UpdateRule, step_sizes: bytes, total: bytes) -> np.ndarray:
-    """Of the last iterate to a unit that enters the gradient at every step, (T, directions): what
-    every step does is asked of the rule at once, and followed in one walk back."""
+    """Return the responses of the last iterate to a unit that enters the gradient at every step,
+    (T, directions): the rule gives the effect of every step at once, and one walk back follows
+    it."""
     assert rule.linear, "what a step does is read off its effect on parameters, memory and gradient"
     steps, curvature = np.frombuffer(step_sizes), np.frombuffer(total)
     size, responses = len(rule.init(0.0)), np.empty((len(steps), len(curvature)))
@@ -294,7 +295,7 @@ STEEPEST, FOUND = 100.0, 1e-4
 
 
 def public_slope(run: Run) -> float:
-    """What a classifier's scores are multiplied by where records are too few to measure it; 1 where
+    """Return the factor of a classifier's scores where records are too few to measure it; 1 where
     nothing is clipped or capped."""
     assert isinstance(run.loss, Logistic | Softmax)
     clip = 1.0 if run.clip is None else run.clip / run.loss.facts().fact("lipschitz")
@@ -347,7 +348,8 @@ class PredictedScores:
 
 
 def predict_scores(run: Run, risk: float) -> PredictedScores | None:
-    """What a plan's predicted risk means; ``None`` where no classes are learned."""
+    """Return the meaning of a plan's predicted risk in scores; ``None`` where no classes are
+    learned."""
     classes = run.loss.target_classes
     if not classes:
         return None
@@ -365,7 +367,7 @@ def _scores() -> tuple[np.ndarray, np.ndarray]:
 
 
 def _accuracy(variance: float) -> float:
-    """Of answers whose scores have errors of this variance."""
+    """Return the accuracy of predictions whose scores have errors of this variance."""
     sizes, weights = _scores()
     right = 1 / (1 + np.exp(-sizes))
     if not math.isfinite(variance):

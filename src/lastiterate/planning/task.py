@@ -22,12 +22,13 @@ from lastiterate.run.validation import Weights, check_integer, to_float
 # Strategies of correlated noise.
 
 POWERS = tuple(k / 20 for k in range(8, 18))
-"""Of the series that are compared: the square root is best for one pass, larger ones for many."""
+"""Powers of the series that are compared: the square root is best for one pass, larger ones for
+many."""
 
 
 def of_draws(noise: Perturbation, responses: np.ndarray) -> np.ndarray:
-    """What the last iterate has of every draw, (T, ...), from what it has of every step's noise:
-    C^{-T} times that.
+    """Return the response of the last iterate to every draw, (T, ...), from its response to every
+    step's noise: C^{-T} times that.
 
     Independent noise is its draws.
     """
@@ -38,7 +39,7 @@ def of_draws(noise: Perturbation, responses: np.ndarray) -> np.ndarray:
 
 
 def inverse_column(noise: Correlated, steps: int) -> np.ndarray:
-    """What a draw at step 0 adds at all steps, (steps,): the first column of C^{-1}.
+    """Return what a draw at step 0 adds at all steps, (steps,): the first column of C^{-1}.
 
     A power series, whose inverse has twice as many right terms after every step of Newton's method.
     """
@@ -52,7 +53,8 @@ def inverse_column(noise: Correlated, steps: int) -> np.ndarray:
 
 
 def _product(one: np.ndarray, two: np.ndarray) -> np.ndarray:
-    """Of two power series along the first axis, as many terms as the second has."""
+    """Return the product of two power series along the first axis, with as many terms as the second
+    has."""
     from scipy.signal import fftconvolve  # pyright: ignore
 
     return cast(np.ndarray, fftconvolve(one, two, axes=0))[: len(two)]
@@ -74,7 +76,7 @@ with less their noise costs more than it gains (benchmarks/utility/probabilities
 
 @dataclass(frozen=True)
 class Task:
-    """What is public about a data set: ``classes`` is 0 for regression, ``rows_per_unit`` and
+    """The public facts of a data set: ``classes`` is 0 for regression, ``rows_per_unit`` and
     ``rows_per_record`` as in a ``Run``.
 
     ``feature_map``: a public choice, made without looking at private data. ``streamed``: the data

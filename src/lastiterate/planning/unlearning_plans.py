@@ -1,4 +1,4 @@
-"""How a model forgets records: the least noise that a budget allows, and the steps after it, by
+"""Plans for forgetting records: the least noise that a budget allows, and the steps after it, by
 public numbers alone.
 
 Steps without noise after the last noise change nothing of the guarantee, and take the noise away
@@ -82,8 +82,8 @@ class Forgetting:
         return self.retraining is None or self.passes < self.retraining
 
     def everybody_else(self) -> Certificate | None:
-        """What the steps of this request cost the records that stay, by themselves; ``None`` where
-        they are without noise, and nothing is promised."""
+        """Certify the steps of this request for the records that stay; ``None`` where they are
+        without noise, and nothing is promised."""
         return private(self.run)
 
 
@@ -276,22 +276,22 @@ def _spectrum(run: Run, features: int) -> tuple[Array, Array, Array]:
 
 
 def _contract(run: Run, h: Array) -> tuple[Array, Array]:
-    """What all steps leave of a displacement along each direction, and what those after every step
-    leave."""
+    """Return the factor of a displacement along each direction over all steps, and over those after
+    every step."""
     factors: Array = np.abs(1 - np.outer(h, run.step_sizes)).astype(np.float64)
     later = np.cumprod(factors[:, ::-1], axis=1)[:, ::-1].astype(np.float64)
     return later[:, 0], np.concatenate((later[:, 1:], np.ones((h.size, 1))), axis=1)
 
 
 def private(run: Run) -> Certificate | None:
-    """What a run costs every record; ``None`` where nothing certifies it."""
+    """Return the certificate of a run for every record; ``None`` where nothing certifies it."""
     certificate = account(run)
     return certificate if certificate.certifying and certificate.delta(1.0) < 1 else None
 
 
 def together(*certificates: Certificate | None) -> Curve | None:
-    """What several releases cost a record that stays, under the adjacency of the first; ``None``
-    where one of them promises nothing under it."""
+    """Return the curve of several releases for a record that stays, under the adjacency of the
+    first; ``None`` where one of them promises nothing under it."""
     first = certificates[0]
     converted = [
         None if one is None or first is None else one.with_adjacency(first.adjacency)

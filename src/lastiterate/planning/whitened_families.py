@@ -122,8 +122,8 @@ def plan_correlated(asked: Asked) -> Iterator[Run]:
 
 
 def make_correlated_run(asked: Asked, batching: Batching, passes: int) -> Run:
-    """Of the strategies with a band as long as a pass, the one whose noise leaves the lowest
-    predicted risk."""
+    """Make the run with the strategy, among those with a band as long as a pass, whose noise leaves
+    the lowest predicted risk."""
     blocks = batching.blocks(asked.task.n)
     steps, left = passes * blocks, asked.mu * math.sqrt(1 - spent(asked))
 
@@ -215,10 +215,10 @@ def preparation(asked: Asked) -> tuple[Preparation, ...]:
 
 
 def first_step(asked: Asked, run: Run) -> float:
-    """Of steps that add up to a length in proportion to n mu / clip: the noise that a weight
-    collects over the run, were there no curvature, is then the same for every n, budget and clip,
-    and falls with sqrt(classes). Where rows may be longer noise is in proportion, and shorter ways
-    make up for a part of it."""
+    """Return the first of steps that add up to a length in proportion to n mu / clip: the noise
+    that a weight collects over the run, were there no curvature, is then the same for every n,
+    budget and clip, and falls with sqrt(classes). Where rows may be longer noise is in proportion,
+    and shorter ways make up for a part of it."""
     return (
         path_length(asked, CLIP) * (asked.longest or 1.0) ** -1.5 * (1 - BETA) / (SHAPE * run.steps)
     )
