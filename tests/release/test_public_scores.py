@@ -8,7 +8,8 @@ from rich.console import Console
 
 from lastiterate.cli.show import model_to_json, show_model
 from lastiterate.cli.train import Training
-from lastiterate.data import Numeric, Schema
+from lastiterate.data import Ignore, Numeric, Schema
+from lastiterate.data.columns import Words
 from lastiterate.errors import InputError
 from lastiterate.release.datafile import PublicScores, fit_file
 from lastiterate.release.predictions import Labels
@@ -126,3 +127,30 @@ def test_nothing_is_measured_on_records_that_nobody_called_public(tmp_path, caps
     )
     with pytest.raises(InputError, match="test file is declared public"):
         Training(data=order.data, epsilon=1.0, test=order.data).order()
+
+
+def test_the_card_says_how_many_columns_text_takes(tmp_path, capsys):
+    """Next to other fields; a table of text alone has no other columns to compare with."""
+    rows = [f"{i % 101},{'yes' if i % 3 else 'no'},word{i % 7}" for i in range(600)]
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join(["age,ill,note", *rows]) + "\n")
+    fields = {"age": Numeric("age", 0, 100), "note": Words("note")}
+    for kept, more, words in (
+        (("age", "note"), {}, '256 of 264 columns; if note says little, kind = "ignore" leaves'),
+        (("age", "note"), {"features": "words"}, "256 of 257 columns"),
+        (("note",), {}, None),
+    ):
+        columns = tuple(fields[name] if name in kept else Ignore(name) for name in ("age", "note"))
+        schema = Schema(columns, classes=("no", "yes"), target="ill")
+        order = Order(data=str(path), schema=schema, budget=Budget(1.0), **more)
+        card = shown(fit_file(order), capsys)
+        assert "in 256 numbers" in card and (words is None or words in card)
+        assert ("columns; if note" in card) == (words is not None)
+
+
+@pytest.mark.parametrize("features", ["auto", "plain"])
+def test_rare_classes_are_better_off_with_few_columns(tmp_path, capsys, features):
+    path = write(tmp_path / "a.csv", 25)
+    order = Order(data=path, schema=SCHEMA, budget=Budget(1.0), test=path, features=features)
+    card = shown(fit_file(order), capsys)
+    assert "rare classes" in card and ("--features plain" in card) == (features == "auto")

@@ -15,7 +15,8 @@ from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.explain import explain_gain
 from lastiterate.accounting.subjects import CAVEATS, UNNAMED, finite, format_rounded_up
 from lastiterate.cli.app import translate_to_flags
-from lastiterate.data.columns import Id
+from lastiterate.data.columns import Id, Words
+from lastiterate.features.columns import HashedWords
 from lastiterate.features.map_table import describe_maps
 from lastiterate.planning.planner import Choice, share_words
 from lastiterate.planning.reference import predict_scores
@@ -166,6 +167,8 @@ def show_model(console: Console, result: Released, where: str) -> None:
         table.add_row(*row)
     if model.schema is not None and model.schema.features:
         table.add_row("features", describe_maps(model.schema.features))
+    for row in _text_rows(model):
+        table.add_row(*row)
     what = measure(model)
     plain = "" if result.plain_score is None else f" ({result.plain_score:.3f} without privacy)"
     if result.test_score is not None:
@@ -263,6 +266,22 @@ def _person_rows(model: Any) -> list[tuple[str, str]]:
     return [("rows used", escape(said))]
 
 
+def _text_rows(model: Any) -> list[tuple[str, str]]:
+    """How many of the columns text takes next to other fields, and how to leave it out; whether it
+    says anything is not public.
+    """
+    if model.schema is None:
+        return []
+    columns, maps = model.schema.columns, model.schema.features
+    texts = [column.name for column in columns if isinstance(column, Words)]
+    words = [one for one in maps if type(one) is HashedWords]
+    if not words or len(texts) == sum(len(column.fields) for column in columns):
+        return []
+    taken, width = words[0].buckets * len(texts), model.released.weights.shape[1] - 1
+    said = f'{taken} of {width} columns; if {texts[0]} says little, kind = "ignore" leaves it out'
+    return [("text", escape(said))]
+
+
 def _class_rows(result: Released) -> list[tuple[str, str]]:
     """What accuracy on public data has to be compared with, and what helps where one class is
     nearly all of them.
@@ -283,12 +302,14 @@ def _class_rows(result: Released) -> list[tuple[str, str]]:
             )
         )
     if scores.rare and order.class_weight is None and order.threshold is None:
-        two = scores.rarer_class is not None
+        two, schema = scores.rarer_class is not None, result.model.schema
+        mapped = order.features == "auto" and schema is not None and bool(schema.features)
         rows.append(
             (
                 "rare classes",
                 ("--threshold answers the rarer class more often; " if two else "")
-                + "--class-weight trains for the rarer classes",
+                + "--class-weight trains for the rarer classes"
+                + ("; --features plain has fewer columns" if mapped else ""),
             )
         )
     return rows
