@@ -326,6 +326,15 @@ def test_reviewers_read_what_is_not_protected(folder):
     assert "protected less" not in "".join(bounded.values()), "further rows never reach training"
 
 
+@pytest.mark.parametrize("form", ["model-card", "nist", "edpb"])
+def test_readers_of_a_sheet_learn_whose_word_the_ranges_are(folder, form):
+    (text,) = made(folder, form).values()
+    assert "taken on trust: ranges and classes are public" in text
+    assert "nobody read them off the data; source: manual (the releaser's statement)" in text
+    (silent,) = exports.FORMATS[form](replace(read(folder), schema=None)).values()
+    assert "no schema is in this release" in silent
+
+
 def test_the_data_set_is_not_named_after_the_folder(folder):
     target = yaml.safe_load(made(folder, "sacro")["target.yaml"])
     assert target["dataset_name"] == "not stated by the releaser"

@@ -14,6 +14,7 @@ from lastiterate.markup import plain
 from lastiterate.release.folder import HASHES
 from lastiterate.release.provenance import WRITTEN
 from lastiterate.report.browser import odds, percent
+from lastiterate.report.guarantee import describe_typed_facts
 from lastiterate.report.subject import Subject
 from lastiterate.run.adjacency import records_moved
 from lastiterate.run.serialization import is_list, is_object
@@ -322,7 +323,10 @@ def _collection(subject: Subject) -> str:
     facts = "; ".join(
         f"{one['fact']} [{one['source']}]" for one in read_statement_list(subject, "public_facts")
     )
-    return f"not covered by any theorem; sources of public facts: {facts or UNSTATED}"
+    return (
+        f"not covered by any theorem; taken on trust: {describe_typed_facts(subject)}; other "
+        f"sources of public facts: {facts or UNSTATED}"
+    )
 
 
 def _utility(subject: Subject) -> str:

@@ -31,6 +31,7 @@ from lastiterate.report.evidence import (
     w3c,
 )
 from lastiterate.report.figures import effects_as_markdown
+from lastiterate.report.guarantee import describe_typed_facts
 from lastiterate.report.subject import Subject
 from lastiterate.run.adjacency import convertible
 
@@ -160,6 +161,7 @@ def model_card(subject: Subject) -> dict[str, str]:
         "",
         f"- purpose: {line(read_statement_entry(subject, 'purpose', 'not stated'))}",
         f"- contact: {line(read_statement_entry(subject, 'contact', 'not stated'))}",
+        f"- taken on trust: {line(describe_typed_facts(subject))}",
         *_records(subject),
         "",
         *effects_as_markdown(subject),

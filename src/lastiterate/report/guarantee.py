@@ -348,7 +348,7 @@ def list_trusted(subject: Subject) -> list[str]:
     trusted += [
         f"{fact['what']} (assumed)" for fact in stated["rests_on"] if fact["evidence"] == "ASSUMED"
     ]
-    trusted.append(_describe_typed_facts(subject))
+    trusted.append(describe_typed_facts(subject))
     trusted += [
         f"{fact['fact']}; source: {fact['source']} (the releaser's statement)"
         for fact in subject.statement.get("public_facts", ())
@@ -356,7 +356,7 @@ def list_trusted(subject: Subject) -> list[str]:
     return [*trusted, *_list_conditions_on_rows(subject)]
 
 
-def _describe_typed_facts(subject: Subject) -> str:
+def describe_typed_facts(subject: Subject) -> str:
     """Return who vouches for ranges and classes."""
     if subject.schema is None:
         return (
