@@ -315,13 +315,22 @@ def _class_rows(result: Released) -> list[tuple[str, str]]:
     return rows
 
 
+def _describe_run(run: Run, unit: str) -> str:
+    """The run in one line; ``unit``: the name of a unit, of which a record is all rows that are used."""
+    words = run.method.words(run)
+    if not unit or run.rows_per_unit > 1:
+        return words
+    records = "units" if unit == UNNAMED else f"units ({unit})"
+    return escape(words.replace(f"{run.n} records", f"{run.n} {records}", 1))
+
+
 def _run_rows(certificate: Certificate, delta: float) -> list[tuple[str, str]]:
     best, run = certificate.best(delta), certificate.run
     assert best is not None and best.evidence is not None
     return [
         ("certified by", f"{best.theorem.name}, from {best.evidence.name.lower()} facts"),
         ("secrecy", explain_gain(certificate, delta)),
-        ("run", run.method.words(run)),
+        ("run", _describe_run(run, certificate.unit)),
         *_probabilities(run),
     ]
 
@@ -356,7 +365,7 @@ def _exact_rows(model: Any) -> list[tuple[str, str]]:
     run = model.run
     return [
         ("certified by", "exact sums, exact discrete Gaussian noise, every step charged"),
-        ("run", run.method.words(run)),
+        ("run", _describe_run(run, model.certificate.unit)),
         *_probabilities(run),
     ]
 
