@@ -274,6 +274,19 @@ class Schema:
                 strange[0] if strange else None,
             )
 
+    def __repr__(self) -> str:
+        what = (
+            f"{len(self.columns)} columns"
+            if self.array is None
+            else f"arrays, {self.array.low:g} to {self.array.high:g}"
+        )
+        answers = (
+            f"{len(self.classes)} classes"
+            if self.target_range is None
+            else f"{self.target_range[0]:g} to {self.target_range[1]:g}"
+        )
+        return f"<Schema of {what}, target {self.target!r}: {answers}>"
+
     def form(self, shape: tuple[int, ...] | None = None) -> RowForm:
         """How records become rows. ``shape``: of one record of an array, which says so itself.
 

@@ -24,7 +24,7 @@ from lastiterate.data.schema import Schema
 from lastiterate.engine import Model
 from lastiterate.engine.preprocessing import keeps_lengths
 from lastiterate.errors import InputError, outside
-from lastiterate.estimators.file_estimators import data_of, hide_values
+from lastiterate.estimators.file_estimators import data_of, hide_values, plain_labels
 from lastiterate.estimators.meta_estimators import OwnSeed
 from lastiterate.estimators.pipelines import (
     SchemaTransformer,
@@ -528,7 +528,7 @@ def public_labels(classes: Any, seen: np.ndarray, caveats: list[str]) -> np.ndar
         raise InputError(
             "classes", "must be a sequence of labels", classes, "write them as a list: [0, 1]"
         )
-    labels = np.unique(np.asarray(classes))
+    labels = np.unique(plain_labels("classes", np.asarray(classes)))
     if len(labels) < np.size(classes):
         raise InputError("classes", "must name every label once", classes)
     unknown = np.setdiff1d(seen, labels)

@@ -13,7 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets  # pyright: ig
 
 from lastiterate.errors import InputError
 from lastiterate.estimators.base import PrivateLinear, public_labels
-from lastiterate.estimators.file_estimators import check_input, check_length
+from lastiterate.estimators.file_estimators import check_input, check_length, plain_labels
 from lastiterate.estimators.pipelines import labels_of, to_schema, warn_of_learned_steps
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.planner import TIME_BUDGET
@@ -178,9 +178,18 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinear):
         warn_of_learned_steps(self)
         check_kept("X", (X, y))
         rows, labels, watched = check_input(self, X, y)
+        labels = plain_labels("y", labels)
         with warnings.catch_warnings():  # one that counts the labels of private records
             warnings.filterwarnings("ignore", message="The number of unique classes")
-            check_classification_targets(labels)
+            try:
+                check_classification_targets(labels)
+            except ValueError:
+                raise InputError(
+                    "y",
+                    "must hold classes (Unknown label type: it may be a number to predict)",
+                    None,
+                    "write labels as integers or as text, or train DPHuberRidge on numbers",
+                ) from None
         if protected is not None:
             rows, labels = protected.select(rows, labels)
         caveats: list[str] = []

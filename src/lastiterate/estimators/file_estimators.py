@@ -6,6 +6,8 @@ import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import Decimal
+from numbers import Real
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,6 +28,9 @@ OF_TARGETS = {
 WHO = "an estimator with schema= says what columns of text mean"
 SHOWING = {
     "could not convert string": ("must hold numbers", WHO),
+    "must be a string or a real number": ("must hold numbers", WHO),
+    "could not be promoted": ("must hold numbers", WHO),
+    "Sparse data was passed": ("must not be sparse", "use its toarray()"),
     "Expected 2D array": (
         "must be a table: Expected 2D array, got fewer axes",
         "Reshape your data: reshape(-1, 1) "
@@ -55,7 +60,9 @@ def check_no_times(name: str, given: object) -> None:
     types = np.ravel(
         np.asarray(getattr(given, "dtypes", getattr(given, "dtype", None)), dtype=object)
     )
-    if any(getattr(kind, "kind", "") in ("m", "M") for kind in types):
+    if any(
+        getattr(kind, "kind", "") in ("m", "M") or str(kind).startswith("period") for kind in types
+    ):
         raise InputError(
             name,
             "must hold numbers, and has days or times",
@@ -82,6 +89,28 @@ def hide_values(name: str) -> Generator[None]:
         raise InputError(
             name, said[0], None, said[1] if name != "y" else OF_TARGETS.get(said[0], said[1])
         ) from None
+
+
+def plain_labels(argument: str, labels: np.ndarray) -> np.ndarray:
+    """Labels (n,) as numbers or as text: Decimals and other exact numbers become numbers.
+
+    Errors: labels of several kinds, and others than numbers and text, by their type.
+    """
+    if labels.dtype != object or labels.ndim != 1:
+        return labels
+    kinds = set(map(type, labels.tolist()))
+    if all(issubclass(kind, str) for kind in kinds):
+        return labels
+    if all(issubclass(kind, bool | np.bool_) for kind in kinds):
+        return labels.astype(bool)
+    if all(issubclass(kind, Real | Decimal) for kind in kinds):
+        return labels.astype(np.float64)
+    raise InputError(
+        argument,
+        "must hold labels of one kind, numbers or text (Unknown label type)",
+        ", ".join(sorted(kind.__name__ for kind in kinds)),
+        "leave records without a label out, and write others as text",
+    )
 
 
 # Estimators whose rows lie in a file: read in pieces, as the command line reads them.

@@ -16,8 +16,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data  # pyright: 
 
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.errors import InputError
-from lastiterate.estimators.base import PrivateLinear, restore_on_error, seed_of
-from lastiterate.estimators.file_estimators import hide_values
+from lastiterate.estimators.base import PrivateLinear, refuse, restore_on_error, seed_of
+from lastiterate.estimators.file_estimators import check_no_times, hide_values, plain_labels
 from lastiterate.estimators.meta_estimators import OwnSeed
 from lastiterate.estimators.pipelines import warn_of_learned_steps
 from lastiterate.ledger.store import Ledger
@@ -120,7 +120,7 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
         self.dataset = dataset
 
     @restore_on_error
-    def fit(self, X: Any, y: Any, units: object = None) -> DPSearchCV:
+    def fit(self, X: Any, y: Any, units: object = None, **unsupported: object) -> DPSearchCV:
         """Search on rows and labels or targets.
 
         Parameters
@@ -132,6 +132,9 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
         units : array_like, shape (n,), optional
             Identifier of the person of every row. The first row of each person is used, so that a
             person is trained on or scored, never both, and the certificate protects persons.
+        **unsupported : object
+            Arguments of scikit-learn that privacy forbids, such as ``sample_weight``; all are
+            refused.
 
         Returns
         -------
@@ -143,18 +146,34 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
         InputError
             If input is bad or the budget does not suffice; the search stays as it was.
         """
+        refuse(unsupported, "X, y and units")
         self._check_estimator()
         protected = None if units is None else KeptUnits.limit_rows(units, 1)
         warn_of_learned_steps(self)
         check_kept("X", (X, y))
+        numeric = not is_classifier(self.estimator)
+        check_no_times("X", X)
+        if numeric:
+            check_no_times("y", y)
+        if y is None:
+            raise InputError(
+                "y", "must be given (requires y to be passed, but the target y is None)"
+            )
         with hide_values("X or y"):
             rows, labels = cast(
                 "tuple[np.ndarray, np.ndarray]",
-                validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=10),
+                validate_data(
+                    self,
+                    X,
+                    y,
+                    dtype=[np.float64, np.float32],
+                    ensure_min_samples=10,
+                    y_numeric=numeric,
+                ),
             )
         if protected is not None:
             rows, labels = protected.select(rows, labels)
-        self._settings = list(ParameterGrid(self.param_grid))
+        self._settings = self._list_settings()
         answers, target = self._answers(labels)
         train, held = tuning.parts(len(rows))
         delta = automatic_delta(len(train)) if self.delta == "auto" else self.delta
@@ -256,6 +275,18 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
                 "score the winner on public records",
             )
 
+    def _list_settings(self) -> list[dict[str, Any]]:
+        """The candidates' parameters."""
+        try:
+            return list(ParameterGrid(self.param_grid))
+        except (TypeError, ValueError):
+            raise InputError(
+                "param_grid",
+                "must be a dictionary from names to lists of values, or a list of such",
+                self.param_grid,
+                "such as {'row_norm': [0.5, 1.0]}",
+            ) from None
+
     def _answers(self, y: np.ndarray) -> tuple[Labels | Range, np.ndarray]:
         if not is_classifier(self.estimator):
             if self.estimator.target_range is None:
@@ -266,7 +297,8 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
                     "a range that is read off private targets is not private",
                 )
             answers = check_range(self.estimator.target_range, "target_range")
-            return answers, answers.scale_target(np.asarray(y, dtype=np.float64))
+            with hide_values("y"):
+                return answers, answers.scale_target(np.asarray(y, dtype=np.float64))
         if self.estimator.classes is None:
             raise InputError(
                 "classes",
@@ -274,7 +306,8 @@ class DPSearchCV(OwnSeed, MetaEstimatorMixin, BaseEstimator):
                 None,
                 "pass the public labels with classes=",
             )
-        labels = np.unique(np.asarray(self.estimator.classes))
+        y = plain_labels("y", y)
+        labels = np.unique(plain_labels("classes", np.asarray(self.estimator.classes)))
         if np.setdiff1d(np.unique(y), labels).size:
             raise InputError(
                 "y", "must hold only the public classes", None, "add the missing label to classes="
