@@ -182,6 +182,13 @@ def schema_command(
             help="guess kinds from a public file with the same columns",
         ),
     ] = None,
+    decimal: Annotated[
+        str | None, typer.Option("--decimal", help='how the file writes 1.5: "." or ","')
+    ] = None,
+    dates: Annotated[
+        str | None,
+        typer.Option("--dates", help="how it writes days: day.month.year or month/day/year"),
+    ] = None,
     wizard: Annotated[
         bool, typer.Option("--wizard", help="ask for every public fact (reads no cell)")
     ] = False,
@@ -206,6 +213,8 @@ def schema_command(
         sample=from_public_sample,
         ask=_ask if wizard else None,
         target=target,
+        decimal=decimal,
+        dates=dates,
     )
     emit(text, out)
     if out is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from abc import ABC
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -376,6 +377,58 @@ class Positions(dict[str, int]):
         return np.array([self[cell] for cell in cells], dtype=np.int64)
 
 
+DECIMALS = (".", ",")
+ORDERS = {"year-month-day": (), "day.month.year": (3, 2, 1), "month/day/year": (3, 1, 2)}
+"""How a file may write days; the groups of ``_DAY`` that are year, month and day."""
+_COMMA = re.compile(
+    r"([-+]?)([0-9]{1,3}(?:[. '\u00a0\u202f][0-9]{3})+|[0-9]*)(?:,([0-9]*))?([eE][-+]?[0-9]+)?"
+)
+_DAY = re.compile(r"([0-9]{1,2})[./-]([0-9]{1,2})[./-]([0-9]{4})([ T].*)?")
+
+
+def plain_cells(column: Column, cells: Cells, first: int, *, decimal: str, dates: str) -> Cells:
+    """Return cells with a decimal point and ISO days, of a file that writes them otherwise.
+
+    Cells that are no such number or day stay as they are; a point where the comma is decimal is
+    refused, since 1.5 may be 15.
+    """
+    if isinstance(cells, np.ndarray):
+        return cells
+    if isinstance(column, Numeric) and decimal == ",":
+        return [_with_point(column, cell, number) for number, cell in enumerate(cells, first + 1)]
+    if isinstance(column, Date) and ORDERS[dates]:
+        return [_as_iso(cell, *ORDERS[dates]) for cell in cells]
+    return cells
+
+
+def _with_point(column: Numeric, cell: str, number: int) -> str:
+    found = _COMMA.fullmatch(cell.strip())
+    if found is not None and found[0]:
+        sign, whole, part, exponent = (group or "" for group in found.groups())
+        return f"{sign}{''.join(filter(str.isdecimal, whole))}.{part}{exponent}"
+    if ("." in cell or "," in cell) and cell.strip().lower() not in MISSING:
+        raise InputError(
+            f"column {column.name!r}",
+            "must hold numbers with a decimal comma",
+            f"other text in record {number}",
+            'write 1.234,5 or 1234,5, or train without decimal = "," in the schema',
+        )
+    return cell
+
+
+def _as_iso(cell: str, year: int, month: int, day: int) -> str:
+    found = _DAY.fullmatch(cell.strip())
+    if found is None:
+        return cell
+    return f"{found[year]}-{found[month]:0>2}-{found[day]:0>2}{found[4] or ''}"
+
+
+def is_written_otherwise(cell: str) -> bool:
+    """Whether a cell is a number with a decimal comma, or a day that begins with its day or month."""
+    comma = _COMMA.fullmatch(cell)
+    return (comma is not None and bool(comma[3])) or _DAY.fullmatch(cell) is not None
+
+
 def values_of(column: Column, cells: Cells, first: int) -> tuple[Values, ...]:
     """What a column gives to each of its fields; ``first``: records of the file before these.
 
@@ -445,9 +498,8 @@ def _parse(column: Numeric, cell: str, number: int) -> float:
             f"column {column.name!r}",
             "must hold numbers",
             f"other text in record {number}",
-            'write 1000 and not 1,000, 30.5 and not 30,5; or train with kind = "category" or '
-            '"text" '
-            "in the schema",
+            'write 1000 and not 1,000, 30.5 and not 30,5; or train with decimal = "," in the '
+            'schema, or with kind = "category" or "text"',
         ) from None
 
 
@@ -492,7 +544,8 @@ def _days(column: Date, cells: Cells, first: int) -> tuple[np.ndarray, np.ndarra
                 f"column {column.name!r}",
                 "must hold days such as 2026-01-31",
                 f"other text in record {first + i + 1}",
-                'correct the cell, or train with kind = "category" or "text" in the schema',
+                'correct the cell, or train with dates = "day.month.year" (or "month/day/year") in '
+                'the schema, or with kind = "category" or "text"',
             )
     missing, (low, high) = np.isnan(dates), column.ends
     if missing.any() and column.missing == "refuse":

@@ -24,7 +24,7 @@ from itertools import chain, islice
 from pathlib import Path
 
 from lastiterate import limits
-from lastiterate.data.columns import MISSING, day_number
+from lastiterate.data.columns import MISSING, day_number, is_written_otherwise
 from lastiterate.data.decompression import most_unpacked, open_unpacked, refuse_beyond
 from lastiterate.data.table import (
     Cells,
@@ -187,7 +187,12 @@ def _recurs(cells: list[str], near: list[list[str]]) -> bool:
 
 def _is_typed(cell: str) -> bool:
     """Whether a cell is a number, a day or true or false."""
-    return is_number(cell) or day_number(cell) is not None or cell.lower() in ("true", "false")
+    return (
+        is_number(cell)
+        or day_number(cell) is not None
+        or cell.lower() in ("true", "false")
+        or is_written_otherwise(cell)
+    )
 
 
 def read_csv(path: Path, rule: HeaderRule = HeaderRule()) -> Table:

@@ -18,6 +18,7 @@ from lastiterate.data.columns import (
     Positions,
     day_number,
     numbers,
+    plain_cells,
     values_of,
 )
 from lastiterate.data.schema import Schema
@@ -53,8 +54,14 @@ def encode_features(table: Table, schema: Schema) -> np.ndarray:
         values
         for column in schema.columns
         if column.fields
-        for values in values_of(column, cells[column.name], table.first)
+        for values in values_of(
+            column, _plain(schema, column, cells[column.name], table.first), table.first
+        )
     )
+
+
+def _plain(schema: Schema, column: Column, cells: Cells, first: int) -> Cells:
+    return plain_cells(column, cells, first, decimal=schema.decimal, dates=schema.dates)
 
 
 def form_of(table: Table, schema: Schema) -> RowForm:
@@ -207,7 +214,7 @@ def _target(answers: Cells, schema: Schema, first: int) -> np.ndarray:
         if isinstance(answers, np.ndarray) and answers.dtype.kind in "biuf":
             cells = to_doubles(answers)
         else:
-            cells = [str(x) for x in answers]
+            cells = _plain(schema, column, [str(x) for x in answers], first)
         return numbers(column, cells, first).astype(np.float32)
     place = Positions(schema.classes)
     if (

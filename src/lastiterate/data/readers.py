@@ -241,6 +241,8 @@ def schema_template(
     sample: str | Path | None = None,
     ask: Callable[[str, Sequence[str]], str] | None = None,
     target: str | None = None,
+    decimal: str | None = None,
+    dates: str | None = None,
 ) -> str:
     """A schema to fill in for a file, of which only the header is read (and the types that a
     Parquet file states).
@@ -250,7 +252,8 @@ def schema_template(
     order. ``sample``: another file with the same columns that is public, whose cells may say what
     is a number. ``like``: a schema (as read from TOML) whose entries are taken over. ``ask``:
     answers the remaining questions. ``target``: the column to predict; otherwise the last one
-    that is read.
+    that is read. ``decimal`` ("," or ".") and ``dates`` ("day.month.year", "month/day/year"): how
+    the file writes numbers and days.
     """
     path = Path(path)
     kind = _format_of(path)
@@ -303,7 +306,8 @@ def schema_template(
         else _kinds(
             read_csv(Path(sample), HeaderRule(names=tuple(types)))
             if header is False
-            else read_table(sample, header=header)
+            else read_table(sample, header=header),
+            decimal,
         )
     )
     kinds = {
@@ -314,16 +318,29 @@ def schema_template(
         else stated  # cells say less than a type does
         for name, stated in types.items()
     }
-    return template(kinds, header=header, known=like, ask=ask, predicted=target, stated=given)
+    return template(
+        kinds,
+        header=header,
+        known=like,
+        ask=ask,
+        predicted=target,
+        stated=given,
+        decimal=decimal,
+        dates=dates,
+    )
 
 
-def _kinds(table: Table) -> dict[str, str]:
+def _kinds(table: Table, decimal: str | None) -> dict[str, str]:
     """Numbers and categories by the cells of a public table."""
+    point = {ord(","): "."} if decimal == "," else {}
     if table.cells is None:
         raise InputError("from_public_sample", "must be a table with a header")
     return {
         name: "number"
-        if all(is_number(cell) or cell.lower() in MISSING for cell in table.cells[name])
+        if all(
+            is_number(str(cell).translate(point)) or str(cell).lower() in MISSING
+            for cell in table.cells[name]
+        )
         else "category"
         for name in table.names
     }

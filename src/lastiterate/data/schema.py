@@ -11,6 +11,8 @@ from types import UnionType
 from typing import Any, cast
 
 from lastiterate.data.columns import (
+    DECIMALS,
+    ORDERS,
     UNKNOWN,
     Array,
     Category,
@@ -38,6 +40,8 @@ ENTRIES: dict[str, tuple[type | UnionType, str]] = {
     "target_range": (list, "[low, high]"),
     "array": (dict, "a table with low and high"),
     "source": (str, "text"),
+    "decimal": (str, '"." or ","'),
+    "dates": (str, "the order of day, month and year"),
     "header": (list | str, 'a list of names, or "yes"'),  # pyright: ignore
     "features": (str | list, "the name of a map, or a list of maps"),  # pyright: ignore
 }
@@ -217,6 +221,7 @@ class Schema:
     whether the first row of a file is said to be a header, ``header = "yes"`` in TOML.
     ``features``: the public maps that make rows of records, each the first one for the fields that
     it speaks of; without one, numbers are scaled to [-1, 1] and every category becomes a 0 or a 1.
+    ``decimal``: what files write before the fraction of a number; ``dates``: how they write days.
     ``unsized``: those that were given by name alone; a fit makes them as large as its records and
     budget carry.
     """
@@ -231,6 +236,8 @@ class Schema:
     features: tuple[RecordMap, ...] = ()
     unsized: tuple[str, ...] = field(default=(), compare=False)
     headed: bool | None = field(default=None, compare=False)
+    decimal: str = "."
+    dates: str = "year-month-day"
 
     def __post_init__(self) -> None:
         check_maps(self.features)
@@ -242,6 +249,10 @@ class Schema:
                 None,
                 f"state which values {self.target!r} can have",
             )
+        if self.decimal not in DECIMALS:
+            raise InputError("schema: decimal", 'must be "." or ","', self.decimal)
+        if self.dates not in ORDERS:
+            raise InputError("schema: dates", "must be one of " + ", ".join(ORDERS), self.dates)
         if self.classes:
             check_classes("schema: classes", self.classes)
         if self.target_range is not None:
@@ -373,6 +384,8 @@ class Schema:
             maps_from(maps),
             names_in(maps),
             headed or None,
+            data.get("decimal", "."),
+            data.get("dates", "year-month-day"),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -396,6 +409,10 @@ class Schema:
             body["header"] = list(self.header) if self.header else "yes"
         if self.features:
             body["features"] = to_data(self.features)
+        if self.decimal != ".":
+            body["decimal"] = self.decimal
+        if ORDERS[self.dates]:
+            body["dates"] = self.dates
         return body
 
     def with_header(self, header: bool | None) -> Schema:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from lastiterate.data.columns import day_number
+from lastiterate.data.columns import DECIMALS, ORDERS, day_number
 from lastiterate.data.schema import NEEDS
 from lastiterate.data.table import FormatFacts
 from lastiterate.errors import InputError
@@ -85,10 +85,12 @@ def template(
     ask: Callable[[str, Sequence[str]], str] | None = None,
     predicted: str | None = None,
     stated: Mapping[str, str] | None = None,
+    decimal: str | None = None,
+    dates: str | None = None,
 ) -> str:
     """TOML for columns of these kinds; nothing in it is measured on the data. ``predicted``: the
     target; otherwise that of ``known``, or the last column that is read. ``stated``: the kinds that
-    a person states, and not the file.
+    a person states, and not the file. ``decimal``, ``dates``: how the file writes numbers and days.
 
     ``header``: what was said of the file's first row; without a header the schema holds the names
     in order. ``known``: entries of another schema, by column. ``ask(question, choices)``: answers
@@ -124,6 +126,14 @@ def template(
             if header
             else f"header = [{', '.join(map(_text, names))}]   # the file has no header"
         )
+    for entry, given, allowed, what in (
+        ("decimal", decimal, DECIMALS, "1.5"),
+        ("dates", dates, tuple(ORDERS), "days"),
+    ):
+        value = str(given or known.get(entry, ""))
+        if value and value not in allowed:
+            raise InputError(entry, "must be one of " + " ".join(map(_text, allowed)), value)
+        lines += [f"{entry} = {_text(value)}   # how the file writes {what}"] if value else []
     for name in names:
         if name != target:
             lines += [

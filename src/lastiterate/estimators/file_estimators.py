@@ -6,6 +6,7 @@ import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import date, time, timedelta
 from decimal import Decimal
 from numbers import Real
 from pathlib import Path
@@ -28,7 +29,6 @@ OF_TARGETS = {
 WHO = "an estimator with schema= says what columns of text mean"
 SHOWING = {
     "could not convert string": ("must hold numbers", WHO),
-    "must be a string or a real number": ("must hold numbers", WHO),
     "could not be promoted": ("must hold numbers", WHO),
     "Sparse data was passed": ("must not be sparse", "use its toarray()"),
     "Expected 2D array": (
@@ -60,9 +60,12 @@ def check_no_times(name: str, given: object) -> None:
     types = np.ravel(
         np.asarray(getattr(given, "dtypes", getattr(given, "dtype", None)), dtype=object)
     )
+    held: set[type] = set()
+    if isinstance(given, list | tuple) or str(getattr(given, "dtype", "")) == "object":
+        held = set(map(type, cast("list[object]", list(cast(Any, given)))))
     if any(
         getattr(kind, "kind", "") in ("m", "M") or str(kind).startswith("period") for kind in types
-    ):
+    ) or any(issubclass(kind, date | time | timedelta) for kind in held):
         raise InputError(
             name,
             "must hold numbers, and has days or times",

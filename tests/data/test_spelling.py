@@ -1,0 +1,151 @@
+"""Files with decimal commas, and with days that begin with the day or the month."""
+
+import tomllib
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import lastiterate as li
+from lastiterate.cli import app
+from lastiterate.data import Schema, encode, encode_features, read_table, schema_template
+from lastiterate.data.data_frames import frame_table
+from lastiterate.data.record_source import stream
+from lastiterate.errors import InputError
+
+PLAIN = "weight,day,cost\n1234.5,2025-04-15,20.25\n-0.5,2025-12-01,7\n1000000,2025-01-31,1e1\n"
+COMMAS = "weight;day;cost\n1.234,5;15.04.2025;20,25\n-0,5;1.12.2025;7\n1.000.000;31-1-2025;1e1\n"
+MONTHS = (
+    COMMAS.replace("15.04.2025", "4/15/2025").replace("1.12.", "12/1/").replace("31-1-", "1/31/")
+)
+ENTRIES = {
+    "target": "cost",
+    "target_range": [0, 100],
+    "columns": {
+        "weight": {"kind": "number", "low": -1, "high": 2e6},
+        "day": {"kind": "date", "first": "2025-01-01", "last": "2025-12-31"},
+    },
+}
+
+
+def schema(**more):
+    return Schema.from_dict(ENTRIES | more)
+
+
+@pytest.mark.parametrize("text, dates", [(COMMAS, "day.month.year"), (MONTHS, "month/day/year")])
+def test_numbers_and_days_are_those_of_a_plain_file(tmp_path, text, dates):
+    (tmp_path / "plain.csv").write_text(PLAIN)
+    (tmp_path / "t.csv").write_text(text)
+    wanted = encode(read_table(tmp_path / "plain.csv", schema()), schema())
+    ours = schema(decimal=",", dates=dates)
+    table = read_table(tmp_path / "t.csv", ours)
+    pieces = [
+        np.concatenate(parts)
+        for parts in zip(*stream(tmp_path / "t.csv", ours).pieces(2), strict=True)
+    ]
+    frame = {name: cells for name, cells in table.cells.items() if name != "cost"}
+    for found in (encode(table, ours), pieces):
+        assert all(np.array_equal(a, b) for a, b in zip(found, wanted, strict=True))
+    assert np.array_equal(encode_features(frame_table(frame, ours), ours), wanted[0])
+    assert Schema.from_dict(ours.to_dict()) == ours != schema()
+
+
+@pytest.mark.parametrize(
+    "cell, value",
+    [
+        ("1.234.567,5", 1234567.5),
+        ("1 234,5", 1234.5),
+        ("1\u202f234", 1234.0),
+        (",5", 0.5),
+        ("+3,", 3.0),
+        ("1,5e3", 1500.0),
+        ("7", 7.0),
+        ("TRUE", 1.0),
+    ],
+)
+def test_a_number_with_a_comma(cell, value):
+    ours = schema(decimal=",")
+    found = encode_features(frame_table({"weight": [cell], "day": ["2025-06-01"]}, ours), ours)
+    column = ours.columns[0]
+    assert column.from_unit(found[:, 0])[0] == pytest.approx(value, rel=1e-4, abs=0.2)
+
+
+@pytest.mark.parametrize(
+    "cell", ["1.5", "1.23", "1,234.5", "1.2345,6", "12,3,4", "a.b", "1.234.56"]
+)
+def test_what_may_be_another_number_is_refused_and_not_shown(cell):
+    ours = schema(decimal=",")
+    with pytest.raises(InputError, match=r"decimal comma, got 'other text in record 2'") as refused:
+        encode_features(frame_table({"weight": ["1", cell], "day": ["2025-06-01"] * 2}, ours), ours)
+    assert cell not in str(refused.value).replace("1.234,5", "")
+
+
+@pytest.mark.parametrize("cell", ["31.02.2025", "13.14.2025", "1.2.25", "2025.1.2", "1.2.2025x"])
+def test_what_is_no_day_is_refused(cell):
+    ours = schema(dates="day.month.year")
+    with pytest.raises(InputError, match=r"must hold days .*record 1'; .*dates = .day\.month"):
+        encode_features(frame_table({"weight": [1.0], "day": [cell]}, ours), ours)
+
+
+def test_cells_of_other_files_stay_as_they_are():
+    """Numbers of arrays have no comma, and ISO days one order."""
+    ours = schema(decimal=",", dates="month/day/year")
+    for day in ("2025-06-01", np.datetime64("2025-06-01")):
+        cells = {"weight": np.array([1.5]), "day": np.array([day])}
+        assert np.array_equal(
+            encode_features(frame_table(cells, ours), ours),
+            encode_features(frame_table(cells, schema()), schema()),
+        )
+
+
+def test_refusals_name_the_entry_that_helps_and_a_model_keeps_it(tmp_path):
+    rows = [f"1.{i:03d},5;{1 + i % 28}.4.2025;{i % 90},5" for i in range(100)]
+    (tmp_path / "t.csv").write_text("weight;day;cost\n" + "\n".join(rows) + "\n")
+    plain = schema()
+    for match, more in ((r'decimal = ","', {}), (r'dates = "day.month.year"', {"decimal": ","})):
+        with pytest.raises(InputError, match=match):
+            encode(read_table(tmp_path / "t.csv", plain), schema(**more))
+
+    def call(*words):
+        found = CliRunner().invoke(app, [str(word) for word in words])
+        return found.exit_code, found.output
+
+    kinds = "weight:number,day:date,cost:number"
+    written = ("--decimal", ",", "--dates", "day.month.year")
+    code, out = call("schema", tmp_path / "t.csv", "--columns", kinds, *written)
+    assert code == 0 and 'decimal = ","' in out and 'dates = "day.month.year"' in out
+    for ends in ('"?", "?"', "0, 100"), ('low = "?"', "low = 0"), ('high = "?"', "high = 3000"):
+        out = out.replace(*ends)
+    out = out.replace('first = "?"', 'first = "2025-01-01"').replace(
+        'last = "?"', 'last = "2025-12-31"'
+    )
+    (tmp_path / "t.toml").write_text(out)
+    train = ("train", tmp_path / "t.csv", "--epsilon", 3, "--algorithm", "noisy-gd")
+    assert call(*train, "--out", tmp_path / "m")[0] == 0
+    assert li.load(tmp_path / "m").schema.dates == "day.month.year"
+    assert call("verify", tmp_path / "m")[0] == 0
+    code, found = call("predict", tmp_path / "m", tmp_path / "t.csv")
+    assert code == 0 and len(found.splitlines()) == 101
+    like = schema_template(tmp_path / "t.csv", like=tomllib.loads(out))
+    assert (
+        tomllib.loads(like)["decimal"] == "," and tomllib.loads(like)["dates"] == "day.month.year"
+    )
+
+
+@pytest.mark.parametrize(
+    "flag, value", [("decimal", ";"), ("dates", "iso"), ("dates", "2025-01-01")]
+)
+def test_other_spellings_are_refused(tmp_path, flag, value):
+    (tmp_path / "t.csv").write_text(PLAIN)
+    with pytest.raises(InputError, match=f"schema: {flag} must be"):
+        schema(**{flag: value})
+    found = CliRunner().invoke(app, ["schema", str(tmp_path / "t.csv"), f"--{flag}", value])
+    assert found.exit_code == 2 and f"--{flag} must be one of" in " ".join(found.output.split())
+
+
+def test_a_header_over_such_cells_is_found_and_a_public_sample_read(tmp_path):
+    (tmp_path / "t.csv").write_text("a;b;c\n1,5;x;y\n2,5;y;z\n")
+    text = schema_template(tmp_path / "t.csv", sample=tmp_path / "t.csv", decimal=",")
+    assert tomllib.loads(text)["columns"]["a"]["kind"] == "number"
+    (tmp_path / "t.csv").write_text("a;b\n1.2.2025;x\n2.2.2025;y\n")
+    assert 'columns."a"' in schema_template(tmp_path / "t.csv")
