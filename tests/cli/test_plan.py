@@ -79,3 +79,13 @@ def test_roots_of_features_travel_with_the_model(tmp_path: Path) -> None:
     assert runner.invoke(app, ["verify", str(tmp_path / "m")]).exit_code == 0
     refused = runner.invoke(app, [*flags[:-1], str(tmp_path / "n"), "--algorithm", "noisy-gd"])
     assert refused.exit_code == 2 and "is for the automatic plan" in refused.stderr
+
+
+@pytest.mark.parametrize("n", ["0", "-3", "1000000000001"])
+@pytest.mark.parametrize("more", [[], ["--delta", "1e-5"], ["--stream"], ["--classes", "0"]])
+def test_a_number_of_records_out_of_range_is_refused(n: str, more: list[str]) -> None:
+    refused = runner.invoke(app, [*ASKED, "--n", n, *more])
+    assert refused.exit_code == 2 and isinstance(refused.exception, SystemExit)
+    assert f"--n must be an integer between 1 and 1000000000000, got {n}." in " ".join(
+        refused.stderr.split()
+    )
