@@ -221,8 +221,14 @@ CLASSES = torch.nn.CrossEntropyLoss()
             r"parametrizations\.weight_norm",
         ),
         (Images, CLASSES, torch.ones(N, 1, 3, 3, dtype=torch.uint8), r"x\.float\(\) / 255"),
+        (
+            lambda: torch.nn.Linear(3, 2),
+            CLASSES,
+            torch.ones(N, 3, dtype=torch.uint8),
+            r"x\.float\(\) / 255",
+        ),
     ],
-    ids=["wrapped", "autograd", "sparse", "weight_norm", "uint8"],
+    ids=["wrapped", "autograd", "sparse", "weight_norm", "uint8", "uint8 rows"],
 )
 def test_what_is_refused_names_what_helps(make, loss, x, remedy):
     with pytest.raises(li.InputError, match=remedy):

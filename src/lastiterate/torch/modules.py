@@ -506,7 +506,7 @@ def _remedy(said: str) -> str:
     """What to do about the commonest mistakes with losses and types."""
     if "must be the same as input size" in said:
         return "of one output give targets of shape (n, 1), or let the loss take output.squeeze(-1)"
-    if "unsigned char" in said:
+    if "unsigned char" in said or "got Byte" in said:
         return "give images as numbers between 0 and 1: x.float() / 255"
     if "does not require grad" in said:
         return "inside of a loss use torch.func.grad"
