@@ -281,7 +281,7 @@ def test_bundled_set_shows_both_accuracies(tmp_path):
     code, out, _ = call(
         "train", "iris", "--epsilon", "3", "--algorithm", "noisy-gd", "--out", tmp_path / "m"
     )
-    assert code == 0 and "without privacy), public data" in out
+    assert code == 0 and "public data (0." in out
     assert call("train", "iris", "--epsilon", "3", "--out", tmp_path / "m")[0] == 2, (
         "never replaces a model"
     )
@@ -597,3 +597,13 @@ def test_the_package_runs_as_a_module():
         [sys.executable, "-m", "lastiterate", "theorems"], capture_output=True, text=True
     )
     assert done.returncode == 0 and "composition-gdp" in done.stdout, done.stderr
+
+
+def test_cards_have_at_most_15_lines(tmp_path):
+    """The first line is the answer; the frame is not counted."""
+    code, out, _ = call("train", "digits", "--epsilon", "1", "--out", tmp_path / "m")
+    lines = [line for line in out.splitlines() if line.startswith("│")]
+    assert code == 0 and 10 < len(lines) <= 15 and "epsilon" in lines[0]
+    described = ("--n", "1000", "--batch", "allocation:100", "--steps", "100", "--step-size", ".5")
+    code, out, _ = call("account", *described, "--noise-multiplier", "2", "--clip", "1")
+    assert code == 0 and len(out.splitlines()) <= 15 and out.startswith("epsilon 2.169 at delta")

@@ -189,14 +189,14 @@ def test_the_card_is_about_units_where_they_are_protected(tmp_path, capsys):
     from lastiterate.cli.show import show_model
 
     for units, words in (
-        (None, "one row of the data; zero-out hides its presence"),
+        (None, "one row; zero-out hides its presence"),
         (Units("who", 3), "one who with at most 3 rows"),
         (Units("who", 1), "one who with at most 1 row"),
     ):
         released = fitted(written(tmp_path / "a.csv", 10), units=units)
         show_model(Console(width=200), released, "m")
         said = " ".join(capsys.readouterr().out.split())
-        assert words in said and ("needs more than k times this epsilon" in said) == (units is None)
+        assert words in said and ("k rows: more than k times" in said) == (units is None)
         two = released.model.certificate.group(2, 1e-5)
         assert ("1000 units (who)" in said) == (units is not None)
         assert (f"(2 rows: {format_rounded_up(two)})" in said) == (units is None)

@@ -27,7 +27,13 @@ def headline(certificate: Guarantee, delta: float) -> str:
         return f"no theorem certifies this run.\nNearest is {said}" if said else NOTHING
     best = certificate.best(delta)
     by = certificate.subject.words.by if best is None else f"by {best.theorem.name}"
-    text = f"epsilon {format_rounded_up(certificate.epsilon(delta))} at delta {delta:g} ({certificate.adjacency}), {by}"
+    epsilon, other = certificate.epsilon(delta), certificate.replace_one_epsilon(delta)
+    known = format_rounded_up(other) if math.isfinite(other) else "unknown"
+    exchanged = "" if other == epsilon else f"; replace-one {known}"
+    text = (
+        f"epsilon {format_rounded_up(epsilon)} at delta {delta:g} "
+        f"({certificate.adjacency}{exchanged}), {by}"
+    )
     lower = certificate.lower(delta)
     return text + (
         f"; and no less than {format_rounded_down(lower)} for the worst loss in this class."

@@ -452,9 +452,6 @@ def show_account(
     console.print(
         translate_to_flags(explain.headline(certificate, delta)), highlight=False, markup=False
     )
-    if certified:
-        other = certificate.replace_one_epsilon(delta)
-        console.print(f"under replace-one: epsilon {format_rounded_up(other)}", highlight=False)
     if any(row["applies"] for row in certificate.rows(delta)):
         console.print(verdicts(certificate, delta))
     if every:

@@ -170,9 +170,8 @@ def show_model(console: Console, result: Released, where: str) -> None:
     for row in _text_rows(model):
         table.add_row(*row)
     what = measure(model)
-    plain = "" if result.plain_score is None else f" ({result.plain_score:.3f} without privacy)"
     if result.test_score is not None:
-        table.add_row(f"test {what}", f"[bold]{result.test_score:.3f}[/bold]{plain}, public data")
+        table.add_row(f"test {what}", _describe_score(result))
     for row in _class_rows(result):
         table.add_row(*row)
     for accuracy in getattr(model, "accuracies", ()):
@@ -182,14 +181,25 @@ def show_model(console: Console, result: Released, where: str) -> None:
     console.print(Panel(table, title="released: one model", expand=False))
 
 
+def _describe_score(result: Released) -> str:
+    """A score on public data, and what it has to be compared with."""
+    scores, others = result.scores, list[str]()
+    if result.plain_score is not None:
+        others.append(f"{result.plain_score:.3f} without privacy")
+    if scores is not None and scores.largest_class is not None:
+        others.append(f"always {scores.largest_class}: {scores.largest_share:.3f}")
+    compared = f" ({escape('; '.join(others))})" if others else ""
+    return f"[bold]{result.test_score:.3f}[/bold], public data{compared}"
+
+
 def _describe_epsilon(certificate: Certificate, delta: float) -> str:
     """Epsilon under the certificate's adjacency, and under replace-one where it differs."""
     epsilon, other = certificate.epsilon(delta), certificate.replace_one_epsilon(delta)
-    said = f"[bold]epsilon {format_rounded_up(epsilon)}[/bold] at delta {delta:g}, {certificate.adjacency}"
+    said = f"[bold]epsilon {format_rounded_up(epsilon)}[/bold] at delta {delta:g}"
     if other == epsilon:
-        return said
-    known = format_rounded_up(other) if math.isfinite(other) else "nothing is known"
-    return f"{said}; {known} under replace-one"
+        return f"{said} ({certificate.adjacency})"
+    known = format_rounded_up(other) if math.isfinite(other) else "unknown"
+    return f"{said} ({certificate.adjacency}; replace-one {known})"
 
 
 def _describe_conditions(certificate: Certificate) -> str:
@@ -201,8 +211,8 @@ def _describe_conditions(certificate: Certificate) -> str:
     return "; ".join(
         (
             *special,
-            "the run is executed as described, in double precision; iterates, gradients, noise and "
-            "seed stay secret; other releases of the data add to epsilon",
+            "the run is executed as described, in double precision; iterates, gradients, noise, seed "
+            "stay secret; other releases add up",
         )
     )
 
@@ -231,8 +241,7 @@ def _describe_unit(run: Run | None, certificate: Certificate, delta: float) -> s
         two = certificate.group(2, delta)
         known = format_rounded_up(two) if math.isfinite(two) else "nothing is certified"
         return (
-            f"one row of the data; {HIDES[adjacency]}; a person with k rows needs more than k "
-            f"times this epsilon (2 rows: {known})"
+            f"one row; {HIDES[adjacency]}; 2 rows of a person: {known}; k rows: more than k times"
         )
     return f"one unit with at most {rows} rows, all of them together; {HIDES[adjacency]}"
 
@@ -289,8 +298,7 @@ def _class_rows(result: Released) -> list[tuple[str, str]]:
     scores, order = result.scores, result.order
     if scores is None or scores.largest_class is None:
         return []
-    always = f"always answering {scores.largest_class} gets {scores.largest_share:.3f}"
-    rows = [("", escape(always))]
+    rows: list[tuple[str, str]] = []
     if scores.auroc is not None:
         rows.append(
             (
@@ -355,7 +363,7 @@ def _probabilities(run: Run) -> list[tuple[str, str]]:
         case None:
             said = "not calibrated: they rank records, and nothing more"
         case AssumedSlope(slope):
-            said = f"scores are multiplied by {slope:g}, a public factor: records are too few to measure one"
+            said = f"scaled by {slope:g}, a public factor: too few records to measure"
         case Calibration():
             said = f"calibrated by {run.calibration.rounds} noisy rounds, which are part of the guarantee"
     return [*counted, ("probabilities", said)]
