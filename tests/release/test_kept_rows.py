@@ -199,7 +199,7 @@ def test_the_card_is_about_units_where_they_are_protected(tmp_path, capsys):
         assert words in said and ("k rows: more than k times" in said) == (units is None)
         two = released.model.certificate.group(2, 1e-5)
         assert ("1000 units (who)" in said) == (units is not None)
-        assert (f"(2 rows: {format_rounded_up(two)})" in said) == (units is None)
+        assert (f"2 rows of a person: {format_rounded_up(two)};" in said) == (units is None)
         assert two > 2 * released.model.certificate.epsilon(1e-5)
 
 

@@ -355,10 +355,7 @@ def theorem(console: Console, entry: Theorem) -> None:
 
 def verdicts(certificate: Certificate, delta: float) -> Table:
     """The theorems that apply, best first."""
-    table = Table(
-        title=f"epsilon at delta = {delta:g}, {certificate.run.adjacency} adjacency",
-        title_justify="left",
-    )
+    table = Table()
     table.add_column("theorem", no_wrap=True)
     table.add_column("kind")
     table.add_column("epsilon", justify="right")
