@@ -47,7 +47,7 @@ LOSSES: dict[str, Any] = {
         "a linear model with a ridge: convex, smooth, bounded gradients",
     ),
     "any": (
-        li.Abstract(li.LossFacts()),
+        li.KnownConstants(li.LossFacts()),
         1.0,
         "any loss whose gradients are clipped, such as a network's",
     ),

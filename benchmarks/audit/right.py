@@ -42,7 +42,7 @@ def drawn(rng: np.random.Generator) -> li.Run | None:
         "squares": lambda: li.HuberRidge(residual_clip=float(rng.uniform(0.5, 3)), **rows),
         "logistic": lambda: li.Logistic(**rows),
         "classes": lambda: li.Softmax(classes=3, **rows),
-        "network": lambda: li.Abstract(li.LossFacts()),
+        "network": lambda: li.KnownConstants(li.LossFacts()),
     }[kind]()
     batching = one(
         li.FullBatch,

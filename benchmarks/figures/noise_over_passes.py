@@ -23,7 +23,7 @@ def ours(batching: type, epsilon: float, passes: int, *, release: str = "last") 
         step_size=li.Constant(1.0),
         noise=li.NoiseMultiplier(1.0),
         batching=batching(50),
-        loss=li.Abstract(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.0)),
+        loss=li.KnownConstants(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.0)),
     )
     run = replace(run, release=release)
     return li.calibrate(run, epsilon=epsilon, delta=DELTA, at_least=li.Evidence.ASSUMED).run.noise.z

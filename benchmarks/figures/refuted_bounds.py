@@ -49,8 +49,8 @@ def curve(name: str, run: li.Run) -> Any:
     return found.curve
 
 
-def _assumed(**constants: float) -> li.Abstract:
-    return li.Abstract(li.LossFacts(**constants))
+def _assumed(**constants: float) -> li.KnownConstants:
+    return li.KnownConstants(li.LossFacts(**constants))
 
 
 def averaged_drift() -> Panel:

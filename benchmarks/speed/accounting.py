@@ -32,7 +32,7 @@ from lastiterate.theorems.theorem import Applies
 DELTA, EPSILON, N, STEPS, LONG = 1e-6, 1.0, 60_000, 10_000, 100_000
 RATE = 0.01
 ASSUMED = li.Evidence.ASSUMED
-LOSS = li.Abstract(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.001))
+LOSS = li.KnownConstants(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.001))
 PATIENCE = 20.0
 """Seconds after which a way to answer a question is not asked again."""
 Timed = tuple[float, float, float]

@@ -36,7 +36,7 @@ MOST = 10_000
 def process(n: int, b: int, ridge: float, sigma: float) -> li.Run:
     """One pass of theirs: logistic regression on rows of norm 1, step 1 / L."""
     step = 1 / (0.25 + ridge)
-    loss = li.Abstract(li.LossFacts(lipschitz=1.0, smooth=0.25 + ridge, strong=ridge))
+    loss = li.KnownConstants(li.LossFacts(lipschitz=1.0, smooth=0.25 + ridge, strong=ridge))
     return li.Run(
         n=n,
         steps=n // b,

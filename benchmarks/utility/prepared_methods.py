@@ -104,7 +104,7 @@ def run_of(asked: Asked, method: Method, setting: Setting) -> li.Run:
         batching=batching,
         loss=loss,
         step_size=li.RelativeToSmooth(setting.step),
-        prelude=(*whitened_families.preparation(asked), measured),
+        preprocessing=(*whitened_families.preparation(asked), measured),
         release=method.release,
     )
 

@@ -31,7 +31,7 @@ from lastiterate_check.run import BadInput  # noqa: E402
 
 D = li.domains
 LOGISTIC, CAPPED = li.Logistic(ridge=0.01), li.Softmax(classes=4, ridge=0.02, cap=0.1)
-WEAK = li.Abstract(li.LossFacts(lipschitz=1.0, smooth=1.0, weak_convexity=0.1))
+WEAK = li.KnownConstants(li.LossFacts(lipschitz=1.0, smooth=1.0, weak_convexity=0.1))
 WHITE = (li.PrivateMean(20.0, 1.0), li.PrivateCovariance(25.0))
 
 
@@ -86,7 +86,7 @@ def specifications():
         run(noise=li.GradientNoise(tuple(0.01 + 0.0001 * k for k in range(50)))),
         1e-5,
     )
-    yield "full-prepared", "composition-gdp", run(prelude=WHITE), 1e-5
+    yield "full-prepared", "composition-gdp", run(preprocessing=WHITE), 1e-5
     yield "full-calibrated", "composition-gdp", run(calibration=li.Calibration(30.0)), 1e-5
     yield "full-counted", "composition-gdp", run(counts=(li.NoisyCount(40.0, 200),)), 1e-5
     yield (
@@ -230,13 +230,17 @@ def specifications():
     yield (
         "permuted-prepared",
         "shifted-interpolation-permuted",
-        run(batching=secret, prelude=WHITE),
+        run(batching=secret, preprocessing=WHITE),
         1e-6,
     )
     yield (
         "permuted-measured",
         "shifted-interpolation-permuted",
-        run(batching=secret, prelude=(li.TopEigenvalue(30.0),), step_size=li.RelativeToSmooth(1.8)),
+        run(
+            batching=secret,
+            preprocessing=(li.TopEigenvalue(30.0),),
+            step_size=li.RelativeToSmooth(1.8),
+        ),
         1e-5,
     )
     yield (
@@ -284,7 +288,12 @@ def specifications():
         1e-6,
     )
     yield "poisson-units", "poisson-pld", run(batching=li.Poisson(0.01), rows_per_unit=2), 1e-5
-    yield "poisson-prepared", "poisson-pld", run(batching=li.Poisson(0.02), prelude=WHITE), 1e-5
+    yield (
+        "poisson-prepared",
+        "poisson-pld",
+        run(batching=li.Poisson(0.02), preprocessing=WHITE),
+        1e-5,
+    )
     yield (
         "poisson-counted",
         "poisson-pld",
@@ -347,7 +356,7 @@ def specifications():
     yield (
         "allocation-momentum",
         "random-allocation-pld",
-        run(batching=li.RandomAllocation(100), update=li.HeavyBall(0.9), prelude=WHITE),
+        run(batching=li.RandomAllocation(100), update=li.HeavyBall(0.9), preprocessing=WHITE),
         1e-5,
     )
     yield "bins-all", "balls-in-bins-pld", run(batching=li.BallsInBins(100), release="all"), 1e-5
@@ -411,7 +420,7 @@ def specifications():
         "perturbed",
         "objective-perturbation",
         run(
-            method=li.PerturbedMinimiser(8),
+            method=li.ObjectivePerturbation(8),
             steps=400,
             loss=li.Logistic(ridge=0.05),
             noise=li.NoiseMultiplier(4.0),
@@ -422,7 +431,7 @@ def specifications():
         "perturbed-classes",
         "objective-perturbation",
         run(
-            method=li.PerturbedMinimiser(20),
+            method=li.ObjectivePerturbation(20),
             steps=400,
             loss=li.Softmax(classes=4, ridge=0.05),
             noise=li.NoiseMultiplier(4.0),
@@ -464,7 +473,9 @@ def trained(arguments, folder):
 def issued(theorem, described, delta):
     """The certificate of one theorem, without what follows from it."""
     evidence = (
-        li.Evidence.ENFORCED if type(described.loss) is not li.Abstract else li.Evidence.ASSUMED
+        li.Evidence.ENFORCED
+        if type(described.loss) is not li.KnownConstants
+        else li.Evidence.ASSUMED
     )
     certificate = li.account(described, at_least=evidence)
     body = {

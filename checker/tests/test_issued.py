@@ -18,7 +18,7 @@ def described(**changed):
 WHITE = (li.PrivateMean(15.0, 1.0), li.PrivateCovariance(20.0))
 RUNS = {
     "allocation": lambda: described(
-        batching=li.RandomAllocation(60), update=li.HeavyBall(0.9), prelude=WHITE
+        batching=li.RandomAllocation(60), update=li.HeavyBall(0.9), preprocessing=WHITE
     ),
     "permuted": lambda: described(batching=li.Permuted(60), calibration=li.Calibration(25.0)),
     "full-units": lambda: described(rows_per_unit=2, counts=(li.NoisyCount(30.0, 100),)),
@@ -56,7 +56,7 @@ def test_a_forgotten_record_is_checked():
 CHARGES = {
     "steps": {"noise": li.NoiseMultiplier(20.0)},
     "allocation": {"batching": li.RandomAllocation(60)},
-    "unfinished": {"batching": li.RandomAllocation(60), "steps": 55, "prelude": WHITE},
+    "unfinished": {"batching": li.RandomAllocation(60), "steps": 55, "preprocessing": WHITE},
     "poisson": {"batching": li.Poisson(0.05)},
     "bins": {"batching": li.BallsInBins(60), "release": "all"},
     "permuted": {"batching": li.Permuted(60)},
@@ -88,7 +88,9 @@ def test_a_ledger_that_the_library_wrote_is_checked(tmp_path):
     assert report.verdict == HOLDS, "\n".join(report.lines)
     assert len(report.lines) == 5
     # a curve for which no other program knows a bound
-    perturbed = described(method=li.PerturbedMinimiser(8), steps=400, loss=li.Logistic(ridge=0.05))
+    perturbed = described(
+        method=li.ObjectivePerturbation(8), steps=400, loss=li.Logistic(ridge=0.05)
+    )
     curve = li.account(perturbed).curve()
     ledger.reserve("d", curve, adjacency="zero-out", run="r" * 64, purpose="perturbed")
     assert check_ledger(tmp_path / "ledger.db").verdict == "not covered"

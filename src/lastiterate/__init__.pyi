@@ -15,7 +15,7 @@ from lastiterate.errors import NotCertified as NotCertified
 from lastiterate.release.loading import load as load
 from lastiterate.release.loading import verify as verify
 from lastiterate.release.training import train as train
-from lastiterate.release.units import kept_rows as kept_rows
+from lastiterate.release.units import select_unit_rows as select_unit_rows
 from lastiterate.release.unlearning import forget as forget
 from lastiterate.run import domains as domains
 from lastiterate.run import penalties as penalties
@@ -32,13 +32,13 @@ from lastiterate.run.counts import NoisyGroups as NoisyGroups
 from lastiterate.run.facts import Evidence as Evidence
 from lastiterate.run.facts import Fact as Fact
 from lastiterate.run.facts import LossFacts as LossFacts
-from lastiterate.run.losses import Abstract as Abstract
 from lastiterate.run.losses import HuberRidge as HuberRidge
+from lastiterate.run.losses import KnownConstants as KnownConstants
 from lastiterate.run.losses import Logistic as Logistic
 from lastiterate.run.losses import Softmax as Softmax
-from lastiterate.run.methods import Descent as Descent
 from lastiterate.run.methods import ExponentialAverage as ExponentialAverage
-from lastiterate.run.methods import PerturbedMinimiser as PerturbedMinimiser
+from lastiterate.run.methods import NoisySGD as NoisySGD
+from lastiterate.run.methods import ObjectivePerturbation as ObjectivePerturbation
 from lastiterate.run.methods import TailAverage as TailAverage
 from lastiterate.run.methods import VarianceReduced as VarianceReduced
 from lastiterate.run.noise import Correlated as Correlated
@@ -54,7 +54,7 @@ from lastiterate.run.preprocessing import TopEigenvalue as TopEigenvalue
 from lastiterate.run.preprocessing import UnitRows as UnitRows
 from lastiterate.run.probability_calibration import AssumedSlope as AssumedSlope
 from lastiterate.run.probability_calibration import Calibration as Calibration
-from lastiterate.run.run import RecordDraws as RecordDraws
+from lastiterate.run.run import RecordAugmentation as RecordAugmentation
 from lastiterate.run.run import Run as Run
 from lastiterate.run.step_sizes import Constant as Constant
 from lastiterate.run.step_sizes import Fixed as Fixed
@@ -67,6 +67,12 @@ from lastiterate.run.updates import Adam as Adam
 from lastiterate.run.updates import HeavyBall as HeavyBall
 from lastiterate.run.updates import Nesterov as Nesterov
 from lastiterate.run.updates import PostProcessing as PostProcessing
+
+# renamed: Abstract -> KnownConstants
+# renamed: Descent -> NoisySGD
+# renamed: PerturbedMinimiser -> ObjectivePerturbation
+# renamed: RecordDraws -> RecordAugmentation
+# renamed: kept_rows -> select_unit_rows
 
 __version__: str
 __all__: list[str]

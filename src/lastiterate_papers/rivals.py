@@ -105,7 +105,7 @@ def objective_perturbation(problem: Problem) -> li.Run:
     return replace(
         _full(problem, 2 * contraction_time(problem, step, problem.d), step),
         noise=li.NoiseMultiplier(1.0),
-        method=li.PerturbedMinimiser(problem.d + 1),
+        method=li.ObjectivePerturbation(problem.d + 1),
     )
 
 

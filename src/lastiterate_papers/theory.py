@@ -8,9 +8,9 @@ from lastiterate.errors import InputError
 from lastiterate.theorems import TABLE, Fails, match
 
 
-def assumed(**constants: float) -> li.Abstract:
+def assumed(**constants: float) -> li.KnownConstants:
     """A loss known by its constants, the caller's word."""
-    return li.Abstract(li.LossFacts(**constants))
+    return li.KnownConstants(li.LossFacts(**constants))
 
 
 def bound(name: str, run: li.Run) -> Curve | LowerBound:

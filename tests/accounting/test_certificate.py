@@ -59,7 +59,7 @@ def test_one_run_under_the_adjacencies():
     assert zero.with_adjacency("replace-one").run.adjacency == "replace-one"
     poisson = replace(RUN, batching=li.Poisson(0.1), adjacency="add-remove")
     assert li.account(poisson).replace_one_epsilon(1e-6) == float("inf"), "no conversion is claimed"
-    given = li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.0))
+    given = li.KnownConstants(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.0))
     abstract = li.account(replace(RUN, loss=given, noise=li.GradientNoise(0.1)), at_least=ASSUMED)
     assert abstract.with_adjacency("replace-one") is None
     split = abstract.curve(abstract.best(1e-6)).replace_one_curve().epsilon(1e-6)
@@ -69,7 +69,7 @@ def test_one_run_under_the_adjacencies():
 
 
 def test_evidence_decides():
-    loss = li.Abstract(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.0))
+    loss = li.KnownConstants(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.0))
     run = replace(RUN, loss=loss)
     assert li.account(run).best(1e-6) is None and "at_least" in li.account(run).why_not()
     assumed = li.account(run, at_least=ASSUMED)
@@ -84,7 +84,7 @@ def test_evidence_decides():
 
 def test_between_equals_the_theorem_that_assumes_least():
     """Full batches of a convex loss: every closed form says the same, up to the last digits."""
-    flat = li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.0))
+    flat = li.KnownConstants(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.0))
     run = replace(RUN, batching=li.FullBatch(), noise=li.GradientNoise(0.01), loss=flat)
     found = li.account(run, at_least=ASSUMED)
     equal = [
@@ -96,7 +96,7 @@ def test_between_equals_the_theorem_that_assumes_least():
         row["theorem"] for row in equal
     }
     assert found.best(1e-6).theorem.name == "composition-gdp"
-    curved = li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.5))
+    curved = li.KnownConstants(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.5))
     contracting = li.account(replace(run, loss=curved, noise=li.Langevin(0.01)), at_least=ASSUMED)
     assert contracting.best(1e-6).theorem.name == "shifted-interpolation", (
         "not sgld-strongly-convex-batch"
@@ -119,9 +119,9 @@ def test_a_place_that_is_released_is_not_averaged_over():
 
 
 def test_the_preparation_is_paid_for():
-    paid = li.account(replace(RUN, prelude=(li.PrivateMean(5.0, 1.0),)))
+    paid = li.account(replace(RUN, preprocessing=(li.PrivateMean(5.0, 1.0),)))
     assert paid.epsilon(1e-6) > li.account(RUN).epsilon(1e-6)
-    twice = li.account(replace(RUN, prelude=(li.PrivateMean(5.0, 1.0),) * 2))
+    twice = li.account(replace(RUN, preprocessing=(li.PrivateMean(5.0, 1.0),) * 2))
     assert twice.epsilon(1e-6) > paid.epsilon(1e-6)
     one, two = (
         curves_of_preprocessing(found.run)[0].mu
@@ -170,7 +170,7 @@ def test_bad_budgets(bad):
 
 
 def test_what_cannot_be_certified_says_why():
-    run = replace(RUN, loss=li.Abstract(), noise=li.GradientNoise(1.0))
+    run = replace(RUN, loss=li.KnownConstants(), noise=li.GradientNoise(1.0))
     with pytest.raises(
         NotCertified, match="composition-gdp: the gradient's sensitivity is unknown"
     ):
@@ -178,13 +178,13 @@ def test_what_cannot_be_certified_says_why():
     every = li.account(run).why_not()
     assert re.search(r"sensitivity is unknown[^\n]*\n    composition-gdp, ", every)
     assert every.count("the gradient's sensitivity is unknown") == 1, "every reason once"
-    expensive = replace(RUN, prelude=(li.PrivateMean(0.1, 1.0),))
+    expensive = replace(RUN, preprocessing=(li.PrivateMean(0.1, 1.0),))
     with pytest.raises(InputError, match="preparation"):
         li.calibrate(expensive, epsilon=0.1, delta=1e-6)
 
 
 def test_a_preparation_cannot_be_left_out():
-    paid = li.account(replace(RUN, prelude=(li.PrivateMean(1.0, 1.0),)))
+    paid = li.account(replace(RUN, preprocessing=(li.PrivateMean(1.0, 1.0),)))
     assert paid.verify()
     without = li.account(paid.run)
     vars(without.subject)["curves"] = tuple(verdict.bound for verdict in without.certifying)
@@ -197,7 +197,11 @@ def test_calibration_drops_a_log_sobolev_constant_of_other_noise():
     stays below."""
     facts = li.LossFacts(sensitivity=1.0, smooth=1.0, strong=1.0, log_sobolev=0.95)
     run = li.Run(
-        n=1, steps=1000, step_size=li.Constant(0.1), noise=li.Langevin(1.0), loss=li.Abstract(facts)
+        n=1,
+        steps=1000,
+        step_size=li.Constant(0.1),
+        noise=li.Langevin(1.0),
+        loss=li.KnownConstants(facts),
     )
     found = li.calibrate(run, epsilon=0.01, delta=1e-6, at_least=ASSUMED)
     assert found.lower(1e-6) <= found.epsilon(1e-6) <= 0.01
@@ -306,12 +310,12 @@ def test_unknown_theorems_and_short_reprs():
         shown = repr(li.account(run))
         assert len(shown) < 200 and "\n" not in shown and str(run.n) in shown
     assert "no theorem certifies it" in repr(
-        li.account(replace(RUN, loss=li.Abstract(), noise=li.GradientNoise(1.0)))
+        li.account(replace(RUN, loss=li.KnownConstants(), noise=li.GradientNoise(1.0)))
     )
 
 
 def test_what_an_answer_is_conditional_on_is_explained():
-    loss = li.Abstract(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.0))
+    loss = li.KnownConstants(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.0))
     text = li.account(replace(RUN, loss=loss), at_least=ASSUMED).explain(1e-6)
     assert "Conditional on: " in text and "lipschitz given by the caller (1)" in text
     assert "onditional" not in li.account(RUN).explain(1e-6)
@@ -357,7 +361,9 @@ def test_a_text_that_can_be_read_in_two_ways_is_no_certificate(edit):
 def test_curvature_of_the_records_does_not_survive_zeroing_several():
     """Group privacy zeroes a unit's rows one by one; a stated curvature above the ridge goes with
     them."""
-    stated = replace(RUN, loss=li.Abstract(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.5)))
+    stated = replace(
+        RUN, loss=li.KnownConstants(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.5))
+    )
     assert "shifted-interpolation-permuted" in {
         v.theorem.name for v in li.account(stated, at_least=ASSUMED).certifying
     }
@@ -388,9 +394,11 @@ def test_what_groups_are_promised_needs_no_stated_curvature(noise, facts):
         noise=noise,
         start=li.GaussianStart(1.0),
         batching=li.FullBatch(),
-        loss=li.Abstract(li.LossFacts(lipschitz=1.0, sensitivity=1.0, smooth=1.0, **facts)),
+        loss=li.KnownConstants(li.LossFacts(lipschitz=1.0, sensitivity=1.0, smooth=1.0, **facts)),
     )
-    bare = replace(run, loss=li.Abstract(li.LossFacts(lipschitz=1.0, sensitivity=1.0, smooth=1.0)))
+    bare = replace(
+        run, loss=li.KnownConstants(li.LossFacts(lipschitz=1.0, sensitivity=1.0, smooth=1.0))
+    )
     given, without = li.account(run, at_least=ASSUMED), li.account(bare, at_least=ASSUMED)
     refused = [v.theorem.name for v in given.certifying if not v.groups(run)]
     for verdict in given.certifying:
@@ -409,7 +417,9 @@ def test_verdicts_about_one_run_are_not_believed_of_another():
     run = li.Run(n=1000, steps=200, step_size=0.5, noise=li.GradientNoise(0.05))
     known = li.account(
         replace(
-            run, loss=li.Logistic(row_norm=1.0, intercept=0.0), prelude=(li.PrivateMean(5.0, 1.0),)
+            run,
+            loss=li.Logistic(row_norm=1.0, intercept=0.0),
+            preprocessing=(li.PrivateMean(5.0, 1.0),),
         )
     )
     exchanged = replace(known, subject=replace(known.subject, executed=run))
@@ -458,7 +468,7 @@ def test_a_group_has_a_whole_number_of_records(size):
 
 
 def test_what_is_nearest_to_a_certificate_is_one_line():
-    bare = li.account(replace(RUN, loss=li.Abstract(), noise=li.GradientNoise(1.0)))
+    bare = li.account(replace(RUN, loss=li.KnownConstants(), noise=li.GradientNoise(1.0)))
     assert "composition-gdp: the gradient's sensitivity is unknown" in bare.nearest()
     assert "\n" not in bare.nearest() and len(bare.nearest()) < 400 < len(bare.why_not())
 

@@ -20,7 +20,7 @@ from lastiterate.bayes.subject import certify as certify_sample
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.errors import InputError
 from lastiterate.release.posterior import certify_plan
-from lastiterate.release.units import UNCHECKED, UnitLoss, kept_rows, units_as_records
+from lastiterate.release.units import UNCHECKED, UnitLoss, select_unit_rows, units_as_records
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "certificates"
 SCHEMA = json.loads((Path(document.__file__).parent / "certificate.schema.json").read_text())
@@ -252,7 +252,7 @@ def test_one_point_leaves_what_its_region_says():
 
 
 def test_epsilon_of_a_unit_is_by_group_privacy_of_steps_and_preparation():
-    prepared = replace(PLAIN, prelude=(li.PrivateMean(noise_multiplier=9.0, row_norm=1.0),))
+    prepared = replace(PLAIN, preprocessing=(li.PrivateMean(noise_multiplier=9.0, row_norm=1.0),))
     one, three = li.account(prepared), li.account(replace(prepared, rows_per_unit=3))
     mu = one.curve(one.best(1e-5)).mu
     assert three.curve(three.best(1e-5)).mu == pytest.approx(3 * mu, rel=1e-9)
@@ -276,13 +276,18 @@ def test_epsilon_of_a_unit_is_by_group_privacy_of_steps_and_preparation():
 
 def test_rows_of_a_unit_are_kept_by_their_own_order_alone():
     unit = np.array(["b", "a", "b", "b", "c", "a", "b"])
-    assert kept_rows(unit, 2).tolist() == [True, True, True, False, True, True, False]
-    assert kept_rows(np.arange(4), 1).all() and kept_rows(np.array([], dtype=int), 1).shape == (0,)
+    assert select_unit_rows(unit, 2).tolist() == [True, True, True, False, True, True, False]
+    assert select_unit_rows(np.arange(4), 1).all() and select_unit_rows(
+        np.array([], dtype=int), 1
+    ).shape == (0,)
     changed = np.array(["b", "z", "b", "b", "z", "z", "b"])  # the other units are others
-    assert kept_rows(changed, 2)[unit == "b"].tolist() == kept_rows(unit, 2)[unit == "b"].tolist()
+    assert (
+        select_unit_rows(changed, 2)[unit == "b"].tolist()
+        == select_unit_rows(unit, 2)[unit == "b"].tolist()
+    )
     for wrong in (np.zeros((2, 2), int), np.array([1.5, 2.0])):
         with pytest.raises(InputError, match="unit must be one integer"):
-            kept_rows(wrong, 2)
+            select_unit_rows(wrong, 2)
 
 
 def test_train_refuses_a_unit_with_more_rows_than_the_run_says(tmp_path):

@@ -92,7 +92,7 @@ def test_usual_runs_lose_nothing():
     "change",
     [
         {"noise": li.NoiseMultiplier(0.03)},
-        {"prelude": (li.PrivateMean(0.03, 1.0),)},
+        {"preprocessing": (li.PrivateMean(0.03, 1.0),)},
         {"steps": 2, "noise": li.GradientNoise((0.0, 0.0003)), "step_size": 1.0},
     ],
 )

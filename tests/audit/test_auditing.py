@@ -320,7 +320,7 @@ def drifting(features, target, keys):
             lambda: audit(RUN, neighbours=worst_case(replace(RUN, adjacency="replace-one"))),
             "neighbours replace a record",
         ),
-        (lambda: audit(replace(RUN, loss=li.Abstract())), "cannot be executed"),
+        (lambda: audit(replace(RUN, loss=li.KnownConstants())), "cannot be executed"),
         (lambda: audit(RUN, train=quick), "train takes no absent="),
         (lambda: audit(RUN, features=0), "features must be an integer >= 1"),
         (
@@ -345,14 +345,14 @@ def test_a_perturbed_objective_is_audited_and_less_noise_refuted():
         step_size=1.2,
         noise=li.NoiseMultiplier(2.0),
         loss=loss,
-        method=li.PerturbedMinimiser(2),
+        method=li.ObjectivePerturbation(2),
     )
     assert (
         audit(run, trials=100, seed=1, delta=1e-3, batch_models=500).lower
         <= li.account(run).epsilon(1e-3)
         < 2
     )
-    quiet = replace(run, noise=li.NoiseMultiplier(0.05), method=li.PerturbedMinimiser(2))
+    quiet = replace(run, noise=li.NoiseMultiplier(0.05), method=li.ObjectivePerturbation(2))
     assert audit(
         run, trials=100, seed=1, delta=1e-3, batch_models=500, train=Trainer(quiet).fit_many
     ).refuted

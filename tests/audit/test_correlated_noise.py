@@ -100,7 +100,7 @@ def test_the_trajectory_attack_sees_as_much_as_the_theorem_says(batching):
     distance = weight @ moved / np.linalg.norm(weight @ inverse)
     mu = match(
         TABLE["correlated-gdp"],
-        replace(run, clip=None, loss=li.Abstract(li.LossFacts(lipschitz=1.0))),
+        replace(run, clip=None, loss=li.KnownConstants(li.LossFacts(lipschitz=1.0))),
     )
     assert distance == pytest.approx(mu.curve.mu, rel=1e-9)
 

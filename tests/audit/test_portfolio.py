@@ -213,7 +213,7 @@ def test_an_exchange_that_the_accountant_counts_as_one_record_is_refuted(patched
 
 def test_private_preparation_is_attacked_with_its_noise(patched):
     run = li.calibrate(
-        replace(RUN, prelude=(li.PrivateMean(20.0, 1.0),)), epsilon=1.0, delta=1e-5
+        replace(RUN, preprocessing=(li.PrivateMean(20.0, 1.0),)), epsilon=1.0, delta=1e-5
     ).run
     pair = families(run)[0]
     few = {
@@ -259,7 +259,11 @@ def test_laws_of_drawn_batches(patched):
     [
         {"calibration": li.Calibration(9.0, 1), "loss": li.Logistic()},
         {"rows_per_record": 3, "loss": li.Logistic()},
-        {"record_draws": li.RecordDraws("shaken", 2), "clip": 1.0, "loss": li.Abstract()},
+        {
+            "augmentation": li.RecordAugmentation("shaken", 2),
+            "clip": 1.0,
+            "loss": li.KnownConstants(),
+        },
     ],
     ids=lambda found: next(iter(found)),
 )

@@ -33,12 +33,12 @@ RUN = li.Run(
     n=6, steps=4, step_size=0.5, loss=NUMBERS, noise=li.NoiseMultiplier(0.7), batching=li.Cyclic(3)
 )
 WIDE = {
-    "prelude": (li.PrivateCovariance(9.0),),
+    "preprocessing": (li.PrivateCovariance(9.0),),
     "step_size": li.StableSteps((0.3,) * 4),
     "clip": 0.1,
     "update": li.HeavyBall(0.5),
 }
-MEASURED = {"prelude": (li.TopEigenvalue(9.0),), "step_size": li.RelativeToSmooth(0.5)}
+MEASURED = {"preprocessing": (li.TopEigenvalue(9.0),), "step_size": li.RelativeToSmooth(0.5)}
 CASES: dict[str, list[tuple[str, dict]]] = {
     "step_size": [
         ("Constant", {"step_size": 0.2}),
@@ -88,34 +88,34 @@ CASES: dict[str, list[tuple[str, dict]]] = {
                 "update": li.PostProcessing("mine"),
                 "step_size": 1.0,
                 "clip": 1.0,
-                "loss": li.Abstract(li.LossFacts()),
+                "loss": li.KnownConstants(li.LossFacts()),
             },
         ),
     ],
-    "prelude": [
-        ("PrivateMean", {"prelude": (li.PrivateMean(9.0, 1.0),)}),
-        ("PrivateTargetMean", {"prelude": (li.PrivateTargetMean(9.0, 1.0),)}),
-        ("SquareRoots", {"prelude": (li.SquareRoots(),)}),
-        ("UnitRows", {"prelude": (li.UnitRows(),)}),
-        ("CosineFeatures", {"prelude": (li.CosineFeatures(9.0, 4),)}),
-        ("PrivateCovariance", {"prelude": (li.PrivateCovariance(9.0),)}),
+    "preprocessing": [
+        ("PrivateMean", {"preprocessing": (li.PrivateMean(9.0, 1.0),)}),
+        ("PrivateTargetMean", {"preprocessing": (li.PrivateTargetMean(9.0, 1.0),)}),
+        ("SquareRoots", {"preprocessing": (li.SquareRoots(),)}),
+        ("UnitRows", {"preprocessing": (li.UnitRows(),)}),
+        ("CosineFeatures", {"preprocessing": (li.CosineFeatures(9.0, 4),)}),
+        ("PrivateCovariance", {"preprocessing": (li.PrivateCovariance(9.0),)}),
         ("TopEigenvalue", MEASURED),
     ],
     "loss": [
         ("Logistic", {"loss": CLASSES}),
         ("Softmax", {"loss": li.Softmax(classes=3)}),
         ("HuberRidge", {"loss": replace(NUMBERS, ridge=0.1)}),
-        ("Abstract", {"loss": li.Abstract(li.LossFacts()), "clip": 1.0}),
+        ("KnownConstants", {"loss": li.KnownConstants(li.LossFacts()), "clip": 1.0}),
     ],
     "method": [
-        ("Descent", {"steps": 5}),
+        ("NoisySGD", {"steps": 5}),
         ("TailAverage", {"method": li.TailAverage(0.5)}),
         ("ExponentialAverage", {"method": li.ExponentialAverage(0.9)}),
         ("VarianceReduced", {"method": li.VarianceReduced(2, 1.0), "batching": li.FullBatch()}),
         (
-            "PerturbedMinimiser",
+            "ObjectivePerturbation",
             {
-                "method": li.PerturbedMinimiser(2),
+                "method": li.ObjectivePerturbation(2),
                 "loss": CLASSES,
                 "steps": 1,
                 "batching": li.FullBatch(),
@@ -131,10 +131,14 @@ CASES: dict[str, list[tuple[str, dict]]] = {
         ("Calibration", {"calibration": li.Calibration(9.0, 1), "loss": CLASSES}),
         ("AssumedSlope", {"calibration": li.AssumedSlope(0.5), "loss": CLASSES}),
     ],
-    "record_draws": [
+    "augmentation": [
         (
-            "RecordDraws",
-            {"record_draws": li.RecordDraws("shaken", 2), "clip": 1.0, "loss": li.Abstract()},
+            "RecordAugmentation",
+            {
+                "augmentation": li.RecordAugmentation("shaken", 2),
+                "clip": 1.0,
+                "loss": li.KnownConstants(),
+            },
         )
     ],
     "n": [("", {"n": 7})],
@@ -159,7 +163,7 @@ QUICK = {
     "StableSteps",
     "NoisyCount",
     "Calibration",
-    "Abstract",
+    "KnownConstants",
     "",
 }
 FREE = {"n", "clip", "steps"}
@@ -178,7 +182,7 @@ def shown(run: Run) -> np.ndarray:
     pair = (
         networks.families(run)[0]
         if networks.is_clipped_only(run)
-        else worst_case(run, None if run.method.model_parameters or run.prelude else 1)
+        else worst_case(run, None if run.method.model_parameters or run.preprocessing else 1)
     )
     train = default_train(run)
     found = [
@@ -367,7 +371,7 @@ def test_modules_are_trained_by_the_ways_of_their_users(monkeypatch):
         n=4,
         steps=2,
         step_size=0.3,
-        loss=li.Abstract(li.LossFacts()),
+        loss=li.KnownConstants(li.LossFacts()),
         clip=1.0,
         batching=li.Reshuffled(2),
         noise=li.GradientNoise(1.0),

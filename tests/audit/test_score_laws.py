@@ -213,7 +213,7 @@ def test_where_others_bring_a_secret_of_their_own_nothing_is_taken_for_known():
         {"domain": li.domains.Ball(1.0)},
         {"method": li.TailAverage(0.5)},
         {"update": li.HeavyBall(0.99)},
-        {"prelude": (li.PrivateMean(9.0, 1.0),)},
+        {"preprocessing": (li.PrivateMean(9.0, 1.0),)},
     ):
         run = replace(
             RUN, **({"step_size": 1.9, "steps": 9} if "update" in changes else {}), **changes

@@ -183,7 +183,7 @@ def test_reasons_name_arguments_in_python_and_flags_on_the_terminal():
         steps=10,
         step_size=0.1,
         noise=li.NoiseMultiplier(1.0),
-        loss=li.Abstract(li.LossFacts()),
+        loss=li.KnownConstants(li.LossFacts()),
     )
     reasons = {
         reason for row in li.account(run).answer(1e-5)["verdicts"] for reason in row["reasons"]

@@ -75,7 +75,7 @@ def test_roots_of_features_travel_with_the_model(tmp_path: Path) -> None:
     result = runner.invoke(app, flags)
     assert result.exit_code == 0, result.output
     model = li.load(tmp_path / "m")
-    assert any(type(part).__name__ == "SquareRoots" for part in model.run.prelude)
+    assert any(type(part).__name__ == "SquareRoots" for part in model.run.preprocessing)
     assert runner.invoke(app, ["verify", str(tmp_path / "m")]).exit_code == 0
     refused = runner.invoke(app, [*flags[:-1], str(tmp_path / "n"), "--algorithm", "noisy-gd"])
     assert refused.exit_code == 2 and "is for the automatic plan" in refused.stderr

@@ -197,7 +197,7 @@ def test_a_certificate_certifies_its_own_epsilon(batching):
         for change in (
             {},
             {"rows_per_unit": 2},
-            {"clip": 0.5, "prelude": (li.PrivateMean(5.0, 1.0),)},
+            {"clip": 0.5, "preprocessing": (li.PrivateMean(5.0, 1.0),)},
         ):
             certificate = li.account(replace(base, adjacency=adjacency, **change))
             for delta in (1e-5, 3e-8):

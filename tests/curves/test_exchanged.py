@@ -64,7 +64,7 @@ def test_poisson_batches():
         step_size=1.0,
         noise=li.NoiseMultiplier(0.8),
         batching=li.Poisson(0.02),
-        loss=li.Abstract(li.LossFacts(lipschitz=1.0)),
+        loss=li.KnownConstants(li.LossFacts(lipschitz=1.0)),
     )
     found = li.account(run, at_least=li.Evidence.ASSUMED)
     assert found.replace_one_epsilon(1e-5) == pytest.approx(best, rel=1e-6)

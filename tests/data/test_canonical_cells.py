@@ -20,7 +20,7 @@ from lastiterate.data.table import canonical_text, number_text, to_doubles
 from lastiterate.errors import InputError
 from lastiterate.release.dataset import open_file
 from lastiterate.release.forget_file import Request, _locate_records
-from lastiterate.release.units import Units, canonical_identifiers, identifiers, kept_rows
+from lastiterate.release.units import Units, canonical_identifiers, identifiers, select_unit_rows
 
 DAY = datetime.datetime(2021, 3, 1)
 TIME = datetime.datetime(2021, 3, 1, 4, 5, 6, 120_000)
@@ -340,11 +340,16 @@ def test_one_person_has_one_identifier_or_is_refused(ids, found):
         canonical_identifiers("unit", ids)
     assert not any(one in str(error.value) for one in ids if len(one) > 3), "no identifier is shown"
     with pytest.raises(InputError, match=found):
-        kept_rows(np.array(ids), 1)
+        select_unit_rows(np.array(ids), 1)
 
 
 def test_rows_of_a_person_are_counted_together_however_they_are_written(tmp_path):
-    assert kept_rows(np.array(["7", "7.0", "8", "7"]), 2).tolist() == [True, True, True, False]
+    assert select_unit_rows(np.array(["7", "7.0", "8", "7"]), 2).tolist() == [
+        True,
+        True,
+        True,
+        False,
+    ]
     assert identifiers(np.array(["7", "7.0"])).tolist() == ["7", "7"]
     (tmp_path / "t.csv").write_text("who,x,y\n7,1,a\n7.0,1,a\n7.00,1,a\n8,1,b\n")
     schema = Schema.from_dict(

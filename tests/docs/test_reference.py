@@ -166,7 +166,7 @@ def test_the_glossary_has_the_words_of_descriptions():
         "clip",
         "update",
         "method",
-        "prelude",
+        "preprocessing",
         "release",
         "adjacency",
         "loss",
@@ -175,7 +175,7 @@ def test_the_glossary_has_the_words_of_descriptions():
         "rows_per_record",
         "counts",
         "calibration",
-        "record_draws",
+        "augmentation",
     }
     assert {field.name for field in dataclasses.fields(Run)} <= words, (
         "a new field of Run needs a word in the glossary"

@@ -44,7 +44,7 @@ def test_a_cell_says_what_the_accountant_says():
         clip=1.0,
         batching=li.Poisson(0.1),
         adjacency="add-remove",
-        loss=li.Abstract(li.LossFacts()),
+        loss=li.KnownConstants(li.LossFacts()),
     )
     found = support.cell("Poisson", "NoiseMultiplier", "add-remove", None, "any")
     assert (

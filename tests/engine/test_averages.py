@@ -64,7 +64,7 @@ def test_what_is_released_is_that_mean_of_the_iterates(name: str, change: dict[s
 
 
 def test_an_average_is_charged_as_all_iterates_and_by_no_row_about_the_last_one():
-    assert RUN.method == li.Descent() and li.account(RUN).epsilon(1e-5) < li.account(
+    assert RUN.method == li.NoisySGD() and li.account(RUN).epsilon(1e-5) < li.account(
         replace(RUN, release="all")
     ).epsilon(1e-5), "the last iterate is cheaper here, so that something is at stake"
     for average, _ in AVERAGES.values():

@@ -78,7 +78,10 @@ def test_scores_reach_as_far_as_rows_typically_are_long():
         n=60, steps=1, step_size=0.1, loss=li.Logistic(row_norm=3.0), noise=li.NoiseMultiplier(1.0)
     )
     parts = li.PrivateCovariance(9.0), li.PrivateCovariance(9.0, row_norm=2.0)
-    found = [typical_norm(replace(run, prelude=prelude)) for prelude in ((), parts[:1], parts[1:])]
+    found = [
+        typical_norm(replace(run, preprocessing=preprocessing))
+        for preprocessing in ((), parts[:1], parts[1:])
+    ]
     assert found == [3.0, 3.0, 1.0]
     weights = np.ones((1, 5))
     assert Queries(run.loss, weights, 1.0).reach == pytest.approx(2.5 * 2 / 4**0.5)

@@ -53,7 +53,7 @@ RUNS = {
     "correlated": li.Run(
         batching=li.Cyclic(16), **COMMON | {"noise": li.Correlated(1.0, 7, decay=0.5)}
     ),
-    "prelude": li.Run(prelude=(li.PrivateMean(2.0, 1.0),), **COMMON),
+    "preprocessing": li.Run(preprocessing=(li.PrivateMean(2.0, 1.0),), **COMMON),
 }
 
 
@@ -87,7 +87,7 @@ def test_a_resumed_network_releases_the_same_bits(tmp_path: Path, interrupted: A
         noise=li.GradientNoise(0.05),
         clip=1.0,
         batching=li.Permuted(16),
-        loss=li.Abstract(li.LossFacts()),
+        loss=li.KnownConstants(li.LossFacts()),
     )
     first = {"a": np.ones((5, 3), np.float32), "b": np.ones(3, np.float32)}
 

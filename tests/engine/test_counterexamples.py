@@ -57,7 +57,7 @@ def test_true_constants_survive_and_are_called_tested(loss, claims):
         steps=10,
         step_size=li.Constant(0.1),
         noise=li.GradientNoise(1.0),
-        loss=li.Abstract(found.facts),
+        loss=li.KnownConstants(found.facts),
         clip=None if "lipschitz" in claims else 1.0,
     )
     assert li.account(run, at_least=li.Evidence.TESTED).epsilon(1e-5) < np.inf

@@ -137,7 +137,8 @@ assert {one.process_index for one in Devices(2)._mesh.devices} == {0, 1}, "one d
 def loss(params, row, label):
     return -jax.nn.log_softmax(row @ params)[label]
 network = dict(model=np.zeros((3, 3), np.float32), loss=loss, delta=1e-5, devices=2)
-plain = replace(run, loss=li.Abstract(li.LossFacts()), clip=1.0, batching=li.Cyclic(40), noise=li.GradientNoise(1e-9))
+quiet = dict(clip=1.0, batching=li.Cyclic(40), noise=li.GradientNoise(1e-9))
+plain = replace(run, loss=li.KnownConstants(li.LossFacts()), **quiet)
 assert np.isfinite(li.train(plain, (x, y), **network).params).all()
 for other, more in ((replace(run, noise=li.GradientNoise(0.01 + int(sys.argv[2]))), None),
                     (plain, {**network, "loss": lambda params, *one: (1 + int(sys.argv[2])) * loss(params, *one)}),
@@ -156,8 +157,8 @@ try:
 except InputError as error:
     assert error.argument == "checkpoint", error
 
-prepared = dict(prelude=(li.PrivateMean(1.0, 2.0), li.PrivateCovariance(1.0)), noise=li.NoiseMultiplier(1.0))
-measured = dict(prelude=(li.PrivateMean(1.0, 2.0), li.TopEigenvalue(1.0)), noise=li.NoiseMultiplier(1.0),
+prepared = dict(preprocessing=(li.PrivateMean(1.0, 2.0), li.PrivateCovariance(1.0)), noise=li.NoiseMultiplier(1.0))
+measured = dict(preprocessing=(li.PrivateMean(1.0, 2.0), li.TopEigenvalue(1.0)), noise=li.NoiseMultiplier(1.0),
                 step_size=li.RelativeToSmooth(1.0))
 for more, batching, times in ((prepared, li.RandomAllocation(40), 3), (measured, li.Permuted(40), 2)):
     one, read[:] = replace(run, **more, batching=batching), []

@@ -227,7 +227,7 @@ PARTS = {
 @pytest.mark.parametrize("parts", PARTS)
 def test_preparation_is_that_of_real_arithmetic(parts: str) -> None:
     run, (x, y) = (
-        run_of(LOSSES[0], noise=li.GradientNoise(1e-9), prelude=PARTS[parts]),
+        run_of(LOSSES[0], noise=li.GradientNoise(1e-9), preprocessing=PARTS[parts]),
         records(LOSSES[0]),
     )
     found, plain = (
@@ -313,10 +313,10 @@ def test_preparation_is_paid_for_with_noise_of_its_own() -> None:
         LOSSES[0],
         noise=None,
         adjacency="replace-one",
-        prelude=(li.PrivateMean(9.0, 1.0), UnitRows(), li.PrivateCovariance(7.0)),
+        preprocessing=(li.PrivateMean(9.0, 1.0), UnitRows(), li.PrivateCovariance(7.0)),
     )
     found, bare = (
-        calibrate_exactly(r, epsilon=2.0, delta=1e-6) for r in (run, replace(run, prelude=()))
+        calibrate_exactly(r, epsilon=2.0, delta=1e-6) for r in (run, replace(run, preprocessing=()))
     )
     assert found.epsilon(1e-6) <= 2.0 and found.run.first_noise > bare.run.first_noise
     spent = composition_mu(found.run) ** 2 + (2 / 9) ** 2 + 2 / 7**2
@@ -327,7 +327,7 @@ def test_preparation_is_paid_for_with_noise_of_its_own() -> None:
     assert len(found.to_dict(1e-6)["stated"]["charged"]) == 3
     with pytest.raises(li.InputError, match="preparation alone"):
         calibrate_exactly(
-            replace(run, prelude=(li.PrivateMean(0.1, 1.0),)), epsilon=1.0, delta=1e-6
+            replace(run, preprocessing=(li.PrivateMean(0.1, 1.0),)), epsilon=1.0, delta=1e-6
         )
     two = calibrate_exactly(replace(run, rows_per_unit=2), epsilon=8.0, delta=1e-6)
     assert 7.99 < two.epsilon(1e-6) <= 8.0 and any("unit" in text for text in two.all_caveats())
@@ -339,11 +339,13 @@ def test_preparation_is_paid_for_with_noise_of_its_own() -> None:
 
 def test_what_is_not_executed_exactly_is_refused() -> None:
     x, y = records(LOSSES[0])
-    run = run_of(LOSSES[0], prelude=(li.TopEigenvalue(1.0),), step_size=li.RelativeToSmooth(1.0))
+    run = run_of(
+        LOSSES[0], preprocessing=(li.TopEigenvalue(1.0),), step_size=li.RelativeToSmooth(1.0)
+    )
     with pytest.raises(li.InputError, match="top eigenvalue"):
         execute_exactly(run, x, y)
     with pytest.raises(li.InputError, match="cosine features"):
-        grid_of(run_of(LOSSES[0], prelude=(CosineFeatures(1.0),)))
+        grid_of(run_of(LOSSES[0], preprocessing=(CosineFeatures(1.0),)))
     with pytest.raises(li.NotCertified, match="add-remove"):
         ExactRun(run_of(LOSSES[0], batching=li.Poisson(0.2), adjacency="add-remove"))
 
@@ -356,7 +358,7 @@ def test_the_certificate_is_the_discrete_gaussians(tmp_path: Path) -> None:
     assert not any("double precision" in text for text in found.all_caveats())
     assert any("not proved" in text for text in found.all_caveats())
     for bad in (
-        run_of(li.Abstract(li.LossFacts(lipschitz=1.0))),
+        run_of(li.KnownConstants(li.LossFacts(lipschitz=1.0))),
         run_of(LOSSES[0], noise=li.GradientNoise(0.0)),
     ):
         with pytest.raises((li.NotCertified, li.InputError)):

@@ -90,7 +90,7 @@ def trained(loss, **more):
         step_size=0.1,
         noise=li.GradientNoise(1.0),
         clip=1.0,
-        loss=li.Abstract(),
+        loss=li.KnownConstants(),
         **more,
     )
     params = {"v": np.full(3, 0.5, np.float32), "w": np.ones(3, np.float32)}
@@ -136,7 +136,7 @@ def test_a_gradient_that_follows_from_a_record_is_never_called_public():
 def test_parameters_that_records_move_are_trained_and_empty_ones_may_stay():
     assert set(trained(MOVED["bias"]).params) == {"v", "w"}
     run = li.Run(
-        n=4, steps=1, step_size=0.1, noise=li.GradientNoise(1.0), clip=1.0, loss=li.Abstract()
+        n=4, steps=1, step_size=0.1, noise=li.GradientNoise(1.0), clip=1.0, loss=li.KnownConstants()
     )
     params = {"v": np.zeros((0, 3), np.float32), "w": np.ones(3, np.float32)}
     found = li.train(
@@ -165,7 +165,7 @@ def test_parameters_that_records_move_are_trained_and_empty_ones_may_stay():
 )
 def test_state_among_the_parameters_is_refused(params, word):
     run = li.Run(
-        n=4, steps=1, step_size=0.1, noise=li.GradientNoise(1.0), clip=1.0, loss=li.Abstract()
+        n=4, steps=1, step_size=0.1, noise=li.GradientNoise(1.0), clip=1.0, loss=li.KnownConstants()
     )
     with pytest.raises(InputError, match=word):
         li.train(

@@ -63,7 +63,7 @@ def test_preparations_are_computed_by_one_thread():
         step_size=0.1,
         noise=li.NoiseMultiplier(1.0),
         loss=li.Logistic(),
-        prelude=(li.PrivateMean(row_norm=1.0, noise_multiplier=1.0),),
+        preprocessing=(li.PrivateMean(row_norm=1.0, noise_multiplier=1.0),),
     )
     with threadpool_limits(2, user_api="blas"):
         before = blas()

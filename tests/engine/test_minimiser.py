@@ -27,7 +27,7 @@ def run_of(classes, steps, **more):
         if classes == 2
         else li.Softmax(classes=classes, ridge=0.02, cap=0.3)
     )
-    method = li.PerturbedMinimiser(4 * loss.outputs, 1e-9)
+    method = li.ObjectivePerturbation(4 * loss.outputs, 1e-9)
     return li.Run(
         n=N,
         steps=steps,
@@ -123,7 +123,7 @@ def test_many_models_and_an_absent_record():
 
 def test_the_width_must_be_the_described_one():
     with pytest.raises(li.InputError, match="parameters must be the model's 4, got 5"):
-        Trainer(replace(run_of(2, 10), method=li.PerturbedMinimiser(5))).fit(X, np.minimum(Y, 1))
+        Trainer(replace(run_of(2, 10), method=li.ObjectivePerturbation(5))).fit(X, np.minimum(Y, 1))
 
 
 def test_accelerated_steps_contract_whatever_the_errors_are():

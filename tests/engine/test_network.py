@@ -22,7 +22,7 @@ N, D = 23, 4
 X = RNG.normal(size=(N, D))
 X /= np.maximum(1, np.linalg.norm(X, axis=1) / 1.4)[:, None]
 Y = RNG.integers(0, 3, N)
-ABSTRACT = li.Abstract(li.LossFacts(lipschitz=5.0))
+ABSTRACT = li.KnownConstants(li.LossFacts(lipschitz=5.0))
 LINEAR = li.Softmax(classes=3, row_norm=1.5, intercept=0.7)
 RUN = li.Run(
     n=N,
@@ -265,7 +265,7 @@ def test_a_record_without_a_finite_gradient_counts_as_zero(bad):
         found = summed(params, (spoilt, y), np.ones(16, bool))
         wanted = summed(params, (x, y), np.arange(16) != 3)
     jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6), found, wanted)
-    run = replace(RUN, n=16, release="last", clip=0.5, loss=li.Abstract())
+    run = replace(RUN, n=16, release="last", clip=0.5, loss=li.KnownConstants())
     assert np.isfinite(fit_network(run, loss, params, (spoilt, y))["w"]).all()
 
 
@@ -283,7 +283,7 @@ def test_one_record_moves_the_sum_by_the_clip_in_any_precision(dtype, clip):
     """256 equal gradients of norm 1: half precision would round their sum by as much as one of
     them."""
     params = {"w": jnp.zeros((2, 8), dtype)}
-    run = replace(RUN, n=256, clip=clip, loss=li.Abstract())
+    run = replace(RUN, n=256, clip=clip, loss=li.KnownConstants())
     with jax.enable_x64(True):
         for loss in (lambda p, x: (p["w"] * x).sum(), lambda p, x: x[:, 0] @ (p["w"] @ (x[0] * 2))):
             loop, first, data = prepare_loop(run, loss, params, (np.ones((256, 2, 8), dtype),), 256)
@@ -307,7 +307,7 @@ def test_a_network_of_arrays_and_functions_keeps_its_structure():
     def loss(p, x, y):
         return -jax.nn.log_softmax(p["act"](x) @ p["w"])[y]
 
-    run = replace(RUN, clip=1.0, release="last", loss=li.Abstract())
+    run = replace(RUN, clip=1.0, release="last", loss=li.KnownConstants())
     model = li.train(run, (ONES.astype(np.float32), Y), model=params, loss=loss)
     found, certificate = model.params, model.certificate
     assert found["act"] is jnp.tanh and found["name"] == "first" and found["depth"] == 1
@@ -333,7 +333,7 @@ def test_short_parameters_are_trained_in_single_precision_at_least(dtype):
         seen.add(str(p.dtype))
         return softmax(p, x, y)
 
-    run = replace(RUN, clip=1.0, release="last", loss=li.Abstract())
+    run = replace(RUN, clip=1.0, release="last", loss=li.KnownConstants())
     with jax.enable_x64(True):
         first = jnp.zeros((3, D + 1), dtype)
     found = fit_network(run, loss, first, (ONES.astype(np.float32), Y))
@@ -351,7 +351,7 @@ def test_a_convolution_runs_in_both_precisions():
     key = key_from_seed(8)
     single, double = (
         fit_network(
-            replace(run, loss=li.Abstract(li.LossFacts(smooth=smooth))),
+            replace(run, loss=li.KnownConstants(li.LossFacts(smooth=smooth))),
             loss,
             params,
             (images, Y),
@@ -380,14 +380,14 @@ def test_what_a_hidden_state_may_certify_is_computed_in_double_precision():
         ({"smooth": 1.0}, {"release": "all"}, False),
     ):
         seen.clear()
-        run = replace(RUN, release="last", clip=1.0, loss=li.Abstract(li.LossFacts(**facts)))
+        run = replace(RUN, release="last", clip=1.0, loss=li.KnownConstants(li.LossFacts(**facts)))
         with jax.enable_x64(True):
             loop, first, data = prepare_loop(
                 replace(run, **extra), loss, params, (ONES.astype(np.float32), Y)
             )
             jax.eval_shape(loop.objective.chunk_sum, first, jax.tree.map(lambda a: a[0, 0], data))
         assert set(map(str, seen)) == {"float64" if exact else "float32"}
-    run = replace(RUN, release="last", loss=li.Abstract(li.LossFacts(smooth=1.0)), clip=1.0)
+    run = replace(RUN, release="last", loss=li.KnownConstants(li.LossFacts(smooth=1.0)), clip=1.0)
     found = fit_network(run, loss, params, (ONES.astype(np.float32), Y))
     assert found.dtype == np.float32
 
@@ -438,8 +438,8 @@ def test_what_a_hidden_state_may_certify_is_computed_in_double_precision():
         ({"data": ONES}, "a tuple"),
         ({"data": ()}, "at least one array"),
         ({"microbatch": 0}, "microbatch"),
-        ({"run": {"loss": LINEAR}}, "Abstract"),
-        ({"run": {"prelude": (li.PrivateMean(3.0, 1.0),)}}, "prelude"),
+        ({"run": {"loss": LINEAR}}, "KnownConstants"),
+        ({"run": {"preprocessing": (li.PrivateMean(3.0, 1.0),)}}, "preprocessing"),
         (
             {"run": {"start": li.GaussianStart(1.0)}, "params": np.ones((3, D + 1))},
             "starts at random",
@@ -449,7 +449,7 @@ def test_what_a_hidden_state_may_certify_is_computed_in_double_precision():
 )
 def test_bad_input_is_one_sentence(change, word):
     run = replace(
-        RUN, **{"clip": 1.0, "release": "last", "loss": li.Abstract()} | change.get("run", {})
+        RUN, **{"clip": 1.0, "release": "last", "loss": li.KnownConstants()} | change.get("run", {})
     )
     given = {
         "loss": softmax,
@@ -463,7 +463,7 @@ def test_bad_input_is_one_sentence(change, word):
 
 
 def test_a_label_beyond_the_outputs_is_found_in_whatever_piece_it_lies():
-    run = replace(RUN, clip=1.0, release="last", loss=li.Abstract(), batching=li.Cyclic(6))
+    run = replace(RUN, clip=1.0, release="last", loss=li.KnownConstants(), batching=li.Cyclic(6))
     for where, last in ((1, 3), (N - 1, 3), (1, 2), (N - 1, 2)):
         target = np.where(np.arange(N) == where, last, 0)
         pieces = li.data.Generated(
@@ -479,7 +479,7 @@ def test_a_label_beyond_the_outputs_is_found_in_whatever_piece_it_lies():
 
 
 def test_labels_of_none_and_numbers_that_are_no_labels_are_taken():
-    run = replace(RUN, clip=1.0, release="last", loss=li.Abstract())
+    run = replace(RUN, clip=1.0, release="last", loss=li.KnownConstants())
     masked = np.where(Y, Y, -100)
     for target, loss in (
         (masked, lambda p, x, y: jnp.where(y < 0, 0.0, softmax(p, x, y))),

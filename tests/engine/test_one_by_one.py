@@ -149,7 +149,7 @@ def test_the_last_bit_of_double_precision_does_not_depend_on_the_place(
         noise=li.NoiseMultiplier(1.0),
         batching=batching,
         adjacency="zero-out",
-        loss=li.Abstract(li.LossFacts(**facts)),
+        loss=li.KnownConstants(li.LossFacts(**facts)),
     )
     with jax.enable_x64(True):
         loop, theta, _ = prepare_loop(run, kinks, KERNEL, (pictures,), most)
@@ -186,7 +186,7 @@ def test_blocks_in_order_are_vectorised() -> None:
 @pytest.mark.parametrize("given", [features, parts])
 def test_what_records_become_in_fewer_bits_is_read_one_by_one_where_batches_move(given) -> None:
     """Whatever is known of the loss, and whatever precision its parameters have."""
-    curved = replace(RUN, adjacency="zero-out", loss=li.Abstract(li.LossFacts(smooth=9.0)))
+    curved = replace(RUN, adjacency="zero-out", loss=li.KnownConstants(li.LossFacts(smooth=9.0)))
     with jax.enable_x64(True):
         found = [
             prepare_loop(run, given, FIRST, (X, Y))
@@ -203,7 +203,10 @@ def test_what_records_become_in_fewer_bits_is_read_one_by_one_where_batches_move
 
 def test_parameters_in_short_complex_numbers_are_refused_where_theorems_compare_steps() -> None:
     run = replace(
-        RUN, batching=li.Cyclic(8), adjacency="zero-out", loss=li.Abstract(li.LossFacts(smooth=9.0))
+        RUN,
+        batching=li.Cyclic(8),
+        adjacency="zero-out",
+        loss=li.KnownConstants(li.LossFacts(smooth=9.0)),
     )
     with pytest.raises(li.InputError, match="rounds what it makes of them to fewer bits"):
         li.train(
@@ -224,7 +227,10 @@ def test_short_forward_passes_are_released_in_the_precision_that_was_given() -> 
 def test_casts_are_refused_where_theorems_compare_steps() -> None:
     """Of what depends on parameters: records may be cast."""
     run = replace(
-        RUN, batching=li.Cyclic(8), adjacency="zero-out", loss=li.Abstract(li.LossFacts(smooth=9.0))
+        RUN,
+        batching=li.Cyclic(8),
+        adjacency="zero-out",
+        loss=li.KnownConstants(li.LossFacts(smooth=9.0)),
     )
     with pytest.raises(li.InputError, match="rounds what it makes of them to fewer bits"):
         li.train(run, (X, Y), model=FIRST, loss=short, delta=1e-3)
@@ -268,7 +274,10 @@ def test_rounding_that_no_type_of_the_loss_shows_is_refused_where_theorems_compa
     kind: str,
 ) -> None:
     run = replace(
-        RUN, batching=li.Cyclic(8), adjacency="zero-out", loss=li.Abstract(li.LossFacts(smooth=9.0))
+        RUN,
+        batching=li.Cyclic(8),
+        adjacency="zero-out",
+        loss=li.KnownConstants(li.LossFacts(smooth=9.0)),
     )
     refused = (
         contextlib.nullcontext()

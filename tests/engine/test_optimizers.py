@@ -135,10 +135,10 @@ def test_an_optimizer_is_the_rule_of_its_name(change: dict[str, Any]):
 
 
 def test_the_run_says_it_and_only_what_charges_every_iterate_certifies_it():
-    convex = li.Abstract(li.LossFacts(lipschitz=0.7, smooth=0.5, strong=0.1))
+    convex = li.KnownConstants(li.LossFacts(lipschitz=0.7, smooth=0.5, strong=0.1))
     known = replace(PLAIN, clip=None, loss=convex, batching=li.Cyclic(8))
     model = li.train(
-        replace(known, loss=li.Abstract(li.LossFacts(lipschitz=0.7))),
+        replace(known, loss=li.KnownConstants(li.LossFacts(lipschitz=0.7))),
         (X, Y),
         model=FIRST,
         loss=loss,

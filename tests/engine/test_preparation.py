@@ -44,7 +44,7 @@ UNIT, CLIPPED = li.PrivateCovariance(1.0, 0.5), li.PrivateCovariance(1.0, 0.5, r
 
 
 def test_every_described_part_can_be_executed_and_nothing_else():
-    assert set(PARTS) == set(DESCRIPTIONS["prelude"])
+    assert set(PARTS) == set(DESCRIPTIONS["preprocessing"])
     with pytest.raises(li.InputError, match="cannot execute"):
         execution_of(object())
 
@@ -184,7 +184,7 @@ def test_one_row_moves_the_mean_of_cosine_features_by_its_own():
             step_size=1.0,
             loss=li.Logistic(),
             noise=li.NoiseMultiplier(1e6),
-            prelude=(part,),
+            preprocessing=(part,),
         )
     ).curve("composition-gdp").mu == pytest.approx(0.5, rel=1e-2)
 
@@ -197,15 +197,15 @@ def test_rows_become_wider_by_cosine_features():
         step_size=0.5,
         noise=li.NoiseMultiplier(0.0),
         loss=li.Softmax(classes=3, intercept=0.2),
-        prelude=(li.PrivateMean(QUIET, 2.0), part, li.PrivateCovariance(QUIET, 0.25)),
+        preprocessing=(li.PrivateMean(QUIET, 2.0), part, li.PrivateCovariance(QUIET, 0.25)),
     )
     model = execute(run, X, Y, key_from_seed(3))
-    assert model.weights.shape == (3, D + 6 + 1) == (3, columns(run.prelude, D) + 1)
+    assert model.weights.shape == (3, D + 6 + 1) == (3, columns(run.preprocessing, D) + 1)
     mean, phi, matrix = model.released
     centred = X * np.minimum(1, 2 / np.linalg.norm(X, axis=1))[:, None] - mean
     wide = with_cosines(part, centred, phi)
     np.testing.assert_allclose(wide[:, D:].mean(axis=0), 0, atol=1e-5)
-    rows = whiten_rows(run.prelude[-1], wide, matrix).astype(np.float64)
+    rows = whiten_rows(run.preprocessing[-1], wide, matrix).astype(np.float64)
     np.testing.assert_allclose(
         scores(run, model, X),
         rows @ model.weights[:, :-1].T + 0.2 * model.weights[:, -1],
@@ -225,7 +225,7 @@ def test_a_run_applies_its_parts_in_order_in_training_and_prediction():
         step_size=0.5,
         noise=li.NoiseMultiplier(0.0),
         loss=li.Softmax(classes=3, intercept=0.2),
-        prelude=(li.PrivateMean(QUIET, 2.0), li.PrivateCovariance(QUIET, 0.35)),
+        preprocessing=(li.PrivateMean(QUIET, 2.0), li.PrivateCovariance(QUIET, 0.35)),
     )
     model = execute(run, X, Y, key_from_seed(3))
     mean, matrix = model.released
@@ -238,11 +238,13 @@ def test_a_run_applies_its_parts_in_order_in_training_and_prediction():
     )
     rows = unit @ matrix
     rows /= np.linalg.norm(rows, axis=1)[:, None]
-    np.testing.assert_allclose(prepare_rows(X, run.prelude, model.released), rows, atol=1e-4)
+    np.testing.assert_allclose(prepare_rows(X, run.preprocessing, model.released), rows, atol=1e-4)
     found = rows @ model.weights[:, :-1].T + 0.2 * model.weights[:, -1]
     np.testing.assert_allclose(scores(run, model, X), found, atol=1e-3)
-    only = replace(run, prelude=(li.PrivateMean(QUIET, 2.0), li.UnitRows()))
-    np.testing.assert_allclose(prepare_rows(X, only.prelude, (mean, np.zeros(0))), unit, atol=1e-5)
+    only = replace(run, preprocessing=(li.PrivateMean(QUIET, 2.0), li.UnitRows()))
+    np.testing.assert_allclose(
+        prepare_rows(X, only.preprocessing, (mean, np.zeros(0))), unit, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("batching", [li.FullBatch(), li.RandomAllocation(30)])
@@ -254,7 +256,7 @@ def test_whitened_rows_are_clipped_by_the_loss_in_training_and_prediction(batchi
         noise=li.NoiseMultiplier(0.0),
         batching=batching,
         loss=li.Softmax(classes=3, row_norm=1.5, intercept=0.3),
-        prelude=(li.PrivateMean(QUIET, 2.0), li.PrivateCovariance(QUIET, 0.35, row_norm=1.0)),
+        preprocessing=(li.PrivateMean(QUIET, 2.0), li.PrivateCovariance(QUIET, 0.35, row_norm=1.0)),
     )
     key = key_from_seed(3)
     model = execute(run, X, Y, key)
@@ -269,7 +271,7 @@ def test_whitened_rows_are_clipped_by_the_loss_in_training_and_prediction(batchi
         rows @ model.weights[:, :-1].T + 0.3 * model.weights[:, -1],
         atol=1e-4,
     )
-    plain = replace(run, prelude=())
+    plain = replace(run, preprocessing=())
     np.testing.assert_allclose(
         Trainer(plain).fit(rows.astype(np.float32), Y, key), model.weights, atol=1e-4
     )
@@ -287,12 +289,12 @@ def test_the_executed_steps_follow_what_was_measured(batching):
         noise=li.NoiseMultiplier(0.1),
         batching=batching,
         loss=loss,
-        prelude=(li.PrivateMean(QUIET, 2.0), li.TopEigenvalue(QUIET, 1e-6, 1e-3)),
+        preprocessing=(li.PrivateMean(QUIET, 2.0), li.TopEigenvalue(QUIET, 1e-6, 1e-3)),
     )
     key = key_from_seed(4)
     model = execute(run, X, Y, key)
     (eigenvalue,) = model.released[-1]
-    rows = np.column_stack((prepare_rows(X, run.prelude, model.released), np.full(N, 0.2)))
+    rows = np.column_stack((prepare_rows(X, run.preprocessing, model.released), np.full(N, 0.2)))
     rows[:, :-1] *= np.minimum(1, 1 / np.linalg.norm(rows[:, :-1], axis=1))[:, None]
     if isinstance(batching, li.Permuted):
         with jax.enable_x64(True):
@@ -309,7 +311,7 @@ def test_the_executed_steps_follow_what_was_measured(batching):
         assert done.first_step < 1.5 / (0.5 * top / N), (
             "a drawn batch may have more curvature than the mean of all"
         )
-    plain = replace(done, prelude=run.prelude[:-1])
+    plain = replace(done, preprocessing=run.preprocessing[:-1])
     np.testing.assert_array_equal(model.weights, _weights(plain, model, key))
 
 
@@ -364,7 +366,7 @@ def test_a_record_that_is_absent_is_in_no_sum_of_the_preparation(by, row_norm):
         step_size=0.1,
         noise=li.NoiseMultiplier(1.0),
         loss=li.HuberRidge(row_norm=1.5),
-        prelude=parts,
+        preprocessing=parts,
     )
     target, gone = np.linspace(-1, 1, N), (17,)
     answer, mean, matrix = by(run, X, target, key_from_seed(0), absent=gone).released
@@ -390,7 +392,7 @@ def test_an_absent_record_is_in_no_eigenvalue():
         step_size=li.RelativeToSmooth(1.0),
         noise=li.NoiseMultiplier(1.0),
         loss=li.Logistic(),
-        prelude=(li.PrivateMean(QUIET, 2.0), li.TopEigenvalue(QUIET)),
+        preprocessing=(li.PrivateMean(QUIET, 2.0), li.TopEigenvalue(QUIET)),
     )
     rows = [
         np.concatenate(list(batch)) for batch in rows_of_batches(run, X, (X.mean(0),), None, (3,))
@@ -409,7 +411,12 @@ def test_rows_that_are_divided_by_their_norms_are_finite(value):
         (CosineFeatures(5.0, 16),),
     ):
         run = li.Run(
-            n=N, steps=2, step_size=0.1, noise=li.NoiseMultiplier(5.0), loss=LOSS, prelude=parts
+            n=N,
+            steps=2,
+            step_size=0.1,
+            noise=li.NoiseMultiplier(5.0),
+            loss=LOSS,
+            preprocessing=parts,
         )
         with pytest.raises(li.InputError, match="must be finite numbers"):
             execute(run, rows, Y, key_from_seed(0))
@@ -418,10 +425,10 @@ def test_rows_that_are_divided_by_their_norms_are_finite(value):
 def test_runs_of_before_are_written_as_they_were():
     """Their hashes stand in certificates, checkpoints and ledgers."""
     before = '{"type": "PrivateCovariance", "noise_multiplier": 3.0, "power": 0.35}'
-    assert json.loads(stable(prelude=(li.PrivateCovariance(3.0),)).to_json())["prelude"] == [
+    assert json.loads(stable(preprocessing=(li.PrivateCovariance(3.0),)).to_json())["prelude"] == [
         json.loads(before)
     ]
-    later = stable(prelude=(li.PrivateCovariance(3.0, row_norm=2.0),))
+    later = stable(preprocessing=(li.PrivateCovariance(3.0, row_norm=2.0),))
     assert (
         '"row_norm": 2.0' in later.to_json()
         and li.Run.from_dict(json.loads(later.to_json())) == later
@@ -439,7 +446,7 @@ def stable(**changes):
                 "loss": LOSS,
                 "noise": li.NoiseMultiplier(0.1),
                 "update": li.HeavyBall(0.9),
-                "prelude": (li.PrivateMean(QUIET, 2.0), li.PrivateCovariance(QUIET, 0.35)),
+                "preprocessing": (li.PrivateMean(QUIET, 2.0), li.PrivateCovariance(QUIET, 0.35)),
             }
             | changes
         )
@@ -452,10 +459,10 @@ LOSS = li.Softmax(classes=3, intercept=0.2)
 def test_stable_steps_of_rows_with_lengths_follow_their_mean_square():
     run = stable(
         loss=replace(LOSS, row_norm=9.0),
-        prelude=(li.PrivateMean(QUIET, 2.0), li.PrivateCovariance(QUIET, 0.35, row_norm=3.0)),
+        preprocessing=(li.PrivateMean(QUIET, 2.0), li.PrivateCovariance(QUIET, 0.35, row_norm=3.0)),
     )
     model = execute(run, X, Y, key_from_seed(6))
-    rows = prepare_rows(X, run.prelude, model.released).astype(np.float64)
+    rows = prepare_rows(X, run.preprocessing, model.released).astype(np.float64)
     done = run.with_eigenvalues(np.linalg.eigvalsh(model.released[1]).tolist())
     exact = np.linalg.eigvalsh(rows.T @ rows / N)[-1]
     assert done.first_step == pytest.approx(2 * 1.9 / (0.5 * (exact + 0.04)), rel=1e-3)
@@ -464,7 +471,7 @@ def test_stable_steps_of_rows_with_lengths_follow_their_mean_square():
 def test_stable_steps_follow_the_released_second_moments():
     run, key = stable(), key_from_seed(6)
     model = execute(run, X, Y, key)
-    rows = prepare_rows(X, run.prelude, model.released).astype(np.float64)
+    rows = prepare_rows(X, run.preprocessing, model.released).astype(np.float64)
     top = 1 / (np.linalg.eigvalsh(model.released[1]) ** (2 - 1 / 0.35)).sum()
     exact = np.linalg.eigvalsh(rows.T @ rows / N)[-1]
     assert top == pytest.approx(exact, rel=0.3), "rows are divided by their norms after M"
@@ -498,14 +505,14 @@ def test_stable_steps_are_accounted_without_their_lengths():
     ("changes", "words"),
     [
         (
-            {"prelude": (li.PrivateCovariance(1.0), li.PrivateMean(1.0, 1.0))},
-            "as the last part of the prelude",
+            {"preprocessing": (li.PrivateCovariance(1.0), li.PrivateMean(1.0, 1.0))},
+            "as the last part of the preprocessing",
         ),
-        ({"prelude": ()}, "needs a PrivateCovariance"),
+        ({"preprocessing": ()}, "needs a PrivateCovariance"),
         ({"update": None}, "update must be HeavyBall"),
         ({"update": li.Nesterov()}, "update must be HeavyBall"),
         ({"noise": li.Langevin(1.0)}, "must not depend on"),
-        ({"loss": li.Abstract()}, "must be a linear model's"),
+        ({"loss": li.KnownConstants()}, "must be a linear model's"),
         ({"steps": 5}, "one value for each of 5 steps"),
     ],
 )
@@ -537,13 +544,13 @@ def test_predictions_add_the_mean_of_the_targets():
         step_size=0.5,
         noise=li.NoiseMultiplier(0.0),
         loss=li.HuberRidge(residual_clip=0.1),
-        prelude=(PrivateTargetMean(QUIET, 2.0), li.PrivateMean(QUIET, 2.0)),
+        preprocessing=(PrivateTargetMean(QUIET, 2.0), li.PrivateMean(QUIET, 2.0)),
     )
     targets = (0.7 + 0.05 * X[:, 0] / 3).astype(np.float32)
     model = execute(run, X, targets, key_from_seed(3))
     (mean,), rows = (
         model.released[0],
-        prepare_rows(X, run.prelude, model.released).astype(np.float64),
+        prepare_rows(X, run.preprocessing, model.released).astype(np.float64),
     )
     assert mean == pytest.approx(targets.mean(), abs=1e-4)
     rows *= np.minimum(1, 1 / np.linalg.norm(rows, axis=1))[:, None]
@@ -553,7 +560,7 @@ def test_predictions_add_the_mean_of_the_targets():
         atol=1e-5,
     )
     assert np.abs(scores(run, model, X)[:, 0] - targets).mean() < 0.03
-    without = replace(run, prelude=run.prelude[1:])
+    without = replace(run, preprocessing=run.preprocessing[1:])
     moved = Trainer(without).fit(
         X, targets - np.float32(mean), key_from_seed(3), None, model.released[1:]
     )
@@ -567,7 +574,7 @@ def test_a_target_mean_is_paid_for_and_for_regressions_only():
         step_size=0.5,
         noise=li.NoiseMultiplier(10.0),
         loss=li.HuberRidge(),
-        prelude=(PrivateTargetMean(5.0),),
+        preprocessing=(PrivateTargetMean(5.0),),
     )
     moved = {
         adjacency: curves_of_preprocessing(replace(run, adjacency=adjacency))[0].mu
@@ -578,13 +585,13 @@ def test_a_target_mean_is_paid_for_and_for_regressions_only():
     with pytest.raises(li.InputError, match="targets of a regression only"):
         replace(run, loss=li.Logistic())
     with pytest.raises(li.InputError, match="one PrivateTargetMean"):
-        replace(run, prelude=run.prelude * 2)
+        replace(run, preprocessing=run.preprocessing * 2)
 
 
 def test_an_audit_reads_the_steps_as_they_are_stated():
     found = auditable(stable())
-    assert found.run.prelude == () and found.run.step_sizes[0] == 5e4
-    assert {text.split()[0] for text in found.lacking} == {"prelude", "step_size"}
+    assert found.run.preprocessing == () and found.run.step_sizes[0] == 5e4
+    assert {text.split()[0] for text in found.lacking} == {"preprocessing", "step_size"}
 
 
 def test_an_audit_takes_the_public_smoothness_for_a_measured_one():
@@ -595,11 +602,13 @@ def test_an_audit_takes_the_public_smoothness_for_a_measured_one():
         step_size=li.RelativeToSmooth(1.5),
         noise=li.NoiseMultiplier(1.0),
         loss=loss,
-        prelude=(li.PrivateMean(QUIET, 2.0), li.TopEigenvalue(QUIET)),
+        preprocessing=(li.PrivateMean(QUIET, 2.0), li.TopEigenvalue(QUIET)),
     )
     found = auditable(run)
-    assert found.run.prelude == () and found.run.first_step == 1.5 / loss.facts().fact("smooth")
-    assert {text.split()[0] for text in found.lacking} == {"prelude", "step_size"}
+    assert found.run.preprocessing == () and found.run.first_step == 1.5 / loss.facts().fact(
+        "smooth"
+    )
+    assert {text.split()[0] for text in found.lacking} == {"preprocessing", "step_size"}
 
 
 def test_roots_are_maps_of_single_records_with_a_public_norm():
@@ -610,10 +619,10 @@ def test_roots_are_maps_of_single_records_with_a_public_norm():
         step_size=0.1,
         noise=li.NoiseMultiplier(1.0),
         loss=li.Logistic(),
-        prelude=(SquareRoots(), li.PrivateMean(QUIET, 2.0)),
+        preprocessing=(SquareRoots(), li.PrivateMean(QUIET, 2.0)),
     )
     np.testing.assert_allclose(
-        prepare_rows(rows, run.prelude[:1], (np.zeros(0),)), [[2, -3, 0, 1], [0, 0, 0, 0]]
+        prepare_rows(rows, run.preprocessing[:1], (np.zeros(0),)), [[2, -3, 0, 1], [0, 0, 0, 0]]
     )
     assert len(curves_of_preprocessing(run)) == 1, "free"
     mean = execute(run, X, Y % 2, key_from_seed(1)).released[1]

@@ -46,7 +46,7 @@ RUN = li.Run(
     step_size=0.5,
     noise=li.GradientNoise(0.01),
     clip=CLIP,
-    record_draws=li.RecordDraws("shaken", 4),
+    augmentation=li.RecordAugmentation("shaken", 4),
 )
 
 
@@ -85,7 +85,7 @@ def test_the_mean_over_copies_is_clipped_and_then_added(copies: int):
         steps=2,
         noise=li.GradientNoise(1e-9),
         release="all",
-        record_draws=li.RecordDraws("s", copies),
+        augmentation=li.RecordAugmentation("s", copies),
     )
     released = fit_network(run, loss, FIRST, (X, Y), key_from_seed(1), augment=shaken)
     with jax.enable_x64(True):
@@ -167,11 +167,11 @@ def test_draws_of_records_steps_and_copies_differ_and_are_those_of_many_models_a
         release="all",
         noise=li.GradientNoise(1e-9),
         clip=100.0,
-        record_draws=li.RecordDraws("drawn", 2),
+        augmentation=li.RecordAugmentation("drawn", 2),
     )
     every = fit_network(run, linear, np.zeros(6), (X,), key_from_seed(1), augment=drawn)
     single = fit_network(
-        replace(run, record_draws=li.RecordDraws("drawn", 1)),
+        replace(run, augmentation=li.RecordAugmentation("drawn", 1)),
         linear,
         np.zeros(6),
         (X,),
@@ -187,7 +187,7 @@ def test_draws_of_records_steps_and_copies_differ_and_are_those_of_many_models_a
 
 def test_the_run_says_it_and_only_what_charges_every_iterate_certifies_it():
     model = li.train(
-        replace(RUN, record_draws=None, batching=li.Cyclic(8)),
+        replace(RUN, augmentation=None, batching=li.Cyclic(8)),
         (X, Y),
         model=np.zeros(6),
         loss=square,
@@ -195,10 +195,10 @@ def test_the_run_says_it_and_only_what_charges_every_iterate_certifies_it():
         copies=2,
     )
     run = model.certificate.run
-    assert run is not None and run.record_draws == li.RecordDraws("shaken", 2)
+    assert run is not None and run.augmentation == li.RecordAugmentation("shaken", 2)
     with pytest.raises(li.InputError, match="copies"):
         li.train(
-            replace(RUN, record_draws=None),
+            replace(RUN, augmentation=None),
             (X, Y),
             model=np.zeros(6),
             loss=square,
@@ -213,7 +213,7 @@ def test_the_run_says_it_and_only_what_charges_every_iterate_certifies_it():
     for batching in (*BATCHINGS, *MORE):
         drawing = replace(RUN, batching=batching)
         charged = replace(
-            drawing, record_draws=None, update=li.PostProcessing("any"), step_size=1.0
+            drawing, augmentation=None, update=li.PostProcessing("any"), step_size=1.0
         )
         applies = [
             {
@@ -231,7 +231,7 @@ def test_the_run_says_it_and_only_what_charges_every_iterate_certifies_it():
     "change",
     [
         {"clip": None},
-        {"loss": li.Abstract(li.LossFacts(smooth=1.0))},
+        {"loss": li.KnownConstants(li.LossFacts(smooth=1.0))},
         {"loss": li.Softmax(classes=3)},
         {"domain": li.domains.Ball(1.0)},
     ],
@@ -280,16 +280,16 @@ def test_an_augmentation_that_may_look_at_other_records_is_refused(name: str):
 
 def test_an_audit_attacks_the_run_without_draws_and_says_so():
     found = auditable(RUN)
-    assert found.run.record_draws is None and any("record_draws" in name for name in found.lacking)
+    assert found.run.augmentation is None and any("augmentation" in name for name in found.lacking)
 
 
 def test_what_is_said_and_what_is_done_are_the_same():
     for change, given in [
         ({}, {}),
-        ({"record_draws": None}, {"copies": 2}),
+        ({"augmentation": None}, {"copies": 2}),
         ({}, {"augment": shaken, "copies": 3}),
     ]:
-        with pytest.raises(InputError, match=r"copies|record_draws"):
+        with pytest.raises(InputError, match=r"copies|augmentation"):
             li.train(replace(RUN, **change), (X, Y), model=np.zeros(6), loss=square, **given)
     with pytest.raises(InputError, match="augment"):
         li.train(
@@ -369,4 +369,4 @@ def test_a_loss_that_asks_for_a_key_has_one_for_every_record_and_step():
         set(np.round(kept).ravel()) == {0.0, 1.0}
         and len({tuple(row) for row in np.round(kept)}) == 3
     )
-    assert model.certificate.run.record_draws == li.RecordDraws("the loss", 1)  # type: ignore[union-attr]
+    assert model.certificate.run.augmentation == li.RecordAugmentation("the loss", 1)  # type: ignore[union-attr]

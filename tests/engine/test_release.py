@@ -86,7 +86,7 @@ def test_a_zero_feature_does_not_end_an_overflowing_network(clip, batching, micr
         steps=70,
         batching=batching,
         clip=clip,
-        loss=li.Abstract(li.LossFacts(lipschitz=2.0)),
+        loss=li.KnownConstants(li.LossFacts(lipschitz=2.0)),
     )
     run = replace(run, step_size=li.Constant(1e30), noise=li.GradientNoise(1e20))
     found = [
@@ -158,8 +158,8 @@ HIDDEN = replace(DIVERGING, update=None, steps=620)
         ({"domain": li.domains.Ball(1.0)}, False),
         ({"release": "all"}, False),
         ({"loss": li.Logistic(ridge=0.0), "step_size": li.Constant(1e30)}, False),
-        ({"loss": li.Abstract()}, False),
-        ({"loss": li.Abstract(li.LossFacts(lipschitz=1.0))}, False),
+        ({"loss": li.KnownConstants()}, False),
+        ({"loss": li.KnownConstants(li.LossFacts(lipschitz=1.0))}, False),
     ],
 )
 def test_hidden_iterates_that_could_overflow_are_refused_before_the_first_step(change, refused):

@@ -414,7 +414,8 @@ def test_private_mean_and_prediction_use_the_same_rows():
     model, y = LOSSES["softmax"]
     part = li.PrivateMean(noise_multiplier=1e-9, row_norm=1.0)
     run = li.Run(
-        loss=model, **RUN | {"prelude": (part,), "release": "last", "noise": li.GradientNoise(0.0)}
+        loss=model,
+        **RUN | {"preprocessing": (part,), "release": "last", "noise": li.GradientNoise(0.0)},
     )
     found = execute(run, X, y, key_from_seed(1))
     clipped = clip_rows(X, 1.0)
@@ -423,7 +424,10 @@ def test_private_mean_and_prediction_use_the_same_rows():
     np.testing.assert_allclose(scores(run, found, X), moved @ found.weights.T, atol=1e-6)
     many = [
         execute(
-            replace(run, prelude=(replace(part, noise_multiplier=5.0),)), X, y, key_from_seed(s)
+            replace(run, preprocessing=(replace(part, noise_multiplier=5.0),)),
+            X,
+            y,
+            key_from_seed(s),
         ).released[0]
         for s in range(80)  # 320 numbers: their deviation within three of its own
     ]
@@ -593,7 +597,7 @@ def test_every_record_is_in_one_block_of_a_pass_each_equally_likely_and_independ
         ({}, (X[:, 0], None), "shape"),
         ({}, (X, np.full(N, 3)), "0..1"),
         ({}, (X, np.zeros(4)), "shape"),
-        ({"loss": li.Abstract(li.LossFacts(lipschitz=1.0))}, (X, None), "Abstract"),
+        ({"loss": li.KnownConstants(li.LossFacts(lipschitz=1.0))}, (X, None), "KnownConstants"),
         ({"domain": li.domains.Box(-1.0, 1.0, 2)}, (X, None), "number of parameters, 5"),
         ({"step_size": li.Constant(1e29), "steps": 50}, (X, None), "diverge"),
     ],

@@ -57,19 +57,19 @@ BATCHINGS = [
     li.BallsInBins(20),
 ]
 PRELUDE = dict(
-    prelude=(li.PrivateMean(1.0, 2.0), li.TopEigenvalue(1.0)),
+    preprocessing=(li.PrivateMean(1.0, 2.0), li.TopEigenvalue(1.0)),
     step_size=li.RelativeToSmooth(1.0),
     noise=li.NoiseMultiplier(1.0),
 )
 CORRELATED = dict(noise=li.Correlated(1.0, 7, decay=0.5))
 WHITENED = dict(
-    prelude=(li.PrivateMean(1.0, 2.0), li.PrivateCovariance(1.0, row_norm=1.0)),
+    preprocessing=(li.PrivateMean(1.0, 2.0), li.PrivateCovariance(1.0, row_norm=1.0)),
     update=li.HeavyBall(0.5),
     step_size=li.StableSteps((0.3,) * 17),
     loss=li.Softmax(classes=3, row_norm=1.5),
     noise=li.NoiseMultiplier(1.0),
 )
-MORE = {"plain": {}, "prelude": PRELUDE, "correlated": CORRELATED, "whitened": WHITENED}
+MORE = {"plain": {}, "preprocessing": PRELUDE, "correlated": CORRELATED, "whitened": WHITENED}
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def test_every_batching_streams_or_is_refused():
         run = li.Run(batching=kind(0.1) if kind is li.Poisson else kind(5), **COMMON)
         with pytest.raises(InputError, match="needs random access"):
             execute_streaming(run, Held(), key_from_seed(0))
-    objective = li.PerturbedMinimiser(3 * (D + 1), 0.3)
+    objective = li.ObjectivePerturbation(3 * (D + 1), 0.3)
     with pytest.raises(InputError, match="must add noise to every step's gradient"):
         check_streams(
             SimpleNamespace(
@@ -124,7 +124,7 @@ def test_every_batching_streams_or_is_refused():
 
 CELLS = [(name, batching) for name in MORE for batching in BATCHINGS]
 WITH = {
-    "prelude": (li.Cyclic, li.Permuted),
+    "preprocessing": (li.Cyclic, li.Permuted),
     "correlated": (li.FullBatch, li.RandomAllocation),
     "whitened": (li.Cyclic, li.RandomAllocation),
 }

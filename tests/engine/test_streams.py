@@ -200,11 +200,11 @@ RUNS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "bins": ({"batching": li.BallsInBins(5)}, {"samplers.py"}),
     "allocation": ({"batching": li.RandomAllocation(5)}, {"host_permutation.py"}),
     "prepared": (
-        {"prelude": (MEAN, COVARIANCE), "batching": li.Reshuffled(5)},
+        {"preprocessing": (MEAN, COVARIANCE), "batching": li.Reshuffled(5)},
         {"preprocessing.py", "host_permutation.py"},
     ),
     "measured": (
-        {"prelude": (li.TopEigenvalue(2.0, 1e-6),), "step_size": li.RelativeToSmooth(0.5)},
+        {"preprocessing": (li.TopEigenvalue(2.0, 1e-6),), "step_size": li.RelativeToSmooth(0.5)},
         {"preprocessing.py"},
     ),
     "start": (
@@ -213,13 +213,17 @@ RUNS: dict[str, tuple[dict[str, Any], set[str]]] = {
     ),
     "calibrated": ({"calibration": li.Calibration(2.0, 2), "steps": 2}, {"calibration.py"}),
     "target": (
-        {"prelude": (li.PrivateTargetMean(2.0, 1.0), MEAN), "loss": li.HuberRidge(), "steps": 2},
+        {
+            "preprocessing": (li.PrivateTargetMean(2.0, 1.0), MEAN),
+            "loss": li.HuberRidge(),
+            "steps": 2,
+        },
         {"preprocessing.py"},
     ),
-    "cosines": ({"prelude": (li.CosineFeatures(2.0, 1),), "steps": 1}, {"preprocessing.py"}),
+    "cosines": ({"preprocessing": (li.CosineFeatures(2.0, 1),), "steps": 1}, {"preprocessing.py"}),
     "minimiser": (
         {
-            "method": li.PerturbedMinimiser(D + 1),
+            "method": li.ObjectivePerturbation(D + 1),
             "steps": 1,
             "step_size": 1.0,
             "noise": li.NoiseMultiplier(1.0),
@@ -285,7 +289,7 @@ def test_no_two_purposes_share_bits_where_records_come_in_pieces(used: Used) -> 
         **LINEAR
         | {
             "batching": li.Permuted(5),
-            "prelude": (MEAN,),
+            "preprocessing": (MEAN,),
             "calibration": li.Calibration(2.0, 1),
             "steps": 2,
         }
@@ -322,23 +326,23 @@ def test_no_two_purposes_share_bits_where_gradients_come_from_a_module(
     assert used.of(word), used.purposes
 
 
-@pytest.mark.parametrize("prelude", [(), (MEAN,)], ids=["plain", "prepared"])
-def test_no_two_purposes_share_exact_bits(prelude: tuple[Any, ...], used: Used) -> None:
+@pytest.mark.parametrize("preprocessing", [(), (MEAN,)], ids=["plain", "prepared"])
+def test_no_two_purposes_share_exact_bits(preprocessing: tuple[Any, ...], used: Used) -> None:
     run = li.Run(
         **LINEAR
         | {
             "noise": li.GradientNoise(0.3),
-            "prelude": prelude,
+            "preprocessing": preprocessing,
             "batching": li.Poisson(0.4),
-            "calibration": li.Calibration(2.0, 2) if prelude else None,
+            "calibration": li.Calibration(2.0, 2) if preprocessing else None,
         }
     )
     execute_exactly(run, X, Y, key_from_seed(1))
     assert not used.shared()
     assert len(used.of("exact_noise.py draws")) == run.steps and len(
         used.of("preparation_bits")
-    ) == len(prelude)
-    assert used.of("samplers.py") and len(used.of("exact_linear.py")) == 2 * len(prelude)
+    ) == len(preprocessing)
+    assert used.of("samplers.py") and len(used.of("exact_linear.py")) == 2 * len(preprocessing)
 
 
 def test_threads_and_forks_draw_keys_of_their_own() -> None:
@@ -378,7 +382,7 @@ def test_a_preparation_that_used_the_noise_of_a_step_would_be_seen(
     used: Used, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(linear_model, "_key", lambda key, part: stream64(key, NOISE))
-    execute(li.Run(**LINEAR | {"prelude": (MEAN,)}), X, Y, key_from_seed(1))
+    execute(li.Run(**LINEAR | {"preprocessing": (MEAN,)}), X, Y, key_from_seed(1))
     assert [
         each for each in used.shared() if any("preprocessing.py" in purpose for purpose in each)
     ]

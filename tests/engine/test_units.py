@@ -22,7 +22,7 @@ from lastiterate.engine.linear_model import make_release, prepare_privately
 from lastiterate.engine.network import fit_network
 from lastiterate.engine.unit_gradients import execute_units, measurable, release_by_units
 from lastiterate.release.tuning import law_of
-from lastiterate.release.units import Units, kept_rows, unit_records
+from lastiterate.release.units import Units, select_unit_rows, unit_records
 from lastiterate.run.preprocessing import CosineFeatures, UnitRows
 
 RNG = np.random.default_rng(0)
@@ -67,7 +67,7 @@ def test_a_unit_is_the_mean_over_its_places(
         return (present * found).sum() / PLACES
 
     plain = replace(
-        run, loss=li.Abstract(li.LossFacts(lipschitz=9.0)), rows_per_record=1, clip=None
+        run, loss=li.KnownConstants(li.LossFacts(lipschitz=9.0)), rows_per_record=1, clip=None
     )
     own = replace(run, loss=replace(LOSS, ridge=0.0, class_weights=weights))
     found = execute_units(own, DATA, key_from_seed(4)).weights
@@ -110,7 +110,7 @@ def test_no_unit_adds_more_than_one_row_could() -> None:
 
 def test_preparation_is_a_units_own() -> None:
     parts = (li.PrivateMean(2.0, 1.5), UnitRows(), li.PrivateCovariance(3.0))
-    run, many = replace(RUN, prelude=parts), 300
+    run, many = replace(RUN, preprocessing=parts), 300
     flat = DATA.flat[0]
     assert len(flat) < UNITS * PLACES
     clipped = flat / np.maximum(1, np.linalg.norm(flat, axis=1, keepdims=True) / 1.5)
@@ -118,7 +118,7 @@ def test_preparation_is_a_units_own() -> None:
     found = np.stack(
         [
             prepare_privately(
-                replace(run, prelude=parts[:1]),
+                replace(run, preprocessing=parts[:1]),
                 measurable(run, DATA),
                 release_by_units(PLACES, make_release(key_from_seed(i))),
             )[0]
@@ -130,7 +130,7 @@ def test_preparation_is_a_units_own() -> None:
     assert (found - clean).std() == pytest.approx(deviation, rel=0.06)
     quiet = tuple(replace(p, noise_multiplier=1e-9) for p in (parts[0], parts[2]))
     released = prepare_privately(
-        replace(run, prelude=(quiet[0], UnitRows(), quiet[1])),
+        replace(run, preprocessing=(quiet[0], UnitRows(), quiet[1])),
         measurable(run, DATA),
         release_by_units(PLACES, make_release(key_from_seed(0))),
     )
@@ -158,9 +158,9 @@ def test_no_unit_stands_for_another(names: list[str]) -> None:
     """An array takes "a" and "a\\0" for one unit: a row would be kept or dropped by what another
     unit has."""
     # blanks at the ends are no part of an identifier, in any format
-    assert kept_rows(["a", "b\n", "a", "b"], 1).tolist() == [True, True, False, False]
+    assert select_unit_rows(["a", "b\n", "a", "b"], 1).tolist() == [True, True, False, False]
     with pytest.raises(li.InputError, match="unit must be text alone"):
-        kept_rows(names, 1)
+        select_unit_rows(names, 1)
     with pytest.raises(li.InputError, match="unit must be text alone"):
         Units("who", 1).limit_rows(
             Table(("who",), {"who": names}), Schema((Ignore("who"),), classes=("0", "1"))
@@ -190,9 +190,9 @@ def test_certificates_speak_of_units(tmp_path: Path) -> None:
     "change, word",
     [
         ({"rows_per_unit": 2}, "rows_per_unit must be 1"),
-        ({"loss": li.Abstract()}, "linear models"),
-        ({"prelude": (li.TopEigenvalue(1.0),)}, "top eigenvalue"),
-        ({"prelude": (CosineFeatures(1.0),)}, "cosine features"),
+        ({"loss": li.KnownConstants()}, "linear models"),
+        ({"preprocessing": (li.TopEigenvalue(1.0),)}, "top eigenvalue"),
+        ({"preprocessing": (CosineFeatures(1.0),)}, "cosine features"),
         ({"rows_per_record": 0}, "rows_per_record"),
     ],
     ids=str,

@@ -144,7 +144,7 @@ OWN = li.Run(
     step_size=0.3,
     noise=li.GradientNoise(0.05),
     clip=0.3,
-    loss=li.Abstract(class_weights=WEIGHTS[3]),
+    loss=li.KnownConstants(class_weights=WEIGHTS[3]),
 )
 
 
@@ -166,7 +166,7 @@ def test_a_network_sums_clipped_gradients_times_weights(
     sums = []
     with jax.enable_x64(True):
         for weights in (WEIGHTS[3], None):
-            run = replace(OWN, batching=batching, loss=li.Abstract(class_weights=weights))
+            run = replace(OWN, batching=batching, loss=li.KnownConstants(class_weights=weights))
             loop, theta, _ = prepare_loop(run, own_loss, FIRST, (x, target))
             model = loop.objective
             if exactly:
@@ -194,7 +194,7 @@ def test_a_network_sums_clipped_gradients_times_weights(
 
 def test_weights_of_a_network_are_in_its_description_and_its_certificate(tmp_path: Path) -> None:
     data = np.random.default_rng(2).normal(size=(30, 4)).astype(np.float32), np.arange(30) % 3
-    run = replace(OWN, loss=li.Abstract())
+    run = replace(OWN, loss=li.KnownConstants())
     model = li.train(
         run,
         data,
@@ -247,9 +247,9 @@ def test_weights_are_refused_where_records_have_no_class(second: np.ndarray | No
 
 def test_weights_of_a_run_are_refused_beside_constants_and_other_weights() -> None:
     with pytest.raises(li.InputError, match="constants"):
-        li.Abstract(li.LossFacts(smooth=1.0), class_weights=(1.0, 0.5))
+        li.KnownConstants(li.LossFacts(smooth=1.0), class_weights=(1.0, 0.5))
     with pytest.raises(li.InputError, match="largest must be 1"):
-        li.Abstract(class_weights=(0.5, 0.5))
+        li.KnownConstants(class_weights=(0.5, 0.5))
     data = np.ones((30, 4), np.float32), np.arange(30) % 3
     for given, why in (
         ({0: 1, 1: 2, 2: 3}, "must be that of the run"),

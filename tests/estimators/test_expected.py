@@ -156,7 +156,7 @@ def test_coefficients_give_the_scores_of_rows_that_nothing_clips(classifier):
         run=li.Run(
             **{
                 **{name: getattr(RUN, name) for name in RUN.__dataclass_fields__},
-                "prelude": (li.PrivateMean(10.0, 2.0),),
+                "preprocessing": (li.PrivateMean(10.0, 2.0),),
             }
         ),
     ).fit(X, Y)
@@ -170,13 +170,13 @@ def test_coefficients_of_whitened_rows_that_keep_their_lengths():
     rows = rng.normal(size=(4000, 12)) * 0.2
     run = plan(Task(len(rows), 12, 0, 12**0.5), epsilon=3.0, delta=1e-6).run
     assert {PrivateTargetMean, li.PrivateMean, li.PrivateCovariance} == {
-        type(part) for part in run.prelude
+        type(part) for part in run.preprocessing
     }
     model = DPHuberRidge(epsilon=3.0, target_range=(-1.0, 4.0), run=run).fit(
         rows, 1.2 + rows.sum(1)
     )
     found, (_, mean, matrix) = model.predict(rows), model.model_.released
-    prepared = (rows - mean) @ matrix / run.prelude[-1].row_norm
+    prepared = (rows - mean) @ matrix / run.preprocessing[-1].row_norm
     short = np.linalg.norm(prepared, axis=1) < run.loss.row_norm * 0.999
     assert short.sum() > 2000
     np.testing.assert_allclose(
@@ -209,7 +209,7 @@ def test_rows_divided_by_their_norms_have_no_coefficients():
     run = li.Run(
         **{
             **{name: getattr(RUN, name) for name in RUN.__dataclass_fields__},
-            "prelude": (li.UnitRows(),),
+            "preprocessing": (li.UnitRows(),),
         }
     )
     model = DPLogisticRegression(epsilon=5.0, classes=[0, 1], run=run).fit(X, Y)

@@ -290,7 +290,7 @@ def test_the_limit_of_a_given_run_is_its_own():
 
 
 def test_a_run_of_groups_pays_for_the_rows_of_a_person():
-    kept = li.kept_rows(WHO, 2).sum()
+    kept = li.select_unit_rows(WHO, 2).sum()
     run = li.Run(n=int(kept), steps=2, step_size=0.1, loss=li.Logistic(), rows_per_unit=2)
     one = DPLogisticRegression(run=run, classes=["no", "yes"]).fit(ROWS, ILL, units=WHO)
     assert one.run_.rows_per_unit == 2 and one.certificate_.unit == "unit"

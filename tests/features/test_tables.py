@@ -159,7 +159,10 @@ def test_a_schema_is_all_that_an_estimator_needs(fitted, tmp_path):
     cells, label = columns(seed=5)
     assert fitted.score(cells, label) > 0.85, "curves are the default where the records carry them"
     assert [type(one) for one in fitted.transformer_.schema_.features] == [Curves]
-    assert fitted.run_.prelude[0].row_norm == np.sqrt(2) and list(fitted.classes_) == ["no", "yes"]
+    assert fitted.run_.preprocessing[0].row_norm == np.sqrt(2) and list(fitted.classes_) == [
+        "no",
+        "yes",
+    ]
     assert list(fitted.feature_names_in_) == ["a", "c"] and fitted.n_features_in_ == 2
     place = fitted.fitted_.save(tmp_path / "m")
     again = li.load(place)

@@ -136,7 +136,7 @@ def test_exchanges_and_units_follow_from_one_row_with_its_preparation(batching):
         batching=batching,
         clip=0.3,
         loss=li.Softmax(classes=3),
-        prelude=PREPARED,
+        preprocessing=PREPARED,
     )
     one = li.account(run)
     swap = li.account(replace(run, adjacency="replace-one"))
@@ -156,8 +156,8 @@ def test_exchanges_and_units_follow_from_one_row_with_its_preparation(batching):
 
 
 def test_a_sensitivity_of_exchanges_says_nothing_about_one_record():
-    given = li.Abstract(li.LossFacts(sensitivity=2.0))
-    single = li.Abstract(li.LossFacts(lipschitz=1.0))
+    given = li.KnownConstants(li.LossFacts(sensitivity=2.0))
+    single = li.KnownConstants(li.LossFacts(lipschitz=1.0))
     run = li.Run(
         n=1000,
         steps=40,
@@ -187,9 +187,9 @@ def test_an_exchange_keeps_no_curvature_that_is_the_records_own():
         noise=li.GradientNoise(1.0),
         batching=li.RandomAllocation(3),
         adjacency="replace-one",
-        loss=li.Abstract(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.9)),
+        loss=li.KnownConstants(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.9)),
     )
-    flat = replace(run, loss=li.Abstract(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.0)))
+    flat = replace(run, loss=li.KnownConstants(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.0)))
     name = "restarted-allocation-pld"
     curved, plain = (
         li.account(one, at_least=li.Evidence.ASSUMED).verdict(name).result for one in (run, flat)
@@ -205,7 +205,7 @@ def test_the_conversion():
     assert not convertible("add-remove", "replace-one") and not convertible(
         "zero-out", "add-remove"
     )
-    given = li.Abstract(li.LossFacts(sensitivity=3.0))
+    given = li.KnownConstants(li.LossFacts(sensitivity=3.0))
     for adjacency, batching, value in (
         ("zero-out", li.Cyclic(100), 3.0),
         ("replace-one", li.Cyclic(100), 3.0),

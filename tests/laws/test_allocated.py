@@ -34,7 +34,7 @@ def test_exact_laws_of_all_draws():
             step_size=float(rng.uniform(0.1, 2.0)),
             batching=li.RandomAllocation(size),
             noise=li.GradientNoise(float(rng.uniform(0.3, 2))),
-            loss=li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.0)),
+            loss=li.KnownConstants(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.0)),
         )
         passes = -(-steps // run.blocks)
         if run.blocks > 3 or math.comb(n + run.blocks - 2, run.blocks - 1) ** passes > 200:

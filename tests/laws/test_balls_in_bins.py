@@ -89,7 +89,7 @@ def test_the_last_iterate_with_crowded_bins():
             step_size=li.Constant(eta),
             batching=li.BallsInBins(size),
             noise=li.GradientNoise(float(rng.uniform(0.3, 2))),
-            loss=li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.0)),
+            loss=li.KnownConstants(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.0)),
         )
         if run.blocks > 3:
             continue
@@ -160,7 +160,7 @@ def test_replace_one_counts_the_record_itself():
         step_size=li.Constant(1.4),
         noise=li.GradientNoise(1.0),
         batching=li.BallsInBins(1),
-        loss=li.Abstract(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.0)),
+        loss=li.KnownConstants(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.0)),
     )
     # alone with the other record nothing expands; together with its replacement a bin may hold two:
     # 1 - 1.4 * 2
@@ -191,7 +191,7 @@ def test_adaptive_gradients_lie_below_the_pair():
         noise=li.GradientNoise(1 / 1.1),
         batching=li.BallsInBins(1),
         release="all",
-        loss=li.Abstract(li.LossFacts(sensitivity=1.0)),
+        loss=li.KnownConstants(li.LossFacts(sensitivity=1.0)),
     )
     found = applied("balls-in-bins-pld", run)
     for trial in range(6):
@@ -215,7 +215,7 @@ def test_adaptive_gradients_lie_below_the_pair():
 
 
 def test_strengths_follow_the_schedule():
-    loss = li.Abstract(li.LossFacts(sensitivity=2.0))
+    loss = li.KnownConstants(li.LossFacts(sensitivity=2.0))
     base = dict(n=40, step_size=li.Constant(1.0), batching=li.BallsInBins(10), loss=loss)
     constant = li.Run(steps=10, noise=li.GradientNoise(0.5), **base)
     assert strengths(constant) == (
@@ -237,7 +237,7 @@ def test_strengths_follow_the_schedule():
     assert strengths(first) == (pytest.approx((0.0, 1)), pytest.approx((0.4, 3)))
     free = replace(constant, noise=li.GradientNoise(0.0))
     assert applied("balls-in-bins-pld", free).epsilon(1e-5) == math.inf
-    nothing = replace(constant, loss=li.Abstract(li.LossFacts(sensitivity=0.0)))
+    nothing = replace(constant, loss=li.KnownConstants(li.LossFacts(sensitivity=0.0)))
     assert applied("balls-in-bins-pld", nothing) == Gdp(0.0)
 
 
@@ -248,14 +248,14 @@ def test_the_pair_is_monotone():
         step_size=li.Constant(1.0),
         noise=li.GradientNoise(0.2),
         batching=li.BallsInBins(10),
-        loss=li.Abstract(li.LossFacts(sensitivity=1.0)),
+        loss=li.KnownConstants(li.LossFacts(sensitivity=1.0)),
     )
     now = applied("balls-in-bins-pld", run).delta(0.7)
     more = (
         replace(run, steps=11),
         replace(run, noise=li.GradientNoise(0.19)),
         replace(run, n=50),
-        replace(run, loss=li.Abstract(li.LossFacts(sensitivity=1.05))),
+        replace(run, loss=li.KnownConstants(li.LossFacts(sensitivity=1.05))),
     )
     assert all(applied("balls-in-bins-pld", other).delta(0.7) > now for other in more)
     assert now < applied("composition-gdp", run).delta(0.7)

@@ -28,7 +28,7 @@ def run_of(steps=50, radius=0.5, eta=0.1, std=0.7, loss=None, n=20, **more):
         step_size=li.Constant(eta),
         noise=li.GradientNoise(std),
         domain=li.domains.Ball(radius),
-        loss=loss or li.Abstract(li.LossFacts(lipschitz=1.0)),
+        loss=loss or li.KnownConstants(li.LossFacts(lipschitz=1.0)),
     )
     return li.Run(**settings | more)
 
@@ -111,7 +111,7 @@ def test_projected_chains(seed):
     ]
     facts = li.LossFacts(lipschitz=L, hoelder=hoelder, hoelder_exponent=exponent)
     run = run_of(
-        steps, half, eta, math.sqrt(v) / eta, li.Abstract(facts), n, adjacency="replace-one"
+        steps, half, eta, math.sqrt(v) / eta, li.KnownConstants(facts), n, adjacency="replace-one"
     )
     curves = [Gdp(mu_of(name, run)) for name in (LIPSCHITZ, HOELDER)]
     assert curves[1].mu <= curves[0].mu * (1 + 1e-3), "a Hoelder constant can only help"
@@ -151,7 +151,7 @@ def test_modulus_and_its_inverse():
 
 
 def test_what_is_needed():
-    clipped = run_of(loss=li.Abstract(), clip=1.0)
+    clipped = run_of(loss=li.KnownConstants(), clip=1.0)
     found = li.account(clipped)
     names = {v.theorem.name for v in found.certifying}
     assert LIPSCHITZ in names and "shifted-interpolation" not in names, (
@@ -170,7 +170,7 @@ def test_what_is_needed():
     silent = replace(clipped, noise=li.GradientNoise(0.0))
     assert mu_of(LIPSCHITZ, silent) == math.inf
     facts = li.LossFacts(sensitivity=0.3, hoelder=0.2, hoelder_exponent=0.5)
-    rough = run_of(loss=li.Abstract(facts))
+    rough = run_of(loss=li.KnownConstants(facts))
     expected = math.sqrt(50) * 0.1 * 0.3 / 20 / 0.07
     assert mu_of(HOELDER, rough) == pytest.approx(expected, rel=1e-9), (
         "a short run: every step is charged"
@@ -197,15 +197,15 @@ def test_monotone(name):
         L, H, eta, radius = (float(10 ** rng.uniform(-2, 0.5)) for _ in range(4))
         facts = dict(lipschitz=L, hoelder=H, hoelder_exponent=float(rng.uniform(0.1, 1)))
         run = run_of(
-            int(rng.integers(1, 200)), radius, eta, loss=li.Abstract(li.LossFacts(**facts))
+            int(rng.integers(1, 200)), radius, eta, loss=li.KnownConstants(li.LossFacts(**facts))
         )
         now = mu_of(name, run)
         for change in (
             {"steps": run.steps + 7},
             {"noise": li.GradientNoise(0.5)},
             {"domain": li.domains.Ball(radius * 1.3)},
-            {"loss": li.Abstract(li.LossFacts(**facts | {"lipschitz": 1.5 * L}))},
-            {"loss": li.Abstract(li.LossFacts(**facts | {"hoelder": 1.5 * H}))},
+            {"loss": li.KnownConstants(li.LossFacts(**facts | {"lipschitz": 1.5 * L}))},
+            {"loss": li.KnownConstants(li.LossFacts(**facts | {"hoelder": 1.5 * H}))},
         ):
             assert mu_of(name, replace(run, **change)) >= now * (1 - 3e-3), (
                 change,

@@ -120,7 +120,7 @@ def test_exact_law_of_all_iterates():
             batching=li.Cyclic(1),
             noise=noise,
             release="all",
-            loss=li.Abstract(li.LossFacts(lipschitz=1.0)),
+            loss=li.KnownConstants(li.LossFacts(lipschitz=1.0)),
         )
         spread = np.linalg.inv(matrix(noise, steps)) * z
         covariance = spread @ spread.T
@@ -195,7 +195,7 @@ def test_a_correlated_run_is_certified_by_its_own_row_alone():
         li.Logistic(ridge=0.1),
         li.Softmax(classes=3),
         li.HuberRidge(),
-        li.Abstract(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.1)),
+        li.KnownConstants(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.1)),
     )
     kept = 0
     for batching, loss, clip, update, domain in itertools.product(
@@ -249,11 +249,11 @@ def test_units_of_several_rows_and_stated_sensitivities():
     one, three = (li.account(replace(BASE, rows_per_unit=rows)).best(1e-5).bound for rows in (1, 3))
     assert three.mu == pytest.approx(3 * one.mu, rel=1e-9)
     stated = replace(
-        BASE, clip=None, loss=li.Abstract(li.LossFacts(lipschitz=1.0, sensitivity=0.5))
+        BASE, clip=None, loss=li.KnownConstants(li.LossFacts(lipschitz=1.0, sensitivity=0.5))
     )
     assert match(ROW, stated).curve.mu == pytest.approx(one.mu / 2 / (1 + FLOAT_SLACK), rel=1e-9)
     assert match(ROW, replace(BASE, noise=li.Correlated(0.0, 3))).curve.epsilon(1e-5) == math.inf
-    silent = replace(stated, loss=li.Abstract(li.LossFacts(lipschitz=1.0, sensitivity=0.0)))
+    silent = replace(stated, loss=li.KnownConstants(li.LossFacts(lipschitz=1.0, sensitivity=0.0)))
     assert (
         match(ROW, silent).curve
         == match(ROW, replace(silent, noise=li.Correlated(0.0, 3))).curve

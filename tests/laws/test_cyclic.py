@@ -22,7 +22,7 @@ DRAWS = 1000
 
 
 def facts(**constants):
-    return li.Abstract(li.LossFacts(**constants))
+    return li.KnownConstants(li.LossFacts(**constants))
 
 
 def draw(rng):

@@ -365,7 +365,7 @@ def test_unusual_batches_are_paid_for(name, batching, every, monkeypatch):
     assert of(0.0, run=replace(run, steps=4100)) == Gdp(math.inf)
     silent = replace(
         run,
-        loss=li.Abstract(li.LossFacts(sensitivity=0.0, smooth=1.0)),
+        loss=li.KnownConstants(li.LossFacts(sensitivity=0.0, smooth=1.0)),
         noise=li.GradientNoise(1.0),
     )
     assert of(0.0, run=silent) == of(0.0, run=replace(silent, steps=4100)) == Gdp(0.0)
@@ -446,7 +446,7 @@ def test_published_draws_cost_less_where_noise_is_little():
 def test_published_draws_are_averaged_over_the_best_intervals():
     """As if every choice were evaluated at the noise of the run; batches of two, one of which may
     be the record."""
-    loss = li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.5, strong=0.5))
+    loss = li.KnownConstants(li.LossFacts(sensitivity=1.0, smooth=1.5, strong=0.5))
     for domain, z in (
         (li.domains.Everywhere(), 1.0),
         (li.domains.Ball(0.4), 3.0),
@@ -476,7 +476,7 @@ def test_published_draws_are_averaged_over_the_best_intervals():
         assert isinstance(ours, Gdp) and min(known) * (1 - 1e-9) <= ours.mu <= max(known) * (
             1 + 1e-6
         )
-    silent = replace(run, loss=li.Abstract(li.LossFacts(sensitivity=0.0, smooth=1.5)))
+    silent = replace(run, loss=li.KnownConstants(li.LossFacts(sensitivity=0.0, smooth=1.5)))
     assert (
         curve(silent, FIXED) == curve(replace(silent, steps=5000, step_size=1.0), FIXED) == Gdp(0.0)
     )

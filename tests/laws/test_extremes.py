@@ -66,10 +66,10 @@ def drawn(rng):
         ),
         start=rng.choice([li.Fixed(), li.GaussianStart(number(rng))]),
         clip=rng.choice([None, number(rng)]),
-        prelude=rng.choice([(), (li.PrivateMean(number(rng), 1.0),)]),
+        preprocessing=rng.choice([(), (li.PrivateMean(number(rng), 1.0),)]),
         loss=rng.choice(
             [
-                li.Abstract(li.LossFacts(**facts)),
+                li.KnownConstants(li.LossFacts(**facts)),
                 li.Logistic(**linear),
                 li.Softmax(classes=3, **linear),
                 li.HuberRidge(residual_clip=number(rng), **linear),

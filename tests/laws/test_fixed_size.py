@@ -252,7 +252,7 @@ def test_the_row():
         batching=li.FixedSize(500),
         release="all",
         update=li.HeavyBall(0.9),
-        loss=li.Abstract(li.LossFacts(lipschitz=1.0)),
+        loss=li.KnownConstants(li.LossFacts(lipschitz=1.0)),
     )
     for adjacency, z, replaced in (("zero-out", 4.0, False), ("replace-one", 2.0, True)):
         found = match(TABLE["fixed-size-amplified"], replace(run, adjacency=adjacency))
@@ -262,7 +262,7 @@ def test_the_row():
     varied = replace(run, noise=li.GradientNoise((4.0 / 500,) * 60 + (2.0 / 500,) * 40))
     of_two = match(TABLE["fixed-size-amplified"], varied).curve
     assert of_two.counts == (40, 60) and of_two.multipliers == pytest.approx((2.0, 4.0))
-    nothing = replace(run, loss=li.Abstract(li.LossFacts(sensitivity=0.0)))
+    nothing = replace(run, loss=li.KnownConstants(li.LossFacts(sensitivity=0.0)))
     assert match(TABLE["fixed-size-amplified"], nothing).curve == Gdp(0.0)
 
 
@@ -293,7 +293,7 @@ def test_the_bound_is_monotone():
         step_size=li.Constant(1.0),
         noise=li.GradientNoise(0.03),
         batching=li.FixedSize(50),
-        loss=li.Abstract(li.LossFacts(lipschitz=1.0)),
+        loss=li.KnownConstants(li.LossFacts(lipschitz=1.0)),
     )
 
     def delta(changed):
@@ -303,7 +303,7 @@ def test_the_bound_is_monotone():
         replace(run, steps=21),
         replace(run, noise=li.GradientNoise(0.029)),
         replace(run, n=950),
-        replace(run, loss=li.Abstract(li.LossFacts(lipschitz=1.03))),
+        replace(run, loss=li.KnownConstants(li.LossFacts(lipschitz=1.03))),
     )
     assert all(delta(changed) > delta(run) for changed in more)
 

@@ -355,10 +355,11 @@ def test_what_is_skipped_of_a_long_training_is_bounded(monkeypatch):
 
 def test_curve_of_a_preparation_is_composed():
     part = li.PrivateMean(noise_multiplier=20.0, row_norm=1.0)
-    run = li.Run(n=N, steps=8, step_size=0.5, noise=QUIET, loss=LOSS, prelude=(part,))
+    run = li.Run(n=N, steps=8, step_size=0.5, noise=QUIET, loss=LOSS, preprocessing=(part,))
     after = li.Run(n=N, steps=3, step_size=0.5, noise=QUIET, start=li.GaussianStart(1.0), loss=LOSS)
     (found,), (plain,) = (
-        Unlearning(one, (Continued(after, 2),)).curves for one in (run, replace(run, prelude=()))
+        Unlearning(one, (Continued(after, 2),)).curves
+        for one in (run, replace(run, preprocessing=()))
     )
     assert found.mu == pytest.approx(math.hypot(plain.mu, 2 * PULL / 20), rel=1e-6)
 
@@ -366,7 +367,7 @@ def test_curve_of_a_preparation_is_composed():
 REFUSED = {
     "momentum": dict(update=li.HeavyBall(0.9)),
     "all iterates": dict(release="all"),
-    "a network": dict(loss=li.Abstract(), clip=1.0),
+    "a network": dict(loss=li.KnownConstants(), clip=1.0),
     "calibration": None,
 }
 

@@ -27,7 +27,7 @@ def run_of(steps=7, n=6, eta=0.3, noise=None, sensitivity=1.3, strong=0.0, smoot
         steps=steps,
         step_size=li.Constant(eta),
         noise=noise or li.GradientNoise(0.8),
-        loss=li.Abstract(li.LossFacts(sensitivity=sensitivity, smooth=smooth, strong=strong)),
+        loss=li.KnownConstants(li.LossFacts(sensitivity=sensitivity, smooth=smooth, strong=strong)),
     )
     return li.Run(**settings | more)
 
@@ -50,7 +50,7 @@ def langevin_draws(count=40):
 def langevin_run(d, *, squared=False, fixed=True, **facts):
     M = d["m"] if squared else d["M"]
     eta = d["share"] * (2 if squared else 1) / M
-    loss = li.Abstract(li.LossFacts(sensitivity=d["S"], smooth=M, strong=d["m"], **facts))
+    loss = li.KnownConstants(li.LossFacts(sensitivity=d["S"], smooth=M, strong=d["m"], **facts))
     start = li.Fixed() if fixed else li.GaussianStart(math.sqrt(2 * d["sigma"] ** 2 / d["m"]))
     noise = li.Langevin(d["sigma"])
     return run_of(d["K"], d["n"], eta, noise, start=start, loss=loss), eta
@@ -95,7 +95,9 @@ def test_langevin_family():
         assert applied("langevin-squared-norm", replace(run, noise=li.GradientNoise(std))).rdp(
             3.0
         ) == pytest.approx(3 * slope, rel=1e-10), "the same temperature by another name"
-        silent = replace(run, loss=li.Abstract(li.LossFacts(sensitivity=0.0, smooth=m, strong=m)))
+        silent = replace(
+            run, loss=li.KnownConstants(li.LossFacts(sensitivity=0.0, smooth=m, strong=m))
+        )
         assert applied("langevin-squared-norm", silent).rdp(3.0) == 0
 
 
@@ -134,7 +136,9 @@ def test_composition(batching):
             li.GradientNoise(tuple([0.0] * steps)),
             li.GradientNoise(0.5),
         ):
-            nothing = replace(run, loss=li.Abstract(li.LossFacts(sensitivity=0.0)), noise=noise)
+            nothing = replace(
+                run, loss=li.KnownConstants(li.LossFacts(sensitivity=0.0)), noise=noise
+            )
             assert applied("composition-gdp", nothing).mu == 0
 
 
@@ -182,7 +186,7 @@ def test_quadratic_witness_is_the_recursion(strong, varied, batching):
         assert (
             applied("quadratic-witness", replace(silent, start=li.GaussianStart(0.7))).mu < math.inf
         )
-        nothing = li.Abstract(li.LossFacts(sensitivity=0.0, smooth=1.0, strong=strong))
+        nothing = li.KnownConstants(li.LossFacts(sensitivity=0.0, smooth=1.0, strong=strong))
         assert applied("quadratic-witness", replace(silent, loss=nothing)).mu == 0
         if varied and steps > 1:
             partly = (0.0, *map(float, stds[1:]))
@@ -208,7 +212,7 @@ def test_quadratic_witness_of_constant_schedules(bend):
         run = replace(
             run,
             start=li.GaussianStart(0.4),
-            loss=li.Abstract(li.LossFacts(sensitivity=1.3, strong=bend / eta, smooth=3.0)),
+            loss=li.KnownConstants(li.LossFacts(sensitivity=1.3, strong=bend / eta, smooth=3.0)),
         )
         exact = [
             exact_mu(bend / eta, [eta] * steps, [0.8] * steps, pulls(run, place), 0.4)
@@ -334,10 +338,10 @@ def test_quadratic_witness_of_what_is_known():
     none be built."""
     flat = applied("quadratic-witness", run_of(strong=0.0))
     for facts in ({}, {"smooth": 1.0}, {"smooth": 1.0, "weak_convexity": 0.5}):
-        run = run_of(loss=li.Abstract(li.LossFacts(sensitivity=1.3, **facts)))
+        run = run_of(loss=li.KnownConstants(li.LossFacts(sensitivity=1.3, **facts)))
         assert applied("quadratic-witness", run) == flat
     varied = run_of(
-        loss=li.Abstract(li.LossFacts(sensitivity=1.3)), noise=li.GradientNoise((0.8,) * 7)
+        loss=li.KnownConstants(li.LossFacts(sensitivity=1.3)), noise=li.GradientNoise((0.8,) * 7)
     )
     assert applied("quadratic-witness", varied).mu == pytest.approx(flat.mu, rel=1e-9)
     idle = run_of(loss=li.Logistic(ridge=0.1), clip=1.0)
@@ -346,7 +350,7 @@ def test_quadratic_witness_of_what_is_known():
     assert applied("quadratic-witness", acting).epsilon(1e-5) > 0, (
         "linear data terms are never clipped"
     )
-    curved = run_of(loss=li.Abstract(li.LossFacts(smooth=1.0, strong=0.5)), clip=0.1)
+    curved = run_of(loss=li.KnownConstants(li.LossFacts(smooth=1.0, strong=0.5)), clip=0.1)
     assert isinstance(match(TABLE["quadratic-witness"], curved), Fails), "curved ones may be"
 
 

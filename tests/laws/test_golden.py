@@ -27,7 +27,7 @@ def multiplier(batching, epsilon, blocks, passes, *, theorem=None, contraction=N
         step_size=li.Constant(step),
         noise=li.NoiseMultiplier(1.0),
         batching=batching(10),
-        loss=li.Abstract(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=strong)),
+        loss=li.KnownConstants(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=strong)),
     )
     if theorem == "composition-gdp":
         run = li.Run(**{**{f: getattr(run, f) for f in run.__dataclass_fields__}, "release": "all"})
@@ -99,7 +99,7 @@ def test_bok_table_1():
                 noise=li.GradientNoise(row["sigma"]),
                 batching=li.Cyclic(row["b"]),
                 adjacency="replace-one",
-                loss=li.Abstract(
+                loss=li.KnownConstants(
                     li.LossFacts(sensitivity=row["sensitivity"], smooth=10.0, strong=strong)
                 ),
             )
@@ -131,7 +131,7 @@ def test_bok_closed_forms_up_to_1000_steps():
                 step_size=li.Constant(eta),
                 noise=li.GradientNoise(sigma),
                 batching=batching,
-                loss=li.Abstract(li.LossFacts(sensitivity=L, smooth=1.0, strong=strong)),
+                loss=li.KnownConstants(li.LossFacts(sensitivity=L, smooth=1.0, strong=strong)),
                 **more,
             )
             return match(TABLE["shifted-interpolation"], run).curve.mu
@@ -185,7 +185,7 @@ def test_figure_1_of_chourasia():
             noise=li.Langevin(row["sigma"]),
             start=start,
             adjacency="replace-one",
-            loss=li.Abstract(
+            loss=li.KnownConstants(
                 li.LossFacts(sensitivity=row["sensitivity"], smooth=row["smooth"], strong=strong)
             ),
         )

@@ -29,7 +29,7 @@ def run_of(steps=20, rate=0.3, z=0.5, n=100, **more):
         step_size=li.Constant(0.7),
         noise=li.NoiseMultiplier(z),
         batching=li.Poisson(rate),
-        loss=li.Abstract(li.LossFacts(lipschitz=1.5, smooth=1.0, strong=0.0)),
+        loss=li.KnownConstants(li.LossFacts(lipschitz=1.5, smooth=1.0, strong=0.0)),
     )
     return li.Run(**settings | more)
 
@@ -89,29 +89,29 @@ def test_units_of_the_gradient():
     )
     given = replace(
         run,
-        loss=li.Abstract(li.LossFacts(sensitivity=0.5, lipschitz=1.5)),
+        loss=li.KnownConstants(li.LossFacts(sensitivity=0.5, lipschitz=1.5)),
         noise=li.GradientNoise(std),
     )
     assert max(witness(given).mus) == pytest.approx(max(pair.mus) / 3)
     fixed = replace(
-        given, loss=li.Abstract(li.LossFacts(sensitivity=0.5)), batching=li.FixedSize(25)
+        given, loss=li.KnownConstants(li.LossFacts(sensitivity=0.5)), batching=li.FixedSize(25)
     )
     assert max(witness(fixed).mus) == pytest.approx(max(pair.mus) / 3), (
         "the record's own gradient; others have none"
     )
-    clipped = replace(given, loss=li.Abstract(), clip=1.5)
+    clipped = replace(given, loss=li.KnownConstants(), clip=1.5)
     assert max(witness(clipped).mus) == pytest.approx(max(pair.mus)) and FLOAT_SLACK > 0.005, (
         "no slack in a lower bound"
     )
     silent = witness(replace(run, noise=li.GradientNoise(0.0)))
     assert silent.epsilon(1e-5) == math.inf and silent.delta(3.0) == pytest.approx(1 - 0.75**20)
-    weak = replace(run, loss=li.Abstract(li.LossFacts(lipschitz=0.2, smooth=1.0, strong=0.0)))
+    weak = replace(run, loss=li.KnownConstants(li.LossFacts(lipschitz=0.2, smooth=1.0, strong=0.0)))
     assert witness(replace(weak, noise=li.GradientNoise(0.0))).epsilon(1e-5) == math.inf, (
         "however short the gradient"
     )
     assert (
         witness(
-            replace(run, loss=li.Abstract(li.LossFacts(sensitivity=0.0, lipschitz=1.0)))
+            replace(run, loss=li.KnownConstants(li.LossFacts(sensitivity=0.0, lipschitz=1.0)))
         ).epsilon(1e-5)
         == 0
     )
@@ -139,12 +139,12 @@ def test_ridges_and_what_they_leave():
     here."""
     flat, ridged = (witness(run_of(loss=li.Logistic(ridge=ridge))) for ridge in (0.0, 0.3))
     assert 0 < ridged.epsilon(1e-4) < flat.epsilon(1e-4)
-    curved = li.Abstract(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.3))
+    curved = li.KnownConstants(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.3))
     refused = match(TABLE["linear-witness"], run_of(loss=curved))
     assert isinstance(refused, Fails) and "curvature in the records" in refused.reasons[0]
     equal = replace(
         run_of(),
-        loss=li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.3)),
+        loss=li.KnownConstants(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.3)),
         noise=li.GradientNoise(0.1),
         batching=li.FixedSize(10),
     )

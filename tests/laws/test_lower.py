@@ -135,7 +135,7 @@ def test_curvature_in_the_records(kind):
     for number in range(50 if kind in LENGTHS else 80):
         strong, sensitivity = float(rng.uniform(0.05, 1.0)), float(rng.uniform(0.5, 3))
         facts = li.LossFacts(sensitivity=sensitivity, smooth=strong, strong=strong)
-        run = replace(draw(rng, kind), adjacency="replace-one", loss=li.Abstract(facts))
+        run = replace(draw(rng, kind), adjacency="replace-one", loss=li.KnownConstants(facts))
         worlds = [curved(run, sensitivity, 0.0, strong, record) for record in everyone(run)]
         below(run, worlds, met, near, number % BETWEEN == 1 % BETWEEN)
     assert sum(met.values()) > 10 or kind in ("BallsInBins", "RandomAllocation"), met
@@ -152,7 +152,7 @@ def test_a_short_block_with_curvature_in_the_records():
         noise=li.GradientNoise(1.0),
         batching=li.Cyclic(2),
         adjacency="replace-one",
-        loss=li.Abstract(facts),
+        loss=li.KnownConstants(facts),
     )
     share = np.where(np.arange(8) % 2 == 0, 1.0, 0.5)
     met = [np.where(np.arange(8) % 2 == place, 1.0, 0.0) for place in (0, 1)]
@@ -178,7 +178,7 @@ def test_bins_with_curvature_in_the_records():
         noise=li.GradientNoise(1.0),
         batching=li.BallsInBins(1),
         adjacency="replace-one",
-        loss=li.Abstract(facts),
+        loss=li.KnownConstants(facts),
     )
     refused = match(TABLE["quadratic-witness"], run)
     assert isinstance(refused, Fails) and "curvature in the records" in refused.reasons[0]
@@ -225,9 +225,9 @@ def test_a_replaced_record_shifts_the_other_way():
     )
     found = match(TABLE["quadratic-witness"], run).bound
     assert found.opposed == 1 and li.Run.from_json(run.to_json()) == run
-    given = li.Abstract(li.LossFacts(sensitivity=1.5, lipschitz=1.0, smooth=1.0, strong=0.0))
+    given = li.KnownConstants(li.LossFacts(sensitivity=1.5, lipschitz=1.0, smooth=1.0, strong=0.0))
     assert match(TABLE["quadratic-witness"], replace(run, loss=given)).bound.opposed == 0.5
-    only = li.Abstract(li.LossFacts(sensitivity=1.5, smooth=1.0, strong=0.0))
+    only = li.KnownConstants(li.LossFacts(sensitivity=1.5, smooth=1.0, strong=0.0))
     assert match(TABLE["quadratic-witness"], replace(run, loss=only)).bound.opposed == 0
     mus, weights = np.array(found.mus), np.array(found.weights)
     std = 1.0

@@ -33,7 +33,7 @@ def described(n, ridge, z, cap=None, classes=2, last=0.05, parameters=2):
         if classes == 2
         else li.Softmax(classes=classes, row_norm=1.0, intercept=0.0, ridge=ridge, cap=cap)
     )
-    method = li.PerturbedMinimiser(parameters if classes == 2 else 2 * classes, last)
+    method = li.ObjectivePerturbation(parameters if classes == 2 else 2 * classes, last)
     return li.Run(
         n=n,
         steps=4000,
@@ -262,9 +262,9 @@ def test_the_row_pays_for_the_solver():
     quiet = match(TABLE[ROW], replace(run, method=replace(run.method, last=0.01))).bound
     assert quiet.gaussian == pytest.approx(5 * found.bound.gaussian, rel=1e-6)
     assert li.account(run).best(1e-5).theorem.name == ROW
-    assert li.account(replace(run, prelude=(li.PrivateMean(2.0, 1.0),))).epsilon(1e-5) > li.account(
-        run
-    ).epsilon(1e-5)
+    assert li.account(replace(run, preprocessing=(li.PrivateMean(2.0, 1.0),))).epsilon(
+        1e-5
+    ) > li.account(run).epsilon(1e-5)
     assert li.calibrate(run, epsilon=2.0, delta=1e-5).epsilon(1e-5) == pytest.approx(2.0, rel=1e-4)
 
 
@@ -294,7 +294,7 @@ def test_what_cannot_be_minimised_is_refused(change, word):
         (
             {
                 "loss": li.Logistic(intercept=0.0, ridge=1e-9),
-                "method": li.PerturbedMinimiser(10**8),
+                "method": li.ObjectivePerturbation(10**8),
             },
             "a larger one",
         ),
@@ -324,7 +324,7 @@ def test_audits_make_records_of_the_columns_that_the_noise_says():
         steps=50,
         step_size=0.5,
         noise=li.NoiseMultiplier(2.0),
-        method=li.PerturbedMinimiser(4),
+        method=li.ObjectivePerturbation(4),
         loss=li.Logistic(ridge=0.1),
     )
     pairs = families(run)

@@ -30,14 +30,14 @@ def described(batching, relative, z, scale, failure, floor=0.05):
         noise=li.NoiseMultiplier(z),
         batching=batching,
         loss=li.HuberRidge(row_norm=1.0, residual_clip=1.0, intercept=0.0),
-        prelude=(TopEigenvalue(scale, failure, floor),),
+        preprocessing=(TopEigenvalue(scale, failure, floor),),
     )
 
 
 def law_of_eigenvalue(run, exact):
     """Points and masses of the released eigenvalue: atoms at both ends of its interval, a grid
     between."""
-    part, high = run.prelude[-1], run.divisor
+    part, high = run.preprocessing[-1], run.divisor
     low, shift = part.floor * high, -ndtri(part.failure)
     edges = np.linspace(low, high, 401)
     at = ndtr((edges - exact) / part.noise_multiplier - shift)
@@ -156,7 +156,7 @@ def test_counts_are_charged_beside_the_measured_constant():
 
 def test_the_curve_does_not_depend_on_what_is_measured():
     run = described(li.Permuted(BATCH), 1.9, 3.0, 4.0, 1e-7)
-    plain = replace(run, prelude=(), step_size=li.Constant(1.0))
+    plain = replace(run, preprocessing=(), step_size=li.Constant(1.0))
     for eigenvalue in (0.3, 1.0, 4.0):
         executed = run.with_top_eigenvalue(eigenvalue, 1)
         assert executed.first_step == pytest.approx(1.9 * BATCH / eigenvalue, rel=1e-9)
@@ -164,7 +164,7 @@ def test_the_curve_does_not_depend_on_what_is_measured():
         same = replace(
             plain,
             step_size=executed.step_size,
-            loss=li.Abstract(facts),
+            loss=li.KnownConstants(facts),
             noise=li.GradientNoise(executed.first_noise * (1 + 1.25 * 2**-7) ** -1),
         )
         bare = next(
@@ -182,13 +182,13 @@ def test_the_curve_does_not_depend_on_what_is_measured():
 def test_descriptions_that_would_depend_on_it_are_refused():
     run = described(li.Permuted(BATCH), 1.9, 3.0, 4.0, 1e-7)
     for change, words in (
-        ({"prelude": ()}, "needs a TopEigenvalue"),
+        ({"preprocessing": ()}, "needs a TopEigenvalue"),
         ({"noise": li.Langevin(1.0)}, "must not depend on the step size"),
         ({"domain": li.domains.Ball(1.0)}, "domain must be Everywhere"),
         ({"start": li.GaussianStart(1.0)}, "start must"),
         ({"prox": li.penalties.L1(0.1)}, "prox must be left out"),
-        ({"loss": li.Abstract()}, "must be a linear model's"),
-        ({"prelude": (TopEigenvalue(1.0), TopEigenvalue(1.0))}, "as its last part"),
+        ({"loss": li.KnownConstants()}, "must be a linear model's"),
+        ({"preprocessing": (TopEigenvalue(1.0), TopEigenvalue(1.0))}, "as its last part"),
     ):
         with pytest.raises(li.InputError, match=words):
             replace(run, **change)

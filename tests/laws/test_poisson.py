@@ -28,7 +28,7 @@ from oracles.sampled import one_step, renyi, two_steps
 from tiers import size
 
 GOLDEN = tomllib.loads((Path(__file__).parents[1] / "golden" / "poisson.toml").read_text())
-LOSS = li.Abstract(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.0))
+LOSS = li.KnownConstants(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.0))
 
 
 def run_of(rate=0.01, z=1.0, steps=10_000, **more):
@@ -149,17 +149,17 @@ def test_the_distribution_never_beats_what_renyi_allows_by_hand():
 def test_noise_multiplier_of_a_step():
     run = run_of(0.02, 1.5, 10)
     assert levels(run) == ((pytest.approx(1.5), 10),)
-    clipped = replace(run, clip=0.5, loss=li.Abstract())
+    clipped = replace(run, clip=0.5, loss=li.KnownConstants())
     assert levels(clipped)[0][0] == pytest.approx(1.5 / (1 + FLOAT_SLACK)), (
         "room for single precision"
     )
     std = replace(
-        run, noise=li.GradientNoise(0.03), loss=li.Abstract(li.LossFacts(sensitivity=2.0))
+        run, noise=li.GradientNoise(0.03), loss=li.KnownConstants(li.LossFacts(sensitivity=2.0))
     )
     assert levels(std)[0][0] == pytest.approx(0.03 * 200 / 2)
     varied = replace(run, steps=4, noise=li.GradientNoise((0.03, 0.01, 0.03, 0.03)))
     assert levels(varied) == ((pytest.approx(2.0), 1), (pytest.approx(6.0), 3))
-    nothing = replace(run, loss=li.Abstract(li.LossFacts(sensitivity=0.0, lipschitz=1.0)))
+    nothing = replace(run, loss=li.KnownConstants(li.LossFacts(sensitivity=0.0, lipschitz=1.0)))
     assert levels(nothing) is None
     assert curve_of("poisson-rdp", nothing) == curve_of("poisson-pld", nothing) == Gdp(0.0)
 
@@ -190,7 +190,7 @@ def test_a_step_without_noise_certifies_nothing():
     run = run_of(0.02, 1.0, 3, noise=li.GradientNoise((0.1, 0.0, 0.1)))
     for name in ("poisson-pld", "poisson-rdp"):
         assert curve_of(name, run).epsilon(1e-5) == math.inf and curve_of(name, run).delta(3.0) == 1
-    nothing = replace(run, loss=li.Abstract(li.LossFacts(sensitivity=0.0)))
+    nothing = replace(run, loss=li.KnownConstants(li.LossFacts(sensitivity=0.0)))
     assert curve_of("poisson-pld", nothing).epsilon(1e-5) == 0
 
 
@@ -203,7 +203,7 @@ def test_all_iterates_and_momentum_are_covered_replace_one_by_exchange():
         isinstance(result, Applies)
         and result.curve == curve_of("poisson-pld", run).replace_one_curve()
     )
-    given = li.Abstract(li.LossFacts(sensitivity=2.0))
+    given = li.KnownConstants(li.LossFacts(sensitivity=2.0))
     assert isinstance(
         match(TABLE["poisson-pld"], replace(run, adjacency="replace-one", loss=given)), Fails
     )
@@ -236,8 +236,8 @@ def test_composition_with_a_private_mean():
     )
     other = compose(curve, GdpMixture((0.5, 0.5), (0.1, 0.2)))
     assert isinstance(other, Rdp) and other.rdp(4.0) >= curve.rdp(4.0)
-    paid = run_of(0.05, 1.0, 50, prelude=(li.PrivateMean(2.0, 1.0),))
-    free = replace(paid, prelude=())
+    paid = run_of(0.05, 1.0, 50, preprocessing=(li.PrivateMean(2.0, 1.0),))
+    free = replace(paid, preprocessing=())
     assert li.account(paid, at_least=li.Evidence.ASSUMED).epsilon(1e-5) > curve_of(
         "poisson-pld", free
     ).epsilon(1e-5)
@@ -305,7 +305,7 @@ def test_a_certificate_is_recomputed():
 
 
 def test_calibrating_steps_and_a_prelude():
-    run = run_of(0.01, 1.0, 100, prelude=(li.PrivateMean(5.0, 1.0),))
+    run = run_of(0.01, 1.0, 100, preprocessing=(li.PrivateMean(5.0, 1.0),))
     found = li.calibrate(run, epsilon=2.0, delta=1e-5, at_least=li.Evidence.ASSUMED)
     assert 1.99 < found.epsilon(1e-5) <= 2.0
     longest = li.calibrate(

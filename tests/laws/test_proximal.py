@@ -40,7 +40,7 @@ def draw(rng, batching):
         noise=li.GradientNoise(float(rng.uniform(0.1, 1))),
         batching=batching(size),
         prox=L2Squared(float(rng.choice([0.01, 0.3, 3.0]))),
-        loss=li.Abstract(
+        loss=li.KnownConstants(
             li.LossFacts(sensitivity=float(rng.uniform(0.5, 3)), smooth=smooth, strong=0.0)
         ),
     )
@@ -101,7 +101,7 @@ def test_all_three_change():
         noise=li.GradientNoise(1.0),
         batching=li.Cyclic(1),
         prox=L2Squared(1.0),
-        loss=li.Abstract(li.LossFacts(sensitivity=1.0, smooth=0.1, strong=0.0)),
+        loss=li.KnownConstants(li.LossFacts(sensitivity=1.0, smooth=0.1, strong=0.0)),
     )
     mean, variance = (
         0.5 / 11,
@@ -118,7 +118,7 @@ def test_all_three_change():
 
 
 def test_an_elastic_net_contracts_as_its_quadratic_part():
-    loss = li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.0))
+    loss = li.KnownConstants(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.0))
     run = li.Run(
         n=1,
         steps=1000,
@@ -132,7 +132,9 @@ def test_an_elastic_net_contracts_as_its_quadratic_part():
     plain = match(TABLE["shifted-interpolation"], replace(run, prox=None)).curve.mu
     assert plain == pytest.approx(math.sqrt(1000)) and net < plain / 4
     ridge = replace(
-        run, prox=None, loss=li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.05, strong=0.05))
+        run,
+        prox=None,
+        loss=li.KnownConstants(li.LossFacts(sensitivity=1.0, smooth=1.05, strong=0.05)),
     )
     assert net == pytest.approx(match(TABLE["shifted-interpolation"], ridge).curve.mu, rel=0.05)
 
@@ -155,7 +157,7 @@ def test_thresholded_chains():
             noise=li.GradientNoise(std),
             domain=domain,
             prox=ElasticNet(l1, weight),
-            loss=li.Abstract(li.LossFacts(sensitivity=unit, smooth=1.0, strong=0.0)),
+            loss=li.KnownConstants(li.LossFacts(sensitivity=unit, smooth=1.0, strong=0.0)),
         )
         # in y = x before the threshold and the box: y' = k (f(P(y)) + noise)
         chain, k = [], 1 / (1 + etas * weight)

@@ -18,7 +18,7 @@ RUN = li.Run(
     step_size=0.5,
     noise=li.NoiseMultiplier(2.0),
     batching=li.RandomAllocation(100),
-    loss=li.Abstract(li.LossFacts(lipschitz=3.0)),
+    loss=li.KnownConstants(li.LossFacts(lipschitz=3.0)),
 )
 
 
@@ -41,7 +41,7 @@ def test_passes_and_multipliers():
         replace(RUN, adjacency="add-remove"),
     ]
     assert all(curve(run) == curve(RUN) for run in same)
-    nothing = li.Abstract(li.LossFacts(sensitivity=0.0, lipschitz=3.0))
+    nothing = li.KnownConstants(li.LossFacts(sensitivity=0.0, lipschitz=3.0))
     assert curve(replace(RUN, loss=nothing)) == Gdp(0.0)
 
 
@@ -82,7 +82,7 @@ def test_one_pass_over_two_blocks_is_exact(multiplier, epsilon):
 
 def test_the_best_theorem_and_what_it_costs():
     """Fewer blocks or more passes cost more; composition charges the batches as if they were known."""
-    enforced = replace(RUN, loss=li.Abstract(), clip=1.0)
+    enforced = replace(RUN, loss=li.KnownConstants(), clip=1.0)
     certificate = li.account(enforced)
     best = certificate.best(1e-5)
     assert best.theorem.name == "random-allocation-pld"
@@ -98,10 +98,10 @@ def test_the_best_theorem_and_what_it_costs():
 
 def test_calibration_needs_no_more_noise_than_poisson():
     found = li.calibrate(
-        replace(RUN, noise=None, loss=li.Abstract(), clip=1.0), epsilon=1.0, delta=1e-5
+        replace(RUN, noise=None, loss=li.KnownConstants(), clip=1.0), epsilon=1.0, delta=1e-5
     )
     poisson = li.calibrate(
-        replace(RUN, noise=None, loss=li.Abstract(), clip=1.0, batching=li.Poisson(0.1)),
+        replace(RUN, noise=None, loss=li.KnownConstants(), clip=1.0, batching=li.Poisson(0.1)),
         epsilon=1.0,
         delta=1e-5,
     )

@@ -36,7 +36,7 @@ def run_of(blocks=4, steps=12, size=2, n=None, strong=0.0, sensitivity=1.0, **mo
         step_size=li.Constant(0.5),
         noise=li.GradientNoise(0.7),
         batching=li.Reshuffled(size),
-        loss=li.Abstract(li.LossFacts(sensitivity=sensitivity, smooth=1.0, strong=strong)),
+        loss=li.KnownConstants(li.LossFacts(sensitivity=sensitivity, smooth=1.0, strong=strong)),
     )
     return li.Run(**settings | more)
 
@@ -211,7 +211,7 @@ def test_projected_chains(seed):
     def pulled(x):
         return plain(x) - eta * L
 
-    loss = li.Abstract(li.LossFacts(sensitivity=2 * L, smooth=1.0, weak_convexity=m))
+    loss = li.KnownConstants(li.LossFacts(sensitivity=2 * L, smooth=1.0, weak_convexity=m))
     std = math.sqrt(v) / eta
     ball, noise = li.domains.Ball(half), li.GradientNoise(std)
     run = run_of(2, 4, 2, loss=loss, domain=ball, step_size=li.Constant(eta), noise=noise)

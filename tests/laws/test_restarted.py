@@ -90,7 +90,7 @@ def runs(rng, batching, steps):
         step_size=tuple(eta),
         noise=li.GradientNoise(1.0),
         batching=batching,
-        loss=li.Abstract(facts),
+        loss=li.KnownConstants(facts),
     )
     return replace(run, noise=li.GradientNoise(float(std[0]))), 1 - eta * ridge
 
@@ -149,7 +149,7 @@ def test_the_row_lies_above_exact_laws_of_everybody_s_draws():
             step_size=float(rng.uniform(0.1, 1.5)),
             batching=li.RandomAllocation(size),
             noise=li.GradientNoise(float(rng.uniform(0.3, 2))),
-            loss=li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.0)),
+            loss=li.KnownConstants(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.0)),
         )
         if math.comb(n + run.blocks - 2, run.blocks - 1) ** passes > 300:
             continue
@@ -351,7 +351,7 @@ def test_unusual_blocks_are_paid_for(monkeypatch):
     bent = replace(
         BASE,
         noise=li.GradientNoise(1.0),
-        loss=li.Abstract(li.LossFacts(sensitivity=1.0, smooth=0.35, strong=0.2)),
+        loss=li.KnownConstants(li.LossFacts(sensitivity=1.0, smooth=0.35, strong=0.2)),
     )
     for failure, run in (
         (0.0, BASE),
@@ -432,7 +432,7 @@ def test_what_cancels_is_not_forgotten():
 
 def test_nothing_to_hide_and_nothing_that_hides():
     assert curve(replace(BASE, noise=li.GradientNoise(0.0)), ALLOCATED).delta(5.0) == 1.0
-    silent = li.Abstract(li.LossFacts(sensitivity=0.0, smooth=1.0, strong=1.0))
+    silent = li.KnownConstants(li.LossFacts(sensitivity=0.0, smooth=1.0, strong=1.0))
     assert (
         curve(replace(BASE, loss=silent, noise=li.GradientNoise(1.0)), ALLOCATED).delta(0.0) == 0.0
     )

@@ -151,7 +151,7 @@ def test_the_tail_of_a_restart(adjacency):
         noise=li.GradientNoise(1.3),
         batching=li.FixedSize(2),
         adjacency=adjacency,
-        loss=li.Abstract(li.LossFacts(sensitivity=0.5, smooth=1.0, strong=0.9)),
+        loss=li.KnownConstants(li.LossFacts(sensitivity=0.5, smooth=1.0, strong=0.9)),
     )
     replaced = adjacency == "replace-one"
     for one, bound in restarts(run, np.random.default_rng(0)):
@@ -172,7 +172,7 @@ def test_the_tail_of_a_restart(adjacency):
         found.curves[0] if isinstance(found, BestOf) else found
     ).multipliers  # from the first step on
     assert z == pytest.approx(1.3 * 2 / 0.5, rel=1e-9)
-    silent = li.Abstract(li.LossFacts(sensitivity=0.0, smooth=1.0))
+    silent = li.KnownConstants(li.LossFacts(sensitivity=0.0, smooth=1.0))
     assert curve(replace(run, loss=silent)) == Gdp(0.0)
 
 

@@ -131,7 +131,7 @@ def described(chain, passes):
         noise=li.GradientNoise(chain.std),
         batching=li.Cyclic(chain.size),
         clip=chain.clip,
-        loss=li.Abstract(li.LossFacts(smooth=1.0, strong=0.0)),
+        loss=li.KnownConstants(li.LossFacts(smooth=1.0, strong=0.0)),
     )
 
 
@@ -141,7 +141,7 @@ def pretended(run):
     return replace(
         run,
         clip=None,
-        loss=li.Abstract(li.LossFacts(sensitivity=sensitivity, smooth=1.0, strong=0.0)),
+        loss=li.KnownConstants(li.LossFacts(sensitivity=sensitivity, smooth=1.0, strong=0.0)),
     )
 
 

@@ -45,7 +45,7 @@ def draw(rng, *, gibbs, most=40):
         noise=li.Langevin(sigma),
         start=li.GaussianStart(math.sqrt(2 * sigma**2 / strong)) if gibbs else li.Fixed(),
         adjacency=str(rng.choice(["zero-out", "replace-one"])),
-        loss=li.Abstract(
+        loss=li.KnownConstants(
             li.LossFacts(lipschitz=float(rng.uniform(0.5, 3)), smooth=smooth, strong=strong)
         ),
     )
@@ -108,7 +108,7 @@ def test_schedules_that_do_not_decay_and_maps_that_forget():
         == pytest.approx(20.0)
         == replace(flat, step_size=li.Constant(0.5)).total_time
     )
-    loss = li.Abstract(li.LossFacts(sensitivity=0.7, smooth=2.0, strong=2.0))
+    loss = li.KnownConstants(li.LossFacts(sensitivity=0.7, smooth=2.0, strong=2.0))
     forgets = replace(flat, step_size=li.Constant(0.5), loss=loss)
     exact = 0.7 / 9 * 0.5 / (0.3 * math.sqrt(2 * 0.5))
     assert applied("sgld-strongly-convex-batch", forgets).mu == pytest.approx(exact, rel=1e-9)
@@ -117,7 +117,7 @@ def test_schedules_that_do_not_decay_and_maps_that_forget():
 
 
 def test_a_fixed_start_is_no_gibbs_start():
-    loss = li.Abstract(li.LossFacts(sensitivity=1.0, smooth=2.0, strong=0.5))
+    loss = li.KnownConstants(li.LossFacts(sensitivity=1.0, smooth=2.0, strong=0.5))
     run = li.Run(
         n=9, steps=3, step_size=li.Constant(0.1), noise=li.Langevin(0.5), loss=loss
     )  # 2 sigma^2 / strong = 1
@@ -129,7 +129,7 @@ def test_a_fixed_start_is_no_gibbs_start():
 
 
 def test_the_longest_step_decides():
-    loss = li.Abstract(li.LossFacts(sensitivity=1.0, smooth=0.5, strong=0.1))
+    loss = li.KnownConstants(li.LossFacts(sensitivity=1.0, smooth=0.5, strong=0.1))
     start = li.GaussianStart(math.sqrt(2 * 0.3**2 / 0.1))
     run = li.Run(
         n=9,
@@ -156,7 +156,7 @@ def test_what_clipping_destroys_is_told_only_of_clipped_runs():
     ):
         for clip, told, other in ((0.5, clipped, plain), (None, plain, clipped)):
             loss = (
-                li.Abstract(li.LossFacts(sensitivity=1.0))
+                li.KnownConstants(li.LossFacts(sensitivity=1.0))
                 if clip is None
                 else li.Softmax(classes=3, ridge=0.1)
             )
@@ -178,7 +178,7 @@ def test_a_ridge_outside_the_records_is_whole_in_short_blocks(batching):
     sensitivity, smooth, strong = (
         run.facts().fact(name) for name in ("sensitivity", "smooth", "strong")
     )
-    plain = li.Abstract(li.LossFacts(sensitivity=sensitivity, smooth=smooth, strong=strong))
+    plain = li.KnownConstants(li.LossFacts(sensitivity=sensitivity, smooth=smooth, strong=strong))
     whole = replace(run, loss=plain, batching=li.FixedSize(batching.size))
     found = applied("sgld-strongly-convex-batch", run).mu
     assert found == pytest.approx(applied("sgld-strongly-convex-batch", whole).mu, rel=1e-12)
@@ -232,7 +232,7 @@ def test_the_repair_implies_the_published_form():
 
 
 def test_long_schedules():
-    loss = li.Abstract(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.01))
+    loss = li.KnownConstants(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.01))
     base = dict(n=100, noise=li.Langevin(0.5), loss=loss)
     decaying = [li.Run(steps=k, step_size=li.InverseDecay(1.0, 0.01), **base) for k in (1000, 3000)]
     for run in decaying:
@@ -270,7 +270,7 @@ def refuting(n=100, m=1):
         domain=li.domains.Ball(1.0),
         start=li.GaussianStart(0.1 * math.sqrt(2)),
         adjacency="replace-one",
-        loss=li.Abstract(li.LossFacts(lipschitz=2.0, smooth=1.0, strong=1.0)),
+        loss=li.KnownConstants(li.LossFacts(lipschitz=2.0, smooth=1.0, strong=1.0)),
     )
 
 
@@ -343,7 +343,7 @@ def test_unclipped_sgld_is_refused_with_what_would_help():
         noise=li.Langevin(1.0),
         batching=li.FixedSize(10),
     )
-    for loss in (li.Abstract(), li.Abstract(li.LossFacts(smooth=1.0, strong=1.0))):
+    for loss in (li.KnownConstants(), li.KnownConstants(li.LossFacts(smooth=1.0, strong=1.0))):
         found = li.account(replace(run, loss=loss), at_least=li.Evidence.ASSUMED)
         assert found.best(1e-5) is None and found.epsilon(1e-5) == math.inf
         for word in (

@@ -25,10 +25,10 @@ UPPER = [theorem.name for theorem in TABLE.values() if theorem.kind == "upper"]
 def loss(sensitivity, smooth, lowest, rng):
     """Constants of records whose Hessians lie in [lowest, smooth]."""
     if lowest < 0 or (lowest == 0 and rng.random() < 0.5):
-        return li.Abstract(
+        return li.KnownConstants(
             li.LossFacts(sensitivity=sensitivity, smooth=smooth, weak_convexity=-lowest)
         )
-    return li.Abstract(li.LossFacts(sensitivity=sensitivity, smooth=smooth, strong=lowest))
+    return li.KnownConstants(li.LossFacts(sensitivity=sensitivity, smooth=smooth, strong=lowest))
 
 
 def draw(rng, batching):
@@ -123,7 +123,7 @@ def test_a_short_block_is_followed_on_its_own():
     """Records of curvature 1, five of six in the first block: bound and exact law of every place,
     never far apart."""
     base = dict(n=6, step_size=li.Constant(0.3), noise=li.GradientNoise(1.0), batching=li.Cyclic(5))
-    loss_of = li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=1.0))
+    loss_of = li.KnownConstants(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=1.0))
     for steps in (1, 2, 9, 40):
         run = li.Run(steps=steps, loss=loss_of, adjacency="replace-one", **base)
         curvatures = in_order(run, np.ones(6))
@@ -206,7 +206,7 @@ def test_a_crowded_bin_has_more_curvature():
     expand."""
     name, base = "shifted-interpolation-bins", dict(n=6, steps=7, noise=li.GradientNoise(1.0))
     for step, crowded in ((0.8, False), (0.81, True), (2.0, True)):
-        flat = li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.0))
+        flat = li.KnownConstants(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.0))
         run = li.Run(step_size=li.Constant(step), batching=li.BallsInBins(2), loss=flat, **base)
         blocks = match(
             TABLE["shifted-interpolation-permuted"], replace(run, batching=li.Permuted(2))
@@ -215,7 +215,7 @@ def test_a_crowded_bin_has_more_curvature():
         assert bins > blocks * (1 + 1e-9) if crowded else bins == pytest.approx(blocks, rel=1e-9)
         # an empty bin has no curvature at all
         curved = replace(
-            run, loss=li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.3))
+            run, loss=li.KnownConstants(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.3))
         )
         assert match(TABLE[name], curved).curve.delta(0.1) == bins
 
@@ -265,7 +265,7 @@ def changed(run, rng):
         if getattr(facts, name) is not None
     }
     more = {"sensitivity": given["sensitivity"] * 1.7}
-    yield "sensitivity", replace(run, loss=li.Abstract(li.LossFacts(**given | more)))
+    yield "sensitivity", replace(run, loss=li.KnownConstants(li.LossFacts(**given | more)))
     if run.start == li.Fixed():
         match run.noise:
             case li.Langevin(sigma):
@@ -277,15 +277,18 @@ def changed(run, rng):
         yield (
             "curvature",
             replace(
-                run, loss=li.Abstract(li.LossFacts(**given | {"strong": given["strong"] * 0.6}))
+                run,
+                loss=li.KnownConstants(li.LossFacts(**given | {"strong": given["strong"] * 0.6})),
             ),
         )
     if given.get("weak_convexity"):
         less = {"weak_convexity": given["weak_convexity"] * 1.3}
-        yield "convexity", replace(run, loss=li.Abstract(li.LossFacts(**given | less)))
+        yield "convexity", replace(run, loss=li.KnownConstants(li.LossFacts(**given | less)))
     yield (
         "smoothness",
-        replace(run, loss=li.Abstract(li.LossFacts(**given | {"smooth": given["smooth"] * 1.2}))),
+        replace(
+            run, loss=li.KnownConstants(li.LossFacts(**given | {"smooth": given["smooth"] * 1.2}))
+        ),
     )
     whole = isinstance(run.batching, li.FullBatch) or run.n % run.batching.size == 0
     if (

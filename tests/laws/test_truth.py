@@ -52,7 +52,7 @@ def draw(rng, *, batched=True, langevin=False):
         step_size=li.Steps(tuple(map(float, etas))) if varied else li.Constant(eta),
         noise=noise,
         batching=li.FullBatch() if b == n else li.Cyclic(b),
-        loss=li.Abstract(li.LossFacts(sensitivity=sensitivity, smooth=smooth, strong=strong)),
+        loss=li.KnownConstants(li.LossFacts(sensitivity=sensitivity, smooth=smooth, strong=strong)),
     )
     curvature = strong if rng.random() < 0.5 else float(rng.uniform(strong, smooth))
     return run, etas, stds, curvature
@@ -95,10 +95,10 @@ BASE = dict(
     step_size=li.Constant(0.5),
     noise=li.Langevin(0.1),
     start=li.GaussianStart(math.sqrt(0.02)),
-    loss=li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=1.0)),
+    loss=li.KnownConstants(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=1.0)),
 )
 BREAKS = {
-    "known_sensitivity": {"loss": li.Abstract(li.LossFacts(smooth=1.0, strong=1.0))},
+    "known_sensitivity": {"loss": li.KnownConstants(li.LossFacts(smooth=1.0, strong=1.0))},
     "known_noise": {"noise": li.NoiseMultiplier(1.0)},
     "last_iterate_only": {"release": "all"},
     "plain_updates": {"update": li.HeavyBall(0.5)},
@@ -114,10 +114,14 @@ BREAKS = {
     "everywhere": {"domain": li.domains.Ball(1.0)},
     "fixed_start": {"start": li.GaussianStart(0.3)},
     "gibbs_start": {"start": li.GaussianStart(0.3)},
-    "lipschitz_step": {"loss": li.Abstract(li.LossFacts(sensitivity=1.0))},
-    "strongly_convex": {"loss": li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.0))},
+    "lipschitz_step": {"loss": li.KnownConstants(li.LossFacts(sensitivity=1.0))},
+    "strongly_convex": {
+        "loss": li.KnownConstants(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.0))
+    },
     "short_step": {"step_size": li.Constant(1.0)},
-    "squared_norm": {"loss": li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.5))},
+    "squared_norm": {
+        "loss": li.KnownConstants(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.5))
+    },
     "log_sobolev": {"start": li.GaussianStart(0.3)},
     "idle_clip": {"clip": 0.5},
     "sampled_batches": {"batching": li.FixedSize(100)},
@@ -126,12 +130,14 @@ BREAKS = {
     "constant_schedule": {"noise": li.GradientNoise(tuple([0.1] * 10))},
     "bounded_domain": {"domain": li.domains.Box(-1.0, 1.0)},
     "weakly_convex_step": {"step_size": li.Constant(1.001)},
-    "convex": {"loss": li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, weak_convexity=0.1))},
+    "convex": {
+        "loss": li.KnownConstants(li.LossFacts(sensitivity=1.0, smooth=1.0, weak_convexity=0.1))
+    },
     "nonexpansive_step": {"step_size": li.Constant(2.001)},
-    "bounded_step": {"loss": li.Abstract(li.LossFacts(sensitivity=1.0))},
+    "bounded_step": {"loss": li.KnownConstants(li.LossFacts(sensitivity=1.0))},
     "fresh_permutations": {"batching": li.Permuted(10)},
-    "bounded_gradient": {"loss": li.Abstract(li.LossFacts(sensitivity=1.0))},
-    "hoelder_gradient": {"loss": li.Abstract(li.LossFacts(sensitivity=1.0, lipschitz=1.0))},
+    "bounded_gradient": {"loss": li.KnownConstants(li.LossFacts(sensitivity=1.0))},
+    "hoelder_gradient": {"loss": li.KnownConstants(li.LossFacts(sensitivity=1.0, lipschitz=1.0))},
     "drawn_anew": {"batching": li.Permuted(10)},
     "poisson_batches": {"batching": li.FixedSize(10)},
     "secret_bins": {"batching": li.Permuted(10)},
@@ -140,9 +146,9 @@ BREAKS = {
     "public_curvature": {"batching": li.BallsInBins(10)},
     "linear-witness: public_curvature": {"batching": li.Poisson(0.1)},
     "not_replace_one": {"adjacency": "replace-one"},
-    "perturbed_objective": {"method": li.Descent()},
+    "perturbed_objective": {"method": li.NoisySGD()},
     "solved_objective": {"step_size": li.Constant(3.0)},
-    "snapshots_taken": {"method": li.Descent()},
+    "snapshots_taken": {"method": li.NoisySGD()},
     "unmeasured_smoothness": {
         "loss": loss_from_facts(
             li.LossFacts(
@@ -156,8 +162,8 @@ BREAKS = {
     "kept_places": {"batching": li.FixedSize(10)},
     "dp_accounting_installed": {},  # broken by hiding the library
 }
-ROUGH = li.Abstract(li.LossFacts(lipschitz=1.0, hoelder=1.0, hoelder_exponent=0.5))
-SCALED = li.Abstract(li.LossFacts(sensitivity=1.0, lipschitz=1.0, smooth=1.0, strong=1.0))
+ROUGH = li.KnownConstants(li.LossFacts(lipschitz=1.0, hoelder=1.0, hoelder_exponent=0.5))
+SCALED = li.KnownConstants(li.LossFacts(sensitivity=1.0, lipschitz=1.0, smooth=1.0, strong=1.0))
 """A loss that a noise multiplier is a multiple of something for."""
 NEEDS = {
     "correlated_noise": {"noise": li.Correlated(1.0, 2), "loss": SCALED},
@@ -174,7 +180,7 @@ NEEDS = {
     "hoelder_gradient": {"loss": ROUGH},
     "perturbed_objective": {
         "noise": li.NoiseMultiplier(1.0),
-        "method": li.PerturbedMinimiser(6),
+        "method": li.ObjectivePerturbation(6),
         "loss": li.Logistic(ridge=0.1),
         "start": li.Fixed(),
     },
@@ -221,7 +227,7 @@ def test_each_assumption_has_a_run_that_breaks_it(theorem, assumption, monkeypat
     change = BREAKS.get(f"{theorem}: {assumption.name}", BREAKS[assumption.name])
     if assumption.name == "known_noise":
         change = change | {
-            "loss": li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=1.0))
+            "loss": li.KnownConstants(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=1.0))
         }
     if (
         assumption.name == "independent_noise"
@@ -254,7 +260,7 @@ def assert_only_noisy_steps(theorem, run):
     assert (
         isinstance(broken, Fails)
         and len(broken.reasons) == 1
-        and "method=Descent()" in broken.reasons[0]
+        and "method=NoisySGD()" in broken.reasons[0]
     )
 
 
@@ -330,7 +336,7 @@ def test_domains_are_priced_by_their_diameter():
         step_size=li.Constant(0.5),
         noise=li.GradientNoise(0.3),
         domain=li.domains.Ball(0.2),
-        loss=li.Abstract(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.0)),
+        loss=li.KnownConstants(li.LossFacts(sensitivity=1.0, smooth=1.0, strong=0.0)),
     )
     s, v = 0.05, 0.15**2
     best = min((0.4 + k * s) ** 2 / (k * v) for k in range(1, 1001))

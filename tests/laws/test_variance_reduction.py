@@ -100,7 +100,7 @@ def test_only_its_own_row_certifies_and_the_account_is_in_both_adjacencies():
     for name, row in TABLE.items():
         if name != "variance-reduction":
             assert isinstance(match(row, RUN), Fails), name
-    assert isinstance(match(ROW, replace(RUN, method=li.Descent())), Fails)
+    assert isinstance(match(ROW, replace(RUN, method=li.NoisySGD())), Fails)
 
 
 def test_calibration_keeps_the_budget_and_wastes_little():
@@ -120,11 +120,11 @@ def test_calibration_keeps_the_budget_and_wastes_little():
         (dict(clip=1.0), "clip must be None"),
         (dict(update=li.HeavyBall(0.9)), "update must be None"),
         (
-            dict(loss=li.Abstract(li.LossFacts(lipschitz=1.0, smooth=1.0))),
+            dict(loss=li.KnownConstants(li.LossFacts(lipschitz=1.0, smooth=1.0))),
             "loss must be Logistic or Softmax or HuberRidge",
         ),
         (
-            dict(step_size=li.RelativeToSmooth(1.0), prelude=(li.TopEigenvalue(5.0),)),
+            dict(step_size=li.RelativeToSmooth(1.0), preprocessing=(li.TopEigenvalue(5.0),)),
             "step_size must be stated",
         ),
         (dict(rows_per_record=2), "must be 1 where steps follow snapshots"),

@@ -34,21 +34,24 @@ RUN = li.Run(
     clip=1.0,
     loss=li.Softmax(classes=3, ridge=1e-2),
 )
-GIVEN = replace(RUN, loss=li.Abstract(li.LossFacts(lipschitz=0.5, smooth=1.0, strong=0.0)))
+GIVEN = replace(RUN, loss=li.KnownConstants(li.LossFacts(lipschitz=0.5, smooth=1.0, strong=0.0)))
 TESTED = replace(
-    RUN, loss=li.Abstract(li.LossFacts(lipschitz=facts.TestedFact(0.5, "searched").stands_for()))
+    RUN,
+    loss=li.KnownConstants(li.LossFacts(lipschitz=facts.TestedFact(0.5, "searched").stands_for())),
 )
 RUNS = {
     "plain": RUN,
     "replace-one": replace(RUN, adjacency="replace-one"),
     "several rows": replace(RUN, rows_per_unit=3),
     "means of rows": replace(RUN, rows_per_record=3),
-    "prepared": replace(RUN, prelude=(li.PrivateMean(5.0, 1.0),)),
-    "prepared twice": replace(RUN, prelude=(li.PrivateMean(5.0, 1.0), li.PrivateCovariance(5.0))),
+    "prepared": replace(RUN, preprocessing=(li.PrivateMean(5.0, 1.0),)),
+    "prepared twice": replace(
+        RUN, preprocessing=(li.PrivateMean(5.0, 1.0), li.PrivateCovariance(5.0))
+    ),
     "all iterates": replace(RUN, release="all"),
     "heavy ball": replace(RUN, update=li.HeavyBall(0.5)),
     "one more step": replace(RUN, steps=31),
-    "a network": replace(RUN, loss=li.Abstract()),
+    "a network": replace(RUN, loss=li.KnownConstants()),
     "constants": GIVEN,
     "tested constants": TESTED,
 }

@@ -34,10 +34,10 @@ PARTS: dict[type, Any] = {
         li.Langevin(0.1),
         li.NoiseMultiplier(2.0),
         li.Correlated(2.0, (1.0, 0.5, 0.2), decay=0.3),
-        li.Descent(),
+        li.NoisySGD(),
         li.TailAverage(0.3),
         li.ExponentialAverage(0.9),
-        li.PerturbedMinimiser(6),
+        li.ObjectivePerturbation(6),
         li.VarianceReduced(3, 1.5),
         *(kind.of_size(100, 10) for kind in get_args(Batching)),
         domains.Everywhere(),
@@ -67,11 +67,11 @@ PARTS: dict[type, Any] = {
         NoisyGroups(5.0, 20, ("a", "b")),
         li.Calibration(5.0),
         li.AssumedSlope(0.5),
-        li.RecordDraws("flips", 4),
+        li.RecordAugmentation("flips", 4),
         li.Logistic(ridge=0.1),
         li.Softmax(classes=3, row_norm=2.0, cap=0.2, class_weights=(0.5, 1.0, 0.1)),
         li.HuberRidge(residual_clip=0.5),
-        li.Abstract(li.LossFacts(lipschitz=1.0, smooth=2.0, strong=0.5)),
+        li.KnownConstants(li.LossFacts(lipschitz=1.0, smooth=2.0, strong=0.5)),
     )
 }
 
@@ -83,18 +83,18 @@ def holding(part: Any, run: li.Run = BASE) -> li.Run:
         for name, kinds in DESCRIPTIONS.items()
         if any(isinstance(part, kind) for kind in kinds)
     )
-    found = {field: (part,) if field in ("prelude", "counts") else part}
+    found = {field: (part,) if field in ("preprocessing", "counts") else part}
     if isinstance(part, NoisyCount | NoisyGroups | li.Calibration | li.AssumedSlope):
         found |= {"loss": li.Logistic()}
     if isinstance(part, PrivateTargetMean):
         found |= {"loss": li.HuberRidge()}
     if isinstance(part, li.StableSteps):
         found |= {
-            "prelude": (PrivateCovariance(5.0),),
+            "preprocessing": (PrivateCovariance(5.0),),
             "update": li.HeavyBall(0.5),
             "loss": li.Logistic(),
         }
-    if isinstance(part, li.PerturbedMinimiser):
+    if isinstance(part, li.ObjectivePerturbation):
         found |= {"noise": li.NoiseMultiplier(2.0), "clip": None, "loss": li.Logistic(ridge=0.1)}
     if isinstance(part, li.VarianceReduced):
         found |= {
@@ -107,7 +107,7 @@ def holding(part: Any, run: li.Run = BASE) -> li.Run:
         found |= {"step_size": li.Constant(1.0)}
     if isinstance(part, RelativeToSmooth):
         found |= {
-            "prelude": (TopEigenvalue(5.0),),
+            "preprocessing": (TopEigenvalue(5.0),),
             "noise": li.NoiseMultiplier(1.0),
             "loss": li.Logistic(),
         }

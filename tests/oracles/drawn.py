@@ -54,7 +54,7 @@ def about(*kinds, domain=EVERYWHERE, starts=(FIXED,), strong=0.5):
                     batching=kind.of_size(6, 2),
                     domain=domain,
                     start=start,
-                    loss=li.Abstract(facts),
+                    loss=li.KnownConstants(facts),
                 ),
             ),
             Applies,
@@ -141,7 +141,7 @@ def draw(kind, rng):
             step_size=li.Steps(tuple(map(float, etas))) if varied else li.Constant(top),
             noise=noise,
             batching=batching(kind, rng, n),
-            loss=li.Abstract(facts),
+            loss=li.KnownConstants(facts),
             start=li.GaussianStart(float(rng.uniform(0.1, 2)))
             if rng.random() < 0.3
             else li.Fixed(),

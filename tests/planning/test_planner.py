@@ -120,7 +120,9 @@ def test_every_plan_keeps_the_budget_and_the_best_is_chosen(task: Task, adjacenc
         assert 0.99 < found.certificate.epsilon(1e-5) <= 1.0
         assert found.certificate.run.adjacency == adjacency
         assert found.seconds == task.seconds(found.certificate.run)
-        assert [type(part) for part in found.certificate.run.prelude] == prepared(found.name, task)
+        assert [type(part) for part in found.certificate.run.preprocessing] == prepared(
+            found.name, task
+        )
     least = min(choice.plans, key=lambda p: p.weighed)
     near = [
         p
@@ -174,7 +176,7 @@ def test_no_mean_is_released_where_it_would_be_noise() -> None:
         assert asked.loss.row_norm == 0.25 * 7.0
         for name in ("accelerated", "plain", "permuted"):
             for run in islice(FAMILIES[name].runs(asked), 1):
-                assert [type(part) for part in run.prelude] == mean * [li.PrivateMean]
+                assert [type(part) for part in run.preprocessing] == mean * [li.PrivateMean]
                 epsilon = calibrate(run, epsilon=0.5, delta=1e-5).epsilon(1e-5)
                 assert 0.495 < epsilon <= 0.5
                 if name in (
@@ -239,10 +241,14 @@ def test_whitened_plans_are_described_in_full() -> None:
         p for p in consider(TASKS[2], epsilon=1.0, delta=1e-5).plans if p.name == "allocation"
     ).certificate.run
     assert isinstance(run.step_size, li.StableSteps) and run.batching == li.RandomAllocation(2250)
-    assert isinstance(run.prelude[0], li.PrivateMean) and run.prelude[0].row_norm == 24.0
+    assert (
+        isinstance(run.preprocessing[0], li.PrivateMean) and run.preprocessing[0].row_norm == 24.0
+    )
     assert run.clip == pytest.approx(0.1 * math.sqrt(2 * 1.04)) and run.loss.row_norm == 1.0
     mu, sizes = budget(1.0, 1e-5), run.step_sizes
-    paid = sum((part.sensitivity("zero-out") / part.noise_multiplier) ** 2 for part in run.prelude)
+    paid = sum(
+        (part.sensitivity("zero-out") / part.noise_multiplier) ** 2 for part in run.preprocessing
+    )
     assert paid == pytest.approx(0.12 * mu**2, rel=0.03)
     travelled = (sizes / (1 - 0.9)).sum()
     assert travelled == pytest.approx(3.7 * 45_000 * mu / (math.sqrt(10) * 0.1), rel=0.01)
@@ -283,7 +289,7 @@ def test_cosine_features_are_a_public_choice() -> None:
         "the others would leave them out"
     )
     for each in found:
-        parts = each.certificate.run.prelude
+        parts = each.certificate.run.preprocessing
         assert [type(part) for part in parts] == [
             li.PrivateMean,
             CosineFeatures,
@@ -296,7 +302,7 @@ def test_cosine_features_are_a_public_choice() -> None:
 def test_roots_of_features_are_a_public_choice() -> None:
     task = Task(3000, 16, 3, 4.0, feature_map="sqrt")
     for found in consider(task, epsilon=1.0, delta=1e-6).plans:
-        parts = found.certificate.run.prelude
+        parts = found.certificate.run.preprocessing
         assert isinstance(parts[0], SquareRoots) and isinstance(parts[1], li.PrivateMean)
         assert parts[1].row_norm == 4.0, "sqrt(sqrt(16) 4)"
     rows = np.random.default_rng(0).normal(size=(100, 16))
@@ -361,10 +367,10 @@ def test_few_features_pay_noise_for_rows_of_many_norms() -> None:
         norms = [norm_of(n, d, classes, "allocation") for n, d in asked]
         assert norms == sorted(norms, reverse=True) and norms[0] == 3 and norms[-1] == 1, norms
     few = chosen(300, 24, 0).best
-    assert few.name == "allocation" and few.certificate.run.prelude[-1].row_norm is None
-    part = consider(Task(8000, 12, 0, 2.0), epsilon=1.0, delta=1e-5).best.certificate.run.prelude[
-        -1
-    ]
+    assert few.name == "allocation" and few.certificate.run.preprocessing[-1].row_norm is None
+    part = consider(
+        Task(8000, 12, 0, 2.0), epsilon=1.0, delta=1e-5
+    ).best.certificate.run.preprocessing[-1]
     assert isinstance(part, li.PrivateCovariance) and part.row_norm == 0.25 * 3 * 2.0
     classes = [chosen(4000, d, 2).best for d in (2, 60)]
     assert classes[0].certificate.run.loss.row_norm == pytest.approx(0.5 * math.sqrt(2))

@@ -100,7 +100,7 @@ def test_steps_of_one_record_fall_at_any_budget(epsilon):
 def test_large_batches_pay_for_their_smoothness(n):
     for name in ("noisy-gd", "permuted-sgd", "cyclic-dp-sgd"):
         run = run_for(name, n)
-        paid = isinstance(run.prelude[-1], li.TopEigenvalue)
+        paid = isinstance(run.preprocessing[-1], li.TopEigenvalue)
         assert paid == (run.divisor >= 250) and paid == isinstance(
             run.step_size, li.RelativeToSmooth
         )
@@ -118,7 +118,7 @@ def test_batches_penalties_and_rows_can_be_chosen():
     assert run_for("dp-sgld", batching=li.Poisson(0.25)).steps == 80
     for name in set(BATCHES) - set(INEXACT):
         charged = run_for(name, charged=True)
-        assert not any(isinstance(part, li.TopEigenvalue) for part in charged.prelude)
+        assert not any(isinstance(part, li.TopEigenvalue) for part in charged.preprocessing)
         assert charged.clip is not None and isinstance(
             charged.step_size, li.run.step_sizes.StableSteps
         )
@@ -146,7 +146,7 @@ def test_a_named_algorithm_that_takes_longer_than_it_may_says_so():
 
 def test_what_replaces_a_record_moves_more():
     one, two = (
-        describe_algorithm(asked(adjacency=a), "permuted-sgd").prelude
+        describe_algorithm(asked(adjacency=a), "permuted-sgd").preprocessing
         for a in ("zero-out", "replace-one")
     )
     assert two[0].noise_multiplier == 2 * one[0].noise_multiplier
@@ -233,7 +233,7 @@ def test_output_perturbation_costs_what_its_last_noise_hides():
     for adjacency, moved in (("zero-out", 1), ("replace-one", 2)):
         run = replace(
             describe_algorithm(asked(classes=0, adjacency=adjacency), "output-perturbation"),
-            prelude=(),
+            preprocessing=(),
         )
         eta, ridge, lipschitz = run.first_step, run.loss.ridge, run.loss.facts().fact("lipschitz")
         assert not run.noise_stds[:-1].any() and run.noise_stds[-1] == 1 and ridge > 0
@@ -254,7 +254,7 @@ def test_output_perturbation_costs_what_its_last_noise_hides():
 def test_output_perturbation_under_attack():
     run = replace(
         describe_algorithm(asked(60, 0), "output-perturbation"),
-        prelude=(),
+        preprocessing=(),
         steps=100,
         noise=li.GradientNoise((0.0,) * 99 + (0.2,)),
     )

@@ -38,7 +38,7 @@ def module():
     torch = pytest.importorskip("torch")
     net = torch.nn.Linear(3, 2)
     return li.train(
-        replace(RUN, loss=li.Abstract(), clip=1.0),
+        replace(RUN, loss=li.KnownConstants(), clip=1.0),
         (torch.tensor(X).float(), torch.tensor(Y)),
         model=net,
         loss=torch.nn.functional.cross_entropy,
@@ -51,7 +51,7 @@ TRAININGS = {
     "a linear model of costly curves": lambda **paid: li.train(COSTLY, (X, Y), **BUDGET, **paid),
     "exact noise": lambda **paid: li.train(RUN, (X, Y), secure_noise=True, **BUDGET, **paid),
     "a network": lambda **paid: li.train(
-        replace(RUN, loss=li.Abstract(), clip=1.0),
+        replace(RUN, loss=li.KnownConstants(), clip=1.0),
         (X,),
         model=np.zeros(3),
         loss=lambda p, x: (p @ x) ** 2,

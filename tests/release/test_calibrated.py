@@ -56,7 +56,7 @@ def test_every_theorem_that_certifies_is_charged_for_them():
             PLAIN,
             loss=li.Logistic(ridge=0.1),
             clip=None,
-            method=li.PerturbedMinimiser(4),
+            method=li.ObjectivePerturbation(4),
             steps=4000,
         ),
     ):
@@ -88,7 +88,7 @@ def test_steps_relative_to_a_measured_smoothness_are_certified_and_have_no_lower
         step_size=li.RelativeToSmooth(1.0),
         noise=li.NoiseMultiplier(20.0),
         batching=li.Cyclic(100),
-        prelude=(li.TopEigenvalue(30.0),),
+        preprocessing=(li.TopEigenvalue(30.0),),
         loss=li.Logistic(intercept=0.5),
         clip=1.0,
     )

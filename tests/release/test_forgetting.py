@@ -120,7 +120,7 @@ def test_the_law_is_the_one_that_is_certified():
     drawn = np.array(
         [
             li.forget(
-                (run, start), x, y, remove=[0, 1, 2], epsilon=1.0, delta=1e-5, passes=1, seed=seed
+                (run, start), x, y, remove=[0, 1, 2], epsilon=1.0, delta=1e-5, epochs=1, seed=seed
             ).released.weights[0, 0]
             for seed in range(200)
         ]
@@ -151,7 +151,7 @@ def test_private_trainings_go_on_privately(tmp_path):
     assert li.account(steps).epsilon(1e-5) < 2.0, "everybody else is still protected"
     assert found.unlearning.training == model.run
     parts = (li.UnitRows(), li.PrivateMean(30.0, 1.0))
-    model = li.train(replace(run, prelude=parts), (X, Y), epsilon=4.0, delta=1e-5, seed=0)
+    model = li.train(replace(run, preprocessing=parts), (X, Y), epsilon=4.0, delta=1e-5, seed=0)
     other = X.copy()
     other[5] = np.nan
     one, two = (
@@ -215,7 +215,7 @@ def test_a_solver_that_may_end_farther_away_is_in_delta():
         step_size=1.5,
         noise=li.NoiseMultiplier(1.0),
         loss=loss,
-        method=li.PerturbedMinimiser(D + 1),
+        method=li.ObjectivePerturbation(D + 1),
     )
     steps = li.Run(n=N, steps=5, step_size=1.0, noise=li.GradientNoise(0.0), loss=loss)
     assert (
@@ -308,7 +308,7 @@ REFUSED = [
     (dict(remove=[0.5]), "must be a list of integers, the positions"),
     (dict(row_norm=0.5), "must be a public bound on the norm"),
     (dict(remove=np.flatnonzero(Y == 1)), "must leave a record of every class"),
-    (dict(passes=0), "passes must be an integer"),
+    (dict(epochs=0), "epochs must be an integer"),
 ]
 
 
@@ -358,7 +358,7 @@ def test_models_that_are_not_known_to_forget():
     ):
         li.forget(model, X, Y, remove=[1], epsilon=1.0, delta=1e-5)
     network = li.train(
-        replace(run, loss=li.Abstract(), update=None),
+        replace(run, loss=li.KnownConstants(), update=None),
         (X, Y),
         model=np.zeros(D),
         epsilon=1.0,

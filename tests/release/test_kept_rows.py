@@ -20,7 +20,7 @@ from lastiterate.release.datafile import fit_file
 from lastiterate.release.ledger_charge import Charging
 from lastiterate.release.loading import load, verify
 from lastiterate.release.training_request import Budget, Order
-from lastiterate.release.units import UnitLoss, Units, kept_rows, units_as_records
+from lastiterate.release.units import UnitLoss, Units, select_unit_rows, units_as_records
 from lastiterate.torch import PerUnit
 
 SCHEMA = Schema((Ignore("who"), Numeric("age", 0, 100)), classes=("no", "yes"), target="y")
@@ -60,7 +60,7 @@ def test_every_row_is_somebody_s(tmp_path, missing):
     ):
         fitted(str(path), units=Units("who", 3))
     with pytest.raises(InputError, match="whose every row is"):
-        kept_rows(np.array(["a", "b", missing]), 1)
+        select_unit_rows(np.array(["a", "b", missing]), 1)
 
 
 @pytest.mark.parametrize("unit, refused", [("person", True), ("row", False), ("record", False)])

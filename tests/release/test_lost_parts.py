@@ -87,7 +87,9 @@ CALLS = {
     "counted": lambda bad: li.train(RUN, (X, Y), delta=1e-5).private_score(
         X, bad[:, 0], epsilon=1.0
     ),
-    "units": lambda bad: li.kept_rows(np.ma.masked_array(Y, Y > 0) if bad is MASKED else Y + 1j, 2),
+    "units": lambda bad: li.select_unit_rows(
+        np.ma.masked_array(Y, Y > 0) if bad is MASKED else Y + 1j, 2
+    ),
 }
 
 

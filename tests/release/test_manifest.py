@@ -189,7 +189,7 @@ def test_a_preparation_of_another_shape_makes_no_model(tmp_path):
         step_size=0.3,
         noise=li.GradientNoise(0.5),
         loss=li.Logistic(),
-        prelude=(li.PrivateMean(5.0, 1.0),),
+        preprocessing=(li.PrivateMean(5.0, 1.0),),
     )
     where = tmp_path / "model"
     li.train(run, (rows, np.arange(40) % 2)).save(where)

@@ -65,7 +65,10 @@ def test_records_are_read_as_they_are_and_divided_by_the_nominal_n(batching, cou
 def test_a_preparation_is_divided_by_the_nominal_n(count):
     """A mean, and the full gradients of snapshots."""
     run = described(
-        li.Poisson(1.0), noise=li.GradientNoise(1e-9), steps=1, prelude=(PrivateMean(1e-9, 10.0),)
+        li.Poisson(1.0),
+        noise=li.GradientNoise(1e-9),
+        steps=1,
+        preprocessing=(PrivateMean(1e-9, 10.0),),
     )
     (mean,) = execute(run, X[:count], Y[:count]).released
     np.testing.assert_allclose(mean, X[:count].sum(0) / N, rtol=1e-4, atol=1e-6)
@@ -135,7 +138,7 @@ def test_networks_and_modules(batching, count):
         steps=1,
         step_size=1.0,
         clip=5.0,
-        loss=li.Abstract(li.LossFacts()),
+        loss=li.KnownConstants(li.LossFacts()),
     )
     data = X[:count].astype(np.float32), Y[:count].astype(np.float32)
     expected = (data[0] * data[1][:, None]).sum(0) / N

@@ -142,7 +142,7 @@ def test_what_cannot_be_trained_is_told_in_one_sentence():
     assert "epsilon is needed where the run has no noise" in refused((X, Y))
     assert "loss of the run must be a linear one" in refused((X, Y), run=NETWORK, epsilon=1.0)
     assert "model is needed together with a loss" in refused((X, Y), loss=loss, epsilon=1.0)
-    assert "must be Abstract" in refused((X, Y), model=FIRST, loss=loss, epsilon=1.0)
+    assert "must be KnownConstants" in refused((X, Y), model=FIRST, loss=loss, epsilon=1.0)
     assert "must be a function" in refused((X, Y), run=NETWORK, model=FIRST, epsilon=1.0)
     assert "microbatch" in refused((X, Y), epsilon=1.0, microbatch=3)
     assert "data must be (x, y)" in refused((X, Y, Y), epsilon=1.0)
@@ -472,7 +472,7 @@ def test_a_loaded_certificate_is_derived_again(linear, tmp_path):
 
 def test_verify_says_what_a_certificate_is_conditional_on(tmp_path):
     facts = li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.0)
-    run = replace(NETWORK, clip=None, loss=li.Abstract(facts), noise=li.GradientNoise(1.0))
+    run = replace(NETWORK, clip=None, loss=li.KnownConstants(facts), noise=li.GradientNoise(1.0))
     model = li.train(run, (X, Y), model=FIRST, loss=loss, at_least=li.Evidence.ASSUMED)
     found = li.verify(model.save(tmp_path / "m"))
     assert (

@@ -332,7 +332,7 @@ def test_what_the_estimator_says_of_its_answers_and_rows_holds(tmp_path: Path) -
         search.best_estimator_.fitted_.save(tmp_path / str(share))
         np.testing.assert_array_equal(li.load(tmp_path / str(share)).predict(x), expected)
         assert (expected != (search.best_estimator_.predict_proba(x)[:, 1] >= 0.5)).any()
-    assert found(features="sqrt").best_estimator_.run_.prelude[0] == SquareRoots()
+    assert found(features="sqrt").best_estimator_.run_.preprocessing[0] == SquareRoots()
     for said, word in (
         (dict(threshold=7), "threshold"),
         (dict(report_accuracy=0.05), "report_accuracy"),

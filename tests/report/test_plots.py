@@ -106,7 +106,7 @@ def test_bounds_far_apart_have_a_logarithmic_axis(tmp_path):
         step_size=li.Constant(0.5),
         noise=li.NoiseMultiplier(5.0),
         batching=li.Cyclic(500),
-        loss=li.Abstract(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.01)),
+        loss=li.KnownConstants(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.01)),
     )
     made = epsilon_over_steps(assumed(run), DELTA, tmp_path / "far.png", points=4)
     assert made.axes[0].get_yscale() == "log" and 0 < made.axes[0].get_ylim()[0] < 0.1

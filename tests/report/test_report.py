@@ -100,7 +100,7 @@ def folders(tmp_path_factory):
     replace(model, schema=schema, statement=word).save(home / "hostile")
     assumed = replace(
         RUN,
-        loss=li.Abstract(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.1)),
+        loss=li.KnownConstants(li.LossFacts(lipschitz=1.0, smooth=1.0, strong=0.1)),
         batching=li.Permuted(10),
         noise=li.GradientNoise(0.5),
     )
@@ -505,7 +505,7 @@ def test_the_change_that_opens_a_theorem_does(name, wanted):
     "method",
     [
         {
-            "method": li.PerturbedMinimiser(3),
+            "method": li.ObjectivePerturbation(3),
             "loss": li.Logistic(ridge=0.05),
             "steps": 200,
             "step_size": 0.4,
@@ -528,9 +528,9 @@ def test_a_run_of_another_method_has_a_page(tmp_path, method):
 def test_a_report_on_steps_that_follow_a_measured_smoothness(tmp_path):
     """Every row's conditions are asked of the run that theorems read."""
     loss = replace(RUN.loss, cap=0.1)
-    trained(step_size=li.RelativeToSmooth(1.5), loss=loss, prelude=(li.TopEigenvalue(20.0),)).save(
-        tmp_path / "model"
-    )
+    trained(
+        step_size=li.RelativeToSmooth(1.5), loss=loss, preprocessing=(li.TopEigenvalue(20.0),)
+    ).save(tmp_path / "model")
     shown = page.page(read(tmp_path / "model"))
     assert "conditions fail" in str(shown) and "langevin-linear" in str(shown)
 

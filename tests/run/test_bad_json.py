@@ -11,7 +11,7 @@ from lastiterate.run.domains import AffineBall
 from oracles.description_fuzz import outcome, texts
 from oracles.descriptions import BASE, PARTS, RUNS, holding
 
-ABSTRACT = holding(PARTS[li.Abstract]).to_dict()
+ABSTRACT = holding(PARTS[li.KnownConstants]).to_dict()
 AFFINE = holding(PARTS[AffineBall]).to_dict()
 
 
@@ -31,19 +31,19 @@ def changed(data, path, value):
             ABSTRACT,
             ("loss", "constants"),
             None,
-            "Abstract.constants must be one of LossFacts, got 'NoneType'",
+            "KnownConstants.constants must be one of LossFacts, got 'NoneType'",
         ),
         (
             ABSTRACT,
             ("loss", "constants"),
             3,
-            "Abstract.constants must be one of LossFacts, got 'int'",
+            "KnownConstants.constants must be one of LossFacts, got 'int'",
         ),
         (
             ABSTRACT,
             ("loss", "constants"),
             {"type": "Logistic"},
-            "Abstract.constants must be .* got 'Logistic'",
+            "KnownConstants.constants must be .* got 'Logistic'",
         ),
         (ABSTRACT, ("loss", "constants", "smooth"), [1.0], "LossFacts.smooth must be a number"),
         (
@@ -80,7 +80,7 @@ def changed(data, path, value):
             ABSTRACT,
             ("prelude",),
             [{"type": "PrivateMean", "noise_multiplier": 1.0, "row_norm": 1.0}] * 101,
-            "prelude must have at most 100 parts, got 101",
+            "preprocessing must have at most 100 parts, got 101",
         ),
         (
             ABSTRACT,
@@ -92,7 +92,7 @@ def changed(data, path, value):
             ABSTRACT,
             ("prelude",),
             [None],
-            "Run.prelude must be one of PrivateMean, .* got 'NoneType'",
+            "Run.preprocessing must be one of PrivateMean, .* got 'NoneType'",
         ),
         (
             AFFINE,

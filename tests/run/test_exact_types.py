@@ -43,7 +43,7 @@ def test_liars_are_refused_in_a_run(part, liar):
     with pytest.raises(InputError, match=rf"Run\.{field} must be one of .*got '(Lying|LookAlike)"):
         replace(
             holding(part),
-            **{field: (liar(part),) if field in ("prelude", "counts") else liar(part)},
+            **{field: (liar(part),) if field in ("preprocessing", "counts") else liar(part)},
         )
 
 
@@ -68,8 +68,8 @@ def test_a_schedule_that_overrides_one_reader_is_refused():
 @pytest.mark.parametrize("liar", (lying_subclass, LookAlike))
 def test_liars_are_refused_among_constants(liar):
     facts, fact = li.LossFacts(lipschitz=1.0), li.Fact(1.0)
-    with pytest.raises(InputError, match=r"Abstract\.constants must be one of LossFacts"):
-        li.Abstract(liar(facts))
+    with pytest.raises(InputError, match=r"KnownConstants\.constants must be one of LossFacts"):
+        li.KnownConstants(liar(facts))
     with pytest.raises(InputError, match=r"LossFacts\.lipschitz must be a number"):
         li.LossFacts(lipschitz=liar(fact))
     proved = lying_subclass(fact)

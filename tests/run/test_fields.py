@@ -33,7 +33,7 @@ def test_numbers_of_numpy_are_stored_as_built_in_ones(value):
         noise=li.GradientNoise(value),
         clip=value,
         batching=li.Cyclic(np.int16(5)),
-        loss=li.Abstract(li.LossFacts(smooth=value, strong=0)),
+        loss=li.KnownConstants(li.LossFacts(smooth=value, strong=0)),
     )
     for leaf in leaves(run):
         assert type(leaf) in (int, float, str, type(None), li.Evidence), leaf

@@ -22,7 +22,7 @@ PAID = replace(
     RUN,
     step_size=li.RelativeToSmooth(1.0),
     noise=li.NoiseMultiplier(5.0),
-    prelude=(li.TopEigenvalue(5.0),),
+    preprocessing=(li.TopEigenvalue(5.0),),
     loss=li.Softmax(classes=3),
 )
 X = np.random.default_rng(0).normal(size=(20, 3))
@@ -64,12 +64,12 @@ SOURCES = {
     ),
 }
 WAYS = {
-    "constructor": li.Abstract,
-    "every fact by itself": lambda facts: li.Abstract(li.LossFacts(**held(facts))),
-    "replace in the facts": lambda facts: li.Abstract(replace(li.LossFacts(), **held(facts))),
-    "replace in the loss": lambda facts: replace(li.Abstract(), constants=facts),
-    "copied facts": lambda facts: li.Abstract(copy.deepcopy(copy.copy(facts))),
-    "pickled facts": lambda facts: li.Abstract(pickle.loads(pickle.dumps(facts))),
+    "constructor": li.KnownConstants,
+    "every fact by itself": lambda facts: li.KnownConstants(li.LossFacts(**held(facts))),
+    "replace in the facts": lambda facts: li.KnownConstants(replace(li.LossFacts(), **held(facts))),
+    "replace in the loss": lambda facts: replace(li.KnownConstants(), constants=facts),
+    "copied facts": lambda facts: li.KnownConstants(copy.deepcopy(copy.copy(facts))),
+    "pickled facts": lambda facts: li.KnownConstants(pickle.loads(pickle.dumps(facts))),
     "a copied loss": lambda facts: copy.copy(loss_from_facts(facts)),
     "a deep copy of the loss": lambda facts: copy.deepcopy(loss_from_facts(facts)),
     "a pickled loss": lambda facts: pickle.loads(pickle.dumps(loss_from_facts(facts))),
@@ -79,8 +79,8 @@ WAYS = {
     "a run's JSON": lambda facts: (
         li.Run.from_json(replace(RUN, loss=loss_from_facts(facts)).to_json()).loss
     ),
-    "falsify": lambda facts: li.Abstract(searched(replace(facts, lipschitz=2.0))),
-    "falsify, kept in pieces": lambda facts: li.Abstract(
+    "falsify": lambda facts: li.KnownConstants(searched(replace(facts, lipschitz=2.0))),
+    "falsify, kept in pieces": lambda facts: li.KnownConstants(
         li.LossFacts(**held(searched(replace(facts, lipschitz=2.0))))
     ),
 }
@@ -109,7 +109,7 @@ def test_a_ridge_that_is_handed_over_contracts_nothing():
     given = li.LossFacts(
         **{name: getattr(RIDGE.facts(), name) for name in ("lipschitz", "smooth", "strong")}
     )
-    run = replace(CLIPPED, loss=li.Abstract(given))
+    run = replace(CLIPPED, loss=li.KnownConstants(given))
     assert li.account(run).epsilon(1e-5) == li.account(CLIPPED).epsilon(1e-5) > 1
     flat = replace(CLIPPED, loss=RIDGE)
     assert li.account(flat).epsilon(1e-5) < 0.2, "for the loss itself it does"
@@ -117,7 +117,9 @@ def test_a_ridge_that_is_handed_over_contracts_nothing():
 
 def test_nothing_is_trained_on_facts_of_another_loss():
     """A row of 1e9 moved the model by 1e7 under "enforced facts"."""
-    run = replace(RUN, n=20, loss=li.Abstract(li.Logistic(row_norm=1.0, intercept=0.0).facts()))
+    run = replace(
+        RUN, n=20, loss=li.KnownConstants(li.Logistic(row_norm=1.0, intercept=0.0).facts())
+    )
     with pytest.raises(li.NotCertified):
         li.train(run, (X * 1e9, Y), model=np.zeros(3), loss=logistic)
 
@@ -159,7 +161,7 @@ def test_a_pickled_certificate_says_what_its_json_says(again):
 
 def test_what_was_tested_stays_tested_and_can_be_verified():
     facts = searched(li.LossFacts(lipschitz=2.0, smooth=1.0, strong=0.0))
-    run = replace(RUN, loss=li.Abstract(facts))
+    run = replace(RUN, loss=li.KnownConstants(facts))
     found = li.account(run, at_least=li.Evidence.TESTED)
     assert found.epsilon(1e-5) < np.inf == li.account(run).epsilon(1e-5)
     assert (

@@ -124,7 +124,7 @@ def test_noise_says_every_step_once(noise, schedule):
 
 
 OTHERS = {
-    "minimiser": dict(loss=li.Logistic(ridge=0.1), method=li.PerturbedMinimiser(6)),
+    "minimiser": dict(loss=li.Logistic(ridge=0.1), method=li.ObjectivePerturbation(6)),
     "snapshots": dict(
         loss=li.Logistic(), batching=li.Poisson(0.1), method=li.VarianceReduced(3, 1.5)
     ),
@@ -177,19 +177,19 @@ def test_losses_answer():
         "Logistic": 1,
         "Softmax": 3,
         "HuberRidge": 1,
-        "Abstract": None,
+        "KnownConstants": None,
     }
     assert {name: loss.target_classes for name, loss in losses.items()} == {
         "Logistic": 2,
         "Softmax": 3,
         "HuberRidge": 0,
-        "Abstract": None,
+        "KnownConstants": None,
     }
     assert {name for name, loss in losses.items() if loss.scalar_residual} == {
         "Logistic",
         "HuberRidge",
     }
-    assert losses["Abstract"].ridge == 0.0 and losses["Logistic"].ridge == 0.1
+    assert losses["KnownConstants"].ridge == 0.0 and losses["Logistic"].ridge == 0.1
     facts = replace(BASE, clip=0.01, loss=li.Softmax(classes=3)).facts()
     assert facts.smooth is None and facts.lipschitz.value == 0.01, (
         "a clipped vector keeps no curvature"
@@ -218,7 +218,7 @@ def test_noise_that_is_not_decided_yet():
     assert by_clip == li.calibrate(
         replace(BASE, noise=li.NoiseMultiplier(3.0)), epsilon=1.0, delta=1e-5
     )
-    given = replace(open_run, clip=None, loss=li.Abstract(li.LossFacts(sensitivity=2.0)))
+    given = replace(open_run, clip=None, loss=li.KnownConstants(li.LossFacts(sensitivity=2.0)))
     trusted = li.calibrate(given, epsilon=1.0, delta=1e-5, at_least=li.Evidence.ASSUMED)
     assert type(trusted.run.noise) is li.GradientNoise and trusted.epsilon(1e-5) <= 1.0
     assert (
@@ -242,14 +242,14 @@ def test_an_assumed_constant_never_displaces_the_clip(given):
         step_size=0.5,
         clip=1.0,
         noise=li.NoiseMultiplier(5.0),
-        loss=li.Abstract(li.LossFacts(**given)),
+        loss=li.KnownConstants(li.LossFacts(**given)),
     )
     fact = run.facts().sensitivity
     assert fact.evidence is li.Evidence.ENFORCED and 1 < fact.value < 1.01
     assert (
         "(the smaller, 0.01, is assumed and not used)" in fact.why or "0.02, is assumed" in fact.why
     )
-    plain = replace(run, loss=li.Abstract())
+    plain = replace(run, loss=li.KnownConstants())
     for at_least in (li.Evidence.ENFORCED, li.Evidence.ASSUMED):
         assert (
             li.account(run, at_least=at_least).epsilon(1e-5)
@@ -265,7 +265,7 @@ def test_of_constants_of_one_evidence_the_smaller_counts_and_names_the_larger():
     )
     assert li.Run(n=9, steps=1, step_size=0.5, clip=1.0, loss=loss).facts().lipschitz.value == 0.5
     assert li.Run(n=9, steps=1, step_size=0.5, clip=0.1, loss=loss).facts().lipschitz.value == 0.1
-    fact = li.Run(n=9, steps=1, step_size=0.5, loss=li.Abstract(assumed)).facts().sensitivity
+    fact = li.Run(n=9, steps=1, step_size=0.5, loss=li.KnownConstants(assumed)).facts().sensitivity
     assert (fact.value, fact.evidence) == (
         2.0,
         li.Evidence.ASSUMED,

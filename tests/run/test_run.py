@@ -35,7 +35,7 @@ RUNS = [
         batching=li.Permuted(10),
         domain=li.domains.Box(-1.0, 1.0, 4),
         update=li.HeavyBall(0.9),
-        prelude=(li.PrivateMean(5.0, 1.0),),
+        preprocessing=(li.PrivateMean(5.0, 1.0),),
         adjacency="replace-one",
         loss=li.HuberRidge(residual_clip=0.5),
     ),
@@ -48,7 +48,7 @@ RUNS = [
         clip=1.0,
         adjacency="add-remove",
         update=li.Nesterov(),
-        loss=li.Abstract(li.LossFacts(smooth=1.0, weak_convexity=0.1)),
+        loss=li.KnownConstants(li.LossFacts(smooth=1.0, weak_convexity=0.1)),
     ),
     li.Run(
         n=100,
@@ -56,7 +56,7 @@ RUNS = [
         step_size=li.Constant(0.1),
         noise=li.NoiseMultiplier(2.0),
         batching=li.BallsInBins(7),
-        loss=li.Abstract(li.LossFacts(sensitivity=1.0, lipschitz=2.0)),
+        loss=li.KnownConstants(li.LossFacts(sensitivity=1.0, lipschitz=2.0)),
     ),
 ]
 
@@ -96,7 +96,7 @@ def test_json_cannot_forge_evidence():
         ({"step_size": {"type": "Constant"}}, "value"),
         ({"domain": {"type": "Constant", "value": 1.0}}, "domain"),
         ({"update": {"type": "Fixed"}}, "update"),
-        ({"prelude": [{"type": "Fixed"}]}, "prelude"),
+        ({"prelude": [{"type": "Fixed"}]}, "preprocessing"),
         ({"steps": True}, "steps"),
         ({"loss": None}, "loss"),
         ({"noise": {"type": "GradientNoise", "std": float("nan")}}, "noise"),
@@ -160,7 +160,7 @@ def test_sensitivity_follows_adjacency_and_batching():
             noise=li.GradientNoise(1.0),
             adjacency=adjacency,
             batching=batching or li.FullBatch(),
-            loss=li.Abstract(li.LossFacts(**facts)),
+            loss=li.KnownConstants(li.LossFacts(**facts)),
         )
         return run.facts().sensitivity.value
 

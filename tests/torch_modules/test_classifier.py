@@ -74,7 +74,7 @@ def test_three_classes_of_images_in_a_pipeline(tmp_path):
     module = torch.nn.Sequential(
         torch.nn.Conv2d(1, 2, 3), torch.nn.Flatten(), torch.nn.Linear(8, 3)
     )
-    net = classifier(classes=None, passes=1)
+    net = classifier(classes=None, epochs=1)
     net.set_params(module=Grouped(module, {"2": 1.0}))
     with pytest.warns(UserWarning, match="labels found in y are treated as public"):
         pipeline = make_pipeline(FunctionTransformer(np.tanh), net).fit(images, labels)
@@ -91,17 +91,17 @@ def test_three_classes_of_images_in_a_pipeline(tmp_path):
 def test_cross_validation_says_that_fits_compose():
     with pytest.warns(RepeatedFitWarning), warnings.catch_warnings():
         warnings.filterwarnings("default", category=RepeatedFitWarning)
-        cross_val_score(classifier(passes=1), X, Y, cv=2)
+        cross_val_score(classifier(epochs=1), X, Y, cv=2)
 
 
 def test_what_draws_records_around_a_net_is_refused_and_what_learns_from_it_is_named():
     for refused in (
-        BaggingClassifier(classifier(passes=1), 2),
-        OneVsOneClassifier(classifier(passes=1)),
+        BaggingClassifier(classifier(epochs=1), 2),
+        OneVsOneClassifier(classifier(epochs=1)),
     ):
         with pytest.raises(InputError, match=r"^(estimator|random_state) must "):
             refused.fit(X, Y)
-    net = FrozenEstimator(classifier(passes=1).fit(X, Y))
+    net = FrozenEstimator(classifier(epochs=1).fit(X, Y))
     with pytest.warns(UnpaidStepWarning, match="does not cover CalibratedClassifierCV"):
         CalibratedClassifierCV(net, cv=KFold(2)).fit(X, Y)
 
@@ -125,7 +125,7 @@ def test_bad_input():
     "bad, word", [(np.ma.masked_array(X, X > 1), "mask"), (X + 1j, "imaginary")]
 )
 def test_masks_and_imaginary_parts_are_refused(bad, word):
-    net = DPNetClassifier(made, classes=["no", "yes"], passes=1)
+    net = DPNetClassifier(made, classes=["no", "yes"], epochs=1)
     with pytest.raises(InputError, match=word):
         net.fit(bad, Y)
     net.fit(X, Y)

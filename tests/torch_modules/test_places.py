@@ -148,7 +148,7 @@ def test_rounding_at_ties_moves_nobody_else(words, precision, exact):
             assert float((moved - alone).abs().max()) < 1e-12
 
 
-HIDDEN = replace(RUN, loss=li.Abstract(li.LossFacts(smooth=9.0)))
+HIDDEN = replace(RUN, loss=li.KnownConstants(li.LossFacts(smooth=9.0)))
 
 
 @pytest.mark.parametrize("run", [RUN, HIDDEN], ids=["charged", "hidden state"])

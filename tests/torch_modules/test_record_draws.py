@@ -30,7 +30,7 @@ RUN = li.Run(
     noise=li.GradientNoise(0.01),
     clip=CLIP,
     batching=li.RandomAllocation(5),
-    record_draws=li.RecordDraws("shaken", 3),
+    augmentation=li.RecordAugmentation("shaken", 3),
 )
 
 
@@ -62,7 +62,7 @@ def flat(state: dict[str, torch.Tensor]) -> np.ndarray:
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("copies", [1, 3])
 def test_the_mean_over_copies_is_clipped_and_then_added(copies: int, exact: bool):
-    run = replace(RUN, record_draws=li.RecordDraws("shaken", copies))
+    run = replace(RUN, augmentation=li.RecordAugmentation("shaken", copies))
     module = net()
     prepared = prepare(run, module, entropy, (X, Y), augment=shaken)
     key = key_from_seed(3)
@@ -134,7 +134,7 @@ def test_dropout_drops_by_the_record_and_the_step(microbatch: int | None):
         noise=li.GradientNoise(1e-9),
         clip=1e3,
         release="all",
-        record_draws=li.RecordDraws("dropout", 1),
+        augmentation=li.RecordAugmentation("dropout", 1),
     )
     module = nn.Sequential(nn.Dropout(0.5), nn.Linear(N, 1, bias=False))
     data = (np.eye(N, dtype=np.float32), Y)
@@ -164,12 +164,12 @@ def test_train_gives_keys_to_dropout_that_is_switched_on_and_says_so():
     module = nn.Sequential(
         nn.Conv2d(1, 2, 3), nn.Dropout2d(0.5), nn.Flatten(), nn.Dropout(0.3), nn.Linear(18, 3)
     )
-    run = replace(RUN, record_draws=None)
+    run = replace(RUN, augmentation=None)
     model = li.train(run, (X, Y), model=module, loss=entropy, augment=shaken, copies=2)
-    assert model.certificate.run.record_draws == li.RecordDraws("shaken and dropout", 2)  # type: ignore[union-attr]
+    assert model.certificate.run.augmentation == li.RecordAugmentation("shaken and dropout", 2)  # type: ignore[union-attr]
     np.testing.assert_array_equal(model.predict(X), model.predict(X))
     assert (
-        li.train(run, (X, Y), model=module.eval(), loss=entropy).certificate.run.record_draws
+        li.train(run, (X, Y), model=module.eval(), loss=entropy).certificate.run.augmentation
         is None
     )
     with pytest.raises(InputError, match="AlphaDropout"):
@@ -245,16 +245,16 @@ def test_an_augmentation_that_may_look_at_other_records_is_refused(name: str):
 
 
 def test_train_says_what_is_drawn_and_a_checkpoint_knows_it():
-    plain = replace(RUN, record_draws=None)
+    plain = replace(RUN, augmentation=None)
     model = li.train(plain, (X, Y), model=net(), loss=entropy, augment=shaken, copies=3)
-    assert model.certificate.run.record_draws == RUN.record_draws  # type: ignore[union-attr]
+    assert model.certificate.run.augmentation == RUN.augmentation  # type: ignore[union-attr]
     once = replace(
-        RUN, record_draws=li.RecordDraws("shaken", 1)
+        RUN, augmentation=li.RecordAugmentation("shaken", 1)
     )  # one copy: each is traced for itself
     first, other, again = (
         prepare(once, net(), entropy, (X, Y), augment=one).identity
         for one in (shaken, violent, shaken)
     )
     assert first == again != other
-    with pytest.raises(InputError, match="record_draws"):
+    with pytest.raises(InputError, match="augmentation"):
         li.torch.trainer(RUN, net(), entropy)(X, Y, np.asarray(key_from_seed(1))[None])

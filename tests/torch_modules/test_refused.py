@@ -251,7 +251,7 @@ def test_shapes_are_looked_at_before_anything_is_paid(tmp_path):
     ):
         assert "must have the run's n = 6 records" in refused(data=data, **to_it)
     net = DPNetClassifier(
-        torch.nn.Linear(4, 2), classes=[0, 1, 2], passes=1, ledger=book, dataset="d"
+        torch.nn.Linear(4, 2), classes=[0, 1, 2], epochs=1, ledger=book, dataset="d"
     )
     with pytest.raises(InputError, match="one output for each of 3 classes, got \\(2,\\)"):
         net.fit(X, Y)
@@ -305,8 +305,8 @@ def test_what_torch_says_of_shapes_and_types_of_targets_has_a_remedy():
 
 
 def test_runs_that_say_something_else_are_refused():
-    assert "must be Abstract" in refused(run=replace(RUN, loss=li.Logistic()))
-    assert "prelude" in refused(run=replace(RUN, prelude=(li.PrivateMean(1.0, 1.0),)))
+    assert "must be KnownConstants" in refused(run=replace(RUN, loss=li.Logistic()))
+    assert "preprocessing" in refused(run=replace(RUN, preprocessing=(li.PrivateMean(1.0, 1.0),)))
     assert "must have parameters 0" in refused(run=replace(RUN, start=li.GaussianStart(1.0)))
     assert "microbatch" in refused(microbatch=0) and "microbatch" in refused(microbatch=True)
     boxed = replace(RUN, domain=li.domains.Ball(1.0))
@@ -322,7 +322,7 @@ def test_runs_that_say_something_else_are_refused():
 
 def test_facts_of_a_linear_model_certify_no_module():
     """They were believed, and a row of 1e9 moved the module by 1e7."""
-    given = li.Abstract(li.Logistic(row_norm=1.0, intercept=0.0).facts())
+    given = li.KnownConstants(li.Logistic(row_norm=1.0, intercept=0.0).facts())
     with pytest.raises(li.NotCertified):
         li.train(
             replace(RUN, clip=None, loss=given),

@@ -55,7 +55,7 @@ def modules():
     yield (
         "dropout",
         nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3)),
-        replace(RUN, record_draws=li.RecordDraws("dropout")),
+        replace(RUN, augmentation=li.RecordAugmentation("dropout")),
     )
     yield (
         "convolution",

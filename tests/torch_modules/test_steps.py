@@ -36,7 +36,7 @@ CHANGES = {
     "fresh subsets, no clip": {
         "batching": li.FixedSize(6),
         "clip": None,
-        "loss": li.Abstract(li.LossFacts(lipschitz=5.0)),
+        "loss": li.KnownConstants(li.LossFacts(lipschitz=5.0)),
     },
     "bins, averaged": {"batching": li.BallsInBins(6), "method": li.TailAverage(0.5)},
     "allocated, adam": {"batching": li.RandomAllocation(6), "update": li.Adam(0.8, 0.99, 1e-3)},
@@ -57,7 +57,7 @@ CHANGES = {
         "update": li.Adam(0.8, 0.99, 1e-3, noise_floor=0.1),
     },
     "smooth, so double precision": {
-        "loss": li.Abstract(li.LossFacts(smooth=9.0)),
+        "loss": li.KnownConstants(li.LossFacts(smooth=9.0)),
         "batching": li.Cyclic(7),
         "step_size": li.InverseDecay(1.0, 0.5),
     },

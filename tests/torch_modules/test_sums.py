@@ -18,7 +18,7 @@ from lastiterate.torch.released import exactly
 N = 6
 Y = np.arange(N) % 3
 RUN = li.Run(n=N, steps=2, step_size=0.3, noise=li.GradientNoise(0.2), clip=0.1)
-EXACT = replace(RUN, loss=li.Abstract(li.LossFacts(smooth=9.0)))
+EXACT = replace(RUN, loss=li.KnownConstants(li.LossFacts(smooth=9.0)))
 
 
 class Functional(torch.nn.Module):
@@ -236,7 +236,7 @@ def test_a_gradient_that_is_not_finite_counts_as_zero():
         return (out**2).sum() + functional.cross_entropy(out, y)
 
     for clip in (0.1, None):
-        run = replace(RUN, clip=clip, loss=li.Abstract(li.LossFacts(lipschitz=1.0)))
+        run = replace(RUN, clip=clip, loss=li.KnownConstants(li.LossFacts(lipschitz=1.0)))
         prepared = prepare(run, torch.nn.Linear(4, 3), loss, (x, y))
         # finite itself, and its gradient is not, or not even the output; or a sum of many such
         # gradients is not
@@ -351,7 +351,7 @@ def test_clipped_gradients_are_multiplied_by_the_weights_of_classes(name, exact)
     module(x)
     sums = []
     for given in (weights, None):
-        run = replace(RUN, clip=2.0, loss=li.Abstract(class_weights=given))
+        run = replace(RUN, clip=2.0, loss=li.KnownConstants(class_weights=given))
         made = prepare(run, module, functional.cross_entropy, (x, target))
         made = exactly(made, key_from_seed(0))[0] if exact else made
         constants = made.summed.parameters.copy_constants(made.summed.dtype)
@@ -492,7 +492,7 @@ def test_parameters_in_single_precision_are_refused_where_theorems_compare_steps
             given = [part.to(self.given or x.dtype) for part in (x, self.own.weight)]
             return functional.linear(*given).real.to(x.dtype) + self.own.bias
 
-    run = replace(RUN, step_size=0.01, loss=li.Abstract(li.LossFacts(smooth=9.0)))
+    run = replace(RUN, step_size=0.01, loss=li.KnownConstants(li.LossFacts(smooth=9.0)))
     x = np.ones((N, 4), np.float32)
     assert prepare(run, Single(None), functional.cross_entropy, (x, Y)).summed.exact
     with pytest.raises(li.InputError, match="must be computed in double precision"):

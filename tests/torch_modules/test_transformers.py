@@ -149,7 +149,7 @@ def test_dropout_fused_into_attention_is_refused_by_name_with_a_remedy_that_work
         caught.value
     ) and 'model.set_attn_implementation("eager")' in str(caught.value)
     model.set_attn_implementation("eager")
-    assert fine_tune(model).run.record_draws == li.RecordDraws("dropout")
+    assert fine_tune(model).run.augmentation == li.RecordAugmentation("dropout")
     config = transformers.LlamaConfig(
         **SMALL, intermediate_size=32, num_key_value_heads=1, attention_dropout=0.1
     )

@@ -12,7 +12,9 @@ from lastiterate.torch.gradient_sums import PerRecord, to_theta  # noqa: E402
 from lastiterate.torch.module_checks import check_training  # noqa: E402
 
 CROSS = torch.nn.functional.cross_entropy
-RUN = li.Run(n=4, steps=1, step_size=0.1, noise=li.GradientNoise(1.0), clip=1.0, loss=li.Abstract())
+RUN = li.Run(
+    n=4, steps=1, step_size=0.1, noise=li.GradientNoise(1.0), clip=1.0, loss=li.KnownConstants()
+)
 X, Y = torch.ones(4, 3), torch.zeros(4, dtype=torch.long)
 
 

@@ -44,4 +44,4 @@ ALLOCATED = replace(
 )
 IN_A_BALL = replace(BASE, domain=li.domains.Ball(0.5))
 LONG = replace(BASE, steps=20, loss=replace(LOSS, ridge=0.1))
-CENTRED = replace(BASE, prelude=(li.PrivateMean(20.0, 1.0),))
+CENTRED = replace(BASE, preprocessing=(li.PrivateMean(20.0, 1.0),))

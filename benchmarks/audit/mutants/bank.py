@@ -30,7 +30,7 @@ columns."""
 LOSS = li.HuberRidge(row_norm=1.0, residual_clip=1.0, ridge=0.5, intercept=0.5)
 LOGISTIC = li.Logistic(row_norm=1.0, ridge=0.1, intercept=0.5)
 BASE: dict[str, Any] = {"n": 6, "steps": 6, "step_size": 0.5, "loss": LOSS}
-PER = {"n": 6, "steps": 4, "step_size": 0.3, "loss": li.Abstract(li.LossFacts()), "clip": 1.0}
+PER = {"n": 6, "steps": 4, "step_size": 0.3, "loss": li.KnownConstants(li.LossFacts()), "clip": 1.0}
 LINEAR: dict[str, dict[str, Any]] = {
     "full": {},
     "cyclic": {
@@ -67,17 +67,20 @@ LINEAR: dict[str, dict[str, Any]] = {
 }
 PREPARED: dict[str, dict[str, Any]] = {
     "prepared": {
-        "prelude": (li.PrivateMean(9.0, 1.0), li.PrivateCovariance(9.0, 0.25)),
+        "preprocessing": (li.PrivateMean(9.0, 1.0), li.PrivateCovariance(9.0, 0.25)),
         "batching": li.Permuted(2),
     },
-    "target": {"prelude": (li.PrivateTargetMean(9.0, 1.0),)},
+    "target": {"preprocessing": (li.PrivateTargetMean(9.0, 1.0),)},
     "calibrated": {"loss": LOGISTIC, "calibration": li.Calibration(9.0, 2)},
     "calibrated, classes": {
         "loss": li.Softmax(classes=3, row_norm=1.0, ridge=0.1),
         "calibration": li.Calibration(9.0, 2),
     },
-    "cosines": {"prelude": (li.SquareRoots(), li.UnitRows(), li.CosineFeatures(9.0, 4))},
-    "measured": {"prelude": (li.TopEigenvalue(9.0, 1e-6),), "step_size": li.RelativeToSmooth(0.5)},
+    "cosines": {"preprocessing": (li.SquareRoots(), li.UnitRows(), li.CosineFeatures(9.0, 4))},
+    "measured": {
+        "preprocessing": (li.TopEigenvalue(9.0, 1e-6),),
+        "step_size": li.RelativeToSmooth(0.5),
+    },
 }
 STAND_IN: dict[str, dict[str, Any]] = {
     "network": {"batching": li.Poisson(0.5)},

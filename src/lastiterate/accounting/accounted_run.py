@@ -151,7 +151,7 @@ class AccountedRun(OneRun):
             bound = bound.coarser()
         return (
             self._add_preprocessing(bound, self.run)
-            if self.run.prelude or has_later_releases(self.run)
+            if self.run.preprocessing or has_later_releases(self.run)
             else bound
         )
 

@@ -19,7 +19,7 @@ from lastiterate.curves.renyi import Rdp
 from lastiterate.curves.roots import Excess, Root, find_falling_root, smallest_true
 from lastiterate.errors import BudgetWarning, InputError, NotCertified, outside
 from lastiterate.run.facts import Evidence
-from lastiterate.run.losses import Abstract
+from lastiterate.run.losses import KnownConstants
 from lastiterate.run.noise import GradientNoise, NoiseMultiplier
 from lastiterate.run.run import Run, check_described, check_run
 from lastiterate.run.validation import to_float
@@ -211,7 +211,7 @@ def calibrate_run(
     run = with_kind_of_noise(run)
     if run.loss.facts().log_sobolev is not None:
         # a constant of the distributions at one noise and number of steps says nothing about others
-        run = replace(run, loss=Abstract(replace(run.loss.facts(), log_sobolev=None)))
+        run = replace(run, loss=KnownConstants(replace(run.loss.facts(), log_sobolev=None)))
 
     everyone = upper_theorems()
 

@@ -201,7 +201,7 @@ def differences(stored: dict[str, Any], guarantee: Guarantee, delta: float) -> l
     )
     known = stored | {entry: fill_missing_fields(migrate_runs(stored.get(entry)), wanted[entry])}
     expected = wanted
-    if stored.get("format") in FORMATS[:-1]:
+    if stored.get("format") in FORMATS[:-1] or stored.get("library") != wanted_library():
         known, expected = _without_reasons(known), _without_reasons(wanted)
     known, expected = _by_name(known), _by_name(expected)
     follows = [key for key in wanted if key not in RECORDED]
@@ -221,6 +221,13 @@ def differences(stored: dict[str, Any], guarantee: Guarantee, delta: float) -> l
         f"the caveat {text!r} is missing" for text in wanted["caveats"] if text not in listed
     ]
     return problems + _problems_of_form(stored, guarantee, delta)
+
+
+def wanted_library() -> str:
+    """Return what certificates of this version say of the library that wrote them."""
+    from lastiterate import __version__
+
+    return f"lastiterate {__version__}"
 
 
 def _problems_of_form(stored: dict[str, Any], guarantee: Guarantee, delta: float) -> list[str]:

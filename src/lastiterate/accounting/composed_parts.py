@@ -23,7 +23,9 @@ def curves_of_preprocessing(run: Run) -> tuple[Curve, ...]:
     drawn batches follow by a second bound). Where a unit has several records, each is the unit's,
     by group privacy.
     """
-    return tuple(_curve(part, run) for part in run.prelude if part.noise_multiplier is not None)
+    return tuple(
+        _curve(part, run) for part in run.preprocessing if part.noise_multiplier is not None
+    )
 
 
 def has_later_releases(run: Run) -> bool:
@@ -80,7 +82,7 @@ def list_extra_charges(run: Run) -> tuple[str, ...]:
         tuple(
             f"private preparation: {type(part).__name__}, noise multiplier "
             f"{part.noise_multiplier:g}"
-            for part in run.prelude
+            for part in run.preprocessing
             if part.noise_multiplier is not None
         )
         + rounds

@@ -94,7 +94,7 @@ class ExactRun(OneRun):
 def preparation_squared(run: Run) -> float:
     """The sum of mu^2 over the Gaussian mechanisms of the run's preparation and calibration."""
     total = 0.0
-    for part in run.prelude:
+    for part in run.preprocessing:
         if isinstance(part, TopEigenvalue):
             raise NotCertified(
                 "exact noise: a top eigenvalue is computed in floating point, with an error that "

@@ -15,7 +15,7 @@ from lastiterate.curves.curve import Curve
 from lastiterate.curves.lower_bound import LowerBound
 from lastiterate.errors import InputError
 from lastiterate.run.facts import Evidence, weakest
-from lastiterate.run.losses import Abstract
+from lastiterate.run.losses import KnownConstants
 from lastiterate.run.run import Run
 from lastiterate.theorems.theorem import Applies, Fails, Theorem, holds_with_zeroed_records
 
@@ -353,7 +353,7 @@ class Subject(ABC):
         return unit(
             self.run.rows_per_unit,
             self.run.rows_per_record,
-            read=isinstance(self.run.loss, Abstract),
+            read=isinstance(self.run.loss, KnownConstants),
             name=name,
         )
 
@@ -391,7 +391,7 @@ class OneRun(Subject):
         several = (units(self.run.rows_per_unit),) if self.run.rows_per_unit > 1 else ()
         stated = (
             part.stated
-            for part in (self.run.update, self.run.record_draws)
+            for part in (self.run.update, self.run.augmentation)
             if part is not None and part.stated
         )
         return (*self.words.secret, *several, *stated)

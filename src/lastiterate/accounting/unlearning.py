@@ -13,8 +13,8 @@ from lastiterate.analysis.unlearning import Continued, Training, forgotten_curve
 from lastiterate.curves.composition import compose
 from lastiterate.curves.curve import Curve
 from lastiterate.errors import InputError, NotCertified
-from lastiterate.run.losses import Abstract
-from lastiterate.run.methods import Descent, RidgeMinimiser, minimiser_of
+from lastiterate.run.losses import KnownConstants
+from lastiterate.run.methods import NoisySGD, RidgeMinimiser, minimiser_of
 from lastiterate.run.run import Run, check_described
 from lastiterate.run.step_sizes import RelativeToSmooth, StableSteps
 from lastiterate.run.validation import check_integer
@@ -79,7 +79,7 @@ class Unlearning(Subject):
             if (
                 part.run.n != self.training.n
                 or part.run.batching.drawn == "each step"
-                or part.run.prelude
+                or part.run.preprocessing
             ):
                 raise InputError(
                     "requests",
@@ -221,10 +221,10 @@ def _check_steps(run: Run, assumptions: tuple[Assumption, ...]) -> None:
             for checked in (one.check(run) for one in assumptions)
             if isinstance(checked, Broken)
         ]
-        if type(run.method) is Descent or minimiser_of(run.method)
+        if type(run.method) is NoisySGD or minimiser_of(run.method)
         else ["its method follows more than its weights"]
     )
-    if isinstance(run.loss, Abstract):
+    if isinstance(run.loss, KnownConstants):
         reasons.append(
             "a network, or a loss known only by its constants, may move by any distance for one "
             "record: "

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 
-from lastiterate.run.losses import Abstract, Logistic, Softmax
+from lastiterate.run.losses import KnownConstants, Logistic, Softmax
 from lastiterate.run.methods import KEPT, contraction, last_noise, linear_term, minimiser_of
 from lastiterate.run.run import Run
 
@@ -35,7 +35,7 @@ U = 2.0**-53
 
 def curvature(run: Run) -> tuple[int, float]:
     """Return the number of eigenvalues of a record's Hessian, and a bound on their sum."""
-    assert not isinstance(run.loss, Abstract)
+    assert not isinstance(run.loss, KnownConstants)
     square = run.loss.row_norm**2 + run.loss.intercept**2
     match run.loss:
         case Logistic():
@@ -98,7 +98,7 @@ def gradient_error(run: Run) -> float:
     of chunks are added; the ridge, the linear term, looking ahead and the step round a few times.
     All of it is doubled.
     """
-    assert not isinstance(run.loss, Abstract)
+    assert not isinstance(run.loss, KnownConstants)
     outputs, away = run.loss.outputs, farthest(run)
     columns, row = _parameters(run) // outputs, math.hypot(run.loss.row_norm, run.loss.intercept)
     scores = 0.5 * (columns + 2) * U * row * away

@@ -189,7 +189,7 @@ def to_accounted_run(run: Run) -> Run:
         step_size=Constant(1.0),
         loss=loss_from_facts(facts),
         clip=None,
-        prelude=(),
+        preprocessing=(),
         calibration=None,
         counts=(),
     )

@@ -52,7 +52,7 @@ EXACT = "the exact noise was attacked as it is drawn, model by model"
 def can_audit_whole(run: Run) -> bool:
     """Whether models are trained with their preparation: where that is quick enough for hundreds,
     and an absent record can be kept out of every part (the eigenvalue's intercept cannot)."""
-    measured = any(isinstance(part, TopEigenvalue) for part in run.prelude)
+    measured = any(isinstance(part, TopEigenvalue) for part in run.preprocessing)
     return (
         run.n * run.steps * run.rows_per_record <= QUICK
         and type(run.step_size) is not StableSteps
@@ -69,7 +69,7 @@ def flat(model: Model) -> np.ndarray:
 
 def alone(run: Run) -> bool:
     """Whether a run has more than steps on rows, so that its models are trained one by one."""
-    return bool(run.prelude) or run.calibration is not None or run.rows_per_record > 1
+    return bool(run.preprocessing) or run.calibration is not None or run.rows_per_record > 1
 
 
 def one_by_one(run: Run, *, exact: bool = False) -> Train:

@@ -17,8 +17,8 @@ from lastiterate.engine import Trainer, keys_from_seed
 from lastiterate.errors import InputError
 from lastiterate.run.batching import Poisson
 from lastiterate.run.domains import Everywhere
-from lastiterate.run.losses import Abstract, HuberRidge
-from lastiterate.run.methods import Descent, snapshots_of
+from lastiterate.run.losses import HuberRidge, KnownConstants
+from lastiterate.run.methods import NoisySGD, snapshots_of
 from lastiterate.run.noise import GradientNoise, NoiseMultiplier
 from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import Fixed, GaussianStart, Steps
@@ -107,7 +107,7 @@ def shrunk(run: Run, records: int) -> Run:
         start=start,
         release="last",
         adjacency="zero-out",
-        prelude=(),
+        preprocessing=(),
         counts=(),
         calibration=None,
         step_size=Steps(tuple((SNAPSHOT_STEP * eta / eta.max()).tolist())),
@@ -254,9 +254,9 @@ def compare(run: Run, *, models: int = MODELS, seed: int = 0) -> LawReport:
 def quadratic_run(run: Run) -> Run:
     """The run with its batches, schedule, momentum and start on four records of squared error."""
     for name, part in (("update", run.update), ("method", run.method)):
-        if type(part) not in (NoneType, Nesterov, HeavyBall, Descent):
+        if type(part) not in (NoneType, Nesterov, HeavyBall, NoisySGD):
             raise InputError(name, "has no law that is written out here", type(part).__name__)
-    known = not isinstance(run.loss, Abstract)
+    known = not isinstance(run.loss, KnownConstants)
     loss = HuberRidge(
         row_norm=50.0,
         residual_clip=FAR,
@@ -280,10 +280,10 @@ def quadratic_run(run: Run) -> Run:
         domain=Everywhere(),
         release="last",
         adjacency="zero-out",
-        prelude=(),
+        preprocessing=(),
         counts=(),
         calibration=None,
-        record_draws=None,
+        augmentation=None,
         rows_per_record=1,
         step_size=Steps(tuple((STEP * eta / eta.max()).tolist())),
         noise=GradientNoise(tuple((NOISE * std / max(std.max(), 1e-300)).tolist())),

@@ -10,7 +10,7 @@ import numpy as np
 from lastiterate.engine.linear_gradients import linear_loss
 from lastiterate.errors import InputError
 from lastiterate.run.domains import Everywhere
-from lastiterate.run.losses import Abstract
+from lastiterate.run.losses import KnownConstants
 from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import Fixed
 
@@ -182,7 +182,7 @@ def weights(run: Run, record: int) -> np.ndarray:
 def noisy_gradients(run: Run, released: np.ndarray) -> np.ndarray:
     """Mean data gradients with their noise, (models, T, ...), from all iterates of the same shape,
     up to their sign."""
-    ridge = 0.0 if isinstance(run.loss, Abstract) else linear_loss(run).ridge
+    ridge = 0.0 if isinstance(run.loss, KnownConstants) else linear_loss(run).ridge
     theta, gradients, rule = np.zeros_like(released[:, 0]), np.empty_like(released), run.rule
     memory = rule.init(theta)
     for k, step_size in enumerate(run.step_sizes):
@@ -214,7 +214,7 @@ def shift(run: Run, record: int) -> float:
     Steps that draw whether the record takes part count with its share. Curvature is the ridge's
     alone.
     """
-    ridge = 0.0 if isinstance(run.loss, Abstract) else linear_loss(run).ridge
+    ridge = 0.0 if isinstance(run.loss, KnownConstants) else linear_loss(run).ridge
     first, eta = max(0, run.steps - LONGEST), run.step_sizes
     uses = run.reads(record)
     theta, rule = 0.0, run.rule

@@ -33,8 +33,8 @@ from lastiterate.engine.random import Key
 from lastiterate.engine.record_loss import RecordLoss
 from lastiterate.engine.trainer import Diverged, Loop, Models, Trainer
 from lastiterate.errors import InputError
-from lastiterate.run.losses import Abstract
-from lastiterate.run.methods import Descent
+from lastiterate.run.losses import KnownConstants
+from lastiterate.run.methods import NoisySGD
 from lastiterate.run.run import Run
 
 # Many models of one run, looked at after several numbers of steps while they train.  The first k
@@ -156,7 +156,7 @@ def weights_after(
     >>> weights_after(run, np.ones((20, 2)), np.arange(20) % 2, keys_from_seed(0, 3), [2, 5]).shape
     (3, 2, 1, 3)
     """
-    if not isinstance(run.method, Descent):
+    if not isinstance(run.method, NoisySGD):
         raise InputError(
             "method",
             "must be plain descent: what others release depends on how long they run",
@@ -224,7 +224,7 @@ BEYOND = 1e4
 
 def is_clipped_only(run: Run) -> bool:
     """Whether the run's loss is a function that only its clip bounds."""
-    return isinstance(run.loss, Abstract) and run.clip is not None
+    return isinstance(run.loss, KnownConstants) and run.clip is not None
 
 
 def loss(params: Mapping[str, jax.Array], record: jax.Array) -> jax.Array:

@@ -38,7 +38,7 @@ from lastiterate.engine.linear_gradients import linear_loss
 from lastiterate.errors import InputError
 from lastiterate.run.domains import Box
 from lastiterate.run.facts import Evidence
-from lastiterate.run.methods import Descent
+from lastiterate.run.methods import NoisySGD
 from lastiterate.run.run import Run
 
 # Canaries of one training run: orthogonal rows, each of which moves the model along a direction of
@@ -149,7 +149,7 @@ def shares_of_move(run: Run) -> np.ndarray | None:
     """
     if run.blocks == 1:
         return np.ones(run.n)
-    if type(run.method) is not Descent or run.steps * run.blocks > WORK:
+    if type(run.method) is not NoisySGD or run.steps * run.blocks > WORK:
         return None
     held = run.batching.block_of(run.n)
     if held is None:  # every record moves it alike

@@ -46,7 +46,7 @@ from lastiterate.release import folder, loading
 from lastiterate.release.linear_model import FittedLinear
 from lastiterate.run import serialization, validation
 from lastiterate.run.facts import Evidence
-from lastiterate.run.losses import Abstract
+from lastiterate.run.losses import KnownConstants
 from lastiterate.run.run import Run
 from lastiterate.run.stability import without_preparation
 
@@ -73,11 +73,11 @@ class Attacked:
 
 def auditable(run: Run, *, steps_only: bool = False) -> Attacked:
     """What is attacked of ``run``; ``steps_only``: by models without preparation and calibration."""
-    attacked = replace(run, counts=(), rows_per_unit=1, record_draws=None)
+    attacked = replace(run, counts=(), rows_per_unit=1, augmentation=None)
     if steps_only or not can_audit_whole(run) or networks.is_clipped_only(run):
         attacked = without_preparation(replace(attacked, calibration=None, rows_per_record=1))
     if networks.is_clipped_only(run) and isinstance(
-        run.loss, Abstract
+        run.loss, KnownConstants
     ):  # whose records have no class: each counts fully
         attacked = replace(attacked, loss=replace(run.loss, class_weights=None))
     caveats: tuple[str, ...] = (STAND_IN,) if networks.is_clipped_only(run) else ()
@@ -95,7 +95,7 @@ def list_missing_fields(run: Run, attacked: Run) -> tuple[str, ...]:
     named = [f"{name} ({_words(getattr(run, name))})" for name in differing]
     return (
         *named,
-        *(("loss (a function of the user's)",) if isinstance(run.loss, Abstract) else ()),
+        *(("loss (a function of the user's)",) if isinstance(run.loss, KnownConstants) else ()),
     )
 
 

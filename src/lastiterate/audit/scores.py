@@ -20,7 +20,7 @@ from lastiterate.audit.canaries import DataSet, Neighbours, Train, execute
 from lastiterate.audit.trial_plan import TrialPlan
 from lastiterate.errors import InputError
 from lastiterate.run import serialization
-from lastiterate.run.methods import Descent
+from lastiterate.run.methods import NoisySGD
 from lastiterate.run.run import Run
 
 # How far a record moves a score, by the description: the sum of what it adds in the steps whose
@@ -65,9 +65,9 @@ def moves(run: Run, *, all_steps: bool) -> Moves | None:
     if run.batching.drawn == "never":
         return CERTAIN
     if (
-        type(run.method) is not Descent
+        type(run.method) is not NoisySGD
         or run.steps > LONGEST
-        or run.prelude
+        or run.preprocessing
         or run.rows_per_record > 1
     ):
         return None

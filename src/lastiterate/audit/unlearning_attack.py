@@ -81,7 +81,7 @@ def audit_forgetting(
     training = subject.training
     said = (
         ("the private preparation is not attacked",)
-        if isinstance(training, Run) and training.prelude
+        if isinstance(training, Run) and training.preprocessing
         else ()
     )
     return conclude(
@@ -156,7 +156,7 @@ def linear_loss_of(training: RidgeMinimiser | Run) -> LinearLoss:
 
 
 def _alone(run: Run) -> Run:
-    return replace(run, prelude=(), counts=())
+    return replace(run, preprocessing=(), counts=())
 
 
 def records(subject: Unlearning) -> tuple[np.ndarray, np.ndarray]:

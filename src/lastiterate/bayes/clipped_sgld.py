@@ -12,7 +12,7 @@ from dataclasses import replace
 from lastiterate.errors import InputError
 from lastiterate.run.adjacency import Adjacency
 from lastiterate.run.batching import Batching, Cyclic
-from lastiterate.run.losses import Abstract, Loss
+from lastiterate.run.losses import KnownConstants, Loss
 from lastiterate.run.noise import Langevin
 from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import Constant, Fixed, Start
@@ -54,7 +54,7 @@ def clipped_sgld_run(
         Temperature, positive.
     prior_precision : float, default 1.0
         Precision of the prior, positive.
-    loss : Logistic, Softmax, HuberRidge or Abstract, optional
+    loss : Logistic, Softmax, HuberRidge or KnownConstants, optional
         Linear model, whose ridge is set, or constants of another loss, which only composition
         certifies.
     start : Fixed or GaussianStart, optional
@@ -100,10 +100,10 @@ def clipped_sgld_run(
             "the prior's gradient steps alone diverge",
         )
     described = (
-        Abstract()
+        KnownConstants()
         if loss is None
         else loss
-        if isinstance(loss, Abstract)
+        if isinstance(loss, KnownConstants)
         else replace(loss, ridge=ridge)
     )
     return Run(

@@ -14,7 +14,7 @@ from lastiterate.run import serialization
 from lastiterate.run.batching import Batching
 from lastiterate.run.domains import Ball, Everywhere
 from lastiterate.run.facts import LossFacts
-from lastiterate.run.losses import Abstract
+from lastiterate.run.losses import KnownConstants
 from lastiterate.run.noise import Correlated, GradientNoise, Langevin, Noise, NoiseMultiplier
 from lastiterate.run.penalties import L1, ElasticNet, GroupLasso, L2Squared, NuclearNorm, Prox
 from lastiterate.run.run import Run
@@ -351,5 +351,5 @@ def describe(file: Path | None, flags: dict[str, Any], *, searched: str = "") ->
         prox=prox(flags.get("prox")),
         release=flags.get("release") or "last",
         adjacency=flags.get("adjacency") or "zero-out",
-        loss=Abstract(LossFacts(**constants)),
+        loss=KnownConstants(LossFacts(**constants)),
     )

@@ -48,7 +48,9 @@ class Forgetting(Charged):
             help="the column of the ids; by default record numbers from 1",
         ),
     ] = None
-    passes: Annotated[int, typer.Option("--passes", help="epochs over the data, at most")] = 80
+    epochs: Annotated[
+        int, typer.Option("--epochs", "--passes", help="epochs over the data, at most")
+    ] = 80
     reserve: Annotated[
         int,
         typer.Option(
@@ -89,7 +91,7 @@ def forget_command(asked: Forgetting) -> None:
         epsilon=asked.epsilon,
         ids=asked.ids,
         delta=None if delta == "auto" else delta,
-        passes=asked.passes,
+        passes=asked.epochs,
         reserve=asked.reserve,
         header=flags.header(asked.header),
     )

@@ -129,11 +129,11 @@ def check_exact(run: Run) -> None:
         )
     for std in () if run.calibration is None else run.calibration.stds.tolist():
         row_places(run.n, 1.0, std)
-    for part in run.prelude:
+    for part in run.preprocessing:
         match part:
             case TopEigenvalue():
                 raise InputError(
-                    "prelude",
+                    "preprocessing",
                     "may not measure a top eigenvalue with secure_noise",
                     None,
                     "eigenvalues are computed in floating point, with an error that nothing bounds "
@@ -151,7 +151,7 @@ def check_exact(run: Run) -> None:
                 pass
             case CosineFeatures():
                 raise InputError(
-                    "prelude",
+                    "preprocessing",
                     "may not add cosine features with secure_noise",
                     None,
                     "their mean is not summed on integers here: leave them out",
@@ -400,7 +400,7 @@ def prepare_exactly(
     run: Run, features: np.ndarray, target: object, key: Key, absent: Sequence[int] = ()
 ) -> tuple[np.ndarray, ...]:
     """Return the releases of the run's preparation, from exact sums with exact noise."""
-    if not run.prelude:
+    if not run.preprocessing:
         return ()
 
     def release(

@@ -222,7 +222,7 @@ class ExternalLoop:
                 number = k // program.sampler.blocks
                 current = arrange_for_pass(program, numbers, key, number)
             batch = np.flatnonzero(_count_in_batch(program, point, current, order, k))
-            keys = None if self.run.record_draws is None else keys_of_batch(order, batch, k)
+            keys = None if self.run.augmentation is None else keys_of_batch(order, batch, k)
             return sums(np.asarray(point), batch, keys)
 
         return self.run_steps(initial, total, key, progress, checkpoint)

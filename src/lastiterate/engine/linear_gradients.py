@@ -19,7 +19,7 @@ from lastiterate.engine.rows import allocate_aligned, clamp_to_float32, clip_row
 from lastiterate.engine.samplers import layout_of, sampler_of
 from lastiterate.errors import InputError
 from lastiterate.run.facts import CHUNK
-from lastiterate.run.losses import Abstract, HuberRidge, LinearLoss, Logistic, Softmax
+from lastiterate.run.losses import HuberRidge, KnownConstants, LinearLoss, Logistic, Softmax
 from lastiterate.run.preprocessing import columns
 from lastiterate.run.run import Run
 
@@ -211,7 +211,7 @@ def hidden_state(run: Run) -> bool:
     Otherwise every step is charged: with momentum, with all iterates or an average released, and
     where nothing is known of the loss but what its clip bounds.
     """
-    if isinstance(run.loss, Abstract):
+    if isinstance(run.loss, KnownConstants):
         known = run.loss.facts()
         curved = (known.smooth, known.hoelder, known.log_sobolev)
         if all(fact is None for fact in curved) and math.isinf(run.domain.diameter()):
@@ -228,11 +228,11 @@ def places(run: Run, key: Key) -> np.ndarray | None:
 
 def linear_loss(run: Run) -> LinearLoss:
     """The run's loss, if the trainer knows its gradient."""
-    if isinstance(run.loss, Abstract):
+    if isinstance(run.loss, KnownConstants):
         raise InputError(
             "loss",
             "is known only by its constants and cannot be executed",
-            "Abstract",
+            "KnownConstants",
             "use Logistic, Softmax or HuberRidge",
         )
     return run.loss
@@ -282,7 +282,7 @@ def prepare_into(
     def one(part: slice) -> None:
         target = part if slots is None else slots[part]
         rows[target, :-1] = clip_rows(
-            prepare_rows(features[part], run.prelude, released), loss.row_norm
+            prepare_rows(features[part], run.preprocessing, released), loss.row_norm
         )
         rows[target, -1] = loss.intercept
 
@@ -348,7 +348,8 @@ def arrange(
         answers = (answers - offset).astype(answers.dtype)
     slots = slots_of(run, places, records)
     rows = allocate_aligned(
-        (plan.slots, columns(run.prelude[: len(released)], shape[1]) + 1), np.dtype(np.float32)
+        (plan.slots, columns(run.preprocessing[: len(released)], shape[1]) + 1),
+        np.dtype(np.float32),
     )
     prepare_into(rows, run, features, released, slots)
     rows[slots[list(absent)]] = 0.0

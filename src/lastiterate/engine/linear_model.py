@@ -92,13 +92,13 @@ def prepare_privately(run: Run, data: Measurable, release: Release) -> Released:
     """Return the releases of all parts of the run's preparation, in order, each about rows as the
     parts before it left them (or about the targets)."""
     released: Released = ()
-    for number, part in enumerate(run.prelude):
+    for number, part in enumerate(run.preprocessing):
         slices = (
             data.targets()
             if part.targets
-            else (prepare_rows(rows, run.prelude, released) for rows in data.rows())
+            else (prepare_rows(rows, run.preprocessing, released) for rows in data.rows())
         )
-        width = columns(run.prelude[:number], data.features)
+        width = columns(run.preprocessing[:number], data.features)
         released += (release(number, part, data.together(slices), replace(data, features=width)),)
     return released
 
@@ -109,10 +109,10 @@ def resolve_step_sizes(
 ) -> tuple[Run, Released]:
     """The run with the step sizes that follow from its preparation, and what that released;
     ``blocks``: the batches that an eigenvalue is measured on (see ``measure_eigenvalue``)."""
-    if run.prelude and isinstance(run.prelude[-1], TopEigenvalue):
+    if run.preprocessing and isinstance(run.preprocessing[-1], TopEigenvalue):
         top = measure_eigenvalue(run, blocks(), key)
         run, released = (
-            run.with_top_eigenvalue(top, columns(run.prelude, features) + 1),
+            run.with_top_eigenvalue(top, columns(run.preprocessing, features) + 1),
             (*released[:-1], np.array([top])),
         )
     if type(run.step_size) is StableSteps:
@@ -128,7 +128,7 @@ def measure_eigenvalue(run: Run, blocks: Blocks, key: Key) -> float:
     the run where they are the same in every pass, the secret order included, otherwise on all
     records.
     """
-    part = run.prelude[-1]
+    part = run.preprocessing[-1]
     assert isinstance(part, TopEigenvalue)
     most, scale = largest_eigenvalue(run), max_squared_row_norm(run) * part.noise_multiplier
     return release_eigenvalue(
@@ -137,7 +137,7 @@ def measure_eigenvalue(run: Run, blocks: Blocks, key: Key) -> float:
         -float(ndtri(part.failure)),
         part.floor * most,
         most,
-        _key(key, len(run.prelude) - 1),
+        _key(key, len(run.preprocessing) - 1),
     )
 
 
@@ -172,7 +172,7 @@ def execute(
     """
     key = begin(run, (features, target), key, checkpoint, "linear")
     released: tuple[np.ndarray, ...] = ()
-    if run.prelude:
+    if run.preprocessing:
         released = prepare_privately(
             run, slice_arrays(run, features, target, absent), make_release(key)
         )
@@ -238,7 +238,9 @@ def slice_arrays(
     which a mean is subtracted is no longer zero."""
     rows = np.asarray(features)
     answers = (
-        check_target(run, target) if any(part.targets for part in run.prelude) else np.zeros(0)
+        check_target(run, target)
+        if any(part.targets for part in run.preprocessing)
+        else np.zeros(0)
     )
     if rows.ndim != 2 or not rows.size:
         clip_rows(rows, 1.0)  # says what is wrong
@@ -283,7 +285,9 @@ def rows_of_batches(
     def iterate_slices(batch: np.ndarray) -> Iterator[np.ndarray]:
         for first in range(0, len(batch), SLICE):
             here = batch[first : first + SLICE]
-            clipped = clip_rows(prepare_rows(rows[here], run.prelude, released), loss.row_norm)
+            clipped = clip_rows(
+                prepare_rows(rows[here], run.preprocessing, released), loss.row_norm
+            )
             full = np.column_stack((clipped, np.full(len(clipped), loss.intercept, np.float32)))
             yield np.where(np.isin(here, absent)[:, None], np.float32(0), full) if absent else full
 
@@ -302,7 +306,7 @@ def scores_of_slice(run: Run, model: Model, rows: np.ndarray) -> np.ndarray:
     return scores_of_prepared(
         run,
         model,
-        clip_rows(prepare_rows(rows, run.prelude, model.released), linear_loss(run).row_norm),
+        clip_rows(prepare_rows(rows, run.preprocessing, model.released), linear_loss(run).row_norm),
     )
 
 

@@ -102,7 +102,7 @@ class StepProgram:
             NoiseRecursion.of(run),
             find_reduction(run),
             find_average(run),
-            0 if run.record_draws is None else run.record_draws.copies,
+            0 if run.augmentation is None else run.augmentation.copies,
         )
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], int]:

@@ -19,7 +19,7 @@ from lastiterate.errors import InputError
 from lastiterate.run.domains import AffineBall, Ball, Box, Domain, Everywhere, Simplex
 from lastiterate.run.methods import (
     ExponentialAverage,
-    PerturbedMinimiser,
+    ObjectivePerturbation,
     TailAverage,
     data_smoothness,
     last_noise,
@@ -278,7 +278,7 @@ class Solver:
     many: Callable[..., np.ndarray]
 
 
-SOLVERS: dict[type, Solver] = {PerturbedMinimiser: Solver(minimise_perturbed, many_minimised)}
+SOLVERS: dict[type, Solver] = {ObjectivePerturbation: Solver(minimise_perturbed, many_minimised)}
 
 
 def solver_of(run: Run) -> Solver | None:

@@ -249,12 +249,12 @@ def prepare_loop(
     records = tuple(data)
     check_records(run, records)
     objective = objective_of(run, loss, params, records, microbatch, augment)
-    if run.record_draws is None:
+    if run.augmentation is None:
         LabelCheck(loss, objective.form, objective.exact)(records)
     rule = rule_of(optimizer, objective.form, params)
     columns = (
         records
-        if run.record_draws is None
+        if run.augmentation is None
         else (*records, np.arange(len(jax.tree.leaves(records)[0])))
     )
     return (
@@ -275,11 +275,11 @@ def objective_of(
     """The per-example gradients of a loss at parameters like ``params``; of ``records`` shapes and
     dtypes count."""
     form = Form.of(params)
-    if run.prelude:
+    if run.preprocessing:
         raise InputError(
-            "prelude",
+            "preprocessing",
             "prepares the rows of linear models only",
-            type(run.prelude[0]).__name__,
+            type(run.preprocessing[0]).__name__,
             "leave it out",
         )
     most = min(MICROBATCH if microbatch is None else microbatch, CHUNK)
@@ -290,7 +290,7 @@ def objective_of(
             "params", "must be 0 where the run starts at random", None, "or use start=Fixed()"
         )
     check_classes(run, records)
-    copies = 0 if run.record_draws is None else run.record_draws.copies
+    copies = 0 if run.augmentation is None else run.augmentation.copies
     loss, records = prepare_loss(run, loss, augment, records, exact=hidden_state(run))
     plain = replace(loss, augment=None) if isinstance(loss, DrawingLoss) else loss
     there = len(jax.tree.leaves(records)[0])

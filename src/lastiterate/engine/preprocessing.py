@@ -331,7 +331,9 @@ def target_offset(run: Run, released: tuple[np.ndarray, ...]) -> float:
     """Return the offset that the run's preparation subtracts from every target and predictions add:
     0 where it measures no mean."""
     return sum(
-        float(mean[0]) for part, mean in zip(run.prelude, released, strict=False) if part.targets
+        float(mean[0])
+        for part, mean in zip(run.preprocessing, released, strict=False)
+        if part.targets
     )
 
 
@@ -389,7 +391,7 @@ def execution_of(part: object) -> Executed:
     """Return the execution of ``part``; refuse a part that is not in the table."""
     if type(part) not in PARTS:
         raise InputError(
-            "prelude", "has a part that the trainer cannot execute", type(part).__name__
+            "preprocessing", "has a part that the trainer cannot execute", type(part).__name__
         )
     return PARTS[type(part)]
 

@@ -374,16 +374,16 @@ def prepare_loss(
     record.
     """
     asks = asks_for_key(loss)
-    if (run.record_draws is not None) != (asks or augment is not None):
+    if (run.augmentation is not None) != (asks or augment is not None):
         raise InputError(
-            "record_draws of the run",
+            "augmentation of the run",
             "must say what records draw, and nothing else",
             None,
             "give train(augment=..., copies=...) or a loss with an argument key that is given by "
             "name, "
             "and leave the run's to it",
         )
-    if run.record_draws is None:
+    if run.augmentation is None:
         return loss, records
     if augment is not None:
         _check_augment(

@@ -93,7 +93,7 @@ def arrange_units(
         answers = (answers - offset).astype(answers.dtype)
     unit, place = np.nonzero(data.present)
     where = slots[unit] * many + place
-    width = columns(run.prelude[: len(released)], features.shape[1])
+    width = columns(run.preprocessing[: len(released)], features.shape[1])
     rows = allocate_aligned((plan.slots * many, width + 1), np.dtype(np.float32))
     prepare_into(rows, run, features, released, where)
     labels = np.zeros(plan.slots * many, answers.dtype)

@@ -49,7 +49,7 @@ from lastiterate.release.predictions import Answers, Labels
 from lastiterate.release.training_request import Algorithm, Budget, Order
 from lastiterate.release.units import KeptUnits
 from lastiterate.run.adjacency import has_fixed_size
-from lastiterate.run.losses import Abstract
+from lastiterate.run.losses import KnownConstants
 from lastiterate.run.preprocessing import (
     PrivateCovariance,
     PrivateMean,
@@ -236,7 +236,7 @@ class PrivateLinear(OwnSeed, BaseEstimator):
                 "cannot be bounded where rows are streamed",
                 None,
                 "hold the rows in memory (stream=False), or write a file with one row of each "
-                "person first (lastiterate.kept_rows)",
+                "person first (lastiterate.select_unit_rows)",
             )
         if isinstance(self.run, Run):
             rows = max(self.run.rows_per_unit, self.run.rows_per_record)
@@ -325,7 +325,7 @@ class PrivateLinear(OwnSeed, BaseEstimator):
                 "features",
                 "must be 'plain' where a run is given",
                 self.features,
-                "put SquareRoots() into the run's prelude",
+                "put SquareRoots() into the run's preprocessing",
             )
         if not isinstance(self.calibrated, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError("calibrated", "must be True or False", self.calibrated)
@@ -406,13 +406,13 @@ class PrivateLinear(OwnSeed, BaseEstimator):
 
     def _linear_form(self) -> tuple[np.ndarray, Any]:
         model = self._released
-        assert not isinstance(model.run.loss, Abstract)
+        assert not isinstance(model.run.loss, KnownConstants)
         slopes, offset = (
             model.released.weights[:, :-1],
             model.run.loss.intercept * model.released.weights[:, -1],
         )
         for part, value in reversed(
-            list(zip(model.run.prelude, model.released.released, strict=True))
+            list(zip(model.run.preprocessing, model.released.released, strict=True))
         ):
             if isinstance(part, PrivateMean):
                 offset = offset - slopes @ np.asarray(value, np.float64)

@@ -130,7 +130,7 @@ class Asked:
             loss=self.loss,
             clip=self.clip if self.task.classes == 2 else None,
             adjacency=self.adjacency,
-            prelude=(*self.maps, *mean),
+            preprocessing=(*self.maps, *mean),
             rows_per_unit=self.task.rows_per_unit,
             rows_per_record=self.task.rows_per_record,
         )

@@ -216,7 +216,8 @@ def _describe_forgetting(
         else batching
     )
     return replace(
-        output_run(asked, batches, in_a_pass(asked, batches), loss, prox), prelude=(UnitRows(),)
+        output_run(asked, batches, in_a_pass(asked, batches), loss, prox),
+        preprocessing=(UnitRows(),),
     )
 
 
@@ -280,7 +281,7 @@ def _describe_capped(asked: Asked, batching: Batching, prox: Prox | None, cap: f
         loss=loss,
         prox=prox,
         step_size=RelativeToSmooth(LONGEST * step / longest) if paid else Constant(step),
-        prelude=(*parts, TopEigenvalue(multiplier)) if paid else parts,
+        preprocessing=(*parts, TopEigenvalue(multiplier)) if paid else parts,
         adjacency=asked.adjacency,
         rows_per_unit=task.rows_per_unit,
         rows_per_record=task.rows_per_record,

@@ -10,7 +10,7 @@ import numpy as np
 
 from lastiterate.curves.roots import smallest_true
 from lastiterate.planning.task import Task, of_draws
-from lastiterate.run.losses import Abstract, HuberRidge, Logistic, Softmax
+from lastiterate.run.losses import HuberRidge, KnownConstants, Logistic, Softmax
 from lastiterate.run.methods import last_noise, linear_term
 from lastiterate.run.preprocessing import PrivateCovariance, PrivateMean
 from lastiterate.run.run import Run
@@ -85,7 +85,7 @@ class Reference:
     def from_centred_rows(cls, task: Task, run: Run) -> Reference:
         """For rows around their private mean: typical ones are shorter than what they are clipped
         to."""
-        assert not isinstance(run.loss, Abstract)
+        assert not isinstance(run.loss, KnownConstants)
         intercept = run.loss.intercept / run.loss.row_norm
         return cls.of(
             task.features, task.classes, CENTRED * task.mapped_norm * math.hypot(1, intercept)
@@ -155,10 +155,10 @@ class Reference:
 def predict_risk(task: Task, run: Run) -> float:
     """The risk of a plan's run on the reference problem of a task: public numbers only."""
     released = [
-        part for part in run.prelude if part.noise_multiplier is not None and not part.targets
+        part for part in run.preprocessing if part.noise_multiplier is not None and not part.targets
     ]
     if len(released) < 2:
-        assert not isinstance(run.loss, Abstract)
+        assert not isinstance(run.loss, KnownConstants)
         return risk_with_clipping(
             task,
             run.loss.row_norm / task.mapped_norm,
@@ -166,7 +166,7 @@ def predict_risk(task: Task, run: Run) -> float:
         )
     mean, covariance = released[0], released[-1]
     assert isinstance(mean, PrivateMean) and isinstance(covariance, PrivateCovariance)
-    assert not isinstance(run.loss, Abstract)
+    assert not isinstance(run.loss, KnownConstants)
     plain = Reference.of(task.columns, task.classes, CENTRED * math.hypot(1.0, run.loss.intercept))
     offset = (
         task.features

@@ -161,12 +161,12 @@ class Task:
         if run.method.hides_way:
             speed = 3e10  # float64, whatever the chunk
         rows = run.n / run.blocks * (self.columns + 1)
-        whitened = sum(isinstance(part, PrivateCovariance) for part in run.prelude)
+        whitened = sum(isinstance(part, PrivateCovariance) for part in run.preprocessing)
         products = whitened * 2 * run.n * self.columns**2
         read = (8 if gathered else 4) / 7.5e9
         if self.streamed:
             read = 4 / (SORTED if run.batching.drawn == "each pass" else READ)
-            products += len(run.prelude) * run.n * (self.features + 1) * read * 6e10
+            products += len(run.preprocessing) * run.n * (self.features + 1) * read * 6e10
         # draws that the noise of a step is made of
         band = len(run.noise.entries) if isinstance(run.noise, Correlated) else 0
         step = (

@@ -28,7 +28,7 @@ from lastiterate.planning.task import budget
 from lastiterate.run.adjacency import Adjacency
 from lastiterate.run.batching import Batching, Cyclic, FullBatch
 from lastiterate.run.domains import Everywhere
-from lastiterate.run.methods import Descent
+from lastiterate.run.methods import NoisySGD
 from lastiterate.run.noise import GradientNoise
 from lastiterate.run.run import Run
 from lastiterate.run.step_sizes import Constant, Fixed, GaussianStart, InverseDecay, StepSize
@@ -105,7 +105,7 @@ def plan_unlearning(
     cost more than the budget by itself).
     """
     budget(epsilon, delta)  # refuses what no budget can be
-    check_integer("passes", most)
+    check_integer("epochs", most)
     best, chosen, std = math.inf, None, None
     for passes, runs in groupby(candidates(training), key=lambda pair: pair[0]):
         if passes > most or best <= GOOD:
@@ -169,7 +169,7 @@ def candidates(training: Training) -> Iterator[tuple[int, Run]]:
     smooth = loss.facts().fact("smooth")
     noisy = (
         isinstance(training, Run)
-        and type(training.method) is Descent
+        and type(training.method) is NoisySGD
         and training.largest_noise > 0
     )
     domain = training.domain if isinstance(training, Run) else Everywhere()

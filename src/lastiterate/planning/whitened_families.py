@@ -14,7 +14,7 @@ from lastiterate.run.adjacency import records_moved
 from lastiterate.run.batching import Batching, Cyclic, FullBatch, Permuted, RandomAllocation
 from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.run.losses import Logistic, Softmax
-from lastiterate.run.methods import PerturbedMinimiser
+from lastiterate.run.methods import ObjectivePerturbation
 from lastiterate.run.noise import Correlated, Noise, NoiseMultiplier
 from lastiterate.run.preprocessing import (
     CosineFeatures,
@@ -191,7 +191,7 @@ def run_of(asked: Asked, steps: int, noise: Noise, batching: Batching) -> Run:
         clip=clip,
         update=HeavyBall(BETA),
         adjacency=asked.adjacency,
-        prelude=preparation(asked),
+        preprocessing=preparation(asked),
         rows_per_unit=task.rows_per_unit,
         rows_per_record=task.rows_per_record,
     )
@@ -288,9 +288,9 @@ def minimiser_run_of(asked: Asked, share: float, *, cap: float | None = None) ->
         step_size=Constant(STEP / loss.facts().fact("smooth")),
         loss=loss,
         noise=NoiseMultiplier(1.0),
-        method=PerturbedMinimiser(task.parameters, LAST),
+        method=ObjectivePerturbation(task.parameters, LAST),
         adjacency=asked.adjacency,
-        prelude=preparation(asked),
+        preprocessing=preparation(asked),
         rows_per_unit=task.rows_per_unit,
     )
     charged = spent(asked) * asked.mu**2 + asked.calibration_share * asked.whole_mu**2

@@ -18,7 +18,7 @@ from lastiterate.engine.preprocessing import keeps_lengths, stretch
 from lastiterate.features.record_fields import Choice, Field, Number
 from lastiterate.planning.reference import filter_response
 from lastiterate.release.linear_model import FittedLinear
-from lastiterate.run.losses import Abstract
+from lastiterate.run.losses import KnownConstants
 from lastiterate.run.preprocessing import (
     PrivateCovariance,
     PrivateMean,
@@ -69,11 +69,11 @@ def column_effects(model: FittedLinear) -> tuple[Effect, ...]:
     curve.
     """
     schema, run = model.schema, model.run
-    if schema is None or schema.array is not None or isinstance(run.loss, Abstract):
+    if schema is None or schema.array is not None or isinstance(run.loss, KnownConstants):
         return ()
     form = schema.form()
     if (
-        any(type(part) not in READ for part in run.prelude)
+        any(type(part) not in READ for part in run.preprocessing)
         or model.released.weights.shape[1] != form.width + 1
     ):
         return ()
@@ -138,7 +138,7 @@ def _linear(model: FittedLinear, norm: float) -> tuple[np.ndarray, np.ndarray, n
     run, weights = model.run, model.released.weights[:, :-1]
     outputs, width = weights.shape
     mean, matrix, length = np.zeros(width), np.eye(width), 1.0
-    for part, value in zip(run.prelude, model.released.released, strict=True):
+    for part, value in zip(run.preprocessing, model.released.released, strict=True):
         if isinstance(part, PrivateMean):
             mean = np.asarray(value, dtype=np.float64)
         elif isinstance(part, PrivateCovariance):
@@ -174,7 +174,7 @@ def _noise(model: FittedLinear) -> float:
 def _resolve_run(model: FittedLinear) -> Run:
     """The run with the steps that followed from what its preparation released."""
     run = model.run
-    for part, value in zip(run.prelude, model.released.released, strict=True):
+    for part, value in zip(run.preprocessing, model.released.released, strict=True):
         if isinstance(part, PrivateCovariance):
             run = run.with_eigenvalues(
                 np.linalg.eigvalsh(np.asarray(value, dtype=np.float64)).tolist()

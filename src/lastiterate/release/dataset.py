@@ -111,8 +111,10 @@ class DataFile:
         task, wide = self.task, 0
         width = task.features
         if run is not None:
-            width = columns(run.prelude, task.features)
-            wide = sum(width**2 for part in run.prelude if isinstance(part, PrivateCovariance))
+            width = columns(run.preprocessing, task.features)
+            wide = sum(
+                width**2 for part in run.preprocessing if isinstance(part, PrivateCovariance)
+            )
         numbers = (max(1, task.classes) + 4) * (width + 1) + wide
         said = len(json.dumps(self.schema.to_dict(), indent=2)) + (
             0 if run is None else 4 * len(run.to_json())
@@ -182,7 +184,7 @@ def open_file(
             "unit",
             "cannot be bounded where a file is read piece by piece",
             units.column,
-            "write a file with at most so many rows of each unit first (lastiterate.kept_rows)",
+            "write a file with at most so many rows of each unit first (lastiterate.select_unit_rows)",
         )
     table, own = (
         load_bundled(data)

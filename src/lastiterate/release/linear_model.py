@@ -67,7 +67,7 @@ class FittedLinear(Fitted):
         check_kept("x", x)
         rows, wanted = (
             np.asarray(x),
-            self.released.weights.shape[1] - 1 - columns(self.run.prelude, 0),
+            self.released.weights.shape[1] - 1 - columns(self.run.preprocessing, 0),
         )
         if rows.ndim != 2 or rows.shape[1] != wanted:
             made = (
@@ -200,7 +200,7 @@ def read(stored: Stored, like: object = None) -> FittedLinear:
             "leave it out",
         )
     run, tensors = Run.from_dict(stored.model["run"]), stored.tensors()
-    names = ["weights", *(f"prepared_{i}" for i in range(len(run.prelude)))]
+    names = ["weights", *(f"prepared_{i}" for i in range(len(run.preprocessing)))]
     counted = tuple(map(float, tensors.pop("counted", np.zeros(0)).ravel()))
     if len(counted) != sum(count.numbers for count in run.counts) or not np.isfinite(counted).all():
         raise InputError(
@@ -224,7 +224,11 @@ def read(stored: Stored, like: object = None) -> FittedLinear:
     released = Model(weights, tuple(tensors[name] for name in names[1:]))
     try:
         for rows in (3, 5):  # a part that fits one number of rows alone is none of every row
-            scores(run, released, np.zeros((rows, weights.shape[1] - 1 - columns(run.prelude, 0))))
+            scores(
+                run,
+                released,
+                np.zeros((rows, weights.shape[1] - 1 - columns(run.preprocessing, 0))),
+            )
     except (ValueError, IndexError, TypeError):
         raise InputError(
             "model", "must hold a preparation that fits its weights", None, "train again"
@@ -289,7 +293,7 @@ def check(order: Order) -> Order:
         raise InputError(
             "loss of the run",
             "must be a linear one where neither model nor loss is given",
-            "Abstract",
+            "KnownConstants",
             "use Logistic, Softmax or HuberRidge, or pass first parameters as model= and a loss=",
         )
     if order.microbatch is not None:

@@ -25,7 +25,7 @@ from lastiterate.release.released_model import Fitted
 from lastiterate.release.training import name_augmentation
 from lastiterate.release.training_request import Order, is_source
 from lastiterate.release.units import UnitLoss
-from lastiterate.run.losses import Abstract
+from lastiterate.run.losses import KnownConstants
 from lastiterate.run.run import Run
 from lastiterate.run.validation import check_kept
 
@@ -396,10 +396,10 @@ def draws(model: object, loss: Any, augment: Any) -> list[str]:
 def check_loss(run: Run, loss: object) -> None:
     """Refuse a run with a linear loss, what is no function, and classes where a record may hold
     several."""
-    if type(run.loss) is not Abstract:
+    if type(run.loss) is not KnownConstants:
         raise InputError(
             "loss of the run",
-            "must be Abstract where the loss is given as a function",
+            "must be KnownConstants where the loss is given as a function",
             type(run.loss).__name__,
             "leave model and loss out to train a linear model",
         )

@@ -117,9 +117,9 @@ def check_nominal(order: Order) -> None:
             None,
             "use zero-out, where n is public",
         )
-    if any(isinstance(part, TopEigenvalue) for part in order.certificate.run.prelude):
+    if any(isinstance(part, TopEigenvalue) for part in order.certificate.run.preprocessing):
         raise InputError(
-            "prelude",
+            "preprocessing",
             "must have no top eigenvalue under add-remove: its largest value follows from how "
             "many records there are",
             "TopEigenvalue",

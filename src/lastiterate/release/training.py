@@ -26,8 +26,8 @@ from lastiterate.release.training_request import Budget, Order, Progress, is_sou
 from lastiterate.release.units import UnitLoss
 from lastiterate.run.facts import Evidence
 from lastiterate.run.losses import HuberRidge
-from lastiterate.run.methods import Descent, ExponentialAverage, TailAverage
-from lastiterate.run.run import RecordDraws, Run
+from lastiterate.run.methods import ExponentialAverage, NoisySGD, TailAverage
+from lastiterate.run.run import RecordAugmentation, Run
 from lastiterate.run.updates import PostProcessing
 from lastiterate.run.validation import check_kept, integer, relative_weights, to_float
 
@@ -58,12 +58,12 @@ def with_average(run: Run, average: TailAverage | ExponentialAverage) -> Run:
         raise InputError(
             "average", "must be a TailAverage or an ExponentialAverage", type(average).__name__
         )
-    if run.method not in (Descent(), average):
+    if run.method not in (NoisySGD(), average):
         raise InputError(
             "average",
             "is of noisy steps whose last iterate would be released otherwise",
             type(run.method).__name__,
-            "leave it out, or use method=Descent()",
+            "leave it out, or use method=NoisySGD()",
         )
     return replace(run, method=average)
 
@@ -90,13 +90,14 @@ def with_record_draws(
         raise InputError(
             "copies", "are of records that draw something", copies, "add augment=, or leave it out"
         )
-    if run.record_draws is None and names:
+    if run.augmentation is None and names:
         return replace(
-            run, record_draws=RecordDraws(" and ".join(names), 1 if copies is None else copies)
+            run,
+            augmentation=RecordAugmentation(" and ".join(names), 1 if copies is None else copies),
         )
-    if run.record_draws is not None and copies not in (None, run.record_draws.copies):
+    if run.augmentation is not None and copies not in (None, run.augmentation.copies):
         raise InputError(
-            "copies", f"must be those of the run, {run.record_draws.copies}", copies, "leave it out"
+            "copies", f"must be those of the run, {run.augmentation.copies}", copies, "leave it out"
         )
     return run
 
@@ -226,7 +227,7 @@ def train(
         certificate covers the arithmetic.
     unit : array_like, shape (n,), optional
         Identifier of the protected unit of every row. No unit may have more rows than
-        ``rows_per_unit``; `kept_rows` selects them. With ``rows_per_record`` the first rows of
+        ``rows_per_unit``; `select_unit_rows` selects them. With ``rows_per_record`` the first rows of
         every unit are used.
     statement : dict, optional
         Statement of the releaser, written into the certificate.

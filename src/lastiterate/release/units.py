@@ -29,7 +29,7 @@ UNCHECKED = (
 )
 
 
-def kept_rows(unit: object, most: int) -> np.ndarray:
+def select_unit_rows(unit: object, most: int) -> np.ndarray:
     """Select the first rows of every protected unit, in the order of the data.
 
     Parameters
@@ -56,7 +56,7 @@ def kept_rows(unit: object, most: int) -> np.ndarray:
     Examples
     --------
     >>> import lastiterate as li
-    >>> li.kept_rows(["ann", "bob", "ann", "ann"], 2).tolist()
+    >>> li.select_unit_rows(["ann", "bob", "ann", "ann"], 2).tolist()
     [True, True, True, False]
     """
     return _first_rows(identifiers(unit), most)
@@ -104,7 +104,7 @@ class Units:
                 self.column,
                 "the columns are " + ", ".join(table.names[:20]) if cells else "arrays have none",
             )
-        kept = kept_rows(cells[self.column], self.rows)
+        kept = select_unit_rows(cells[self.column], self.rows)
         return replace(
             table,
             cells={
@@ -203,7 +203,7 @@ def units_as_records(data: tuple[Any, ...], unit: object, rows: int) -> tuple[np
     arrays = [np.asarray(part) for part in data]
     if any(len(part) != len(names) for part in arrays):
         raise InputError("unit", "must name the unit of every row", len(names))
-    kept = kept_rows(names, rows)
+    kept = select_unit_rows(names, rows)
     # in the order in which they appear: a unit that is exchanged leaves all others where they are
     units, first, which = np.unique(names[kept], return_index=True, return_inverse=True)
     which = np.argsort(np.argsort(first))[which]
@@ -265,12 +265,12 @@ def check_rows(unit: object, n: int | None, rows: int) -> tuple[str, ...]:
     names = identifiers(unit)
     if n is not None and len(names) != n:
         raise InputError("unit", f"must name the unit of each of the n = {n} rows", len(names))
-    if not kept_rows(names, rows).all():
+    if not select_unit_rows(names, rows).all():
         raise InputError(
             "unit",
             f"must have at most rows_per_unit = {rows} rows",
             None,
-            "keep those that lastiterate.kept_rows(unit, rows) says, before n is counted",
+            "keep those that lastiterate.select_unit_rows(unit, rows) says, before n is counted",
         )
     return ()
 

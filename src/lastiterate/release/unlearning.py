@@ -21,6 +21,7 @@ from lastiterate.engine import Model, execute
 from lastiterate.engine.preprocessing import prepare_rows, target_offset
 from lastiterate.engine.random import Key
 from lastiterate.errors import InputError, NotCertified
+from lastiterate.lazy import accept_old_names
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.task import automatic_delta
 from lastiterate.planning.unlearning_plans import PASSES, Forgetting, plan_unlearning, private
@@ -235,7 +236,9 @@ class Before:
 def run_for_scores(unlearning: Unlearning) -> Run:
     """The run whose preparation and rows its scores need."""
     last, training = unlearning.requests[-1].run, unlearning.training
-    return replace(last, prelude=training.prelude) if isinstance(training, Run) else last
+    return (
+        replace(last, preprocessing=training.preprocessing) if isinstance(training, Run) else last
+    )
 
 
 def check(order: Order) -> Order:
@@ -296,7 +299,7 @@ def fit(order: Order, key: Key | None) -> FittedUnlearned:
     if isinstance(training, Run):
         rows = np.array(rows)
         rows[list(before.removed)] = 0
-        rows = prepare_rows(rows, training.prelude, before.model.released)
+        rows = prepare_rows(rows, training.preprocessing, before.model.released)
         offset = target_offset(training, before.model.released)
         target = target if offset == 0 else target - offset
     rows, target, gone = zero_removed(rows, target, before.removed, run.n)
@@ -364,6 +367,7 @@ class Trained:
     model: FittedLinear | None = None
 
 
+@accept_old_names("forget", passes="epochs")
 def forget(
     model: object,
     x: ArrayLike,
@@ -373,7 +377,7 @@ def forget(
     epsilon: float,
     delta: float | None = None,
     row_norm: float | None = None,
-    passes: int = PASSES[-1],
+    epochs: int = PASSES[-1],
     ledger: Ledger | str | Path | None = None,
     dataset: str | None = None,
     seed: int | None = None,
@@ -399,7 +403,7 @@ def forget(
         Budget of the difference; by default a power of ten of at most 1/(10 n).
     row_norm : float, optional
         Public bound on the norm of rows, for a scikit-learn model.
-    passes : int
+    epochs : int
         Most epochs over the remaining data.
     ledger : Ledger or path, optional
         Ledger that the training was charged to. The steps are charged for everybody who stays, and
@@ -452,7 +456,7 @@ def forget(
     )
     stated = automatic_delta(before.training.n) if delta is None else delta
     check_classes(target, gone)
-    plan = plan_forgetting(before, len(gone), epsilon=epsilon, delta=stated, most=passes)
+    plan = plan_forgetting(before, len(gone), epsilon=epsilon, delta=stated, most=epochs)
     charging = make_charging(ledger=ledger, dataset=dataset, purpose="forget")
     after = finish(
         UNLEARNED,

@@ -148,7 +148,7 @@ def _renyi(subject: Subject, curve: Rdp) -> list[dict[str, Any]]:
         subject.certified.subject.composes_steps
         and run is not None
         and run.same_noise
-        and not run.prelude
+        and not run.preprocessing
     ):
         how = subject.body["stated"]["contributions"]
         forms.append(
@@ -193,7 +193,7 @@ def _composition(subject: Subject) -> list[dict[str, Any]]:
     charged = next(
         (row["epsilon"] for row in verdicts if row["theorem"] == "composition-gdp"), None
     )
-    if run is None or charged is None or run.prelude or not run.same_noise:
+    if run is None or charged is None or run.preprocessing or not run.same_noise:
         return []
     how = stated["contributions"]
     return [

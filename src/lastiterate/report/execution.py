@@ -18,7 +18,7 @@ from lastiterate.report.browser import LADDER, bullets, fold, make_table, number
 from lastiterate.report.subject import Subject
 from lastiterate.run.batching import Batching
 from lastiterate.run.domains import Ball, Everywhere
-from lastiterate.run.losses import Abstract
+from lastiterate.run.losses import KnownConstants
 from lastiterate.run.noise import Correlated, GradientNoise, Langevin
 from lastiterate.run.run import Run
 from lastiterate.run.serialization import is_list, is_object
@@ -49,7 +49,7 @@ def changes(run: Run) -> Iterator[Change]:
         ("account for replace-one", "replace-one"),
     ):
         yield word, lambda wanted=wanted: replace(run, adjacency=wanted)
-    if type(loss) is not Abstract and not loss.ridge:
+    if type(loss) is not KnownConstants and not loss.ridge:
         yield f"add a ridge of {RIDGE:g}", lambda: replace(run, loss=replace(loss, ridge=RIDGE))
     size = max(1, min(int(run.divisor), run.n - 1))
     size = size if size < run.n - 1 or run.n < 20 else run.n // 10

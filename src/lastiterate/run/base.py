@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from typing import Any, Literal, TypeVar
 
@@ -16,7 +16,7 @@ from lastiterate.run.adjacency import Adjacency, facts_of, has_fixed_size, noise
 from lastiterate.run.batching import Batching, FullBatch
 from lastiterate.run.domains import Domain, Everywhere
 from lastiterate.run.facts import LossFacts
-from lastiterate.run.losses import Abstract, Loss
+from lastiterate.run.losses import KnownConstants, Loss
 from lastiterate.run.noise import Noise
 from lastiterate.run.penalties import Prox
 from lastiterate.run.preprocessing import Preparation
@@ -55,10 +55,10 @@ class Described:
     start: Start = Fixed()
     clip: float | None = None
     update: Update | None = None
-    prelude: tuple[Preparation, ...] = ()
+    preprocessing: tuple[Preparation, ...] = field(default=(), metadata={"key": "prelude"})
     release: Release = "last"
     adjacency: Adjacency = "zero-out"
-    loss: Loss = Abstract()
+    loss: Loss = KnownConstants()
     rows_per_unit: int = 1
     rows_per_record: int = 1
 

@@ -276,7 +276,7 @@ class HuberRidge(Objective):
 
 @final
 @dataclass(frozen=True)
-class Abstract(Objective):
+class KnownConstants(Objective):
     """Any other loss, known only through stated constants; unstated ones are unknown.
 
     It describes networks. Composition then needs a clipping norm or a stated sensitivity.
@@ -306,10 +306,12 @@ class Abstract(Objective):
     Examples
     --------
     >>> import lastiterate as li
-    >>> loss = li.Abstract(li.LossFacts(lipschitz=1.0, smooth=4.0))
+    >>> loss = li.KnownConstants(li.LossFacts(lipschitz=1.0, smooth=4.0))
     >>> loss.facts().smooth.evidence.name
     'ASSUMED'
     """
+
+    json_type: ClassVar[str] = "Abstract"
 
     constants: LossFacts = LossFacts()
     class_weights: Weights = None
@@ -349,16 +351,16 @@ class Abstract(Objective):
         return self.constants
 
 
-def loss_from_facts(constants: LossFacts) -> Abstract:
+def loss_from_facts(constants: LossFacts) -> KnownConstants:
     """Make a loss whose constants keep their evidence, for derivations of this library only."""
-    loss = Abstract()
+    loss = KnownConstants()
     object.__setattr__(loss, "constants", constants)
     return loss
 
 
 LinearLoss = Logistic | Softmax | HuberRidge
 """Losses of linear models, whose gradients the trainer knows."""
-Loss = LinearLoss | Abstract
+Loss = LinearLoss | KnownConstants
 
 
 @lru_cache(maxsize=256)  # asked for by every theorem

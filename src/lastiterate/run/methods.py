@@ -123,7 +123,7 @@ class NoisySteps(ReleaseMethod):
 
 @final
 @dataclass(frozen=True)
-class Descent(NoisySteps):
+class NoisySGD(NoisySteps):
     """Steps along noisy mean gradients, of which the last iterate is released.
 
     It is the default of a run.
@@ -136,8 +136,10 @@ class Descent(NoisySteps):
     --------
     >>> import lastiterate as li
     >>> li.Run(n=100, steps=3, step_size=0.1).method
-    Descent()
+    NoisySGD()
     """
+
+    json_type: ClassVar[str] = "Descent"
 
 
 def _of_steps(run: Described) -> str:
@@ -161,7 +163,7 @@ class AveragedSteps(NoisySteps):
                 "release",
                 "must be 'last' where an average is released",
                 run.release,
-                "use method=Descent(), and average the iterates that are released",
+                "use method=NoisySGD(), and average the iterates that are released",
             )
 
 
@@ -279,7 +281,7 @@ KEPT = 0.875
 
 @final
 @dataclass(frozen=True)
-class PerturbedMinimiser(ReleaseMethod):
+class ObjectivePerturbation(ReleaseMethod):
     """The minimiser of an objective with one random linear term (objective perturbation).
 
     The summed objective gets <b, theta> with b ~ N(0, (z L)^2 I), where L is the loss's Lipschitz
@@ -309,11 +311,13 @@ class PerturbedMinimiser(ReleaseMethod):
     >>> import lastiterate as li
     >>> run = li.Run(
     ...     n=100, steps=50, step_size=0.5, loss=li.Logistic(ridge=0.1),
-    ...     noise=li.NoiseMultiplier(4.0), method=li.PerturbedMinimiser(parameters=4),
+    ...     noise=li.NoiseMultiplier(4.0), method=li.ObjectivePerturbation(parameters=4),
     ... )
     >>> run.noisy_steps
     False
     """
+
+    json_type: ClassVar[str] = "PerturbedMinimiser"
 
     parameters: int
     last: float = 0.05
@@ -375,7 +379,7 @@ class PerturbedMinimiser(ReleaseMethod):
     def describe_noise(self, run: Described) -> dict[str, Any]:
         """One draw that every mean gradient of the solver holds."""
         return {
-            "kind": type(self).__name__,
+            "kind": serialization.type_name(type(self)),
             "same_every_step": True,
             "std_of_mean_gradient": linear_term(run) / run.n,
             "multiplier": linear_term(run) / run.noise_unit if run.noise_unit else None,
@@ -522,7 +526,7 @@ class VarianceReduced(ReleaseMethod):
     def describe_noise(self, run: Described) -> dict[str, Any]:
         """The deviation is that of a snapshot; between them it shrinks with the parameters' way."""
         return {
-            "kind": type(self).__name__,
+            "kind": serialization.type_name(type(self)),
             "same_every_step": False,
             "multiplier": self.difference_multiplier(run),
             "std_of_mean_gradient": self.snapshot_multiplier(run)
@@ -561,12 +565,12 @@ def data_smoothness(run: Described) -> float:
 
 # All methods.
 
-Method = Descent | TailAverage | ExponentialAverage | VarianceReduced | PerturbedMinimiser
+Method = NoisySGD | TailAverage | ExponentialAverage | VarianceReduced | ObjectivePerturbation
 
 
-def minimiser_of(method: Method) -> PerturbedMinimiser | None:
+def minimiser_of(method: Method) -> ObjectivePerturbation | None:
     """The method that releases a perturbed minimiser; ``None`` for any other."""
-    return method if type(method) is PerturbedMinimiser else None
+    return method if type(method) is ObjectivePerturbation else None
 
 
 def snapshots_of(method: Method) -> VarianceReduced | None:

@@ -66,8 +66,8 @@ class PrivateMean(Part):
     --------
     >>> import lastiterate as li
     >>> mean = li.PrivateMean(noise_multiplier=20.0, row_norm=1.0)
-    >>> run = li.Run(n=100, steps=3, step_size=0.1, loss=li.Logistic(), prelude=(mean,))
-    >>> run.prelude == (mean,)
+    >>> run = li.Run(n=100, steps=3, step_size=0.1, loss=li.Logistic(), preprocessing=(mean,))
+    >>> run.preprocessing == (mean,)
     True
     """
 
@@ -113,8 +113,8 @@ class PrivateTargetMean(Part):
     --------
     >>> import lastiterate as li
     >>> mean = li.PrivateTargetMean(noise_multiplier=20.0)
-    >>> run = li.Run(n=100, steps=3, step_size=0.1, loss=li.HuberRidge(), prelude=(mean,))
-    >>> run.prelude[0].bound
+    >>> run = li.Run(n=100, steps=3, step_size=0.1, loss=li.HuberRidge(), preprocessing=(mean,))
+    >>> run.preprocessing[0].bound
     1.0
     """
 
@@ -143,8 +143,8 @@ class SquareRoots(Part):
     Examples
     --------
     >>> import lastiterate as li
-    >>> run = li.Run(n=100, steps=3, step_size=0.1, loss=li.Logistic(), prelude=(li.SquareRoots(),))
-    >>> run.prelude[0].noise_multiplier is None
+    >>> run = li.Run(n=100, steps=3, step_size=0.1, loss=li.Logistic(), preprocessing=(li.SquareRoots(),))
+    >>> run.preprocessing[0].noise_multiplier is None
     True
     """
 
@@ -165,8 +165,8 @@ class UnitRows(Part):
     Examples
     --------
     >>> import lastiterate as li
-    >>> run = li.Run(n=100, steps=3, step_size=0.1, loss=li.Logistic(), prelude=(li.UnitRows(),))
-    >>> run.prelude[0].noise_multiplier is None
+    >>> run = li.Run(n=100, steps=3, step_size=0.1, loss=li.Logistic(), preprocessing=(li.UnitRows(),))
+    >>> run.preprocessing[0].noise_multiplier is None
     True
     """
 
@@ -279,8 +279,8 @@ class PrivateCovariance(Part):
     --------
     >>> import lastiterate as li
     >>> part = li.PrivateCovariance(noise_multiplier=20.0, power=0.5)
-    >>> run = li.Run(n=100, steps=3, step_size=0.1, loss=li.Logistic(row_norm=1.5), prelude=(part,))
-    >>> run.prelude[0].power
+    >>> run = li.Run(n=100, steps=3, step_size=0.1, loss=li.Logistic(row_norm=1.5), preprocessing=(part,))
+    >>> run.preprocessing[0].power
     0.5
     """
 
@@ -328,7 +328,7 @@ class TopEigenvalue(Part):
     Raises
     ------
     InputError
-        If a value is out of range; a run refuses it unless it is the last part of the prelude.
+        If a value is out of range; a run refuses it unless it is the last part of the preprocessing.
 
     See Also
     --------
@@ -344,7 +344,7 @@ class TopEigenvalue(Part):
     >>> import lastiterate as li
     >>> run = li.Run(
     ...     n=100, steps=3, step_size=li.RelativeToSmooth(1.9), loss=li.Logistic(),
-    ...     prelude=(li.TopEigenvalue(noise_multiplier=5.0),),
+    ...     preprocessing=(li.TopEigenvalue(noise_multiplier=5.0),),
     ... )
     >>> run.with_top_eigenvalue(eigenvalue=20.0, parameters=4).first_step > 0
     True
@@ -385,9 +385,9 @@ MOST_PARTS = 100
 ask to compute."""
 
 
-def columns(prelude: tuple[Preparation, ...], features: int) -> int:
+def columns(preprocessing: tuple[Preparation, ...], features: int) -> int:
     """Columns of rows of ``features`` columns after the preparation."""
-    return features + sum(part.added for part in prelude)
+    return features + sum(part.added for part in preprocessing)
 
 
 def check_number(argument: str, parts: tuple[object, ...]) -> None:
@@ -401,15 +401,17 @@ def check_number(argument: str, parts: tuple[object, ...]) -> None:
         )
 
 
-def check_targets(prelude: tuple[Preparation, ...], target_classes: int | None) -> None:
+def check_targets(preprocessing: tuple[Preparation, ...], target_classes: int | None) -> None:
     """Refuse a mean of targets that are classes, and a second mean of targets."""
-    count = sum(part.targets for part in prelude)
+    count = sum(part.targets for part in preprocessing)
     if count and target_classes != 0:
         raise InputError(
-            "prelude",
+            "preprocessing",
             "may centre targets of a regression only",
             "PrivateTargetMean",
             "use it with HuberRidge, or leave it out",
         )
     if count > 1:
-        raise InputError("prelude", "may hold one PrivateTargetMean", count, "one mean is enough")
+        raise InputError(
+            "preprocessing", "may hold one PrivateTargetMean", count, "one mean is enough"
+        )

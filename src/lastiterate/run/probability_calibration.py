@@ -10,7 +10,7 @@ import numpy as np
 from lastiterate.errors import InputError
 from lastiterate.run.adjacency import records_moved
 from lastiterate.run.base import Described
-from lastiterate.run.losses import Abstract
+from lastiterate.run.losses import KnownConstants
 from lastiterate.run.serialization import normalise_fields
 from lastiterate.run.validation import check_integer, positive
 
@@ -142,7 +142,7 @@ def check_calibration(run: Described, calibration: Calibration | AssumedSlope | 
     if calibration is None:
         return
     loss = run.loss
-    if isinstance(loss, Abstract) or not loss.target_classes:
+    if isinstance(loss, KnownConstants) or not loss.target_classes:
         raise InputError(
             "calibration", "is of linear classifiers", type(loss).__name__, "leave it out"
         )

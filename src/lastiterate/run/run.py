@@ -7,9 +7,10 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import InitVar, dataclass, field, fields, replace
-from typing import Any, final, get_args
+from typing import Any, ClassVar, final, get_args
 
 from lastiterate.errors import InputError
+from lastiterate.lazy import RenamedAttribute, rename_arguments
 from lastiterate.run import serialization
 from lastiterate.run.adjacency import check_adjacency
 from lastiterate.run.base import Described, checks_arguments
@@ -17,8 +18,8 @@ from lastiterate.run.batching import Batching
 from lastiterate.run.counts import Count, check_counts
 from lastiterate.run.domains import Domain
 from lastiterate.run.facts import Fact, LossFacts, TestedFact
-from lastiterate.run.losses import Abstract, Loss
-from lastiterate.run.methods import Descent, Method
+from lastiterate.run.losses import KnownConstants, Loss
+from lastiterate.run.methods import Method, NoisySGD
 from lastiterate.run.noise import Noise
 from lastiterate.run.penalties import Prox
 from lastiterate.run.preprocessing import (
@@ -47,7 +48,7 @@ MOST_COPIES = 1024
 
 @final
 @dataclass(frozen=True)
-class RecordDraws:
+class RecordAugmentation:
     """Random numbers of a record's own gradient, such as augmentation or dropout.
 
     A record's gradient is the mean over ``copies`` draws, and is clipped after that. `train` adds
@@ -79,10 +80,12 @@ class RecordDraws:
     Examples
     --------
     >>> import lastiterate as li
-    >>> run = li.Run(n=100, steps=5, step_size=0.1, clip=1.0, record_draws=li.RecordDraws(copies=4))
-    >>> run.record_draws.copies
+    >>> run = li.Run(n=100, steps=5, step_size=0.1, clip=1.0, augmentation=li.RecordAugmentation(copies=4))
+    >>> run.augmentation.copies
     4
     """
+
+    json_type: ClassVar[str] = "RecordDraws"
 
     name: str = "augmentation"
     copies: int = 1
@@ -110,7 +113,7 @@ class RecordDraws:
         )
 
 
-def check_record_draws(run: Described, draws: RecordDraws | None) -> None:
+def check_augmentation(run: Described, draws: RecordAugmentation | None) -> None:
     """Refuse draws where a theorem, or the method, needs the same loss at every step."""
     if draws is None:
         return
@@ -118,10 +121,10 @@ def check_record_draws(run: Described, draws: RecordDraws | None) -> None:
         raise InputError(
             "clip", "is needed where a record's gradient draws random numbers", None, "add clip="
         )
-    if type(run.loss) is not Abstract or run.loss.constants != LossFacts():
+    if type(run.loss) is not KnownConstants or run.loss.constants != LossFacts():
         raise InputError(
             "loss of the run",
-            "must be Abstract without constants where a record's gradient draws random "
+            "must be KnownConstants without constants where a record's gradient draws random "
             "numbers: constants speak of records as they are",
             type(run.loss).__name__,
             "leave loss out of the run",
@@ -140,7 +143,7 @@ def check_record_draws(run: Described, draws: RecordDraws | None) -> None:
             "must add noise to every step's gradient where a record's gradient draws random "
             "numbers",
             None,
-            "use Descent",
+            "use NoisySGD",
         )
 
 
@@ -159,7 +162,7 @@ def check_units(run: Described, counts: tuple[Count, ...]) -> None:
             run.rows_per_unit,
             "leave it out",
         )
-    if isinstance(run.loss, Abstract):
+    if isinstance(run.loss, KnownConstants):
         raise InputError(
             "rows_per_record",
             "is for the losses of linear models",
@@ -173,14 +176,14 @@ def check_units(run: Described, counts: tuple[Count, ...]) -> None:
             len(counts),
             "leave them out",
         )
-    if any(isinstance(part, CosineFeatures) for part in run.prelude):
+    if any(isinstance(part, CosineFeatures) for part in run.preprocessing):
         raise InputError(
             "rows_per_record",
             "must be 1 where rows get cosine features",
             run.rows_per_record,
             "use rows_per_unit, for group privacy",
         )
-    if any(isinstance(part, TopEigenvalue) for part in run.prelude):
+    if any(isinstance(part, TopEigenvalue) for part in run.preprocessing):
         raise InputError(
             "rows_per_record",
             "must be 1 where a top eigenvalue is measured",
@@ -254,28 +257,28 @@ class Run(Described):
         Euclidean clipping norm of one record's gradient. ``None`` leaves gradients as they are.
     update : Nesterov, HeavyBall, Adam or PostProcessing, optional
         Update rule; by default a step follows the negative gradient.
-    prelude : tuple of Preparation, default ()
+    preprocessing : tuple of Preparation, default ()
         Private preparation before the first step, in order, composed into the certificate.
     release : {"last", "all"}, default "last"
         Whether only the final parameters are published, or every iterate may be seen.
     adjacency : {"zero-out", "replace-one", "add-remove"}, default "zero-out"
         Relation of neighbouring data sets (docs/guides/adjacency).
-    loss : Logistic, Softmax, HuberRidge or Abstract, default Abstract()
-        Known constants of the loss; `Abstract` suits every other model.
+    loss : Logistic, Softmax, HuberRidge or KnownConstants, default KnownConstants()
+        Known constants of the loss; `KnownConstants` suits every other model.
     rows_per_unit : int, default 1
         Most records that one protected unit, such as a person, has in the data. Epsilon is then
         the unit's, by group privacy.
     rows_per_record : int, default 1
         Most rows of a unit that is one record, for linear models. ``n`` then counts units, batches
         draw units, and a unit's gradient is the mean over this many positions, empty ones as 0.
-    method : Method, default Descent()
-        Origin of the released parameters: `Descent`, `TailAverage`, `ExponentialAverage`,
-        `PerturbedMinimiser` or `VarianceReduced`.
+    method : Method, default NoisySGD()
+        Origin of the released parameters: `NoisySGD`, `TailAverage`, `ExponentialAverage`,
+        `ObjectivePerturbation` or `VarianceReduced`.
     counts : tuple of NoisyCount or NoisyGroups, default ()
         Noisy counts of correct predictions, released together with the model.
     calibration : Calibration or AssumedSlope, optional
         Calibration of a classifier's probabilities after the last step, folded into the weights.
-    record_draws : RecordDraws, optional
+    augmentation : RecordAugmentation, optional
         Random numbers that belong to single records, such as augmentations and dropout.
     epochs : float, optional
         Number of epochs, in place of ``steps``: an epoch has n / batch size steps, or 1 / rate for
@@ -316,10 +319,12 @@ class Run(Described):
     """
 
     steps: int = field(default=NOT_GIVEN, metadata=serialization.ALWAYS_GIVEN)
-    method: Method = Descent()
+    method: Method = NoisySGD()
     counts: tuple[Count, ...] = ()
     calibration: Calibration | AssumedSlope | None = None
-    record_draws: RecordDraws | None = None
+    augmentation: RecordAugmentation | None = field(default=None, metadata={"key": "record_draws"})
+    prelude = RenamedAttribute("preprocessing")
+    record_draws = RenamedAttribute("augmentation")
     epochs: InitVar[float | None] = None
 
     def __post_init__(self, epochs: float | None) -> None:
@@ -350,16 +355,16 @@ class Run(Described):
             self.noise.check(self.steps)
         if self.update is not None:
             self.update.check(self.step_size, self.noise)
-        check_number("prelude", self.prelude)
+        check_number("preprocessing", self.preprocessing)
         check_number("counts", self.counts)
         check_relative(self)
         check_stable(self)
-        check_targets(self.prelude, self.loss.target_classes)
+        check_targets(self.preprocessing, self.loss.target_classes)
         self.method.check(self)
         check_counts(self, self.counts)
         check_units(self, self.counts)
         check_calibration(self, self.calibration)
-        check_record_draws(self, self.record_draws)
+        check_augmentation(self, self.augmentation)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Check copies and pickles again, and drop everything that was derived."""
@@ -508,19 +513,20 @@ DESCRIPTIONS: dict[str, tuple[type, ...]] = {
     "prox": get_args(Prox),
     "start": get_args(Start),
     "update": get_args(Update),
-    "prelude": get_args(Preparation),
+    "preprocessing": get_args(Preparation),
     "loss": get_args(Loss),
     "method": get_args(Method),
     "counts": get_args(Count),
     "calibration": (Calibration, AssumedSlope),
-    "record_draws": (RecordDraws,),
+    "augmentation": (RecordAugmentation,),
 }
 """The classes that each field of a run may hold."""
 _CLASSES: dict[str, type] = {
-    kind.__name__: kind for kinds in DESCRIPTIONS.values() for kind in kinds
+    serialization.type_name(kind): kind for kinds in DESCRIPTIONS.values() for kind in kinds
 } | {kind.__name__: kind for kind in (Run, LossFacts, Fact, TestedFact)}
 for _kind in _CLASSES.values():
     checks_arguments(_kind)
+rename_arguments(Run, prelude="preprocessing", record_draws="augmentation")
 
 
 def check_described(run: Any) -> None:

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
 from typing import (
@@ -47,12 +47,23 @@ ALWAYS_GIVEN = {"written": "always"}
 """Metadata of a field that a file must have, though callers may give another argument instead."""
 
 
+def key_of(item: Field[Any]) -> str:
+    """The key of a field in files, which stays where a field is renamed."""
+    return item.metadata.get("key", item.name)
+
+
+def type_name(kind: type) -> str:
+    """The name of a class in files, which stays where a class is renamed."""
+    stays = getattr(kind, "json_type", None)
+    return stays if isinstance(stays, str) else kind.__name__
+
+
 def encode(value: object) -> Any:
     """A JSON-ready form of a run or one of its parts; a ``json_type`` names a class that
     ``stands_for()`` it."""
     if is_dataclass(value) and not isinstance(value, type):
         body = {
-            item.name: encode(getattr(value, item.name))
+            key_of(item): encode(getattr(value, item.name))
             for item in fields(value)
             if item.init
             and not (item.metadata == WHERE_GIVEN and getattr(value, item.name) == item.default)
@@ -80,7 +91,7 @@ def decode(data: object, where: str, classes: Mapping[str, type], depth: int = D
         raise InputError(
             where, 'has an unknown "type"', kind, "use the names that Run.to_json() writes"
         )
-    known = {item.name: item for item in fields(cls) if item.init}
+    known = {key_of(item): item for item in fields(cls) if item.init}
     extra = sorted(map(str, set(data) - set(known) - {"type"}))
     if extra:
         raise InputError(f"{where}.{kind}", "has an unknown field", extra[0], "remove it")
@@ -93,9 +104,9 @@ def decode(data: object, where: str, classes: Mapping[str, type], depth: int = D
         raise InputError(f"{where}.{kind}", f"misses the field {missing[0]!r}", None, "add it")
     decoded = cls(
         **{
-            name: decode(data[name], f"{where}.{name}", classes, depth - 1)
-            for name in known
-            if name in data
+            item.name: decode(data[key], f"{where}.{key}", classes, depth - 1)
+            for key, item in known.items()
+            if key in data
         }
     )
     return decoded.stands_for() if hasattr(cls, "stands_for") else decoded

@@ -9,7 +9,7 @@ from dataclasses import replace
 from lastiterate.errors import InputError
 from lastiterate.run.base import Described, DescribedRun
 from lastiterate.run.domains import Everywhere
-from lastiterate.run.losses import Abstract
+from lastiterate.run.losses import KnownConstants
 from lastiterate.run.noise import Langevin
 from lastiterate.run.preprocessing import PrivateCovariance, TopEigenvalue
 from lastiterate.run.step_sizes import Constant, Fixed, RelativeToSmooth, StableSteps, Steps
@@ -21,10 +21,10 @@ from lastiterate.run.updates import HeavyBall
 def check_relative(run: Described) -> None:
     """Refuse step sizes that are relative to a smoothness unless the run measures it, last, and
     nothing else of its guarantee would depend on what is found."""
-    parts = [type(part) for part in run.prelude]
+    parts = [type(part) for part in run.preprocessing]
     if TopEigenvalue in parts[:-1]:
         raise InputError(
-            "prelude",
+            "preprocessing",
             "must measure the top eigenvalue once, as its last part",
             None,
             "it speaks of the rows that the steps read",
@@ -34,9 +34,9 @@ def check_relative(run: Described) -> None:
     if not parts or parts[-1] is not TopEigenvalue:
         raise InputError(
             "step_size",
-            "relative to 1/smooth needs a TopEigenvalue as the last part of the prelude",
+            "relative to 1/smooth needs a TopEigenvalue as the last part of the preprocessing",
             None,
-            "add prelude=(..., TopEigenvalue(noise_multiplier)), or give the step size itself",
+            "add preprocessing=(..., TopEigenvalue(noise_multiplier)), or give the step size itself",
         )
     for name, value, allowed in (("domain", run.domain, Everywhere), ("start", run.start, Fixed)):
         if type(value) is not allowed:
@@ -59,15 +59,15 @@ def check_relative(run: Described) -> None:
             "Langevin",
             "use NoiseMultiplier or GradientNoise",
         )
-    if type(run.loss) is Abstract:
+    if type(run.loss) is KnownConstants:
         raise InputError(
-            "loss", "must be a linear model's where its smoothness is measured", "Abstract"
+            "loss", "must be a linear model's where its smoothness is measured", "KnownConstants"
         )
 
 
 def max_squared_row_norm(run: Described) -> float:
     """The largest squared norm of a row with its intercept, for a linear model."""
-    assert not isinstance(run.loss, Abstract)
+    assert not isinstance(run.loss, KnownConstants)
     return run.loss.row_norm**2 + run.loss.intercept**2
 
 
@@ -86,7 +86,7 @@ def apply_top_eigenvalue(run: DescribedRun, eigenvalue: float, parameters: int) 
     """``run`` with the step sizes that follow from a released top eigenvalue."""
     if type(run.step_size) is not RelativeToSmooth:
         return run
-    part = run.prelude[-1]
+    part = run.preprocessing[-1]
     facts, square = run.loss.facts(), max_squared_row_norm(run)
     curvature = (facts.fact("smooth") - run.loss.ridge) / square
     batch = eigenvalue
@@ -132,12 +132,12 @@ def check_stable(run: Described) -> None:
     """
     if type(run.step_size) is not StableSteps:
         return
-    if not run.prelude or type(run.prelude[-1]) is not PrivateCovariance:
+    if not run.preprocessing or type(run.preprocessing[-1]) is not PrivateCovariance:
         raise InputError(
             "step_size",
-            "of stable steps needs a PrivateCovariance as the last part of the prelude",
+            "of stable steps needs a PrivateCovariance as the last part of the preprocessing",
             None,
-            "add prelude=(..., PrivateCovariance(noise_multiplier)), or give the step sizes "
+            "add preprocessing=(..., PrivateCovariance(noise_multiplier)), or give the step sizes "
             "themselves",
         )
     if type(run.update) is not HeavyBall:
@@ -154,11 +154,11 @@ def check_stable(run: Described) -> None:
             type(run.noise).__name__,
             "use NoiseMultiplier or GradientNoise",
         )
-    if type(run.loss) is Abstract:
+    if type(run.loss) is KnownConstants:
         raise InputError(
             "loss",
             "must be a linear model's where steps follow its rows' second moments",
-            "Abstract",
+            "KnownConstants",
         )
 
 
@@ -176,7 +176,7 @@ def longest_stable(run: Described, largest: float) -> float:
     """Heavy ball on curvature h is stable for steps below 2 (1 + beta) / h; h the loss's curvature
     by the scores times the largest eigenvalue of the rows' second moments, the intercept's added,
     plus the ridge."""
-    assert isinstance(run.update, HeavyBall) and not isinstance(run.loss, Abstract)
+    assert isinstance(run.update, HeavyBall) and not isinstance(run.loss, KnownConstants)
     loss = run.loss
     square = loss.row_norm**2 + loss.intercept**2
     by_scores = (loss.facts().fact("smooth") - loss.ridge) / square
@@ -186,9 +186,10 @@ def longest_stable(run: Described, largest: float) -> float:
 def typical_norm(run: Described) -> float:
     """Return the typical norm of rows that steps read: their root mean square where a
     ``PrivateCovariance`` makes it 1, else their bound."""
-    assert not isinstance(run.loss, Abstract)
+    assert not isinstance(run.loss, KnownConstants)
     scaled = any(
-        isinstance(part, PrivateCovariance) and part.row_norm is not None for part in run.prelude
+        isinstance(part, PrivateCovariance) and part.row_norm is not None
+        for part in run.preprocessing
     )
     return 1.0 if scaled else run.loss.row_norm
 
@@ -198,7 +199,7 @@ def apply_eigenvalues(run: DescribedRun, values: Sequence[float]) -> DescribedRu
     changes nothing."""
     if type(run.step_size) is not StableSteps:
         return run
-    part, stated = run.prelude[-1], run.step_size.values
+    part, stated = run.preprocessing[-1], run.step_size.values
     assert isinstance(part, PrivateCovariance)
     factor = min(
         1.0, longest_stable(run, typical_norm(run) ** 2 * top_share(values, part.power)) / stated[0]
@@ -210,11 +211,11 @@ def without_preparation(run: DescribedRun) -> DescribedRun:
     """``run`` on rows as they are; with steps as long as they are stated, or as the public
     smoothness allows."""
     if type(run.step_size) is StableSteps:
-        return replace(run, prelude=(), step_size=Steps(run.step_size.values))
+        return replace(run, preprocessing=(), step_size=Steps(run.step_size.values))
     if type(run.step_size) is RelativeToSmooth:
         return replace(
             run,
-            prelude=(),
+            preprocessing=(),
             step_size=Constant(run.step_size.relative / run.loss.facts().fact("smooth")),
         )
-    return replace(run, prelude=())
+    return replace(run, preprocessing=())

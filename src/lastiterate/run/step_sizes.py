@@ -264,7 +264,7 @@ class RelativeToSmooth(Schedule):
     Raises
     ------
     InputError
-        If ``relative`` is out of range; a run without a `TopEigenvalue` in its prelude refuses it.
+        If ``relative`` is out of range; a run without a `TopEigenvalue` in its preprocessing refuses it.
 
     See Also
     --------

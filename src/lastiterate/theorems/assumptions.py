@@ -65,7 +65,9 @@ noisy_steps = Assumption(
     lambda run: (
         Held()
         if run.method.noisy_steps
-        else Broken("it speaks of steps that each have noise of a known size: use method=Descent()")
+        else Broken(
+            "it speaks of steps that each have noise of a known size: use method=NoisySGD()"
+        )
     ),
     of_method=True,
 )
@@ -106,7 +108,7 @@ not_averaged = _plain(
     "not_averaged",
     "the last iterate itself, no average of iterates",
     lambda run: not run.method.averaged,
-    "what hides in the last iterate shows in an average of all: use method=Descent()",
+    "what hides in the last iterate shows in an average of all: use method=NoisySGD()",
 )
 released_as_left = _plain(
     "released_as_left",
@@ -435,7 +437,7 @@ def _is_perturbed(run: Run) -> Held | Broken:
     if minimiser_of(run.method) is None:
         return Broken(
             "it speaks of a random linear term of the objective, whose minimiser is released: use "
-            "method=PerturbedMinimiser(...)"
+            "method=ObjectivePerturbation(...)"
         )
     return Held()
 

@@ -13,7 +13,12 @@ from lastiterate.curves.pld import Pld
 from lastiterate.run.batching import FullBatch, Poisson
 from lastiterate.run.facts import find_fact
 from lastiterate.run.losses import Logistic
-from lastiterate.run.methods import PerturbedMinimiser, VarianceReduced, linear_term, snapshots_of
+from lastiterate.run.methods import (
+    ObjectivePerturbation,
+    VarianceReduced,
+    linear_term,
+    snapshots_of,
+)
 from lastiterate.run.noise import NoiseMultiplier
 from lastiterate.run.run import Run
 from lastiterate.theorems.assumptions import (
@@ -71,7 +76,7 @@ docs/theorems/objective-perturbation. Regime: classifiers with a ridge.""",
             EXAMPLE,
             batching=FullBatch(),
             noise=NoiseMultiplier(2.0),
-            method=PerturbedMinimiser(6, 0.3),
+            method=ObjectivePerturbation(6, 0.3),
             loss=Logistic(ridge=0.01),
         ),
         remark="No steps, no clipping: the solver is exact up to a public tolerance that is paid "

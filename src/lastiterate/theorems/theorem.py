@@ -16,7 +16,7 @@ from lastiterate.errors import InputError
 from lastiterate.run.adjacency import one_by_one
 from lastiterate.run.batching import Cyclic, FullBatch
 from lastiterate.run.facts import Evidence, Fact, LossFacts, find_fact, weakest
-from lastiterate.run.losses import Abstract
+from lastiterate.run.losses import KnownConstants
 from lastiterate.run.noise import Langevin
 from lastiterate.run.run import Run, check_described
 from lastiterate.run.step_sizes import Constant, GaussianStart
@@ -101,9 +101,9 @@ class Theorem:
 # Runs from which the examples of theorems are made.
 
 
-def example_loss(**change: float | None) -> Abstract:
+def example_loss(**change: float | None) -> KnownConstants:
     """A convex loss with a Lipschitz and a smoothness constant of 1, but for what ``change`` says."""
-    return Abstract(LossFacts(**({"lipschitz": 1.0, "smooth": 1.0, "strong": 0.0} | change)))
+    return KnownConstants(LossFacts(**({"lipschitz": 1.0, "smooth": 1.0, "strong": 0.0} | change)))
 
 
 STRONG = 0.02

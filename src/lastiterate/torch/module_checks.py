@@ -63,16 +63,16 @@ def find_drawing(
     Errors: a run that says something else; what is no function of one record and its key alone.
     """
     dropping = any(drops(part) for part in module.modules())
-    if (run.record_draws is not None) != (dropping or augment is not None):
+    if (run.augmentation is not None) != (dropping or augment is not None):
         raise InputError(
-            "record_draws of the run",
+            "augmentation of the run",
             "must say what records draw, and nothing else",
             None,
             "give train(augment=..., copies=...), and leave the run's to it",
         )
-    if run.record_draws is None:
+    if run.augmentation is None:
         return None
-    drawing = Drawing(augment, run.record_draws.copies)
+    drawing = Drawing(augment, run.augmentation.copies)
     if augment is not None:
         _check_augment(run, drawing, records, dtype)
     return drawing
@@ -177,18 +177,18 @@ def check_training(
 ) -> Parameters:
     """What is trained; errors that need no data are found here, before anything is paid."""
     module = model.module if isinstance(model, Grouped) else model
-    if run.prelude:
+    if run.preprocessing:
         raise InputError(
-            "prelude",
+            "preprocessing",
             "prepares the rows of linear models only",
-            type(run.prelude[0]).__name__,
+            type(run.preprocessing[0]).__name__,
             "leave it out",
         )
     if microbatch is not None and (
         isinstance(microbatch, bool) or not isinstance(microbatch, int) or microbatch < 1
     ):
         raise InputError("microbatch", "must be a positive integer", microbatch)
-    check_parts(module, drawing=run.record_draws is not None)
+    check_parts(module, drawing=run.augmentation is not None)
     parameters = Parameters.of(model)
     if set(parameters.scales) != {1.0} and (
         run.prox is not None or not isinstance(run.domain, Everywhere)

@@ -23,6 +23,7 @@ from lastiterate.estimators.base import public_labels, refuse, restore_on_error,
 from lastiterate.estimators.file_estimators import hide_values
 from lastiterate.estimators.meta_estimators import OwnSeed
 from lastiterate.estimators.pipelines import warn_of_learned_steps, warn_of_predictions
+from lastiterate.lazy import RenamedAttribute, rename_arguments
 from lastiterate.ledger.store import Ledger
 from lastiterate.release import composition_reminder
 from lastiterate.release.training import train
@@ -46,13 +47,13 @@ class DPNetClassifier(ClassifierMixin, OwnSeed, BaseEstimator):
     delta : float or "auto", default "auto"
         Budget of a fit; "auto" is a power of ten of at most 1/(10 n).
     run : Run, optional
-        Run to execute, with the least noise that the budget allows. By default it has ``passes``
+        Run to execute, with the least noise that the budget allows. By default it has ``epochs``
         epochs with clipped gradients, and `RandomAllocation` batches of about ``batch_size``.
     clip : float, default 1.0
         Clipping norm of one record's gradient, for the default run.
     batch_size : int, default 256
         Expected number of records in a batch, for the default run.
-    passes : int, default 20
+    epochs : int, default 20
         Number of epochs, for the default run.
     step_size : float, default 0.5
         Step size, for the default run.
@@ -99,11 +100,13 @@ class DPNetClassifier(ClassifierMixin, OwnSeed, BaseEstimator):
     >>> from lastiterate.torch import DPNetClassifier
     >>> X = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
     >>> y = (X[:, 0] > 0).astype(int)
-    >>> net = DPNetClassifier(torch.nn.Linear(3, 2), batch_size=20, passes=2, classes=[0, 1])
+    >>> net = DPNetClassifier(torch.nn.Linear(3, 2), batch_size=20, epochs=2, classes=[0, 1])
     >>> net = net.fit(X, y)
     >>> net.predict(X).shape, net.certificate_.epsilon(net.delta_) <= 1.0
     ((60,), True)
     """
+
+    passes = RenamedAttribute("epochs")
 
     def __init__(
         self,
@@ -114,7 +117,7 @@ class DPNetClassifier(ClassifierMixin, OwnSeed, BaseEstimator):
         run: Run | None = None,
         clip: float = 1.0,
         batch_size: int = 256,
-        passes: int = 20,
+        epochs: int = 20,
         step_size: float = 0.5,
         classes: object = None,
         microbatch: int | None = None,
@@ -128,7 +131,7 @@ class DPNetClassifier(ClassifierMixin, OwnSeed, BaseEstimator):
         self.run = run
         self.clip = clip
         self.batch_size = batch_size
-        self.passes = passes
+        self.epochs = epochs
         self.step_size = step_size
         self.classes = classes
         self.microbatch = microbatch
@@ -221,9 +224,9 @@ class DPNetClassifier(ClassifierMixin, OwnSeed, BaseEstimator):
         if self.run is not None:
             return self.run
         check_integer("batch_size", self.batch_size)
-        check_integer("passes", self.passes)
+        check_integer("epochs", self.epochs)
         size = min(self.batch_size, n)
-        steps = self.passes * math.ceil(n / size)
+        steps = self.epochs * math.ceil(n / size)
         return Run(
             n=n,
             steps=steps,
@@ -300,3 +303,6 @@ def _as_taken(X: object, module: torch.nn.Module) -> np.ndarray:
         isinstance(part, torch.nn.Embedding | torch.nn.EmbeddingBag) for part in module.modules()
     )
     return np.asarray(X) if looks else np.asarray(X, dtype=np.float32)
+
+
+rename_arguments(DPNetClassifier, passes="epochs")

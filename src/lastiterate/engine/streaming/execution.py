@@ -105,7 +105,7 @@ def execute_streamed(
                 last, records = next(every)
                 if records is not None:
                     keys = None
-                    if loop.run.record_draws is not None:
+                    if loop.run.augmentation is not None:
                         *parts, numbers = records
                         records, keys = tuple(parts), keys_of_batch(order, numbers, k)
                     found = found + sums(np.asarray(point), records, keys)
@@ -157,7 +157,7 @@ class Rows:
         if offset := target_offset(self.run, self.released):
             answers = (answers - offset).astype(answers.dtype)
         rows = np.empty(
-            (len(features), columns(self.run.prelude, features.shape[1]) + 1), np.float32
+            (len(features), columns(self.run.preprocessing, features.shape[1]) + 1), np.float32
         )
         prepare_into(rows, self.run, features, self.released)
         return readable(self.run, rows, answers)
@@ -200,7 +200,9 @@ def execute_streaming(
             )
             loop = StreamLoop(done, Linear(linear_loss(run), run.clip, hidden(run)), shared)
             with jax.enable_x64(True):
-                first = np.zeros((linear_loss(run).outputs, columns(run.prelude, features) + 1))
+                first = np.zeros(
+                    (linear_loss(run).outputs, columns(run.preprocessing, features) + 1)
+                )
                 weights = loop.execute(first, passes, key, progress, checkpoint)
         model = Model(weights, released)
 
@@ -304,7 +306,7 @@ def fit_streaming(
     with jax.enable_x64(True):
         objective = objective_of(run, loss, params, first_record(source), microbatch, augment)
         labels = (
-            LabelCheck(loss, objective.form, objective.exact) if run.record_draws is None else None
+            LabelCheck(loss, objective.form, objective.exact) if run.augmentation is None else None
         )
         initial, rule = objective.form.vector(params), rule_of(optimizer, objective.form, params)
         shared = Devices(devices)

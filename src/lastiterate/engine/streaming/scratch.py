@@ -237,5 +237,5 @@ def again_and_again(
     check_streams(run, source)
     passes = 1 if arranged_once or run.batching.drawn == "once" else -(-run.steps // run.blocks)
     return Readable(
-        Kept(source, folder) if source.dear and passes + len(run.prelude) > 1 else source
+        Kept(source, folder) if source.dear and passes + len(run.preprocessing) > 1 else source
     )

@@ -194,7 +194,7 @@ class Numbered:
 def number_records(run: Run, source: Source) -> Source:
     """Return the records of a run as its steps read them: with indices where they draw something of
     their own."""
-    return source if run.record_draws is None else Numbered(source)
+    return source if run.augmentation is None else Numbered(source)
 
 
 # Which runs read their records in order, so that these may come in pieces.
@@ -225,7 +225,7 @@ def check_streams(run: Run, source: Sized | None = None) -> None:
             "method",
             "must add noise to every step's gradient where records are read in pieces",
             type(run.method).__name__,
-            "use Descent",
+            "use NoisySGD",
         )
     if not batching.streams:
         kinds = (kind.__name__ for kind in get_args(Batching) if kind.streams)

@@ -1,0 +1,96 @@
+"""Old public names work, warn, and mean the new ones; files keep their keys and tags."""
+
+import json
+
+import numpy as np
+import pytest
+
+import lastiterate as li
+
+RENAMED = {
+    "Abstract": "KnownConstants",
+    "Descent": "NoisySGD",
+    "PerturbedMinimiser": "ObjectivePerturbation",
+    "RecordDraws": "RecordAugmentation",
+    "kept_rows": "select_unit_rows",
+}
+
+
+@pytest.mark.parametrize("old", RENAMED)
+def test_a_renamed_name_warns_and_is_the_new_one(old):
+    with pytest.warns(DeprecationWarning, match=f"{old} is called {RENAMED[old]}"):
+        assert getattr(li, old) is getattr(li, RENAMED[old])
+    assert old not in dir(li) and old not in li.__all__
+
+
+def test_old_arguments_and_attributes_of_a_run():
+    usual = {"n": 9, "steps": 1, "step_size": 0.5, "loss": li.Logistic()}
+    with pytest.warns(DeprecationWarning, match="called preprocessing"):
+        old = li.Run(**usual, prelude=(li.UnitRows(),))
+    assert old == li.Run(**usual, preprocessing=(li.UnitRows(),))
+    with pytest.warns(DeprecationWarning, match="Run.prelude is called preprocessing"):
+        assert old.prelude == (li.UnitRows(),)
+    draws = li.RecordAugmentation("shake", 2)
+    network = {**usual, "loss": li.KnownConstants(), "clip": 1.0}
+    with pytest.warns(DeprecationWarning, match="called augmentation"):
+        assert li.Run(**network, record_draws=draws).augmentation == draws
+    with pytest.raises(li.InputError, match="prelude"):
+        li.Run(**usual, prelude=(li.UnitRows(),), preprocessing=(li.SquareRoots(),))
+
+
+def test_files_keep_their_keys_and_types():
+    perturbed = li.Run(
+        n=99,
+        steps=50,
+        step_size=0.5,
+        loss=li.Logistic(ridge=0.1),
+        method=li.ObjectivePerturbation(3),
+        noise=li.NoiseMultiplier(3.0),
+    )
+    network = li.Run(
+        n=9,
+        steps=1,
+        step_size=0.5,
+        loss=li.KnownConstants(),
+        clip=1.0,
+        augmentation=li.RecordAugmentation("shake", 2),
+    )
+    for run in (perturbed, network):
+        assert li.Run.from_json(run.to_json()) == run
+    body = json.loads(network.to_json())
+    assert body["loss"]["type"] == "Abstract" and body["method"]["type"] == "Descent"
+    assert body["record_draws"]["type"] == "RecordDraws" and body["prelude"] == []
+    assert json.loads(perturbed.to_json())["method"]["type"] == "PerturbedMinimiser"
+    with pytest.raises(li.InputError, match="unknown"):
+        li.Run.from_dict(body | {"loss": {"type": "KnownConstants"}})
+    with pytest.raises(li.InputError, match="unknown field"):
+        li.Run.from_dict(body | {"preprocessing": []})
+    stated = li.account(perturbed).to_dict(1e-4)["stated"]["noise"]["kind"]
+    assert stated == "PerturbedMinimiser"
+
+
+def test_epochs_were_called_passes():
+    x = np.random.default_rng(0).normal(size=(200, 3))
+    y = (x[:, 0] > 0).astype(int)
+    run = li.Run(n=200, steps=10, step_size=0.5, loss=li.Logistic(row_norm=2.0, ridge=0.1))
+    model = li.train(run, (x, y), epsilon=1.0, delta=1e-4, seed=1)
+    asked = {"remove": [3], "epsilon": 0.5, "delta": 1e-4, "seed": 1}
+    with pytest.warns(DeprecationWarning, match=r"forget\(passes=\) is called epochs"):
+        old = li.forget(model, x, y, passes=40, **asked)
+    new = li.forget(model, x, y, epochs=40, **asked)
+    assert np.array_equal(old.predict(x), new.predict(x))
+
+
+def test_the_network_classifier_counts_epochs():
+    pytest.importorskip("torch")
+    import torch
+    from sklearn.base import clone
+
+    from lastiterate.torch import DPNetClassifier
+
+    with pytest.warns(DeprecationWarning, match="called epochs"):
+        net = DPNetClassifier(torch.nn.Linear(3, 2), passes=4)
+    assert net.get_params()["epochs"] == 4 and "passes" not in net.get_params()
+    assert clone(net).epochs == 4
+    with pytest.warns(DeprecationWarning, match="called epochs"):
+        assert net.passes == 4
