@@ -94,3 +94,16 @@ def test_the_network_classifier_counts_epochs():
     assert clone(net).epochs == 4
     with pytest.warns(DeprecationWarning, match="called epochs"):
         assert net.passes == 4
+
+
+def test_old_methods_warn_and_call_the_new_ones():
+    run = li.Run(n=100, steps=9, step_size=0.5, loss=li.Logistic())
+    with pytest.warns(DeprecationWarning, match="Run.shortened is called truncate"):
+        assert run.shortened(4) == run.truncate(4)
+    written = li.account(li.Run(**vars_of(run), noise=li.NoiseMultiplier(5.0))).to_dict(1e-5)
+    with pytest.warns(DeprecationWarning, match="Certificate.derived is called from_stored"):
+        assert li.Certificate.derived(written).run == li.Certificate.from_stored(written).run
+
+
+def vars_of(run):
+    return {"n": run.n, "steps": run.steps, "step_size": 0.5, "loss": run.loss}

@@ -20,6 +20,7 @@ from lastiterate.accounting.selection import Selection
 from lastiterate.accounting.subjects import Subject, to_unit_name
 from lastiterate.accounting.unlearning import Unlearning
 from lastiterate.errors import InputError, NotCertified
+from lastiterate.lazy import RenamedAttribute
 from lastiterate.run import serialization
 from lastiterate.run.facts import Evidence
 from lastiterate.run.run import Run, check_described
@@ -98,6 +99,8 @@ class Certificate(Guarantee):
     >>> li.Certificate.from_json(certificate.to_json(1e-5)) == certificate
     True
     """
+
+    derived = RenamedAttribute("from_stored")
 
     @classmethod
     def from_stored(cls, stored: dict[str, Any]) -> Certificate:

@@ -28,6 +28,7 @@ from lastiterate.errors import InputError
 from lastiterate.features.columns import RecordMap
 from lastiterate.features.map_table import check_maps, maps_from, names_in, to_data
 from lastiterate.features.row_form import RowForm
+from lastiterate.lazy import RenamedAttribute
 from lastiterate.run import strict_toml
 from lastiterate.run.serialization import is_object
 
@@ -316,6 +317,10 @@ class Schema:
             else tuple(field for column in self.columns for field in column.fields)
         )
         return RowForm(fields, self.features)
+
+    shaped = RenamedAttribute("with_shape")
+    stating = RenamedAttribute("with_header")
+    predicting = RenamedAttribute("with_target")
 
     def with_shape(self, shape: tuple[int, ...] | None) -> Schema:
         """The same schema with the shape of one record of its arrays, where it has maps, which may

@@ -15,6 +15,7 @@ from typing import final
 from lastiterate.accounting.subjects import format_rounded_up
 from lastiterate.curves.curve import Curve
 from lastiterate.errors import InputError
+from lastiterate.lazy import RenamedAttribute
 from lastiterate.ledger import history
 from lastiterate.ledger.database import damage, make, open_ledger, snapshot, transaction
 from lastiterate.ledger.filters import Filter, GaussianFilter
@@ -296,6 +297,9 @@ class Ledger:
         with open_ledger(self.path) as connection, transaction(connection):
             if _moves(line_of(connection, token), ("touched",), "released", model_sha256):
                 history.append(connection, "model", token=token, model=model_sha256)
+
+    announced = RenamedAttribute("find_announced")
+    remembered = RenamedAttribute("find_release")
 
     def find_announced(self, model_sha256: str) -> tuple[Release, str | None] | None:
         """Return the line of a model that was announced or released.

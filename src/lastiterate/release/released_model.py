@@ -14,6 +14,7 @@ from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.comparison import check_statement
 from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
+from lastiterate.lazy import RenamedAttribute
 from lastiterate.release import folder as folders
 from lastiterate.release.provenance import EXACT, GENERATOR, Written, record_provenance
 
@@ -93,6 +94,8 @@ class Fitted(ABC):
                 f"{folder} ({error.strerror})",
                 "save it in another one: nothing was written",
             ) from None
+
+    saying = RenamedAttribute("with_statement")
 
     def with_statement(self, statement: dict[str, Any]) -> Self:
         """The same model with the releaser's statement, which ``save`` writes into the certificate."""

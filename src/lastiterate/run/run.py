@@ -323,6 +323,9 @@ class Run(Described):
     counts: tuple[Count, ...] = ()
     calibration: Calibration | AssumedSlope | None = None
     augmentation: RecordAugmentation | None = field(default=None, metadata={"key": "record_draws"})
+    shortened = RenamedAttribute("truncate")
+    measured = RenamedAttribute("with_top_eigenvalue")
+    stabilised = RenamedAttribute("with_eigenvalues")
     prelude = RenamedAttribute("preprocessing")
     record_draws = RenamedAttribute("augmentation")
     epochs: InitVar[float | None] = None

@@ -30,6 +30,7 @@ from lastiterate.curves.curve import Curve
 from lastiterate.curves.gaussian import Gdp
 from lastiterate.curves.pld import Pld
 from lastiterate.errors import InputError
+from lastiterate.lazy import RenamedAttribute
 from lastiterate.run.batching import Batching, Cyclic, FixedSize, FullBatch, Poisson, Reshuffled
 from lastiterate.run.facts import FLOAT_SLACK
 from lastiterate.run.noise import GradientNoise, NoiseMultiplier
@@ -228,7 +229,7 @@ class OpacusAccountant(IAccountant):
     >>> accountant = OpacusAccountant()
     >>> for _ in range(3):
     ...     accountant.step(noise_multiplier=2.0, sample_rate=0.1)
-    >>> len(accountant), 0.1 < accountant.claimed(1e-5) < 1.0
+    >>> len(accountant), 0.1 < accountant.poisson_epsilon(1e-5) < 1.0
     (3, True)
     """
 
@@ -312,14 +313,16 @@ class OpacusAccountant(IAccountant):
             warnings.warn(
                 "the data loader draws no Poisson batches: every pass is charged in full, "
                 f"epsilon {epsilon:.3g}, where accounting for Poisson batches would claim "
-                f"{self.claimed(delta):.3g}"
+                f"{self.poisson_epsilon(delta):.3g}"
                 + (f"; {before} steps before watch() are taken for whole passes" if before else ""),
                 UserWarning,
                 stacklevel=2,
             )
         return epsilon
 
-    def claimed(self, delta: float) -> float:
+    claimed = RenamedAttribute("poisson_epsilon")
+
+    def poisson_epsilon(self, delta: float) -> float:
         """Return the epsilon that the same history would have with Poisson batches."""
         return poisson_curve(self.history).epsilon(delta)
 
