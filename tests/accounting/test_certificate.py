@@ -498,3 +498,36 @@ def test_an_upper_bound_below_a_lower_bound_of_the_same_run_is_refused(monkeypat
     assert re.search(both, li.Certificate.check(part).problems[0])
     monkeypatch.undo()
     assert li.Certificate.check(stored).holds
+
+
+PERSONS = li.Run(
+    n=550,
+    steps=100,
+    step_size=li.RelativeToSmooth(0.9),
+    noise=li.NoiseMultiplier(1.0),
+    loss=li.Logistic(intercept=0.2, cap=0.1),
+    preprocessing=(li.PrivateMean(15.0, 1.0), li.TopEigenvalue(24.0)),
+    rows_per_unit=3,
+)
+
+
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
+def test_a_measured_smoothness_is_paid_for_by_units_of_several_rows(adjacency):
+    """A failure counts for every row of a unit: delta_3(eps) = (1 + e^x + e^2x) (delta(x) + 1e-8),
+    x = eps / 3; the search begins with noise 1, where nothing is left of a delta of 1e-5."""
+    run = replace(PERSONS, adjacency=adjacency)
+    found = li.calibrate(run, epsilon=3.0, delta=1e-5)
+    assert 2.9 < found.epsilon(1e-5) <= 3.0 and found.run.noise.z > 20
+    assert li.account(run).curve("composition-gdp").epsilon(1e-5) == np.inf, "with noise 1"
+    if adjacency == "zero-out":
+        row = li.account(replace(found.run, rows_per_unit=1)).curve("composition-gdp")
+        x, failure = found.epsilon(1e-5) / 3, 1e-8
+        assert isinstance(row.curve, Gdp) and row.failure == failure
+        whole = (1 + np.exp(x) + np.exp(2 * x)) * (row.curve.delta(x) + failure)
+        assert whole == pytest.approx(1e-5, rel=1e-3)
+
+
+def test_a_failure_that_delta_does_not_cover_is_named():
+    with pytest.raises(NotCertified, match=r"probability 1e-08 with which TopEigenvalue may fail"):
+        li.calibrate(PERSONS, epsilon=3.0, delta=2e-8)
+    assert li.calibrate(PERSONS, epsilon=3.0, delta=1e-6).epsilon(1e-6) <= 3.0, "as it advises"

@@ -88,6 +88,20 @@ def test_usual_runs_lose_nothing():
     )
 
 
+def test_rows_of_a_unit_move_a_preparation_together():
+    """A sum over three rows moves three times as far as over one: 33 / 3 = 11 standard deviations."""
+    for rows, z, lost in ((1, 1 / 11, False), (3, 1.0, False), (3, 1 / 11, True)):
+        run = replace(
+            ONE,
+            noise=li.NoiseMultiplier(50.0),
+            loss=li.Logistic(cap=0.1),
+            step_size=li.RelativeToSmooth(0.9),
+            preprocessing=(li.TopEigenvalue(z),),
+            rows_per_unit=rows,
+        )
+        assert (delta_beyond_support(li.account(run), 1e-6) > 1e-8) is lost
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -5,6 +5,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+import lastiterate as li
+from lastiterate.accounting.composed_parts import count_curve
 from lastiterate.cli import app
 from lastiterate.errors import InputError
 
@@ -76,6 +78,33 @@ def test_an_accuracy_that_is_paid_for_is_shown(tmp_path):
         and body["run"]["n"] == 409
         and body["theorem"] == "objective-perturbation"
     )
+    assert called("verify", out).exit_code == 0
+
+
+def test_persons_of_several_rows_may_be_on_both_sides(tmp_path):
+    """Rows are held out, so a person may be trained on and counted: both costs add, and are the
+    person's."""
+    rows = (
+        f"p{i // 3},{i * 7 % 100 / 100},{'yes' if i * 7 % 100 > 50 else 'no'}" for i in range(450)
+    )
+    (tmp_path / "visits.csv").write_text("\n".join(("person,a,ill", *rows, "")))
+    (tmp_path / "visits.toml").write_text(
+        'target = "ill"\nclasses = ["no", "yes"]\nsource = "s"\n'
+        '[columns.person]\nkind = "id"\n[columns.a]\nkind = "number"\nlow = 0\nhigh = 1\n'
+    )
+    out, visits = tmp_path / "model", tmp_path / "visits.csv"
+    flags = ("--unit", "person", "--rows-per-unit", 3, "--report-accuracy", 0.1)
+    found = called("train", visits, "--epsilon", 3, "--algorithm", "noisy-gd", *flags, "--out", out)
+    said = " ".join(found.output.replace("│", " ").split())
+    assert found.exit_code == 0 and "3 rows" in said and "longer ones" not in said, found.output
+    assert "private records: too few records, at this noise, to say more" in said
+    assert "they, or other rows of the same person, may be trained on" in said
+    (count,) = (
+        run := li.Run.from_dict(json.loads((out / "certificate.json").read_text())["run"])
+    ).counts
+    assert not count.apart and run.rows_per_unit == 3
+    moved = count_curve(count, run, run.adjacency).mu * count.noise_multiplier
+    assert 3 <= moved < 3.1
     assert called("verify", out).exit_code == 0
 
 

@@ -17,6 +17,7 @@ from lastiterate.planning.task import budget
 from lastiterate.release import linear_model
 from lastiterate.release.model_kinds import LINEAR
 from lastiterate.release.noisy_accuracy import (
+    Accuracy,
     CountCharge,
     accuracies,
     accuracy,
@@ -139,6 +140,19 @@ def test_the_share_is_what_is_spent():
     for share in (0.0, 1.0, True, "half"):
         with pytest.raises(li.InputError, match="report_accuracy must lie"):
             count_for(share, 2.0, DELTA, 30)
+
+
+def test_an_accuracy_leads_with_its_interval():
+    """One right of one, and a whole interval, are no accuracy of 1."""
+    sure, wide = Accuracy(0.9, 0.85, 0.95, 500, True), Accuracy(1.0, 0.495, 1.0, 200, False)
+    assert str(sure) == (
+        "0.850 to 0.950 with 95% confidence; counted 0.900, with noise, on 500 private records"
+    )
+    assert str(wide) == (
+        "0.495 to 1.000 with 95% confidence; counted 1.000, with noise, on 200 private records: too "
+        "few records, at this noise, to say more; they, or other rows of the same person, may be "
+        "trained on"
+    )
 
 
 def test_parts_are_public_and_disjoint():

@@ -147,6 +147,8 @@ class AccountedRun(OneRun):
                 verdict.theorem.name,
                 "read the bound of its verdict",
             )
+        if self.run.rows_per_unit > 1 and any(part.failure > 0 for part in self.run.preprocessing):
+            bound = self._bound_of_groups(verdict, bound)
         for _ in range(coarser):
             bound = bound.coarser()
         return (
@@ -154,6 +156,18 @@ class AccountedRun(OneRun):
             if self.run.preprocessing or has_later_releases(self.run)
             else bound
         )
+
+    def _bound_of_groups(self, verdict: Verdict, bound: Curve) -> Curve:
+        """``bound``, or the theorem's bound for one record as that of a group.
+
+        Preparation that may fail composes with the bound for one record alone: no Renyi divergence
+        bounds a failure.
+        """
+        row = to_accounted_run(replace(self.run, rows_per_unit=1))
+        answer = self._match_theorem(verdict.theorem, row)
+        if not isinstance(answer, Applies) or isinstance(answer.bound, LowerBound):
+            return bound
+        return Grouped(answer.bound, self.run.rows_per_unit)
 
     def _add_preprocessing(self, curve: Curve, run: Run) -> Curve:
         """``curve``, which speaks of ``run``'s units and neighbours, with the preparation and

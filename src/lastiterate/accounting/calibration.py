@@ -122,6 +122,8 @@ CLOSE = 5e-3
 NEAR = 0.01
 """Theorems whose coarse curves exceed the best one's by more are asked for their exact ones alone.
 """
+LOUD = 1e6
+"""The noise with which a run is asked again that nothing certifies with noise 1."""
 FARTHEST = 40 * math.log(4)
 """The logarithm of the largest factor of noise, or number of steps, that is tried."""
 
@@ -282,11 +284,22 @@ def with_unit_noise(run: Run) -> Run:
 
 
 def _certifiable(run: Run, at_least: Evidence, delta: float) -> Certificate:
-    """The certificate of ``run`` with noise 1; what nothing certifies at any noise is refused."""
-    probe = Certificate.of(with_unit_noise(run), upper_theorems(), at_least)
-    if not any(math.isfinite(probe.curve(verdict).epsilon(delta)) for verdict in probe.certifying):
-        raise NotCertified(probe.nearest())
-    return probe
+    """The certificate of ``run`` with noise 1, or with ``LOUD`` where none is finite at 1: a failure
+    of the preparation counts e^epsilon times in groups and exchanges. What neither certifies is
+    refused."""
+    unit = with_unit_noise(run)
+    probe = Certificate.of(unit, upper_theorems(), at_least)
+    if _is_finite(probe, delta):
+        return probe
+    loud = Certificate.of(scale_noise(unit, LOUD), upper_theorems(), at_least)
+    if _is_finite(loud, delta):
+        return loud
+    raise NotCertified(probe.nearest())
+
+
+def _is_finite(probe: Certificate, delta: float) -> bool:
+    """Whether a theorem certifies the run at ``delta``."""
+    return any(math.isfinite(probe.curve(one).epsilon(delta)) for one in probe.certifying)
 
 
 def _costly_search(

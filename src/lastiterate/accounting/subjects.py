@@ -63,13 +63,25 @@ class Verdict:
         if isinstance(self.result, Fails):
             return self.result.reasons
         if self.certifies(at_least):
-            return ("its epsilon is infinite (no noise)",)
+            return (self._why_infinite(),)
         weak = "; ".join(
             fact.why for fact in self.result.facts if not fact.evidence.satisfies(at_least)
         )
         return (
             f"rests on {weakest(*self.result.facts).name} facts ({weak}): "
             "pass at_least=Evidence.ASSUMED to rely on them",
+        )
+
+    def _why_infinite(self) -> str:
+        """Why a bound that applies has no finite epsilon."""
+        failing = [part for part in self.run.preprocessing if part.failure > 0]
+        if self.run.noise is None or not self.run.largest_noise > 0 or not failing:
+            return "its epsilon is infinite (no noise)"
+        failure = sum(part.failure for part in failing)
+        names = ", ".join(type(part).__name__ for part in failing)
+        return (
+            f"delta does not cover the probability {failure:g} with which {names} may fail, which "
+            "counts more than once for several rows or an exchange: ask for a larger delta"
         )
 
     def __repr__(self) -> str:

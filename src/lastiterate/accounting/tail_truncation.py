@@ -28,7 +28,7 @@ from lastiterate.accounting.composed_parts import (
     curves_of_preprocessing,
     with_later_parts,
 )
-from lastiterate.curves.curve import BestOf, Curve, WithFailure
+from lastiterate.curves.curve import BestOf, Curve, Grouped, WithFailure
 from lastiterate.curves.gaussian import Gdp, GdpMixture
 from lastiterate.curves.selection import WorstOf
 
@@ -109,6 +109,8 @@ def _mu(curve: Curve) -> float:
             return max(mus)
         case WithFailure():
             return _mu(curve.curve)
+        case Grouped(one, size):  # a sum moves at most so many times as far
+            return size * _mu(one)
         case BestOf() | WorstOf():
             return max(_mu(part) for part in curve.curves)
         case _:

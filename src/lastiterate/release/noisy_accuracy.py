@@ -21,6 +21,8 @@ from lastiterate.run.run import Run
 
 HELD_OUT = 0.1
 """The part of the records that is split off to count accuracy on."""
+WIDE = 0.2
+"""An interval of this length and more says so."""
 CONFIDENCE, NOISE_PART = 0.95, 0.01
 """Of intervals; and the probability with which the noise may lie outside of what they allow for."""
 
@@ -43,11 +45,15 @@ class Accuracy:
 
     def __str__(self) -> str:
         whose, about = (f"{self.group}: ", "about ") if self.group else ("", "")
-        return (
-            f"{whose}{self.value:.3f} ({self.low:.3f} to {self.high:.3f} with {CONFIDENCE:.0%} "
-            f"confidence), "
-            f"counted with noise on {about}{self.records} private records"
+        said = (
+            f"{whose}{self.low:.3f} to {self.high:.3f} with {CONFIDENCE:.0%} confidence; counted "
+            f"{self.value:.3f}, with noise, on {about}{self.records} private records"
         )
+        if self.high - self.low > WIDE:
+            said += ": too few records, at this noise, to say more"
+        if not self.apart:
+            said += "; they, or other rows of the same person, may be trained on"
+        return said
 
 
 def split_held_out(n: int) -> tuple[np.ndarray, np.ndarray]:
