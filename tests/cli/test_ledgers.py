@@ -135,6 +135,16 @@ def test_a_report_quotes_the_line_of_its_model(tmp_path: Path) -> None:
         report("other")[1].split()
     )
     assert report("l")[0] == 0 and (tmp_path / "m" / "report.html").read_text() == page
+    dropped = CliRunner().invoke(app, ["report", str(tmp_path / "m"), "--force"])
+    assert dropped.exit_code == 2 and "--ledger is needed: the page that would be replaced" in (
+        " ".join(dropped.output.split())
+    )
+    assert (tmp_path / "m" / "report.html").read_text() == page
+    again = ["report", str(tmp_path / "m"), "--force", "--ledger", str(tmp_path / "l")]
+    assert CliRunner().invoke(app, again).exit_code == 0
+    assert (tmp_path / "m" / "report.html").read_text() == page
+    shown = CliRunner().invoke(app, ["verify", str(tmp_path / "m")])
+    assert shown.exit_code == 0 and "report.html was NOT checked" in " ".join(shown.output.split())
     run = li.Run(n=20, steps=2, step_size=0.1, clip=1.0, adjacency="zero-out")
     model = li.train(
         run,

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import shutil
 
 import numpy as np
@@ -16,6 +17,7 @@ from lastiterate import cli
 from lastiterate.cli.train import write_report
 from lastiterate.errors import InputError
 from lastiterate.release.folder import clean, sha256
+from lastiterate.release.loading import sign
 from tiers import size
 
 RUN = li.Run(
@@ -76,6 +78,105 @@ def test_a_forged_page_does_not_hold_and_another_one_can_be_made(folder, tmp_pat
     assert verify(copy)[0] == 0 and "report.html was removed" in verify(copy)[1]
     assert CliRunner().invoke(cli.app, ["report", str(copy)]).exit_code == 0
     assert li.verify(copy).holds and not li.verify(copy).uncovered
+
+
+def report(where, *more):
+    done = CliRunner().invoke(cli.app, ["report", str(where), *map(str, more)])
+    return done.exit_code, " ".join(done.output.split())
+
+
+def list_page(folder):
+    """Write the page's hash into the list, as a forger does."""
+    listed = json.loads((folder / "manifest.json").read_text())["sha256"]
+    listed["report.html"] = sha256((folder / "report.html").read_bytes())
+    (folder / "manifest.json").write_text(json.dumps({"sha256": listed}, indent=2) + "\n")
+
+
+def test_a_changed_page_is_replaced_by_the_right_one(folder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "model")
+    (copy / "report.html").write_text("<title>Privacy report: model</title> epsilon 0.01")
+    code, said = report(copy)
+    assert code == 0 and "report.html is not the file that manifest.json lists: it was rep" in said
+    for name in FILES:
+        assert (copy / name).read_bytes() == (folder / name).read_bytes(), name
+
+
+def test_the_list_of_a_folder_that_does_not_verify_stays(folder, tmp_path):
+    """Otherwise the next verification would call the red page, or a forged one, right."""
+    copy = shutil.copytree(folder, tmp_path / "c")
+    listed = (copy / "manifest.json").read_bytes()
+    (copy / "model.json").write_text((copy / "model.json").read_text() + " ")
+    for more in ((), ("--force",)):
+        assert report(copy, *more)[0] == 1
+        assert "does NOT verify" in (copy / "report.html").read_text()
+        assert (copy / "manifest.json").read_bytes() == listed
+    assert verify(copy)[0] == 1
+    (copy / "model.json").write_bytes((folder / "model.json").read_bytes())
+    assert li.verify(copy).problems == ("report.html is not the file that manifest.json lists",)
+    with pytest.raises(InputError, match="must be a folder that verifies"):
+        sign(copy, key="no.pem")
+
+
+def test_a_page_is_made_again_and_compared(folder, tmp_path):
+    """Also in a folder of another name, signed or not, with an audit or not."""
+    copy = shutil.copytree(folder, tmp_path / "other & name")
+    same, other = "it was made again and is the same", "report.html was NOT checked"
+    assert verify(copy)[0] == 0 and same in verify(copy)[1]
+    (copy / "model.sig").write_text("{}")
+    (copy / "audit.json").write_text("[]")
+    assert same in verify(copy)[1] and other not in verify(copy)[1]
+    shown = CliRunner().invoke(cli.app, ["verify", str(copy), "--json"])
+    assert json.loads(shown.stdout)["page_checked"] is True
+    honest = (copy / "report.html").read_text()
+    for forged in (
+        re.sub(r"\d+ of 100", "51 of 100", honest, count=1),
+        honest + "<p>epsilon 0.01</p>",
+        honest.replace("<title>", "<title >"),
+    ):
+        assert forged != honest
+        (copy / "report.html").write_text(forged)
+        list_page(copy)
+        code, said = verify(copy)
+        assert code == 0 and other in said and same not in said and "--out mine.html" in said
+    (copy / "report.html").write_bytes(b"\xff")
+    list_page(copy)
+    shown = CliRunner().invoke(cli.app, ["verify", str(copy), "--json"])
+    assert json.loads(shown.stdout)["page_checked"] is False
+    (copy / "report.html").unlink()
+    shown = CliRunner().invoke(cli.app, ["verify", str(copy), "--json"])
+    assert json.loads(shown.stdout)["page_checked"] is None
+
+
+def test_a_page_of_an_audit_in_the_folder_is_made_again(folder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "model")
+    audit = {
+        "attack": "projection",
+        "trials": 200,
+        "failure": 0.05,
+        "delta": 1e-5,
+        "lower": 0.0,
+        "ceiling": 2.0,
+        "refuted": False,
+        "verdict": "no contradiction",
+    }
+    (copy / "audit.json").write_text(json.dumps(audit))
+    assert report(copy, "--force")[0] == 0 and "made again and is the same" in verify(copy)[1]
+    (copy / "audit.json").write_text(json.dumps(audit | {"trials": 900}))
+    assert "report.html was NOT checked" in verify(copy)[1]
+
+
+def test_a_signed_folder_keeps_its_page(folder, tmp_path):
+    """Another page would break the signature; the listed one can be made again."""
+    copy = shutil.copytree(folder, tmp_path / "model")
+    (copy / "model.sig").write_text("{}")
+    (copy / "report.html").write_text("changed")
+    assert report(copy)[0] == 0 and "made again and is the same" in verify(copy)[1]
+    assert report(copy, "--out", tmp_path / "mine.html")[0] == 0
+    moved = copy.rename(tmp_path / "moved")
+    listed = (moved / "manifest.json").read_bytes()
+    code, said = report(moved, "--force")
+    assert code == 2 and "must not be signed when its page is replaced" in said
+    assert (moved / "manifest.json").read_bytes() == listed and li.verify(moved).holds
 
 
 def test_what_was_added_is_named(folder, tmp_path):

@@ -306,10 +306,10 @@ def verify_command(
 
     Exit code 1 if the certificate does not hold.
     """
-    from lastiterate.release.folder import PAGE
     from lastiterate.release.loading import verify
 
     checked = verify(path, key=key, chain=chain or ())
+    page = _compare_page(path, checked)
     if json_:
         print(
             json.dumps(
@@ -320,6 +320,7 @@ def verify_command(
                     "delta": checked.delta,
                     "condition": checked.condition,
                     "uncovered": list(checked.uncovered),
+                    "page_checked": page,
                 }
                 | ({"limit": checked.limit} if checked.limit else {}),
                 indent=2,
@@ -346,6 +347,17 @@ def verify_command(
             )
         if checked.condition:
             console.print(checked.condition, style="bold yellow", highlight=False, markup=False)
+        if page is not None:
+            console.print(
+                "report.html is the page of this certificate: it was made again and is the same."
+                if page
+                else "report.html was NOT checked: it is another page than this version makes of "
+                "these files alone. A quoted ledger or audit, another version, or a forgery differ. "
+                f"Make your own: lastiterate report {path} --out mine.html",
+                style="dim" if page else "bold yellow",
+                highlight=False,
+                markup=False,
+            )
         if key is not None or chain:
             console.print(
                 f"Every file is signed by the holder of {key or 'a certificate below the chain'}.",
@@ -353,18 +365,26 @@ def verify_command(
                 markup=False,
             )
         else:
-            unsigned = (
-                "Its signature was not checked (--key)" if path.is_dir() else "It is not signed"
-            )
-            page = " Its page is the one that manifest.json lists, and was not made again (lastiterate report --force)."
             console.print(
-                f"{unsigned}: one that was re-issued as a whole looks the same."
-                f"{page if (path / PAGE).exists() else ''}",
+                "No signature was checked (--key): whoever writes all files again passes, too."
+                if path.is_dir()
+                else "It is not signed: whoever writes all of it again passes, too.",
                 style="dim",
                 highlight=False,
             )
     if checked.problems:
         raise typer.Exit(1)
+
+
+def _compare_page(path: Path, checked: Checked) -> bool | None:
+    """Whether a folder's page is the one that follows from its files; ``None`` where there is no
+    page, or the folder does not verify."""
+    from lastiterate.release.folder import PAGE
+    from lastiterate.report.page import is_page_of
+
+    if not checked.holds or not (path / PAGE).is_file():
+        return None
+    return is_page_of(path, checked)
 
 
 def claim(checked: Checked) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +14,9 @@ from lastiterate import interrupts
 from lastiterate.atomic_files import SHARED, is_taken, whole_folder, write_file
 from lastiterate.cli.app import Delta, Out, Trust, app, console, reports_errors, visible
 from lastiterate.errors import InputError
+
+if TYPE_CHECKING:
+    from lastiterate.report.subject import Subject
 
 # ``lastiterate export`` and ``sign``: a release in other people's forms, and under somebody's name.
 
@@ -108,6 +113,39 @@ def sign_command(
 # ``lastiterate report``: the release document as one HTML file.
 
 
+def _write_own_page(folder: Path, subject: Subject, *, replacing: bool, quotes: bool) -> bytes:
+    """Write the page into its own folder and return it; ``quotes``: whether a ledger was given.
+
+    The list of a folder that does not verify stays as it is, so that the folder does not verify
+    afterwards either.
+    """
+    from lastiterate.release.folder import PAGE, SIGNATURE, add, holds, lists, sha256
+    from lastiterate.report import execution, page
+
+    where, verified = folder / PAGE, subject.checked.holds and not subject.refuted
+    quoted = holds(folder, PAGE) and execution.QUOTED.encode() in where.read_bytes()
+    if verified and quoted and not quotes:
+        raise InputError(
+            "ledger",
+            "is needed: the page that would be replaced quotes one",
+            None,
+            f"name it with --ledger, write a page elsewhere with --out, or remove {where} first",
+        )
+    text = page.page(replace(subject, signed=False) if verified else subject).encode()
+    if verified and subject.signed and not lists(folder, PAGE, sha256(text)):
+        raise InputError(
+            "model",
+            "must not be signed when its page is replaced: the signature would not fit any more",
+            str(folder / SIGNATURE),
+            "write a page elsewhere with --out, or remove the signature, make the page, sign again",
+        )
+    if subject.checked.holds:
+        add(folder, PAGE, text, replacing=replacing)
+    else:  # no page stays that says of a failing release that it is verified
+        write_file(where, text, new=not replacing)
+    return text
+
+
 @app.command("report")
 @reports_errors
 def report_command(
@@ -137,7 +175,7 @@ def report_command(
 
     --delta and --trust-constants are for a run; a certificate has its own.
     """
-    from lastiterate.release.folder import PAGE, add
+    from lastiterate.release.folder import PAGE, PAGE_DIFFERS
     from lastiterate.report import page
     from lastiterate.report.subject import read
     from lastiterate.run.facts import Evidence
@@ -154,21 +192,35 @@ def report_command(
     )
     if taken and not (in_folder and where.is_file()):
         raise refusal
-    subject = read(
+    read_subject = partial(
+        read,
         path,
         audit=audit,
         delta=delta,
         ledger=ledger,
         at_least=Evidence.ASSUMED if trust_constants else Evidence.ENFORCED,
     )
+    subject = read_subject()
+    changed = in_folder and subject.checked.problems == (PAGE_DIFFERS,)
+    if changed:  # everything else is as it was written: the right page can be made at once
+        subject = read_subject(page=False)
     fails = subject.refuted or not subject.checked.holds
-    if taken and not fails:
+    if taken and not fails and not changed:
         raise refusal
-    text = page.page(subject).encode()
-    if in_folder:  # no page stays that says of a failing release that it is verified
-        add(path, PAGE, text, replacing=force or taken)
+    if in_folder:
+        text = _write_own_page(path, subject, replacing=force or taken, quotes=ledger is not None)
     else:
+        text = page.page(subject).encode()
         write_file(where, text, new=not force)
+    if changed:
+        console.print(
+            f"{PAGE_DIFFERS}: it was replaced. The new page quotes "
+            + (
+                f"{ledger}." if ledger is not None else "no ledger: --ledger FILE --force adds one."
+            ),
+            highlight=False,
+            markup=False,
+        )
     console.print(f"{where}: {len(text) / 1000:.0f} kB", highlight=False, markup=False)
     if fails:
         console.print(
@@ -176,7 +228,12 @@ def report_command(
             if not subject.refuted
             else "[bold red]an audit refutes the certificate[/bold red]"
         )
-        if own is not None and not in_folder and own.is_file() and own.read_bytes() != text:
+        if (
+            own is not None
+            and not in_folder
+            and own.is_file()
+            and b'class="banner bad"' not in own.read_bytes()
+        ):
             console.print(
                 f"{own} is older and may not say so: lastiterate report {path} replaces it",
                 highlight=False,

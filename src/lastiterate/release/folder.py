@@ -29,6 +29,8 @@ from lastiterate.run import serialization
 # signature it shows damage and added files, and not a folder that was issued again as a whole.
 
 MANIFEST, PAGE, SIGNATURE = "manifest.json", "report.html", "model.sig"
+PAGE_DIFFERS = f"{PAGE} is not the file that {MANIFEST} lists"
+"""The problem of a folder whose page was changed."""
 
 
 def format_manifest(files: Mapping[str, bytes]) -> bytes:
@@ -62,11 +64,18 @@ def add(folder: Path, name: str, content: bytes, *, replacing: bool = False) -> 
 def holds(folder: Path, name: str) -> bool:
     """Whether a file is in a folder, as the folder's list says."""
     try:
-        return _parse_manifest(serialization.content(folder / MANIFEST, MANIFEST))[name] == _hash(
-            folder / name
-        )
-    except (InputError, OSError, KeyError):
+        return lists(folder, name, _hash(folder / name))
+    except OSError:
         return False
+
+
+def lists(folder: Path, name: str, digest: str) -> bool:
+    """Whether a folder's list has a file of this name with this hash."""
+    try:
+        listed = _parse_manifest(serialization.content(folder / MANIFEST, MANIFEST))
+    except (InputError, OSError):
+        return False
+    return listed.get(name) == digest
 
 
 def compare_files(folder: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:

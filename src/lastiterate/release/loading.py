@@ -138,12 +138,25 @@ def verify(
         body = serialization.read(place, "certificate")
         _check_schemas(body, None)
         return Certificate.check(body)
+    return verify_folder(place, key=key, chain=chain)
+
+
+def verify_folder(
+    place: Path,
+    *,
+    key: str | Path | None = None,
+    chain: tuple[str | Path, ...] = (),
+    page: bool = True,
+) -> Checked:
+    """Verify a model folder; ``page``: whether its page must be the one that its list has."""
     stored = folders.read(place)
     _check_schemas(stored.certificate, stored.model)
     kind = kind_of(stored.model, stored.certificate)
     checked = Certificate.check(stored.certificate)
     signed = signature_problems(place, key=key, chain=chain) if key is not None or chain else ()
     changed, uncovered = folders.compare_files(place)
+    if not page:
+        changed = tuple(problem for problem in changed if problem != folders.PAGE_DIFFERS)
     problems = dict.fromkeys((*signed, *stored.damage(), *checked.problems, *changed))
     if not problems:  # a model that nobody can load is no release
         problems = dict.fromkeys(_unreadable(kind, stored))

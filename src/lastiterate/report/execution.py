@@ -210,6 +210,10 @@ def word(subject: Subject) -> Markup | str:
     )
 
 
+QUOTED = "The ledger that it was charged to, when this page was made"
+"""The heading of a ledger's line, which pages without a ledger do not have."""
+
+
 def ledger(subject: Subject) -> Markup | str:
     """The line of a ledger that the model was charged to, read when the report was made."""
     quote = subject.ledger
@@ -233,7 +237,7 @@ def ledger(subject: Subject) -> Markup | str:
     ]
     return tag(
         "section",
-        tag("h3", "The ledger that it was charged to, when this page was made"),
+        tag("h3", QUOTED),
         make_table(rows),
         tag(
             "p",

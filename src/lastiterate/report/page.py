@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import json
+import re
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from lastiterate import limits
+from lastiterate.accounting.comparison import Checked
+from lastiterate.errors import InputError
 from lastiterate.markup import Markup, plain, tag
+from lastiterate.release.folder import PAGE
 from lastiterate.report import browser
 from lastiterate.report.execution import (
     check,
@@ -22,7 +29,7 @@ from lastiterate.report.execution import (
 )
 from lastiterate.report.figures import effects, steps, tradeoff
 from lastiterate.report.guarantee import banners, refusal_section, summary
-from lastiterate.report.subject import Subject
+from lastiterate.report.subject import Subject, read_verified
 
 # The parts of a report, in the order in which they are read.
 
@@ -60,9 +67,37 @@ def part(name: str) -> str:
     return (HERE / name).read_text(encoding="utf-8")
 
 
+TITLE = "Privacy report: "
+LARGEST = 2**24
+"""Bytes of a page that is compared; those that this library makes have less than 1,000,000."""
+
+
+def is_page_of(folder: Path, checked: Checked) -> bool:
+    """Whether the page in a folder is the one that this version makes of its other files, of which
+    ``checked`` is the verification.
+
+    A page that quotes a ledger is never: the ledger is not in the folder.
+    """
+    try:
+        text = limits.content(folder / PAGE, PAGE, LARGEST).decode()
+    except (InputError, UnicodeDecodeError):
+        return False
+    return any(_is_made_from(text, subject) for subject in read_verified(folder, checked))
+
+
+def _is_made_from(text: str, subject: Subject) -> bool:
+    """Whether ``text`` is the subject's page, under the name that its folder had then, and before
+    or after it was signed."""
+    found = re.search(f"<title>{TITLE}([^<]*)</title>", text)
+    if found is None:
+        return False
+    named = replace(subject, name=html.unescape(found[1]), signed=False)
+    return text == page(named) or (subject.signed and text == page(replace(named, signed=True)))
+
+
 def page(subject: Subject) -> str:
     """The whole page."""
-    title = f"Privacy report: {subject.name}"
+    title = f"{TITLE}{subject.name}"
     made = every(subject) if subject.checked.holds else refusal_section(subject)
     body = [
         tag("a", "Skip to the content", href="#content", class_="skip"),

@@ -21,7 +21,7 @@ from lastiterate.release.column_effects import Effect, column_effects
 from lastiterate.release.folder import SIGNATURE
 from lastiterate.release.ledger_charge import hash_of
 from lastiterate.release.linear_model import FittedLinear
-from lastiterate.release.loading import verify
+from lastiterate.release.loading import verify, verify_folder
 from lastiterate.release.model_kinds import kind_of
 from lastiterate.release.noisy_accuracy import Accuracy
 from lastiterate.release.released_model import Fitted
@@ -109,12 +109,25 @@ def read(
     delta: float = 1e-5,
     at_least: Evidence = Evidence.ENFORCED,
     ledger: str | Path | Ledger | None = None,
+    page: bool = True,
 ) -> Subject:
     """The subject at ``path``: a model folder, a certificate, or a run (accounted for at ``delta``
     on facts of ``at_least``). ``ledger``: the file that a model was charged to, whose line is
-    quoted."""
-    subject = _read(path, audit=audit, delta=delta, at_least=at_least)
+    quoted. ``page``: whether the page in a folder must be the one that its list has."""
+    subject = _read(path, audit=audit, delta=delta, at_least=at_least, page=page)
     return subject if ledger is None else _with_quote(subject, ledger)
+
+
+def read_verified(folder: Path, checked: Checked) -> list[Subject]:
+    """The subject of a folder of which ``checked`` is the verification; once more with the audit
+    in the folder, if there is one."""
+    alone = _of_stored(folders.read(folder), checked, None)
+    if not (folder / AUDIT).is_file():
+        return [alone]
+    try:
+        return [replace(alone, audit=_audit(folder / AUDIT, alone.certified)), alone]
+    except InputError:  # no page can be made of it
+        return [alone]
 
 
 def subject_of_release(
@@ -150,13 +163,13 @@ def _quote(subject: Subject, ledger: str | Path | Ledger) -> Quote:
 
 
 def _read(
-    path: str | Path, *, audit: str | Path | None, delta: float, at_least: Evidence
+    path: str | Path, *, audit: str | Path | None, delta: float, at_least: Evidence, page: bool
 ) -> Subject:
     place = folders.to_path(path, "path")
     if place.is_dir():
         if audit is None and (place / AUDIT).is_file():
             audit = place / AUDIT
-        return _of_stored(folders.read(place), verify(place), audit)
+        return _of_stored(folders.read(place), verify_folder(place, page=page), audit)
     body = serialization.read(place, "run or certificate")
     if isinstance(body, dict) and "content_sha256" in body:
         return _of(
