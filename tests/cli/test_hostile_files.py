@@ -2,6 +2,7 @@
 the hashes."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 
@@ -166,3 +167,41 @@ def test_too_little_memory_is_said_in_a_sentence(model, monkeypatch):
     monkeypatch.setattr("lastiterate.release.folder.read", full)
     code, _, said = call("verify", model / "m")
     assert code == 2 and said == "error: memory must be enough for this; nothing was released"
+
+
+@pytest.mark.parametrize(
+    ("more", "unit", "said"),
+    [
+        ({}, "", r"\(zero-out; replace-one [\d.]+\), for one row;"),
+        ({"adjacency": "replace-one"}, "", r"\(replace-one\), for one row;"),
+        (
+            {"adjacency": "add-remove", "batching": li.Poisson(0.1)},
+            "",
+            r"\(add-remove\), for one row",
+        ),
+        ({"rows_per_unit": 5}, "", r"\(zero-out\S* .*\), for one unit with at most 5 rows;"),
+        ({"rows_per_unit": 5}, "patient", r" for one patient with at most 5 rows;"),
+        ({"rows_per_record": 3}, "patient", r" for one patient with at most 3 rows;"),
+        ({}, "patient", r" for one patient with at most 1 row;"),
+        ({}, "unit", r" for one unit with at most 1 row;"),
+    ],
+)
+def test_verify_says_which_neighbours_and_whom_epsilon_is_about(tmp_path, more, unit, said):
+    run = li.Run(
+        **{"n": 100, "steps": 20, "step_size": 0.5, "noise": li.NoiseMultiplier(30.0), "clip": 1.0}
+        | {"loss": li.Logistic()}
+        | more
+    )
+    certificate = replace(li.account(run), unit=unit)
+    (tmp_path / "c.json").write_text(certificate.to_json(1e-5))
+    code, out, _ = call("verify", tmp_path / "c.json")
+    epsilon = re.search(r"holds: epsilon ([\d.]+) at delta 1e-05 ", out)
+    assert code == 0 and re.search(said, " ".join(out.split())), out
+    exact = certificate.epsilon(1e-5)
+    assert exact * (1 - 1e-9) <= float(epsilon[1]) <= exact * 1.002, "rounded up"
+    shown = json.loads(call("verify", tmp_path / "c.json", "--json")[1])
+    assert shown["adjacency"] == certificate.adjacency and shown["unit"] == (unit or None)
+    assert shown["rows_per_unit"] == max(run.rows_per_unit, run.rows_per_record)
+    assert (
+        shown["epsilon_replace_one"] == json.loads(certificate.to_json(1e-5))["epsilon_replace_one"]
+    )

@@ -100,6 +100,26 @@ def test_any_change_after_signing_is_found(signed, tmp_path, change):
     )
 
 
+def test_a_signature_that_does_not_fit_is_no_fault_of_the_certificate(signed, tmp_path):
+    """The headline says which of both fails, and files that were added are named."""
+    where, _, public = signed
+    copy = shutil.copytree(where, tmp_path / "c")
+    (copy / "notes.txt").write_text("")
+
+    def verify(*more):
+        done = CliRunner().invoke(cli.app, ["verify", str(copy), "--key", str(public), *more])
+        return done.exit_code, " ".join(done.output.split())
+
+    code, said = verify()
+    assert code == 1 and said.startswith("the folder has no valid signature - the signature is not")
+    assert "- notes.txt was added" in said and "the certificate does not hold" not in said
+    (copy / SIGNATURE).unlink()
+    code, said = verify()
+    assert code == 1 and "no valid signature - the folder is not signed - notes.txt was a" in said
+    (copy / "model.json").write_bytes((copy / "model.json").read_bytes() + b" ")
+    assert verify()[0] == 1 and verify()[1].startswith("the certificate does not hold - the folder")
+
+
 def test_another_key_does_not_verify(signed, tmp_path):
     where, _, _ = signed
     _, other = keys(tmp_path, "other")

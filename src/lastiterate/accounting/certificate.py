@@ -17,7 +17,7 @@ from lastiterate.accounting.document import bibtex
 from lastiterate.accounting.exact_noise import ExactRun
 from lastiterate.accounting.guarantee import Guarantee
 from lastiterate.accounting.selection import Selection
-from lastiterate.accounting.subjects import Subject, to_unit_name
+from lastiterate.accounting.subjects import Subject, name_protected, to_unit_name
 from lastiterate.accounting.unlearning import Unlearning
 from lastiterate.errors import InputError, NotCertified
 from lastiterate.lazy import RenamedAttribute
@@ -143,12 +143,18 @@ class Certificate(Guarantee):
             replace(fresh, subject=fresh.subject.with_lower_bounds()).check_lower_bounds(delta)
         except NotCertified as contradiction:
             return Checked((str(contradiction),), stored.get("epsilon"), delta)
+        described = fresh.subject.describe_unit(fresh.unit)
         return Checked(
             tuple(differences(stored, fresh, delta)),
             stored.get("epsilon"),
             delta,
             fresh.condition,
             limit=fresh.subject.limit,
+            adjacency=fresh.adjacency,
+            epsilon_replace_one=stored.get("epsilon_replace_one"),
+            unit=fresh.unit,
+            rows=described["rows"],
+            protects=name_protected(described),
         )
 
     @classmethod

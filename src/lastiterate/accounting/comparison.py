@@ -163,6 +163,10 @@ UPPER_BOUNDS = ("epsilon", "epsilon_replace_one", "verdicts", "stated")
 class Checked:
     """Outcome of a verification: the problems found (none when it holds), what was claimed, on what
     condition, and what of a folder nobody vouches for (``uncovered``). ``limit``: see ``Subject``.
+
+    ``adjacency``, ``epsilon_replace_one``, ``unit`` (its name, or ""), ``rows`` (the most of one
+    unit) and ``protects`` (the unit in a few words) say what epsilon is about. ``unsigned``: those
+    of the problems that are about the signature.
     """
 
     problems: tuple[str, ...]
@@ -171,6 +175,12 @@ class Checked:
     condition: str = ""
     uncovered: tuple[str, ...] = ()
     limit: str = ""
+    adjacency: str = ""
+    epsilon_replace_one: float | None = None
+    unit: str = ""
+    rows: int = 1
+    protects: str = ""
+    unsigned: tuple[str, ...] = ()
 
     @property
     def holds(self) -> bool:

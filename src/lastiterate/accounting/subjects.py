@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -164,6 +165,17 @@ def unit(rows: int, record: int = 1, *, read: bool = False, name: str = "") -> d
             ),
         }
     return {"rows": 1, "words": f"one record: {READ if read else ROW}"}
+
+
+def name_protected(described: Mapping[str, Any]) -> str:
+    """Name a described unit in a few words: one row, or one person with at most 3 rows."""
+    rows, words, name = described["rows"], described["words"], described.get("name", "")
+    if not words.startswith(("one unit", "one record")):
+        return words
+    if not name and rows == 1:
+        return "one row" if words.endswith(ROW) else "one record"
+    whose = "unit" if name in ("", UNNAMED) else name
+    return f"one {whose} with at most {rows} row{'s' * (rows > 1)}"
 
 
 CAVEATS = (

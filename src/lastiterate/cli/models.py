@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lastiterate.accounting.subjects import format_rounded_up
 from lastiterate.atomic_files import SHARED, is_taken, whole_file, write_file
 from lastiterate.cli.account import format_csv
 from lastiterate.cli.app import (
@@ -318,6 +319,10 @@ def verify_command(
                     "problems": list(checked.problems),
                     "epsilon": checked.epsilon,
                     "delta": checked.delta,
+                    "adjacency": checked.adjacency,
+                    "epsilon_replace_one": checked.epsilon_replace_one,
+                    "unit": checked.unit or None,
+                    "rows_per_unit": checked.rows,
                     "condition": checked.condition,
                     "uncovered": list(checked.uncovered),
                     "page_checked": page,
@@ -327,8 +332,13 @@ def verify_command(
             )
         )
     elif checked.problems:
-        console.print("[bold red]the certificate does not hold[/bold red]")
-        for problem in checked.problems:
+        console.print(
+            "the folder has no valid signature"
+            if checked.problems == checked.unsigned
+            else "the certificate does not hold",
+            style="bold red",
+        )
+        for problem in (*checked.problems, *checked.uncovered):
             console.print(f"- {problem}", highlight=False, markup=False)
     else:
         what = (
@@ -388,7 +398,14 @@ def _compare_page(path: Path, checked: Checked) -> bool | None:
 
 
 def claim(checked: Checked) -> str:
-    """What a certificate that holds says; one may hold and certify nothing."""
+    """What a certificate that holds says, of which neighbours and of whom; one may hold and certify
+    nothing."""
     if checked.epsilon is None:
-        return "it certifies no epsilon"
-    return f"epsilon {checked.epsilon:.6g} at delta {checked.delta:g}"
+        return f"it certifies no epsilon for {checked.protects}"
+    other, neighbours = checked.epsilon_replace_one, checked.adjacency
+    if neighbours != "replace-one" and other is not None:
+        neighbours += f"; replace-one {format_rounded_up(other)}"
+    return (
+        f"epsilon {format_rounded_up(checked.epsilon)} at delta {checked.delta:g} ({neighbours}), "
+        f"for {checked.protects}"
+    )

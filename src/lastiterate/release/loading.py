@@ -165,7 +165,7 @@ def verify_folder(
                 *uncovered,
                 f"whether the weights make a model, for {library} is not installed",
             )
-    return replace(checked, problems=tuple(problems), uncovered=uncovered)
+    return replace(checked, problems=tuple(problems), uncovered=uncovered, unsigned=tuple(signed))
 
 
 def _check_schemas(certificate: Mapping[str, object], model: Mapping[str, object] | None) -> None:
