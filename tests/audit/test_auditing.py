@@ -428,6 +428,10 @@ def test_the_certified_numbers_of_what_was_executed_and_of_the_whole_run_are_lin
     """An audit of a planned run shows the plan's epsilon next to that of the steps alone."""
     planned = replace(RUN, rows_per_unit=2)
     report = audit(planned, trials=100, seed=1, attack="projection")
+    assert report.rows()[-1][0] == "not attacked" and "with all of its rows" in report.rows()[-1][1]
+    assert audit(RUN, trials=30, seed=1, attack="projection").rows()[-1][0] == "verdict"
+    unknown = dict(replace(report, lower_gaussian=None).rows())
+    assert unknown["at least (Gaussian)"].startswith("not computed: ")
     executed, whole = certificate_of(planned).epsilon(1e-5), li.account(planned).epsilon(1e-5)
     assert report.upper == executed < report.upper_whole == whole
     shown = dict(report.rows())

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 import lastiterate as li
 from lastiterate.accounting.calibration import warn_of_epsilon
+from lastiterate.audit.attacks import ATTACKS
 from lastiterate.cli import app
 from lastiterate.cli.account import format_csv, format_latex
 from lastiterate.cli.help import COMMANDS, OPTIONS
@@ -219,14 +220,32 @@ def test_every_option_has_a_panel(name):
         (("train", "wine", "--epsilon", 1, "--algorithm", "list"), NAMED),
         (("train", "wine", "--epsilon", 1, "--features", "list"), MAPS),
         (("train", "wine", "--epsilon", 1, "--algorithm", "noisy-sgd", "--prox", "list"), ["l1:W"]),
+        (("train", "--batch", "list"), ["permuted:B", "allocation:B"]),
         (("account", *RUN[:-1], "--batch", "list"), ["permuted:B", "allocation:B"]),
+        (("calibrate", "--prox", "list"), ["none", "nuclear-norm:W"]),
         (("export", ".", "--format", "list"), FORMATS),
+        (("audit", "nothing", "--attack", "list"), [*ATTACKS, "replay", "one-run"]),
     ],
-    ids=["algorithm", "features", "prox", "batch", "format"],
+    ids=["algorithm", "features", "prox", "batch", "account", "calibrate", "format", "attack"],
 )
 def test_the_word_list_shows_all(arguments, known):
+    """One line each, with what it is."""
     code, out = call(*arguments)
-    assert code == 2 and all(each in " ".join(out.split()) for each in known)
+    lines = [line.split("  ", 1) for line in out.splitlines()]
+    assert code == 0 and {*known} <= {name for name, _ in lines}
+    assert all(about.strip() for _, about in lines)
+
+
+def test_every_option_that_promises_a_list_has_one():
+    """The help says that list shows all where it does."""
+    found = 0
+    for command in typer.main.get_command(app).commands.values():
+        for part in command.params:
+            if "list shows all" in (getattr(part, "help", None) or ""):
+                code, out = call(command.name, part.opts[0], "list")
+                assert (code, len(out.splitlines()) > 4) == (0, True), (command.name, part.opts)
+                found += 1
+    assert found >= 9
 
 
 def test_an_epsilon_that_promises_next_to_nothing_is_warned_of():

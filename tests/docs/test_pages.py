@@ -210,3 +210,14 @@ def test_the_readme_says_which_idea_works_where():
     assert "certifies the demo above (`random-allocation-pld`)" in secret
     assert "needs no hidden iterate" in secret
     assert "works for convex, smooth losses" in hidden and "not for networks" in hidden
+
+
+def test_every_place_names_the_same_time_of_an_audit():
+    """Counted models are sized for a minute; pairs, pilots and the public ways take up to three
+    more."""
+    time = "one to four minutes"
+    places = [ROOT / "README.md", ROOT / "docs/guides/audit.md"]
+    places += [ROOT / "src/lastiterate/cli/audit.py", ROOT / "src/lastiterate/audit/runner.py"]
+    for place in places:
+        text = " ".join(place.read_text(encoding="utf-8").split())
+        assert text.count(time) == 1 and "about a minute" not in text, place

@@ -92,7 +92,9 @@ def test_a_loader_that_shuffles_is_charged_in_full():
     run = describe(engine, optimizer=steps, data_loader=loader)
     assert run.batching == li.Reshuffled(BATCH) and run.adjacency == "zero-out"
     assert li.account(run).epsilon(DELTA) == pytest.approx(found, rel=1e-6)
-    assert engine.accountant.poisson_epsilon(DELTA) == pytest.approx(reference(BATCH / N, 20), rel=0.03)
+    assert engine.accountant.poisson_epsilon(DELTA) == pytest.approx(
+        reference(BATCH / N, 20), rel=0.03
+    )
     assert found > 2 * engine.accountant.poisson_epsilon(DELTA), (
         "the common practice understates by that much"
     )

@@ -332,7 +332,7 @@ class OneRunReport:
             *(
                 [
                     (
-                        "at least",
+                        "at least (Gaussian)",
                         f"{format_bound(self.lower_gaussian, math.floor)} (all scores are Gaussian)",
                     )
                 ]

@@ -324,7 +324,7 @@ class AuditReport:
     def rows(self) -> list[tuple[str, str]]:
         """Label and text, in the order in which they are read."""
         if self.lower_gaussian is None:
-            shape = "the laws are not known to be Gaussian, or do not look so"
+            shape = "not computed: nothing says that both distributions are Gaussian, or they do not look so"
         else:
             shape = f"{format_bound(self.lower_gaussian, math.floor)} ({self.taken})"
         tried, several = {one.neighbours: list[Seen]() for one in self.seen}, len(self.seen) > 1
@@ -349,7 +349,7 @@ class AuditReport:
             ),
             ("epsilon at delta", f"{self.delta:g}"),
             ("at least", f"{format_bound(self.lower, math.floor)} (any trainer)"),
-            ("at least", shape),
+            ("at least (Gaussian)", shape),
             *(
                 (
                     ("tried", f"on '{pair}': " + ", ".join(map(_saw, attacks)))
@@ -365,7 +365,15 @@ class AuditReport:
             *whole,
             ("ceiling of this attack", format_bound(self.ceiling, math.ceil)),
             ("verdict", self.verdict),
+            *((("not attacked", UNIT_AS_WHOLE),) if self.lacks_units else ()),
         ]
+
+    @property
+    def lacks_units(self) -> bool:
+        """Whether the run protects units of several rows, and single records were attacked."""
+        return any(
+            words.startswith(("rows_per_unit ", "rows_per_record ")) for words in self.not_executed
+        )
 
 
 # From scores of the models that count to a report: error counts, their confidence bounds, and what
@@ -379,6 +387,10 @@ class Pair(Protocol):
     def about(self) -> str: ...
 
 
+UNIT_AS_WHOLE = (
+    "the protection of a unit (such as a person) with all of its rows: the models differ in one "
+    "record"
+)
 MISFIT = "scores of '{}' do not look as the description says: no bound takes them to be Gaussian"
 
 

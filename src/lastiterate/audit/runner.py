@@ -156,7 +156,8 @@ def audit(
         Name of one of ``ATTACKS``, or "replay"; by default a portfolio on the two most decisive of
         many pairs, and a check of whether the public calls execute what is audited.
     trials : int, optional
-        Number of counted models per data set; by default about a minute's worth.
+        Number of counted models per data set; by default what one to four minutes
+        train on two cores.
     failure : float, default 0.05
         Probability that any statement of the report is wrong.
     delta : float, default 1e-5

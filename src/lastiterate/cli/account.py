@@ -23,6 +23,7 @@ from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.subjects import format_rounded_down, format_rounded_up
 from lastiterate.cli.app import (
     FLAG_HELP,
+    LISTED,
     Delta,
     Json,
     RunFile,
@@ -143,7 +144,12 @@ def _run_flags(command: Callable[..., None]) -> Callable[..., None]:
             default=None,
             annotation=Annotated[
                 (str if name in WORDS else float) | None,
-                typer.Option("--" + name.replace("_", "-"), help=FLAG_HELP.get(name, "")),
+                typer.Option(
+                    "--" + name.replace("_", "-"),
+                    help=FLAG_HELP.get(name, ""),
+                    callback=LISTED.get(name),
+                    is_eager=name in LISTED,
+                ),
             ],
         )
         for name in (*WORDS[:3], *NUMBERS[:3], *WORDS[3:], *NUMBERS[3:])

@@ -19,7 +19,15 @@ from typer.models import ArgumentInfo
 
 from lastiterate import __version__, interrupts
 from lastiterate.atomic_files import SHARED, is_taken, write_file
-from lastiterate.cli.flags import BATCHES, NUMBERS, UPDATES, WORDS, form
+from lastiterate.cli.flags import (
+    BATCHES,
+    NUMBERS,
+    UPDATES,
+    WORDS,
+    form,
+    list_batches,
+    list_penalties,
+)
 from lastiterate.cli.help import OrderedCommands
 from lastiterate.data.decompression import limit_unpacking
 from lastiterate.errors import InputError, NotCertified
@@ -184,6 +192,26 @@ FLAG_HELP = {
     "clip": "norm to which every record's gradient is clipped",
 }
 
+
+def list_on_request(read: Callable[[], dict[str, str]]) -> Callable[[str | None], str | None]:
+    """An option's callback: the word ``list`` prints every value of ``read``, one a line, and ends
+    the command.
+    """
+
+    def show(given: str | None) -> str | None:
+        if given != "list":
+            return given
+        values = read()
+        width = max(map(len, values))
+        for name, about in values.items():
+            console.print(f"{name:{width}}  {about}", highlight=False, markup=False, soft_wrap=True)
+        raise typer.Exit
+
+    return show
+
+
+LISTED = {"batch": list_on_request(list_batches), "prox": list_on_request(list_penalties)}
+"""Callbacks of the options that describe a run and list their values."""
 ALGORITHM_HELP = "automatic, or a named algorithm; list shows all"
 
 

@@ -12,7 +12,15 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from lastiterate.cli.app import Json, Terminal, app, console, reports_errors, translate_to_flags
+from lastiterate.cli.app import (
+    Json,
+    Terminal,
+    app,
+    console,
+    list_on_request,
+    reports_errors,
+    translate_to_flags,
+)
 from lastiterate.cli.train import bundle_flags
 from lastiterate.errors import InputError
 from lastiterate.run.validation import check_integer
@@ -24,6 +32,17 @@ if TYPE_CHECKING:
     from lastiterate.audit import AuditReport, OneRunReport
     from lastiterate.audit.runner import Subject
     from lastiterate.run.run import Run
+
+
+def list_attacks() -> dict[str, str]:
+    """Attacks by name, each with what it does."""
+    from lastiterate.audit import adversarial, attacks, one_run
+
+    return {name: attack.about for name, attack in attacks.ATTACKS.items()} | {
+        attacks.NAME: "trains again with guessed seeds, and compares",
+        one_run.NAME: "one model with many canaries, each in or out with probability 1/2",
+        adversarial.NAME: "one adversarial image among the bundled digits",
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,11 +58,15 @@ class Auditing:
         typer.Option(
             "--attack",
             help="one attack; by default several; list shows all",
+            callback=list_on_request(list_attacks),
+            is_eager=True,
         ),
     ] = None
     trials: Annotated[
         int | None,
-        typer.Option("--trials", help="models per data set; default: about a minute's worth"),
+        typer.Option(
+            "--trials", help="models per data set; default: what fits one to four minutes"
+        ),
     ] = None
     batch_models: Annotated[
         int | None, typer.Option("--batch-models", help="models trained at once (limits memory)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
@@ -188,6 +189,23 @@ def _part(flag: str, text: str, kinds: Mapping[str, Any], forms: list[str]) -> A
     )
 
 
+def first_words(kind: object) -> str:
+    """The first paragraph of a docstring, as one line without markup."""
+    return " ".join((inspect.getdoc(kind) or "").partition("\n\n")[0].split()).replace("``", "")
+
+
+def list_batches() -> dict[str, str]:
+    """How batches are written, each with what it is."""
+    return {form(kind): first_words(kind) for kind in BATCHES.values()}
+
+
+def list_penalties() -> dict[str, str]:
+    """How penalties are written, each with what it is."""
+    return {"none": "no penalty"} | {
+        PROX_FORMS[name]: first_words(kind) for name, kind in PROXES.items()
+    }
+
+
 def parse_batching(text: str) -> Batching:
     """One of ``BATCH_FORMS``."""
     return _part("--batch", text, BATCHES, BATCH_FORMS)
@@ -207,6 +225,13 @@ def start(text: str) -> Start:
     raise InputError("--start", "must be fixed or gaussian:STD", text)
 
 
+PROX_FORMS = {
+    "l1": "l1:W",
+    "l2-squared": "l2-squared:W",
+    "elastic-net": "elastic-net:L1,L2",
+    "group-lasso": "group-lasso:W",
+    "nuclear-norm": "nuclear-norm:W",
+}
 PROXES = {
     "l1": L1,
     "l2-squared": L2Squared,
@@ -225,7 +250,7 @@ def prox(text: str | None) -> Prox | None:
     if kind not in PROXES or len(weights) != (2 if kind == "elastic-net" else 1):
         raise InputError(
             "--prox",
-            "must be l1:W, l2-squared:W, elastic-net:L1,L2, group-lasso:W or nuclear-norm:W",
+            f"must be {', '.join([*PROX_FORMS.values()][:-1])} or {PROX_FORMS['nuclear-norm']}",
             text,
         )
     return PROXES[kind](*weights)

@@ -12,7 +12,17 @@ import typer
 
 from lastiterate import interrupts
 from lastiterate.atomic_files import SHARED, is_taken, whole_folder, write_file
-from lastiterate.cli.app import Delta, Out, Trust, app, console, reports_errors, visible
+from lastiterate.cli.app import (
+    Delta,
+    Out,
+    Trust,
+    app,
+    console,
+    list_on_request,
+    reports_errors,
+    visible,
+)
+from lastiterate.cli.flags import first_words
 from lastiterate.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,13 +31,25 @@ if TYPE_CHECKING:
 # ``lastiterate export`` and ``sign``: a release in other people's forms, and under somebody's name.
 
 
+def list_formats() -> dict[str, str]:
+    """Formats by name, each with what it is."""
+    from lastiterate.report.exports import FORMATS
+
+    return {name: first_words(form) for name, form in FORMATS.items()}
+
+
 @app.command("export")
 @reports_errors
 def export_command(
     model: Annotated[Path, typer.Argument(metavar="MODEL_DIR", help="a folder that train wrote")],
     form: Annotated[
         str,
-        typer.Option("--format", help="model-card, registry, cyclonedx, nist ...; list shows all"),
+        typer.Option(
+            "--format",
+            help="model-card, registry, cyclonedx, nist ...; list shows all",
+            callback=list_on_request(list_formats),
+            is_eager=True,
+        ),
     ],
     out: Out = None,
     audit: Annotated[

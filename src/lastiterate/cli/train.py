@@ -17,6 +17,7 @@ from lastiterate import interrupts
 from lastiterate.cli.app import (
     ALGORITHM_HELP,
     FLAG_HELP,
+    LISTED,
     Calibrated,
     Header,
     Json,
@@ -27,8 +28,10 @@ from lastiterate.cli.app import (
     UnpackedLimit,
     app,
     console,
+    list_on_request,
     reports_errors,
 )
+from lastiterate.cli.flags import first_words
 from lastiterate.errors import InputError
 from lastiterate.ledger.store import Ledger
 from lastiterate.release import folder
@@ -40,6 +43,26 @@ from lastiterate.release.released_model import Fitted
 if TYPE_CHECKING:
     from lastiterate.release.ledger_charge import Charging
     from lastiterate.release.training_request import Budget, Order
+
+
+def list_algorithms() -> dict[str, str]:
+    """Named algorithms, each with what it is."""
+    from lastiterate.planning.presets import ABOUT
+
+    return ABOUT
+
+
+def list_maps() -> dict[str, str]:
+    """Values of ``--features``, each with what it is."""
+    from lastiterate.features.map_table import TABLE
+
+    return {
+        "auto": "chosen by kinds of columns, number of records and budget, never by values",
+        "plain": "numbers scaled to [-1, 1], a 0 or 1 for each category",
+        **{name: first_words(kind) for name, kind in TABLE.items()},
+        "sqrt": "roots of the features' sizes, for counts and ReLU features",
+        "fourier": "random cosine features next to the rows, for pictures and signals",
+    }
 
 
 def bundle_flags(command: Callable[[Any], None]) -> Callable[..., None]:
@@ -144,6 +167,8 @@ class FromFile(Charged, Budgeted):
         typer.Option(
             "--features",
             help="map records by auto, plain, curves, words ...; list shows all",
+            callback=list_on_request(list_maps),
+            is_eager=True,
         ),
     ] = "auto"
     header: Header = None
@@ -287,12 +312,26 @@ class Training(FromFile):
     explain_plan: Annotated[
         bool, typer.Option("--explain-plan", help="show the plans compared, and why one won")
     ] = False
-    algorithm: Annotated[str, typer.Option("--algorithm", help=ALGORITHM_HELP)] = "automatic"
-    batch: Annotated[str | None, typer.Option("--batch", help=FLAG_HELP["batch"])] = None
+    algorithm: Annotated[
+        str,
+        typer.Option(
+            "--algorithm",
+            help=ALGORITHM_HELP,
+            callback=list_on_request(list_algorithms),
+            is_eager=True,
+        ),
+    ] = "automatic"
+    batch: Annotated[
+        str | None,
+        typer.Option("--batch", help=FLAG_HELP["batch"], callback=LISTED["batch"], is_eager=True),
+    ] = None
     prox: Annotated[
         str | None,
         typer.Option(
-            "--prox", help="a penalty: l1:W, l2-squared:W, group-lasso:W ...; list shows all"
+            "--prox",
+            help="a penalty: l1:W, l2-squared:W, group-lasso:W ...; list shows all",
+            callback=LISTED["prox"],
+            is_eager=True,
         ),
     ] = None
     cap: Annotated[

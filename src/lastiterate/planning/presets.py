@@ -75,16 +75,30 @@ PERTURBED, LAST_NOISE, REDUCED, ONE_RECORD = (
     "noisy-sgd",
 )
 CORRELATED, FORGETTING = "correlated-sgd", "forgetting-sgd"
-ALGORITHMS = (
-    "automatic",
-    *NAMED,
-    CORRELATED,
-    ONE_RECORD,
-    REDUCED,
-    PERTURBED,
-    LAST_NOISE,
-    FORGETTING,
-)
+ABOUT = {
+    "automatic": "the planner's choice, from public numbers alone",
+    "noisy-gd": "full batches (Chourasia, Ye, Shokri 2021)",
+    "dp-sgld": "fresh batches of one size (Ryffel, Bach, Pointcheval 2022)",
+    "cyclic-dp-sgd": "blocks in a public order (Kong, Ribero 2024)",
+    "permuted-sgd": "blocks in one secret order",
+    "bins-sgd": "every record in one of the secret bins",
+    "allocation-sgd": "bins that are drawn again in every epoch",
+    "poisson-dp-sgd": "Poisson batches",
+    CORRELATED: "blocks in a public order with noise that later steps take back (matrix mechanism; "
+    "Denisov et al. 2022, Choquette-Choo et al. 2023)",
+    ONE_RECORD: "one record a step, steps of about 1/(ridge k), n^2 of them but at most 40,000 "
+    "(Bassily, Smith, Thakurta 2014)",
+    REDUCED: "noisy full gradients at snapshots, noisy differences to them over Poisson batches "
+    "between (after Wang, Ye, Xu 2017)",
+    PERTURBED: "no steps: the minimiser of an objective with a random linear term, for classes and "
+    "zero-out (Chaudhuri, Monteleoni, Sarwate 2011)",
+    LAST_NOISE: "gradient descent on a ridge problem with noise on its last step alone (Zhang et "
+    "al. 2017)",
+    FORGETTING: "blocks in a public order with noise on the last step alone, on rows of unit length: "
+    "its weights can forget records (lastiterate forget)",
+}
+"""Named algorithms, each in a line."""
+ALGORITHMS = tuple(ABOUT)
 INEXACT = {
     PERTURBED: "its noise is drawn once, as a term of the objective, and a minimiser is no sum",
     LAST_NOISE: "every step is charged then, and all but one have no noise",
@@ -109,27 +123,8 @@ def describe_algorithm(
     """The run of a named algorithm, with one unit of noise, and the calibration that the task asks
     for.
 
-    - noisy-gd: full batches (Chourasia, Ye, Shokri 2021);
-    - dp-sgld: fresh batches of one size (Ryffel, Bach, Pointcheval 2022);
-    - cyclic-dp-sgd: blocks in a public order (Kong, Ribero 2024);
-    - permuted-sgd: the same blocks of one secret order;
-    - bins-sgd: every record in one of the secret bins;
-    - allocation-sgd: in bins that are drawn again in every pass;
-    - poisson-dp-sgd: Poisson batches;
-    - correlated-sgd: blocks in a public order with noise that later steps take back (matrix
-      mechanism; Denisov et al. 2022, Choquette-Choo et al. 2023);
-    - noisy-sgd: one record a step, steps of about 1/(ridge k), n^2 of them but at most 40,000
-      (Bassily, Smith, Thakurta 2014);
-    - dp-svrg: noisy full gradients at snapshots, and noisy differences to them over Poisson batches
-      between (after Wang, Ye, Xu 2017);
-    - output-perturbation: gradient descent on a ridge problem with noise on its last step alone
-      (Zhang et al. 2017);
-    - forgetting-sgd: the same over blocks in a public order, on rows of unit length that nothing
-      else prepares, and without a calibration: all that records leave behind is in weights that
-      forget (``lastiterate.forget``);
-    - objective-perturbation: no steps at all, the minimiser of an objective with a random linear
-      term (Chaudhuri, Monteleoni, Sarwate 2011), for classes and zero-out; the ridge is that of the
-      lowest predicted risk.
+    ``algorithm``: one of ``ABOUT`` but the first. The ridge of objective perturbation is that of
+    the lowest predicted risk.
 
     The papers' own noise and step sizes are runs that can be described (``Langevin``,
     ``InverseDecay``). ``cap``: of the loss (``Softmax(cap=)``), which replaces per-example
