@@ -40,7 +40,42 @@ def test_a_stream_is_planned_with_what_reads_piece_by_piece() -> None:
     )
 
 
+def test_a_plan_for_persons_costs_the_ledger_what_train_is_charged(tmp_path: Path) -> None:
+    """Single rows of a person are charged as a group: many times as much, and plan says so."""
+    ledger, schema, out = tmp_path / "b.db", tmp_path / "v.toml", tmp_path / "m"
+    data = tmp_path / "v.csv"
+    rows = (f"p{i // 3},{i % 100 / 100},{'yes' if i % 100 > 50 else 'no'}" for i in range(600))
+    data.write_text("\n".join(("person,a,ill", *rows, "")))
+    schema.write_text(
+        'target = "ill"\nclasses = ["no", "yes"]\nsource = "s"\n'
+        '[columns.person]\nkind = "id"\n[columns.a]\nkind = "number"\nlow = 0\nhigh = 1\n'
+    )
+    made = ["ledger", "make", str(ledger), "--dataset", "v", "--unit", "person"]
+    made += ["--rows-per-unit", "3", "--epsilon", "3", "--delta", "1e-5"]
+    assert runner.invoke(app, made).exit_code == 0
+    asked = ["--schema", str(schema), "--epsilon", "1", "--delta", "1e-6", "--ledger", str(ledger)]
+    units = ["--unit", "person", "--rows-per-unit", "3"]
+    spent = ledger.read_bytes()
+    group = runner.invoke(app, ["plan", "--n", "600", *asked])
+    assert "Single rows are planned, and one person has at most 3 of them" in group.output
+    person = runner.invoke(app, ["plan", "--n", "200", *asked, *units, "--json"])
+    plan = json.loads(person.output)["plans"][0]
+    assert person.exit_code == 0 and ledger.read_bytes() == spent, "nothing is charged"
+    rows_as_group = json.loads(runner.invoke(app, ["plan", "--n", "600", *asked, "--json"]).output)
+    assert plan["ledger_share"] < 0.2 < 0.9 < rows_as_group["plans"][0]["ledger_share"]
+    trained = runner.invoke(app, ["train", str(data), *asked, *units, "--out", str(out)])
+    assert trained.exit_code == 0, trained.output
+    run = json.loads((out / "certificate.json").read_text())["run"]
+    assert Run.from_dict(run) == Run.from_dict(plan["run"]), "the plan is what train executes"
+    left = json.loads(runner.invoke(app, ["ledger", "show", str(ledger), "--json"]).output)
+    taken = 1 - left["datasets"][0]["left"]["squared mu"]
+    assert taken == pytest.approx(plan["ledger_share"], rel=1e-6)
+
+
 @pytest.mark.parametrize(("flags", "word"), [
+    (["--rows-per-unit", "3"], "--rows-per-unit needs the column"),
+    (["--unit", "p", "--rows-per-unit", "0"], "--rows-per-unit"),
+    (["--unit", "p", "--rows-per-unit", "2", "--stream"], "--rows-per-unit must be 1 with --stream"),
     (["--time-budget", "0"], "--time-budget"), (["--classes", "1"], "classes"), (["--row-norm", "-1"], "--row-norm"),
     (["--epsilon", "nan"], "epsilon"), (["--delta", "2"], "--delta"), (["--adjacency", "near"], "adjacency"),
 ])  # fmt: skip

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lastiterate.cli.app import Calibrated, Json, Out, app, console, emit, reports_errors
-from lastiterate.cli.train import Budgeted, Charged, bundle_flags
+from lastiterate.cli.train import Budgeted, Charged, bundle_flags, check_rows_named
 from lastiterate.errors import InputError
+from lastiterate.run.adjacency import has_fixed_size
+from lastiterate.run.validation import check_integer
 
 if TYPE_CHECKING:
     from lastiterate.planning.task import Task
+    from lastiterate.release.allowance import Allowance
     from lastiterate.release.linear_plans import FeatureChoice
 
 
@@ -22,7 +25,17 @@ if TYPE_CHECKING:
 class Planning(Charged, Budgeted):
     """What ``plan`` is asked for."""
 
-    n: Annotated[int, typer.Option("--n", help="public number of records")]  # pyright: ignore
+    n: Annotated[int, typer.Option("--n", help="public number of records (persons with --unit)")]  # pyright: ignore
+    ledger: Annotated[
+        Path | None,
+        typer.Option("--ledger", help="plan for what this ledger leaves; nothing is charged"),
+    ] = None
+    unit: Annotated[
+        str | None, typer.Option("--unit", help="the column that names the person of a row")
+    ] = None
+    rows_per_unit: Annotated[
+        int, typer.Option("--rows-per-unit", help="rows used of each person, at most (public)")
+    ] = 1
     features: Annotated[
         int | None, typer.Option("--features", help="number of columns, if there is no --schema")
     ] = None
@@ -52,6 +65,7 @@ class Planning(Charged, Budgeted):
         from lastiterate.data import Schema
         from lastiterate.planning.task import Task
         from lastiterate.release.linear_plans import AUTO, choose_features
+        from lastiterate.release.units import check_unit_column
 
         features, classes, row_norm, maps = self.features, self.classes, self.row_norm, None
         if self.schema is not None:
@@ -67,6 +81,8 @@ class Planning(Charged, Budgeted):
                         value,
                         "leave it out",
                     )
+            if self.unit is not None:
+                check_unit_column(facts, self.unit)
             classes = len(facts.classes)
             if features is not None or facts.array is None:
                 shape = (1 if features is None else features,)
@@ -85,8 +101,33 @@ class Planning(Charged, Budgeted):
             features,
             2 if classes is None else classes,
             1.0 if row_norm is None else row_norm,
+            rows_per_record=self.rows_per_unit,
             calibrated=self.calibrated,
         ), maps
+
+    def check_units(self) -> None:
+        """Refuse rows of persons that nobody names, and persons that no batch draws."""
+        check_integer("rows_per_unit", self.rows_per_unit)
+        check_rows_named(self.unit, self.rows_per_unit)
+        if self.rows_per_unit > 1 and (self.stream or not has_fixed_size(self.adjacency)):
+            raise InputError(
+                "rows_per_unit",
+                "must be 1 with --stream or add-remove: no batch draws persons there",
+                self.rows_per_unit,
+                "lastiterate train --explain-plan shows its plan",
+            )
+
+    def words_of_group(self, allowance: Allowance | None) -> str:
+        """That a ledger of persons is charged for several single rows, and what costs less."""
+        rows = 1 if allowance is None or self.unit is not None else allowance.total.groups(1)
+        if rows == 1 or allowance is None:
+            return ""
+        unit = allowance.total.unit
+        return (
+            f"Single rows are planned, and one {unit} has at most {rows} of them: the ledger would "
+            f"be charged for a group of {rows}. --unit COLUMN --rows-per-unit {rows}, with --n "
+            f"counting by {unit}, costs less"
+        )
 
 
 @app.command("plan")
@@ -100,7 +141,11 @@ def plan_command(asked: Planning) -> None:
     from lastiterate.cli import show
     from lastiterate.planning.planner import consider
 
+    asked.check_units()
     (task, maps), budget = asked.rows, asked.budget
+    charging = asked.make_charging()
+    charging.of_units = asked.unit is not None
+    allowance = charging.allowance()
     delta = budget.delta_for(asked.n)
     choice = consider(
         task,
@@ -109,12 +154,14 @@ def plan_command(asked: Planning) -> None:
         adjacency=budget.adjacency,
         time_budget=budget.time_budget,
         stream=asked.stream,
-        shared=asked.make_charging().allowance(),
+        shared=allowance,
     )
     if asked.json_:
         print(json.dumps(show.plans_as_json(choice, delta), indent=2))
     else:
         show.plans(console, choice, delta)
+        if said := asked.words_of_group(allowance):
+            console.print(f"{said}.", highlight=False, markup=False)
         if maps is not None:
             console.print(f"features: {maps.why}", highlight=False, markup=False)
             if said := maps.compare_costs(task, choice.best, budget, stream=asked.stream):

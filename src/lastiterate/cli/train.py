@@ -283,6 +283,14 @@ def show_head(ledger: Ledger | None) -> None:
         )
 
 
+def check_rows_named(unit: str | None, rows: int) -> None:
+    """Refuse a number of rows of each person where nothing names the person."""
+    if unit is None and rows != 1:
+        raise InputError(
+            "rows_per_unit", "needs the column that says who a row is of", rows, "name --unit"
+        )
+
+
 # ``lastiterate train``: a file in, a released model out.
 
 if TYPE_CHECKING:
@@ -439,13 +447,7 @@ class Training(FromFile):
                 self.test,
                 "add --test-is-public, or leave --test out",
             )
-        if self.unit is None and self.rows_per_unit != 1:
-            raise InputError(
-                "rows_per_unit",
-                "needs the column that says who a row is of",
-                self.rows_per_unit,
-                "name --unit",
-            )
+        check_rows_named(self.unit, self.rows_per_unit)
         batching = None if self.batch is None else flags.parse_batching(self.batch)
         return Order(
             data=self.data,

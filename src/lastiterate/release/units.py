@@ -76,6 +76,18 @@ def _first_rows(names: np.ndarray, most: int) -> np.ndarray:
     return kept
 
 
+def check_unit_column(schema: Schema, column: str) -> None:
+    """Refuse a unit that is a feature or the target."""
+    used = [one.name for one in schema.columns if isinstance(one, Numeric | Category)]
+    if column in (*used, schema.target):
+        raise InputError(
+            "unit",
+            "must be no feature and not the target",
+            column,
+            'mark the column kind = "ignore" in the schema',
+        )
+
+
 @dataclass(frozen=True)
 class Units:
     """The protected unit of a file's rows: a column that names it, and the public number of its
@@ -86,14 +98,7 @@ class Units:
 
     def limit_rows(self, table: Table, schema: Schema) -> Table:
         """The table with the first ``rows`` rows of every unit; no column but its own is looked at."""
-        used = [column.name for column in schema.columns if isinstance(column, Numeric | Category)]
-        if self.column in (*used, schema.target):
-            raise InputError(
-                "unit",
-                "must be no feature and not the target",
-                self.column,
-                'mark the column kind = "ignore" in the schema',
-            )
+        check_unit_column(schema, self.column)
         cells = table.cells
         if cells is not None:
             check_header(table.names, schema.described)
