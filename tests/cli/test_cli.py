@@ -548,6 +548,14 @@ def test_picture_of_a_theorem(tmp_path):
             ["tune", "digits", "--epsilon", "-1"],
             "--epsilon must be a positive number, at most 1000, got -1",
         ),
+        (
+            ["tune", "digits", "--epsilon", "1"],
+            "candidates must be at least two different ones, got 1; give --row-norms 0.5,1,2 or",
+        ),
+        (
+            ["tune", "digits", "--epsilon", "1", "--row-norms", "1,1"],
+            "candidates must be at least two different ones, got 1",
+        ),
         (["sign", "nowhere", "--key", "none"], "model must be a folder that train wrote"),
     ],
 )

@@ -44,7 +44,7 @@ COMMANDS = {
         "--epsilon",
         "1",
         "--algorithms",
-        "noisy-gd",
+        "noisy-gd,cyclic-dp-sgd",
         "--mean-runs",
         "1.5",
         "--time-budget",

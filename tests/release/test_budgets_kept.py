@@ -86,7 +86,7 @@ FILES = {
     ),
     "a tuned file": lambda: tune_file(
         Order(data="digits", budget=Budget(1.0, 1e-6), features="plain"),
-        algorithms=(CHEAP,),
+        algorithms=(CHEAP, Algorithm("permuted-sgd")),
         law=tuning.law_of(6.0),
     ),
 }

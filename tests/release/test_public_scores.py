@@ -1,6 +1,7 @@
 """Scores on public records, and what they have to be compared with where a class is rare."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ def test_scores_of_two_classes_are_those_of_a_hand_calculation():
     assert found.value == found.largest_share == 0.8 and found.largest_class == "no"
     assert (found.rarer_class, found.rarer_share) == ("yes", 0.2)
     assert found.auroc == 14 / 16 and found.average_precision == pytest.approx((1 + 2 / 4) / 2)
-    assert not found.rare
+    assert not found.rare and (found.recall, found.precision) == (0, 0), "none is predicted yes"
     assert found.describe("t.csv") == (
         "0.800 on t.csv; always answering no gets 0.800; AUROC 0.875; average precision 0.750 "
         "for yes"
@@ -52,6 +53,11 @@ def test_a_threshold_moves_accuracy_and_not_the_ranking():
         for t in (None, 0.35)
     )
     assert (plain.value, moved.value, plain.auroc) == (0.75, 1.0, moved.auroc)
+    assert (moved.recall, moved.precision) == (1.0, 1.0)
+    low = PublicScores.of_classes(
+        Labels(("no", "yes"), 0.25), chances([0.1, 0.2, 0.3, 0.4]), target
+    )
+    assert (low.recall, low.precision) == (1.0, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +110,13 @@ def test_the_card_says_what_always_answering_one_class_gets(tmp_path, capsys, ea
     card, share = shown(result, capsys), 1 - 1 / each
     assert f"always no: {share:.3f}" in card
     assert f"for yes ({1 - share:.3f} of the records)" in card and "AUROC" in card
-    assert ("rare classes" in card and "--threshold" in card and "--class-weight" in card) == hint
+    assert (
+        "rare classes" in card and "or --threshold" in card and "--class-weight" in card
+    ) == hint
+    scores = result.scores
+    found = f"recall {scores.recall:.3f}, precision {scores.precision:.3f} for yes"
+    assert (found in card) == bool(more), "after either option accuracy alone says little"
+    assert ("predicts yes from probability 0.1 on, else no" in card) == ("threshold" in more)
     body = json.loads(json.dumps(model_to_json(result, "m")))
     assert body["test_scores"]["largest_share"] == share and body["test_score"] is not None
 
@@ -154,3 +166,15 @@ def test_rare_classes_are_better_off_with_few_columns(tmp_path, capsys, features
     order = Order(data=path, schema=SCHEMA, budget=Budget(1.0), test=path, features=features)
     card = shown(fit_file(order), capsys)
     assert "rare classes" in card and ("--features plain" in card) == (features == "auto")
+
+
+def test_text_needs_a_map_also_where_columns_are_few(tmp_path, capsys):
+    """The card names an option that a schema with text takes."""
+    rows = [f"{i % 101},{'yes' if i % 25 == 0 else 'no'},word{i % 7}" for i in range(600)]
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join(["age,ill,note", *rows]) + "\n")
+    schema = Schema((Numeric("age", 0, 100), Words("note")), classes=("no", "yes"), target="ill")
+    order = Order(data=str(path), schema=schema, budget=Budget(1.0), test=str(path))
+    card = shown(fit_file(order), capsys)
+    assert "--features words has fewer columns" in card and "--features plain" not in card
+    fit_file(replace(order, features="words"))

@@ -1,6 +1,7 @@
 """Accuracy that may be shown: what it costs, which records it is about, what its interval covers."""
 
 import math
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +16,7 @@ from lastiterate.ledger.filters import GaussianFilter
 from lastiterate.ledger.store import Ledger
 from lastiterate.planning.task import budget
 from lastiterate.release import linear_model
+from lastiterate.release.ledger_charge import Charging
 from lastiterate.release.model_kinds import LINEAR
 from lastiterate.release.noisy_accuracy import (
     Accuracy,
@@ -22,6 +24,7 @@ from lastiterate.release.noisy_accuracy import (
     accuracies,
     accuracy,
     count_for,
+    half_width,
     noisy_count,
     noisy_numbers,
     split_held_out,
@@ -78,6 +81,33 @@ def test_every_record_pays_for_what_it_is_part_of():
     curve = li.account(three).curve("composition-gdp")
     assert curve.curves[0].mu == pytest.approx(math.hypot(alone.mu, 1 / 3), rel=1e-2)
     assert curve.curves[1].mu == pytest.approx(math.hypot(1 / 2, 1 / 3), rel=1e-2)
+
+
+@pytest.mark.parametrize(("share", "warned"), [(0.0001, True), (0.9, False)])
+def test_a_wide_interval_is_said_before_the_charge(monkeypatch, share, warned):
+    """Its width follows from public numbers: it is said where the charge is refused."""
+
+    def refuse(*_, **__):
+        raise li.InputError("ledger", "refuses")
+
+    monkeypatch.setattr(Charging, "charge", refuse)
+    model = DPLogisticRegression(
+        epsilon=3.0, delta=DELTA, row_norm=3.0, classes=[0, 1], report_accuracy=share
+    )
+    with warnings.catch_warnings(record=True) as caught, pytest.raises(li.InputError):
+        warnings.simplefilter("always")
+        model.fit(np.tile(X, (10, 1)), np.tile(Y, 10))
+    said = [str(one.message) for one in caught if "known to within about" in str(one.message)]
+    assert len(said) == warned and all("0.50 only: its count of 300 records" in one for one in said)
+    noise = count_for(share, 3.0, DELTA, 300).noise_multiplier
+    assert not warned or f"standard deviation {noise:.3g}. Give it a larger part" in said[0]
+
+
+def test_the_half_width_of_an_interval_grows_to_one_half():
+    widths = [half_width(NoisyCount(z, 1000)) for z in (0.01, 10.0, 100.0, 1e6)]
+    assert widths == sorted(widths) and widths[-1] == pytest.approx(0.5, abs=1e-2)
+    middle = accuracy(NoisyCount(10.0, 1000), 500.0)
+    assert widths[1] == (middle.high - middle.low) / 2
 
 
 def test_several_processes_release_one_count(monkeypatch):

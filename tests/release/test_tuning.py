@@ -370,8 +370,14 @@ def test_the_command_line(tmp_path: Path) -> None:
     model = li.load(tmp_path / "m")
     assert model.run.loss.class_weights == (0.25, 0.5, 1.0)
     assert [one.name for one in model.schema.features] == ["curves"]
+    card = " ".join(found.output.replace("│", " ").split())
+    assert "on average, by a noisy accuracy from 2 candidates, 24 records" in card
+    assert "rare classes accuracy hardly counts them; train has --class-weight" in card
+    assert "class weights 0.25, 0.5, 1 of a record" in card
     assert "secret number of runs" in found.output and li.verify(tmp_path / "m").holds
     for words in (
+        [],
+        ["--row-norms", "2,2"],
         ["--row-norms", "a"],
         ["--runs", "fixed"],
         ["--mean-runs", "0.5"],
@@ -385,3 +391,19 @@ def test_the_command_line(tmp_path: Path) -> None:
             app, ["tune", "iris", "--epsilon", "6", *words, "--out", str(tmp_path / "n")]
         )
         assert found.exit_code == 2 and not (tmp_path / "n").exists(), found.output
+
+
+def test_the_card_names_the_row_norm_that_was_asked_for(tmp_path: Path) -> None:
+    """Of a run that centres its rows, whose loss clips them once more."""
+    words = ["--epsilon", "1", "--row-norms", "2,3", "--mean-runs", "2", "--time-budget", "5"]
+    words += ["--class-weight", "0=1,1=2"]
+    with pytest.warns(UserWarning, match="compared by plain accuracy, whatever the class weights"):
+        found = CliRunner().invoke(
+            app, ["tune", "breast_cancer", *words, "--out", str(tmp_path / "m")]
+        )
+    assert found.exit_code == 0, found.output
+    run = li.load(tmp_path / "m").run
+    mean = next(part for part in run.preprocessing if isinstance(part, li.PrivateMean))
+    card = " ".join(found.output.replace("│", " ").split())
+    said = f"row norm {mean.row_norm:g} ({run.loss.row_norm:g} once a noisy mean is subtracted)"
+    assert mean.row_norm in (2, 3) and run.loss.row_norm < mean.row_norm and said in card

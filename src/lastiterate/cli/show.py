@@ -20,7 +20,9 @@ from lastiterate.features.columns import HashedWords
 from lastiterate.features.map_table import describe_maps
 from lastiterate.planning.planner import Choice, share_words
 from lastiterate.planning.reference import predict_scores
+from lastiterate.run.losses import KnownConstants
 from lastiterate.run.noise import Correlated, NoiseMultiplier
+from lastiterate.run.preprocessing import PrivateMean
 from lastiterate.run.probability_calibration import AssumedSlope, Calibration
 from lastiterate.run.updates import HeavyBall
 
@@ -169,6 +171,8 @@ def show_model(console: Console, result: Released, where: str) -> None:
         table.add_row("features", describe_maps(model.schema.features))
     for row in _text_rows(model):
         table.add_row(*row)
+    if said := getattr(getattr(model, "answers", None), "about_threshold", ""):
+        table.add_row("predicts", escape(said))
     what = measure(model)
     if result.test_score is not None:
         table.add_row(f"test {what}", _describe_score(result))
@@ -309,18 +313,32 @@ def _class_rows(result: Released) -> list[tuple[str, str]]:
                 ),
             )
         )
-    if scores.rare and order.class_weight is None and order.threshold is None:
-        two, schema = scores.rarer_class is not None, result.model.schema
+    if scores.recall is not None and (order.class_weight or order.threshold is not None):
+        found = f"recall {scores.recall:.3f}, precision {scores.precision:.3f}"
+        rows.append(("test labels", escape(f"{found} for {scores.rarer_class}")))
+    alone = order.class_weight is None and order.threshold is None
+    if scores.rare and alone and result.model.form != "selected":
+        schema = result.model.schema
         mapped = order.features == "auto" and schema is not None and bool(schema.features)
         rows.append(
             (
                 "rare classes",
-                ("--threshold answers the rarer class more often; " if two else "")
-                + "--class-weight trains for the rarer classes"
-                + ("; --features plain has fewer columns" if mapped else ""),
+                "--class-weight trains for the rarer classes"
+                + (
+                    "; or --threshold predicts the rarer one more often"
+                    if scores.recall is not None
+                    else ""
+                )
+                + (f"; {_fewer_columns(result.model)}" if mapped else ""),
             )
         )
     return rows
+
+
+def _fewer_columns(model: Any) -> str:
+    """Which value of ``--features`` has fewer columns, where text needs a map of its own."""
+    texts = any(isinstance(column, Words) for column in model.schema.columns)
+    return f"--features {'words' if texts else 'plain'} has fewer columns"
 
 
 def _describe_run(run: Run, unit: str) -> str:
@@ -380,23 +398,41 @@ def _exact_rows(model: Any) -> list[tuple[str, str]]:
 
 def _selection_rows(model: Any) -> list[tuple[str, str]]:
     chosen, run = model.selection, model.run
+    classes, many = run.loss.target_classes, len(chosen.candidates)
     return [
         (
             "selected",
             f"the best of a secret number of runs, {chosen.law.mean:.3g} on average, by a noisy "
-            f"score",
+            + ("accuracy" if classes else "squared error"),
         ),
         (
             "from",
-            f"{len(chosen.candidates)} candidates, {chosen.held_out} records held out for their "
+            f"{many} candidate{'s' * (many > 1)}, {chosen.held_out} records held out for their "
             f"scores",
+        ),
+        *(
+            [("rare classes", "accuracy hardly counts them; train has --class-weight, --threshold")]
+            if classes
+            else []
         ),
         (
             "run",
-            f"{run.steps} steps on {run.n} records, {type(run.batching).__name__}, row norm "
-            f"{run.loss.row_norm:g}",
+            f"{run.steps} steps on {run.n} records, {type(run.batching).__name__}, "
+            f"{_describe_row_norm(run)}",
         ),
+        *_probabilities(run),
     ]
+
+
+def _describe_row_norm(run: Run) -> str:
+    """The norm of rows as it was asked for, and the clip of the rows that the run centres."""
+    assert not isinstance(run.loss, KnownConstants)
+    given = next(
+        (part.row_norm for part in run.preprocessing if isinstance(part, PrivateMean)), 0.0
+    )
+    if not given or given == run.loss.row_norm:
+        return f"row norm {run.loss.row_norm:g}"
+    return f"row norm {given:g} ({run.loss.row_norm:g} once a noisy mean is subtracted)"
 
 
 def _sample_rows(model: Any) -> list[tuple[str, str]]:

@@ -15,7 +15,7 @@ from lastiterate.curves.selection import Runs
 from lastiterate.data import BUNDLED, encode_features, read_table
 from lastiterate.data.columns import Id
 from lastiterate.data.table import Table
-from lastiterate.errors import InputError
+from lastiterate.errors import InputError, outside
 from lastiterate.planning.planner import Choice
 from lastiterate.release import posterior, tuning
 from lastiterate.release.dataset import SAMPLE, DataFile, open_file
@@ -41,6 +41,11 @@ from lastiterate.run.validation import relative_weights
 
 ONE_CLASS = 0.9
 """Share of the records from which on a class is nearly all of them."""
+BY_ACCURACY = (
+    "candidates are compared by plain accuracy, whatever the class weights: one that never predicts a "
+    "rare class may win; lastiterate train --class-weight trains without a comparison"
+)
+"""What tuning does with a rare class, which only the user may know of."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +55,7 @@ class PublicScores:
     ``value``: accuracy or R^2. ``largest_class``, ``largest_share``: the most frequent class of
     these records, and what always answering it gets. Of two classes: ``auroc``, and the
     ``average_precision`` for the one that is rarer there; ``None`` where there is one class alone.
+    ``recall``, ``precision``: of the rarer class, for the predicted labels.
     """
 
     value: float
@@ -59,6 +65,8 @@ class PublicScores:
     rarer_share: float | None = None
     auroc: float | None = None
     average_precision: float | None = None
+    recall: float | None = None
+    precision: float | None = None
 
     @property
     def rare(self) -> bool:
@@ -81,25 +89,29 @@ class PublicScores:
     @classmethod
     def of_classes(cls, labels: Labels, chances: np.ndarray, target: np.ndarray) -> PublicScores:
         """Of probabilities (m, classes), for class indices (m,)."""
-        from sklearn.metrics import average_precision_score, roc_auc_score  # pyright: ignore
+        from sklearn import metrics  # pyright: ignore
 
         shares = np.bincount(target, minlength=len(labels.values)) / len(target)
         names = [str(value) for value in labels.values]
         largest = int(shares.argmax())
+        predicted = pick_class(chances, labels.threshold)
         score = cls(
-            value=float((pick_class(chances, labels.threshold) == target).mean()),
+            value=float((predicted == target).mean()),
             largest_class=names[largest],
             largest_share=float(shares[largest]),
         )
         if len(names) != 2 or not shares.all():
             return score
         rarer = 1 - largest
+        true, said, ranks = target == rarer, predicted == rarer, chances[:, rarer]
         return replace(
             score,
             rarer_class=names[rarer],
             rarer_share=float(shares[rarer]),
-            auroc=float(roc_auc_score(target == rarer, chances[:, rarer])),  # pyright: ignore
-            average_precision=float(average_precision_score(target == rarer, chances[:, rarer])),  # pyright: ignore
+            auroc=float(metrics.roc_auc_score(true, ranks)),  # pyright: ignore
+            average_precision=float(metrics.average_precision_score(true, ranks)),  # pyright: ignore
+            recall=float(metrics.recall_score(true, said, zero_division=0)),  # pyright: ignore
+            precision=float(metrics.precision_score(true, said, zero_division=0)),  # pyright: ignore
         )
 
 
@@ -287,6 +299,8 @@ def tune_file(
             budget.adjacency,
             "use zero-out",
         )
+    if order.class_weight is not None:
+        warnings.warn(BY_ACCURACY, UserWarning, stacklevel=outside())
     budget.public_n(1)  # refuses a number that nothing would follow from
     file = open_file(order.data, order.schema, units=order.units)
     order.charging.of_units = file.who is not None
@@ -296,6 +310,7 @@ def tune_file(
     maps = choose_features(file.schema, order.features, file.shape, trained, share)
     file = file.map_rows(maps.schema, test=None, row_norm=None)
     task, shared = file.task, order.charging.allowance()
+    _check_candidates(len({(norm, one) for norm in row_norms or (None,) for one in algorithms}))
     train, held = tuning.parts(task.n)
     delta = budget.delta_for(task.n)
     weights = relative_weights(order.class_weight, file.schema.classes)
@@ -319,8 +334,21 @@ def tune_file(
         held_out=len(held),
         regression=task.classes == 0,
     )
+    _check_candidates(len(tuning.selection_of(proof).candidates))
     order = replace(_with_form(order, file), proof=proof, delta=delta)
     return _score_model(run_release(SELECTED, order), order, file, maps)
+
+
+def _check_candidates(count: int) -> None:
+    """Refuse a selection from fewer than two different candidates, before it costs anything."""
+    if count < 2:
+        raise InputError(
+            "candidates",
+            "must be at least two different ones",
+            count,
+            "give --row-norms 0.5,1,2 or several --algorithms; to train one model use lastiterate train, "
+            "which spends nothing on a choice",
+        )
 
 
 def _score_model(model: Fitted, order: Order, file: DataFile, maps: FeatureChoice) -> Released:

@@ -21,10 +21,14 @@ from lastiterate.planning.planner import Choice, Plan, SharedBudget, consider, s
 from lastiterate.planning.reference import predict_scores
 from lastiterate.planning.task import FeatureMap, Task
 from lastiterate.planning.task import budget as worth
-from lastiterate.release.noisy_accuracy import count_for, split_held_out
+from lastiterate.release.noisy_accuracy import count_for, half_width, split_held_out
 from lastiterate.release.training_request import Algorithm, Budget, Order
 from lastiterate.run.adjacency import check_same, has_fixed_size
+from lastiterate.run.counts import NoisyCount
 from lastiterate.run.run import Run
+
+WIDE = 0.2
+"""Half width of an interval of accuracy from which on it says next to nothing."""
 
 # The run of a linear model: planned, of a named algorithm, or given, within a budget.
 
@@ -84,6 +88,7 @@ def plan_run(order: Order, task: Task, shared: SharedBudget | None = None) -> Or
         count = count_for(
             reported, budget.epsilon, delta, len(places[1]), rows_per_unit=task.rows_per_unit
         )
+        _warn_of_width(count)
         both = replace(proof.run, counts=(count,))
         proof = calibrate(both, epsilon=budget.epsilon, delta=delta)
     return replace(order, proof=proof, choice=choice)
@@ -117,6 +122,20 @@ def warn_of_noise(choice: Choice | None) -> None:
     records."""
     if choice is not None and (sentence := choice.about_noise):
         warnings.warn(sentence, BudgetWarning, stacklevel=outside())
+
+
+def _warn_of_width(count: NoisyCount) -> None:
+    """Warn where the noisy accuracy that is asked for says next to nothing; no record is read."""
+    half = half_width(count)
+    if half > WIDE:
+        warnings.warn(
+            f"the noisy accuracy will be known to within about {half:.2f} only: its count of "
+            f"{count.records} records has noise of standard deviation {count.noise_multiplier:.3g}. "
+            f"Give it a larger part of mu^2, a larger epsilon or fewer rows per unit, or leave it "
+            f"out and score on a public file",
+            BudgetWarning,
+            stacklevel=outside(),
+        )
 
 
 def candidate(

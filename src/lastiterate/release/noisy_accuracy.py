@@ -172,6 +172,12 @@ def accuracy(count: NoisyCount, counted: float) -> Accuracy:
     return Accuracy(min(1.0, max(0.0, counted / m)), low, high, m, count.apart)
 
 
+def half_width(count: NoisyCount) -> float:
+    """Half the width of the interval around an accuracy of one half: known before any record is."""
+    middle = accuracy(count, count.records / 2)
+    return (middle.high - middle.low) / 2
+
+
 def _of_groups(count: NoisyGroups, counted: tuple[float, ...]) -> list[Accuracy]:
     """What a released count by groups says, each group by itself; its interval allows for the noise
     of both numbers (four sides together are exceeded with probability ``NOISE_PART``)."""

@@ -50,6 +50,14 @@ class Labels:
     def words(self, outputs: int) -> str:
         return f"{len(self.values)} classes"
 
+    @property
+    def about_threshold(self) -> str:
+        """From which probability on the second label is the prediction; empty for the more probable
+        one."""
+        if self.threshold is None:
+            return ""
+        return f"{self.values[1]} from probability {self.threshold:.4g} on, else {self.values[0]}"
+
 
 def pick_class(chances: np.ndarray, threshold: float | None) -> np.ndarray:
     """Class indices (n,) that probabilities (n, classes) make the answer."""

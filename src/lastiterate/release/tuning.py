@@ -136,8 +136,9 @@ def check(order: Order) -> Order:
     return order
 
 
-def _selection(order: Order) -> Selection:
-    chosen = order.certificate.subject
+def selection_of(proof: Certificate) -> Selection:
+    """Return the selection that a certificate is about."""
+    chosen = proof.subject
     if not isinstance(chosen, Selection):
         raise InputError(
             "certificate",
@@ -150,7 +151,7 @@ def _selection(order: Order) -> Selection:
 
 def _parts_of(order: Order) -> tuple[np.ndarray, np.ndarray]:
     """The public split of the records, of the sizes that are certified."""
-    chosen, (train, held) = _selection(order), parts(len(order.data[0]))
+    chosen, (train, held) = selection_of(order.certificate), parts(len(order.data[0]))
     if (len(train), len(held)) != (chosen.candidates[0].n, chosen.held_out):
         raise InputError(
             "candidates",
@@ -164,7 +165,7 @@ def fit(order: Order, key: Key | None) -> FittedSelected:
     """Execute the selection on rows (n, d) and targets (n,), its public split made here, and
     release the winner."""
     assert order.answers is not None
-    chosen, (train, held) = _selection(order), _parts_of(order)
+    chosen, (train, held) = selection_of(order.certificate), _parts_of(order)
     rows, labels = map(np.asarray, order.data)
     best: tuple[tuple[int, int], Run, Model] | None = None
     for run, own, noise, tie in _draws(chosen, order.seed):

@@ -170,6 +170,8 @@ def execution(subject: Subject) -> Markup | str:
             ],
         ),
     ]
+    if subject.predicts:
+        rows.append(("predicts", subject.predicts))
     if subject.software:
         rows.append(
             (

@@ -41,7 +41,8 @@ class Subject:
     ``weights``: name of the file that its hash is of. ``audit``: a report of an audit, which
     nothing checks. ``schema``: the public facts of the data. ``described``: a run that nobody has
     executed. ``ledger``: the line that it was charged to. ``accuracies``: those that noisy counts
-    paid for. ``signed``: whether a signature is in the same folder.
+    paid for. ``signed``: whether a signature is in the same folder. ``predicts``: the threshold in
+    words, where a model has one.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Subject:
     effects: tuple[Effect, ...] = ()
     accuracies: tuple[Accuracy, ...] = ()
     signed: bool = False
+    predicts: str = ""
 
     @property
     def delta(self) -> float:
@@ -210,6 +212,7 @@ def _of_stored(
         made,
         signed=(stored.path / SIGNATURE).is_file(),
         accuracies=() if linear is None else linear.accuracies,
+        predicts=getattr(getattr(model, "answers", None), "about_threshold", ""),
         effects=() if linear is None or made.schema is None else column_effects(linear),
     )
 
