@@ -177,11 +177,8 @@ def patched():
         )
 
 
-ISSUED = {"checked": 0, "new": []}
-"""Certificates that this worker has given to the independent checker, and those since the last
-look."""
-SHARE, MOST = 4, 60
-"""One certificate in ``SHARE`` is checked, chosen by its hash; at most ``MOST`` in a worker."""
+ISSUED: list[dict] = []
+"""Certificates that were written since the last look."""
 
 
 def record_certificates():
@@ -194,8 +191,7 @@ def record_certificates():
     @functools.wraps(plain)
     def document(*given, **named):
         body = plain(*given, **named)
-        if int(body["content_sha256"][:8], 16) % SHARE == 0:
-            ISSUED["new"].append(body)
+        ISSUED.append(body)
         return body
 
     document.plain = plain
@@ -209,13 +205,13 @@ def issued_certificates_hold():
     record_certificates()
     yield
     record_certificates()
-    written, ISSUED["new"] = ISSUED["new"], []
-    for body in written[: MOST - ISSUED["checked"]]:
+    written = ISSUED.copy()
+    ISSUED.clear()
+    for body in written:
         import json
 
         from lastiterate_check.check import REFUTED, check
 
-        ISSUED["checked"] += 1
         report = check(json.loads(json.dumps(body)))
         lines = "\n".join(report.lines)
         assert report.verdict != REFUTED and "which is larger: not shown" not in lines, lines
