@@ -235,6 +235,7 @@ def test_the_card_says_how_many_rows_are_used_or_how_to_protect_persons(
     said = " ".join(capsys.readouterr().out.split())
     assert words in said and (units is None or "1010" not in said)
     assert ("rows used" in said) == (units is not None)
+    assert "if no unit has more rows" not in said, "train bounds them"
 
 
 @pytest.mark.parametrize("k", [2, 3, 5, 10])

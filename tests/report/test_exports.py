@@ -302,6 +302,15 @@ def test_evidence_sheets_answer_every_question_and_say_whose_answer_it_is(folder
     assert "not stated by the releaser" in silent or "not recorded" in silent
 
 
+def test_sheets_name_what_lies_outside_of_a_quoted_ledger(folder):
+    subject = read(folder)
+    (text,) = made(folder, "nist").values()
+    assert "; unit in practice: not stated" in text and "; other releases: not stated" in text
+    quote = SimpleNamespace(dataset="ward", together="budget: all")
+    (text,) = exports.nist(replace(subject, ledger=quote)).values()
+    assert "; other releases outside of this ledger: not stated by the releaser" in text
+
+
 def test_reviewers_read_what_is_not_protected(folder):
     """Not what must stay secret: that is the curator's part."""
     (text,) = made(folder, "w3c").values()

@@ -23,7 +23,7 @@ from lastiterate.curves.gaussian import Gdp
 from lastiterate.data.schema import Schema
 from lastiterate.errors import InputError
 from lastiterate.report import charts, execution, guarantee, page
-from lastiterate.report.subject import read
+from lastiterate.report.subject import Subject, read
 from lastiterate.theorems import TABLE
 from lastiterate.theorems.theorem import Applies, match
 
@@ -297,6 +297,73 @@ def test_the_first_page_says_what_nobody_checked(folders, tmp_path):
     assert "(assumed)" in rows_of(assumed)["Taken on trust"]
 
 
+def test_a_page_of_rows_warns_of_a_column_of_persons(folders, tmp_path):
+    """Not where persons are protected, and not without such a column."""
+    ids = {"kind": "id"}
+    columns = {"a": {"kind": "number", "low": 0, "high": 1}, "patient": ids}
+    schema = {"target": "y", "classes": ["no", "yes"], "source": "", "columns": columns}
+    place = replace(trained(), schema=Schema.from_dict(schema)).save(tmp_path / "m")
+    subject = read(place)
+    title = "Rows are protected one by one, and the table has a column of persons (patient)"
+    text = page.page(subject)
+    two = subject.certified.group(2, 1e-5)
+    assert title in text and "lastiterate train --unit patient" in text
+    shown = re.search(r"2 rows of a person together: epsilon ([\d.]+) at delta 1e-05", text)
+    assert two * (1 - 1e-9) <= float(shown[1]) <= two * 1.002
+    assert text.index(title) < text.index("1. The guarantee")
+    unit = {"name": "patient", "rows": 1, "words": "one unit (patient) with 1 row"}
+    named = subject.body | {"stated": subject.body["stated"] | {"unit": unit}}
+    assert "Rows are protected" not in page.page(replace(subject, body=named))
+    assert "Rows are protected" not in page.page(read(folders / "good"))
+
+
+@pytest.mark.parametrize(
+    "unit, first, caveat",
+    [
+        ({"rows": 1}, "One row, not a person.", None),
+        (
+            {"rows": 1, "name": "patient"},
+            "One patient with at most 1 row. Training used 1 row of each patient; further rows were",
+            None,
+        ),
+        (
+            {"rows": 5, "name": "patient"},
+            "One patient with at most 5 rows. Training used at most 5 rows of each patient; further",
+            "in the data (none of the data that were trained on has: train left further rows out)",
+        ),
+        (
+            {"rows": 5},
+            "One unit with at most 5 rows, if further rows were left out before training: that is",
+            "in the data (that is the releaser's word)",
+        ),
+    ],
+)
+def test_who_bounded_the_rows_of_a_unit_has_one_wording(unit, first, caveat):
+    """A named unit's bound is enforced by train; any other is somebody's word, here and in the
+    caveats."""
+    run = replace(RUN, rows_per_unit=unit["rows"])
+    certificate = replace(li.account(run), unit=unit.get("name", ""))
+    text = certificate.to_json(1e-5)
+    checked = li.Certificate.check(json.loads(text))
+    subject = Subject("m", json.loads(text), text, checked, certificate)
+    made = page.page(subject)
+    assert rows_of(made)["Protects"].startswith(first)
+    assert rows_of(made)["Protects"].endswith("the number of records is public")
+    trusted, bound = rows_of(made)["Taken on trust"], "holds if no unit has more rows in the data"
+    assert (bound in trusted) == (unit["rows"] > 1 and "name" not in unit)
+    assert caveat is None or caveat in html.unescape(made)
+
+
+def test_the_page_says_what_epsilon_alone_would_allow(folders):
+    one = read(folders / "good")
+    epsilon, right = one.body["epsilon"], one.body["stated"]["right_guesses"]
+    alone = (math.exp(epsilon) + 1e-5) / (1 + math.exp(epsilon))
+    shown = re.search(r"alone would allow ([\d.]+) of 100 times", page.page(one))
+    assert right < alone and 100 * alone <= float(shown[1]) <= 100 * alone + 0.1
+    body = one.body | {"stated": one.body["stated"] | {"right_guesses": alone}}
+    assert "alone would allow" not in page.page(replace(one, body=body))
+
+
 @pytest.mark.parametrize(
     "unit, many, one",
     [
@@ -318,7 +385,7 @@ def test_paper_has_the_limits_of_what_was_verified(folders):
     """What prints: the banner's limits, the row of trusted facts and all caveats."""
     text = page.page(read(folders / "good"))
     assert f'<p class="paper">{html.escape(guarantee.ON_PAPER)}</p>' in text
-    (opened,) = re.findall(r'<section[^>]*aria-labelledby="part-6"[^>]*>', text)
+    (opened,) = re.findall(r'<section[^>]*aria-labelledby="part-5"[^>]*>', text)
     assert "screen" not in opened
 
 

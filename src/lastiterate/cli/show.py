@@ -13,7 +13,7 @@ from rich.table import Table
 
 from lastiterate.accounting.certificate import Certificate
 from lastiterate.accounting.explain import explain_gain
-from lastiterate.accounting.subjects import CAVEATS, UNNAMED, finite, format_rounded_up
+from lastiterate.accounting.subjects import CAVEATS, UNNAMED, finite, format_rounded_up, units
 from lastiterate.cli.app import translate_to_flags
 from lastiterate.data.columns import Id, Words
 from lastiterate.features.columns import HashedWords
@@ -29,6 +29,7 @@ from lastiterate.run.updates import HeavyBall
 # What ``--json`` prints: the numbers of the screens, pure functions of what they are given.
 
 if TYPE_CHECKING:
+    from lastiterate.data.schema import Schema
     from lastiterate.release.datafile import Released
     from lastiterate.run.run import Run
 
@@ -161,7 +162,7 @@ def show_model(console: Console, result: Released, where: str) -> None:
     for row in _person_rows(model):
         table.add_row(*row)
     kinds = {
-        "linear": lambda: _run_rows(certificate, delta),
+        "linear": lambda: _run_rows(model),
         "selected": lambda: _selection_rows(model),
         "exact": lambda: _exact_rows(model),
     }
@@ -209,6 +210,9 @@ def _describe_epsilon(certificate: Certificate, delta: float) -> str:
 def _describe_conditions(certificate: Certificate) -> str:
     """Everything that the certificate rests on; what every run rests on as one sentence."""
     caveats = certificate.all_caveats()
+    if certificate.unit:  # train bounds the rows of a named unit: the row "rows used" says so
+        bound = units(certificate.subject.describe_unit(certificate.unit)["rows"])
+        caveats = tuple(caveat for caveat in caveats if caveat != bound)
     special = [translate_to_flags(caveat) for caveat in caveats if caveat not in STANDARD]
     if not all(caveat in caveats for caveat in STANDARD):
         return "; ".join(map(translate_to_flags, caveats))
@@ -350,18 +354,26 @@ def _describe_run(run: Run, unit: str) -> str:
     return escape(words.replace(f"{run.n} records", f"{run.n} {records}", 1))
 
 
-def _run_rows(certificate: Certificate, delta: float) -> list[tuple[str, str]]:
+def _run_rows(model: Any) -> list[tuple[str, str]]:
+    certificate, delta = model.certificate, model.delta
     best, run = certificate.best(delta), certificate.run
     assert best is not None and best.evidence is not None
     return [
         ("certified by", f"{best.theorem.name}, from {best.evidence.name.lower()} facts"),
         ("secrecy", explain_gain(certificate, delta)),
         ("run", _describe_run(run, certificate.unit)),
-        *_probabilities(run),
+        *_probabilities(run, model.schema),
     ]
 
 
-def _probabilities(run: Run) -> list[tuple[str, str]]:
+def _name_weights(weights: tuple[float, ...], schema: Schema | None) -> str:
+    """Class weights with the names of their classes."""
+    names = range(len(weights)) if schema is None else schema.classes
+    named = ", ".join(f"{name} {weight:.4g}" for name, weight in zip(names, weights, strict=True))
+    return f"{named} (scaled so that the largest is 1)"
+
+
+def _probabilities(run: Run, schema: Schema | None) -> list[tuple[str, str]]:
     """Whether probabilities are calibrated, of a classifier."""
     weights = run.loss.class_weights
     counted = (
@@ -370,8 +382,7 @@ def _probabilities(run: Run) -> list[tuple[str, str]]:
         else [
             (
                 "class weights",
-                ", ".join(f"{weight:.4g}" for weight in weights)
-                + " of a record, in the order of the classes",
+                escape(_name_weights(weights, schema)),
             )
         ]
     )
@@ -392,7 +403,7 @@ def _exact_rows(model: Any) -> list[tuple[str, str]]:
     return [
         ("certified by", "exact sums, exact discrete Gaussian noise, every step charged"),
         ("run", _describe_run(run, model.certificate.unit)),
-        *_probabilities(run),
+        *_probabilities(run, model.schema),
     ]
 
 

@@ -277,7 +277,7 @@ def _privacy(subject: Subject) -> str:
 def _unit(subject: Subject) -> str:
     stated = subject.body["stated"]
     return (
-        f"{stated['unit']['words']}; neighbours: {stated['neighbours']}; in the field: "
+        f"{stated['unit']['words']}; neighbours: {stated['neighbours']}; unit in practice: "
         + read_statement_entry(subject, "unit")
     )
 
@@ -316,7 +316,8 @@ def _composition(subject: Subject) -> str:
         if (lines := read_statement_list(subject, name))
     ]
     here = f"charged here: {'; '.join(stated['charged'])}"
-    return "; ".join([here, ledger, *(said or [f"other releases: {UNSTATED}"])])
+    others = "other releases" if quote is None else "other releases outside of this ledger"
+    return "; ".join([here, ledger, *(said or [f"{others}: {UNSTATED}"])])
 
 
 def _collection(subject: Subject) -> str:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, cast, get_args
 
 from lastiterate.accounting.comparison import SETTINGS
+from lastiterate.accounting.subjects import units
 from lastiterate.analysis.step_map import to_accounted_run
 from lastiterate.errors import InputError
 from lastiterate.features.map_table import describe_maps, maps_from
@@ -525,7 +526,7 @@ def evidence(subject: Subject) -> Markup:
                 class_=rung.lower(),
             )
         )
-    return section("5. What it rests on", tag("ul", entries, class_="ladder"), class_="screen")
+    return section("6. What it rests on", tag("ul", entries, class_="ladder"), class_="screen")
 
 
 def _describe_empty_rung(rung: str) -> str:
@@ -539,12 +540,22 @@ def secrets(subject: Subject) -> Markup:
     """What must stay secret, and what no theorem covers."""
     stated = subject.body["stated"]
     return section(
-        "6. What must stay secret, and what is not covered",
+        "5. What must stay secret, and what is not covered",
         [
             tag("div", tag("h3", "Must stay secret"), bullets(stated["secret"]), class_="screen"),
             tag("div", tag("h3", "Charged"), bullets(stated["charged"]), class_="half"),
             tag("div", tag("h3", "Not charged"), bullets(stated["not_charged"]), class_="half"),
             tag("h3", "Caveats"),
-            bullets(subject.body["caveats"]),
+            bullets([_explain_caveat(subject, text) for text in subject.body["caveats"]]),
         ],
     )
+
+
+def _explain_caveat(subject: Subject, text: str) -> str:
+    """Return a caveat as it is written; of a bound on rows, whether somebody made it true."""
+    described = subject.body["stated"]["unit"]
+    if text != units(described["rows"]):
+        return text
+    if "name" in described:
+        return f"{text} (none of the data that were trained on has: train left further rows out)"
+    return f"{text} (that is the releaser's word)"

@@ -294,7 +294,7 @@ def tradeoff(subject: Subject, *, moving: bool = True) -> Markup:
     table = _rates(stated["true_positive_rates"])
     return section(
         title,
-        [picture, slider, tag("p", said), table, _audit_section(subject)]
+        [picture, slider, tag("p", said, class_="noprint"), table, _audit_section(subject)]
         if moving
         else [picture, table],
         class_="half",

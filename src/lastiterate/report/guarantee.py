@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+import shlex
 from typing import Any
 
 from lastiterate.accounting.calibration import LARGE_EPSILON
-from lastiterate.accounting.subjects import UNNAMED
+from lastiterate.accounting.subjects import (
+    UNNAMED,
+    format_rounded_up,
+    name_protected,
+    units,
+)
 from lastiterate.markup import Markup, tag
 from lastiterate.release.provenance import WRITTEN
 from lastiterate.report.browser import (
+    DEPLOYMENTS,
     LADDER,
     QUESTIONS,
     banner,
@@ -18,68 +25,14 @@ from lastiterate.report.browser import (
     make_table,
     number,
     odds,
+    round_up_hundredths,
     section,
     share,
 )
 from lastiterate.report.subject import Subject
 from lastiterate.run.adjacency import ADJACENCIES, records_moved
+from lastiterate.run.serialization import is_object
 from lastiterate.theorems import TABLE
-
-# What epsilon others published for data of people, so that a reader has something to compare with.
-# Only figures that their releasers published themselves. Units, neighbours and deltas differ, so
-# that a smaller number is not by itself a stronger promise; the table says so.
-
-
-@dataclass(frozen=True)
-class Deployment:
-    """``low`` to ``high``: epsilon as published; ``delta`` as text, "" where the announcement gives
-    none."""
-
-    name: str
-    low: float
-    high: float
-    delta: str
-    unit: str
-    source: str
-
-
-DEPLOYMENTS = (
-    Deployment(
-        "Language models of a keyboard (Gboard)",
-        0.994,
-        13.69,
-        "1e-10",
-        "one person",
-        "Google Research, Advances in private training for production on-device language models, "
-        "2024",
-    ),
-    Deployment(
-        "A language model with open weights (VaultGemma)",
-        2.0,
-        2.0,
-        "1.1e-10",
-        "one sequence of 1,024 tokens",
-        "VaultGemma Team, arXiv:2510.15001",
-    ),
-    Deployment(
-        "Word suggestions in office programs (Assistive AI)",
-        4.0,
-        4.0,
-        "below 1e\N{NON-BREAKING HYPHEN}7",
-        "one person",
-        "Microsoft 2020, as listed by OpenDP's deployments registry",
-    ),
-    Deployment(
-        "Counts for redistricting, census of the United States 2020",
-        19.61,
-        19.61,
-        "",
-        "one person or housing unit",
-        "U.S. Census Bureau, announcement of 9 June 2021",
-    ),
-)
-"""The smallest upper end first."""
-
 
 # The first page: one row for each question about a release; "not stated" where nobody answered.
 
@@ -105,6 +58,7 @@ def answers(subject: Subject) -> list[Markup]:
                 class_="lead",
             )
         )
+        parts += _compare_with_epsilon(body)
     parts.append(
         tag(
             "p",
@@ -132,6 +86,24 @@ def answers(subject: Subject) -> list[Markup]:
         ("Signed", _describe_signature(subject)),
     ]
     return [*parts, make_table(rows, class_="facts")]
+
+
+def _compare_with_epsilon(body: dict[str, Any]) -> list[Markup]:
+    """Say what epsilon and delta alone would allow, where the whole curve allows less."""
+    if body["epsilon"] is None or body["epsilon"] > LARGE_EPSILON:
+        return []
+    alone = (1 + body["delta"] * math.exp(-body["epsilon"])) / (1 + math.exp(-body["epsilon"]))
+    if round_up_hundredths(alone) <= round_up_hundredths(body["stated"]["right_guesses"]):
+        return []
+    return [
+        tag(
+            "p",
+            f"Epsilon {format_rounded_up(body['epsilon'])} alone would allow "
+            f"{math.ceil(1000 * alone - 1e-9) / 10:g} of 100 times. This release allows less, because "
+            "its whole curve is known.",
+            class_="soft",
+        )
+    ]
 
 
 def compare_with_published(subject: Subject) -> Markup:
@@ -235,14 +207,39 @@ def _day(subject: Subject) -> object:
 
 def _unit(subject: Subject) -> object:
     said = subject.statement.get("unit")
-    words = subject.body["stated"]["unit"]["words"]
+    described = subject.body["stated"]["unit"]
     return [
-        words,
-        f"; {subject.body['adjacency']}: {subject.body['stated']['neighbours']}",
+        tag("p", _name_whom(described)),
+        tag(
+            "span",
+            f"{described['words']}; {subject.body['adjacency']}: "
+            f"{subject.body['stated']['neighbours']}",
+            class_="soft",
+        ),
         tag("span", f" A unit is {said} (the releaser's statement).", class_="soft")
         if said
         else "",
     ]
+
+
+def _name_whom(described: dict[str, Any]) -> str:
+    """Return who is protected in one sentence, and whether somebody bounded the rows."""
+    whom = name_protected(described)
+    shown = whom[0].upper() + whom[1:]
+    if "name" in described:
+        return f"{shown}. {_describe_kept_rows(described)}"
+    if whom.startswith("one unit"):
+        return (
+            f"{shown}, if further rows were left out before training: that is the releaser's word."
+        )
+    return f"{shown}, not a person." if whom == "one row" else f"{shown}."
+
+
+def _describe_kept_rows(described: dict[str, Any]) -> str:
+    """Return that further rows of a named unit never reached the training."""
+    rows, name = described["rows"], described["name"]
+    kept = "1 row" if rows == 1 else f"at most {rows} rows"
+    return f"Training used {kept} of each {name}; further rows were left out before it began."
 
 
 def _from(subject: Subject) -> str:
@@ -344,6 +341,8 @@ def list_trusted(subject: Subject) -> list[str]:
     """Return what nobody checked: conditions of the certificate, typed facts, rows per person."""
     body, stated = subject.body, subject.body["stated"]
     said_elsewhere = {*stated["secret"], *stated["charged"], *stated["not_charged"]}
+    if "name" in (described := stated["unit"]):  # the trainer bounds the rows of a named unit
+        said_elsewhere.add(units(described["rows"]))
     trusted = [text for text in body["caveats"] if text not in said_elsewhere]
     trusted += [
         f"{fact['what']} (assumed)" for fact in stated["rests_on"] if fact["evidence"] == "ASSUMED"
@@ -411,9 +410,9 @@ VERIFIED = (
     (
         "What was stated in addition to the numbers (added caveats, the releaser's statement, "
         "software) is taken as written. The "
-        "page cannot vouch for itself: lastiterate verify compares it, and every other file of the "
-        "folder, with the list "
-        "that was written with them. Without a key neither shows who wrote them, and a folder that "
+        "page cannot vouch for itself: make your own with lastiterate report MODEL_DIR --out "
+        "mine.html, and compare every file of the folder with the list that was written with them "
+        "by lastiterate verify. Without a key neither shows who wrote them, and a folder that "
         "was issued again as a "
         "whole, with its page, looks the same: lastiterate verify --key checks a signature, if "
         "there is one."
@@ -422,7 +421,7 @@ VERIFIED = (
 """What was checked, and what that does not show."""
 ON_PAPER = (
     "This does not show that the run was executed as described, that typed ranges are public, or who "
-    'wrote the certificate: see "Taken on trust" and the caveats in section 6.'
+    'wrote the certificate: see "Taken on trust" and the caveats in section 5.'
 )
 """What a printed page says of its limits, where nothing unfolds."""
 
@@ -500,10 +499,49 @@ def banners(subject: Subject) -> list[Markup]:
     ]
 
 
+def warn_of_persons(subject: Subject) -> list[Markup]:
+    """Warn where rows are protected one by one and the table has a column of identifiers."""
+    body, schema = subject.body, subject.schema
+    described = body["stated"]["unit"]
+    columns: dict[str, object] = {} if schema is None else schema.get("columns", {})
+    ids = [
+        name for name, entry in columns.items() if is_object(entry) and entry.get("kind") == "id"
+    ]
+    if (
+        not ids
+        or subject.refuted
+        or body["epsilon"] is None
+        or described["rows"] > 1
+        or "name" in described
+        or body["adjacency"] not in ADJACENCIES
+    ):
+        return []
+    two = subject.certified.group(2, subject.delta)
+    known = (
+        f"2 rows of a person together: epsilon {format_rounded_up(two)} at delta {subject.delta:g}"
+        if math.isfinite(two)
+        else "for 2 rows of a person together nothing is certified"
+    )
+    return [
+        banner(
+            "warn",
+            f"Rows are protected one by one, and the table has a column of persons ({ids[0]})",
+            tag(
+                "p",
+                f"{known[0].upper()}{known[1:]}; k rows: more than k times the epsilon of one. ",
+                tag("code", f"lastiterate train --unit {shlex.quote(ids[0])}"),
+                " protects all rows of a person together.",
+            ),
+        )
+    ]
+
+
 def summary(subject: Subject) -> Markup:
     """The first page, what others published, and the guarantee in other forms."""
     body, stated = subject.body, subject.body["stated"]
     rows: list[tuple[str, object]] = []
+    if body.get("theorem"):
+        rows.append(("certified by", [f"{body['theorem']}: {TABLE[body['theorem']].citation}"]))
     if stated["mu"] is not None:
         least = stated["mu"]["for_delta_of_at_least"]
         exact = (
@@ -512,8 +550,6 @@ def summary(subject: Subject) -> Markup:
             else f": the closest Gaussian curve above, for delta of at least {least:g}"
         )
         rows.append(("mu (Gaussian DP)", [number("stated.mu.value", stated["mu"]["value"]), exact]))
-    if body.get("theorem"):
-        rows.append(("certified by", [f"{body['theorem']}: {TABLE[body['theorem']].citation}"]))
     table = tag(
         "table",
         tag("caption", "epsilon at several deltas, rounded up"),
@@ -546,5 +582,5 @@ def summary(subject: Subject) -> Markup:
     )
     return section(
         "1. The guarantee",
-        [*answers(subject), compare_with_published(subject), make_table(rows), table],
+        [*answers(subject), compare_with_published(subject), table, make_table(rows)],
     )

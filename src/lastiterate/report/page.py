@@ -28,7 +28,7 @@ from lastiterate.report.execution import (
     word,
 )
 from lastiterate.report.figures import effects, steps, tradeoff
-from lastiterate.report.guarantee import banners, refusal_section, summary
+from lastiterate.report.guarantee import banners, refusal_section, summary, warn_of_persons
 from lastiterate.report.subject import Subject, read_verified
 
 # The parts of a report, in the order in which they are read.
@@ -38,12 +38,13 @@ def every(subject: Subject) -> list[Markup | str]:
     """All parts, for a certificate that holds."""
     return [
         *banners(subject),
+        *warn_of_persons(subject),
         summary(subject),
         tradeoff(subject),
         steps(subject),
         verdicts(subject),
-        evidence(subject),
         secrets(subject),
+        evidence(subject),
         execution(subject),
         ledger(subject),
         word(subject),
