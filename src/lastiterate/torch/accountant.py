@@ -5,16 +5,18 @@ from __future__ import annotations
 
 import math
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby, pairwise
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 import torch
 from opacus.accountants.accountant import IAccountant
 from opacus.accountants.registry import register_accountant
 from opacus.optimizers import AdaClipDPOptimizer
+from opacus.utils.uniform_sampler import UniformWithReplacementSampler
 from torch.utils.data import (
     BatchSampler,
     DistributedSampler,
@@ -76,47 +78,98 @@ def _write_rates(rates: set[float]) -> str:
     return " and ".join(f"{rate:.6g}" for rate in sorted(rates))
 
 
-@final
-@dataclass(eq=False)
-class Counted:
-    """The order in which a loader reads, one pass at a time; ``began`` is called before the first
-    record of every pass, with whether another one was still open.
+class Reader:
+    """One pass over a watched loader: gives its batches, and counts those that no step has used."""
 
-    **Guarantee:** a pass gives no record after another one began. Of passes that are read side by
-    side, as by zip(loader, loader), a record may be in batches of the same step.
-    """
+    def __init__(self, batches: Iterator[list[int]], watched: Watched) -> None:
+        self._batches, self._watched = batches, watched
+        self.count: BatchCount | None = None
 
-    order: Any
-    began: Callable[[bool], None]
-    _latest: int = field(init=False, default=0)
-    _open: int = field(init=False, default=0)
+    def __iter__(self) -> Reader:
+        return self
 
-    def __len__(self) -> int:
-        return len(self.order)
-
-    def __iter__(self) -> Iterator[Any]:
-        self._latest = mine = self._latest + 1
-        self.began(self._open > 0)
-        self._open += 1
+    def __next__(self) -> list[int]:
+        if self.count is None:
+            self.count = self._watched.begin(self)
+        elif self._watched.alone and self._watched.latest is not self.count:
+            raise InputError(
+                "data_loader",
+                "must be read one pass at a time",
+                "two passes side by side",
+                "finish one before the next begins, or give each step batches of its own loader",
+            )
         try:
-            for record in self.order:
-                if mine != self._latest:
-                    raise InputError(
-                        "data_loader",
-                        "must be read one pass at a time",
-                        "two passes side by side",
-                        "finish one before the next begins, or give each step batches of its own "
-                        "loader",
-                    )
-                yield record
-        finally:
-            self._open -= 1
+            batch = next(self._batches)
+        except StopIteration:
+            self.count.exhausted = True
+            raise
+        self.count.unused += 1
+        return batch
 
 
-def count_passes(loader: Any, began: Callable[[bool], None]) -> None:
-    """Let ``began`` know of every pass over a loader that ``describe_loader`` knows and that draws no
-    Poisson batches."""
-    loader.batch_sampler.sampler = Counted(loader.batch_sampler.sampler, began)
+@dataclass(eq=False)
+class BatchCount:
+    """The batches of one pass that no step has used, and the steps that it took; worker processes
+    read up to ``ahead`` batches before the step asks for them."""
+
+    reader: weakref.ref[Reader]
+    ahead: int
+    unused: int = 0
+    steps: int = 0
+    exhausted: bool = False
+
+    @property
+    def open(self) -> bool:
+        """Whether somebody still reads this pass."""
+        return self.reader() is not None
+
+
+@dataclass(eq=False)
+class Watched:
+    """Who counts the batches of a loader; ``alone``: a pass gives no batch after another began."""
+
+    listeners: list[Callable[[BatchCount], None]]
+    ahead: int
+    alone: bool
+    latest: BatchCount | None = None
+
+    def begin(self, reader: Reader) -> BatchCount:
+        self.latest = BatchCount(weakref.ref(reader), self.ahead)
+        for listener in self.listeners:
+            listener(self.latest)
+        return self.latest
+
+
+class WatchedPoisson(UniformWithReplacementSampler):
+    """Opacus' Poisson batches, counted."""
+
+    watched: Watched
+
+    def __iter__(self) -> Any:
+        return Reader(super().__iter__(), self.watched)
+
+
+class WatchedBatches(BatchSampler):
+    """Batches of a sampler, counted."""
+
+    watched: Watched
+
+    def __iter__(self) -> Any:
+        return Reader(super().__iter__(), self.watched)
+
+
+def count_batches(loader: Any, alone: bool, listener: Callable[[BatchCount], None]) -> None:
+    """Let ``listener`` know of every pass over a loader that ``describe_loader`` knows.
+
+    The sampler itself is changed, because loaders that split its batches hold it too.
+    """
+    sampler = loader.batch_sampler
+    if not isinstance(sampler, WatchedPoisson | WatchedBatches):
+        poisson = isinstance(sampler, UniformWithReplacementSampler)
+        sampler.__class__ = WatchedPoisson if poisson else WatchedBatches
+        sampler.watched = Watched([], loader.num_workers * (loader.prefetch_factor or 0), alone)
+    if listener not in sampler.watched.listeners:
+        sampler.watched.listeners.append(listener)
 
 
 def describe_loader(loader: object) -> Drawn:
@@ -125,11 +178,9 @@ def describe_loader(loader: object) -> Drawn:
         raise InputError("data_loader", "must be a torch DataLoader", type(loader).__name__)
     n = _length(loader)
     sampler: Any = loader.batch_sampler
-    if type(sampler).__name__ == "UniformWithReplacementSampler" and type(
-        sampler
-    ).__module__.startswith("opacus."):
+    if type(sampler) in (UniformWithReplacementSampler, WatchedPoisson):
         return Drawn(Poisson(float(sampler.sample_rate)), n, len(loader))
-    if type(sampler) is not BatchSampler or sampler.batch_size is None:
+    if type(sampler) not in (BatchSampler, WatchedBatches) or sampler.batch_size is None:
         raise InputError(
             "data_loader",
             "must draw Poisson batches, shuffle, or read in order",
@@ -138,8 +189,6 @@ def describe_loader(loader: object) -> Drawn:
             "with shuffle=True or without",
         )
     size, order = int(sampler.batch_size), sampler.sampler
-    while isinstance(order, Counted):
-        order = order.order
     held = len(loader) * size if sampler.drop_last else n
     if type(order) is SequentialSampler:
         return Drawn(Cyclic(size), held, len(loader))
@@ -212,8 +261,10 @@ class OpacusAccountant(IAccountant):
 
     Opacus hands over a noise multiplier and 1 / len(data_loader), whatever the loader draws. After
     ``watch(data_loader)`` Poisson batches are composed by their privacy loss distributions. A
-    loader that shuffles, or reads in order, is charged in full for every epoch that begins. Before
-    ``watch`` Poisson batches are assumed, and a warning says so.
+    loader that shuffles, or reads in order, is charged in full for every epoch that begins. Every
+    step is compared with the batches that the loader drew: one that adds several up is refused.
+    Worker processes read ahead: so many batches at the end of a pass are not compared. Until you
+    call ``watch`` Poisson batches are assumed, and a warning says that epsilon is unproved.
     ``PrivacyEngine(accountant="lastiterate")`` uses it.
 
     Notes
@@ -238,7 +289,11 @@ class OpacusAccountant(IAccountant):
         self.history: History = []
         self._drawn: Drawn | None = None
         self._rates = set[float]()  # of Poisson loaders that were watched
+        self._counts = list[BatchCount]()  # of passes whose batches a next step may use
+        self._optimizer: Any = None
+        self._unseen = 0  # steps that were made while no loader was watched
         self.added_up = False  #: whether a step was made with several batches
+        self.repeated = False  #: whether a step was made without a batch of its own
         self.passes: list[
             int
         ] = []  #: steps that were counted when passes began; twice where two were open at once
@@ -257,9 +312,8 @@ class OpacusAccountant(IAccountant):
                 f"use an engine for each: {COMPOSED}",
             )
         self._drawn = drawn
-        if drawn.shuffled:
-            count_passes(data_loader, self._began)
-        else:
+        count_batches(data_loader, drawn.shuffled, self._begin_pass)
+        if not drawn.shuffled:
             self._rates.add(drawn.rate)
         return self
 
@@ -280,19 +334,63 @@ class OpacusAccountant(IAccountant):
                     type(optimizer).__name__,
                     'give make_private clipping="flat", or another accountant',
                 )
+            self._optimizer = optimizer
             self.added_up = self.added_up or optimizer.accumulated_iterations > 1
             count(optimizer)
 
         return check_and_count
 
-    def _began(self, overlapping: bool) -> None:
-        if (
-            overlapping or len(self) not in self.passes
-        ):  # one that was over before a step took no part
+    def _begin_pass(self, begun: BatchCount) -> None:
+        overlapping = any(count.open and not count.exhausted for count in self._counts)
+        again = overlapping or len(self) not in self.passes  # one that was over took no part
+        if self._drawn is not None and self._drawn.shuffled and again:
             self.passes.append(len(self))
+        # A part of a batch that Opacus holds, or a batch without a step, would join the next one.
+        if getattr(self._optimizer, "_is_last_step_skipped", False) or any(
+            count.exhausted and count.steps and count.unused for count in self._counts
+        ):
+            self.added_up = True
+        self._counts.append(begun)
+
+    def _use_batch(self) -> None:
+        """Compare a step with the batches that were drawn for it: it must have one of its own."""
+        left = [count for count in self._counts if count.unused]
+        used = [count for count in left if count.open] or left
+        if not used:
+            self.repeated = True
+        elif len(used) > 1 or used[0].unused > 1 + used[0].ahead:
+            self.added_up = True
+        for count in used:
+            count.unused -= 1
+            count.steps += 1
+        self._counts = [count for count in self._counts if count.open or count in used]
+
+    def check_steps(self) -> None:
+        """Refuse steps that were made with several batches, or without a batch of their own."""
+        if self.added_up:
+            raise InputError(
+                "data_loader",
+                "must have a step with every batch: batches were added up before a step, or left out",
+                None,
+                f"call optimizer.step() after every backward(), and leave signal_skip_step() to "
+                f"BatchMemoryManager: a record {SEVERAL}",
+            )
+        if self.repeated:
+            raise InputError(
+                "data_loader",
+                "must be the one that is read, with one step for every batch: steps were made for "
+                "which it drew none",
+                None,
+                "watch the loader that make_private returned, before its first batch, and give every "
+                "step a batch of its own",
+            )
 
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
         """Count one step of the optimiser."""
+        if self._drawn is None:
+            self._unseen += 1
+        else:
+            self._use_batch()
         if self.history and self.history[-1][:2] == (noise_multiplier, sample_rate):
             noise_multiplier, sample_rate, steps = self.history.pop()
             self.history.append((noise_multiplier, sample_rate, steps + 1))
@@ -301,24 +399,38 @@ class OpacusAccountant(IAccountant):
 
     def get_epsilon(self, delta: float, **options: object) -> float:
         """Return epsilon at ``delta`` of all steps so far, with a warning where it is assumed."""
-        if self._drawn is None:
-            warnings.warn(
-                "Poisson batches are assumed: accountant.watch(data_loader) looks at what is drawn",
-                UserWarning,
-                stacklevel=2,
-            )
+        unproved = self._list_assumptions()
         epsilon = self.curve().epsilon(delta)
+        if unproved:
+            warnings.warn(f"epsilon is unproved: {unproved}", UserWarning, stacklevel=2)
         if self._drawn is not None and self._drawn.shuffled:
-            before = self.passes[0] if self.passes else len(self)
             warnings.warn(
                 "the data loader draws no Poisson batches: every pass is charged in full, "
                 f"epsilon {epsilon:.3g}, where accounting for Poisson batches would claim "
-                f"{self.poisson_epsilon(delta):.3g}"
-                + (f"; {before} steps before watch() are taken for whole passes" if before else ""),
+                f"{self.poisson_epsilon(delta):.3g}",
                 UserWarning,
                 stacklevel=2,
             )
         return epsilon
+
+    def _list_assumptions(self) -> str:
+        """What an epsilon takes on trust, or nothing."""
+        if self._drawn is None:
+            return (
+                "Poisson batches are assumed, with one step for each; call "
+                "accountant.watch(data_loader) before the first step"
+            )
+        found = list[str]()
+        if self._unseen:
+            taken = "whole passes" if self._drawn.shuffled else "one Poisson batch each"
+            found.append(f"{self._unseen} steps before watch() are taken for {taken}")
+        ahead = sum(count.unused for count in self._counts if count.exhausted and count.steps)
+        if ahead:
+            found.append(
+                f"{ahead} batches that were read in the last pass are taken for unused; "
+                "finish the pass"
+            )
+        return ", and ".join(found)
 
     claimed = RenamedAttribute("poisson_epsilon")
 
@@ -328,6 +440,7 @@ class OpacusAccountant(IAccountant):
 
     def curve(self) -> Curve:
         """Return the privacy curve of all steps so far."""
+        self.check_steps()
         if self._drawn is None:
             return poisson_curve(self.history)
         drawn = self._drawn
@@ -338,13 +451,6 @@ class OpacusAccountant(IAccountant):
             f"a step with every batch: a record {SEVERAL}. Stages that shuffle need an engine "
             f"each: {COMPOSED}",
         )
-        if self.added_up:
-            raise InputError(
-                "data_loader",
-                "must have a step with every batch",
-                None,
-                f"call optimizer.step() after every backward(): a record {SEVERAL}",
-            )
         return (
             full_curve(self.history, drawn.batches, self.passes)
             if drawn.shuffled
@@ -356,6 +462,8 @@ class OpacusAccountant(IAccountant):
         state = super().state_dict(destination)
         state["passes"] = list(self.passes)
         state["added_up"] = self.added_up
+        state["repeated"] = self.repeated
+        state["unseen"] = self._unseen
         return state
 
     def load_state_dict(self, state_dict: Any) -> None:
@@ -363,6 +471,8 @@ class OpacusAccountant(IAccountant):
         super().load_state_dict(state_dict)
         self.passes = list(state_dict.get("passes", ()))
         self.added_up = bool(state_dict.get("added_up", False))
+        self.repeated = bool(state_dict.get("repeated", False))
+        self._unseen = int(state_dict.get("unseen", len(self)))
 
     def __len__(self) -> int:
         return sum(steps for _, _, steps in self.history)
@@ -514,6 +624,8 @@ def _opacus(engine: Any, optimizer: Any, data_loader: Any, steps: int | None) ->
             "give the one that make_private returned",
         )
     drawn, history = describe_loader(data_loader), list(engine.accountant.history)
+    if isinstance(engine.accountant, OpacusAccountant):
+        engine.accountant.check_steps()
     if steps is None:
         check_rates(
             history,
