@@ -179,6 +179,7 @@ def test_a_budget_of_persons_names_flags_and_a_way_out(tmp_path: Path, command: 
     words = ["--epsilon", "1", "--ledger", str(file)]
     about = ["--n", "20", "--features", "1"] if command == "plan" else [str(tmp_path / "t.csv")]
     out = [] if command == "plan" else ["--out", str(tmp_path / "m")]
+    out += ["--row-norms", "0.5,1"] if command == "tune" else []
     found = CliRunner().invoke(app, [command, *about, *words, *out])
     said = " ".join(found.output.split())
     assert found.exit_code == 2 and "unit=" not in said and "units=" not in said
