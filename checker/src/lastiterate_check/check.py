@@ -215,8 +215,8 @@ def check(stored: Any, delta: float | None = None) -> Report:
             curve = curves.Best([curve, of_run(run, "composition-gdp", None, at_least, [])])
             report.lines.append("  or every step charged in full: composition-gdp")
     own = report.own["epsilon"] = curve.epsilon(at, epsilon)
-    words, holds = f"epsilon {epsilon:.6g} at delta {at:g}", own <= epsilon * CLOSE
-    more = "" if holds else ", which is larger: not shown"
+    words = f"epsilon {epsilon:.6g} at delta {at:g} ({stored['adjacency']})"
+    more = "" if (holds := own <= epsilon * CLOSE) else ", which is larger: not shown"
     report.say(HOLDS if holds else NOT_COVERED, f"{words}; computed here: {own:.6g}{more}")
     check_others(report, stored, curve, at)
     if delta is not None:
